@@ -1,13 +1,15 @@
 """Takes what you corrected on the page of a run, exports its groups, or compares two runs.
 
 Matches the clusters of two runs on the same images one to one, and lists the images that moved,
-from where to where. Or, of one run, writes its report and its table again, with what was corrected
-or named in its report (--corrections); predict, embed and export go by that from then on.
+from where to where, with the metrics of both runs and, on the page, their learning curves. Or, of
+one run, writes its report and its table again, with what was corrected or named in its report
+(--corrections); predict, embed and export go by that from then on.
 """
 
 import argparse
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from etils import epath
 
@@ -18,6 +20,9 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
 from cluster_jax.data import scan
 from cluster_jax.pipeline import workdir as workdirs
+
+if TYPE_CHECKING:
+    from cluster_jax.evaluation.comparison import Trained
 
 
 def _parser() -> Parser:
@@ -61,18 +66,32 @@ def _compare(flags: argparse.Namespace) -> str:
     from cluster_jax.pipeline import inference
 
     compared = comparison.compare(comparison.read(flags.before), comparison.read(flags.after))
-    text = comparison.describe(compared)
+    runs = _trained(flags.before), _trained(flags.after)
+    figures = comparison.side_by_side(*runs)
+    text = comparison.describe(compared, figures)
     if out is None:
         return text
     if out.suffix == ".html":
         config = epath.Path(flags.after).expanduser() / workdirs.CONFIG
         data = workdirs.read_values(config).get("data", {}) if config.exists() else {}
         folder = inference.image_folder(data.get("name", ""), data.get("dir"))
-        page = comparison.page(compared, flags.before, flags.after, folder)
+        curves = comparison.learning_curves(*runs)
+        page = comparison.page(compared, flags.before, flags.after, folder, figures, curves)
         io.write(out, page.encode("utf-8", "backslashreplace"))
     else:
         io.write(out, comparison.moves_csv(compared))
     return f"{text}\n\nmoved images {out}"
+
+
+def _trained(workdir: str) -> "Trained":
+    """What a run has measured; nothing of a folder without results, as of other programs."""
+    from cluster_jax.evaluation import comparison
+    from cluster_jax.training import progress
+
+    folder = epath.Path(workdir).expanduser()
+    file = folder / workdirs.RESULTS
+    results = workdirs.read_values(file) if file.exists() else {}
+    return comparison.Trained(results, progress.read_log(folder))
 
 
 def _correct(flags: argparse.Namespace) -> str:

@@ -17,8 +17,6 @@ FILE = "sweep.csv"
 # A comma that is not inside of brackets, as those of a list are.
 _COMMA = re.compile(r",(?![^(\[]*[)\]])")
 _NO_NAME = re.compile(r"[^\w.+-]+")  # what a folder's name has an underscore for
-# Parts of the results beside the clusterings of which the table has the numbers.
-_OTHERS = ("knn", "linear_probe", "discovery")
 
 
 class Setting(NamedTuple):
@@ -66,31 +64,6 @@ def settings(sweeps: Iterable[str]) -> list[Setting]:
     return [Setting(dict(zip(choices, values, strict=True))) for values in products]
 
 
-def figures(results: Mapping[str, Any]) -> dict[str, float]:
-    """Name -> number: clusters and scores of each clustering, and what else was measured.
-
-    Args:
-        results: content of a run's `results.json`.
-    """
-    from cluster_jax.evaluation import summary
-
-    metrics, named = results["metrics"], dict[str, float]()
-
-    def add(value: Any, *path: str) -> None:
-        if isinstance(value, Mapping):
-            for key, part in value.items():
-                add(part, *path, key)
-        elif isinstance(value, int | float) and not isinstance(value, bool):
-            named[summary.entry_name(*path)] = float(value)
-
-    for key, entry in metrics.items():
-        if isinstance(entry, Mapping) and "n_clusters" in entry:
-            add({score: entry.get(score) for score in ("n_clusters", *summary.SCORES)}, key)
-        elif key in _OTHERS:
-            add(entry, key)
-    return named
-
-
 def run(
     chosen: Sequence[Setting],
     seeds: Sequence[int],
@@ -110,13 +83,15 @@ def run(
             that have none.
         say: prints a line.
     """
+    from cluster_jax.evaluation import summary
+
     found: dict[Setting | str, list[dict[str, float]]] = {}
     runs = list(itertools.product(chosen, seeds))
     for number, (setting, seed) in enumerate(runs, start=1):
         say(f"\nrun {number} of {len(runs)}: {setting.title}, seed {seed}")
         results = train(setting.flags(seed), folder / setting.folder(seed))
         if results is not None:
-            found.setdefault(setting.title, []).append(figures(results))
+            found.setdefault(setting.title, []).append(summary.figures(results))
     if found:
         rows = _rows(found)
         files.write(folder / FILE, _csv(chosen, rows))

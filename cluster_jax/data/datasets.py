@@ -122,9 +122,14 @@ def load_new(
             raise ValueError(f"features must have {like}; got {columns}")
     else:
         with checks.named({"data.dir": "images"}):
-            dataset = _arrays(config, X) if path is None else _load_path(path, config, ranges)
+            if path is not None:
+                X = _read_array(path)
+            if path is not None and X is None:
+                dataset = _load_path(path, config, ranges)
+            else:
+                dataset = _arrays(config, X, path or "X")
         dataset = images.with_channels(dataset, shape[2])
-        own = np.shape(X)[1:3] if is_native and path is None else (height, width)
+        own = np.shape(X)[1:3] if is_native and X is not None else (height, width)
         if own != (height, width) == dataset.shape[:2]:
             sizes = f"of {own[0]} x {own[1]} were resized to the {height} x {width}"
             warnings.warn(f"images {sizes} of the training images", UserWarning, stacklevel=3)
@@ -136,15 +141,21 @@ def load_new(
     return images.readable(dataset)._replace(labels=None, label_names=None)
 
 
+def _read_array(path: str) -> np.ndarray | None:
+    """Images of a `.npy` or `.npz` file; None for other paths."""
+    if "\n" in path or not path.endswith((".npy", ".npz")):
+        return None
+    is_file = epath.Path(path).expanduser().is_file()
+    return tables.read_arrays(path, ("images", "x"))[0] if is_file else None
+
+
 def _load_path(path: str, config: DataConfig, ranges: pixels.Ranges) -> Dataset:
-    """Images of a folder or the like, see `scan.find`, of an array file, or one image file."""
+    """Images of a folder or the like, see `scan.find`, or one image file."""
     file = epath.Path(path).expanduser()
     if path.startswith("@") or "\n" in path or file.is_dir() or file.suffix.lower() == ".zip":
         return folder.load(config, ranges)
     if not file.exists():
         raise ValueError(f"images must be an existing file or folder; got {path}")
-    if file.suffix in (".npy", ".npz"):
-        return _arrays(config)
     data = file.read_bytes()
     try:
         image = images.decode(data, config.resize, folder.CHANNELS, ranges)
@@ -159,12 +170,12 @@ def _load_path(path: str, config: DataConfig, ranges: pixels.Ranges) -> Dataset:
     )
 
 
-def _arrays(config: DataConfig, X: ArrayLike | None = None) -> Dataset:
+def _arrays(config: DataConfig, X: ArrayLike | None = None, name: str = "X") -> Dataset:
     """Images `[N, H, W]` or `[N, H, W, C]` of uint8, or of floats in [0, 1] (times 255, rounded).
 
-    They are `X` or in the file `data.dir`, a `.npy` or `.npz`, local or in a bucket. A `.npz` file
-    holds images under `images` or `x`, or as its only array, and optional int labels `[N]` under
-    `labels` or `y`.
+    They are `X`, in messages `name`, or in the file `data.dir`, a `.npy` or `.npz`, local or in a
+    bucket. A `.npz` file holds images under `images` or `x`, or as its only array, and optional int
+    labels `[N]` under `labels` or `y`.
 
     Raises:
         ValueError: missing file, no images in it, or images or labels of an unsupported dtype,
@@ -174,7 +185,7 @@ def _arrays(config: DataConfig, X: ArrayLike | None = None) -> Dataset:
     if X is None:
         pixels, others = tables.read_arrays(where, ("images", "x"))
     else:
-        where, pixels = "X", tables.one_array(X)
+        where, pixels = name, tables.one_array(X)
     _check_images(pixels, f"images in {where}")
     labels = tables.check_labels(others, len(pixels), where)
     pixels, labels = images.limited(config.limit, pixels, labels)

@@ -2,8 +2,8 @@
 
 import os
 from collections import Counter
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import numpy as np
@@ -12,11 +12,12 @@ from sklearn.metrics import adjusted_rand_score
 
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
-from cluster_jax.evaluation import assignments, pages
+from cluster_jax.evaluation import assignments, pages, plots, summary
 from cluster_jax.metrics import partition
 
 _SHOWN = 20  # kinds of moves
 _PICTURES = 24  # images of a kind of move
+_WIDTH, _HEIGHT = 600, 150  # of a picture of learning curves
 
 
 Row = tuple[str, str, str]  # name of an image, its cluster before, and its cluster after
@@ -52,6 +53,79 @@ class Comparison(NamedTuple):
         return sorted(((*ids, names) for ids, names in groups.items()), key=lambda m: -len(m[2]))
 
 
+class Trained(NamedTuple):
+    """What a run has measured.
+
+    Attributes:
+        results: content of `results.json`, empty if there is none.
+        history: logged lines of the training, each with `step` and scalars.
+    """
+
+    results: Mapping[str, Any]
+    history: Sequence[Mapping[str, Any]]
+
+
+class Curves(NamedTuple):
+    """One logged scalar of two runs, as a picture.
+
+    Attributes:
+        name: of the scalar.
+        lines: of the first run and the second, `"x,y x,y"` from the top left; steps from 0 to
+            `last`, values from `low` to `high`.
+        last: the largest step.
+        low: the least value.
+        high: the largest value.
+    """
+
+    name: str
+    lines: list[str]
+    last: int
+    low: float
+    high: float
+
+
+def side_by_side(before: Trained, after: Trained) -> list[tuple[str, str, str]]:
+    """Name and values, as text, of each metric and of the end of each learning curve."""
+    metrics = summary.figures(before.results), summary.figures(after.results)
+    return [
+        (name, _number(first.get(name)), _number(second.get(name)))
+        for first, second in (metrics, (_ends(before), _ends(after)))
+        for name in {**first, **second}
+    ]
+
+
+def _ends(run: Trained) -> dict[str, float]:
+    return {
+        f"Last {name.replace('_', ' ')}": [y for y in curve.values() if y is not None][-1]
+        for name, curve in plots.training_curves(run.history).items()
+    }
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.4g}" if abs(value) < 1000 else f"{value:,.0f}"
+
+
+def learning_curves(before: Trained, after: Trained) -> list[Curves]:
+    """What both runs have logged, without values that are not finite."""
+    first, second = (plots.training_curves(run.history) for run in (before, after))
+    found = []
+    for name in (name for name in first if name in second):
+        points = [
+            [(x, y) for x, y in curve[name].items() if y is not None] for curve in (first, second)
+        ]
+        steps, values = zip(*points[0], *points[1], strict=True)
+        last, low, high = max(steps), min(values), max(values)
+        x_scale, y_scale = _WIDTH / max(last, 1), _HEIGHT / (high - low or 1)
+        lines = [
+            " ".join(f"{x * x_scale:.1f},{(high - y) * y_scale:.1f}" for x, y in line)
+            for line in points
+        ]
+        found.append(Curves(name.replace("_", " "), lines, last, low, high))
+    return found
+
+
 def read(workdir: epath.PathLike) -> dict[str, str]:
     """Reads `assignments.csv` of a workdir: name -> cluster, or class in novel class discovery.
 
@@ -84,9 +158,21 @@ def compare(before: Mapping[str, str], after: Mapping[str, str]) -> Comparison:
     return Comparison(rows, matched, len(before) - len(rows), len(after) - len(rows))
 
 
-def describe(comparison: Comparison) -> str:
-    """The agreement of two clusterings, and the most frequent moves, as lines of text."""
+def describe(comparison: Comparison, figures: Sequence[tuple[str, str, str]]) -> str:
+    """The agreement of two clusterings, metrics, and the most frequent moves, as lines of text.
+
+    Args:
+        comparison: of two clusterings.
+        figures: see `side_by_side`.
+    """
     lines, moves = _facts(comparison), comparison.moves
+    if figures:
+        table = [("", "before", "after"), *figures]
+        widths = [max(len(row[i]) for row in table) for i in range(3)]
+        lines += [
+            "",
+            *(f"{a:<{widths[0]}}{b:>{widths[1] + 3}}{c:>{widths[2] + 3}}" for a, b, c in table),
+        ]
     lines += ["", f"{'images':>7}  that changed their cluster"] if moves else []
     for before, after, names in moves[:_SHOWN]:
         match = comparison.matched.get(after)
@@ -110,14 +196,23 @@ def _facts(comparison: Comparison) -> list[str]:
     return lines
 
 
-def page(comparison: Comparison, before: str, after: str, folder: str | None) -> str:
-    """The comparison as a page of HTML: matched clusters, moves, and the images that moved.
+def page(
+    comparison: Comparison,
+    before: str,
+    after: str,
+    folder: str | None,
+    figures: Sequence[tuple[str, str, str]],
+    curves: Sequence[Curves],
+) -> str:
+    """The comparison as a page of HTML: moves and their images, metrics, and matched clusters.
 
     Args:
         comparison: of two clusterings.
         before: name of the first.
         after: name of the second.
         folder: URI of the local folder of the image files, which the page then shows; or None.
+        figures: see `side_by_side`.
+        curves: see `learning_curves`.
     """
     _, *clusters = zip(*comparison.rows, strict=True)
     old, new = map(Counter, clusters)
@@ -132,6 +227,9 @@ def page(comparison: Comparison, before: str, after: str, folder: str | None) ->
         comparison=comparison,
         uri=lambda name: None if folder is None else folder + quote(os.fsencode(name)),
         shown=_PICTURES,
+        figures=figures,
+        curves=curves,
+        size=(_WIDTH, _HEIGHT),
     )
 
 

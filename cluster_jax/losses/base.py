@@ -108,6 +108,17 @@ def in_range(labels: Array, count: int) -> tuple[Array, Array]:
     return jnp.clip(labels, 0, count - 1), (labels >= 0) & (labels < count)
 
 
+def entries(queue: Array, filled: Array) -> Array:
+    """The queue `[Q, d]` with zeros in slots without an entry, whatever is there, such as NaN.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> entries(jnp.array([[1.0], [jnp.nan]]), jnp.int32(1)).tolist()
+        [[1.0], [0.0]]
+    """
+    return jnp.where(jnp.arange(len(queue), dtype=jnp.int32)[:, None] < filled, queue, 0)
+
+
 def check_shapes(arrays: Mapping[str, tuple[Any, str]]) -> None:
     """Raises an `InputError` unless arrays fit together; `arrays` is name -> array or None, shape.
 

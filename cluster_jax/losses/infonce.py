@@ -15,6 +15,7 @@ from jax import Array, lax
 
 from cluster_jax.core import checks, collectives, ops
 from cluster_jax.core.collectives import Axis
+from cluster_jax.losses import base
 from cluster_jax.losses.base import array_function
 
 
@@ -152,7 +153,7 @@ def contrast_queue(
         >>> round(loss.item(), 4)  # log 2
         0.6931
     """
-    keys, queue = lax.stop_gradient((keys, queue))
+    keys, queue = lax.stop_gradient((keys, base.entries(queue, filled)))
     pairwise = logits.pairwise
     paired = logits.paired or jax.vmap(lambda x, key: pairwise(x[None], key[None])[0, 0])
     attraction, repulsion = paired(anchors, keys), pairwise(anchors, queue)

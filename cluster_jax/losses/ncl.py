@@ -270,7 +270,8 @@ def hard_negatives(
     checks.one_of("entries", entries, ("easiest", "random"))
     checks.one_of("partners", partners, ("random", "easiest", "nearest"))
     z = ops.l2_normalize(anchors)
-    u, v = (ops.l2_normalize(x) for x in lax.stop_gradient((queue, labeled_queue)))
+    queues = (queue, filled), (labeled_queue, labeled_filled)
+    u, v = (ops.l2_normalize(lax.stop_gradient(base.entries(*x))) for x in queues)
     to_u, to_v, u_to_v = (ops.pairwise_dot(*pair) for pair in ((z, u), (z, v), (u, v)))
     of_u, of_v = (jnp.sum(x * x, axis=-1) for x in (u, v))
     count = min(count, queue.shape[0])
@@ -300,7 +301,7 @@ def hard_negatives(
         scale = jnp.where(has_direction, lax.rsqrt(jnp.where(has_direction, squared, 1)), 0)
         cosines = scale * (mu * to_u[easy][None, None] + (1 - mu) * to_v[others][None])
         cosines = jnp.where(exists[None, None], cosines, -jnp.inf)
-        _, best = lax.top_k(cosines.reshape(-1), count)
+        best = _highest(cosines.reshape(-1), count)
         mu_index, pair = jnp.divmod(best, rounds * count)
         mu, scale = mu.reshape(-1)[mu_index], scale.reshape(-1)[best]
         return easy[pair % count], others.reshape(-1)[pair], mu * scale, (1 - mu) * scale
@@ -318,7 +319,12 @@ def hard_negatives(
 def _lowest(values: Array, filled: Array, count: int) -> Array:
     """Slots of the `count` lowest of the first `filled` values, then of others."""
     slots = jnp.arange(len(values), dtype=jnp.int32)
-    return lax.top_k(jnp.where(slots < filled, -values, -jnp.inf), count)[1]
+    return _highest(jnp.where(slots < filled, -values, -jnp.inf), count)
+
+
+def _highest(values: Array, count: int) -> Array:
+    """Slots of the `count` highest along the last axis; NaN, which a loss must show, is first."""
+    return lax.top_k(jnp.where(jnp.isnan(values), jnp.inf, values), count)[1]
 
 
 @array_function(
@@ -361,7 +367,7 @@ def target_weights(
     checks.between("alpha", alpha, 0, 1)
     entries = jnp.arange(length, dtype=jnp.int32) < filled
     known = jnp.where(entries[None, :], lax.stop_gradient(similarities), -jnp.inf)
-    _, nearest = lax.top_k(known, neighbors)
+    nearest = _highest(known, neighbors)
     count = jnp.minimum(neighbors, filled)
     # Sorted: where the queue has fewer than k entries, they come before its empty slots.
     share = jnp.where(jnp.arange(neighbors) < count, (1 - alpha) / jnp.maximum(count, 1), 0)
@@ -498,6 +504,7 @@ def supervised_contrast(
 def _similarities(anchors: Array, views: Array, queue: Array, filled: Array) -> tuple[Array, Array]:
     """Cosines with the other view, then with the queue, `[rows, 1 + Q]`, and which exist."""
     z = ops.l2_normalize(anchors)
+    queue = base.entries(queue, filled)
     views, queue = (ops.l2_normalize(x) for x in lax.stop_gradient((views, queue)))
     to_view = jnp.sum(z * views, axis=-1, keepdims=True)
     similarities = jnp.concatenate([to_view, ops.pairwise_dot(z, queue)], axis=1)

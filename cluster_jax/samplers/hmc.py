@@ -133,8 +133,9 @@ def hmc(
         potential_and_grad: `images -> (P [b], gradient [b, ...])`, the potential of every image
             and the gradient of their sum. It may close over traced values.
         leapfrog_steps: steps per proposal, at least 1.
-        step_size: length of a leapfrog step.
-        clip: largest absolute value of a pixel's gradient, or None.
+        step_size: length of a leapfrog step, positive. Of this and `clip`, numbers are checked,
+            arrays are not.
+        clip: largest absolute value of a pixel's gradient, positive, or None.
         normalize_gradient: scale each image's gradient, clipped, to a root mean square of one.
         unroll: of the leapfrog steps, see `samplers.base.repeat`.
 
@@ -142,7 +143,7 @@ def hmc(
         `init` and `step`; the initial state does not depend on the keys.
 
     Raises:
-        ValueError: `leapfrog_steps` is not a whole number of at least 1.
+        ValueError: a value is out of range.
 
     Source: Duane et al. 1987; a baseline in NRCC's Table 8, which gives no step size and no number
     of steps, so that these have no default.
@@ -158,6 +159,8 @@ def hmc(
         ((2, 9), [1.0, 1.0])
     """
     checks.whole("leapfrog_steps", leapfrog_steps, 1)
+    checks.if_number(checks.positive, "step_size", step_size)
+    checks.if_number(checks.positive, "clip", clip)
 
     def shaped(
         position: Position, value: tuple[Array, Position] | None = None

@@ -11,9 +11,8 @@ from cluster_jax.samplers import base
 from cluster_jax.samplers.base import SamplerInfo
 
 
-@functools.partial(jax.jit, static_argnames=("iterations",))
 def monte_carlo(
-    keys: Array, images: Array, *, iterations: int = 1, step_size: float = 0.067
+    keys: Array, images: Array, *, iterations: int = 1, step_size: Array | float = 0.067
 ) -> tuple[Array, SamplerInfo]:
     """A Gaussian random walk: `iterations` independent steps of standard deviation `step_size`.
 
@@ -21,15 +20,15 @@ def monte_carlo(
         keys: one typed PRNG key per image `[b]`.
         images: the initial images `[b, ...]`, in the units of the network's input.
         iterations: number of steps, at least 1; unrolled.
-        step_size: standard deviation of a pixel's step. The default makes a step as large as one
-            of SGHMC with the published constants.
+        step_size: standard deviation of a pixel's step, 0 or more; checked if it is a number. The
+            default makes a step as large as one of SGHMC with the published constants.
 
     Returns:
         The views, shape and dtype of `images`; and `SamplerInfo` with a gradient share of 0 and an
         acceptance rate of 1.
 
     Raises:
-        ValueError: `iterations` is not a whole number of at least 1.
+        ValueError: `iterations` is not a whole number of at least 1, or `step_size` is negative.
 
     Source: the baseline called "regular Monte Carlo" in section 4.5 and Table 8 of NRCC. The paper
     says only that it is a predecessor of SGHMC, run for one iteration (89.1 % accuracy on CIFAR-10,
@@ -48,6 +47,14 @@ def monte_carlo(
         [1.0, 1.0]
     """
     checks.whole("iterations", iterations, 1)
+    checks.if_number(checks.at_least, "step_size", step_size, 0)
+    return _walk(keys, images, step_size, iterations)
+
+
+@functools.partial(jax.jit, static_argnames=("iterations",))
+def _walk(
+    keys: Array, images: Array, step_size: Array | float, iterations: int
+) -> tuple[Array, SamplerInfo]:
     view = images
     for i in range(iterations):
         view = view + step_size * base.standard_normal(keys, images, i)

@@ -98,6 +98,32 @@ def test_the_page(tmp_path, capsys, monkeypatch):
     assert "No image moved" in out.read_text()
 
 
+def test_metrics_and_learning_curves_stand_side_by_side(tmp_path, capsys):
+    before, after = (write(tmp_path / name, BEFORE) for name in ("before", "after"))
+    for folder, acc, losses in ((before, 0.5, (3.0, 1.0)), (after, 0.75, (4.0, None, 2.0))):
+        metrics = {"tree": {"n_clusters": 3, "acc": acc}, "linear_probe": 0.25}
+        metrics |= {"discovery": {"all": acc}} if folder == after else {}
+        (tmp_path / folder / "results.json").write_text(json.dumps({"metrics": metrics}))
+        lines = [json.dumps({"step": 10 * i, "loss": x}) for i, x in enumerate(losses)]
+        (tmp_path / folder / "metrics.jsonl").write_text("\n".join(lines))
+    out = tmp_path / "moved.html"
+    command.main([before, after, f"--out={out}"])
+    table = capsys.readouterr().out.split("\n\n")[1]
+    assert [line.rsplit(maxsplit=2) for line in table.splitlines()] == [
+        ["before", "after"],
+        ["Tree n clusters", "3", "3"],
+        ["Tree acc", "0.5", "0.75"],
+        ["Linear probe accuracy", "0.25", "0.25"],
+        ["Novel class discovery: all", "-", "0.75"],
+        ["Last loss", "1", "2"],
+    ]
+    page = out.read_text()
+    assert '<th scope="row">Tree acc</th><td class="n">0.5</td><td class="n">0.75</td>' in page
+    # Of 20 steps and losses from 1 to 4, in a picture of 600 x 150.
+    points = re.findall('<polyline [^>]*points="([^"]*)"', page)
+    assert points == ["0.0,50.0 300.0,150.0", "0.0,0.0 600.0,100.0"]
+
+
 def test_a_folder_that_does_not_exist(tmp_path, capsys):
     run = write(tmp_path / "run", BEFORE)
     with pytest.raises(SystemExit):

@@ -303,6 +303,77 @@ def test_nan_in_nan_out(used, name):
         assert np.isnan(value(name, *rows)), i
 
 
+A, B, C, _ = views()
+KEYS, NO = jax.random.split(jax.random.key(0), 8), np.int32(0)
+GENERATED = jnp.linspace(-1, 1, 24, dtype=jnp.float32).reshape(8, 3)
+
+
+def _of_negatives(cosines):
+    negatives = losses.HardNegatives(cosines, jnp.ones_like(cosines, bool))
+    return losses.neighborhood_contrast(A, B, C, NO, negatives, neighbors=2)
+
+
+def _of_generated(queue, labeled_queue, labeled_filled=FILLED, **settings):
+    negatives = losses.hard_negatives(
+        _keys(BATCH["index"]), A, queue, FILLED, labeled_queue, labeled_filled, count=3, **settings
+    )
+    return jnp.where(negatives.keep, negatives.similarities, 0).sum()
+
+
+# What is no row of the batch: name -> (the loss as a function of an array, the array).
+ELSEWHERE = {
+    "centroid_contrast": (lambda u: losses.centroid_contrast(A, u, LABELS), UNIT),
+    "hard_negatives, queue": (lambda q: _of_generated(q, QUEUE), CENTERS),
+    "hard_negatives, labeled": (lambda q: _of_generated(CENTERS, q), QUEUE),
+    "hard_negatives, random": (lambda q: _of_generated(q, QUEUE, entries="random"), CENTERS),
+    "hard_negatives, nearest": (lambda q: _of_generated(CENTERS, q, partners="nearest"), QUEUE),
+    "info_nce": (lambda u: losses.info_nce(A, u, LABELS), UNIT),
+    "info_nce_queue": (lambda q: losses.info_nce_queue(A, B, q, FILLED), QUEUE),
+    "kernel_info_nce_queue": (
+        lambda q: losses.kernel_info_nce_queue(A, B, q, FILLED, kernel=LAPLACE), QUEUE
+    ),
+    "neighborhood_contrast": (
+        lambda q: losses.neighborhood_contrast(A, B, q, FILLED, None, neighbors=2), QUEUE
+    ),
+    "neighborhood_contrast, left out": (
+        lambda q: losses.neighborhood_contrast(A, B, q, FILLED, None, neighbors=2, left_out=4),
+        QUEUE,
+    ),
+    "neighborhood_contrast, negatives": (_of_negatives, GENERATED),
+    "proto_cl": (lambda u: losses.proto_cl(u, u[::-1], jnp.arange(10) < 7), UNIT),
+    "prototype_contrast": (
+        lambda u: losses.prototype_contrast(A, u, LABELS, jnp.linspace(0.2, 0.5, 10)), UNIT
+    ),
+    "sinkhorn_codes": (lambda s: losses.sinkhorn_codes(s).sum(), A),
+    "supervised_contrast": (
+        lambda q: losses.supervised_contrast(A, B, LABELS, q, QUEUE_LABELS, FILLED), QUEUE
+    ),
+    "variance_loss": (
+        lambda u: losses.variance_loss(A, u, jnp.linspace(0.5, 1, 10), LABELS), UNIT
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_nan_in_a_queue_a_center_or_a_negative_stays_nan(name):
+    loss, array = ELSEWHERE[name]
+    array = np.array(array, np.float32)
+    assert np.isfinite(loss(array))
+    for where in ((0, 0), (1, 1)):
+        changed = array.copy()
+        changed[where] = np.nan
+        assert np.isnan(loss(changed)), where
+
+
+@pytest.mark.parametrize("name", [name for name, (_, x) in ELSEWHERE.items() if x is QUEUE])
+def test_nan_in_a_slot_without_an_entry_is_not_seen(name):
+    loss, queue = ELSEWHERE[name]
+    queue = queue.astype(np.float32)
+    changed = queue.copy()
+    changed[FILLED:] = np.nan
+    np.testing.assert_array_equal(loss(changed), loss(queue))
+
+
 @pytest.mark.parametrize("name", LOSSES)
 def test_rows_that_do_not_fit_are_refused(used, name):
     assert 0 in used[name]
@@ -317,10 +388,6 @@ def test_rows_that_do_not_fit_are_refused(used, name):
         rows[i] = rows[i].astype(np.int32 if i < 3 else np.float32)
         with pytest.raises(InputError, match="must be"):
             value(name, *rows)
-
-
-A, B, C, _ = views()
-KEYS, NO = jax.random.split(jax.random.key(0), 8), np.int32(0)
 
 
 @pytest.mark.parametrize(

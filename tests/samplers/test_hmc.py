@@ -311,3 +311,9 @@ def test_positions_may_be_any_pytree(keys):
         )
         np.testing.assert_allclose(join(view)[i], expected, rtol=1e-9)
         assert info.acceptance_rate[i] == accepted / 2
+
+
+@pytest.mark.parametrize(("name", "value"), [("step_size", -0.1), ("step_size", 0), ("clip", 0)])
+def test_settings_out_of_range_are_named(name, value):
+    with pytest.raises(ValueError, match=f"{name} must be greater than 0; got {value}"):
+        hmc(skewed, **{"leapfrog_steps": 1, "step_size": 0.1, name: value})
