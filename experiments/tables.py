@@ -59,10 +59,10 @@ class Lines:
             self._done.add(key)
             append(self._file, self.lines[-1])
 
-    def write(self, command: str, *texts: str) -> None:
-        """Writes the page, with the commits of all lines."""
+    def write(self, command: str, *texts: str, cores: str = "one core") -> None:
+        """Writes the page, with the commits of all lines and the cores that were used."""
         about = origin(command)
-        about["machine"] += ", one core"
+        about["machine"] += f", {cores}"
         about["commit"] = ", ".join(sorted({f"{line['commit']}" for line in self.lines}))
         io.write(self._page, "\n\n".join([*texts, sentence(about)]) + "\n")
 

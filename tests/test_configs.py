@@ -179,7 +179,7 @@ def test_missing_and_spare_keys_are_named(tmp_path):
         ("nrcc", {"anchor_layer": "prediction"}, "anchor_layer for this method must be .*'proj"),
         ("nrcc", {"sampler": "magic"}, "nrcc.sampler must be one of .*'sghmc'"),
         ("nrcc", {"potential": "magic"}, "potential"),
-        ("network", {"name": "resnet19"}, "resnet18"),
+        ("network", {"name": "resnet19"}, "network.name must be one of"),
         ("network", {"norm": "local"}, "group"),
         ("optimizer", {"name": "lion"}, "optimizer.name must be one of 'sgd', 'adamw'"),
         ("optimizer", {"learning_rate": 0.0}, "optimizer.learning_rate must be greater than 0"),

@@ -68,19 +68,26 @@ def workdir(fitted, tmp_path):
     return shutil.copytree(fitted._run.workdir, tmp_path / "run")
 
 
+@pytest.fixture
+def leaves(fitted):
+    """Rows that are no copies of others."""
+    return len(fitted._run.clusters.sample)
+
+
 def _is_union(coarse, fine):
     return len(set(zip(fine.tolist(), coarse.tolist(), strict=True))) == len(np.unique(fine))
 
 
-def test_what_fit_leaves(fitted):
+def test_what_fit_leaves(fitted, leaves):
     metrics = fitted.results_["metrics"]
     assert "gridshift" not in metrics
     assert fitted.n_clusters_ == metrics["tree"]["n_large"] == 6
-    assert metrics["tree"]["verdict"] == "clear"
+    # After a training nothing is called clear.
+    assert metrics["tree"]["verdict"] is None
     assert fitted.results_["provenance"]["number_of_clusters"]["tree"] == "found"
     assert fitted.results_["provenance"]["bandwidth"] is None
     assert 0 < fitted.probabilities_.min() < 0.6 < fitted.probabilities_.max() <= 1
-    assert fitted.tree_.shape == (COUNT - 1, 4)
+    assert fitted.tree_.shape == (leaves - 1, 4)
     assert fitted.linkage_.shape == (5, 4)
     np.testing.assert_array_equal(fitted.linkage_[:, 2], fitted.tree_[-5:, 2])
     assert "the farther apart they are" in (fitted._run.workdir / "report.html").read_text()
@@ -103,7 +110,7 @@ def test_what_fit_leaves(fitted):
     assert (stored.runners_up >= 0).any()
 
 
-def test_the_command_cluster_finds_the_same(fitted):
+def test_the_command_cluster_finds_the_same(fitted, leaves):
     reduce = fitted.results_["config"]["eval"]["reduce"]
     names = ("n_components", "n_neighbors", "min_dist", "metric")
     options = ClusterOptions(
@@ -113,14 +120,14 @@ def test_the_command_cluster_finds_the_same(fitted):
     result = clusters.cluster(fitted._run.features, None, options, lambda text: None)
     np.testing.assert_array_equal(result.cluster_labels, fitted.labels_)
     np.testing.assert_allclose(result.membership.probabilities, fitted.probabilities_, atol=1e-6)
-    for k in (1, 2, 3, 7, 50, COUNT):
+    for k in (1, 2, 3, 7, 50, leaves):
         np.testing.assert_array_equal(result.tree.cut(k=k), fitted.cut(k=k))
     metrics = fitted.results_["metrics"]["tree"]
-    assert {name: result.metrics[name] for name in metrics} == metrics
+    assert {name: result.metrics[name] for name in metrics} == {**metrics, "verdict": "clear"}
 
 
-def test_cuts_are_nested_partitions(fitted):
-    cuts = [fitted.cut(k=k) for k in range(1, COUNT + 1)]
+def test_cuts_are_nested_partitions(fitted, leaves):
+    cuts = [fitted.cut(k=k) for k in range(1, leaves + 1)]
     for k, labels in enumerate(cuts, start=1):
         assert (labels.dtype, labels.shape) == (np.int64, (COUNT,))
         assert np.unique(labels).tolist() == list(range(k))
@@ -147,11 +154,11 @@ def test_a_level_is_a_share_of_the_highest_merge(fitted):
     np.testing.assert_array_equal(fitted.cut(level=0.0), fitted.cut(k=finest))
 
 
-def test_saved_and_loaded(fitted, features, tmp_path):
+def test_saved_and_loaded(fitted, features, leaves, tmp_path):
     again = cluster_jax.load(fitted.save(tmp_path / "kept"))
     for name in ("labels_", "probabilities_", "distances_", "outliers_", "linkage_", "tree_"):
         np.testing.assert_array_equal(getattr(fitted, name), getattr(again, name))
-    for k in (1, 2, 7, COUNT):
+    for k in (1, 2, 7, leaves):
         np.testing.assert_array_equal(fitted.cut(k=k), again.cut(k=k))
     new = features[:50] + np.float32(0.3)
     for ours, theirs in zip(fitted.locate(new), again.locate(new), strict=True):
@@ -162,8 +169,7 @@ def test_new_images_follow_the_cut(fitted, features, tmp_path, capsys):
     found = fitted.locate(features)
     np.testing.assert_array_equal(found.labels, fitted.labels_)
     np.testing.assert_allclose(found.distances, fitted.distances_, atol=1e-5)
-    sharp = np.empty_like(fitted._run.clusters.sharp)
-    sharp[fitted._run.clusters.sample] = fitted._run.clusters.sharp
+    sharp = fitted._run.clusters.smoother.project(fitted._run.features)
     for k in (2, 6, 9):
         groups = fitted.cut(k=k)
         np.testing.assert_array_equal(fitted.predict(features, k=k), groups)
@@ -182,30 +188,25 @@ def test_new_images_follow_the_cut(fitted, features, tmp_path, capsys):
     assert int(row["cluster"]) == fitted.labels_[0]
 
 
-def test_images_outside_the_sample_are_placed_like_new_ones(
-    make, fitted, features, workdir, monkeypatch
-):
+def test_many_images_are_condensed(make, fitted, features, workdir, monkeypatch):
     monkeypatch.setattr(smooth_tree, "MAX_ROWS", 200)
     again = make(workdir=workdir, overrides={"eval.reduce.min_dist": 0.1}).fit(features)
-    assert again.results_["metrics"]["tree"]["rows_clustered"] == 200
-    assert again.tree_.shape == (199, 4)
+    leaves = again.results_["metrics"]["tree"]["rows_clustered"]
+    assert leaves <= 150
+    assert again.tree_.shape == (leaves - 1, 4)
     assert again.labels_.shape == again.cut(k=9).shape == (COUNT,)
-    assert adjusted_rand_score(again.labels_, fitted.labels_) > 0.9
-    found = again.locate(features)
-    np.testing.assert_array_equal(found.labels, again.labels_)
-    np.testing.assert_allclose(found.distances, again.distances_, atol=1e-5)
-    same = again.locate(features, k=again.n_clusters_)
-    np.testing.assert_allclose(same.distances, again.distances_, atol=1e-5)
+    assert adjusted_rand_score(again.labels_, fitted.labels_) > 0.5  # Half as many rows.
+    assert np.mean(again.predict(features) == again.labels_) > 0.95
     for k in (2, 3):
         assert _is_union(again.cut(k=k), again.labels_)
-    with pytest.raises(InputError, match="k must be at most 200; got 201"):
+    with pytest.raises(InputError, match=f"k must be at most {leaves}; got 201"):
         again.cut(k=201)
 
 
 @pytest.mark.parametrize("method", ["none", "tsne"])
 def test_the_map_is_only_a_picture(make, fitted, features, workdir, method):
     again = make(workdir=workdir, overrides={"eval.reduce.method": method}).fit(features)
-    shape = fitted._run.clusters.sharp.shape if method == "none" else (COUNT, 3)
+    shape = (COUNT, fitted._run.clusters.sharp.shape[1] if method == "none" else 3)
     assert again._run.clusters.points.shape == shape
     np.testing.assert_array_equal(again.labels_, fitted.labels_)
     for ours, theirs in zip(again.locate(features, k=3), fitted.locate(features, k=3), strict=True):
@@ -257,7 +258,7 @@ def test_a_damaged_tree_is_made_again(make, features, workdir):
 
 
 def test_levels_where_there_are_none(make, fitted, features, workdir):
-    with pytest.raises(InputError, match="k must be at most 300; got 999"):
+    with pytest.raises(InputError, match=r"k must be at most \d+; got 999"):
         fitted.predict(features[:1], k=999)
     with pytest.raises(InputError, match="k must be at least 1; got 0"):
         fitted.cut(k=0)

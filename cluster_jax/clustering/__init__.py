@@ -2,9 +2,9 @@ r"""Clustering of embeddings, with and without a given number of clusters.
 
 **`SmoothTree`** finds the number of clusters in any embedding; choose it first. Rows are projected
 to the principal axes that exceed noise, whitened by the differences of neighbors, and averaged
-twice over their ten nearest neighbors,
+twice over their k nearest neighbors, ten but in small sets,
 
-$$x_i \leftarrow \frac{1}{11} \Big( x_i + \sum_{j \in N(i)} x_j \Big),$$
+$$x_i \leftarrow \frac{1}{k + 1} \Big( x_i + \sum_{j \in N(i)} x_j \Big),$$
 
 which contracts dense regions. For each number of clusters, a cut of Ward's tree starts k-means on
 the averaged rows; the number with the highest silhouette, of the rows before and after averaging
@@ -12,6 +12,7 @@ together, wins. How far the silhouette of the rows *before* averaging exceeds th
 the same covariance is the verdict: "one cluster" below 0.1, "clear" from 0.3 of the largest
 possible excess, between them "no clear answer", a best guess. `cut` gives
 coarser and finer groups of one tree, `predict` places new rows by a vote of their neighbors.
+Copies of rows change nothing, and more rows than can be compared are condensed first.
 The algorithm is the project's own; its parts are named in `cluster_jax.clustering.smooth_tree`.
 
 **`GridShift`** after `reduce` is NRCC's way (section 3.6): UMAP to three dimensions, then mean

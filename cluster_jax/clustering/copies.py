@@ -84,6 +84,11 @@ def _equal_by_chance(x: NDArray) -> float:
 
 
 def order_of(x: NDArray) -> NDArray:
-    """An order of rows `[n, d]` that does not depend on theirs, int64 `[n]`: by their bytes."""
+    """An order of rows `[n, d]` that does not depend on theirs, int64 `[n]`: by their bytes.
+
+    Example:
+        >>> order_of(np.array([[2], [1], [2]], np.uint8))
+        array([1, 0, 2])
+    """
     rows = np.ascontiguousarray(x + 0.0 if x.dtype.kind == "f" else x)  # one zero, not two
     return np.argsort(rows.view(f"V{rows.strides[0]}")[:, 0], kind="stable")

@@ -665,7 +665,13 @@ def _choose(
 def runners_up(
     bandwidths: NDArray, n_clusters: NDArray, scores: NDArray, best: int
 ) -> tuple[Candidate, ...]:
-    """The best-scoring bandwidth of each number of clusters other than that of `best`."""
+    """The best-scoring bandwidth of each number of clusters other than that of `best`.
+
+    Example:
+        >>> found = runners_up(np.array([1.0, 2.0]), np.array([5, 3]), np.array([0.9, 0.4]), 0)
+        >>> [candidate.n_clusters for candidate in found]
+        [3]
+    """
     candidates: dict[int, Candidate] = {}
     for b in np.argsort(-scores, kind="stable"):
         k = int(n_clusters[b])

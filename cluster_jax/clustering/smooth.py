@@ -164,6 +164,12 @@ def fit_all(
 
     Returns:
         The representation of m micro-clusters, and the one of each row, int64 `[n]`.
+
+    Example:
+        >>> x = np.random.default_rng(0).normal(size=(300, 5))
+        >>> rows, groups = fit_all(x, np.arange(300), 200, 60, "cosine", seed=0)
+        >>> bool(len(rows.sharp) == groups.max() + 1 <= 60), int(rows.counts.sum())
+        (True, 300)
     """
     import jax
     from jax.sharding import Mesh
@@ -226,14 +232,25 @@ def _smoothed(start: Smoother, scale: float, rows: NDArray, groups: NDArray | No
 
 
 def means(rows: NDArray, groups: NDArray) -> NDArray:
-    """Mean of each group of rows `[n, r]`, float32 `[m, r]`; none of the groups is empty."""
+    """Mean of each group of rows `[n, r]`, float32 `[m, r]`; none of the groups is empty.
+
+    Example:
+        >>> means(np.array([[1.0], [2.0], [4.0]]), np.array([0, 1, 1])).tolist()
+        [[1.0], [3.0]]
+    """
     n, counts = len(rows), np.bincount(groups)
     members = sparse.csr_array((np.ones(n, np.float32), (groups, np.arange(n))))
     return (members @ rows / counts[:, None]).astype(np.float32)
 
 
 def averaged(rows: NDArray, others: NDArray, neighbors: NDArray, weights: NDArray) -> NDArray:
-    """Weighted means of rows `[n, c]` and of their neighbors `[n, k]`, see `near`."""
+    """Weighted means of rows `[n, c]` and of their neighbors `[n, k]`, see `near`.
+
+    Example:
+        >>> rows = np.array([[0.0], [1.0], [9.0]], np.float32)
+        >>> averaged(rows, rows, *near(rows, None)).round().tolist()
+        [[3.0], [3.0], [3.0]]
+    """
     total = rows * weights[:, :1]
     for column, weight in zip(neighbors.T, weights.T[1:], strict=True):
         total += others[column] * weight[:, None]
@@ -333,7 +350,21 @@ def _above_noise(variances: NDArray, total: float, n: int, d: int) -> int:
 
 
 def near(rows: NDArray, counts: NDArray | None) -> tuple[NDArray, NDArray]:
-    """The neighbors int64 `[n, k]` of each row, and weights of itself and of these."""
+    """The neighbors int64 `[n, k]` of each row, and weights of it and of these.
+
+    Args:
+        rows: `[n, r]`.
+        counts: float32 `[n]`, of the rows that each row stands for; None: one. A neighbor weighs as
+            many, until there are k.
+
+    Returns:
+        The neighbors, and float32 `[n, k + 1]`, the weight of the row itself first.
+
+    Example:
+        >>> rows, counts = np.float32([[0], [1], [9]]), np.float32([2, 5, 1])
+        >>> near(rows, counts)[1].tolist()
+        [[2.0, 1.0, 0.0], [3.0, 0.0, 0.0], [1.0, 2.0, 0.0]]
+    """
     indices = knn.nearest(rows, rows, n_neighbors(len(rows)), exclude_self=True).indices
     own = np.ones(len(rows), np.float32) if counts is None else counts
     return indices, _weights(indices, counts, own)

@@ -25,7 +25,7 @@ smooth rows (averaged over neighbors). Then:
 5. Level. Steps 1 to 4 inside each cluster. Where clusters with 90 % of the rows split, all parts
    become the clusters, and so on.
 6. Rare kinds. A mean over all rows hardly notices a kind of few. Of the parts of Ward's tree inside
-   a cluster, of 6 rows to a quarter of it, the one of the highest silhouette is a cluster of its
+   a cluster, of 6 rows to an eighth of it, the one of the highest silhouette is a cluster of its
    own if this exceeds by 0.3 what a Gaussian's best part has.
 
 The tree holds all this: Ward's merges inside a cluster, then those of the clusters up to one of the
@@ -54,6 +54,7 @@ means and mean squares; a row of each stands for it in steps 3, 5 and 6.
 | `MIN_GAP` 0.1 | silhouette above that of a Gaussian from which there are clusters |
 | `MIN_DEVIATIONS` 2 | the same in standard deviations of it |
 | `CLEAR_GAP` 0.3 | share of the largest possible gap from which the answer is clear; rare kinds |
+| `RARE_SHARE` 8 | rows of a cluster for each of a part that may be a rare kind |
 | `NEARLY_ALL` 0.9 | rows in clusters that split, for their parts to count; links inside clusters |
 | `DENSE_SIZE` 25 | rows that are no copies; of HDBSCAN, at most a twentieth, at least 5 |
 | `DENSE_SHARE` 0.75 | rows that HDBSCAN's clusters must hold |
@@ -105,6 +106,8 @@ MIN_GAP, MIN_DEVIATIONS, CLEAR_GAP = 0.1, 2.0, 0.3
 # Rows that must be in clusters that split, for the parts to be the clusters; in few axes, links
 # between neighbors that must stay inside clusters.
 NEARLY_ALL = 0.9
+# Rows of a cluster for each of a part of it that may be a rare kind.
+RARE_SHARE = 8
 # Rows that HDBSCAN's clusters must hold.
 DENSE_SHARE = 0.75
 # Rows of the Gaussians together, and their number, at most: the silhouette hardly depends on them.
@@ -208,13 +211,24 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         validate_data(self, stacked(X, "X"), reset=True, skip_check_array=True)
         return self.fit_rows(x)
 
-    def fit_rows(self, x: Rows) -> Self:
+    def fit_rows(self, x: Rows, originals: NDArray | None = None) -> Self:
         """Clusters finite rows `[n, d]` that are read a part at a time, such as `Shards`.
 
-        They need not fit into memory; their order matters, if they are no array.
+        Args:
+            x: the rows, which need not fit into memory; their order matters, if they are no array.
+            originals: int `[n]`, the row that stands for each row, itself if it is no copy: copies
+                that are known by something else than their rows. None: there are none.
         """
         n, self.n_features_in_ = x.shape
-        d = self.n_features_in_
+        if originals is not None:
+            kept, place = np.unique(originals, return_inverse=True)
+            if len(kept) >= max(self.n_clusters or 1, self.min_cluster_size or 1):
+                return self._fit(np.asarray(x[kept]), kept, place)
+        return self._fit(x, np.arange(n), np.arange(n))
+
+    def _fit(self, x: Rows, kept: NDArray, place: NDArray) -> Self:
+        """Clusters rows that are the rows `kept` of all; `place` is where each of these stands."""
+        n, d = x.shape
         checks.one_of("metric", self.metric, METRICS)
         for name in ("n_clusters", "min_cluster_size"):
             if (value := getattr(self, name)) is not None:
@@ -234,6 +248,7 @@ class SmoothTree(ClusterMixin, BaseEstimator):
             self.smoother_, self.leaves_ = smooth.fit_all(x, order, *how)
             self.sample_ = order[np.unique(self.leaves_[order], return_index=True)[1]]
             rows = np.asarray(x[self.sample_])
+        self.sample_, self.leaves_ = kept[self.sample_], self.leaves_[place]
         levels = self._find(rows, rng)
         sizes = np.bincount(self.leaves_)
         self.linkage_ = _nested(self.smoother_, sizes, levels)
@@ -585,7 +600,7 @@ def _with_rare(x: NDArray, labels: NDArray, metric: str, rng: np.random.Generato
     """Labels of which a small part of a cluster that stands apart is a cluster of its own."""
     labels = labels.copy()
     for own in _members(labels):
-        if len(own) < 4 * MIN_ROWS:
+        if len(own) < RARE_SHARE * MIN_ROWS:
             continue
         rows = smooth.fit(x[own], metric)
         score, part = _part_apart(rows)
@@ -599,7 +614,7 @@ def _with_rare(x: NDArray, labels: NDArray, metric: str, rng: np.random.Generato
 def _part_apart(rows: Smoother) -> tuple[float, NDArray]:
     """The highest silhouette of a part of Ward's tree beside all other rows, and its rows.
 
-    The part has 6 rows to a quarter of all; its silhouette follows from mean squared distances.
+    The part has 6 rows to an eighth of all; its silhouette follows from mean squared distances.
     """
     n, linkage = len(rows.sharp), _ward(rows.smooth)
     sharp = rows.sharp.astype(np.float64)
@@ -608,7 +623,7 @@ def _part_apart(rows: Smoother) -> tuple[float, NDArray]:
     for i, (first, second) in enumerate(linkage[:, :2].astype(np.int64), n):
         sums[i], squares[i] = sums[first] + sums[second], squares[first] + squares[second]
     size = np.concatenate([np.ones(n), linkage[:, 3]])
-    nodes = np.flatnonzero((size >= MIN_ROWS) & (size <= n / 4))
+    nodes = np.flatnonzero((size >= MIN_ROWS) & (size <= n / RARE_SHARE))
     if not len(nodes):
         return -1.0, nodes
     size = size[nodes]
@@ -667,7 +682,12 @@ def _averaged(labels: NDArray, rows: Smoother) -> Membership:
 
 
 def membership(labels: NDArray, shares: NDArray) -> Membership:
-    """The label's share of `[n, k]` and the largest of the others."""
+    """The label's share of `[n, k]` and the largest of the others.
+
+    Example:
+        >>> membership(np.array([1]), np.array([[0.25, 0.75, 0.0]])).runners_up
+        array([0])
+    """
     every = np.arange(len(labels))
     others = shares.copy()
     others[every, labels] = -1

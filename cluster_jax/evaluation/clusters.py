@@ -131,16 +131,20 @@ def sizes_of(labels: NDArray) -> dict[int, int]:
     return dict(zip(ids.tolist(), sizes.tolist(), strict=True))
 
 
-def find(x: NDArray, config: EvalConfig, *, seed: int) -> Clustering:
+def find(
+    x: NDArray, config: EvalConfig, *, seed: int, originals: NDArray | None = None
+) -> Clustering:
     """Clusters by `config.method`, without scores.
 
     Args:
         x: the features, unit rows `[n, d]`.
         config: the section `eval`.
         seed: random seed of the clustering and of the map that GridShift clusters.
+        originals: int `[n]`, the row that stands for each row, see `SmoothTree.fit_rows`.
     """
     if config.method == "tree":
-        return run_tree(x, metric=config.reduce.metric, k=config.k, seed=seed)
+        metric = config.reduce.metric
+        return run_tree(x, metric=metric, k=config.k, seed=seed, originals=originals)
     points = reduce(x, seed=seed, **vars(config.reduce))
     return run_gridshift(points, **{**vars(config.gridshift), "random_state": seed})
 
@@ -178,6 +182,7 @@ def run_tree(
     seed: int,
     k: int | None = None,
     shown: NDArray | None = None,
+    originals: NDArray | None = None,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Clustering:
     """Clusters features by `SmoothTree`.
@@ -188,6 +193,7 @@ def run_tree(
         seed: random seed of the clustering.
         k: number of clusters; None: it is found.
         shown: int `[m]`, the rows that the result describes; None: all rows.
+        originals: int `[n]`, the row that stands for each row, see `SmoothTree.fit_rows`.
         progress: called with one line of text at each step.
 
     Returns:
@@ -197,7 +203,8 @@ def run_tree(
         `outliers`.
     """
     progress(f"smoothing {_shape(features)} features and clustering them ...")
-    model = SmoothTree(metric, n_clusters=k, random_state=seed).fit_rows(features)
+    model = SmoothTree(metric, n_clusters=k, random_state=seed)
+    model.fit_rows(features, originals)
     n, m = len(model.labels_), len(model.sample_)
     if model.smoother_.counts is not None:
         progress(f"clustered {m:,} micro-clusters of all {n:,} rows")
@@ -240,7 +247,14 @@ def rows_of_likeness(tree: SmoothTree | None, features: NDArray, metric: str = "
     return arrays.normalize_rows(features) if metric == "cosine" else features
 
 
-def with_map(found: Clustering, features: NDArray, *, seed: int, **options: Any) -> Clustering:
+def with_map(
+    found: Clustering,
+    features: NDArray,
+    *,
+    seed: int,
+    shown: NDArray | None = None,
+    **options: Any,
+) -> Clustering:
     """Clusters by `run_tree`, with the map `[n, c]` of their smooth rows as points, and isolation.
 
     Distinct rows are reduced, and copies lie on their original: UMAP draws another map each time of
@@ -250,20 +264,22 @@ def with_map(found: Clustering, features: NDArray, *, seed: int, **options: Any)
         found: result of `run_tree`.
         features: those of its rows that it describes.
         seed: random seed of the map.
+        shown: int `[m]`, the rows that it describes; None: all rows.
         options: arguments of `reduce`.
     """
     model = found.tree
     assert model is not None
+    leaves = model.leaves_ if shown is None else model.leaves_[shown]
     smooth, is_condensed = model.smoother_.smooth, model.smoother_.counts is not None
-    # A quarter of the rows suffices: all would take a third of the time of 200,000 rows.
-    compared = np.arange(len(features))[::4] if is_condensed else model.sample_
+    # A quarter of micro-clusters suffices: all would take a third of the time of 200,000 rows.
+    compared = np.unique(leaves, return_index=True)[1][:: 4 if is_condensed else 1]
     found = found._replace(isolation=isolation(features, model.metric_, compared))
     placed = smooth if not is_condensed else model.smoother_.transform(features)
     if smooth.shape[1] > MAP_COLUMNS and options["method"] != "none":
         points = reduce(smooth, seed=seed, **{**options, "metric": "euclidean"})
         near = knn.nearest(placed, smooth, 3).indices if is_condensed else None
         placed = points if near is None else points[near].mean(axis=1)
-    return found._replace(points=placed if is_condensed else placed[model.leaves_])
+    return found._replace(points=placed if is_condensed else placed[leaves])
 
 
 def isolation(features: NDArray, metric: str, sample: NDArray) -> NDArray:

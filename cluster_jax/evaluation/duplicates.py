@@ -66,6 +66,16 @@ class Duplicates(NamedTuple):
         return int(self.groups[-1]) + 1 if len(self.groups) else 0
 
 
+def originals(found: Duplicates, count: int) -> NDArray:
+    """The image that stands for each of `count` images, int64 `[count]`: the one to keep.
+
+    An image without a duplicate stands for itself.
+    """
+    result = np.arange(count)
+    result[found.images] = found.images[found.keep][found.groups]
+    return result
+
+
 class Shown(NamedTuple):
     """Duplicates, and which of them are in a report.
 

@@ -77,6 +77,7 @@ class Found(NamedTuple):
         embedding: of these images.
         clustering: their clusters.
         stored: content of `clusters.npz`, as far as it is known.
+        repeated: duplicates among all images, if the clustering needed them.
         seconds: time that was spent.
     """
 
@@ -86,6 +87,7 @@ class Found(NamedTuple):
     embedding: dict[str, np.ndarray]
     clustering: Clustering
     stored: StoredClusters
+    repeated: duplicates.Duplicates | None
     seconds: float
 
 
@@ -101,13 +103,31 @@ def cluster(inputs: Inputs, features: Embeddings) -> Found:
         embedding = {name: rows[unlabeled] for name, rows in embedding.items()}
     checks.one_of("eval.features", config.eval.features, tuple(embedding))
     rows = embedding[config.eval.features]
-    found = clusters.find(arrays.normalize_rows(rows), config.eval, seed=config.seed)
+    repeated = originals = None
+    if config.eval.method == "tree" and dataset.open is not None and dataset.known is None:
+        # The features of a smaller copy are often too far from its original's to tell it by them.
+        repeated = _repeated(config, dataset, features)
+    if repeated is not None:
+        originals = duplicates.originals(repeated, len(rows))
+    unit = arrays.normalize_rows(rows)
+    found = clusters.find(unit, config.eval, seed=config.seed, originals=originals)
     stored = inference.stored_clusters(found, rows)._replace(unlabeled_rows=unlabeled)
     if dataset.sources is not None:
         skipped = np.array([f for f, _ in dataset.skipped if not f.endswith("/")], str)
         stored = stored._replace(sources=np.array(dataset.sources), skipped=skipped)
     seconds = time.perf_counter() - started
-    return Found(inputs, features, clustered, embedding, found, stored, seconds)
+    return Found(inputs, features, clustered, embedding, found, stored, repeated, seconds)
+
+
+def _repeated(
+    config: RunConfig, dataset: Dataset, features: Embeddings
+) -> duplicates.Duplicates | None:
+    """Duplicates among the images; None if there are no images to show."""
+    if dataset.shown is None:
+        return None
+    say("looking for duplicates")
+    every = features[workdirs.TRAIN_EMBEDDING][config.eval.features]
+    return duplicates.find(dataset.shown, every)
 
 
 def _judged(metrics: dict[str, Any], steps: int) -> dict[str, Any]:
@@ -152,12 +172,10 @@ def describe(
         test=_probe_test(found),
     )
     discovered, clustering = _discover(found.inputs, features), evaluation.clustering
-    rows, shown, repeated = embedding[section.features], dataset.shown, None
+    rows, repeated = embedding[section.features], found.repeated
     unlabeled = found.stored.unlabeled_rows
-    if shown is not None:
-        every = features[workdirs.TRAIN_EMBEDDING][section.features]
-        say("looking for duplicates")
-        repeated = duplicates.find(shown, every)
+    if repeated is None:
+        repeated = _repeated(config, dataset, features)
     names, net = None, config.network
     if net.weights in BUNDLED and net.is_frozen() and discovered is None:
         labels = clustering.cluster_labels
@@ -220,7 +238,7 @@ def describe(
         run=inference.found_clusters(stored, known).run,
         facts=facts,
     )
-    if repeated is not None and shown is not None:
+    if repeated is not None:
         tables[workdirs.DUPLICATES] = assignments.duplicates_csv(dataset, repeated)
         if repeated.n_groups:
             # Of all images, also where only the unlabeled ones are clustered.

@@ -33,9 +33,13 @@ _MOST_ROWS = 3_000
 def lists(data: pathlib.Path, files: list[str], choose: bool) -> dict[str, Callable]:
     """Title of each list and what yields its cases."""
     seeds = (100, 320_000) if choose else (400_000, 450_000)
+    features = data / "features"
     return {
-        "photos": lambda: real.photos(data / "features", seeds[0], 40),
-        "one class of photos": lambda: real.single_classes(data / "features"),
+        "photos": lambda: real.photos(features, seeds[0], 40),
+        "few photos": lambda: real.few(features, seeds[0], 36),
+        "copies of photos": lambda: real.copied(features, seeds[0], 24),
+        "rare kinds": lambda: real.rare(features, seeds[0], 30),
+        "one class of photos": lambda: real.single_classes(features),
         "generated": lambda: generated(seeds[1]),
         "low-dimensional": lambda: real.low_dimensional(data / "lowdim"),
         "real": lambda: real.tables(files),
@@ -86,6 +90,10 @@ def run(case: real.Case, x: NDArray, method: str, points: Callable[[], NDArray])
         labels = peers.PEERS[method](x, points() if "UMAP" in method else x)
     seconds = time.process_time() - started
     best, truth = max(((scores(t, labels), t) for t in case.truths), key=lambda s: s[0]["ari"])
+    if case.name.startswith("rare"):
+        own = truth == truth[-1]
+        found = labels == np.bincount(labels[own]).argmax()
+        extra["overlap"] = float((own & found).sum() / (own | found).sum())
     if method == OURS:
         extra["reliability"] = reliability(truth, labels, model.probabilities_)
     return {"seconds": round(seconds, 2), **best, **extra}
@@ -105,7 +113,8 @@ def table(lines: list[dict]) -> str:
     several = [line for line in lines if line["true"] > 1]
     one = [line for line in lines if line["true"] == 1]
     names = sorted({line["method"] for line in lines}, key=lambda m: (m != OURS, m))
-    columns = ("sets", "ARI", "k exact", "abs log2(k/K)", "one cluster kept whole", "CPU s")
+    columns = ["sets", "ARI", "k exact", "abs log2(k/K)", "one cluster kept whole", "CPU s"]
+    is_rare = "overlap" in lines[0]
     rows = []
     for name in names:
         own = [line for line in several if line["method"] == name]
@@ -119,7 +128,9 @@ def table(lines: list[dict]) -> str:
         kept = f"{np.mean(whole):.2f} of {len(whole)}" if whole else ""
         seconds = sum(line["seconds"] for line in lines if line["method"] == name)
         rows.append([name, *cells, kept, f"{seconds:,.0f}"])
-    return tables.markdown(["method", *columns], rows)
+        if is_rare:
+            rows[-1].append(f"{np.mean([line['overlap'] >= 0.5 for line in own]):.2f}")
+    return tables.markdown(["method", *columns, *["rare kind found"] * is_rare], rows)
 
 
 def verdicts(lines: list[dict]) -> str:

@@ -66,6 +66,57 @@ def photos(folder: pathlib.Path, seed: int, count: int) -> Iterator[Case]:
         yield Case(f"photos-{seed + i}-k{k}", x[rows], (y[rows],), "cosine")
 
 
+def few(folder: pathlib.Path, seed: int, count: int) -> Iterator[Case]:
+    """Few photos: 3, 5 or 8 of each of 3, 5 or 10 classes; then one class of 6 to 60 photos."""
+    for i in range(count):
+        each, k = (3, 5, 8)[i % 3], (3, 5, 10)[i // 3 % 3]
+        yield _drawn(folder, f"few-{seed + i}-{each}x{k}", seed + i, [each] * k)
+    for i in range(count, 2 * count):
+        n = (6, 8, 10, 15, 20, 30, 45, 60)[i % 8]
+        yield _drawn(folder, f"few-{seed + i}-{n}x1", seed + i, [n])
+
+
+def copied(folder: pathlib.Path, seed: int, count: int) -> Iterator[Case]:
+    """Photos with copies: all twice, thrice, a fifth, or one kind twelve times; equal or noisy.
+
+    Noise is 0, 0.1 or 1 % of the standard deviation of a column.
+    """
+    for i in range(count):
+        rng = np.random.default_rng(seed + i)
+        k, noise = int(rng.integers(4, 13)), (0, 1e-3, 1e-2)[i // 4 % 3]
+        case = _drawn(folder, "", seed + i, [int(rng.integers(12, 31))] * k)
+        x, y = case.rows, case.truths[0]
+        n, one = len(y), np.flatnonzero(y == y[0])
+        ways = {
+            "twice": np.arange(n),
+            "thrice": np.tile(np.arange(n), 2),
+            "a-fifth": rng.permutation(n)[: n // 5],
+            "one-kind": np.repeat(one, 11),
+        }
+        how, added = list(ways.items())[i % 4]
+        spread = noise * x.std(axis=0)
+        copies = x[added] + spread * rng.standard_normal((len(added), x.shape[1]), np.float32)
+        name = f"copies-{seed + i}-{how}-{noise:g}"
+        yield Case(name, np.concatenate([x, copies]), (np.concatenate([y, y[added]]),), "cosine")
+
+
+def rare(folder: pathlib.Path, seed: int, count: int) -> Iterator[Case]:
+    """6 to 12 photos of one class, the last, beside 60 of each of two to five others."""
+    for i in range(count):
+        rng = np.random.default_rng(seed + i)
+        sizes = [60] * int(rng.integers(2, 6)) + [int(rng.integers(6, 13))]
+        yield _drawn(folder, f"rare-{seed + i}", seed + i, sizes)
+
+
+def _drawn(folder: pathlib.Path, name: str, seed: int, sizes: list[int]) -> Case:
+    """Photos of random classes, so many of each."""
+    rng, (x, y) = np.random.default_rng(seed), _pool(folder, seed % 2)
+    chosen = rng.permutation(np.unique(y))[: len(sizes)]
+    members = zip(chosen, sizes, strict=True)
+    rows = np.concatenate([rng.permutation(np.flatnonzero(y == c))[:n] for c, n in members])
+    return Case(name, x[rows], (y[rows],), "cosine")
+
+
 def single_classes(folder: pathlib.Path) -> Iterator[Case]:
     """Each of the 145 classes of photos alone: one cluster of 60 rows."""
     for i in range(2):

@@ -195,12 +195,12 @@ def test_none_for_a_key_of_a_config():
 
 def _keys_that_may_be_none():
     """The keys of the base config whose comment, beside or above them, says what None means."""
-    comment = ""
+    comment, names = "", r"(?!config)[a-z_]+\.[\w.]+|embedder|init_from|term"
     for line in find_config("base").read_text().splitlines():
         code, _, beside = line.partition("#")
         if not code.strip():
             comment += beside
-        elif match := re.match(r"\s+(?:config\.)?([a-z_]+\.[\w.]+|embedder|init_from) = ", code):
+        elif match := re.match(rf"\s+(?:config\.)?({names}) = ", code):
             if "None" in comment + beside:
                 yield match[1]
             comment = ""

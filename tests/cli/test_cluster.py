@@ -140,9 +140,10 @@ def test_what_is_not_clear_is_said(files, capsys):
     assert "The rows form one cluster: no split separates them clearly." in out
     assert "do not split into several clusters" in pathlib.Path("one/report.html").read_text()
     rng = np.random.default_rng(0)
-    np.save("near.npy", 2.5 * np.eye(3, 8)[rng.integers(0, 3, 200)] + rng.normal(size=(200, 8)))
+    truth = rng.integers(0, 6, 400)
+    np.save("near.npy", 2.8 * np.eye(6, 12)[truth] + rng.normal(size=(400, 12)))
     out, _ = _run(capsys, "--features=near.npy", "--workdir=three", *flags)
-    assert "No clear answer: the 3 clusters are a best guess" in out
+    assert "No clear answer: the 6 clusters are a best guess" in out
     assert "are a best guess" in pathlib.Path("three/report.html").read_text()
 
 
@@ -434,8 +435,9 @@ def test_features_too_large_for_memory_are_read_in_blocks(shards, capsys, monkey
     provenance, metrics = results["provenance"], results["metrics"][method]
     assert provenance["rows"] == 200
     used = {"all": 200, "files": 3, "in_report": 120, "in_silhouette": 120}
-    if method == "kmeans":
-        assert "running k-means on all 200 rows" in out
+    if method != "gridshift":
+        said = "running k-means on all 200 rows" if method == "kmeans" else "smoothing 200 x"
+        assert said in out
         assert provenance["rows_used"] == {**used, "clustered": 200}
     else:
         assert "a random sample of 120 of 200 rows" in out
@@ -475,7 +477,7 @@ def test_bad_input_in_blocks(shards, capsys):
         capsys, *command, "--k=201"
     )
     assert "between 1 and 120, the number of rows of the sample; got 130" in _refused(
-        capsys, *command, "--k=130"
+        capsys, *command, "--method=kmeans", "--reduce=pca", "--n_components=2", "--k=130"
     )
     pathlib.Path("three.txt").write_text("1\n2\n3\n")
     assert "got 200 and 3" in _refused(capsys, *command, "--labels=three.txt")

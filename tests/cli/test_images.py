@@ -321,3 +321,29 @@ def test_several_photos_and_what_is_left_out(tmp_path, monkeypatch):
     assert read_config("images", images._left_out(given))[0].data.exclude == ("one",)
     several = [f"--config.data.dir={images._photos('a', ['b c'])[0]}"]
     assert read_config("images", several)[0].data.dir == "a\nb c"
+
+
+def test_copies_of_photos_change_no_group(photos, tmp_path):
+    """The features of a smaller copy are far from its original's; their pictures are alike."""
+
+    def groups(folder, workdir):
+        images.main([str(folder), *QUICK, f"--workdir={workdir}"])
+        return decisions.clustered(assignments.read_workdir(workdir))[1]
+
+    for i, file in enumerate(sorted(photos.iterdir())):
+        picture = Image.open(file).resize((64, 64), Image.Resampling.BICUBIC)
+        noise = np.random.default_rng(i).integers(-20, 20, (64, 64, 3))
+        pixels = np.clip(np.asarray(picture, int) + noise, 0, 255).astype(np.uint8)
+        Image.fromarray(pixels).save(file)
+    alone = groups(photos, tmp_path / "alone")
+    both = tmp_path / "both"
+    shutil.copytree(photos, both / "phone")
+    (both / "backup").mkdir()
+    for file in photos.iterdir():
+        small = Image.open(file).resize((32, 32), Image.Resampling.BOX)
+        small.save(both / "backup" / f"{file.stem}.jpg", quality=90)
+    again = groups(both, tmp_path / "again")
+    labels = dict(zip(again.names, again.labels.tolist(), strict=True))
+    for name, label in zip(alone.names, alone.labels.tolist(), strict=True):
+        stem = pathlib.Path(name).stem
+        assert labels[f"phone/{stem}.png"] == labels[f"backup/{stem}.jpg"] == label

@@ -233,7 +233,7 @@ def test_a_number_that_the_tree_is_told_has_no_verdict():
 
 def test_a_best_guess_has_a_gap():
     rng = np.random.default_rng(0)
-    x = 2.5 * np.eye(3, 8)[rng.integers(0, 3, 200)] + rng.normal(size=(200, 8))
+    x = 2.8 * np.eye(6, 12)[rng.integers(0, 6, 400)] + rng.normal(size=(400, 12))
     metrics = cluster(x, None, TREE, ignore).metrics
     assert metrics["verdict"] == "no clear answer"
     assert metrics["gap"] == SmoothTree("euclidean").fit(x).gap_
@@ -252,23 +252,30 @@ def test_rows_of_small_clusters_are_outliers(monkeypatch):
     assert (result.metrics["n_large"], result.metrics["outliers"]) == (3, 0)
 
 
-def test_rows_outside_the_sample_lie_among_their_neighbors(monkeypatch):
+def test_rows_of_micro_clusters_lie_among_their_neighbors(monkeypatch):
     monkeypatch.setattr(smooth_tree, "MAX_ROWS", 200)
     x, labels = blobs(d=20)
     progress = []
     result = cluster(x, labels, TREE, progress.append)
-    assert result.metrics["rows_clustered"] == 200
+    m = len(result.tree.sample_)
+    assert result.metrics["rows_clustered"] == m <= 150
     assert result.metrics["acc"] > 0.98
-    assert progress[1] == (
-        "clustered a random sample of 200 rows; the other 100 rows took the clusters of their "
-        "neighbors in it"
-    )
+    assert progress[1] == f"clustered {m} micro-clusters of all 300 rows"
     means = np.stack([result.points[labels == c].mean(axis=0) for c in range(3)])
     nearest = np.linalg.norm(result.points[:, None] - means, axis=-1).argmin(axis=1)
     np.testing.assert_array_equal(nearest, labels)
-    voters = result.tree.sample_[::4]
-    wanted = clusters.isolation(x, result.tree.metric, voters)
-    np.testing.assert_array_equal(result.isolation, wanted)
+
+
+def test_copies_lie_on_their_original():
+    """UMAP draws another map each time of equal rows."""
+    x, labels = blobs(d=20)
+    twice = np.concatenate([x, x])
+    progress = []
+    result = cluster(twice, np.tile(labels, 2), TREE, progress.append)
+    assert "300 copies of other rows took their clusters" in progress
+    np.testing.assert_array_equal(result.points[:300], result.points[300:])
+    np.testing.assert_array_equal(result.points, cluster(twice, None, TREE, ignore).points)
+    assert result.isolation[:300].min() > 0, "the nearest other rows are no copies"
 
 
 def test_blocks_do_not_show(monkeypatch):

@@ -11,7 +11,7 @@ import pytest
 from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
-from cluster_jax.core import collectives
+from cluster_jax.core import checks, collectives
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import parse_section
 from cluster_jax.nets import backbone
@@ -426,7 +426,7 @@ def test_vjp_of_the_images_is_the_directional_derivative(x64, keys, config):
     ],
 )
 def test_bad_input_is_named(changes, message):
-    with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
+    with pytest.raises(InputError, match=f"^{re.escape(checks.sentence(message))}$"):
         build(**changes)
 
 

@@ -333,8 +333,8 @@ def test_pickled_files_are_refused_unread(tmp_path, suffix):
     path = tmp_path / f"model{suffix}"
     message = (
         "a file of pretrained weights must be in the safetensors format, as a pickled one can run "
-        f"code; got {path}: convert it with `safetensors.torch.save_file(torch.load("
-        f'"{path}", weights_only=True), "{path.with_suffix(".safetensors")}")`'
+        f"code; got {path}: convert it with `safetensors.torch.save_file(torch.load(FILE, "
+        'weights_only=True), "model.safetensors")`'
     )
     refused(message, weights.read, path)
 

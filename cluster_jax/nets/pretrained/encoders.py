@@ -66,9 +66,8 @@ def _network(weights_name: str, shapes: Mapping[str, tuple]) -> tuple[str, int, 
     ]
     if not found:
         raise InputError(
-            f"encoder must have the tensors of {', '.join(list(LAYOUTS)[:-1])}, or "
-            f"{list(LAYOUTS)[-1]}; got {weights_name}, with {min(shapes, default='none')!r}: "
-            f"the nearest known one is {_nearest(shapes)}"
+            f"encoder must have the tensors of a known network; got {weights_name}, with "
+            f"{min(shapes, default='none')!r}: the nearest known one is {_nearest(shapes)}"
         )
     if found[0] == _RESNET:
         return _resnet(weights_name, shapes)

@@ -216,8 +216,8 @@ def read(path: str | pathlib.Path) -> dict[str, np.ndarray]:
     if path.suffix in PICKLES:
         raise InputError(
             "a file of pretrained weights must be in the safetensors format, as a pickled one can "
-            f"run code; got {path}: convert it with `safetensors.torch.save_file(torch.load("
-            f'"{path}", weights_only=True), "{path.with_suffix(".safetensors")}")`'
+            f"run code; got {path}: convert it with `safetensors.torch.save_file(torch.load(FILE, "
+            'weights_only=True), "model.safetensors")`'
         )
     try:
         import safetensors

@@ -1,0 +1,133 @@
+"""Finds many separate clusters in many rows: time and memory, ours beside peers.
+
+    python -m experiments.number_of_clusters.many [--only METHOD ...] [--sets NAME ...]
+
+Clusters are Gaussians of deviation 1 around centers of deviation 2 in each column, which overlap in
+none of them. Every method runs in a process of its own, on all cores. EVoC is run if it is
+installed. A memory map is read by the process, so that its rows count as memory only while they are
+used.
+"""
+
+import functools
+import json
+import pathlib
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.metrics import adjusted_rand_score
+
+from experiments import tables
+from experiments.number_of_clusters import peers
+
+FOLDER = pathlib.Path(__file__).parent
+# Name of a set: rows, columns, clusters.
+SETS = {
+    "60,000 rows": (60_000, 128, 800),
+    "100,000 rows": (100_000, 128, 2_000),
+    "200,000 rows": (200_000, 128, 10_000),
+    "1,000,000 rows": (1_000_000, 256, 5_000),
+}
+
+
+def smooth_tree(file: str) -> NDArray:
+    """`SmoothTree`, which reads the file a part at a time."""
+    from cluster_jax import SmoothTree
+    from cluster_jax.data.shards import Shards
+
+    return SmoothTree("euclidean").fit_rows(Shards(file)).labels_
+
+
+def umap_hdbscan(file: str) -> NDArray:
+    """HDBSCAN with clusters of 15 rows at least, on UMAP's map."""
+    return peers.hdbscan(peers.umap(np.load(file)), 15)
+
+
+def evoc(file: str) -> NDArray:
+    """EVoC with its defaults; rows without a cluster are one."""
+    from evoc import EVoC
+
+    return EVoC(random_state=0).fit_predict(np.load(file))
+
+
+METHODS: dict[str, Callable[[str], NDArray]] = {
+    "SmoothTree": smooth_tree, "UMAP + HDBSCAN 15": umap_hdbscan, "EVoC": evoc,
+}  # fmt: skip
+
+
+def write(file: pathlib.Path, n: int, d: int, k: int) -> NDArray:
+    """Writes a set as `.npy` and returns the cluster of each row."""
+    rng = np.random.default_rng(n)
+    centers = 2 * rng.standard_normal((k, d), np.float32)
+    truth = rng.permutation(np.arange(n) % k)
+    rows = np.lib.format.open_memmap(file, "w+", np.float32, (n, d))
+    for start in range(0, n, 2**16):
+        own = truth[start : start + 2**16]
+        rows[start : start + 2**16] = centers[own] + rng.standard_normal((len(own), d), np.float32)
+    rows.flush()
+    return truth
+
+
+def run(method: str, file: pathlib.Path, truth: NDArray, **entries: int) -> dict[str, Any]:
+    """Runs a method in a process of its own; the result has the entries, too."""
+    command = [sys.executable, "-W", "ignore", "-m", __spec__.name, "--child", method, str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(done.stderr[-2000:])
+    measured = json.loads(done.stdout.splitlines()[-1])
+    labels = np.load(f"{file}.labels.npy")
+    ari = adjusted_rand_score(truth, labels)
+    return {**entries, **measured, "k": len(np.unique(labels)), "ari": ari}
+
+
+def child(method: str, file: str) -> None:
+    """Runs a method and prints its seconds and its memory."""
+    started = time.perf_counter()
+    labels = METHODS[method](file)
+    seconds = time.perf_counter() - started
+    np.save(f"{file}.labels.npy", labels)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    sys.stdout.write(f"\n{json.dumps({'seconds': seconds, 'gigabytes': peak})}\n")
+
+
+def main() -> None:
+    """Entry point."""
+    parser = tables.parser("number_of_clusters.many", __doc__)
+    parser.add_argument("--only", nargs="*", default=list(METHODS))
+    parser.add_argument("--sets", nargs="*", default=list(SETS))
+    parser.add_argument("--out", type=pathlib.Path, default=FOLDER / "many")
+    parser.add_argument("--child", nargs=2)
+    flags = parser.parse_args()
+    if flags.child:
+        child(*flags.child)
+        return
+    found = tables.Lines(flags.out, "set", "method")
+    for name in flags.sets:
+        n, d, k = SETS[name]
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder) / "rows.npy"
+            truth = write(file, n, d, k)
+            for method in flags.only:
+                how = functools.partial(run, method, file, truth, columns=d, clusters=k)
+                found.add({"set": name, "method": method}, how)
+    columns = ["rows", "columns", "clusters", "method", "found", "ARI", "s", "GB"]
+    rows = [
+        [line["set"].removesuffix(" rows"), line["columns"], f"{line['clusters']:,}",
+         line["method"], f"{line['k']:,}", f"{line['ari']:.3f}", f"{line['seconds']:.0f}",
+         f"{line['gigabytes']:.2f}"]
+        for line in found.lines
+    ]  # fmt: skip
+    about = (__doc__ or "").split("\n\n")[2]
+    found.write(
+        parser.prog, "# Many clusters", about, tables.markdown(columns, rows), cores="all cores"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,168 @@
+"""A whole evening with photos: what is decided in the browser carries through all commands."""
+
+import csv
+import re
+import shutil
+import subprocess
+
+import pytest
+from PIL import Image
+
+from cluster_jax.cli import images, predict, report
+from tests import toy
+from tests.cli.test_images import QUICK
+from tests.evaluation.test_report_browser import CHROMIUM, STEPS, WATCH, visit
+
+pytestmark = [
+    pytest.mark.usefixtures("one_device"),
+    pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium"),
+]
+
+LOOK = """
+  const shown = async () => {
+    for (let i = 0; i < 50 && $("view-image").hidden; i++) await pause();
+    if (!$("view-image").hidden) found.files++;
+    return $("view-name").textContent;
+  };
+  const size = (id) => Number(card(id).querySelector("[data-size]").textContent.split(" ")[0]);
+  const ids = all("article:not([hidden])").map((one) => one.dataset.group).filter((id) => id >= 0);
+  found.files = 0;
+  found.ids = ids;
+  found.sizes = ids.map(size);
+  found.seen = [];
+  for (const tile of all(".best .tile").slice(0, 5)) {
+    tile.click();
+    found.seen.push(await shown());
+    $("view").close();
+  }
+  all(".best .tile")[0].click();
+  for (const name of ["ArrowRight", "ArrowRight", "ArrowDown", "ArrowRight", "ArrowUp"]) {
+    key(name);
+    found.seen.push(await shown());
+  }
+  $("view").close();
+"""
+DECIDE = """
+  const [first, second, third, fourth] = ids;
+  type(first, 'Omas "Garten" / 猫');
+  choose(card(second).querySelector("[data-choice=merge]"), first);
+  const nameOfTile = (id, at) => all(".best .tile", card(id))[at].title;
+  const select = (id, at) => all(".best .tile", card(id))[at].dispatchEvent(
+    new MouseEvent("click", { bubbles: true, ctrlKey: true }));
+  found.made = [nameOfTile(third, 0), nameOfTile(third, 1)];
+  select(third, 0);
+  select(third, 1);
+  choose($("move"), "new");
+  $("clear").click();
+  const made = all("article").map((one) => one.dataset.group).find((id) => !ids.includes(id));
+  found.new = made;
+  type(made, "best");
+  found.moved = nameOfTile(third, 0);
+  all(".best .tile", card(third))[0].click();
+  choose($("view-move"), first);
+  $("view").close();
+  found.wrong = nameOfTile(third, 0);
+  all(".best .tile", card(third))[0].click();
+  key("w");
+  key("u");
+  key("w");
+  $("view").close();
+  if ($("keep-best")) {
+    $("keep-best").click();
+    $("save-script").click();
+  }
+  found.now = [first, third, made].map(size);
+  $("save-corrections").click();
+  found.how = $("how").innerText;
+"""
+
+
+def open_page(tmp_path, page, steps):
+    """What the steps found on a page that lies where its command has written it."""
+    head, _, rest = page.read_text("utf-8").partition("<title>")
+    rest = rest.rpartition("</body>")[0]
+    copy = page.with_name("visited.html")
+    copy.write_text(f"{head}{WATCH}<title>{rest}{STEPS % steps}", "utf-8")
+    found = visit(tmp_path, copy)
+    copy.unlink()
+    return found
+
+
+def table(path):
+    return list(csv.DictReader(path.read_text("utf-8").splitlines()))
+
+
+def test_a_whole_evening(tmp_path, capsys):
+    photos, out, new = tmp_path / "photos", tmp_path / "out", tmp_path / "new"
+    pixels, _ = toy.images(90, channels=3)
+    for i, image in enumerate(pixels[:60]):
+        name = f"{2023 + i % 2}/0{i % 3 + 1} Juli/IMG {i:02}.png"
+        (photos / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image).resize((40, 40), 0).save(photos / name)
+    (photos / "whatsapp").mkdir()
+    for i in (3, 4, 5):
+        original = next(photos.rglob(f"IMG {i:02}.png"))
+        shutil.copy(original, photos / "whatsapp" / f"z{i}.png")
+    new.mkdir()
+    for i, image in enumerate(pixels[60:]):
+        Image.fromarray(image).resize((40, 40), 0).save(new / f"{i:02}.png")
+    images.main([str(photos), f"--out={out}", "--k=6", "--encoder=lite1", *QUICK])
+    found = open_page(tmp_path, out / "report.html", LOOK + DECIDE)
+    assert found["files"] == len(found["seen"]) == 10
+    assert len(set(found["seen"])) > 5
+    script, corrections = found["downloads"]
+    first, second, third, _ = found["ids"]
+    assert found["now"] == [sum(found["sizes"][:2]) + 1, found["sizes"][2] - 4, 2]
+    command = rf"cluster-jax report {out} --corrections=corrections_[0-9]{{14}}\.csv"
+    assert re.search(command, found["how"])
+    # The command takes it; the duplicates are moved away.
+    (tmp_path / "corrections.csv").write_text(corrections)
+    exported = tmp_path / "sorted"
+    report.main([str(out), f"--corrections={tmp_path / 'corrections.csv'}", f"--export={exported}"])
+    subprocess.run(["sh"], input=script, text=True, check=True, cwd=tmp_path)
+    assert len([*(tmp_path / "photos (duplicates)").rglob("*.png")]) == 3
+    rows = {row["image"]: row for row in table(out / "assignments.csv")}
+    sizes = [sum(row["cluster"] == c for row in rows.values()) for c in (first, second, third)]
+    assert sizes == [found["now"][0], 0, found["now"][1]]
+    assert [rows[name]["cluster"] for name in found["made"]] == [found["new"]] * 2
+    assert rows[found["moved"]]["cluster"] == first
+    assert rows[found["wrong"]]["cluster"] == "-1"
+    assert {row["name"] for row in rows.values() if row["cluster"] == first} == {
+        'Omas "Garten" / 猫'
+    }
+    folders = sorted(path.name for path in exported.iterdir())
+    assert {"Omas _Garten_ _ 猫", "best", "no_cluster"} < set(folders)
+    assert len([*(exported / "best").iterdir()]) == 2
+    # Thirty new photos come into the groups as they are now.
+    page = tmp_path / "new.html"
+    predict.main([f"--workdir={out}", f"--images={new}", f"--report={page}"])
+    placed = table(out / "predictions.csv")
+    assert len(placed) == 30
+    assert second not in {row["cluster"] for row in placed}
+    assert sum(row["name"] == 'Omas "Garten" / 猫' for row in placed) >= 10
+    steps = """
+      all(".best .tile")[0].click();
+      await until(() => !$("view-image").hidden);
+      found.name = $("view-name").textContent;
+      found.choices = all("option", $("view-move")).map((option) => option.text);
+      choose($("view-move"), "%s");
+      $("save-corrections").click();
+    """
+    moved = open_page(tmp_path, page, steps.replace("%s", third))
+    assert 'Omas "Garten" / 猫' in moved["choices"]
+    (tmp_path / "new.csv").write_text(moved["downloads"][0])
+    predict.main([f"--workdir={out}", f"--images={new}", f"--corrections={tmp_path / 'new.csv'}"])
+    again = {row["image"]: row["cluster"] for row in table(out / "predictions.csv")}
+    assert again[moved["name"]] == third
+    assert sum(again[row["image"]] != row["cluster"] for row in placed) == 1
+    # All of it again, on the corrected page.
+    second_round = LOOK + DECIDE.replace('Omas "Garten" / 猫', "Garten").replace('"best"', '"rest"')
+    found = open_page(tmp_path, out / "report.html", second_round)
+    (tmp_path / "second.csv").write_text(found["downloads"][-1])
+    report.main([str(out), f"--corrections={tmp_path / 'second.csv'}"])
+    rows = {row["image"]: row for row in table(out / "assignments.csv")}
+    assert {"Garten", "rest", "best"} <= {row["name"] for row in rows.values()}
+    assert rows[found["moved"]]["cluster"] == found["ids"][0]
+    assert [rows[name]["cluster"] for name in found["made"]] == [found["new"]] * 2
+    assert int(found["new"]) == 6 + 1, "a number of its own"
+    assert "3 photos are no longer where they were" in (out / "report.html").read_text()
