@@ -1,5 +1,6 @@
 """Every exported loss in every way to run it: the table of `experiments/tutorials/guide.md`."""
 
+import functools
 import pathlib
 import re
 
@@ -13,6 +14,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from cluster_jax import losses
 from cluster_jax.core.checks import InputError
 from experiments import tutorials
+from tests import conftest  # noqa: F401  Its devices, outside of pytest as well.
 
 ROWS, WHOLE = PartitionSpec("data"), PartitionSpec()
 RNG = np.random.default_rng(0)
@@ -219,18 +221,6 @@ def on_mesh(kind):
     )
 
 
-@pytest.fixture(scope="module")
-def want():
-    with jax.enable_x64(True):
-        return jax.device_get(all_losses(one_device, PARAMS, BATCH))
-
-
-def check(got, want):
-    for name, (value, gradient) in want.items():
-        np.testing.assert_allclose(got[name][0], value, rtol=1e-10, err_msg=name)
-        np.testing.assert_allclose(got[name][1], gradient, rtol=1e-8, atol=1e-10, err_msg=name)
-
-
 WAYS = {
     "check_vma": outside(True),
     "check_vma off": outside(False),
@@ -242,25 +232,35 @@ WAYS = {
 }
 
 
-@pytest.mark.usefixtures("x64")
-@pytest.mark.parametrize("way", WAYS)
-def test_two_devices_equal_one(want, way):
-    check(all_losses(WAYS[way], PARAMS, BATCH), want)
-
-
-@pytest.mark.usefixtures("x64")
-@pytest.mark.parametrize("kind", [AxisType.Explicit, AxisType.Auto])
-def test_sharded_arrays_equal_one_device(want, kind):
-    check(all_losses(one_device, *on_mesh(kind)), want)
-
-
-@pytest.mark.usefixtures("x64")
-def test_pmap_equals_one_device(want):
+def own_mean_by_pmap(params, batch):
     def body(params, batch):
         return {name: own_then_mean(of_params(name))(params, batch) for name in LOSSES}
 
-    got = jax.pmap(body, axis_name="data", in_axes=(None, 0))(PARAMS, parts(BATCH))
-    check(jax.tree.map(lambda x: x[0], got), want)
+    got = jax.pmap(body, axis_name="data", in_axes=(None, 0))(params, parts(batch))
+    return jax.tree.map(lambda x: x[0], got)
+
+
+# Name in the guide -> value and gradient of every loss, of two devices.
+RUNS = {way: functools.partial(all_losses, run, PARAMS, BATCH) for way, run in WAYS.items()}
+RUNS |= {
+    "explicit mesh": lambda: all_losses(one_device, *on_mesh(AxisType.Explicit)),
+    "automatic": lambda: all_losses(one_device, *on_mesh(AxisType.Auto)),
+    "pmap": lambda: own_mean_by_pmap(PARAMS, BATCH),
+}
+
+
+@functools.cache
+def results(way):
+    with jax.enable_x64(True):
+        run = RUNS.get(way, lambda: all_losses(one_device, PARAMS, BATCH))
+        return jax.device_get(run())
+
+
+def equals_one_device(name, way):
+    (got, slope), (want, want_slope) = results(way)[name], results("one device")[name]
+    assert np.isfinite(want)
+    np.testing.assert_allclose(got, want, rtol=1e-10)
+    np.testing.assert_allclose(slope, want_slope, rtol=1e-8, atol=1e-10)
 
 
 def value(name, a, b, c, labels):
@@ -271,23 +271,22 @@ def views():
     return [np.tanh(view @ PARAMS).astype(np.float32) for view in (X, Y, Z)] + [LABELS]
 
 
-@pytest.fixture(scope="module")
-def used():
-    """Name -> which of a, b, c and the labels its value depends on."""
-    first = {name: value(name, *views()) for name in LOSSES}
+@functools.cache
+def used(name):
+    """Which of a, b, c and the labels the value of a loss depends on."""
+    first = value(name, *views())
 
-    def depends(name, i):
+    def depends(i):
         changed = views()
         changed[i] = (
             changed[i] ** 2 + np.arange(6, dtype=np.float32) if i < 3 else np.roll(LABELS, 1)
         )
-        return not np.isclose(value(name, *changed), first[name], rtol=1e-5)
+        return not np.isclose(value(name, *changed), first, rtol=1e-5)
 
-    return {name: [i for i in range(4) if depends(name, i)] for name in LOSSES}
+    return [i for i in range(4) if depends(i)]
 
 
-@pytest.mark.parametrize("name", LOSSES)
-def test_bfloat16_in_float32_out(name):
+def bfloat16_in_float32_out(name, way):
     half = [jnp.asarray(x, jnp.bfloat16) for x in views()[:3]]
     got = value(name, *half, LABELS)
     want = value(name, *(x.astype(jnp.float32) for x in half), LABELS)
@@ -295,12 +294,67 @@ def test_bfloat16_in_float32_out(name):
     np.testing.assert_allclose(got, want, rtol=0.02)
 
 
-@pytest.mark.parametrize("name", LOSSES)
-def test_nan_in_nan_out(used, name):
-    for i in set(used[name]) - {3}:
+def nan_in_nan_out(name, way):
+    for i in set(used(name)) - {3}:
         rows = views()
         rows[i][0] = np.nan
         assert np.isnan(value(name, *rows)), i
+
+
+def _refused(name, rows):
+    with pytest.raises(InputError, match="must be"):
+        value(name, *rows)
+
+
+def wrong_rows_are_refused(name, way):
+    assert 0 in used(name)
+    for i in used(name):
+        for change in (lambda x: x[:3], lambda x: np.concatenate([x, x]), lambda x: x[None]):
+            rows = views()
+            rows[i] = change(rows[i])
+            if len(used(name)) > 1 or rows[i].ndim != views()[i].ndim:
+                _refused(name, rows)
+        rows = views()
+        rows[i] = rows[i].astype(np.int32 if i < 3 else np.float32)
+        _refused(name, rows)
+
+
+CHECKS = dict.fromkeys(("one device", *RUNS), equals_one_device)
+CHECKS |= {"bfloat16": bfloat16_in_float32_out, "NaN": nan_in_nan_out}
+CHECKS |= {"wrong rows": wrong_rows_are_refused}
+
+
+@functools.cache
+def cell(name, way):
+    """ "yes" where a loss passes the check of a way to run it, else what is wrong."""
+    try:
+        CHECKS[way](name, way)
+    except (AssertionError, pytest.fail.Exception) as error:
+        return f"no: {error}"
+    return "yes"
+
+
+@pytest.mark.parametrize("way", CHECKS)
+@pytest.mark.parametrize("name", LOSSES)
+def test_every_loss_in_every_way(name, way):
+    assert cell(name, way) == "yes"
+
+
+GUIDE = pathlib.Path(tutorials.__file__).parent / "guide.md"
+
+
+def guide_with_grid():
+    """The guide with a line for each loss and a column for each way, as they are now."""
+    titles = ["loss", *CHECKS]
+    rows = [[f"`{name}`", *(cell(name, way)[:3] for way in CHECKS)] for name in LOSSES]
+    lines = [f"| {' | '.join(row)} |" for row in (titles, *rows)]
+    lines.insert(1, "|---" * len(titles) + "|")
+    before, after = GUIDE.read_text().split("| loss | one device |")
+    return before + "\n".join(lines) + "\n\n" + after.split("\n\n", 1)[1]
+
+
+def test_the_grid_in_the_guide_is_what_is_tested():
+    assert GUIDE.read_text() == guide_with_grid()
 
 
 A, B, C, _ = views()
@@ -372,22 +426,6 @@ def test_nan_in_a_slot_without_an_entry_is_not_seen(name):
     changed = queue.copy()
     changed[FILLED:] = np.nan
     np.testing.assert_array_equal(loss(changed), loss(queue))
-
-
-@pytest.mark.parametrize("name", LOSSES)
-def test_rows_that_do_not_fit_are_refused(used, name):
-    assert 0 in used[name]
-    for i in used[name]:
-        for change in (lambda x: x[:3], lambda x: np.concatenate([x, x]), lambda x: x[None]):
-            rows = views()
-            rows[i] = change(rows[i])
-            if len(used[name]) > 1 or rows[i].ndim != views()[i].ndim:
-                with pytest.raises(InputError, match="must be"):
-                    value(name, *rows)
-        rows = views()
-        rows[i] = rows[i].astype(np.int32 if i < 3 else np.float32)
-        with pytest.raises(InputError, match="must be"):
-            value(name, *rows)
 
 
 @pytest.mark.parametrize(
@@ -484,3 +522,7 @@ def test_prototypes_leave_rows_of_no_cluster_out(clusters, outside):
         return losses.proto_cl_views(*pairs, labels[rows], clusters=clusters)
 
     np.testing.assert_allclose(loss(slice(8)), loss(slice(7)), rtol=1e-6)
+
+
+if __name__ == "__main__":
+    GUIDE.write_text(guide_with_grid())
