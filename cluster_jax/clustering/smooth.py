@@ -72,6 +72,7 @@ class Smoother(NamedTuple):
         counts: float32 `[n]`, of the rows of each micro-cluster, whose means `sharp` are; None: of
             one row each.
         squares: float32 `[n]`, mean square of their sharp rows; None as well.
+        by_mass: whether a neighbor is a row of a micro-cluster, not the micro-cluster.
     """
 
     mean: NDArray
@@ -82,6 +83,12 @@ class Smoother(NamedTuple):
     smooth: NDArray
     counts: NDArray | None = None
     squares: NDArray | None = None
+    by_mass: bool = False
+
+    @property
+    def masses(self) -> NDArray | None:
+        """How many neighbors each row counts as; None: one."""
+        return self.counts if self.by_mass else None
 
     def project(self, x: NDArray) -> NDArray:
         """Sharp rows float32 `[m, r]` of features `[m, d]`; rows do not affect each other."""
@@ -105,7 +112,7 @@ class Smoother(NamedTuple):
             )
         smooth = self.project(x)
         neighbors = knn.nearest(smooth, self.sharp, n_neighbors(len(self.sharp))).indices
-        weights = _weights(neighbors, self.counts, np.ones(len(smooth), np.float32))
+        weights = _weights(neighbors, self.masses, np.ones(len(smooth), np.float32))
         for stage in self.stages:
             smooth = self._averaged(smooth, stage, neighbors, weights)
         return smooth
@@ -142,13 +149,13 @@ def fit(x: ArrayLike, metric: str = "cosine", *, n_axes: int | None = None) -> S
     """
     checks.one_of("metric", metric, METRICS)
     start, scale = _denoised(numeric(x, "x", LARGEST), metric, n_axes)
-    return _smoothed(start, scale, start.sharp, None)
+    return _smoothed(start, scale, start.sharp)
 
 
 def fit_all(
     x: Rows, order: NDArray, n_sample: int, n_groups: int, metric: str, seed: int
-) -> tuple[Smoother, NDArray]:
-    """The representation of micro-clusters of many rows, in memory, a memory map, or shards.
+) -> tuple[tuple[Smoother, Smoother], NDArray]:
+    """Two representations of micro-clusters of many rows, in memory, a memory map, or shards.
 
     The axes are those of a sample. k-means in two levels on all devices condenses the projected
     rows, and every row joins the nearest of all means. In memory are these rows, of 64 columns at
@@ -163,11 +170,11 @@ def fit_all(
         seed: of the sample and of the micro-clusters.
 
     Returns:
-        The representation of m micro-clusters, and the one of each row, int64 `[n]`.
+        Both representations of m micro-clusters, and the one of each row, int64 `[n]`.
 
     Example:
         >>> x = np.random.default_rng(0).normal(size=(300, 5))
-        >>> rows, groups = fit_all(x, np.arange(300), 200, 60, "cosine", seed=0)
+        >>> (rows, _), groups = fit_all(x, np.arange(300), 200, 60, "cosine", seed=0)
         >>> bool(len(rows.sharp) == groups.max() + 1 <= 60), int(rows.counts.sum())
         (True, 300)
     """
@@ -189,7 +196,8 @@ def fit_all(
     ordered = np.unique(nearest, return_inverse=True)[1]
     groups = np.empty(len(order), np.int64)
     groups[order] = ordered
-    return _smoothed(start, scale, rows, ordered), groups
+    by_mass, by_number = (_smoothed(start, scale, rows, ordered, own) for own in (True, False))
+    return (by_mass, by_number), groups
 
 
 def _denoised(x: NDArray, metric: str, n_axes: int | None) -> tuple[Smoother, float]:
@@ -204,7 +212,13 @@ def _denoised(x: NDArray, metric: str, n_axes: int | None) -> tuple[Smoother, fl
     return Smoother(mean, axes.astype(np.float64), is_cosine, rows, (), rows), scale
 
 
-def _smoothed(start: Smoother, scale: float, rows: NDArray, groups: NDArray | None) -> Smoother:
+def _smoothed(
+    start: Smoother,
+    scale: float,
+    rows: NDArray,
+    groups: NDArray | None = None,
+    by_mass: bool = False,
+) -> Smoother:
     """Steps 2 and 3 of rows `[n, r]`, or of the means of groups of them."""
     counts = squares = None
     points, within = rows, np.zeros((rows.shape[1],) * 2)
@@ -214,21 +228,21 @@ def _smoothed(start: Smoother, scale: float, rows: NDArray, groups: NDArray | No
         for part in blocks(*rows.shape):
             gaps = (rows[part] - points[groups[part]]).astype(np.float64)
             within += gaps.T @ gaps
-    whiten = _whitening(points, *near(start._scaled(points), counts), counts, within)
+    masses = counts if by_mass else None
+    whiten = _whitening(points, *near(start._scaled(points), masses), counts, within)
     sharp = rows @ whiten
     rms = float(np.sqrt(np.square(sharp).sum(axis=1).mean())) or 1.0
     sharp = start._scaled(sharp / rms).astype(np.float32)
     if groups is not None:
         squares = means(np.square(sharp).sum(axis=1, keepdims=True), groups)[:, 0]
         sharp = means(sharp, groups)
-    stages, (neighbors, weights) = [sharp], near(sharp, counts)
+    stages, (neighbors, weights) = [sharp], near(sharp, masses)
     for _ in range(N_ROUNDS):
         stages.append(start._averaged(stages[-1], stages[-1], neighbors, weights))
     components = start.components @ whiten / scale / rms
     smooth = stages.pop()
-    return Smoother(
-        start.mean, components, start.is_cosine, sharp, tuple(stages), smooth, counts, squares
-    )
+    stored = (start.mean, components, start.is_cosine, sharp, tuple(stages), smooth)
+    return Smoother(*stored, counts, squares, by_mass)
 
 
 def means(rows: NDArray, groups: NDArray) -> NDArray:

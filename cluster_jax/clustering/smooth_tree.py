@@ -36,7 +36,8 @@ as in label spreading [4]; a new row takes the label of most of its nearest shar
 
 More than 16,000 rows are condensed into as many micro-clusters by k-means, see `smooth.fit_all`, as
 BIRCH does with a tree [5]. They have the silhouettes of their rows, which follow from their counts,
-means and mean squares; a row of each stands for it in steps 3, 5 and 6.
+means and mean squares; a row of each stands for it in steps 3, 5 and 6. Of two representations,
+with rows or with micro-clusters as neighbors, the one of the higher best score is taken.
 
 | constant | what it does |
 |---|---|
@@ -245,7 +246,8 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         else:
             order = copies.order_of(x) if isinstance(x, np.ndarray) else np.arange(n)
             how = (min(SAMPLE, n), min(MAX_ROWS, n // 2), self.metric_, seed)
-            self.smoother_, self.leaves_ = smooth.fit_all(x, order, *how)
+            both, self.leaves_ = smooth.fit_all(x, order, *how)
+            self.smoother_ = max(both, key=lambda rows: _best_score(rows, self.n_clusters))
             self.sample_ = order[np.unique(self.leaves_[order], return_index=True)[1]]
             rows = np.asarray(x[self.sample_])
         self.sample_, self.leaves_ = kept[self.sample_], self.leaves_[place]
@@ -505,6 +507,19 @@ def _split(x: NDArray, rows: Smoother, rng: np.random.Generator) -> Split:
     return Split(labels, gap, CLEAR if is_clear else UNCLEAR, scores)
 
 
+def _best_score(rows: Smoother, k: int | None) -> float:
+    """The score of the best number of clusters, or of k."""
+    linkage = _ward(rows.smooth)
+    if k is None:
+        return max(_search(rows, linkage)[1].values())
+    return _score(rows, _partition(rows, linkage, k))
+
+
+def _score(rows: Smoother, labels: NDArray) -> float:
+    """The mean of both silhouettes."""
+    return float(np.mean([_silhouette(rows, labels, smooth=own) for own in (False, True)]))
+
+
 def _search(rows: Smoother, linkage: NDArray) -> tuple[NDArray, dict[int, float]]:
     """Labels of the highest score, and the score of each k."""
     m = len(rows.sharp)
@@ -517,9 +532,7 @@ def _search(rows: Smoother, linkage: NDArray) -> tuple[NDArray, dict[int, float]
     best = 0
     while grid:  # The grid, then numbers between the best one and the next.
         for k in grid:
-            labels = _partition(rows, linkage, k)
-            both = [_silhouette(rows, labels, smooth=smooth) for smooth in (False, True)]
-            scores[k] = float(np.mean(both))
+            scores[k] = _score(rows, _partition(rows, linkage, k))
         best, tried = max(scores, key=lambda k: scores[k]), sorted(scores)
         place = tried.index(best)
         low, high = tried[max(place - 1, 0)], tried[min(place + 1, len(tried) - 1)]
@@ -674,7 +687,7 @@ def _averaged(labels: NDArray, rows: Smoother) -> Membership:
     if k == 1:
         zeros = np.zeros(len(labels))
         return Membership(labels, zeros + 1, np.full(len(labels), -1), zeros)
-    neighbors, weights = smooth.near(rows.sharp, rows.counts)
+    neighbors, weights = smooth.near(rows.sharp, rows.masses)
     shares = np.eye(k)[labels]
     for _ in range(smooth.N_ROUNDS):
         shares = smooth.averaged(shares, shares, neighbors, weights)
