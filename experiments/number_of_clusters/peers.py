@@ -78,7 +78,8 @@ def kmeans_silhouette(x: NDArray) -> NDArray:
 
 def mixture_bic(x: NDArray) -> NDArray:
     """Gaussian mixture with full covariances, the number of components by the BIC."""
-    points = PCA(_AXES, random_state=0).fit_transform(x) if x.shape[1] > _AXES else x
+    axes = min(_AXES, len(x) // 3)  # A covariance needs more rows than columns.
+    points = PCA(axes, random_state=0).fit_transform(x) if x.shape[1] > axes else x
     fitted = _sample(points, _FITTED, np.random.default_rng(0)).astype(np.float64)
     best: tuple[float, GaussianMixture] | None = None
     for k in [*range(1, 13), 15, 18, 21, 25, 30, 35, _COMPONENTS]:
