@@ -23,7 +23,7 @@ SECTION_TITLES = {"doubtful": "Does it belong here?", "isolated": "Unlike all ot
 _WORDS = {
     "gridshift": "GridShift",
     "gap": "silhouette above that of one cluster",
-    "rows_clustered": "rows clustered, the others placed by their neighbors",
+    "rows_clustered": "distinct rows or micro-clusters that were compared",
     "kmeans": "k-means",
     "kmeans_n_init": "k-means initializations",
     "kmeans_metric": "k-means metric",
