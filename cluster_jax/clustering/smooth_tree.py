@@ -17,7 +17,8 @@ smooth rows (averaged over neighbors). Then:
    Gaussians with the covariance of the features (in at most three axes: of uniform rows in their
    box), or 0 if that is negative: their mean over up to 12, of 1,500 rows together. Below 0.1, or
    two standard deviations over the Gaussians, the rows are one cluster. The answer is clear from
-   0.3 of the largest possible gap on; between, the clusters are a best guess.
+   0.3 of the largest possible gap on, with four deviations to spare; between, the clusters are a
+   best guess.
 4. Shape. In two or three axes HDBSCAN [3] also runs, with 5 neighbors for the density: its
    clusters, which may be curved, are the answer if they hold 75 % of the rows, and a clear one if
    10 neighbors find as many. Else clusters that cut through a curved sheet are no clusters: unless
@@ -53,7 +54,7 @@ with rows or with micro-clusters as neighbors, the one of the higher best score 
 | `MIN_ROWS` 6 | rows from which clusters are looked for, and of a rare kind |
 | `K_RATIO` 1.12 | of the numbers of clusters tried above 20 |
 | `MIN_GAP` 0.1 | silhouette above that of a Gaussian from which there are clusters |
-| `MIN_DEVIATIONS` 2 | the same in standard deviations of it |
+| `MIN_DEVIATIONS` 2 | the same in standard deviations of it; twice as many to be clear |
 | `CLEAR_GAP` 0.3 | share of the largest possible gap from which the answer is clear; rare kinds |
 | `RARE_SHARE` 8 | rows of a cluster for each of a part that may be a rare kind |
 | `NEARLY_ALL` 0.9 | rows in clusters that split, for their parts to count; links inside clusters |
@@ -503,7 +504,7 @@ def _split(x: NDArray, rows: Smoother, rng: np.random.Generator) -> Split:
     is_one = gap < max(MIN_GAP, MIN_DEVIATIONS * deviation)
     if is_one or (is_flat and _links_inside(rows.sharp, labels) < NEARLY_ALL):
         return Split(np.zeros_like(labels), gap, ONE, scores)
-    is_clear = gap >= CLEAR_GAP * (1 - mean)
+    is_clear = gap - 2 * MIN_DEVIATIONS * deviation >= CLEAR_GAP * (1 - mean)
     return Split(labels, gap, CLEAR if is_clear else UNCLEAR, scores)
 
 
