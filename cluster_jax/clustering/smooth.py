@@ -34,11 +34,11 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import linalg, sparse
+from scipy import linalg
 
 from cluster_jax.clustering import knn
 from cluster_jax.core import checks
-from cluster_jax.core.arrays import Rows, blocks, normalize_rows, numeric
+from cluster_jax.core.arrays import Rows, blocks, cluster_means, normalize_rows, numeric
 from cluster_jax.core.names import counted
 
 METRICS = ("cosine", "euclidean")
@@ -224,7 +224,7 @@ def _smoothed(
     points, within = rows, np.zeros((rows.shape[1],) * 2)
     if groups is not None:
         counts = np.bincount(groups).astype(np.float32)
-        points = means(rows, groups)
+        points = cluster_means(rows, groups).astype(np.float32)
         for part in blocks(*rows.shape):
             gaps = (rows[part] - points[groups[part]]).astype(np.float64)
             within += gaps.T @ gaps
@@ -234,8 +234,9 @@ def _smoothed(
     rms = float(np.sqrt(np.square(sharp).sum(axis=1).mean())) or 1.0
     sharp = start._scaled(sharp / rms).astype(np.float32)
     if groups is not None:
-        squares = means(np.square(sharp).sum(axis=1, keepdims=True), groups)[:, 0]
-        sharp = means(sharp, groups)
+        squares = cluster_means(np.square(sharp).sum(axis=1, keepdims=True), groups)[:, 0]
+        squares = squares.astype(np.float32)
+        sharp = cluster_means(sharp, groups).astype(np.float32)
     stages, (neighbors, weights) = [sharp], near(sharp, masses)
     for _ in range(N_ROUNDS):
         stages.append(start._averaged(stages[-1], stages[-1], neighbors, weights))
@@ -243,18 +244,6 @@ def _smoothed(
     smooth = stages.pop()
     stored = (start.mean, components, start.is_cosine, sharp, tuple(stages), smooth)
     return Smoother(*stored, counts, squares, by_mass)
-
-
-def means(rows: NDArray, groups: NDArray) -> NDArray:
-    """Mean of each group of rows `[n, r]`, float32 `[m, r]`; none of the groups is empty.
-
-    Example:
-        >>> means(np.array([[1.0], [2.0], [4.0]]), np.array([0, 1, 1])).tolist()
-        [[1.0], [3.0]]
-    """
-    n, counts = len(rows), np.bincount(groups)
-    members = sparse.csr_array((np.ones(n, np.float32), (groups, np.arange(n))))
-    return (members @ rows / counts[:, None]).astype(np.float32)
 
 
 def averaged(rows: NDArray, others: NDArray, neighbors: NDArray, weights: NDArray) -> NDArray:

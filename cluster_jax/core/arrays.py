@@ -19,7 +19,7 @@ _BLOCK = 2**22
 
 
 class Rows(Protocol):
-    """Rows `[n, d]` that are read a part at a time: a memory map, or `data.tables.Shards`."""
+    """Rows `[n, d]` that are read a part at a time: a memory map, or `data.shards.Shards`."""
 
     @property
     def shape(self) -> tuple[int, ...]:

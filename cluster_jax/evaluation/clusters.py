@@ -223,12 +223,13 @@ def run_tree(
     rows = np.arange(n) if shown is None else shown
     sharp = model.smoother_.project(np.asarray(features[rows]))
     labels = model.labels_[rows]
-    leaves, counts = model.labels_[model.sample_], np.bincount(model.leaves_)
-    total = np.zeros((len(sizes), sharp.shape[1]))
-    np.add.at(total, leaves, model.smoother_.sharp * counts[:, None])
-    centers = total / sizes[:, None]
     if shown is None:
         centers = arrays.cluster_means(sharp, labels)
+    else:  # Of all rows, by their leaves.
+        centers = np.zeros((len(sizes), sharp.shape[1]))
+        counts = np.bincount(model.leaves_)[:, None]
+        np.add.at(centers, model.labels_[model.sample_], model.smoother_.sharp * counts)
+        centers /= sizes[:, None]
     distances = arrays.distances_to_centers(sharp, centers, labels).astype(np.float32)
     member = Membership(*(column[rows] for column in model.membership_))
     points, outliers = np.empty((len(rows), 0), np.float32), is_small[labels]

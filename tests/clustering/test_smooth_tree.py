@@ -10,6 +10,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from cluster_jax.clustering import smooth, smooth_tree
 from cluster_jax.clustering.smooth_tree import SmoothTree
+from cluster_jax.core import arrays
 
 
 def blobs(sizes, d=20, gap=4.0, seed=0):
@@ -238,8 +239,8 @@ def test_silhouettes_of_means_are_those_of_their_rows():
     rng = np.random.default_rng(0)
     x, labels = rng.normal(size=(60, 3)), np.repeat([0, 1, 2], 20)
     groups = np.arange(60) // 5
-    counts, means = np.bincount(groups).astype(np.float32), smooth.means(x, groups)
-    squares = smooth.means(np.square(x).sum(axis=1, keepdims=True), groups)[:, 0]
+    counts, means = np.bincount(groups).astype(np.float32), arrays.cluster_means(x, groups)
+    squares = arrays.cluster_means(np.square(x).sum(axis=1, keepdims=True), groups)[:, 0]
     found = smooth_tree.silhouettes(means, labels[::5], counts, squares)
     apart = np.square(x[:, None] - x[None]).sum(axis=2)
     for leaf in range(12):
