@@ -399,6 +399,13 @@ def test_few_rows_of_separate_kinds(n, kinds):
         assert adjusted_rand_score(truth, fit(x, **options).labels_) == 1
 
 
+def test_few_rows_are_clear_only_with_deviations_to_spare():
+    """The gap alone would do, but Gaussians of 25 rows differ as much."""
+    model = fit(blobs((5,) * 5, gap=1.0, seed=3)[0])
+    assert model.gap_ > smooth_tree.CLEAR_GAP
+    assert model.verdict_ == "no clear answer"
+
+
 def test_more_clusters_than_three_hundred():
     centers = 30 * np.random.default_rng(0).normal(size=(320, 8))
     truth = np.repeat(np.arange(320), 12)
