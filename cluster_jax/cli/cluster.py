@@ -21,7 +21,7 @@ from cluster_jax.cli import exit_codes
 from cluster_jax.cli.flags import Parser
 from cluster_jax.clustering.reduce import METHODS
 from cluster_jax.clustering.smooth import METRICS
-from cluster_jax.core import checks, disk, io
+from cluster_jax.core import disk, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
 from cluster_jax.data import columns, tables
@@ -199,12 +199,11 @@ def _cluster(
 ) -> tuple[Clustering, large.LargeClustering | None]:
     """Clusters; for features in shards those of the sample, and those of all rows."""
     known, all_rows = inputs.true_labels, None
-    with checks.input_errors(ValueError):
-        if inputs.shards is None:
-            result = clusters.cluster(inputs.features.values, known, options, _print)
-        else:
-            all_rows = large.cluster_shards(inputs.shards, known, options, _print)
-            result = all_rows.clustering
+    if inputs.shards is None:
+        result = clusters.cluster(inputs.features.values, known, options, _print)
+    else:
+        all_rows = large.cluster_shards(inputs.shards, known, options, _print)
+        result = all_rows.clustering
     if inputs.labels is not None:
         names, matching = inputs.labels.names, result.metrics["matching"]
         result.metrics["matching"] = {c: names[label] for c, label in matching.items()}

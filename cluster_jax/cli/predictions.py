@@ -249,7 +249,7 @@ def _assign(run: TrainedRun, images: epath.PathLike, out: epath.Path) -> Batch |
     """
     share = None if jax.process_count() == 1 else lambda count: embed.share(count, inference.BATCH)
     words = {"images must": "--images must", "features must": "--images must"}
-    with checks.named(words), checks.input_errors(ValueError, OSError):
+    with checks.named(words):
         inference.check(run)
         dataset = _loader(run, images)(share=share)
         for note in dataset.notes if jax.process_index() == 0 else ():

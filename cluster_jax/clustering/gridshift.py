@@ -31,6 +31,7 @@ from cluster_jax.clustering import knn
 from cluster_jax.clustering.smooth import LARGEST
 from cluster_jax.core import checks
 from cluster_jax.core.arrays import blocks, distances_to_centers, numeric, stacked
+from cluster_jax.core.checks import InputError
 
 STOPS = ("fixed_point", "no_merge")
 # Cell numbers up to here are exact in float64, and their neighbors too.
@@ -69,7 +70,7 @@ def bin_points(points: NDArray, bandwidth: float) -> tuple[NDArray, NDArray]:
     """Cell numbers floor(x / h) int64 `[n, d]` and positions inside the cells float64 `[n, d]`.
 
     Raises:
-        ValueError: a coordinate is so many bandwidths from 0 that its cell has no exact number.
+        InputError: a coordinate is so many bandwidths from 0 that its cell has no exact number.
 
     Example:
         >>> cells, offsets = bin_points(np.array([[3.0], [-0.5]]), 2.0)
@@ -80,7 +81,7 @@ def bin_points(points: NDArray, bandwidth: float) -> tuple[NDArray, NDArray]:
         floors = np.floor(points / bandwidth)
     # Infinity after an overflow fails the check too.
     if not (floors.max() <= _FARTHEST_CELL and floors.min() >= -_FARTHEST_CELL):
-        raise ValueError(
+        raise InputError(
             f"X must be within {_FARTHEST_CELL:.1e} times the bandwidth {bandwidth:g} of 0, where "
             f"cells have exact numbers; got coordinates up to {np.abs(points).max():g}: subtract "
             "the mean from the data or raise the bandwidth"
@@ -519,7 +520,7 @@ def scan(
         largest is taken.
 
     Raises:
-        ValueError: the range of the points overflows a float.
+        InputError: the range of the points overflows a float.
 
     Example:
         >>> curve = scan(np.array([[0.0], [1.0], [2.0], [9.0], [10.0], [11.0]]))
@@ -614,12 +615,12 @@ def _extent(points: NDArray) -> float:
     """Largest range of a coordinate without its outermost hundredths; positive.
 
     Raises:
-        ValueError: squares of the coordinates overflow or vanish in float64.
+        InputError: squares of the coordinates overflow or vanish in float64.
     """
     size = float(np.abs(points).max())
     if size and not 1 / LARGEST <= size <= LARGEST:
         must = f"X must have its largest entry between {1 / LARGEST:g} and {LARGEST:g}"
-        raise ValueError(f"{must}, so that squares are numbers; got {size:g}: scale X")
+        raise InputError(f"{must}, so that squares are numbers; got {size:g}: scale X")
     low, high = np.percentile(points, (1, 99), axis=0)
     inner, full = high - low, np.ptp(points, axis=0)
     # Equal points: any bandwidth works if its cells still have exact numbers.
@@ -750,7 +751,7 @@ class GridShift(ClusterMixin, BaseEstimator):
         """Finds the modes of `X` float `[n, d]`; `y` is ignored.
 
         Raises:
-            ValueError: an argument or the points are out of range.
+            InputError: an argument or the points are out of range.
         """
         self._check_options()
         points = numeric(X, "X").astype(np.float64)
@@ -790,7 +791,7 @@ class GridShift(ClusterMixin, BaseEstimator):
         cell; where there is no neighbor it goes to the nearest mode.
 
         Raises:
-            ValueError: `X` is not finite or has a different number of columns than in `fit`.
+            InputError: `X` is not finite or has a different number of columns than in `fit`.
         """
         return self.locate(X).labels
 
@@ -815,7 +816,7 @@ class GridShift(ClusterMixin, BaseEstimator):
         else:
             is_valid = 0 < h <= sys.float_info.max
         if not is_valid:
-            raise ValueError(f"bandwidth must be 'auto' or a positive finite number; got {h!r}")
+            raise InputError(f"bandwidth must be 'auto' or a positive finite number; got {h!r}")
         checks.one_of("stop", self.stop, STOPS)
         checks.whole("max_iter", self.max_iter, 1)
         checks.whole("random_state", self.random_state, 0)

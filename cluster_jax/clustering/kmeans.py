@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cluster_jax.core import arrays, checks, collectives, ops
 from cluster_jax.core.arrays import Rows, numeric
+from cluster_jax.core.checks import InputError
 
 METRICS = ("euclidean", "spherical")
 # Rows, and elements of features and scores, of a block at most: on a CPU they stay in the cache of
@@ -134,22 +135,22 @@ def kmeans(
     limit = float(np.finfo(cast.dtype).max) / 4
     if not n * float(mean_square) <= limit:
         got = f"{cast.dtype}; got entries up to {np.abs(rows).max():g}: scale them down"
-        raise ValueError(f"x must be small enough for the sum of its squares to fit {got}")
+        raise InputError(f"x must be small enough for the sum of its squares to fit {got}")
     # Smaller numbers have squares with fewer digits, or none.
     size, info = np.abs(rows).max(), np.finfo(cast.dtype)
     if not spherical and 0 < size < np.sqrt(info.tiny / info.eps):
         got = f"{cast.dtype}; got entries of at most {size:g}: scale them up"
-        raise ValueError(f"x must be large enough for its squares to fit {got}")
+        raise InputError(f"x must be large enough for its squares to fit {got}")
     mean = np.asarray(mean, np.float64) + (0 if offset is None else offset)
     if init is not None:
         init = np.asarray(init, np.float64)
         if init.shape != (k, d):
-            raise ValueError(f"init must have shape (n_clusters, d) = {k, d}; got {init.shape}")
+            raise InputError(f"init must have shape (n_clusters, d) = {k, d}; got {init.shape}")
         with np.errstate(over="ignore", invalid="ignore"):
             init = arrays.normalize_rows(init) if spherical else init - mean
             if not np.square(init).sum(axis=1).max() <= limit:
                 size = np.abs(init + mean).max()
-                raise ValueError(f"init must be finite and near the rows; got entries to {size:g}")
+                raise InputError(f"init must be finite and near the rows; got entries to {size:g}")
         init = init.astype(cast.dtype)
 
     def single_run(number: int) -> tuple[float, tuple[Array, ...]]:
@@ -201,7 +202,7 @@ def kmeans_blocks(
         mesh: devices, see `kmeans`.
 
     Raises:
-        ValueError: an argument is out of range, or the rows cannot be clustered.
+        InputError: an argument is out of range, or the rows cannot be clustered.
 
     Example:
         >>> rows = np.array([[0.0], [1.0], [10.0], [11.0]], np.float16)
@@ -220,7 +221,7 @@ def kmeans_blocks(
         init = kmeans(x[sample], k, max_iter=_SAMPLE_ITERATIONS, **how).centers
     centers = np.asarray(init, np.float64)
     if centers.shape != (k, d) or not np.isfinite(centers).all():
-        raise ValueError(f"init must be finite and of shape {k, d}; got shape {centers.shape}")
+        raise InputError(f"init must be finite and of shape {k, d}; got shape {centers.shape}")
     is_narrow = np.can_cast(x.dtype, np.float32)
     dtype = np.float32 if is_narrow else jax.dtypes.canonicalize_dtype(np.float64)
     # Any point near the rows serves: far from zero, float32 would round them.
@@ -231,7 +232,7 @@ def kmeans_blocks(
     def read(rows: slice | NDArray) -> NDArray:
         part = (np.asarray(x[rows]) - origin).astype(dtype, copy=False)
         if not np.isfinite(part).all():
-            raise ValueError(f"x must be finite and fit {np.dtype(dtype)}; got other numbers")
+            raise InputError(f"x must be finite and fit {np.dtype(dtype)}; got other numbers")
         return part
 
     platform = mesh.devices.flat[0].platform
@@ -282,7 +283,7 @@ def kmeans_blocks(
             _reseed_on_host(centers, empty, candidates)
     inertia = float(squares.sum(dtype=np.float64))
     if not np.isfinite(inertia):
-        raise ValueError("x must be small enough for its squares to fit float32: scale it down")
+        raise InputError("x must be small enough for its squares to fit float32: scale it down")
     wanted = dtype if is_narrow or spherical else np.float64
     return KMeansResult(labels, (centers + origin).astype(wanted), inertia, step)
 

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cluster_jax.clustering import knn
 from cluster_jax.clustering.knn import Neighbors
+from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
 
 # Training rows whose nearest other row is looked up for `novelty_threshold`, at most: of 5,000
@@ -29,7 +30,7 @@ def neighbors(rows: ArrayLike, features: ArrayLike, n_neighbors: int) -> Neighbo
         n_neighbors: number of neighbors k; capped at n.
 
     Raises:
-        ValueError: the rows have another dimension than the features, or are not finite.
+        InputError: the rows have another dimension than the features, or are not finite.
 
     Example:
         >>> neighbors([[1.0, 0.0]], [[0.0, 1.0], [1.0, 0.0], [0.0, -1.0]], 2)
@@ -38,11 +39,11 @@ def neighbors(rows: ArrayLike, features: ArrayLike, n_neighbors: int) -> Neighbo
     queries, training = np.asarray(rows, np.float32), np.asarray(features, np.float32)
     d = training.shape[1]
     if queries.ndim != 2 or queries.shape[1] != d:
-        raise ValueError(
+        raise InputError(
             f"rows must have {counted(d, 'column')} like the training rows; got {queries.shape}"
         )
     if not np.isfinite(queries).all():
-        raise ValueError(
+        raise InputError(
             "rows must be finite; got NaN or infinity: the network may not suit these images"
         )
     return knn.nearest(queries, training, n_neighbors, metric="cosine")

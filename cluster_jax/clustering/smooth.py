@@ -39,6 +39,7 @@ from scipy import linalg
 from cluster_jax.clustering import knn
 from cluster_jax.core import checks
 from cluster_jax.core.arrays import Rows, blocks, cluster_means, normalize_rows, numeric
+from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
 
 METRICS = ("cosine", "euclidean")
@@ -102,11 +103,11 @@ class Smoother(NamedTuple):
         """Smooth rows float32 `[m, r]` of features `[m, d]`: averaged over training rows.
 
         Raises:
-            ValueError: `x` has another number of columns, or is not finite.
+            InputError: `x` has another number of columns, or is not finite.
         """
         x = numeric(x, "X", LARGEST)
         if x.shape[1] != len(self.mean):
-            raise ValueError(
+            raise InputError(
                 f"X must have {counted(len(self.mean), 'column')} like the training rows; "
                 f"got {x.shape[1]}"
             )
@@ -138,7 +139,7 @@ def fit(x: ArrayLike, metric: str = "cosine", *, n_axes: int | None = None) -> S
         n_axes: number of axes; None: as the Marchenko-Pastur edge says.
 
     Raises:
-        ValueError: the metric is unknown, or `x` cannot be used.
+        InputError: the metric is unknown, or `x` cannot be used.
 
     Example:
         >>> rng = np.random.default_rng(0)

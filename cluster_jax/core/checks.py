@@ -57,14 +57,12 @@ class InputError(ValueError):
 
 
 @contextlib.contextmanager
-def input_errors(*kinds: type[Exception]) -> Iterator[None]:
-    """Turns errors of these kinds, which data or a config can cause, into an `InputError`."""
+def reading() -> Iterator[None]:
+    """Turns an error of the system in reading a user's files into an `InputError`."""
     try:
         yield
-    except InputError:
-        raise
-    except kinds as error:
-        raise InputError(str(error)) from error
+    except OSError as error:
+        raise InputError(f"files must be readable; got an error: {error}") from error
 
 
 @contextlib.contextmanager
@@ -82,13 +80,13 @@ def named(words: Mapping[str, str]) -> Iterator[None]:
     """
     try:
         yield
-    except ValueError as error:
+    except InputError as error:
         text = str(error)
         for key, word in words.items():
             text = re.sub(rf"(?<![\w.]){re.escape(key)}(?!\w)", word, text)
         if text == str(error):
             raise
-        raise (InputError if isinstance(error, InputError) else ValueError)(text) from error
+        raise InputError(text) from error
 
 
 def short(text: object, most: int = 80) -> str:

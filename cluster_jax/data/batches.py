@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from cluster_jax.core import checks
+from cluster_jax.core.checks import InputError
 from cluster_jax.data import host_crops
 from cluster_jax.data.images import Dataset, computed_ahead, order
 
@@ -24,7 +25,7 @@ def steps_per_epoch(size: int, batch_size: int) -> int:
     """Number of full batches in `size` images; the remaining images of an epoch are dropped.
 
     Raises:
-        ValueError: the batch is larger than the set.
+        InputError: the batch is larger than the set.
     """
     checks.at_most("train.batch_size", batch_size, size, "images of the set")
     return size // batch_size
@@ -57,13 +58,13 @@ def parts(dataset: Dataset, batch_size: int, labeled: int | None) -> dict[str, t
         `"unlabeled"`, omitting empty parts.
 
     Raises:
-        ValueError: no class is known.
+        InputError: no class is known.
     """
     if labeled is None:
         return {"all": (np.arange(dataset.size, dtype=np.int32), batch_size)}
     if dataset.known is None:
         must = "train.labeled_batch_size must be None where no class is known"
-        raise ValueError(f"{must}; got {labeled}: set novel.classes, the number of labeled classes")
+        raise InputError(f"{must}; got {labeled}: set novel.classes, the number of labeled classes")
     is_labeled = dataset.known >= 0
     rows = {"labeled": (is_labeled, labeled), "unlabeled": (~is_labeled, batch_size - labeled)}
     return {
@@ -114,7 +115,7 @@ def stream(
         prefetch: number of batches decoded ahead, at least 1.
 
     Raises:
-        ValueError: the batch is not divisible by the processes or larger than the set.
+        InputError: the batch is not divisible by the processes or larger than the set.
     """
     sources = parts(dataset, batch_size, labeled)
     for members, count in sources.values():
@@ -165,7 +166,7 @@ def evaluation(
         of the global batch, its leading rows).
 
     Raises:
-        ValueError: the batch is not divisible by the processes.
+        InputError: the batch is not divisible by the processes.
     """
     rows = _rows(batch_size, process, processes)
 

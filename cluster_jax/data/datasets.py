@@ -31,20 +31,21 @@ def load(config: DataConfig, X: ArrayLike | None = None) -> Dataset:
             taken, whatever `data.limit` is.
 
     Raises:
-        ValueError: the data are missing or have the wrong format.
+        InputError: the data are missing or have the wrong format.
     """
     if X is not None:
         config = dataclasses.replace(config, limit=None)
-    if config.name == "features":
-        dataset = features.load(config, X)
-    elif config.name == "arrays" or X is not None:
-        dataset = _arrays(config, X)
-    elif config.name == "digits":
-        dataset = _digits(config)
-    else:
-        dataset = (folder if config.name == "folder" else tfds_source).load(config)
-    if config.labels not in (None, "folders"):
-        dataset = with_labels_of(dataset, config.labels)
+    with checks.reading():
+        if config.name == "features":
+            dataset = features.load(config, X)
+        elif config.name == "arrays" or X is not None:
+            dataset = _arrays(config, X)
+        elif config.name == "digits":
+            dataset = _digits(config)
+        else:
+            dataset = (folder if config.name == "folder" else tfds_source).load(config)
+        if config.labels not in (None, "folders"):
+            dataset = with_labels_of(dataset, config.labels)
     return with_tail(with_classes(_encode_labels(dataset), config.classes), config.tail)
 
 
@@ -103,7 +104,7 @@ def load_new(
         ranges: black and white of values beyond 8 bits in the training images, by their kind.
 
     Raises:
-        ValueError: the file is missing or unreadable, or the images differ in size from the
+        InputError: the file is missing or unreadable, or the images differ in size from the
             training images.
     """
     path = os.fspath(source) if isinstance(source, str | os.PathLike) else None
@@ -116,12 +117,13 @@ def load_new(
     new |= {} if share is None else {"cache_mb": 0}
     config = dataclasses.replace(config, dir=path, image_size=side, labels=None, **new)
     if is_features:
-        dataset = features.load(config, X, with_labels=False)
+        with checks.reading():
+            dataset = features.load(config, X, with_labels=False)
         if (columns := dataset.shape[1]) != width:
             like = f"{counted(width, 'column')} like those of the training"
-            raise ValueError(f"features must have {like}; got {columns}")
+            raise InputError(f"features must have {like}; got {columns}")
     else:
-        with checks.named({"data.dir": "images"}):
+        with checks.named({"data.dir": "images"}), checks.reading():
             if path is not None:
                 X = _read_array(path)
             if path is not None and X is None:
@@ -135,7 +137,7 @@ def load_new(
             warnings.warn(f"images {sizes} of the training images", UserWarning, stacklevel=3)
         if dataset.shape != tuple(shape):
             must = f"images must be {height} x {width} (height x width) like the training images"
-            raise ValueError(f"{must}; got {dataset.shape[0]} x {dataset.shape[1]}")
+            raise InputError(f"{must}; got {dataset.shape[0]} x {dataset.shape[1]}")
     if share is not None:
         dataset = images.select(dataset, np.array(share(dataset.size)))
     return images.readable(dataset)._replace(labels=None, label_names=None)
@@ -155,14 +157,14 @@ def _load_path(path: str, config: DataConfig, ranges: pixels.Ranges) -> Dataset:
     if path.startswith("@") or "\n" in path or file.is_dir() or file.suffix.lower() == ".zip":
         return folder.load(config, ranges)
     if not file.exists():
-        raise ValueError(f"images must be an existing file or folder; got {path}")
+        raise InputError(f"images must be an existing file or folder; got {path}")
     data = file.read_bytes()
     try:
         image = images.decode(data, config.resize, folder.CHANNELS, ranges)
     except Exception as error:  # Pillow raises errors of many types on damaged bytes.
         kinds = "an image file, a folder, .npy or .npz"
         reason = pixels.reason(error, data)
-        raise ValueError(
+        raise InputError(
             f"images must be {kinds}; got {path}, which cannot be read ({reason})"
         ) from error
     return images.in_memory(
@@ -178,7 +180,7 @@ def _arrays(config: DataConfig, X: ArrayLike | None = None, name: str = "X") -> 
     labels `[N]` under `labels` or `y`.
 
     Raises:
-        ValueError: missing file, no images in it, or images or labels of an unsupported dtype,
+        InputError: missing file, no images in it, or images or labels of an unsupported dtype,
             shape or range.
     """
     where, others = config.dir or "", dict[str, np.ndarray]()
@@ -207,19 +209,19 @@ def _check_images(pixels: np.ndarray, name: str) -> None:
         )
     if pixels.ndim not in (3, 4) or (pixels.ndim == 4 and pixels.shape[-1] not in (1, 3)):
         must = f"{name} must have shape [N x H x W], or [N x H x W x C] with C = 1 or 3"
-        raise ValueError(f"{must}; got [{shape}]")
+        raise InputError(f"{must}; got [{shape}]")
     if not pixels.size:
-        raise ValueError(f"{name} must not be empty; got shape [{shape}]")
+        raise InputError(f"{name} must not be empty; got shape [{shape}]")
     if dtype == np.uint8:
         return
     wanted = "must be uint8 or floats in [0, 1]"
     if not np.issubdtype(dtype, np.floating):
-        raise ValueError(f"{name} {wanted}; got {dtype}")
+        raise InputError(f"{name} {wanted}; got {dtype}")
     low, high = pixels.min(), pixels.max()  # NaN if any value is
     if not (np.isfinite(low) and np.isfinite(high)):
-        raise ValueError(f"{name} must be finite; got NaN or infinity")
+        raise InputError(f"{name} must be finite; got NaN or infinity")
     if low < 0 or high > 1:
-        raise ValueError(f"{name} {wanted}; got {dtype} from {low:g} to {high:g}")
+        raise InputError(f"{name} {wanted}; got {dtype} from {low:g} to {high:g}")
 
 
 def with_classes(dataset: Dataset, classes: Sequence[int] | str | None) -> Dataset:
@@ -297,7 +299,7 @@ def _encode_labels(dataset: Dataset) -> Dataset:
         return dataset._replace(labels=None, label_names=None)
     if labels.min() < 0:
         found = f"{(labels < 0).sum()} of {len(labels)} below 0"
-        raise ValueError(f"labels must be at least 0 for all images or absent; got {found}")
+        raise InputError(f"labels must be at least 0 for all images or absent; got {found}")
     if names is None:
         classes, labels = np.unique(labels, return_inverse=True)
         names = tuple(map(str, classes))

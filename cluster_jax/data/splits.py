@@ -40,7 +40,7 @@ def load(data: DataConfig, novel: NovelConfig) -> tuple[Dataset, Dataset | None]
     """Training images and test images; None for the latter without a test.
 
     Raises:
-        ValueError: the data cannot be used, or training and test images overlap.
+        InputError: the data cannot be used, or training and test images overlap.
     """
     if novel.test_split is not None:
         _check_test_split(data, novel.test_split, novel.holdout)
@@ -67,17 +67,17 @@ def with_known(dataset: Dataset, classes: int) -> Dataset:
     order is the same in every process.
 
     Raises:
-        ValueError: no known class, no novel class, no labels, or the name of a known class is
+        InputError: no known class, no novel class, no labels, or the name of a known class is
             reserved for novel classes (`novel_name`).
     """
     if dataset.labels is None and dataset.name == "folder":
-        raise ValueError(
+        raise InputError(
             f"data.dir must have a subfolder of its own for each of the {classes} known classes, "
             "before those of other images by name; got images without such subfolders"
         )
     if dataset.labels is None:
         must = f"novel.classes must be None for {dataset.name}, which has no labels"
-        raise ValueError(f"{must}; got {classes}")
+        raise InputError(f"{must}; got {classes}")
     count = int(dataset.labels.max()) + 1
     checks.whole("novel.classes, the number of labeled classes,", classes, 1, count - 1)
     known = np.where(dataset.labels < classes, dataset.labels, UNLABELED).astype(np.int32)
@@ -95,7 +95,7 @@ def with_partial_labels(dataset: Dataset, y: ArrayLike) -> Dataset:
             The sorted classes are numbered 0, 1, ...
 
     Raises:
-        ValueError: `y` has another length or dtype, labels no or all images, or holds a name that
+        InputError: `y` has another length or dtype, labels no or all images, or holds a name that
             is reserved for novel classes (`novel_name`).
     """
     classes, dataset = np.asarray(y), readable(dataset)
@@ -104,15 +104,15 @@ def with_partial_labels(dataset: Dataset, y: ArrayLike) -> Dataset:
         unreadable = (
             f" ({counted(len(dataset.skipped), 'file')} cannot be read)" if dataset.skipped else ""
         )
-        raise ValueError(
+        raise InputError(
             f"y must have one class for each of the {dataset.size} images{unreadable}, -1 where it "
             f"is not known; got shape {classes.shape}"
         )
     if kind not in "iuUO":
         wanted = "integers or names, -1 where the class is not known"
-        raise ValueError(f"y must be {wanted}; got an array of {classes.dtype}")
+        raise InputError(f"y must be {wanted}; got an array of {classes.dtype}")
     if kind in "iu" and classes.min() < UNLABELED:
-        raise ValueError(f"y must be -1 for images without a class; got {classes.min()}")
+        raise InputError(f"y must be -1 for images without a class; got {classes.min()}")
     classes = classes if kind in "iu" else classes.astype(str)
     labeled = classes != (UNLABELED if kind in "iu" else str(UNLABELED))
     known = np.full(dataset.size, UNLABELED, np.int32)
@@ -133,17 +133,17 @@ def check_known(known: np.ndarray) -> int:
     """Number of known classes; checks that they are 0, 1, ... and that unlabeled images exist.
 
     Raises:
-        ValueError: no or every image is labeled, or a class has no image.
+        InputError: no or every image is labeled, or a class has no image.
     """
     labeled = known >= 0
     if labeled.all() or not labeled.any():
         must = "images must be labeled and unlabeled (-1) for novel class discovery"
-        raise ValueError(f"{must}; got no {'unlabeled' if labeled.all() else 'labeled'} ones")
+        raise InputError(f"{must}; got no {'unlabeled' if labeled.all() else 'labeled'} ones")
     sizes = np.bincount(known[labeled])
     if not sizes.all():
         gap = sizes.argmin()
         must = "known classes must be numbered without gaps"
-        raise ValueError(f"{must}; got no image of class {gap}")
+        raise InputError(f"{must}; got no image of class {gap}")
     return len(sizes)
 
 
@@ -151,16 +151,16 @@ def known_names(dataset: Dataset) -> tuple[str, ...]:
     """Names of the known classes; their numbers if the set has no names.
 
     Raises:
-        ValueError: no class is known, or a name is reserved for novel classes.
+        InputError: no class is known, or a name is reserved for novel classes.
     """
     if dataset.known is None:
-        raise ValueError(f"the set {dataset.name} must have known classes; got none")
+        raise InputError(f"the set {dataset.name} must have known classes; got none")
     count = int(dataset.known.max()) + 1
     names = (dataset.label_names or tuple(map(str, range(count))))[:count]
     reserved = [name for name in names if re.fullmatch(r"novel \d+", name)]
     if reserved:
         must = "names of known classes must differ from those of novel ones"
-        raise ValueError(f"{must}; got {reserved[0]!r}")
+        raise InputError(f"{must}; got {reserved[0]!r}")
     return names
 
 
@@ -170,11 +170,11 @@ def hold_out(dataset: Dataset, *, share: float, seed: int) -> tuple[Dataset, Dat
     The split is a pure function of labels, share and seed, the same in every process.
 
     Raises:
-        ValueError: a split is empty, or there are no labels.
+        InputError: a split is empty, or there are no labels.
     """
     if dataset.labels is None:
         must = f"novel.holdout must be 0 for {dataset.name}, which has no labels"
-        raise ValueError(f"{must}; got {share}")
+        raise InputError(f"{must}; got {share}")
     is_test = np.zeros(dataset.size, bool)
     for label in np.unique(dataset.labels):
         members = np.flatnonzero(dataset.labels == label)
@@ -183,7 +183,7 @@ def hold_out(dataset: Dataset, *, share: float, seed: int) -> tuple[Dataset, Dat
     if not is_test.any() or is_test.all():
         which = f"{'all' if is_test.all() else 'none'} of the {dataset.size} images"
         must = "novel.holdout must leave images to train and to test on"
-        raise ValueError(f"{must}; got {share}, which holds out {which}")
+        raise InputError(f"{must}; got {share}, which holds out {which}")
     return select(dataset, np.flatnonzero(~is_test)), select(dataset, np.flatnonzero(is_test))
 
 

@@ -27,7 +27,7 @@ def load(config: DataConfig) -> Dataset:
     `train+test` or `train[:10%]`. If the set is streamed, one pass reads its labels.
 
     Raises:
-        ValueError: the set is missing, prepared in a different format, or without images; unknown
+        InputError: the set is missing, prepared in a different format, or without images; unknown
             split or label.
     """
     name, label, resize = config.name, config.label, config.resize
@@ -35,7 +35,7 @@ def load(config: DataConfig) -> Dataset:
     features = dict(builder.info.features.items())
     if label not in features and label != "label":
         must = f"data.label must be a feature of {name}, {', '.join(sorted(features))}"
-        raise ValueError(f"{must}; got {label!r}")
+        raise InputError(f"{must}; got {label!r}")
     label_names = tuple(getattr(features.get(label), "names", None) or ()) or None
     shape = tuple(features["image"].shape)
     channels = shape[-1]
@@ -43,7 +43,7 @@ def load(config: DataConfig) -> Dataset:
     shape = (resize.side, resize.side, channels) if resize else shape
     if None in shape:
         must = f"images of {name} must have one size"
-        raise ValueError(f"{must}; got several: set data.image_size to resize and crop them")
+        raise InputError(f"{must}; got several: set data.image_size to resize and crop them")
     records = images.subset(len(source), config.limit).tolist()
     size = len(records)
     labels = np.empty(size, np.int32) if label in features else None
@@ -86,8 +86,8 @@ def _open(name: str, dir: str | None, split: str | None) -> tuple[Any, Sequence]
     )
     folder = _version(root, name)
     if folder is None:
-        sources = f"digits, folder, arrays, or a TFDS set in {root}"
-        raise ValueError(f"data.name must be {sources}; got '{name}': if TFDS has it, {prepare}")
+        sources = "digits, folder, arrays, or a prepared TFDS set"
+        raise InputError(f"data.name must be {sources}; got '{name}': if TFDS has it, {prepare}")
     with warnings.catch_warnings():
         # TFDS's import warns about its own dependencies.
         warnings.simplefilter("ignore")
@@ -96,20 +96,20 @@ def _open(name: str, dir: str | None, split: str | None) -> tuple[Any, Sequence]
     formats = sorted(form.value for form in builder.info.available_file_formats())
     if FORMAT not in formats:
         found = f"{', '.join(formats)}, which only TensorFlow reads: {prepare}"
-        raise ValueError(f"{folder} must be prepared as {FORMAT}; got {found}")
+        raise InputError(f"{folder} must be prepared as {FORMAT}; got {found}")
     splits = ", ".join(sorted(builder.info.splits))
     if not split:
-        raise ValueError(f"data.split must be a split of {name}, {splits}; got none")
+        raise InputError(f"data.split must be a split of {name}, {splits}; got none")
     if "image" not in builder.info.features:
         found = ", ".join(builder.info.features)
-        raise ValueError(f"{name} must have a feature 'image'; got {found}")
+        raise InputError(f"{name} must have a feature 'image'; got {found}")
     # Pillow decodes the images, so that images of all sources are resized in the same way.
     raw = {"image": tfds.decode.SkipDecoding()}
     try:
         return builder, builder.as_data_source(split=split, decoders=raw)
     except ValueError as error:
         must = f"data.split must select from the splits of {name}, {splits}"
-        raise ValueError(f"{must}; got '{split}'") from error
+        raise InputError(f"{must}; got '{split}'") from error
 
 
 def _version(root: epath.Path, name: str) -> epath.Path | None:

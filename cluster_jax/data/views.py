@@ -202,7 +202,7 @@ def make(config: AugmentConfig) -> Augment:
 
     def standardized(image: Array) -> Array:
         if (channels := image.shape[-1]) != len(mean):
-            raise ValueError(
+            raise InputError(
                 f"augment.mean and augment.std must have one value for each of the {channels} "
                 f"channels, or be None; got {len(mean)}"
             )

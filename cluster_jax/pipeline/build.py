@@ -79,29 +79,28 @@ def load_inputs(
     Raises:
         InputError: the config is inconsistent, or the data cannot be used.
     """
-    with checks.input_errors(ValueError, TypeError, OSError):
-        if dataset is None:
-            dataset, test = splits.load(config.data, config.novel)
-        known = dataset.known
-        num_clustered = dataset.size if known is None else int((known < 0).sum())
-        for key, k in (("eval.k", config.eval.k), ("eval.kmeans.k", config.eval.kmeans.k)):
-            options.check_k(key, k, num_clustered, "images to cluster")
-        dataset, test = _channels(config, dataset), test and _channels(config, test)
-        if not dataset.has_images:
-            checks.none("network.weights", config.network.weights, MADE_ALREADY)
-            dataset = features.with_neighbors(dataset, config.feature_views.searched)
-        classes = config.method.novel_classes
-        if classes is not None and 0 < num_clustered < classes:
-            raise InputError(
-                f"method.classes must be at most the {counted(num_clustered, 'unlabeled image')}; "
-                f"got {classes}"
-            )
-        if config.data.crop == "host":
-            dataset = host_crops.with_crops(dataset, config.data, config.augment)
-        if dataset.has_images:
-            augment = _with_statistics(config.augment, dataset)
-            config = dataclasses.replace(config, augment=augment)
-        return Inputs(config, dataset, test)
+    if dataset is None:
+        dataset, test = splits.load(config.data, config.novel)
+    known = dataset.known
+    num_clustered = dataset.size if known is None else int((known < 0).sum())
+    for key, k in (("eval.k", config.eval.k), ("eval.kmeans.k", config.eval.kmeans.k)):
+        options.check_k(key, k, num_clustered, "images to cluster")
+    dataset, test = _channels(config, dataset), test and _channels(config, test)
+    if not dataset.has_images:
+        checks.none("network.weights", config.network.weights, MADE_ALREADY)
+        dataset = features.with_neighbors(dataset, config.feature_views.searched)
+    classes = config.method.novel_classes
+    if classes is not None and 0 < num_clustered < classes:
+        raise InputError(
+            f"method.classes must be at most the {counted(num_clustered, 'unlabeled image')}; "
+            f"got {classes}"
+        )
+    if config.data.crop == "host":
+        dataset = host_crops.with_crops(dataset, config.data, config.augment)
+    if dataset.has_images:
+        augment = _with_statistics(config.augment, dataset)
+        config = dataclasses.replace(config, augment=augment)
+    return Inputs(config, dataset, test)
 
 
 def build_run(
@@ -117,11 +116,10 @@ def build_run(
     Raises:
         InputError: the config is inconsistent, or the data cannot be used.
     """
-    with checks.input_errors(ValueError, TypeError, OSError):
-        mesh = states.make_mesh()
-        states.check_batch(config.train.batch_size, mesh)
-        built = _join(load_inputs(config, dataset, test), mesh)
-        try_step(built.training)
+    mesh = states.make_mesh()
+    states.check_batch(config.train.batch_size, mesh)
+    built = _join(load_inputs(config, dataset, test), mesh)
+    try_step(built.training)
     return built
 
 

@@ -362,7 +362,7 @@ def training_images(run: TrainedRun) -> Dataset:
     """
     data = dataclasses.replace(run.config.data, cache_mb=0.0)  # few are shown
     words = {"data.dir": "the folder of the run"}
-    with checks.named(words), checks.input_errors(ValueError, OSError):
+    with checks.named(words):
         dataset, _ = splits.load(data, run.config.novel)
     names, unreadable = files(run), run.clusters.skipped
     if names is not None and dataset.sources is not None:

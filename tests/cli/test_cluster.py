@@ -18,6 +18,7 @@ import pytest
 import cluster_jax
 from cluster_jax.cli import cluster, exit_codes
 from cluster_jax.core import devices, io
+from cluster_jax.core.checks import InputError
 from cluster_jax.data import tables
 from cluster_jax.evaluation import clusters, large, report, summary
 from cluster_jax.evaluation.options import ClusterOptions
@@ -387,7 +388,7 @@ def test_late_trouble_is_one_sentence_too(files, capsys, monkeypatch):
     def warned(*arguments, **options):
         warnings.simplefilter("always")
         warnings.warn("it did not converge", UserWarning, stacklevel=1)
-        raise ValueError("coordinates are too large")
+        raise InputError("coordinates are too large")
 
     monkeypatch.setattr(clusters, "cluster", warned)
     with pytest.raises(SystemExit):
