@@ -21,13 +21,16 @@ _SAMPLE = 5_000
 _WITHIN = 0.99
 
 
-def neighbors(rows: ArrayLike, features: ArrayLike, n_neighbors: int) -> Neighbors:
-    """The training rows nearest to each row by 1 - cosine, see `knn.nearest`.
+def neighbors(
+    rows: ArrayLike, features: ArrayLike, n_neighbors: int, metric: str = "cosine"
+) -> Neighbors:
+    """The training rows nearest to each row, see `knn.nearest`.
 
     Args:
-        rows: float `[m, d]`, of length one or zero.
+        rows: float `[m, d]`, for cosine of length one or zero.
         features: float `[n, d]`, likewise: the training rows.
         n_neighbors: number of neighbors k; capped at n.
+        metric: `"cosine"`, for 1 - cosine, or `"euclidean"`.
 
     Raises:
         InputError: the rows have another dimension than the features, or are not finite.
@@ -36,7 +39,8 @@ def neighbors(rows: ArrayLike, features: ArrayLike, n_neighbors: int) -> Neighbo
         >>> neighbors([[1.0, 0.0]], [[0.0, 1.0], [1.0, 0.0], [0.0, -1.0]], 2)
         Neighbors(indices=array([[1, 0]]), distances=array([[0., 1.]]))
     """
-    queries, training = np.asarray(rows, np.float32), np.asarray(features, np.float32)
+    dtype = np.float32 if metric == "cosine" else None  # Unit rows fit it.
+    queries, training = np.asarray(rows, dtype), np.asarray(features, dtype)
     d = training.shape[1]
     if queries.ndim != 2 or queries.shape[1] != d:
         raise InputError(
@@ -46,7 +50,7 @@ def neighbors(rows: ArrayLike, features: ArrayLike, n_neighbors: int) -> Neighbo
         raise InputError(
             "rows must be finite; got NaN or infinity: the network may not suit these images"
         )
-    return knn.nearest(queries, training, n_neighbors, metric="cosine")
+    return knn.nearest(queries, training, n_neighbors, metric=metric)
 
 
 def position(nearest: Neighbors, labels: NDArray, assigned: NDArray, embedding: NDArray) -> NDArray:
@@ -72,15 +76,16 @@ def position(nearest: Neighbors, labels: NDArray, assigned: NDArray, embedding: 
     return (weights[:, :, None] * embedding[nearest.indices]).sum(axis=1)
 
 
-def novelty_threshold(features: NDArray) -> float:
+def novelty_threshold(features: NDArray, metric: str = "cosine") -> float:
     """Distance to the nearest other training row that 99 % of the training rows stay within.
 
-    By 1 - cosine. A new row farther than this from every training row is novel. On
+    A new row farther than this from every training row is novel. On
     digits this flags 0.3 to 2.5 % of held-out rows; for images of other sets see
     `experiments/placement.md`. At most 5,000 evenly spaced rows are looked up.
 
     Args:
-        features: float `[n, d]`, of length one or zero.
+        features: float `[n, d]`, for cosine of length one or zero.
+        metric: as for `neighbors`.
 
     Example:
         >>> novelty_threshold(np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0]]))
@@ -88,6 +93,6 @@ def novelty_threshold(features: NDArray) -> float:
     """
     n = len(features)
     count = min(n, _SAMPLE)
-    nearest = neighbors(features[np.arange(count) * n // count], features, 2)
+    nearest = neighbors(features[np.arange(count) * n // count], features, 2, metric)
     # The smaller of the two distances is that of the row to itself.
     return float(np.quantile(nearest.distances[:, -1], _WITHIN))

@@ -70,6 +70,7 @@ class Smoother(NamedTuple):
         sharp: float32 `[n, r]`, the denoised and whitened training rows.
         stages: after each round of averaging but the last, float32 `[n, r]`; the first is `sharp`.
         smooth: float32 `[n, r]`, after the last.
+        neighbors: int64 `[n, k]`, the nearest other sharp rows of each.
         counts: float32 `[n]`, of the rows of each micro-cluster, whose means `sharp` are; None: of
             one row each.
         squares: float32 `[n]`, mean square of their sharp rows; None as well.
@@ -82,6 +83,7 @@ class Smoother(NamedTuple):
     sharp: NDArray
     stages: tuple[NDArray, ...]
     smooth: NDArray
+    neighbors: NDArray
     counts: NDArray | None = None
     squares: NDArray | None = None
     by_mass: bool = False
@@ -90,6 +92,13 @@ class Smoother(NamedTuple):
     def masses(self) -> NDArray | None:
         """How many neighbors each row counts as; None: one."""
         return self.counts if self.by_mass else None
+
+    @property
+    def weights(self) -> NDArray:
+        """Of each row and of its neighbors, float32 `[n, k + 1]`, see `near`."""
+        masses = self.masses
+        own = np.ones(len(self.sharp), np.float32) if masses is None else masses
+        return _weights(self.neighbors, masses, own)
 
     def project(self, x: NDArray) -> NDArray:
         """Sharp rows float32 `[m, r]` of features `[m, d]`; rows do not affect each other."""
@@ -210,7 +219,8 @@ def _denoised(x: NDArray, metric: str, n_axes: int | None) -> tuple[Smoother, fl
     centered = (centered / scale).astype(np.float32)
     axes = _principal_axes(centered, n_axes)
     rows = centered @ axes
-    return Smoother(mean, axes.astype(np.float64), is_cosine, rows, (), rows), scale
+    none = np.empty((len(rows), 0), np.int64)
+    return Smoother(mean, axes.astype(np.float64), is_cosine, rows, (), rows, none), scale
 
 
 def _smoothed(
@@ -243,7 +253,7 @@ def _smoothed(
         stages.append(start._averaged(stages[-1], stages[-1], neighbors, weights))
     components = start.components @ whiten / scale / rms
     smooth = stages.pop()
-    stored = (start.mean, components, start.is_cosine, sharp, tuple(stages), smooth)
+    stored = (start.mean, components, start.is_cosine, sharp, tuple(stages), smooth, neighbors)
     return Smoother(*stored, counts, squares, by_mass)
 
 

@@ -6,10 +6,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cluster_jax.clustering import knn
+from cluster_jax.clustering import knn, placing
 from cluster_jax.clustering.gridshift import BandwidthCurve, GridShift
+from cluster_jax.clustering.membership import Membership
 from cluster_jax.clustering.reduce import MAP_COLUMNS, reduce
-from cluster_jax.clustering.smooth_tree import Membership, SmoothTree
+from cluster_jax.clustering.smooth_tree import SmoothTree
 from cluster_jax.core import arrays
 from cluster_jax.core.arrays import Rows
 from cluster_jax.core.names import counted
@@ -223,13 +224,8 @@ def run_tree(
     rows = np.arange(n) if shown is None else shown
     sharp = model.smoother_.project(np.asarray(features[rows]))
     labels = model.labels_[rows]
-    if shown is None:
-        centers = arrays.cluster_means(sharp, labels)
-    else:  # Of all rows, by their leaves.
-        centers = np.zeros((len(sizes), sharp.shape[1]))
-        counts = np.bincount(model.leaves_)[:, None]
-        np.add.at(centers, model.labels_[model.sample_], model.smoother_.sharp * counts)
-        centers /= sizes[:, None]
+    leaves = model.smoother_.sharp, model.labels_[model.sample_], model.leaves_
+    centers = placing.centers_of_leaves(*leaves)
     distances = arrays.distances_to_centers(sharp, centers, labels).astype(np.float32)
     member = Membership(*(column[rows] for column in model.membership_))
     points, outliers = np.empty((len(rows), 0), np.float32), is_small[labels]

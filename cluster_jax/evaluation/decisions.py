@@ -16,15 +16,14 @@ import numpy as np
 from etils import epath
 from numpy.typing import NDArray
 
-from cluster_jax.clustering.smooth_tree import Membership
+from cluster_jax.clustering.base import NO_CLUSTER as NO_CLUSTER
+from cluster_jax.clustering.membership import Membership
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import splits
 from cluster_jax.evaluation import assignments
 from cluster_jax.evaluation.assignments import Table
 
 DECISIONS = "decisions.csv"
-# Label of images that are in a wrong cluster and in no other, as that of scikit-learn's noise.
-NO_CLUSTER = -1
 MAX_NAME = 100  # characters of a name
 FOUND = "found_cluster"  # title of the clusters that the run found, once they are corrected
 _NOVEL = splits.novel_name(0).removesuffix("0")

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cluster_jax.clustering.smooth_tree import Membership
+from cluster_jax.clustering.membership import Membership
 from cluster_jax.data.photo_facts import PhotoFacts
 from cluster_jax.evaluation import report
 from cluster_jax.evaluation.clusters import Clustering

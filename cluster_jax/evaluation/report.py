@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from plotly.offline import get_plotlyjs
 from sklearn.neighbors import NearestNeighbors
 
-from cluster_jax.clustering.smooth_tree import Membership
+from cluster_jax.clustering.membership import Membership
 from cluster_jax.core import io
 from cluster_jax.evaluation import (
     duplicates,

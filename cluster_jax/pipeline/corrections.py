@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from etils import epath
 
-from cluster_jax.clustering.smooth_tree import Membership
+from cluster_jax.clustering.membership import Membership
 from cluster_jax.core import arrays, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.evaluation import assignments, decisions, report

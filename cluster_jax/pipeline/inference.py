@@ -15,10 +15,12 @@ from etils import epath
 from jax.sharding import Mesh
 from numpy.typing import NDArray
 
-from cluster_jax.clustering import gridshift, knn, out_of_sample, smooth_tree
-from cluster_jax.clustering.gridshift import BandwidthCurve, GridShift
+from cluster_jax.clustering import gridshift, out_of_sample, smooth_tree
+from cluster_jax.clustering.base import Assignment, Clusterer
+from cluster_jax.clustering.gridshift import BandwidthCurve
+from cluster_jax.clustering.membership import Membership
+from cluster_jax.clustering.placing import ByGrid, ByTree, ByVotes, Voters
 from cluster_jax.clustering.smooth import Smoother
-from cluster_jax.clustering.smooth_tree import Membership
 from cluster_jax.clustering.tree import linkage_of_means
 from cluster_jax.core import arrays, checks, io, ops
 from cluster_jax.core.checks import InputError
@@ -47,7 +49,7 @@ Embed = Callable[..., NDArray]
 GRAY, GONE = 128, "the file is gone"
 
 # Fields of `StoredClusters` that are those of the tree's smoother, and of its `Membership`.
-_OF_SMOOTHER = ("mean", "components", "sharp", "is_cosine")
+_OF_SMOOTHER = ("mean", "components", "sharp", "is_cosine", "neighbors", "masses")
 _OF_MEMBERSHIP = ("probabilities", "runners_up", "runner_up_probabilities")
 
 
@@ -79,8 +81,8 @@ class StoredClusters(NamedTuple):
         tree: float64 `[m - 1, 4]`, `SmoothTree.linkage_`.
         sample: int64 `[m]`, `SmoothTree.sample_`.
         leaves: int64 `[n]`, `SmoothTree.leaves_`.
-        mean, components, sharp, is_cosine: of its `smooth.Smoother`, by which new images are
-            assigned.
+        mean, components, sharp, is_cosine, neighbors, masses: of its `smooth.Smoother`, by which
+            new images are assigned; masses are None where each row counts as one.
         probabilities: float64 `[n]`, of the cluster.
         runners_up: int64 `[n]`, the second likeliest cluster, -1 for none.
         runner_up_probabilities: float64 `[n]`.
@@ -108,6 +110,8 @@ class StoredClusters(NamedTuple):
     components: NDArray | None = None
     sharp: NDArray | None = None
     is_cosine: NDArray | None = None
+    neighbors: NDArray | None = None
+    masses: NDArray | None = None
     probabilities: NDArray | None = None
     runners_up: NDArray | None = None
     runner_up_probabilities: NDArray | None = None
@@ -119,8 +123,11 @@ class StoredClusters(NamedTuple):
         """The representation in which the tree was found, or None."""
         if self.mean is None or self.components is None or self.sharp is None:
             return None
-        sharp = self.sharp
-        return Smoother(self.mean, self.components, bool(self.is_cosine), sharp, (), sharp)
+        sharp, masses = self.sharp, self.masses
+        return Smoother(
+            *(self.mean, self.components, bool(self.is_cosine), sharp, (), sharp),
+            *(_given(self.neighbors), masses, None, masses is not None),
+        )
 
 
 def stored_clusters(found: Clustering, features: NDArray) -> StoredClusters:
@@ -149,12 +156,13 @@ def stored_clusters(found: Clustering, features: NDArray) -> StoredClusters:
     )
     if tree is None:
         return stored
-    _, *membership = tree.membership_
-    smoother = {name: np.asarray(getattr(tree.smoother_, name)) for name in _OF_SMOOTHER}
+    _, *member = tree.membership_
+    fields = {name: getattr(tree.smoother_, name) for name in _OF_SMOOTHER}
+    smoother = {name: np.asarray(value) for name, value in fields.items() if value is not None}
     stored = stored._replace(
         tree=tree.linkage_, sample=tree.sample_, leaves=tree.leaves_, **smoother
     )
-    return stored._replace(**dict(zip(_OF_MEMBERSHIP, membership, strict=True)))
+    return stored._replace(**dict(zip(_OF_MEMBERSHIP, member, strict=True)))
 
 
 def novelty_threshold(features: NDArray, stored: StoredClusters) -> float:
@@ -480,36 +488,6 @@ def _given(array: NDArray | None) -> NDArray:
     return array
 
 
-class Assignment(NamedTuple):
-    """Clusters or classes assigned to new images.
-
-    Attributes:
-        labels: int64 `[m]`, the cluster, -1 for none: most of the images nearest to it are in
-            none, because a person has said so; in novel class discovery str `[m]`, the class.
-        distances: float64 `[m]`, distance to the center of the cluster, for GridShift in the map
-            and in bandwidths, for the tree between sharp rows; for k-means and classes the
-            Euclidean distance between unit rows and the mean of the cluster or class.
-        is_novel: bool `[m]`: farther from every training image than 99 % of these are from their
-            nearest other one (`out_of_sample.novelty_threshold`), so that the label means little.
-        probabilities, runners_up, runner_up_probabilities: see `Membership`; None without a tree.
-    """
-
-    labels: NDArray
-    distances: NDArray
-    is_novel: NDArray
-    probabilities: NDArray | None = None
-    runners_up: NDArray | None = None
-    runner_up_probabilities: NDArray | None = None
-
-    @property
-    def membership(self) -> Membership | None:
-        """The clusters and their probabilities in one, or None."""
-        if self.probabilities is None:
-            return None
-        sure = (self.probabilities, _given(self.runners_up), _given(self.runner_up_probabilities))
-        return Membership(self.labels, *sure)
-
-
 class Nearest(NamedTuple):
     """The training images most similar to each of m images, the most similar first.
 
@@ -628,10 +606,7 @@ def place(
 ) -> Assignment:
     """Assigns new images to clusters or, in novel class discovery, to classes.
 
-    Each image is assigned independently of the others, by a vote of the nearest training images:
-    for the tree among sharp rows, as in `SmoothTree.predict`; otherwise by cosine. With GridShift
-    they also determine the position in the map; without a map, GridShift shifts each row to its
-    mode.
+    Each image is assigned independently of the others, see `clusterer`.
 
     Args:
         run: a run that passes `check`.
@@ -641,63 +616,39 @@ def place(
         by_kmeans: whether the clusters are those of k-means.
 
     Raises:
-        ValueError: the rows have a different size from the run's features.
+        InputError: the rows have a different size from the run's features.
+    """
+    placed_by = clusterer(run, by_kmeans=by_kmeans)
+    if run.known:
+        classes = placed_by.place(rows)
+        return classes._replace(labels=class_names(run, classes.labels))
+    if labels is None and run.decisions != Decisions() and not by_kmeans:
+        labels = run.clusters.cluster_labels
+    return placed_by.place(rows, labels)
+
+
+def clusterer(run: TrainedRun, *, by_kmeans: bool = False) -> Clusterer:
+    """What places new images: by the tree, or by a vote of the nearest training images by cosine.
+
+    With GridShift these also determine the position in the map; without a map, GridShift shifts
+    each row to its mode.
     """
     section, stored, smoother = run.config.eval, run.clusters, run.clusters.smoother
     if run.known:
         far = float(_given(stored.class_novelty_threshold))
-        voters = run.all_features, _given(stored.class_labels)
-        classes = _by_vote(rows, *voters, discovery.VOTERS, far)
-        return classes._replace(labels=class_names(run, classes.labels))
+        every = Voters(run.all_features, "cosine", far)
+        return ByVotes(_given(stored.class_labels), discovery.VOTERS, every)
     known, n_neighbors = stored.novelty_threshold, section.reduce.n_neighbors
     far = novelty_threshold(run.features, stored) if known is None else float(known)
+    voters = Voters(run.features, "cosine", far)
     if by_kmeans:
-        return _by_vote(rows, run.features, _given(stored.kmeans_labels), n_neighbors, far)
-    is_mapped = smoother is None and section.reduce.method != "none"
-    neighbors = out_of_sample.neighbors(rows, run.features, n_neighbors if is_mapped else 1)
-    is_novel = neighbors.distances[:, 0] > far
-    is_found = labels is None and run.decisions == Decisions()
-    ids, codes = _coded(stored.cluster_labels if labels is None else labels)
+        return ByVotes(_given(stored.kmeans_labels), n_neighbors, voters)
+    labels, centers = stored.cluster_labels, stored.centers
     if smoother is not None:
-        centers = stored.centers
-        if not is_found:
-            centers = arrays.cluster_means(smoother.project(run.features), codes)
-        shares = smooth_tree.votes(smoother, codes[_given(stored.sample)], rows)
-        assigned, *sure = smooth_tree.membership(shares.argmax(axis=1), shares)
-        distances = arrays.distances_to_centers(smoother.project(rows), centers, assigned)
-        found = Assignment(ids[assigned], distances, is_novel, *sure)
-        others = np.where(sure[1] < 0, decisions.NO_CLUSTER, ids[sure[1]])
-        return found._replace(runners_up=others)
+        tree = _given(stored.sample), _given(stored.leaves)
+        return ByTree(smoother, labels, *tree, voters)
     bandwidth, points = float(_given(stored.bandwidth)), _given(stored.points)
-    if not is_mapped:
+    if section.reduce.method == "none":
         options = section.gridshift
-        grid = GridShift(bandwidth, stop=options.stop, max_iter=options.max_iter)
-        location = grid.fit(points).locate(rows)
-        modes = np.array([run.decisions.root(mode) for mode in location.labels.tolist()], np.int64)
-        return Assignment(modes, location.distances, is_novel)
-    assigned = knn.vote(neighbors, codes).argmax(axis=1)
-    positions = out_of_sample.position(neighbors, codes, assigned, points)
-    centers = stored.centers if is_found else arrays.cluster_means(points, codes)
-    distances = arrays.distances_to_centers(positions, centers, assigned)
-    return Assignment(ids[assigned], distances / bandwidth, is_novel)
-
-
-def _coded(labels: NDArray) -> tuple[NDArray, NDArray]:
-    """Distinct labels, in order and `NO_CLUSTER` last, which loses ties; and the place of each."""
-    ids, codes = np.unique(labels, return_inverse=True)
-    is_first = int(ids[0] == decisions.NO_CLUSTER)
-    return np.roll(ids, -is_first).astype(np.int64), (codes - is_first) % len(ids)
-
-
-def _by_vote(
-    rows: NDArray, members: NDArray, labels: NDArray, n_neighbors: int, far: float
-) -> Assignment:
-    """Assigns rows to clusters of members; distances are those to the mean of the cluster.
-
-    A row is novel if its nearest member is at a cosine distance above `far`.
-    """
-    neighbors, (ids, codes) = out_of_sample.neighbors(rows, members, n_neighbors), _coded(labels)
-    assigned = knn.vote(neighbors, codes).argmax(axis=1)
-    means = arrays.cluster_means(members, codes)
-    distances = arrays.distances_to_centers(rows, means, assigned)
-    return Assignment(ids[assigned], distances, neighbors.distances[:, 0] > far)
+        return ByGrid(labels, points, bandwidth, options.stop, options.max_iter, voters)
+    return ByVotes(labels, n_neighbors, voters, points, centers, bandwidth)

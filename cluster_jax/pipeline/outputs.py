@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from etils import epath
 
-from cluster_jax.clustering.smooth_tree import Membership
+from cluster_jax.clustering.membership import Membership
 from cluster_jax.clustering.tree import linkage_of_means
 from cluster_jax.core import arrays, checks, io
 from cluster_jax.core.names import counted

@@ -13,9 +13,9 @@ import pytest
 from PIL import Image
 
 from cluster_jax.cli import predict, predictions
-from cluster_jax.clustering import smooth_tree
+from cluster_jax.clustering import membership
 from cluster_jax.clustering.gridshift import GridShift
-from cluster_jax.clustering.smooth_tree import Membership
+from cluster_jax.clustering.membership import Membership
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import datasets
@@ -376,9 +376,9 @@ def test_placed_rows_have_probabilities(tmp_path):
     rng = np.random.default_rng(0)
     rows = run.features + rng.normal(size=run.features.shape).astype(np.float32) / 3
     placed = inference.place(run, rows)
-    shares = smooth_tree.votes(
-        run.clusters.smoother, run.clusters.cluster_labels[run.clusters.sample], rows
-    )
+    leaves = run.clusters.cluster_labels[run.clusters.sample]
+    around = membership.shares(run.clusters.smoother, leaves)
+    shares = membership.probabilities(run.clusters.smoother, around, rows)
     every = np.arange(len(rows))
     assert (placed.probabilities == shares[every, placed.labels]).all()
     has_other = placed.runners_up >= 0

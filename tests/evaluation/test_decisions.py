@@ -9,7 +9,7 @@ import pytest
 
 from cluster_jax.cli import cluster
 from cluster_jax.cli import report as command
-from cluster_jax.clustering.smooth_tree import Membership
+from cluster_jax.clustering.membership import Membership
 from cluster_jax.core import io as files_io
 from cluster_jax.core.checks import InputError
 from cluster_jax.evaluation import assignments, decisions

@@ -20,7 +20,8 @@ from scipy.cluster import hierarchy
 from scipy.spatial.distance import squareform
 
 from cluster_jax.clustering.gridshift import BandwidthCurve, Candidate
-from cluster_jax.clustering.smooth_tree import CLEAR_GAP, Membership
+from cluster_jax.clustering.membership import Membership
+from cluster_jax.clustering.smooth_tree import CLEAR_GAP
 from cluster_jax.data.photo_facts import PhotoFacts
 from cluster_jax.evaluation import (
     duplicates,
