@@ -28,9 +28,10 @@ from cluster_jax.data.datasets import DataConfig, Dataset
 from cluster_jax.evaluation import summary
 from cluster_jax.evaluation.report import write_report
 from cluster_jax.nets.pretrained import encoders
-from cluster_jax.pipeline import build, export, inference, outputs
+from cluster_jax.pipeline import build, embeddings, export, inference, outputs
 from cluster_jax.pipeline import run as pipeline
 from cluster_jax.pipeline.config import config_json, parse_config
+from cluster_jax.pipeline.embeddings import EmbeddingClusters
 from cluster_jax.pipeline.inference import Assignment, Nearest, TrainedRun
 
 # A folder or file of images, several of them, or an array.
@@ -223,6 +224,17 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         if not self._is_kmeans:
             inference.check(self._run)
         return inference.place(self._run, self.transform(X), labels, by_kmeans=self._is_kmeans)
+
+    def predict_proba(self, X: Images) -> NDArray:
+        """Probability of each cluster, `np.unique(labels_)`, for each image, float64 `[m, k]`.
+
+        Of a training image it is that of `probabilities_`. Files are read as in `transform`.
+
+        Raises:
+            ValueError: the images are invalid, or there is no tree of groups.
+        """
+        check_is_fitted(self, "labels_")
+        return inference.probabilities(self._run, self.transform(X), by_kmeans=self._is_kmeans)
 
     def nearest(self, X: Images, n: int = 5) -> Nearest:
         """The `n` training images most similar to each image, see `inference.Nearest`.
@@ -459,6 +471,14 @@ def skipped_files(skipped: Sequence[tuple[str, str]]) -> str:
     return f"{files} no row: {names}{more}"
 
 
-def load(path: str | os.PathLike) -> ImageClusterer:
-    """Loads a fitted `ImageClusterer` from a saved folder or the workdir of any finished run."""
-    return ImageClusterer.load(path)
+def load(path: str | os.PathLike) -> ImageClusterer | EmbeddingClusters:
+    """Loads the clusters of a saved folder or of the workdir of any finished run.
+
+    They are a fitted `ImageClusterer`; for a run of the command `cluster`, which has embeddings in
+    place of images, `EmbeddingClusters`, whose `predict`, `predict_proba`, `locate`, `cut` and
+    `labels_` mean the same.
+
+    Raises:
+        ValueError: `path` has no finished run.
+    """
+    return embeddings.read(path) if embeddings.is_run(path) else ImageClusterer.load(path)

@@ -108,7 +108,7 @@ def _run(
 
     from cluster_jax.core import devices
     from cluster_jax.evaluation import assignments, decisions, report
-    from cluster_jax.pipeline import outputs
+    from cluster_jax.pipeline import embeddings, outputs
 
     shards = inputs.shards
     if shards is None:
@@ -150,6 +150,8 @@ def _run(
         return workdir, results
     workdir.mkdir(parents=True, exist_ok=True)
     io.write_json(workdir / workdirs.CONFIG, config, checksum=True)
+    sample = None if all_rows is None else all_rows.sample
+    embeddings.write(workdir, inputs.features.values, result, options, sample)
     labels = inputs.true_labels
     if all_rows is None:
         table = assignments.rows_csv(inputs.features.names, result)

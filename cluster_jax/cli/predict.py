@@ -1,11 +1,13 @@
-"""Assigns new images to the clusters of a finished run and writes predictions.csv.
+"""Assigns new images or embeddings to the clusters of a finished run; writes predictions.csv.
 
-The table has the image, its cluster, the distance to its center (with GridShift in bandwidths), and
-is_novel, whether the image is unlike all training images. After novel class discovery, the class
+The table has the image or row, its cluster, the distance to its center (with GridShift in
+bandwidths), is_novel, whether it is unlike all training images, and for the tree of groups the
+probability of the cluster and its runner-up. After novel class discovery, the class
 (the name of a known one, or for example "novel 2") replaces cluster and distance. Names of
 clusters, given or suggested, are in the column name; -1 is no cluster.
 """
 
+import argparse
 import sys
 from collections.abc import Sequence
 
@@ -14,6 +16,7 @@ from etils import epath
 
 from cluster_jax.cli import exit_codes
 from cluster_jax.cli.flags import Parser, add_export, check_export
+from cluster_jax.core.checks import InputError
 
 
 def _parser() -> Parser:
@@ -21,7 +24,9 @@ def _parser() -> Parser:
     add = parser.add_argument
     add("--workdir", required=True, metavar="DIR", help="folder of a finished run")
     images = "folder, image file, .npy or .npz; of a run on features .npy, .npz or .csv"
-    add("--images", required=True, metavar="PATH", help=images)
+    add("--images", metavar="PATH", help=images)
+    add("--features", metavar="FILE", help="of a run of `cluster`: new embeddings, as for it")
+    add("--array", metavar="NAME", help="array, column or tensor of the file of embeddings")
     table = "table to write (default: predictions.csv in the workdir)"
     add("--out", metavar="FILE", help=table)
     page = "page to write: new images beside typical ones of their clusters"
@@ -32,18 +37,47 @@ def _parser() -> Parser:
     return parser
 
 
+def _check(flags: argparse.Namespace) -> None:
+    """Raises an `InputError` for flags that do not go with the run, or with each other."""
+    from cluster_jax.pipeline import embeddings
+
+    workdir = epath.Path(flags.workdir).expanduser()
+    is_of_embeddings = embeddings.is_run(workdir)
+    wanted, other = ("features", "images") if is_of_embeddings else ("images", "features")
+    of = "of embeddings" if is_of_embeddings else "of images"
+    if (given := getattr(flags, other)) is not None and (is_of_embeddings or workdir.exists()):
+        raise InputError(
+            f"--{wanted} must be given in place of --{other} for a run {of}; got {given}"
+        )
+    if getattr(flags, wanted) is None:
+        raise InputError(f"--{wanted} must be given for a run {of}; got none")
+    if is_of_embeddings:
+        for name in ("export", "report", "corrections"):
+            if value := getattr(flags, name):
+                raise InputError(f"--{name} must be left out for a run of embeddings; got {value}")
+    elif flags.array is not None:
+        raise InputError(f"--array must be left out without --features; got {flags.array!r}")
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point; `arguments` are those of the process by default."""
     with exit_codes.handle_errors():
         flags = _parser().parse_args(arguments)
         check_export(flags)
+        _check(flags)
+        out = flags.out or epath.Path(flags.workdir).expanduser() / "predictions.csv"
+        if flags.features is not None:
+            from cluster_jax.cli import embedding_predictions
+
+            text = embedding_predictions.predict(flags.workdir, flags.features, out, flags.array)
+            sys.stdout.write(f"{text}\n")
+            return
         from cluster_jax.cli import predictions
         from cluster_jax.core import devices
 
         devices.join()
         logging.set_verbosity(logging.WARNING)
-        out = flags.out or epath.Path(flags.workdir).expanduser() / "predictions.csv"
-        text = predictions.predict(
+        summary = predictions.predict(
             flags.workdir,
             flags.images,
             out,
@@ -52,4 +86,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
             by=flags.by,
             corrections=flags.corrections,
         )
-        sys.stdout.write("" if text is None else f"{text}\n")
+        sys.stdout.write("" if summary is None else f"{summary}\n")

@@ -9,7 +9,7 @@ import functools
 import json
 import os
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 
 import jax
 import numpy as np
@@ -81,20 +81,13 @@ def predict(
     if corrections:
         assignment, named, is_decided = _corrected(run, assignment, sources, corrections)
     names = {**run.names, **{str(cluster): name for cluster, name in named.items()}}
-    of_cluster = {"cluster": assignment.labels, "distance": assignment.distances}
-    columns: dict[str, assignments.Column] = {
-        "image": sources or range(len(assignment.labels)),
-        **(of_cluster if run.known is None else {"class": assignment.labels}),
-        "is_novel": assignment.is_novel,
-    }
-    if names:
-        columns["name"] = [names.get(str(label), "") for label in assignment.labels]
-    try:
-        io.write(out, assignments.to_csv(columns))
-    except OSError as error:
-        raise InputError(f"--out must be a writable file; got {out} ({error})") from error
+    columns = assignments.placed_columns(assignment, names)
+    if run.known is not None:
+        del columns["distance"]
+        columns = {"class" if title == "cluster" else title: c for title, c in columns.items()}
+    write_table(out, {"image": sources or range(len(assignment.labels)), **columns})
     Parts(out, "").remove()
-    text = describe(run, skipped, assignment, names, out)
+    text = describe(assignment, names, out, large=large_clusters(run), skipped=skipped)
     load = _loader(run, images)
     if page is not None:
         title = f"{path.name}, in the groups of {epath.Path(workdir).name}"
@@ -113,6 +106,14 @@ def predict(
         count = export.write(folder, assignment.labels, root, sources, load, folders, by)
         text += f"\nexported     {counted(count, 'folder')} to {folder}"
     return text
+
+
+def write_table(out: epath.Path, columns: Mapping[str, assignments.Column]) -> None:
+    """Writes a table; raises an `InputError` if the file cannot be written."""
+    try:
+        io.write(out, assignments.to_csv(columns))
+    except OSError as error:
+        raise InputError(f"--out must be a writable file; got {out} ({error})") from error
 
 
 def _absolute(path: epath.PathLike) -> str:
@@ -144,39 +145,55 @@ def _corrected(
 
 
 def describe(
-    run: TrainedRun,
-    skipped: Sequence[tuple[str, str]],
-    assignment: Assignment,
+    placed: Assignment,
     names: Mapping[str, str],
     out: epath.PathLike,
+    *,
+    large: Set[int] | None,
+    skipped: Sequence[tuple[str, str]] = (),
+    noun: str = "image",
 ) -> str:
-    """Summary for the terminal: skipped files, the largest clusters or classes, and counts."""
-    sizes, limit = collections.Counter(assignment.labels.tolist()), summary.NAMED
+    """Summary for the terminal: skipped files, the largest clusters or classes, and counts.
+
+    Args:
+        placed: the new images, or rows.
+        names: cluster or class, as text -> its name.
+        out: the table that was written.
+        large: the clusters that count; None: they are classes.
+        skipped: unreadable files, and why.
+        noun: "image" or "row".
+    """
+    sizes, limit = collections.Counter(placed.labels.tolist()), summary.NAMED
     order = sorted(sizes, key=lambda label: (-sizes[label], label))
     lines = [f"skipped {file} ({reason})" for file, reason in skipped]
     for label in order[:limit]:
-        name = f"cluster {label:>5} " if run.known is None else f"{label:<20}"
+        name = f"{label:<20}" if large is None else f"cluster {label:>5} "
         called = "in no cluster" if label == NO_CLUSTER else names.get(str(label), "")
-        lines.append(f"{name} {_images(sizes[label], 8)}  {called}".rstrip())
+        lines.append(f"{name} {_counted(sizes[label], noun, 8)}  {called}".rstrip())
     if len(order) > limit:
-        lines.append(f"and {len(order) - limit} more of at most {_images(sizes[order[limit]])}")
-    return "\n".join([*lines, f"{_fact(run, assignment)}.", f"predictions  {out}"])
+        most = _counted(sizes[order[limit]], noun)
+        lines.append(f"and {len(order) - limit} more of at most {most}")
+    return "\n".join([*lines, f"{_fact(placed, large, noun)}.", f"predictions  {out}"])
+
+
+def large_clusters(run: TrainedRun) -> Set[int] | None:
+    """The clusters that have training images that are not outliers; None: there are classes."""
+    stored = run.clusters
+    return None if run.known else set(stored.cluster_labels[~stored.outliers].tolist())
 
 
 def _fact(
-    run: TrainedRun, assignment: Assignment, noun: str = "image", group: str = "cluster"
+    placed: Assignment, large: Set[int] | None, noun: str = "image", group: str = "cluster"
 ) -> str:
     """How many images were assigned to how many clusters or classes; no full stop."""
-    used = [label for label in np.unique(assignment.labels).tolist() if label != NO_CLUSTER]
+    used = [label for label in np.unique(placed.labels).tolist() if label != NO_CLUSTER]
     groups = counted(len(used), "class", "classes")
-    if run.known is None:
-        # A cluster counts if it has training images that are not outliers.
-        large = set(run.clusters.cluster_labels[~run.clusters.outliers].tolist())
-        n_large = len(large.intersection(used))
+    if large is not None:
+        n_large = len(large & set(used))
         groups = summary.groups(n_large, len(used) - n_large, group)
-    novel = int(assignment.is_novel.sum())
+    novel = int(placed.is_novel.sum())
     verb = "is" if novel == 1 else "are"
-    count = counted(len(assignment.labels), noun)
+    count = counted(len(placed.labels), noun)
     others = "earlier photos" if noun == "photo" else f"{noun}s of the run"
     return f"Assigned {count} to {groups}; {novel:,} {verb} unlike all {others}"
 
@@ -221,7 +238,7 @@ def _page(
         command=command if run.known is None else None,
     )
     words = ("image", "cluster") if images.sources is None else ("photo", "group")
-    return placement.page(title, _fact(run, assignment, *words), new)
+    return placement.page(title, _fact(assignment, large_clusters(run), *words), new)
 
 
 def _loader(run: TrainedRun, images: epath.PathLike) -> Callable[..., Dataset]:
@@ -235,8 +252,8 @@ def _loader(run: TrainedRun, images: epath.PathLike) -> Callable[..., Dataset]:
     )
 
 
-def _images(count: int, width: int = 0) -> str:
-    return f"{count:>{width},} {'image' if count == 1 else 'images'}"
+def _counted(count: int, noun: str, width: int = 0) -> str:
+    return f"{count:>{width},} {noun}{'' if count == 1 else 's'}"
 
 
 def _assign(run: TrainedRun, images: epath.PathLike, out: epath.Path) -> Batch | None:

@@ -96,6 +96,14 @@ class ByTree:
         sure = found.probabilities, second, found.runner_up_probabilities
         return Assignment(ids[found.labels], distances, is_novel, *sure)
 
+    def probabilities(self, x: NDArray, labels: NDArray | None = None) -> NDArray:
+        """Probability of each distinct label, ascending, for new rows `[m, d]`: float64 `[m, k]`.
+
+        `labels` is that of `place`.
+        """
+        ids, _, _, around = self._own if labels is None else self._groups(labels)
+        return membership.probabilities(self.smoother, around, x)[:, np.argsort(ids)]
+
     @functools.cached_property
     def _own(self) -> _Groups:
         return self._groups(self.labels)
@@ -237,11 +245,12 @@ def _renamed(found: NDArray, now: NDArray, count: int = 0) -> NDArray:
     return ids[votes.reshape(count, len(ids)).argmax(axis=1)]
 
 
-_KINDS: tuple[Callable[..., Any], ...] = (ByTree, ByVotes, ByGrid, ByCenters)
+Placing = ByTree | ByVotes | ByGrid | ByCenters
+_KINDS: tuple[Callable[..., Placing], ...] = (ByTree, ByVotes, ByGrid, ByCenters)
 _PARTS: dict[str, Callable[..., Any]] = {"voters": Voters, "smoother": Smoother}
 
 
-def to_arrays(clusterer: Any) -> dict[str, NDArray]:
+def to_arrays(clusterer: Placing) -> dict[str, NDArray]:
     """A clusterer as arrays by name; nothing is pickled.
 
     Example:
@@ -260,7 +269,7 @@ def to_arrays(clusterer: Any) -> dict[str, NDArray]:
     return stored
 
 
-def from_arrays(stored: Mapping[str, NDArray]) -> Any:
+def from_arrays(stored: Mapping[str, NDArray]) -> Placing:
     """The clusterer of `to_arrays`.
 
     Example:

@@ -209,7 +209,8 @@ def _check_images(pixels: np.ndarray, name: str) -> None:
         )
     if pixels.ndim not in (3, 4) or (pixels.ndim == 4 and pixels.shape[-1] not in (1, 3)):
         must = f"{name} must have shape [N x H x W], or [N x H x W x C] with C = 1 or 3"
-        raise InputError(f"{must}; got [{shape}]")
+        rows = ", which SmoothTree clusters as embeddings" if pixels.ndim == 2 else ""
+        raise InputError(f"{must}; got [{shape}]{rows}")
     if not pixels.size:
         raise InputError(f"{name} must not be empty; got shape [{shape}]")
     if dtype == np.uint8:

@@ -10,6 +10,8 @@ import numpy as np
 from etils import epath
 from numpy.typing import NDArray
 
+from cluster_jax.clustering.base import Assignment
+from cluster_jax.clustering.membership import Membership
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import splits
 from cluster_jax.data.images import Dataset
@@ -159,14 +161,38 @@ def _cluster_columns(result: Clustering) -> dict[str, Column]:
     if result.points.shape[1] <= 3:
         axes = zip("xyz", result.points.T, strict=False)
         columns |= {f"map_{axis}": values for axis, values in axes}
-    membership = result.membership
-    if membership is not None:
-        columns["probability"] = membership.probabilities
-        columns["runner_up"] = ["" if c < 0 else c for c in membership.runners_up.tolist()]
-        columns["runner_up_probability"] = membership.runner_up_probabilities
+    columns |= _sure_columns(result.membership)
     if result.isolation is not None:
         columns["isolation"] = result.isolation
     return columns
+
+
+def placed_columns(placed: Assignment, names: Mapping[str, str]) -> dict[str, Column]:
+    """Columns of new rows: cluster, distance, novelty, how sure it is where that is known, name.
+
+    Args:
+        placed: the clusters of the rows.
+        names: cluster, as text -> its name; none: there is no such column.
+    """
+    columns: dict[str, Column] = {
+        "cluster": placed.labels,
+        "distance": placed.distances,
+        "is_novel": placed.is_novel,
+        **_sure_columns(placed.membership),
+    }
+    if names:
+        columns["name"] = [names.get(str(label), "") for label in placed.labels.tolist()]
+    return columns
+
+
+def _sure_columns(membership: Membership | None) -> dict[str, Column]:
+    if membership is None:
+        return {}
+    return {
+        "probability": membership.probabilities,
+        "runner_up": ["" if c < 0 else c for c in membership.runners_up.tolist()],
+        "runner_up_probability": membership.runner_up_probabilities,
+    }
 
 
 def duplicates_csv(dataset: Dataset, found: Duplicates) -> str:

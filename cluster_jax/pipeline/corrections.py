@@ -7,13 +7,14 @@ import numpy as np
 from etils import epath
 
 from cluster_jax.clustering.membership import Membership
+from cluster_jax.clustering.tree import linkage_of_means
 from cluster_jax.core import arrays, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.evaluation import assignments, decisions, report
 from cluster_jax.evaluation.assignments import Table
 from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.evaluation.decisions import Decisions
-from cluster_jax.pipeline import inference, outputs
+from cluster_jax.pipeline import embeddings, inference, outputs
 from cluster_jax.pipeline import workdir as workdirs
 
 
@@ -90,12 +91,15 @@ def _table_report(
     if not axes:
         return None
     points, labels = np.stack(axes, axis=1), decided.labels(found)
+    run = embeddings.read(workdir)
+    features = points if run.clusterer is None else run.rows_of_likeness
     _, codes = np.unique(labels, return_inverse=True)
-    means = arrays.cluster_means(points, codes)
+    means = arrays.cluster_means(features, codes)
     distances, membership = found.distances, None
     if decided != Decisions():
-        distances = arrays.distances_to_centers(points, means, codes)
+        distances = arrays.distances_to_centers(features, means, codes)
         results = outputs.decided_results(results, None, labels)
+    is_in = labels != decisions.NO_CLUSTER
     sure = assignments.numbers(table, "probability", rows, 1.0)
     second = assignments.numbers(table, "runner_up_probability", rows, 0.0)
     others = assignments.numbers(table, "runner_up", rows, decisions.NO_CLUSTER)
@@ -117,6 +121,7 @@ def _table_report(
             isolation=assignments.numbers(table, "isolation", rows, 0.0),
         ),
         sources=tuple(found.names),
-        features=points,
+        linkage=linkage_of_means(features[is_in], labels[is_in]),
+        features=features,
         **outputs.decided_fields(decided, found, workdir),
     )

@@ -271,7 +271,7 @@ def _read(workdir: epath.Path) -> TrainedRun:
     elif not file.exists():
         found = f"which is no folder of a run: it has no {workdirs.CONFIG}"
     elif "network" not in workdirs.read_values(file):
-        found = "a folder of the command `cluster`, which has no network for new images"
+        found = "a folder of the command `cluster`, which has no images"
     if found:
         raise InputError(f"the workdir must be that of a finished run; got {workdir}, {found}")
     needed = (workdirs.CLUSTERS, workdirs.IMAGES, workdirs.TRAIN_EMBEDDING)
@@ -622,9 +622,30 @@ def place(
     if run.known:
         classes = placed_by.place(rows)
         return classes._replace(labels=class_names(run, classes.labels))
-    if labels is None and run.decisions != Decisions() and not by_kmeans:
-        labels = run.clusters.cluster_labels
+    if labels is None and not by_kmeans:
+        labels = _decided_labels(run)
     return placed_by.place(rows, labels)
+
+
+def probabilities(run: TrainedRun, rows: NDArray, *, by_kmeans: bool = False) -> NDArray:
+    """Probability of each cluster of the run, ascending, for new images: float64 `[m, k]`.
+
+    Args: see `place`.
+
+    Raises:
+        InputError: the run has no tree of groups.
+    """
+    placed_by = None if run.known else clusterer(run, by_kmeans=by_kmeans)
+    if not isinstance(placed_by, ByTree):
+        what = "y must be None" if run.known else "eval.method must be 'tree'"
+        found = "classes" if run.known else run.config.eval.method
+        raise InputError(f"{what} for probabilities of new images; got {found}")
+    return placed_by.probabilities(rows, _decided_labels(run))
+
+
+def _decided_labels(run: TrainedRun) -> NDArray | None:
+    """The clusters of the training images as corrected; None: as they were found."""
+    return None if run.decisions == Decisions() else run.clusters.cluster_labels
 
 
 def clusterer(run: TrainedRun, *, by_kmeans: bool = False) -> Clusterer:

@@ -81,3 +81,16 @@ np.save("x.npy", features)
 #
 # The folder `out` gets a report with a map by UMAP, `assignments.csv` with cluster, probability and
 # second likeliest cluster of each row, and `results.json`.
+#
+# New rows get their clusters from the folder: in Python by `cluster_jax.load("out")`, whose
+# `predict`, `predict_proba`, `locate` and `cut` are those of the tree above, or by the command,
+# which writes `out/predictions.csv`:
+#
+# ```bash
+# cluster-jax predict --workdir=out --features=x.npy
+# ```
+#
+# The probability of a row is the share of each cluster among the rows around it, for the rows of
+# the run and for new ones alike; `is_novel` tells rows that are unlike all rows of the run. What a
+# person corrects in the report, `cluster-jax report out --corrections=FILE` applies, and new rows
+# follow.

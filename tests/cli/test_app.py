@@ -74,7 +74,7 @@ def test_help_of_the_commands_has_one_shape(module, flags, capsys):
         (("image", "photos"), "there is no command image; did you mean images? (see"),
         (("train", "--config=imagess"), "got 'imagess'; did you mean images"),
         (("--versoin",), "there is no flag --versoin; did you mean --version?"),
-        (("predict",), "--workdir, --images"),
+        (("predict",), "--workdir"),
         (("predict", "--workdir=w", "--imagse=i"), "no flag --imagse; did you mean --images?"),
         (("predict", "--workdir=w", "--images=i", "--zzz"), "error: there is no flag --zzz (see"),
         (

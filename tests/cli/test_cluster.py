@@ -69,7 +69,7 @@ def test_files_of_a_run(files, capsys, method):
     assert err == ""
     assert ("running GridShift on 200 points" in out) == (method == "gridshift")
     assert "out/report.html\nout/assignments.csv\nout/results.json" in out
-    names = ["assignments.csv", "config.json", "report.html", "results.json"]
+    names = ["assignments.csv", "clusterer.npz", "config.json", "report.html", "results.json"]
     assert sorted(file.name for file in pathlib.Path("out").iterdir()) == names
 
     results = io.read_json("out/results.json")

@@ -344,7 +344,8 @@ def test_small_clusters_are_counted_apart(trained):
     run = run._replace(clusters=stored)
     labels = np.array([1, 2, 0, 1, 2, 2])
     placed = inference.Assignment(labels, np.zeros(6), labels == 0)
-    lines = predictions.describe(run, [], placed, {"2": "cats"}, "p.csv").splitlines()
+    large = predictions.large_clusters(run)
+    lines = predictions.describe(placed, {"2": "cats"}, "p.csv", large=large).splitlines()
     assert lines[:3] == [
         "cluster     2         3 images  cats",
         "cluster     1         2 images",
@@ -357,8 +358,8 @@ def test_small_clusters_are_counted_apart(trained):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ((), "arguments are required: --workdir, --images"),
-        (("--workdir=w",), "arguments are required: --images"),
+        ((), "arguments are required: --workdir"),
+        (("--workdir=w",), "--images must be given for a run of images; got none"),
         (("--workdir=w", "--images=i", "--imagse=2"), "there is no flag --imagse; did you mean"),
     ],
 )

@@ -1,5 +1,7 @@
 """SmoothTree: numbers of clusters, verdicts, cuts, predictions, invariances, bad input."""
 
+import pickle
+
 import numpy as np
 import pytest
 from scipy.cluster import hierarchy
@@ -8,9 +10,11 @@ from sklearn.exceptions import NotFittedError
 from sklearn.metrics import adjusted_rand_score, silhouette_samples
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+import cluster_jax
 from cluster_jax.clustering import smooth, smooth_tree
 from cluster_jax.clustering.smooth_tree import SmoothTree
-from cluster_jax.core import arrays
+from cluster_jax.core import arrays, io
+from cluster_jax.core.checks import InputError
 
 
 def blobs(sizes, d=20, gap=4.0, seed=0):
@@ -485,3 +489,77 @@ def test_new_rows_are_checked_like_those_of_fit():
         model.smooth_rows(x[:5])
     with pytest.raises(NotFittedError):
         _ = SmoothTree().cluster_linkage_
+
+
+@pytest.fixture(scope="module")
+def few_and_copies():
+    """Three groups, one of three rows, and a third of all rows twice."""
+    rng = np.random.default_rng(5)
+    sizes = (60, 40, 3)
+    rows = np.repeat(np.eye(3, 6) * 20, sizes, axis=0) + rng.normal(size=(sum(sizes), 6))
+    return np.concatenate([rows, rows[::3] + 1e-6])
+
+
+def test_one_probability_for_old_and_new_rows(few_and_copies):
+    x = few_and_copies
+    model = SmoothTree("euclidean", n_clusters=3).fit(x)
+    every = model.predict_proba(x)
+    np.testing.assert_allclose(every.sum(axis=1), 1)
+    own = every[np.arange(len(x)), model.labels_]
+    np.testing.assert_allclose(own, model.probabilities_, atol=1e-6)
+    found = model.locate(x)
+    np.testing.assert_array_equal(found.labels, model.labels_)
+    np.testing.assert_allclose(found.probabilities, model.probabilities_, atol=1e-6)
+    np.testing.assert_allclose(
+        found.runner_up_probabilities, model.runner_up_probabilities_, atol=1e-6
+    )
+    # Three rows look at each other only, not at seven strangers.
+    assert (model.probabilities_[100:103] == 1).all()
+
+
+def test_a_new_row_has_its_likeliest_cluster(few_and_copies):
+    x = few_and_copies
+    model = SmoothTree("euclidean", n_clusters=3).fit(x)
+    new = (x[:60] + x[40:100]) / 2
+    found, every = model.locate(new), model.predict_proba(new)
+    np.testing.assert_array_equal(found.labels, every.argmax(axis=1))
+    np.testing.assert_array_equal(found.labels, model.predict(new))
+    np.testing.assert_allclose(found.probabilities, every.max(axis=1))
+    second = np.sort(every, axis=1)[:, -2]
+    np.testing.assert_allclose(found.runner_up_probabilities, second)
+    one = model.locate(new[:1])
+    for whole, alone in zip(found, one, strict=True):
+        np.testing.assert_allclose(whole[:1], alone)
+    assert model.locate(100 + new[:3]).is_novel.all()
+
+
+def test_saved_and_loaded(few_and_copies, tmp_path):
+    x = few_and_copies
+    model = SmoothTree("auto", min_cluster_size=2, random_state=3).fit(x)
+    model.save(tmp_path / "model.npz")
+    again = SmoothTree.load(tmp_path / "model.npz")
+    assert again.get_params() == model.get_params()
+    assert again.scores_ == model.scores_
+    for name in (n for n in vars(model) if n.endswith("_") and n not in ("smoother_", "scores_")):
+        np.testing.assert_array_equal(getattr(model, name), getattr(again, name))
+    new = (x[:60] + x[40:100]) / 2
+    for ours, theirs in zip(model.locate(new), again.locate(new), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    np.testing.assert_array_equal(model.smooth_rows(x), again.smooth_rows(x))
+    np.testing.assert_array_equal(model.cut(k=5), again.cut(k=5))
+    with np.load(tmp_path / "model.npz", allow_pickle=False) as stored:
+        assert stored["version"] == cluster_jax.__version__
+    copied = pickle.loads(pickle.dumps(model))
+    assert copied.__getstate__()["version"] == cluster_jax.__version__
+    np.testing.assert_array_equal(copied.predict_proba(new), model.predict_proba(new))
+
+
+def test_other_files_are_refused(few_and_copies, tmp_path):
+    io.write_arrays(tmp_path / "other.npz", {"kind": np.asarray("ByVotes")})
+    with pytest.raises(InputError, match=r"other.npz must be a file of SmoothTree.save"):
+        SmoothTree.load(tmp_path / "other.npz")
+    stored = SmoothTree("euclidean").fit(few_and_copies).to_arrays()
+    del stored["leaves_"]
+    io.write_arrays(tmp_path / "old.npz", stored)
+    with pytest.raises(InputError, match="version"):
+        SmoothTree.load(tmp_path / "old.npz")

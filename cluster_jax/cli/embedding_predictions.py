@@ -1,0 +1,53 @@
+"""Assignment of new embeddings to the clusters of a run of `cluster`: table and summary."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from etils import epath
+from numpy.typing import NDArray
+
+from cluster_jax.cli.flags import output_file
+from cluster_jax.cli.predictions import describe, write_table
+from cluster_jax.clustering.base import Assignment
+from cluster_jax.core import checks
+from cluster_jax.data import tables
+from cluster_jax.evaluation import assignments
+from cluster_jax.pipeline import embeddings
+
+
+def predict(
+    workdir: epath.PathLike, features: str, out: epath.PathLike, array: str | None = None
+) -> str:
+    """Assigns new embeddings to the clusters of a finished run and writes the table.
+
+    Args:
+        workdir: folder of the run.
+        features: file or folder of embeddings, as of the run.
+        out: the table to write.
+        array: array, column or tensor of the file.
+
+    Returns:
+        A summary for the terminal.
+
+    Raises:
+        InputError: the run, the embeddings or `out` cannot be used; nothing was written.
+    """
+    run, out = embeddings.read(workdir), output_file(out)
+    shards, names = tables.open_large(features), None
+    if shards is None:
+        table = tables.read_table(features, array)
+        blocks: Iterable[NDArray] = [table.values]
+        names = table.names
+    else:
+        blocks = (block for _, block in shards.blocks())
+    with checks.named({"X must": "--features must"}):
+        parts = list(map(run.locate, blocks))
+    joined: list[Any] = [
+        None if column[0] is None else np.concatenate(column) for column in zip(*parts, strict=True)
+    ]
+    placed = Assignment(*joined)
+    called = {str(cluster): name for cluster, name in run.names_.items()}
+    columns = assignments.placed_columns(placed, called)
+    write_table(out, {"row": names or range(len(placed.labels)), **columns})
+    return describe(placed, called, out, large=set(run.labels_.tolist()), noun="row")

@@ -1,0 +1,219 @@
+"""A finished run of the command `cluster`: the clusters of embeddings, and those of new ones."""
+
+import dataclasses
+import os
+from typing import Any
+
+import numpy as np
+from etils import epath
+from numpy.typing import ArrayLike, NDArray
+
+from cluster_jax.clustering import smooth, smooth_tree
+from cluster_jax.clustering.base import Assignment
+from cluster_jax.clustering.gridshift import GridShift
+from cluster_jax.clustering.placing import (
+    ByCenters,
+    ByGrid,
+    ByTree,
+    ByVotes,
+    Placing,
+    from_arrays,
+    to_arrays,
+    voters,
+)
+from cluster_jax.core import io
+from cluster_jax.core.arrays import numeric
+from cluster_jax.core.checks import InputError
+from cluster_jax.core.names import counted
+from cluster_jax.evaluation import assignments, decisions
+from cluster_jax.evaluation.clusters import Clustering
+from cluster_jax.evaluation.decisions import Decisions
+from cluster_jax.evaluation.options import ClusterOptions
+from cluster_jax.pipeline import workdir as workdirs
+
+CLUSTERER = "clusterer.npz"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class EmbeddingClusters:
+    """The clusters of n embeddings, as a person has corrected them, and how new ones get theirs.
+
+    Attributes:
+        workdir: folder of the run.
+        results: content of `results.json`.
+        found: the clusters as they were found, and the names of the rows.
+        decisions: what a person has decided about them.
+        clusterer: what places new rows; None after t-SNE, whose map has no place for them.
+        rows: int `[m]`, of the n rows those that it has labels of.
+        tree: float64 `[l - 1, 4]`, the tree of its leaves in SciPy's form; None without one.
+    """
+
+    workdir: epath.Path
+    results: dict[str, Any]
+    found: decisions.Clusters
+    decisions: Decisions
+    clusterer: Placing | None
+    rows: NDArray
+    tree: NDArray | None
+
+    @property
+    def labels_(self) -> NDArray:
+        """Cluster of each row, int64 `[n]`, -1 for none."""
+        return self.decisions.labels(self.found)
+
+    @property
+    def names_(self) -> dict[int, str]:
+        """A cluster -> the name that a person has given it."""
+        return dict(self.decisions.named)
+
+    def cut(self, *, k: int | None = None, level: float | None = None) -> NDArray:
+        """Labels int64 `[n]` at another cut of the tree, see `SmoothTree.cut`; else `labels_`.
+
+        Groups at another cut are those of the clusters that were found, before any correction.
+
+        Raises:
+            ValueError: the run has no tree, or `k` or `level` is out of range.
+        """
+        if k is None and level is None:
+            return self.labels_
+        tree = self._of_tree("cut")
+        assert self.tree is not None
+        return smooth_tree.cut(self.tree, tree.sample, tree.leaves, k=k, level=level)
+
+    def predict(self, X: ArrayLike, *, k: int | None = None, level: float | None = None) -> NDArray:
+        """Cluster of each row of `X` float `[m, d]` as in `labels_` or `cut`, int64 `[m]`."""
+        return self.locate(X, k=k, level=level).labels
+
+    def predict_proba(self, X: ArrayLike) -> NDArray:
+        """Probability of each cluster, `np.unique(labels_)`, for each row, float64 `[m, c]`.
+
+        Raises:
+            ValueError: the rows are invalid, or the run has no tree.
+        """
+        return self._of_tree("give probabilities").probabilities(self._new(X), self._labels)
+
+    def locate(
+        self, X: ArrayLike, *, k: int | None = None, level: float | None = None
+    ) -> Assignment:
+        """Clusters of the rows of `X` float `[m, d]`, how sure they are, and what is novel.
+
+        Rows do not affect each other.
+
+        Raises:
+            ValueError: the rows are invalid, the run cannot place new ones, or see `cut`.
+        """
+        x = self._new(X)
+        assert self.clusterer is not None
+        is_cut = k is not None or level is not None
+        return self.clusterer.place(x, self.cut(k=k, level=level) if is_cut else self._labels)
+
+    @property
+    def rows_of_likeness(self) -> NDArray:
+        """Rows `[m, r]`, those of `rows`, whose Euclidean distances say which rows are alike."""
+        assert self.clusterer is not None
+        if isinstance(self.clusterer, ByTree):
+            return self.clusterer.smoother.sharp[self.clusterer.leaves]
+        return self.clusterer.voters.rows
+
+    @property
+    def _labels(self) -> NDArray | None:
+        """Those of `rows` if a person has corrected some; None: as they were found."""
+        return None if self.decisions == Decisions() else self.labels_[self.rows]
+
+    def _new(self, X: ArrayLike) -> NDArray:
+        if self.clusterer is None:
+            raise InputError(
+                f"{self.workdir} used t-SNE, whose map has no place for new rows; run its command "
+                "again with --reduce=umap"
+            )
+        x = numeric(X, "X", smooth.LARGEST)
+        expected = self.results["provenance"]["columns"]
+        if x.shape[1] != expected:
+            raise InputError(
+                f"X must have {counted(expected, 'column')} like the embeddings of "
+                f"{self.workdir}; got {x.shape[1]}"
+            )
+        return x
+
+    def _of_tree(self, what: str) -> ByTree:
+        if not isinstance(self.clusterer, ByTree):
+            method = self.results["config"]["method"]
+            raise InputError(f"method must be 'tree' to {what}; {self.workdir} has '{method}'")
+        return self.clusterer
+
+
+def clusterer(features: NDArray, found: Clustering, options: ClusterOptions) -> Placing | None:
+    """What places new rows in clusters of features; None for a map of t-SNE.
+
+    Args:
+        features: `[n, d]`, those that were clustered, or a sample of them.
+        found: their clusters.
+        options: of the clustering.
+    """
+    if found.tree is not None:
+        return found.tree.clusterer_
+    if options.reduce == "tsne":
+        return None
+    known, labels = voters(features, str(options.metric)), found.cluster_labels
+    if options.reduce == "none" and options.method == "kmeans":
+        return ByCenters(found.centers, labels, options.metric == "cosine", known)
+    width = found.metrics.get("bandwidth", 1.0)
+    if options.reduce == "none":
+        grid = GridShift()
+        return ByGrid(labels, found.points, width, grid.stop, grid.max_iter, known)
+    return ByVotes(labels, options.n_neighbors, known, found.points, found.centers, width)
+
+
+def write(
+    workdir: epath.Path,
+    features: NDArray,
+    found: Clustering,
+    options: ClusterOptions,
+    sample: NDArray | None,
+) -> None:
+    """Writes `clusterer.npz`.
+
+    Args:
+        workdir: folder of the run.
+        features: `[n, d]`, those that were clustered, or a sample of them.
+        found: their clusters; of a tree they are those of all rows.
+        options: of the clustering.
+        sample: int `[n]`, the rows of the sample; None: they are all rows.
+    """
+    placed_by = clusterer(features, found, options)
+    stored = {} if placed_by is None else to_arrays(placed_by)
+    if found.tree is not None:
+        stored |= {"tree": found.tree.linkage_, "rows": np.arange(len(found.tree.labels_))}
+    else:
+        stored["rows"] = np.arange(len(features)) if sample is None else sample
+    io.write_arrays(workdir / CLUSTERER, stored, compressed=False)
+
+
+def is_run(workdir: epath.PathLike) -> bool:
+    """Whether a folder has a run of the command `cluster`."""
+    if not isinstance(workdir, str | os.PathLike):
+        return False
+    file = epath.Path(workdir).expanduser() / workdirs.CONFIG
+    return file.exists() and "network" not in workdirs.read_values(file)
+
+
+def read(workdir: epath.PathLike) -> EmbeddingClusters:
+    """Reads a finished run.
+
+    Raises:
+        InputError: the run is not finished, a file of it is damaged, or an older version wrote it.
+    """
+    workdir = epath.Path(workdir).expanduser()
+    results = workdirs.finished_results(workdir)
+    if results is None:
+        raise InputError(
+            f"the run in {workdir} is not finished; run its command again with --workdir={workdir}"
+        )
+    if not (workdir / CLUSTERER).exists():
+        raise workdirs.older_version(workdir)
+    _, found = decisions.clustered(assignments.read_workdir(workdir))
+    decided = decisions.read_workdir(workdir, found)
+    stored = io.read_arrays(workdir / CLUSTERER)
+    rows, tree = stored.pop("rows"), stored.pop("tree", None)
+    placed_by = from_arrays(stored) if stored else None
+    return EmbeddingClusters(workdir, results, found, decided, placed_by, rows, tree)
