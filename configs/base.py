@@ -153,6 +153,7 @@ def _add_training(config):
     config.train = ConfigDict()
     config.train.batch_size = 256  # images of a step, on all devices together
     config.train.accumulate = 1  # steps whose mean gradient makes one update of the parameters
+    config.train.remat = False  # whether gradients compute blocks again, for less memory
     # Images of known classes among them; None: batches have no labels
     config.train.labeled_batch_size = config_dict.placeholder(int)
     config.train.duration = "1000 epochs"  # of the training

@@ -214,6 +214,7 @@ def _join(inputs: Inputs, mesh: Mesh) -> BuiltRun:
     total_steps = checks.steps("train.duration", train.duration, steps_per_epoch)
     checks.at_least("train.duration", total_steps, 1)
     net = network.make(config.network)
+    net = network.rematerialized(net) if train.remat else net
     context = MethodContext(
         network=net,
         augment=augment,
