@@ -141,7 +141,7 @@ def _add_training(config):
     config.optimizer = ConfigDict()
     config.optimizer.name = "sgd"  # with momentum; or "lars", "adamw"
     config.optimizer.learning_rate = 0.05  # its peak, for base_batch_size images
-    # The rate is multiplied by train.batch_size / base_batch_size; None: not
+    # The rate is multiplied by train.batch_size * train.accumulate / base_batch_size; None: not
     config.optimizer.base_batch_size = 256
     config.optimizer.weight_decay = 5e-4  # coefficient
     config.optimizer.momentum = 0.9  # of AdamW: beta_1
@@ -152,6 +152,8 @@ def _add_training(config):
 
     config.train = ConfigDict()
     config.train.batch_size = 256  # images of a step, on all devices together
+    config.train.accumulate = 1  # steps whose mean gradient makes one update of the parameters
+    config.train.remat = False  # whether gradients compute blocks again, for less memory
     # Images of known classes among them; None: batches have no labels
     config.train.labeled_batch_size = config_dict.placeholder(int)
     config.train.duration = "1000 epochs"  # of the training

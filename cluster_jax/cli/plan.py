@@ -49,11 +49,14 @@ def describe(plan: "Plan") -> str:
         for kind, (count, size) in plan.collectives.items()
     )
     limits = ", ".join(f"{name} {1e3 * value:,.1f} ms" for name, value in seconds.items() if value)
+    update = plan.accumulate * plan.batch_size
+    updated = f"; an update of {plan.accumulate} batches, {update:,} images"
     lines = [
         f"{plan.topology}: {plan.chips:,} chips on {plan.hosts:,} hosts",
         f"chip         {chip.flops / 1e12:,.0f} TFLOP/s (bfloat16), {chip.memory / 1e9:,.0f} GB, "
         f"{chip.bandwidth / 1e9:,.0f} GB/s, links {chip.links / 1e9:,.0f} GB/s ({chip.source})",
-        f"batch        {plan.batch_size:,} images, {plan.batch_size / plan.chips:,g} a chip",
+        f"batch        {plan.batch_size:,} images, {plan.batch_size / plan.chips:,g} a chip"
+        f"{updated if plan.accumulate > 1 else ''}",
         f"memory       {total / 1e9:.2f} GB a chip: {memory}",
     ]
     at_most, at_least = ("at most ", "at least ") if plan.moved is None else ("", "")

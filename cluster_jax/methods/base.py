@@ -62,6 +62,8 @@ class MethodContext(NamedTuple):
         total_steps: length of the training in steps.
         steps_per_epoch: batches in one pass over the training images.
         batch_size: images per step, over all devices.
+        total_updates: how often the parameters are updated; fewer than `total_steps` where
+            `train.accumulate` is more than 1.
         labeled_batch_size: number of labeled images per step; None: batches have no labels.
         known_classes: number of known classes; 0 if the data set has no labels.
         unlabeled_rows: indices of the unlabeled images; None if the data set has no labels.
@@ -74,6 +76,7 @@ class MethodContext(NamedTuple):
     total_steps: int
     steps_per_epoch: int
     batch_size: int
+    total_updates: int
     labeled_batch_size: int | None = None
     known_classes: int = 0
     unlabeled_rows: np.ndarray | None = None
@@ -93,7 +96,8 @@ Init = Callable[[Array, Array], tuple[PyTree, State]]
 # With `train.labeled_batch_size` it is {"labeled": {...}, "unlabeled": {...}}, two dictionaries of
 # this form, and "labeled" also has "label", int32 [b].
 Loss = Callable[[PyTree, State, Batch, Array, Array, Axis], tuple[Array, Aux[State]]]
-# (params, model_state, step) -> params, model_state, after the optimizer's step.
+# (params, model_state, update) -> params, model_state, after an update of the parameters. `update`
+# counts from 0; it is the number of the step unless `train.accumulate` is more than 1.
 After = Callable[[PyTree, State, Array], tuple[PyTree, State]]
 # (params, model_state, images) -> {"backbone": [b, d], ...} of uint8 images [b, H, W, C].
 Embed = Callable[[PyTree, State, Array], Features]
@@ -346,7 +350,7 @@ def _module(name: str) -> Any:
     return module
 
 
-def no_average(params: PyTree, model_state: State, step: Array) -> tuple[PyTree, State]:
+def no_average(params: PyTree, model_state: State, update: Array) -> tuple[PyTree, State]:
     """`after` of a method without a moving average: nothing changes."""
     return params, model_state
 

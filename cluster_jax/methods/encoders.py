@@ -162,7 +162,7 @@ def momentum(
         context: network, augmentation and sizes.
         objective: the `objective` of the method, see `TwoView`.
         name: name of the method, for messages.
-        decays: decay of the moving average at the first step and at the last one, which it
+        decays: decay of the moving average at the first update and at the last one, which it
             approaches by half a cosine.
         predicts: whether the online network has a predictor.
         kept_network: the network that is kept after training, `base.online_network` or
@@ -175,7 +175,7 @@ def momentum(
         InputError: no predictor where one is needed.
     """
     predict = _predictor(context, name, predicts)
-    ema_decay = schedules.cosine(*decays, context.total_steps)
+    ema_decay = schedules.cosine(*decays, context.total_updates)
 
     def init(key: Array, images: Array) -> tuple[PyTree, WithTarget]:
         params, batch_stats = context.network.init(key, images)
@@ -238,8 +238,8 @@ def momentum(
         )
         return encoded, model_state
 
-    def after(params: PyTree, model_state: WithTarget, step: Array) -> tuple[PyTree, WithTarget]:
-        target, decay = model_state.target, ema_decay(step)
+    def after(params: PyTree, model_state: WithTarget, update: Array) -> tuple[PyTree, WithTarget]:
+        target, decay = model_state.target, ema_decay(update)
         averaged = jax.tree.map(
             lambda new, old: old + (1 - decay).astype(old.dtype) * (new - old),
             {part: params[part] for part in target.params},

@@ -74,7 +74,7 @@ def make(context: MethodContext, config: Config) -> TwoView[NetworkState]:
         rows = jax.random.normal(jax.random.fold_in(key, 1), shape)
         return {**params, "prototypes": ops.l2_normalize(rows)}, state
 
-    def after(params: PyTree, state: NetworkState, step: Array) -> tuple[PyTree, NetworkState]:
+    def after(params: PyTree, state: NetworkState, update: Array) -> tuple[PyTree, NetworkState]:
         return {**params, "prototypes": ops.l2_normalize(params["prototypes"])}, state
 
     return two_view._replace(

@@ -15,9 +15,11 @@ from typing import NamedTuple
 import flax.linen as nn
 import jax.numpy as jnp
 from jax import Array, lax
+from jax.ad_checkpoint import checkpoint_name
 
 from cluster_jax.core import checks
 
+ENTERED = "block_input"  # the name of what enters a block
 kaiming = nn.initializers.variance_scaling(2.0, "fan_out", "normal")
 
 
@@ -40,8 +42,9 @@ class Layers(NamedTuple):
         """`x`, the input of a block, without a gradient if this is the first block that trains.
 
         After the last block, `block` is the number of blocks and `x` the output of the network.
+        It is named for `network.rematerialized`.
         """
-        return lax.stop_gradient(x) if 0 < self.frozen == block else x
+        return checkpoint_name(lax.stop_gradient(x) if 0 < self.frozen == block else x, ENTERED)
 
     def norm_of(self, block: int) -> Callable[..., nn.Module]:
         """Factory of the normalization layers of a block, by its index; takes `epsilon`."""

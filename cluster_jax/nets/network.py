@@ -12,7 +12,7 @@ from jax import Array
 from cluster_jax.core import checks, collectives
 from cluster_jax.core.collectives import Axis
 from cluster_jax.core.ops import upcast
-from cluster_jax.nets.backbone import Layers
+from cluster_jax.nets.backbone import ENTERED, Layers
 from cluster_jax.nets.config import NetworkConfig
 from cluster_jax.nets.norm import BatchNorm
 
@@ -92,6 +92,27 @@ def make(config: NetworkConfig) -> Network:
         frozen=functools.partial(_frozen_mask, config) if _frozen_count(config) else None,
         any_size=backbone.any_size,
     )
+
+
+def rematerialized(network: Network) -> Network:
+    """The network of which only the inputs of blocks are kept for the gradient.
+
+    The gradient computes the blocks again, for less memory and up to a third more operations.
+    """
+    return network._replace(
+        forward=_rematerialized(network.forward),
+        predict=network.predict and _rematerialized(network.predict),
+    )
+
+
+def _rematerialized(function: Any) -> Any:
+    kept = jax.checkpoint_policies.save_only_these_names(ENTERED)
+
+    def repeated(*arguments: Any, train: bool, axis: Axis) -> Any:
+        passed = functools.partial(function, train=train, axis=axis)
+        return jax.checkpoint(passed, policy=kept)(*arguments)
+
+    return repeated
 
 
 def _projection_size(config: NetworkConfig) -> int:

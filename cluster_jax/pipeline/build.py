@@ -214,6 +214,7 @@ def _join(inputs: Inputs, mesh: Mesh) -> BuiltRun:
     total_steps = checks.steps("train.duration", train.duration, steps_per_epoch)
     checks.at_least("train.duration", total_steps, 1)
     net = network.make(config.network)
+    net = network.rematerialized(net) if train.remat else net
     context = MethodContext(
         network=net,
         augment=augment,
@@ -222,6 +223,7 @@ def _join(inputs: Inputs, mesh: Mesh) -> BuiltRun:
         total_steps=total_steps,
         steps_per_epoch=steps_per_epoch,
         batch_size=train.batch_size,
+        total_updates=total_steps // train.accumulate,
         labeled_batch_size=train.labeled_batch_size,
         known_classes=known_classes,
         unlabeled_rows=None if dataset.known is None else np.flatnonzero(dataset.known < 0),
@@ -232,6 +234,7 @@ def _join(inputs: Inputs, mesh: Mesh) -> BuiltRun:
         total_steps=total_steps,
         steps_per_epoch=steps_per_epoch,
         batch_size=train.batch_size,
+        accumulate=train.accumulate,
         frozen=net.frozen,
     )
     training = TrainingRun(

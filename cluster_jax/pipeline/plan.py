@@ -61,6 +61,7 @@ class Plan(NamedTuple):
         chips: number of chips.
         hosts: number of hosts.
         batch_size: images per step on all chips.
+        accumulate: steps per update of the parameters.
         steps: number of steps of the training.
         memory: part -> bytes; without "activations" and "program" for GPUs.
         flops: floating-point operations of a step.
@@ -75,6 +76,7 @@ class Plan(NamedTuple):
     chips: int
     hosts: int
     batch_size: int
+    accumulate: int
     steps: int
     memory: dict[str, int]
     flops: float
@@ -150,7 +152,8 @@ def plan(
     )
     progress(f"compiling the step of {config.name} for {topology}, minutes ...")
     lowered, memory = _lower(run, mesh, batch_size * len(devices) // chips)
-    common = (topology, chip, chips, hosts, batch_size, run.total_steps)
+    accumulate = config.train.accumulate
+    common = (topology, chip, chips, hosts, batch_size, accumulate, run.total_steps)
     if not is_tpu:
         return Plan(*common, memory, lowered.cost_analysis()["flops"], None, {})
     collectives = collective_bytes(lowered.compiler_ir("hlo").as_hlo_text())

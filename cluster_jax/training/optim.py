@@ -1,10 +1,12 @@
 """Optimizers with the parameter groups that the papers use."""
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 import jax
+import jax.numpy as jnp
 import optax
 from absl import logging
 
@@ -22,8 +24,8 @@ class OptimizerConfig:
         name: `"sgd"` (weight decay added to the gradient, then heavy-ball momentum, as in PyTorch),
             `"lars"` or `"adamw"`.
         learning_rate: peak rate for `base_batch_size` images.
-        base_batch_size: the rate is multiplied by `batch_size / base_batch_size` (256 in the
-            papers); None: no scaling.
+        base_batch_size: the rate is multiplied by `images / base_batch_size` (256 in the papers),
+            where `images` are those of an update, `batch_size * accumulate`; None: no scaling.
         weight_decay: coefficient of the weight decay.
         momentum: momentum of SGD and LARS, or AdamW's beta_1.
         predictor_lr_multiplier: ratio of the predictor's rate to that of all other parameters (10
@@ -48,6 +50,7 @@ def make(
     total_steps: int,
     steps_per_epoch: int,
     batch_size: int,
+    accumulate: int,
     frozen: Callable[[Any], Any] | None,
 ) -> tuple[optax.GradientTransformation, schedules.Schedule]:
     """The optimizer and its learning rate as a function of the step.
@@ -68,11 +71,15 @@ def make(
         total_steps: length of the training in steps.
         steps_per_epoch: length of an epoch in steps.
         batch_size: images per step, over all devices.
+        accumulate: number of steps whose mean gradient makes one update, see `TrainConfig`. The
+            optimizer and its rate then count updates.
         frozen: see `nets.network.Network`; marked parameters do not change, not even by decay.
 
     Raises:
-        InputError: `lr_decay_every` is 0 steps.
+        InputError: `lr_decay_every` is 0 steps, or the training is shorter than `accumulate`.
     """
+    most = "steps, all of train.duration"
+    checks.at_most("train.accumulate", accumulate, total_steps, most)
     warmup = checks.steps("optimizer.warmup", config.warmup, steps_per_epoch)
     if warmup > total_steps:
         shorter = max(1, total_steps // 10)
@@ -81,7 +88,7 @@ def make(
             warmup, total_steps, shorter,
         )  # fmt: skip
         warmup = shorter
-    rate = _learning_rate(config, warmup, total_steps, steps_per_epoch, batch_size)
+    rate = _learning_rate(config, warmup, total_steps, steps_per_epoch, batch_size, accumulate)
     decay = optax.add_decayed_weights(config.weight_decay, mask=_kernels)
     adapt = optax.masked(optax.scale_by_trust_ratio(trust_coefficient=TRUST), _kernels)
     heavy_ball = optax.trace(config.momentum)
@@ -94,20 +101,30 @@ def make(
     updates = optax.chain(*parts, optax.scale_by_learning_rate(rate), predictor)
     if frozen is not None:
         updates = optax.chain(updates, optax.masked(optax.set_to_zero(), frozen))
-    return updates, rate
+    if accumulate == 1:
+        return updates, rate
+    several = optax.MultiSteps(updates, accumulate, accumulator_dtype=jnp.result_type(float))
+    return several.gradient_transformation(), lambda step: rate(step // accumulate)
 
 
 def _learning_rate(
-    config: OptimizerConfig, warmup: int, total_steps: int, steps_per_epoch: int, batch_size: int
+    config: OptimizerConfig,
+    warmup: int,
+    total_steps: int,
+    steps_per_epoch: int,
+    batch_size: int,
+    accumulate: int,
 ) -> schedules.Schedule:
+    """The rate as a function of the number of earlier updates; parts of updates are rounded up."""
     peak = config.learning_rate
     if config.base_batch_size is not None:
-        peak = peak * batch_size / config.base_batch_size
+        peak = peak * batch_size * accumulate / config.base_batch_size
+    warmup = math.ceil(warmup / accumulate)
     if config.lr_decay_every is None:
-        return schedules.warmup_cosine(peak, warmup, total_steps)
+        return schedules.warmup_cosine(peak, warmup, total_steps // accumulate)
     every = checks.steps("optimizer.lr_decay_every", config.lr_decay_every, steps_per_epoch)
     checks.at_least("optimizer.lr_decay_every", every, 1)
-    return schedules.warmup_drops(peak, warmup, every)
+    return schedules.warmup_drops(peak, warmup, math.ceil(every / accumulate))
 
 
 def _kernels(params: Any) -> Any:

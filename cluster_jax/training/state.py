@@ -28,6 +28,12 @@ class TrainConfig:
 
     Attributes:
         batch_size: images per step, over all devices.
+        accumulate: steps whose mean gradient makes one update of the parameters, as that of a
+            larger batch would, except that the images of a step meet only each other: in losses
+            with negatives and in BatchNorm. Durations go on counting steps; the schedules of the
+            learning rate and of moving averages count updates. Steps left at the end make none.
+        remat: whether gradients compute the blocks of the network again instead of keeping their
+            activations: the same numbers, up to rounding, of less memory in more time.
         labeled_batch_size: number of labeled images among them, see `data.batches.parts`; None:
             batches have no labels.
         duration: length of the training, "1500 steps" or "200 epochs".
@@ -40,6 +46,8 @@ class TrainConfig:
     """
 
     batch_size: Annotated[int, functools.partial(checks.whole, least=2)]
+    accumulate: Count
+    remat: bool
     labeled_batch_size: Count | None
     duration: Duration
     log_every: Count

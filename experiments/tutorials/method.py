@@ -118,7 +118,7 @@ for labels in (clusterer.labels_, clusterer.cut(k=10)):
 # |---|---|---|
 # | `init` | `key, images -> params, model_state` | prototypes, a second head |
 # | `objective` | as `objective` above | a queue in `model_state`, a warm-up by `step` |
-# | `after` | `params, model_state, step -> params, model_state` | rows scaled to length one |
+# | `after` | `params, model_state, update -> params, model_state` | rows scaled to length one |
 # | `more` | functions `key, image -> view` | small crops, projected in `encoded.more` |
 # | `refresh` | see `methods.base.Refresh` | k-means of all features, every few epochs |
 #
@@ -126,8 +126,12 @@ for labels in (clusterer.labels_, clusterer.cut(k=10)):
 # (BYOL, MoCo; DINO's teacher): `encoded.targets` are its projections, constants. Its argument
 # `initial_state` makes the method's state, a `NamedTuple` that begins with `batch_stats` and
 # `target` and has what else survives a step, such as a center or a queue: equal on all devices, so
-# made of rows that `collectives.gather` or `collectives.mean` have joined. Parameters are frozen
-# for some steps by `jnp.where(step < n, jax.lax.stop_gradient(x), x)`.
+# made of rows that `collectives.gather` or `collectives.mean` have joined. Parameters of your own
+# have a moving average, too, where `init` puts a copy of them into `state.target.params` under the
+# same key. Parameters are frozen for some steps by
+# `jnp.where(step < n, jax.lax.stop_gradient(x), x)`. All of this, small crops included, is in DINO
+# as a method outside of the package, about a hundred lines with its config:
+# [dino.py](../../tests/methods/dino.py).
 #
 # ## In the package
 #

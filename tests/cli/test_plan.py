@@ -27,7 +27,7 @@ CHIP = plan.Chip(flops=100e12, memory=10e9, bandwidth=1e12, links=1e11, source="
 def planned(**changes):
     memory = {"parameters": 10**9, "batch": 10**8, "activations": 4 * 10**9}
     collectives = {"all-reduce": (3, 8 * 10**8), "all-gather": (1, 4 * 10**8)}
-    values = plan.Plan("v5e:2x2", CHIP, 4, 1, 512, 1000, memory, 2e12, 5e10, collectives)
+    values = plan.Plan("v5e:2x2", CHIP, 4, 1, 512, 1, 1000, memory, 2e12, 5e10, collectives)
     return values._replace(**changes)
 
 
@@ -55,6 +55,9 @@ def test_what_is_printed():
     assert "all-reduce 800.0 MB in 3, all-gather 400.0 MB in 1" in text
     assert "1,000 steps, 0.0 hours" in text
     assert "7,877 images/s, 7,877 to decode on each host" in text
+    assert "an update" not in text
+    several = command.describe(planned(accumulate=8))
+    assert "128 a chip; an update of 8 batches, 4,096 images" in several
     over = planned(memory={**planned().memory, "activations": 2 * 10**10})
     assert "does NOT fit" in command.describe(over)
 

@@ -36,7 +36,14 @@ def context(images=64, shuffle=False):
     )
     augment = augmentation(**OFF)
     return MethodContext(
-        net, augment, shuffle, images, total_steps=10, steps_per_epoch=4, batch_size=16
+        net,
+        augment,
+        shuffle,
+        images,
+        total_steps=10,
+        steps_per_epoch=4,
+        batch_size=16,
+        total_updates=10,
     )
 
 

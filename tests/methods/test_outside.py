@@ -1,7 +1,10 @@
-"""A method in a file of one's own, outside of the package: that of the tutorial."""
+"""A method in a file of one's own, outside of the package: that of the tutorial, and DINO."""
 
+import pathlib
 import sys
 
+import jax
+import numpy as np
 import pytest
 
 from cluster_jax import load
@@ -9,8 +12,11 @@ from cluster_jax.cli import train
 from cluster_jax.core.checks import InputError
 from cluster_jax.methods import base
 from cluster_jax.pipeline.config import config_json, parse_config
+from cluster_jax.training import state as states
+from cluster_jax.training.step import make_step
 from experiments.tutorials import __main__ as tutorials
 from tests import toy
+from tests.methods import cases, dino
 
 KEYS = {"weight": 1.0, "t": 2.0}
 
@@ -47,6 +53,34 @@ def test_it_trains_with_nrcc_and_predicts(file, tmp_path):
     file.rename(tmp_path / "elsewhere.py")
     with pytest.raises(InputError, match="PYTHONPATH=FOLDER has the folder of uniformity"):
         load(tmp_path / "run")
+
+
+def test_dino_on_one_device_and_four(x64, tmp_path):
+    """A teacher with prototypes, a center, small crops; with NRCC; within 150 lines."""
+    config = toy.config(toy.file(tmp_path), optimizer={"name": "sgd"})
+    config.method = dino.get_config().method
+    config.method.freeze = "0 steps"
+    config.nrcc.branch = "target"
+    run = toy.built(config)
+    start = states.create(run.method, run.optimizer, seed=0, shape=run.shape, mesh=run.mesh)
+    start = jax.device_get(toy.wide(start._replace(key=jax.random.key_data(start.key))))
+    ends = []
+    for devices in (1, 4):
+        mesh = states.make_mesh(devices)
+        step = make_step(run.method, run.optimizer, mesh)
+        state, metrics = cases.advance(run, cases.on_mesh(start, mesh), step, mesh, range(2))
+        ends.append(jax.device_get((state.params, state.model_state, metrics)))
+    for (path, x), y in zip(
+        jax.tree.leaves_with_path(ends[0]), jax.tree.leaves(ends[1]), strict=True
+    ):
+        np.testing.assert_allclose(x, y, rtol=1e-9, atol=1e-9, err_msg=jax.tree_util.keystr(path))
+    params, state, _ = ends[0]
+    teacher = state.target.params["prototypes"]
+    np.testing.assert_allclose(np.linalg.norm(params["prototypes"], axis=1), 1)
+    assert np.abs(teacher - start.params["prototypes"]).max() > 0
+    assert np.abs(teacher - params["prototypes"]).max() > 0
+    assert np.abs(state.center).max() > 0
+    assert len(pathlib.Path(dino.__file__).read_text().splitlines()) <= 150
 
 
 @pytest.mark.parametrize(

@@ -142,6 +142,7 @@ def build(case, regularizer, changes, term=None):
         shuffle=False,
         images=16,
         total_steps=reference_step.TOTAL,
+        total_updates=reference_step.TOTAL,
         steps_per_epoch=3,
         batch_size=LABELED + UNLABELED if case == "ncl" else BATCH,
         labeled_batch_size=labeled,

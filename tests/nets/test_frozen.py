@@ -89,7 +89,7 @@ def optimizer_of(name, *, total_steps=9, batch_size=4, frozen=None, **changes):
     values = {**VALUES, "warmup": "0 steps", "lr_decay_every": None, **changes}
     return optim.make(
         optim.OptimizerConfig(name=name, **values), total_steps=total_steps, steps_per_epoch=1,
-        batch_size=batch_size, frozen=frozen,
+        batch_size=batch_size, accumulate=1, frozen=frozen,
     )  # fmt: skip
 
 

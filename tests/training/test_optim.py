@@ -1,10 +1,12 @@
 """Optimizers against their recursions in plain numpy: parameter groups, order, values."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
 
+from cluster_jax.core.checks import InputError
 from cluster_jax.training import optim
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -65,13 +67,16 @@ def in_numpy(params, gradients, name):
     return out
 
 
-def made(**values):
-    sizes = {"total_steps": STEPS, "steps_per_epoch": 1, "batch_size": BATCH, "frozen": None}
-    return optim.make(optim.OptimizerConfig(**values), **sizes)[0]
+def made(total_steps=STEPS, batch_size=BATCH, accumulate=1, **values):
+    """The optimizer and its rate."""
+    return optim.make(
+        optim.OptimizerConfig(**values), total_steps=total_steps, steps_per_epoch=1,
+        batch_size=batch_size, accumulate=accumulate, frozen=None,
+    )  # fmt: skip
 
 
-def run(params, gradients, name):
-    optimizer = made(name=name, **VALUES)
+def run(params, gradients, name, **values):
+    optimizer, _ = made(name=name, **{**VALUES, **values})
     state = optimizer.init(params)
     for gradient in gradients:
         updates, state = optimizer.update(gradient, state, params)
@@ -99,7 +104,7 @@ def test_recursion_and_parameter_groups(params, rng, name):
 def test_lars_does_not_see_the_size_of_a_kernels_gradient(params, rng):
     gradients = [like(params, rng)]
     small = dict(VALUES, weight_decay=0.0)
-    optimizer = made(name="lars", **small)
+    optimizer, _ = made(name="lars", **small)
     updates, scaled = (
         dict(flat(optimizer.update(g, optimizer.init(params), params)[0]))
         for g in (gradients[0], times(gradients[0], 1000.0))
@@ -125,3 +130,35 @@ def test_lars_of_zeros_is_finite(params, rng, zero):
         gradient = times(gradient, 0.0)
     for value in run(params, [gradient] * 2, "lars").values():
         assert jnp.isfinite(value).all()
+
+
+@pytest.mark.parametrize("name", ["sgd", "lars", "adamw"])
+def test_two_batches_are_one_of_twice_the_size(params, rng, name):
+    """Momentum, decay, warm-up and the scaled rate as for the mean gradients; one is left over."""
+    gradients = [like(params, rng) for _ in range(2 * STEPS)]
+    pairs = zip(gradients[::2], gradients[1::2], strict=True)
+    means = [jax.tree.map(lambda a, b: (a + b) / 2, *pair) for pair in pairs]
+    large = run(params, means, name, batch_size=2 * BATCH)
+    lengths = {"total_steps": 2 * STEPS + 1, "warmup": f"{2 * WARMUP} steps"}
+    small = run(params, [*gradients, gradients[0]], name, accumulate=2, **lengths)
+    for key, value in large.items():
+        np.testing.assert_allclose(small[key], value, rtol=1e-12, atol=1e-14, err_msg=key)
+
+
+@pytest.mark.parametrize(("every", "drops"), [(None, None), ("5 steps", 2)])
+def test_the_rate_counts_updates(every, drops):
+    """Of three batches: a warm-up of 4 steps is two updates, drops every 5 steps as well."""
+    values = {**VALUES, "name": "sgd"}
+    lengths = {"warmup": "4 steps", "lr_decay_every": every}
+    _, rate = made(total_steps=20, accumulate=3, **{**values, **lengths})
+    lengths = {"warmup": "2 steps", "lr_decay_every": drops and f"{drops} steps"}
+    _, larger = made(total_steps=6, batch_size=3 * BATCH, **{**values, **lengths})
+    got, want = (
+        [float(f(i)) for i in steps] for f, steps in ((rate, range(18)), (larger, range(6)))
+    )
+    np.testing.assert_allclose(got, np.repeat(want, 3), rtol=1e-12)
+
+
+def test_a_training_without_an_update_is_refused():
+    with pytest.raises(InputError, match=r"train.accumulate must be at most 6 steps, .*; got 7"):
+        made(name="sgd", accumulate=7, **VALUES)
