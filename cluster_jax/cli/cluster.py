@@ -148,7 +148,7 @@ def _run(
     )
     if not devices.is_first():
         return workdir, results
-    workdir.mkdir(parents=True, exist_ok=True)
+    disk.make(workdir, parents=True)
     io.write_json(workdir / workdirs.CONFIG, config, checksum=True)
     labels = inputs.true_labels
     if all_rows is None:
