@@ -5,23 +5,27 @@ temporary file is needed, and a folder is there as soon as something is in it. E
 some 50 ms, wherefore a file is read and written by one, and a folder is listed by one.
 """
 
-import asyncio
 import contextlib
 import functools
-import logging
 import re
-import time
-import urllib.parse
 from collections.abc import Iterable
 from typing import Any
 
+import fsspec
 from etils import epath
 
 # Seconds that a request is repeated for while the server is busy (429, 5xx) or cut off.
 PATIENCE = 180.0
 # Files that are read at once.
 REQUESTS = 32
-_BUSY = (408, 429, 500, 502, 503, 504)
+BUSY = (408, 429, 500, 502, 503, 504)
+
+# Imported when the first bucket is used.
+for _name in ("gs", "gcs"):
+    fsspec.register_implementation(
+        _name, "cluster_jax.core.gcs.Files", clobber=True,
+        errtxt="Please install gcsfs to access Google Storage",
+    )  # fmt: skip
 
 
 def is_in_bucket(path: epath.PathLike) -> bool:
@@ -91,65 +95,14 @@ def remove(paths: Iterable[str]) -> None:
             _files().rm_file(path)
 
 
-def configure() -> None:
-    """Lets `epath`, and so Orbax, use the files of this module, if gcsfs is installed."""
-    try:
-        _files()
-    except ImportError:
-        return
-
-
 @functools.cache
 def _files() -> Any:
-    """The files of Google's buckets, to which all threads may go at once."""
-    import fsspec
-    import gcsfs.core
-    from fsspec import asyn
-    from gcsfs import retry
-
-    # It prints the traceback of an error that it raises as well.
-    logging.getLogger("gcsfs").setLevel(logging.CRITICAL)
-
-    class Files(gcsfs.core.GCSFileSystem):
-        """gcsfs by the JSON API, which waits for a busy server.
-
-        What it has listed it does not remember: other processes write as well.
-        """
-
-        def __init__(self, *arguments: Any, **options: Any):
-            options["use_listings_cache"] = False
-            super().__init__(*arguments, **options)
-
-        async def _call(self, *arguments: Any, **options: Any) -> Any:
-            end = time.monotonic() + PATIENCE
-            while True:
-                try:
-                    return await super()._call(*arguments, **options)
-                except Exception as error:
-                    error.where = _where(*arguments[1:])  # type: ignore[attr-defined]
-                    wait = retry.is_retriable(error) or _status(error) in _BUSY
-                    if not wait or time.monotonic() > end:
-                        raise
-                    await asyncio.sleep(1.0)  # gcsfs itself has waited half a minute before.
-
-        call = asyn.sync_wrapper(_call)  # that of gcsfs is bound to its own
-
-    for name in ("gs", "gcs"):
-        fsspec.register_implementation(name, Files, clobber=True)
-    return fsspec.filesystem("gcs", finalize_on_close=True)  # the one that epath takes
+    """The files of Google's buckets, those that `epath` and so Orbax take too."""
+    return fsspec.filesystem("gcs", finalize_on_close=True)
 
 
-def _where(path: str, *names: str) -> str:
-    """The path in a bucket that a request is about."""
-    match = re.search(r"\bb/([^/?]+)(?:/o)?/?([^?]*)", path)
-    bucket, name = match.groups() if match else ("", "")
-    if "{}" in path:
-        bucket, name = names[0], "/".join(names[1:2])
-    return f"gs://{bucket}/{urllib.parse.unquote(name)}".rstrip("/")
-
-
-def _status(error: BaseException) -> int:
-    """Status of HTTP that an error of gcsfs has; 0 without one."""
+def status(error: BaseException) -> int:
+    """Status of HTTP that an error of a bucket's library has; 0 without one."""
     code = str(getattr(error, "code", None) or getattr(error, "status", None) or "")
     return int(code) if code.isdigit() else 0
 
@@ -160,20 +113,20 @@ def explain(error: BaseException) -> str | None:
     library = type(error).__module__.partition(".")[0]
     if where is None and library not in ("gcsfs", "google", "aiohttp"):
         return None
-    where, status = where or "the bucket", _status(error)
+    where, code = where or "the bucket", status(error)
     reason = re.sub(r"(^Forbidden: )?\S*\b(https?://|b/)\S+", "", text).strip(" :")
-    if isinstance(error, FileNotFoundError) or status == 404:
-        return f"{where} must be in a bucket that exists; got none: check its name"
-    if isinstance(error, FileExistsError) or status == 412:
+    if isinstance(error, FileNotFoundError) or code == 404:
+        return f"{where} must exist; got no such file or bucket: check its name"
+    if isinstance(error, FileExistsError) or code == 412:
         return (
             f"{where} must stay as it is during a run; got it changed by another one (412): end "
             "that one, and run the same command again"
         )
-    if text.startswith("Forbidden") or status == 403:
+    if text.startswith("Forbidden") or code == 403:
         return f"{where} may not be used (403: {reason}): ask for the role of Storage Object User"
-    if status == 401 or library == "google":
+    if code == 401 or library == "google":
         return f"{where} needs credentials ({reason}): gcloud auth application-default login"
-    if status == 400:
+    if code == 400:
         return f"{where} is no place in a bucket ({reason}): check its name"
     to_do = "run the same command again to go on"
     return f"{where} does not answer ({reason or type(error).__name__}): {to_do}"
