@@ -33,15 +33,15 @@ def is_in_bucket(path: epath.PathLike) -> bool:
     return "://" in str(path)
 
 
-def read(path: epath.PathLike) -> bytes:
-    """Content of a file, by one request in a bucket.
+def read(path: epath.PathLike, start: int | None = None, end: int | None = None) -> bytes:
+    """Content of a file, by one request in a bucket, of which also bytes from `start` to `end`.
 
     Raises:
         FileNotFoundError: there is none.
     """
     if not str(path).startswith("gs://"):
-        return epath.Path(path).read_bytes()
-    return _files().cat_file(str(path))
+        return epath.Path(path).read_bytes()[start:end]
+    return _files().cat_file(str(path), start=start, end=end)
 
 
 def write(path: epath.PathLike, content: bytes) -> None:

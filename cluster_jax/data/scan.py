@@ -76,6 +76,8 @@ NO_PHOTOS = {
 # A library of Apple's Photos: the photos, and beside them thumbnails of the same.
 _LIBRARIES = (".photoslibrary", ".photolibrary", ".migratedphotolibrary", ".aplibrary")
 _ORIGINALS = ("originals", "masters")
+# Bytes of files of a bucket that are kept in memory.
+_KEPT = 2**28
 
 
 class Files(NamedTuple):
@@ -311,12 +313,30 @@ class _Search:
                 else:
                     self._paths.append(path)
 
+        kept = _kept(root)
+
         def read(name: str) -> BinaryIO:
-            file = root / name
-            is_local = _is_local(file)
-            return _opened(name, file.open("rb") if is_local else io.BytesIO(buckets.read(file)))
+            if _is_local(root):
+                return _opened(name, (root / name).open("rb"))
+            return _opened(name, io.BytesIO(kept(name)))
 
         return _files(root, self._paths, read, self._others, self._unreadable)
+
+
+def _kept(root: epath.Path) -> Callable[[str], bytes]:
+    """Reads files of a bucket; a run reads each several times, so the first ones are kept."""
+    known, free = dict[str, bytes](), [_KEPT]
+
+    def read(name: str) -> bytes:
+        data = known.get(name)
+        if data is None:
+            data = buckets.read(root / name)
+            if len(data) <= free[0]:
+                known[name] = data
+                free[0] -= len(data)
+        return data
+
+    return read
 
 
 def _files(

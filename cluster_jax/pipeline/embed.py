@@ -404,7 +404,8 @@ def in_chunks(function: Callable[[Array], Array], x: Array, mesh: Mesh) -> Array
         x: `[b, ...]`.
         mesh: the devices that hold `x`; of several each has a part of it, which is not divided.
     """
-    if jax.default_backend() != "cpu" or mesh.size > 1:
+    # An exported program has batches of any size.
+    if jax.default_backend() != "cpu" or mesh.size > 1 or not isinstance(x.shape[0], int):
         return function(x)
     size = max(n for n in range(1, CHUNK + 1) if len(x) % n == 0)
     return lax.map(function, x.reshape(-1, size, *x.shape[1:])).reshape(len(x), -1)
