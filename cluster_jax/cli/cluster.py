@@ -148,7 +148,7 @@ def _run(
     )
     if not devices.is_first():
         return workdir, results
-    workdir.mkdir(parents=True, exist_ok=True)
+    disk.make(workdir, parents=True)
     io.write_json(workdir / workdirs.CONFIG, config, checksum=True)
     sample = None if all_rows is None else all_rows.sample
     embeddings.write(workdir, inputs.features.values, result, options, sample)

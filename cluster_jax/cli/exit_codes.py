@@ -23,7 +23,7 @@ from typing import NoReturn
 
 import absl.logging
 
-from cluster_jax.core import interrupt
+from cluster_jax.core import buckets, interrupt
 from cluster_jax.core.checks import InputError, sentence
 
 SUCCESS = 0
@@ -58,7 +58,7 @@ def handle_errors() -> Iterator[None]:
         except MemoryError:
             _exit("error: out of memory", FAILURE)
         except OSError as error:
-            _exit(f"error: {sentence(str(error))}", FAILURE)
+            _exit(f"error: {sentence(buckets.explain(error) or str(error))}", FAILURE)
         except ImportError as error:
             if "gcsfs" not in str(error):
                 raise
@@ -70,6 +70,8 @@ def handle_errors() -> Iterator[None]:
                 _exit(f"error: {error}", FAILURE)
             if isinstance(error, loop.Preempted):
                 _exit(f"{error}. Run the same command again to resume.", PREEMPTED)
+            if told := buckets.explain(error):
+                _exit(f"error: {sentence(told)}", FAILURE)
             raise
 
 

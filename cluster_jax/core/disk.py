@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from etils import epath
 
-from cluster_jax.core import checks
+from cluster_jax.core import buckets, checks
 from cluster_jax.core.checks import InputError
 
 # Errors of a disk, whatever the file.
@@ -27,10 +27,14 @@ class WriteError(OSError):
         # A library may quote the system's words in an error of its own.
         quoted = (os.strerror(code) for code in _CODES if os.strerror(code) in str(error))
         system = next(quoted, None) or getattr(error, "strerror", None)
-        reason = system or checks.short(" ".join(str(error).split()), 160)
+        reason = system or checks.short(" ".join(_text(error).split()), 160)
         to_do = "free space or make it writable"
-        if is_in_bucket(path) and isinstance(error, FileNotFoundError):  # It quotes a request.
-            reason, to_do = f"no such bucket: {reason}", "create it"
+        if buckets.is_in_bucket(path):
+            to_do = "check its name and who may write to it"
+            if isinstance(error, FileNotFoundError):  # It quotes a request.
+                reason, to_do = "no such bucket", "create it"
+            elif told := buckets.explain(error):
+                reason = checks.short(told.partition(": ")[0], 160)
         super().__init__(
             checks.sentence(
                 f"{path} cannot be written ({reason or 'its files are not accepted'}): {to_do}, "
@@ -48,12 +52,12 @@ def check(folder: epath.Path, needed: int = 0, what: str = "") -> None:
         needed: bytes.
         what: name of what is to be written, for the message.
     """
-    if is_in_bucket(folder):
+    if buckets.is_in_bucket(folder):
         if not needed:
             with explained(folder):
-                probe = folder / ".writable"
-                probe.write_bytes(b"")
-                probe.unlink(missing_ok=True)
+                probe = f"{folder}/.writable"
+                buckets.write(probe, b"")
+                buckets.remove([probe])
         return
     folder = folder.expanduser().resolve()
     nearest = next(path for path in (folder, *folder.parents) if path.exists())
@@ -69,9 +73,16 @@ def check(folder: epath.Path, needed: int = 0, what: str = "") -> None:
         )
 
 
-def is_in_bucket(path: epath.PathLike) -> bool:
-    """Whether a path is one of a bucket, such as `gs://bucket/folder`."""
-    return "://" in str(path)
+def _text(error: BaseException) -> str:
+    """What an error says, or the error that it comes from, or one of its group."""
+    inner = (*getattr(error, "exceptions", ()), error.__cause__, error.__context__)
+    return str(error) or next((text for e in inner if e and (text := _text(e))), "")
+
+
+def make(folder: epath.PathLike, *, parents: bool = False) -> None:
+    """Makes a folder, and those above it if asked for; a bucket needs none."""
+    if not buckets.is_in_bucket(folder):
+        epath.Path(folder).mkdir(parents=parents, exist_ok=True)
 
 
 @contextlib.contextmanager
@@ -82,7 +93,7 @@ def explained(folder: epath.PathLike) -> Iterator[None]:
     except (WriteError, InputError):
         raise
     except Exception as error:
-        if is_in_bucket(folder):  # Its library has errors of its own.
+        if buckets.is_in_bucket(folder):  # Its library has errors of its own.
             raise WriteError(folder, error) from error
         if not isinstance(error, OSError):
             raise

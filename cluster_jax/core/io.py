@@ -4,7 +4,6 @@ What a later command reads again carries a checksum inside the file itself, so t
 replaced in one step: JSON as its last key, arrays in the comment of the archive.
 """
 
-import contextlib
 import hashlib
 import io
 import json
@@ -16,7 +15,7 @@ import numpy as np
 from absl import logging
 from etils import epath
 
-from cluster_jax.core import checks, disk
+from cluster_jax.core import buckets, checks, disk
 from cluster_jax.core.checks import InputError
 
 CHECKSUM = "checksum"
@@ -35,7 +34,7 @@ class DamagedFile(InputError):
 def set_aside(path: epath.Path, folder: epath.Path, reason: str) -> None:
     """Moves a damaged file or folder to `folder/damaged`, in place of one with the same name."""
     aside = folder / "damaged" / path.name
-    aside.parent.mkdir(exist_ok=True)
+    disk.make(aside.parent)
     if aside.exists():
         aside.rmtree() if aside.is_dir() else aside.unlink()
     path.rename(aside)
@@ -43,16 +42,22 @@ def set_aside(path: epath.Path, folder: epath.Path, reason: str) -> None:
 
 
 def write(path: epath.PathLike, content: str | bytes) -> None:
-    """Writes a file atomically: first a temporary file next to it, which then replaces it."""
+    """Writes a file atomically: first a temporary file next to it, which then replaces it.
+
+    In a bucket a file appears as a whole by itself.
+    """
+    if isinstance(content, str):
+        # File names in tables may not be valid Unicode; their bytes are written unchanged.
+        content = content.encode("utf-8", "surrogateescape")
+    if buckets.is_in_bucket(path):
+        with disk.explained(path):
+            buckets.write(path, content)
+        return
     path = epath.Path(path)
     partial = path.parent / f".{path.name}.partial"
     try:
-        if isinstance(content, str):
-            # File names in tables may not be valid Unicode; their bytes are written unchanged.
-            content = content.encode("utf-8", "surrogateescape")
-        with disk.explained(path) if disk.is_in_bucket(path) else contextlib.nullcontext():
-            partial.write_bytes(content)
-            partial.replace(path)
+        partial.write_bytes(content)
+        partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
 
@@ -78,7 +83,7 @@ def read_json(path: epath.PathLike) -> Any:
         DamagedFile: it is not JSON, or not what was written.
     """
     try:
-        value = json.loads(epath.Path(path).read_bytes())
+        value = json.loads(buckets.read(path))
     except (ValueError, RecursionError) as error:
         raise DamagedFile(path, "it is not JSON") from error
     if isinstance(value, dict) and CHECKSUM in value:
@@ -139,7 +144,7 @@ def read_fingerprint(path: epath.PathLike) -> str:
 
 def _checked(path: epath.PathLike) -> bytes:
     """Content of a file of `write_arrays` after a check of its checksum."""
-    content = epath.Path(path).read_bytes()
+    content = buckets.read(path)
     if content[:-_DIGEST][-len(_MARK) :] != _MARK:
         raise DamagedFile(path, "it has no checksum at its end")
     if content[-_DIGEST:] != _sha256(content[:-_DIGEST]).encode():

@@ -8,6 +8,7 @@ from typing import BinaryIO
 import numpy as np
 from absl import logging
 
+from cluster_jax.core import buckets
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted, natural
 from cluster_jax.data import images, pixels, scan, survey
@@ -114,11 +115,14 @@ class _Reader:
         try:
             with self.open(i) as file:
                 data = file.read()
-            image = (decode or self._square)(data)
+            with images.decoding:
+                image = (decode or self._square)(data)
         except MemoryError:
             raise
         # Pillow raises errors of many types on damaged bytes, SyntaxError included.
         except Exception as error:
+            if told := buckets.explain(error):
+                raise InputError(told) from error
             # An error of the disk or the network may not occur again.
             is_lasting = isinstance(error, PermissionError) or os.path.islink(path)
             if isinstance(error, OSError) and error.errno and not is_lasting:

@@ -4,6 +4,8 @@ import dataclasses
 import functools
 import io
 import itertools
+import os
+import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +15,7 @@ import numpy as np
 from PIL import ExifTags, Image, ImageFile
 from tqdm import tqdm
 
+from cluster_jax.core import buckets
 from cluster_jax.core.checks import AtLeastOne, Count, CountOrZero, Fraction, NonNegative
 from cluster_jax.data import pixels
 
@@ -36,6 +39,8 @@ _LONGEST = 64
 
 # Largest number of decoded images that wait to be consumed, which bounds memory.
 CHUNK = 1024
+# More threads read, of which most wait for a bucket, than decode, which takes memory.
+decoding = threading.BoundedSemaphore(min(32, (os.cpu_count() or 1) + 4))
 
 
 class Resize(NamedTuple):
@@ -415,14 +420,14 @@ def computed_ahead(
 
 def map_threaded(function: Callable[[Any], Any], items: Sequence, task: str) -> Iterator:
     """`function` of each item, in threads, in order; a progress bar if it takes over 2 s."""
-    results, count = computed_ahead(function, items, CHUNK), len(items)
+    results, count = computed_ahead(function, items, CHUNK, buckets.REQUESTS), len(items)
     return iter(tqdm(results, task, count, unit="image", delay=2.0, leave=False))
 
 
 @functools.cache
 def _pool() -> ThreadPoolExecutor:
-    """The threads that decode streamed images; they live until the process ends."""
-    return ThreadPoolExecutor()
+    """The threads that read streamed images; they live until the process ends."""
+    return ThreadPoolExecutor(buckets.REQUESTS)
 
 
 def map_indices(function: Callable[[int], Any], indices: np.ndarray) -> list:

@@ -7,13 +7,13 @@ import io
 import os
 import stat
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import BinaryIO, NamedTuple
 
 from etils import epath
 from PIL import Image
 
-from cluster_jax.core import checks
+from cluster_jax.core import buckets, checks
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import natural
 from cluster_jax.data import pixels, raw
@@ -76,6 +76,8 @@ NO_PHOTOS = {
 # A library of Apple's Photos: the photos, and beside them thumbnails of the same.
 _LIBRARIES = (".photoslibrary", ".photolibrary", ".migratedphotolibrary", ".aplibrary")
 _ORIGINALS = ("originals", "masters")
+# Bytes of files of a bucket that are kept in memory.
+_KEPT = 2**28
 
 
 class Files(NamedTuple):
@@ -120,6 +122,8 @@ def find(dir: str | None, exclude: Sequence[str] = (), include_all: bool = False
         given = _listed(given[0])
     elif len(given) == 1:
         path = epath.Path(given[0]).expanduser()
+        if not _is_local(path):
+            return _in_bucket(path, rule)
         if not path.exists():
             raise InputError(f"data.dir must be an existing folder of images; got {path}")
         if path.suffix.lower() == ".zip" and path.is_file():
@@ -204,10 +208,26 @@ class _Rule(NamedTuple):
         return f"in {above[-1]}/{name}" if is_library and low not in _ORIGINALS else None
 
 
+class _Entry(NamedTuple):
+    """A file or folder of a bucket."""
+
+    name: str
+    is_folder: bool
+
+    def is_dir(self) -> bool:
+        return self.is_folder
+
+
+def _entries(folder: epath.Path) -> Iterable[os.DirEntry]:
+    """The entries of a folder: os.scandir knows which are folders without asking the disk."""
+    return os.scandir(folder)
+
+
 class _Search:
     """A search for images in folders."""
 
-    def __init__(self, rule: _Rule) -> None:
+    def __init__(self, rule: _Rule, entries: Callable[[epath.Path], Iterable] = _entries) -> None:
+        self._entries = entries
         self._rule, self._suffixes = rule, (*suffixes(), *raw.SUFFIXES)
         self._paths: list[str] = []
         self._links: list[tuple[str, str]] = []  # path, and where it leads
@@ -228,7 +248,7 @@ class _Search:
             if self._is_known(folder, prefix):
                 continue
             try:
-                entries = sorted(_entries(folder), key=lambda entry: entry.name)
+                entries = sorted(self._entries(folder), key=lambda entry: entry.name)
             except OSError as error:
                 if folder == top:
                     raise InputError(
@@ -250,26 +270,25 @@ class _Search:
         self._real.setdefault(real, prefix)
         return is_known
 
-    def _take(self, entry: os.DirEntry | epath.Path, path: str) -> str | None:
+    def _take(self, entry: os.DirEntry | _Entry, path: str) -> str | None:
         """Notes a file; of a folder that is to be visited, returns its prefix."""
         suffix = os.path.splitext(entry.name)[1].lower()
-        is_local = isinstance(entry, os.DirEntry)
-        # The suffix comes first, because each is_dir() in a bucket is a request.
-        is_folder = (is_local or suffix not in self._suffixes) and _is_dir(entry)
+        local = entry if isinstance(entry, os.DirEntry) else None
+        is_folder = _is_dir(entry)
         kind = self._rule.kind(path, is_folder)
         if is_folder:
             if kind is None:
                 return path + "/"
-            if is_local:
-                self._others[kind] += sum(len(files) for *_, files in os.walk(entry.path))
+            if local:
+                self._others[kind] += sum(len(files) for *_, files in os.walk(local.path))
         elif kind is not None:
             self._others[kind] += 1
         elif suffix not in self._suffixes:
             self._others[suffix] += 1
-        elif is_local and not entry.is_file() and not _is_broken(entry):
+        elif local and not local.is_file() and not _is_broken(local):
             self._others[_SPECIAL] += 1
-        elif is_local and entry.is_symlink():
-            self._links.append((path, os.path.realpath(entry.path)))
+        elif local and local.is_symlink():
+            self._links.append((path, os.path.realpath(local.path)))
         else:
             self._paths.append(path)
         return None
@@ -294,10 +313,30 @@ class _Search:
                 else:
                     self._paths.append(path)
 
+        kept = _kept(root)
+
         def read(name: str) -> BinaryIO:
-            return _opened(name, (root / name).open("rb"))
+            if _is_local(root):
+                return _opened(name, (root / name).open("rb"))
+            return _opened(name, io.BytesIO(kept(name)))
 
         return _files(root, self._paths, read, self._others, self._unreadable)
+
+
+def _kept(root: epath.Path) -> Callable[[str], bytes]:
+    """Reads files of a bucket; a run reads each several times, so the first ones are kept."""
+    known, free = dict[str, bytes](), [_KEPT]
+
+    def read(name: str) -> bytes:
+        data = known.get(name)
+        if data is None:
+            data = buckets.read(root / name)
+            if len(data) <= free[0]:
+                known[name] = data
+                free[0] -= len(data)
+        return data
+
+    return read
 
 
 def _files(
@@ -330,19 +369,14 @@ def _is_local(path: epath.PathLike) -> bool:
     return "://" not in os.fspath(path)
 
 
-def _entries(folder: epath.Path) -> Iterator[os.DirEntry] | Iterator[epath.Path]:
-    """The entries of a folder: os.scandir knows which are folders without asking the disk."""
-    return os.scandir(folder) if _is_local(folder) else folder.iterdir()
-
-
-def _is_dir(entry: os.DirEntry | epath.Path) -> bool:
+def _is_dir(entry: os.DirEntry | _Entry) -> bool:
     try:
         return entry.is_dir()
     except OSError:  # A loop of links.
         return False
 
 
-def _is_link(entry: os.DirEntry | epath.Path) -> bool:
+def _is_link(entry: os.DirEntry | _Entry) -> bool:
     return isinstance(entry, os.DirEntry) and entry.is_symlink()
 
 
@@ -398,6 +432,36 @@ def _several(given: Sequence[str], rule: _Rule) -> Files:
     return _checked(search.files(root), shown("\n".join(given)))
 
 
+def _in_bucket(path: epath.Path, rule: _Rule) -> Files:
+    """The images of a folder of a bucket, which is listed as a whole, or of a zip there.
+
+    Raises:
+        InputError: there is no such folder, or it may not be read.
+    """
+    try:
+        tree = buckets.tree(path)
+        if not tree and path.suffix.lower() == ".zip":
+            return _in_zip(path, rule)
+    except Exception as error:
+        if isinstance(error, InputError) or not (told := buckets.explain(error)):
+            raise
+        raise InputError(f"data.dir: {told}") from error
+    if not tree:
+        raise InputError(f"data.dir must be an existing folder of images; got {path}")
+    below: dict[str, dict[str, bool]] = collections.defaultdict(dict)
+    for name in tree:
+        parts = name.split("/")
+        for i, part in enumerate(parts):
+            if part:  # An object whose name ends on "/" marks a folder.
+                below["/".join(parts[:i])][part] = i < len(parts) - 1
+
+    def entries(folder: epath.Path) -> list[_Entry]:
+        inside = str(folder).removeprefix(str(path)).strip("/")
+        return [_Entry(name, is_folder) for name, is_folder in below[inside].items()]
+
+    return _checked(_Search(rule, entries).folder(path, "").files(path), str(path))
+
+
 def _in_zip(path: epath.Path, rule: _Rule) -> Files:
     """The images of a zip archive, which are read in place.
 
@@ -405,7 +469,7 @@ def _in_zip(path: epath.Path, rule: _Rule) -> Files:
         InputError: it is damaged.
     """
     try:
-        archive = zipfile.ZipFile(path if _is_local(path) else io.BytesIO(path.read_bytes()))
+        archive = zipfile.ZipFile(path if _is_local(path) else io.BytesIO(buckets.read(path)))
     except (OSError, zipfile.BadZipFile) as error:
         raise InputError(f"{path} must be a zip archive; got {error}") from error
     names, readable = [], (*suffixes(), *raw.SUFFIXES)

@@ -4,15 +4,16 @@ One table may lie in one file or in a folder of shards, files of equally many co
 in the order of their names, in which numbers are numbers. Nothing is ever unpickled.
 """
 
-import pathlib
+import io
 import re
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from etils import epath
 from numpy.typing import NDArray
 
-from cluster_jax.core import arrays
+from cluster_jax.core import arrays, buckets
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted, natural
 
@@ -50,14 +51,16 @@ class Shards:
     """
 
     def __init__(self, path: str) -> None:
-        folder = pathlib.Path(path)
+        folder = epath.Path(path)
         self.files = [folder]
-        if folder.is_dir():  # macOS leaves files with a dot before the name.
-            found = (file for file in folder.glob("*.npy") if not file.name.startswith("."))
-            self.files = sorted(found, key=lambda file: natural(file.name))
+        if folder.suffix.lower() != ".npy" or folder.is_dir():
+            # macOS leaves files with a dot before the name.
+            names = (name for name in buckets.names(folder) if not name.startswith("."))
+            names = (name for name in names if name.endswith(".npy"))
+            self.files = [folder / name for name in sorted(names, key=natural)]
         if not self.files:
             raise InputError(f"{path} must be a folder of .npy files; got none in it")
-        if folder.is_dir():
+        if self.files != [folder]:
             _check_numbers([file.stem for file in self.files])
         memories = [_open(file) for file in self.files]
         columns = memories[0].shape[1]
@@ -118,14 +121,57 @@ class Shards:
             yield rows, values
 
 
-def _open(file: pathlib.Path) -> np.memmap:
-    """A memory map of a file with a table of numbers."""
+class _Remote:
+    """A table in a file of a bucket, whose rows are read by ranges of bytes.
+
+    Attributes:
+        shape, ndim, dtype: of the table.
+    """
+
+    def __init__(self, file: epath.Path):
+        self._file = file
+        head = io.BytesIO(buckets.read(file, 0, 4096))
+        version = np.lib.format.read_magic(head)
+        read = {(1, 0): np.lib.format.read_array_header_1_0}.get(
+            version, np.lib.format.read_array_header_2_0
+        )
+        self.shape, is_fortran, self.dtype = read(head)
+        self.ndim, self._start = len(self.shape), head.tell()
+        if is_fortran or self.dtype.hasobject:
+            raise ValueError("other content")
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: Any) -> NDArray:
+        if not isinstance(rows, slice):
+            rows, low = np.asarray(rows), int(np.min(rows))
+            step = max(1, _BLOCK // self.shape[1])
+            found = np.empty((len(rows), *self.shape[1:]), self.dtype)
+            for first in range(low, int(np.max(rows)) + 1, step):
+                own = (rows >= first) & (rows < first + step)
+                found[own] = self[first : first + step][rows[own] - first]
+            return found
+        start, stop, _ = rows.indices(len(self))
+        count, width = max(0, stop - start), int(np.prod(self.shape[1:])) * self.dtype.itemsize
+        place = self._start + start * width
+        data = buckets.read(self._file, place, place + count * width) if count else b""
+        if len(data) < count * width:
+            raise ValueError("fewer bytes than its header says: greater than file size")
+        return np.frombuffer(data, self.dtype).reshape(count, *self.shape[1:])
+
+
+def _open(file: epath.Path) -> "np.memmap | _Remote":
+    """A file with a table of numbers, as a memory map if it is local."""
     try:
-        array = np.load(file, mmap_mode="r", allow_pickle=False)
+        if buckets.is_in_bucket(file):
+            array = _Remote(file)
+        else:
+            array = np.load(file, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         message = str(error).split("\n")[0]
         if "greater than file size" in message:
-            message = f"only {file.stat().st_size:,} bytes, fewer than its header says"
+            message = f"only {file.stat().length:,} bytes, fewer than its header says"
         if "pickled (object)" in message:  # NumPy takes any other content for a pickle.
             message = "other content"
         must = f"{file} must be a complete .npy file of numbers"

@@ -7,7 +7,6 @@ import csv
 import itertools
 import math
 import os
-import pathlib
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, TextIO
@@ -53,9 +52,9 @@ def open_large(path: str) -> Shards | None:
         InputError: a file cannot be used, see `Shards`.
     """
     path = os.path.expanduser(checks.local(path))
-    file = pathlib.Path(path)
-    if not file.is_dir() and not (
-        file.suffix.lower() == ".npy" and file.is_file() and file.stat().st_size > LARGE
+    file = epath.Path(path)
+    if not _is_folder(file) and not (
+        file.suffix.lower() == ".npy" and file.is_file() and file.stat().length > LARGE
     ):
         return None
     shards = Shards(path)
@@ -79,7 +78,7 @@ def read_table(path: str, name: str | None) -> Table:
         InputError: the file is missing, or holds no table of real numbers.
     """
     path = path and os.path.expanduser(checks.local(path))
-    if path and pathlib.Path(path).is_dir():
+    if path and _is_folder(epath.Path(path)):
         return Table(Shards(path)[:], None)
     values, names, _ = read_features(path, name)
     values = arrays.widened(values)
@@ -159,6 +158,11 @@ def read_labels(path: str, name: str | None, rows: int) -> Labels:
         present = classes[present]
     names = (v.decode("utf-8", "replace") if isinstance(v, bytes) else str(v) for v in present)
     return Labels(codes.astype(np.int32), tuple(names))
+
+
+def _is_folder(path: epath.Path) -> bool:
+    """Whether a path is a folder of shards; one in a bucket has no suffix."""
+    return path.is_dir() if "://" not in str(path) else not path.suffix
 
 
 def _file(path: str | None, kinds: tuple[str, ...]) -> epath.Path:

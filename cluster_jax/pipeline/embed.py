@@ -12,6 +12,7 @@ import contextlib
 import dataclasses
 import functools
 import json
+import re
 import sys
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -28,7 +29,7 @@ from jax.sharding import Mesh
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from cluster_jax.core import interrupt, io
+from cluster_jax.core import buckets, disk, interrupt, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import batches, features
 from cluster_jax.data import views as data_views
@@ -84,10 +85,14 @@ class Parts(NamedTuple):
     def remove(self) -> None:
         """Deletes the parts, and their folder if nothing else is in it."""
         # A kill may have left the temporary file of a part, which has a dot before its name.
-        for pattern in ("part_*", ".part_*", "share_*.npz"):
-            for file in self.folder.glob(pattern):
-                file.unlink()
-        if self.folder.exists() and not any(self.folder.iterdir()):
+        there = buckets.names(self.folder)
+        own = {name for name in there if re.match(r"\.?part_|share_.*\.npz$", name)}
+        if buckets.is_in_bucket(self.folder):
+            buckets.remove(str(self.folder / name) for name in own)
+            return
+        for name in own:
+            (self.folder / name).unlink()
+        if there == own and self.folder.exists():
             self.folder.rmdir()
 
 
@@ -116,7 +121,7 @@ def collect(
     def write() -> None:
         nonlocal written, since
         if parts is not None and writes and written < len(batches):
-            parts.folder.mkdir(exist_ok=True)
+            disk.make(parts.folder)
             file = _file(parts, _count(batches[:written]))
             # A fast device would wait for a compression.
             io.write_arrays(file, _joined(batches[written:]), parts.fingerprint, compressed=False)
@@ -171,14 +176,15 @@ def shared(parts: Parts, make: Callable[[Parts], Batch]) -> Batch | None:
     files = [parts.folder / f"share_{i:05d}-of-{processes:05d}.npz" for i in range(processes)]
     own = files[jax.process_index()]
     if _read_file(parts, own) is None:
-        parts.folder.mkdir(exist_ok=True)
+        disk.make(parts.folder)
         kept = parts._replace(file=own)
         io.write_arrays(own, make(kept), parts.fingerprint, compressed=False)
         kept.remove()
     checkpoint.wait_for_all("shared")
     if jax.process_index() != 0:
         return None
-    missing = [file.name for file in files if not file.exists()]
+    there = buckets.names(parts.folder)
+    missing = [file.name for file in files if file.name not in there]
     if missing:
         raise InputError(
             f"{parts.folder} must be the same folder for all processes; got none of {missing[0]} "
@@ -200,8 +206,10 @@ def _read(parts: Parts, together: bool) -> list[Batch]:
 def _read_file(parts: Parts, file: epath.Path) -> Batch | None:
     """The rows in a file; None if there is none, or it was made from something else."""
     try:
-        if file.exists() and io.read_fingerprint(file) == parts.fingerprint:
+        if io.read_fingerprint(file) == parts.fingerprint:
             return io.read_arrays(file)
+    except FileNotFoundError:
+        return None
     except io.DamagedFile as error:
         logging.warning("%s is damaged (%s); making it again", file, error.reason)
     return None
@@ -396,7 +404,8 @@ def in_chunks(function: Callable[[Array], Array], x: Array, mesh: Mesh) -> Array
         x: `[b, ...]`.
         mesh: the devices that hold `x`; of several each has a part of it, which is not divided.
     """
-    if jax.default_backend() != "cpu" or mesh.size > 1:
+    # An exported program has batches of any size.
+    if jax.default_backend() != "cpu" or mesh.size > 1 or not isinstance(x.shape[0], int):
         return function(x)
     size = max(n for n in range(1, CHUNK + 1) if len(x) % n == 0)
     return lax.map(function, x.reshape(-1, size, *x.shape[1:])).reshape(len(x), -1)
@@ -492,11 +501,12 @@ def write_features(
     if in_shards:
         if views:
             raise InputError(f"--views must be 0 for shards; got {views}: name an .npz file")
-        others = {*out.glob("*.npy")} - {*out.glob(f"*{shard[-13:]}")} if out.exists() else ()
+        shards = {name for name in buckets.names(out) if name.endswith(".npy")}
+        others = {name for name in shards if not name.endswith(shard[-13:])}
         if others:
             raise InputError(
                 f"--out must be new, or have shards of as many processes, {processes}; got {out} "
-                f"with {min(others).name}"
+                f"with {min(others)}"
             )
     config = parse_config(values)
     # All images, whatever a training would hold out.
@@ -530,11 +540,12 @@ def write_features(
         skipped = np.array(own.skipped, str).reshape(-1, 2)
         arrays = {"shape": np.array([features.shape]), "skipped": skipped}
         if in_shards:
-            out.mkdir(exist_ok=True)
-            partial = out / f".{shard}.partial"
+            disk.make(out)
+            partial = out / (shard if buckets.is_in_bucket(out) else f".{shard}.partial")
             with partial.open("wb") as content:
                 np.save(content, features)
-            partial.replace(out / shard)
+            if not buckets.is_in_bucket(out):
+                partial.replace(out / shard)
         else:
             arrays["features"] = features
         if own.labels is not None:

@@ -15,7 +15,7 @@ from etils import epath
 
 from cluster_jax.clustering.membership import Membership
 from cluster_jax.clustering.tree import linkage_of_means
-from cluster_jax.core import arrays, checks, io
+from cluster_jax.core import arrays, buckets, checks, io
 from cluster_jax.core.names import counted
 from cluster_jax.data import photo_facts, scan, splits
 from cluster_jax.data.datasets import Dataset
@@ -401,8 +401,8 @@ def _name_of_files(config: RunConfig) -> str | None:
 
 def write(workdir: epath.Path, outputs: Outputs) -> None:
     """Writes the outputs of a run into its workdir."""
-    file = workdir / decisions.DECISIONS
-    if file.exists() and not decisions.is_of(file, outputs.report.run):
+    file, there = workdir / decisions.DECISIONS, buckets.names(workdir)
+    if file.name in there and not decisions.is_of(file, outputs.report.run):
         file.replace(workdir / workdirs.OLD_DECISIONS)
     inference.write_clusters(workdir, outputs.clusters)
     for name, table in outputs.tables.items():
@@ -425,7 +425,8 @@ def _readable(inputs: Inputs, features: Embeddings) -> tuple[Inputs, Embeddings]
 def read_features(workdir: epath.Path) -> Embeddings:
     """The embeddings in a workdir."""
     names = (workdirs.TRAIN_EMBEDDING, workdirs.TEST_EMBEDDING, workdirs.INITIAL_EMBEDDING)
-    return {n: io.read_arrays(workdir / n) for n in names if (workdir / n).exists()}
+    there = buckets.names(workdir)
+    return {n: io.read_arrays(workdir / n) for n in names if n in there}
 
 
 def with_novel_k(config: RunConfig, dataset: Dataset) -> EvalConfig:

@@ -15,7 +15,7 @@ import jax
 from etils import epath
 from ml_collections import ConfigDict
 
-from cluster_jax.core import disk, interrupt, io
+from cluster_jax.core import buckets, disk, interrupt, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import scan
 from cluster_jax.data.datasets import DataConfig, Dataset
@@ -145,7 +145,7 @@ class _Run:
             self._end_at_newest_checkpoint()
         outputs.print_start(self.inputs, self.trainings, workdir)
         self._images = workdirs.describe_images(self.inputs.dataset)
-        known = workdirs.check_images(workdir, self._images)
+        self._known = workdirs.check_images(workdir, self._images)
         self._made_from = workdirs.made_from(config.values, self._images)
         steps = self.trainings[-1].training.total_steps if self.trainings else 0
         self.files = {workdirs.TRAIN_EMBEDDING: steps}
@@ -162,7 +162,7 @@ class _Run:
         if self.trainings:
             again = workdirs.INITIAL_EMBEDDING in self._missing
             self._weights = initial_weights(self.trainings, again=again)
-        elif workdirs.WEIGHTS not in known:  # The network of new images is that of the embedding.
+        elif workdirs.WEIGHTS not in self._known:  # New images get the network of the embedding.
             self._missing = list(self.files)
 
     def make_features(self, guard: Callable[[], None]) -> Inputs:
@@ -258,8 +258,7 @@ class _Run:
         """Writes `config.json` and `images.json`."""
         values, file = self.inputs.config.values, self.workdir / workdirs.IMAGES
         io.write_json(self.workdir / workdirs.CONFIG, values, checksum=True)
-        earlier = workdirs.read_values(file) if file.exists() else {}
-        described = {**earlier, **self._images, **build.describe_images(self.inputs), **network}
+        described = {**self._known, **self._images, **build.describe_images(self.inputs), **network}
         io.write_json(file, described, checksum=True)
         for name in self.files.keys() - self._missing:  # left by a kill after the last part
             Parts(self.workdir / name, "").remove()
@@ -286,7 +285,7 @@ def _cluster_and_write(
     )
     say("writing the report")
     outputs.write(workdir, made)
-    if (workdir / decisions.DECISIONS).exists():  # They are about the same clusters.
+    if decisions.DECISIONS in buckets.names(workdir):  # They are about the same clusters.
         corrections.correct(workdir, ())
     if not inputs.dataset.skipped:
         outputs.print_skipped(made.report.skipped)

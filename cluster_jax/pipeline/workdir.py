@@ -15,7 +15,7 @@ import numpy as np
 from absl import logging
 from etils import epath
 
-from cluster_jax.core import io
+from cluster_jax.core import buckets, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data.images import Dataset
 
@@ -165,8 +165,9 @@ def claim(
         for path in (workdir, *workdir.parents):
             if path.exists() and not path.is_dir():
                 raise InputError(f"{path} is a file; choose another folder")
-    if not (workdir / CONFIG).exists():
-        left = [name for name in _OF_A_RUN if (workdir / name).exists()]
+    there = buckets.names(workdir)
+    if CONFIG not in there:
+        left = [name for name in _OF_A_RUN if name in there]
         if left:
             raise InputError(
                 f"{workdir} must have {CONFIG} beside {left[0]}, to tell which run it is; got "
@@ -182,7 +183,7 @@ def claim(
     import jax  # A wrong flag of a command is told without waiting for it.
     from jax.experimental import multihost_utils
 
-    damaged = jax.process_index() == 0 and _put_aside(workdir)
+    damaged = jax.process_index() == 0 and _put_aside(workdir, there)
     if jax.process_count() > 1:  # The first process moves files before the others look.
         damaged = bool(multihost_utils.broadcast_one_to_all(np.int32(damaged)))
     results = None if damaged else finished_results(workdir, required)
@@ -238,10 +239,10 @@ def agree(done: bool, workdir: epath.Path) -> bool:
     return done
 
 
-def _put_aside(workdir: epath.Path) -> bool:
-    """Moves damaged files to the folder `damaged`; True if there were any."""
+def _put_aside(workdir: epath.Path, there: set[str]) -> bool:
+    """Moves damaged ones of the files that are there to `damaged`; True if there were any."""
     damaged = False
-    for file in (workdir / name for name in _MADE_AGAIN if (workdir / name).exists()):
+    for file in (workdir / name for name in _MADE_AGAIN if name in there):
         try:
             io.read_arrays(file) if file.suffix == ".npz" else read_values(file)
         except io.DamagedFile as error:
@@ -323,7 +324,7 @@ def finished_results(
         InputError: an older version of the package wrote it.
     """
     workdir = epath.Path(workdir)
-    if not all((workdir / name).exists() for name in (RESULTS, CONFIG, *required)):
+    if not buckets.names(workdir) >= {RESULTS, CONFIG, *required}:
         return None
     results = read_values(workdir / RESULTS)
     if "provenance" not in results:
@@ -372,9 +373,11 @@ def check_images(workdir: epath.Path, images: Mapping[str, Any]) -> dict[str, An
         workdir: folder of the run; need not exist.
         images: see `describe_images`.
     """
-    file = workdir / IMAGES
-    known = read_values(file) if file.exists() else {}
-    if file.exists() and not images.items() <= known.items():
+    try:
+        known = read_values(workdir / IMAGES)
+    except FileNotFoundError:
+        return {}
+    if not images.items() <= known.items():
         raise InputError(
             f"the images or their known classes have changed since the run in {workdir} started; "
             "choose another folder"
@@ -393,9 +396,10 @@ def has_embedding(file: epath.Path, fingerprint: str, step: int) -> bool:
     Raises:
         InputError: it is the embedding of another run.
     """
-    if not file.exists():
+    try:
+        made_by, _, made_at = io.read_fingerprint(file).partition(":")
+    except FileNotFoundError:
         return False
-    made_by, _, made_at = io.read_fingerprint(file).partition(":")
     if made_by != fingerprint:
         raise InputError(
             f"{file} must be the embedding of this run; got that of another config or of other "

@@ -77,7 +77,7 @@ def train(
         step_function = make_step(run.method, run.optimizer, run.mesh)
         resident = _resident(run.dataset, run.mesh)
         earlier = [line for line in read_log(workdir) if line["step"] <= start]
-        log = Log(workdir, step=start) if is_main else None
+        log = Log(workdir, step=start, records=earlier) if is_main else None
         progress = Progress(run, log, start, checkpoints.unreported, earlier)
         stack.enter_context(contextlib.closing(progress))
         for step, batch in zip(range(start + 1, total_steps + 1), stream, strict=True):
@@ -95,6 +95,7 @@ def train(
                 progress.report(step, state, probe if looking else None)
             if saving or stop:
                 guard()
+                progress.flush()
                 checkpoints.save(state, step, progress.unreported())
             if stop:
                 break

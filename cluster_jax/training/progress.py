@@ -1,7 +1,9 @@
 """Progress bar, throughput and log of a training; skipped steps, and signs of failure."""
 
 import json
+import pathlib
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -13,7 +15,7 @@ from etils import epath
 from jax import Array
 from tqdm import tqdm
 
-from cluster_jax.core import io
+from cluster_jax.core import buckets, io
 from cluster_jax.training import watch
 from cluster_jax.training.state import State, TrainingRun
 
@@ -21,6 +23,10 @@ from cluster_jax.training.state import State, TrainingRun
 # threads that wait to launch a step are those that would compute another. Few also make Ctrl-C
 # quick and the rate on the bar true.
 _IN_FLIGHT = 2
+
+
+# Between writes of the log to a bucket.
+SECONDS = 30.0
 
 
 class NotFinite(ArithmeticError):
@@ -35,36 +41,54 @@ class Log:
     """`metrics.jsonl` and TensorBoard events of a run.
 
     A resumed run keeps the lines up to its step, so that no step appears twice. Buckets cannot
-    append: there every line rewrites the file, and no TensorBoard events are written.
+    append: there the files are written as a whole, every `SECONDS` and with each checkpoint.
 
     Args:
         workdir: folder of the run.
         step: step from which the training starts or resumes.
+        records: of the log so far, see `read_log`.
     """
 
-    def __init__(self, workdir: epath.PathLike, *, step: int):
+    def __init__(self, workdir: epath.PathLike, *, step: int, records: Sequence[Mapping]):
         self._path = epath.Path(workdir) / "metrics.jsonl"
-        self._appends = "://" not in str(workdir)
-        self._board = _summary_writer(f"{workdir}/tensorboard", step) if self._appends else None
-        self._lines = [_line(record) for record in read_log(workdir) if record["step"] <= step]
-        io.write(self._path, "".join(self._lines))
+        self._events = epath.Path(workdir) / "tensorboard"
+        self._here = tempfile.TemporaryDirectory() if buckets.is_in_bucket(workdir) else None
+        self._board = _summary_writer(self._here.name if self._here else str(self._events), step)
+        self._lines = [_line(record) for record in records if record["step"] <= step]
+        self._since = time.monotonic()
+        if self._here is None:
+            io.write(self._path, "".join(self._lines))
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
         """Adds one line; NaN and infinity become null."""
         self._lines.append(_line({"step": step, **values}))
-        if self._appends:
+        if self._here is None:
             with self._path.open("a") as file:
                 file.write(self._lines[-1])
-        else:
-            io.write(self._path, "".join(self._lines))
         if self._board:
             for name, value in values.items():
                 self._board.add_scalar(name, value, step)
+        if time.monotonic() - self._since > SECONDS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Writes what a bucket does not have yet."""
+        if self._here is None:
+            return
+        io.write(self._path, "".join(self._lines))
+        if self._board:
+            self._board.flush()
+        for file in pathlib.Path(self._here.name).iterdir():
+            io.write(self._events / file.name, file.read_bytes())
+        self._since = time.monotonic()
 
     def close(self) -> None:
         """Closes the TensorBoard events."""
         if self._board:
             self._board.close()
+        if self._here is not None:
+            with self._here:
+                self.flush()
 
 
 def _line(record: Mapping[str, Any]) -> str:
@@ -83,9 +107,12 @@ def _summary_writer(folder: str, step: int) -> Any:
 
 def read_log(workdir: epath.PathLike) -> list[dict]:
     """Reads the lines of `metrics.jsonl` as dicts, up to the first incomplete one."""
-    path = epath.Path(workdir) / "metrics.jsonl"
     records = []
-    for line in path.read_text().splitlines() if path.exists() else ():
+    try:
+        lines = buckets.read(epath.Path(workdir) / "metrics.jsonl").decode().splitlines()
+    except FileNotFoundError:
+        return []
+    for line in lines:
         try:
             records.append(json.loads(line))
         except json.JSONDecodeError:
@@ -176,6 +203,11 @@ class Progress:
         if features is not None:
             self._tell()
         self._steps, self._since, self._clock = [], step, time.perf_counter()
+
+    def flush(self) -> None:
+        """Writes the log where it is written from time to time."""
+        if self._log is not None:
+            self._log.flush()
 
     def unreported(self) -> list[dict[str, float]]:
         """The values of each step since the last report."""

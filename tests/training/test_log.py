@@ -14,7 +14,7 @@ LOSSES = np.random.default_rng(0).normal(size=10).astype(np.float32)
 
 def _train(workdir, start, stop, earlier=()):
     """Steps as `loop.train` makes them; returns what it saves with the state."""
-    written = progress.Log(workdir, step=start)
+    written = progress.Log(workdir, step=start, records=progress.read_log(workdir))
     run = SimpleNamespace(
         train=SimpleNamespace(batch_size=4), total_steps=10, learning_rate=lambda step: 0.1
     )
@@ -50,5 +50,5 @@ def test_a_kill_goes_back_to_what_was_saved(tmp_path):
         file.write(json.dumps({"step": 7, "loss": 1.0}) + "\n")
         file.write('{"step": 8, "lo')
     assert [line["step"] for line in progress.read_log(tmp_path)] == [5, 7]
-    progress.Log(tmp_path, step=5).close()
+    progress.Log(tmp_path, step=5, records=progress.read_log(tmp_path)).close()
     assert [line["step"] for line in progress.read_log(tmp_path)] == [5]

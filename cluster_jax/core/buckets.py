@@ -1,0 +1,132 @@
+"""Buckets such as `gs://bucket/folder`: few requests, and patience with a busy server.
+
+A bucket has objects and no folders: what is written appears as a whole or not at all, so that no
+temporary file is needed, and a folder is there as soon as something is in it. Each request takes
+some 50 ms, wherefore a file is read and written by one, and a folder is listed by one.
+"""
+
+import contextlib
+import functools
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import fsspec
+from etils import epath
+
+# Seconds that a request is repeated for while the server is busy (429, 5xx) or cut off.
+PATIENCE = 180.0
+# Files that are read at once.
+REQUESTS = 32
+BUSY = (408, 429, 500, 502, 503, 504)
+
+# Imported when the first bucket is used.
+for _name in ("gs", "gcs"):
+    fsspec.register_implementation(
+        _name, "cluster_jax.core.gcs.Files", clobber=True,
+        errtxt="Please install gcsfs to access Google Storage",
+    )  # fmt: skip
+
+
+def is_in_bucket(path: epath.PathLike) -> bool:
+    """Whether a path is one of a bucket, such as `gs://bucket/folder`."""
+    return "://" in str(path)
+
+
+def read(path: epath.PathLike, start: int | None = None, end: int | None = None) -> bytes:
+    """Content of a file, by one request in a bucket, of which also bytes from `start` to `end`.
+
+    Raises:
+        FileNotFoundError: there is none.
+    """
+    if not str(path).startswith("gs://"):
+        return epath.Path(path).read_bytes()[start:end]
+    return _files().cat_file(str(path), start=start, end=end)
+
+
+def write(path: epath.PathLike, content: bytes) -> None:
+    """Writes a file of a bucket, in one piece."""
+    if not str(path).startswith("gs://"):
+        epath.Path(path).write_bytes(content)
+    else:
+        _files().pipe_file(str(path), content)
+
+
+def names(folder: epath.PathLike) -> set[str]:
+    """Names of the files and folders in a folder, which need not exist, by one request."""
+    if not str(folder).startswith("gs://"):
+        path = epath.Path(folder)
+        return {entry.name for entry in path.iterdir()} if path.is_dir() else set()
+    return {name.split("/")[0] for name in tree(folder, delimiter="/")}
+
+
+def tree(folder: epath.PathLike, delimiter: str = "") -> dict[str, int]:
+    """Size of each object below a folder of a bucket, by the rest of its name.
+
+    It takes one request for 1,000 objects.
+
+    Args:
+        folder: `gs://bucket/folder`.
+        delimiter: "/": only what is in the folder itself; its folders end on "/", of size 0.
+
+    Raises:
+        FileNotFoundError: there is no such bucket.
+    """
+    bucket, _, prefix = str(folder).removeprefix("gs://").rstrip("/").partition("/")
+    prefix = f"{prefix}/" if prefix else ""
+    files, found, token = _files(), dict[str, int](), None
+    while token != "":
+        page = files.call(
+            "GET", "b/{}/o", bucket, json_out=True, prefix=prefix or None, pageToken=token,
+            delimiter=delimiter or None, maxResults=1000,
+            fields="items(name,size),prefixes,nextPageToken",
+        )  # fmt: skip
+        found |= {x["name"]: int(x["size"]) for x in page.get("items", ())}
+        found |= dict.fromkeys(page.get("prefixes", ()), 0)
+        token = page.get("nextPageToken", "")
+    rest = {name.removeprefix(prefix): size for name, size in found.items()}
+    return {name: size for name, size in rest.items() if name}  # An empty one marks the folder.
+
+
+def remove(paths: Iterable[str]) -> None:
+    """Deletes files of a bucket; one that is not there is no error."""
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError):
+            _files().rm_file(path)
+
+
+@functools.cache
+def _files() -> Any:
+    """The files of Google's buckets, those that `epath` and so Orbax take too."""
+    return fsspec.filesystem("gcs", finalize_on_close=True)
+
+
+def status(error: BaseException) -> int:
+    """Status of HTTP that an error of a bucket's library has; 0 without one."""
+    code = str(getattr(error, "code", None) or getattr(error, "status", None) or "")
+    return int(code) if code.isdigit() else 0
+
+
+def explain(error: BaseException) -> str | None:
+    """One sentence for an error of a bucket, with the words of its library; None for others."""
+    text, where = " ".join(str(error).split()), getattr(error, "where", None)
+    library = type(error).__module__.partition(".")[0]
+    if where is None and library not in ("gcsfs", "google", "aiohttp"):
+        return None
+    where, code = where or "the bucket", status(error)
+    reason = re.sub(r"(^Forbidden: )?\S*\b(https?://|b/)\S+", "", text).strip(" :")
+    if isinstance(error, FileNotFoundError) or code == 404:
+        return f"{where} must exist; got no such file or bucket: check its name"
+    if isinstance(error, FileExistsError) or code == 412:
+        return (
+            f"{where} must stay as it is during a run; got it changed by another one (412): end "
+            "that one, and run the same command again"
+        )
+    if text.startswith("Forbidden") or code == 403:
+        return f"{where} may not be used (403: {reason}): ask for the role of Storage Object User"
+    if code == 401 or library == "google":
+        return f"{where} needs credentials ({reason}): gcloud auth application-default login"
+    if code == 400:
+        return f"{where} is no place in a bucket ({reason}): check its name"
+    to_do = "run the same command again to go on"
+    return f"{where} does not answer ({reason or type(error).__name__}): {to_do}"
