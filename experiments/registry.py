@@ -54,6 +54,9 @@ SETS: dict[str, tuple[str, dict[str, Any], int]] = {
     "CIFAR-10": ("cifar10", {}, 10),
     "CIFAR-20": ("cifar20", {"data.name": "cifar100", "data.label": "coarse_label"}, 20),
     "CIFAR-100": ("cifar100", {"data.name": "cifar100"}, 100),
+    # The variants draw the tail.
+    "CIFAR-10-LT": ("cifar10", {}, 10),
+    "CIFAR-20-LT": ("cifar20", {"data.name": "cifar100", "data.label": "coarse_label"}, 20),
     "STL-10": ("stl10", {"data.name": "stl10", "augment.size": 96}, 10),
     "ImageNet-10": ("imagenet_10", _imagenet("imagenet_10"), 10),
     "ImageNet-Dogs": ("imagenet_dogs", _imagenet("imagenet_dogs"), 15),

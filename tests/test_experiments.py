@@ -88,6 +88,66 @@ def test_every_row_of_the_digits_has_been_run(paper):
                 assert "metrics" in finished[results.key(cell.run, 0)], cell.row.name
 
 
+# Tables of the scale `cpu` at the end of each paper's page, and their rows without a run.
+CPU = {
+    "nrcc": ("2", set()),
+    "ncc": ("4", {"BYOL + CC", "BYOL + PCL", "CC + ProtoCL"}),
+    "cueco": ("3", set()),
+}
+
+
+@pytest.mark.parametrize("paper", registry.PAPERS)
+def test_pages_of_the_tables_are_those_of_the_results(paper):
+    rows, _ = results.read(results.FILE)
+    plans = [("digits", "all"), *(("cpu", CPU[name][0]) for name in CPU if name == paper)]
+    found = []
+    for scale, chosen in plans:
+        flags = types.SimpleNamespace(
+            paper=paper, table=chosen, scale=scale, seeds=1, across=None
+        )  # fmt: skip
+        pages = [table.page(paper, n, flags, rows) for n in run.numbers_of(paper, chosen)]
+        found += [page for page in pages if page]
+    assert "\n".join(found) == (ROOT / "experiments" / paper / "tables.md").read_text()
+
+
+def test_the_page_of_the_experiments_says_what_has_been_run():
+    page = " ".join((ROOT / "experiments" / "README.md").read_text().split())
+    finished, _ = results.read(results.FILE)
+    assert {row["seed"] for row in finished.values() if row["config"]} == {0}
+    assert "one seed of every row with a command there has been run" in page  # tested above
+    assert "Nothing has been run at `full`." in page
+    assert (
+        "At `cpu` one seed of NRCC's Table 2, NCC's Table 4 (without BYOL + CC, BYOL + PCL, CC + "
+        "ProtoCL) and CueCo's Table 3 has been run" in page
+    )
+    for paper, number in TABLES:
+        cells = {
+            scale: [
+                cell
+                for cell in registry.cells(registry.table(paper, number), scale)
+                if cell.run is not None and cell.run.config
+            ]
+            for scale in ("cpu", "full")
+        }
+        missing = {
+            scale: {c.row.name for c in chosen if results.key(c.run, 0) not in finished}
+            for scale, chosen in cells.items()
+        }
+        assert missing["full"] == {cell.row.name for cell in cells["full"]}, (paper, number)
+        if number == CPU.get(paper, ("", ()))[0]:
+            assert missing["cpu"] == CPU[paper][1]
+    for paper, number, words in (
+        ("nrcc", "2", "95 of the 153 pairs of NRCC's Table 2"),
+        ("ncc", "4", "52 of the 77 of NCC's Table 4"),
+        ("cueco", "2", "all three of CueCo's Table 2"),
+    ):
+        assert words in page
+        tables_page = (ROOT / "experiments" / paper / "tables.md").read_text()
+        own = tables_page.split(f"## {paper} Table {number}:")[1].split("\n## ")[0]
+        count, reverse = re.search(r"of (\d+) pairs .*?, (\d+) are in", own).groups()
+        assert words.startswith(f"{reverse} of the {count} ") or (reverse, count) == ("3", "3")
+
+
 def test_variants_start_from_earlier_ones_and_are_swept():
     text = """
     [one]
@@ -156,6 +216,29 @@ def test_subsets_of_imagenet_at_full_scale():
         assert built.novel.test_split == ("validation" if paper == "cueco" else None)
     assert _full("cueco", "1", "BYOL", "ImageNet-100").train.duration == "400 epochs"
     assert _full("ncc", "A2", "NCC", "ImageNet-100").train.duration == "300 epochs"
+
+
+@pytest.mark.parametrize(("paper", "number"), [("nrcc", "6"), ("ncc", "A4")])
+def test_long_tails_at_full_scale_are_of_the_training_images(paper, number):
+    """Of every row; NCC's other tables train on all images."""
+    chosen = registry.table(paper, number)
+    for row in chosen.rows:
+        for data in chosen.sets:
+            built = _full(paper, number, row.name, data)
+            assert (built.data.tail, built.data.split) == (10.0, "train"), row.name
+            assert built.data.name == {"CIFAR-10-LT": "cifar10", "CIFAR-20-LT": "cifar100"}[data]
+            assert built.data.label == ("label" if data == "CIFAR-10-LT" else "coarse_label")
+            if row.name.startswith("NCC"):
+                assert built.method.clusters == (10 if data == "CIFAR-10-LT" else 20)
+
+
+def test_what_has_no_command_at_full_scale():
+    """As `experiments/README.md` says: only methods that are not implemented."""
+    for paper, number in TABLES:
+        for cell in registry.cells(registry.table(paper, number), "full"):
+            assert cell.run is not None or cell.row.variant.missing or not cell.row.variant.full, (
+                paper, number, cell.row.name, cell.data, cell.missing,
+            )  # fmt: skip
 
 
 def test_settings_that_the_papers_print():

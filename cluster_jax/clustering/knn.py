@@ -12,6 +12,8 @@ _BLOCK = 2**24
 _GROUP = 16
 # The squares of larger numbers than 1 / _TINY, or of smaller ones, are not numbers of float32.
 _TINY = 1e-15
+# The same of float64.
+_TINY_DOUBLE = 1e-150
 
 
 class Neighbors(NamedTuple):
@@ -60,6 +62,9 @@ def nearest(
     """
     n = len(rows)
     k = min(k, n - exclude_self)
+    unit = _unit(queries, rows) if metric == "euclidean" else 1.0
+    if unit != 1:
+        queries, rows = queries / unit, rows / unit
     shifted = _shift(rows) if metric == "euclidean" and k else lambda x: x
     near = shifted(rows)
     count = min(2 * k, n - exclude_self)
@@ -95,7 +100,13 @@ def nearest(
             order = np.argsort(apart, kind="stable")[:k]
             indices[start + i], squares[start + i] = near[order], apart[order]
     # Of unit rows, half the squared distance is 1 - cosine.
-    return Neighbors(indices, np.sqrt(squares) if metric == "euclidean" else squares / 2)
+    return Neighbors(indices, unit * np.sqrt(squares) if metric == "euclidean" else squares / 2)
+
+
+def _unit(queries: NDArray, rows: NDArray) -> float:
+    """What rows are divided by so that squares of their differences are numbers of float64."""
+    largest = max((float(np.abs(x).max()) for x in (queries, rows) if x.size), default=1.0)
+    return 1.0 if _TINY_DOUBLE < largest < 1 / _TINY_DOUBLE or largest == 0 else largest
 
 
 def _shift(rows: NDArray) -> Callable[[NDArray], NDArray]:

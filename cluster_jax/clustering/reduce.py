@@ -14,6 +14,8 @@ METHODS = ("umap", "tsne", "pca", "none")
 MAP_COLUMNS = 3
 # UMAP compares all pairs of fewer rows in a Python loop, which takes most of its time.
 _SMALL = 4_096
+# Larger features and their map do not fit float32.
+_LARGEST = 1e37
 
 
 def reduce(
@@ -45,7 +47,8 @@ def reduce(
         coordinates are zero.
 
     Raises:
-        ValueError: unknown method, features that are not finite, or an argument out of range.
+        ValueError: unknown method, features that are not finite or beyond 1e37 (the result is
+            float32), or an argument out of range.
 
     Example:
         >>> reduce([[0.0, 5.0], [2.0, 5.0], [4.0, 5.0]], method="pca", n_components=1).tolist()
@@ -55,6 +58,7 @@ def reduce(
     x = numeric(features, "features")
     if method == "none":
         return x
+    checks.at_most("the size of features", float(np.abs(x).max(initial=0)), _LARGEST)
     checks.at_least("n_components", n_components, 1)
     if method != "pca":
         checks.at_least("n_neighbors", n_neighbors, 2)
@@ -74,6 +78,7 @@ def _pca(x: NDArray, n_components: int) -> NDArray:
     # scikit-learn would take the covariance of features far from zero from a difference.
     centered = x.astype(np.float64)
     centered -= centered.mean(axis=0)
+    largest = np.abs(centered).max(initial=0.0) or 1.0  # Of this unit squares are numbers.
     reduced = np.zeros((len(x), n_components), np.float32)
     if len(x) < 2:
         return reduced
@@ -82,7 +87,8 @@ def _pca(x: NDArray, n_components: int) -> NDArray:
     solver = "covariance_eigh" if len(x) > x.shape[1] else "full"
     # The explained variance, which nothing here reads, is 0 / 0 for equal rows.
     with np.errstate(invalid="ignore"):
-        reduced[:, :count] = PCA(count, svd_solver=solver).fit_transform(centered)
+        found = PCA(count, svd_solver=solver).fit_transform(centered / largest)
+    reduced[:, :count] = largest * found
     return reduced
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from jax import Array, lax
 from numpy.typing import NDArray
 
-from cluster_jax.core import arrays, ops
+from cluster_jax.core import arrays, checks, ops
 from cluster_jax.losses import infonce
 from cluster_jax.losses.base import array_function
 
@@ -72,6 +72,9 @@ def concentrations(
     Returns:
         float64 `[K]`, positive.
 
+    Raises:
+        InputError: `mean` is not positive.
+
     Source: Li et al. (2021), section 3.3, and the official code for all but the first sentence.
     Deviation: the official code leaves out singletons alone; here a cluster of equal rows, whose
     phi would be 0, is one too.
@@ -85,6 +88,7 @@ def concentrations(
         >>> concentrations(rows, prototypes, assigned).round(3).tolist()
         [0.266, 0.067, 0.266]
     """
+    checks.positive("mean", mean)
     distances = arrays.distances_to_centers(arrays.normalize_rows(rows), prototypes, assigned)
     distances[distances < ROUNDING] = 0
     counts = np.bincount(assigned, minlength=len(prototypes))

@@ -85,7 +85,8 @@ def linear_probe(
     train = np.flatnonzero(~test)
     mean = rows[train].mean(axis=0, dtype=np.float64)
     centered = rows - mean
-    length = np.sqrt((centered[train] ** 2).sum(axis=1).mean())
+    largest = np.abs(centered[train]).max() or 1.0  # Squares of what is divided by it are numbers.
+    length = largest * np.sqrt(((centered[train] / largest) ** 2).sum(axis=1).mean())
 
     batch = min(batch_size, len(train))
     steps = len(train) // batch

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import logging
 import pathlib
 import shutil
 import types
@@ -35,6 +36,29 @@ def photos(tmp_path):
     for i, pixels in enumerate(toy.images(48, channels=3)[0]):
         Image.fromarray(pixels).save(folder / f"{i:02}.png")
     return folder
+
+
+def test_an_encoder_of_the_hub_without_a_network_is_one_sentence(photos, monkeypatch, capsys):
+    """And nothing of the library's own tries; afterward it is as talkative as before."""
+    hub = pytest.importorskip("huggingface_hub")
+    logger = logging.getLogger("huggingface_hub.utils._http")
+
+    def download(repository, name):
+        logger.warning("Retrying in 1s [Retry 1/5].")
+        raise hub.errors.LocalEntryNotFoundError("no network")
+
+    monkeypatch.setattr(hub, "hf_hub_download", download)
+    monkeypatch.setattr(hub, "try_to_load_from_cache", lambda repository, name: None)
+    level = hub.utils.logging.get_verbosity()
+    with pytest.raises(SystemExit) as stop:
+        images.main([str(photos), f"--out={photos.parent / 'out'}", "--encoder=hf:a/b"])
+    assert stop.value.code == 2
+    assert capsys.readouterr().err == (
+        "error: model.safetensors of 'hf:a/b' must be within reach on the Hugging Face Hub; got "
+        "LocalEntryNotFoundError: try again with a network, or download the files of the model "
+        "elsewhere and give the path of model.safetensors\n"
+    )
+    assert hub.utils.logging.get_verbosity() == level
 
 
 def test_the_conclusion_names_groups_and_counts_copies():

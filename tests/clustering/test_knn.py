@@ -35,6 +35,18 @@ def test_a_query_does_not_depend_on_the_others():
         np.testing.assert_array_equal(alone.distances[0], together.distances[i])
 
 
+@pytest.mark.parametrize("scale", [1e300, 1e200, 1e-200, 1e-300])
+def test_numbers_of_any_size(scale):
+    rng = np.random.default_rng(2)
+    rows, queries = rng.normal(size=(60, 4)), rng.normal(size=(20, 4))
+    expected = knn.nearest(queries, rows, 5)
+    found = knn.nearest(scale * queries, scale * rows, 5)
+    np.testing.assert_array_equal(found.indices, expected.indices)
+    np.testing.assert_allclose(found.distances, scale * expected.distances, rtol=1e-9)
+    one = knn.nearest(queries[:1], 0 * rows, 1)
+    np.testing.assert_allclose(one.distances, np.linalg.norm(queries[:1], axis=1)[:, None])
+
+
 def test_far_from_zero_close_rows_are_told_apart():
     rows = np.array([[4096.0], [4096.5], [4097.0], [4099.0]], np.float32)
     found = knn.nearest(rows, rows, 1, exclude_self=True)

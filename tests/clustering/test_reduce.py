@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from cluster_jax.clustering.reduce import _neighbor_graph, reduce
+from cluster_jax.core.checks import InputError
 
 SETTINGS = {"n_neighbors": 15, "min_dist": 0.0, "metric": "cosine", "seed": 3}
 
@@ -53,6 +54,22 @@ def test_tiny_sets(method, n):
     result = reduce(_features(n, 6), method=method, n_components=3, **SETTINGS)
     assert result.shape == (n, 3)
     assert np.isfinite(result).all()
+
+
+@pytest.mark.parametrize("scale", [1e30, 1e-30, 1e-300])
+def test_principal_components_of_numbers_of_any_size(scale):
+    x = _features(30)
+    found = reduce(scale * x.astype(np.float64), method="pca", n_components=2)
+    expected = scale * reduce(x, method="pca", n_components=2).astype(np.float64)
+    np.testing.assert_allclose(found, expected.astype(np.float32), rtol=1e-4, atol=1e-37)
+
+
+@pytest.mark.parametrize("method", ["pca", "umap", "tsne"])
+def test_numbers_beyond_float32_are_refused(method):
+    with pytest.raises(
+        InputError, match=r"the size of features must be at most 1e\+37; got 1e\+200"
+    ):
+        reduce(np.full((30, 4), 1e200), method=method, n_components=2)
 
 
 def test_equal_rows():

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from cluster_jax.clustering.kmeans import kmeans
+from cluster_jax.core.checks import InputError
 from cluster_jax.losses.pcl import concentrations, prototype_contrast
 from tests import reference
 
@@ -91,6 +92,12 @@ def test_concentrations_equal_loops(keys):
     want = np.array(clipped) * 0.3 / np.mean(clipped)
     np.testing.assert_allclose(concentrations(rows, c, assigned, mean=0.3), want, rtol=1e-12)
     assert len(set(want.round(9))) > 6
+
+
+@pytest.mark.parametrize("mean", [0, 0.0, -1, float("nan")])
+def test_a_temperature_that_is_not_positive_is_refused(mean):
+    with pytest.raises(InputError, match="mean must be greater than 0; got"):
+        concentrations(np.eye(2), np.eye(2), np.arange(2), mean=mean)
 
 
 def test_concentrations_of_single_rows_are_equal():

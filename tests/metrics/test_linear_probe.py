@@ -31,10 +31,11 @@ def _data(n=600, d=10, classes=4, seed=0):
     return (centers[labels] + 0.5 * rng.normal(size=(n, d))).astype(np.float32), labels
 
 
-@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e4])
+@pytest.mark.parametrize("scale", [1e-300, 1e-3, 1.0, 1e4, 1e200])
 def test_separable_classes_at_any_scale_and_offset(scale):
     features, labels = _data()
-    assert linear_probe(scale * (features + 500), labels * 7 - 3, **SETTINGS) > 0.99
+    features = scale * (features.astype(np.float64) + 500)
+    assert linear_probe(features, labels * 7 - 3, **SETTINGS) > 0.99
 
 
 def test_random_labels_stay_near_chance():

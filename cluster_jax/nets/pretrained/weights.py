@@ -253,6 +253,9 @@ def from_hub(weights: str, name: str) -> pathlib.Path | None:
         must = f"the library huggingface-hub must be installed to download weights: {INSTALL}"
         raise InputError(f"{must}; got {weights!r}") from error
     repository = weights.removeprefix("hf:")
+    # Without a network the library tells of every one of its tries.
+    level = hub.utils.logging.get_verbosity()
+    hub.utils.logging.set_verbosity_error()
     try:
         return pathlib.Path(hub.hf_hub_download(repository, name))
     except (OSError, ValueError, EntryNotFoundError) as error:
@@ -267,6 +270,8 @@ def from_hub(weights: str, name: str) -> pathlib.Path | None:
             f"{type(error).__name__}: try again with a network, or download the files of the model "
             "elsewhere and give the path of model.safetensors"
         ) from error
+    finally:
+        hub.utils.logging.set_verbosity(level)
 
 
 def convert(
