@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageFile, TiffImagePlugin, UnidentifiedImageError
 
+from cluster_jax.core.names import counted
+
 # Largest image that is decoded in full (0.8 GB as RGB); a JPEG counts as it is decoded, at 1/8.
 MAX_PIXELS = 2**28
 # Of images with more pixels one is decoded at a time, which bounds memory.
@@ -95,17 +97,14 @@ def opened(stream: BinaryIO) -> ImageFile.ImageFile:
     Raises:
         Exception: Pillow raises errors of many types on damaged bytes.
     """
-    try:
-        image = identified(stream)
-        if image.format == "PNG":  # Texts may follow the pixels.
-            check_size(image)
+    image = identified(stream)
+    if image.format == "PNG":  # Texts may follow the pixels.
+        check_size(image)
+        try:
             load(image)
-        return image
-    except ValueError as error:
-        if "MAX_TEXT" not in str(error):
-            raise
-    stream.seek(0)
-    return identified(io.BytesIO(_without_texts(stream.read())))
+        except ValueError as error:
+            image = _again_without_texts(stream, error)
+    return image
 
 
 def load(image: ImageFile.ImageFile) -> None:
@@ -126,7 +125,7 @@ def identified(stream: BinaryIO) -> ImageFile.ImageFile:
     """The image in a file, of which only the header is read, see `opened`.
 
     Raises:
-        ValueError: the texts of a PNG are long.
+        Exception: Pillow raises errors of many types on damaged bytes.
     """
     prefix = stream.read(16)
     Image.init()
@@ -137,10 +136,27 @@ def identified(stream: BinaryIO) -> ImageFile.ImageFile:
         with contextlib.suppress(SyntaxError, IndexError, TypeError, struct.error):
             if name not in NOT_DECODED and (accept is None or accept(prefix) is True):
                 stream.seek(0)
-                return factory(stream, "")
+                try:
+                    return factory(stream, "")
+                except ValueError as error:
+                    return _again_without_texts(stream, error)
     if prefix[:4] in _TIFF and (narrow := _float32(stream)) is not None:
         return identified(narrow)
     raise UnidentifiedImageError("not an image")
+
+
+def _tags(stream: BinaryIO) -> TiffImagePlugin.ImageFileDirectory_v2:
+    """The tags of the first page of a TIFF.
+
+    Raises:
+        Exception: Pillow raises errors of many types on damaged bytes.
+    """
+    stream.seek(0)
+    header = stream.read(16)
+    tags = TiffImagePlugin.ImageFileDirectory_v2(header[: 16 if 43 in header[2:4] else 8])
+    stream.seek(tags.next)
+    tags.load(stream)
+    return tags
 
 
 def _float32(stream: BinaryIO) -> BinaryIO | None:
@@ -148,12 +164,8 @@ def _float32(stream: BinaryIO) -> BinaryIO | None:
 
     None: it is none, or is compressed or has tiles.
     """
-    stream.seek(0)
-    header = stream.read(16)
     try:
-        tags = TiffImagePlugin.ImageFileDirectory_v2(header[: 16 if 43 in header[2:4] else 8])
-        stream.seek(tags.next)
-        tags.load(stream)
+        tags = _tags(stream)
         (bits,), (kind,), *others = (tags.get(tag, default) for tag, default in _PIXEL)
         if (kind, bits) not in _WIDE or others != [1, 1]:
             return None
@@ -161,7 +173,7 @@ def _float32(stream: BinaryIO) -> BinaryIO | None:
         for start, length in zip(tags[_OFFSETS], tags[_LENGTHS], strict=True):
             stream.seek(start)
             content += stream.read(length)
-        values = np.frombuffer(content, ("<" if header[:1] == b"I" else ">") + _WIDE[kind, bits])
+        values = np.frombuffer(content, ("<" if tags.prefix == b"II" else ">") + _WIDE[kind, bits])
         image = Image.fromarray(values.reshape(tags[_HEIGHT], tags[_WIDTH]).astype(np.float32))
     except (KeyError, TypeError, ValueError, struct.error, SyntaxError):
         return None
@@ -169,6 +181,14 @@ def _float32(stream: BinaryIO) -> BinaryIO | None:
     image.save(narrow, "TIFF", tiffinfo={tag: tags[tag] for tag in _KEPT if tag in tags})
     narrow.seek(0)
     return narrow
+
+
+def _again_without_texts(stream: BinaryIO, error: ValueError) -> ImageFile.ImageFile:
+    """The PNG in a file whose texts are longer than Pillow allows; raises any other error."""
+    if "MAX_TEXT" not in str(error):
+        raise error
+    stream.seek(0)
+    return identified(io.BytesIO(_without_texts(stream.read())))
 
 
 def _without_texts(data: bytes) -> bytes:
@@ -194,8 +214,21 @@ def reason(error: Exception, data: bytes) -> str:
     if is_heic and "HEIF" not in Image.OPEN:
         return "a HEIC photo: pip install pillow-heif"
     if data[:4] in _TIFF:
-        return "a TIFF of a kind that Pillow does not read: save it with 8, 16 or 32 bits"
+        return (
+            f"a TIFF that Pillow does not read{_described(data)}: save it as gray or RGB of 8 bits"
+        )
     return "not an image"
+
+
+def _described(data: bytes) -> str:
+    """What the pixels of a TIFF are, in parentheses; "" if its tags are damaged."""
+    try:
+        tags = _tags(io.BytesIO(data))
+        (bits, *_), (kind, *_), _, channels = (tags.get(tag, default) for tag, default in _PIXEL)
+        number = {3: "-bit floats", 5: "-bit complex numbers"}.get(kind, " bits")
+        return f" ({counted(channels, 'channel')} of {bits}{number})"
+    except Exception:  # As above.
+        return ""
 
 
 def check_size(image: Image.Image) -> None:

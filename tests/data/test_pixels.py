@@ -53,6 +53,14 @@ def test_dark_images_of_16_bits_share_the_scale_of_the_brightest(tmp_path, rng):
     np.testing.assert_array_equal(alone[..., 0], np.rint(values[1] * (255 / 120)))
 
 
+def test_dark_images_with_long_texts_share_the_scale(tmp_path):
+    info = PngImagePlugin.PngInfo()
+    info.add_text("microscope", "x" * 1_200_000, zip=True)
+    values = np.full((5, 7), 120, np.uint16)
+    Image.fromarray(values).save(tmp_path / "a.png", pnginfo=info)
+    assert load(tmp_path).ranges == {"16-bit": (0, 120)}
+
+
 def test_dark_colors_of_16_bits(tmp_path, rng):
     values = rng.integers(0, 100, (5, 7, 4)).astype(np.uint16)
     values[0, 0, 0] = 100
@@ -163,7 +171,7 @@ def test_heic_by_another_name_needs_its_package(monkeypatch):
     with pytest.raises(OSError) as caught:  # noqa: PT011
         images.decode(data, None, 3)
     assert pixels.reason(caught.value, data) == "a HEIC photo: pip install pillow-heif"
-    assert pixels.reason(caught.value, b"II*\0").startswith("a TIFF of a kind that Pillow does not")
+    assert pixels.reason(caught.value, b"II*\0").startswith("a TIFF that Pillow does not read:")
 
 
 def test_a_program_of_the_system_interprets_no_file(tmp_path):
@@ -243,7 +251,7 @@ def test_a_tiff_of_float64_that_is_not_read_says_what_to_do():
     data = float64(np.ones((6, 8)), _259=(3, [8]))
     with pytest.raises(Exception, match="not an image") as caught:
         pixels.opened(io.BytesIO(data))
-    assert "save it with 8, 16 or 32 bits" in pixels.reason(caught.value, data)
+    assert "(1 channel of 64-bit floats): save it as gray" in pixels.reason(caught.value, data)
     for cut in (4, 6, *range(8, 200, 7)):
         with pytest.raises(Exception, match=r".+"):
             pixels.load(pixels.opened(io.BytesIO(float64(np.ones((6, 8)))[:cut])))
