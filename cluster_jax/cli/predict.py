@@ -1,7 +1,8 @@
 """Assigns new images to the clusters of a finished run and writes predictions.csv.
 
-The table has the image, its cluster, the distance to its center (with GridShift in bandwidths), and
-is_novel, whether the image is unlike all training images. After novel class discovery, the class
+The table has the image, its cluster, the distance to its center (with GridShift in bandwidths),
+is_novel, whether the image is unlike all training images, and with a tree of clusters the
+probability of the cluster and the likeliest other one. After novel class discovery, the class
 (the name of a known one, or for example "novel 2") replaces cluster and distance. Names of
 clusters, given or suggested, are in the column name; -1 is no cluster.
 """

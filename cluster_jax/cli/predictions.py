@@ -87,6 +87,8 @@ def predict(
         **(of_cluster if run.known is None else {"class": assignment.labels}),
         "is_novel": assignment.is_novel,
     }
+    if (sure := assignment.membership) is not None:
+        columns |= assignments.membership_columns(sure)
     if names:
         columns["name"] = [names.get(str(label), "") for label in assignment.labels]
     try:
@@ -94,7 +96,8 @@ def predict(
     except OSError as error:
         raise InputError(f"--out must be a writable file; got {out} ({error})") from error
     Parts(out, "").remove()
-    text = describe(run, skipped, assignment, names, out)
+    words = _words(run, sources)
+    text = describe(run, skipped, assignment, names, out, words)
     load = _loader(run, images)
     if page is not None:
         title = f"{path.name}, in the groups of {epath.Path(workdir).name}"
@@ -104,7 +107,9 @@ def predict(
         flags = [f"--{name}={_absolute(path)}" for name, path in given]
         command = shlex.join(["cluster-jax", "predict", *flags, "--corrections=corrections.csv"])
         loaded = load(share=range)
-        made_page = _page(title, run, assignment, names, loaded, is_decided, folder_uri, command)
+        made_page = _page(
+            title, run, assignment, names, loaded, is_decided, folder_uri, command, words
+        )
         io.write(page, made_page.encode("utf-8", "backslashreplace"))
         text += f"\nreport       {page}"
     if folder is not None:
@@ -149,23 +154,40 @@ def describe(
     assignment: Assignment,
     names: Mapping[str, str],
     out: epath.PathLike,
+    words: tuple[str, str] = ("image", "cluster"),
 ) -> str:
-    """Summary for the terminal: skipped files, the largest clusters or classes, and counts."""
+    """Summary for the terminal: skipped files, the largest clusters or classes, and counts.
+
+    `words` is what an image and a cluster are called.
+    """
+    noun, group = words
     sizes, limit = collections.Counter(assignment.labels.tolist()), summary.NAMED
     order = sorted(sizes, key=lambda label: (-sizes[label], label))
     lines = [f"skipped {file} ({reason})" for file, reason in skipped]
     for label in order[:limit]:
-        name = f"cluster {label:>5} " if run.known is None else f"{label:<20}"
-        called = "in no cluster" if label == NO_CLUSTER else names.get(str(label), "")
-        lines.append(f"{name} {_images(sizes[label], 8)}  {called}".rstrip())
+        name = f"{group} {label:>5} " if run.known is None else f"{label:<20}"
+        called = f"in no {group}" if label == NO_CLUSTER else names.get(str(label), "")
+        number, _, things = counted(sizes[label], noun).partition(" ")
+        lines.append(f"{name} {number:>8} {things}  {called}".rstrip())
     if len(order) > limit:
-        lines.append(f"and {len(order) - limit} more of at most {_images(sizes[order[limit]])}")
-    return "\n".join([*lines, f"{_fact(run, assignment)}.", f"predictions  {out}"])
+        lines.append(
+            f"and {len(order) - limit} more of at most {counted(sizes[order[limit]], noun)}"
+        )
+    return "\n".join([*lines, f"{_fact(run, assignment, *words)}.", f"predictions  {out}"])
 
 
-def _fact(
-    run: TrainedRun, assignment: Assignment, noun: str = "image", group: str = "cluster"
-) -> str:
+def _words(run: TrainedRun, sources: Sequence[str] | None) -> tuple[str, str]:
+    """What an image and a cluster are called, as in the report of the run."""
+    is_photo = sources is not None and not _steps(run)
+    return ("photo", "group") if is_photo else ("image", "cluster")
+
+
+def _steps(run: TrainedRun) -> int:
+    """Steps of the training of a run."""
+    return run.results.get("provenance", {}).get("steps") or 0
+
+
+def _fact(run: TrainedRun, assignment: Assignment, noun: str, group: str) -> str:
     """How many images were assigned to how many clusters or classes; no full stop."""
     used = [label for label in np.unique(assignment.labels).tolist() if label != NO_CLUSTER]
     groups = counted(len(used), "class", "classes")
@@ -190,6 +212,7 @@ def _page(
     is_decided: NDArray | None,
     folder: str | None,
     command: str,
+    words: tuple[str, str],
 ) -> str:
     """The page of new images, beside those of the run if these are still where they were."""
     dataset, typical = None, dict[int, NDArray | None]()
@@ -219,8 +242,8 @@ def _page(
         run=run.found.run if run.known is None else "",
         next_cluster=run.decisions.next_cluster(run.found),
         command=command if run.known is None else None,
+        steps=_steps(run),
     )
-    words = ("image", "cluster") if images.sources is None else ("photo", "group")
     return placement.page(title, _fact(run, assignment, *words), new)
 
 
@@ -233,10 +256,6 @@ def _loader(run: TrainedRun, images: epath.PathLike) -> Callable[..., Dataset]:
         run.images["shape"],
         ranges=run.images.get("ranges", {}),
     )
-
-
-def _images(count: int, width: int = 0) -> str:
-    return f"{count:>{width},} {'image' if count == 1 else 'images'}"
 
 
 def _assign(run: TrainedRun, images: epath.PathLike, out: epath.Path) -> Batch | None:

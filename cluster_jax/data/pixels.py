@@ -45,6 +45,20 @@ _PIXEL = ((258, (1,)), (339, (1,)), (259, 1), (277, 1))
 _WIDE = {(1, 64): "u8", (2, 64): "i8", (3, 16): "f2", (3, 64): "f8"}
 _TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 
+# Bytes at a place of a file -> what the file is, for what is named like an image and is none.
+_OTHER_KINDS = (
+    (0, b"%PDF", "a PDF"),
+    (0, b"PK\3\4", "a zip archive or a document"),
+    (0, b"\x1f\x8b", "a compressed file"),
+    (0, b"Rar!", "a rar archive"),
+    (0, b"\xff\x0a", "a JPEG XL image, which Pillow does not read"),
+    (4, b"JXL ", "a JPEG XL image, which Pillow does not read"),
+    (0, b"version https://git-lfs", "a placeholder of Git LFS: git lfs pull"),
+    (0, b"\0\5\x16\7", "a resource fork of macOS, without the photo"),
+    (0, b"RIFF", "a video or sound"),
+    (4, b"ftyp", "a video"),  # After the HEIC photos.
+)
+
 # Kind of values, see `Deep` -> the values that become black and white.
 Ranges = Mapping[str, tuple[float, float]]
 NO_RANGES: Ranges = types.MappingProxyType({})
@@ -213,6 +227,11 @@ def reason(error: Exception, data: bytes) -> str:
     is_heic = data[4:8] == b"ftyp" and data[8:12] in (b"heic", b"heix", b"mif1", b"hevc", b"msf1")
     if is_heic and "HEIF" not in Image.OPEN:
         return "a HEIC photo: pip install pillow-heif"
+    if not data.strip(b"\0"):
+        return "nothing but zeros, as a copy that was cut off"
+    for start, signature, kind in _OTHER_KINDS:
+        if data.startswith(signature, start):
+            return kind
     if data[:4] in _TIFF:
         return (
             f"a TIFF that Pillow does not read{_described(data)}: save it as gray or RGB of 8 bits"

@@ -46,6 +46,9 @@ _ARCHIVES = (".zip", ".rar", ".7z", ".tar", ".gz", ".tgz", ".tbz2", ".xz")
 _HIDDEN, _EXCLUDED = "with a dot before the name", "excluded"
 _SPECIAL, _LINK = "pipes or devices", "links to other photos here"
 _TWIN = "raw beside an image of the same name"
+_OUTSIDE = "with .. in the name"
+# Bytes that a file in a zip may have once it is unpacked, which bounds memory.
+_MOST_UNPACKED = 2**30
 
 # Globs of folders whose pictures are no photos of the user's, in lower case, some with the folder
 # above -> what they are. Folders that begin with a dot are left out anyway.
@@ -479,7 +482,7 @@ def _in_zip(path: epath.Path, rule: _Rule) -> Files:
         parts, suffix = name.split("/"), os.path.splitext(name)[1].lower()
         above = ("/".join(parts[:i]) for i in range(1, len(parts)))
         kinds = (rule.kind(folder, True, beside[os.path.dirname(folder)]) for folder in above)
-        kind = next(filter(None, kinds), None)
+        kind = _OUTSIDE if ".." in parts else next(filter(None, kinds), None)
         kind = kind or rule.kind(name, False)
         if kind is None and suffix in readable:
             names.append(name)
@@ -487,6 +490,8 @@ def _in_zip(path: epath.Path, rule: _Rule) -> Files:
             others[kind or suffix] += 1
 
     def read(name: str) -> BinaryIO:
+        if (size := archive.getinfo(name).file_size) > _MOST_UNPACKED:
+            raise ValueError(f"{size:,} bytes once unpacked; at most {_MOST_UNPACKED:,} are read")
         return _opened(name, io.BytesIO(archive.read(name)))
 
     return _checked(_files(path, names, read, others), str(path))

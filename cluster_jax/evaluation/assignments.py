@@ -10,6 +10,7 @@ import numpy as np
 from etils import epath
 from numpy.typing import NDArray
 
+from cluster_jax.clustering.membership import Membership
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import splits
 from cluster_jax.data.images import Dataset
@@ -159,14 +160,20 @@ def _cluster_columns(result: Clustering) -> dict[str, Column]:
     if result.points.shape[1] <= 3:
         axes = zip("xyz", result.points.T, strict=False)
         columns |= {f"map_{axis}": values for axis, values in axes}
-    membership = result.membership
-    if membership is not None:
-        columns["probability"] = membership.probabilities
-        columns["runner_up"] = ["" if c < 0 else c for c in membership.runners_up.tolist()]
-        columns["runner_up_probability"] = membership.runner_up_probabilities
+    if result.membership is not None:
+        columns |= membership_columns(result.membership)
     if result.isolation is not None:
         columns["isolation"] = result.isolation
     return columns
+
+
+def membership_columns(membership: Membership) -> dict[str, Column]:
+    """How sure clusters are, and the likeliest other ones, empty where none is likely."""
+    return {
+        "probability": membership.probabilities,
+        "runner_up": ["" if c < 0 else c for c in membership.runners_up.tolist()],
+        "runner_up_probability": membership.runner_up_probabilities,
+    }
 
 
 def duplicates_csv(dataset: Dataset, found: Duplicates) -> str:

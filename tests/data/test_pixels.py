@@ -163,6 +163,25 @@ def test_pages_and_frames_are_counted(tmp_path):
     assert (np.abs(dataset.images - np.array([255, 0, 0])) <= 3).all()
 
 
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"%PDF-1.7\n", "a PDF"),
+        (b"PK\3\4" + bytes(30), "a zip archive or a document"),
+        (b"\0\0\0\x18ftypmp42" + bytes(30), "a video"),
+        (b"\0\0\0\x0cJXL \r\n\x87\n", "a JPEG XL image, which Pillow does not read"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "a placeholder of Git LFS: git lfs pull"),
+        (bytes(4000), "nothing but zeros, as a copy that was cut off"),
+        (b"\0\5\x16\7\0\2\0\0Mac OS X", "a resource fork of macOS, without the photo"),
+        (b"other", "not an image"),
+    ],
+)
+def test_what_is_named_like_an_image(data, said):
+    with pytest.raises(Exception, match="not an image") as caught:
+        images.decode(data, None, 3)
+    assert pixels.reason(caught.value, data) == said
+
+
 def test_heic_by_another_name_needs_its_package(monkeypatch):
     data = b"\0\0\0\x18ftypheic" + bytes(40)
     known = {name: opening for name, opening in Image.OPEN.items() if name != "HEIF"}

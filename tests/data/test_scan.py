@@ -231,6 +231,22 @@ def test_what_to_do_with_archives_and_files_without_a_suffix(tmp_path):
     assert str(caught.value).endswith("not read: add .jpg to their names")
 
 
+def test_a_zip_that_unpacks_to_much_and_leads_outside(tmp_path, write, monkeypatch):
+    write("1.png")
+    monkeypatch.setattr(scan, "_MOST_UNPACKED", 1_000)
+    with zipfile.ZipFile(tmp_path / "p.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.write(tmp_path / "1.png", "1.png")
+        archive.write(tmp_path / "1.png", "a/../../2.png")
+        archive.writestr("bomb.jpg", bytes(1_001))
+        archive.writestr("inner.zip", b"PK")
+    dataset = load(tmp_path / "p.zip", max_corrupt_fraction=0.5)
+    assert dataset.sources == ("1.png",)
+    assert dataset.skipped == (
+        ("bomb.jpg", "ValueError: 1,001 bytes once unpacked; at most 1,000 are read"),
+    )
+    assert dataset.ignored == ((".zip", 1), ("with .. in the name", 1))
+
+
 def test_a_page_in_place_of_a_photo(tmp_path, write):
     write("1.png")
     (tmp_path / "2.jpg").write_bytes(b"<!DOCTYPE html><title>403</title>")
