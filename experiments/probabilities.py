@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cluster_jax import SmoothTree
-from cluster_jax.core import io
 from experiments import tables
 
 FILE = pathlib.Path(__file__).parent / "probabilities.json"

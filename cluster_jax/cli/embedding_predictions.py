@@ -50,4 +50,4 @@ def predict(
     called = {str(cluster): name for cluster, name in run.names_.items()}
     columns = assignments.placed_columns(placed, called)
     write_table(out, {"row": names or range(len(placed.labels)), **columns})
-    return describe(placed, called, out, large=set(run.labels_.tolist()), noun="row")
+    return describe(placed, called, out, large=set(run.labels_.tolist()), words=("row", "cluster"))

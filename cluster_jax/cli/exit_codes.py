@@ -32,6 +32,9 @@ BAD_INPUT = 2
 PREEMPTED = 75  # "Temporary failure" of sysexits.h: a scheduler may start the command again.
 INTERRUPTED = 130  # 128 + SIGINT, the convention of shells.
 
+# Libraries that read files and buckets, by the names of their logs.
+_OF_LIBRARIES = ("PIL", "tifffile", "fsspec", "gcsfs", "s3fs", "aiohttp", "asyncio", "urllib3")
+
 # The table above, with which `cluster-jax --help` ends; and a line for that of each command.
 HELP = str(__doc__).partition("\n\n")[2]
 SHORT = "exit codes: 0 success, 1 failure, 2 bad input, 75 and 130 interrupted (cluster-jax --help)"
@@ -103,17 +106,25 @@ def _failing_at_once() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _logged() -> Iterator[None]:
-    """Prints what is logged as a warning prints, without absl's prefix of date and file."""
+    """Prints what is logged as a warning prints, without absl's prefix of date and file.
+
+    What libraries log about files is left out: errors and warnings say it with the file's name.
+    """
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("warning: %(message)s"))
     logger = absl.logging.get_absl_logger()
     logger.addHandler(handler)
     logger.propagate = False  # Else a handler of another package prints it once more.
+    silenced = {name: logging.getLogger(name).level for name in _OF_LIBRARIES}
+    for name in silenced:
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     try:
         yield
     finally:
         logger.removeHandler(handler)
         logger.propagate = True
+        for name, level in silenced.items():
+            logging.getLogger(name).setLevel(level)
 
 
 def _exit(text: str, code: int) -> NoReturn:

@@ -98,6 +98,8 @@ def _conclusion(results: Mapping[str, Any], workdir: pathlib.PurePath) -> str:
     doubtful = results.get("doubtful_images")
     doubts = f"; {doubtful:,} {'is' if doubtful == 1 else 'are'} doubtful" if doubtful else ""
     sure = _SURENESS.get(metrics.get("verdict"))
+    if summary.is_too_few(metrics):
+        sure = "too few different photos to look for more"
     if results["provenance"]["number_of_clusters"][method] == "given":
         sure = "the number asked for"
     lines = [f"{photos}, {groups}{f' ({sure})' if sure else ''}{doubts}."]
@@ -105,7 +107,7 @@ def _conclusion(results: Mapping[str, Any], workdir: pathlib.PurePath) -> str:
         more = f", and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
         lines.append(f"They look like {', '.join(names[:_NAMED])}{more}.")
     if copies := (results.get("duplicates") or {}).get("groups"):
-        lines.append(f"{counted(copies, 'group')} of near-duplicates.")
+        lines.append(f"{counted(copies, 'set')} of equal or nearly equal photos.")
     run = shlex.quote(str(workdir))
     steps = {
         f"report {run} --corrections=FILE": "use what you named and moved on the page",

@@ -87,7 +87,8 @@ def predict(
         columns = {"class" if title == "cluster" else title: c for title, c in columns.items()}
     write_table(out, {"image": sources or range(len(assignment.labels)), **columns})
     Parts(out, "").remove()
-    text = describe(assignment, names, out, large=large_clusters(run), skipped=skipped)
+    words, large = _words(run, sources), large_clusters(run)
+    text = describe(assignment, names, out, large=large, skipped=skipped, words=words)
     load = _loader(run, images)
     if page is not None:
         title = f"{path.name}, in the groups of {epath.Path(workdir).name}"
@@ -97,7 +98,9 @@ def predict(
         flags = [f"--{name}={_absolute(path)}" for name, path in given]
         command = shlex.join(["cluster-jax", "predict", *flags, "--corrections=corrections.csv"])
         loaded = load(share=range)
-        made_page = _page(title, run, assignment, names, loaded, is_decided, folder_uri, command)
+        made_page = _page(
+            title, run, assignment, names, loaded, is_decided, folder_uri, command, words
+        )
         io.write(page, made_page.encode("utf-8", "backslashreplace"))
         text += f"\nreport       {page}"
     if folder is not None:
@@ -151,7 +154,7 @@ def describe(
     *,
     large: Set[int] | None,
     skipped: Sequence[tuple[str, str]] = (),
-    noun: str = "image",
+    words: tuple[str, str] = ("image", "cluster"),
 ) -> str:
     """Summary for the terminal: skipped files, the largest clusters or classes, and counts.
 
@@ -161,19 +164,22 @@ def describe(
         out: the table that was written.
         large: the clusters that count; None: they are classes.
         skipped: unreadable files, and why.
-        noun: "image" or "row".
+        words: what an image and a cluster are called.
     """
+    noun, group = words
     sizes, limit = collections.Counter(placed.labels.tolist()), summary.NAMED
     order = sorted(sizes, key=lambda label: (-sizes[label], label))
     lines = [f"skipped {file} ({reason})" for file, reason in skipped]
     for label in order[:limit]:
-        name = f"{label:<20}" if large is None else f"cluster {label:>5} "
-        called = "in no cluster" if label == NO_CLUSTER else names.get(str(label), "")
-        lines.append(f"{name} {_counted(sizes[label], noun, 8)}  {called}".rstrip())
+        name = f"{label:<20}" if large is None else f"{group} {label:>5} "
+        called = f"in no {group}" if label == NO_CLUSTER else names.get(str(label), "")
+        number, _, things = counted(sizes[label], noun).partition(" ")
+        lines.append(f"{name} {number:>8} {things}  {called}".rstrip())
     if len(order) > limit:
-        most = _counted(sizes[order[limit]], noun)
-        lines.append(f"and {len(order) - limit} more of at most {most}")
-    return "\n".join([*lines, f"{_fact(placed, large, noun)}.", f"predictions  {out}"])
+        lines.append(
+            f"and {len(order) - limit} more of at most {counted(sizes[order[limit]], noun)}"
+        )
+    return "\n".join([*lines, f"{_fact(placed, large, *words)}.", f"predictions  {out}"])
 
 
 def large_clusters(run: TrainedRun) -> Set[int] | None:
@@ -182,9 +188,18 @@ def large_clusters(run: TrainedRun) -> Set[int] | None:
     return None if run.known else set(stored.cluster_labels[~stored.outliers].tolist())
 
 
-def _fact(
-    placed: Assignment, large: Set[int] | None, noun: str = "image", group: str = "cluster"
-) -> str:
+def _words(run: TrainedRun, sources: Sequence[str] | None) -> tuple[str, str]:
+    """What an image and a cluster are called, as in the report of the run."""
+    is_photo = sources is not None and not _steps(run)
+    return ("photo", "group") if is_photo else ("image", "cluster")
+
+
+def _steps(run: TrainedRun) -> int:
+    """Steps of the training of a run."""
+    return run.results.get("provenance", {}).get("steps") or 0
+
+
+def _fact(placed: Assignment, large: Set[int] | None, noun: str, group: str) -> str:
     """How many images were assigned to how many clusters or classes; no full stop."""
     used = [label for label in np.unique(placed.labels).tolist() if label != NO_CLUSTER]
     groups = counted(len(used), "class", "classes")
@@ -207,6 +222,7 @@ def _page(
     is_decided: NDArray | None,
     folder: str | None,
     command: str,
+    words: tuple[str, str],
 ) -> str:
     """The page of new images, beside those of the run if these are still where they were."""
     dataset, typical = None, dict[int, NDArray | None]()
@@ -236,8 +252,8 @@ def _page(
         run=run.found.run if run.known is None else "",
         next_cluster=run.decisions.next_cluster(run.found),
         command=command if run.known is None else None,
+        steps=_steps(run),
     )
-    words = ("image", "cluster") if images.sources is None else ("photo", "group")
     return placement.page(title, _fact(assignment, large_clusters(run), *words), new)
 
 
@@ -250,10 +266,6 @@ def _loader(run: TrainedRun, images: epath.PathLike) -> Callable[..., Dataset]:
         run.images["shape"],
         ranges=run.images.get("ranges", {}),
     )
-
-
-def _counted(count: int, noun: str, width: int = 0) -> str:
-    return f"{count:>{width},} {noun}{'' if count == 1 else 's'}"
 
 
 def _assign(run: TrainedRun, images: epath.PathLike, out: epath.Path) -> Batch | None:

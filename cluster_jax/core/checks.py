@@ -57,12 +57,12 @@ class InputError(ValueError):
 
 
 @contextlib.contextmanager
-def reading() -> Iterator[None]:
+def reading(what: object = "files") -> Iterator[None]:
     """Turns an error of the system in reading a user's files into an `InputError`."""
     try:
         yield
     except OSError as error:
-        raise InputError(f"files must be readable; got an error: {error}") from error
+        raise InputError(f"{what} must be readable; got an error: {error}") from error
 
 
 @contextlib.contextmanager

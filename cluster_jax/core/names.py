@@ -1,6 +1,7 @@
 """Names and numbers as people count them."""
 
 import re
+from collections.abc import Collection
 
 
 def natural(name: str) -> tuple:
@@ -17,3 +18,16 @@ def natural(name: str) -> tuple:
 def counted(n: int, noun: str, plural: str | None = None) -> str:
     """A number of things in words: "1 image", "2,000 images"; the plural is regular by default."""
     return f"{n:,} {noun}" if n == 1 else f"{n:,} {plural or noun + 's'}"
+
+
+def files_and_folders(paths: Collection[str]) -> str:
+    """Numbers of files and folders in words; those of folders end on "/".
+
+    Example:
+        >>> files_and_folders(["a.jpg", "b.jpg", "lost+found/"])
+        '2 files and 1 folder'
+    """
+    folders = sum(path.endswith("/") for path in paths)
+    files = len(paths) - folders
+    parts = [counted(files, "file")] * bool(files) + [counted(folders, "folder")] * bool(folders)
+    return " and ".join(parts)

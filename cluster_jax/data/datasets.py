@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from cluster_jax.core import checks
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
-from cluster_jax.data import features, folder, images, pixels, tables, tfds_source
+from cluster_jax.data import features, folder, images, pixels, scan, tables, tfds_source
 from cluster_jax.data.images import DataConfig, Dataset
 
 STATISTICS_IMAGES = 10_000  # the standard error of a mean over 10,000 images is about 0.1 %
@@ -35,7 +35,7 @@ def load(config: DataConfig, X: ArrayLike | None = None) -> Dataset:
     """
     if X is not None:
         config = dataclasses.replace(config, limit=None)
-    with checks.reading():
+    with checks.reading(scan.shown(os.fspath(config.dir or "files")) if X is None else "files"):
         if config.name == "features":
             dataset = features.load(config, X)
         elif config.name == "arrays" or X is not None:
@@ -123,7 +123,7 @@ def load_new(
             like = f"{counted(width, 'column')} like those of the training"
             raise InputError(f"features must have {like}; got {columns}")
     else:
-        with checks.named({"data.dir": "images"}), checks.reading():
+        with checks.named({"data.dir": "images"}), checks.reading(path or "files"):
             if path is not None:
                 X = _read_array(path)
             if path is not None and X is None:

@@ -71,12 +71,10 @@ def read(dataset: Dataset) -> PhotoFacts | None:
 def _header(file: BinaryIO, size: int) -> tuple[int, int, str]:
     """Width, height and date of the picture in a file of `size` bytes; decodes no pixels."""
     file.seek(0)
-    try:
-        image = pixels.identified(file)
-    except ValueError:
-        image = pixels.opened(file)
+    image = pixels.identified(file)
     if image.format == "PNG" and _has_late_exif(file, size):
-        image.load()
+        file.seek(0)
+        image = pixels.opened(file)
     width, height = images.upright_size(image)
     try:
         dates = Image.Image.getexif(image).get_ifd(ExifTags.IFD.Exif)

@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageFile, TiffImagePlugin, UnidentifiedImageError
 
+from cluster_jax.core.names import counted
+
 # Largest image that is decoded in full (0.8 GB as RGB); a JPEG counts as it is decoded, at 1/8.
 MAX_PIXELS = 2**28
 # Of images with more pixels one is decoded at a time, which bounds memory.
@@ -42,6 +44,20 @@ _WIDTH, _HEIGHT, _OFFSETS, _LENGTHS, _KEPT = 256, 257, 273, 279, (274, _S_MIN, _
 _PIXEL = ((258, (1,)), (339, (1,)), (259, 1), (277, 1))
 _WIDE = {(1, 64): "u8", (2, 64): "i8", (3, 16): "f2", (3, 64): "f8"}
 _TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+
+# Bytes at a place of a file -> what the file is, for what is named like an image and is none.
+_OTHER_KINDS = (
+    (0, b"%PDF", "a PDF"),
+    (0, b"PK\3\4", "a zip archive or a document"),
+    (0, b"\x1f\x8b", "a compressed file"),
+    (0, b"Rar!", "a rar archive"),
+    (0, b"\xff\x0a", "a JPEG XL image, which Pillow does not read"),
+    (4, b"JXL ", "a JPEG XL image, which Pillow does not read"),
+    (0, b"version https://git-lfs", "a placeholder of Git LFS: git lfs pull"),
+    (0, b"\0\5\x16\7", "a resource fork of macOS, without the photo"),
+    (0, b"RIFF", "a video or sound"),
+    (4, b"ftyp", "a video"),  # After the HEIC photos.
+)
 
 # Kind of values, see `Deep` -> the values that become black and white.
 Ranges = Mapping[str, tuple[float, float]]
@@ -95,17 +111,14 @@ def opened(stream: BinaryIO) -> ImageFile.ImageFile:
     Raises:
         Exception: Pillow raises errors of many types on damaged bytes.
     """
-    try:
-        image = identified(stream)
-        if image.format == "PNG":  # Texts may follow the pixels.
-            check_size(image)
+    image = identified(stream)
+    if image.format == "PNG":  # Texts may follow the pixels.
+        check_size(image)
+        try:
             load(image)
-        return image
-    except ValueError as error:
-        if "MAX_TEXT" not in str(error):
-            raise
-    stream.seek(0)
-    return identified(io.BytesIO(_without_texts(stream.read())))
+        except ValueError as error:
+            image = _again_without_texts(stream, error)
+    return image
 
 
 def load(image: ImageFile.ImageFile) -> None:
@@ -126,7 +139,7 @@ def identified(stream: BinaryIO) -> ImageFile.ImageFile:
     """The image in a file, of which only the header is read, see `opened`.
 
     Raises:
-        ValueError: the texts of a PNG are long.
+        Exception: Pillow raises errors of many types on damaged bytes.
     """
     prefix = stream.read(16)
     Image.init()
@@ -137,10 +150,27 @@ def identified(stream: BinaryIO) -> ImageFile.ImageFile:
         with contextlib.suppress(SyntaxError, IndexError, TypeError, struct.error):
             if name not in NOT_DECODED and (accept is None or accept(prefix) is True):
                 stream.seek(0)
-                return factory(stream, "")
+                try:
+                    return factory(stream, "")
+                except ValueError as error:
+                    return _again_without_texts(stream, error)
     if prefix[:4] in _TIFF and (narrow := _float32(stream)) is not None:
         return identified(narrow)
     raise UnidentifiedImageError("not an image")
+
+
+def _tags(stream: BinaryIO) -> TiffImagePlugin.ImageFileDirectory_v2:
+    """The tags of the first page of a TIFF.
+
+    Raises:
+        Exception: Pillow raises errors of many types on damaged bytes.
+    """
+    stream.seek(0)
+    header = stream.read(16)
+    tags = TiffImagePlugin.ImageFileDirectory_v2(header[: 16 if 43 in header[2:4] else 8])
+    stream.seek(tags.next)
+    tags.load(stream)
+    return tags
 
 
 def _float32(stream: BinaryIO) -> BinaryIO | None:
@@ -148,12 +178,8 @@ def _float32(stream: BinaryIO) -> BinaryIO | None:
 
     None: it is none, or is compressed or has tiles.
     """
-    stream.seek(0)
-    header = stream.read(16)
     try:
-        tags = TiffImagePlugin.ImageFileDirectory_v2(header[: 16 if 43 in header[2:4] else 8])
-        stream.seek(tags.next)
-        tags.load(stream)
+        tags = _tags(stream)
         (bits,), (kind,), *others = (tags.get(tag, default) for tag, default in _PIXEL)
         if (kind, bits) not in _WIDE or others != [1, 1]:
             return None
@@ -161,7 +187,7 @@ def _float32(stream: BinaryIO) -> BinaryIO | None:
         for start, length in zip(tags[_OFFSETS], tags[_LENGTHS], strict=True):
             stream.seek(start)
             content += stream.read(length)
-        values = np.frombuffer(content, ("<" if header[:1] == b"I" else ">") + _WIDE[kind, bits])
+        values = np.frombuffer(content, ("<" if tags.prefix == b"II" else ">") + _WIDE[kind, bits])
         image = Image.fromarray(values.reshape(tags[_HEIGHT], tags[_WIDTH]).astype(np.float32))
     except (KeyError, TypeError, ValueError, struct.error, SyntaxError):
         return None
@@ -169,6 +195,14 @@ def _float32(stream: BinaryIO) -> BinaryIO | None:
     image.save(narrow, "TIFF", tiffinfo={tag: tags[tag] for tag in _KEPT if tag in tags})
     narrow.seek(0)
     return narrow
+
+
+def _again_without_texts(stream: BinaryIO, error: ValueError) -> ImageFile.ImageFile:
+    """The PNG in a file whose texts are longer than Pillow allows; raises any other error."""
+    if "MAX_TEXT" not in str(error):
+        raise error
+    stream.seek(0)
+    return identified(io.BytesIO(_without_texts(stream.read())))
 
 
 def _without_texts(data: bytes) -> bytes:
@@ -193,9 +227,27 @@ def reason(error: Exception, data: bytes) -> str:
     is_heic = data[4:8] == b"ftyp" and data[8:12] in (b"heic", b"heix", b"mif1", b"hevc", b"msf1")
     if is_heic and "HEIF" not in Image.OPEN:
         return "a HEIC photo: pip install pillow-heif"
+    if not data.strip(b"\0"):
+        return "nothing but zeros, as a copy that was cut off"
+    for start, signature, kind in _OTHER_KINDS:
+        if data.startswith(signature, start):
+            return kind
     if data[:4] in _TIFF:
-        return "a TIFF of a kind that Pillow does not read: save it with 8, 16 or 32 bits"
+        return (
+            f"a TIFF that Pillow does not read{_described(data)}: save it as gray or RGB of 8 bits"
+        )
     return "not an image"
+
+
+def _described(data: bytes) -> str:
+    """What the pixels of a TIFF are, in parentheses; "" if its tags are damaged."""
+    try:
+        tags = _tags(io.BytesIO(data))
+        (bits, *_), (kind, *_), _, channels = (tags.get(tag, default) for tag, default in _PIXEL)
+        number = {3: "-bit floats", 5: "-bit complex numbers"}.get(kind, " bits")
+        return f" ({counted(channels, 'channel')} of {bits}{number})"
+    except Exception:  # As above.
+        return ""
 
 
 def check_size(image: Image.Image) -> None:

@@ -7,7 +7,7 @@ import io
 import os
 import stat
 import zipfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import BinaryIO, NamedTuple
 
 from etils import epath
@@ -46,32 +46,78 @@ _ARCHIVES = (".zip", ".rar", ".7z", ".tar", ".gz", ".tgz", ".tbz2", ".xz")
 _HIDDEN, _EXCLUDED = "with a dot before the name", "excluded"
 _SPECIAL, _LINK = "pipes or devices", "links to other photos here"
 _TWIN = "raw beside an image of the same name"
+_OUTSIDE = "with .. in the name"
+# Bytes that a file in a zip may have once it is unpacked, which bounds memory.
+_MOST_UNPACKED = 2**30
 
 # Globs of folders whose pictures are no photos of the user's, in lower case, some with the folder
-# above -> what they are.
+# above -> what they are. Folders that begin with a dot are left out anyway.
 NO_PHOTOS = {
+    # Network drives.
     "@eadir": "thumbnails of a Synology NAS",
     "#recycle": "deleted files of a Synology NAS",
     "#snapshot": "snapshots of a Synology NAS",
+    "@sharebin": "deleted files of a Synology NAS",
+    "@sharesnap": "snapshots of a Synology NAS",
+    "@tmp": "temporary files of a Synology NAS",
+    "@appstore": "programs of a Synology NAS",
+    "@appdata": "files of programs of a Synology NAS",
+    "@apptemp": "temporary files of a Synology NAS",
+    "@synologydrive": "earlier versions in Synology Drive",
     "@recycle": "deleted files of a QNAP NAS",
     "@recently-snapshot": "snapshots of a QNAP NAS",
     "@thumb": "thumbnails of a QNAP NAS",
-    "@tmp": "temporary files of a Synology NAS",
+    "@transcode": "videos for phones of a QNAP NAS",
+    "network trash folder": "deleted files of macOS on a network drive",
+    # Systems.
     "$recycle.bin": "deleted files of Windows",
     "recycler": "deleted files of Windows",
     "system volume information": "of Windows",
+    "$windows.~*": "an update of Windows",
+    "appdata/local": "files of programs of Windows",
     "__macosx": "resource forks of macOS",
-    "thmbnl": "thumbnails of videos by Sony cameras",
+    "library/caches": "caches of programs of macOS",
+    "*.app": "a program of macOS",
     "android/data": "caches of apps on Android",
     "android/obb": "files of apps on Android",
+    "node_modules": "packages of JavaScript",
+    # Cameras.
+    "thmbnl": "thumbnails of videos by Sony cameras",
+    # Servers of photos and films.
     "appdata_oc*": "previews of Nextcloud",
     "files_trashbin": "deleted files of Nextcloud",
     "files_versions": "earlier versions in Nextcloud",
+    "encoded-video": "videos of Immich",
     "storage/cache": "previews of PhotoPrism",
+    "storage/sidecar": "copies that PhotoPrism has made",
+    "_data/i": "previews of Piwigo",
+    "pwg_representative": "previews of videos in Piwigo",
+    "protected_media": "previews of LibrePhotos",
+    "*.trickplay": "previews of videos in Jellyfin",
+    "extrafanart": "pictures about films, of Kodi and Jellyfin",
+    "extrathumbs": "pictures of films, of Kodi and Jellyfin",
+    "plex media server": "pictures about films, of Plex",
+    # Programs for photos and films.
     "captureone/cache": "previews of Capture One",
+    "*.cocatalog/cache": "previews of Capture One",
     "*.lrdata": "previews of Lightroom",
     "*.dtrash": "deleted files of digiKam",
-    "*.app": "a program of macOS",
+    "cacheclip": "a cache of DaVinci Resolve",
+    # Google Takeout, in the language of the account.
+    "google photos/trash": "deleted photos of Google Photos",
+    "google photos/bin": "deleted photos of Google Photos",
+    "google fotos/papierkorb": "deleted photos of Google Photos",
+    "google photos/corbeille": "deleted photos of Google Photos",
+    "google fotos/papelera": "deleted photos of Google Photos",
+    "google foto/cestino": "deleted photos of Google Photos",
+}
+# Such folders whose names are ordinary words: name -> a folder that must lie beside it, and what
+# the pictures are.
+NO_PHOTOS_BESIDE = {
+    "thumbs": ("encoded-video", "thumbnails of Immich"),
+    "profile": ("encoded-video", "pictures of users of Immich"),
+    "backups": ("encoded-video", "backups of Immich"),
+    "trash": ("selects", "deleted photos of Capture One"),
 }
 # A library of Apple's Photos: the photos, and beside them thumbnails of the same.
 _LIBRARIES = (".photoslibrary", ".photolibrary", ".migratedphotolibrary", ".aplibrary")
@@ -176,8 +222,15 @@ def describe_ignored(ignored: Sequence[tuple[str, int]]) -> str:
     return ", ".join(parts)
 
 
-def _what(folder: str) -> str | None:
-    """What the pictures in a folder of `NO_PHOTOS` are; None for other folders."""
+def _what(folder: str, beside: Container[str] | None = None) -> str | None:
+    """What the pictures in a folder of `NO_PHOTOS` are; None for other folders.
+
+    Args:
+        folder: its name, or with that of the folder above, in lower case.
+        beside: names of what lies beside it, in lower case; None: it was found to be such a folder.
+    """
+    if folder in NO_PHOTOS_BESIDE and (beside is None or NO_PHOTOS_BESIDE[folder][0] in beside):
+        return NO_PHOTOS_BESIDE[folder][1]
     globs = (glob for glob in NO_PHOTOS if glob.count("/") == folder.count("/"))
     return next((NO_PHOTOS[glob] for glob in globs if fnmatch.fnmatchcase(folder, glob)), None)
 
@@ -188,8 +241,14 @@ class _Rule(NamedTuple):
     exclude: tuple[str, ...]
     include_all: bool
 
-    def kind(self, path: str, is_folder: bool) -> str | None:
-        """Why a file or folder is left out, as a kind of ignored files; None: it is taken."""
+    def kind(self, path: str, is_folder: bool, beside: Container[str] = ()) -> str | None:
+        """Why a file or folder is left out, as a kind of ignored files; None: it is taken.
+
+        Args:
+            path: of the file or folder.
+            is_folder: which of both it is.
+            beside: names of what lies beside it, in lower case.
+        """
         *above, name = path.split("/")
         if any(fnmatch.fnmatch(name, p) or fnmatch.fnmatch(path, p) for p in self.exclude):
             return _EXCLUDED
@@ -200,9 +259,9 @@ class _Rule(NamedTuple):
         if not is_folder:
             return None
         low, parent = name.lower(), above[-1].lower() if above else ""
-        if _what(low):
+        if _what(low, beside):
             return f"in {name}"
-        if _what(f"{parent}/{low}"):
+        if _what(f"{parent}/{low}", beside):
             return f"in {above[-1]}/{name}"
         is_library = os.path.splitext(parent)[1] in _LIBRARIES
         return f"in {above[-1]}/{name}" if is_library and low not in _ORIGINALS else None
@@ -256,8 +315,9 @@ class _Search:
                     ) from error
                 self._unreadable.append((prefix, f"{type(error).__name__}: {error.strerror}"))
                 continue
+            beside = {entry.name.lower() for entry in entries}
             for entry in entries:
-                below = self._take(entry, prefix + entry.name)
+                below = self._take(entry, prefix + entry.name, beside)
                 if below is not None:
                     item = folder / entry.name, below
                     (linked if _is_link(entry) else to_visit).append(item)
@@ -270,12 +330,12 @@ class _Search:
         self._real.setdefault(real, prefix)
         return is_known
 
-    def _take(self, entry: os.DirEntry | _Entry, path: str) -> str | None:
+    def _take(self, entry: os.DirEntry | _Entry, path: str, beside: Container[str]) -> str | None:
         """Notes a file; of a folder that is to be visited, returns its prefix."""
         suffix = os.path.splitext(entry.name)[1].lower()
         local = entry if isinstance(entry, os.DirEntry) else None
         is_folder = _is_dir(entry)
-        kind = self._rule.kind(path, is_folder)
+        kind = self._rule.kind(path, is_folder, beside)
         if is_folder:
             if kind is None:
                 return path + "/"
@@ -474,10 +534,17 @@ def _in_zip(path: epath.Path, rule: _Rule) -> Files:
         raise InputError(f"{path} must be a zip archive; got {error}") from error
     names, readable = [], (*suffixes(), *raw.SUFFIXES)
     others: collections.Counter[str] = collections.Counter()
-    for name in {entry.filename: 0 for entry in archive.infolist() if not entry.is_dir()}:
+    files = {entry.filename: 0 for entry in archive.infolist() if not entry.is_dir()}
+    beside = collections.defaultdict[str, set[str]](set)
+    for folder in {os.path.dirname(name) for name in files}:
+        parts = folder.split("/")
+        for i, part in enumerate(parts):
+            beside["/".join(parts[:i])].add(part.lower())
+    for name in files:
         parts, suffix = name.split("/"), os.path.splitext(name)[1].lower()
         above = ("/".join(parts[:i]) for i in range(1, len(parts)))
-        kind = next(filter(None, (rule.kind(folder, True) for folder in above)), None)
+        kinds = (rule.kind(folder, True, beside[os.path.dirname(folder)]) for folder in above)
+        kind = _OUTSIDE if ".." in parts else next(filter(None, kinds), None)
         kind = kind or rule.kind(name, False)
         if kind is None and suffix in readable:
             names.append(name)
@@ -485,6 +552,8 @@ def _in_zip(path: epath.Path, rule: _Rule) -> Files:
             others[kind or suffix] += 1
 
     def read(name: str) -> BinaryIO:
+        if (size := archive.getinfo(name).file_size) > _MOST_UNPACKED:
+            raise ValueError(f"{size:,} bytes once unpacked; at most {_MOST_UNPACKED:,} are read")
         return _opened(name, io.BytesIO(archive.read(name)))
 
     return _checked(_files(path, names, read, others), str(path))

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 
 from cluster_jax.core import checks
 from cluster_jax.core.checks import BelowOne, Count, CountOrZero, InputError
-from cluster_jax.core.names import counted
+from cluster_jax.core.names import files_and_folders
 from cluster_jax.data import datasets
 from cluster_jax.data.images import DataConfig, Dataset, order, readable, select
 
@@ -102,7 +102,9 @@ def with_partial_labels(dataset: Dataset, y: ArrayLike) -> Dataset:
     kind = classes.dtype.kind
     if classes.shape != (dataset.size,):
         unreadable = (
-            f" ({counted(len(dataset.skipped), 'file')} cannot be read)" if dataset.skipped else ""
+            f" ({files_and_folders([name for name, _ in dataset.skipped])} cannot be read)"
+            if dataset.skipped
+            else ""
         )
         raise InputError(
             f"y must have one class for each of the {dataset.size} images{unreadable}, -1 where it "

@@ -174,7 +174,9 @@ def _file(path: str | None, kinds: tuple[str, ...]) -> epath.Path:
     file = epath.Path(path).expanduser()
     if file.suffix.lower() not in kinds:
         raise InputError(f"{path} {wanted}; got {file.suffix or 'no suffix'}")
-    if not file.exists() or file.is_dir():
+    with checks.reading(path):
+        is_there = file.exists() and not file.is_dir()
+    if not is_there:
         raise InputError(f"{path} must be an existing file; got no such file")
     return file
 

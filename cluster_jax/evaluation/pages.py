@@ -7,7 +7,7 @@ from typing import Any
 
 import jinja2
 
-from cluster_jax.core.names import counted
+from cluster_jax.core.names import counted, files_and_folders
 from cluster_jax.evaluation import summary
 
 
@@ -31,7 +31,8 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     environment.globals["summary"] = summary
-    environment.filters |= {"count": counted, "number": summary.format_value}
+    named = {"count": counted, "files_and_folders": files_and_folders}
+    environment.filters |= {**named, "number": summary.format_value}
     return environment
 
 

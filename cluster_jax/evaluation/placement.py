@@ -33,6 +33,7 @@ class NewImages(NamedTuple):
         run: digest of the run, see `ReportData`.
         next_cluster: the lowest number that no cluster of the run has had.
         command: what applies corrections, see `ReportData`.
+        steps: of the training of the run.
     """
 
     labels: NDArray
@@ -48,6 +49,7 @@ class NewImages(NamedTuple):
     run: str = ""
     next_cluster: int = 0
     command: str | None = None
+    steps: int = 0
 
 
 def page(title: str, fact: str, new: NewImages) -> str:
@@ -74,7 +76,7 @@ def page(title: str, fact: str, new: NewImages) -> str:
         title=title,
         headline=fact,
         results={
-            "provenance": {},
+            "provenance": {"steps": new.steps},
             "metrics": {"kmeans": {"n_clusters": len(np.unique(new.labels))}},
         },
         clustering=clustering,

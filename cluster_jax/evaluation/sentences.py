@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from markupsafe import Markup
 
-from cluster_jax.core.names import counted
+from cluster_jax.core.names import counted, files_and_folders
 from cluster_jax.evaluation import plots, report_map, summary
 from cluster_jax.evaluation.report_data import Cluster, ReportData
 
@@ -249,9 +249,9 @@ def _tree(page: Page) -> list[str]:
 
 
 def _skipped(page: Page) -> list[str]:
-    number = len(page.data.skipped)
-    verb = "is" if number == 1 else "are"
-    return [f"{counted(number, 'file')} could not be read, or {verb} gone since."]
+    names = [name for name, _ in page.data.skipped]
+    verb = "is" if len(names) == 1 else "are"
+    return [f"{files_and_folders(names)} could not be read, or {verb} gone since."]
 
 
 def _sizes(page: Page) -> list[str]:

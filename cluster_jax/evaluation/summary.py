@@ -79,34 +79,35 @@ def shown(metrics: Mapping[str, Any]) -> str:
     return next(name for name in CLUSTERINGS if name in metrics)
 
 
-def verdict(metrics: Mapping[str, Any], noun: str) -> str | None:
+def verdict(metrics: Mapping[str, Any], noun: str, group: str = "cluster") -> str | None:
     """A sentence if the number of clusters is uncertain, else None.
 
     Args:
         metrics: metrics of one algorithm; k-means has no verdict.
-        noun: "images" or "rows".
+        noun: "photos", "images" or "rows".
+        group: what a cluster of them is called.
     """
     found, gap = metrics.get("verdict"), metrics.get("gap")
     if is_too_few(metrics):
         return (
             f"There are fewer than {MIN_ROWS} different {noun}, too few to look for a number of "
-            "clusters: give it instead."
+            f"{group}s: give it instead."
         )
     if found == "one cluster":
-        return f"The {noun} form one cluster: no split separates them clearly."
+        return f"The {noun} form one {group}: no split separates them clearly."
     if found != "no clear answer":
         return None
-    clusters = counted(metrics["n_clusters"], "cluster is", "clusters are")
+    clusters = counted(metrics["n_clusters"], f"{group} is", f"{group}s are")
     if gap is None and "gap" in metrics:  # The tree's clusters by density have no gap.
         return (
             f"No clear answer: the {clusters} a best guess, because a "
             "coarser look finds another number."
         )
     if gap is None:
-        return f"No clear answer: the {noun} may form one cluster or none (see the report)."
+        return f"No clear answer: the {noun} may form one {group} or none (see the report)."
     return (
         f"No clear answer: the {clusters} a best guess, separated by a "
-        f"silhouette of {gap:.2f} more than parts of one cluster (clear: {CLEAR_GAP})."
+        f"silhouette of {gap:.2f} more than parts of one {group} (clear: {CLEAR_GAP})."
     )
 
 
@@ -165,10 +166,14 @@ def run_table(results: Mapping[str, Any]) -> str:
     """
     metrics, data = results["metrics"], results["provenance"].get("data")
     found, discovery = metrics[shown(metrics)], metrics.get("discovery")
-    noun = "rows" if data is None or data["name"] == "features" else "images"
+    noun, group = "images", "cluster"
+    if data is None or data["name"] == "features":
+        noun = "rows"
+    elif data["name"] == "folder" and not results["provenance"].get("steps"):
+        noun, group = "photos", "group"
     entries = {name: metrics.get(name) for name in ("knn", "linear_probe", "gradient_share")}
     entries |= {"images_per_second": results.get("images_per_second")}
-    sentences = [verdict(found, noun)]
+    sentences = [verdict(found, noun, group)]
     sentences += [f"watch: {finding['text']}" for finding in results.get("watch", ())]
     if discovery:
         entries["discovery"] = {**discovery, "novel": None, "undecided": None}  # said by `doubt`
@@ -177,13 +182,15 @@ def run_table(results: Mapping[str, Any]) -> str:
     if "cluster_sizes" in found:
         lines = [*_score_table(results, (*SCORES, "silhouette")), "", *_largest_clusters(found)]
     else:
-        lines = _score_table(results, SCORES)
+        lines = _score_table(results, SCORES, group)
         entries = {"outliers": found.get("outliers") or None, **entries}
     named = [f"{name:<{_LABEL}} {value}" for name, value in _named(entries)]
     return "\n".join([*lines, *filter(None, sentences), *named])
 
 
-def _score_table(results: Mapping[str, Any], scores: Sequence[str]) -> list[str]:
+def _score_table(
+    results: Mapping[str, Any], scores: Sequence[str], group: str = "cluster"
+) -> list[str]:
     """A line of titles, and a line for each clustering: its number of clusters and its scores.
 
     Scores that need labels are left out where there are none.
@@ -192,7 +199,7 @@ def _score_table(results: Mapping[str, Any], scores: Sequence[str]) -> list[str]
     if all(value is None for value in with_labels):
         scores = [score for score in scores if score not in SCORES]
     titles = [score.upper() if score in SCORES else score for score in scores]
-    rows = [("", "clusters", *titles)]
+    rows = [("", f"{group}s", *titles)]
     for name, clusters, origin, values in score_rows(results, scores):
         rows.append((f"{name} (k {origin})", clusters, *map(format_score, values)))
     first, second = (max(len(row[i]) for row in rows) for i in range(2))

@@ -68,7 +68,7 @@ def describe(
         "data": data,
         "images_trained": dataset.size if steps else 0,
         "images_scored": clustered.size,
-        "images_skipped": len(dataset.skipped),
+        "images_skipped": sum(not name.endswith("/") for name, _ in dataset.skipped),
         "files_ignored": dict(dataset.ignored),
         "steps": steps,
         "batch_size": config.train.batch_size,

@@ -1,6 +1,7 @@
 """The console script, exit codes, and help that loads no JAX."""
 
 import io
+import logging
 import re
 import subprocess
 import sys
@@ -149,6 +150,20 @@ def test_warnings_are_a_line(capsys):
         warnings.warn("it did not converge", UserWarning, stacklevel=1)
     assert capsys.readouterr().err == "warning: it did not converge\n"
     assert warnings.showwarning is show
+
+
+@pytest.mark.parametrize("name", ["gcsfs", "aiohttp.client", "PIL.TiffImagePlugin"])
+def test_what_libraries_of_files_log_is_left_out(name, capsys):
+    logger = logging.getLogger(name)
+    with exit_codes.handle_errors():
+        handler = logging.StreamHandler()  # As the last resort of logging.
+        logger.addHandler(handler)
+        try:
+            logger.error("Request failed")
+        finally:
+            logger.removeHandler(handler)
+    assert capsys.readouterr().err == ""
+    assert logging.getLogger(name).isEnabledFor(logging.ERROR), "afterwards as before"
 
 
 def test_what_is_logged_is_a_line(capsys, caplog):

@@ -138,6 +138,7 @@ def test_a_whole_evening(tmp_path, capsys):
     predict.main([f"--workdir={out}", f"--images={new}", f"--report={page}"])
     placed = table(out / "predictions.csv")
     assert len(placed) == 30
+    assert all(0 <= float(row["probability"]) <= 1 for row in placed)
     assert second not in {row["cluster"] for row in placed}
     assert sum(row["name"] == 'Omas "Garten" / 猫' for row in placed) >= 10
     steps = """

@@ -72,10 +72,14 @@ def test_the_conclusion_names_groups_and_counts_copies():
     said = images._conclusion(results, pathlib.PurePath("out"))
     assert "90 photos, 11 groups (clearly apart).\n" in said
     shown = "a (other), b, c, d, e, f, g, h"
-    assert f"They look like {shown}, and 3 more.\n2 groups of near-dup" in said, "a twice"
+    said_names = f"They look like {shown}, and 3 more.\n"
+    assert f"{said_names}2 sets of equal or nearly equal photos." in said, "a twice"
     results |= {"suggested_names": {"0": ["a"], "1": ["b"]}, "duplicates": None}
     said = images._conclusion(results | {"doubtful_images": 4}, pathlib.PurePath("out"))
     assert "(clearly apart); 4 are doubtful.\nThey look like a, b.\nReport: out/rep" in said
+    tree = {"n_clusters": 1, "n_large": 1, "verdict": "one cluster", "rows_clustered": 1}
+    few = images._conclusion(results | {"metrics": {"tree": tree}}, pathlib.PurePath("out"))
+    assert "1 group (too few different photos to look for more)" in few
     assert "look like" not in images._conclusion(
         results | {"suggested_names": None}, pathlib.PurePath("out")
     )

@@ -48,6 +48,14 @@ def test_exif_after_the_pixels_of_a_png(tmp_path):
     assert _facts(tmp_path)["a.png"][3] == "2023-07-14T18:02:11"
 
 
+@pytest.mark.parametrize("is_packed", [False, True])
+def test_png_with_a_long_text(tmp_path, is_packed):
+    info = PngImagePlugin.PngInfo()
+    info.add_text("workflow", "x" * 1_200_000, zip=is_packed)
+    Image.new("RGB", (20, 10)).save(tmp_path / "a.png", pnginfo=info)
+    assert _facts(tmp_path)["a.png"][:2] == (20, 10)
+
+
 def test_date_of_taking(tmp_path):
     picture = Image.new("RGB", (4, 4))
     dates = {

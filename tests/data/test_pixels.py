@@ -53,6 +53,14 @@ def test_dark_images_of_16_bits_share_the_scale_of_the_brightest(tmp_path, rng):
     np.testing.assert_array_equal(alone[..., 0], np.rint(values[1] * (255 / 120)))
 
 
+def test_dark_images_with_long_texts_share_the_scale(tmp_path):
+    info = PngImagePlugin.PngInfo()
+    info.add_text("microscope", "x" * 1_200_000, zip=True)
+    values = np.full((5, 7), 120, np.uint16)
+    Image.fromarray(values).save(tmp_path / "a.png", pnginfo=info)
+    assert load(tmp_path).ranges == {"16-bit": (0, 120)}
+
+
 def test_dark_colors_of_16_bits(tmp_path, rng):
     values = rng.integers(0, 100, (5, 7, 4)).astype(np.uint16)
     values[0, 0, 0] = 100
@@ -155,6 +163,25 @@ def test_pages_and_frames_are_counted(tmp_path):
     assert (np.abs(dataset.images - np.array([255, 0, 0])) <= 3).all()
 
 
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"%PDF-1.7\n", "a PDF"),
+        (b"PK\3\4" + bytes(30), "a zip archive or a document"),
+        (b"\0\0\0\x18ftypmp42" + bytes(30), "a video"),
+        (b"\0\0\0\x0cJXL \r\n\x87\n", "a JPEG XL image, which Pillow does not read"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "a placeholder of Git LFS: git lfs pull"),
+        (bytes(4000), "nothing but zeros, as a copy that was cut off"),
+        (b"\0\5\x16\7\0\2\0\0Mac OS X", "a resource fork of macOS, without the photo"),
+        (b"other", "not an image"),
+    ],
+)
+def test_what_is_named_like_an_image(data, said):
+    with pytest.raises(Exception, match="not an image") as caught:
+        images.decode(data, None, 3)
+    assert pixels.reason(caught.value, data) == said
+
+
 def test_heic_by_another_name_needs_its_package(monkeypatch):
     data = b"\0\0\0\x18ftypheic" + bytes(40)
     known = {name: opening for name, opening in Image.OPEN.items() if name != "HEIF"}
@@ -163,7 +190,7 @@ def test_heic_by_another_name_needs_its_package(monkeypatch):
     with pytest.raises(OSError) as caught:  # noqa: PT011
         images.decode(data, None, 3)
     assert pixels.reason(caught.value, data) == "a HEIC photo: pip install pillow-heif"
-    assert pixels.reason(caught.value, b"II*\0").startswith("a TIFF of a kind that Pillow does not")
+    assert pixels.reason(caught.value, b"II*\0").startswith("a TIFF that Pillow does not read:")
 
 
 def test_a_program_of_the_system_interprets_no_file(tmp_path):
@@ -243,7 +270,7 @@ def test_a_tiff_of_float64_that_is_not_read_says_what_to_do():
     data = float64(np.ones((6, 8)), _259=(3, [8]))
     with pytest.raises(Exception, match="not an image") as caught:
         pixels.opened(io.BytesIO(data))
-    assert "save it with 8, 16 or 32 bits" in pixels.reason(caught.value, data)
+    assert "(1 channel of 64-bit floats): save it as gray" in pixels.reason(caught.value, data)
     for cut in (4, 6, *range(8, 200, 7)):
         with pytest.raises(Exception, match=r".+"):
             pixels.load(pixels.opened(io.BytesIO(float64(np.ones((6, 8)))[:cut])))

@@ -45,6 +45,17 @@ def test_numbers_in_names_are_numbers(tmp_path):
         ("data/appdata_ocx1/preview", "in appdata_ocx1"),
         ("CaptureOne/Cache/Thumbnails", "in CaptureOne/Cache"),
         ("A.photoslibrary/resources/derivatives", "in A.photoslibrary/resources"),
+        ("volume1/@sharebin/x", "in @sharebin"),
+        ("@tmp", "in @tmp"),
+        ("immich/encoded-video/u", "in encoded-video"),
+        ("storage/sidecar/2024", "in storage/sidecar"),
+        (".photoprism/cache", "with a dot before the name"),
+        ("A.cocatalog/Cache/Thumbnails", "in A.cocatalog/Cache"),
+        ("Takeout/Google Fotos/Papierkorb", "in Google Fotos/Papierkorb"),
+        ("films/A.trickplay/320 - 10x10", "in A.trickplay"),
+        ("Plex Media Server/Metadata/Movies", "in Plex Media Server"),
+        ("CacheClip/0a1b", "in CacheClip"),
+        ("me/AppData/Local/Temp", "in AppData/Local"),
     ],
 )
 def test_folders_without_photos_are_counted(tmp_path, folder, kind):
@@ -53,6 +64,29 @@ def test_folders_without_photos_are_counted(tmp_path, folder, kind):
     assert found.names == ("1.jpg",)
     assert found.ignored == ((kind, 2),)
     assert len(names(tmp_path, include_all=True)) == 3
+
+
+@pytest.mark.parametrize(
+    ("folder", "neighbor"),
+    [
+        ("thumbs", "encoded-video"),
+        ("profile", "encoded-video"),
+        ("backups", "encoded-video"),
+        ("Trash", "Selects"),
+    ],
+)
+def test_ordinary_names_are_those_of_a_program_beside_its_other_folders(tmp_path, folder, neighbor):
+    put(tmp_path, f"mine/{folder}/1.jpg", f"x/{folder}/u/2.jpg", f"x/{neighbor}/note.txt")
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        for path in tmp_path.glob("*/**/*.*"):
+            archive.write(path, path.relative_to(tmp_path))
+    for place in (tmp_path, tmp_path / "a.zip"):
+        found = scan.find(str(place))
+        assert found.names == (f"mine/{folder}/1.jpg",)
+        assert (f"in {folder}", 1) in found.ignored
+        assert f"1 in {folder} ({scan.NO_PHOTOS_BESIDE[folder.lower()][1]})" in (
+            scan.describe_ignored(found.ignored)
+        )
 
 
 def test_a_library_of_photos_keeps_its_originals(tmp_path):
@@ -195,6 +229,22 @@ def test_what_to_do_with_archives_and_files_without_a_suffix(tmp_path):
         scan.find(str(tmp_path))
     assert "1 .rar (unpack them), 1 .zip (unpack them, or give one alone)" in str(caught.value)
     assert str(caught.value).endswith("not read: add .jpg to their names")
+
+
+def test_a_zip_that_unpacks_to_much_and_leads_outside(tmp_path, write, monkeypatch):
+    write("1.png")
+    monkeypatch.setattr(scan, "_MOST_UNPACKED", 1_000)
+    with zipfile.ZipFile(tmp_path / "p.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.write(tmp_path / "1.png", "1.png")
+        archive.write(tmp_path / "1.png", "a/../../2.png")
+        archive.writestr("bomb.jpg", bytes(1_001))
+        archive.writestr("inner.zip", b"PK")
+    dataset = load(tmp_path / "p.zip", max_corrupt_fraction=0.5)
+    assert dataset.sources == ("1.png",)
+    assert dataset.skipped == (
+        ("bomb.jpg", "ValueError: 1,001 bytes once unpacked; at most 1,000 are read"),
+    )
+    assert dataset.ignored == ((".zip", 1), ("with .. in the name", 1))
 
 
 def test_a_page_in_place_of_a_photo(tmp_path, write):

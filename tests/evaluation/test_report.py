@@ -660,6 +660,9 @@ def test_skipped_files(tmp_path):
         "bytes that are not text are spelled out"
     )
     assert len(page.root.findall(".//a[@href='#skipped']")) == 2, "overview and list of sections"
+    both = page_of(make(CLUSTERS, skipped=(("a.jpg", "cut off"), ("lost+found/", "denied"))))
+    assert "1 file and 1 folder could not be read and were left out" in both.text
+    assert "1 file and 1 folder could not be read, or are gone since" in both.text
     one = page_of(make(CLUSTERS, skipped=(("a.jpg", "cut off"),)))
     assert "1 file could not be read and was left out" in one.text
 

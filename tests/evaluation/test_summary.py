@@ -44,7 +44,9 @@ def test_without_labels_there_are_no_scores():
         "images_per_second": None,
     }
     head, tree = summary.run_table(results).splitlines()
-    assert head.split() == ["clusters"]
+    assert head.split() == ["groups"], "of photos"
+    trained = results | {"provenance": {**results["provenance"], "steps": 9}}
+    assert summary.run_table(trained).split()[0] == "clusters"
     assert tree.split() == ["Tree", "(k", "found)", "7"]
     # The command `cluster` has the silhouette, which needs none.
     found = {"n_clusters": 1, **none, "silhouette": 0.25, "cluster_sizes": {"0": 9}}
@@ -69,6 +71,19 @@ def test_a_best_guess_is_told():
         "No clear answer: the 13 clusters are a best guess, because a coarser look finds another "
         "number."
     )
+
+
+def test_clusters_of_photos_are_groups():
+    guess = {"verdict": "no clear answer", "n_clusters": 3, "gap": 0.2, **dict.fromkeys(SCORES)}
+    origin = {"number_of_clusters": {"tree": "found"}, "data": {"name": "folder"}}
+    for found in (
+        guess,
+        guess | {"gap": None},
+        guess | {"verdict": "one cluster", "n_clusters": 1},
+    ):
+        said = summary.run_table({"provenance": origin, "metrics": {"tree": found}})
+        assert "group" in said
+        assert "cluster" not in said
 
 
 def test_too_few_rows_are_not_called_one_cluster():
