@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClusterMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from cluster_jax.core import checks, io
+from cluster_jax.core import checks, io, logs
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import load_config, override, override_all, parse_section
 from cluster_jax.core.names import counted
@@ -416,10 +416,14 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
 
     @contextlib.contextmanager
     def _quiet(self) -> Iterator[None]:
-        """Suppresses output unless `verbose`; warnings are issued again at the end."""
+        """Suppresses output unless `verbose`; warnings are issued again at the end.
+
+        The logging of the process stays as it is: what Orbax logs would give it a handler.
+        """
         caught = []
         try:
             with contextlib.ExitStack() as stack:
+                stack.enter_context(logs.untouched())
                 if not self.verbose:
                     caught = stack.enter_context(warnings.catch_warnings(record=True))
                     stack.enter_context(contextlib.redirect_stdout(StringIO()))

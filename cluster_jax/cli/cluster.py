@@ -9,7 +9,7 @@ import json
 import pathlib
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -130,6 +130,7 @@ def _run(
     stem = pathlib.Path(flags.features).stem
     workdir = flags.workdir or workdirs.default_path("clusters", stem, config)
     workdir = epath.Path(workdir).expanduser()
+    _check_same_files(workdir, flags, config["data"])
     previous = workdirs.claim(workdir, config)
     disk.check(workdir)
     if workdirs.agree(previous is not None, workdir) and previous is not None:
@@ -176,6 +177,24 @@ def _run(
     # Written last, because its presence marks the run as finished.
     io.write_json(workdir / workdirs.RESULTS, results, checksum=True)
     return workdir, results
+
+
+def _check_same_files(
+    workdir: epath.Path, flags: argparse.Namespace, data: Mapping[str, str | None]
+) -> None:
+    """Raises an `InputError` that names the files if the folder has clusters of other ones."""
+    if (stored := workdirs.finished_results(workdir)) is None:
+        return
+    for name in ("features", "labels"):
+        hashed, file = stored["config"].get("data", data)[name], stored["provenance"].get(name)
+        if hashed == data[name]:
+            continue
+        given = getattr(flags, name)
+        as_it_was = " as it was before" if file == given else ""
+        raise InputError(
+            f"{workdir} contains a run with --{name}={file}{as_it_was}, not {given}; choose "
+            "another folder"
+        )
 
 
 def fingerprint(

@@ -8,8 +8,6 @@ import pathlib
 import sys
 from collections.abc import Sequence
 
-from absl import logging
-
 from cluster_jax.cli import exit_codes, flags
 from cluster_jax.cli.flags import Parser, output_file
 from cluster_jax.core import checks
@@ -43,7 +41,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         from cluster_jax.pipeline.config import config_json
         from cluster_jax.pipeline.embed import write_features
 
-        logging.set_verbosity(logging.WARNING)
         devices.use_cores(config.get("eval", {}).get("batch_size", 0))
         devices.join()
         written = write_features(config_json(config), given.out, given.views)

@@ -25,6 +25,7 @@ import absl.logging
 
 from cluster_jax.core import buckets, interrupt
 from cluster_jax.core.checks import InputError, sentence
+from cluster_jax.core.logs import logger
 
 SUCCESS = 0
 FAILURE = 1
@@ -112,17 +113,20 @@ def _logged() -> Iterator[None]:
     """
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("warning: %(message)s"))
-    logger = absl.logging.get_absl_logger()
-    logger.addHandler(handler)
-    logger.propagate = False  # Else a handler of another package prints it once more.
+    loggers = (logger, absl.logging.get_absl_logger())  # ours, and that of Orbax
+    absl.logging.set_verbosity(absl.logging.WARNING)
+    for each in loggers:
+        each.addHandler(handler)
+        each.propagate = False  # Else a handler of another package prints it once more.
     silenced = {name: logging.getLogger(name).level for name in _OF_LIBRARIES}
     for name in silenced:
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     try:
         yield
     finally:
-        logger.removeHandler(handler)
-        logger.propagate = True
+        for each in loggers:
+            each.removeHandler(handler)
+            each.propagate = True
         for name, level in silenced.items():
             logging.getLogger(name).setLevel(level)
 

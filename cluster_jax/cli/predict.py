@@ -11,7 +11,6 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from absl import logging
 from etils import epath
 
 from cluster_jax.cli import exit_codes
@@ -76,7 +75,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         from cluster_jax.core import devices
 
         devices.join()
-        logging.set_verbosity(logging.WARNING)
         summary = predictions.predict(
             flags.workdir,
             flags.images,

@@ -13,13 +13,13 @@ from collections.abc import Callable, Mapping, Sequence, Set
 
 import jax
 import numpy as np
-from absl import logging
 from etils import epath
 from numpy.typing import NDArray
 
 from cluster_jax.cli.flags import output_file
 from cluster_jax.core import checks, io
 from cluster_jax.core.checks import InputError
+from cluster_jax.core.logs import logger
 from cluster_jax.core.names import counted
 from cluster_jax.data import datasets, photo_facts, scan
 from cluster_jax.data.images import Dataset
@@ -276,13 +276,17 @@ def _assign(run: TrainedRun, images: epath.PathLike, out: epath.Path) -> Batch |
         images: the images, of which each process assigns a share.
         out: table, beside which shares and parts are kept.
     """
-    share = None if jax.process_count() == 1 else lambda count: embed.share(count, inference.BATCH)
+    share = (
+        None
+        if jax.process_count() == 1
+        else lambda count: embed.share(count, inference.BATCHES[-1])
+    )
     words = {"images must": "--images must", "features must": "--images must"}
     with checks.named(words):
         inference.check(run)
         dataset = _loader(run, images)(share=share)
         for note in dataset.notes if jax.process_index() == 0 else ():
-            logging.warning("%s", note)
+            logger.warning("%s", note)
         about = [io.plain(run.results), workdirs.describe_images(dataset)]
         made_from = workdirs.fingerprint(json.dumps(about, sort_keys=True).encode())
 

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from absl import logging
 from etils import epath
 from ml_collections import ConfigDict
 
@@ -55,7 +54,6 @@ def run(
     from cluster_jax.pipeline.config import config_json, parse_config
 
     parse_config(config, name)
-    logging.set_verbosity(logging.WARNING)
     train = config.get("train", {})
     devices.use_cores(math.gcd(train.get("batch_size", 0), train.get("labeled_batch_size") or 0))
     devices.distribute()

@@ -1,6 +1,8 @@
 """Reduction of features to the few dimensions in which clusters are found."""
 
+import tempfile
 import warnings
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -99,9 +101,7 @@ def _umap(
         # UMAP warns about a missing TensorFlow, about the single thread that a seed implies and
         # about disconnected neighborhoods: all are expected, and the user can act on none.
         warnings.simplefilter("ignore")
-        # The first import compiles for seconds: only where it is used.
-        from umap import UMAP
-
+        UMAP = _imported_umap()
         # The spectral initialization needs more rows than n_components + 1 eigenvectors.
         init = "spectral" if len(x) > 3 * n_components + 10 else "random"
         mapper = UMAP(
@@ -115,6 +115,21 @@ def _umap(
             precomputed_knn=_neighbor_graph(x, n_neighbors, metric),
         )
         return np.asarray(mapper.fit_transform(x), np.float32)
+
+
+def _imported_umap() -> Any:
+    """The class of umap-learn, whose import compiles for seconds: only where it is used."""
+    try:
+        from umap import UMAP
+    except RuntimeError as error:
+        if "cannot cache" not in str(error):
+            raise
+        # Where neither the packages nor a home can be written, Numba needs to be told of a folder.
+        import numba
+
+        numba.config.CACHE_DIR = tempfile.mkdtemp(prefix="numba_")
+        from umap import UMAP
+    return UMAP
 
 
 def _neighbor_graph(

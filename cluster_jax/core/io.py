@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from absl import logging
 from etils import epath
 
 from cluster_jax.core import buckets, checks, disk
 from cluster_jax.core.checks import InputError
+from cluster_jax.core.logs import logger
 
 CHECKSUM = "checksum"
 _MARK = b"cluster_jax sha256="
@@ -38,7 +38,7 @@ def set_aside(path: epath.Path, folder: epath.Path, reason: str) -> None:
     if aside.exists():
         aside.rmtree() if aside.is_dir() else aside.unlink()
     path.rename(aside)
-    logging.warning("%s is damaged (%s); moved it to %s", path, reason, aside)
+    logger.warning("%s is damaged (%s); moved it to %s", path, reason, aside)
 
 
 def write(path: epath.PathLike, content: str | bytes) -> None:

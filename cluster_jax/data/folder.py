@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
 import numpy as np
-from absl import logging
 
 from cluster_jax.core import buckets
 from cluster_jax.core.checks import InputError
+from cluster_jax.core.logs import logger
 from cluster_jax.core.names import counted, natural
 from cluster_jax.data import images, pixels, scan, survey
 from cluster_jax.data.images import DataConfig, Dataset, Decoder
@@ -148,7 +148,7 @@ class _Reader:
                 image = self.attempt(j, decode)
                 if image is not None:
                     return image
-                logging.warning("%s cannot be read (%s)", self._files[j], self.reasons[j])
+                logger.warning("%s cannot be read (%s)", self._files[j], self.reasons[j])
                 self.check()
         raise AssertionError("`check` raises if no file is readable")
 

@@ -1,5 +1,6 @@
 """Clustering of features by SmoothTree, GridShift, or k-means, and its metrics."""
 
+import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -11,7 +12,7 @@ from cluster_jax.clustering.gridshift import BandwidthCurve, GridShift
 from cluster_jax.clustering.membership import Membership
 from cluster_jax.clustering.reduce import MAP_COLUMNS, reduce
 from cluster_jax.clustering.smooth_tree import SmoothTree
-from cluster_jax.core import arrays
+from cluster_jax.core import arrays, checks
 from cluster_jax.core.arrays import Rows
 from cluster_jax.core.names import counted
 from cluster_jax.data.shards import Shards
@@ -273,10 +274,24 @@ def with_map(
     found = found._replace(isolation=isolation(features, model.metric_, compared))
     placed = smooth if not is_condensed else model.smoother_.transform(features)
     if smooth.shape[1] > MAP_COLUMNS and options["method"] != "none":
-        points = reduce(smooth, seed=seed, **{**options, "metric": "euclidean"})
+        points = _drawn(smooth, seed=seed, **{**options, "metric": "euclidean"})
         near = knn.nearest(placed, smooth, 3).indices if is_condensed else None
         placed = points if near is None else points[near].mean(axis=1)
     return found._replace(points=placed if is_condensed else placed[leaves])
+
+
+def _drawn(rows: NDArray, *, method: str, seed: int, **options: Any) -> NDArray:
+    """The map `[n, c]` of rows; where a library cannot draw it, clusters are not lost with it."""
+    try:
+        return reduce(rows, method=method, seed=seed, **options)
+    except (ImportError, OSError, RuntimeError) as error:
+        reason = checks.short(" ".join(str(error).split()), 200)
+        warnings.warn(
+            f"the map is drawn by PCA, because {method.upper()} failed: {reason}",
+            UserWarning,
+            stacklevel=2,
+        )
+        return reduce(rows, method="pca", seed=seed, **options)
 
 
 def isolation(features: NDArray, metric: str, sample: NDArray) -> NDArray:

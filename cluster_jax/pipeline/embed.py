@@ -21,7 +21,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from absl import logging
 from etils import epath
 from jax import Array, lax
 from jax.experimental import multihost_utils
@@ -31,6 +30,7 @@ from tqdm import tqdm
 
 from cluster_jax.core import buckets, disk, interrupt, io
 from cluster_jax.core.checks import InputError
+from cluster_jax.core.logs import logger
 from cluster_jax.data import batches, features
 from cluster_jax.data import views as data_views
 from cluster_jax.data.datasets import Dataset
@@ -211,7 +211,7 @@ def _read_file(parts: Parts, file: epath.Path) -> Batch | None:
     except FileNotFoundError:
         return None
     except io.DamagedFile as error:
-        logging.warning("%s is damaged (%s); making it again", file, error.reason)
+        logger.warning("%s is damaged (%s); making it again", file, error.reason)
     return None
 
 
@@ -520,7 +520,7 @@ def write_features(
         config = dataclasses.replace(config, data=dataclasses.replace(config.data, cache_mb=0))
     (config, dataset, _), mesh = build.load_inputs(config), states.make_mesh().local_mesh
     for note in dataset.notes if process == 0 else ():
-        logging.warning("%s", note)
+        logger.warning("%s", note)
     kept = {key: values[key] for key in ("seed", "data", "augment", "network")}
     images = workdirs.describe_images(dataset)
     about = {**kept, "views": views, "images": images}

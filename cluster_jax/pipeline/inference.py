@@ -37,9 +37,9 @@ from cluster_jax.pipeline.embed import Parts
 from cluster_jax.training import checkpoint
 from cluster_jax.training import state as states
 
-# Images per forward pass, the same for every call, with the last pass padded: arrays of a different
-# shape round differently, so the features of an image would depend on the number of images.
-BATCH = 64
+# Images per forward pass: the fewest that hold all images of a call, else the most, with the last
+# pass padded. Each is compiled once; an image alone differs from one among many by rounding.
+BATCHES = (1, 8, 64)
 
 # Images, and where parts are kept until all is done, for the caller to remove (None: nowhere) ->
 # features float32 [m, d], unit rows. Of several processes each has its own images.
@@ -515,16 +515,17 @@ def check(run: TrainedRun) -> None:
 def make_embed(run: TrainedRun) -> Embed:
     """The network of a run: the trained one, or the pretrained one where nothing was trained.
 
-    The features of an image do not depend on the other images.
+    The features of an image do not depend on the other images, beyond rounding.
 
     Raises:
         InputError: see `encoder`.
     """
     mesh = states.make_mesh().local_mesh
     encode = encoder(run, mesh)
-    batch_size = -(-BATCH // jax.device_count()) * mesh.size
 
     def embed(dataset: Dataset, kept: Parts | None = None) -> NDArray:
+        count = next((count for count in BATCHES if count >= dataset.size), BATCHES[-1])
+        batch_size = -(-count // jax.device_count()) * mesh.size
         last = dataset.size - 1
         padded = dataset._replace(
             size=-(-dataset.size // batch_size) * batch_size,

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TextIO
 
 import numpy as np
-from absl import logging
 from etils import epath
 
 from cluster_jax.core import buckets, io
 from cluster_jax.core.checks import InputError
+from cluster_jax.core.logs import logger
 from cluster_jax.data.images import Dataset
 
 CONFIG, RESULTS = "config.json", "results.json"
@@ -308,7 +308,7 @@ def _lock(workdir: epath.Path) -> TextIO:
                 "another folder"
             ) from None
     except OSError as error:
-        logging.warning("%s cannot be locked (%s): start no second run in it", workdir, error)
+        logger.warning("%s cannot be locked (%s): start no second run in it", workdir, error)
     file.truncate(0)
     file.write(f"process {os.getpid()} on {platform.node()}")
     file.flush()

@@ -12,15 +12,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
-import orbax.checkpoint as ocp
 from etils import epath
 from jax.experimental import multihost_utils
-from orbax.checkpoint import checkpoint_managers
 
-from cluster_jax.core import disk, io
+from cluster_jax.core import disk, io, logs
 from cluster_jax.core.checks import InputError
 from cluster_jax.training import state as states
 from cluster_jax.training.state import State
+
+with logs.untouched():
+    import orbax.checkpoint as ocp
+    from orbax.checkpoint import checkpoint_managers
 
 # Name of the folder in a workdir.
 FOLDER = "checkpoints"

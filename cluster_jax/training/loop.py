@@ -8,12 +8,12 @@ from typing import Any
 
 import jax
 import numpy as np
-from absl import logging
 from etils import epath
 from jax import Array
 from jax.sharding import Mesh
 
 from cluster_jax.core import disk
+from cluster_jax.core.logs import logger
 from cluster_jax.data import batches
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.methods.base import Refresh
@@ -161,7 +161,7 @@ def _stop_signals() -> Iterator[collections.deque]:
 
     def record(number: int, frame: Any) -> None:
         received.append(number)
-        logging.warning("interrupted: saving after this step")
+        logger.warning("interrupted: saving after this step")
         for each, handler in handlers.items():
             signal.signal(each, handler)
 

@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal
 import jax
 import jax.numpy as jnp
 import optax
-from absl import logging
 
 from cluster_jax.core import checks, schedules
 from cluster_jax.core.checks import BelowOne, Duration, NonNegative, Positive
+from cluster_jax.core.logs import logger
 
 TRUST = 0.001  # LARS trust coefficient; the papers' learning rates assume it
 
@@ -83,7 +83,7 @@ def make(
     warmup = checks.steps("optimizer.warmup", config.warmup, steps_per_epoch)
     if warmup > total_steps:
         shorter = max(1, total_steps // 10)
-        logging.warning(
+        logger.warning(
             "optimizer.warmup, %d steps, is longer than train.duration, %d: it is %d here, a tenth",
             warmup, total_steps, shorter,
         )  # fmt: skip

@@ -10,12 +10,12 @@ from typing import Any
 
 import jax
 import numpy as np
-from absl import logging
 from etils import epath
 from jax import Array
 from tqdm import tqdm
 
 from cluster_jax.core import buckets, io
+from cluster_jax.core.logs import logger
 from cluster_jax.training import watch
 from cluster_jax.training.state import State, TrainingRun
 
@@ -100,7 +100,7 @@ def _summary_writer(folder: str, step: int) -> Any:
     try:
         from tensorboardX import SummaryWriter
     except ModuleNotFoundError:
-        logging.info("tensorboardX is not installed: no TensorBoard events are written")
+        logger.info("tensorboardX is not installed: no TensorBoard events are written")
         return None
     return SummaryWriter(folder, purge_step=step + 1)
 
@@ -219,7 +219,7 @@ class Progress:
         for step, is_bad in enumerate(bad, start=self._since + 1):
             self._bad = self._bad + 1 if is_bad else 0
             if is_bad and self._log is not None:
-                logging.warning("step %d skipped: its loss or gradient", step)
+                logger.warning("step %d skipped: its loss or gradient", step)
             if self._bad == watch.PATIENCE:
                 raise NotFinite(
                     "the loss or its gradient must be finite; got NaN or infinity in "
@@ -240,4 +240,4 @@ class Progress:
             if finding.kind == "collapse" and self._run.train.on_collapse == "stop":
                 raise Collapsed(f"stopped, because {finding.text}")
             if self._log is not None:
-                logging.warning("%s", finding.text)
+                logger.warning("%s", finding.text)

@@ -5,6 +5,7 @@ import contextlib
 import csv
 import dataclasses
 import gzip
+import os
 import pathlib
 import re
 import subprocess
@@ -488,3 +489,51 @@ def test_bad_input_in_blocks(shards, capsys):
     assert "1.npy must have 3 columns like 0.npy; got 2" in _refused(capsys, *command)
     pathlib.Path("parts/1.npy").unlink()
     assert "no number 1: copy the missing shard" in _refused(capsys, *command)
+
+
+@pytest.mark.filterwarnings("default:the map is drawn by PCA")
+def test_a_map_that_fails_loses_no_clusters(tmp_path, monkeypatch, capsys):
+    rows = 9 * np.eye(12)[np.arange(120) % 6] + np.random.default_rng(0).normal(size=(120, 12))
+    np.save(tmp_path / "x.npy", rows)
+
+    def failing(*args, **options):
+        raise RuntimeError("cannot cache function 'rdist'")
+
+    monkeypatch.setattr(sys.modules["cluster_jax.clustering.reduce"], "_umap", failing)
+    cluster.main([f"--features={tmp_path}/x.npy", f"--workdir={tmp_path}/run"])
+    said = capsys.readouterr()
+    assert "the map is drawn by PCA, because UMAP failed: cannot cache function" in said.err
+    assert "Found 6 clusters in 120 rows" in said.out
+    assert (tmp_path / "run" / "report.html").exists()
+
+
+def test_numba_gets_a_folder_for_its_cache(tmp_path):
+    (tmp_path / "umap.py").write_text(
+        "import numba\n"
+        "if not numba.config.CACHE_DIR:\n"
+        "    raise RuntimeError(\"cannot cache function 'rdist': no locator available\")\n"
+        "UMAP = numba.config.CACHE_DIR\n"
+    )
+    script = "from cluster_jax.clustering.reduce import _imported_umap; print(_imported_umap())"
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), os.getcwd()])}
+    env.pop("NUMBA_CACHE_DIR", None)
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+    assert pathlib.Path(done.stdout.strip()).is_dir()
+
+
+def test_files_of_another_run_are_named(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    for name in "xy":
+        np.save(tmp_path / f"{name}.npy", rng.normal(size=(40, 6)))
+    flags = [f"--workdir={tmp_path}/run", "--reduce=pca"]
+    cluster.main([f"--features={tmp_path}/x.npy", *flags])
+    capsys.readouterr()
+    with pytest.raises(SystemExit):
+        cluster.main([f"--features={tmp_path}/y.npy", *flags])
+    expected = f"run with --features={tmp_path}/x.npy, not {tmp_path}/y.npy; choose another folder"
+    assert expected in capsys.readouterr().err
+    np.save(tmp_path / "x.npy", rng.normal(size=(40, 6)))
+    with pytest.raises(SystemExit):
+        cluster.main([f"--features={tmp_path}/x.npy", *flags])
+    assert "x.npy as it was before, not " in capsys.readouterr().err
