@@ -160,6 +160,8 @@ def _check_shape(name: str, value: Any, shape: str, sizes: dict[str, int]) -> No
     if not fits or wrong:
         sized = f" with {' and '.join(f'{s} = {n}' for s, n in wrong.items())}" if wrong else ""
         raise InputError(f"{name} must be {shape}{sized}; got {_described(value)}")
+    if 0 in own:  # Means of nothing are NaN, and some sums would be numbers.
+        raise InputError(f"{name} must be {shape} with no size of 0; got {_described(value)}")
     sizes |= dict(zip(names, own, strict=True))
 
 

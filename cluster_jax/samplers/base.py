@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from cluster_jax.core import checks, ops
+from cluster_jax.core.checks import InputError
 
 # A pytree of arrays `[b, ...]`.
 Position = TypeVar("Position")
@@ -94,7 +95,8 @@ def sample(
         gradient share is that of the whole displacement.
 
     Raises:
-        ValueError: `iterations` is not a whole number of at least 1.
+        InputError: `iterations` is not a whole number of at least 1, or images are no floats, are
+            empty, or do not have one key each.
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -106,6 +108,7 @@ def sample(
         ((2, 9), [1.0, 1.0])
     """
     checks.whole("iterations", iterations, 1)
+    check_images(keys, images)
 
     def body(carry: tuple[Any, Array], index: Array | int) -> tuple[Any, Array]:
         state, info = sampler.step(keys, carry[0], index)
@@ -118,6 +121,24 @@ def sample(
     state, accepted = repeat(body, (state, info.acceptance_rate), indices, unroll)
     info = SamplerInfo(gradient_share(start, state), accepted / iterations)
     return jax.lax.stop_gradient((state.position, info))
+
+
+def check_images(keys: Any, images: Any) -> None:
+    """Raises an `InputError` unless images are floats `[b, ...]`, b >= 1, with a key for each.
+
+    Example:
+        >>> check_images(jax.random.split(jax.random.key(0), 2), jnp.ones((2, 3), int))
+        Traceback (most recent call last):
+        cluster_jax.core.checks.InputError: images must be float arrays [b, ...]; got int32[2,3]
+    """
+    for x in jax.tree.leaves(images):
+        is_array = hasattr(x, "shape") and hasattr(x, "dtype")
+        got = f"{x.dtype}[{','.join(map(str, x.shape))}]" if is_array else f"a {type(x).__name__}"
+        if not is_array or not jnp.issubdtype(x.dtype, jnp.floating) or 0 in (x.shape or (0,)):
+            raise InputError(f"images must be float arrays [b, ...]; got {got}")
+        if jnp.shape(keys)[:1] != x.shape[:1]:
+            must = f"keys must be one for each image, [{len(x)}], as jax.random.split makes them"
+            raise InputError(f"{must}; got {list(jnp.shape(keys))}")
 
 
 def gradient_share(before: SamplerState, after: SamplerState) -> Array:

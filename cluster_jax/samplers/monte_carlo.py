@@ -28,7 +28,8 @@ def monte_carlo(
         acceptance rate of 1.
 
     Raises:
-        ValueError: `iterations` is not a whole number of at least 1, or `step_size` is negative.
+        InputError: `iterations` is not a whole number of at least 1, `step_size` is negative, or
+            images are no floats, are empty, or do not have one key each.
 
     Source: the baseline called "regular Monte Carlo" in section 4.5 and Table 8 of NRCC. The paper
     says only that it is a predecessor of SGHMC, run for one iteration (89.1 % accuracy on CIFAR-10,
@@ -48,6 +49,7 @@ def monte_carlo(
     """
     checks.whole("iterations", iterations, 1)
     checks.if_number(checks.at_least, "step_size", step_size, 0)
+    base.check_images(keys, images)
     return _walk(keys, images, step_size, iterations)
 
 

@@ -309,6 +309,7 @@ def _refused(name, rows):
 def wrong_rows_are_refused(name, way):
     assert 0 in used(name)
     for i in used(name):
+        _refused(name, [x[:0] for x in views()])
         for change in (lambda x: x[:3], lambda x: np.concatenate([x, x]), lambda x: x[None]):
             rows = views()
             rows[i] = change(rows[i])
