@@ -228,7 +228,8 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
     def predict_proba(self, X: Images) -> NDArray:
         """Probability of each cluster, `np.unique(labels_)`, for each image, float64 `[m, k]`.
 
-        Of a training image it is that of `probabilities_`. Files are read as in `transform`.
+        Of a training image it is that of `probabilities_`, unless a person has decided about it.
+        Files are read as in `transform`.
 
         Raises:
             ValueError: the images are invalid, or there is no tree of groups.

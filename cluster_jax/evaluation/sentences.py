@@ -125,10 +125,12 @@ def _origin(page: Page) -> str:
         return f"The number of {group}s was set in advance{empty}."
     else:
         said = f"The number of {group}s was estimated from the data."
+        if page.data.noun == "photo":
+            said = "Nobody has said how many groups there are: the computer has found their number."
     if given:
         said += f" The training, however, was given {given} as their number."
     if facts["n_large"] == 1 and not facts["is_corrected"] and not facts["verdict"]:
-        said += f" The data do not split into several {group}s."
+        said += f" The {page.data.noun}s do not split into several {group}s."
     return said
 
 
@@ -181,7 +183,7 @@ def _duplicates(page: Page) -> list[str]:
     return [
         f"{counted(len(found.images), noun)} in {counted(found.n_groups, 'set')} are the same as "
         "another one, or nearly so. The best copy has the most pixels. Nothing is deleted: save a "
-        "list, or a script that moves the others into a folder beside."
+        "list of the others, or a file that moves them into a folder beside once you run it."
         + (many if found.threshold is None else "")
     ]
 
@@ -221,7 +223,8 @@ def _map(page: Page) -> list[str]:
         said.append(f"{report_map.MAX_THUMBNAILS:,} of them have a thumbnail.")
     if data.clustering.points.shape[1] > 2:
         n_axes = data.clustering.points.shape[1]
-        said.append(f"The map has {n_axes} dimensions; 2-D shows it from its widest side.")
+        depth = "depth: choose 3-D to turn it" if n_axes == 3 else f"{n_axes} dimensions"
+        said.append(f"The map has {depth}; 2-D shows it from its widest side.")
     return said
 
 

@@ -16,7 +16,7 @@ from jax.sharding import Mesh
 from numpy.typing import NDArray
 
 from cluster_jax.clustering import gridshift, out_of_sample, smooth_tree
-from cluster_jax.clustering.base import Assignment, Clusterer
+from cluster_jax.clustering.base import NO_CLUSTER, Assignment, Clusterer
 from cluster_jax.clustering.gridshift import BandwidthCurve
 from cluster_jax.clustering.membership import Membership
 from cluster_jax.clustering.placing import ByGrid, ByTree, ByVotes, Voters
@@ -26,7 +26,7 @@ from cluster_jax.core import arrays, checks, io, ops
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import scan, splits
 from cluster_jax.data.images import Dataset, select, without
-from cluster_jax.evaluation import decisions, discovery, report_data
+from cluster_jax.evaluation import decisions, discovery, duplicates, report_data
 from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.evaluation.decisions import Decisions
 from cluster_jax.pipeline import build
@@ -607,7 +607,8 @@ def place(
 ) -> Assignment:
     """Assigns new images to clusters or, in novel class discovery, to classes.
 
-    Each image is assigned independently of the others, see `clusterer`.
+    Each image is assigned independently of the others, see `clusterer`. A copy of an image of which
+    a person has decided goes where that one is.
 
     Args:
         run: a run that passes `check`.
@@ -623,9 +624,33 @@ def place(
     if run.known:
         classes = placed_by.place(rows)
         return classes._replace(labels=class_names(run, classes.labels))
-    if labels is None and not by_kmeans:
-        labels = _decided_labels(run)
-    return placed_by.place(rows, labels)
+    decided = _decided_labels(run)
+    if labels is not None or decided is None or by_kmeans:
+        return placed_by.place(rows, labels)
+    placed = placed_by.place(rows, decided)
+    return _as_decided(run, rows, placed)
+
+
+def _as_decided(run: TrainedRun, rows: NDArray, placed: Assignment) -> Assignment:
+    """Places copies of images of which a person has decided, see `duplicates.near_threshold`.
+
+    Those that a person has moved lie among others, which would outvote them.
+    """
+    is_decided, distinct = run.decisions.is_decided(run.found), run.clusters.sample
+    if not is_decided.any():
+        return placed
+    near = out_of_sample.neighbors(arrays.normalize_rows(rows), run.features, 1)
+    threshold = duplicates.near_threshold(
+        run.features if distinct is None else run.features[distinct]
+    )
+    nearest = near.indices[:, 0]
+    is_copy = is_decided[nearest] & (1 - near.distances[:, 0] >= threshold)
+    labels = np.where(is_copy, run.clusters.cluster_labels[nearest], placed.labels)
+    placed = placed._replace(labels=labels)
+    if (sure := placed.membership) is None:
+        return placed
+    certain = zip(_OF_MEMBERSHIP, sure[1:], (1.0, NO_CLUSTER, 0.0), strict=True)
+    return placed._replace(**{name: np.where(is_copy, to, now) for name, now, to in certain})
 
 
 def probabilities(run: TrainedRun, rows: NDArray, *, by_kmeans: bool = False) -> NDArray:

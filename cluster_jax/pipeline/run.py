@@ -145,6 +145,8 @@ class _Run:
             self._end_at_newest_checkpoint()
         outputs.print_start(self.inputs, self.trainings, workdir)
         self._images = workdirs.describe_images(self.inputs.dataset)
+        if workdirs.forget_other_images(workdir, self._images):
+            say(f"the images have changed since the run in {workdir.parent}: all are embedded")
         self._known = workdirs.check_images(workdir, self._images)
         self._made_from = workdirs.made_from(config.values, self._images)
         steps = self.trainings[-1].training.total_steps if self.trainings else 0

@@ -221,6 +221,24 @@ def of_other_k(workdir: epath.Path, values: Mapping[str, Any]) -> epath.Path:
     return folder
 
 
+def forget_other_images(workdir: epath.Path, images: Mapping[str, Any]) -> bool:
+    """Removes what `of_other_k` has copied if the images have changed since; whether they have.
+
+    Args:
+        workdir: folder of a run; need not exist.
+        images: see `describe_images`.
+    """
+    copied, original = workdir / IMAGES, workdir.parent / IMAGES
+    is_copy = copied.exists() and original.exists() and not (workdir / RESULTS).exists()
+    if not is_copy or copied.read_bytes() != original.read_bytes():
+        return False
+    if images.items() <= read_values(copied).items():
+        return False
+    for name in (IMAGES, TRAIN_EMBEDDING):
+        (workdir / name).unlink(missing_ok=True)
+    return True
+
+
 def agree(done: bool, workdir: epath.Path) -> bool:
     """Returns `done` after checking that it is the same on all processes.
 

@@ -393,6 +393,17 @@ def test_placed_rows_have_probabilities(tmp_path):
     assert again.labels[0] == second
     assert again.probabilities[0] >= shares[has_other][0, [first, second]].sum() - 1e-6
 
+    # A copy of an image that a person has moved, or marked wrong, goes with it, and no other does.
+    names, labels = run.found.names, run.clusters.cluster_labels
+    moved = {names[i]: int(labels.max()) - int(labels[i]) for i in (0, 1)} | {names[2]: -1}
+    corrected = inference.with_decisions(run, Decisions(moved=moved))
+    near = run.features + rng.normal(size=run.features.shape).astype(np.float32) / 1_000
+    followed = inference.place(corrected, 3 * near)
+    assert followed.labels[:3].tolist() == [*moved.values()]
+    assert followed.probabilities[:3].tolist() == [1, 1, 1]
+    assert followed.runners_up[:3].tolist() == [-1, -1, -1]
+    assert (followed.labels[3:] == inference.place(run, near).labels[3:]).mean() > 0.9
+
 
 def test_a_page_of_new_images(trained, tmp_path, capsys, monkeypatch):
     workdir, _ = trained

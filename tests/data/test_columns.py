@@ -117,6 +117,19 @@ def test_bfloat16_in_memory_and_in_files(tmp_path):
     np.testing.assert_array_equal(SmoothTree().fit(rows).labels_, labels)
 
 
+@pytest.mark.parametrize("title", [None, "file"])
+def test_the_index_of_a_data_frame_names_the_rows_of_its_file(tmp_path, title):
+    pandas = pytest.importorskip("pandas")
+    index = pandas.Index(NAMES, name=title)
+    pandas.DataFrame({"v": X.tolist()}, index=index).to_parquet(tmp_path / "v.parquet")
+    numbers = {f"f{i}": column for i, column in enumerate(X.T)}
+    pandas.DataFrame(numbers, index=index).to_parquet(tmp_path / "f.parquet")
+    for name in ("v", "f"):
+        table = tables.read_table(str(tmp_path / f"{name}.parquet"), None)
+        np.testing.assert_array_equal(table.values, X)
+        assert table.names == NAMES
+
+
 def test_a_column_of_a_data_frame():
     column = np.empty(4, object)
     column[:] = list(X)

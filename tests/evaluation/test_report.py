@@ -301,6 +301,12 @@ def test_levels_and_probabilities_of_the_tree():
     photos = page_of(smooth_tree({"verdict": "clear", "gap": 0.4}, sources=PHOTOS)).text
     assert "The groups are clearly apart." in photos
     assert "of the photos most like this one, 80 % are in this group" in photos
+    assert "Nobody has said how many groups there are" in photos
+    assert "The map has depth: choose 3-D to turn it" in photos
+    said, found, _ = photos.partition("Details: how this was found")
+    assert found
+    for word in ("script ", "terminal", "dimensions", "cluster "):
+        assert word not in said, word
     for verdict, steps in (("clear", 0), (None, 4)):
         data = smooth_tree({"verdict": verdict, "gap": 0.4}, fetch_images=None)
         data.results["provenance"]["steps"] = steps
@@ -1001,7 +1007,7 @@ def test_too_few_rows_for_a_number_of_clusters():
     data.results["metrics"]["tree"] = {"n_clusters": 1, **NO_SCORES, **few}
     page = page_of(data)
     assert "There are fewer than 6 different rows, too few to look for a number" in page.text
-    assert "The data do not split" not in page.text
+    assert "do not split into several" not in page.text
 
 
 def test_values_in_words():
