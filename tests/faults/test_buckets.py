@@ -274,3 +274,21 @@ def test_the_faults_are_met(server):
         buckets.write(f"gs://bucket/met/{i}", b"x")
     assert buckets.names("gs://bucket/met") == {str(i) for i in range(8)}
     assert server.count() > 9
+
+
+@pytest.mark.usefixtures("one_device", "traced_once", "compiled_once")
+@pytest.mark.parametrize("where", ["ocdbt|/d/", "checkpoints"])
+def test_a_checkpoint_that_cannot_be_written(server, tmp_path, where):
+    """The reason is the library's own, whether TensorStore or gcsfs met it; what was there stays."""
+    config = _config(server, tmp_path)
+    server.faults.append(always(403, "write", where=where))
+    with pytest.raises(disk.WriteError) as caught:
+        pipeline.run_pipeline(config, "gs://bucket/refused", "toy")
+    said = str(caught.value)
+    assert said.startswith("gs://bucket/refused/checkpoints cannot be written (")
+    assert "permission" in said.lower()
+    assert "free space" not in said
+    assert not any("commit_success" in name for name in server.files("bucket/refused/"))
+    server.faults.clear()
+    for name in server.files("bucket/refused/"):
+        del server.objects["bucket", f"refused/{name}"]
