@@ -279,7 +279,7 @@ def test_the_faults_are_met(server):
 @pytest.mark.usefixtures("one_device", "traced_once", "compiled_once")
 @pytest.mark.parametrize("where", ["ocdbt|/d/", "checkpoints"])
 def test_a_checkpoint_that_cannot_be_written(server, tmp_path, where):
-    """The reason is the library's own, whether TensorStore or gcsfs met it; what was there stays."""
+    """The reason is the library's own, of TensorStore or gcsfs; what was there stays."""
     config = _config(server, tmp_path)
     server.faults.append(always(403, "write", where=where))
     with pytest.raises(disk.WriteError) as caught:
