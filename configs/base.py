@@ -162,6 +162,9 @@ def _add_training(config):
     config.train.keep_checkpoints = 2  # number of the latest ones that are kept
     config.train.prefetch = 2  # batches that are prepared ahead
     config.train.on_collapse = "warn"  # "stop": also ends the training
+    # Folder of compiled programs, which the next start takes; "auto": in the user's cache folder,
+    # unless the run is in a bucket; None: none
+    config.train.compilation_cache = "auto"
 
 
 def _add_evaluation(config):

@@ -56,9 +56,10 @@ def run(
     parse_config(config, name)
     train = config.get("train", {})
     devices.use_cores(math.gcd(train.get("batch_size", 0), train.get("labeled_batch_size") or 0))
-    devices.distribute()
     workdir = workdir or workdirs.default_workdir(config_json(config), name)
     workdir = epath.Path(workdir).expanduser()
+    devices.keep_compiled(train.get("compilation_cache", "auto"), str(workdir))
+    devices.distribute()
     if is_kept:
         workdir = workdirs.of_other_k(workdir, config_json(config))
     if export_folder is not None:

@@ -109,6 +109,12 @@ def status(error: BaseException) -> int:
 
 def explain(error: BaseException) -> str | None:
     """One sentence for an error of a bucket, with the words of its library; None for others."""
+    told = cause(error)
+    return told and ": ".join(told)
+
+
+def cause(error: BaseException) -> tuple[str, str] | None:
+    """What an error of a bucket says, with its path, and what to do; None for other errors."""
     text, where = " ".join(str(error).split()), getattr(error, "where", None)
     library = type(error).__module__.partition(".")[0]
     if where is None and library not in ("gcsfs", "google", "aiohttp"):
@@ -116,17 +122,15 @@ def explain(error: BaseException) -> str | None:
     where, code = where or "the bucket", status(error)
     reason = re.sub(r"(^Forbidden: )?\S*\b(https?://|b/)\S+", "", text).strip(" :")
     if isinstance(error, FileNotFoundError) or code == 404:
-        return f"{where} must exist; got no such file or bucket: check its name"
+        return f"{where} must exist; got no such file or bucket", "check its name"
     if isinstance(error, FileExistsError) or code == 412:
-        return (
-            f"{where} must stay as it is during a run; got it changed by another one (412): end "
-            "that one, and run the same command again"
-        )
+        changed = f"{where} must stay as it is during a run; got it changed by another one (412)"
+        return changed, "end that one, and run the same command again"
     if text.startswith("Forbidden") or code == 403:
-        return f"{where} may not be used (403: {reason}): ask for the role of Storage Object User"
+        return f"{where} may not be used (403: {reason})", "ask for the role Storage Object User"
     if code == 401 or library == "google":
-        return f"{where} needs credentials ({reason}): gcloud auth application-default login"
+        return f"{where} needs credentials ({reason})", "gcloud auth application-default login"
     if code == 400:
-        return f"{where} is no place in a bucket ({reason}): check its name"
-    to_do = "run the same command again to go on"
-    return f"{where} does not answer ({reason or type(error).__name__}): {to_do}"
+        return f"{where} is no place in a bucket ({reason})", "check its name"
+    answer = f"{where} does not answer ({reason or type(error).__name__})"
+    return answer, "run the same command again to go on"

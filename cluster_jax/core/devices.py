@@ -1,7 +1,10 @@
 """Devices and processes: CPU cores as JAX devices, several hosts as one job."""
 
 import contextlib
+import hashlib
 import os
+import platform
+import warnings
 from typing import Any
 
 import jax
@@ -13,6 +16,8 @@ from cluster_jax.core.checks import InputError
 HEARTBEAT_TIMEOUT = 20
 # Seconds that the other processes wait at the end while the first one clusters and reports.
 SHUTDOWN_TIMEOUT = 24 * 3600
+# Seconds of compilation above which a program is kept.
+_LEAST = 0.2
 
 
 def use_cores(batch_size: int) -> None:
@@ -43,6 +48,41 @@ def cpu_devices(count: int) -> None:
     if jax.config.jax_num_cpu_devices < 0:  # type: ignore[attr-defined]  # not in its stub
         with contextlib.suppress(RuntimeError):
             jax.config.update("jax_num_cpu_devices", count)
+
+
+def keep_compiled(folder: str | None, workdir: str) -> None:
+    """Keeps compiled programs for the next start, by JAX's persistent cache.
+
+    A cache that JAX was told of otherwise stays. What cannot be read in it is compiled again.
+
+    Args:
+        folder: of the cache, also in a bucket; "auto": one of the user's cache folder for this
+            processor and these versions, for a run on a disk; None: nothing is kept.
+        workdir: of the run.
+    """
+    if folder is None or jax.config.jax_compilation_cache_dir:  # type: ignore[attr-defined]
+        return
+    if folder == "auto":
+        if "://" in workdir:
+            return
+        base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+        folder = os.path.join(base, "cluster_jax", _machine())
+        try:
+            os.makedirs(folder, mode=0o700, exist_ok=True)
+        except OSError:
+            return
+    warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation cache")
+    jax.config.update("jax_compilation_cache_dir", folder)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", _LEAST)
+
+
+def _machine() -> str:
+    """Name of the folder for programs that this processor runs and these versions have compiled."""
+    about = [platform.machine(), platform.processor()]
+    with contextlib.suppress(OSError), open("/proc/cpuinfo") as file:
+        about += [line for line in file.read().split("\n\n")[0].splitlines() if "flags" in line]
+    digest = hashlib.sha256("\n".join(about).encode()).hexdigest()[:12]
+    return f"jax-{jax.__version__}-{digest}"
 
 
 def join() -> None:

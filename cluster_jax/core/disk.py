@@ -33,8 +33,8 @@ class WriteError(OSError):
             to_do = "check its name and who may write to it"
             if isinstance(error, FileNotFoundError):  # It quotes a request.
                 reason, to_do = "no such bucket", "create it"
-            elif told := buckets.explain(error):
-                reason = checks.short(told.partition(": ")[0], 160)
+            elif told := buckets.cause(error):
+                reason = checks.short(told[0], 160)
         super().__init__(
             checks.sentence(
                 f"{path} cannot be written ({reason or 'its files are not accepted'}): {to_do}, "

@@ -268,13 +268,13 @@ class _Rule(NamedTuple):
 
 
 class _Entry(NamedTuple):
-    """A file or folder of a bucket."""
+    """A file or folder of a bucket, and the number of files below a folder."""
 
     name: str
-    is_folder: bool
+    files: int
 
     def is_dir(self) -> bool:
-        return self.is_folder
+        return self.files > 0
 
 
 def _entries(folder: epath.Path) -> Iterable[os.DirEntry]:
@@ -339,8 +339,9 @@ class _Search:
         if is_folder:
             if kind is None:
                 return path + "/"
-            if local:
-                self._others[kind] += sum(len(files) for *_, files in os.walk(local.path))
+            below = os.walk(local.path) if local else ()
+            count = entry.files if isinstance(entry, _Entry) else 0
+            self._others[kind] += sum((len(files) for *_, files in below), count)
         elif kind is not None:
             self._others[kind] += 1
         elif suffix not in self._suffixes:
@@ -508,16 +509,17 @@ def _in_bucket(path: epath.Path, rule: _Rule) -> Files:
         raise InputError(f"data.dir: {told}") from error
     if not tree:
         raise InputError(f"data.dir must be an existing folder of images; got {path}")
-    below: dict[str, dict[str, bool]] = collections.defaultdict(dict)
+    below: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
     for name in tree:
-        parts = name.split("/")
-        for i, part in enumerate(parts):
-            if part:  # An object whose name ends on "/" marks a folder.
-                below["/".join(parts[:i])][part] = i < len(parts) - 1
+        *above, last = name.split("/")
+        if last:  # An object whose name ends on "/" marks a folder.
+            for i, part in enumerate(above):
+                below["/".join(above[:i])][part] += 1
+            below["/".join(above)].setdefault(last, 0)
 
     def entries(folder: epath.Path) -> list[_Entry]:
         inside = str(folder).removeprefix(str(path)).strip("/")
-        return [_Entry(name, is_folder) for name, is_folder in below[inside].items()]
+        return [_Entry(name, files) for name, files in below[inside].items()]
 
     return _checked(_Search(rule, entries).folder(path, "").files(path), str(path))
 

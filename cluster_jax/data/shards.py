@@ -157,7 +157,10 @@ class _Remote:
         place = self._start + start * width
         data = buckets.read(self._file, place, place + count * width) if count else b""
         if len(data) < count * width:
-            raise ValueError("fewer bytes than its header says: greater than file size")
+            raise InputError(
+                f"{self._file} must be a complete .npy file of numbers; got fewer bytes than its "
+                "header says: write it again"
+            )
         return np.frombuffer(data, self.dtype).reshape(count, *self.shape[1:])
 
 

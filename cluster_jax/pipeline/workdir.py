@@ -39,7 +39,14 @@ LOCK = "lock"
 AFTER_TRAINING = ("eval", "note")
 # Keys that may change at any time, because they do not affect the result.
 AT_ANY_TIME = {
-    "train": ("log_every", "checkpoint_every", "keep_checkpoints", "prefetch", "on_collapse"),
+    "train": (
+        "log_every",
+        "checkpoint_every",
+        "keep_checkpoints",
+        "prefetch",
+        "on_collapse",
+        "compilation_cache",
+    ),
     "data": ("cache_mb",),
 }
 

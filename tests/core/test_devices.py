@@ -1,0 +1,69 @@
+"""Compiled programs are kept for the next start."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import jax
+import pytest
+
+from cluster_jax.core import devices
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+CODE = """
+import warnings; warnings.simplefilter("error")
+from cluster_jax.core import devices
+devices._LEAST = 0.0
+devices.keep_compiled("auto", "run")
+import jax, jax.numpy as jnp
+print(jax.jit(lambda x: jnp.tanh(x @ x.T).sum(0))(jnp.arange(12.0).reshape(3, 4)))
+"""
+
+
+def _run(home):
+    env = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
+    env |= {"XDG_CACHE_HOME": str(home), "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, "-c", CODE]
+    ended = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+    assert ended.stderr == ""
+    return ended.stdout
+
+
+def test_a_damaged_or_foreign_cache_is_ignored(tmp_path):
+    first = _run(tmp_path)
+    files = sorted(tmp_path.rglob("*-cache"))
+    assert {file.parts[len(tmp_path.parts)] for file in files} == {"cluster_jax"}
+    for i, file in enumerate(files):
+        content = bytearray(file.read_bytes())
+        content[len(content) // 2] ^= 4
+        file.write_bytes((content, content[: len(content) // 2], b"foreign")[i % 3])
+    assert _run(tmp_path) == first
+
+
+@pytest.fixture
+def unset(monkeypatch, tmp_path):
+    """JAX without a cache, and an empty home."""
+    before = jax.config.jax_compilation_cache_dir, jax.config.values[SECONDS]
+    jax.config.update("jax_compilation_cache_dir", None)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    yield tmp_path
+    jax.config.update("jax_compilation_cache_dir", before[0])
+    jax.config.update(SECONDS, before[1])
+
+
+SECONDS = "jax_persistent_cache_min_compile_time_secs"
+
+
+@pytest.mark.filterwarnings("default")
+def test_where_programs_are_kept(unset):
+    devices.keep_compiled(None, "run")
+    devices.keep_compiled("auto", "gs://bucket/run")
+    assert jax.config.jax_compilation_cache_dir is None
+    devices.keep_compiled("auto", "run")
+    assert pathlib.Path(jax.config.jax_compilation_cache_dir).parent == unset / "cluster_jax"
+    devices.keep_compiled("other", "run")  # One that JAX was told of stays.
+    assert pathlib.Path(jax.config.jax_compilation_cache_dir).parent == unset / "cluster_jax"
+    jax.config.update("jax_compilation_cache_dir", None)
+    devices.keep_compiled("gs://bucket/cache", "gs://bucket/run")
+    assert jax.config.jax_compilation_cache_dir == "gs://bucket/cache"
