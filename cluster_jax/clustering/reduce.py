@@ -127,7 +127,7 @@ def _imported_umap() -> Any:
         # Where neither the packages nor a home can be written, Numba needs to be told of a folder.
         import numba
 
-        numba.config.CACHE_DIR = tempfile.mkdtemp(prefix="numba_")
+        numba.config.CACHE_DIR = tempfile.mkdtemp(prefix="numba_")  # type: ignore[attr-defined]
         from umap import UMAP
     return UMAP
 
