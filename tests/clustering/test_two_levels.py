@@ -7,6 +7,7 @@ import pytest
 from sklearn.metrics import adjusted_rand_score
 
 from cluster_jax.cli import cluster
+from cluster_jax.clustering import two_levels
 from cluster_jax.clustering.kmeans import kmeans
 from cluster_jax.clustering.two_levels import _divided, kmeans_two_levels
 from cluster_jax.core import arrays
@@ -52,6 +53,29 @@ def test_rows_are_read_in_ascending_order():
     kmeans_two_levels(groups()[0].view(Rows), 9, block_rows=300)
     assert len(is_ascending) > 1
     assert all(is_ascending)
+
+
+def test_a_large_cluster_is_never_read_whole(monkeypatch):
+    """Of one of 900 rows, 300 are divided and the others placed, 300 at once."""
+    first_level = two_levels.kmeans_blocks
+
+    class Rows(np.ndarray):
+        def __getitem__(self, rows):
+            if isinstance(rows, np.ndarray):
+                read.append(len(rows))
+            return np.asarray(super().__getitem__(rows))
+
+    def kmeans_blocks(*arguments, **settings):
+        found = first_level(*arguments, **settings)
+        read.clear()
+        return found
+
+    monkeypatch.setattr(two_levels, "kmeans_blocks", kmeans_blocks)
+    read, rng = [], np.random.default_rng(0)
+    x = np.concatenate([rng.normal(size=(n, 3)) + 50 * i for i, n in enumerate((900, 90, 60))])
+    found = kmeans_two_levels(x.astype(np.float32).view(Rows), 9, block_rows=300)
+    assert max(read) == 300
+    assert np.bincount(found.labels, minlength=9).max() < 600
 
 
 def test_clusters_hold_about_as_many_rows():

@@ -39,6 +39,17 @@ def test_steps_per_epoch():
         batches.steps_per_epoch(23, 24)
 
 
+def test_parts_of_equal_size_have_orders_of_their_own():
+    """Else a labeled image would always be beside the same unlabeled one."""
+    known = np.repeat([0, -1], 12)
+    dataset = make(resident=True)._replace(
+        size=24, images=np.zeros((24, 2, 2, 1), np.uint8), known=known
+    )
+    for batch in collect(dataset, batch_size=8, labeled=4, stop=3):
+        labeled, unlabeled = batch["labeled"]["index"], batch["unlabeled"]["index"] - 12
+        assert not np.array_equal(labeled, unlabeled)
+
+
 def test_an_epoch_sees_no_image_twice_and_epochs_differ():
     epochs = [np.concatenate([at(3 * e + s) for s in range(3)]) for e in range(40)]
     for epoch in epochs:
