@@ -15,7 +15,7 @@ from etils import epath
 
 from cluster_jax.clustering.membership import Membership
 from cluster_jax.clustering.tree import linkage_of_means
-from cluster_jax.core import arrays, buckets, checks, io
+from cluster_jax.core import arrays, buckets, checks, disk, io
 from cluster_jax.core.names import counted
 from cluster_jax.data import photo_facts, scan, splits
 from cluster_jax.data.datasets import Dataset
@@ -541,7 +541,7 @@ def run_in_memory(config: RunConfig, dataset: Dataset) -> InMemory:
 def write_run(workdir: epath.PathLike, memory: InMemory) -> None:
     """Writes a run in memory into a workdir, as `run.run_pipeline` would have left it."""
     workdir, values = epath.Path(workdir), memory.inputs.config.values
-    workdir.mkdir(parents=True, exist_ok=True)
+    disk.make(workdir, parents=True)
     images = workdirs.describe_images(memory.inputs.dataset)
     io.write_json(workdir / workdirs.CONFIG, values, checksum=True)
     io.write_json(workdir / workdirs.IMAGES, {**images, **memory.run.images}, checksum=True)
