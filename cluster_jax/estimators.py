@@ -237,6 +237,16 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         check_is_fitted(self, "labels_")
         return inference.probabilities(self._run, self.transform(X), by_kmeans=self._is_kmeans)
 
+    def warm_up(self) -> Self:
+        """Loads and compiles what places new images, so that no later call waits for it.
+
+        Calls are padded to one image, eight or 64, each of which is compiled once.
+        """
+        check_is_fitted(self, "labels_")
+        for count in inference.BATCHES:
+            self.locate(np.zeros((count, *self._run.images["shape"]), np.uint8))
+        return self
+
     def nearest(self, X: Images, n: int = 5) -> Nearest:
         """The `n` training images most similar to each image, see `inference.Nearest`.
 

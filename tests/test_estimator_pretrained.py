@@ -5,6 +5,7 @@ import functools
 import html
 import importlib.util
 import json
+import logging
 import pickle
 from io import BytesIO
 
@@ -116,6 +117,19 @@ def test_a_loaded_run_places_new_images(fitted, gray, tmp_path):
     np.testing.assert_array_equal(again.predict(gray), fitted.predict(gray))
     color = np.repeat(gray, 3, axis=-1)
     np.testing.assert_array_equal(again.predict(color), again.predict(gray))
+
+
+def test_what_is_warm_compiles_nothing(fitted, gray, tmp_path, caplog):
+    """A service answers one image, a few and many without a pause."""
+    again = load(fitted.save(tmp_path / "saved")).warm_up()
+    with jax.log_compiles(), caplog.at_level(logging.WARNING):
+        alone = [again.locate(gray[i : i + 1]) for i in range(3)]
+        few = again.locate(gray[:3])
+        many = again.locate(gray)
+    assert not [record for record in caplog.records if "ompiling" in record.message]
+    np.testing.assert_array_equal([one.labels[0] for one in alone], few.labels)
+    np.testing.assert_array_equal(few.labels, many.labels[:3])
+    np.testing.assert_allclose([one.distances[0] for one in alone], few.distances, atol=1e-4)
 
 
 def test_without_a_workdir_labels_come_first(fitted, gray, tmp_path, monkeypatch):

@@ -1,7 +1,7 @@
 """Tables of columns: Parquet, Arrow, JSON lines, and tensors of safetensors."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import ml_dtypes
@@ -16,13 +16,13 @@ SUFFIXES = (".parquet", ".arrow", ".feather", ".jsonl", ".ndjson", ".safetensors
 
 
 def read(
-    file: epath.Path, name: str | None, name_titles: Sequence[str]
-) -> tuple[NDArray, list[str] | None]:
-    """The features in a file, `[n, d]`, and the name of each row, or None.
+    file: epath.Path, name: str | None, names_rows: Callable[[str], bool]
+) -> tuple[NDArray, list[str] | None, list[str] | None]:
+    """The features in a file, `[n, d]`, the name of each row, or None, and titles of numbers.
 
     They are the column or tensor `name`; or else the only column of vectors, the only tensor with
     two axes, or all columns of numbers. Names are the first column of strings, or the one with a
-    title in `name_titles`.
+    title of `names_rows`.
 
     Raises:
         InputError: the file cannot be read, or has no such column.
@@ -38,7 +38,7 @@ def read(
     if name is None and len(vectors) > 1:
         found = short(", ".join(vectors))
         raise InputError(f"--array must name one of the vectors of {file}, {found}; got none")
-    chosen = name if name is not None else next(iter(vectors), None)
+    chosen, titles = name if name is not None else next(iter(vectors), None), None
     if chosen is not None:
         if chosen not in columns:
             found = short(", ".join(columns))
@@ -46,19 +46,19 @@ def read(
         values = columns[chosen]
         values = values if values.ndim == 2 else values[:, None]
     else:
-        numbers = [
-            column
+        numbers = {
+            key: column
             for key, column in columns.items()
-            if column.dtype.kind in "biuf" and key.lower() not in name_titles
-        ]
+            if column.dtype.kind in "biuf" and not names_rows(key)
+        }
         if not numbers:
             found = short(", ".join(columns)) or "nothing"
             raise InputError(f"{file} must have columns of numbers or of vectors; got {found}")
-        values = np.stack(numbers, axis=1)
-    titled = (key for key in columns if key.lower() in name_titles and key != chosen)
+        values, titles = np.stack(list(numbers.values()), axis=1), list(numbers)
+    titled = (key for key in columns if names_rows(key) and key != chosen)
     strings = (key for key, column in columns.items() if column.dtype.kind in "US")
     key = next(titled, None) or next(strings, None)
-    return values, None if key is None else list(map(str, columns[key].tolist()))
+    return values, None if key is None else list(map(str, columns[key].tolist())), titles
 
 
 def _columns(file: epath.Path) -> dict[str, NDArray]:

@@ -23,8 +23,14 @@ from cluster_jax.data.shards import Shards
 
 # Optional arrays of a file that describe the rows of its main array.
 ROW_METADATA = ("labels", "y", "label_names", "files")
-# Titles of a column of names of rows, which may be numbers.
-_NAME_TITLES = ("", "file", "filename", "id", "image", "index", "key", "name", "row")
+# Titles of a column of names of rows, which may be numbers; as well as any that ends with "_id".
+_NAME_TITLES = (
+    *("", "file", "filename", "id", "image", "index", "key", "name", "path", "row", "url", "uuid"),
+)
+# Rows from which distinct integers in order count the rows: of few, a feature may be in order.
+_COUNTED_ROWS = 10
+# What stands for a number that is missing, so that its column is one of numbers.
+_MISSING = ("", "-", "?", "n/a", "na", "null", "none", "missing")
 # Numbers of `.npy` features from which they are read in blocks (1 GB of float32).
 LARGE = 2**28
 
@@ -67,7 +73,9 @@ def read_table(path: str, name: str | None) -> Table:
     A `.csv` is separated by commas, or by semicolons with decimal commas, a `.tsv` by tabs. The
     encoding is UTF-8, or UTF-16 with a byte order mark. An optional header has words, or 0, 1, ...
     as pandas writes them. The first column holds names of the rows if its cells are no numbers or
-    its title is empty, "name", "id", "index", "image", "row", "file", "filename" or "key".
+    its title is one of those, see `names_rows`. Any other column with such a title, or of distinct
+    integers in order, is no feature either, and names the rows if no other column does; a warning
+    says so, and which columns of text are left out.
 
     Args:
         path: path of the file.
@@ -104,10 +112,12 @@ def read_features(
     path = path and os.path.expanduser(checks.local(path))
     file = _file(path, (".npy", ".npz", ".csv", ".tsv", *columns.SUFFIXES))
     if file.suffix.lower() in (".csv", ".tsv"):
-        values, names = _read_csv(str(path), name)
+        read, titles = _read_csv(str(path), name)
+        values, names = _without_ids(str(path), *read, titles)
     elif file.suffix.lower() in columns.SUFFIXES:
-        values, found = columns.read(file, name, _NAME_TITLES)
+        values, found, titles = columns.read(file, name, names_rows)
         names = None if found is None else tuple(found)
+        values, names = _without_ids(str(path), values, names, titles)
     else:
         values, others = read_arrays(path, ("features", "x"), name)
         names = strings(others, "files", path)
@@ -122,6 +132,42 @@ def read_features(
             stacklevel=2,
         )
     return values, names, others
+
+
+def names_rows(title: str) -> bool:
+    """Whether a column of this title has names of the rows, or numbers that identify them.
+
+    Example:
+        >>> names_rows("UUID"), names_rows("user_id"), names_rows("width")
+        (True, True, False)
+    """
+    title = title.strip().lower()
+    return title in _NAME_TITLES or title.endswith("_id")
+
+
+def _without_ids(
+    path: str, values: NDArray, names: tuple[str, ...] | None, titles: Sequence[str] | None
+) -> tuple[NDArray, tuple[str, ...] | None]:
+    """Features without the columns of numbers that identify rows, which name them if nothing does.
+
+    These have such a title, or hold distinct integers in order. As features, they would outweigh
+    all others.
+    """
+    if values.ndim != 2 or titles is None or values.dtype.kind not in "iuf":
+        return values, names
+    is_id = np.array([names_rows(title) for title in titles])
+    if len(values) >= _COUNTED_ROWS:
+        is_whole = (values == np.round(values)).all(axis=0)
+        is_id |= is_whole & (np.diff(values, axis=0) > 0).all(axis=0)
+    if not is_id.any() or is_id.all():
+        return values, names
+    first, *_ = ids = np.flatnonzero(is_id).tolist()
+    listed = checks.short(", ".join(titles[i].strip() or f"column {i + 1}" for i in ids))
+    use = "names the rows" if names is None else "is left out"
+    warnings.warn(f"{path}: {listed} identifies rows, so it {use}", stacklevel=3)
+    if names is None:
+        names = tuple(f"{value:.0f}" for value in values[:, first].tolist())
+    return values[:, ~is_id], names
 
 
 def read_labels(path: str, name: str | None, rows: int) -> Labels:
@@ -279,7 +325,7 @@ def _read_vectors(
             at = vectors[0] if name is None else titles.index(name)
             width = len(line)
             others = [i for i in range(len(line)) if i != at]
-            titled = [i for i in others if titles and titles[i].lower() in _NAME_TITLES]
+            titled = [i for i in others if titles and names_rows(titles[i])]
             words = [i for i in others if not _is_number(line[i])]
             named = next(iter([*titled, *words]), None)
         where = f"{path}, line {number}"
@@ -309,10 +355,14 @@ def _is_vector(cell: str) -> bool:
     return cell.strip().startswith("[") and cell.strip().endswith("]")
 
 
-def _read_csv(path: str, name: str | None = None) -> Table:
+def _read_csv(path: str, name: str | None = None) -> tuple[Table, Sequence[str] | None]:
     """A table of numbers with an optional header and an optional first column of row names.
 
-    Of a table with a column of vectors, it is this one, or that with the title `name`.
+    Of a table with a column of vectors, it is this one, or that with the title `name`. Beside
+    numbers, columns of text that have a title are left out.
+
+    Returns:
+        The table, and the titles of its columns of numbers, if they have some.
     """
     values, names = array.array("d"), []
     with _open(path) as file:
@@ -324,15 +374,19 @@ def _read_csv(path: str, name: str | None = None) -> Table:
         if any(map(_is_vector, sample)):
             has_title = len(head) > 1 and not any(map(_is_vector, head[0][1]))
             rows = itertools.chain(head[has_title:], lines)
-            return _read_vectors(path, head[0][1] if has_title else None, rows, name)
+            return _read_vectors(path, head[0][1] if has_title else None, rows, name), None
         title = head[0][1][0].strip().lower() if len(head) > 1 else None
-        width, has_title_of_names = len(sample), title in _NAME_TITLES
+        width, has_title_of_names = len(sample), title is not None and names_rows(title)
         has_names = has_title_of_names or bool(sample[0].strip() and not _is_number(sample[0]))
         first = int(has_names)  # column of numbers
         if first == width:
             raise InputError(f"{path} must have columns of numbers, separated by commas; got none")
+        titles: list[str] | None = None
+        numbers = list(range(first, width))
         if len(head) > 1 and _is_header(path, *head[0], sample, first):
-            del head[0]
+            titles = head.pop(0)[1]
+            if len(titles) == width:
+                numbers = _columns_of_numbers(path, titles, sample, first)
         elif title == "":
             where = f"{path}, line {head[0][0]}, column 1"
             raise InputError(f"{where} must not be empty; got an empty cell")
@@ -341,12 +395,13 @@ def _read_csv(path: str, name: str | None = None) -> Table:
             if len(line) != width:
                 like = f"{counted(width, 'column')} like line {line_number}"
                 raise InputError(f"{where} must have {like}; got {len(line)}")
+            cells = line[first:] if len(numbers) == width - first else [line[i] for i in numbers]
             try:
-                if not _is_plain("".join(line[first:])):
+                if not _is_plain("".join(cells)):
                     raise ValueError
-                values.extend(map(float, line[first:]))
+                values.extend(map(float, cells))
             except ValueError as error:
-                i = next(i for i in range(first, width) if not _is_number(line[i]))
+                i = next(i for i in numbers if not _is_number(line[i]))
                 must = f"{where}, column {i + 1} must be a number"
                 raise InputError(f"{must}; got {checks.short(repr(line[i]))}") from error
             names += line[:first]
@@ -354,7 +409,22 @@ def _read_csv(path: str, name: str | None = None) -> Table:
     if has_names and not has_title_of_names and others and all(map(_is_number, others)):
         where = f"{path}, line {line_number}, column 1"
         raise InputError(f"{where} must be a number; got {checks.short(repr(sample[0]))}")
-    return Table(np.array(values).reshape(-1, width - first), tuple(names) if has_names else None)
+    table = np.array(values).reshape(-1, len(numbers))
+    of_numbers = None if titles is None or len(titles) != width else [titles[i] for i in numbers]
+    return Table(table, tuple(names) if has_names else None), of_numbers
+
+
+def _columns_of_numbers(path: str, titles: list[str], sample: list[str], first: int) -> list[int]:
+    """The columns from `first` on that are no text in the first row, `sample`."""
+    every = range(first, len(sample))
+    is_text = {
+        i for i in every if not _is_number(sample[i]) and sample[i].strip().lower() not in _MISSING
+    }
+    if not is_text or len(is_text) == len(every):
+        return list(every)
+    listed = checks.short(", ".join(titles[i].strip() for i in sorted(is_text)))
+    warnings.warn(f"{path}: {listed} is text and left out of the features", stacklevel=4)
+    return [i for i in every if i not in is_text]
 
 
 def _is_header(path: str, number: int, line: list[str], sample: list[str], first: int) -> bool:

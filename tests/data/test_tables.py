@@ -1,10 +1,13 @@
 """Vectors and labels from files: what is read, and one sentence for what is not."""
 
 import re
+import warnings
 import zipfile
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import tables
@@ -344,3 +347,64 @@ def test_one_integer_too_many_is_no_title(tmp_path):
         tables.read_labels(str(file), None, 2)
     file.write_text("0\n2\n3\n")  # as pandas writes a table without titles
     assert tables.read_labels(str(file), None, 2).names == ("2", "3")
+
+
+IDS = {
+    "by title": ("a,user_id,b", lambda i: f"{i % 3},{1000 - 7 * i},{i % 4}"),
+    "in order": ("a,serial,b", lambda i: f"{i % 3},{17 + 2 * i},{i % 4}"),
+    "beside text": ("a,UUID,city,b", lambda i: f"{i % 3},{50 - i},town {i},{i % 4}"),
+}
+
+
+@pytest.mark.parametrize("kind", IDS)
+def test_ids_are_no_features(tmp_path, kind):
+    """As a column of features, they would outweigh all others."""
+    title, line = IDS[kind]
+    (tmp_path / "x.csv").write_text("\n".join([title, *map(line, range(12))]))
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        table = tables.read_table(str(tmp_path / "x.csv"), None)
+    assert "identifies rows, so it names the rows" in str(told[-1].message)
+    expected = np.array([[i % 3, i % 4] for i in range(12)])
+    np.testing.assert_array_equal(table.values, expected)
+    place = next(i for i, t in enumerate(title.split(",")) if t in ("user_id", "serial", "UUID"))
+    assert table.names == tuple(line(i).split(",")[place] for i in range(12))
+
+
+def test_ids_of_a_parquet_are_no_features(tmp_path):
+    rng = np.random.default_rng(0)
+    columns = {"number": np.arange(20), "a": rng.normal(size=20), "b": rng.normal(size=20)}
+    parquet.write_table(pa.table(columns), tmp_path / "x.parquet")
+    with pytest.warns(UserWarning, match="number identifies rows, so it names the rows"):
+        table = tables.read_table(str(tmp_path / "x.parquet"), None)
+    np.testing.assert_allclose(table.values, np.stack([columns["a"], columns["b"]], axis=1))
+    assert table.names == tuple(map(str, range(20)))
+
+
+def test_names_come_before_numbers_that_count(tmp_path):
+    lines = [f"photo {i}.jpg,{i},{i % 3}" for i in range(12)]
+    (tmp_path / "x.csv").write_text("\n".join(["file,number,a", *lines]))
+    with pytest.warns(UserWarning, match="number identifies rows, so it is left out"):
+        table = tables.read_table(str(tmp_path / "x.csv"), None)
+    assert table.names is not None
+    assert table.names[1] == "photo 1.jpg"
+    assert table.values.shape == (12, 1)
+
+
+def test_few_numbers_in_order_are_a_feature(tmp_path):
+    (tmp_path / "x.csv").write_text("a,b\n1,5\n2,4\n3,9\n")
+    assert tables.read_table(str(tmp_path / "x.csv"), None).values.shape == (3, 2)
+
+
+def test_text_beside_numbers_is_left_out(tmp_path):
+    (tmp_path / "x.csv").write_text("a,note,b\n1,fine,2\n3,,4\n5,7,1\n")
+    with pytest.warns(UserWarning, match="note is text and left out of the features"):
+        table = tables.read_table(str(tmp_path / "x.csv"), None)
+    np.testing.assert_array_equal(table.values, [[1, 2], [3, 4], [5, 1]])
+
+
+@pytest.mark.parametrize("missing", ["", "n/a", "null", "-"])
+def test_a_missing_number_is_no_text(tmp_path, missing):
+    (tmp_path / "x.csv").write_text(f"a,b\n1,{missing}\n3,4\n")
+    with pytest.raises(InputError, match="column 2 must be a number"):
+        tables.read_table(str(tmp_path / "x.csv"), None)
