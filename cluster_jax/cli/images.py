@@ -111,8 +111,8 @@ def _conclusion(results: Mapping[str, Any], workdir: pathlib.PurePath) -> str:
     run = shlex.quote(str(workdir))
     steps = {
         f"report {run} --corrections=FILE": "use what you named and moved on the page",
-        f"report {run} --export=DIR": "a folder of each group",
-        f"predict --workdir={run} --images=NEW": "place new photos",
+        f"report {run} --export=DIR": "make a folder for each group",
+        f"predict --workdir={run} --images=NEW": "sort new photos into these groups",
     }
     width = max(map(len, steps))
     lines += [f"Report: {workdir / 'report.html'}", "Next:"]

@@ -94,12 +94,16 @@ class Decisions(NamedTuple):
     def _found(self, run: Clusters) -> zip:
         return zip(run.names, run.labels.tolist(), strict=True)
 
-    def summary(self) -> str:
-        """How many decisions there are, in words: "3 moved, 1 in no cluster, 2 merged"."""
+    def summary(self, group: str = "cluster") -> str:
+        """How many decisions there are, in words: "3 moved, 1 in no cluster, 2 merged".
+
+        Args:
+            group: what a cluster is called.
+        """
         lost = list(self.moved.values()).count(NO_CLUSTER)
         counts = {
             "moved or confirmed": len(self.moved) - lost,
-            "in no cluster": lost,
+            f"in no {group}": lost,
             "new": len(self.made),
             "merged": len(self.merged),
             "named": len(self.named),

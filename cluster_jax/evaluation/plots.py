@@ -117,12 +117,13 @@ def training_figure(curve: Curve, title: str) -> Figure:
     return {"data": [line], "layout": {"xaxis": x_axis, "yaxis": _axis(html.escape(title, False))}}
 
 
-def size_figure(clusters: Sequence[Cluster], noun: str) -> Figure:
+def size_figure(clusters: Sequence[Cluster], noun: str, group: str) -> Figure:
     """Bars of the sizes of the `MAX_BARS` largest clusters.
 
     Args:
         clusters: all clusters, largest first.
         noun: what one point is.
+        group: what a cluster is called.
     """
     shown = clusters[:MAX_BARS]
     bars: Figure = {
@@ -137,7 +138,7 @@ def size_figure(clusters: Sequence[Cluster], noun: str) -> Figure:
     }
     if len(shown) <= _MAX_ANNOTATED:
         bars |= {"texttemplate": "%{y:,}", "textposition": "outside", "cliponaxis": False}
-    x_axis = _axis("cluster", type="category", showgrid=False, range=[-0.5, len(shown) - 0.5])
+    x_axis = _axis(group, type="category", showgrid=False, range=[-0.5, len(shown) - 0.5])
     y_axis = _axis(f"{noun}s", tickformat=",")
     return {"data": [bars], "layout": {"xaxis": x_axis, "yaxis": y_axis}}
 

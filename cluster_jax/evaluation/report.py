@@ -330,7 +330,7 @@ def _figures(
         f"training-{i}": plots.training_figure(curve, summary.entry_name(name))
         for i, (name, curve) in enumerate(curves.items())
     }
-    figures["sizes"] = plots.size_figure(clusters, data.noun)
+    figures["sizes"] = plots.size_figure(clusters, data.noun, data.group)
     if data.clustering.curve is not None:
         figures["bandwidth"] = plots.bandwidth_figure(data.clustering.curve)
     if data.true_labels is not None and data.label_names is not None:

@@ -100,7 +100,8 @@ def certainty(page: Page) -> list[str]:
         if facts["n_small"] > 1:
             small = f"one of the {counted(facts['n_small'], group)} that are"
         number = counted(facts["n_outliers"], noun)
-        said.append(f"{number} {verb}: isolated, or in {small} too small to count.")
+        where = "unlike all others, alone or" if noun == "photo" else "isolated, or"
+        said.append(f"{number} {verb}: {where} in {small} too small to count.")
     if facts["n_points"] > len(data.clustering.points):
         said.append(
             f"The page shows a random sample of {counted(len(data.clustering.points), noun)}; the "
@@ -180,11 +181,16 @@ def _duplicates(page: Page) -> list[str]:
     assert page.data.duplicates is not None
     noun, found = page.data.noun, page.data.duplicates.found
     many = f" There are too many {noun}s to look for nearly equal ones."
+    script = ""
+    if page.data.folder:
+        script = (
+            f", or a file that moves them into a folder beside that of the {noun}s when you run "
+            "it (sh move_duplicates.sh)"
+        )
     return [
         f"{counted(len(found.images), noun)} in {counted(found.n_groups, 'set')} are the same as "
         "another one, or nearly so. The best copy has the most pixels. Nothing is deleted: save a "
-        "list of the others, or a file that moves them into a folder beside once you run it."
-        + (many if found.threshold is None else "")
+        f"list of the others{script}." + (many if found.threshold is None else "")
     ]
 
 
@@ -213,7 +219,10 @@ def _map(page: Page) -> list[str]:
         "select them (Shift adds more)."
     ]
     if page.overview["n_outliers"]:
-        said.append("Hollow markers are outliers.")
+        hollow = "Hollow markers are outliers."
+        if noun == "photo":
+            hollow = "Hollow points are outliers: photos unlike all others."
+        said.append(hollow)
     if page.n_drawn < n:
         said.append(
             f"{counted(page.n_drawn, noun)} of {n:,} are drawn, sampled evenly from all "
@@ -224,7 +233,8 @@ def _map(page: Page) -> list[str]:
     if data.clustering.points.shape[1] > 2:
         n_axes = data.clustering.points.shape[1]
         depth = "depth: choose 3-D to turn it" if n_axes == 3 else f"{n_axes} dimensions"
-        said.append(f"The map has {depth}; 2-D shows it from its widest side.")
+        turn = f"The map has {depth}; 2-D shows it from its widest side."
+        said.append("Choose 3-D to turn the map around." if noun == "photo" else turn)
     return said
 
 
@@ -259,10 +269,13 @@ def _skipped(page: Page) -> list[str]:
 
 def _sizes(page: Page) -> list[str]:
     data, facts = page.data, page.overview
-    sizes = [len(cluster.members) for cluster in page.clusters]
+    sizes = [len(cluster.members) for cluster in page.clusters if cluster.id >= 0] or [0]
+    middle = f", the median {np.median(sizes):,.0f}."
+    if data.noun == "photo":
+        middle = f"; half of the {data.group}s have {np.median(sizes):,.0f} or more."
     said = [
-        f"The largest {data.group} has {counted(sizes[0], data.noun)}, the smallest {sizes[-1]:,}, "
-        f"the median {np.median(sizes):,.0f}."
+        f"The largest {data.group} has {counted(sizes[0], data.noun)}, the smallest {sizes[-1]:,}"
+        + middle
     ]
     if page.n_clusters > plots.MAX_BARS:
         every = summary.groups(facts["n_large"], facts["n_small"], data.group)
@@ -323,7 +336,13 @@ def _labels(page: Page) -> list[str]:
 def _metrics(page: Page) -> list[str]:
     scores = [score for *_, row in summary.score_rows(page.data.results) for score in row]
     if all(score is None for score in scores):
-        return ["How the results were obtained. Scores of the clusters need labels."]
+        said = "How the results were obtained. Scores of the clusters need labels."
+        if page.data.noun == "photo":
+            said = (
+                f"How the {page.data.group}s were found. How right they are can be counted only "
+                "where somebody has said what each photo shows."
+            )
+        return [said]
     return [
         "How well the clusters agree with the labels, and how the results were obtained. Each "
         "score is at most 1; higher is better."

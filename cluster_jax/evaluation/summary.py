@@ -200,8 +200,9 @@ def _score_table(
         scores = [score for score in scores if score not in SCORES]
     titles = [score.upper() if score in SCORES else score for score in scores]
     rows = [("", f"{group}s", *titles)]
+    k = "number" if group == "group" else "k"
     for name, clusters, origin, values in score_rows(results, scores):
-        rows.append((f"{name} (k {origin})", clusters, *map(format_score, values)))
+        rows.append((f"{name} ({k} {origin})", clusters, *map(format_score, values)))
     first, second = (max(len(row[i]) for row in rows) for i in range(2))
     return [
         f"{label:<{max(_LABEL, first)}}{clusters:>{second + 1}}"

@@ -71,8 +71,10 @@ def correct(workdir: epath.PathLike, files: Sequence[epath.PathLike]) -> str:
         io.write(workdir / workdirs.REPORT, page)
     written = "none, because the run has no map" if page is None else workdir / workdirs.REPORT
     nothing = " (nothing new)" if files and after == before else ""
+    group = "cluster" if data is None else data.group
     return (
-        f"corrections  {after.summary()}{nothing}\nassignments  {workdir / workdirs.ASSIGNMENTS}\n"
+        f"corrections  {after.summary(group)}{nothing}\n"
+        f"assignments  {workdir / workdirs.ASSIGNMENTS}\n"
         f"report       {written}"
     )
 

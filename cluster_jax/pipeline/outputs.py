@@ -557,7 +557,7 @@ def print_start(
     config, dataset, _ = inputs
     noun = "row" if dataset.shown is None else "image"
     name = _name_of_files(config) or dataset.name
-    work = f"compared by a pretrained network ({config.network.name}),"
+    work = f"compared by a network trained on other photos ({config.network.name}),"
     if trainings:
         lengths = " + ".join(f"{stage.training.total_steps:,}" for stage in trainings)
         work = f"{lengths} steps of {counted(config.train.batch_size, noun)}"

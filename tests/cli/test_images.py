@@ -108,7 +108,7 @@ def test_groups_report_and_what_to_try_next(photos, tmp_path, capsys, monkeypatc
     assert results["metrics"]["tree"]["n_clusters"] == 3
     assert results["provenance"]["number_of_clusters"]["tree"] == "given"
     said = capsys.readouterr().out
-    assert said.startswith("50 images of my photos, compared by a pretrained network")
+    assert said.startswith("50 images of my photos, compared by a network trained on other photos")
     assert "\n49 photos, 3 groups (the number asked for)" in said
     assert f"\nReport: {out}/report.html\n" in said
     assert f"--workdir={out} " in said

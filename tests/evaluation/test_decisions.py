@@ -57,6 +57,7 @@ def test_moved_wrong_confirmed_merged_new_and_named(tmp_path):
     assert decided.named == {8: "cats", 4: 'a / "b" 猫'}
     assert decided.next_cluster(run) == 9, "7 is not used again, and 8 is taken"
     assert decided.summary() == "3 moved or confirmed, 1 in no cluster, 1 new, 1 merged, 2 named"
+    assert "1 in no group" in decided.summary("group")
     # The file of the run has the same decisions, and again the same bytes.
     (tmp_path / "decisions.csv").write_text(decisions.to_csv(decided, run))
     again = decisions.read_workdir(tmp_path, run)

@@ -302,7 +302,9 @@ def test_levels_and_probabilities_of_the_tree():
     assert "The groups are clearly apart." in photos
     assert "of the photos most like this one, 80 % are in this group" in photos
     assert "Nobody has said how many groups there are" in photos
-    assert "The map has depth: choose 3-D to turn it" in photos
+    assert "Choose 3-D to turn the map around." in photos
+    assert "half of the groups have" in photos
+    assert "only where somebody has said what each photo shows" in photos
     said, found, _ = photos.partition("Details: how this was found")
     assert found
     for word in ("script ", "terminal", "dimensions", "cluster "):
@@ -596,7 +598,7 @@ def test_suggested_names_are_shown_with_their_clusters():
 
 def test_few_bars_fill_the_plot():
     for count in (1, 5, 30):
-        figure = plots.size_figure(groups_of(np.arange(count)), "image")
+        figure = plots.size_figure(groups_of(np.arange(count)), "image", "cluster")
         assert figure["layout"]["xaxis"]["range"] == [-0.5, count - 0.5]
         share = figure["data"][0]["width"] / count  # of the plot's width
         assert share == pytest.approx(min(0.72 / 8, 0.72 / count))
@@ -719,12 +721,12 @@ def test_history_without_a_finite_value():
 
 def test_size_figure():
     clusters = groups_of(np.repeat([7, 3], [2, 5]))
-    (bars,) = go.Figure(plots.size_figure(clusters, "row")).data
+    (bars,) = go.Figure(plots.size_figure(clusters, "row", "cluster")).data
     assert (bars.x, bars.y) == (("3", "7"), (5, 2))
     assert bars.marker.color == tuple(report_data.COLORS[:2])
     assert bars.hovertemplate == "%{customdata}: %{y:,} rows<extra></extra>"
     assert bars.texttemplate == "%{y:,}"
-    many = go.Figure(plots.size_figure(groups_of(np.arange(501)), "row"))
+    many = go.Figure(plots.size_figure(groups_of(np.arange(501)), "row", "cluster"))
     assert len(many.data[0].x) == plots.MAX_BARS == 500
     assert many.data[0].texttemplate is None, "no numbers on narrow bars"
     assert many.data[0].marker.color[60] == "var(--faint)"
@@ -1131,6 +1133,7 @@ def test_what_is_in_no_cluster_is_last_and_in_no_tree():
     data.results["provenance"]["number_of_clusters"] = {"gridshift": "corrected"}
     page = page_of(data)
     assert [cluster["id"] for cluster in page.record["map"]["clusters"]] == [0, 4, 2, -1]
+    assert "the smallest 3," in page.text, "not the size of what is in none"
     assert sorted(leaf["id"] for leaf in page.record["tree"]["leaves"]) == [0, 2, 4]
     assert "average linkage of the cosine distance" in page.text
     assert "largest clusters are drawn" not in page.text

@@ -47,7 +47,7 @@ def test_without_labels_there_are_no_scores():
     assert head.split() == ["groups"], "of photos"
     trained = results | {"provenance": {**results["provenance"], "steps": 9}}
     assert summary.run_table(trained).split()[0] == "clusters"
-    assert tree.split() == ["Tree", "(k", "found)", "7"]
+    assert tree.split() == ["Tree", "(number", "found)", "7"]
     # The command `cluster` has the silhouette, which needs none.
     found = {"n_clusters": 1, **none, "silhouette": 0.25, "cluster_sizes": {"0": 9}}
     results["metrics"]["tree"] = found

@@ -11,9 +11,7 @@ function draw(target, { data, layout }) {
   return Plotly.react(target, themed(data), themed(full), config);
 }
 
-function drawFigures() {
-  for (const target of document.querySelectorAll("[data-figure]")) draw(target, report.figures[target.dataset.figure]);
-}
+const drawFigures = () => document.querySelectorAll("[data-figure]").forEach((target) => draw(target, report.figures[target.dataset.figure]));
 
 for (const select of document.querySelectorAll("select[data-plot]")) {
   const target = element(select.dataset.plot);

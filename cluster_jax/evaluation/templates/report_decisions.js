@@ -43,7 +43,7 @@ function move(chosen, to) {
   const fresh = Math.max(report.next_cluster, ...decisions.made.map((id) => id + 1));
   const id = to === "new" ? fresh : Number(to);
   const stays = points.every((point) => id === found[point]);
-  const name = to === "new" ? `a new ${words.cluster}, ${fresh}` : id === NONE ? `no ${words.cluster}` : titled(rootOf(id));
+  const name = to === "new" ? `a new ${words.cluster}, number ${fresh}` : id === NONE ? `no ${words.cluster}` : titled(rootOf(id));
   const followed = points.length - chosen.length;
   const also = followed ? `, ${followed} of them as an equal copy` : "";
   decide(`${count(points.length)} ${stays ? "confirmed in" : "moved to"} ${name}${also}.`, () => {

@@ -10,9 +10,7 @@ function make(tag, properties = {}, ...children) {
 const binary = (base64) => Uint8Array.from(atob(base64), (c) => c.charCodeAt(0));
 
 // The text that an element holds compressed
-async function unzip(id) {
-  return new Response(new Blob([binary(element(id).textContent)]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
-}
+const unzip = (id) => new Response(new Blob([binary(element(id).textContent)]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
 
 const report = JSON.parse(await unzip("report-data"));
 
@@ -76,7 +74,7 @@ function fileFacts({ name, taken, width, height, bytes }) {
 function factsOf(point) {
   const lines = [titled(groupOf[point])];
   if (about.label) lines.push(`Label: ${map.label_names[about.label[point]]}`);
-  if (about.novel?.[point]) lines.push("Unlike everything in the run");
+  if (about.novel?.[point]) lines.push(`Unlike all earlier ${words.point}s`);
   if (groupOf[point] !== found[point]) lines.push(`Before: ${titled(found[point])}`);
   else if (about.decided[point] || checked(point)) lines.push("Confirmed by a person");
   else if (about.probability) {
@@ -85,7 +83,7 @@ function factsOf(point) {
     const instead = groups.has(other) && second >= 0.005 ? `; ${titled(other)} ${percent(second)}` : "";
     lines.push(`Belongs here: ${percent(about.probability[point])}${instead}`);
   } else if (map.folder === null || !map.names) lines.push(`Distance ${Number(about.distance[point].toPrecision(4))}`);
-  if (about.outlier[point]) lines.push("Outlier");
+  if (about.outlier[point]) lines.push("Outlier: unlike all others");
   if (!map.taken) return lines;
   const [width, height, bytes] = [about.width[point], about.height[point], about.bytes[point]];
   return [...lines, ...fileFacts({ name: nameOf(point), taken: map.taken[point], width, height, bytes })];
