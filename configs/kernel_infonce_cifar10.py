@@ -4,12 +4,15 @@
 
 DIR contains the data set, prepared by TFDS as array_record. Intended for one GPU or a TPU slice.
 
-From the paper: ResNet-50, projector 2048 to 128, LARS with momentum 0.9 and weight decay 1e-6,
-batch 256, 400 epochs, Laplacian plus Gaussian kernel; a linear probe of 100 epochs, rate 0.3 to 0,
-batch 64, weight decay 1e-6, on the test set. The learning rate, temperatures and weights were found
-by a search and are not published: here the rate is SimCLR's for LARS, and the Gaussian corresponds
-to SimCLR's tau of 0.5. Guesses: CIFAR stem, SimCLR's augmentation without blur, 10 epochs of
-warm-up; of MoCo's form (method.queue) the loss in both directions.
+From the paper: ResNet-50, projector 2048 to 128 (256 for the concatenation, see
+experiments/kernel_infonce), LARS with momentum 0.9 and weight decay 1e-6, batch 256, 400 epochs,
+Laplacian plus Gaussian kernel; a linear probe of 100 epochs, rate 0.3 to 0, batch 64, weight decay
+1e-6, on the test set. The learning rate, temperatures and weights were found by a search and are
+not published: here the rate is SimCLR's for LARS, and the Gaussian corresponds to SimCLR's tau of
+0.5.
+Guesses: CIFAR stem, SimCLR's augmentation for CIFAR, without blur (the paper has "the default" of
+PyTorch Lightning), 10 epochs of warm-up and a cosine (it has "LambdaLR"); of MoCo's form
+(method.queue) the loss in both directions.
 Not comparable: the probe trains on rows scaled to a common length, so that its rate is not the
 paper's, and on views without augmentation.
 """

@@ -67,10 +67,14 @@ SETS: dict[str, tuple[str, dict[str, Any], int]] = {
     "TinyImageNet": ("tiny_imagenet", _imagenet("tiny_imagenet"), 200),
     "TinyImageNet at 96": ("tiny_imagenet_96", _imagenet("tiny_imagenet", 110, 96), 200),
     "ImageNet-50": ("imagenet_50", _imagenet("imagenet_50"), 50),
-    # CueCo trains 400 epochs on it; a variant may say otherwise.
+    # CueCo trains 400 epochs on it, with BYOL's blur; a variant may say otherwise.
     "ImageNet-100": (
         "imagenet_100",
-        {**_imagenet("imagenet_100"), "train.duration": "400 epochs"},
+        {
+            **_imagenet("imagenet_100"),
+            "augment.blur.kernel": 23,
+            "train.duration": "400 epochs",
+        },
         100,
     ),
     "ImageNet-200": ("imagenet_200", _imagenet("imagenet_200"), 200),

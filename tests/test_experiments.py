@@ -215,7 +215,15 @@ def test_subsets_of_imagenet_at_full_scale():
         assert built.method.get("clusters") == clusters
         assert built.novel.test_split == ("validation" if paper == "cueco" else None)
     assert _full("cueco", "1", "BYOL", "ImageNet-100").train.duration == "400 epochs"
+    assert _full("cueco", "1", "CueCo", "ImageNet-100").augment.blur.kernel == 23  # of 224 pixels
     assert _full("ncc", "A2", "NCC", "ImageNet-100").train.duration == "300 epochs"
+
+
+def test_a_longer_queue_keeps_the_neighbors_of_its_set():
+    """NCL's k_1 depends on the number of novel classes, a quarter on CIFAR-100 of CIFAR-10's."""
+    for data, neighbors in (("CIFAR-10", 204), ("CIFAR-100", 51)):
+        for name in ("M 2048", "M 19968", "tau 0.1"):
+            assert _full("ncl", "figureA", name, data).method.neighbors == neighbors, (name, data)
 
 
 @pytest.mark.parametrize(("paper", "number"), [("nrcc", "6"), ("ncc", "A4")])

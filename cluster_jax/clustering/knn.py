@@ -6,6 +6,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cluster_jax.core.checks import InputError
+
 # Elements of one block of scores (float32: 64 MB).
 _BLOCK = 2**24
 # Rows of a group in the search for the lowest scores.
@@ -52,6 +54,9 @@ def nearest(
             that ties have one answer; else the nearest 2 k are, which is faster.
         exclude_self: query i is row i and none of its own neighbors.
 
+    Raises:
+        InputError: for cosine, a row has a length other than one and zero.
+
     Example:
         >>> rows = np.array([[0.0], [1.0], [5.0]], np.float32)
         >>> found = nearest(rows, rows, 1, exclude_self=True)
@@ -62,6 +67,9 @@ def nearest(
     """
     n = len(rows)
     k = min(k, n - exclude_self)
+    if metric == "cosine":
+        _check_lengths(queries)
+        _check_lengths(rows)
     unit = _unit(queries, rows) if metric == "euclidean" else 1.0
     if unit != 1:
         queries, rows = queries / unit, rows / unit
@@ -101,6 +109,19 @@ def nearest(
             indices[start + i], squares[start + i] = near[order], apart[order]
     # Of unit rows, half the squared distance is 1 - cosine.
     return Neighbors(indices, unit * np.sqrt(squares) if metric == "euclidean" else squares / 2)
+
+
+def _check_lengths(rows: NDArray) -> None:
+    """Raises InputError unless each row has length one, within rounding, or zero."""
+    with np.errstate(over="ignore"):
+        squares = np.einsum("ij,ij->i", rows, rows)
+    wrong = np.flatnonzero((np.abs(squares - 1) > 0.01) & rows.any(axis=1))
+    if len(wrong):
+        largest = np.abs(rows[wrong[0]]).max()
+        raise InputError(
+            'rows must have length one or zero for metric="cosine"; got a row whose largest '
+            f"number is {largest:.3g}: divide each row by its length"
+        )
 
 
 def _unit(queries: NDArray, rows: NDArray) -> float:

@@ -5,6 +5,7 @@ import pytest
 from scipy.spatial.distance import cdist
 
 from cluster_jax.clustering import knn
+from cluster_jax.core.checks import InputError
 
 
 @pytest.mark.parametrize("k", [1, 10, 39, 60])
@@ -33,6 +34,20 @@ def test_a_query_does_not_depend_on_the_others():
         alone = knn.nearest(queries[i : i + 1], rows, 7)
         np.testing.assert_array_equal(alone.indices[0], together.indices[i])
         np.testing.assert_array_equal(alone.distances[0], together.distances[i])
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("scale", [1e200, 1e19, 2.0, 0.5, 1e-200])
+@pytest.mark.parametrize("scaled", ["queries", "rows"])
+def test_cosine_refuses_rows_of_other_lengths(scale, scaled):
+    """At 1e200 the squares overflowed, which was an IndexError; other lengths had wrong answers."""
+    x = np.random.default_rng(3).normal(size=(20, 4))
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    x[5] = 0
+    knn.nearest(x, x, 2, metric="cosine")
+    both = (scale * x, x) if scaled == "queries" else (x, scale * x)
+    with pytest.raises(InputError, match=r"length one or zero .* divide each row by its length"):
+        knn.nearest(*both, 2, metric="cosine")
 
 
 @pytest.mark.parametrize("scale", [1e300, 1e200, 1e-200, 1e-300])

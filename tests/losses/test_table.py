@@ -514,9 +514,9 @@ def test_a_row_of_no_cluster_adds_nothing_to_the_mean(name, outside):
 
 
 @pytest.mark.parametrize("clusters", [3, 4, 20])
-@pytest.mark.parametrize("outside", [-1, 99])
+@pytest.mark.parametrize("outside", [-1, "clusters", 99])
 def test_prototypes_leave_rows_of_no_cluster_out(clusters, outside):
-    labels = np.where(LABELS < 0, outside, LABELS)
+    labels = np.where(LABELS < 0, clusters if outside == "clusters" else outside, LABELS)
 
     def loss(rows):
         pairs = (A[rows], B[rows]), (B[rows], C[rows])
