@@ -12,6 +12,7 @@ from cluster_jax.core import checks, schedules
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.collectives import Axis
 from cluster_jax.data.batches import Batch
+from cluster_jax.data.views import SmallCropConfig, View
 from cluster_jax.losses.ncl import cross_entropy
 from cluster_jax.methods import base
 from cluster_jax.methods.base import Encoded, MethodContext, ModelState, PyTree, State, TwoView
@@ -429,3 +430,19 @@ def one_head(
 
     method = with_classifiers(context, loss, {head: classes}, NetworkState)
     return method._replace(watched=base.Watched(chance=("loss", math.log(classes))))
+
+
+def small_crops(context: MethodContext, config: SmallCropConfig | None) -> tuple[View, ...]:
+    """The field `more` of a method with small crops, as they stand in its config; None: without.
+
+    Raises:
+        InputError: the data are features, or the network takes no images of another size.
+    """
+    if config is None:
+        return ()
+    if context.augment.small is None:
+        raise InputError("method.small must be None for features, which have no crops; got crops")
+    if not context.network.any_size:
+        where = "a network that does not average its last feature map"
+        checks.none("method.small.size", config.size, where)
+    return (context.augment.small(config),) * config.count

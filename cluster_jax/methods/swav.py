@@ -8,9 +8,9 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from cluster_jax.core import checks, ops
-from cluster_jax.core.checks import Count, Duration, InputError, Positive
+from cluster_jax.core.checks import Count, Duration, Positive
 from cluster_jax.core.collectives import Axis
-from cluster_jax.data.views import SmallCropConfig, View
+from cluster_jax.data.views import SmallCropConfig
 from cluster_jax.losses.swav import swapped_prediction
 from cluster_jax.methods import base, encoders
 from cluster_jax.methods.base import Encoded, MethodContext, PyTree, TwoView, Watched
@@ -80,18 +80,7 @@ def make(context: MethodContext, config: Config) -> TwoView[NetworkState]:
     return two_view._replace(
         init=init,
         after=after,
-        more=_small_crops(context, config.small),
+        more=encoders.small_crops(context, config.small),
         # Equal rows are predicted best by equal scores.
         watched=Watched(chance=("loss", math.log(config.prototypes))),
     )
-
-
-def _small_crops(context: MethodContext, config: SmallCropConfig | None) -> tuple[View, ...]:
-    if config is None:
-        return ()
-    if context.augment.small is None:
-        raise InputError("method.small must be None for features, which have no crops; got crops")
-    if not context.network.any_size:
-        where = "a network that does not average its last feature map"
-        checks.none("method.small.size", config.size, where)
-    return (context.augment.small(config),) * config.count

@@ -83,11 +83,10 @@ def make(context, config):
         params = {**params, "prototypes": ops.l2_normalize(params["prototypes"])}
         return two_view.after(params, state, update)
 
-    small = config.small
     return two_view._replace(
         init=init,
         after=after,
-        more=() if small is None else (context.augment.small(small),) * small.count,
+        more=encoders.small_crops(context, config.small),
         watched=Watched(chance=("loss", math.log(config.prototypes))),
     )
 
