@@ -56,7 +56,7 @@ class _Groups(NamedTuple):
     """Labels of the m leaves of a tree, ready to place new rows.
 
     Attributes:
-        ids: int64 `[k]`, the labels.
+        ids: int64 `[k]`, the labels of leaves.
         leaves: int `[m]`, the place of each leaf's label among them.
         centers: float64 `[k, r]`, means of the sharp rows.
         around: `[m, k]`, see `membership.shares`.
@@ -102,15 +102,18 @@ class ByTree:
         `labels` is that of `place`.
         """
         ids, _, _, around = self._own if labels is None else self._groups(labels)
-        return membership.probabilities(self.smoother, around, x)[:, np.argsort(ids)]
+        every = np.unique(self.labels if labels is None else labels)
+        found = np.zeros((len(x), len(every)))
+        found[:, np.searchsorted(every, ids)] = membership.probabilities(self.smoother, around, x)
+        return found
 
     @functools.cached_property
     def _own(self) -> _Groups:
         return self._groups(self.labels)
 
     def _groups(self, labels: NDArray) -> _Groups:
-        ids, codes = coded(labels)
-        leaves = codes[self.sample]
+        # A person may have moved all rows of a label but copies, which are no leaves.
+        ids, leaves = coded(labels[self.sample])
         centers = centers_of_leaves(self.smoother.sharp, leaves, self.leaves)
         return _Groups(ids, leaves, centers, membership.shares(self.smoother, leaves))
 

@@ -563,3 +563,20 @@ def test_other_files_are_refused(few_and_copies, tmp_path):
     io.write_arrays(tmp_path / "old.npz", stored)
     with pytest.raises(InputError, match="version"):
         SmoothTree.load(tmp_path / "old.npz")
+
+
+@pytest.mark.parametrize("moved_to", [-1, 1, 7])
+def test_a_label_that_only_a_copy_has(few_and_copies, moved_to):
+    """A person may move one of two equal rows: no leaf of the tree is in that cluster."""
+    x = few_and_copies
+    model = SmoothTree("euclidean", n_clusters=3).fit(x)
+    labels = np.array([0, 3, 9])[model.labels_]
+    labels[-1] = moved_to
+    assert len(x) - 1 not in model.sample_
+    placed = model.clusterer_.place(x[:90], labels)
+    np.testing.assert_array_equal(placed.labels, labels[:90])
+    assert np.isfinite(placed.distances).all()
+    every = model.clusterer_.probabilities(x, labels)
+    assert every.shape == (len(x), 4)
+    np.testing.assert_allclose(every.sum(axis=1), 1)
+    assert not every[:, np.unique(labels).tolist().index(moved_to)].any()
