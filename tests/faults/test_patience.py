@@ -78,7 +78,7 @@ def test_a_folder_of_the_command_cluster_is_told_apart(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     np.save("x.npy", np.random.default_rng(0).normal(size=(60, 3)))
     cluster.main(["--features=x.npy", "--method=gridshift", "--bandwidth=2", "--workdir=out"])
-    with pytest.raises(InputError, match="which has no network for new images"):
+    with pytest.raises(InputError, match="a folder of the command `cluster`, which has no images"):
         inference.read("out")
 
 
