@@ -87,7 +87,9 @@ def _left_out(given: argparse.Namespace) -> list[str]:
     return made
 
 
-def _conclusion(results: Mapping[str, Any], workdir: pathlib.PurePath) -> str:
+def _conclusion(
+    results: Mapping[str, Any], workdir: pathlib.PurePath, *, is_corrected: bool = False
+) -> str:
     """The groups and their certainty, the path of the report, and the next commands."""
     from cluster_jax.evaluation import report_data, summary
 
@@ -100,12 +102,14 @@ def _conclusion(results: Mapping[str, Any], workdir: pathlib.PurePath) -> str:
     sure = _SURENESS.get(metrics.get("verdict"))
     if summary.is_too_few(metrics):
         sure = "too few different photos to look for more"
-    if results["provenance"]["number_of_clusters"][method] == "given":
-        sure = "the number asked for"
+    origin = results["provenance"]["number_of_clusters"][method]
+    said = {"given": "the number asked for", "corrected": "as you have corrected them"}
+    sure = said.get(origin, sure)
     lines = [f"{photos}, {groups}{f' ({sure})' if sure else ''}{doubts}."]
     if names := list(report_data.suggested_names(results).values()):
         more = f", and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
-        lines.append(f"They look like {', '.join(names[:_NAMED])}{more}.")
+        verb = "are called" if is_corrected else "look like"
+        lines.append(f"They {verb} {', '.join(names[:_NAMED])}{more}.")
     if copies := (results.get("duplicates") or {}).get("groups"):
         lines.append(f"{counted(copies, 'set')} of equal or nearly equal photos.")
     run = shlex.quote(str(workdir))
@@ -115,7 +119,8 @@ def _conclusion(results: Mapping[str, Any], workdir: pathlib.PurePath) -> str:
         f"predict --workdir={run} --images=NEW": "sort new photos into these groups",
     }
     width = max(map(len, steps))
-    lines += [f"Report: {workdir / 'report.html'}", "Next:"]
+    what = "Report with your corrections" if is_corrected else "Report"
+    lines += [f"{what}: {workdir / 'report.html'}", "Next:"]
     lines += [f"  cluster-jax {step:<{width}}  {aim}" for step, aim in steps.items()]
     lines.append("  the same command with --k=N: another number of groups, beside this one")
     return "\n" + "\n".join(lines) + "\n"
@@ -142,10 +147,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
         from cluster_jax.cli import train
         from cluster_jax.core import io
+        from cluster_jax.pipeline import corrections
         from cluster_jax.pipeline import workdir as workdirs
 
         with checks.named(_ARGUMENTS):
             workdir = train.run(*config, given.out, given.export, by=given.by, is_kept=True)
-        sys.stdout.write(_conclusion(io.read_json(workdir / workdirs.RESULTS), workdir))
+        corrected = corrections.current_results(workdir)
+        results = corrected or io.read_json(workdir / workdirs.RESULTS)
+        sys.stdout.write(_conclusion(results, workdir, is_corrected=corrected is not None))
         if given.open:
             webbrowser.open(pathlib.Path(workdir / workdirs.REPORT).resolve().as_uri())
