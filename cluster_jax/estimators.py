@@ -259,7 +259,9 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
     def export(self, path: str | os.PathLike) -> None:
         """Writes a folder per cluster with links to the training images, see `export.write`."""
         check_is_fitted(self, "labels_")
-        export.training_images(self._run, self.labels_, path)
+        # The names are those of the other clusters.
+        names = {} if self._is_kmeans else export.names_of_folders(self._complete())
+        export.training_images(self._run, self.labels_, path, names)
 
     def report(self, path: str | os.PathLike) -> pathlib.Path:
         """Copies the report, one HTML file that opens offline, to `path`."""
