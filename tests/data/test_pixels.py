@@ -9,6 +9,7 @@ import pytest
 from PIL import Image, ImageDraw, PngImagePlugin
 
 from cluster_jax.data import images, pixels
+from cluster_jax.evaluation import pictures
 from tests.data.test_folder import load
 
 
@@ -249,6 +250,22 @@ def test_a_tiff_of_float64(tmp_path, order, strips):
     (tmp_path / "1.tif").write_bytes(data)
     expected = np.rot90(values, 2) * 255 / 2000
     np.testing.assert_allclose(fetched(tmp_path)[0]["1.tif"], expected, atol=0.51)
+
+
+@pytest.mark.parametrize("dtype", [np.uint16, np.float32, np.float64])
+def test_a_tiff_in_which_zero_is_white_is_a_negative(tmp_path, rng, dtype):
+    """And no copy of one of the same numbers in which zero is black."""
+    values = rng.integers(0, 200, (5, 7)).astype(dtype)
+    values[0, :2] = 0, 200
+    for name, zero in (("white.tif", 0), ("black.tif", 1)):
+        if dtype == np.float64:
+            (tmp_path / name).write_bytes(float64(values, _262=(3, [zero])))
+        else:
+            tiff(tmp_path / name, values, _262=zero)
+    found, dataset = fetched(tmp_path)
+    assert np.abs(found["black.tif"] - values * (255 / 200)).max() <= 0.51
+    assert np.abs(found["white.tif"] - (200 - values) * (255 / 200)).max() <= 0.51
+    assert pictures.digest(dataset, 0) != pictures.digest(dataset, 1)
 
 
 def test_tiffs_of_other_numbers_that_pillow_does_not_read():
