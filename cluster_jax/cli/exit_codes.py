@@ -25,7 +25,7 @@ import absl.logging
 
 from cluster_jax.core import buckets, interrupt
 from cluster_jax.core.checks import InputError, sentence
-from cluster_jax.core.logs import logger
+from cluster_jax.core.logs import logger, shorten
 
 SUCCESS = 0
 FAILURE = 1
@@ -62,7 +62,7 @@ def handle_errors() -> Iterator[None]:
         except MemoryError:
             _exit("error: out of memory", FAILURE)
         except OSError as error:
-            _exit(f"error: {sentence(buckets.explain(error) or str(error))}", FAILURE)
+            _exit(f"error: {buckets.explain(error) or error}", FAILURE)
         except ImportError as error:
             if "gcsfs" not in str(error):
                 raise
@@ -75,7 +75,7 @@ def handle_errors() -> Iterator[None]:
             if isinstance(error, loop.Preempted):
                 _exit(f"{error}. Run the same command again to resume.", PREEMPTED)
             if told := buckets.explain(error):
-                _exit(f"error: {sentence(told)}", FAILURE)
+                _exit(f"error: {told}", FAILURE)
             raise
 
 
@@ -113,6 +113,7 @@ def _logged() -> Iterator[None]:
     """
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("warning: %(message)s"))
+    handler.addFilter(shorten)  # Orbax's are long.
     loggers = (logger, absl.logging.get_absl_logger())  # ours, and that of Orbax
     absl.logging.set_verbosity(absl.logging.WARNING)
     for each in loggers:
@@ -132,7 +133,8 @@ def _logged() -> Iterator[None]:
 
 
 def _exit(text: str, code: int) -> NoReturn:
-    sys.stderr.write(f"{text}\n")
+    kind = "error: " if text.startswith("error: ") else ""
+    sys.stderr.write(f"{kind}{sentence(text.removeprefix(kind))}\n")
     sys.exit(code)
 
 
@@ -141,4 +143,4 @@ def _show_warning(
 ) -> None:
     if pathlib.PurePath(filename).parent.name == "PIL":  # It does not say of which file.
         return
-    sys.stderr.write(f"warning: {message}\n")
+    sys.stderr.write(f"warning: {sentence(str(message))}\n")

@@ -7,7 +7,6 @@ import csv
 import itertools
 import math
 import os
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, TextIO
 
@@ -126,10 +125,10 @@ def read_features(
         raise InputError(f"{must}; got {len(names)}")
     repeated = [name for name, count in collections.Counter(names).items() if count > 1]
     if repeated:
-        warnings.warn(
+        checks.warn(
             f"{path} gives the name {repeated[0]!r} to several rows, one of {len(repeated):,} such "
             "names: these rows cannot be compared or corrected by name",
-            stacklevel=2,
+            2,
         )
     return values, names, others
 
@@ -164,7 +163,7 @@ def _without_ids(
     first, *_ = ids = np.flatnonzero(is_id).tolist()
     listed = checks.short(", ".join(titles[i].strip() or f"column {i + 1}" for i in ids))
     use = "names the rows" if names is None else "is left out"
-    warnings.warn(f"{path}: {listed} identifies rows, so it {use}", stacklevel=3)
+    checks.warn(f"{path}: {listed} identifies rows, so it {use}", 3)
     if names is None:
         names = tuple(f"{value:.0f}" for value in values[:, first].tolist())
     return values[:, ~is_id], names
@@ -423,7 +422,7 @@ def _columns_of_numbers(path: str, titles: list[str], sample: list[str], first: 
     if not is_text or len(is_text) == len(every):
         return list(every)
     listed = checks.short(", ".join(titles[i].strip() for i in sorted(is_text)))
-    warnings.warn(f"{path}: {listed} is text and left out of the features", stacklevel=4)
+    checks.warn(f"{path}: {listed} is text and left out of the features", 4)
     return [i for i in every if i not in is_text]
 
 
