@@ -56,7 +56,8 @@ _OTHER_KINDS = (
     (0, b"version https://git-lfs", "a placeholder of Git LFS: git lfs pull"),
     (0, b"\0\5\x16\7", "a resource fork of macOS, without the photo"),
     (0, b"RIFF", "a video or sound"),
-    (4, b"ftyp", "a video"),  # After the HEIC photos.
+    (4, b"ftypavi", "a damaged AVIF image"),
+    (4, b"ftyp", "a video"),  # After those of images.
 )
 
 # Kind of values, see `Deep` -> the values that become black and white.
@@ -226,9 +227,9 @@ def reason(error: Exception, data: bytes) -> str:
         return "empty file"
     if data.lstrip()[:1] == b"<":
         return "a web page or other text with tags"
-    is_heic = data[4:8] == b"ftyp" and data[8:12] in (b"heic", b"heix", b"mif1", b"hevc", b"msf1")
-    if is_heic and "HEIF" not in Image.OPEN:
-        return "a HEIC photo: pip install pillow-heif"
+    if data[4:8] == b"ftyp" and data[8:12] in (b"heic", b"heix", b"mif1", b"hevc", b"msf1"):
+        is_read = "HEIF" in Image.OPEN
+        return "a damaged HEIC photo" if is_read else "a HEIC photo: pip install pillow-heif"
     if not data.strip(b"\0"):
         return "nothing but zeros, as a copy that was cut off"
     for start, signature, kind in _OTHER_KINDS:

@@ -170,6 +170,7 @@ def test_pages_and_frames_are_counted(tmp_path):
         (b"%PDF-1.7\n", "a PDF"),
         (b"PK\3\4" + bytes(30), "a zip archive or a document"),
         (b"\0\0\0\x18ftypmp42" + bytes(30), "a video"),
+        (b"\0\0\0\x18ftypavif" + bytes(30), "a damaged AVIF image"),
         (b"\0\0\0\x0cJXL \r\n\x87\n", "a JPEG XL image, which Pillow does not read"),
         (b"version https://git-lfs.github.com/spec/v1\n", "a placeholder of Git LFS: git lfs pull"),
         (bytes(4000), "nothing but zeros, as a copy that was cut off"),
@@ -191,6 +192,8 @@ def test_heic_by_another_name_needs_its_package(monkeypatch):
     with pytest.raises(OSError) as caught:  # noqa: PT011
         images.decode(data, None, 3)
     assert pixels.reason(caught.value, data) == "a HEIC photo: pip install pillow-heif"
+    monkeypatch.setitem(Image.OPEN, "HEIF", None)
+    assert pixels.reason(caught.value, data) == "a damaged HEIC photo"
     assert pixels.reason(caught.value, b"II*\0").startswith("a TIFF that Pillow does not read:")
 
 
