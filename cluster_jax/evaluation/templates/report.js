@@ -98,12 +98,13 @@ const takenRows = () => copies.flatMap(({ kind, images }, group) => images.filte
 
 // A path of a URI, in which bytes that are no text stand as lone surrogates
 const decoded = (path) => path.replace(/(%[0-9a-f]{2})+/gi, (part) => {
-  try { return decodeURIComponent(part); } catch { return part.replace(/%(..)/g, (_, x) => String.fromCharCode(0xdc00 + parseInt(x, 16))); }
+  try { return decodeURIComponent(part); } catch { return part.replace(/%(..)/g, (_, x) => String.fromCharCode(parseInt(x, 16) + (x < "8" ? 0 : 0xdc00))); }
 });
 
 // The script names whole paths, never overwrites a file, and deletes nothing.
 function saveScript() {
-  const quoted = (text) => (text.isWellFormed() ? `'${text.replaceAll("'", "'\\''")}'` : `"$(printf '%b' ${quoted(bytes(text))})"`);
+  const plain = (text) => `'${text.replaceAll("'", "'\\''")}'`;
+  const quoted = (text) => (text.isWellFormed() ? plain(text) : `"$(printf '%b' ${plain(bytes(text))})"`);
   const bytes = (text) => text.replaceAll("\\", "\\\\").replace(/[\udc80-\udcff]/gu, (c) => `\\0${byteOf(c).toString(8)}`);
   const from = decoded(new URL(map.folder).pathname).replace(/\/$/, "");
   const names = copies.flatMap((group) => group.images.filter(isTaken)).map(({ name }) => name);
