@@ -1,6 +1,7 @@
 """scikit-learn estimator for the full pipeline."""
 
 import contextlib
+import logging
 import numbers
 import os
 import pathlib
@@ -9,7 +10,6 @@ import tempfile
 import warnings
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from io import StringIO
 from typing import Any, Self
 
 import numpy as np
@@ -131,14 +131,14 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
                 different run.
         """
         config, name = self._build_config(has_classes=y is not None)
-        with self._quiet():
+        with self._printing():
             dataset = _training_images(X, config)
         _warn(dataset.notes)
         if y is not None:
             dataset = splits.with_partial_labels(dataset, y)
             # y replaces the classes and the test images that the config may name.
             config.novel.update(classes=None, test_split=None, holdout=0.0)
-        with self._quiet():
+        with self._printing():
             if self.workdir is None:
                 parsed = parse_config(config, name)
                 if not build.trains(parsed):  # Only checkpoints need a workdir.
@@ -170,7 +170,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         """
         check_is_fitted(self, "labels_")
         images: Any = X if _path(X) is None else _path(X)
-        with self._quiet():
+        with self._printing():
             if self._embed is None:
                 self._embed = inference.make_embed(self._run)
             dataset = datasets.load_new(
@@ -265,7 +265,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         """Copies the report, one HTML file that opens offline, to `path`."""
         check_is_fitted(self, "labels_")
         if self._memory is not None:
-            with self._quiet():
+            with self._printing():
                 write_report(path, self._memory.outputs.report)
             return pathlib.Path(path)
         assert self._run.workdir is not None
@@ -359,7 +359,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         if not hasattr(self, "labels_"):
             return state
         state = {key: state[key] for key in self.get_params(deep=False)}
-        with tempfile.TemporaryDirectory() as folder, self._quiet():
+        with tempfile.TemporaryDirectory() as folder, self._printing():
             run = self.save(pathlib.Path(folder) / "run")
             files = (file for file in run.rglob("*") if file.is_file())
             state[_FILES] = {str(file.relative_to(run)): file.read_bytes() for file in files}
@@ -398,7 +398,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
     def _complete(self) -> TrainedRun:
         """The run with its scores, its map and the clusters of k-means."""
         if self._memory is not None:
-            with self._quiet():
+            with self._printing():
                 self._run = self._memory.complete
         return self._run
 
@@ -426,25 +426,14 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         return self
 
     @contextlib.contextmanager
-    def _quiet(self) -> Iterator[None]:
-        """Suppresses output unless `verbose`; warnings are issued again at the end.
+    def _printing(self) -> Iterator[None]:
+        """Prints progress if `verbose`; logs warnings alone otherwise.
 
-        The logging of the process stays as it is: what Orbax logs would give it a handler.
+        The root logger and the filters of warnings stay as they are, which imports change.
         """
-        caught = []
-        try:
-            with contextlib.ExitStack() as stack:
-                stack.enter_context(logs.untouched())
-                if not self.verbose:
-                    caught = stack.enter_context(warnings.catch_warnings(record=True))
-                    stack.enter_context(contextlib.redirect_stdout(StringIO()))
-                    stack.enter_context(contextlib.redirect_stderr(StringIO()))
-                yield
-        finally:
-            for warning in caught:
-                warnings.warn_explicit(
-                    warning.message, warning.category, warning.filename, warning.lineno
-                )
+        shown = logs.printing() if self.verbose else logs.level(logging.WARNING)
+        with warnings.catch_warnings(), logs.untouched(), shown:
+            yield
 
 
 def _path(X: Images) -> str | None:

@@ -7,7 +7,6 @@ import argparse
 import dataclasses
 import json
 import pathlib
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -17,7 +16,7 @@ from etils import epath
 from numpy.typing import NDArray
 
 from cluster_jax import __version__
-from cluster_jax.cli import exit_codes
+from cluster_jax.cli import exit_codes, output
 from cluster_jax.cli.flags import Parser
 from cluster_jax.clustering.reduce import METHODS
 from cluster_jax.clustering.smooth import METRICS
@@ -115,7 +114,9 @@ def _run(
         options = resolve(inputs.features.values, options)
     else:
         options = large.resolve_large(shards, options)
-        _print(f"reading {counted(len(shards), 'row')} of {counted(shards.shape[1], 'column')} ...")
+        devices.say(
+            f"reading {counted(len(shards), 'row')} of {counted(shards.shape[1], 'column')} ..."
+        )
     several = jax.distributed.is_initialized()
     if several and (options.method != "kmeans" or options.reduce != "none"):
         raise InputError(
@@ -134,11 +135,11 @@ def _run(
     previous = workdirs.claim(workdir, config)
     disk.check(workdir)
     if workdirs.agree(previous is not None, workdir) and previous is not None:
-        _print(f"{workdir} is finished; choose another folder to run it again")
+        devices.say(f"{workdir} is finished; choose another folder to run it again")
         return workdir, previous
     started = time.perf_counter()
     result, all_rows = _cluster(inputs, options)
-    _print("writing ...")
+    devices.say("writing ...")
     results = io.plain(
         {
             "provenance": _provenance(flags, inputs, options, all_rows),
@@ -173,7 +174,8 @@ def _run(
         run=decisions.clustered(assignments.read_workdir(workdir))[1].run,
         command=outputs.correction_command(workdir),
     )
-    report.write_report(workdir / workdirs.REPORT, data)
+    if flags.report == "yes":
+        report.write_report(workdir / workdirs.REPORT, data)
     # Written last, because its presence marks the run as finished.
     io.write_json(workdir / workdirs.RESULTS, results, checksum=True)
     return workdir, results
@@ -219,11 +221,13 @@ def _cluster(
     inputs: Inputs, options: ClusterOptions
 ) -> tuple[Clustering, large.LargeClustering | None]:
     """Clusters; for features in shards those of the sample, and those of all rows."""
+    from cluster_jax.core import devices
+
     known, all_rows = inputs.true_labels, None
     if inputs.shards is None:
-        result = clusters.cluster(inputs.features.values, known, options, _print)
+        result = clusters.cluster(inputs.features.values, known, options, devices.say)
     else:
-        all_rows = large.cluster_shards(inputs.shards, known, options, _print)
+        all_rows = large.cluster_shards(inputs.shards, known, options, devices.say)
         result = all_rows.clustering
     if inputs.labels is not None:
         names, matching = inputs.labels.names, result.metrics["matching"]
@@ -276,6 +280,7 @@ def _parser() -> Parser:
     workdir = "folder of the results (default: clusters/NAME-HASH)"
     add("--workdir", "--out", metavar="DIR", help=workdir)
     methods = "tree and gridshift find the number of clusters (default: %(default)s)"
+    output.add_report(parser)
     add("--method", default="tree", choices=CLUSTERINGS, help=methods)
     add("--k", type=int, help="number of clusters of kmeans or tree (default: found)")
     reductions = "map; gridshift clusters in it (default: umap; none for kmeans or 3 columns)"
@@ -314,14 +319,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
             devices.cpu_devices(devices.cores())
         devices.join()
         workdir, results = _run(flags, inputs, options)
-        _print(f"\n{summary.run_table(results)}\n")
-        for name in (workdirs.REPORT, workdirs.ASSIGNMENTS, workdirs.RESULTS):
-            _print(str(workdir / name))
-
-
-def _print(text: str) -> None:
-    from cluster_jax.core import devices
-
-    if devices.is_first():
-        sys.stdout.write(text + "\n")
-        sys.stdout.flush()
+        if not devices.is_first():
+            return
+        files = {
+            key: str(workdir / name)
+            for key, name in (
+                ("report", workdirs.REPORT),
+                ("assignments", workdirs.ASSIGNMENTS),
+                ("metrics", workdirs.RESULTS),
+            )
+            if (workdir / name).exists()
+        }
+        text = "\n".join([f"\n{summary.run_table(results)}\n", *files.values()])
+        output.end(flags, text, {"workdir": str(workdir), **files, "results": results})

@@ -8,7 +8,7 @@ from etils import epath
 from numpy.typing import NDArray
 
 from cluster_jax.cli.flags import output_file
-from cluster_jax.cli.predictions import describe, write_table
+from cluster_jax.cli.predictions import describe, values, write_table
 from cluster_jax.clustering.base import Assignment
 from cluster_jax.core import checks
 from cluster_jax.data import tables
@@ -18,7 +18,7 @@ from cluster_jax.pipeline import embeddings
 
 def predict(
     workdir: epath.PathLike, features: str, out: epath.PathLike, array: str | None = None
-) -> str:
+) -> tuple[str, dict[str, Any]]:
     """Assigns new embeddings to the clusters of a finished run and writes the table.
 
     Args:
@@ -28,7 +28,7 @@ def predict(
         array: array, column or tensor of the file.
 
     Returns:
-        A summary for the terminal.
+        A summary for the terminal, and one for programs.
 
     Raises:
         InputError: the run, the embeddings or `out` cannot be used; nothing was written.
@@ -50,4 +50,6 @@ def predict(
     called = {str(cluster): name for cluster, name in run.names_.items()}
     columns = assignments.placed_columns(placed, called)
     write_table(out, {"row": names or range(len(placed.labels)), **columns})
-    return describe(placed, called, out, large=set(run.labels_.tolist()), words=("row", "cluster"))
+    large = set(run.labels_.tolist())
+    text = describe(placed, called, out, large=large, words=("row", "cluster"))
+    return text, values(placed, called, out)

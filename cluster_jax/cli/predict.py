@@ -8,12 +8,11 @@ clusters, given or suggested, are in the column name; -1 is no cluster.
 """
 
 import argparse
-import sys
 from collections.abc import Sequence
 
 from etils import epath
 
-from cluster_jax.cli import exit_codes
+from cluster_jax.cli import exit_codes, output
 from cluster_jax.cli.flags import Parser, add_export, check_export
 from cluster_jax.core.checks import InputError
 
@@ -68,14 +67,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if flags.features is not None:
             from cluster_jax.cli import embedding_predictions
 
-            text = embedding_predictions.predict(flags.workdir, flags.features, out, flags.array)
-            sys.stdout.write(f"{text}\n")
+            placed = embedding_predictions.predict(flags.workdir, flags.features, out, flags.array)
+            output.end(flags, *placed)
             return
         from cluster_jax.cli import predictions
         from cluster_jax.core import devices
 
         devices.join()
-        summary = predictions.predict(
+        ended = predictions.predict(
             flags.workdir,
             flags.images,
             out,
@@ -84,4 +83,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
             by=flags.by,
             corrections=flags.corrections,
         )
-        sys.stdout.write("" if summary is None else f"{summary}\n")
+        if ended is not None:
+            output.end(flags, *ended)

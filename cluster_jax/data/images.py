@@ -13,9 +13,8 @@ from typing import Any, BinaryIO, Literal, NamedTuple, cast, get_args
 
 import numpy as np
 from PIL import ExifTags, Image, ImageFile
-from tqdm import tqdm
 
-from cluster_jax.core import buckets
+from cluster_jax.core import buckets, logs
 from cluster_jax.core.checks import AtLeastOne, Count, CountOrZero, Fraction, NonNegative
 from cluster_jax.data import pixels
 
@@ -421,7 +420,9 @@ def computed_ahead(
 def map_threaded(function: Callable[[Any], Any], items: Sequence, task: str) -> Iterator:
     """`function` of each item, in threads, in order; a progress bar if it takes over 2 s."""
     results, count = computed_ahead(function, items, CHUNK, buckets.REQUESTS), len(items)
-    return iter(tqdm(results, task, count, unit="image", delay=2.0, leave=False))
+    return iter(
+        logs.progress_bar(results, desc=task, total=count, unit="image", delay=2.0, leave=False)
+    )
 
 
 @functools.cache

@@ -16,6 +16,7 @@ from etils import epath
 from cluster_jax.clustering.membership import Membership
 from cluster_jax.clustering.tree import linkage_of_means
 from cluster_jax.core import arrays, buckets, checks, disk, io
+from cluster_jax.core.devices import say
 from cluster_jax.core.names import counted
 from cluster_jax.data import photo_facts, scan, splits
 from cluster_jax.data.datasets import Dataset
@@ -399,8 +400,8 @@ def _name_of_files(config: RunConfig) -> str | None:
     return epath.Path(str(workdirs.normalized(config.data.dir))).resolve().name
 
 
-def write(workdir: epath.Path, outputs: Outputs) -> None:
-    """Writes the outputs of a run into its workdir."""
+def write(workdir: epath.Path, outputs: Outputs, *, with_report: bool = True) -> None:
+    """Writes the outputs of a run into its workdir, with or without the report."""
     file, there = workdir / decisions.DECISIONS, buckets.names(workdir)
     if file.name in there and not decisions.is_of(file, outputs.report.run):
         file.replace(workdir / workdirs.OLD_DECISIONS)
@@ -408,7 +409,8 @@ def write(workdir: epath.Path, outputs: Outputs) -> None:
     for name, table in outputs.tables.items():
         io.write(workdir / name, table)
     data = outputs.report._replace(command=correction_command(workdir))
-    report.write_report(workdir / workdirs.REPORT, data)
+    if with_report:
+        report.write_report(workdir / workdirs.REPORT, data)
     # Written last, because its presence marks the run as finished.
     io.write_json(workdir / workdirs.RESULTS, outputs.results, checksum=True)
 
@@ -574,9 +576,3 @@ def print_skipped(skipped: Sequence[tuple[str, str]]) -> None:
     """Prints the number of files that cannot be read; a note of the data set names the folders."""
     if files := sum(not name.endswith("/") for name, _ in skipped):
         say(f"{counted(files, 'file')} cannot be read; see the report")
-
-
-def say(text: str) -> None:
-    """Prints a line, of several processes in the first alone."""
-    if jax.process_index() == 0:
-        print(text, flush=True)
