@@ -107,7 +107,7 @@ def _run(
 
     from cluster_jax.core import devices
     from cluster_jax.evaluation import assignments, decisions, report
-    from cluster_jax.pipeline import embeddings, outputs
+    from cluster_jax.pipeline import corrections, embeddings, outputs
 
     shards = inputs.shards
     if shards is None:
@@ -136,6 +136,8 @@ def _run(
     disk.check(workdir)
     if workdirs.agree(previous is not None, workdir) and previous is not None:
         devices.say(f"{workdir} is finished; choose another folder to run it again")
+        if devices.is_first():
+            previous = corrections.current_results(workdir, inputs.true_labels) or previous
         return workdir, previous
     started = time.perf_counter()
     result, all_rows = _cluster(inputs, options)

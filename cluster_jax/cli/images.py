@@ -89,7 +89,9 @@ def _left_out(given: argparse.Namespace) -> list[str]:
     return made
 
 
-def _conclusion(results: Mapping[str, Any], workdir: epath.Path) -> str:
+def _conclusion(
+    results: Mapping[str, Any], workdir: epath.Path, *, is_corrected: bool = False
+) -> str:
     """The groups and their certainty, the path of the report, and the next commands."""
     from cluster_jax.evaluation import report_data, summary
 
@@ -102,12 +104,14 @@ def _conclusion(results: Mapping[str, Any], workdir: epath.Path) -> str:
     sure = _SURENESS.get(metrics.get("verdict"))
     if summary.is_too_few(metrics):
         sure = "too few different photos to look for more"
-    if results["provenance"]["number_of_clusters"][method] == "given":
-        sure = "the number asked for"
+    origin = results["provenance"]["number_of_clusters"][method]
+    said = {"given": "the number asked for", "corrected": "as you have corrected them"}
+    sure = said.get(origin, sure)
     lines = [f"{photos}, {groups}{f' ({sure})' if sure else ''}{doubts}."]
     if names := list(report_data.suggested_names(results).values()):
         more = f", and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
-        lines.append(f"They look like {', '.join(names[:_NAMED])}{more}.")
+        verb = "are called" if is_corrected else "look like"
+        lines.append(f"They {verb} {', '.join(names[:_NAMED])}{more}.")
     if copies := (results.get("duplicates") or {}).get("groups"):
         lines.append(f"{counted(copies, 'set')} of equal or nearly equal photos.")
     run = shlex.quote(str(workdir))
@@ -119,7 +123,7 @@ def _conclusion(results: Mapping[str, Any], workdir: epath.Path) -> str:
     width = max(map(len, steps))
     page = workdir / "report.html"
     if page.exists():
-        lines.append(f"Report: {page}")
+        lines.append(f"Report{' with your corrections' if is_corrected else ''}: {page}")
     else:
         steps = {f"report {run}": "write the page of all groups", **steps}
     lines.append("Next:")
@@ -149,15 +153,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
         from cluster_jax.cli import train
         from cluster_jax.core import io
+        from cluster_jax.pipeline import corrections
         from cluster_jax.pipeline import workdir as workdirs
 
         with checks.named(_ARGUMENTS):
             how = {"by": given.by, "is_kept": True, "report": given.report == "yes"}
             workdir = train.run(*config, given.out, given.export, **how)
-        train.end(
-            given,
-            workdir,
-            lambda: _conclusion(io.read_json(workdir / workdirs.RESULTS), workdir),
-        )
+        corrected = corrections.current_results(workdir)
+        results = corrected or io.read_json(workdir / workdirs.RESULTS)
+        text = _conclusion(results, workdir, is_corrected=corrected is not None)
+        train.end(given, workdir, text, results)
         if given.open:
             webbrowser.open(pathlib.Path(workdir / workdirs.REPORT).resolve().as_uri())

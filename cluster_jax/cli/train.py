@@ -6,7 +6,7 @@ last checkpoint.
 
 import argparse
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from etils import epath
@@ -76,14 +76,18 @@ def run(
 
 
 def end(
-    given: argparse.Namespace, workdir: epath.Path, text: Callable[[], str] = lambda: ""
+    given: argparse.Namespace,
+    workdir: epath.Path,
+    text: str = "",
+    results: Mapping[str, Any] | None = None,
 ) -> None:
     """Prints the end of a run, of several processes in the first alone.
 
     Args:
         given: the flags of the command.
         workdir: of the run.
-        text: makes the lines for a person.
+        text: lines for a person.
+        results: for programs; None: content of `results.json`.
     """
     from cluster_jax.core import devices, io
     from cluster_jax.pipeline import workdir as workdirs
@@ -95,8 +99,8 @@ def end(
         files = {"report": workdirs.REPORT, "assignments": workdirs.ASSIGNMENTS}
         there = {key: workdir / name for key, name in files.items()}
         values |= {key: str(file) for key, file in there.items() if file.exists()}
-        values["results"] = io.read_json(workdir / workdirs.RESULTS)
-    output.end(given, text(), values)
+        values["results"] = results or io.read_json(workdir / workdirs.RESULTS)
+    output.end(given, text, values)
 
 
 def _parser() -> Parser:

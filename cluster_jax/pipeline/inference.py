@@ -119,6 +119,14 @@ class StoredClusters(NamedTuple):
     skipped: NDArray | None = None
 
     @property
+    def membership(self) -> Membership | None:
+        """The clusters and how sure they are, or None."""
+        if self.probabilities is None:
+            return None
+        sure = (self.probabilities, self.runners_up, self.runner_up_probabilities)
+        return Membership(self.cluster_labels, *map(np.asarray, sure))
+
+    @property
     def smoother(self) -> Smoother | None:
         """The representation in which the tree was found, or None."""
         if self.mean is None or self.components is None or self.sharp is None:
@@ -339,10 +347,8 @@ def _corrected(run: TrainedRun) -> StoredClusters:
         return stored._replace(class_labels=classes)
     is_decided = decided.is_decided(run.found)
     corrected = stored._replace(cluster_labels=labels, outliers=stored.outliers & ~is_decided)
-    if stored.probabilities is None:
+    if (found := stored.membership) is None:
         return corrected
-    member = (stored.probabilities, stored.runners_up, stored.runner_up_probabilities)
-    found = Membership(run.found.labels, *map(np.asarray, member))
     _, *member_now = decisions.decided_membership(decided, run.found, found)
     return corrected._replace(**dict(zip(_OF_MEMBERSHIP, member_now, strict=True)))
 

@@ -13,7 +13,6 @@ import jax
 import numpy as np
 from etils import epath
 
-from cluster_jax.clustering.membership import Membership
 from cluster_jax.clustering.tree import linkage_of_means
 from cluster_jax.core import arrays, buckets, checks, disk, io
 from cluster_jax.core.devices import say
@@ -288,18 +287,13 @@ def stored_report(run: TrainedRun, table: Table) -> report.ReportData:
     rows = run.features if stored.smoother is None else stored.smoother.project(run.features)
     labels, distances, linkage = decided.labels(found), stored.distances, stored.linkage
     results = run.results
-    if decided != Decisions() or run.known is not None:
+    if decided.is_of_members or run.known is not None:
         _, codes = np.unique(labels, return_inverse=True)
         means = arrays.cluster_means(rows, codes)
         distances = arrays.distances_to_centers(rows, means, codes)
         is_in = labels != NO_CLUSTER
         linkage = linkage_of_means(run.features[is_in], labels[is_in])
-    if decided != Decisions():
-        results = decided_results(results, dataset.labels, labels)
-    membership = None
-    if stored.probabilities is not None and run.known is None:
-        member = (stored.probabilities, stored.runners_up, stored.runner_up_probabilities)
-        membership = Membership(labels, *map(np.asarray, member))
+    results = decided_results(results, dataset.labels, decided, found)
     assert stored.points is not None
     clustering = Clustering(
         metrics={},
@@ -309,7 +303,7 @@ def stored_report(run: TrainedRun, table: Table) -> report.ReportData:
         distances=distances,
         outliers=stored.outliers if run.known is None else np.zeros(len(labels), bool),
         curve=inference.stored_curve(run),
-        membership=membership,
+        membership=stored.membership if run.known is None else None,
         isolation=assignments.numbers(table, "isolation", rows_in_clusters, 0.0),
     )
     assert run.workdir is not None
@@ -348,10 +342,19 @@ def correction_command(workdir: epath.PathLike) -> str:
 
 
 def decided_results(
-    results: Mapping[str, Any], true_labels: np.ndarray | None, labels: np.ndarray
+    results: Mapping[str, Any],
+    true_labels: np.ndarray | None,
+    decided: Decisions,
+    found: decisions.Clusters,
 ) -> dict[str, Any]:
-    """The results with the scores of corrected clusters: images in no cluster are in none right."""
+    """The results with the scores of corrected clusters: images in no cluster are in none right.
+
+    Names alone change no score.
+    """
+    if not decided.is_of_members:
+        return dict(results)
     metrics, provenance_ = dict(results["metrics"]), dict(results["provenance"])
+    labels = decided.labels(found)
     is_in = labels != NO_CLUSTER
     known = None if true_labels is None or not is_in.any() else true_labels[is_in]
     scores = clusters.scores(known, labels[is_in])

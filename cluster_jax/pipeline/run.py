@@ -68,7 +68,7 @@ def run_pipeline(
         InputError: the config, the data or the workdir is invalid; nothing was written.
         NotFinite, Preempted: see `training.loop.train`.
     """
-    parsed = parse_config(config, name)
+    parsed, is_first = parse_config(config, name), jax.process_index() == 0
     checkpoint.wait_for_all("started")
     workdir = epath.Path(workdir or workdirs.default_workdir(parsed.values, name))
     parsed = parse_config(workdirs.with_stored_dir(parsed.values, workdir), name)
@@ -83,9 +83,10 @@ def run_pipeline(
     if workdirs.agree(previous is not None, workdir) and previous is not None:
         changes = "" if dataset is not None else _changes(parsed.data, workdir)
         say(f"{workdir} is finished{changes}\n")
-        say(summary.run_table(previous))
+        if is_first:
+            say(summary.run_table(corrections.current_results(workdir) or previous))
         return previous
-    started, is_first = time.perf_counter(), jax.process_index() == 0
+    started = time.perf_counter()
     disk.check(workdir)
     if is_first:
         workdirs.check_unused(workdir)
@@ -293,7 +294,7 @@ def _cluster_and_write(
         corrections.correct(workdir, ())
     if not inputs.dataset.skipped:
         outputs.print_skipped(made.report.skipped)
-    say(summary.run_table(made.results))
+    say(summary.run_table(corrections.current_results(workdir) or made.results))
     if report:
         say(f"\nreport       {workdir / workdirs.REPORT}")
     say(f"assignments  {workdir / workdirs.ASSIGNMENTS}")

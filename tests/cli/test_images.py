@@ -4,6 +4,7 @@ import csv
 import json
 import logging
 import pathlib
+import re
 import shutil
 import types
 
@@ -149,6 +150,17 @@ def test_groups_report_and_what_to_try_next(photos, tmp_path, capsys, monkeypatc
     new = list(csv.DictReader((out / "assignments.csv").read_text().splitlines()))
     assert (new[0]["image"], new[0]["cluster"], new[0]["corrected"]) == ("00.png", to, "1")
     assert new[0]["found_cluster"] == rows[0]["cluster"]
+    # The command of the run says what the page shows now.
+    images.main([str(photos), f"--out={out}", "--k=3", *streamed])
+    said = capsys.readouterr().out
+    assert "\nTree (number corrected) " in said
+    doubtful = re.search(r'<a href="#doubtful">([0-9]+ (is|are) doubtful)</a>', page)[1]
+    counts = f"49 photos, 3 groups (as you have corrected them); {doubtful}.\n"
+    assert f"\n{counts}They are called " in said
+    names = said.partition("They are called ")[2].partition(".")[0].split(", ")
+    assert "striped" in names
+    assert len(names) == 3
+    assert f"\nReport with your corrections: {out}/report.html\n" in said
     # New images are placed in clusters of that name, a copy of the moved one as well.
     page = tmp_path / "more.html"
     predict.main([f"--workdir={out}", f"--images={photos / '00.png'}", f"--report={page}"])
