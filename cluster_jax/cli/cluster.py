@@ -23,7 +23,7 @@ from cluster_jax.clustering.smooth import METRICS
 from cluster_jax.core import disk, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
-from cluster_jax.data import columns, tables
+from cluster_jax.data import columns, metadata, tables
 from cluster_jax.data.shards import Shards
 from cluster_jax.evaluation import clusters, large, summary
 from cluster_jax.evaluation.clusters import Clustering
@@ -81,8 +81,18 @@ def _check(flags: argparse.Namespace, parser: Parser) -> None:
 def _read(flags: argparse.Namespace, seed: int) -> Inputs:
     shards, labels = tables.open_large(flags.features), None
     if shards is None:
-        features = tables.read_table(flags.features, flags.array)
+        features = tables.read_table(flags.features, flags.array, flags.ids)
+        found, more = metadata.allowed(features.metadata, flags.features), flags.metadata
+        if more is not None:
+            described = metadata.read(more, features.names, len(features.values))
+            found = metadata.joined(found, described, more)
+        features = features._replace(metadata=found)
     else:
+        for name in ("ids", "metadata"):
+            if value := getattr(flags, name):
+                raise InputError(
+                    f"--{name} must be left out for features that are read in blocks; got {value}"
+                )
         sample = large.sample_rows(shards, seed)
         features = tables.Table(shards[sample], tuple(f"row {i}" for i in sample.tolist()))
     if flags.labels is not None:
@@ -158,7 +168,7 @@ def _run(
     embeddings.write(workdir, inputs.features.values, result, options, sample)
     labels = inputs.true_labels
     if all_rows is None:
-        table = assignments.rows_csv(inputs.features.names, result)
+        table = assignments.rows_csv(inputs.features.names, result, inputs.features.metadata)
         io.write(workdir / workdirs.ASSIGNMENTS, table)
     else:
         large.write_assignments(workdir / workdirs.ASSIGNMENTS, all_rows)
@@ -175,6 +185,7 @@ def _run(
         features=clusters.rows_of_likeness(tree, inputs.features.values, str(options.metric)),
         run=decisions.clustered(assignments.read_workdir(workdir))[1].run,
         command=outputs.correction_command(workdir),
+        **outputs.described_fields(inputs.features.metadata, flags.metadata),
     )
     if flags.report == "yes":
         report.write_report(workdir / workdirs.REPORT, data)
@@ -189,9 +200,10 @@ def _check_same_files(
     """Raises an `InputError` that names the files if the folder has clusters of other ones."""
     if (stored := workdirs.finished_results(workdir)) is None:
         return
-    for name in ("features", "labels"):
-        hashed, file = stored["config"].get("data", data)[name], stored["provenance"].get(name)
-        if hashed == data[name]:
+    for name in ("features", "labels", "metadata"):
+        hashed = stored["config"].get("data", data).get(name)
+        file = stored["provenance"].get(name)
+        if hashed == data.get(name):
             continue
         given = getattr(flags, name)
         as_it_was = " as it was before" if file == given else ""
@@ -204,7 +216,7 @@ def _check_same_files(
 def fingerprint(
     features: tables.Table | Shards, labels: tables.Labels | None
 ) -> dict[str, str | None]:
-    """Hashes that identify the features, names and labels of a result."""
+    """Hashes that identify the features, names, labels and metadata of a result."""
     if isinstance(features, Shards):
         parts = (workdirs.fingerprint(values.data).encode() for _, values in features.blocks())
         hashed = workdirs.fingerprint(str(features.shape).encode(), *parts)
@@ -216,7 +228,11 @@ def fingerprint(
     if labels is not None:
         names = json.dumps(labels.names).encode()
         label_hash = workdirs.fingerprint(labels.codes.tobytes(), names)
-    return {"features": hashed, "labels": label_hash}
+    found = {"features": hashed, "labels": label_hash}
+    if isinstance(features, tables.Table) and features.metadata:
+        texts = json.dumps(dict(features.metadata), sort_keys=True).encode()
+        found["metadata"] = workdirs.fingerprint(texts)
+    return found
 
 
 def _cluster(
@@ -253,6 +269,7 @@ def _provenance(
     return {
         "features": flags.features,
         "labels": flags.labels,
+        "metadata": flags.metadata,
         "rows": (inputs.shards or inputs.features.values).shape[0],
         "columns": inputs.features.values.shape[1],
         **({} if all_rows is None else {"rows_used": all_rows.rows_used}),
@@ -276,6 +293,10 @@ def _parser() -> Parser:
     )
     add("--features", required=True, metavar="FILE", help=files)
     add("--array", metavar="NAME", help="array, column or tensor of the file of features")
+    ids = "column or array that names the rows (default: id, name, path ..., if there is one)"
+    add("--ids", metavar="NAME", help=ids)
+    more = "table with an id and a line per row: its columns stand in assignments.csv and report"
+    add("--metadata", metavar="FILE", help=more)
     strings = "one integer or string per row: .npy, .npz, .csv or .txt"
     add("--labels", metavar="FILE", help=f"{strings}; only used to score")
     add("--labels_array", metavar="NAME", help="array of an .npz file of labels (default: labels)")

@@ -17,7 +17,11 @@ from cluster_jax.pipeline import embeddings
 
 
 def predict(
-    workdir: epath.PathLike, features: str, out: epath.PathLike, array: str | None = None
+    workdir: epath.PathLike,
+    features: str,
+    out: epath.PathLike,
+    array: str | None = None,
+    ids: str | None = None,
 ) -> tuple[str, dict[str, Any]]:
     """Assigns new embeddings to the clusters of a finished run and writes the table.
 
@@ -26,6 +30,7 @@ def predict(
         features: file or folder of embeddings, as of the run.
         out: the table to write.
         array: array, column or tensor of the file.
+        ids: column or array of the file that names the rows.
 
     Returns:
         A summary for the terminal, and one for programs.
@@ -36,7 +41,7 @@ def predict(
     run, out = embeddings.read(workdir), output_file(out)
     shards, names = tables.open_large(features), None
     if shards is None:
-        table = tables.read_table(features, array)
+        table = tables.read_table(features, array, ids)
         blocks: Iterable[NDArray] = [table.values]
         names = table.names
     else:

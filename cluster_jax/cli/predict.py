@@ -25,6 +25,8 @@ def _parser() -> Parser:
     add("--images", metavar="PATH", help=images)
     add("--features", metavar="FILE", help="of a run of `cluster`: new embeddings, as for it")
     add("--array", metavar="NAME", help="array, column or tensor of the file of embeddings")
+    ids = "column or array of the file that names the embeddings"
+    add("--ids", metavar="NAME", help=ids)
     table = "table to write (default: predictions.csv in the workdir)"
     add("--out", metavar="FILE", help=table)
     page = "page to write: new images beside typical ones of their clusters"
@@ -53,8 +55,10 @@ def _check(flags: argparse.Namespace) -> None:
         for name in ("export", "report", "corrections"):
             if value := getattr(flags, name):
                 raise InputError(f"--{name} must be left out for a run of embeddings; got {value}")
-    elif flags.array is not None:
-        raise InputError(f"--array must be left out without --features; got {flags.array!r}")
+        return
+    for name in ("array", "ids"):
+        if value := getattr(flags, name):
+            raise InputError(f"--{name} must be left out without --features; got {value!r}")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -67,7 +71,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if flags.features is not None:
             from cluster_jax.cli import embedding_predictions
 
-            placed = embedding_predictions.predict(flags.workdir, flags.features, out, flags.array)
+            placed = embedding_predictions.predict(
+                flags.workdir, flags.features, out, flags.array, flags.ids
+            )
             output.end(flags, *placed)
             return
         from cluster_jax.cli import predictions

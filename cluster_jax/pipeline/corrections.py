@@ -194,4 +194,7 @@ def _table_report(
         linkage=linkage_of_means(features[is_in], labels[is_in]),
         features=features,
         **outputs.decided_fields(decided, found, workdir),
+        **outputs.described_fields(
+            assignments.read_metadata(table, rows), results["provenance"].get("metadata")
+        ),
     )

@@ -17,7 +17,7 @@ from cluster_jax.clustering.tree import linkage_of_means
 from cluster_jax.core import arrays, buckets, checks, disk, io
 from cluster_jax.core.devices import say
 from cluster_jax.core.names import counted
-from cluster_jax.data import photo_facts, scan, splits
+from cluster_jax.data import metadata, photo_facts, scan, splits
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.data.images import select
 from cluster_jax.evaluation import (
@@ -333,6 +333,18 @@ def decided_fields(
         "run": found.run,
         "command": correction_command(workdir),
     }
+
+
+def described_fields(more: metadata.Metadata, file: str | None) -> dict[str, Any]:
+    """What the report of embeddings says of their metadata: texts, and pictures if there are some.
+
+    Args:
+        more: the metadata.
+        file: path of their file, or None. Relative paths are of its folder, or of the present one.
+    """
+    folders = ["."] if file is None else [os.path.dirname(file) or ".", "."]
+    shown = metadata.pictures(more, folders, report.THUMBNAIL_SIDE)
+    return {"metadata": more, "fetch_images": shown}
 
 
 def correction_command(workdir: epath.PathLike) -> str:
