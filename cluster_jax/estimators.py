@@ -237,14 +237,20 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         check_is_fitted(self, "labels_")
         return inference.probabilities(self._run, self.transform(X), by_kmeans=self._is_kmeans)
 
-    def warm_up(self) -> Self:
+    def warm_up(self, n_images: int = inference.BATCHES[-1]) -> Self:
         """Loads and compiles what places new images, so that no later call waits for it.
 
-        Calls are padded to one image, eight or 64, each of which is compiled once.
+        Calls are padded to one image, eight or 64, each of which is compiled once, and needs memory
+        in proportion.
+
+        Args:
+            n_images: the most images of a call that is not to wait.
         """
         check_is_fitted(self, "labels_")
-        for count in inference.BATCHES:
-            self.locate(np.zeros((count, *self._run.images["shape"]), np.uint8))
+        checks.whole("n_images", n_images, 1)
+        for fewer, count in zip((0, *inference.BATCHES), inference.BATCHES, strict=False):
+            if fewer < n_images:
+                self.locate(np.zeros((count, *self._run.images["shape"]), np.uint8))
         return self
 
     def nearest(self, X: Images, n: int = 5) -> Nearest:

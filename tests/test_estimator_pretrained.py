@@ -132,6 +132,19 @@ def test_what_is_warm_compiles_nothing(fitted, gray, tmp_path, caplog):
     np.testing.assert_allclose([one.distances[0] for one in alone], few.distances, atol=1e-4)
 
 
+def test_what_is_warmed_up(fitted, gray, monkeypatch):
+    sizes = []
+    monkeypatch.setattr(fitted, "locate", lambda images: sizes.append(len(images)))
+    fitted.warm_up(1)
+    assert sizes == [1]
+    fitted.warm_up(2)
+    assert sizes == [1, 1, 8]
+    fitted.warm_up()
+    assert sizes[3:] == [1, 8, 64]
+    with pytest.raises(ValueError, match="n_images must be .*; got 0"):
+        fitted.warm_up(0)
+
+
 def test_without_a_workdir_labels_come_first(fitted, gray, tmp_path, monkeypatch):
     """Scores, map and report are made when they are asked for, and are those of a workdir."""
     with monkeypatch.context() as patch:

@@ -39,7 +39,7 @@ from cluster_jax.training import state as states
 
 # Images per forward pass: the fewest that hold all images of a call, else the most, with the last
 # pass padded. Each is compiled once; an image alone differs from one among many by rounding.
-BATCHES = (1, 8, 64)
+BATCHES: tuple[int, ...] = (1, 8, 64)
 
 # Images, and where parts are kept until all is done, for the caller to remove (None: nowhere) ->
 # features float32 [m, d], unit rows. Of several processes each has its own images.
@@ -646,6 +646,8 @@ def _as_decided(run: TrainedRun, rows: NDArray, placed: Assignment) -> Assignmen
     if not is_decided.any():
         return placed
     near = out_of_sample.neighbors(arrays.normalize_rows(rows), run.features, 1)
+    if not is_decided[near.indices[:, 0]].any():
+        return placed
     threshold = duplicates.near_threshold(
         run.features if distinct is None else run.features[distinct]
     )
