@@ -265,7 +265,9 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
     def export(self, path: str | os.PathLike) -> None:
         """Writes a folder per cluster with links to the training images, see `export.write`."""
         check_is_fitted(self, "labels_")
-        export.training_images(self._run, self.labels_, path)
+        # The names are those of the other clusters.
+        names = {} if self._is_kmeans else export.names_of_folders(self._complete())
+        export.training_images(self._run, self.labels_, path, names)
 
     def report(self, path: str | os.PathLike) -> pathlib.Path:
         """Copies the report, one HTML file that opens offline, to `path`."""
@@ -286,7 +288,8 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         check_is_fitted(self, "labels_")
         path = pathlib.Path(path).expanduser()
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise FileExistsError(f"path must be a new or empty folder; got {path}")
+            said = checks.sentence(f"path must be a new or empty folder; got {path}")
+            raise FileExistsError(said)
         if self._memory is not None:
             outputs.write_run(path, self._memory)
             self._write_parameters(path)
@@ -415,7 +418,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         if run.known:
             doubt = summary.doubt(run.results["metrics"]["discovery"])
             if doubt is not None:
-                warnings.warn(f"{doubt}; see the report's clusters", UserWarning, stacklevel=3)
+                checks.warn(f"{doubt}; see the report's clusters", 3)
         run = self._complete() if self._is_kmeans else run
         made, self.n_clusters_ = inference.fitted(run, by_kmeans=self._is_kmeans)
         labels = made.cluster_labels
@@ -455,7 +458,7 @@ def _warn(notes: Sequence[str], skipped: Sequence[tuple[str, str]] = ()) -> None
     """Warns of what is ignored, scaled, and unreadable."""
     files = [entry for entry in skipped if not entry[0].endswith("/")]  # Notes name the folders.
     for text in (*notes, *([skipped_files(files)] if files else ())):
-        warnings.warn(checks.sentence(text), UserWarning, stacklevel=3)
+        checks.warn(text, 3)
 
 
 def _training_images(X: Images, config: ConfigDict) -> Dataset:

@@ -77,6 +77,9 @@ def test_nothing_is_printed_unless_asked(tmp_path, monkeypatch, capfd):
         Image.fromarray(pixels).save(photos / f"{i}.png")
     model = ImageClusterer(overrides={**PCA, "data.cache_mb": 0}, verbose=False).fit(photos)
     model.predict(photos)
+    model.export(tmp_path / "sorted")
+    names = [first for first, *_ in model.results_["suggested_names"].values()]
+    assert [path.name for path in (tmp_path / "sorted").iterdir()] == names
     model.report(tmp_path / "report.html")
     assert capfd.readouterr() == ("", "")
     ImageClusterer(overrides=PCA).fit(photos)

@@ -61,7 +61,7 @@ def handle_errors() -> Iterator[None]:
         except MemoryError:
             _exit("error: out of memory", FAILURE)
         except OSError as error:
-            _exit(f"error: {sentence(buckets.explain(error) or str(error))}", FAILURE)
+            _exit(f"error: {buckets.explain(error) or error}", FAILURE)
         except ImportError as error:
             if "gcsfs" not in str(error):
                 raise
@@ -74,7 +74,7 @@ def handle_errors() -> Iterator[None]:
             if isinstance(error, loop.Preempted):
                 _exit(f"{error}. Run the same command again to resume.", PREEMPTED)
             if told := buckets.explain(error):
-                _exit(f"error: {sentence(told)}", FAILURE)
+                _exit(f"error: {told}", FAILURE)
             raise
 
 
@@ -111,6 +111,7 @@ def _logged() -> Iterator[None]:
     What libraries log about files is left out: errors and warnings say it with the file's name.
     """
     printer, of_orbax = logs.Printer(), absl.logging.get_absl_logger()
+    printer.addFilter(logs.shorten)  # Orbax's are long.
     absl.logging.set_verbosity(absl.logging.WARNING)
     of_orbax.addHandler(printer)
     of_orbax.propagate = False  # Else a handler of another package prints it once more.
@@ -128,7 +129,8 @@ def _logged() -> Iterator[None]:
 
 
 def _exit(text: str, code: int) -> NoReturn:
-    sys.stderr.write(f"{text}\n")
+    kind = "error: " if text.startswith("error: ") else ""
+    sys.stderr.write(f"{kind}{sentence(text.removeprefix(kind))}\n")
     sys.exit(code)
 
 
@@ -137,4 +139,4 @@ def _show_warning(
 ) -> None:
     if pathlib.PurePath(filename).parent.name == "PIL":  # It does not say of which file.
         return
-    sys.stderr.write(f"warning: {message}\n")
+    sys.stderr.write(f"warning: {sentence(str(message))}\n")

@@ -88,7 +88,7 @@ def predict(
         columns = {"class" if title == "cluster" else title: c for title, c in columns.items()}
     write_table(out, {"image": sources or range(len(assignment.labels)), **columns})
     Parts(out, "").remove()
-    words, large = _words(run, sources), large_clusters(run)
+    words, large = inference.words(run, sources), large_clusters(run)
     text = describe(assignment, names, out, large=large, skipped=skipped, words=words)
     made_values = values(assignment, names, out, skipped)
     load = _loader(run, images)
@@ -108,7 +108,8 @@ def predict(
     if folder is not None:
         root = scan.root(os.fspath(images))
         folders = {**export.names_of_folders(run), **named}
-        count = export.write(folder, assignment.labels, root, sources, load, folders, by)
+        labels = assignment.labels
+        count = export.write(folder, labels, root, sources, load, folders, by, words[1])
         text += f"\nexported     {counted(count, 'folder')} to {folder}"
     return text, made_values
 
@@ -208,17 +209,6 @@ def large_clusters(run: TrainedRun) -> Set[int] | None:
     return None if run.known else set(stored.cluster_labels[~stored.outliers].tolist())
 
 
-def _words(run: TrainedRun, sources: Sequence[str] | None) -> tuple[str, str]:
-    """What an image and a cluster are called, as in the report of the run."""
-    is_photo = sources is not None and not _steps(run)
-    return ("photo", "group") if is_photo else ("image", "cluster")
-
-
-def _steps(run: TrainedRun) -> int:
-    """Steps of the training of a run."""
-    return run.results.get("provenance", {}).get("steps") or 0
-
-
 def _fact(placed: Assignment, large: Set[int] | None, noun: str, group: str) -> str:
     """How many images were assigned to how many clusters or classes; no full stop."""
     used = [label for label in np.unique(placed.labels).tolist() if label != NO_CLUSTER]
@@ -272,7 +262,7 @@ def _page(
         run=run.found.run if run.known is None else "",
         next_cluster=run.decisions.next_cluster(run.found),
         command=command if run.known is None else None,
-        steps=_steps(run),
+        steps=inference.steps(run),
     )
     return placement.page(title, _fact(assignment, large_clusters(run), *words), new)
 

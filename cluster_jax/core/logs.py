@@ -8,9 +8,20 @@ from typing import Any
 
 from tqdm import tqdm
 
+from cluster_jax.core import checks
+
+
+def shorten(record: logging.LogRecord) -> bool:
+    """Makes the message of a warning one `checks.sentence`, as a filter of `logging`."""
+    if record.levelno >= logging.WARNING:
+        record.msg, record.args = checks.sentence(record.getMessage()), None
+    return True
+
+
 # Warnings, and what a person waits for at the level INFO. An application sees them as it sees those
 # of other packages; commands print them, see `cli.output`, and `ImageClusterer(verbose=True)` does.
 logger = logging.getLogger("cluster_jax")
+logger.addFilter(shorten)
 
 
 class Printer(logging.Handler):

@@ -6,7 +6,6 @@ import functools
 import os
 import pathlib
 import urllib.request
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -62,9 +61,7 @@ def read(path: str, names: Sequence[str] | None, count: int) -> Metadata:
         )
     if missing or unused:
         others = f", and has {unused:,} of other rows" if unused else ""
-        warnings.warn(
-            f"{path} describes {count - missing:,} of {counted(count, 'row')}{others}", stacklevel=2
-        )
+        checks.warn(f"{path} describes {count - missing:,} of {counted(count, 'row')}{others}", 2)
     return {
         title: tuple("" if i is None else cells[i] for i in at) for title, cells in table.items()
     }
@@ -73,9 +70,9 @@ def read(path: str, names: Sequence[str] | None, count: int) -> Metadata:
 def allowed(found: Metadata, path: str) -> Metadata:
     """Metadata of a file of features, without titles of ours; a warning names these."""
     if clash := [title for title in found if title in TAKEN]:
-        warnings.warn(
+        checks.warn(
             f"{path}: {', '.join(clash)} is left out, because assignments.csv has such a column",
-            stacklevel=2,
+            2,
         )
     return {title: cells for title, cells in found.items() if title not in TAKEN}
 

@@ -4,6 +4,7 @@ import codecs
 import collections
 import fnmatch
 import io
+import itertools
 import os
 import stat
 import zipfile
@@ -15,7 +16,7 @@ from PIL import Image
 
 from cluster_jax.core import buckets, checks
 from cluster_jax.core.checks import InputError
-from cluster_jax.core.names import natural
+from cluster_jax.core.names import counted, natural
 from cluster_jax.data import pixels, raw
 
 try:
@@ -46,7 +47,9 @@ _ARCHIVES = (".zip", ".rar", ".7z", ".tar", ".gz", ".tgz", ".tbz2", ".xz")
 _HIDDEN, _EXCLUDED = "with a dot before the name", "excluded"
 _SPECIAL, _LINK = "pipes or devices", "links to other photos here"
 _TWIN = "raw beside an image of the same name"
-_OUTSIDE = "with .. in the name"
+_OUTSIDE = "that lead out of the zip"
+# Characters of a list of ignored files, which is a part of a sentence.
+_MOST_NAMED = 220
 # Bytes that a file in a zip may have once it is unpacked, which bounds memory.
 _MOST_UNPACKED = 2**30
 
@@ -161,7 +164,7 @@ def find(dir: str | None, exclude: Sequence[str] = (), include_all: bool = False
         InputError: something does not exist or cannot be read, or there is no image.
     """
     rule = _Rule(tuple(exclude), include_all)
-    given = [checks.local(line) for line in (dir or "").split("\n") if line]
+    given = _given(dir or "")
     if not given:
         raise InputError("data.dir must be a folder of images; got none")
     if len(given) == 1 and given[0].startswith("@") and not os.path.exists(given[0]):
@@ -182,7 +185,7 @@ def find(dir: str | None, exclude: Sequence[str] = (), include_all: bool = False
 
 def root(dir: str) -> epath.Path:
     """The folder that names of `find` are relative to; of a zip, the zip; of a file, its folder."""
-    given = [checks.local(line) for line in dir.split("\n") if line]
+    given = _given(dir)
     if len(given) == 1 and given[0].startswith("@") and not os.path.exists(given[0]):
         given = _listed(given[0])
     elif len(given) == 1:
@@ -193,7 +196,7 @@ def root(dir: str) -> epath.Path:
 
 def folders(dir: str) -> list[str]:
     """The folders in `data.dir`, and the zip, without files that are named one by one."""
-    given = [checks.local(line) for line in dir.split("\n") if line]
+    given = _given(dir)
     if len(given) == 1 and given[0].startswith("@") and not os.path.exists(given[0]):
         given = _listed(given[0])
     elif len(given) == 1 and given[0].lower().endswith(".zip"):
@@ -203,22 +206,43 @@ def folders(dir: str) -> list[str]:
 
 def shown(dir: str) -> str:
     """`data.dir` for a sentence: of several folders and files the first, and their number."""
-    first, *others = [line for line in dir.split("\n") if line] or [""]
+    first, *others = _given(dir) or [""]
     return f"{first} and {len(others):,} more" if others else first
 
 
+def _given(dir: str) -> list[str]:
+    """The names in `data.dir`, one a line: a single one if there is a file of all of it."""
+    lines = [dir] if os.path.exists(os.path.expanduser(dir)) else dir.split("\n")
+    return [checks.local(line) for line in lines if line]
+
+
 def describe_ignored(ignored: Sequence[tuple[str, int]]) -> str:
-    """Counts of ignored files by kind, with the packages that read HEIC and raw photos."""
-    parts = []
+    """Counts of ignored files by kind, with the packages that read HEIC and raw photos.
+
+    Of many kinds those about which something can be done, and the most frequent ones, are named.
+    """
+    kinds = list[tuple[bool, int, str]]()
     for kind, count in ignored:
-        reason = _what(kind.removeprefix("in ").lower()) if kind.startswith("in ") else None
-        if kind in _HEIC and not HEIC:
-            reason = "to read HEIC: pip install pillow-heif"
+        reason = to_do = None
+        if kind.startswith("in "):
+            reason = _what(kind.removeprefix("in ").lower())
+        elif kind in _HEIC and not HEIC:
+            to_do = "to read HEIC: pip install pillow-heif"
         elif kind in raw.SUFFIXES:
-            reason = "to read raw photos: pip install rawpy"
+            to_do = "to read raw photos: pip install rawpy"
         elif kind in _ARCHIVES:
-            reason = "unpack them" if kind != ".zip" else "unpack them, or give one alone"
-        parts.append(f"{count:,} {kind or 'without suffix'}{f' ({reason})' if reason else ''}")
+            to_do = "unpack them" if kind != ".zip" else "unpack them, or give one alone"
+        about = f" ({reason or to_do})" if reason or to_do else ""
+        called = checks.short(kind, 60) or "without suffix"
+        kinds.append((to_do is None, -count, f"{count:,} {called}{about}"))
+    if sum(len(text) + 2 for *_, text in kinds) > _MOST_NAMED:
+        kinds.sort(key=lambda kind: kind[:2])
+    lengths = itertools.accumulate(len(text) + 2 for *_, text in kinds)
+    named = sum(length <= _MOST_NAMED for length in lengths)
+    parts = [text for *_, text in kinds[:named]]
+    if rest := kinds[named:]:
+        files = -sum(count for _, count, _ in rest)
+        parts.append(f"{files:,} of {counted(len(rest), 'other kind')}")
     return ", ".join(parts)
 
 
@@ -346,7 +370,7 @@ class _Search:
             self._others[kind] += 1
         elif suffix not in self._suffixes:
             self._others[suffix] += 1
-        elif local and not local.is_file() and not _is_broken(local):
+        elif local and not _is_file(local) and not _is_broken(local):
             self._others[_SPECIAL] += 1
         elif local and local.is_symlink():
             self._links.append((path, os.path.realpath(local.path)))
@@ -434,6 +458,13 @@ def _is_dir(entry: os.DirEntry | _Entry) -> bool:
     try:
         return entry.is_dir()
     except OSError:  # A loop of links.
+        return False
+
+
+def _is_file(entry: os.DirEntry) -> bool:
+    try:
+        return entry.is_file()
+    except OSError:  # As above.
         return False
 
 
@@ -546,7 +577,7 @@ def _in_zip(path: epath.Path, rule: _Rule) -> Files:
         parts, suffix = name.split("/"), os.path.splitext(name)[1].lower()
         above = ("/".join(parts[:i]) for i in range(1, len(parts)))
         kinds = (rule.kind(folder, True, beside[os.path.dirname(folder)]) for folder in above)
-        kind = _OUTSIDE if ".." in parts else next(filter(None, kinds), None)
+        kind = _OUTSIDE if {"..", ""} & set(parts) else next(filter(None, kinds), None)
         kind = kind or rule.kind(name, False)
         if kind is None and suffix in readable:
             names.append(name)

@@ -7,7 +7,6 @@ import csv
 import itertools
 import math
 import os
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TextIO
 
@@ -164,10 +163,10 @@ def read_features(
             f"several rows of {ids!r}"
         )
     if repeated:
-        warnings.warn(
+        checks.warn(
             f"{path} gives the name {repeated[0]!r} to several rows, one of {len(repeated):,} such "
             "names: these rows cannot be compared or corrected by name",
-            stacklevel=2,
+            2,
         )
     return table, others
 
@@ -246,7 +245,7 @@ def _without_ids(path: str, table: Table, titles: Sequence[str] | None) -> Table
     first, *_ = ids = np.flatnonzero(is_id).tolist()
     listed = checks.short(", ".join(titles[i].strip() or f"column {i + 1}" for i in ids))
     use = "names the rows" if names is None else "is left out"
-    warnings.warn(f"{path}: {listed} identifies rows, so it {use}", stacklevel=4)
+    checks.warn(f"{path}: {listed} identifies rows, so it {use}", 4)
     if names is None:
         names = tuple(f"{value:.0f}" for value in values[:, first].tolist())
     return Table(values[:, ~is_id], names, others)
@@ -521,7 +520,7 @@ def _columns_of_numbers(path: str, titles: list[str], sample: list[str], first: 
     if not is_text or len(is_text) == len(every):
         return list(every)
     listed = checks.short(", ".join(titles[i].strip() for i in sorted(is_text)))
-    warnings.warn(f"{path}: {listed} is text, which describes rows, and no feature", stacklevel=5)
+    checks.warn(f"{path}: {listed} is text, which describes rows, and no feature", 5)
     return [i for i in every if i not in is_text]
 
 

@@ -365,6 +365,22 @@ def files(run: TrainedRun) -> tuple[str, ...] | None:
     return None if sources is None else tuple(sources.tolist())
 
 
+def words(run: TrainedRun, sources: Sequence[str] | None) -> tuple[str, str]:
+    """What an image and a cluster are called, as in the report of the run.
+
+    Args:
+        run: the run.
+        sources: files of the images, which may be new ones; or None.
+    """
+    is_photo = sources is not None and not steps(run)
+    return ("photo", "group") if is_photo else ("image", "cluster")
+
+
+def steps(run: TrainedRun) -> int:
+    """Steps of the training of a run."""
+    return run.results.get("provenance", {}).get("steps") or 0
+
+
 def training_images(run: TrainedRun) -> Dataset:
     """The readable training images of a run, in its order; `skipped` are the unreadable files.
 

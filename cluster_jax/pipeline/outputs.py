@@ -584,7 +584,7 @@ def print_start(
     )
     print_skipped(dataset.skipped)
     for note in dataset.notes:
-        say(note)
+        say(checks.sentence(note))
 
 
 def print_skipped(skipped: Sequence[tuple[str, str]]) -> None:

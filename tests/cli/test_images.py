@@ -117,7 +117,8 @@ def test_groups_report_and_what_to_try_next(photos, tmp_path, capsys, monkeypatc
     assert f"\nReport: {out}/report.html\n" in said
     assert f"--workdir={out} " in said
     assert opened == [(out / "report.html").as_uri()]
-    assert len([*linked.iterdir()]) == 3
+    called = report_data.suggested_names(results).values()
+    assert {path.name for path in linked.iterdir()} == set(called)
     assert len([*linked.glob("*/*.png")]) == 49
     # What is corrected in its report is used from then on.
     assert "replaced" not in said
@@ -163,7 +164,9 @@ def test_groups_report_and_what_to_try_next(photos, tmp_path, capsys, monkeypatc
     assert f"\nReport with your corrections: {out}/report.html\n" in said
     # New images are placed in clusters of that name, a copy of the moved one as well.
     page = tmp_path / "more.html"
-    predict.main([f"--workdir={out}", f"--images={photos / '00.png'}", f"--report={page}"])
+    new = [f"--workdir={out}", f"--images={photos / '00.png'}", f"--report={page}"]
+    predict.main([*new, f"--export={tmp_path / 'new'}"])
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["striped"]
     (placed,) = csv.DictReader((out / "predictions.csv").read_text().splitlines())
     assert (placed["cluster"], placed["name"]) == (to, "striped")
     assert 'value="striped"' in page.read_text()
