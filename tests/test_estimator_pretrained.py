@@ -144,7 +144,7 @@ def test_what_is_warmed_up(fitted, gray, monkeypatch):
     assert sizes == [1, 1, 8]
     fitted.warm_up()
     assert sizes[3:] == [1, 8, 64]
-    with pytest.raises(ValueError, match="n_images must be .*; got 0"):
+    with pytest.raises(ValueError, match=r"n_images must be .*; got 0"):
         fitted.warm_up(0)
 
 

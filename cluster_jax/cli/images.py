@@ -26,6 +26,7 @@ _SURENESS = {
     "no clear answer": "a best guess: they are not clearly apart",
     "one cluster": "no split separates the photos clearly",
 }
+_FILES = (".npy", ".npz", ".parquet", ".tar", ".zip")  # of images
 _NAMED = 8  # suggested names that are printed
 # Keys of the config -> the arguments of this command that set them, which errors name.
 _ARGUMENTS = {"data.dir": "PHOTOS", "eval.k": "--k", "data.labels": "--labels"}
@@ -35,7 +36,7 @@ def _parser() -> Parser:
     details = "configs/base.py explains the keys of a config; this command has those of images.\n\n"
     parser = Parser("images", __doc__, details)
     add = parser.add_argument
-    photos = "folders or files of images, a .zip, @LIST with a name a line, or a .npy or .npz file"
+    photos = f"folders or files of images, @LIST of names, or one of {', '.join(_FILES)}"
     add("photos", metavar="PHOTOS", help=photos)
     out = "folder of the results (default: runs/images-HASH)"
     add("--out", "--workdir", metavar="DIR", help=out)
@@ -72,9 +73,9 @@ def _photos(first: str, others: Sequence[str]) -> tuple[str, list[str]]:
     if more and os.path.exists(os.path.expanduser(name)):
         raise InputError(f'PHOTOS must be one name; a name with spaces needs quotes, "{name}"')
     path = pathlib.Path(first).expanduser()
-    if not more and path.is_file() and path.suffix.lower() not in (".npy", ".npz", ".zip"):
+    if not more and path.is_file() and path.suffix.lower() not in _FILES:
         raise InputError(
-            "PHOTOS must be a folder of images, a .zip, or a .npy or .npz file of them; got the "
+            f"PHOTOS must be a folder of images, or a file of them ({', '.join(_FILES)}); got the "
             f"file {first}: name its folder, {path.parent}"
         )
     # A name that stands alone may hold a line break.

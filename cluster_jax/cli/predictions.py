@@ -94,7 +94,8 @@ def predict(
     load = _loader(run, images)
     if page is not None:
         title = f"{path.name}, in the groups of {epath.Path(workdir).name}"
-        folder_uri = inference.image_folder("folder", str(path)) if path.is_dir() else None
+        is_folder = path.is_dir()
+        folder_uri = inference.image_folder("folder", str(path), sources) if is_folder else None
         given = [("workdir", workdir), ("images", images), ("out", out), ("report", page)]
         given += [("corrections", file) for file in corrections]
         flags = [f"--{name}={_absolute(path)}" for name, path in given]

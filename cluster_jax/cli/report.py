@@ -81,7 +81,8 @@ def _compare(flags: argparse.Namespace) -> tuple[str, dict[str, Any]]:
     if out.suffix == ".html":
         config = epath.Path(flags.after).expanduser() / workdirs.CONFIG
         data = workdirs.read_values(config).get("data", {}) if config.exists() else {}
-        folder = inference.image_folder(data.get("name", ""), data.get("dir"))
+        moved = [name for *_, names in compared.moves for name in names]
+        folder = inference.image_folder(data.get("name", ""), data.get("dir"), moved)
         curves = comparison.learning_curves(*runs)
         page = comparison.page(compared, flags.before, flags.after, folder, figures, curves)
         io.write(out, page.encode("utf-8", "backslashreplace"))

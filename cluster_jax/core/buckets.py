@@ -9,7 +9,7 @@ import contextlib
 import functools
 import re
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, BinaryIO
 
 import fsspec
 from etils import epath
@@ -18,6 +18,8 @@ from etils import epath
 PATIENCE = 180.0
 # Files that are read at once.
 REQUESTS = 32
+# Bytes of a request for a part of a file.
+_BLOCK = 2**23
 BUSY = (408, 429, 500, 502, 503, 504)
 
 # Imported when the first bucket is used.
@@ -40,8 +42,21 @@ def read(path: epath.PathLike, start: int | None = None, end: int | None = None)
         FileNotFoundError: there is none.
     """
     if not str(path).startswith("gs://"):
-        return epath.Path(path).read_bytes()[start:end]
+        with epath.Path(path).open("rb") as file:
+            file.seek(start or 0)
+            return file.read(-1 if end is None else end - file.tell())
     return _files().cat_file(str(path), start=start, end=end)
+
+
+def opened(path: epath.PathLike) -> BinaryIO:
+    """A file to read in, of a bucket by requests for 8 MB and more.
+
+    Raises:
+        FileNotFoundError: there is none.
+    """
+    if not str(path).startswith("gs://"):
+        return epath.Path(path).open("rb")
+    return _files().open(str(path), "rb", block_size=_BLOCK)
 
 
 def write(path: epath.PathLike, content: bytes) -> None:

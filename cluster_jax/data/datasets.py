@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from cluster_jax.core import checks
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
-from cluster_jax.data import features, folder, images, pixels, scan, tables, tfds_source
+from cluster_jax.data import features, folder, images, packed, pixels, scan, tables, tfds_source
 from cluster_jax.data.images import DataConfig, Dataset
 
 STATISTICS_IMAGES = 10_000  # the standard error of a mean over 10,000 images is about 0.1 %
@@ -154,7 +154,8 @@ def _read_array(path: str) -> np.ndarray | None:
 def _load_path(path: str, config: DataConfig, ranges: pixels.Ranges) -> Dataset:
     """Images of a folder or the like, see `scan.find`, or one image file."""
     file = epath.Path(path).expanduser()
-    if path.startswith("@") or "\n" in path or file.is_dir() or file.suffix.lower() == ".zip":
+    is_archive = file.suffix.lower() in (".zip", *packed.SUFFIXES)
+    if path.startswith("@") or "\n" in path or file.is_dir() or is_archive:
         return folder.load(config, ranges)
     if not file.exists():
         raise InputError(f"images must be an existing file or folder; got {path}")

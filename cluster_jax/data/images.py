@@ -67,13 +67,15 @@ class DataConfig:
     Attributes:
         name: "digits", "folder", "arrays", "features" or the name of a prepared TFDS set.
         dir: location of the data: folder, file, or TFDS's data directory; unused by digits. Of
-            "folder" also a zip, `@LIST`, or several folders and files, one a line; see `scan.find`.
+            "folder" also a zip, tar or Parquet file, a folder of tars or Parquet files, `@LIST`, or
+            several folders and files, one a line; see `scan.find`.
         split: TFDS split, "train" or "train+test"; ignored by other sources.
         label: feature of a TFDS set that holds the classes, "label" or for example CIFAR-100's
-            "coarse_label"; other sources ignore it. A set without this feature has no labels.
+            "coarse_label"; likewise of Parquet and tars, see `packed.index`; other sources ignore
+            it. A set without this feature has no labels.
         labels: labels of a folder or of arrays, for scores only: "folders", the first-level
             subfolders, if there are at least two and every image lies in one; or a file, see
-            `datasets.with_labels_of`; None: none, except those of an `.npz`.
+            `datasets.with_labels_of`; None: none, except those of an `.npz`, tars and Parquet.
         image_size: side of a square: the short side is scaled to it (antialiased) and the center
             cropped; None to keep the size, which all images must share.
         interpolation: method of scaling, one of `INTERPOLATIONS`.
@@ -417,11 +419,13 @@ def computed_ahead(
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def map_threaded(function: Callable[[Any], Any], items: Sequence, task: str) -> Iterator:
+def map_threaded(
+    function: Callable[[Any], Any], items: Sequence, task: str, unit: str = "image"
+) -> Iterator:
     """`function` of each item, in threads, in order; a progress bar if it takes over 2 s."""
     results, count = computed_ahead(function, items, CHUNK, buckets.REQUESTS), len(items)
     return iter(
-        logs.progress_bar(results, desc=task, total=count, unit="image", delay=2.0, leave=False)
+        logs.progress_bar(results, desc=task, total=count, unit=unit, delay=2.0, leave=False)
     )
 
 

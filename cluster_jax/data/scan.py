@@ -1,4 +1,4 @@
-"""Finding image files: in a folder and its subfolders, in several of them, in a list, in a zip."""
+"""Finding image files: in folders, a list of names, a zip, tars, or Parquet files."""
 
 import codecs
 import collections
@@ -8,7 +8,7 @@ import itertools
 import os
 import stat
 import zipfile
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import BinaryIO, NamedTuple
 
 from etils import epath
@@ -17,7 +17,7 @@ from PIL import Image
 from cluster_jax.core import buckets, checks
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted, natural
-from cluster_jax.data import pixels, raw
+from cluster_jax.data import packed, pixels, raw
 
 try:
     import pillow_heif
@@ -133,11 +133,13 @@ class Files(NamedTuple):
     """Image files.
 
     Attributes:
-        root: the folder that `names` are relative to; of a zip, the zip.
+        root: the folder that `names` are relative to; of a zip, the zip. Names in tars and Parquet
+            files begin with that of the file.
         names: paths of the files, in the order of `natural`.
         open: name -> the file, opened to read its bytes; of a raw photo, those of its preview.
         ignored: (suffix or kind, number) of other files.
         unreadable: (path, reason) of folders that cannot be read.
+        classes: name -> class, where tars or Parquet files have one for every image.
     """
 
     root: epath.Path
@@ -145,25 +147,33 @@ class Files(NamedTuple):
     open: Callable[[str], BinaryIO]
     ignored: tuple[tuple[str, int], ...]
     unreadable: tuple[tuple[str, str], ...] = ()
+    classes: Mapping[str, str] = {}
 
 
-def find(dir: str | None, exclude: Sequence[str] = (), include_all: bool = False) -> Files:
+def find(
+    dir: str | None,
+    exclude: Sequence[str] = (),
+    include_all: bool = False,
+    label: str | None = None,
+) -> Files:
     """Finds the images of `data.dir`, see `DataConfig`.
 
     Folders are searched with their subfolders. A file that is in several of them, also by a link,
     counts once, and so does a raw photo beside an image of the same name. Files that are named one
-    by one are taken whatever their name.
+    by one are taken whatever their name. Of a folder without images the tars and Parquet files are
+    read, see `packed.index`.
 
     Args:
-        dir: a folder, a `.zip`, `@LIST`, a text file of one name a line, relative to its folder; or
-            several folders and files, one a line.
+        dir: a folder, a `.zip`, `.tar` or `.parquet`, `@LIST`, a text file of one name a line,
+            relative to its folder; or several folders and files, one a line.
         exclude: globs of names, or of paths in the folder, that are left out.
         include_all: whether hidden files and folders of `NO_PHOTOS` are taken too.
+        label: where tars and Parquet files have classes, see `packed.index`.
 
     Raises:
         InputError: something does not exist or cannot be read, or there is no image.
     """
-    rule = _Rule(tuple(exclude), include_all)
+    rule = _Rule(tuple(exclude), include_all, label)
     given = _given(dir or "")
     if not given:
         raise InputError("data.dir must be a folder of images; got none")
@@ -177,6 +187,8 @@ def find(dir: str | None, exclude: Sequence[str] = (), include_all: bool = False
             raise InputError(f"data.dir must be an existing folder of images; got {path}")
         if path.suffix.lower() == ".zip" and path.is_file():
             return _in_zip(path, rule)
+        if path.suffix.lower() in packed.SUFFIXES and path.is_file():
+            return _in_packed(path.parent, [path.name], rule)
         if not path.is_dir():
             raise InputError(f"data.dir must be a folder of images; got the file {path}")
         return _checked(_Search(rule).folder(path, "").files(path), str(path))
@@ -231,7 +243,8 @@ def describe_ignored(ignored: Sequence[tuple[str, int]]) -> str:
         elif kind in raw.SUFFIXES:
             to_do = "to read raw photos: pip install rawpy"
         elif kind in _ARCHIVES:
-            to_do = "unpack them" if kind != ".zip" else "unpack them, or give one alone"
+            can_be_read = kind in (".zip", *packed.SUFFIXES)
+            to_do = "unpack them, or give one alone" if can_be_read else "unpack them"
         about = f" ({reason or to_do})" if reason or to_do else ""
         called = checks.short(kind, 60) or "without suffix"
         kinds.append((to_do is None, -count, f"{count:,} {called}{about}"))
@@ -260,10 +273,11 @@ def _what(folder: str, beside: Container[str] | None = None) -> str | None:
 
 
 class _Rule(NamedTuple):
-    """What is left out: globs, and the defaults unless `include_all`."""
+    """What is left out: globs, and the defaults unless `include_all`; and `label` of `find`."""
 
     exclude: tuple[str, ...]
     include_all: bool
+    label: str | None
 
     def kind(self, path: str, is_folder: bool, beside: Container[str] = ()) -> str | None:
         """Why a file or folder is left out, as a kind of ignored files; None: it is taken.
@@ -313,6 +327,7 @@ class _Search:
         self._entries = entries
         self._rule, self._suffixes = rule, (*suffixes(), *raw.SUFFIXES)
         self._paths: list[str] = []
+        self._packed: list[str] = []
         self._links: list[tuple[str, str]] = []  # path, and where it leads
         self._real: dict[str, str] = {}  # folder that was visited -> its prefix
         self._others: collections.Counter[str] = collections.Counter()
@@ -370,6 +385,8 @@ class _Search:
             self._others[kind] += 1
         elif suffix not in self._suffixes:
             self._others[suffix] += 1
+            if suffix in packed.SUFFIXES and (local is None or local.is_file()):
+                self._packed.append(path)
         elif local and not _is_file(local) and not _is_broken(local):
             self._others[_SPECIAL] += 1
         elif local and local.is_symlink():
@@ -398,7 +415,11 @@ class _Search:
                 else:
                     self._paths.append(path)
 
-        kept = _kept(root)
+        if self._packed and not self._paths:
+            for suffix in packed.SUFFIXES:
+                del self._others[suffix]
+            return _in_packed(root, self._packed, self._rule, self._others, self._unreadable)
+        kept = _kept(lambda name: buckets.read(root / name))
 
         def read(name: str) -> BinaryIO:
             if _is_local(root):
@@ -408,14 +429,14 @@ class _Search:
         return _files(root, self._paths, read, self._others, self._unreadable)
 
 
-def _kept(root: epath.Path) -> Callable[[str], bytes]:
+def _kept(load: Callable[[str], bytes]) -> Callable[[str], bytes]:
     """Reads files of a bucket; a run reads each several times, so the first ones are kept."""
     known, free = dict[str, bytes](), [_KEPT]
 
     def read(name: str) -> bytes:
         data = known.get(name)
         if data is None:
-            data = buckets.read(root / name)
+            data = load(name)
             if len(data) <= free[0]:
                 known[name] = data
                 free[0] -= len(data)
@@ -534,6 +555,8 @@ def _in_bucket(path: epath.Path, rule: _Rule) -> Files:
         tree = buckets.tree(path)
         if not tree and path.suffix.lower() == ".zip":
             return _in_zip(path, rule)
+        if not tree and path.suffix.lower() in packed.SUFFIXES:
+            return _in_packed(path.parent, [path.name], rule)
     except Exception as error:
         if isinstance(error, InputError) or not (told := buckets.explain(error)):
             raise
@@ -590,6 +613,32 @@ def _in_zip(path: epath.Path, rule: _Rule) -> Files:
         return _opened(name, io.BytesIO(archive.read(name)))
 
     return _checked(_files(path, names, read, others), str(path))
+
+
+def _in_packed(
+    root: epath.Path,
+    files: Sequence[str],
+    rule: _Rule,
+    others: collections.Counter[str] | None = None,
+    unreadable: Sequence[tuple[str, str]] = (),
+) -> Files:
+    """The images in tars and Parquet files, which are read in place."""
+    readable = (*suffixes(), *raw.SUFFIXES)
+
+    def kind(name: str) -> str | None:
+        suffix = os.path.splitext(name)[1].lower()
+        reason = _OUTSIDE if ".." in name.split("/") else rule.kind(name, False)
+        return reason or (None if suffix in readable else suffix)
+
+    found = packed.index(root, sorted(files, key=natural), kind, rule.label)
+    load = found.read if _is_local(root) else _kept(found.read)
+
+    def read(name: str) -> BinaryIO:
+        return _opened(name, io.BytesIO(load(name)))
+
+    ignored = found.ignored + (others or collections.Counter())
+    made = _files(root, found.names, read, ignored, unreadable)
+    return made._replace(classes=found.classes)
 
 
 def _checked(files: Files, given: str) -> Files:

@@ -24,7 +24,7 @@ from cluster_jax.clustering.smooth import Smoother
 from cluster_jax.clustering.tree import linkage_of_means
 from cluster_jax.core import arrays, checks, io, ops
 from cluster_jax.core.checks import InputError
-from cluster_jax.data import scan, splits
+from cluster_jax.data import packed, scan, splits
 from cluster_jax.data.images import Dataset, select, without
 from cluster_jax.evaluation import decisions, discovery, duplicates, report_data
 from cluster_jax.evaluation.clusters import Clustering
@@ -433,17 +433,19 @@ def _with_gaps(dataset: Dataset, names: tuple[str, ...]) -> Dataset:
     )
 
 
-def image_folder(name: str, folder: str | None) -> str | None:
+def image_folder(name: str, folder: str | None, sources: Sequence[str] | None) -> str | None:
     """URI of the local folder of the images, where a page shows them in full size, or None.
 
     Args:
         name: `data.name` of the run.
         folder: its `data.dir`.
+        sources: names of the images in it.
     """
     if name != "folder" or folder is None or "://" in folder:
         return None
     root = pathlib.Path(scan.root(folder)).resolve()
-    return None if root.is_file() else root.as_uri() + "/"
+    is_no_folder = root.is_file() or packed.is_packed(root, sources)
+    return None if is_no_folder else root.as_uri() + "/"
 
 
 def cut(run: TrainedRun, *, k: int | None = None, level: float | None = None) -> NDArray:

@@ -263,7 +263,7 @@ def _report_data(
         label_names=clustered.label_names,
         fetch_images=None if clustered.shown is None else clustered.shown.fetch,
         sources=clustered.sources,
-        folder=inference.image_folder(config.data.name, config.data.dir),
+        folder=inference.image_folder(config.data.name, config.data.dir, clustered.sources),
         skipped=clustered.skipped,
         **more,
     )
