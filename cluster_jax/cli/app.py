@@ -12,7 +12,7 @@ from cluster_jax.cli.flags import Parser
 from cluster_jax.core.checks import InputError
 
 # `cluster_jax.cli.NAME` has the function `main(arguments)`; its docstring says what it does.
-COMMANDS = ("images", "train", "embed", "cluster", "export", "report", "plan", "predict")
+COMMANDS = ("images", "train", "embed", "cluster", "export", "report", "plan", "predict", "update")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -420,6 +420,6 @@ def from_arrays(stored: Mapping[str, NDArray]) -> State:
         2
     """
     made = json.loads(stored["events"].item())
-    events_ = tuple(Event(kind, *counts, tuple(into)) for kind, *counts, into in made)
+    events_ = tuple(Event(kind, i, rows, tuple(into)) for kind, i, rows, into in made)
     ids, since, apart = (stored[name] for name in ("ids", "since", "apart"))
     return State(ids, since, apart, int(stored["next_id"]), int(stored["updates"]), events_)
