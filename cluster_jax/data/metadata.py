@@ -18,10 +18,11 @@ from cluster_jax.data import tables
 
 # Title -> the cell of each row; a cell is empty where nothing is known.
 Metadata = Mapping[str, Sequence[str]]
-# Titles of `assignments.csv` of embeddings, and of what corrections add.
+# Titles of `assignments.csv` of embeddings, and of what corrections and updates add.
 TAKEN = (
     *("row", "cluster", "distance", "outlier", "map_x", "map_y", "map_z", "probability"),
     *("runner_up", "runner_up_probability", "isolation", "found_cluster", "corrected", "name"),
+    *("id", "since"),
 )
 # How the title of a column of files of pictures ends.
 _PICTURES = ("image", "picture", "photo", "thumbnail", "file", "filename", "path")
@@ -89,6 +90,19 @@ def joined(found: Metadata, more: Metadata, path: str) -> Metadata:
             "rename them"
         )
     return {**found, **more}
+
+
+def followed(found: Metadata, count: int, more: Metadata, rows: Sequence[int]) -> Metadata:
+    """Metadata of `count` rows and of others that follow, those of `rows` in `more`."""
+    titles = [title for title in {**found, **more} if title not in TAKEN]
+    empty = ("",) * (1 + max(rows, default=0))
+    return {
+        title: [
+            *found.get(title, ("",) * count),
+            *(more.get(title, empty)[i] for i in rows),
+        ]
+        for title in titles
+    }
 
 
 def pictures(

@@ -98,7 +98,11 @@ def current_results(
     return {**results, "suggested_names": names, "doubtful_images": doubtful}
 
 
-def correct(workdir: epath.PathLike, files: Sequence[epath.PathLike]) -> str:
+def correct(
+    workdir: epath.PathLike,
+    files: Sequence[epath.PathLike],
+    shown: epath.PathLike | None = None,
+) -> str:
     """Applies files of corrections to a run, one after the other, and writes its outputs again.
 
     `decisions.csv` has all decisions, `assignments.csv` the clusters as they are now and as they
@@ -108,6 +112,7 @@ def correct(workdir: epath.PathLike, files: Sequence[epath.PathLike]) -> str:
     Args:
         workdir: of a run, or folder of `cluster`.
         files: as a report saves them; none: only the table and the page are written.
+        shown: what the page calls the workdir.
 
     Returns:
         What was done, for the terminal.
@@ -129,6 +134,8 @@ def correct(workdir: epath.PathLike, files: Sequence[epath.PathLike]) -> str:
     new_table = decisions.decided_csv(
         table, rows, found.labels, labels, after.is_decided(found), names
     )
+    if data is not None and shown is not None:
+        data = data._replace(command=outputs.correction_command(shown))
     # What takes time comes first; then the facts, from which the same command makes the rest.
     page = None if data is None else report.render(data).encode("utf-8", "backslashreplace")
     if after != Decisions():

@@ -88,6 +88,7 @@ class StoredClusters(NamedTuple):
         runner_up_probabilities: float64 `[n]`.
         sources: str `[N]`, path of each training image relative to its folder; None: no files.
         skipped: str `[s]`, those of the files that cannot be read; None: no files.
+        contents: uint8 `[N, 16]`, see `data.images.contents`; None: no files.
     """
 
     points: NDArray | None
@@ -117,6 +118,7 @@ class StoredClusters(NamedTuple):
     runner_up_probabilities: NDArray | None = None
     sources: NDArray | None = None
     skipped: NDArray | None = None
+    contents: NDArray | None = None
 
     @property
     def membership(self) -> Membership | None:
@@ -154,17 +156,13 @@ def stored_clusters(found: Clustering, features: NDArray) -> StoredClusters:
         outliers=found.outliers,
         kmeans_labels=None,
         novelty_threshold=None,
-        linkage=(
-            linkage_of_means(features, found.cluster_labels)
-            if tree is None
-            else tree.cluster_linkage_
-        ),
+        linkage=found.linkage(features),
         bandwidth=None if bandwidth is None else np.asarray(bandwidth),
         scan=None if found.curve is None else np.array(found.curve[:3], np.float64),
     )
     if tree is None:
         return stored
-    _, *member = tree.membership_
+    _, *member = found.membership if found.membership and found.has_ids else tree.membership_
     fields = {name: getattr(tree.smoother_, name) for name in _OF_SMOOTHER}
     smoother = {name: np.asarray(value) for name, value in fields.items() if value is not None}
     stored = stored._replace(
@@ -414,7 +412,7 @@ def _with_gaps(dataset: Dataset, names: tuple[str, ...]) -> Dataset:
     """The images of these names in their order; those whose files are gone are gray."""
     place = {name: i for i, name in enumerate(dataset.sources or ())}
     gone = np.array([name not in place for name in names])
-    if not gone.any() and len(names) == dataset.size:
+    if names == dataset.sources:
         return dataset
     rows = np.array([place.get(name, 0) for name in names])
     whole = select(dataset, rows)

@@ -19,7 +19,7 @@ from cluster_jax.core.devices import say
 from cluster_jax.core.names import counted
 from cluster_jax.data import metadata, photo_facts, scan, splits
 from cluster_jax.data.datasets import Dataset
-from cluster_jax.data.images import select
+from cluster_jax.data.images import contents, select
 from cluster_jax.evaluation import (
     assignments,
     clusters,
@@ -208,6 +208,8 @@ def describe(
         novelty_threshold=np.asarray(threshold),
     )
     facts = photo_facts.read(dataset)
+    if dataset.open is not None:
+        stored = stored._replace(contents=contents(dataset))
     table = assignments.images_csv(dataset, evaluation, discovered, facts)
     tables = {workdirs.ASSIGNMENTS: table}
     if facts is not None and unlabeled is not None:
@@ -415,15 +417,28 @@ def _name_of_files(config: RunConfig) -> str | None:
     return epath.Path(str(workdirs.normalized(config.data.dir))).resolve().name
 
 
-def write(workdir: epath.Path, outputs: Outputs, *, with_report: bool = True) -> None:
-    """Writes the outputs of a run into its workdir, with or without the report."""
+def write(
+    workdir: epath.Path,
+    outputs: Outputs,
+    *,
+    shown: epath.PathLike | None = None,
+    with_report: bool = True,
+) -> None:
+    """Writes the outputs of a run into its workdir, with or without the report.
+
+    Args:
+        workdir: where they are written.
+        outputs: of the run.
+        shown: what the page calls the workdir; None: as it is.
+        with_report: whether to write the page.
+    """
     file, there = workdir / decisions.DECISIONS, buckets.names(workdir)
     if file.name in there and not decisions.is_of(file, outputs.report.run):
         file.replace(workdir / workdirs.OLD_DECISIONS)
     inference.write_clusters(workdir, outputs.clusters)
     for name, table in outputs.tables.items():
         io.write(workdir / name, table)
-    data = outputs.report._replace(command=correction_command(workdir))
+    data = outputs.report._replace(command=correction_command(shown or workdir))
     if with_report:
         report.write_report(workdir / workdirs.REPORT, data)
     # Written last, because its presence marks the run as finished.
@@ -555,8 +570,13 @@ def run_in_memory(config: RunConfig, dataset: Dataset) -> InMemory:
     return InMemory(inputs, embedding, found, seconds, run)
 
 
-def write_run(workdir: epath.PathLike, memory: InMemory) -> None:
-    """Writes a run in memory into a workdir, as `run.run_pipeline` would have left it."""
+def write_run(
+    workdir: epath.PathLike, memory: InMemory, shown: epath.PathLike | None = None
+) -> None:
+    """Writes a run in memory into a workdir, as `run.run_pipeline` would have left it.
+
+    `shown` is what the page of the run calls the workdir.
+    """
     workdir, values = epath.Path(workdir), memory.inputs.config.values
     disk.make(workdir, parents=True)
     images = workdirs.describe_images(memory.inputs.dataset)
@@ -564,7 +584,7 @@ def write_run(workdir: epath.PathLike, memory: InMemory) -> None:
     io.write_json(workdir / workdirs.IMAGES, {**images, **memory.run.images}, checksum=True)
     made_from = f"{workdirs.made_from(values, images)}:0"
     io.write_arrays(workdir / workdirs.TRAIN_EMBEDDING, memory.embedding, made_from)
-    write(workdir, memory.outputs)
+    write(workdir, memory.outputs, shown=shown)
 
 
 def print_start(
