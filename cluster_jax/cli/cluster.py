@@ -293,9 +293,9 @@ def _parser() -> Parser:
     )
     add("--features", required=True, metavar="FILE", help=files)
     add("--array", metavar="NAME", help="array, column or tensor of the file of features")
-    ids = "column or array that names the rows (default: id, name, path ..., if there is one)"
+    ids = "column or array that names the rows (default: by its title)"
     add("--ids", metavar="NAME", help=ids)
-    more = "table with an id and a line per row: its columns stand in assignments.csv and report"
+    more = "table with ids of rows: its columns stand in assignments.csv and report"
     add("--metadata", metavar="FILE", help=more)
     strings = "one integer or string per row: .npy, .npz, .csv or .txt"
     add("--labels", metavar="FILE", help=f"{strings}; only used to score")

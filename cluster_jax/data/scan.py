@@ -47,7 +47,7 @@ _ARCHIVES = (".zip", ".rar", ".7z", ".tar", ".gz", ".tgz", ".tbz2", ".xz")
 _HIDDEN, _EXCLUDED = "with a dot before the name", "excluded"
 _SPECIAL, _LINK = "pipes or devices", "links to other photos here"
 _TWIN = "raw beside an image of the same name"
-_OUTSIDE = "that lead out of the zip"
+_OUTSIDE = "that lead out of the archive"
 # Characters of a list of ignored files, which is a part of a sentence.
 _MOST_NAMED = 220
 # Bytes that a file in a zip may have once it is unpacked, which bounds memory.
