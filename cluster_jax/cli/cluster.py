@@ -293,7 +293,7 @@ def _parser() -> Parser:
     )
     add("--features", required=True, metavar="FILE", help=files)
     add("--array", metavar="NAME", help="array, column or tensor of the file of features")
-    ids = "column or array that names the rows (default: by its title)"
+    ids = "column or array that names the rows (default: found)"
     add("--ids", metavar="NAME", help=ids)
     more = "table with ids of rows: its columns stand in assignments.csv and report"
     add("--metadata", metavar="FILE", help=more)

@@ -15,7 +15,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     """Adds `--quiet` and `--json`, which every command has."""
     quiet = "print nothing but warnings and errors"
     parser.add_argument("--quiet", action="store_true", help=quiet)
-    one = "print one JSON object to stdout, and all else to stderr"
+    one = "print one JSON object; all else to stderr"
     parser.add_argument("--json", action="store_true", help=one)
 
 
