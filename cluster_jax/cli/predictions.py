@@ -173,7 +173,7 @@ def describe(
     noun, group = words
     sizes, limit = collections.Counter(placed.labels.tolist()), summary.NAMED
     order = sorted(sizes, key=lambda label: (-sizes[label], label))
-    lines = [f"skipped {file} ({reason})" for file, reason in skipped]
+    lines = [checks.one_line(f"skipped {file} ({reason})") for file, reason in skipped]
     for label in order[:limit]:
         name = f"{label:<20}" if large is None else f"{group} {label:>5} "
         called = f"in no {group}" if label == NO_CLUSTER else names.get(str(label), "")

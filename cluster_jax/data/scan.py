@@ -46,8 +46,16 @@ _ARCHIVES = (".zip", ".rar", ".7z", ".tar", ".gz", ".tgz", ".tbz2", ".xz")
 # Kinds of what is left out besides suffixes.
 _HIDDEN, _EXCLUDED = "with a dot before the name", "excluded"
 _SPECIAL, _LINK = "pipes or devices", "links to other photos here"
+_AROUND = "links to a folder around this one"
 _TWIN = "raw beside an image of the same name"
 _OUTSIDE = "that lead out of the archive"
+# What one of them is called.
+_ONE = {
+    _SPECIAL: "pipe or device",
+    _LINK: "link to another photo here",
+    _AROUND: "link to a folder around this one",
+    _OUTSIDE: "that leads out of the archive",
+}
 # Characters of a list of ignored files, which is a part of a sentence.
 _MOST_NAMED = 220
 # Bytes that a file in a zip may have once it is unpacked, which bounds memory.
@@ -246,7 +254,8 @@ def describe_ignored(ignored: Sequence[tuple[str, int]]) -> str:
             can_be_read = kind in (".zip", *packed.SUFFIXES)
             to_do = "unpack them, or give one alone" if can_be_read else "unpack them"
         about = f" ({reason or to_do})" if reason or to_do else ""
-        called = checks.short(kind, 60) or "without suffix"
+        called = _ONE.get(kind) if count == 1 else None
+        called = called or checks.short(kind, 60) or "without suffix"
         kinds.append((to_do is None, -count, f"{count:,} {called}{about}"))
     if sum(len(text) + 2 for *_, text in kinds) > _MOST_NAMED:
         kinds.sort(key=lambda kind: kind[:2])
@@ -344,6 +353,9 @@ class _Search:
             # Links come last, so that a folder is found by its own name.
             folder, prefix = to_visit.pop() if to_visit else linked.pop(0)
             if self._is_known(folder, prefix):
+                continue
+            if folder != top and _is_around(folder, top):
+                self._others[_AROUND] += 1
                 continue
             try:
                 entries = sorted(self._entries(folder), key=lambda entry: entry.name)
@@ -480,6 +492,14 @@ def _is_dir(entry: os.DirEntry | _Entry) -> bool:
         return entry.is_dir()
     except OSError:  # A loop of links.
         return False
+
+
+def _is_around(folder: epath.Path, top: epath.Path) -> bool:
+    """Whether a linked folder is one of those that a local folder is in."""
+    if not _is_local(top):
+        return False
+    inner, outer = os.path.realpath(top), os.path.realpath(folder)
+    return inner != outer and os.path.commonpath([inner, outer]) == outer
 
 
 def _is_file(entry: os.DirEntry) -> bool:

@@ -105,7 +105,8 @@ def write(
         The number of folders.
 
     Raises:
-        InputError: the folder cannot be used, or a source file does not exist any more.
+        InputError: the folder cannot be used, or a source file does not exist any more or is to
+            be moved out of a folder that cannot be written.
     """
     path, folders = check(folder), folder_names(labels, names, group)
     if sources is None or images is None:
@@ -128,6 +129,8 @@ def write(
                 raise InputError(
                     f"the source images must still exist to be exported; {file} does not"
                 )
+        if by == "move":
+            _check_movable(files)
         write_image = functools.partial(_put, files, collections.defaultdict(set), by)
     moved: list[tuple[str, str]] = []
     try:
@@ -145,6 +148,16 @@ def write(
             shutil.rmtree(path / name, ignore_errors=True)
         raise
     return len(folders)
+
+
+def _check_movable(files: Sequence[epath.Path]) -> None:
+    """Raises an `InputError` for a file in a folder that cannot be written."""
+    for folder in {file.parent for file in files if "://" not in str(file)}:
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise InputError(
+                f"images to move must be in folders that can be written; got {folder}: copy them "
+                "with --by=copy"
+            )
 
 
 def _undo_script(moved: Sequence[tuple[str, str]]) -> str:

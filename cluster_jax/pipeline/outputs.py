@@ -593,7 +593,7 @@ def print_start(
     """Prints the images, the work and the devices of a run."""
     config, dataset, _ = inputs
     noun = "row" if dataset.shown is None else "image"
-    name = _name_of_files(config) or dataset.name
+    name = checks.one_line(_name_of_files(config) or dataset.name)
     work = f"compared by a network trained on other photos ({config.network.name}),"
     if trainings:
         lengths = " + ".join(f"{stage.training.total_steps:,}" for stage in trainings)

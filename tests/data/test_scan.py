@@ -136,9 +136,14 @@ def test_links_to_what_is_there_count_once(tmp_path):
     (photos / "two").symlink_to("one")
     (photos / "linked").symlink_to(tmp_path / "outside")
     (photos / "2.jpg").symlink_to(tmp_path / "other" / "2.jpg")
+    (photos / "all").symlink_to("..")
+    (photos / "z" / "disk").symlink_to("/")
     found = scan.find(str(photos))
     assert found.names == ("2.jpg", "linked/3.jpg", "z/1.jpg")
     assert ("links to other photos here", 1) in found.ignored
+    assert ("links to a folder around this one", 2) in found.ignored
+    said = scan.describe_ignored(found.ignored)
+    assert said.endswith("2 links to a folder around this one, 1 link to another photo here")
 
 
 def test_a_folder_that_cannot_be_read(tmp_path, write, monkeypatch):

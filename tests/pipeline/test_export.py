@@ -129,6 +129,17 @@ def test_a_move_is_taken_back_by_its_script(photos, tmp_path):
     assert {name: (root / name).read_bytes() for name in sources} == before
 
 
+def test_nothing_is_moved_out_of_a_folder_that_cannot_be_written(photos, tmp_path, monkeypatch):
+    root, sources = photos
+    access, closed = os.access, str(root / "c")
+    monkeypatch.setattr(os, "access", lambda path, mode: str(path) != closed and access(path, mode))
+    before = _tree(root)
+    with pytest.raises(InputError, match=r"folders that can be written; got .*/c: copy them"):
+        export.write(tmp_path / "out", np.arange(5) % 2, root, sources, _no_images, by="move")
+    assert _tree(root) == before
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_move_that_fails_is_taken_back(photos, tmp_path, monkeypatch):
     root, sources = photos
     before = {name: (root / name).read_bytes() for name in sources}
