@@ -26,7 +26,7 @@ from cluster_jax.clustering.placing import ByTree
 from cluster_jax.core import arrays, checks, disk, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
-from cluster_jax.data import images, metadata, splits
+from cluster_jax.data import images, metadata, scan, splits
 from cluster_jax.data.tables import Table
 from cluster_jax.evaluation import assignments, clusters, decisions, report, report_data
 from cluster_jax.evaluation.clusters import Clustering
@@ -385,8 +385,13 @@ def update_photos(
         order = np.concatenate([old[is_kept], new])
         sources = [(dataset.sources or ())[i] for i in order]
         was = known.names[is_kept].tolist()
-        renamed = sum(a != b for a, b in zip(was, sources, strict=False))
-        if not refit and not len(new) and is_kept.all() and not renamed:
+        roots = [str(scan.root(str(data.dir))) for data in (run.config.data, config.data)]
+        paths = (
+            [os.path.join(root, name) for name in names]
+            for root, names in zip(roots, (was, sources), strict=True)
+        )
+        renamed = sum(a != b for a, b in zip(*paths, strict=False))
+        if not refit and not len(new) and is_kept.all() and was == sources:
             return _nothing(workdir, "photo", len(is_kept))
         if not len(order):
             raise InputError(f"PHOTOS must have an image that can be read; got none of {workdir}")
