@@ -14,7 +14,7 @@ from absl import flags
 from etils import epath
 from ml_collections import ConfigDict, config_flags
 
-from cluster_jax.cli import exit_codes
+from cluster_jax.cli import exit_codes, output
 from cluster_jax.core import checks, disk
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import check_key, find_config, load_config
@@ -37,6 +37,8 @@ class Parser(argparse.ArgumentParser):
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
+        if command is not None:
+            output.add_flags(self)
 
     def parse_known_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def]
         """Refuses an unknown flag before others are missed: it may be one of them, mistyped."""
@@ -46,7 +48,10 @@ class Parser(argparse.ArgumentParser):
                 close = difflib.get_close_matches(name, known, 1)
                 meant = f"; did you mean {close[0]}?" if close else ""
                 self.error(f"there is no flag {name}{meant}")
-        return super().parse_known_args(args, namespace)
+        parsed, others = super().parse_known_args(args, namespace)
+        if hasattr(parsed, "quiet"):
+            output.follow(parsed)
+        return parsed, others
 
     def error(self, message: str) -> NoReturn:
         """Raises an `InputError`, for a value of the wrong kind in the words of other errors."""

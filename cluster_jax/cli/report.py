@@ -7,13 +7,12 @@ one run, writes its report and its table again, with what was corrected or named
 """
 
 import argparse
-import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from etils import epath
 
-from cluster_jax.cli import exit_codes
+from cluster_jax.cli import exit_codes, output
 from cluster_jax.cli.flags import Parser, add_export, check_export, output_file
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
@@ -51,16 +50,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if flags.after is None:
             if flags.out is not None:
                 raise InputError(f"--out must be left out for one run; got {flags.out}")
-            text = _correct(flags)
+            text, values = _correct(flags), {"workdir": flags.before}
         elif flags.corrections or flags.export:
             raise InputError("arguments must be one workdir, with corrections or --export; got two")
         else:
-            text = _compare(flags)
-        sys.stdout.write(text + "\n")
+            text, values = _compare(flags)
+        output.end(flags, text, values)
 
 
-def _compare(flags: argparse.Namespace) -> str:
-    """Writes the file of a comparison; returns what is printed."""
+def _compare(flags: argparse.Namespace) -> tuple[str, dict[str, Any]]:
+    """Writes the file of a comparison; returns what is printed, as text and for programs."""
     out = None if flags.out is None else output_file(flags.out)
     from cluster_jax.evaluation import comparison
     from cluster_jax.pipeline import inference
@@ -69,8 +68,16 @@ def _compare(flags: argparse.Namespace) -> str:
     runs = _trained(flags.before), _trained(flags.after)
     figures = comparison.side_by_side(*runs)
     text = comparison.describe(compared, figures)
+    values = {
+        "images": len(compared.rows),
+        "moved": len(compared.moved),
+        "matched": compared.matched,
+        "only_before": compared.only_before,
+        "only_after": compared.only_after,
+        "figures": {name: pair for name, *pair in figures},
+    }
     if out is None:
-        return text
+        return text, values
     if out.suffix == ".html":
         config = epath.Path(flags.after).expanduser() / workdirs.CONFIG
         data = workdirs.read_values(config).get("data", {}) if config.exists() else {}
@@ -81,7 +88,7 @@ def _compare(flags: argparse.Namespace) -> str:
         io.write(out, page.encode("utf-8", "backslashreplace"))
     else:
         io.write(out, comparison.moves_csv(compared))
-    return f"{text}\n\nmoved images {out}"
+    return f"{text}\n\nmoved images {out}", {**values, "out": str(out)}
 
 
 def _trained(workdir: str) -> "Trained":

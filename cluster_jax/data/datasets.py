@@ -134,7 +134,7 @@ def load_new(
         own = np.shape(X)[1:3] if is_native and X is not None else (height, width)
         if own != (height, width) == dataset.shape[:2]:
             sizes = f"of {own[0]} x {own[1]} were resized to the {height} x {width}"
-            warnings.warn(f"images {sizes} of the training images", UserWarning, stacklevel=3)
+            checks.warn(f"images {sizes} of the training images", 3)
         if dataset.shape != tuple(shape):
             must = f"images must be {height} x {width} (height x width) like the training images"
             raise InputError(f"{must}; got {dataset.shape[0]} x {dataset.shape[1]}")

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import hashlib
 import io
 import itertools
 import os
@@ -13,9 +14,8 @@ from typing import Any, BinaryIO, Literal, NamedTuple, cast, get_args
 
 import numpy as np
 from PIL import ExifTags, Image, ImageFile
-from tqdm import tqdm
 
-from cluster_jax.core import buckets
+from cluster_jax.core import buckets, logs
 from cluster_jax.core.checks import AtLeastOne, Count, CountOrZero, Fraction, NonNegative
 from cluster_jax.data import pixels
 
@@ -37,6 +37,8 @@ _QUARTER_TURNS = (5, 6, 7, 8)
 # The long side in units of the short one, above which it is cropped before a resize.
 _LONGEST = 64
 
+# Bytes at either end of a file that enter the digest of its content.
+_END = 2**16
 # Largest number of decoded images that wait to be consumed, which bounds memory.
 CHUNK = 1024
 # More threads read, of which most wait for a bucket, than decode, which takes memory.
@@ -288,6 +290,30 @@ def readable(dataset: Dataset) -> Dataset:
     return without(dataset, np.array([reason is not None for reason in reasons]))
 
 
+def contents(dataset: Dataset) -> np.ndarray:
+    """Digests of the files of a data set, uint8 `[n, 16]`, which a new name does not change.
+
+    They are of the size and of both ends: pictures that differ, differ there. A file that cannot be
+    opened has zeros.
+    """
+
+    def digest(i: int) -> bytes:
+        assert dataset.open is not None
+        try:
+            with dataset.open(i) as file:
+                size = file.seek(0, os.SEEK_END)
+                file.seek(0)
+                ends = file.read(_END)
+                file.seek(max(size - _END, 0))
+                ends += file.read(_END)
+        except OSError:
+            return bytes(16)
+        return hashlib.blake2b(ends, digest_size=16, salt=size.to_bytes(16)).digest()
+
+    digests = map_indices(digest, np.arange(dataset.size))
+    return np.frombuffer(b"".join(digests), np.uint8).reshape(-1, 16)
+
+
 def decode(
     data: bytes, resize: Resize | None, channels: int, ranges: pixels.Ranges = pixels.NO_RANGES
 ) -> np.ndarray:
@@ -426,7 +452,9 @@ def map_threaded(
 ) -> Iterator:
     """`function` of each item, in threads, in order; a progress bar if it takes over 2 s."""
     results, count = computed_ahead(function, items, CHUNK, buckets.REQUESTS), len(items)
-    return iter(tqdm(results, task, count, unit=unit, delay=2.0, leave=False))
+    return iter(
+        logs.progress_bar(results, desc=task, total=count, unit=unit, delay=2.0, leave=False)
+    )
 
 
 @functools.cache

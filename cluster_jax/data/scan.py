@@ -5,6 +5,7 @@ import collections
 import contextlib
 import fnmatch
 import io
+import itertools
 import os
 import stat
 import zipfile
@@ -16,7 +17,7 @@ from PIL import Image
 
 from cluster_jax.core import buckets, checks
 from cluster_jax.core.checks import InputError
-from cluster_jax.core.names import natural
+from cluster_jax.core.names import counted, natural
 from cluster_jax.data import packed, pixels, raw
 
 try:
@@ -46,8 +47,18 @@ _ARCHIVES = (".zip", ".rar", ".7z", ".tar", ".gz", ".tgz", ".tbz2", ".xz")
 # Kinds of what is left out besides suffixes.
 _HIDDEN, _EXCLUDED = "with a dot before the name", "excluded"
 _SPECIAL, _LINK = "pipes or devices", "links to other photos here"
+_AROUND = "links to a folder around this one"
 _TWIN = "raw beside an image of the same name"
-_OUTSIDE = "with .. in the name"
+_OUTSIDE = "that lead out of the archive"
+# What one of them is called.
+_ONE = {
+    _SPECIAL: "pipe or device",
+    _LINK: "link to another photo here",
+    _AROUND: "link to a folder around this one",
+    _OUTSIDE: "that leads out of the archive",
+}
+# Characters of a list of ignored files, which is a part of a sentence.
+_MOST_NAMED = 220
 # Bytes that a file in a zip may have once it is unpacked, which bounds memory.
 _MOST_UNPACKED = 2**30
 
@@ -172,7 +183,7 @@ def find(
         InputError: something does not exist or cannot be read, or there is no image.
     """
     rule = _Rule(tuple(exclude), include_all, label)
-    given = [checks.local(line) for line in (dir or "").split("\n") if line]
+    given = _given(dir or "")
     if not given:
         raise InputError("data.dir must be a folder of images; got none")
     if len(given) == 1 and given[0].startswith("@") and not os.path.exists(given[0]):
@@ -195,7 +206,7 @@ def find(
 
 def root(dir: str) -> epath.Path:
     """The folder that names of `find` are relative to; of a zip, the zip; of a file, its folder."""
-    given = [checks.local(line) for line in dir.split("\n") if line]
+    given = _given(dir)
     if len(given) == 1 and given[0].startswith("@") and not os.path.exists(given[0]):
         given = _listed(given[0])
     elif len(given) == 1:
@@ -206,7 +217,7 @@ def root(dir: str) -> epath.Path:
 
 def folders(dir: str) -> list[str]:
     """The folders in `data.dir`, and the zip, without files that are named one by one."""
-    given = [checks.local(line) for line in dir.split("\n") if line]
+    given = _given(dir)
     if len(given) == 1 and given[0].startswith("@") and not os.path.exists(given[0]):
         given = _listed(given[0])
     elif len(given) == 1 and given[0].lower().endswith(".zip"):
@@ -216,23 +227,45 @@ def folders(dir: str) -> list[str]:
 
 def shown(dir: str) -> str:
     """`data.dir` for a sentence: of several folders and files the first, and their number."""
-    first, *others = [line for line in dir.split("\n") if line] or [""]
+    first, *others = _given(dir) or [""]
     return f"{first} and {len(others):,} more" if others else first
 
 
+def _given(dir: str) -> list[str]:
+    """The names in `data.dir`, one a line: a single one if there is a file of all of it."""
+    lines = [dir] if os.path.exists(os.path.expanduser(dir)) else dir.split("\n")
+    return [checks.local(line) for line in lines if line]
+
+
 def describe_ignored(ignored: Sequence[tuple[str, int]]) -> str:
-    """Counts of ignored files by kind, with the packages that read HEIC and raw photos."""
-    parts = []
+    """Counts of ignored files by kind, with the packages that read HEIC and raw photos.
+
+    Of many kinds those about which something can be done, and the most frequent ones, are named.
+    """
+    kinds = list[tuple[bool, int, str]]()
     for kind, count in ignored:
-        reason = _what(kind.removeprefix("in ").lower()) if kind.startswith("in ") else None
-        if kind in _HEIC and not HEIC:
-            reason = "to read HEIC: pip install pillow-heif"
+        reason = to_do = None
+        if kind.startswith("in "):
+            reason = _what(kind.removeprefix("in ").lower())
+        elif kind in _HEIC and not HEIC:
+            to_do = "to read HEIC: pip install pillow-heif"
         elif kind in raw.SUFFIXES:
-            reason = "to read raw photos: pip install rawpy"
+            to_do = "to read raw photos: pip install rawpy"
         elif kind in _ARCHIVES:
             can_be_read = kind in (".zip", *packed.SUFFIXES)
-            reason = "unpack them, or give one alone" if can_be_read else "unpack them"
-        parts.append(f"{count:,} {kind or 'without suffix'}{f' ({reason})' if reason else ''}")
+            to_do = "unpack them, or give one alone" if can_be_read else "unpack them"
+        about = f" ({reason or to_do})" if reason or to_do else ""
+        called = _ONE.get(kind) if count == 1 else None
+        called = called or checks.short(kind, 60) or "without suffix"
+        kinds.append((to_do is None, -count, f"{count:,} {called}{about}"))
+    if sum(len(text) + 2 for *_, text in kinds) > _MOST_NAMED:
+        kinds.sort(key=lambda kind: kind[:2])
+    lengths = itertools.accumulate(len(text) + 2 for *_, text in kinds)
+    named = sum(length <= _MOST_NAMED for length in lengths)
+    parts = [text for *_, text in kinds[:named]]
+    if rest := kinds[named:]:
+        files = -sum(count for _, count, _ in rest)
+        parts.append(f"{files:,} of {counted(len(rest), 'other kind')}")
     return ", ".join(parts)
 
 
@@ -322,6 +355,9 @@ class _Search:
             folder, prefix = to_visit.pop() if to_visit else linked.pop(0)
             if self._is_known(folder, prefix):
                 continue
+            if folder != top and _is_around(folder, top):
+                self._others[_AROUND] += 1
+                continue
             try:
                 entries = sorted(self._entries(folder), key=lambda entry: entry.name)
             except OSError as error:
@@ -364,7 +400,7 @@ class _Search:
             self._others[suffix] += 1
             if suffix in packed.SUFFIXES and (local is None or local.is_file()):
                 self._packed.append(path)
-        elif local and not local.is_file() and not _is_broken(local):
+        elif local and not _is_file(local) and not _is_broken(local):
             self._others[_SPECIAL] += 1
         elif local and local.is_symlink():
             self._links.append((path, os.path.realpath(local.path)))
@@ -456,6 +492,21 @@ def _is_dir(entry: os.DirEntry | _Entry) -> bool:
     try:
         return entry.is_dir()
     except OSError:  # A loop of links.
+        return False
+
+
+def _is_around(folder: epath.Path, top: epath.Path) -> bool:
+    """Whether a linked folder is one of those that a local folder is in."""
+    if not _is_local(top):
+        return False
+    inner, outer = os.path.realpath(top), os.path.realpath(folder)
+    return inner != outer and os.path.commonpath([inner, outer]) == outer
+
+
+def _is_file(entry: os.DirEntry) -> bool:
+    try:
+        return entry.is_file()
+    except OSError:  # As above.
         return False
 
 
@@ -577,7 +628,7 @@ def _in_zip(path: epath.Path, rule: _Rule) -> Files:
         parts, suffix = name.split("/"), os.path.splitext(name)[1].lower()
         above = ("/".join(parts[:i]) for i in range(1, len(parts)))
         kinds = (rule.kind(folder, True, beside[os.path.dirname(folder)]) for folder in above)
-        kind = _OUTSIDE if ".." in parts else next(filter(None, kinds), None)
+        kind = _OUTSIDE if {"..", ""} & set(parts) else next(filter(None, kinds), None)
         kind = kind or rule.kind(name, False)
         if kind is None and suffix in readable:
             names.append(name)

@@ -1,17 +1,18 @@
 """Clustering of features by SmoothTree, GridShift, or k-means, and its metrics."""
 
-import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cluster_jax.clustering import knn, placing
+from cluster_jax.clustering import knn, membership, placing
+from cluster_jax.clustering.base import NO_CLUSTER
 from cluster_jax.clustering.gridshift import BandwidthCurve, GridShift
 from cluster_jax.clustering.membership import Membership
 from cluster_jax.clustering.reduce import MAP_COLUMNS, reduce
 from cluster_jax.clustering.smooth_tree import SmoothTree
+from cluster_jax.clustering.tree import linkage_of_means
 from cluster_jax.core import arrays, checks
 from cluster_jax.core.arrays import Rows
 from cluster_jax.core.names import counted
@@ -49,6 +50,7 @@ class Clustering(NamedTuple):
         membership: probabilities of the clusters of SmoothTree; None for GridShift and k-means.
         isolation: float32 `[n]`, see `isolation`; None for GridShift and k-means, and before
             `with_map`.
+        has_ids: whether the clusters are no cut of the tree, see `with_ids`.
     """
 
     metrics: dict[str, Any]
@@ -61,6 +63,13 @@ class Clustering(NamedTuple):
     tree: SmoothTree | None = None
     membership: Membership | None = None
     isolation: NDArray | None = None
+    has_ids: bool = False
+
+    def linkage(self, features: NDArray) -> NDArray:
+        """The tree of the clusters of features `[n, d]`, see `smooth_tree` and `tree`."""
+        if self.tree is None or self.has_ids:
+            return linkage_of_means(features, self.cluster_labels)
+        return self.tree.cluster_linkage_
 
 
 def cluster(
@@ -234,6 +243,39 @@ def run_tree(
     return Clustering(metrics, points, centers, labels, distances, outliers, None, model, member)
 
 
+def with_ids(found: Clustering, features: NDArray, ids: NDArray) -> Clustering:
+    """Clusters that keep their ids, in the representation of a fit of the same rows.
+
+    Args:
+        found: result of `run_tree` for all rows.
+        features: the rows `[n, d]`.
+        ids: int `[n]`, the cluster of each row, 0 or more, see `clustering.living`.
+    """
+    model = found.tree
+    assert model is not None
+    every, codes = np.unique(ids, return_inverse=True)
+    sizes = np.bincount(codes)
+    is_small = sizes < min(MIN_CLUSTER_ROWS, sizes.max())
+    sharp = model.smoother_.project(np.asarray(features))
+    centers = arrays.cluster_means(sharp, codes)
+    distances = arrays.distances_to_centers(sharp, centers, codes).astype(np.float32)
+    of_leaves, leaves = placing.coded(ids[model.sample_])
+    around = membership.shares(model.smoother_, leaves)
+    member = membership.membership(leaves, around)
+    second = np.where(member.runners_up < 0, NO_CLUSTER, of_leaves[member.runners_up])
+    own = (member.probabilities, second, member.runner_up_probabilities)
+    counts = {"n_large": int((~is_small).sum()), "outliers": int(sizes[is_small].sum())}
+    return found._replace(
+        metrics={**found.metrics, **counts},
+        centers=centers,
+        cluster_labels=every[codes].astype(np.int32),
+        distances=distances,
+        outliers=is_small[codes],
+        membership=Membership(ids, *(column[model.leaves_] for column in own)),
+        has_ids=True,
+    )
+
+
 def rows_of_likeness(tree: SmoothTree | None, features: NDArray, metric: str = "cosine") -> NDArray:
     """Rows whose Euclidean distances say which images are alike, float `[n, r]`.
 
@@ -286,11 +328,7 @@ def _drawn(rows: NDArray, *, method: str, seed: int, **options: Any) -> NDArray:
         return reduce(rows, method=method, seed=seed, **options)
     except (ImportError, OSError, RuntimeError) as error:
         reason = checks.short(" ".join(str(error).split()), 200)
-        warnings.warn(
-            f"the map is drawn by PCA, because {method.upper()} failed: {reason}",
-            UserWarning,
-            stacklevel=2,
-        )
+        checks.warn(f"the map is drawn by PCA, because {method.upper()} failed: {reason}", 2)
         return reduce(rows, method="pca", seed=seed, **options)
 
 

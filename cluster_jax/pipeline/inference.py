@@ -39,7 +39,7 @@ from cluster_jax.training import state as states
 
 # Images per forward pass: the fewest that hold all images of a call, else the most, with the last
 # pass padded. Each is compiled once; an image alone differs from one among many by rounding.
-BATCHES = (1, 8, 64)
+BATCHES: tuple[int, ...] = (1, 8, 64)
 
 # Images, and where parts are kept until all is done, for the caller to remove (None: nowhere) ->
 # features float32 [m, d], unit rows. Of several processes each has its own images.
@@ -88,6 +88,7 @@ class StoredClusters(NamedTuple):
         runner_up_probabilities: float64 `[n]`.
         sources: str `[N]`, path of each training image relative to its folder; None: no files.
         skipped: str `[s]`, those of the files that cannot be read; None: no files.
+        contents: uint8 `[N, 16]`, see `data.images.contents`; None: no files.
     """
 
     points: NDArray | None
@@ -117,6 +118,15 @@ class StoredClusters(NamedTuple):
     runner_up_probabilities: NDArray | None = None
     sources: NDArray | None = None
     skipped: NDArray | None = None
+    contents: NDArray | None = None
+
+    @property
+    def membership(self) -> Membership | None:
+        """The clusters and how sure they are, or None."""
+        if self.probabilities is None:
+            return None
+        sure = (self.probabilities, self.runners_up, self.runner_up_probabilities)
+        return Membership(self.cluster_labels, *map(np.asarray, sure))
 
     @property
     def smoother(self) -> Smoother | None:
@@ -146,17 +156,13 @@ def stored_clusters(found: Clustering, features: NDArray) -> StoredClusters:
         outliers=found.outliers,
         kmeans_labels=None,
         novelty_threshold=None,
-        linkage=(
-            linkage_of_means(features, found.cluster_labels)
-            if tree is None
-            else tree.cluster_linkage_
-        ),
+        linkage=found.linkage(features),
         bandwidth=None if bandwidth is None else np.asarray(bandwidth),
         scan=None if found.curve is None else np.array(found.curve[:3], np.float64),
     )
     if tree is None:
         return stored
-    _, *member = tree.membership_
+    _, *member = found.membership if found.membership and found.has_ids else tree.membership_
     fields = {name: getattr(tree.smoother_, name) for name in _OF_SMOOTHER}
     smoother = {name: np.asarray(value) for name, value in fields.items() if value is not None}
     stored = stored._replace(
@@ -339,10 +345,8 @@ def _corrected(run: TrainedRun) -> StoredClusters:
         return stored._replace(class_labels=classes)
     is_decided = decided.is_decided(run.found)
     corrected = stored._replace(cluster_labels=labels, outliers=stored.outliers & ~is_decided)
-    if stored.probabilities is None:
+    if (found := stored.membership) is None:
         return corrected
-    member = (stored.probabilities, stored.runners_up, stored.runner_up_probabilities)
-    found = Membership(run.found.labels, *map(np.asarray, member))
     _, *member_now = decisions.decided_membership(decided, run.found, found)
     return corrected._replace(**dict(zip(_OF_MEMBERSHIP, member_now, strict=True)))
 
@@ -357,6 +361,22 @@ def files(run: TrainedRun) -> tuple[str, ...] | None:
     if sources is None and run.config.data.name == "folder":
         raise workdirs.older_version(str(run.workdir))
     return None if sources is None else tuple(sources.tolist())
+
+
+def words(run: TrainedRun, sources: Sequence[str] | None) -> tuple[str, str]:
+    """What an image and a cluster are called, as in the report of the run.
+
+    Args:
+        run: the run.
+        sources: files of the images, which may be new ones; or None.
+    """
+    is_photo = sources is not None and not steps(run)
+    return ("photo", "group") if is_photo else ("image", "cluster")
+
+
+def steps(run: TrainedRun) -> int:
+    """Steps of the training of a run."""
+    return run.results.get("provenance", {}).get("steps") or 0
 
 
 def training_images(run: TrainedRun) -> Dataset:
@@ -392,7 +412,7 @@ def _with_gaps(dataset: Dataset, names: tuple[str, ...]) -> Dataset:
     """The images of these names in their order; those whose files are gone are gray."""
     place = {name: i for i, name in enumerate(dataset.sources or ())}
     gone = np.array([name not in place for name in names])
-    if not gone.any() and len(names) == dataset.size:
+    if names == dataset.sources:
         return dataset
     rows = np.array([place.get(name, 0) for name in names])
     whole = select(dataset, rows)
@@ -642,6 +662,8 @@ def _as_decided(run: TrainedRun, rows: NDArray, placed: Assignment) -> Assignmen
     if not is_decided.any():
         return placed
     near = out_of_sample.neighbors(arrays.normalize_rows(rows), run.features, 1)
+    if not is_decided[near.indices[:, 0]].any():
+        return placed
     threshold = duplicates.near_threshold(
         run.features if distinct is None else run.features[distinct]
     )

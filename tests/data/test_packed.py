@@ -168,7 +168,7 @@ def test_members_of_a_tar(tmp_path):
         kinds = {
             ".txt": 1,
             "excluded": 1,
-            "with .. in the name": 1,
+            "that lead out of the archive": 1,
             "with a dot before the name": 1,
         }
         assert dict(found.ignored) == kinds
