@@ -18,8 +18,6 @@ from etils import epath
 PATIENCE = 180.0
 # Files that are read at once.
 REQUESTS = 32
-# Bytes of a request for a part of a file.
-_BLOCK = 2**23
 BUSY = (408, 429, 500, 502, 503, 504)
 
 # Imported when the first bucket is used.
@@ -48,15 +46,15 @@ def read(path: epath.PathLike, start: int | None = None, end: int | None = None)
     return _files().cat_file(str(path), start=start, end=end)
 
 
-def opened(path: epath.PathLike) -> BinaryIO:
-    """A file to read in, of a bucket by requests for 8 MB and more.
+def opened(path: epath.PathLike, ahead: int) -> BinaryIO:
+    """A file to read in, in a bucket with some bytes ahead: more bytes are fewer requests.
 
     Raises:
         FileNotFoundError: there is none.
     """
     if not str(path).startswith("gs://"):
         return epath.Path(path).open("rb")
-    return _files().open(str(path), "rb", block_size=_BLOCK)
+    return _files().open(str(path), "rb", block_size=ahead, cache_type="readahead")
 
 
 def write(path: epath.PathLike, content: bytes) -> None:

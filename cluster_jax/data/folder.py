@@ -22,7 +22,8 @@ def load(config: DataConfig, ranges: pixels.Ranges = pixels.NO_RANGES) -> Datase
     """The images of the folder `data.dir` and all its subfolders, in the order of paths, as RGB.
 
     With `data.labels` "folders", labels are the first-level subfolders if there are at least two
-    and every image lies in one; without `data.labels` the classes that tars and Parquet files hold.
+    and every image lies in one. Else, and without `data.labels`, they are the classes that tars and
+    Parquet files hold.
 
     A cached set is decoded once, and an unreadable file has no row. Of a streamed set only names
     and headers are read here, so that a training starts at once. A file that turns out to be
@@ -41,9 +42,11 @@ def load(config: DataConfig, ranges: pixels.Ranges = pixels.NO_RANGES) -> Datase
             unreadable, images differ in size without `data.image_size`, or a file was deleted,
             which for a streamed set `fetch` raises.
     """
-    label = config.label if config.labels is None else None
+    label = config.label if config.labels in (None, "folders") else None
     found = scan.find(config.dir, config.exclude, config.include_all, label)
-    labels, names = _labels(found) if config.labels == "folders" else _classes(found)
+    labels, names = _labels(found) if config.labels == "folders" else (None, None)
+    if labels is None:
+        labels, names = _classes(found)
     files, labels = images.limited(config.limit, found.names, labels)
     size = len(files)
     is_local = "://" not in str(found.root) and not packed.is_packed(found.root, files)

@@ -78,7 +78,8 @@ class DataConfig:
             it. A set without this feature has no labels.
         labels: labels of a folder or of arrays, for scores only: "folders", the first-level
             subfolders, if there are at least two and every image lies in one; or a file, see
-            `datasets.with_labels_of`; None: none, except those of an `.npz`, tars and Parquet.
+            `datasets.with_labels_of`; None: none. Those of an `.npz`, tars and Parquet are taken
+            unless it is a file, or there are such folders in the tars.
         image_size: side of a square: the short side is scaled to it (antialiased) and the center
             cropped; None to keep the size, which all images must share.
         interpolation: method of scaling, one of `INTERPOLATIONS`.

@@ -9,13 +9,17 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import tarfile
+import tempfile
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from etils import epath
+from numpy.typing import NDArray
 
 from cluster_jax.core import buckets
 from cluster_jax.core.checks import InputError, short
@@ -26,7 +30,9 @@ _FILE = re.compile(r"(.*?\.(?:tar|parquet))/", re.IGNORECASE | re.DOTALL)
 _END = bytes(tarfile.BLOCKSIZE)  # follows the last member of a tar
 _CLASSES = (".cls", ".json")  # members that tell the class of an image
 _IMAGES = ("image", "img")  # of several columns of images the one with such a title
-_KEPT = 2**28  # bytes of row groups in memory
+_KEPT = 2**28  # bytes of row groups in memory; of larger sets they are in a temporary file
+# Bytes that are read ahead in a bucket, of a tar from header to header.
+_AHEAD_TAR, _AHEAD_PARQUET = 2**23, 2**16
 
 
 class Packed(NamedTuple):
@@ -46,12 +52,21 @@ class Packed(NamedTuple):
 
 
 class _Index(NamedTuple):
-    """The images of one file: names; two numbers of each that `read` takes; classes, or None."""
+    """The images of one file.
+
+    Attributes:
+        names: in the file.
+        places: byte and length in a tar; row group and row in it of Parquet.
+        classes: of each image, or None.
+        ignored: as in `Packed`.
+        size: bytes of the row groups.
+    """
 
     names: list[str]
     places: list[tuple[int, int]]
     classes: list[str | None]
     ignored: collections.Counter[str]
+    size: int
 
 
 def index(
@@ -79,7 +94,8 @@ def index(
     names = [f"{file}/{name}" for file, own in zip(files, found, strict=True) for name in own.names]
     number = np.repeat(np.arange(len(files)), [len(own.names) for own in found])
     places = np.concatenate([np.array(own.places, np.int64) for own in found])
-    rows, from_groups = {name: i for i, name in enumerate(names)}, _groups(root)
+    rows = {name: i for i, name in enumerate(names)}
+    from_groups = _groups(root, sum(own.size for own in found))
 
     def read(name: str) -> bytes:
         i = rows[name]
@@ -111,7 +127,7 @@ def member(name: str) -> str:
 def _tar(path: epath.Path, kind: Callable[[str], str | None], label: str | None) -> _Index:
     places, classes = dict[str, tuple[int, int]](), dict[tuple[str, str], str]()
     ignored, must = collections.Counter[str](), f"{path} must be a whole tar"
-    with buckets.opened(path) as stream:
+    with buckets.opened(path, _AHEAD_TAR) as stream:
         try:
             with tarfile.open(fileobj=stream, mode="r:") as archive:
                 while (entry := archive.next()) is not None:
@@ -139,7 +155,7 @@ def _tar(path: epath.Path, kind: Callable[[str], str | None], label: str | None)
         others = ", ".join(f"{n:,} {suffix}" for suffix, n in ignored.items()) or "nothing"
         raise InputError(f"{path} must hold images, such as jpg or png; got {others}")
     told_of = [classes.get(_sample(name)) for name in places]
-    return _Index(list(places), list(places.values()), told_of, ignored)
+    return _Index(list(places), list(places.values()), told_of, ignored, 0)
 
 
 def _sample(name: str) -> tuple[str, str]:
@@ -189,6 +205,7 @@ def _parquet(path: epath.Path, label: str | None) -> _Index:
         [(group, row) for group, rows in enumerate(sizes) for row in range(rows)],
         [_class(value, names) for value in values],
         collections.Counter(),
+        sum(metadata.row_group(group).total_byte_size for group in range(len(sizes))),
     )
 
 
@@ -212,41 +229,64 @@ def _parquet_file(path: epath.Path) -> Iterator[Any]:
     import pyarrow
     from pyarrow import parquet
 
-    with buckets.opened(path) as stream:
+    with buckets.opened(path, _AHEAD_PARQUET) as stream:
         try:
             yield parquet.ParquetFile(stream)
         except (pyarrow.ArrowException, OSError) as error:
-            if getattr(error, "errno", None):
+            if getattr(error, "errno", None) or buckets.explain(error):
                 raise
             reason = short(" ".join(str(error).split()))
             raise InputError(f"{path} must be a whole Parquet file; got {reason}") from error
 
 
-def _groups(root: epath.Path) -> Callable[[str, int, int], bytes]:
-    """Reads an image by its file, row group and row in it; some groups stay in memory."""
-    kept = dict[tuple[str, int], tuple[int, list[bytes | None]]]()
-    lock, reading = threading.Lock(), collections.defaultdict[str, Any](threading.Lock)
+def _groups(root: epath.Path, total: int) -> Callable[[str, int, int], bytes]:
+    """Reads an image by its file, row group and row in it.
 
-    def load(file: str, group: int) -> tuple[int, list[bytes | None]]:
+    A group is read once: its images stay in memory, or those of a large set in a temporary file. If
+    the disk has no room for them, the last groups stay in memory.
+
+    Args:
+        root: the folder of the files.
+        total: bytes of all groups.
+    """
+    # The place in the file, or the bytes; and where each image ends.
+    kept = dict[tuple[str, int], tuple[int | bytes, NDArray]]()
+    lock, reading = threading.Lock(), collections.defaultdict[str, Any](threading.Lock)
+    spool: int | None = None
+    if _KEPT < total < shutil.disk_usage(tempfile.gettempdir()).free / 2:
+        spool, name = tempfile.mkstemp()
+        os.unlink(name)
+
+    def load(file: str, group: int) -> tuple[int | bytes, NDArray]:
         with _parquet_file(root / file) as opened:
             column = _image_column(root / file, opened.schema_arrow)
             rows = opened.read_row_group(group, [f"{column}.bytes"])[column].to_pylist()
-        values = [row and row["bytes"] for row in rows]
-        return sum(len(value or b"") for value in values), values
+        values = [(row and row["bytes"]) or b"" for row in rows]
+        data, ends = b"".join(values), np.cumsum([len(value) for value in values])
+        with lock:
+            if spool is None:
+                # Threads may be at the end of one group and in the next.
+                while len(kept) > 1 and sum(e[-1] for _, e in kept.values()) + len(data) > _KEPT:
+                    del kept[next(iter(kept))]
+                return kept.setdefault((file, group), (data, ends))
+            with open(spool, "ab", closefd=False) as stream:
+                place = stream.tell()
+                stream.write(data)
+            return kept.setdefault((file, group), (place, ends))
 
     def read(file: str, group: int, row: int) -> bytes:
         with lock:
             alone = reading[file]
-        with alone:  # A group is read once for all threads that want its images.
-            size, values = kept.get((file, group)) or load(file, group)
-            with lock:
-                kept[file, group] = size, values
-                # Threads may be at the end of one group and in the next.
-                while len(kept) > 2 and sum(size for size, _ in kept.values()) > _KEPT:
-                    del kept[next(iter(kept))]
-        value = values[row]
-        if value is None:
+        with alone:  # One thread reads what others wait for.
+            place, ends = kept.get((file, group)) or load(file, group)
+        start, end = int(ends[row - 1]) if row else 0, int(ends[row])
+        if start == end:
             raise ValueError("no bytes, at most the path of a file elsewhere")
-        return value
+        if isinstance(place, bytes):
+            return place[start:end]
+        assert spool is not None
+        return os.pread(spool, end - start, place + start)
 
+    if spool is not None:
+        weakref.finalize(read, os.close, spool)
     return read

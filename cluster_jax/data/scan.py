@@ -2,13 +2,14 @@
 
 import codecs
 import collections
+import contextlib
 import fnmatch
 import io
 import itertools
 import os
 import stat
 import zipfile
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import BinaryIO, NamedTuple
 
 from etils import epath
@@ -571,16 +572,12 @@ def _in_bucket(path: epath.Path, rule: _Rule) -> Files:
     Raises:
         InputError: there is no such folder, or it may not be read.
     """
-    try:
+    with _explained():
         tree = buckets.tree(path)
         if not tree and path.suffix.lower() == ".zip":
             return _in_zip(path, rule)
-        if not tree and path.suffix.lower() in packed.SUFFIXES:
-            return _in_packed(path.parent, [path.name], rule)
-    except Exception as error:
-        if isinstance(error, InputError) or not (told := buckets.explain(error)):
-            raise
-        raise InputError(f"data.dir: {told}") from error
+    if not tree and path.suffix.lower() in packed.SUFFIXES:
+        return _in_packed(path.parent, [path.name], rule)
     if not tree:
         raise InputError(f"data.dir must be an existing folder of images; got {path}")
     below: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
@@ -596,6 +593,17 @@ def _in_bucket(path: epath.Path, rule: _Rule) -> Files:
         return [_Entry(name, files) for name, files in below[inside].items()]
 
     return _checked(_Search(rule, entries).folder(path, "").files(path), str(path))
+
+
+@contextlib.contextmanager
+def _explained() -> Iterator[None]:
+    """An error of a bucket becomes an `InputError` with its cause."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, InputError) or not (told := buckets.explain(error)):
+            raise
+        raise InputError(f"data.dir: {told}") from error
 
 
 def _in_zip(path: epath.Path, rule: _Rule) -> Files:
@@ -650,7 +658,8 @@ def _in_packed(
         reason = _OUTSIDE if ".." in name.split("/") else rule.kind(name, False)
         return reason or (None if suffix in readable else suffix)
 
-    found = packed.index(root, sorted(files, key=natural), kind, rule.label)
+    with _explained():
+        found = packed.index(root, sorted(files, key=natural), kind, rule.label)
     load = found.read if _is_local(root) else _kept(found.read)
 
     def read(name: str) -> BinaryIO:

@@ -1,6 +1,7 @@
 """Images in tars, as WebDataset has them, and in Parquet files, as `datasets` writes them."""
 
 import dataclasses
+import gc
 import io
 import json
 import os
@@ -14,6 +15,7 @@ from pyarrow import parquet
 
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import datasets, packed, scan
+from tests import toy
 
 COUNT = 6
 
@@ -29,9 +31,10 @@ def load(path, **changes):
 
 
 def jpeg(i):
-    """32 x 32 pixels of brightness i, as the bytes of a JPEG."""
-    file = io.BytesIO()
-    Image.fromarray(np.full((32, 32, 3), 40 * i, np.uint8)).save(file, "JPEG")
+    """32 x 32 pixels as the bytes of a JPEG; of the first images all have brightness 40 i."""
+    file, rng = io.BytesIO(), np.random.default_rng(i)
+    pixels = rng.integers(0, 60, (32, 32, 3)) * (i >= COUNT) + 40 * i % 256
+    Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(file, "JPEG")
     return file.getvalue()
 
 
@@ -62,6 +65,16 @@ def write_parquet(path, rows=range(COUNT), names=True, labels=True, groups=2, **
     about = {"huggingface": json.dumps({"info": {"features": classes}})}
     parquet.write_table(table.replace_schema_metadata(about), path, row_group_size=groups)
     return path
+
+
+def training(folder, kind, count=40):
+    """The config of a training that streams two shards, which it writes."""
+    folder.mkdir()
+    for part, rows in enumerate((range(count // 2), range(count // 2, count))):
+        path = folder / f"shard-{part}.{kind}"
+        write_tar(path, samples(rows)) if kind == "tar" else write_parquet(path, rows)
+    data = {"name": "folder", "image_size": 8, "cache_mb": 0.0}
+    return toy.config(folder, data=data)
 
 
 def brightness(dataset):
@@ -96,6 +109,10 @@ def test_folders_in_a_tar_are_classes_where_folders_are(tmp_path):
         write_tar(tmp_path / f"{part}.tar", members)
     dataset = load(tmp_path, labels="folders")
     assert (dataset.label_names, dataset.labels.tolist()) == (("cat", "dog"), [0, 0, 1, 1] * 2)
+    path = write_tar(tmp_path / "1.tar", samples())
+    assert load(path, labels="folders").label_names == ("0", "1")
+    (tmp_path / "labels.txt").write_text("7\n" * COUNT)
+    assert load(path, labels=f"{tmp_path}/labels.txt").label_names == ("7",)
 
 
 def test_images_come_before_shards(tmp_path, write):
@@ -180,19 +197,28 @@ def test_rows_of_parquet(tmp_path):
     )
 
 
-def test_a_row_group_is_read_once_for_its_images(tmp_path, monkeypatch):
-    groups, opened = 3, []
+@pytest.mark.parametrize("where", ["memory", "disk", "nowhere"])
+def test_a_row_group_is_read_once_for_its_images(tmp_path, monkeypatch, where):
+    """Unless there is room for all of them neither in memory nor on the disk."""
+    groups, opened, temporary = 3, [], tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(packed.tempfile, "tempdir", str(temporary))
+    monkeypatch.setattr(packed, "_KEPT", 2**28 if where == "memory" else 0)
+    free = packed.shutil.disk_usage(tmp_path)._replace(free=0 if where == "nowhere" else 2**30)
+    monkeypatch.setattr(packed.shutil, "disk_usage", lambda path: free)
     write_parquet(tmp_path / "a.parquet", groups=COUNT // groups)
     found = scan.find(str(tmp_path))
+    files = len(os.listdir("/proc/self/fd")) if os.path.exists("/proc/self/fd") else None
     make = packed.buckets.opened
-    monkeypatch.setattr(packed.buckets, "opened", lambda path: opened.append(path) or make(path))
+    monkeypatch.setattr(packed.buckets, "opened", lambda *of: opened.append(of) or make(*of))
     for name in found.names * 2:
-        found.open(name)
-    assert len(opened) == groups
-    monkeypatch.setattr(packed, "_KEPT", 0)
-    for name in found.names * 2:
-        found.open(name)
-    assert len(opened) == groups + 2 + 1 + groups  # Two stay; the first of them are these.
+        assert found.open(name).read() == jpeg(int(name[-5]))
+    assert len(opened) == (2 * groups if where == "nowhere" else groups)
+    assert not [*temporary.iterdir()]
+    if files is not None:
+        del found
+        gc.collect()
+        assert len(os.listdir("/proc/self/fd")) == files - (where == "disk")
 
 
 NEGATIVE = tarfile.TarInfo("1.jpg")
