@@ -22,6 +22,7 @@ The figures are in `living.json`, of which `living.md` is written. `--size` meas
 1,000 rows to 1,000,000.
 """
 
+import itertools
 import json
 import pathlib
 import resource
@@ -31,7 +32,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linear_sum_assignment
 from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score
 
@@ -142,8 +142,9 @@ def warm_kmeans(s: Stream, fits: list[SmoothTree]) -> Ids:
 
 
 def merged_models(s: Stream, fits: list[SmoothTree]) -> Ids:
-    """The new rows are clustered alone; a cluster whose mean has a cosine of 0.7 with an old one's
-    joins it, another one is new, as in BERTopic's `merge_models`.
+    """The new rows are clustered alone, and their clusters joined as in BERTopic's `merge_models`.
+
+    A cluster whose mean has a cosine of 0.7 with an old one's joins it; another one is new.
     """
     ids, centered = fits[0].labels_, s.x - s.x[: s.ends[0]].mean(axis=0)
     yield ids, set()
@@ -245,9 +246,7 @@ def score(s: Stream, fits: list[SmoothTree], history: list[tuple[NDArray, set[in
     return {
         "full": adjusted_rand_score(s.y, fits[-1].labels_),
         "ari": adjusted_rand_score(s.y, ids[-1]),
-        "moved": float(
-            np.mean([(b[: len(a)] != a).mean() for a, b in zip(ids, ids[1:], strict=False)])
-        ),
+        "moved": float(np.mean([(b[: len(a)] != a).mean() for a, b in itertools.pairwise(ids)])),
         "births": births,
         "found": found,
         "found_by_fit": by_fit,
@@ -339,7 +338,8 @@ def texts(entries: list[dict]) -> list[str]:
     ]
     titles = (
         *("streams", "method", "number", "ARI, all anew", "ARI in the end"),
-        *("old rows that change id, an update", "births found (by a fit of all)", "false births, an update"),
+        *("old rows that change id, an update", "births found (by a fit of all)"),
+        "false births, an update",
     )  # fmt: skip
     kept = "\n".join(
         f"- {half}: {np.mean([e[mine]['clusters_kept'] for e in own]):.3f} of the clusters, "
