@@ -7,6 +7,7 @@ one run, writes its report and its table again, with what was corrected or named
 """
 
 import argparse
+import re
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -29,7 +30,8 @@ def _parser() -> Parser:
     parser = Parser("report", __doc__)
     add = parser.add_argument
     add("before", metavar="BEFORE", help="workdir of a run, or folder of `cluster`")
-    add("after", metavar="AFTER", nargs="?", help="workdir of another run")
+    after = "workdir of another run; of two versions of an updated one, W@3 W@7"
+    add("after", metavar="AFTER", nargs="?", help=after)
     saved = (
         "file that a report has saved; may be given several times, and again later: all\n"
         "corrections together are kept in BEFORE/decisions.csv"
@@ -63,8 +65,17 @@ def _compare(flags: argparse.Namespace) -> str:
     """Writes the file of a comparison; returns what is printed."""
     out = None if flags.out is None else output_file(flags.out)
     from cluster_jax.evaluation import comparison
-    from cluster_jax.pipeline import inference
+    from cluster_jax.pipeline import inference, updates
 
+    if any(re.search("@[0-9]+$", name) for name in (flags.before, flags.after)):
+        compared = updates.compare(flags.before, flags.after)
+        text = comparison.describe(compared, [])
+        if out is None:
+            return text
+        if out.suffix == ".html":
+            raise InputError(f"--out must be a CSV table for versions of a run; got {out}")
+        io.write(out, comparison.moves_csv(compared))
+        return f"{text}\n\nmoved images {out}"
     compared = comparison.compare(comparison.read(flags.before), comparison.read(flags.after))
     runs = _trained(flags.before), _trained(flags.after)
     figures = comparison.side_by_side(*runs)
