@@ -651,9 +651,9 @@ def update_rows(workdir: epath.PathLike, table: Table | None = None, *, refit: b
         result = clusters.with_ids(found, x, state.ids)
         titles = None if is_numbered else names
         table_before = assignments.read_workdir(workdir)
-        before = assignments.read_metadata(table_before, range(len(table_before.rows)))
+        described = assignments.read_metadata(table_before, range(len(table_before.rows)))
         now = {} if table is None else table.metadata
-        more = metadata.followed(before, len(table_before.rows), now, new.tolist())
+        more = metadata.followed(described, len(table_before.rows), now, new.tolist())
         _write_rows(workdir, run, result, options, x, titles, more)
         change = Change(len(new), 0, 0, state.events, refit, "row", "cluster")
         return _finish(workdir, before, known, facts, change, has_rows=True)
