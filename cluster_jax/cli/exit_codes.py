@@ -119,7 +119,7 @@ def _logged() -> Iterator[None]:
     for name in silenced:
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     try:
-        with logs.printing():
+        with logs.printing(), logs.without_leftovers():
             yield
     finally:
         of_orbax.removeHandler(printer)
