@@ -23,7 +23,7 @@ from cluster_jax import __version__
 from cluster_jax.clustering import constraints, living
 from cluster_jax.clustering.living import Event, State
 from cluster_jax.clustering.placing import ByTree
-from cluster_jax.core import arrays, checks, disk, io
+from cluster_jax.core import arrays, buckets, checks, disk, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
 from cluster_jax.data import images, metadata, scan, splits
@@ -100,7 +100,7 @@ def undo(workdir: epath.PathLike) -> str:
 
 
 def _folder(workdir: epath.PathLike) -> epath.Path:
-    path = epath.Path(workdir).expanduser()
+    path = buckets.path(workdir)
     if "://" in str(path):
         raise InputError(f"the workdir of an update must be a local folder; got {path}")
     if not path.is_dir():
@@ -465,7 +465,7 @@ def _known_photos(workdir: epath.Path, run: TrainedRun) -> Known:
 def _inputs(run: TrainedRun, photos: Sequence[str]) -> build.Inputs:
     """The images that are there now: of the folders of the run, and of others."""
     of_run = (run.config.data.dir or "").split("\n")
-    there = [name for name in of_run if epath.Path(name.removeprefix("@")).expanduser().exists()]
+    there = [name for name in of_run if buckets.path(name.removeprefix("@")).exists()]
     missing = [name for name in photos if not os.path.exists(os.path.expanduser(name))]
     if missing:
         raise InputError(f"PHOTOS must be folders or files of images; got no {missing[0]}")
