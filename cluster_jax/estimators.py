@@ -18,6 +18,8 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClusterMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from cluster_jax.clustering import living
+from cluster_jax.clustering.smooth_tree import SmoothTree
 from cluster_jax.core import buckets, checks, io, logs
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import load_config, override, override_all, parse_section
@@ -87,6 +89,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         files_: path of each image relative to the folder; None for an array.
         results_: content of `results.json`: metrics and their provenance. Without a workdir they
             are computed, and the map is drawn, when they are first asked for.
+        ids_, events_: after `update`.
         linkage_: tree of the clusters `np.unique(labels_)`, for `cut_tree(linkage_, n_groups)`: of
             `tree_` above them, or by the likeness of their mean features.
     """
@@ -96,6 +99,9 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
     _run: TrainedRun
     _memory: outputs.InMemory | None  # The whole run, where it has no workdir.
     _embed: inference.Embed | None  # Restored on the first `transform`.
+    _living: tuple[living.State, living.Repeated] | None  # After `update`.
+    ids_: NDArray
+    events_: tuple[living.Event, ...]
 
     def __init__(
         self,
@@ -223,6 +229,36 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         if not self._is_kmeans:
             inference.check(self._run)
         return inference.place(self._run, self.transform(X), labels, by_kmeans=self._is_kmeans)
+
+    def update(self, X: Images) -> Self:
+        """Adds images to those so far, whose clusters keep their ids.
+
+        `ids_` int64 `[n]` is of all images so far in their order, those of `fit` first, and
+        `events_` tells what has happened to each cluster, see `clustering.living`. `labels_` and
+        `predict` stay those of the fit, and `save` stores these alone: in a workdir,
+        `cluster-jax update` keeps the updates.
+
+        Args:
+            X: the new images, read as in `transform`.
+
+        Raises:
+            ValueError: the images are invalid, or the clusters are none of a tree.
+        """
+        check_is_fitted(self, "labels_")
+        section = self._run.config.eval
+        if self._run.known or section.method != "tree":
+            found = "classes" if self._run.known else section.method
+            raise InputError(f"eval.method must be 'tree' for an update; got {found}")
+        rows = self.transform(X)
+        if self._living is None:
+            every = np.arange(len(self.labels_))
+            self._living = living.start(self.labels_), living.Repeated(self._run.features, every)
+        state, known = self._living
+        model = SmoothTree(section.reduce.metric, section.k, random_state=self._run.config.seed)
+        known = known.joined(rows)
+        state = living.update(state, known, model.look)
+        self._living, self.ids_, self.events_ = (state, known), state.ids, state.events
+        return self
 
     def predict_proba(self, X: Images) -> NDArray:
         """Probability of each cluster, `np.unique(labels_)`, for each image, float64 `[m, k]`.
@@ -412,7 +448,9 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
 
     def _set_run(self, run: TrainedRun, memory: outputs.InMemory | None = None) -> Self:
         """Sets the fitted attributes from a finished run."""
-        self._run, self._memory, self._embed = run, memory, None
+        self._run, self._memory, self._embed, self._living = run, memory, None, None
+        for name in ("ids_", "events_"):
+            self.__dict__.pop(name, None)
         self.files_ = inference.files(run)
         if run.known:
             doubt = summary.doubt(run.results["metrics"]["discovery"])

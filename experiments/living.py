@@ -19,13 +19,16 @@ by, the others to confirm. Labels score, nothing else.
 - Clusters that keep their id in a refit after the last update, and rows.
 
 The figures are in `living.json`, of which `living.md` is written. `--size` measures an update of
-1,000 rows to 1,000,000.
+1,000 rows to 1,000,000, in a process of its own (`--updates`).
 """
 
 import itertools
 import json
 import pathlib
 import resource
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -142,9 +145,9 @@ def warm_kmeans(s: Stream, fits: list[SmoothTree]) -> Ids:
 
 
 def merged_models(s: Stream, fits: list[SmoothTree]) -> Ids:
-    """Clusters the new rows alone, whose clusters join an old one or are new, as in BERTopic.
+    """The new rows are clustered alone, and their clusters joined as in BERTopic's `merge_models`.
 
-    In its `merge_models` a cluster joins one if the cosine of their means is 0.7 or more.
+    A cluster whose mean has a cosine of 0.7 with an old one's joins it; another one is new.
     """
     ids, centered = fits[0].labels_, s.x - s.x[: s.ends[0]].mean(axis=0)
     yield ids, set()
@@ -264,22 +267,27 @@ def refit(s: Stream, fits: list[SmoothTree], ids: NDArray) -> dict[str, float]:
     }
 
 
+def _mixture(n: int, seed: int) -> NDArray:
+    centers = 2 * np.random.default_rng(0).normal(size=(200, 64)).astype(np.float32)
+    rng = np.random.default_rng(seed)
+    return centers[rng.integers(0, 200, n)] + rng.normal(size=(n, 64)).astype(np.float32)
+
+
 def _size() -> None:
-    rng, n, d = np.random.default_rng(0), 1_000_000, 64
-    centers = 2 * rng.normal(size=(200, d)).astype(np.float32)
-    x = centers[rng.integers(0, 200, n)] + rng.normal(size=(n, d)).astype(np.float32)
-    started = time.perf_counter()
-    model = SmoothTree().fit(x)
-    del x
-    fitted = time.perf_counter()
-    model.update(np.empty((0, d)))
-    for _ in range(3):
-        before = time.perf_counter()
-        new = centers[rng.integers(0, 200, 1000)] + rng.normal(size=(1000, d)).astype(np.float32)
+    with tempfile.TemporaryDirectory() as folder:
+        SmoothTree().fit(_mixture(1_000_000, 1)).save(f"{folder}/model.npz")
+        module = ("-W", "ignore", "-m", "experiments.living", "--updates", f"{folder}/model.npz")
+        subprocess.run([sys.executable, *module], check=True)
+
+
+def _updates(file: str) -> None:
+    model = SmoothTree.load(file)
+    for seed in range(2, 5):
+        new, started = _mixture(1_000, seed), time.perf_counter()
         model.update(new)
-        print(f"update of 1,000 rows: {time.perf_counter() - before:.1f} s")
+        print(f"update of 1,000 rows to 1,000,000: {time.perf_counter() - started:.1f} s")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    print(f"fit {fitted - started:.0f} s; peak memory with the fit {peak:.2f} GiB")
+    print(f"peak memory of the process of the updates: {peak:.2f} GiB")
 
 
 def main() -> None:
@@ -287,7 +295,11 @@ def main() -> None:
     parser = tables.parser("living", __doc__)
     parser.add_argument("files", nargs="*", type=pathlib.Path, metavar="FEATURES.npz")
     parser.add_argument("--size", action="store_true")
+    parser.add_argument("--updates", metavar="MODEL.npz")
     flags = parser.parse_args()
+    if flags.updates:
+        _updates(flags.updates)
+        return
     if flags.size:
         _size()
         return
@@ -339,7 +351,7 @@ def texts(entries: list[dict]) -> list[str]:
     titles = (
         *("streams", "method", "number", "ARI, all anew", "ARI in the end"),
         *("old rows that change id, an update", "births found (by a fit of all)"),
-        *("false births, an update",),
+        "false births, an update",
     )  # fmt: skip
     kept = "\n".join(
         f"- {half}: {np.mean([e[mine]['clusters_kept'] for e in own]):.3f} of the clusters, "

@@ -148,6 +148,26 @@ def test_what_is_warmed_up(fitted, gray, monkeypatch):
         fitted.warm_up(0)
 
 
+def test_an_update_keeps_ids_and_adds_images(gray):
+    model = ImageClusterer(overrides=PCA, verbose=False).fit(gray[:40])
+    labels = model.labels_.copy()
+    model.update(gray[40:44]).update(gray[44:])
+    assert (len(model.ids_), model.ids_.dtype) == (48, np.int64)
+    assert (model.labels_ == labels).all()
+    told = {(event.id, to) for event in model.events_ for to in event.into}
+    moved = zip(labels.tolist(), model.ids_[:40].tolist(), strict=True)
+    assert {pair for pair in moved if pair[0] != pair[1]} <= told
+    assert model.events_
+    assert not hasattr(model.fit(gray[:40]), "ids_")
+
+
+def test_an_update_needs_the_tree(gray):
+    overrides = {**PCA, "eval.method": "gridshift"}
+    model = ImageClusterer(overrides=overrides, verbose=False).fit(gray)
+    with pytest.raises(InputError, match="must be 'tree' for an update; got gridshift"):
+        model.update(gray)
+
+
 def test_without_a_workdir_labels_come_first(fitted, gray, tmp_path, monkeypatch):
     """Scores, map and report are made when they are asked for, and are those of a workdir."""
     with monkeypatch.context() as patch:

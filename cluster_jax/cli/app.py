@@ -3,6 +3,7 @@
 import difflib
 import importlib
 import sys
+import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _run(arguments: Sequence[str]) -> None:
     if arguments and arguments[0] in COMMANDS:
-        _module(arguments[0]).main(arguments[1:])
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", ".*joblib will operate in serial mode")
+            module = _module(arguments[0])
+        module.main(arguments[1:])
         return
     from cluster_jax.cli import exit_codes
     from cluster_jax.core.checks import InputError

@@ -119,7 +119,7 @@ def _logged() -> Iterator[None]:
     for name in silenced:
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     try:
-        with logs.printing():
+        with logs.printing(), logs.without_leftovers():
             yield
     finally:
         of_orbax.removeHandler(printer)
@@ -137,6 +137,7 @@ def _exit(text: str, code: int) -> NoReturn:
 def _show_warning(
     message: Warning | str, category: type[Warning], filename: str, *_: object, **__: object
 ) -> None:
-    if pathlib.PurePath(filename).parent.name == "PIL":  # It does not say of which file.
+    # Pillow does not say of which file; joblib misses /dev/shm, which nothing here needs.
+    if pathlib.PurePath(filename).parent.name in ("PIL", "joblib"):
         return
     sys.stderr.write(f"warning: {sentence(str(message))}\n")

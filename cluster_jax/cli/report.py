@@ -7,6 +7,7 @@ one run, writes its report and its table again, with what was corrected or named
 """
 
 import argparse
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -21,14 +22,15 @@ from cluster_jax.data import scan
 from cluster_jax.pipeline import workdir as workdirs
 
 if TYPE_CHECKING:
-    from cluster_jax.evaluation.comparison import Trained
+    from cluster_jax.evaluation.comparison import Comparison, Trained
 
 
 def _parser() -> Parser:
     parser = Parser("report", __doc__)
     add = parser.add_argument
     add("before", metavar="BEFORE", help="workdir of a run, or folder of `cluster`")
-    add("after", metavar="AFTER", nargs="?", help="workdir of another run")
+    after = "workdir of another run; of two versions of an updated one, W@3 W@7"
+    add("after", metavar="AFTER", nargs="?", help=after)
     saved = (
         "file that a report has saved; may be given several times, and again later: all\n"
         "corrections together are kept in BEFORE/decisions.csv"
@@ -62,20 +64,22 @@ def _compare(flags: argparse.Namespace) -> tuple[str, dict[str, Any]]:
     """Writes the file of a comparison; returns what is printed, as text and for programs."""
     out = None if flags.out is None else output_file(flags.out)
     from cluster_jax.evaluation import comparison
-    from cluster_jax.pipeline import inference
+    from cluster_jax.pipeline import inference, updates
 
+    if any(re.search("@[0-9]+$", name) for name in (flags.before, flags.after)):
+        compared = updates.compare(flags.before, flags.after)
+        text, values = comparison.describe(compared, []), _values(compared)
+        if out is None:
+            return text, values
+        if out.suffix == ".html":
+            raise InputError(f"--out must be a CSV table for versions of a run; got {out}")
+        io.write(out, comparison.moves_csv(compared))
+        return f"{text}\n\nmoved images {out}", {**values, "out": str(out)}
     compared = comparison.compare(comparison.read(flags.before), comparison.read(flags.after))
     runs = _trained(flags.before), _trained(flags.after)
     figures = comparison.side_by_side(*runs)
     text = comparison.describe(compared, figures)
-    values = {
-        "images": len(compared.rows),
-        "moved": len(compared.moved),
-        "matched": compared.matched,
-        "only_before": compared.only_before,
-        "only_after": compared.only_after,
-        "figures": {name: pair for name, *pair in figures},
-    }
+    values = {**_values(compared), "figures": {name: pair for name, *pair in figures}}
     if out is None:
         return text, values
     if out.suffix == ".html":
@@ -89,6 +93,16 @@ def _compare(flags: argparse.Namespace) -> tuple[str, dict[str, Any]]:
     else:
         io.write(out, comparison.moves_csv(compared))
     return f"{text}\n\nmoved images {out}", {**values, "out": str(out)}
+
+
+def _values(compared: "Comparison") -> dict[str, Any]:
+    return {
+        "images": len(compared.rows),
+        "moved": len(compared.moved),
+        "matched": compared.matched,
+        "only_before": compared.only_before,
+        "only_after": compared.only_after,
+    }
 
 
 def _trained(workdir: str) -> "Trained":

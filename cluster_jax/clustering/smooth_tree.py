@@ -292,7 +292,7 @@ class SmoothTree(ClusterMixin, BaseEstimator):
             self._grown = living.Repeated(self.rows_, self.leaves_)
         if not is_empty:
             self._grown = self._grown.joined(self._new(X))
-            self._living = living.update(self._living, self._grown, self._look)
+            self._living = living.update(self._living, self._grown, self.look)
         elif self._living.updates:
             self._living = self._living._replace(events=())
         return self
@@ -313,7 +313,8 @@ class SmoothTree(ClusterMixin, BaseEstimator):
             raise AttributeError("ids_ and events_ are there after update; got none yet")
         return self._living
 
-    def _look(self, x: NDArray) -> living.Look:
+    def look(self, x: NDArray) -> living.Look:
+        """Clusters rows `[m, d]` by another estimator of these arguments, for `living.update`."""
         model = clone(self).fit(x)
         return living.Look(model.labels_, model.predict, model.smoother_.sharp, model.leaves_)
 

@@ -1,7 +1,9 @@
 """The logger of the package, its lines of progress, and its progress bars."""
 
 import contextlib
+import gc
 import logging
+import pathlib
 import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -91,3 +93,39 @@ def untouched() -> Iterator[None]:
     finally:
         root.handlers[:] = handlers
         root.setLevel(before)
+
+
+@contextlib.contextmanager
+def without_leftovers() -> Iterator[None]:
+    """Silences inside what Orbax's unfinished reads and writes report after a failure.
+
+    When one array of a checkpoint cannot be read, Orbax raises and closes its event loop while its
+    other coroutines wait; each of these fails whenever Python frees it, and prints a traceback.
+    """
+    asyncio, before = logging.getLogger("asyncio"), sys.unraisablehook
+
+    def hook(raised: Any) -> None:
+        if not _is_unfinished(raised):
+            before(raised)
+
+    asyncio.addFilter(_is_not_left_over)
+    sys.unraisablehook = hook
+    try:
+        yield
+    finally:
+        if "orbax" in sys.modules:
+            gc.collect()  # None of them is left for later.
+        sys.unraisablehook = before
+        asyncio.removeFilter(_is_not_left_over)
+
+
+def _is_unfinished(raised: Any) -> bool:
+    code = getattr(raised.object, "cr_code", None)  # of a coroutine
+    is_of_orbax = code is not None and "orbax" in pathlib.Path(code.co_filename).parts
+    return is_of_orbax or "Event loop is closed" in str(raised.exc_value)
+
+
+def _is_not_left_over(record: logging.LogRecord) -> bool:
+    text = record.getMessage()  # of a task or a future
+    is_of_orbax = "orbax" in text or "tensorstore" in text
+    return not (is_of_orbax and "exception was never retrieved" in text)

@@ -11,6 +11,7 @@ import dataclasses
 import datetime
 import json
 import os
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -28,7 +29,14 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
 from cluster_jax.data import images, metadata, scan, splits
 from cluster_jax.data.tables import Table
-from cluster_jax.evaluation import assignments, clusters, decisions, report, report_data
+from cluster_jax.evaluation import (
+    assignments,
+    clusters,
+    comparison,
+    decisions,
+    report,
+    report_data,
+)
 from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.evaluation.decisions import NO_CLUSTER, Decisions
 from cluster_jax.evaluation.options import ClusterOptions
@@ -303,9 +311,16 @@ def _renamed(facts: Decisions, now: Mapping[str, str], living_ids: NDArray) -> D
 
 
 def _finish(
-    workdir: epath.Path, new: epath.Path, known: Known, facts: Decisions, change: Change, x: bool
+    workdir: epath.Path,
+    before: Known,
+    known: Known,
+    facts: Decisions,
+    change: Change,
+    *,
+    has_rows: bool,
 ) -> str:
     """Writes what an update adds to the files of a run, puts all in place, and says what it did."""
+    new = workdir / versions.SIDE / "new"
     table = assignments.read_workdir(new)
     _, found = decisions.clustered(table)
     if facts != Decisions() or (workdir / decisions.DECISIONS).exists():
@@ -323,16 +338,65 @@ def _finish(
     columns["since"] = known.state.since
     text = assignments.to_csv(columns)
     io.write(new / workdirs.ASSIGNMENTS, text)
-    _write_state(new, known, has_rows=x)
+    _write_state(new, known, has_rows=has_rows)
     history, last = workdir / HISTORY, known.state.updates
-    before = history.read_text() if history.exists() else ""
-    io.write(new / HISTORY, before + _line(change, known.state))
+    lines = history.read_text() if history.exists() else ""
+    io.write(new / HISTORY, lines + _line(change, known.state))
     disk.make(new / TABLES)
-    io.write(new / TABLES / f"{last:04}.csv", text)
+    io.write(new / TABLES / f"{last:04}.csv", _version(known, names))
     if last == 1:
-        io.write(new / TABLES / "0000.csv", (workdir / workdirs.ASSIGNMENTS).read_bytes())
+        io.write(new / TABLES / "0000.csv", _version(before, facts.named))
     versions.commit(workdir)
     return words(change, names)
+
+
+def _version(known: Known, names: Mapping[int, str]) -> str:
+    """The table of a version, by which two of them are compared."""
+    ids = known.state.ids.tolist()
+    columns: dict[str, assignments.Column] = {
+        "content": [content.tobytes().hex() for content in known.contents],
+        "image": known.names.tolist(),
+        "id": ids,
+        "name": [names.get(cluster, "") for cluster in ids],
+    }
+    return assignments.to_csv(columns)
+
+
+def compare(before: str, after: str) -> comparison.Comparison:
+    """Compares two versions of a run, or one with its last: `W@3` is W after its third update.
+
+    Images are the same by their content; clusters, by their id.
+
+    Raises:
+        InputError: the workdir has no such version, or there are two workdirs.
+    """
+    (first, old), (second, new) = map(_read_version, (before, after))
+    if os.path.realpath(first) != os.path.realpath(second):
+        raise InputError(f"versions must be of one workdir, as W@3 W@7; got {before} and {after}")
+    shown = {key: name for table in (old, new) for key, (name, _) in table.items()}
+    clusterings = ({shown[k]: cluster for k, (_, cluster) in of.items()} for of in (old, new))
+    compared = comparison.compare(*clusterings)
+    same = {cluster: cluster for _, cluster in old.values()}
+    return compared._replace(matched=same)
+
+
+def _read_version(given: str) -> tuple[str, dict[str, tuple[str, str]]]:
+    """The workdir, and a key of the content of each image -> its name and cluster."""
+    path, _, number = given.rpartition("@") if re.search("@[0-9]+$", given) else (given, "", "")
+    folder = buckets.path(path) / TABLES
+    there = sorted(int(file.stem) for file in folder.glob("*.csv")) if folder.exists() else []
+    last = int(number) if number else max(there, default=-1)
+    if last not in there:
+        has = f"0 to {max(there)}" if there else "none, as it was never updated"
+        raise InputError(
+            f"{given} must be a version of a run; got {path}, whose versions are {has}"
+        )
+    table, counts = dict[str, tuple[str, str]](), collections.Counter[str]()
+    for row in assignments.read(folder / f"{last:04}.csv")[1]:
+        counts[row["content"]] += 1
+        key = f"{row['content']} {counts[row['content']]}"
+        table[key] = assignments.unescaped(row["image"]), row["id"]
+    return path, table
 
 
 def _suggested(workdir: epath.Path) -> dict[int, str]:
@@ -410,13 +474,14 @@ def update_photos(
         state, found = _grow(
             known, features[is_kept.sum() :], is_kept, _rules(facts, sources), fit, refit=refit
         )
+        before = known
         known = Known(state, np.array(sources, np.str_), digests[order], features)
         found = clusters.with_ids(found, features, state.ids)
         _write_photos(workdir, inputs, embedding, found, network.checksum, known, started)
         change = Change(
             *(len(new), int((~is_kept).sum()), renamed, state.events, refit, "photo", "group")
         )
-        return _finish(workdir, workdir / versions.SIDE / "new", known, facts, change, x=False)
+        return _finish(workdir, before, known, facts, change, has_rows=False)
 
 
 def _check(run: TrainedRun, workdir: epath.Path) -> None:
@@ -581,16 +646,17 @@ def update_rows(workdir: epath.PathLike, table: Table | None = None, *, refit: b
         state, found = _grow(known, x_new, is_kept, rules, fit, refit=refit)
         x = np.concatenate([known.x, x_new])
         contents = np.concatenate([known.contents, digests[new]])
+        before = known
         known = Known(state, np.array(names, np.str_), contents, x)
         result = clusters.with_ids(found, x, state.ids)
         titles = None if is_numbered else names
         table_before = assignments.read_workdir(workdir)
-        before = assignments.read_metadata(table_before, range(len(table_before.rows)))
+        described = assignments.read_metadata(table_before, range(len(table_before.rows)))
         now = {} if table is None else table.metadata
-        more = metadata.followed(before, len(table_before.rows), now, new.tolist())
+        more = metadata.followed(described, len(table_before.rows), now, new.tolist())
         _write_rows(workdir, run, result, options, x, titles, more)
         change = Change(len(new), 0, 0, state.events, refit, "row", "cluster")
-        return _finish(workdir, workdir / versions.SIDE / "new", known, facts, change, x=True)
+        return _finish(workdir, before, known, facts, change, has_rows=True)
 
 
 def _options(run: embeddings.EmbeddingClusters) -> ClusterOptions:

@@ -239,6 +239,23 @@ def test_contradictions_name_both_facts(run, lines, said, capsys):
     assert said in capsys.readouterr().err
 
 
+def test_two_versions_are_compared_by_content_and_id(run, capsys):
+    updated(run, 4, 4, 4, 4)
+    updated(run, 4, 4, 4, 4, 9, seed=2)
+    capsys.readouterr()
+    report.main([f"{run}@0", f"{run}@2"])
+    said = capsys.readouterr().out
+    assert "120 in both runs: 4 clusters before, 4 after, ARI 1.000" in said
+    assert "0 moved" in said
+    report.main([f"{run}@1", str(run)])
+    assert "136 in both runs" in capsys.readouterr().out
+    with pytest.raises(InputError, match="whose versions are 0 to 2"):
+        updates.compare(f"{run}@5", str(run))
+    shutil.copytree(run, run.parent / "other")
+    with pytest.raises(InputError, match="versions must be of one workdir"):
+        updates.compare(f"{run}@1", f"{run.parent}/other@1")
+
+
 def test_two_updates_at_once(run):
     with (
         workdirs.locked(epath.Path(run)),
