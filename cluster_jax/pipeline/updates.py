@@ -21,7 +21,7 @@ from etils import epath
 from numpy.typing import NDArray
 
 from cluster_jax import __version__
-from cluster_jax.clustering import constraints, living
+from cluster_jax.clustering import constraints, knn, living
 from cluster_jax.clustering.living import Event, State
 from cluster_jax.clustering.placing import ByTree
 from cluster_jax.core import arrays, checks, disk, io
@@ -233,6 +233,16 @@ def _grow(
     updates = known.state.updates + 1
     since = np.where(after.since > known.state.updates, updates, after.since)
     return State(ids, since, after.apart, next_id, updates, made), found
+
+
+def _old_map(points: NDArray | None, is_kept: NDArray, found: Clustering, x: NDArray) -> Clustering:
+    """Clusters that have the old map as points: new images are between those they are most like."""
+    if points is None or not is_kept.any() or found.tree is None:
+        return found
+    sharp, n_old = found.tree.smoother_.project(x), int(is_kept.sum())
+    near = knn.nearest(sharp[n_old:], sharp[:n_old], 3).indices
+    old = points[is_kept]
+    return found._replace(points=np.concatenate([old, old[near].mean(axis=1)]))
 
 
 def _with_decisions(known: Known, found: decisions.Clusters, decided: Decisions) -> Known:
@@ -477,6 +487,7 @@ def update_photos(
         before = known
         known = Known(state, np.array(sources, np.str_), digests[order], features)
         found = clusters.with_ids(found, features, state.ids)
+        found = _old_map(run.clusters.points, is_kept, found, features)
         _write_photos(workdir, inputs, embedding, found, network.checksum, known, started)
         change = Change(
             *(len(new), int((~is_kept).sum()), renamed, state.events, refit, "photo", "group")
@@ -649,6 +660,12 @@ def update_rows(workdir: epath.PathLike, table: Table | None = None, *, refit: b
         before = known
         known = Known(state, np.array(names, np.str_), contents, x)
         result = clusters.with_ids(found, x, state.ids)
+        rows = assignments.read_workdir(workdir)
+        every = range(len(rows.rows))
+        axes = [assignments.numbers(rows, f"map_{axis}", every, 0.0) for axis in "xyz"]
+        drawn = [axis for axis in axes if axis is not None]
+        points = np.stack(drawn, axis=1).astype(np.float32) if drawn else None
+        result = _old_map(points, is_kept, result, x)
         titles = None if is_numbered else names
         _write_rows(workdir, run, result, options, x, titles)
         change = Change(len(new), 0, 0, state.events, refit, "row", "cluster")
