@@ -375,9 +375,9 @@ def texts(entries: list[dict]) -> list[str]:
         "By kind of stream:",
         tables.markdown(titles, kinds),
         f"Kept by a refit after the last update:\n\n{kept}",
-        "Wanted were: ARI at most 0.02 below that of a fit of everything; 2 % of the old rows; 80 % "
-        "of the births, of which a fit of everything of these features tells about half; false "
-        "births 0.1; 95 % of the ids in a refit.",
+        "Wanted were: ARI at most 0.02 below that of a fit of everything; 2 % of the old rows; "
+        "80 % of the births, of which a fit of everything of these features tells about half; "
+        "false births 0.1; 95 % of the ids in a refit.",
         "An update of 1,000 rows to 1,000,000 of 64 columns (200 Gaussians, `--size`, the last of "
         "three runs): 5.9, 4.8 and 5.2 s on two cores, at most 0.70 GiB.",
     ]

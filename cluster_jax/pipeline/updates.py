@@ -56,7 +56,7 @@ from cluster_jax.pipeline.inference import TrainedRun
 from cluster_jax.training import state as states
 
 STATE, HISTORY, TABLES = "living.npz", "history.jsonl", "history"
-_DIGEST = 16  # bytes
+UNDONE = "decisions_undone.csv"
 _NAMED = 12  # events that are told
 
 
@@ -102,9 +102,24 @@ def undo(workdir: epath.PathLike) -> str:
         InputError: there is none, or another process uses the workdir.
     """
     workdir = _folder(workdir)
+    decided, said = workdir / decisions.DECISIONS, ""
     with workdirs.locked(workdir):
-        versions.undo(workdir)
-    return f"Took the last update of {workdir} back: all of its files are as they were before."
+        files = (decided, workdir / HISTORY)
+        if all(file.exists() for file in files) and _age(decided) > _age(workdir / HISTORY):
+            # Not as they were: what a person has said since is never lost.
+            later = decided.read_bytes()
+            versions.undo(workdir)
+            io.write(workdir / UNDONE, later)
+            said = f" What was decided since is in {workdir / UNDONE}."
+        else:
+            versions.undo(workdir)
+    return (
+        f"Took the last update of {workdir} back: all of its files are as they were before.{said}"
+    )
+
+
+def _age(file: epath.Path) -> int:
+    return os.stat(file).st_mtime_ns
 
 
 def _folder(workdir: epath.PathLike) -> epath.Path:
@@ -356,7 +371,7 @@ def _finish(
     io.write(new / TABLES / f"{last:04}.csv", _version(known, names))
     if last == 1:
         io.write(new / TABLES / "0000.csv", _version(before, facts.named))
-    versions.commit(workdir)
+    versions.commit(workdir, decisions.DECISIONS)
     return words(change, names)
 
 

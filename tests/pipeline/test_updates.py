@@ -121,6 +121,20 @@ def test_undo_takes_the_last_update_back_bit_for_bit(run, capsys):
         updates.undo(run)
 
 
+def test_undo_loses_no_decision(run, capsys):
+    updated(run, 4, 4, 4, 4)
+    before = digests(run)
+    updated(run, 4, 4, 4, 4, 9, seed=2)
+    file = correct_by_page(run, ("0", ids(run)[60]), "31")
+    report.main([str(run), f"--corrections={file}"])
+    later = (run / "decisions.csv").read_bytes()
+    capsys.readouterr()
+    update.main([f"--workdir={run}", "--undo"])
+    assert "What was decided since is in" in capsys.readouterr().out
+    assert (run / "decisions_undone.csv").read_bytes() == later
+    assert digests(run) == {**before, "decisions_undone.csv": hashlib.sha256(later).hexdigest()}
+
+
 def test_undo_of_the_first_update_leaves_the_run_as_it_was(run):
     before = digests(run)
     updated(run, 4, 4, 4, 4)
