@@ -1,6 +1,7 @@
 """scikit-learn estimator for the full pipeline."""
 
 import contextlib
+import logging
 import numbers
 import os
 import pathlib
@@ -9,7 +10,6 @@ import tempfile
 import warnings
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from io import StringIO
 from typing import Any, Self
 
 import numpy as np
@@ -137,14 +137,14 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
                 different run.
         """
         config, name = self._build_config(has_classes=y is not None)
-        with self._quiet():
+        with self._printing():
             dataset = _training_images(X, config)
         _warn(dataset.notes)
         if y is not None:
             dataset = splits.with_partial_labels(dataset, y)
             # y replaces the classes and the test images that the config may name.
             config.novel.update(classes=None, test_split=None, holdout=0.0)
-        with self._quiet():
+        with self._printing():
             if self.workdir is None:
                 parsed = parse_config(config, name)
                 if not build.trains(parsed):  # Only checkpoints need a workdir.
@@ -176,7 +176,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         """
         check_is_fitted(self, "labels_")
         images: Any = X if _path(X) is None else _path(X)
-        with self._quiet():
+        with self._printing():
             if self._embed is None:
                 self._embed = inference.make_embed(self._run)
             dataset = datasets.load_new(
@@ -273,14 +273,20 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         check_is_fitted(self, "labels_")
         return inference.probabilities(self._run, self.transform(X), by_kmeans=self._is_kmeans)
 
-    def warm_up(self) -> Self:
+    def warm_up(self, n_images: int = inference.BATCHES[-1]) -> Self:
         """Loads and compiles what places new images, so that no later call waits for it.
 
-        Calls are padded to one image, eight or 64, each of which is compiled once.
+        Calls are padded to one image, eight or 64, each of which is compiled once, and needs memory
+        in proportion.
+
+        Args:
+            n_images: the most images of a call that is not to wait.
         """
         check_is_fitted(self, "labels_")
-        for count in inference.BATCHES:
-            self.locate(np.zeros((count, *self._run.images["shape"]), np.uint8))
+        checks.whole("n_images", n_images, 1)
+        for fewer, count in zip((0, *inference.BATCHES), inference.BATCHES, strict=False):
+            if fewer < n_images:
+                self.locate(np.zeros((count, *self._run.images["shape"]), np.uint8))
         return self
 
     def nearest(self, X: Images, n: int = 5) -> Nearest:
@@ -295,13 +301,15 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
     def export(self, path: str | os.PathLike) -> None:
         """Writes a folder per cluster with links to the training images, see `export.write`."""
         check_is_fitted(self, "labels_")
-        export.training_images(self._run, self.labels_, path)
+        # The names are those of the other clusters.
+        names = {} if self._is_kmeans else export.names_of_folders(self._complete())
+        export.training_images(self._run, self.labels_, path, names)
 
     def report(self, path: str | os.PathLike) -> pathlib.Path:
         """Copies the report, one HTML file that opens offline, to `path`."""
         check_is_fitted(self, "labels_")
         if self._memory is not None:
-            with self._quiet():
+            with self._printing():
                 write_report(path, self._memory.outputs.report)
             return pathlib.Path(path)
         assert self._run.workdir is not None
@@ -316,7 +324,8 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         check_is_fitted(self, "labels_")
         path = pathlib.Path(path).expanduser()
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise FileExistsError(f"path must be a new or empty folder; got {path}")
+            said = checks.sentence(f"path must be a new or empty folder; got {path}")
+            raise FileExistsError(said)
         if self._memory is not None:
             outputs.write_run(path, self._memory)
             self._write_parameters(path)
@@ -395,7 +404,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         if not hasattr(self, "labels_"):
             return state
         state = {key: state[key] for key in self.get_params(deep=False)}
-        with tempfile.TemporaryDirectory() as folder, self._quiet():
+        with tempfile.TemporaryDirectory() as folder, self._printing():
             run = self.save(pathlib.Path(folder) / "run")
             files = (file for file in run.rglob("*") if file.is_file())
             state[_FILES] = {str(file.relative_to(run)): file.read_bytes() for file in files}
@@ -434,7 +443,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
     def _complete(self) -> TrainedRun:
         """The run with its scores, its map and the clusters of k-means."""
         if self._memory is not None:
-            with self._quiet():
+            with self._printing():
                 self._run = self._memory.complete
         return self._run
 
@@ -447,7 +456,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         if run.known:
             doubt = summary.doubt(run.results["metrics"]["discovery"])
             if doubt is not None:
-                warnings.warn(f"{doubt}; see the report's clusters", UserWarning, stacklevel=3)
+                checks.warn(f"{doubt}; see the report's clusters", 3)
         run = self._complete() if self._is_kmeans else run
         made, self.n_clusters_ = inference.fitted(run, by_kmeans=self._is_kmeans)
         labels = made.cluster_labels
@@ -464,25 +473,14 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         return self
 
     @contextlib.contextmanager
-    def _quiet(self) -> Iterator[None]:
-        """Suppresses output unless `verbose`; warnings are issued again at the end.
+    def _printing(self) -> Iterator[None]:
+        """Prints progress if `verbose`; logs warnings alone otherwise.
 
-        The logging of the process stays as it is: what Orbax logs would give it a handler.
+        The root logger and the filters of warnings stay as they are, which imports change.
         """
-        caught = []
-        try:
-            with contextlib.ExitStack() as stack:
-                stack.enter_context(logs.untouched())
-                if not self.verbose:
-                    caught = stack.enter_context(warnings.catch_warnings(record=True))
-                    stack.enter_context(contextlib.redirect_stdout(StringIO()))
-                    stack.enter_context(contextlib.redirect_stderr(StringIO()))
-                yield
-        finally:
-            for warning in caught:
-                warnings.warn_explicit(
-                    warning.message, warning.category, warning.filename, warning.lineno
-                )
+        shown = logs.printing() if self.verbose else logs.level(logging.WARNING)
+        with warnings.catch_warnings(), logs.untouched(), shown:
+            yield
 
 
 def _path(X: Images) -> str | None:
@@ -498,7 +496,7 @@ def _warn(notes: Sequence[str], skipped: Sequence[tuple[str, str]] = ()) -> None
     """Warns of what is ignored, scaled, and unreadable."""
     files = [entry for entry in skipped if not entry[0].endswith("/")]  # Notes name the folders.
     for text in (*notes, *([skipped_files(files)] if files else ())):
-        warnings.warn(checks.sentence(text), UserWarning, stacklevel=3)
+        checks.warn(text, 3)
 
 
 def _training_images(X: Images, config: ConfigDict) -> Dataset:

@@ -26,6 +26,7 @@ def get_config():
     config.data.image_size = config_dict.placeholder(int)
     config.data.interpolation = config_dict.placeholder(str)
     config.augment.size = config_dict.placeholder(int)
+    config.data.max_corrupt_fraction = 1.0  # unreadable files are counted and listed
     config.data.cache_mb = 1024.0  # 6,800 images; more are decoded when they are needed
 
     config.network.name = "efficientnet_lite2"

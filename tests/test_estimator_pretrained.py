@@ -77,6 +77,9 @@ def test_nothing_is_printed_unless_asked(tmp_path, monkeypatch, capfd):
         Image.fromarray(pixels).save(photos / f"{i}.png")
     model = ImageClusterer(overrides={**PCA, "data.cache_mb": 0}, verbose=False).fit(photos)
     model.predict(photos)
+    model.export(tmp_path / "sorted")
+    names = [first for first, *_ in model.results_["suggested_names"].values()]
+    assert [path.name for path in (tmp_path / "sorted").iterdir()] == names
     model.report(tmp_path / "report.html")
     assert capfd.readouterr() == ("", "")
     ImageClusterer(overrides=PCA).fit(photos)
@@ -130,6 +133,19 @@ def test_what_is_warm_compiles_nothing(fitted, gray, tmp_path, caplog):
     np.testing.assert_array_equal([one.labels[0] for one in alone], few.labels)
     np.testing.assert_array_equal(few.labels, many.labels[:3])
     np.testing.assert_allclose([one.distances[0] for one in alone], few.distances, atol=1e-4)
+
+
+def test_what_is_warmed_up(fitted, gray, monkeypatch):
+    sizes = []
+    monkeypatch.setattr(fitted, "locate", lambda images: sizes.append(len(images)))
+    fitted.warm_up(1)
+    assert sizes == [1]
+    fitted.warm_up(2)
+    assert sizes == [1, 1, 8]
+    fitted.warm_up()
+    assert sizes[3:] == [1, 8, 64]
+    with pytest.raises(ValueError, match=r"n_images must be .*; got 0"):
+        fitted.warm_up(0)
 
 
 def test_an_update_keeps_ids_and_adds_images(gray):

@@ -11,7 +11,8 @@ def state():
     signals = [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)]
     return (
         logging.root.handlers[:], logging.root.level, signals, sys.excepthook,
-        warnings.showwarning, warnings.filters[:], dict(os.environ), sys.stdout, sys.stderr,
+        sys.unraisablehook, warnings.showwarning, warnings.filters[:], dict(os.environ),
+        sys.stdout, sys.stderr,
         jax.config.values.copy(), os.getcwd(), os.umask(0o22),
     )
 

@@ -23,9 +23,8 @@ from typing import NoReturn
 
 import absl.logging
 
-from cluster_jax.core import buckets, interrupt
+from cluster_jax.core import buckets, interrupt, logs
 from cluster_jax.core.checks import InputError, sentence
-from cluster_jax.core.logs import logger
 
 SUCCESS = 0
 FAILURE = 1
@@ -62,7 +61,7 @@ def handle_errors() -> Iterator[None]:
         except MemoryError:
             _exit("error: out of memory", FAILURE)
         except OSError as error:
-            _exit(f"error: {sentence(buckets.explain(error) or str(error))}", FAILURE)
+            _exit(f"error: {buckets.explain(error) or error}", FAILURE)
         except ImportError as error:
             if "gcsfs" not in str(error):
                 raise
@@ -75,7 +74,7 @@ def handle_errors() -> Iterator[None]:
             if isinstance(error, loop.Preempted):
                 _exit(f"{error}. Run the same command again to resume.", PREEMPTED)
             if told := buckets.explain(error):
-                _exit(f"error: {sentence(told)}", FAILURE)
+                _exit(f"error: {told}", FAILURE)
             raise
 
 
@@ -107,38 +106,38 @@ def _failing_at_once() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _logged() -> Iterator[None]:
-    """Prints what is logged as a warning prints, without absl's prefix of date and file.
+    """Prints what is logged, without absl's prefix of date and file.
 
     What libraries log about files is left out: errors and warnings say it with the file's name.
     """
-    handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("warning: %(message)s"))
-    loggers = (logger, absl.logging.get_absl_logger())  # ours, and that of Orbax
+    printer, of_orbax = logs.Printer(), absl.logging.get_absl_logger()
+    printer.addFilter(logs.shorten)  # Orbax's are long.
     absl.logging.set_verbosity(absl.logging.WARNING)
-    for each in loggers:
-        each.addHandler(handler)
-        each.propagate = False  # Else a handler of another package prints it once more.
+    of_orbax.addHandler(printer)
+    of_orbax.propagate = False  # Else a handler of another package prints it once more.
     silenced = {name: logging.getLogger(name).level for name in _OF_LIBRARIES}
     for name in silenced:
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     try:
-        yield
+        with logs.printing(), logs.without_leftovers():
+            yield
     finally:
-        for each in loggers:
-            each.removeHandler(handler)
-            each.propagate = True
+        of_orbax.removeHandler(printer)
+        of_orbax.propagate = True
         for name, level in silenced.items():
             logging.getLogger(name).setLevel(level)
 
 
 def _exit(text: str, code: int) -> NoReturn:
-    sys.stderr.write(f"{text}\n")
+    kind = "error: " if text.startswith("error: ") else ""
+    sys.stderr.write(f"{kind}{sentence(text.removeprefix(kind))}\n")
     sys.exit(code)
 
 
 def _show_warning(
     message: Warning | str, category: type[Warning], filename: str, *_: object, **__: object
 ) -> None:
-    if pathlib.PurePath(filename).parent.name == "PIL":  # It does not say of which file.
+    # Pillow does not say of which file; joblib misses /dev/shm, which nothing here needs.
+    if pathlib.PurePath(filename).parent.name in ("PIL", "joblib"):
         return
-    sys.stderr.write(f"warning: {message}\n")
+    sys.stderr.write(f"warning: {sentence(str(message))}\n")

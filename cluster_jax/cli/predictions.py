@@ -10,6 +10,7 @@ import json
 import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence, Set
+from typing import Any
 
 import jax
 import numpy as np
@@ -40,7 +41,7 @@ def predict(
     *,
     by: str = "link",
     corrections: Sequence[epath.PathLike] = (),
-) -> str | None:
+) -> tuple[str, dict[str, Any]] | None:
     """Assigns images to the clusters of a finished run and writes the table.
 
     Args:
@@ -53,8 +54,8 @@ def predict(
         corrections: files that a page of the same images has saved.
 
     Returns:
-        A summary for the terminal; of several processes, of which each assigns a share of the
-        images, the first alone writes the table, and the others return None.
+        A summary for the terminal, and one for programs; of several processes, of which each
+        assigns a share of the images, the first alone writes the table, and the others return None.
 
     Raises:
         InputError: the run, the images, `out`, `folder` or `page` cannot be used; nothing was
@@ -87,12 +88,14 @@ def predict(
         columns = {"class" if title == "cluster" else title: c for title, c in columns.items()}
     write_table(out, {"image": sources or range(len(assignment.labels)), **columns})
     Parts(out, "").remove()
-    words, large = _words(run, sources), large_clusters(run)
+    words, large = inference.words(run, sources), large_clusters(run)
     text = describe(assignment, names, out, large=large, skipped=skipped, words=words)
+    made_values = values(assignment, names, out, skipped)
     load = _loader(run, images)
     if page is not None:
         title = f"{path.name}, in the groups of {epath.Path(workdir).name}"
-        folder_uri = inference.image_folder("folder", str(path)) if path.is_dir() else None
+        is_folder = path.is_dir()
+        folder_uri = inference.image_folder("folder", str(path), sources) if is_folder else None
         given = [("workdir", workdir), ("images", images), ("out", out), ("report", page)]
         given += [("corrections", file) for file in corrections]
         flags = [f"--{name}={_absolute(path)}" for name, path in given]
@@ -106,9 +109,10 @@ def predict(
     if folder is not None:
         root = scan.root(os.fspath(images))
         folders = {**export.names_of_folders(run), **named}
-        count = export.write(folder, assignment.labels, root, sources, load, folders, by)
+        labels = assignment.labels
+        count = export.write(folder, labels, root, sources, load, folders, by, words[1])
         text += f"\nexported     {counted(count, 'folder')} to {folder}"
-    return text
+    return text, made_values
 
 
 def write_table(out: epath.Path, columns: Mapping[str, assignments.Column]) -> None:
@@ -169,7 +173,7 @@ def describe(
     noun, group = words
     sizes, limit = collections.Counter(placed.labels.tolist()), summary.NAMED
     order = sorted(sizes, key=lambda label: (-sizes[label], label))
-    lines = [f"skipped {file} ({reason})" for file, reason in skipped]
+    lines = [checks.one_line(f"skipped {file} ({reason})") for file, reason in skipped]
     for label in order[:limit]:
         name = f"{label:<20}" if large is None else f"{group} {label:>5} "
         called = f"in no {group}" if label == NO_CLUSTER else names.get(str(label), "")
@@ -182,21 +186,28 @@ def describe(
     return "\n".join([*lines, f"{_fact(placed, large, *words)}.", f"predictions  {out}"])
 
 
+def values(
+    placed: Assignment,
+    names: Mapping[str, str],
+    out: epath.PathLike,
+    skipped: Sequence[tuple[str, str]] = (),
+) -> dict[str, Any]:
+    """What `describe` says, for programs: see there for the arguments."""
+    sizes = collections.Counter(placed.labels.tolist())
+    return {
+        "predictions": str(out),
+        "rows": len(placed.labels),
+        "novel": int(placed.is_novel.sum()),
+        "sizes": dict(sorted(sizes.items())),
+        "names": {key: names[key] for key in map(str, sizes) if key in names},
+        "skipped": dict(skipped),
+    }
+
+
 def large_clusters(run: TrainedRun) -> Set[int] | None:
     """The clusters that have training images that are not outliers; None: there are classes."""
     stored = run.clusters
     return None if run.known else set(stored.cluster_labels[~stored.outliers].tolist())
-
-
-def _words(run: TrainedRun, sources: Sequence[str] | None) -> tuple[str, str]:
-    """What an image and a cluster are called, as in the report of the run."""
-    is_photo = sources is not None and not _steps(run)
-    return ("photo", "group") if is_photo else ("image", "cluster")
-
-
-def _steps(run: TrainedRun) -> int:
-    """Steps of the training of a run."""
-    return run.results.get("provenance", {}).get("steps") or 0
 
 
 def _fact(placed: Assignment, large: Set[int] | None, noun: str, group: str) -> str:
@@ -252,7 +263,7 @@ def _page(
         run=run.found.run if run.known is None else "",
         next_cluster=run.decisions.next_cluster(run.found),
         command=command if run.known is None else None,
-        steps=_steps(run),
+        steps=inference.steps(run),
     )
     return placement.page(title, _fact(assignment, large_clusters(run), *words), new)
 

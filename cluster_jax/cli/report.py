@@ -8,13 +8,12 @@ one run, writes its report and its table again, with what was corrected or named
 
 import argparse
 import re
-import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from etils import epath
 
-from cluster_jax.cli import exit_codes
+from cluster_jax.cli import exit_codes, output
 from cluster_jax.cli.flags import Parser, add_export, check_export, output_file
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
@@ -23,7 +22,7 @@ from cluster_jax.data import scan
 from cluster_jax.pipeline import workdir as workdirs
 
 if TYPE_CHECKING:
-    from cluster_jax.evaluation.comparison import Trained
+    from cluster_jax.evaluation.comparison import Comparison, Trained
 
 
 def _parser() -> Parser:
@@ -53,45 +52,57 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if flags.after is None:
             if flags.out is not None:
                 raise InputError(f"--out must be left out for one run; got {flags.out}")
-            text = _correct(flags)
+            text, values = _correct(flags), {"workdir": flags.before}
         elif flags.corrections or flags.export:
             raise InputError("arguments must be one workdir, with corrections or --export; got two")
         else:
-            text = _compare(flags)
-        sys.stdout.write(text + "\n")
+            text, values = _compare(flags)
+        output.end(flags, text, values)
 
 
-def _compare(flags: argparse.Namespace) -> str:
-    """Writes the file of a comparison; returns what is printed."""
+def _compare(flags: argparse.Namespace) -> tuple[str, dict[str, Any]]:
+    """Writes the file of a comparison; returns what is printed, as text and for programs."""
     out = None if flags.out is None else output_file(flags.out)
     from cluster_jax.evaluation import comparison
     from cluster_jax.pipeline import inference, updates
 
     if any(re.search("@[0-9]+$", name) for name in (flags.before, flags.after)):
         compared = updates.compare(flags.before, flags.after)
-        text = comparison.describe(compared, [])
+        text, values = comparison.describe(compared, []), _values(compared)
         if out is None:
-            return text
+            return text, values
         if out.suffix == ".html":
             raise InputError(f"--out must be a CSV table for versions of a run; got {out}")
         io.write(out, comparison.moves_csv(compared))
-        return f"{text}\n\nmoved images {out}"
+        return f"{text}\n\nmoved images {out}", {**values, "out": str(out)}
     compared = comparison.compare(comparison.read(flags.before), comparison.read(flags.after))
     runs = _trained(flags.before), _trained(flags.after)
     figures = comparison.side_by_side(*runs)
     text = comparison.describe(compared, figures)
+    values = {**_values(compared), "figures": {name: pair for name, *pair in figures}}
     if out is None:
-        return text
+        return text, values
     if out.suffix == ".html":
         config = epath.Path(flags.after).expanduser() / workdirs.CONFIG
         data = workdirs.read_values(config).get("data", {}) if config.exists() else {}
-        folder = inference.image_folder(data.get("name", ""), data.get("dir"))
+        moved = [name for *_, names in compared.moves for name in names]
+        folder = inference.image_folder(data.get("name", ""), data.get("dir"), moved)
         curves = comparison.learning_curves(*runs)
         page = comparison.page(compared, flags.before, flags.after, folder, figures, curves)
         io.write(out, page.encode("utf-8", "backslashreplace"))
     else:
         io.write(out, comparison.moves_csv(compared))
-    return f"{text}\n\nmoved images {out}"
+    return f"{text}\n\nmoved images {out}", {**values, "out": str(out)}
+
+
+def _values(compared: "Comparison") -> dict[str, Any]:
+    return {
+        "images": len(compared.rows),
+        "moved": len(compared.moved),
+        "matched": compared.matched,
+        "only_before": compared.only_before,
+        "only_after": compared.only_after,
+    }
 
 
 def _trained(workdir: str) -> "Trained":

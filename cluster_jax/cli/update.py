@@ -7,10 +7,9 @@ since (the update in which the photo came), report.html is the page of all photo
 a line for each update. What you have corrected or named holds.
 """
 
-import sys
 from collections.abc import Sequence
 
-from cluster_jax.cli import exit_codes
+from cluster_jax.cli import exit_codes, output
 from cluster_jax.cli.flags import Parser
 from cluster_jax.core.checks import InputError
 
@@ -61,4 +60,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
                     f"{flags.features}"
                 )
             text = updates.update_photos(flags.workdir, flags.photos, refit=flags.refit)
-        sys.stdout.write(f"{text}\n")
+        output.end(flags, text, {"workdir": flags.workdir})

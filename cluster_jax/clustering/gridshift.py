@@ -15,7 +15,6 @@ import itertools
 import math
 import numbers
 import sys
-import warnings
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -766,11 +765,11 @@ class GridShift(ClusterMixin, BaseEstimator):
             bandwidth = float(self.bandwidth)
         grid, modes, labels = seek(points, bandwidth, **rule)
         if not modes.converged:
-            warnings.warn(
+            checks.warn(
                 f"GridShift did not converge in {self.max_iter} iterations: raise max_iter or "
                 "choose another bandwidth",
+                2,
                 ConvergenceWarning,
-                stacklevel=2,
             )
         # Set last, so that a failed fit keeps the previous one.
         validate_data(self, stacked(X, "X"), reset=True, skip_check_array=True)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import check_array
 
+from cluster_jax.core import checks
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
 
@@ -163,7 +164,8 @@ def numeric(values: ArrayLike, name: str, largest: float = np.inf) -> NDArray:
     except (TypeError, ValueError) as error:
         reason = " ".join(str(error).split())
         kind = TypeError if isinstance(error, TypeError) else InputError
-        raise kind(f"{name} must be an array of numbers; got an error: {reason}") from error
+        said = f"{name} must be an array of numbers; got an error: {reason}"
+        raise kind(checks.sentence(said)) from error
     if array.dtype.kind not in "biuf":
         raise InputError(f"{name} must hold numbers; got an array of {array.dtype}")
     if array.ndim != 2:

@@ -9,6 +9,7 @@ import os
 import pathlib
 import re
 import urllib.parse
+import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, BinaryIO
@@ -22,14 +23,27 @@ _CGROUP_FILES = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limi
 
 # Characters of a sentence, and of a word in it, such as a path, that are shown: as many as fit.
 MOST, _WORDS = 300, (100, 60, 40)
+# What breaks a line, moves the cursor of a terminal, or turns the direction of a text.
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+
+
+def one_line(text: str) -> str:
+    r"""A text, such as the name of a file, with what is no character of a line spelled out.
+
+    Example:
+        >>> one_line("a\nb.jpg")
+        'a\\nb.jpg'
+    """
+    return _CONTROLS.sub(lambda match: repr(match[0])[1:-1], text)
 
 
 def sentence(text: str) -> str:
-    """A message in at most 300 characters: what a user gave is cut, not what to do about it.
+    """A message in one line of at most 300 characters: what a user gave is cut, not the advice.
 
     First long words are cut, such as paths, whose ends say most; then what follows "; got ", of
     which the end, where the advice is, stays.
     """
+    text = one_line(text)
     for most in _WORDS:
         for word in sorted(set(text.split()), key=len, reverse=True):
             if len(text) > MOST:
@@ -54,6 +68,11 @@ class InputError(ValueError):
 
     def __init__(self, message: str) -> None:
         super().__init__(sentence(message))
+
+
+def warn(text: str, stacklevel: int = 1, kind: type[Warning] = UserWarning) -> None:
+    """Issues a warning of one `sentence`; `stacklevel` is that of the caller, as of `warnings`."""
+    warnings.warn(sentence(text), kind, stacklevel + 1)
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from cluster_jax.core import checks
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
-from cluster_jax.data import features, folder, images, pixels, scan, tables, tfds_source
+from cluster_jax.data import features, folder, images, packed, pixels, scan, tables, tfds_source
 from cluster_jax.data.images import DataConfig, Dataset
 
 STATISTICS_IMAGES = 10_000  # the standard error of a mean over 10,000 images is about 0.1 %
@@ -134,7 +134,7 @@ def load_new(
         own = np.shape(X)[1:3] if is_native and X is not None else (height, width)
         if own != (height, width) == dataset.shape[:2]:
             sizes = f"of {own[0]} x {own[1]} were resized to the {height} x {width}"
-            warnings.warn(f"images {sizes} of the training images", UserWarning, stacklevel=3)
+            checks.warn(f"images {sizes} of the training images", 3)
         if dataset.shape != tuple(shape):
             must = f"images must be {height} x {width} (height x width) like the training images"
             raise InputError(f"{must}; got {dataset.shape[0]} x {dataset.shape[1]}")
@@ -154,7 +154,8 @@ def _read_array(path: str) -> np.ndarray | None:
 def _load_path(path: str, config: DataConfig, ranges: pixels.Ranges) -> Dataset:
     """Images of a folder or the like, see `scan.find`, or one image file."""
     file = epath.Path(path).expanduser()
-    if path.startswith("@") or "\n" in path or file.is_dir() or file.suffix.lower() == ".zip":
+    is_archive = file.suffix.lower() in (".zip", *packed.SUFFIXES)
+    if path.startswith("@") or "\n" in path or file.is_dir() or is_archive:
         return folder.load(config, ranges)
     if not file.exists():
         raise InputError(f"images must be an existing file or folder; got {path}")

@@ -35,10 +35,10 @@ _LOW_BYTE = {
 }
 # All that 16 bits hold.
 USUAL = {"16-bit": (0.0, 65535.0), "16-bit color": (0.0, 65535.0)}
-# Tags of a TIFF: the values that are black and white.
-_S_MIN, _S_MAX = 340, 341
+# Tags of a TIFF: whether 0 is white; the values that are black and white.
+_PHOTOMETRIC, _S_MIN, _S_MAX = 262, 340, 341
 # Further ones: sides, place of the strips, and what a narrowed file keeps.
-_WIDTH, _HEIGHT, _OFFSETS, _LENGTHS, _KEPT = 256, 257, 273, 279, (274, _S_MIN, _S_MAX)
+_WIDTH, _HEIGHT, _OFFSETS, _LENGTHS, _KEPT = 256, 257, 273, 279, (_PHOTOMETRIC, 274, _S_MIN, _S_MAX)
 # Bits, kind of number, compression (1: none) and samples of a pixel, and their defaults; and the
 # types of NumPy by kind and bits.
 _PIXEL = ((258, (1,)), (339, (1,)), (259, 1), (277, 1))
@@ -56,7 +56,8 @@ _OTHER_KINDS = (
     (0, b"version https://git-lfs", "a placeholder of Git LFS: git lfs pull"),
     (0, b"\0\5\x16\7", "a resource fork of macOS, without the photo"),
     (0, b"RIFF", "a video or sound"),
-    (4, b"ftyp", "a video"),  # After the HEIC photos.
+    (4, b"ftypavi", "a damaged AVIF image"),
+    (4, b"ftyp", "a video"),  # After those of images.
 )
 
 # Kind of values, see `Deep` -> the values that become black and white.
@@ -71,11 +72,13 @@ class Deep(NamedTuple):
         values: `[height, width]`, or `[height, width, 3]`.
         kind: "16-bit", "signed 16-bit", "16-bit color", "32-bit" or "float".
         stated: the values that are black and white by what the file says, or None.
+        is_white_zero: whether the lowest value is white and the highest one black.
     """
 
     values: NDArray
     kind: str
     stated: tuple[float, float] | None
+    is_white_zero: bool = False
 
     def range(self, ranges: Ranges) -> tuple[float, float]:
         """The values that become black and white.
@@ -224,9 +227,9 @@ def reason(error: Exception, data: bytes) -> str:
         return "empty file"
     if data.lstrip()[:1] == b"<":
         return "a web page or other text with tags"
-    is_heic = data[4:8] == b"ftyp" and data[8:12] in (b"heic", b"heix", b"mif1", b"hevc", b"msf1")
-    if is_heic and "HEIF" not in Image.OPEN:
-        return "a HEIC photo: pip install pillow-heif"
+    if data[4:8] == b"ftyp" and data[8:12] in (b"heic", b"heix", b"mif1", b"hevc", b"msf1"):
+        is_read = "HEIF" in Image.OPEN
+        return "a damaged HEIC photo" if is_read else "a HEIC photo: pip install pillow-heif"
     if not data.strip(b"\0"):
         return "nothing but zeros, as a copy that was cut off"
     for start, signature, kind in _OTHER_KINDS:
@@ -301,7 +304,9 @@ def deep(image: ImageFile.ImageFile, data: bytes) -> Deep | None:
         values, kind = high.astype(np.uint16) << 8 | low, "16-bit color"
     else:
         return None
-    return Deep(values, kind, _stated(image, data, values))
+    # Pillow inverts those of 8 bits alone.
+    tags = image.tag_v2 if image.format == "TIFF" else {}  # type: ignore[attr-defined]
+    return Deep(values, kind, _stated(image, data, values), tags.get(_PHOTOMETRIC) == 0)
 
 
 def _gray_beside_alpha(data: bytes) -> NDArray:
@@ -358,6 +363,7 @@ def scaled(found: Deep, ranges: Ranges) -> NDArray:
     low, high = found.range(ranges)
     factor = 255 / (high - low) if high > low else 0.0
     values = (found.values.astype(np.float32) - np.float32(low)) * np.float32(factor)
+    values = 255 - values if found.is_white_zero else values
     return np.rint(np.clip(np.nan_to_num(values), 0, 255)).astype(np.uint8)
 
 

@@ -1,6 +1,5 @@
 """Clustering of features by SmoothTree, GridShift, or k-means, and its metrics."""
 
-import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -349,11 +348,7 @@ def _drawn(rows: NDArray, *, method: str, seed: int, **options: Any) -> NDArray:
         return reduce(rows, method=method, seed=seed, **options)
     except (ImportError, OSError, RuntimeError) as error:
         reason = checks.short(" ".join(str(error).split()), 200)
-        warnings.warn(
-            f"the map is drawn by PCA, because {method.upper()} failed: {reason}",
-            UserWarning,
-            stacklevel=2,
-        )
+        checks.warn(f"the map is drawn by PCA, because {method.upper()} failed: {reason}", 2)
         return reduce(rows, method="pca", seed=seed, **options)
 
 

@@ -76,6 +76,11 @@ class Decisions(NamedTuple):
     same: frozenset[tuple[str, str]] = frozenset()
     apart: frozenset[tuple[str, str]] = frozenset()
 
+    @property
+    def is_of_members(self) -> bool:
+        """Whether a person has decided about images or clusters, and not about names alone."""
+        return bool(self.moved or self.merged or self.made)
+
     def root(self, cluster: int) -> int:
         """The cluster that a cluster is a part of: itself, if it was not merged."""
         while cluster in self.merged:

@@ -121,7 +121,7 @@ def _digest(file: ImageFile.ImageFile, data: bytes) -> bytes:
     pixels.load(file)
     turn, deep = images.orientation(file), pixels.deep(file, data)
     if deep is not None:
-        values, about = deep.values, f"{deep.kind} {deep.stated} {turn}"
+        values, about = deep.values, f"{deep.kind} {deep.stated} {deep.is_white_zero} {turn}"
         if "A" in file.getbands():
             about += hashlib.sha256(file.getchannel("A").tobytes()).hexdigest()
     else:

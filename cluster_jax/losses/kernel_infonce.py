@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from cluster_jax.core import checks, ops
+from cluster_jax.core.checks import InputError
 from cluster_jax.core.collectives import Axis
 from cluster_jax.losses import infonce
 from cluster_jax.losses.base import array_function
@@ -65,7 +66,7 @@ class Kernel:
     def __post_init__(self) -> None:
         sizes = len(self.gammas), len(self.temperatures)
         if sizes not in ((1, 1), (2, 2)):
-            raise ValueError(
+            raise InputError(
                 "gammas and temperatures must hold one number each for one kernel, two for a "
                 f"mixture; got {sizes[0]} and {sizes[1]}"
             )
@@ -77,7 +78,7 @@ class Kernel:
             checks.one_of("mixture", self.mixture, MIXTURES)
             checks.between("weight", self.weight, 0, 1)
         elif self.mixture is not None or self.weight is not None or self.halves:
-            raise ValueError(
+            raise InputError(
                 "mixture and weight must be None and halves False for one kernel; "
                 f"got mixture {self.mixture!r}, weight {self.weight} and halves {self.halves}"
             )

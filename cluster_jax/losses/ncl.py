@@ -11,6 +11,7 @@ import optax
 from jax import Array, lax
 
 from cluster_jax.core import checks, collectives, ops
+from cluster_jax.core.checks import InputError
 from cluster_jax.core.collectives import Axis
 from cluster_jax.losses import base
 from cluster_jax.losses.base import array_function
@@ -266,7 +267,7 @@ def hard_negatives(
     checks.at_least("count", count, 1)
     checks.at_least("rounds", rounds, 1)
     if not mixing or not all(0 <= mu <= 1 for mu in mixing):
-        raise ValueError(f"mixing must be one or more values from 0 to 1; got {mixing}")
+        raise InputError(f"mixing must be one or more values from 0 to 1; got {mixing}")
     checks.one_of("entries", entries, ("easiest", "random"))
     checks.one_of("partners", partners, ("random", "easiest", "nearest"))
     z = ops.l2_normalize(anchors)

@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import math
-import warnings
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -114,8 +113,8 @@ def check_queue(length: int, context: MethodContext) -> None:
     """Raises an `InputError` unless the queue is a multiple of the batch; warns if it is long."""
     checks.multiple("method.queue", length, context.batch_size, "train.batch_size")
     if length > context.images / 2:
-        warnings.warn(
+        checks.warn(
             f"method.queue = {length} is more than half of the {context.images} training images: "
             "many negatives will be the anchor's own image",
-            stacklevel=2,
+            2,
         )

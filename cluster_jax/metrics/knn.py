@@ -7,6 +7,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.neighbors import NearestNeighbors
 
 from cluster_jax.core.arrays import normalize_rows, numeric, one_per_row
+from cluster_jax.core.checks import InputError
 
 
 def knn_accuracy(
@@ -40,14 +41,14 @@ def knn_accuracy(
         {1: 0.6666666666666666, 5: None}
     """
     if (queries is None) != (query_labels is None):
-        raise ValueError("queries and query_labels must be given together; got only one of them")
+        raise InputError("queries and query_labels must be given together; got only one of them")
     if not n_neighbors or min(n_neighbors) < 1:
-        raise ValueError(f"n_neighbors must be numbers of at least 1; got {n_neighbors}")
+        raise InputError(f"n_neighbors must be numbers of at least 1; got {n_neighbors}")
     voters, classes = _checked(features, labels)
     asked, true_labels = (None, classes) if queries is None else _checked(queries, query_labels)
     if asked is not None and asked.shape[1] != voters.shape[1]:
         must = f"queries must have as many columns as features, {voters.shape[1]}"
-        raise ValueError(f"{must}; got {asked.shape[1]}")
+        raise InputError(f"{must}; got {asked.shape[1]}")
     possible = [k for k in n_neighbors if k <= len(voters) - (asked is None)]
     if not possible:
         return dict.fromkeys(n_neighbors)

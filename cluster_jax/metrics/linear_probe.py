@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cluster_jax.core import checks, schedules
 from cluster_jax.core.arrays import numeric, one_per_row
+from cluster_jax.core.checks import InputError
 
 _MOMENTUM = 0.9
 
@@ -63,7 +64,7 @@ def linear_probe(
         {1: 1.0}
     """
     if (test_features is None) != (test_labels is None):
-        raise ValueError("test_features and test_labels must be given together; got only one")
+        raise InputError("test_features and test_labels must be given together; got only one")
     rows = numeric(features, "features")
     true_labels = one_per_row(labels, "labels", len(rows))
     checks.share("holdout", holdout)
@@ -78,7 +79,7 @@ def linear_probe(
         test = _held_out(target, holdout, rng)
         if not test.any():
             must = "labels must have a class of two rows or more to hold one out"
-            raise ValueError(f"{must}; got none")
+            raise InputError(f"{must}; got none")
     else:
         rows, true_labels, test = _joined(rows, true_labels, test_features, test_labels)
         target = np.searchsorted(classes, true_labels).clip(max=len(classes) - 1)
@@ -146,7 +147,7 @@ def _joined(
     tested = numeric(test_features, "test_features")
     if tested.shape[1] != rows.shape[1]:
         must = f"test_features must have as many columns as features, {rows.shape[1]}"
-        raise ValueError(f"{must}; got {tested.shape[1]}")
+        raise InputError(f"{must}; got {tested.shape[1]}")
     test_labels = one_per_row(np.asarray(test_labels), "test_labels", len(tested))
     is_test = np.repeat([False, True], [len(rows), len(tested)])
     return np.concatenate([rows, tested]), np.concatenate([labels, test_labels]), is_test

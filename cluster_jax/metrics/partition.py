@@ -13,6 +13,8 @@ from sklearn.metrics import (
 )
 from sklearn.metrics.cluster import contingency_matrix
 
+from cluster_jax.core.checks import InputError
+
 # The entries of `scores` that are one number for the whole partition, at most 1.
 SCORES = ("acc", "nmi", "ari", "ami", "homogeneity", "completeness", "purity")
 
@@ -49,7 +51,7 @@ def contingency(labels: ArrayLike, clusters: ArrayLike) -> Contingency:
     true, assigned = _integers(labels, "labels"), _integers(clusters, "clusters")
     if len(true) != len(assigned):
         must = "labels and clusters must have the same length"
-        raise ValueError(f"{must}; got {len(true)} and {len(assigned)}")
+        raise InputError(f"{must}; got {len(true)} and {len(assigned)}")
     table = contingency_matrix(true, assigned, dtype=np.int64)
     return Contingency(table, np.unique(true), np.unique(assigned))
 
@@ -139,7 +141,7 @@ def scores(labels: ArrayLike, clusters: ArrayLike) -> dict[str, Any]:
 def _integers(values: ArrayLike, name: str) -> NDArray:
     array = np.asarray(values)
     if array.ndim != 1 or not array.size:
-        raise ValueError(f"{name} must be a non-empty 1-D array; got shape {array.shape}")
+        raise InputError(f"{name} must be a non-empty 1-D array; got shape {array.shape}")
     if array.dtype.kind not in "iu":
-        raise ValueError(f"{name} must be integers; got {array.dtype}")
+        raise InputError(f"{name} must be integers; got {array.dtype}")
     return array

@@ -1,10 +1,12 @@
 """The table and the report of a finished run, written again with what a person has decided."""
 
+import contextlib
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from etils import epath
+from numpy.typing import NDArray
 
 from cluster_jax.clustering.membership import Membership
 from cluster_jax.clustering.tree import linkage_of_means
@@ -16,6 +18,84 @@ from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.evaluation.decisions import Decisions
 from cluster_jax.pipeline import embeddings, inference, outputs
 from cluster_jax.pipeline import workdir as workdirs
+from cluster_jax.pipeline.inference import TrainedRun
+
+
+class _Finished(NamedTuple):
+    """What a workdir has of a finished run, or a folder of `cluster`.
+
+    Attributes:
+        table: its `assignments.csv`.
+        results: content of `results.json`.
+        run: of images or their features; None: a folder of `cluster`.
+        rows: which rows of the table are in clusters.
+        found: the clusters that were found.
+        decided: what a person has decided so far.
+    """
+
+    table: Table
+    results: dict[str, Any]
+    run: TrainedRun | None
+    rows: Sequence[int]
+    found: decisions.Clusters
+    decided: Decisions
+
+
+def _read(workdir: epath.Path) -> _Finished:
+    table = assignments.read_workdir(workdir)
+    results = workdirs.finished_results(workdir, ())
+    if results is None:
+        raise InputError(f"the run in {workdir} must be finished; got no results")
+    run = inference.read(workdir) if (workdir / workdirs.CLUSTERS).exists() else None
+    rows, found = decisions.clustered(table)
+    if run is None:
+        decided = decisions.read_workdir(workdir, found)
+        return _Finished(table, results, run, rows, found, decided)
+    if list(run.found.names) != list(found.names):
+        raise InputError(
+            f"assignments.csv in {workdir} must have the images of the run in their order; got "
+            "others: run the command of the run again"
+        )
+    return _Finished(table, results, run, rows, run.found, run.decisions)
+
+
+def current_results(
+    workdir: epath.PathLike, true_labels: NDArray | None = None
+) -> dict[str, Any] | None:
+    """The results of a finished run as a person has corrected it: what its page shows.
+
+    Args:
+        workdir: of a run, or folder of `cluster`.
+        true_labels: int `[n]`, of all its rows, for scores; None: of a run, those of its images if
+            they are still there.
+
+    Returns:
+        `results.json` with the scores of the clusters as they are now, their names in
+        "suggested_names" and the number of doubtful images; None if nothing was decided.
+
+    Raises:
+        InputError: the run is not finished, or `decisions.csv` does not fit it.
+    """
+    workdir = epath.Path(workdir).expanduser()
+    if not (workdir / decisions.DECISIONS).exists():
+        return None
+    _, results, run, rows, found, decided = _read(workdir)
+    if decided == Decisions():
+        return None
+    if true_labels is not None:
+        true_labels = true_labels[rows]
+    elif run is not None and results["provenance"].get("labels_used_for"):
+        with contextlib.suppress(InputError):
+            true_labels = inference.training_images(run).labels
+        if true_labels is not None and run.clusters.unlabeled_rows is not None:
+            true_labels = true_labels[run.clusters.unlabeled_rows]
+    results = outputs.decided_results(results, true_labels, decided, found)
+    if run is None or run.known is not None:
+        return results
+    here = set(map(str, run.clusters.cluster_labels.tolist()))
+    names = {cluster: [name] for cluster, name in run.names.items() if cluster in here}
+    doubtful = report.count_doubtful(run.clusters.membership)
+    return {**results, "suggested_names": names, "doubtful_images": doubtful}
 
 
 def correct(
@@ -41,19 +121,7 @@ def correct(
         InputError: the run is not finished, or a file does not fit it; nothing was written.
     """
     workdir = epath.Path(workdir).expanduser()
-    table = assignments.read_workdir(workdir)
-    results = workdirs.finished_results(workdir, ())
-    if results is None:
-        raise InputError(f"the run in {workdir} must be finished; got no results")
-    run = inference.read(workdir) if (workdir / workdirs.CLUSTERS).exists() else None
-    rows, found = decisions.clustered(table)
-    if run is not None and list(run.found.names) != list(found.names):
-        raise InputError(
-            f"assignments.csv in {workdir} must have the images of the run in their order; got "
-            "others: run the command of the run again"
-        )
-    found = found if run is None else run.found
-    before = decisions.read_workdir(workdir, found) if run is None else run.decisions
+    table, results, run, rows, found, before = _read(workdir)
     after = before
     for file in files:
         after = decisions.join(after, decisions.read(file, found, after))
@@ -105,9 +173,9 @@ def _table_report(
     _, codes = np.unique(labels, return_inverse=True)
     means = arrays.cluster_means(features, codes)
     distances, membership = found.distances, None
-    if decided != Decisions():
+    results = outputs.decided_results(results, None, decided, found)
+    if decided.is_of_members:
         distances = arrays.distances_to_centers(features, means, codes)
-        results = outputs.decided_results(results, None, labels)
     is_in = labels != decisions.NO_CLUSTER
     sure = assignments.numbers(table, "probability", rows, 1.0)
     second = assignments.numbers(table, "runner_up_probability", rows, 0.0)
@@ -133,4 +201,7 @@ def _table_report(
         linkage=linkage_of_means(features[is_in], labels[is_in]),
         features=features,
         **outputs.decided_fields(decided, found, workdir),
+        **outputs.described_fields(
+            assignments.read_metadata(table, rows), results["provenance"].get("metadata")
+        ),
     )

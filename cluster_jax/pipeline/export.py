@@ -7,6 +7,7 @@ import pathlib
 import re
 import shlex
 import shutil
+import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -16,9 +17,9 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from cluster_jax.core.checks import InputError
-from cluster_jax.data import scan, splits
+from cluster_jax.data import packed, scan, splits
 from cluster_jax.data.images import Dataset
-from cluster_jax.evaluation import decisions, report_data
+from cluster_jax.evaluation import decisions
 from cluster_jax.pipeline import inference
 from cluster_jax.pipeline.inference import TrainedRun
 
@@ -83,6 +84,7 @@ def write(
     load: Callable[[], Dataset],
     names: Mapping[Any, str] = {},
     by: str = "link",
+    group: str = "cluster",
 ) -> int:
     """Writes one folder per cluster; what an error interrupts is taken back.
 
@@ -94,17 +96,19 @@ def write(
         labels: cluster `[n]` of each image, int, or names of classes; -1: in no cluster.
         images: the folder that `sources` are relative to; None without sources.
         sources: file of each image; None: the images become PNG files named by their index.
-        load: the images; called without `sources`, and for those of a zip.
+        load: the images; called without `sources`, and for those of a zip, tar or Parquet file.
         names: label -> name of its folder, see `folder_names`.
         by: one of `flags.EXPORT_WAYS`.
+        group: what a cluster is called.
 
     Returns:
         The number of folders.
 
     Raises:
-        InputError: the folder cannot be used, or a source file does not exist any more.
+        InputError: the folder cannot be used, or a source file does not exist any more or is to
+            be moved out of a folder that cannot be written.
     """
-    path, folders = check(folder), folder_names(labels, names)
+    path, folders = check(folder), folder_names(labels, names, group)
     if sources is None or images is None:
         dataset = load()
         if dataset.size != len(labels):
@@ -112,7 +116,10 @@ def write(
                 f"the images must be those of the run, {len(labels):,}; got {dataset.size:,}"
             )
         write_image = functools.partial(_write_pixels, dataset)
-    elif _is_zip(images):
+    elif _is_zip(images) or packed.is_packed(images, sources):
+        if by == "move":
+            must = "--by must be link or copy for images in a zip, tar or Parquet file"
+            raise InputError(f"{must}; got move and {images}")
         write_image = functools.partial(_unpack, load(), sources, collections.defaultdict(set))
     else:
         root = epath.Path(images).expanduser()
@@ -122,6 +129,8 @@ def write(
                 raise InputError(
                     f"the source images must still exist to be exported; {file} does not"
                 )
+        if by == "move":
+            _check_movable(files)
         write_image = functools.partial(_put, files, collections.defaultdict(set), by)
     moved: list[tuple[str, str]] = []
     try:
@@ -139,6 +148,16 @@ def write(
             shutil.rmtree(path / name, ignore_errors=True)
         raise
     return len(folders)
+
+
+def _check_movable(files: Sequence[epath.Path]) -> None:
+    """Raises an `InputError` for a file in a folder that cannot be written."""
+    for folder in {file.parent for file in files if "://" not in str(file)}:
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise InputError(
+                f"images to move must be in folders that can be written; got {folder}: copy them "
+                "with --by=copy"
+            )
 
 
 def _undo_script(moved: Sequence[tuple[str, str]]) -> str:
@@ -163,11 +182,15 @@ def run_clusters(workdir: epath.PathLike, folder: os.PathLike | str, by: str = "
     """
     run = inference.read(workdir)
     found, _ = inference.fitted(run, by_kmeans=False)
-    return training_images(run, found.cluster_labels, folder, by)
+    return training_images(run, found.cluster_labels, folder, names_of_folders(run), by)
 
 
 def training_images(
-    run: TrainedRun, labels: NDArray, folder: os.PathLike | str, by: str = "link"
+    run: TrainedRun,
+    labels: NDArray,
+    folder: os.PathLike | str,
+    names: Mapping[Any, str],
+    by: str = "link",
 ) -> int:
     """Exports the training images of a run by their labels, see `write`."""
     section = run.config.data
@@ -182,54 +205,72 @@ def training_images(
 
     root = scan.root(section.dir) if section.name == "folder" and section.dir else None
     files = inference.files(run)
-    return write(folder, labels, root, files, load, names_of_folders(run), by)
+    _, group = inference.words(run, files)
+    return write(folder, labels, root, files, load, names, by, group)
 
 
 def names_of_folders(run: TrainedRun) -> dict[Any, str]:
-    """Cluster or class -> the name of its folder: what a person has called it.
-
-    A cluster with a suggested name alone keeps its number: "cluster_03 (church)".
-    """
+    """Cluster or class -> the name of its folder: what a person has called it, or the guess."""
     given = run.decisions.named
     if run.known is not None:
         return {splits.novel_name(cluster): name for cluster, name in given.items()}
-    width = _width(run.clusters.cluster_labels)
-    suggested = report_data.suggested_names(run.results)
-    guesses = {int(c): f"cluster_{int(c):0{width}d} ({name})" for c, name in suggested.items()}
-    return {**guesses, **given}
+    return {int(cluster): name for cluster, name in run.names.items()}
 
 
-def _width(labels: NDArray) -> int:
-    return max(2, len(str(max(labels.tolist()))))
-
-
-def folder_names(labels: NDArray, names: Mapping[Any, str] = {}) -> dict[Any, str]:
+def folder_names(
+    labels: NDArray, names: Mapping[Any, str] = {}, group: str = "cluster"
+) -> dict[Any, str]:
     """A safe and distinct folder name for each label.
 
-    Without a name `cluster_03` for 3, "cat_dog" for the class "cat/dog", `no_cluster` for -1.
+    Of two labels of one name the second gets a number, "church_2". Without a name `group_03` for 3,
+    "cat_dog" for the class "cat/dog", `no_group` for -1.
+
+    Args:
+        labels: int, or names of classes.
+        names: label -> name.
+        group: what a cluster is called.
+
+    Example:
+        >>> folder_names(np.array([-1, 0, 1, 2]), {0: "church", 2: "Church"}, "group")
+        {-1: 'no_group', 0: 'church', 1: 'group_01', 2: 'Church_2'}
     """
     unique = np.unique(labels).tolist()
-    width = _width(labels) if labels.dtype.kind in "iu" else 0
+    width = max(2, len(str(unique[-1]))) if labels.dtype.kind in "iu" else 0
     used: set[str] = set()
     folders = {}
     for label in unique:
-        text = names.get(label) or (f"cluster_{label:0{width}d}" if width else str(label))
+        plain, called = f"{group}_{label:0{width}d}" if width else str(label), names.get(label, "")
         if label == decisions.NO_CLUSTER:
-            text = "no_cluster"
-        # No separators or quotes, no "." or "..", nothing hidden, nothing a shell reads as a flag.
-        safe = re.sub(r"[^\w.() -]+", "_", text).strip("._- ")[:_MAX_NAME].strip()
-        folders[label] = _unused(safe or "class", used)
+            plain, called = f"no_{group}", ""
+        folders[label] = _unused(_safe(called) or _safe(plain) or "class", "", used)
     return folders
 
 
-def _unused(name: str, used: set[str]) -> str:
-    """`name`, or `stem_2.ext`, `stem_3.ext`, ...: the first that is not used yet, which it now is.
+def _safe(text: str) -> str:
+    """A name of a folder: no separator or quote, not "." or "..", not hidden, no flag of a shell.
 
-    Upper and lower case count as the same, as on macOS. The stem of a long name is shortened.
+    Letters, marks and signs of all scripts stay; what is invisible or reverses text does not.
     """
-    stem, suffix = os.path.splitext(name)
-    free, number = name, 1
-    while free.casefold() in used:
+    text = unicodedata.normalize("NFC", text)
+    kept = "".join(character if _is_safe(character) else "\0" for character in text)
+    return re.sub("\0+", "_", kept).strip("._- ")[:_MAX_NAME].strip()
+
+
+def _is_safe(character: str) -> bool:
+    if character.isascii():
+        return character.isalnum() or character in "_.() -"
+    # Controls, formats and blanks are not, but for the joiner of many scripts and signs.
+    return character == "\u200d" or unicodedata.category(character)[0] not in "CZ"
+
+
+def _unused(stem: str, suffix: str, used: set[str]) -> str:
+    """`stem`, `stem_2`, `stem_3`, ... with the suffix: the first not used yet, which it now is.
+
+    Names count as the same as on macOS: in upper and lower case, and however accents are written.
+    The stem of a long name is shortened.
+    """
+    free, number = stem + suffix, 1
+    while unicodedata.normalize("NFC", free).casefold() in used:
         number += 1
         end = f"_{number}{suffix}"
         start = os.fsencode(stem)[: _MAX_BYTES - len(os.fsencode(end))]
@@ -237,7 +278,7 @@ def _unused(name: str, used: set[str]) -> str:
         free = (
             os.fsdecode(start) if start == os.fsencode(stem) else start.decode(errors="ignore")
         ) + end
-    used.add(free.casefold())
+    used.add(unicodedata.normalize("NFC", free).casefold())
     return free
 
 
@@ -257,10 +298,11 @@ def _unpack(
     i: int,
     folder: pathlib.Path,
 ) -> list[tuple[str, str]]:
-    """A copy of image i of a zip."""
+    """A copy of image i of a zip, tar or Parquet file."""
     assert dataset.open is not None
     assert dataset.sources is not None
-    target = folder / _unused(pathlib.PurePosixPath(sources[i]).name, used[folder])
+    name = pathlib.PurePosixPath(sources[i]).name
+    target = folder / _unused(*os.path.splitext(name), used[folder])
     with dataset.open(dataset.sources.index(sources[i])) as file, target.open("xb") as copy:
         shutil.copyfileobj(file, copy)
     return []
@@ -287,7 +329,8 @@ def _put(
     """
     # The last part of a path, whatever the text.
     name = files[i].name.replace("/", "_").replace("\0", "_")
-    target = folder / _unused("image" if name in ("", ".", "..") else name, used[folder])
+    name = "image" if name in ("", ".", "..") else name
+    target = folder / _unused(*os.path.splitext(name), used[folder])
     is_local = "://" not in str(files[i])
     if is_local and by == "move":
         source = os.path.abspath(files[i])

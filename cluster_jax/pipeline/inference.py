@@ -24,7 +24,7 @@ from cluster_jax.clustering.smooth import Smoother
 from cluster_jax.clustering.tree import linkage_of_means
 from cluster_jax.core import arrays, checks, io, ops
 from cluster_jax.core.checks import InputError
-from cluster_jax.data import scan, splits
+from cluster_jax.data import packed, scan, splits
 from cluster_jax.data.images import Dataset, select, without
 from cluster_jax.evaluation import decisions, discovery, duplicates, report_data
 from cluster_jax.evaluation.clusters import Clustering
@@ -39,7 +39,7 @@ from cluster_jax.training import state as states
 
 # Images per forward pass: the fewest that hold all images of a call, else the most, with the last
 # pass padded. Each is compiled once; an image alone differs from one among many by rounding.
-BATCHES = (1, 8, 64)
+BATCHES: tuple[int, ...] = (1, 8, 64)
 
 # Images, and where parts are kept until all is done, for the caller to remove (None: nowhere) ->
 # features float32 [m, d], unit rows. Of several processes each has its own images.
@@ -119,6 +119,14 @@ class StoredClusters(NamedTuple):
     sources: NDArray | None = None
     skipped: NDArray | None = None
     contents: NDArray | None = None
+
+    @property
+    def membership(self) -> Membership | None:
+        """The clusters and how sure they are, or None."""
+        if self.probabilities is None:
+            return None
+        sure = (self.probabilities, self.runners_up, self.runner_up_probabilities)
+        return Membership(self.cluster_labels, *map(np.asarray, sure))
 
     @property
     def smoother(self) -> Smoother | None:
@@ -337,10 +345,8 @@ def _corrected(run: TrainedRun) -> StoredClusters:
         return stored._replace(class_labels=classes)
     is_decided = decided.is_decided(run.found)
     corrected = stored._replace(cluster_labels=labels, outliers=stored.outliers & ~is_decided)
-    if stored.probabilities is None:
+    if (found := stored.membership) is None:
         return corrected
-    member = (stored.probabilities, stored.runners_up, stored.runner_up_probabilities)
-    found = Membership(run.found.labels, *map(np.asarray, member))
     _, *member_now = decisions.decided_membership(decided, run.found, found)
     return corrected._replace(**dict(zip(_OF_MEMBERSHIP, member_now, strict=True)))
 
@@ -355,6 +361,22 @@ def files(run: TrainedRun) -> tuple[str, ...] | None:
     if sources is None and run.config.data.name == "folder":
         raise workdirs.older_version(str(run.workdir))
     return None if sources is None else tuple(sources.tolist())
+
+
+def words(run: TrainedRun, sources: Sequence[str] | None) -> tuple[str, str]:
+    """What an image and a cluster are called, as in the report of the run.
+
+    Args:
+        run: the run.
+        sources: files of the images, which may be new ones; or None.
+    """
+    is_photo = sources is not None and not steps(run)
+    return ("photo", "group") if is_photo else ("image", "cluster")
+
+
+def steps(run: TrainedRun) -> int:
+    """Steps of the training of a run."""
+    return run.results.get("provenance", {}).get("steps") or 0
 
 
 def training_images(run: TrainedRun) -> Dataset:
@@ -409,17 +431,19 @@ def _with_gaps(dataset: Dataset, names: tuple[str, ...]) -> Dataset:
     )
 
 
-def image_folder(name: str, folder: str | None) -> str | None:
+def image_folder(name: str, folder: str | None, sources: Sequence[str] | None) -> str | None:
     """URI of the local folder of the images, where a page shows them in full size, or None.
 
     Args:
         name: `data.name` of the run.
         folder: its `data.dir`.
+        sources: names of the images in it.
     """
     if name != "folder" or folder is None or "://" in folder:
         return None
     root = pathlib.Path(scan.root(folder)).resolve()
-    return None if root.is_file() else root.as_uri() + "/"
+    is_no_folder = root.is_file() or packed.is_packed(root, sources)
+    return None if is_no_folder else root.as_uri() + "/"
 
 
 def cut(run: TrainedRun, *, k: int | None = None, level: float | None = None) -> NDArray:
@@ -638,6 +662,8 @@ def _as_decided(run: TrainedRun, rows: NDArray, placed: Assignment) -> Assignmen
     if not is_decided.any():
         return placed
     near = out_of_sample.neighbors(arrays.normalize_rows(rows), run.features, 1)
+    if not is_decided[near.indices[:, 0]].any():
+        return placed
     threshold = duplicates.near_threshold(
         run.features if distinct is None else run.features[distinct]
     )

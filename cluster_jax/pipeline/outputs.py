@@ -13,11 +13,11 @@ import jax
 import numpy as np
 from etils import epath
 
-from cluster_jax.clustering.membership import Membership
 from cluster_jax.clustering.tree import linkage_of_means
 from cluster_jax.core import arrays, buckets, checks, disk, io
+from cluster_jax.core.devices import say
 from cluster_jax.core.names import counted
-from cluster_jax.data import photo_facts, scan, splits
+from cluster_jax.data import metadata, photo_facts, scan, splits
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.data.images import contents, select
 from cluster_jax.evaluation import (
@@ -265,7 +265,7 @@ def _report_data(
         label_names=clustered.label_names,
         fetch_images=None if clustered.shown is None else clustered.shown.fetch,
         sources=clustered.sources,
-        folder=inference.image_folder(config.data.name, config.data.dir),
+        folder=inference.image_folder(config.data.name, config.data.dir, clustered.sources),
         skipped=clustered.skipped,
         **more,
     )
@@ -289,18 +289,13 @@ def stored_report(run: TrainedRun, table: Table) -> report.ReportData:
     rows = run.features if stored.smoother is None else stored.smoother.project(run.features)
     labels, distances, linkage = decided.labels(found), stored.distances, stored.linkage
     results = run.results
-    if decided != Decisions() or run.known is not None:
+    if decided.is_of_members or run.known is not None:
         _, codes = np.unique(labels, return_inverse=True)
         means = arrays.cluster_means(rows, codes)
         distances = arrays.distances_to_centers(rows, means, codes)
         is_in = labels != NO_CLUSTER
         linkage = linkage_of_means(run.features[is_in], labels[is_in])
-    if decided != Decisions():
-        results = decided_results(results, dataset.labels, labels)
-    membership = None
-    if stored.probabilities is not None and run.known is None:
-        member = (stored.probabilities, stored.runners_up, stored.runner_up_probabilities)
-        membership = Membership(labels, *map(np.asarray, member))
+    results = decided_results(results, dataset.labels, decided, found)
     assert stored.points is not None
     clustering = Clustering(
         metrics={},
@@ -310,7 +305,7 @@ def stored_report(run: TrainedRun, table: Table) -> report.ReportData:
         distances=distances,
         outliers=stored.outliers if run.known is None else np.zeros(len(labels), bool),
         curve=inference.stored_curve(run),
-        membership=membership,
+        membership=stored.membership if run.known is None else None,
         isolation=assignments.numbers(table, "isolation", rows_in_clusters, 0.0),
     )
     assert run.workdir is not None
@@ -342,6 +337,18 @@ def decided_fields(
     }
 
 
+def described_fields(more: metadata.Metadata, file: str | None) -> dict[str, Any]:
+    """What the report of embeddings says of their metadata: texts, and pictures if there are some.
+
+    Args:
+        more: the metadata.
+        file: path of their file, or None. Relative paths are of its folder, or of the present one.
+    """
+    folders = ["."] if file is None else [os.path.dirname(file) or ".", "."]
+    shown = metadata.pictures(more, folders, report.THUMBNAIL_SIDE)
+    return {"metadata": more, "fetch_images": shown}
+
+
 def correction_command(workdir: epath.PathLike) -> str:
     """What applies a file that the page of a run has saved, from the folder of that file."""
     path = str(workdir) if "://" in str(workdir) else os.path.abspath(workdir)
@@ -349,10 +356,19 @@ def correction_command(workdir: epath.PathLike) -> str:
 
 
 def decided_results(
-    results: Mapping[str, Any], true_labels: np.ndarray | None, labels: np.ndarray
+    results: Mapping[str, Any],
+    true_labels: np.ndarray | None,
+    decided: Decisions,
+    found: decisions.Clusters,
 ) -> dict[str, Any]:
-    """The results with the scores of corrected clusters: images in no cluster are in none right."""
+    """The results with the scores of corrected clusters: images in no cluster are in none right.
+
+    Names alone change no score.
+    """
+    if not decided.is_of_members:
+        return dict(results)
     metrics, provenance_ = dict(results["metrics"]), dict(results["provenance"])
+    labels = decided.labels(found)
     is_in = labels != NO_CLUSTER
     known = None if true_labels is None or not is_in.any() else true_labels[is_in]
     scores = clusters.scores(known, labels[is_in])
@@ -401,8 +417,21 @@ def _name_of_files(config: RunConfig) -> str | None:
     return epath.Path(str(workdirs.normalized(config.data.dir))).resolve().name
 
 
-def write(workdir: epath.Path, outputs: Outputs, shown: epath.PathLike | None = None) -> None:
-    """Writes the outputs of a run into its workdir; `shown` is what its page calls it."""
+def write(
+    workdir: epath.Path,
+    outputs: Outputs,
+    *,
+    shown: epath.PathLike | None = None,
+    with_report: bool = True,
+) -> None:
+    """Writes the outputs of a run into its workdir, with or without the report.
+
+    Args:
+        workdir: where they are written.
+        outputs: of the run.
+        shown: what the page calls the workdir; None: as it is.
+        with_report: whether to write the page.
+    """
     file, there = workdir / decisions.DECISIONS, buckets.names(workdir)
     if file.name in there and not decisions.is_of(file, outputs.report.run):
         file.replace(workdir / workdirs.OLD_DECISIONS)
@@ -410,7 +439,8 @@ def write(workdir: epath.Path, outputs: Outputs, shown: epath.PathLike | None = 
     for name, table in outputs.tables.items():
         io.write(workdir / name, table)
     data = outputs.report._replace(command=correction_command(shown or workdir))
-    report.write_report(workdir / workdirs.REPORT, data)
+    if with_report:
+        report.write_report(workdir / workdirs.REPORT, data)
     # Written last, because its presence marks the run as finished.
     io.write_json(workdir / workdirs.RESULTS, outputs.results, checksum=True)
 
@@ -554,7 +584,7 @@ def write_run(
     io.write_json(workdir / workdirs.IMAGES, {**images, **memory.run.images}, checksum=True)
     made_from = f"{workdirs.made_from(values, images)}:0"
     io.write_arrays(workdir / workdirs.TRAIN_EMBEDDING, memory.embedding, made_from)
-    write(workdir, memory.outputs, shown)
+    write(workdir, memory.outputs, shown=shown)
 
 
 def print_start(
@@ -563,7 +593,7 @@ def print_start(
     """Prints the images, the work and the devices of a run."""
     config, dataset, _ = inputs
     noun = "row" if dataset.shown is None else "image"
-    name = _name_of_files(config) or dataset.name
+    name = checks.one_line(_name_of_files(config) or dataset.name)
     work = f"compared by a network trained on other photos ({config.network.name}),"
     if trainings:
         lengths = " + ".join(f"{stage.training.total_steps:,}" for stage in trainings)
@@ -574,16 +604,10 @@ def print_start(
     )
     print_skipped(dataset.skipped)
     for note in dataset.notes:
-        say(note)
+        say(checks.sentence(note))
 
 
 def print_skipped(skipped: Sequence[tuple[str, str]]) -> None:
     """Prints the number of files that cannot be read; a note of the data set names the folders."""
     if files := sum(not name.endswith("/") for name, _ in skipped):
         say(f"{counted(files, 'file')} cannot be read; see the report")
-
-
-def say(text: str) -> None:
-    """Prints a line, of several processes in the first alone."""
-    if jax.process_index() == 0:
-        print(text, flush=True)

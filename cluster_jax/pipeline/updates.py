@@ -27,7 +27,7 @@ from cluster_jax.clustering.placing import ByTree
 from cluster_jax.core import arrays, checks, disk, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
-from cluster_jax.data import images, scan, splits
+from cluster_jax.data import images, metadata, scan, splits
 from cluster_jax.data.tables import Table
 from cluster_jax.evaluation import (
     assignments,
@@ -682,7 +682,11 @@ def update_rows(workdir: epath.PathLike, table: Table | None = None, *, refit: b
         points = np.stack(drawn, axis=1).astype(np.float32) if drawn else None
         result = _old_map(points, is_kept, result, x)
         titles = None if is_numbered else names
-        _write_rows(workdir, run, result, options, x, titles)
+        table_before = assignments.read_workdir(workdir)
+        described = assignments.read_metadata(table_before, range(len(table_before.rows)))
+        now = {} if table is None else table.metadata
+        more = metadata.followed(described, len(table_before.rows), now, new.tolist())
+        _write_rows(workdir, run, result, options, x, titles, more)
         change = Change(len(new), 0, 0, state.events, refit, "row", "cluster")
         return _finish(workdir, before, known, facts, change, has_rows=True)
 
@@ -715,6 +719,7 @@ def _write_rows(
     options: ClusterOptions,
     x: NDArray,
     names: Sequence[str] | None,
+    more: metadata.Metadata,
 ) -> None:
     """Writes the run of all rows into the folder of the new version."""
     new, results = versions.start(workdir), dict(run.results)
@@ -730,7 +735,7 @@ def _write_rows(
     results = io.plain(results)
     (workdir / workdirs.CONFIG).copy(new / workdirs.CONFIG)
     embeddings.write(new, x, result, options, None)
-    io.write(new / workdirs.ASSIGNMENTS, assignments.rows_csv(names, result))
+    io.write(new / workdirs.ASSIGNMENTS, assignments.rows_csv(names, result, more))
     data = report.ReportData(
         title=epath.Path(results["provenance"]["features"]).name,
         results=results,
@@ -740,6 +745,7 @@ def _write_rows(
         features=clusters.rows_of_likeness(result.tree, x, str(options.metric)),
         run=decisions.clustered(assignments.read_workdir(new))[1].run,
         command=outputs.correction_command(workdir),
+        **outputs.described_fields(more, results["provenance"].get("metadata")),
     )
     report.write_report(new / workdirs.REPORT, data)
     io.write_json(new / workdirs.RESULTS, results, checksum=True)

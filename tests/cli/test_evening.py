@@ -131,7 +131,7 @@ def test_a_whole_evening(tmp_path, capsys):
         'Omas "Garten" / 猫'
     }
     folders = sorted(path.name for path in exported.iterdir())
-    assert {"Omas _Garten_ _ 猫", "best", "no_cluster"} < set(folders)
+    assert {"Omas _Garten_ _ 猫", "best", "no_group"} < set(folders)
     assert len([*(exported / "best").iterdir()]) == 2
     # Thirty new photos come into the groups as they are now.
     page = tmp_path / "new.html"

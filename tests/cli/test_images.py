@@ -4,6 +4,7 @@ import csv
 import json
 import logging
 import pathlib
+import re
 import shutil
 import types
 
@@ -61,7 +62,7 @@ def test_an_encoder_of_the_hub_without_a_network_is_one_sentence(photos, monkeyp
     assert hub.utils.logging.get_verbosity() == level
 
 
-def test_the_conclusion_names_groups_and_counts_copies():
+def test_the_conclusion_names_groups_and_counts_copies(tmp_path):
     names = {str(i): [name, "other"] for i, name in enumerate("abcdefghija")}
     results = {
         "metrics": {"tree": {"n_clusters": 11, "n_large": 11, "verdict": "clear"}},
@@ -69,20 +70,23 @@ def test_the_conclusion_names_groups_and_counts_copies():
         "suggested_names": names,
         "duplicates": {"groups": 2},
     }
-    said = images._conclusion(results, pathlib.PurePath("out"))
+    out = tmp_path / "out"
+    said = images._conclusion(results, out)
     assert "90 photos, 11 groups (clearly apart).\n" in said
     shown = "a (other), b, c, d, e, f, g, h"
     said_names = f"They look like {shown}, and 3 more.\n"
     assert f"{said_names}2 sets of equal or nearly equal photos." in said, "a twice"
     results |= {"suggested_names": {"0": ["a"], "1": ["b"]}, "duplicates": None}
-    said = images._conclusion(results | {"doubtful_images": 4}, pathlib.PurePath("out"))
-    assert "(clearly apart); 4 are doubtful.\nThey look like a, b.\nReport: out/rep" in said
+    said = images._conclusion(results | {"doubtful_images": 4}, out)
+    assert "(clearly apart); 4 are doubtful.\nThey look like a, b.\nNext:\n" in said
+    assert f"  cluster-jax report {out} " in said, "there is no page"
+    out.mkdir()
+    (out / "report.html").touch()
+    assert f"look like a, b.\nReport: {out}/rep" in images._conclusion(results, out)
     tree = {"n_clusters": 1, "n_large": 1, "verdict": "one cluster", "rows_clustered": 1}
-    few = images._conclusion(results | {"metrics": {"tree": tree}}, pathlib.PurePath("out"))
+    few = images._conclusion(results | {"metrics": {"tree": tree}}, out)
     assert "1 group (too few different photos to look for more)" in few
-    assert "look like" not in images._conclusion(
-        results | {"suggested_names": None}, pathlib.PurePath("out")
-    )
+    assert "look like" not in images._conclusion(results | {"suggested_names": None}, out)
 
 
 def test_names_of_two_groups_are_never_the_same():
@@ -113,7 +117,8 @@ def test_groups_report_and_what_to_try_next(photos, tmp_path, capsys, monkeypatc
     assert f"\nReport: {out}/report.html\n" in said
     assert f"--workdir={out} " in said
     assert opened == [(out / "report.html").as_uri()]
-    assert len([*linked.iterdir()]) == 3
+    called = report_data.suggested_names(results).values()
+    assert {path.name for path in linked.iterdir()} == set(called)
     assert len([*linked.glob("*/*.png")]) == 49
     # What is corrected in its report is used from then on.
     assert "replaced" not in said
@@ -146,9 +151,22 @@ def test_groups_report_and_what_to_try_next(photos, tmp_path, capsys, monkeypatc
     new = list(csv.DictReader((out / "assignments.csv").read_text().splitlines()))
     assert (new[0]["image"], new[0]["cluster"], new[0]["corrected"]) == ("00.png", to, "1")
     assert new[0]["found_cluster"] == rows[0]["cluster"]
+    # The command of the run says what the page shows now.
+    images.main([str(photos), f"--out={out}", "--k=3", *streamed])
+    said = capsys.readouterr().out
+    assert "\nTree (number corrected) " in said
+    doubtful = re.search(r'<a href="#doubtful">([0-9]+ (is|are) doubtful)</a>', page)[1]
+    counts = f"49 photos, 3 groups (as you have corrected them); {doubtful}.\n"
+    assert f"\n{counts}They are called " in said
+    names = said.partition("They are called ")[2].partition(".")[0].split(", ")
+    assert "striped" in names
+    assert len(names) == 3
+    assert f"\nReport with your corrections: {out}/report.html\n" in said
     # New images are placed in clusters of that name, a copy of the moved one as well.
     page = tmp_path / "more.html"
-    predict.main([f"--workdir={out}", f"--images={photos / '00.png'}", f"--report={page}"])
+    new = [f"--workdir={out}", f"--images={photos / '00.png'}", f"--report={page}"]
+    predict.main([*new, f"--export={tmp_path / 'new'}"])
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["striped"]
     (placed,) = csv.DictReader((out / "predictions.csv").read_text().splitlines())
     assert (placed["cluster"], placed["name"]) == (to, "striped")
     assert 'value="striped"' in page.read_text()

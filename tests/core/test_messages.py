@@ -1,13 +1,19 @@
 """Sentences for the user: their length, and numbers of one."""
 
+import ast
+import pathlib
+
+import absl.logging
 import numpy as np
 import pytest
 from etils import epath
 
+import cluster_jax
 from cluster_jax import SmoothTree
 from cluster_jax.cli import app, exit_codes
-from cluster_jax.core import buckets, disk
-from cluster_jax.core.checks import MOST, InputError
+from cluster_jax.core import buckets, checks, disk
+from cluster_jax.core.checks import MOST, InputError, sentence
+from cluster_jax.core.logs import logger
 from cluster_jax.core.names import counted
 from cluster_jax.data import scan, tables
 
@@ -83,6 +89,62 @@ def test_no_command_ends_with_a_long_line(arguments, capsys, tmp_path, monkeypat
     said = capsys.readouterr().err.strip().splitlines()[-1]
     assert said.startswith("error: ")
     assert len(said) <= len("error: ") + MOST
+
+
+def test_every_text_becomes_one_short_line():
+    """Of words and names of any length, in any order, with what breaks a line."""
+    rng = np.random.default_rng(0)
+    letters = np.array([*"aé猫/ \n\t;,:.", "\x1b", "\udce9", "; got ", "\u202e"])
+    for length in rng.integers(1, 3000, 200):
+        text = "".join(rng.choice(letters, length, p=rng.dirichlet(np.full(len(letters), 0.3))))
+        said = sentence(text)
+        assert len(said) <= MOST
+        assert said.isprintable() or "\udce9" in said, repr(said)
+    assert sentence("a\nb\x1b[2J.jpg") == "a\\nb\\x1b[2J.jpg"
+
+
+# What only functions of the package catch, or what holds no value of a user.
+CAUGHT = {
+    "core/collectives.py", "core/lazy.py", "data/columns.py", "data/pixels.py", "data/raw.py",
+    "data/scan.py", "nets/pretrained/weights.py",
+}  # fmt: skip
+
+
+def test_every_message_with_a_value_goes_through_sentence():
+    """Errors of the package are `InputError` or shorten themselves, and so do its warnings."""
+    package, bad = pathlib.Path(cluster_jax.__file__).parent, []
+    for file in sorted(package.rglob("*.py")):
+        name = file.relative_to(package).as_posix()
+        for node in ast.walk(ast.parse(file.read_text())):
+            call = node.exc if isinstance(node, ast.Raise) else node
+            if not isinstance(call, ast.Call):
+                continue
+            called = ast.unparse(call.func)
+            is_raised = isinstance(node, ast.Raise) and called.endswith(("ValueError", "Error"))
+            is_own = called.split(".")[-1] in ("InputError", "WriteError")
+            has_value = any(isinstance(part, ast.JoinedStr) for part in call.args)
+            if is_raised and has_value and not is_own and name not in CAUGHT:
+                bad.append(f"{name}:{call.lineno}: raise {called}")
+            if called == "warnings.warn" and name != "core/checks.py":
+                bad.append(f"{name}:{call.lineno}: warnings.warn, not checks.warn")
+    assert not bad
+
+
+def test_warnings_are_short_lines(capsys, tmp_path):
+    with pytest.warns(UserWarning, match="long$") as caught:
+        checks.warn(f"{LONG}: it\nis long")
+    assert len(str(caught[0].message)) <= MOST
+    assert caught[0].filename == __file__
+    with exit_codes.handle_errors():
+        logger.warning("%s is damaged", LONG)
+        absl.logging.warning("x" * 5000)
+        exit_codes._show_warning("y" * 5000, UserWarning, "x.py")
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 3
+    assert all(len(line) <= len("warning: ") + MOST for line in lines)
+    with pytest.raises(SystemExit), exit_codes.handle_errors():
+        raise OSError("z" * 5000)
+    assert len(capsys.readouterr().err) <= len("error: ") + MOST + 1
 
 
 def test_an_error_of_the_disk_is_no_long_line():

@@ -9,6 +9,7 @@ import pytest
 from PIL import Image, ImageDraw, PngImagePlugin
 
 from cluster_jax.data import images, pixels
+from cluster_jax.evaluation import pictures
 from tests.data.test_folder import load
 
 
@@ -169,6 +170,7 @@ def test_pages_and_frames_are_counted(tmp_path):
         (b"%PDF-1.7\n", "a PDF"),
         (b"PK\3\4" + bytes(30), "a zip archive or a document"),
         (b"\0\0\0\x18ftypmp42" + bytes(30), "a video"),
+        (b"\0\0\0\x18ftypavif" + bytes(30), "a damaged AVIF image"),
         (b"\0\0\0\x0cJXL \r\n\x87\n", "a JPEG XL image, which Pillow does not read"),
         (b"version https://git-lfs.github.com/spec/v1\n", "a placeholder of Git LFS: git lfs pull"),
         (bytes(4000), "nothing but zeros, as a copy that was cut off"),
@@ -190,6 +192,8 @@ def test_heic_by_another_name_needs_its_package(monkeypatch):
     with pytest.raises(OSError) as caught:  # noqa: PT011
         images.decode(data, None, 3)
     assert pixels.reason(caught.value, data) == "a HEIC photo: pip install pillow-heif"
+    monkeypatch.setitem(Image.OPEN, "HEIF", None)
+    assert pixels.reason(caught.value, data) == "a damaged HEIC photo"
     assert pixels.reason(caught.value, b"II*\0").startswith("a TIFF that Pillow does not read:")
 
 
@@ -249,6 +253,22 @@ def test_a_tiff_of_float64(tmp_path, order, strips):
     (tmp_path / "1.tif").write_bytes(data)
     expected = np.rot90(values, 2) * 255 / 2000
     np.testing.assert_allclose(fetched(tmp_path)[0]["1.tif"], expected, atol=0.51)
+
+
+@pytest.mark.parametrize("dtype", [np.uint16, np.float32, np.float64])
+def test_a_tiff_in_which_zero_is_white_is_a_negative(tmp_path, rng, dtype):
+    """And no copy of one of the same numbers in which zero is black."""
+    values = rng.integers(0, 200, (5, 7)).astype(dtype)
+    values[0, :2] = 0, 200
+    for name, zero in (("white.tif", 0), ("black.tif", 1)):
+        if dtype == np.float64:
+            (tmp_path / name).write_bytes(float64(values, _262=(3, [zero])))
+        else:
+            tiff(tmp_path / name, values, _262=zero)
+    found, dataset = fetched(tmp_path)
+    assert np.abs(found["black.tif"] - values * (255 / 200)).max() <= 0.51
+    assert np.abs(found["white.tif"] - (200 - values) * (255 / 200)).max() <= 0.51
+    assert pictures.digest(dataset, 0) != pictures.digest(dataset, 1)
 
 
 def test_tiffs_of_other_numbers_that_pillow_does_not_read():

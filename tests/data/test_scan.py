@@ -136,9 +136,14 @@ def test_links_to_what_is_there_count_once(tmp_path):
     (photos / "two").symlink_to("one")
     (photos / "linked").symlink_to(tmp_path / "outside")
     (photos / "2.jpg").symlink_to(tmp_path / "other" / "2.jpg")
+    (photos / "all").symlink_to("..")
+    (photos / "z" / "disk").symlink_to("/")
     found = scan.find(str(photos))
     assert found.names == ("2.jpg", "linked/3.jpg", "z/1.jpg")
     assert ("links to other photos here", 1) in found.ignored
+    assert ("links to a folder around this one", 2) in found.ignored
+    said = scan.describe_ignored(found.ignored)
+    assert said.endswith("2 links to a folder around this one, 1 link to another photo here")
 
 
 def test_a_folder_that_cannot_be_read(tmp_path, write, monkeypatch):
@@ -237,6 +242,7 @@ def test_a_zip_that_unpacks_to_much_and_leads_outside(tmp_path, write, monkeypat
     with zipfile.ZipFile(tmp_path / "p.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.write(tmp_path / "1.png", "1.png")
         archive.write(tmp_path / "1.png", "a/../../2.png")
+        archive.writestr(zipfile.ZipInfo("/3.png"), b"x")
         archive.writestr("bomb.jpg", bytes(1_001))
         archive.writestr("inner.zip", b"PK")
     dataset = load(tmp_path / "p.zip", max_corrupt_fraction=0.5)
@@ -244,7 +250,7 @@ def test_a_zip_that_unpacks_to_much_and_leads_outside(tmp_path, write, monkeypat
     assert dataset.skipped == (
         ("bomb.jpg", "ValueError: 1,001 bytes once unpacked; at most 1,000 are read"),
     )
-    assert dataset.ignored == ((".zip", 1), ("with .. in the name", 1))
+    assert dataset.ignored == ((".zip", 1), ("that lead out of the archive", 2))
 
 
 def test_a_page_in_place_of_a_photo(tmp_path, write):
@@ -253,3 +259,33 @@ def test_a_page_in_place_of_a_photo(tmp_path, write):
     assert load(tmp_path, max_corrupt_fraction=0.5).skipped == (
         ("2.jpg", "a web page or other text with tags"),
     )
+
+
+def test_a_link_to_itself_is_a_photo_that_cannot_be_read(tmp_path, write):
+    write("1.png")
+    os.symlink("2.png", tmp_path / "2.png")
+    os.symlink("a.png", tmp_path / "b.png")
+    os.symlink("b.png", tmp_path / "a.png")
+    dataset = load(tmp_path, max_corrupt_fraction=0.9)
+    assert dataset.sources == ("1.png",)
+    assert [name for name, _ in dataset.skipped] == ["2.png", "a.png", "b.png"]
+
+
+def test_a_folder_whose_name_has_two_lines(tmp_path, write):
+    write("two\nlines/1.png")
+    write("two/2.png")
+    folder = str(tmp_path / "two\nlines")
+    assert scan.find(folder).names == ("1.png",)
+    assert (str(scan.root(folder)), scan.folders(folder)) == (folder, [folder])
+    both = f"{tmp_path}/two\n{folder}/1.png"
+    with pytest.raises(InputError, match="must be a folder or an image"):
+        scan.find(both)
+
+
+def test_of_many_kinds_of_ignored_files_some_are_named():
+    kinds = [(f".{'x' * 20}{i:02}", 7) for i in range(30)]
+    assert len(scan.describe_ignored(kinds[:7]).split(", ")) == 7
+    said = scan.describe_ignored([*kinds, (".many", 1_000), (".rar", 1)])
+    assert said.startswith("1 .rar (unpack them), 1,000 .many, 7 .xxx")
+    assert said.endswith(", 168 of 24 other kinds")
+    assert len(said) < 250

@@ -101,7 +101,7 @@ addEventListener("load", async () => {
 </script></body>"""
 
 
-def run(tmp_path, data, steps):
+def run(tmp_path, data, steps, *flags):
     """What the steps found, in JavaScript, on the page of the data; its photos lie beside it."""
     if data.fetch_images is not None and data.sources is not None and data.folder is None:
         data = beside(tmp_path, data)
@@ -110,13 +110,13 @@ def run(tmp_path, data, steps):
     page = f"{head}{WATCH}<title>{rest}{STEPS % steps}"
     file = tmp_path / "report.html"
     file.write_bytes(page.encode("utf-8", "backslashreplace"))
-    return visit(tmp_path, file)
+    return visit(tmp_path, file, *flags)
 
 
-def visit(tmp_path, file):
+def visit(tmp_path, file, *more):
     """What the steps of a page in a file found; the browser keeps what an earlier visit stored."""
     flags = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=60000"]
-    command = [CHROMIUM, *flags, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom"]
+    command = [CHROMIUM, *flags, *more, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom"]
     for _ in range(3):  # A browser without a screen may end early on a busy machine.
         uri = file.as_uri()
         ended = subprocess.run([*command, uri], capture_output=True, text=True, timeout=120)
@@ -575,6 +575,26 @@ def test_groups_are_made_merged_named_and_undone(tmp_path):
     assert meant["5"] == [first[1], first[2], second[0]]
     assert found["undone"] == ["40 photos", "25 photos", "3 photos", True]
     assert found["empty"] == ["", True]
+
+
+def test_on_a_phone_most_of_the_page_is_seen_beside_the_bar(tmp_path):
+    steps = """
+      const select = (at) => all(".best .tile", card(4))[at].dispatchEvent(
+        new MouseEvent("click", { bubbles: true, ctrlKey: true }));
+      select(0);
+      choose($("move"), "-1");
+      select(1);
+      found.share = $("bar").offsetHeight / innerHeight;
+      $("save-corrections").click();
+      found.saved = [$("how").hidden, $("bar").offsetHeight / innerHeight];
+      key("u");
+      found.changed = $("how").hidden;
+    """
+    found = run(tmp_path, decided(command="x"), steps, "--window-size=390,844")
+    assert found["share"] < 0.2
+    assert not found["saved"][0]
+    assert found["saved"][1] < 0.3
+    assert found["changed"], "the saved file is not what the page has now"
 
 
 def test_the_large_view_names_and_merges_its_group(tmp_path):

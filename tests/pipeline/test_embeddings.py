@@ -132,8 +132,10 @@ def test_groups_at_another_cut(tree, rows, new):
     assert run.predict(new[:8], k=2).tolist() == wanted
 
 
-def test_corrections_hold_for_new_rows(make, rows, new, tmp_path):
-    workdir = make("--reduce=pca")
+def test_corrections_hold_for_new_rows(make, rows, new, tmp_path, capsys):
+    np.save(tmp_path / "labels.npy", np.arange(N) % GROUPS)
+    flags = ["--reduce=pca", f"--labels={tmp_path}/labels.npy"]
+    workdir = make(*flags)
     before = cluster_jax.load(workdir)
     a, b = before.labels_[:2].tolist()
     said = Decisions(merged={a: b}, named={b: "birds"})
@@ -151,6 +153,12 @@ def test_corrections_hold_for_new_rows(make, rows, new, tmp_path):
     predict.main([f"--workdir={workdir}", f"--features={workdir.parent}/rows.npy"])
     table = _table(workdir / "predictions.csv")
     assert {row["name"] for row in table if int(row["cluster"]) == b} == {"birds"}
+    # The command of the run says how many there are now, and how right they are.
+    capsys.readouterr()
+    cluster.main([f"--features={workdir.parent}/rows.npy", f"--workdir={workdir}", *flags])
+    said = capsys.readouterr().out
+    assert "is finished" in said
+    assert re.search(r"\nTree \(k corrected\) +3 +0\.750 ", said)
 
 
 @pytest.mark.parametrize(

@@ -88,11 +88,26 @@ def test_names_of_classes_are_safe(labels, folders):
 
 
 def test_folders_have_the_names_of_their_clusters():
-    labels = np.array([-1, 0, 1, 2, 10])
-    names = {0: "cats", 1: 'Ärzte / "x"\t猫', 2: "Cats", -1: "none"}
-    assert export.folder_names(labels, names) == {
-        -1: "no_cluster", 0: "cats", 1: "Ärzte _ _x_猫", 2: "Cats_2", 10: "cluster_10",
+    labels = np.array([-1, 0, 1, 2, 3, 4, 5, 6, 10])
+    names = {
+        0: "cats", 1: 'Ärzte / "x"\t猫', 2: "Cats", -1: "none", 3: "Dr. No", 4: "dr. no", 5: "..",
+        6: "no_group",
     }  # fmt: skip
+    assert export.folder_names(labels, names, "group") == {
+        -1: "no_group", 0: "cats", 1: "Ärzte _ _x_猫", 2: "Cats_2", 3: "Dr. No", 4: "dr. no_2",
+        5: "group_05", 6: "no_group_2", 10: "group_10",
+    }  # fmt: skip
+
+
+def test_names_of_all_scripts_stay_and_what_cannot_be_seen_goes():
+    kept = ["हिन्दी", "สวัสดี", "🐱 Mia", "👨\u200d👩\u200d👧", "Žluťoučký kůň", "Ω"]
+    assert [*export.folder_names(np.array(kept)).values()] == sorted(kept)
+    # One written with a letter and an accent, one with both in one: the same name on macOS.
+    assert [*export.folder_names(np.array(["e\u0301te\u0301", "été"])).values()] == ["été", "été_2"]
+    hidden = {0: "a\u202egpj.exe", 1: "b\u2028c", 2: "d\x85\x00e", 3: "$(rm) `x` *?;&|<>"}
+    assert [*export.folder_names(np.arange(4), hidden).values()] == [
+        "a_gpj.exe", "b_c", "d_e", "(rm) _x",
+    ]  # fmt: skip
 
 
 def test_copies(photos, tmp_path):
@@ -112,6 +127,17 @@ def test_a_move_is_taken_back_by_its_script(photos, tmp_path):
     assert len([*out.glob("cluster_*/*")]) == 5
     subprocess.run(["sh", out / export.UNDO], check=True, cwd=tmp_path)
     assert {name: (root / name).read_bytes() for name in sources} == before
+
+
+def test_nothing_is_moved_out_of_a_folder_that_cannot_be_written(photos, tmp_path, monkeypatch):
+    root, sources = photos
+    access, closed = os.access, str(root / "c")
+    monkeypatch.setattr(os, "access", lambda path, mode: str(path) != closed and access(path, mode))
+    before = _tree(root)
+    with pytest.raises(InputError, match=r"folders that can be written; got .*/c: copy them"):
+        export.write(tmp_path / "out", np.arange(5) % 2, root, sources, _no_images, by="move")
+    assert _tree(root) == before
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_move_that_fails_is_taken_back(photos, tmp_path, monkeypatch):

@@ -88,6 +88,7 @@ function refresh(message) {
   redraw();
   if (tree && window.Plotly) showCut();
   if (message) element("said").textContent = message;
+  element("how").hidden = true; // The file that was saved last does not have what has changed since.
   drawBar();
   remember();
   if (dialog.open) open(current, around);
