@@ -95,7 +95,11 @@ def _read_state(workdir: epath.Path, x: NDArray | None = None) -> Known | None:
         raise workdirs.older_version(workdir, error) from error
 
 
-def undo(workdir: epath.PathLike) -> str:
+# What a command prints: lines for a person, and values for a program.
+Ended = tuple[str, dict[str, Any]]
+
+
+def undo(workdir: epath.PathLike) -> Ended:
     """Takes the last update back, bit for bit; returns what is printed.
 
     Raises:
@@ -113,9 +117,8 @@ def undo(workdir: epath.PathLike) -> str:
             said = f" What was decided since is in {workdir / UNDONE}."
         else:
             versions.undo(workdir)
-    return (
-        f"Took the last update of {workdir} back: all of its files are as they were before.{said}"
-    )
+    text = f"Took the last update of {workdir} back: all of its files are as they were before."
+    return text + said, {"workdir": str(workdir), "undone": True}
 
 
 def _age(file: epath.Path) -> int:
@@ -199,9 +202,9 @@ def words(change: Change, names: Mapping[int, str]) -> str:
     return "\n".join(lines)
 
 
-def _line(change: Change, state: State) -> str:
-    """The line of an update in `HISTORY`."""
-    values = {
+def _line(change: Change, state: State) -> dict[str, Any]:
+    """The line of an update in `HISTORY`, as values."""
+    return {
         "update": state.updates,
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "new": change.came,
@@ -213,7 +216,6 @@ def _line(change: Change, state: State) -> str:
         "events": [event._asdict() for event in change.events],
         "version": __version__,
     }
-    return json.dumps(values) + "\n"
 
 
 def _grow(
@@ -343,7 +345,7 @@ def _finish(
     change: Change,
     *,
     has_rows: bool,
-) -> str:
+) -> Ended:
     """Writes what an update adds to the files of a run, puts all in place, and says what it did."""
     new = workdir / versions.SIDE / "new"
     table = assignments.read_workdir(new)
@@ -366,13 +368,14 @@ def _finish(
     _write_state(new, known, has_rows=has_rows)
     history, last = workdir / HISTORY, known.state.updates
     lines = history.read_text() if history.exists() else ""
-    io.write(new / HISTORY, lines + _line(change, known.state))
+    values = _line(change, known.state)
+    io.write(new / HISTORY, f"{lines}{json.dumps(values)}\n")
     disk.make(new / TABLES)
     io.write(new / TABLES / f"{last:04}.csv", _version(known, names))
     if last == 1:
         io.write(new / TABLES / "0000.csv", _version(before, facts.named))
     versions.commit(workdir, decisions.DECISIONS)
-    return words(change, names)
+    return words(change, names), {"workdir": str(workdir), **values}
 
 
 def _version(known: Known, names: Mapping[int, str]) -> str:
@@ -429,15 +432,15 @@ def _suggested(workdir: epath.Path) -> dict[int, str]:
     return {int(cluster): name for cluster, name in named.items()}
 
 
-def _nothing(workdir: epath.Path, noun: str, count: int) -> str:
-    return (
-        f"Nothing has happened: {workdir} has all {counted(count, noun)} already, and none is gone."
-    )
+def _nothing(workdir: epath.Path, noun: str, count: int) -> Ended:
+    has = f"{workdir} has all {counted(count, noun)} already, and none is gone"
+    values = {"workdir": str(workdir), "new": 0, "gone": 0, "renamed": 0, "events": []}
+    return f"Nothing has happened: {has}.", values
 
 
 def update_photos(
     workdir: epath.PathLike, photos: Sequence[str] = (), *, refit: bool = False
-) -> str:
+) -> Ended:
     """Updates a run of photos with the files that are there now; returns what is printed.
 
     Args:
@@ -626,7 +629,9 @@ def _write_photos(
     outputs.write_run(versions.start(workdir), memory, workdir)
 
 
-def update_rows(workdir: epath.PathLike, table: Table | None = None, *, refit: bool = False) -> str:
+def update_rows(
+    workdir: epath.PathLike, table: Table | None = None, *, refit: bool = False
+) -> Ended:
     """Updates a run of `cluster` with new rows; returns what is printed. Rows never leave.
 
     Args:

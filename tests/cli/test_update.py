@@ -77,7 +77,7 @@ def test_new_renamed_and_deleted_files(place, capsys):
     capsys.readouterr()
     update.main([f"--workdir={run}", "--refit"])
     assert "All photos were clustered anew." in capsys.readouterr().out
-    assert updates.undo(run).startswith("Took the last update")
+    assert updates.undo(run)[0].startswith("Took the last update")
 
 
 def test_what_a_person_said_follows_the_content(place, capsys):
