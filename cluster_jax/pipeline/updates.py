@@ -12,6 +12,7 @@ import datetime
 import json
 import os
 import re
+import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -630,7 +631,11 @@ def _write_photos(
 
 
 def update_rows(
-    workdir: epath.PathLike, table: Table | None = None, *, refit: bool = False
+    workdir: epath.PathLike,
+    table: Table | None = None,
+    *,
+    refit: bool = False,
+    digests: NDArray | None = None,
 ) -> Ended:
     """Updates a run of `cluster` with new rows; returns what is printed. Rows never leave.
 
@@ -638,6 +643,7 @@ def update_rows(
         workdir: of a finished run, whose method is the tree.
         table: rows of which those are new that the run does not have; None: there are none.
         refit: whether all rows are clustered anew, and matched to the old clusters.
+        digests: of the rows of the table, see `embeddings.contents`; None: they are computed.
 
     Raises:
         InputError: the run or the rows cannot be used; nothing was written.
@@ -654,7 +660,7 @@ def update_rows(
                 f"of {workdir}; got {values.shape[1]}"
             )
         names = (table.names if table is not None else None) or [""] * len(values)
-        digests = embeddings.contents(values)
+        digests = embeddings.contents(values) if digests is None else digests
         _, new = _matched(known, digests, names)
         if not len(new) and not refit:
             return _nothing(workdir, "row", len(known.names))
@@ -754,3 +760,54 @@ def _write_rows(
     )
     report.write_report(new / workdirs.REPORT, data)
     io.write_json(new / workdirs.RESULTS, results, checksum=True)
+
+
+def merge(first: epath.PathLike, second: epath.PathLike, out: epath.PathLike) -> Ended:
+    """Makes one run of two; returns what is printed.
+
+    The images or rows of the second join the clusters of the first, whose ids stay, in one update.
+
+    Args:
+        first: workdir of a finished run.
+        second: that of another one of the same kind; of photos, they must be where they were.
+        out: new folder for the run of both.
+
+    Raises:
+        InputError: the runs do not go together; nothing was written.
+    """
+    first, second, target = _folder(first), _folder(second), epath.Path(out).expanduser()
+    if target.exists():
+        raise InputError(f"--out must be a new folder; got {target}, which exists")
+    of_rows = embeddings.is_run(first)
+    if of_rows != embeddings.is_run(second):
+        raise InputError(
+            f"two runs must be of photos, or of embeddings; got one of each: {first} and {second}"
+        )
+    table = digests = None
+    photos: list[str] = []
+    if of_rows:
+        both = embeddings.read(first), embeddings.read(second)
+        known = _known_rows(second, both[1])
+        widths = [run.results["provenance"]["columns"] for run in both]
+        if widths[0] != widths[1]:
+            raise InputError(
+                f"two runs must have embeddings of as many columns; got {widths[0]} in {first} and "
+                f"{widths[1]} in {second}"
+            )
+        table, digests = Table(known.x, tuple(known.names.tolist())), known.contents
+    else:
+        runs = inference.read(first), inference.read(second)
+        weights = [run.images.get(workdirs.WEIGHTS) for run in runs]
+        if weights[0] != weights[1]:
+            raise InputError(f"two runs must have one encoder; got others in {first} and {second}")
+        photos = (runs[1].config.data.dir or "").split("\n")
+    disk.make(target.parent, parents=True)
+    left = shutil.ignore_patterns(versions.SIDE, versions.PREVIOUS, workdirs.LOCK)
+    try:
+        shutil.copytree(first, target, ignore=left)
+        if of_rows:
+            return update_rows(target, table, digests=digests)
+        return update_photos(target, photos)
+    except BaseException:
+        shutil.rmtree(target, ignore_errors=True)
+        raise

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from etils import epath
 
-from cluster_jax.cli import cluster, predict, report, update
+from cluster_jax.cli import cluster, merge, predict, report, update
 from cluster_jax.clustering import living
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
@@ -268,6 +268,28 @@ def test_two_versions_are_compared_by_content_and_id(run, capsys):
     shutil.copytree(run, run.parent / "other")
     with pytest.raises(InputError, match="versions must be of one workdir"):
         updates.compare(f"{run}@1", f"{run.parent}/other@1")
+
+
+def test_two_runs_become_one(run, tmp_path, capsys):
+    np.save(tmp_path / "rows.npy", rows(0, 0, 25, 25, 25, seed=7))
+    other = tmp_path / "other"
+    cluster.main([f"--features={tmp_path}/rows.npy", f"--workdir={other}", "--reduce=pca"])
+    before = ids_of_run(run)
+    capsys.readouterr()
+    merge.main([str(run), str(other), f"--out={tmp_path}/both"])
+    assert "75 rows are new." in capsys.readouterr().out
+    now = ids(tmp_path / "both")
+    assert now[:120] == before
+    assert set(now[120:170]) == set(before[60:])
+    assert set(now[170:]) == {4}
+    with pytest.raises(InputError, match="which exists"):
+        updates.merge(run, other, tmp_path / "both")
+    np.save(tmp_path / "wide.npy", np.random.default_rng(0).normal(size=(30, 9)))
+    flags = [f"--features={tmp_path}/wide.npy", f"--workdir={tmp_path}/wide", "--reduce=pca"]
+    cluster.main(flags)
+    with pytest.raises(InputError, match="as many columns; got 8 in"):
+        updates.merge(run, tmp_path / "wide", tmp_path / "new")
+    assert not (tmp_path / "new").exists()
 
 
 def test_two_updates_at_once(run):
