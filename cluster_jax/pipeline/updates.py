@@ -69,18 +69,26 @@ class Known(NamedTuple):
         names: str `[n]`, as in `assignments.csv`, unescaped.
         contents: uint8 `[n, 16]`, digests.
         x: `[n, d]`, the features.
+        absent: content of an image that is gone, as hexadecimal digits -> the cluster to which a
+            person has moved it, or `NO_CLUSTER`: it may come back.
     """
 
     state: State
     names: NDArray
     contents: NDArray
     x: NDArray
+    absent: Mapping[str, int] = {}
 
 
 def _write_state(folder: epath.Path, known: Known, *, has_rows: bool) -> None:
-    columns = known._asdict() if has_rows else {**known._asdict(), "x": None}
-    columns = {k: v for k, v in columns.items() if k != "state" and v is not None}
-    stored = {**columns, **living.to_arrays(known.state), "version": np.asarray(__version__)}
+    stored = {
+        "names": known.names,
+        "contents": known.contents,
+        "absent": np.asarray(json.dumps(dict(known.absent))),
+        "version": np.asarray(__version__),
+        **({"x": known.x} if has_rows else {}),
+        **living.to_arrays(known.state),
+    }
     io.write_arrays(folder / STATE, stored, compressed=False)
 
 
@@ -91,7 +99,8 @@ def _read_state(workdir: epath.Path, x: NDArray | None = None) -> Known | None:
     stored = io.read_arrays(workdir / STATE)
     try:
         state, names, contents = living.from_arrays(stored), stored["names"], stored["contents"]
-        return Known(state, names, contents, stored["x"] if x is None else x)
+        absent = json.loads(stored["absent"].item())
+        return Known(state, names, contents, stored["x"] if x is None else x, absent)
     except (KeyError, TypeError) as error:
         raise workdirs.older_version(workdir, error) from error
 
@@ -488,7 +497,17 @@ def update_photos(
             return _nothing(workdir, "photo", len(is_kept))
         if not len(order):
             raise InputError(f"PHOTOS must have an image that can be read; got none of {workdir}")
+        absent = dict(known.absent)
+        for i in np.flatnonzero(~is_kept).tolist():
+            if (name := str(known.names[i])) in facts.moved:
+                absent[known.contents[i].tobytes().hex()] = facts.moved[name]
         facts = _renamed(facts, dict(zip(was, sources, strict=False)), known.state.ids)
+        back = {
+            name: absent.pop(key)
+            for name, digest in zip(sources[len(was) :], digests[new], strict=True)
+            if (key := digest.tobytes().hex()) in absent
+        }
+        facts = facts._replace(moved={**facts.moved, **back})
         dataset = images.select(dataset, order)._replace(unreadable=None, skipped=skipped)
         inputs = inputs._replace(dataset=dataset)
         features = arrays.normalize_rows(embedding[config.eval.features])
@@ -504,7 +523,7 @@ def update_photos(
             known, features[is_kept.sum() :], is_kept, _rules(facts, sources), fit, refit=refit
         )
         before = known
-        known = Known(state, np.array(sources, np.str_), digests[order], features)
+        known = Known(state, np.array(sources, np.str_), digests[order], features, absent)
         found = clusters.with_ids(found, features, state.ids)
         found = _old_map(run.clusters.points, is_kept, found, features)
         _write_photos(workdir, inputs, embedding, found, network.checksum, known, started)

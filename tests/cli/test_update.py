@@ -94,6 +94,16 @@ def test_what_a_person_said_follows_the_content(place, capsys):
     assert now["zz.png"]["id"] == str(target)
     assert now["zz.png"]["name"] == "mine"
     assert now["03.png"]["id"] == "-1"
+    for name in ("zz.png", "03.png"):
+        (photos / name).rename(place / name)
+    update.main([f"--workdir={run}"])
+    assert "2 photos are gone" in capsys.readouterr().out
+    for name in ("zz.png", "03.png"):
+        (place / name).rename(photos / f"back {name}")
+    update.main([f"--workdir={run}"])
+    now = {row["image"]: row for row in table(place)}
+    assert now["back zz.png"]["id"] == str(target)
+    assert now["back 03.png"]["id"] == "-1"
 
 
 @pytest.mark.parametrize(
