@@ -261,8 +261,9 @@ def test_two_versions_are_compared_by_content_and_id(run, capsys):
     said = capsys.readouterr().out
     assert "120 in both runs: 4 clusters before, 4 after, ARI 1.000" in said
     assert "0 moved" in said
-    report.main([f"{run}@1", str(run)])
+    report.main([f"{run}@1", str(run), f"--out={run.parent}/moved.html"])
     assert "136 in both runs" in capsys.readouterr().out
+    assert "136 in both runs" in (run.parent / "moved.html").read_text()
     with pytest.raises(InputError, match="whose versions are 0 to 2"):
         updates.compare(f"{run}@5", str(run))
     shutil.copytree(run, run.parent / "other")
