@@ -25,7 +25,7 @@ The figures are in `living.json`, of which `living.md` is written. `--size` meas
 import itertools
 import json
 import pathlib
-import resource
+import re
 import subprocess
 import sys
 import tempfile
@@ -286,7 +286,9 @@ def _updates(file: str) -> None:
         new, started = _mixture(1_000, seed), time.perf_counter()
         model.update(new)
         print(f"update of 1,000 rows to 1,000,000: {time.perf_counter() - started:.1f} s")
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    # Not of `resource`, whose maximum is inherited from the process that fitted.
+    status = pathlib.Path("/proc/self/status").read_text()
+    peak = int(re.search(r"VmHWM:\s+(\d+)", status)[1]) / 2**20
     print(f"peak memory of the process of the updates: {peak:.2f} GiB")
 
 
@@ -373,6 +375,11 @@ def texts(entries: list[dict]) -> list[str]:
         "By kind of stream:",
         tables.markdown(titles, kinds),
         f"Kept by a refit after the last update:\n\n{kept}",
+        "Wanted were: ARI at most 0.02 below that of a fit of everything; 2 % of the old rows; "
+        "80 % of the births, of which a fit of everything of these features tells about half; "
+        "false births 0.1; 95 % of the ids in a refit.",
+        "An update of 1,000 rows to 1,000,000 of 64 columns (200 Gaussians, `--size`, the last of "
+        "three runs): 5.9, 4.8 and 5.2 s on two cores, at most 0.70 GiB.",
     ]
 
 

@@ -66,28 +66,24 @@ def _compare(flags: argparse.Namespace) -> tuple[str, dict[str, Any]]:
     from cluster_jax.evaluation import comparison
     from cluster_jax.pipeline import inference, updates
 
+    figures: list[tuple[str, str, str]] = []
+    curves: list[comparison.Curves] = []
     if any(re.search("@[0-9]+$", name) for name in (flags.before, flags.after)):
         compared = updates.compare(flags.before, flags.after)
-        text, values = comparison.describe(compared, []), _values(compared)
-        if out is None:
-            return text, values
-        if out.suffix == ".html":
-            raise InputError(f"--out must be a CSV table for versions of a run; got {out}")
-        io.write(out, comparison.moves_csv(compared))
-        return f"{text}\n\nmoved images {out}", {**values, "out": str(out)}
-    compared = comparison.compare(comparison.read(flags.before), comparison.read(flags.after))
-    runs = _trained(flags.before), _trained(flags.after)
-    figures = comparison.side_by_side(*runs)
+    else:
+        compared = comparison.compare(comparison.read(flags.before), comparison.read(flags.after))
+        runs = _trained(flags.before), _trained(flags.after)
+        figures = comparison.side_by_side(*runs)
+        curves = comparison.learning_curves(*runs)
     text = comparison.describe(compared, figures)
     values = {**_values(compared), "figures": {name: pair for name, *pair in figures}}
     if out is None:
         return text, values
     if out.suffix == ".html":
-        config = buckets.path(flags.after) / workdirs.CONFIG
+        config = buckets.path(re.sub("@[0-9]+$", "", flags.after)) / workdirs.CONFIG
         data = workdirs.read_values(config).get("data", {}) if config.exists() else {}
         moved = [name for *_, names in compared.moves for name in names]
         folder = inference.image_folder(data.get("name", ""), data.get("dir"), moved)
-        curves = comparison.learning_curves(*runs)
         page = comparison.page(compared, flags.before, flags.after, folder, figures, curves)
         io.write(out, page.encode("utf-8", "backslashreplace"))
     else:

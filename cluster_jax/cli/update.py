@@ -22,6 +22,8 @@ def _parser() -> Parser:
     add("--workdir", required=True, metavar="DIR", help="folder of a finished run")
     add("--features", metavar="FILE", help="of a run of `cluster`: new embeddings, as for it")
     add("--array", metavar="NAME", help="array, column or tensor of the file of embeddings")
+    ids = "column or array of the file that names the embeddings"
+    add("--ids", metavar="NAME", help=ids)
     refit = "cluster everything anew; groups that stay mostly the same keep their ids"
     add("--refit", action="store_true", help=refit)
     add("--undo", action="store_true", help="take the last update back")
@@ -32,15 +34,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point; `arguments` are those of the process by default."""
     with exit_codes.handle_errors():
         flags = _parser().parse_args(arguments)
-        if flags.array is not None and flags.features is None:
-            raise InputError(f"--array must come with --features; got {flags.array!r} alone")
+        for name in ("array", "ids"):
+            if (value := getattr(flags, name)) is not None and flags.features is None:
+                raise InputError(f"--{name} must come with --features; got {value!r} alone")
         given = flags.photos or flags.features or flags.refit
         if flags.undo and given:
             raise InputError(f"--undo must be given alone; got {given} beside it")
         from cluster_jax.pipeline import embeddings, updates
 
         if flags.undo:
-            text = updates.undo(flags.workdir)
+            ended = updates.undo(flags.workdir)
         elif embeddings.is_run(flags.workdir):
             if flags.photos:
                 raise InputError(
@@ -51,13 +54,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
             if flags.features is not None:
                 from cluster_jax.data import tables
 
-                table = tables.read_table(flags.features, flags.array)
-            text = updates.update_rows(flags.workdir, table, refit=flags.refit)
+                table = tables.read_table(flags.features, flags.array, flags.ids)
+            ended = updates.update_rows(flags.workdir, table, refit=flags.refit)
         else:
             if flags.features is not None:
                 raise InputError(
                     f"PHOTOS must be given in place of --features for a run of photos; got "
                     f"{flags.features}"
                 )
-            text = updates.update_photos(flags.workdir, flags.photos, refit=flags.refit)
-        output.end(flags, text, {"workdir": flags.workdir})
+            ended = updates.update_photos(flags.workdir, flags.photos, refit=flags.refit)
+        output.end(flags, *ended)

@@ -291,7 +291,7 @@ def explain(state: State, found: NDArray, is_seen: NDArray | None = None) -> Sta
         mine = rows[is_new | (before[rows] == parent)]
         seen, part = rows[is_seen[rows]], mine[is_seen[mine] & (mine < old)]
         is_recent = _is_recent(since[seen], now)
-        is_birth = 2 * (seen >= old).sum() >= len(seen) or is_recent.mean() >= RECENT_SHARE
+        is_birth = is_recent.mean() >= RECENT_SHARE
         if parent != NO_CLUSTER and len(seen) < LEAST:
             continue
         if is_birth or parent == NO_CLUSTER:

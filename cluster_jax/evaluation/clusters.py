@@ -301,7 +301,7 @@ def with_map(
     rows that are equal. Of micro-clusters, a row lies at the mean of its three nearest ones.
 
     Args:
-        found: result of `run_tree`.
+        found: result of `run_tree`; if it has points, the map starts from them and is laid on them.
         features: those of its rows that it describes.
         seed: random seed of the map.
         shown: int `[m]`, the rows that it describes; None: all rows.
@@ -315,11 +315,31 @@ def with_map(
     compared = np.unique(leaves, return_index=True)[1][:: 4 if is_condensed else 1]
     found = found._replace(isolation=isolation(features, model.metric_, compared))
     placed = smooth if not is_condensed else model.smoother_.transform(features)
+    old = found.points if found.points.shape[1] == options.get("n_components") else None
     if smooth.shape[1] > MAP_COLUMNS and options["method"] != "none":
-        points = _drawn(smooth, seed=seed, **{**options, "metric": "euclidean"})
+        start = (
+            None if old is None or is_condensed else old[np.unique(leaves, return_index=True)[1]]
+        )
+        points = _drawn(smooth, seed=seed, start=start, **{**options, "metric": "euclidean"})
         near = knn.nearest(placed, smooth, 3).indices if is_condensed else None
         placed = points if near is None else points[near].mean(axis=1)
-    return found._replace(points=placed if is_condensed else placed[leaves])
+    placed = placed if is_condensed else placed[leaves]
+    return found._replace(points=placed if old is None else registered(placed, old))
+
+
+def registered(points: NDArray, onto: NDArray) -> NDArray:
+    """Points `[n, c]` moved, turned and scaled onto others, by the similarity of least squares.
+
+    Example:
+        >>> old = np.array([[0.0, 0.0], [2.0, 0.0], [0.0, 1.0]])
+        >>> bool(np.allclose(registered(4 * old[:, ::-1] + 7, old), old))
+        True
+    """
+    means = points.mean(axis=0), onto.mean(axis=0)
+    here, there = (points - means[0]).astype(np.float64), onto - means[1]
+    left, sizes, right = np.linalg.svd(here.T @ there)
+    scale = sizes.sum() / (np.square(here).sum() or 1.0)
+    return (scale * here @ (left @ right) + means[1]).astype(points.dtype)
 
 
 def _drawn(rows: NDArray, *, method: str, seed: int, **options: Any) -> NDArray:

@@ -12,6 +12,7 @@ import datetime
 import json
 import os
 import re
+import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -21,7 +22,7 @@ from etils import epath
 from numpy.typing import NDArray
 
 from cluster_jax import __version__
-from cluster_jax.clustering import constraints, living
+from cluster_jax.clustering import constraints, knn, living
 from cluster_jax.clustering.living import Event, State
 from cluster_jax.clustering.placing import ByTree
 from cluster_jax.core import arrays, buckets, checks, disk, io
@@ -56,7 +57,7 @@ from cluster_jax.pipeline.inference import TrainedRun
 from cluster_jax.training import state as states
 
 STATE, HISTORY, TABLES = "living.npz", "history.jsonl", "history"
-_DIGEST = 16  # bytes
+UNDONE = "decisions_undone.csv"
 _NAMED = 12  # events that are told
 
 
@@ -68,18 +69,26 @@ class Known(NamedTuple):
         names: str `[n]`, as in `assignments.csv`, unescaped.
         contents: uint8 `[n, 16]`, digests.
         x: `[n, d]`, the features.
+        absent: content of an image that is gone, as hexadecimal digits -> the cluster to which a
+            person has moved it, or `NO_CLUSTER`: it may come back.
     """
 
     state: State
     names: NDArray
     contents: NDArray
     x: NDArray
+    absent: Mapping[str, int] = {}
 
 
 def _write_state(folder: epath.Path, known: Known, *, has_rows: bool) -> None:
-    columns = known._asdict() if has_rows else {**known._asdict(), "x": None}
-    columns = {k: v for k, v in columns.items() if k != "state" and v is not None}
-    stored = {**columns, **living.to_arrays(known.state), "version": np.asarray(__version__)}
+    stored = {
+        "names": known.names,
+        "contents": known.contents,
+        "absent": np.asarray(json.dumps(dict(known.absent))),
+        "version": np.asarray(__version__),
+        **({"x": known.x} if has_rows else {}),
+        **living.to_arrays(known.state),
+    }
     io.write_arrays(folder / STATE, stored, compressed=False)
 
 
@@ -90,21 +99,40 @@ def _read_state(workdir: epath.Path, x: NDArray | None = None) -> Known | None:
     stored = io.read_arrays(workdir / STATE)
     try:
         state, names, contents = living.from_arrays(stored), stored["names"], stored["contents"]
-        return Known(state, names, contents, stored["x"] if x is None else x)
+        absent = json.loads(stored["absent"].item())
+        return Known(state, names, contents, stored["x"] if x is None else x, absent)
     except (KeyError, TypeError) as error:
         raise workdirs.older_version(workdir, error) from error
 
 
-def undo(workdir: epath.PathLike) -> str:
+# What a command prints: lines for a person, and values for a program.
+Ended = tuple[str, dict[str, Any]]
+
+
+def undo(workdir: epath.PathLike) -> Ended:
     """Takes the last update back, bit for bit; returns what is printed.
 
     Raises:
         InputError: there is none, or another process uses the workdir.
     """
     workdir = _folder(workdir)
+    decided, said = workdir / decisions.DECISIONS, ""
     with workdirs.locked(workdir):
-        versions.undo(workdir)
-    return f"Took the last update of {workdir} back: all of its files are as they were before."
+        files = (decided, workdir / HISTORY)
+        if all(file.exists() for file in files) and _age(decided) > _age(workdir / HISTORY):
+            # Not as they were: what a person has said since is never lost.
+            later = decided.read_bytes()
+            versions.undo(workdir)
+            io.write(workdir / UNDONE, later)
+            said = f" What was decided since is in {workdir / UNDONE}."
+        else:
+            versions.undo(workdir)
+    text = f"Took the last update of {workdir} back: all of its files are as they were before."
+    return text + said, {"workdir": str(workdir), "undone": True}
+
+
+def _age(file: epath.Path) -> int:
+    return os.stat(file).st_mtime_ns
 
 
 def _folder(workdir: epath.PathLike) -> epath.Path:
@@ -184,9 +212,9 @@ def words(change: Change, names: Mapping[int, str]) -> str:
     return "\n".join(lines)
 
 
-def _line(change: Change, state: State) -> str:
-    """The line of an update in `HISTORY`."""
-    values = {
+def _line(change: Change, state: State) -> dict[str, Any]:
+    """The line of an update in `HISTORY`, as values."""
+    return {
         "update": state.updates,
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "new": change.came,
@@ -198,7 +226,6 @@ def _line(change: Change, state: State) -> str:
         "events": [event._asdict() for event in change.events],
         "version": __version__,
     }
-    return json.dumps(values) + "\n"
 
 
 def _grow(
@@ -233,6 +260,16 @@ def _grow(
     updates = known.state.updates + 1
     since = np.where(after.since > known.state.updates, updates, after.since)
     return State(ids, since, after.apart, next_id, updates, made), found
+
+
+def _old_map(points: NDArray | None, is_kept: NDArray, found: Clustering, x: NDArray) -> Clustering:
+    """Clusters that have the old map as points: new images are between those they are most like."""
+    if points is None or not is_kept.any() or found.tree is None:
+        return found
+    sharp, n_old = found.tree.smoother_.project(x), int(is_kept.sum())
+    near = knn.nearest(sharp[n_old:], sharp[:n_old], 3).indices
+    old = points[is_kept]
+    return found._replace(points=np.concatenate([old, old[near].mean(axis=1)]))
 
 
 def _with_decisions(known: Known, found: decisions.Clusters, decided: Decisions) -> Known:
@@ -318,7 +355,7 @@ def _finish(
     change: Change,
     *,
     has_rows: bool,
-) -> str:
+) -> Ended:
     """Writes what an update adds to the files of a run, puts all in place, and says what it did."""
     new = workdir / versions.SIDE / "new"
     table = assignments.read_workdir(new)
@@ -341,13 +378,14 @@ def _finish(
     _write_state(new, known, has_rows=has_rows)
     history, last = workdir / HISTORY, known.state.updates
     lines = history.read_text() if history.exists() else ""
-    io.write(new / HISTORY, lines + _line(change, known.state))
+    values = _line(change, known.state)
+    io.write(new / HISTORY, f"{lines}{json.dumps(values)}\n")
     disk.make(new / TABLES)
     io.write(new / TABLES / f"{last:04}.csv", _version(known, names))
     if last == 1:
         io.write(new / TABLES / "0000.csv", _version(before, facts.named))
-    versions.commit(workdir)
-    return words(change, names)
+    versions.commit(workdir, decisions.DECISIONS)
+    return words(change, names), {"workdir": str(workdir), **values}
 
 
 def _version(known: Known, names: Mapping[int, str]) -> str:
@@ -404,15 +442,15 @@ def _suggested(workdir: epath.Path) -> dict[int, str]:
     return {int(cluster): name for cluster, name in named.items()}
 
 
-def _nothing(workdir: epath.Path, noun: str, count: int) -> str:
-    return (
-        f"Nothing has happened: {workdir} has all {counted(count, noun)} already, and none is gone."
-    )
+def _nothing(workdir: epath.Path, noun: str, count: int) -> Ended:
+    has = f"{workdir} has all {counted(count, noun)} already, and none is gone"
+    values = {"workdir": str(workdir), "new": 0, "gone": 0, "renamed": 0, "events": []}
+    return f"Nothing has happened: {has}.", values
 
 
 def update_photos(
     workdir: epath.PathLike, photos: Sequence[str] = (), *, refit: bool = False
-) -> str:
+) -> Ended:
     """Updates a run of photos with the files that are there now; returns what is printed.
 
     Args:
@@ -459,7 +497,17 @@ def update_photos(
             return _nothing(workdir, "photo", len(is_kept))
         if not len(order):
             raise InputError(f"PHOTOS must have an image that can be read; got none of {workdir}")
+        absent = dict(known.absent)
+        for i in np.flatnonzero(~is_kept).tolist():
+            if (name := str(known.names[i])) in facts.moved:
+                absent[known.contents[i].tobytes().hex()] = facts.moved[name]
         facts = _renamed(facts, dict(zip(was, sources, strict=False)), known.state.ids)
+        back = {
+            name: absent.pop(key)
+            for name, digest in zip(sources[len(was) :], digests[new], strict=True)
+            if (key := digest.tobytes().hex()) in absent
+        }
+        facts = facts._replace(moved={**facts.moved, **back})
         dataset = images.select(dataset, order)._replace(unreadable=None, skipped=skipped)
         inputs = inputs._replace(dataset=dataset)
         features = arrays.normalize_rows(embedding[config.eval.features])
@@ -475,8 +523,9 @@ def update_photos(
             known, features[is_kept.sum() :], is_kept, _rules(facts, sources), fit, refit=refit
         )
         before = known
-        known = Known(state, np.array(sources, np.str_), digests[order], features)
+        known = Known(state, np.array(sources, np.str_), digests[order], features, absent)
         found = clusters.with_ids(found, features, state.ids)
+        found = _old_map(run.clusters.points, is_kept, found, features)
         _write_photos(workdir, inputs, embedding, found, network.checksum, known, started)
         change = Change(
             *(len(new), int((~is_kept).sum()), renamed, state.events, refit, "photo", "group")
@@ -600,13 +649,20 @@ def _write_photos(
     outputs.write_run(versions.start(workdir), memory, workdir)
 
 
-def update_rows(workdir: epath.PathLike, table: Table | None = None, *, refit: bool = False) -> str:
+def update_rows(
+    workdir: epath.PathLike,
+    table: Table | None = None,
+    *,
+    refit: bool = False,
+    digests: NDArray | None = None,
+) -> Ended:
     """Updates a run of `cluster` with new rows; returns what is printed. Rows never leave.
 
     Args:
         workdir: of a finished run, whose method is the tree.
         table: rows of which those are new that the run does not have; None: there are none.
         refit: whether all rows are clustered anew, and matched to the old clusters.
+        digests: of the rows of the table, see `embeddings.contents`; None: they are computed.
 
     Raises:
         InputError: the run or the rows cannot be used; nothing was written.
@@ -623,7 +679,7 @@ def update_rows(workdir: epath.PathLike, table: Table | None = None, *, refit: b
                 f"of {workdir}; got {values.shape[1]}"
             )
         names = (table.names if table is not None else None) or [""] * len(values)
-        digests = embeddings.contents(values)
+        digests = embeddings.contents(values) if digests is None else digests
         _, new = _matched(known, digests, names)
         if not len(new) and not refit:
             return _nothing(workdir, "row", len(known.names))
@@ -649,6 +705,12 @@ def update_rows(workdir: epath.PathLike, table: Table | None = None, *, refit: b
         before = known
         known = Known(state, np.array(names, np.str_), contents, x)
         result = clusters.with_ids(found, x, state.ids)
+        rows = assignments.read_workdir(workdir)
+        every = range(len(rows.rows))
+        axes = [assignments.numbers(rows, f"map_{axis}", every, 0.0) for axis in "xyz"]
+        drawn = [axis for axis in axes if axis is not None]
+        points = np.stack(drawn, axis=1).astype(np.float32) if drawn else None
+        result = _old_map(points, is_kept, result, x)
         titles = None if is_numbered else names
         table_before = assignments.read_workdir(workdir)
         described = assignments.read_metadata(table_before, range(len(table_before.rows)))
@@ -717,3 +779,54 @@ def _write_rows(
     )
     report.write_report(new / workdirs.REPORT, data)
     io.write_json(new / workdirs.RESULTS, results, checksum=True)
+
+
+def merge(first: epath.PathLike, second: epath.PathLike, out: epath.PathLike) -> Ended:
+    """Makes one run of two; returns what is printed.
+
+    The images or rows of the second join the clusters of the first, whose ids stay, in one update.
+
+    Args:
+        first: workdir of a finished run.
+        second: that of another one of the same kind; of photos, they must be where they were.
+        out: new folder for the run of both.
+
+    Raises:
+        InputError: the runs do not go together; nothing was written.
+    """
+    first, second, target = _folder(first), _folder(second), epath.Path(out).expanduser()
+    if target.exists():
+        raise InputError(f"--out must be a new folder; got {target}, which exists")
+    of_rows = embeddings.is_run(first)
+    if of_rows != embeddings.is_run(second):
+        raise InputError(
+            f"two runs must be of photos, or of embeddings; got one of each: {first} and {second}"
+        )
+    table = digests = None
+    photos: list[str] = []
+    if of_rows:
+        both = embeddings.read(first), embeddings.read(second)
+        known = _known_rows(second, both[1])
+        widths = [run.results["provenance"]["columns"] for run in both]
+        if widths[0] != widths[1]:
+            raise InputError(
+                f"two runs must have embeddings of as many columns; got {widths[0]} in {first} and "
+                f"{widths[1]} in {second}"
+            )
+        table, digests = Table(known.x, tuple(known.names.tolist())), known.contents
+    else:
+        runs = inference.read(first), inference.read(second)
+        weights = [run.images.get(workdirs.WEIGHTS) for run in runs]
+        if weights[0] != weights[1]:
+            raise InputError(f"two runs must have one encoder; got others in {first} and {second}")
+        photos = (runs[1].config.data.dir or "").split("\n")
+    disk.make(target.parent, parents=True)
+    left = shutil.ignore_patterns(versions.SIDE, versions.PREVIOUS, workdirs.LOCK)
+    try:
+        shutil.copytree(first, target, ignore=left)
+        if of_rows:
+            return update_rows(target, table, digests=digests)
+        return update_photos(target, photos)
+    except BaseException:
+        shutil.rmtree(target, ignore_errors=True)
+        raise

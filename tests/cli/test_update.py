@@ -77,7 +77,7 @@ def test_new_renamed_and_deleted_files(place, capsys):
     capsys.readouterr()
     update.main([f"--workdir={run}", "--refit"])
     assert "All photos were clustered anew." in capsys.readouterr().out
-    assert updates.undo(run).startswith("Took the last update")
+    assert updates.undo(run)[0].startswith("Took the last update")
 
 
 def test_what_a_person_said_follows_the_content(place, capsys):
@@ -94,6 +94,16 @@ def test_what_a_person_said_follows_the_content(place, capsys):
     assert now["zz.png"]["id"] == str(target)
     assert now["zz.png"]["name"] == "mine"
     assert now["03.png"]["id"] == "-1"
+    for name in ("zz.png", "03.png"):
+        (photos / name).rename(place / name)
+    update.main([f"--workdir={run}"])
+    assert "2 photos are gone" in capsys.readouterr().out
+    for name in ("zz.png", "03.png"):
+        (place / name).rename(photos / f"back {name}")
+    update.main([f"--workdir={run}"])
+    now = {row["image"]: row for row in table(place)}
+    assert now["back zz.png"]["id"] == str(target)
+    assert now["back 03.png"]["id"] == "-1"
 
 
 @pytest.mark.parametrize(

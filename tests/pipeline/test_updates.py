@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from etils import epath
 
-from cluster_jax.cli import cluster, predict, report, update
+from cluster_jax.cli import cluster, merge, predict, report, update
 from cluster_jax.clustering import living
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
@@ -119,6 +119,20 @@ def test_undo_takes_the_last_update_back_bit_for_bit(run, capsys):
     assert "are as they were before" in capsys.readouterr().out
     with pytest.raises(InputError, match="only the last update"):
         updates.undo(run)
+
+
+def test_undo_loses_no_decision(run, capsys):
+    updated(run, 4, 4, 4, 4)
+    before = digests(run)
+    updated(run, 4, 4, 4, 4, 9, seed=2)
+    file = correct_by_page(run, ("0", ids(run)[60]), "31")
+    report.main([str(run), f"--corrections={file}"])
+    later = (run / "decisions.csv").read_bytes()
+    capsys.readouterr()
+    update.main([f"--workdir={run}", "--undo"])
+    assert "What was decided since is in" in capsys.readouterr().out
+    assert (run / "decisions_undone.csv").read_bytes() == later
+    assert digests(run) == {**before, "decisions_undone.csv": hashlib.sha256(later).hexdigest()}
 
 
 def test_undo_of_the_first_update_leaves_the_run_as_it_was(run):
@@ -247,13 +261,36 @@ def test_two_versions_are_compared_by_content_and_id(run, capsys):
     said = capsys.readouterr().out
     assert "120 in both runs: 4 clusters before, 4 after, ARI 1.000" in said
     assert "0 moved" in said
-    report.main([f"{run}@1", str(run)])
+    report.main([f"{run}@1", str(run), f"--out={run.parent}/moved.html"])
     assert "136 in both runs" in capsys.readouterr().out
+    assert "136 in both runs" in (run.parent / "moved.html").read_text()
     with pytest.raises(InputError, match="whose versions are 0 to 2"):
         updates.compare(f"{run}@5", str(run))
     shutil.copytree(run, run.parent / "other")
     with pytest.raises(InputError, match="versions must be of one workdir"):
         updates.compare(f"{run}@1", f"{run.parent}/other@1")
+
+
+def test_two_runs_become_one(run, tmp_path, capsys):
+    np.save(tmp_path / "rows.npy", rows(0, 0, 25, 25, 25, seed=7))
+    other = tmp_path / "other"
+    cluster.main([f"--features={tmp_path}/rows.npy", f"--workdir={other}", "--reduce=pca"])
+    before = ids_of_run(run)
+    capsys.readouterr()
+    merge.main([str(run), str(other), f"--out={tmp_path}/both"])
+    assert "75 rows are new." in capsys.readouterr().out
+    now = ids(tmp_path / "both")
+    assert now[:120] == before
+    assert set(now[120:170]) == set(before[60:])
+    assert set(now[170:]) == {4}
+    with pytest.raises(InputError, match="which exists"):
+        updates.merge(run, other, tmp_path / "both")
+    np.save(tmp_path / "wide.npy", np.random.default_rng(0).normal(size=(30, 9)))
+    flags = [f"--features={tmp_path}/wide.npy", f"--workdir={tmp_path}/wide", "--reduce=pca"]
+    cluster.main(flags)
+    with pytest.raises(InputError, match="as many columns; got 8 in"):
+        updates.merge(run, tmp_path / "wide", tmp_path / "new")
+    assert not (tmp_path / "new").exists()
 
 
 def test_two_updates_at_once(run):
