@@ -1,6 +1,7 @@
 """scikit-learn estimator for the full pipeline."""
 
 import contextlib
+import logging
 import numbers
 import os
 import pathlib
@@ -9,17 +10,17 @@ import tempfile
 import warnings
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from io import StringIO
 from typing import Any, Self
 
 import numpy as np
-from etils import epath
 from ml_collections import ConfigDict
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClusterMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from cluster_jax.core import checks, io, logs
+from cluster_jax.clustering import living
+from cluster_jax.clustering.smooth_tree import SmoothTree
+from cluster_jax.core import buckets, checks, io, logs
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import load_config, override, override_all, parse_section
 from cluster_jax.core.names import counted
@@ -88,6 +89,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         files_: path of each image relative to the folder; None for an array.
         results_: content of `results.json`: metrics and their provenance. Without a workdir they
             are computed, and the map is drawn, when they are first asked for.
+        ids_, events_: after `update`.
         linkage_: tree of the clusters `np.unique(labels_)`, for `cut_tree(linkage_, n_groups)`: of
             `tree_` above them, or by the likeness of their mean features.
     """
@@ -97,6 +99,9 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
     _run: TrainedRun
     _memory: outputs.InMemory | None  # The whole run, where it has no workdir.
     _embed: inference.Embed | None  # Restored on the first `transform`.
+    _living: tuple[living.State, living.Repeated] | None  # After `update`.
+    ids_: NDArray
+    events_: tuple[living.Event, ...]
 
     def __init__(
         self,
@@ -131,14 +136,14 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
                 different run.
         """
         config, name = self._build_config(has_classes=y is not None)
-        with self._quiet():
+        with self._printing():
             dataset = _training_images(X, config)
         _warn(dataset.notes)
         if y is not None:
             dataset = splits.with_partial_labels(dataset, y)
             # y replaces the classes and the test images that the config may name.
             config.novel.update(classes=None, test_split=None, holdout=0.0)
-        with self._quiet():
+        with self._printing():
             if self.workdir is None:
                 parsed = parse_config(config, name)
                 if not build.trains(parsed):  # Only checkpoints need a workdir.
@@ -170,7 +175,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         """
         check_is_fitted(self, "labels_")
         images: Any = X if _path(X) is None else _path(X)
-        with self._quiet():
+        with self._printing():
             if self._embed is None:
                 self._embed = inference.make_embed(self._run)
             dataset = datasets.load_new(
@@ -225,6 +230,36 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
             inference.check(self._run)
         return inference.place(self._run, self.transform(X), labels, by_kmeans=self._is_kmeans)
 
+    def update(self, X: Images) -> Self:
+        """Adds images to those so far, whose clusters keep their ids.
+
+        `ids_` int64 `[n]` is of all images so far in their order, those of `fit` first, and
+        `events_` tells what has happened to each cluster, see `clustering.living`. `labels_` and
+        `predict` stay those of the fit, and `save` stores these alone: in a workdir,
+        `cluster-jax update` keeps the updates.
+
+        Args:
+            X: the new images, read as in `transform`.
+
+        Raises:
+            ValueError: the images are invalid, or the clusters are none of a tree.
+        """
+        check_is_fitted(self, "labels_")
+        section = self._run.config.eval
+        if self._run.known or section.method != "tree":
+            found = "classes" if self._run.known else section.method
+            raise InputError(f"eval.method must be 'tree' for an update; got {found}")
+        rows = self.transform(X)
+        if self._living is None:
+            every = np.arange(len(self.labels_))
+            self._living = living.start(self.labels_), living.Repeated(self._run.features, every)
+        state, known = self._living
+        model = SmoothTree(section.reduce.metric, section.k, random_state=self._run.config.seed)
+        known = known.joined(rows)
+        state = living.update(state, known, model.look)
+        self._living, self.ids_, self.events_ = (state, known), state.ids, state.events
+        return self
+
     def predict_proba(self, X: Images) -> NDArray:
         """Probability of each cluster, `np.unique(labels_)`, for each image, float64 `[m, k]`.
 
@@ -237,14 +272,20 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         check_is_fitted(self, "labels_")
         return inference.probabilities(self._run, self.transform(X), by_kmeans=self._is_kmeans)
 
-    def warm_up(self) -> Self:
+    def warm_up(self, n_images: int = inference.BATCHES[-1]) -> Self:
         """Loads and compiles what places new images, so that no later call waits for it.
 
-        Calls are padded to one image, eight or 64, each of which is compiled once.
+        Calls are padded to one image, eight or 64, each of which is compiled once, and needs memory
+        in proportion.
+
+        Args:
+            n_images: the most images of a call that is not to wait.
         """
         check_is_fitted(self, "labels_")
-        for count in inference.BATCHES:
-            self.locate(np.zeros((count, *self._run.images["shape"]), np.uint8))
+        checks.whole("n_images", n_images, 1)
+        for fewer, count in zip((0, *inference.BATCHES), inference.BATCHES, strict=False):
+            if fewer < n_images:
+                self.locate(np.zeros((count, *self._run.images["shape"]), np.uint8))
         return self
 
     def nearest(self, X: Images, n: int = 5) -> Nearest:
@@ -267,7 +308,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         """Copies the report, one HTML file that opens offline, to `path`."""
         check_is_fitted(self, "labels_")
         if self._memory is not None:
-            with self._quiet():
+            with self._printing():
                 write_report(path, self._memory.outputs.report)
             return pathlib.Path(path)
         assert self._run.workdir is not None
@@ -302,7 +343,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
             ValueError: `path` has no finished run.
         """
         run = inference.read(path)
-        file = epath.Path(path).expanduser() / _PARAMETERS
+        file = buckets.path(path) / _PARAMETERS
         parameters = io.read_json(file) if file.exists() else {}
         estimator = cls(run.results["config"], n_clusters=parameters.get("n_clusters"))
         return estimator._set_run(run)
@@ -362,7 +403,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         if not hasattr(self, "labels_"):
             return state
         state = {key: state[key] for key in self.get_params(deep=False)}
-        with tempfile.TemporaryDirectory() as folder, self._quiet():
+        with tempfile.TemporaryDirectory() as folder, self._printing():
             run = self.save(pathlib.Path(folder) / "run")
             files = (file for file in run.rglob("*") if file.is_file())
             state[_FILES] = {str(file.relative_to(run)): file.read_bytes() for file in files}
@@ -401,13 +442,15 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
     def _complete(self) -> TrainedRun:
         """The run with its scores, its map and the clusters of k-means."""
         if self._memory is not None:
-            with self._quiet():
+            with self._printing():
                 self._run = self._memory.complete
         return self._run
 
     def _set_run(self, run: TrainedRun, memory: outputs.InMemory | None = None) -> Self:
         """Sets the fitted attributes from a finished run."""
-        self._run, self._memory, self._embed = run, memory, None
+        self._run, self._memory, self._embed, self._living = run, memory, None, None
+        for name in ("ids_", "events_"):
+            self.__dict__.pop(name, None)
         self.files_ = inference.files(run)
         if run.known:
             doubt = summary.doubt(run.results["metrics"]["discovery"])
@@ -429,25 +472,14 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         return self
 
     @contextlib.contextmanager
-    def _quiet(self) -> Iterator[None]:
-        """Suppresses output unless `verbose`; warnings are issued again at the end.
+    def _printing(self) -> Iterator[None]:
+        """Prints progress if `verbose`; logs warnings alone otherwise.
 
-        The logging of the process stays as it is: what Orbax logs would give it a handler.
+        The root logger and the filters of warnings stay as they are, which imports change.
         """
-        caught = []
-        try:
-            with contextlib.ExitStack() as stack:
-                stack.enter_context(logs.untouched())
-                if not self.verbose:
-                    caught = stack.enter_context(warnings.catch_warnings(record=True))
-                    stack.enter_context(contextlib.redirect_stdout(StringIO()))
-                    stack.enter_context(contextlib.redirect_stderr(StringIO()))
-                yield
-        finally:
-            for warning in caught:
-                warnings.warn_explicit(
-                    warning.message, warning.category, warning.filename, warning.lineno
-                )
+        shown = logs.printing() if self.verbose else logs.level(logging.WARNING)
+        with warnings.catch_warnings(), logs.untouched(), shown:
+            yield
 
 
 def _path(X: Images) -> str | None:

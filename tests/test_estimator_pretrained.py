@@ -1,7 +1,6 @@
 """`ImageClusterer` by default: a pretrained network that is not trained further."""
 
 import copy
-import functools
 import html
 import importlib.util
 import json
@@ -17,10 +16,9 @@ from PIL import Image
 from tqdm import tqdm
 
 from cluster_jax import ImageClusterer, load
-from cluster_jax.core import io
+from cluster_jax.core import io, logs
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import load_config, parse_section
-from cluster_jax.data import images as data_images
 from cluster_jax.data.images import Resize, resize_and_crop_all
 from cluster_jax.evaluation import evaluate
 from cluster_jax.nets import network
@@ -69,8 +67,8 @@ def test_the_network_and_its_labels_are_named(fitted):
 
 def test_nothing_is_printed_unless_asked(tmp_path, monkeypatch, capfd):
     """Not even the bars of what is read before and after the clusters are found."""
-    monkeypatch.setattr(data_images, "tqdm", functools.partial(tqdm, mininterval=0))
-    monkeypatch.setattr(data_images.tqdm.func, "__init__", _at_once(tqdm.__init__))
+    monkeypatch.setattr(logs, "tqdm", _at_once)
+    monkeypatch.setattr(logs, "_is_notebook", lambda: True)
     photos = tmp_path / "photos"
     photos.mkdir()
     for i, pixels in enumerate(toy.images(12, channels=3)[0]):
@@ -86,13 +84,9 @@ def test_nothing_is_printed_unless_asked(tmp_path, monkeypatch, capfd):
     assert "reading" in capfd.readouterr().err, "a bar would have been seen"
 
 
-def _at_once(init):
-    """The constructor of a progress bar that is drawn without delay."""
-
-    def made(self, *arguments, **options):
-        init(self, *arguments, **{**options, "delay": 0})
-
-    return made
+def _at_once(items, **options):
+    """A progress bar that is drawn without delay."""
+    return tqdm(items, **{**options, "delay": 0, "mininterval": 0})
 
 
 def test_clusters_get_suggested_names(fitted):
@@ -133,6 +127,39 @@ def test_what_is_warm_compiles_nothing(fitted, gray, tmp_path, caplog):
     np.testing.assert_array_equal([one.labels[0] for one in alone], few.labels)
     np.testing.assert_array_equal(few.labels, many.labels[:3])
     np.testing.assert_allclose([one.distances[0] for one in alone], few.distances, atol=1e-4)
+
+
+def test_what_is_warmed_up(fitted, gray, monkeypatch):
+    sizes = []
+    monkeypatch.setattr(fitted, "locate", lambda images: sizes.append(len(images)))
+    fitted.warm_up(1)
+    assert sizes == [1]
+    fitted.warm_up(2)
+    assert sizes == [1, 1, 8]
+    fitted.warm_up()
+    assert sizes[3:] == [1, 8, 64]
+    with pytest.raises(ValueError, match=r"n_images must be .*; got 0"):
+        fitted.warm_up(0)
+
+
+def test_an_update_keeps_ids_and_adds_images(gray):
+    model = ImageClusterer(overrides=PCA, verbose=False).fit(gray[:40])
+    labels = model.labels_.copy()
+    model.update(gray[40:44]).update(gray[44:])
+    assert (len(model.ids_), model.ids_.dtype) == (48, np.int64)
+    assert (model.labels_ == labels).all()
+    told = {(event.id, to) for event in model.events_ for to in event.into}
+    moved = zip(labels.tolist(), model.ids_[:40].tolist(), strict=True)
+    assert {pair for pair in moved if pair[0] != pair[1]} <= told
+    assert model.events_
+    assert not hasattr(model.fit(gray[:40]), "ids_")
+
+
+def test_an_update_needs_the_tree(gray):
+    overrides = {**PCA, "eval.method": "gridshift"}
+    model = ImageClusterer(overrides=overrides, verbose=False).fit(gray)
+    with pytest.raises(InputError, match="must be 'tree' for an update; got gridshift"):
+        model.update(gray)
 
 
 def test_without_a_workdir_labels_come_first(fitted, gray, tmp_path, monkeypatch):

@@ -3,24 +3,42 @@
 import difflib
 import importlib
 import sys
+import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cluster_jax import __version__
-from cluster_jax.cli import exit_codes
-from cluster_jax.cli.flags import Parser
-from cluster_jax.core.checks import InputError
+
+if TYPE_CHECKING:
+    from cluster_jax.cli.flags import Parser
 
 # `cluster_jax.cli.NAME` has the function `main(arguments)`; its docstring says what it does.
-COMMANDS = ("images", "train", "embed", "cluster", "export", "report", "plan", "predict")
+COMMANDS = (
+    *("images", "train", "embed", "cluster", "export", "report", "plan", "predict", "update"),
+    "merge",
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point; `arguments` are those of the process by default."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
+    try:
+        _run(arguments)
+    except KeyboardInterrupt:  # While the modules of the command were imported.
+        sys.stderr.write("Interrupted; nothing was done.\n")
+        sys.exit(130)
+
+
+def _run(arguments: Sequence[str]) -> None:
     if arguments and arguments[0] in COMMANDS:
-        _module(arguments[0]).main(arguments[1:])
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", ".*joblib will operate in serial mode")
+            module = _module(arguments[0])
+        module.main(arguments[1:])
         return
+    from cluster_jax.cli import exit_codes
+    from cluster_jax.core.checks import InputError
+
     with exit_codes.handle_errors():
         command = next(iter(arguments), "-")
         if not command.startswith("-"):
@@ -34,7 +52,9 @@ def _module(command: str) -> Any:
     return importlib.import_module(f"cluster_jax.cli.{command}")
 
 
-def _parser() -> Parser:
+def _parser() -> "Parser":
+    from cluster_jax.cli.flags import Parser
+
     texts = {name: str(_module(name).__doc__).partition("\n")[0] for name in COMMANDS}
     commands = "".join(f"  {name:<9} {text}\n" for name, text in texts.items())
     parser = Parser(

@@ -7,7 +7,6 @@ import argparse
 import dataclasses
 import json
 import pathlib
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -17,14 +16,14 @@ from etils import epath
 from numpy.typing import NDArray
 
 from cluster_jax import __version__
-from cluster_jax.cli import exit_codes
+from cluster_jax.cli import exit_codes, output
 from cluster_jax.cli.flags import Parser
 from cluster_jax.clustering.reduce import METHODS
 from cluster_jax.clustering.smooth import METRICS
-from cluster_jax.core import disk, io
+from cluster_jax.core import buckets, disk, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
-from cluster_jax.data import columns, tables
+from cluster_jax.data import columns, metadata, tables
 from cluster_jax.data.shards import Shards
 from cluster_jax.evaluation import clusters, large, summary
 from cluster_jax.evaluation.clusters import Clustering
@@ -82,8 +81,18 @@ def _check(flags: argparse.Namespace, parser: Parser) -> None:
 def _read(flags: argparse.Namespace, seed: int) -> Inputs:
     shards, labels = tables.open_large(flags.features), None
     if shards is None:
-        features = tables.read_table(flags.features, flags.array)
+        features = tables.read_table(flags.features, flags.array, flags.ids)
+        found, more = metadata.allowed(features.metadata, flags.features), flags.metadata
+        if more is not None:
+            described = metadata.read(more, features.names, len(features.values))
+            found = metadata.joined(found, described, more)
+        features = features._replace(metadata=found)
     else:
+        for name in ("ids", "metadata"):
+            if value := getattr(flags, name):
+                raise InputError(
+                    f"--{name} must be left out for features that are read in blocks; got {value}"
+                )
         sample = large.sample_rows(shards, seed)
         features = tables.Table(shards[sample], tuple(f"row {i}" for i in sample.tolist()))
     if flags.labels is not None:
@@ -115,7 +124,9 @@ def _run(
         options = resolve(inputs.features.values, options)
     else:
         options = large.resolve_large(shards, options)
-        _print(f"reading {counted(len(shards), 'row')} of {counted(shards.shape[1], 'column')} ...")
+        devices.say(
+            f"reading {counted(len(shards), 'row')} of {counted(shards.shape[1], 'column')} ..."
+        )
     several = jax.distributed.is_initialized()
     if several and (options.method != "kmeans" or options.reduce != "none"):
         raise InputError(
@@ -129,18 +140,18 @@ def _run(
     }
     stem = pathlib.Path(flags.features).stem
     workdir = flags.workdir or workdirs.default_path("clusters", stem, config)
-    workdir = epath.Path(workdir).expanduser()
+    workdir = buckets.path(workdir)
     _check_same_files(workdir, flags, config["data"])
     previous = workdirs.claim(workdir, config)
     disk.check(workdir)
     if workdirs.agree(previous is not None, workdir) and previous is not None:
-        _print(f"{workdir} is finished; choose another folder to run it again")
+        devices.say(f"{workdir} is finished; choose another folder to run it again")
         if devices.is_first():
             previous = corrections.current_results(workdir, inputs.true_labels) or previous
         return workdir, previous
     started = time.perf_counter()
     result, all_rows = _cluster(inputs, options)
-    _print("writing ...")
+    devices.say("writing ...")
     results = io.plain(
         {
             "provenance": _provenance(flags, inputs, options, all_rows),
@@ -157,7 +168,7 @@ def _run(
     embeddings.write(workdir, inputs.features.values, result, options, sample)
     labels = inputs.true_labels
     if all_rows is None:
-        table = assignments.rows_csv(inputs.features.names, result)
+        table = assignments.rows_csv(inputs.features.names, result, inputs.features.metadata)
         io.write(workdir / workdirs.ASSIGNMENTS, table)
     else:
         large.write_assignments(workdir / workdirs.ASSIGNMENTS, all_rows)
@@ -174,8 +185,10 @@ def _run(
         features=clusters.rows_of_likeness(tree, inputs.features.values, str(options.metric)),
         run=decisions.clustered(assignments.read_workdir(workdir))[1].run,
         command=outputs.correction_command(workdir),
+        **outputs.described_fields(inputs.features.metadata, flags.metadata),
     )
-    report.write_report(workdir / workdirs.REPORT, data)
+    if flags.report == "yes":
+        report.write_report(workdir / workdirs.REPORT, data)
     # Written last, because its presence marks the run as finished.
     io.write_json(workdir / workdirs.RESULTS, results, checksum=True)
     return workdir, results
@@ -187,9 +200,10 @@ def _check_same_files(
     """Raises an `InputError` that names the files if the folder has clusters of other ones."""
     if (stored := workdirs.finished_results(workdir)) is None:
         return
-    for name in ("features", "labels"):
-        hashed, file = stored["config"].get("data", data)[name], stored["provenance"].get(name)
-        if hashed == data[name]:
+    for name in ("features", "labels", "metadata"):
+        hashed = stored["config"].get("data", data).get(name)
+        file = stored["provenance"].get(name)
+        if hashed == data.get(name):
             continue
         given = getattr(flags, name)
         as_it_was = " as it was before" if file == given else ""
@@ -202,7 +216,7 @@ def _check_same_files(
 def fingerprint(
     features: tables.Table | Shards, labels: tables.Labels | None
 ) -> dict[str, str | None]:
-    """Hashes that identify the features, names and labels of a result."""
+    """Hashes that identify the features, names, labels and metadata of a result."""
     if isinstance(features, Shards):
         parts = (workdirs.fingerprint(values.data).encode() for _, values in features.blocks())
         hashed = workdirs.fingerprint(str(features.shape).encode(), *parts)
@@ -214,18 +228,24 @@ def fingerprint(
     if labels is not None:
         names = json.dumps(labels.names).encode()
         label_hash = workdirs.fingerprint(labels.codes.tobytes(), names)
-    return {"features": hashed, "labels": label_hash}
+    found = {"features": hashed, "labels": label_hash}
+    if isinstance(features, tables.Table) and features.metadata:
+        texts = json.dumps(dict(features.metadata), sort_keys=True).encode()
+        found["metadata"] = workdirs.fingerprint(texts)
+    return found
 
 
 def _cluster(
     inputs: Inputs, options: ClusterOptions
 ) -> tuple[Clustering, large.LargeClustering | None]:
     """Clusters; for features in shards those of the sample, and those of all rows."""
+    from cluster_jax.core import devices
+
     known, all_rows = inputs.true_labels, None
     if inputs.shards is None:
-        result = clusters.cluster(inputs.features.values, known, options, _print)
+        result = clusters.cluster(inputs.features.values, known, options, devices.say)
     else:
-        all_rows = large.cluster_shards(inputs.shards, known, options, _print)
+        all_rows = large.cluster_shards(inputs.shards, known, options, devices.say)
         result = all_rows.clustering
     if inputs.labels is not None:
         names, matching = inputs.labels.names, result.metrics["matching"]
@@ -249,6 +269,7 @@ def _provenance(
     return {
         "features": flags.features,
         "labels": flags.labels,
+        "metadata": flags.metadata,
         "rows": (inputs.shards or inputs.features.values).shape[0],
         "columns": inputs.features.values.shape[1],
         **({} if all_rows is None else {"rows_used": all_rows.rows_used}),
@@ -272,12 +293,17 @@ def _parser() -> Parser:
     )
     add("--features", required=True, metavar="FILE", help=files)
     add("--array", metavar="NAME", help="array, column or tensor of the file of features")
+    ids = "column or array that names the rows (default: found)"
+    add("--ids", metavar="NAME", help=ids)
+    more = "table with ids of rows: its columns stand in assignments.csv and report"
+    add("--metadata", metavar="FILE", help=more)
     strings = "one integer or string per row: .npy, .npz, .csv or .txt"
     add("--labels", metavar="FILE", help=f"{strings}; only used to score")
     add("--labels_array", metavar="NAME", help="array of an .npz file of labels (default: labels)")
     workdir = "folder of the results (default: clusters/NAME-HASH)"
     add("--workdir", "--out", metavar="DIR", help=workdir)
     methods = "tree and gridshift find the number of clusters (default: %(default)s)"
+    output.add_report(parser)
     add("--method", default="tree", choices=CLUSTERINGS, help=methods)
     add("--k", type=int, help="number of clusters of kmeans or tree (default: found)")
     reductions = "map; gridshift clusters in it (default: umap; none for kmeans or 3 columns)"
@@ -316,14 +342,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
             devices.cpu_devices(devices.cores())
         devices.join()
         workdir, results = _run(flags, inputs, options)
-        _print(f"\n{summary.run_table(results)}\n")
-        for name in (workdirs.REPORT, workdirs.ASSIGNMENTS, workdirs.RESULTS):
-            _print(str(workdir / name))
-
-
-def _print(text: str) -> None:
-    from cluster_jax.core import devices
-
-    if devices.is_first():
-        sys.stdout.write(text + "\n")
-        sys.stdout.flush()
+        if not devices.is_first():
+            return
+        files = {
+            key: str(workdir / name)
+            for key, name in (
+                ("report", workdirs.REPORT),
+                ("assignments", workdirs.ASSIGNMENTS),
+                ("metrics", workdirs.RESULTS),
+            )
+            if (workdir / name).exists()
+        }
+        text = "\n".join([f"\n{summary.run_table(results)}\n", *files.values()])
+        output.end(flags, text, {"workdir": str(workdir), **files, "results": results})

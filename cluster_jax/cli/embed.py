@@ -5,10 +5,9 @@ that was interrupted resumes.
 """
 
 import pathlib
-import sys
 from collections.abc import Sequence
 
-from cluster_jax.cli import exit_codes, flags
+from cluster_jax.cli import exit_codes, flags, output
 from cluster_jax.cli.flags import Parser, output_file
 from cluster_jax.core import checks
 from cluster_jax.core.checks import InputError
@@ -47,7 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if written is None:  # the first process has written it
             return
         sides, skipped = written
-        for file, reason in skipped:
-            sys.stdout.write(f"skipped {file} ({reason})\n")
+        lines = [f"skipped {file} ({reason})" for file, reason in skipped]
         shape = " x ".join(f"{n:,}" for n in sides)
-        sys.stdout.write(f"features     {shape} in {given.out}\n")
+        lines.append(f"features     {shape} in {given.out}")
+        written_values = {"features": given.out, "shape": sides, "skipped": dict(skipped)}
+        output.end(given, "\n".join(lines), written_values)

@@ -8,7 +8,7 @@ from etils import epath
 from numpy.typing import NDArray
 
 from cluster_jax.cli.flags import output_file
-from cluster_jax.cli.predictions import describe, write_table
+from cluster_jax.cli.predictions import describe, values, write_table
 from cluster_jax.clustering.base import Assignment
 from cluster_jax.core import checks
 from cluster_jax.data import tables
@@ -17,8 +17,12 @@ from cluster_jax.pipeline import embeddings
 
 
 def predict(
-    workdir: epath.PathLike, features: str, out: epath.PathLike, array: str | None = None
-) -> str:
+    workdir: epath.PathLike,
+    features: str,
+    out: epath.PathLike,
+    array: str | None = None,
+    ids: str | None = None,
+) -> tuple[str, dict[str, Any]]:
     """Assigns new embeddings to the clusters of a finished run and writes the table.
 
     Args:
@@ -26,9 +30,10 @@ def predict(
         features: file or folder of embeddings, as of the run.
         out: the table to write.
         array: array, column or tensor of the file.
+        ids: column or array of the file that names the rows.
 
     Returns:
-        A summary for the terminal.
+        A summary for the terminal, and one for programs.
 
     Raises:
         InputError: the run, the embeddings or `out` cannot be used; nothing was written.
@@ -36,7 +41,7 @@ def predict(
     run, out = embeddings.read(workdir), output_file(out)
     shards, names = tables.open_large(features), None
     if shards is None:
-        table = tables.read_table(features, array)
+        table = tables.read_table(features, array, ids)
         blocks: Iterable[NDArray] = [table.values]
         names = table.names
     else:
@@ -50,4 +55,6 @@ def predict(
     called = {str(cluster): name for cluster, name in run.names_.items()}
     columns = assignments.placed_columns(placed, called)
     write_table(out, {"row": names or range(len(placed.labels)), **columns})
-    return describe(placed, called, out, large=set(run.labels_.tolist()), words=("row", "cluster"))
+    large = set(run.labels_.tolist())
+    text = describe(placed, called, out, large=large, words=("row", "cluster"))
+    return text, values(placed, called, out)

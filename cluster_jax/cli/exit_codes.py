@@ -23,9 +23,8 @@ from typing import NoReturn
 
 import absl.logging
 
-from cluster_jax.core import buckets, interrupt
+from cluster_jax.core import buckets, interrupt, logs
 from cluster_jax.core.checks import InputError, sentence
-from cluster_jax.core.logs import logger, shorten
 
 SUCCESS = 0
 FAILURE = 1
@@ -107,27 +106,24 @@ def _failing_at_once() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _logged() -> Iterator[None]:
-    """Prints what is logged as a warning prints, without absl's prefix of date and file.
+    """Prints what is logged, without absl's prefix of date and file.
 
     What libraries log about files is left out: errors and warnings say it with the file's name.
     """
-    handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("warning: %(message)s"))
-    handler.addFilter(shorten)  # Orbax's are long.
-    loggers = (logger, absl.logging.get_absl_logger())  # ours, and that of Orbax
+    printer, of_orbax = logs.Printer(), absl.logging.get_absl_logger()
+    printer.addFilter(logs.shorten)  # Orbax's are long.
     absl.logging.set_verbosity(absl.logging.WARNING)
-    for each in loggers:
-        each.addHandler(handler)
-        each.propagate = False  # Else a handler of another package prints it once more.
+    of_orbax.addHandler(printer)
+    of_orbax.propagate = False  # Else a handler of another package prints it once more.
     silenced = {name: logging.getLogger(name).level for name in _OF_LIBRARIES}
     for name in silenced:
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     try:
-        yield
+        with logs.printing(), logs.without_leftovers():
+            yield
     finally:
-        for each in loggers:
-            each.removeHandler(handler)
-            each.propagate = True
+        of_orbax.removeHandler(printer)
+        of_orbax.propagate = True
         for name, level in silenced.items():
             logging.getLogger(name).setLevel(level)
 
@@ -141,6 +137,7 @@ def _exit(text: str, code: int) -> NoReturn:
 def _show_warning(
     message: Warning | str, category: type[Warning], filename: str, *_: object, **__: object
 ) -> None:
-    if pathlib.PurePath(filename).parent.name == "PIL":  # It does not say of which file.
+    # Pillow does not say of which file; joblib misses /dev/shm, which nothing here needs.
+    if pathlib.PurePath(filename).parent.name in ("PIL", "joblib"):
         return
     sys.stderr.write(f"warning: {sentence(str(message))}\n")

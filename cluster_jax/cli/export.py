@@ -8,10 +8,9 @@ without this package:
 """
 
 import importlib.util
-import sys
 from collections.abc import Sequence
 
-from cluster_jax.cli import exit_codes
+from cluster_jax.cli import exit_codes, output
 from cluster_jax.cli.flags import Parser, output_file
 from cluster_jax.core.checks import InputError
 
@@ -57,12 +56,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         io.write(out, bytes(exported.serialize()))
         columns = exported.out_avals[0].shape[1]
         interpolation = run.config.data.interpolation
-        sys.stdout.write(
+        text = (
             f"encoder      {out}\n"
             f"input        uint8 [b, {height}, {width}, {channels}]: short side resized "
             f"({interpolation}), central square\n"
-            f"output       float32 [b, {columns}], unit rows\n"
+            f"output       float32 [b, {columns}], unit rows"
         )
+        values = {"encoder": str(out), "input": [height, width, channels], "columns": columns}
+        output.end(flags, text, values)
 
 
 if __name__ == "__main__":

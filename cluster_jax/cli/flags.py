@@ -1,20 +1,21 @@
 """Flags of commands, with one style of help and of errors, and values of a config as flags."""
 
 import argparse
+import ast
 import difflib
 import functools
 import operator
 import re
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from absl import flags
 from etils import epath
 from ml_collections import ConfigDict, config_flags
 
-from cluster_jax.cli import exit_codes
-from cluster_jax.core import checks, disk
+from cluster_jax.cli import exit_codes, output
+from cluster_jax.core import buckets, checks, disk
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import check_key, find_config, load_config
 
@@ -36,6 +37,8 @@ class Parser(argparse.ArgumentParser):
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
+        if command is not None:
+            output.add_flags(self)
 
     def parse_known_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def]
         """Refuses an unknown flag before others are missed: it may be one of them, mistyped."""
@@ -45,7 +48,10 @@ class Parser(argparse.ArgumentParser):
                 close = difflib.get_close_matches(name, known, 1)
                 meant = f"; did you mean {close[0]}?" if close else ""
                 self.error(f"there is no flag {name}{meant}")
-        return super().parse_known_args(args, namespace)
+        parsed, others = super().parse_known_args(args, namespace)
+        if hasattr(parsed, "quiet"):
+            output.follow(parsed)
+        return parsed, others
 
     def error(self, message: str) -> NoReturn:
         """Raises an `InputError`, for a value of the wrong kind in the words of other errors."""
@@ -118,7 +124,7 @@ def output_file(
     Raises:
         InputError: its folder does not exist, or it is a folder.
     """
-    file = epath.Path(path).expanduser()
+    file = buckets.path(path)
     if "://" not in str(path) and not file.parent.is_dir():
         raise InputError(f"{flag} must be a file in a folder that exists; got {path}")
     if file.is_dir() and not may_be_folder:
@@ -177,7 +183,7 @@ def read_config(config: str, overrides: Sequence[str]) -> tuple[ConfigDict, str]
     for flag in overrides:
         if match := re.match(r"--?config\.([\w.]+)", flag):
             check_key(loaded, match[1])
-    overrides = _set_none(loaded, overrides)
+    overrides = _set_untyped(loaded, overrides)
     values, arguments = flags.FlagValues(), ["cluster-jax", *overrides]
     try:
         config_flags.DEFINE_config_dict("config", loaded, flag_values=values, sys_argv=arguments)
@@ -191,25 +197,35 @@ def read_config(config: str, overrides: Sequence[str]) -> tuple[ConfigDict, str]
     return values["config"].value, file.stem
 
 
-def _set_none(config: ConfigDict, overrides: Sequence[str]) -> list[str]:
-    """Sets the keys whose last flag is `--config.KEY=None`, which absl takes for no number.
+def _set_untyped(config: ConfigDict, overrides: Sequence[str]) -> list[str]:
+    """Sets keys to None, and those that are None without a type in the config: absl can neither.
 
-    Whether None is allowed is checked with the sections. Returns the other flags.
+    Types are checked with the sections. Returns the other flags.
     """
     matches = [re.fullmatch(r"--?config\.([\w.]+)=(.*)", flag, re.DOTALL) for flag in overrides]
     last = {match[1]: match[2] for match in matches if match}
-    unset = {key for key, value in last.items() if value == "None"}
-    for key in unset:
+    unset = set()
+    for key, value in last.items():
         *sections, name = key.split(".")
         section = functools.reduce(operator.getitem, sections, config)
-        with section.ignore_type():
-            section[name] = None
+        if value == "None" or section.get_type(name) is type(None):
+            unset.add(key)
+            with section.ignore_type():
+                section[name] = _literal(value)
     pairs = zip(overrides, matches, strict=True)
     return [
         flag
         for flag, match in pairs
         if match is None or not (match[1] in unset or match[2] == "None")
     ]
+
+
+def _literal(text: str) -> Any:
+    """The number, tuple, ... that a text writes, or the text."""
+    try:
+        return ast.literal_eval(text)
+    except (SyntaxError, ValueError):
+        return text
 
 
 # Words of Python and absl for a value of another type -> what is wanted.

@@ -8,12 +8,13 @@ import argparse
 import os
 import pathlib
 import shlex
-import sys
 import webbrowser
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cluster_jax.cli import exit_codes, flags
+from etils import epath
+
+from cluster_jax.cli import exit_codes, flags, output
 from cluster_jax.cli.flags import Parser
 from cluster_jax.core import checks
 from cluster_jax.core.checks import InputError
@@ -25,6 +26,7 @@ _SURENESS = {
     "no clear answer": "a best guess: they are not clearly apart",
     "one cluster": "no split separates the photos clearly",
 }
+_FILES = (".npy", ".npz", ".parquet", ".tar", ".zip")  # of images
 _NAMED = 8  # suggested names that are printed
 # Keys of the config -> the arguments of this command that set them, which errors name.
 _ARGUMENTS = {"data.dir": "PHOTOS", "eval.k": "--k", "data.labels": "--labels"}
@@ -34,12 +36,13 @@ def _parser() -> Parser:
     details = "configs/base.py explains the keys of a config; this command has those of images.\n\n"
     parser = Parser("images", __doc__, details)
     add = parser.add_argument
-    photos = "folders or files of images, a .zip, @LIST with a name a line, or a .npy or .npz file"
+    photos = f"folders or files of images, @LIST of names, or one of {', '.join(_FILES)}"
     add("photos", metavar="PHOTOS", help=photos)
     out = "folder of the results (default: runs/images-HASH)"
     add("--out", "--workdir", metavar="DIR", help=out)
     add("--k", type=int, metavar="N", help="number of groups (default: found)")
     flags.add_encoder(parser)
+    output.add_report(parser)
     flags.add_export(parser, "group")
     labels = "only to score: folders (subfolders are the labels), or a CSV file of image, label"
     add("--labels", metavar="folders|FILE", help=labels)
@@ -70,9 +73,9 @@ def _photos(first: str, others: Sequence[str]) -> tuple[str, list[str]]:
     if more and os.path.exists(os.path.expanduser(name)):
         raise InputError(f'PHOTOS must be one name; a name with spaces needs quotes, "{name}"')
     path = pathlib.Path(first).expanduser()
-    if not more and path.is_file() and path.suffix.lower() not in (".npy", ".npz", ".zip"):
+    if not more and path.is_file() and path.suffix.lower() not in _FILES:
         raise InputError(
-            "PHOTOS must be a folder of images, a .zip, or a .npy or .npz file of them; got the "
+            f"PHOTOS must be a folder of images, or a file of them ({', '.join(_FILES)}); got the "
             f"file {first}: name its folder, {path.parent}"
         )
     # A name that stands alone may hold a line break.
@@ -88,7 +91,7 @@ def _left_out(given: argparse.Namespace) -> list[str]:
 
 
 def _conclusion(
-    results: Mapping[str, Any], workdir: pathlib.PurePath, *, is_corrected: bool = False
+    results: Mapping[str, Any], workdir: epath.Path, *, is_corrected: bool = False
 ) -> str:
     """The groups and their certainty, the path of the report, and the next commands."""
     from cluster_jax.evaluation import report_data, summary
@@ -119,11 +122,15 @@ def _conclusion(
         f"predict --workdir={run} --images=NEW": "sort new photos into these groups",
     }
     width = max(map(len, steps))
-    what = "Report with your corrections" if is_corrected else "Report"
-    lines += [f"{what}: {workdir / 'report.html'}", "Next:"]
+    page = workdir / "report.html"
+    if page.exists():
+        lines.append(f"Report{' with your corrections' if is_corrected else ''}: {page}")
+    else:
+        steps = {f"report {run}": "write the page of all groups", **steps}
+    lines.append("Next:")
     lines += [f"  cluster-jax {step:<{width}}  {aim}" for step, aim in steps.items()]
     lines.append("  the same command with --k=N: another number of groups, beside this one")
-    return "\n" + "\n".join(lines) + "\n"
+    return "\n" + "\n".join(lines)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -151,9 +158,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         from cluster_jax.pipeline import workdir as workdirs
 
         with checks.named(_ARGUMENTS):
-            workdir = train.run(*config, given.out, given.export, by=given.by, is_kept=True)
+            how = {"by": given.by, "is_kept": True, "report": given.report == "yes"}
+            workdir = train.run(*config, given.out, given.export, **how)
         corrected = corrections.current_results(workdir)
         results = corrected or io.read_json(workdir / workdirs.RESULTS)
-        sys.stdout.write(_conclusion(results, workdir, is_corrected=corrected is not None))
+        text = _conclusion(results, workdir, is_corrected=corrected is not None)
+        train.end(given, workdir, text, results)
         if given.open:
             webbrowser.open(pathlib.Path(workdir / workdirs.REPORT).resolve().as_uri())

@@ -4,12 +4,11 @@ Compiles the training step of a config, and prints memory, operations, communica
 estimate of the time. For GPUs it counts operations only. Nothing is trained and no data are read.
 """
 
-import functools
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from cluster_jax.cli import exit_codes, flags
+from cluster_jax.cli import exit_codes, flags, output
 from cluster_jax.cli.flags import Parser
 from cluster_jax.core import checks
 
@@ -81,6 +80,12 @@ def describe(plan: "Plan") -> str:
     return "\n".join(lines)
 
 
+def _values(plan: "Plan") -> dict[str, Any]:
+    seconds = {"step_seconds": plan.step_seconds, "seconds": plan.seconds}
+    largest = {"largest_batch": plan.largest_batch}
+    return {**plan._asdict(), "chip": plan.chip._asdict(), **seconds, **largest}
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point; `arguments` are those of the process by default."""
     with exit_codes.handle_errors():
@@ -89,9 +94,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         config, name = flags.read_config(given.config, overrides)
         for variable, value in _ENVIRONMENT.items():
             os.environ.setdefault(variable, value)
+        from cluster_jax.core import devices
         from cluster_jax.pipeline import plan
         from cluster_jax.pipeline.config import parse_config
 
-        say = functools.partial(print, flush=True)
-        planned = plan.plan(parse_config(config, name), given.topology, given.images, say)
-        say(describe(planned))
+        planned = plan.plan(parse_config(config, name), given.topology, given.images, devices.say)
+        output.end(given, describe(planned), _values(planned))

@@ -8,13 +8,11 @@ clusters, given or suggested, are in the column name; -1 is no cluster.
 """
 
 import argparse
-import sys
 from collections.abc import Sequence
 
-from etils import epath
-
-from cluster_jax.cli import exit_codes
+from cluster_jax.cli import exit_codes, output
 from cluster_jax.cli.flags import Parser, add_export, check_export
+from cluster_jax.core import buckets
 from cluster_jax.core.checks import InputError
 
 
@@ -26,6 +24,8 @@ def _parser() -> Parser:
     add("--images", metavar="PATH", help=images)
     add("--features", metavar="FILE", help="of a run of `cluster`: new embeddings, as for it")
     add("--array", metavar="NAME", help="array, column or tensor of the file of embeddings")
+    ids = "column or array of the file that names the embeddings"
+    add("--ids", metavar="NAME", help=ids)
     table = "table to write (default: predictions.csv in the workdir)"
     add("--out", metavar="FILE", help=table)
     page = "page to write: new images beside typical ones of their clusters"
@@ -40,7 +40,7 @@ def _check(flags: argparse.Namespace) -> None:
     """Raises an `InputError` for flags that do not go with the run, or with each other."""
     from cluster_jax.pipeline import embeddings
 
-    workdir = epath.Path(flags.workdir).expanduser()
+    workdir = buckets.path(flags.workdir)
     is_of_embeddings = embeddings.is_run(workdir)
     wanted, other = ("features", "images") if is_of_embeddings else ("images", "features")
     of = "of embeddings" if is_of_embeddings else "of images"
@@ -54,8 +54,10 @@ def _check(flags: argparse.Namespace) -> None:
         for name in ("export", "report", "corrections"):
             if value := getattr(flags, name):
                 raise InputError(f"--{name} must be left out for a run of embeddings; got {value}")
-    elif flags.array is not None:
-        raise InputError(f"--array must be left out without --features; got {flags.array!r}")
+        return
+    for name in ("array", "ids"):
+        if value := getattr(flags, name):
+            raise InputError(f"--{name} must be left out without --features; got {value!r}")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -64,18 +66,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
         flags = _parser().parse_args(arguments)
         check_export(flags)
         _check(flags)
-        out = flags.out or epath.Path(flags.workdir).expanduser() / "predictions.csv"
+        out = flags.out or buckets.path(flags.workdir) / "predictions.csv"
         if flags.features is not None:
             from cluster_jax.cli import embedding_predictions
 
-            text = embedding_predictions.predict(flags.workdir, flags.features, out, flags.array)
-            sys.stdout.write(f"{text}\n")
+            placed = embedding_predictions.predict(
+                flags.workdir, flags.features, out, flags.array, flags.ids
+            )
+            output.end(flags, *placed)
             return
         from cluster_jax.cli import predictions
         from cluster_jax.core import devices
 
         devices.join()
-        summary = predictions.predict(
+        ended = predictions.predict(
             flags.workdir,
             flags.images,
             out,
@@ -84,4 +88,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
             by=flags.by,
             corrections=flags.corrections,
         )
-        sys.stdout.write("" if summary is None else f"{summary}\n")
+        if ended is not None:
+            output.end(flags, *ended)

@@ -10,6 +10,7 @@ import json
 import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence, Set
+from typing import Any
 
 import jax
 import numpy as np
@@ -17,7 +18,7 @@ from etils import epath
 from numpy.typing import NDArray
 
 from cluster_jax.cli.flags import output_file
-from cluster_jax.core import checks, io
+from cluster_jax.core import buckets, checks, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.logs import logger
 from cluster_jax.core.names import counted
@@ -40,7 +41,7 @@ def predict(
     *,
     by: str = "link",
     corrections: Sequence[epath.PathLike] = (),
-) -> str | None:
+) -> tuple[str, dict[str, Any]] | None:
     """Assigns images to the clusters of a finished run and writes the table.
 
     Args:
@@ -53,15 +54,15 @@ def predict(
         corrections: files that a page of the same images has saved.
 
     Returns:
-        A summary for the terminal; of several processes, of which each assigns a share of the
-        images, the first alone writes the table, and the others return None.
+        A summary for the terminal, and one for programs; of several processes, of which each
+        assigns a share of the images, the first alone writes the table, and the others return None.
 
     Raises:
         InputError: the run, the images, `out`, `folder` or `page` cannot be used; nothing was
             written.
     """
     run = inference.read(workdir)
-    out, path = output_file(out), epath.Path(images).expanduser()
+    out, path = output_file(out), buckets.path(images)
     if folder is not None or page is not None:
         export.check_has_images(run.config.data.name)
     if folder is not None:
@@ -89,10 +90,12 @@ def predict(
     Parts(out, "").remove()
     words, large = inference.words(run, sources), large_clusters(run)
     text = describe(assignment, names, out, large=large, skipped=skipped, words=words)
+    made_values = values(assignment, names, out, skipped)
     load = _loader(run, images)
     if page is not None:
         title = f"{path.name}, in the groups of {epath.Path(workdir).name}"
-        folder_uri = inference.image_folder("folder", str(path)) if path.is_dir() else None
+        is_folder = path.is_dir()
+        folder_uri = inference.image_folder("folder", str(path), sources) if is_folder else None
         given = [("workdir", workdir), ("images", images), ("out", out), ("report", page)]
         given += [("corrections", file) for file in corrections]
         flags = [f"--{name}={_absolute(path)}" for name, path in given]
@@ -109,7 +112,7 @@ def predict(
         labels = assignment.labels
         count = export.write(folder, labels, root, sources, load, folders, by, words[1])
         text += f"\nexported     {counted(count, 'folder')} to {folder}"
-    return text
+    return text, made_values
 
 
 def write_table(out: epath.Path, columns: Mapping[str, assignments.Column]) -> None:
@@ -181,6 +184,24 @@ def describe(
             f"and {len(order) - limit} more of at most {counted(sizes[order[limit]], noun)}"
         )
     return "\n".join([*lines, f"{_fact(placed, large, *words)}.", f"predictions  {out}"])
+
+
+def values(
+    placed: Assignment,
+    names: Mapping[str, str],
+    out: epath.PathLike,
+    skipped: Sequence[tuple[str, str]] = (),
+) -> dict[str, Any]:
+    """What `describe` says, for programs: see there for the arguments."""
+    sizes = collections.Counter(placed.labels.tolist())
+    return {
+        "predictions": str(out),
+        "rows": len(placed.labels),
+        "novel": int(placed.is_novel.sum()),
+        "sizes": dict(sorted(sizes.items())),
+        "names": {key: names[key] for key in map(str, sizes) if key in names},
+        "skipped": dict(skipped),
+    }
 
 
 def large_clusters(run: TrainedRun) -> Set[int] | None:

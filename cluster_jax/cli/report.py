@@ -7,29 +7,30 @@ one run, writes its report and its table again, with what was corrected or named
 """
 
 import argparse
-import sys
+import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from etils import epath
 
-from cluster_jax.cli import exit_codes
+from cluster_jax.cli import exit_codes, output
 from cluster_jax.cli.flags import Parser, add_export, check_export, output_file
-from cluster_jax.core import io
+from cluster_jax.core import buckets, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
 from cluster_jax.data import scan
 from cluster_jax.pipeline import workdir as workdirs
 
 if TYPE_CHECKING:
-    from cluster_jax.evaluation.comparison import Trained
+    from cluster_jax.evaluation.comparison import Comparison, Trained
 
 
 def _parser() -> Parser:
     parser = Parser("report", __doc__)
     add = parser.add_argument
     add("before", metavar="BEFORE", help="workdir of a run, or folder of `cluster`")
-    add("after", metavar="AFTER", nargs="?", help="workdir of another run")
+    after = "workdir of another run; of two versions of an updated one, W@3 W@7"
+    add("after", metavar="AFTER", nargs="?", help=after)
     saved = (
         "file that a report has saved; may be given several times, and again later: all\n"
         "corrections together are kept in BEFORE/decisions.csv"
@@ -51,36 +52,53 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if flags.after is None:
             if flags.out is not None:
                 raise InputError(f"--out must be left out for one run; got {flags.out}")
-            text = _correct(flags)
+            text, values = _correct(flags), {"workdir": flags.before}
         elif flags.corrections or flags.export:
             raise InputError("arguments must be one workdir, with corrections or --export; got two")
         else:
-            text = _compare(flags)
-        sys.stdout.write(text + "\n")
+            text, values = _compare(flags)
+        output.end(flags, text, values)
 
 
-def _compare(flags: argparse.Namespace) -> str:
-    """Writes the file of a comparison; returns what is printed."""
+def _compare(flags: argparse.Namespace) -> tuple[str, dict[str, Any]]:
+    """Writes the file of a comparison; returns what is printed, as text and for programs."""
     out = None if flags.out is None else output_file(flags.out)
     from cluster_jax.evaluation import comparison
-    from cluster_jax.pipeline import inference
+    from cluster_jax.pipeline import inference, updates
 
-    compared = comparison.compare(comparison.read(flags.before), comparison.read(flags.after))
-    runs = _trained(flags.before), _trained(flags.after)
-    figures = comparison.side_by_side(*runs)
-    text = comparison.describe(compared, figures)
-    if out is None:
-        return text
-    if out.suffix == ".html":
-        config = epath.Path(flags.after).expanduser() / workdirs.CONFIG
-        data = workdirs.read_values(config).get("data", {}) if config.exists() else {}
-        folder = inference.image_folder(data.get("name", ""), data.get("dir"))
+    figures: list[tuple[str, str, str]] = []
+    curves: list[comparison.Curves] = []
+    if any(re.search("@[0-9]+$", name) for name in (flags.before, flags.after)):
+        compared = updates.compare(flags.before, flags.after)
+    else:
+        compared = comparison.compare(comparison.read(flags.before), comparison.read(flags.after))
+        runs = _trained(flags.before), _trained(flags.after)
+        figures = comparison.side_by_side(*runs)
         curves = comparison.learning_curves(*runs)
+    text = comparison.describe(compared, figures)
+    values = {**_values(compared), "figures": {name: pair for name, *pair in figures}}
+    if out is None:
+        return text, values
+    if out.suffix == ".html":
+        config = buckets.path(re.sub("@[0-9]+$", "", flags.after)) / workdirs.CONFIG
+        data = workdirs.read_values(config).get("data", {}) if config.exists() else {}
+        moved = [name for *_, names in compared.moves for name in names]
+        folder = inference.image_folder(data.get("name", ""), data.get("dir"), moved)
         page = comparison.page(compared, flags.before, flags.after, folder, figures, curves)
         io.write(out, page.encode("utf-8", "backslashreplace"))
     else:
         io.write(out, comparison.moves_csv(compared))
-    return f"{text}\n\nmoved images {out}"
+    return f"{text}\n\nmoved images {out}", {**values, "out": str(out)}
+
+
+def _values(compared: "Comparison") -> dict[str, Any]:
+    return {
+        "images": len(compared.rows),
+        "moved": len(compared.moved),
+        "matched": compared.matched,
+        "only_before": compared.only_before,
+        "only_after": compared.only_after,
+    }
 
 
 def _trained(workdir: str) -> "Trained":
@@ -88,7 +106,7 @@ def _trained(workdir: str) -> "Trained":
     from cluster_jax.evaluation import comparison
     from cluster_jax.training import progress
 
-    folder = epath.Path(workdir).expanduser()
+    folder = buckets.path(workdir)
     file = folder / workdirs.RESULTS
     results = workdirs.read_values(file) if file.exists() else {}
     return comparison.Trained(results, progress.read_log(folder))
@@ -110,7 +128,7 @@ def _correct(flags: argparse.Namespace) -> str:
 
 def _image_folders(workdir: epath.PathLike) -> list[str]:
     """Folders or zip of the images of a run; none for others, and for a folder of `cluster`."""
-    config = epath.Path(workdir).expanduser() / workdirs.CONFIG
+    config = buckets.path(workdir) / workdirs.CONFIG
     data = workdirs.read_values(config).get("data", {}) if config.exists() else {}
     is_folder = isinstance(data, dict) and data.get("name") == "folder"
     return scan.folders(data["dir"]) if is_folder and data.get("dir") else []

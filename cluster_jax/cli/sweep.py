@@ -70,7 +70,7 @@ def run(
     folder: epath.Path,
     train: Callable[[list[str], epath.Path], Mapping[str, Any] | None],
     say: Callable[[str], Any],
-) -> None:
+) -> list[dict[str, Any]]:
     """Trains every setting with every seed and writes the table of their figures.
 
     Runs that are finished are read, an interrupted one is resumed.
@@ -82,6 +82,9 @@ def run(
         train: runs a config with some flags in a workdir; returns its results, or None on processes
             that have none.
         say: prints a line.
+
+    Returns:
+        The lines of the table, each with `setting`, `figure`, `mean`, `deviation` and `runs`.
     """
     from cluster_jax.evaluation import summary
 
@@ -92,10 +95,14 @@ def run(
         results = train(setting.flags(seed), folder / setting.folder(seed))
         if results is not None:
             found.setdefault(setting.title, []).append(summary.figures(results))
+    rows = _rows(found)
     if found:
-        rows = _rows(found)
         files.write(folder / FILE, _csv(chosen, rows))
         say(f"\n{_table(rows)}\n\ntable        {folder / FILE}")
+    return [
+        {"setting": title, "figure": name, **_statistics(values)}
+        for (title, name), values in rows.items()
+    ]
 
 
 # Title of a setting, figure -> its values in the setting's runs.
@@ -111,8 +118,9 @@ def _rows(found: Mapping[Any, Sequence[Mapping[str, float]]]) -> _Rows:
     return rows
 
 
-def _deviation(values: Sequence[float]) -> float | None:
-    return statistics.stdev(values) if len(values) > 1 else None
+def _statistics(values: Sequence[float]) -> dict[str, float | None]:
+    deviation = statistics.stdev(values) if len(values) > 1 else None
+    return {"mean": statistics.fmean(values), "deviation": deviation, "runs": len(values)}
 
 
 def _csv(chosen: Sequence[Setting], rows: _Rows) -> bytes:
@@ -122,8 +130,7 @@ def _csv(chosen: Sequence[Setting], rows: _Rows) -> bytes:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([*chosen[0].values, "figure", "mean", "deviation", "runs"])
     for (title, name), values in rows.items():
-        numbers = statistics.fmean(values), _deviation(values), len(values)
-        writer.writerow([*by_title[title].values(), name, *numbers])
+        writer.writerow([*by_title[title].values(), name, *_statistics(values).values()])
     return text.getvalue().encode()
 
 
@@ -135,10 +142,8 @@ def _table(rows: _Rows) -> str:
         values = rows.get((title, name))
         if values is None:
             return "-"
-        deviation = _deviation(values)
-        return f"{statistics.fmean(values):.3f}" + (
-            f" ± {deviation:.3f}" if deviation is not None else ""
-        )
+        mean, deviation, _ = _statistics(values).values()
+        return f"{mean:.3f}" + (f" ± {deviation:.3f}" if deviation is not None else "")
 
     lines = [["", *titles], *([name, *(cell(title, name) for title in titles)] for name in names)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(titles) + 1)]

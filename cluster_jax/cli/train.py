@@ -6,16 +6,15 @@ last checkpoint.
 
 import argparse
 import math
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from etils import epath
 from ml_collections import ConfigDict
 
-from cluster_jax.cli import exit_codes, flags, sweep
+from cluster_jax.cli import exit_codes, flags, output, sweep
 from cluster_jax.cli.flags import Parser
-from cluster_jax.core import checks
+from cluster_jax.core import buckets, checks
 from cluster_jax.core.names import counted
 
 
@@ -28,6 +27,7 @@ def run(
     by: str = "link",
     is_kept: bool = False,
     cut_short: bool = False,
+    report: bool = True,
 ) -> epath.Path:
     """Runs a config: trains, embeds, clusters, and writes the report.
 
@@ -40,6 +40,7 @@ def run(
         is_kept: whether a finished run of another number of clusters is kept, see
             `workdir.of_other_k`.
         cut_short: see `run_pipeline`.
+        report: see `run_pipeline`.
 
     Returns:
         The workdir.
@@ -57,7 +58,7 @@ def run(
     train = config.get("train", {})
     devices.use_cores(math.gcd(train.get("batch_size", 0), train.get("labeled_batch_size") or 0))
     workdir = workdir or workdirs.default_workdir(config_json(config), name)
-    workdir = epath.Path(workdir).expanduser()
+    workdir = buckets.path(workdir)
     devices.keep_compiled(train.get("compilation_cache", "auto"), str(workdir))
     devices.distribute()
     if is_kept:
@@ -67,11 +68,39 @@ def run(
         is_folder = config.data.name == "folder" and config.data.dir
         images = scan.folders(config.data.dir) if is_folder else []
         export.check(export_folder, images, workdir, by)
-    pipeline.run_pipeline(config, workdir, name, cut_short=cut_short)
+    pipeline.run_pipeline(config, workdir, name, cut_short=cut_short, report=report)
     if export_folder is not None and jax.process_index() == 0:
         folders = export.run_clusters(workdir, export_folder, by)
-        sys.stdout.write(f"exported     {counted(folders, 'folder')} to {export_folder}\n")
+        devices.say(f"exported     {counted(folders, 'folder')} to {export_folder}")
     return workdir
+
+
+def end(
+    given: argparse.Namespace,
+    workdir: epath.Path,
+    text: str = "",
+    results: Mapping[str, Any] | None = None,
+) -> None:
+    """Prints the end of a run, of several processes in the first alone.
+
+    Args:
+        given: the flags of the command.
+        workdir: of the run.
+        text: lines for a person.
+        results: for programs; None: content of `results.json`.
+    """
+    from cluster_jax.core import devices, io
+    from cluster_jax.pipeline import workdir as workdirs
+
+    if not devices.is_first():
+        return
+    values: dict[str, Any] = {"workdir": str(workdir)}
+    if given.json:
+        files = {"report": workdirs.REPORT, "assignments": workdirs.ASSIGNMENTS}
+        there = {key: workdir / name for key, name in files.items()}
+        values |= {key: str(file) for key, file in there.items() if file.exists()}
+        values["results"] = results or io.read_json(workdir / workdirs.RESULTS)
+    output.end(given, text, values)
 
 
 def _parser() -> Parser:
@@ -81,6 +110,7 @@ def _parser() -> Parser:
     add("--workdir", "--out", metavar="DIR", help=workdir)
     now = "evaluate the newest checkpoint of an unfinished training; without it, trains on"
     add("--cut_short", action="store_true", help=now)
+    output.add_report(parser)
     flags.add_export(parser, "cluster")
     seeds = (
         "number of runs with the seeds that follow the config's, in subfolders of\n"
@@ -104,7 +134,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if given.seeds is not None or given.sweep:
             _run_several(given, overrides, *config)
         else:
-            run(*config, given.workdir, given.export, by=given.by, cut_short=given.cut_short)
+            how = {"by": given.by, "cut_short": given.cut_short, "report": given.report == "yes"}
+            end(given, run(*config, given.workdir, given.export, **how))
 
 
 def _run_several(
@@ -120,15 +151,19 @@ def _run_several(
     chosen = sweep.settings(given.sweep)
     seeds = range(config.seed, config.seed + (given.seeds or 1))
     default = f"{workdirs.default_workdir(config_json(config), name)}-sweep"
-    folder = epath.Path(given.workdir or default).expanduser()
+    folder = buckets.path(given.workdir or default)
 
     def read(added: list[str]) -> tuple[ConfigDict, str]:
         return flags.read_config(given.config, [*overrides, *added])
 
     def train(added: list[str], workdir: epath.Path) -> Mapping[str, Any] | None:
-        run(*read(added), workdir, None, cut_short=given.cut_short)
+        how = {"cut_short": given.cut_short, "report": given.report == "yes"}
+        run(*read(added), workdir, None, **how)
         return workdirs.finished_results(workdir, ()) if devices.is_first() else None
 
     for setting in chosen:
         parse_config(*read(setting.flags(config.seed)))
-    sweep.run(chosen, seeds, folder, train, lambda line: sys.stdout.write(f"{line}\n"))
+    figures = sweep.run(chosen, seeds, folder, train, devices.say)
+    values = {"workdir": str(folder), "table": str(folder / sweep.FILE), "figures": figures}
+    if devices.is_first():
+        output.end(given, "", values)

@@ -29,6 +29,7 @@ def reduce(
     min_dist: float = 0.0,
     metric: str = "cosine",
     seed: int = 0,
+    start: NDArray | None = None,
 ) -> NDArray:
     """Embeds features in `n_components` dimensions; the same seed gives the same embedding.
 
@@ -41,6 +42,7 @@ def reduce(
         min_dist: UMAP's minimum distance of two embedded points; 0 packs clusters densely.
         metric: distance between features for UMAP and t-SNE, for example `"cosine"`.
         seed: of UMAP and t-SNE.
+        start: `[n, n_components]`, positions from which UMAP starts; other methods ignore them.
 
     Returns:
         float32 `[n, n_components]`; for `"none"` the features as they are. Sets too small for the
@@ -68,7 +70,7 @@ def reduce(
     if method == "pca" or n < n_components + 2 or n < 4:
         return _pca(x, n_components)
     if method == "umap":
-        return _umap(x, n_components, min(n_neighbors, n - 1), min_dist, metric, seed)
+        return _umap(x, n_components, min(n_neighbors, n - 1), min_dist, metric, seed, start)
     return _tsne(x, n_components, min(float(n_neighbors), (n - 1) / 3), metric, seed)
 
 
@@ -95,7 +97,13 @@ def _pca(x: NDArray, n_components: int) -> NDArray:
 
 
 def _umap(
-    x: NDArray, n_components: int, n_neighbors: int, min_dist: float, metric: str, seed: int
+    x: NDArray,
+    n_components: int,
+    n_neighbors: int,
+    min_dist: float,
+    metric: str,
+    seed: int,
+    start: NDArray | None,
 ) -> NDArray:
     with warnings.catch_warnings():
         # UMAP warns about a missing TensorFlow, about the single thread that a seed implies and
@@ -103,13 +111,17 @@ def _umap(
         warnings.simplefilter("ignore")
         UMAP = _imported_umap()
         # The spectral initialization needs more rows than n_components + 1 eigenvectors.
-        init = "spectral" if len(x) > 3 * n_components + 10 else "random"
+        init: str | NDArray = "spectral" if len(x) > 3 * n_components + 10 else "random"
+        # From positions that are nearly right, a few small steps.
+        few: dict[str, Any] = {} if start is None else {"n_epochs": 20, "learning_rate": 0.03}
+        init = init if start is None else np.asarray(start, np.float32)
         mapper = UMAP(
             n_components=n_components,
             n_neighbors=n_neighbors,
             min_dist=min_dist,
             metric=metric,
             init=init,
+            **few,
             random_state=seed,
             n_jobs=1,
             precomputed_knn=_neighbor_graph(x, n_neighbors, metric),

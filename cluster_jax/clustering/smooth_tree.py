@@ -85,13 +85,13 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from scipy.cluster import hierarchy
 from scipy.spatial import distance
-from sklearn.base import BaseEstimator, ClusterMixin
+from sklearn.base import BaseEstimator, ClusterMixin, clone
 from sklearn.cluster import HDBSCAN
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from cluster_jax import __version__
-from cluster_jax.clustering import copies, knn, membership, placing, smooth, tree
+from cluster_jax.clustering import copies, knn, living, membership, placing, smooth, tree
 from cluster_jax.clustering.base import Assignment
 from cluster_jax.clustering.gridshift import VERDICTS
 from cluster_jax.clustering.membership import Membership
@@ -183,6 +183,9 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         rows_: `[m, d]`, the rows of `sample_`, by which `locate` tells rows unlike all of them.
         metric_: `"cosine"` or `"euclidean"`.
         smoother_: the `smooth.Smoother` of the leaves.
+        ids_: int64 `[n]`, after `update`: the cluster of all rows so far, in their order. An id
+            keeps its meaning and is never used twice.
+        events_: after `update`: what it has done to each cluster, see `living.Event`.
 
     Example:
         >>> x = np.random.default_rng(0).normal(size=(300, 8)) + 9 * (np.arange(300) % 3)[:, None]
@@ -192,6 +195,8 @@ class SmoothTree(ClusterMixin, BaseEstimator):
     """
 
     scores_: dict[int, float]
+    _living: living.State | None = None
+    _grown: living.Repeated
 
     def __init__(
         self,
@@ -224,6 +229,7 @@ class SmoothTree(ClusterMixin, BaseEstimator):
                 that are known by something else than their rows. None: there are none.
         """
         n, self.n_features_in_ = x.shape
+        self._living = None
         if originals is not None:
             kept, place = np.unique(originals, return_inverse=True)
             if len(kept) >= max(self.n_clusters or 1, self.min_cluster_size or 1):
@@ -265,6 +271,52 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         of_rows = (column[self.leaves_] for column in of_leaves)
         self.labels_, self.probabilities_, self.runners_up_, self.runner_up_probabilities_ = of_rows
         return self
+
+    def update(self, X: ArrayLike) -> Self:
+        """Adds the rows `X` float `[m, d]` to those so far, whose clusters keep their ids.
+
+        The first rows are those of `fit`, or of the first call. Of these `labels_`, `predict` and
+        `cut` tell, also later; `ids_` and `events_` are of all rows, see `living`. Of more than
+        4,000 rows a sample and the new ones are clustered, and more than 16,000 rows of `fit` are
+        those of their micro-clusters.
+
+        Raises:
+            ValueError: an argument or the rows are invalid.
+        """
+        is_empty = len(np.asarray(X)) == 0
+        if not hasattr(self, "labels_"):
+            self.fit(X)
+            is_empty = True
+        if self._living is None:
+            self._living = living.start(self.labels_)
+            self._grown = living.Repeated(self.rows_, self.leaves_)
+        if not is_empty:
+            self._grown = self._grown.joined(self._new(X))
+            self._living = living.update(self._living, self._grown, self.look)
+        elif self._living.updates:
+            self._living = self._living._replace(events=())
+        return self
+
+    @property
+    def ids_(self) -> NDArray:
+        """See the class."""
+        return self._updated.ids
+
+    @property
+    def events_(self) -> tuple[living.Event, ...]:
+        """See the class."""
+        return self._updated.events
+
+    @property
+    def _updated(self) -> living.State:
+        if self._living is None:
+            raise AttributeError("ids_ and events_ are there after update; got none yet")
+        return self._living
+
+    def look(self, x: NDArray) -> living.Look:
+        """Clusters rows `[m, d]` by another estimator of these arguments, for `living.update`."""
+        model = clone(self).fit(x)
+        return living.Look(model.labels_, model.predict, model.smoother_.sharp, model.leaves_)
 
     def _seed(self) -> int:
         if isinstance(self.random_state, np.random.RandomState) or self.random_state is None:
@@ -377,6 +429,10 @@ class SmoothTree(ClusterMixin, BaseEstimator):
             **{name: getattr(self, name) for name in _STORED},
             **{f"smoother.{k}": v for k, v in {**smoother, **stages}.items() if v is not None},
         }
+        if self._living is not None:
+            of_state = living.to_arrays(self._living)
+            stored |= {f"living.{name}": value for name, value in of_state.items()}
+            stored |= {"living.x": self._grown.rows, "living.leaves": self._grown.leaves}
         return {name: np.asarray(value) for name, value in stored.items()}
 
     @classmethod
@@ -406,6 +462,10 @@ class SmoothTree(ClusterMixin, BaseEstimator):
                 f" ({error}): fit again, or use that version"
             ) from error
         model._shares = membership.shares(model.smoother_, model.labels_[model.sample_])
+        parts = {name.removeprefix("living."): stored[name] for name in stored if "living." in name}
+        if parts:
+            model._living = living.from_arrays(parts)
+            model._grown = living.Repeated(parts["x"], parts["leaves"])
         return model
 
     def __getstate__(self) -> dict[str, Any]:

@@ -88,19 +88,21 @@ def load_config(config: str) -> ConfigDict:
 
 def check_key(config: ConfigDict, key: str) -> None:
     """Raises an `InputError` unless the config has the dotted key, such as "train.duration"."""
-    keys = list(_dotted_keys(config))
-    if key not in keys:
-        similar = [k for k in keys if k.rsplit(".", 1)[-1] == key.rsplit(".", 1)[-1]]
-        similar = similar or difflib.get_close_matches(key, keys)
+    values = dict(_dotted(config))
+    if key not in values:
+        similar = [k for k in values if k.rsplit(".", 1)[-1] == key.rsplit(".", 1)[-1]]
+        similar = similar or difflib.get_close_matches(key, values)
         hint = f"did you mean {' or '.join(similar)}?" if similar else "see configs/base.py"
+        unset = [k for k, value in values.items() if value is None and key.startswith(f"{k}.")]
+        hint = f"{unset[0]} is None in this config" if unset else hint
         raise InputError(f"unknown config key {key}; {hint}")
 
 
-def _dotted_keys(config: ConfigDict, prefix: str = "") -> Iterator[str]:
-    for name in config:
-        yield f"{prefix}{name}"
-        if isinstance(config[name], ConfigDict):
-            yield from _dotted_keys(config[name], f"{prefix}{name}.")
+def _dotted(config: ConfigDict, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in config.items():
+        yield f"{prefix}{name}", value
+        if isinstance(value, ConfigDict):
+            yield from _dotted(value, f"{prefix}{name}.")
 
 
 def override(config: ConfigDict, key: str, value: Any) -> None:

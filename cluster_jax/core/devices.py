@@ -11,6 +11,7 @@ import jax
 
 from cluster_jax.core import interrupt
 from cluster_jax.core.checks import InputError
+from cluster_jax.core.logs import logger
 
 # Seconds without a heartbeat after which a process counts as dead, and JAX ends the others.
 HEARTBEAT_TIMEOUT = 20
@@ -94,6 +95,12 @@ def join() -> None:
 def is_first() -> bool:
     """Whether this process is the first of its job, or alone."""
     return not jax.distributed.is_initialized() or jax.process_index() == 0
+
+
+def say(text: str) -> None:
+    """Logs a line of progress, of several processes in the first alone."""
+    if is_first():
+        logger.info("%s", text)
 
 
 def distribute() -> None:

@@ -6,16 +6,21 @@ compilation of a step can take a minute. So a thread of its own answers. Trainin
 """
 
 import contextlib
+import functools
 import os
+import select
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 # Advice after an interruption that may have come before anything was saved.
 AGAIN = "the same command goes on from what is saved, if anything is"
 _ANSWER = "\nInterrupted: ending; once more ends at once.\n"
+_MOMENT = 0.5  # seconds
+_AGAIN = 128  # plus a signal: the one to send again
 _END = f"\nEnded at once; {AGAIN}.\n"
 
 
@@ -42,9 +47,12 @@ def answered(codes: dict[int, int]) -> Iterator[None]:
     old_sink = signal.set_wakeup_fd(sink, warn_on_full_buffer=False)
     old_handler = signal.getsignal(signal.SIGTERM)
     terminate()
+    old_hook = sys.unraisablehook
+    sys.unraisablehook = functools.partial(_send_again, sink, old_hook)
     try:
         yield
     finally:
+        sys.unraisablehook = old_hook
         signal.set_wakeup_fd(old_sink)
         # None: set by compiled code, which Python cannot put back.
         signal.signal(signal.SIGTERM, signal.SIG_DFL if old_handler is None else old_handler)
@@ -52,6 +60,15 @@ def answered(codes: dict[int, int]) -> Iterator[None]:
         thread.join()
         os.close(source)
         os.close(sink)
+
+
+def _send_again(sink: int, otherwise: Callable[[Any], Any], ignored: Any) -> None:
+    """Has an interrupt sent again that a callback of compiled code, as of llvmlite, has ignored."""
+    if isinstance(ignored.exc_value, KeyboardInterrupt | Terminated):
+        is_ctrl_c = isinstance(ignored.exc_value, KeyboardInterrupt)
+        os.write(sink, bytes([_AGAIN + (signal.SIGINT if is_ctrl_c else signal.SIGTERM)]))
+    else:
+        otherwise(ignored)
 
 
 def terminate() -> None:
@@ -65,12 +82,25 @@ def _raise(number: int, frame: Any) -> None:
 
 
 def _answer(source: int, codes: dict[int, int]) -> None:
-    signals = 0
-    while (number := os.read(source, 1)[0]) != 0:
-        if number not in codes:
-            continue
-        signals += 1
-        sys.stderr.write(_ANSWER if signals == 1 else _END)
-        sys.stderr.flush()
+    signals, sent, is_told = 0, 0, False
+    while True:
+        # The first one is answered where the end takes longer than a moment.
+        if signals == 1 and not is_told and not select.select([source], [], [], _MOMENT)[0]:
+            sys.stderr.write(_ANSWER)
+            sys.stderr.flush()
+            is_told = True
+        number = os.read(source, 1)[0]
+        if number == 0:
+            return
+        if number > _AGAIN:
+            time.sleep(0.05)  # until the callback has returned
+            sent += 1
+            signal.pthread_kill(threading.main_thread().ident or 0, number - _AGAIN)
+        elif number in codes and sent:
+            sent -= 1
+        elif number in codes:
+            signals += 1
         if signals > 1:
+            sys.stderr.write(_END)
+            sys.stderr.flush()
             os._exit(codes[number])

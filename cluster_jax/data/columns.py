@@ -17,23 +17,17 @@ SUFFIXES = (".parquet", ".arrow", ".feather", ".jsonl", ".ndjson", ".safetensors
 
 def read(
     file: epath.Path, name: str | None, names_rows: Callable[[str], bool]
-) -> tuple[NDArray, list[str] | None, list[str] | None]:
-    """The features in a file, `[n, d]`, the name of each row, or None, and titles of numbers.
+) -> tuple[NDArray, list[str] | None, dict[str, list[str]], str | None]:
+    """The features in a file, `[n, d]`, titles of numbers, other columns, and what names rows.
 
-    They are the column or tensor `name`; or else the only column of vectors, the only tensor with
-    two axes, or all columns of numbers. Names are the first column of strings, or the one with a
-    title of `names_rows`.
+    Features are the column or tensor `name`; or else the only column of vectors, the only tensor
+    with two axes, or all columns of numbers. Names are the first column of strings, or the one with
+    a title of `names_rows`. See `tables.Columns`.
 
     Raises:
         InputError: the file cannot be read, or has no such column.
     """
-    try:
-        columns = _columns(file)
-    except ImportError as error:
-        raise InputError(f"{file} needs {error.name}: pip install {error.name}") from error
-    except Exception as error:  # Each library has errors of its own.
-        reason = short(" ".join(str(error).split()))
-        raise InputError(f"{file} must be a readable {file.suffix} file; got {reason}") from error
+    columns = _read(file)
     vectors = [key for key, column in columns.items() if column.ndim == 2]
     if name is None and len(vectors) > 1:
         found = short(", ".join(vectors))
@@ -45,6 +39,7 @@ def read(
             raise InputError(f"--array must be a column of {file}, {found}; got {short(chosen)}")
         values = columns[chosen]
         values = values if values.ndim == 2 else values[:, None]
+        used = {chosen}
     else:
         numbers = {
             key: column
@@ -54,11 +49,34 @@ def read(
         if not numbers:
             found = short(", ".join(columns)) or "nothing"
             raise InputError(f"{file} must have columns of numbers or of vectors; got {found}")
-        values, titles = np.stack(list(numbers.values()), axis=1), list(numbers)
-    titled = (key for key in columns if names_rows(key) and key != chosen)
-    strings = (key for key, column in columns.items() if column.dtype.kind in "US")
-    key = next(titled, None) or next(strings, None)
-    return values, None if key is None else list(map(str, columns[key].tolist())), titles
+        values, titles, used = np.stack(list(numbers.values()), axis=1), list(numbers), {*numbers}
+    others = {
+        key: _texts(column)
+        for key, column in columns.items()
+        if column.shape == (len(values),) and key not in used
+    }
+    titled = (key for key in others if names_rows(key))
+    strings = (key for key in others if columns[key].dtype.kind in "US")
+    return values, titles, others, next(titled, None) or next(strings, None)
+
+
+def read_texts(file: epath.Path) -> dict[str, list[str]]:
+    """The columns of a file that are no vectors, as text."""
+    return {key: _texts(column) for key, column in _read(file).items() if column.ndim == 1}
+
+
+def _texts(column: NDArray) -> list[str]:
+    return list(map(str, column.tolist()))
+
+
+def _read(file: epath.Path) -> dict[str, NDArray]:
+    try:
+        return _columns(file)
+    except ImportError as error:
+        raise InputError(f"{file} needs {error.name}: pip install {error.name}") from error
+    except Exception as error:  # Each library has errors of its own.
+        reason = short(" ".join(str(error).split()))
+        raise InputError(f"{file} must be a readable {file.suffix} file; got {reason}") from error
 
 
 def _columns(file: epath.Path) -> dict[str, NDArray]:

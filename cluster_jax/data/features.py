@@ -41,7 +41,7 @@ def load(config: DataConfig, X: ArrayLike | None = None, *, with_labels: bool = 
     """
     where, sources, others = config.dir or "", None, dict[str, NDArray]()
     if X is None:
-        values, sources, others = tables.read_features(where)
+        (values, sources, _), others = tables.read_features(where)
     else:
         where, values = "X", tables.one_array(X)
     name = f"features in {where}"

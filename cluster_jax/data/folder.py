@@ -11,7 +11,7 @@ from cluster_jax.core import buckets
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.logs import logger
 from cluster_jax.core.names import counted, natural
-from cluster_jax.data import images, pixels, scan, survey
+from cluster_jax.data import images, packed, pixels, scan, survey
 from cluster_jax.data.images import DataConfig, Dataset, Decoder
 
 CHANNELS = 3
@@ -22,7 +22,8 @@ def load(config: DataConfig, ranges: pixels.Ranges = pixels.NO_RANGES) -> Datase
     """The images of the folder `data.dir` and all its subfolders, in the order of paths, as RGB.
 
     With `data.labels` "folders", labels are the first-level subfolders if there are at least two
-    and every image lies in one.
+    and every image lies in one. Else, and without `data.labels`, they are the classes that tars and
+    Parquet files hold.
 
     A cached set is decoded once, and an unreadable file has no row. Of a streamed set only names
     and headers are read here, so that a training starts at once. A file that turns out to be
@@ -41,10 +42,14 @@ def load(config: DataConfig, ranges: pixels.Ranges = pixels.NO_RANGES) -> Datase
             unreadable, images differ in size without `data.image_size`, or a file was deleted,
             which for a streamed set `fetch` raises.
     """
-    found = scan.find(config.dir, config.exclude, config.include_all)
-    labels, names = _labels(found.names) if config.labels == "folders" else (None, None)
+    label = config.label if config.labels in (None, "folders") else None
+    found = scan.find(config.dir, config.exclude, config.include_all, label)
+    labels, names = _labels(found) if config.labels == "folders" else (None, None)
+    if labels is None:
+        labels, names = _classes(found)
     files, labels = images.limited(config.limit, found.names, labels)
-    size, is_local = len(files), "://" not in str(found.root)
+    size = len(files)
+    is_local = "://" not in str(found.root) and not packed.is_packed(found.root, files)
     seen = survey.look(files, lambda i: found.open(files[i]), is_local)
     ranges = {**seen.ranges, **ranges}
     reader = _Reader(found, files, config, ranges)
@@ -178,8 +183,14 @@ class _Reader:
             )
 
 
-def _labels(files: Sequence[str]) -> tuple[np.ndarray | None, tuple[str, ...] | None]:
-    """First-level subfolder of each file as int32, and their sorted names, or None twice."""
+def _labels(found: scan.Files) -> tuple[np.ndarray | None, tuple[str, ...] | None]:
+    """First-level subfolder of each file as int32, and their sorted names, or None twice.
+
+    In tars they are folders of the tar.
+    """
+    files: Sequence[str] = found.names
+    if packed.is_packed(found.root, files):
+        files = [packed.member(file) for file in files]
     # One string for each name, not for each of a million files.
     tops = {file.split("/", 1)[0] for file in files if "/" in file}
     names = tuple(sorted(tops, key=natural))
@@ -188,3 +199,13 @@ def _labels(files: Sequence[str]) -> tuple[np.ndarray | None, tuple[str, ...] | 
     number = {name: i for i, name in enumerate(names)}
     codes = (number[file.split("/", 1)[0]] for file in files)
     return np.fromiter(codes, np.int32, len(files)), names
+
+
+def _classes(found: scan.Files) -> tuple[np.ndarray | None, tuple[str, ...] | None]:
+    """Class of each image of tars and Parquet files as int32, and sorted names, or None twice."""
+    if not found.classes:
+        return None, None
+    names = tuple(sorted(set(found.classes.values()), key=natural))
+    number = {name: i for i, name in enumerate(names)}
+    codes = (number[found.classes[name]] for name in found.names)
+    return np.fromiter(codes, np.int32, len(found.names)), names

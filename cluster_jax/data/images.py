@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import hashlib
 import io
 import itertools
 import os
@@ -13,9 +14,8 @@ from typing import Any, BinaryIO, Literal, NamedTuple, cast, get_args
 
 import numpy as np
 from PIL import ExifTags, Image, ImageFile
-from tqdm import tqdm
 
-from cluster_jax.core import buckets
+from cluster_jax.core import buckets, logs
 from cluster_jax.core.checks import AtLeastOne, Count, CountOrZero, Fraction, NonNegative
 from cluster_jax.data import pixels
 
@@ -37,6 +37,8 @@ _QUARTER_TURNS = (5, 6, 7, 8)
 # The long side in units of the short one, above which it is cropped before a resize.
 _LONGEST = 64
 
+# Bytes at either end of a file that enter the digest of its content.
+_END = 2**16
 # Largest number of decoded images that wait to be consumed, which bounds memory.
 CHUNK = 1024
 # More threads read, of which most wait for a bucket, than decode, which takes memory.
@@ -68,13 +70,16 @@ class DataConfig:
     Attributes:
         name: "digits", "folder", "arrays", "features" or the name of a prepared TFDS set.
         dir: location of the data: folder, file, or TFDS's data directory; unused by digits. Of
-            "folder" also a zip, `@LIST`, or several folders and files, one a line; see `scan.find`.
+            "folder" also a zip, tar or Parquet file, a folder of tars or Parquet files, `@LIST`, or
+            several folders and files, one a line; see `scan.find`.
         split: TFDS split, "train" or "train+test"; ignored by other sources.
         label: feature of a TFDS set that holds the classes, "label" or for example CIFAR-100's
-            "coarse_label"; other sources ignore it. A set without this feature has no labels.
+            "coarse_label"; likewise of Parquet and tars, see `packed.index`; other sources ignore
+            it. A set without this feature has no labels.
         labels: labels of a folder or of arrays, for scores only: "folders", the first-level
             subfolders, if there are at least two and every image lies in one; or a file, see
-            `datasets.with_labels_of`; None: none, except those of an `.npz`.
+            `datasets.with_labels_of`; None: none. Those of an `.npz`, tars and Parquet are taken
+            unless it is a file, or there are such folders in the tars.
         image_size: side of a square: the short side is scaled to it (antialiased) and the center
             cropped; None to keep the size, which all images must share.
         interpolation: method of scaling, one of `INTERPOLATIONS`.
@@ -285,6 +290,30 @@ def readable(dataset: Dataset) -> Dataset:
     return without(dataset, np.array([reason is not None for reason in reasons]))
 
 
+def contents(dataset: Dataset) -> np.ndarray:
+    """Digests of the files of a data set, uint8 `[n, 16]`, which a new name does not change.
+
+    They are of the size and of both ends: pictures that differ, differ there. A file that cannot be
+    opened has zeros.
+    """
+
+    def digest(i: int) -> bytes:
+        assert dataset.open is not None
+        try:
+            with dataset.open(i) as file:
+                size = file.seek(0, os.SEEK_END)
+                file.seek(0)
+                ends = file.read(_END)
+                file.seek(max(size - _END, 0))
+                ends += file.read(_END)
+        except OSError:
+            return bytes(16)
+        return hashlib.blake2b(ends, digest_size=16, salt=size.to_bytes(16)).digest()
+
+    digests = map_indices(digest, np.arange(dataset.size))
+    return np.frombuffer(b"".join(digests), np.uint8).reshape(-1, 16)
+
+
 def decode(
     data: bytes, resize: Resize | None, channels: int, ranges: pixels.Ranges = pixels.NO_RANGES
 ) -> np.ndarray:
@@ -418,10 +447,14 @@ def computed_ahead(
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def map_threaded(function: Callable[[Any], Any], items: Sequence, task: str) -> Iterator:
+def map_threaded(
+    function: Callable[[Any], Any], items: Sequence, task: str, unit: str = "image"
+) -> Iterator:
     """`function` of each item, in threads, in order; a progress bar if it takes over 2 s."""
     results, count = computed_ahead(function, items, CHUNK, buckets.REQUESTS), len(items)
-    return iter(tqdm(results, task, count, unit="image", delay=2.0, leave=False))
+    return iter(
+        logs.progress_bar(results, desc=task, total=count, unit=unit, delay=2.0, leave=False)
+    )
 
 
 @functools.cache

@@ -1,14 +1,15 @@
-"""Finding image files: in a folder and its subfolders, in several of them, in a list, in a zip."""
+"""Finding image files: in folders, a list of names, a zip, tars, or Parquet files."""
 
 import codecs
 import collections
+import contextlib
 import fnmatch
 import io
 import itertools
 import os
 import stat
 import zipfile
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import BinaryIO, NamedTuple
 
 from etils import epath
@@ -17,7 +18,7 @@ from PIL import Image
 from cluster_jax.core import buckets, checks
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted, natural
-from cluster_jax.data import pixels, raw
+from cluster_jax.data import packed, pixels, raw
 
 try:
     import pillow_heif
@@ -48,13 +49,13 @@ _HIDDEN, _EXCLUDED = "with a dot before the name", "excluded"
 _SPECIAL, _LINK = "pipes or devices", "links to other photos here"
 _AROUND = "links to a folder around this one"
 _TWIN = "raw beside an image of the same name"
-_OUTSIDE = "that lead out of the zip"
+_OUTSIDE = "that lead out of the archive"
 # What one of them is called.
 _ONE = {
     _SPECIAL: "pipe or device",
     _LINK: "link to another photo here",
     _AROUND: "link to a folder around this one",
-    _OUTSIDE: "that leads out of the zip",
+    _OUTSIDE: "that leads out of the archive",
 }
 # Characters of a list of ignored files, which is a part of a sentence.
 _MOST_NAMED = 220
@@ -141,11 +142,13 @@ class Files(NamedTuple):
     """Image files.
 
     Attributes:
-        root: the folder that `names` are relative to; of a zip, the zip.
+        root: the folder that `names` are relative to; of a zip, the zip. Names in tars and Parquet
+            files begin with that of the file.
         names: paths of the files, in the order of `natural`.
         open: name -> the file, opened to read its bytes; of a raw photo, those of its preview.
         ignored: (suffix or kind, number) of other files.
         unreadable: (path, reason) of folders that cannot be read.
+        classes: name -> class, where tars or Parquet files have one for every image.
     """
 
     root: epath.Path
@@ -153,38 +156,48 @@ class Files(NamedTuple):
     open: Callable[[str], BinaryIO]
     ignored: tuple[tuple[str, int], ...]
     unreadable: tuple[tuple[str, str], ...] = ()
+    classes: Mapping[str, str] = {}
 
 
-def find(dir: str | None, exclude: Sequence[str] = (), include_all: bool = False) -> Files:
+def find(
+    dir: str | None,
+    exclude: Sequence[str] = (),
+    include_all: bool = False,
+    label: str | None = None,
+) -> Files:
     """Finds the images of `data.dir`, see `DataConfig`.
 
     Folders are searched with their subfolders. A file that is in several of them, also by a link,
     counts once, and so does a raw photo beside an image of the same name. Files that are named one
-    by one are taken whatever their name.
+    by one are taken whatever their name. Of a folder without images the tars and Parquet files are
+    read, see `packed.index`.
 
     Args:
-        dir: a folder, a `.zip`, `@LIST`, a text file of one name a line, relative to its folder; or
-            several folders and files, one a line.
+        dir: a folder, a `.zip`, `.tar` or `.parquet`, `@LIST`, a text file of one name a line,
+            relative to its folder; or several folders and files, one a line.
         exclude: globs of names, or of paths in the folder, that are left out.
         include_all: whether hidden files and folders of `NO_PHOTOS` are taken too.
+        label: where tars and Parquet files have classes, see `packed.index`.
 
     Raises:
         InputError: something does not exist or cannot be read, or there is no image.
     """
-    rule = _Rule(tuple(exclude), include_all)
+    rule = _Rule(tuple(exclude), include_all, label)
     given = _given(dir or "")
     if not given:
         raise InputError("data.dir must be a folder of images; got none")
     if len(given) == 1 and given[0].startswith("@") and not os.path.exists(given[0]):
         given = _listed(given[0])
     elif len(given) == 1:
-        path = epath.Path(given[0]).expanduser()
+        path = buckets.path(given[0])
         if not _is_local(path):
             return _in_bucket(path, rule)
         if not path.exists():
             raise InputError(f"data.dir must be an existing folder of images; got {path}")
         if path.suffix.lower() == ".zip" and path.is_file():
             return _in_zip(path, rule)
+        if path.suffix.lower() in packed.SUFFIXES and path.is_file():
+            return _in_packed(path.parent, [path.name], rule)
         if not path.is_dir():
             raise InputError(f"data.dir must be a folder of images; got the file {path}")
         return _checked(_Search(rule).folder(path, "").files(path), str(path))
@@ -197,7 +210,7 @@ def root(dir: str) -> epath.Path:
     if len(given) == 1 and given[0].startswith("@") and not os.path.exists(given[0]):
         given = _listed(given[0])
     elif len(given) == 1:
-        path = epath.Path(given[0]).expanduser()
+        path = buckets.path(given[0])
         return path.parent if path.is_file() and path.suffix.lower() != ".zip" else path
     return _common(given)
 
@@ -209,7 +222,7 @@ def folders(dir: str) -> list[str]:
         given = _listed(given[0])
     elif len(given) == 1 and given[0].lower().endswith(".zip"):
         return given
-    return [name for name in given if epath.Path(name).expanduser().is_dir()]
+    return [name for name in given if buckets.path(name).is_dir()]
 
 
 def shown(dir: str) -> str:
@@ -239,7 +252,8 @@ def describe_ignored(ignored: Sequence[tuple[str, int]]) -> str:
         elif kind in raw.SUFFIXES:
             to_do = "to read raw photos: pip install rawpy"
         elif kind in _ARCHIVES:
-            to_do = "unpack them" if kind != ".zip" else "unpack them, or give one alone"
+            can_be_read = kind in (".zip", *packed.SUFFIXES)
+            to_do = "unpack them, or give one alone" if can_be_read else "unpack them"
         about = f" ({reason or to_do})" if reason or to_do else ""
         called = _ONE.get(kind) if count == 1 else None
         called = called or checks.short(kind, 60) or "without suffix"
@@ -269,10 +283,11 @@ def _what(folder: str, beside: Container[str] | None = None) -> str | None:
 
 
 class _Rule(NamedTuple):
-    """What is left out: globs, and the defaults unless `include_all`."""
+    """What is left out: globs, and the defaults unless `include_all`; and `label` of `find`."""
 
     exclude: tuple[str, ...]
     include_all: bool
+    label: str | None
 
     def kind(self, path: str, is_folder: bool, beside: Container[str] = ()) -> str | None:
         """Why a file or folder is left out, as a kind of ignored files; None: it is taken.
@@ -322,6 +337,7 @@ class _Search:
         self._entries = entries
         self._rule, self._suffixes = rule, (*suffixes(), *raw.SUFFIXES)
         self._paths: list[str] = []
+        self._packed: list[str] = []
         self._links: list[tuple[str, str]] = []  # path, and where it leads
         self._real: dict[str, str] = {}  # folder that was visited -> its prefix
         self._others: collections.Counter[str] = collections.Counter()
@@ -382,6 +398,8 @@ class _Search:
             self._others[kind] += 1
         elif suffix not in self._suffixes:
             self._others[suffix] += 1
+            if suffix in packed.SUFFIXES and (local is None or local.is_file()):
+                self._packed.append(path)
         elif local and not _is_file(local) and not _is_broken(local):
             self._others[_SPECIAL] += 1
         elif local and local.is_symlink():
@@ -410,7 +428,11 @@ class _Search:
                 else:
                     self._paths.append(path)
 
-        kept = _kept(root)
+        if self._packed and not self._paths:
+            for suffix in packed.SUFFIXES:
+                del self._others[suffix]
+            return _in_packed(root, self._packed, self._rule, self._others, self._unreadable)
+        kept = _kept(lambda name: buckets.read(root / name))
 
         def read(name: str) -> BinaryIO:
             if _is_local(root):
@@ -420,14 +442,14 @@ class _Search:
         return _files(root, self._paths, read, self._others, self._unreadable)
 
 
-def _kept(root: epath.Path) -> Callable[[str], bytes]:
+def _kept(load: Callable[[str], bytes]) -> Callable[[str], bytes]:
     """Reads files of a bucket; a run reads each several times, so the first ones are kept."""
     known, free = dict[str, bytes](), [_KEPT]
 
     def read(name: str) -> bytes:
         data = known.get(name)
         if data is None:
-            data = buckets.read(root / name)
+            data = load(name)
             if len(data) <= free[0]:
                 known[name] = data
                 free[0] -= len(data)
@@ -499,7 +521,7 @@ def _is_broken(entry: os.DirEntry) -> bool:
 
 def _listed(name: str) -> list[str]:
     """The names in the text file of `@LIST`, one a line, relative to its folder."""
-    file = epath.Path(name[1:]).expanduser()
+    file = buckets.path(name[1:])
     if not file.exists() or file.is_dir():
         raise InputError(f"{name} must be @ and a text file of names; got no such file")
     data = file.read_bytes()
@@ -550,14 +572,12 @@ def _in_bucket(path: epath.Path, rule: _Rule) -> Files:
     Raises:
         InputError: there is no such folder, or it may not be read.
     """
-    try:
+    with _explained():
         tree = buckets.tree(path)
         if not tree and path.suffix.lower() == ".zip":
             return _in_zip(path, rule)
-    except Exception as error:
-        if isinstance(error, InputError) or not (told := buckets.explain(error)):
-            raise
-        raise InputError(f"data.dir: {told}") from error
+    if not tree and path.suffix.lower() in packed.SUFFIXES:
+        return _in_packed(path.parent, [path.name], rule)
     if not tree:
         raise InputError(f"data.dir must be an existing folder of images; got {path}")
     below: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
@@ -573,6 +593,17 @@ def _in_bucket(path: epath.Path, rule: _Rule) -> Files:
         return [_Entry(name, files) for name, files in below[inside].items()]
 
     return _checked(_Search(rule, entries).folder(path, "").files(path), str(path))
+
+
+@contextlib.contextmanager
+def _explained() -> Iterator[None]:
+    """An error of a bucket becomes an `InputError` with its cause."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, InputError) or not (told := buckets.explain(error)):
+            raise
+        raise InputError(f"data.dir: {told}") from error
 
 
 def _in_zip(path: epath.Path, rule: _Rule) -> Files:
@@ -610,6 +641,33 @@ def _in_zip(path: epath.Path, rule: _Rule) -> Files:
         return _opened(name, io.BytesIO(archive.read(name)))
 
     return _checked(_files(path, names, read, others), str(path))
+
+
+def _in_packed(
+    root: epath.Path,
+    files: Sequence[str],
+    rule: _Rule,
+    others: collections.Counter[str] | None = None,
+    unreadable: Sequence[tuple[str, str]] = (),
+) -> Files:
+    """The images in tars and Parquet files, which are read in place."""
+    readable = (*suffixes(), *raw.SUFFIXES)
+
+    def kind(name: str) -> str | None:
+        suffix = os.path.splitext(name)[1].lower()
+        reason = _OUTSIDE if ".." in name.split("/") else rule.kind(name, False)
+        return reason or (None if suffix in readable else suffix)
+
+    with _explained():
+        found = packed.index(root, sorted(files, key=natural), kind, rule.label)
+    load = found.read if _is_local(root) else _kept(found.read)
+
+    def read(name: str) -> BinaryIO:
+        return _opened(name, io.BytesIO(load(name)))
+
+    ignored = found.ignored + (others or collections.Counter())
+    made = _files(root, found.names, read, ignored, unreadable)
+    return made._replace(classes=found.classes)
 
 
 def _checked(files: Files, given: str) -> Files:

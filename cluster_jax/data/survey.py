@@ -24,7 +24,8 @@ _PLAIN = (
     ".tga",
     *raw.SUFFIXES,
 )
-# Headers that are read in a bucket, and images that are decoded to find the scale of their kind.
+# Headers that are read in a bucket or a tar, and images that are decoded to find the scale of their
+# kind.
 _MOST_REMOTE, _MOST_DEEP = 1_000, 1_000
 
 
@@ -45,12 +46,13 @@ def look(files: Sequence[str], open: Callable[[int], BinaryIO], is_local: bool) 
 
     The range of a kind of values is that of all images of this kind together, so that they keep
     their order of brightness: from their lowest value, at most 0, to their highest one. At most
-    1,000 images are decoded for it; in a bucket, the headers of at most 1,000 files are read.
+    1,000 images are decoded for it; in a bucket, a tar or Parquet, the headers of at most 1,000
+    files are read.
 
     Args:
         files: their names.
         open: index -> the file, opened to read its bytes.
-        is_local: whether the files are on a disk.
+        is_local: whether the files are on a disk, each one alone.
     """
     rows = [
         i

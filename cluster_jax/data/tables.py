@@ -7,21 +7,21 @@ import csv
 import itertools
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TextIO
 
 import numpy as np
 from etils import epath
 from numpy.typing import ArrayLike, NDArray
 
-from cluster_jax.core import arrays, checks
+from cluster_jax.core import arrays, buckets, checks
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
 from cluster_jax.data import columns
 from cluster_jax.data.shards import Shards
 
 # Optional arrays of a file that describe the rows of its main array.
-ROW_METADATA = ("labels", "y", "label_names", "files")
+ROW_METADATA = ("labels", "y", "label_names", "files", "names", "ids")
 # Titles of a column of names of rows, which may be numbers; as well as any that ends with "_id".
 _NAME_TITLES = (
     *("", "file", "filename", "id", "image", "index", "key", "name", "path", "row", "url", "uuid"),
@@ -35,10 +35,33 @@ LARGE = 2**28
 
 
 class Table(NamedTuple):
-    """Features, float `[n, d]`, and the name of each row, or None."""
+    """Features, and what else their file says of the rows.
+
+    Attributes:
+        values: features, float `[n, d]`.
+        names: name of each row, or None.
+        metadata: title -> a cell for each row, of columns that are no features.
+    """
 
     values: NDArray
     names: tuple[str, ...] | None
+    metadata: Mapping[str, Sequence[str]] = {}
+
+
+class Columns(NamedTuple):
+    """A file of columns, before it is settled which of them names the rows.
+
+    Attributes:
+        values: the columns of numbers, or the only column of vectors, `[n, d]`.
+        titles: of the columns of numbers, or None.
+        others: title -> the cells of a column that is no feature.
+        named: title of that which names the rows, or None.
+    """
+
+    values: NDArray
+    titles: Sequence[str] | None
+    others: dict[str, list[str]]
+    named: str | None
 
 
 class Labels(NamedTuple):
@@ -57,7 +80,7 @@ def open_large(path: str) -> Shards | None:
         InputError: a file cannot be used, see `Shards`.
     """
     path = os.path.expanduser(checks.local(path))
-    file = epath.Path(path)
+    file = buckets.path(path)
     if not _is_folder(file) and not (
         file.suffix.lower() == ".npy" and file.is_file() and file.stat().length > LARGE
     ):
@@ -66,7 +89,7 @@ def open_large(path: str) -> Shards | None:
     return shards if math.prod(shards.shape) > LARGE else None
 
 
-def read_table(path: str, name: str | None) -> Table:
+def read_table(path: str, name: str | None, ids: str | None = None) -> Table:
     """Features of a `.npy`, `.npz`, `.csv` or `.tsv` file, or of a folder of `.npy` shards.
 
     A `.csv` is separated by commas, or by semicolons with decimal commas, a `.tsv` by tabs. The
@@ -74,35 +97,41 @@ def read_table(path: str, name: str | None) -> Table:
     as pandas writes them. The first column holds names of the rows if its cells are no numbers or
     its title is one of those, see `names_rows`. Any other column with such a title, or of distinct
     integers in order, is no feature either, and names the rows if no other column does; a warning
-    says so, and which columns of text are left out.
+    says so. Columns of text are metadata.
 
     Args:
         path: path of the file.
         name: name of an array of an `.npz`; None: its only array, or `features` of the command
             `embed`, with the row names `files`.
+        ids: title of the column, or name of the array, that names the rows; None: as above, and of
+            an `.npz` the array `files`, `names` or `ids`.
 
     Raises:
         InputError: the file is missing, or holds no table of real numbers.
     """
     path = path and os.path.expanduser(checks.local(path))
-    if path and _is_folder(epath.Path(path)):
+    if path and _is_folder(buckets.path(path)):
+        if ids is not None:
+            raise InputError(f"--ids must be left out for a folder of shards; got {ids}")
         return Table(Shards(path)[:], None)
-    values, names, _ = read_features(path, name)
+    (values, names, metadata), _ = read_features(path, name, ids)
     values = arrays.widened(values)
     if values.dtype.kind not in "biuf":
         raise InputError(f"{path} must hold real numbers; got {values.dtype}")
     fits_float32 = np.promote_types(values.dtype, np.float32) == np.float32
-    return Table(values.astype(np.float32 if fits_float32 else np.float64, copy=False), names)
+    values = values.astype(np.float32 if fits_float32 else np.float64, copy=False)
+    return Table(values, names, metadata)
 
 
 def read_features(
-    path: str | None, name: str | None = None
-) -> tuple[NDArray, tuple[str, ...] | None, dict[str, NDArray]]:
-    """Features as they are stored, names of the rows or None, and further arrays of an `.npz`.
+    path: str | None, name: str | None = None, ids: str | None = None
+) -> tuple[Table, dict[str, NDArray]]:
+    """Features as they are stored, with what describes them, and further arrays of an `.npz`.
 
     Args:
-        path: see `read_table`, like the next.
+        path: see `read_table`, like the next two.
         name: name of an array of an `.npz`, or None.
+        ids: what names the rows, or None.
 
     Raises:
         InputError: see `read_table`; names of another number than rows.
@@ -111,26 +140,60 @@ def read_features(
     path = path and os.path.expanduser(checks.local(path))
     file = _file(path, (".npy", ".npz", ".csv", ".tsv", *columns.SUFFIXES))
     if file.suffix.lower() in (".csv", ".tsv"):
-        read, titles = _read_csv(str(path), name)
-        values, names = _without_ids(str(path), *read, titles)
+        table = _named(str(path), _read_csv(str(path), name), ids)
     elif file.suffix.lower() in columns.SUFFIXES:
-        values, found, titles = columns.read(file, name, names_rows)
-        names = None if found is None else tuple(found)
-        values, names = _without_ids(str(path), values, names, titles)
+        table = _named(str(path), Columns(*columns.read(file, name, names_rows)), ids)
     else:
-        values, others = read_arrays(path, ("features", "x"), name)
-        names = strings(others, "files", path)
-    if names is not None and len(names) != len(values):
-        must = f"files in {path} must name each of the {counted(len(values), 'row')}"
+        values, others = read_arrays(path, ("features", "x"), name, () if ids is None else (ids,))
+        if ids is not None and ids not in others:
+            arrays_ = "an array of an .npz file" if file.suffix.lower() == ".npy" else "one of it"
+            raise InputError(f"--ids must be {arrays_}; got {ids} of {path}")
+        found = (
+            strings(others, key, path) for key in ([ids] if ids else ["files", "names", "ids"])
+        )
+        table = Table(values, next((names for names in found if names is not None), None))
+    names = table.names
+    if names is not None and len(names) != len(table.values):
+        must = f"files in {path} must name each of the {counted(len(table.values), 'row')}"
         raise InputError(f"{must}; got {len(names)}")
     repeated = [name for name, count in collections.Counter(names).items() if count > 1]
+    if repeated and ids is not None:
+        raise InputError(
+            f"--ids must be a column of distinct values; got {checks.short(repr(repeated[0]))} in "
+            f"several rows of {ids!r}"
+        )
     if repeated:
         checks.warn(
             f"{path} gives the name {repeated[0]!r} to several rows, one of {len(repeated):,} such "
             "names: these rows cannot be compared or corrected by name",
             2,
         )
-    return values, names, others
+    return table, others
+
+
+def read_texts(path: str) -> Mapping[str, Sequence[str]]:
+    """All columns of a table with titles, as text: CSV, TSV, Parquet, Arrow or JSON lines.
+
+    Raises:
+        InputError: the file cannot be read, or has no rows, or two columns of one title.
+    """
+    path = os.path.expanduser(checks.local(path))
+    kinds = (".csv", ".tsv", *(kind for kind in columns.SUFFIXES if kind != ".safetensors"))
+    file = _file(path, kinds)
+    if file.suffix.lower() not in (".csv", ".tsv"):
+        return columns.read_texts(file)
+    with _open(path) as stream:
+        lines = list(_lines(path, stream))
+    if len(lines) < 2:
+        raise InputError(f"{path} must have a line of titles and rows; got {len(lines)} lines")
+    (_, titles), *rows = lines
+    if len(set(titles)) < len(titles):
+        raise InputError(f"{path} must have a title for each column; got {', '.join(titles)}")
+    for number, row in rows:
+        if len(row) != len(titles):
+            like = f"{counted(len(titles), 'column')} like its titles"
+            raise InputError(f"{path}, line {number} must have {like}; got {len(row)}")
+    return dict(zip(titles, zip(*(row for _, row in rows), strict=True), strict=True))
 
 
 def names_rows(title: str) -> bool:
@@ -144,29 +207,48 @@ def names_rows(title: str) -> bool:
     return title in _NAME_TITLES or title.endswith("_id")
 
 
-def _without_ids(
-    path: str, values: NDArray, names: tuple[str, ...] | None, titles: Sequence[str] | None
-) -> tuple[NDArray, tuple[str, ...] | None]:
+def _named(path: str, read: Columns, ids: str | None) -> Table:
+    """A table whose column `ids`, or else that which seems to, names the rows."""
+    values, titles, others, named = read
+    if ids is None and (named is None or not names_rows(named)):
+        # Of a first column of words, and one that is called "id", the latter names the rows.
+        numeric = () if named is None else titles or ()
+        ids = next((title for title in (*others, *numeric) if title and names_rows(title)), None)
+    if ids is None:
+        names = None if named is None else tuple(others.pop(named))
+        return _without_ids(path, Table(values, names, others), titles)
+    if ids in others:
+        return Table(values, tuple(others.pop(ids)), others)
+    if titles is None or ids not in titles:
+        choices = checks.short(", ".join(filter(None, (*others, *(titles or ())))) or "no titles")
+        raise InputError(f"--ids must be a column of {path}, {choices}; got {ids}")
+    at = list(titles).index(ids)
+    names = tuple(f"{value:.15g}" for value in values[:, at].tolist())
+    return Table(np.delete(values, at, axis=1), names, others)
+
+
+def _without_ids(path: str, table: Table, titles: Sequence[str] | None) -> Table:
     """Features without the columns of numbers that identify rows, which name them if nothing does.
 
     These have such a title, or hold distinct integers in order. As features, they would outweigh
     all others.
     """
+    values, names, others = table
     if values.ndim != 2 or titles is None or values.dtype.kind not in "iuf":
-        return values, names
+        return table
     is_id = np.array([names_rows(title) for title in titles])
     if len(values) >= _COUNTED_ROWS:
         is_whole = (values == np.round(values)).all(axis=0)
         is_id |= is_whole & (np.diff(values, axis=0) > 0).all(axis=0)
     if not is_id.any() or is_id.all():
-        return values, names
+        return table
     first, *_ = ids = np.flatnonzero(is_id).tolist()
     listed = checks.short(", ".join(titles[i].strip() or f"column {i + 1}" for i in ids))
     use = "names the rows" if names is None else "is left out"
-    checks.warn(f"{path}: {listed} identifies rows, so it {use}", 3)
+    checks.warn(f"{path}: {listed} identifies rows, so it {use}", 4)
     if names is None:
         names = tuple(f"{value:.0f}" for value in values[:, first].tolist())
-    return values[:, ~is_id], names
+    return Table(values[:, ~is_id], names, others)
 
 
 def read_labels(path: str, name: str | None, rows: int) -> Labels:
@@ -216,7 +298,7 @@ def _file(path: str | None, kinds: tuple[str, ...]) -> epath.Path:
     if not path:
         raise InputError(f"data.dir {wanted}; got none")
     path = checks.local(path)
-    file = epath.Path(path).expanduser()
+    file = buckets.path(path)
     if file.suffix.lower() not in kinds:
         raise InputError(f"{path} {wanted}; got {file.suffix or 'no suffix'}")
     with checks.reading(path):
@@ -227,7 +309,7 @@ def _file(path: str | None, kinds: tuple[str, ...]) -> epath.Path:
 
 
 def read_arrays(
-    path: str | None, names: Sequence[str], name: str | None = None
+    path: str | None, names: Sequence[str], name: str | None = None, more: Sequence[str] = ()
 ) -> tuple[NDArray, dict[str, NDArray]]:
     """The main array of a `.npy` or `.npz` file, and its arrays in `ROW_METADATA`.
 
@@ -236,6 +318,7 @@ def read_arrays(
         names: names of the main array of an `.npz`, by priority; else it is the only array that is
             not in `ROW_METADATA`.
         name: the name of the main array; None: one of `names`.
+        more: names of further arrays beside those of `ROW_METADATA`.
 
     Raises:
         InputError: the file is missing, unreadable, has pickled objects, or no such array.
@@ -249,7 +332,8 @@ def read_arrays(
                 return arrays.widened(loaded), {}
             # NumPy returns other files of an archive as bytes.
             members = [m[:-4] for m in loaded.zip.namelist() if m.endswith(".npy")]
-            candidates = [key for key in members if key not in ROW_METADATA]
+            of_rows = (*ROW_METADATA, *more)
+            candidates = [key for key in members if key not in of_rows]
             names = names if name is None else (name,)
             only = candidates if len(candidates) == 1 and name is None else ()
             name = next((key for key in (*names, *only) if key in members), None)
@@ -259,7 +343,7 @@ def read_arrays(
             values = loaded[name]
             if not isinstance(values, np.ndarray):
                 raise InputError(f"{name!r} of {path} must be an array; got other data")
-            others = [key for key in ROW_METADATA if key in members and key != name]
+            others = [key for key in of_rows if key in members and key != name]
             return arrays.widened(values), {key: loaded[key] for key in others}
     except InputError:
         raise
@@ -305,10 +389,10 @@ def check_labels(others: Mapping[str, NDArray], count: int, path: str) -> NDArra
 
 def _read_vectors(
     path: str, title_row: list[str] | None, rows: Iterator[tuple[int, list[str]]], name: str | None
-) -> Table:
+) -> Columns:
     """A table with one column of vectors, cells such as "[0.1, 0.2]"; names as in `_read_csv`."""
     values: list[NDArray] = []
-    names: list[str] = []
+    lines: list[list[str]] = []
     at: int | None = None
     named, width = None, 0
     titles = [title.strip() for title in title_row or ()]
@@ -345,25 +429,32 @@ def _read_vectors(
         if len(values[-1]) != len(values[0]):
             must = f"{where} must have a vector of {counted(len(values[0]), 'number')} like others"
             raise InputError(f"{must}; got {len(values[-1])}: {checks.short(repr(cell))}")
-        if named is not None:
-            names.append(line[named])
-    return Table(np.stack(values), tuple(names) or None)
+        lines.append(line)
+    texts = _others(titles, [i for i in range(width) if i != at], lines)
+    if named is None:
+        return Columns(np.stack(values), None, texts, None)
+    key = titles[named] if titles else ""
+    return Columns(np.stack(values), None, {key: [row[named] for row in lines], **texts}, key)
+
+
+def _others(
+    titles: Sequence[str], at: Iterable[int], rows: Sequence[Sequence[str]]
+) -> dict[str, list[str]]:
+    """Columns that are no features, by their titles; those without one are left out."""
+    return {titles[i]: [row[i] for row in rows] for i in at if i < len(titles) and titles[i]}
 
 
 def _is_vector(cell: str) -> bool:
     return cell.strip().startswith("[") and cell.strip().endswith("]")
 
 
-def _read_csv(path: str, name: str | None = None) -> tuple[Table, Sequence[str] | None]:
+def _read_csv(path: str, name: str | None = None) -> Columns:
     """A table of numbers with an optional header and an optional first column of row names.
 
     Of a table with a column of vectors, it is this one, or that with the title `name`. Beside
-    numbers, columns of text that have a title are left out.
-
-    Returns:
-        The table, and the titles of its columns of numbers, if they have some.
+    numbers, columns of text that have a title are no features.
     """
-    values, names = array.array("d"), []
+    values, names, texts = array.array("d"), list[str](), list[list[str]]()
     with _open(path) as file:
         lines = _lines(path, file)
         head = list(itertools.islice(lines, 2))
@@ -373,7 +464,7 @@ def _read_csv(path: str, name: str | None = None) -> tuple[Table, Sequence[str] 
         if any(map(_is_vector, sample)):
             has_title = len(head) > 1 and not any(map(_is_vector, head[0][1]))
             rows = itertools.chain(head[has_title:], lines)
-            return _read_vectors(path, head[0][1] if has_title else None, rows, name), None
+            return _read_vectors(path, head[0][1] if has_title else None, rows, name)
         title = head[0][1][0].strip().lower() if len(head) > 1 else None
         width, has_title_of_names = len(sample), title is not None and names_rows(title)
         has_names = has_title_of_names or bool(sample[0].strip() and not _is_number(sample[0]))
@@ -404,13 +495,20 @@ def _read_csv(path: str, name: str | None = None) -> tuple[Table, Sequence[str] 
                 must = f"{where}, column {i + 1} must be a number"
                 raise InputError(f"{must}; got {checks.short(repr(line[i]))}") from error
             names += line[:first]
+            if len(cells) < width - first:
+                texts.append(line)
     others = names[: len(head) - 1] + names[len(head) :]
     if has_names and not has_title_of_names and others and all(map(_is_number, others)):
         where = f"{path}, line {line_number}, column 1"
         raise InputError(f"{where} must be a number; got {checks.short(repr(sample[0]))}")
     table = np.array(values).reshape(-1, len(numbers))
     of_numbers = None if titles is None or len(titles) != width else [titles[i] for i in numbers]
-    return Table(table, tuple(names) if has_names else None), of_numbers
+    is_text = [i for i in range(first, width) if i not in numbers]
+    found = _others(titles or [], is_text, texts)
+    if not has_names:
+        return Columns(table, of_numbers, found, None)
+    key = titles[0].strip() if titles and len(titles) == width else ""
+    return Columns(table, of_numbers, {key: names, **found}, key)
 
 
 def _columns_of_numbers(path: str, titles: list[str], sample: list[str], first: int) -> list[int]:
@@ -422,7 +520,7 @@ def _columns_of_numbers(path: str, titles: list[str], sample: list[str], first: 
     if not is_text or len(is_text) == len(every):
         return list(every)
     listed = checks.short(", ".join(titles[i].strip() for i in sorted(is_text)))
-    checks.warn(f"{path}: {listed} is text and left out of the features", 4)
+    checks.warn(f"{path}: {listed} is text, which describes rows, and no feature", 5)
     return [i for i in every if i not in is_text]
 
 

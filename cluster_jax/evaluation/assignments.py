@@ -12,9 +12,11 @@ from numpy.typing import NDArray
 
 from cluster_jax.clustering.base import Assignment
 from cluster_jax.clustering.membership import Membership
+from cluster_jax.core import buckets
 from cluster_jax.core.checks import InputError
-from cluster_jax.data import splits
+from cluster_jax.data import metadata, splits
 from cluster_jax.data.images import Dataset
+from cluster_jax.data.metadata import Metadata
 from cluster_jax.data.photo_facts import PhotoFacts
 from cluster_jax.evaluation import discovery
 from cluster_jax.evaluation.clusters import Clustering
@@ -67,7 +69,7 @@ def read_workdir(workdir: epath.PathLike) -> Table:
     Raises:
         InputError: the file does not exist, or has no column of names or of clusters.
     """
-    file = epath.Path(workdir).expanduser() / "assignments.csv"
+    file = buckets.path(workdir) / "assignments.csv"
     if not file.exists():
         raise InputError(
             f"arguments must be workdirs of finished runs; got {workdir}, which "
@@ -136,20 +138,27 @@ def images_csv(
     return to_csv({"image": dataset.sources or range(dataset.size), **columns})
 
 
-def rows_csv(names: Sequence[str] | None, result: Clustering) -> str:
+def rows_csv(names: Sequence[str] | None, result: Clustering, more: Metadata) -> str:
     """The table `assignments.csv` of the command `cluster`, one row per row of features.
 
     Its columns are the cluster, the distance to its center, the outlier flag, and the position in a
     map of up to three dimensions. For clusters of `SmoothTree` there are also the probability of
     the cluster, the second most probable cluster, if there is one, with its probability, and the
-    isolation of the row, see `clusters.isolation`.
+    isolation of the row, see `clusters.isolation`. Metadata follow.
 
     Args:
         names: name of each row; None: rows are numbered.
         result: the clusters.
+        more: title, none of `metadata.TAKEN` -> a text for each row.
     """
     rows = range(len(result.cluster_labels)) if names is None else names
-    return to_csv({"row": rows, **_cluster_columns(result)})
+    return to_csv({"row": rows, **_cluster_columns(result), **more})
+
+
+def read_metadata(table: Table, rows: Sequence[int]) -> dict[str, list[str]]:
+    """The metadata of some rows of a table that `rows_csv` has written."""
+    titles = [title for title in table.titles if title not in metadata.TAKEN]
+    return {title: [unescaped(table.rows[i][title]) for i in rows] for title in titles}
 
 
 def _cluster_columns(result: Clustering) -> dict[str, Column]:

@@ -6,11 +6,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cluster_jax.clustering import knn, placing
+from cluster_jax.clustering import knn, membership, placing
+from cluster_jax.clustering.base import NO_CLUSTER
 from cluster_jax.clustering.gridshift import BandwidthCurve, GridShift
 from cluster_jax.clustering.membership import Membership
 from cluster_jax.clustering.reduce import MAP_COLUMNS, reduce
 from cluster_jax.clustering.smooth_tree import SmoothTree
+from cluster_jax.clustering.tree import linkage_of_means
 from cluster_jax.core import arrays, checks
 from cluster_jax.core.arrays import Rows
 from cluster_jax.core.names import counted
@@ -48,6 +50,7 @@ class Clustering(NamedTuple):
         membership: probabilities of the clusters of SmoothTree; None for GridShift and k-means.
         isolation: float32 `[n]`, see `isolation`; None for GridShift and k-means, and before
             `with_map`.
+        has_ids: whether the clusters are no cut of the tree, see `with_ids`.
     """
 
     metrics: dict[str, Any]
@@ -60,6 +63,13 @@ class Clustering(NamedTuple):
     tree: SmoothTree | None = None
     membership: Membership | None = None
     isolation: NDArray | None = None
+    has_ids: bool = False
+
+    def linkage(self, features: NDArray) -> NDArray:
+        """The tree of the clusters of features `[n, d]`, see `smooth_tree` and `tree`."""
+        if self.tree is None or self.has_ids:
+            return linkage_of_means(features, self.cluster_labels)
+        return self.tree.cluster_linkage_
 
 
 def cluster(
@@ -233,6 +243,39 @@ def run_tree(
     return Clustering(metrics, points, centers, labels, distances, outliers, None, model, member)
 
 
+def with_ids(found: Clustering, features: NDArray, ids: NDArray) -> Clustering:
+    """Clusters that keep their ids, in the representation of a fit of the same rows.
+
+    Args:
+        found: result of `run_tree` for all rows.
+        features: the rows `[n, d]`.
+        ids: int `[n]`, the cluster of each row, 0 or more, see `clustering.living`.
+    """
+    model = found.tree
+    assert model is not None
+    every, codes = np.unique(ids, return_inverse=True)
+    sizes = np.bincount(codes)
+    is_small = sizes < min(MIN_CLUSTER_ROWS, sizes.max())
+    sharp = model.smoother_.project(np.asarray(features))
+    centers = arrays.cluster_means(sharp, codes)
+    distances = arrays.distances_to_centers(sharp, centers, codes).astype(np.float32)
+    of_leaves, leaves = placing.coded(ids[model.sample_])
+    around = membership.shares(model.smoother_, leaves)
+    member = membership.membership(leaves, around)
+    second = np.where(member.runners_up < 0, NO_CLUSTER, of_leaves[member.runners_up])
+    own = (member.probabilities, second, member.runner_up_probabilities)
+    counts = {"n_large": int((~is_small).sum()), "outliers": int(sizes[is_small].sum())}
+    return found._replace(
+        metrics={**found.metrics, **counts},
+        centers=centers,
+        cluster_labels=every[codes].astype(np.int32),
+        distances=distances,
+        outliers=is_small[codes],
+        membership=Membership(ids, *(column[model.leaves_] for column in own)),
+        has_ids=True,
+    )
+
+
 def rows_of_likeness(tree: SmoothTree | None, features: NDArray, metric: str = "cosine") -> NDArray:
     """Rows whose Euclidean distances say which images are alike, float `[n, r]`.
 
@@ -258,7 +301,7 @@ def with_map(
     rows that are equal. Of micro-clusters, a row lies at the mean of its three nearest ones.
 
     Args:
-        found: result of `run_tree`.
+        found: result of `run_tree`; if it has points, the map starts from them and is laid on them.
         features: those of its rows that it describes.
         seed: random seed of the map.
         shown: int `[m]`, the rows that it describes; None: all rows.
@@ -272,11 +315,31 @@ def with_map(
     compared = np.unique(leaves, return_index=True)[1][:: 4 if is_condensed else 1]
     found = found._replace(isolation=isolation(features, model.metric_, compared))
     placed = smooth if not is_condensed else model.smoother_.transform(features)
+    old = found.points if found.points.shape[1] == options.get("n_components") else None
     if smooth.shape[1] > MAP_COLUMNS and options["method"] != "none":
-        points = _drawn(smooth, seed=seed, **{**options, "metric": "euclidean"})
+        start = (
+            None if old is None or is_condensed else old[np.unique(leaves, return_index=True)[1]]
+        )
+        points = _drawn(smooth, seed=seed, start=start, **{**options, "metric": "euclidean"})
         near = knn.nearest(placed, smooth, 3).indices if is_condensed else None
         placed = points if near is None else points[near].mean(axis=1)
-    return found._replace(points=placed if is_condensed else placed[leaves])
+    placed = placed if is_condensed else placed[leaves]
+    return found._replace(points=placed if old is None else registered(placed, old))
+
+
+def registered(points: NDArray, onto: NDArray) -> NDArray:
+    """Points `[n, c]` moved, turned and scaled onto others, by the similarity of least squares.
+
+    Example:
+        >>> old = np.array([[0.0, 0.0], [2.0, 0.0], [0.0, 1.0]])
+        >>> bool(np.allclose(registered(4 * old[:, ::-1] + 7, old), old))
+        True
+    """
+    means = points.mean(axis=0), onto.mean(axis=0)
+    here, there = (points - means[0]).astype(np.float64), onto - means[1]
+    left, sizes, right = np.linalg.svd(here.T @ there)
+    scale = sizes.sum() / (np.square(here).sum() or 1.0)
+    return (scale * here @ (left @ right) + means[1]).astype(points.dtype)
 
 
 def _drawn(rows: NDArray, *, method: str, seed: int, **options: Any) -> NDArray:

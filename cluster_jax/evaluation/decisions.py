@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from cluster_jax.clustering.base import NO_CLUSTER as NO_CLUSTER
 from cluster_jax.clustering.membership import Membership
+from cluster_jax.core import buckets
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import splits
 from cluster_jax.evaluation import assignments
@@ -65,12 +66,16 @@ class Decisions(NamedTuple):
         merged: cluster -> the one that it is a part of.
         named: cluster -> its name.
         made: clusters that the run did not find.
+        same, apart: pairs of names of images that are in one cluster, and in two, see
+            `clustering.constraints`; they hold from the next update on.
     """
 
     moved: Mapping[str, int] = {}
     merged: Mapping[int, int] = {}
     named: Mapping[int, str] = {}
     made: frozenset[int] = frozenset()
+    same: frozenset[tuple[str, str]] = frozenset()
+    apart: frozenset[tuple[str, str]] = frozenset()
 
     @property
     def is_of_members(self) -> bool:
@@ -112,6 +117,8 @@ class Decisions(NamedTuple):
             "new": len(self.made),
             "merged": len(self.merged),
             "named": len(self.named),
+            "pairs together": len(self.same),
+            "pairs apart": len(self.apart),
         }
         return ", ".join(f"{n:,} {word}" for word, n in counts.items() if n) or "none"
 
@@ -123,7 +130,13 @@ def join(before: Decisions, after: Decisions) -> Decisions:
         InputError: the later ones merge a cluster into a part of itself.
     """
     merged = dict(before.merged)
-    joined = Decisions({**before.moved, **after.moved}, merged, {}, before.made | after.made)
+    joined = Decisions(
+        {**before.moved, **after.moved},
+        merged,
+        made=before.made | after.made,
+        same=(before.same - after.apart) | after.same,
+        apart=(before.apart - after.same) | after.apart,
+    )
     for cluster, into in after.merged.items():
         old, new = joined.root(cluster), joined.root(into)
         if old != new:
@@ -138,7 +151,7 @@ def read_workdir(workdir: epath.PathLike, run: Clusters) -> Decisions:
     Raises:
         InputError: the file is damaged, or belongs to other clusters than those of the run.
     """
-    file = epath.Path(workdir).expanduser() / DECISIONS
+    file = buckets.path(workdir) / DECISIONS
     return read(file, run, Decisions()) if file.exists() else Decisions()
 
 
@@ -157,7 +170,8 @@ def read(file: epath.PathLike, run: Clusters, before: Decisions) -> Decisions:
         file: as a page saves it: lines of image, cluster, correction, and to. The corrections are
             "run" (to: the digest of the run), "member" (an image by which the cluster is meant),
             "new" (a new cluster and its name), "merge" (into the cluster `to`), "name", "move" (to
-            a cluster; to its own: a person has confirmed it), "wrong", and "end".
+            a cluster; to its own: a person has confirmed it), "wrong", "same" and "apart" (`to` is
+            another image), and "end".
         run: the clusters that the run has found.
         before: earlier decisions about them.
 
@@ -169,6 +183,7 @@ def read(file: epath.PathLike, run: Clusters, before: Decisions) -> Decisions:
     known, counts = set(run.names), collections.Counter(run.names)
     moved, merged, named = dict[str, int](), dict[int, int](), dict[int, str]()
     at: dict[tuple[str, object], int] = {}
+    pairs: dict[str, set[tuple[str, str]]] = {"same": set(), "apart": set()}
     for number, (name, cluster, kind, to) in lines:
         must = f"line {number} of {file} must"
         if kind == "new":
@@ -196,12 +211,26 @@ def read(file: epath.PathLike, run: Clusters, before: Decisions) -> Decisions:
                 )
             merged[old], at["merge", old] = new, number
         else:
-            name = assignments.unescaped(name)
-            if name not in known and not is_own:
+            name, other = assignments.unescaped(name), assignments.unescaped(to)
+            is_pair = kind in pairs
+            if not is_own and {name, *([other] * is_pair)} - known:
                 continue
-            if counts[name] != 1:
-                found = f"{name!r}" + (", which several have" if counts[name] else "")
-                raise InputError(f"{must} name one {run.noun} of the run; got {found}")
+            for each in (name, other)[: 1 + is_pair]:
+                if counts[each] != 1:
+                    found = f"{each!r}" + (", which several have" if counts[each] else "")
+                    raise InputError(f"{must} name one {run.noun} of the run; got {found}")
+            if is_pair:
+                pair = (min(name, other), max(name, other))
+                opposite = "apart" if kind == "same" else "same"
+                if name == other or pair in pairs[opposite]:
+                    where = "itself" if name == other else f"line {at[opposite, pair]}"
+                    raise InputError(
+                        f"{must} agree with {where}; got {name!r} and {other!r} as {kind!r}: "
+                        "leave one"
+                    )
+                pairs[kind].add(pair)
+                at[kind, pair] = number
+                continue
             target = NO_CLUSTER if kind == "wrong" else clusters[to]
             if moved.get(name, target) != target:
                 raise InputError(
@@ -210,7 +239,7 @@ def read(file: epath.PathLike, run: Clusters, before: Decisions) -> Decisions:
                 )
             moved[name], at["move", name] = target, number
     made = frozenset(clusters[cluster] for _, (_, cluster, kind, _) in lines if kind == "new")
-    return Decisions(moved, merged, named, made)
+    return Decisions(moved, merged, named, made, *map(frozenset, pairs.values()))
 
 
 def to_csv(decisions: Decisions, run: Clusters) -> str:
@@ -231,6 +260,8 @@ def to_csv(decisions: Decisions, run: Clusters) -> str:
     for name, cluster in decisions.moved.items():
         kind = ("wrong", "") if cluster == NO_CLUSTER else ("move", cluster)
         rows.append((name, found.get(name, ""), *kind))
+    rows += [(a, "", "same", b) for a, b in sorted(decisions.same)]
+    rows += [(a, "", "apart", b) for a, b in sorted(decisions.apart)]
     rows.append(("", "", "end", ""))
     titles = (run.noun, "cluster", "correction", "to")
     return assignments.to_csv(dict(zip(titles, map(list, zip(*rows, strict=True)), strict=True)))
@@ -244,7 +275,7 @@ def _lines(file: epath.PathLike, run: Clusters) -> tuple[_Lines, dict[str, list[
 
     Lines of "run", "member" and "end" are left out.
     """
-    path = epath.Path(file).expanduser()
+    path = buckets.path(file)
     if not path.exists() or path.is_dir():
         found = "a folder" if path.exists() else "no such file"
         raise InputError(f"{file} must be a file that a report has saved; got {found}")
@@ -253,13 +284,14 @@ def _lines(file: epath.PathLike, run: Clusters) -> tuple[_Lines, dict[str, list[
         columns = "the columns image, cluster, correction, to, as a report saves them"
         raise InputError(f"{file} must have {columns}; got {', '.join(titles) or 'none'}")
     lines, members = [], collections.defaultdict(list)
-    kinds = ("member", "new", "merge", "name", "move", "wrong")
+    kinds = ("member", "new", "merge", "name", "move", "wrong", "same", "apart")
     for number, row in enumerate(rows, 2):
         cells = tuple(row.get(title) for title in titles)
         name, cluster, kind, to = ("" if cell is None else cell for cell in cells)
         is_needed = {
             "member": name and cluster, "new": cluster, "merge": cluster and to,
             "name": cluster and to, "move": name and to, "wrong": name,
+            "same": name and to, "apart": name and to,
         }  # fmt: skip
         if kind in ("run", "end"):
             continue
@@ -424,6 +456,8 @@ def decided_csv(
     ):
         row = changed[i]
         row[table.cluster] = f"{'' if now < 0 else prefix}{now}"
+        if "id" in row:
+            row["id"] = str(now)
         row |= {FOUND: f"{prefix}{old}", "corrected": str(int(decided)), "name": names.get(now, "")}
     titles = [*table.titles, *(t for t in (FOUND, "corrected", "name") if t not in table.titles)]
     cells: dict[str, assignments.Column] = {

@@ -9,11 +9,10 @@ from numpy.typing import NDArray
 from PIL import Image
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
-from tqdm import tqdm
 
 from cluster_jax.clustering import knn
 from cluster_jax.clustering.smooth import unit_rows
-from cluster_jax.core import arrays
+from cluster_jax.core import arrays, logs
 from cluster_jax.data import images as data
 from cluster_jax.data import photo_facts
 from cluster_jax.data.images import Dataset, select
@@ -290,7 +289,7 @@ def _compared(dataset: Dataset, pairs: NDArray) -> tuple[NDArray, NDArray]:
     is_alike, is_same = np.zeros(len(pairs), bool), np.zeros(len(pairs), bool)
     shown: dict[int, Picture | None] = {}
     steps = range(0, len(pairs), _PAIRS)
-    for start in tqdm(steps, "comparing pictures", delay=2.0, leave=False):
+    for start in logs.progress_bar(steps, desc="comparing pictures", delay=2.0, leave=False):
         part = pairs[start : start + _PAIRS]
         wanted = np.unique(part)
         missing = np.array([i for i in wanted.tolist() if i not in shown], np.int64)

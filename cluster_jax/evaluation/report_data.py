@@ -52,6 +52,7 @@ class ReportData(NamedTuple):
         next_cluster: the lowest number that no cluster has had.
         headline: what the page says first, or None: how many clusters there are.
         command: what applies a saved file of corrections, or None: nothing does.
+        metadata: title -> a text for each point, of what else is known of them.
     """
 
     title: str
@@ -76,14 +77,16 @@ class ReportData(NamedTuple):
     next_cluster: int = 0
     headline: str | None = None
     command: str | None = None
+    metadata: Mapping[str, Sequence[str]] = {}
 
     @property
     def noun(self) -> str:
         """What one point is: a row; an image; a photo, if it has a file and nothing is trained."""
         if self.fetch_images is None:
             return "row"
-        is_trained = bool(self.results["provenance"].get("steps"))
-        return "image" if is_trained or self.sources is None else "photo"
+        provenance = self.results["provenance"]
+        is_other = bool(provenance.get("steps")) or "features" in provenance
+        return "image" if is_other or self.sources is None else "photo"
 
     @property
     def group(self) -> str:
@@ -93,7 +96,8 @@ class ReportData(NamedTuple):
     @property
     def column(self) -> str:
         """Title of the column of names in tables."""
-        return "row" if self.fetch_images is None else "image"
+        is_of_rows = self.fetch_images is None or "features" in self.results["provenance"]
+        return "row" if is_of_rows else "image"
 
     @property
     def is_corrected(self) -> bool:

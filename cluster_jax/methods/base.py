@@ -217,30 +217,40 @@ Objective = Callable[
 Regularizer = Callable[[Encoded, Batch, Array, Axis], tuple[Array, dict[str, Array]]]
 
 
+def unchanged(params: PyTree, model_state: State, update: Array) -> tuple[PyTree, State]:
+    """`after` of a method of whose parameters and state nothing changes."""
+    return params, model_state
+
+
 class TwoView(NamedTuple, Generic[State]):
     """A method of two views, whose forward passes are separate from its objective.
 
-    `init`, `after`, `embed`, `refresh` and `watched` are those of `Method`.
+    `init`, `embed`, `refresh` and `watched` are those of `Method`, whose `after` is this `after`
+    and then `average`: a method that replaces `after` keeps its moving average.
 
     Attributes:
         encode: the forward passes of a step.
         objective: the loss of the embeddings that `encode` returns.
+        average: moving average of what `after` returns; `unchanged` without a target network.
         augment: turns uint8 images into network inputs.
         branches: names of the branches of its `SamplerInputs`, the default first.
         anchor_layers: layers that NRCC can regularize: `("projection",)` or, for a method with
             predictor, `("projection", "prediction")`.
-        more: functions that make further views, such as `Augment.small`.
+        more: functions that make further views, such as `Augment.small`, all of one size, which the
+            network must accept (`Network.any_size`); see `encoders.small_crops`.
+        after: update of the parameters after the optimizer's step, such as a normalization.
     """
 
     init: Init[State]
     encode: Encode[State]
     objective: Objective[State]
-    after: After[State]
+    average: After[State]
     embed: Embed[State]
     augment: Augment
     branches: tuple[str, ...]
     anchor_layers: tuple[str, ...]
     more: tuple[View, ...] = ()
+    after: After[State] = unchanged
     refresh: Refresh[State] | None = None
     watched: Watched[State] = Watched()
 
@@ -348,11 +358,6 @@ def _module(name: str) -> Any:
             f"{must}, with a dataclass Config and a function make; got {name!r}, which has not both"
         )
     return module
-
-
-def no_average(params: PyTree, model_state: State, update: Array) -> tuple[PyTree, State]:
-    """`after` of a method without a moving average: nothing changes."""
-    return params, model_state
 
 
 def with_network(model_state: State, params: PyTree, batch_stats: PyTree) -> State:
@@ -472,10 +477,13 @@ def as_method(base: TwoView[State], regularizer: Regularizer | None = None) -> M
         total = value + added[0]
         return total, Aux(model_state, {"loss": total, "base_loss": value, **added[1], **metrics})
 
+    def after(params: PyTree, model_state: State, update: Array) -> tuple[PyTree, State]:
+        return base.average(*base.after(params, model_state, update), update)
+
     watched = base.watched
     if regularizer is not None and watched.chance is not None and watched.chance[0] == "loss":
         watched = watched._replace(chance=("base_loss", watched.chance[1]))
-    return Method(base.init, loss, base.after, base.embed, base.refresh, watched)
+    return Method(base.init, loss, after, base.embed, base.refresh, watched)
 
 
 def with_term(base: TwoView[Any], term: Term) -> TwoView[Any]:

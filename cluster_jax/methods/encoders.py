@@ -39,7 +39,8 @@ class Target(NamedTuple):
     """The target network: the moving average of the online network, without its predictor.
 
     Attributes:
-        params: moving average of the online parameters.
+        params: moving average of the online parameters that have the same names. Of a method's own
+            parameters it has those of which the method's `init` puts a copy here.
         batch_stats: BatchNorm statistics of its own.
     """
 
@@ -125,7 +126,7 @@ def siamese(
             q_b, batch_stats = predict(params, batch_stats, z_b, train=True, axis=axis)
             # SimSiam collapses without this; it also makes NRCC's positives constants, as in (6).
             predictions, targets = (q_a, q_b), (lax.stop_gradient(z_a), lax.stop_gradient(z_b))
-        more, batch_stats = _project_more(context, params, batch_stats, views[2:], axis)
+        more, batch_stats = _project_more(context, params, batch_stats, views, axis)
         encoded = Encoded((z_a, z_b), predictions, targets, inputs, index, representations, more)
         return encoded, model_state._replace(batch_stats=batch_stats)
 
@@ -133,7 +134,7 @@ def siamese(
         init,
         encode,
         objective,
-        base.no_average,
+        base.unchanged,
         base.embedder(context, base.online_network),
         context.augment,
         branches=("online",),
@@ -209,7 +210,7 @@ def momentum(
         # the two networks; the predictor's pass of a view follows its projection.
         a, q_a, batch_stats = encode_online(model_state.batch_stats, 0)
         b, q_b, batch_stats = encode_online(batch_stats, 1)
-        more, batch_stats = _project_more(context, params, batch_stats, views[2:], axis)
+        more, batch_stats = _project_more(context, params, batch_stats, views, axis)
         inputs, _, target_stats = _project_views(context, *target, views, keys[:3], axis)
         # All branches embed the sampled view by constant networks.
         constants = lax.stop_gradient(params)
@@ -239,7 +240,9 @@ def momentum(
         )
         return encoded, model_state
 
-    def after(params: PyTree, model_state: WithTarget, update: Array) -> tuple[PyTree, WithTarget]:
+    def average(
+        params: PyTree, model_state: WithTarget, update: Array
+    ) -> tuple[PyTree, WithTarget]:
         target, decay = model_state.target, ema_decay(update)
         averaged = jax.tree.map(
             lambda new, old: old + (1 - decay).astype(old.dtype) * (new - old),
@@ -252,7 +255,7 @@ def momentum(
         init,
         encode,
         objective,
-        after,
+        average,
         base.embedder(context, kept_network),
         context.augment,
         branches=("target", "target_predictor", "online") if predicts else ("target", "online"),
@@ -338,12 +341,24 @@ def _project_more(
     views: tuple[Array, ...],
     axis: Axis,
 ) -> tuple[tuple[Array, ...], PyTree]:
-    """Projections of further views in one pass, and the new statistics."""
-    if not views:
+    """Projections of the views beyond a and b in one pass, and the new statistics.
+
+    Raises:
+        InputError: their size is another one, which the network does not accept.
+    """
+    (a, _), more = views[:2], views[2:]
+    if not more:
         return (), batch_stats
-    joined = jnp.concatenate(views)
+    joined = jnp.concatenate(more)
+    if not context.network.any_size and joined.shape[1:] != a.shape[1:]:
+        own, other = (" x ".join(map(str, x.shape[1:3])) for x in (a, joined))
+        raise InputError(
+            f"the method's further views must have the size of views a and b, {own}, for a network "
+            f"that does not average its last feature map; got {other} (encoders.small_crops checks "
+            "it before the training)"
+        )
     out = context.network.forward(params, batch_stats, joined, train=True, axis=axis)
-    return tuple(jnp.split(out.projection, len(views))), out.stats
+    return tuple(jnp.split(out.projection, len(more))), out.stats
 
 
 def check_classifiers(context: MethodContext, name: str, *, labeled: int | None) -> None:
@@ -401,7 +416,7 @@ def with_classifiers(
         out = network.forward(params, model_state.batch_stats, inputs, train=False, axis=None)
         return {"backbone": out.representation, **_logits(params, out.representation)}
 
-    return base.Method(init, loss, base.no_average, embed)
+    return base.Method(init, loss, base.unchanged, embed)
 
 
 def one_head(

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from cluster_jax.clustering.membership import Membership
 from cluster_jax.clustering.tree import linkage_of_means
-from cluster_jax.core import arrays, io
+from cluster_jax.core import arrays, buckets, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.evaluation import assignments, decisions, report
 from cluster_jax.evaluation.assignments import Table
@@ -76,7 +76,7 @@ def current_results(
     Raises:
         InputError: the run is not finished, or `decisions.csv` does not fit it.
     """
-    workdir = epath.Path(workdir).expanduser()
+    workdir = buckets.path(workdir)
     if not (workdir / decisions.DECISIONS).exists():
         return None
     _, results, run, rows, found, decided = _read(workdir)
@@ -98,7 +98,11 @@ def current_results(
     return {**results, "suggested_names": names, "doubtful_images": doubtful}
 
 
-def correct(workdir: epath.PathLike, files: Sequence[epath.PathLike]) -> str:
+def correct(
+    workdir: epath.PathLike,
+    files: Sequence[epath.PathLike],
+    shown: epath.PathLike | None = None,
+) -> str:
     """Applies files of corrections to a run, one after the other, and writes its outputs again.
 
     `decisions.csv` has all decisions, `assignments.csv` the clusters as they are now and as they
@@ -108,6 +112,7 @@ def correct(workdir: epath.PathLike, files: Sequence[epath.PathLike]) -> str:
     Args:
         workdir: of a run, or folder of `cluster`.
         files: as a report saves them; none: only the table and the page are written.
+        shown: what the page calls the workdir.
 
     Returns:
         What was done, for the terminal.
@@ -115,7 +120,7 @@ def correct(workdir: epath.PathLike, files: Sequence[epath.PathLike]) -> str:
     Raises:
         InputError: the run is not finished, or a file does not fit it; nothing was written.
     """
-    workdir = epath.Path(workdir).expanduser()
+    workdir = buckets.path(workdir)
     table, results, run, rows, found, before = _read(workdir)
     after = before
     for file in files:
@@ -129,6 +134,8 @@ def correct(workdir: epath.PathLike, files: Sequence[epath.PathLike]) -> str:
     new_table = decisions.decided_csv(
         table, rows, found.labels, labels, after.is_decided(found), names
     )
+    if data is not None and shown is not None:
+        data = data._replace(command=outputs.correction_command(shown))
     # What takes time comes first; then the facts, from which the same command makes the rest.
     page = None if data is None else report.render(data).encode("utf-8", "backslashreplace")
     if after != Decisions():
@@ -194,4 +201,7 @@ def _table_report(
         linkage=linkage_of_means(features[is_in], labels[is_in]),
         features=features,
         **outputs.decided_fields(decided, found, workdir),
+        **outputs.described_fields(
+            assignments.read_metadata(table, rows), results["provenance"].get("metadata")
+        ),
     )

@@ -13,7 +13,6 @@ import dataclasses
 import functools
 import json
 import re
-import sys
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -26,9 +25,8 @@ from jax import Array, lax
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 from numpy.typing import NDArray
-from tqdm import tqdm
 
-from cluster_jax.core import buckets, disk, interrupt, io
+from cluster_jax.core import buckets, disk, interrupt, io, logs
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.logs import logger
 from cluster_jax.data import batches, features
@@ -285,9 +283,9 @@ def embed(
             processes=jax.process_count() if together else 1,
             start=rows.start + start,
         )
-        bar = tqdm(
+        bar = logs.progress_bar(
             total=len(rows), initial=start, unit="image", desc="embedding", mininterval=1.0,
-            file=sys.stderr, disable=jax.process_index() != 0, delay=2.0,
+            disable=jax.process_index() != 0, delay=2.0,
         )  # fmt: skip
         with bar:
             for images, index, count in stream:
@@ -492,7 +490,7 @@ def write_features(
         InputError: the config has no pretrained network, the file exists, or the folder has shards
             of another number of processes.
     """
-    out, process, processes = epath.Path(out).expanduser(), jax.process_index(), jax.process_count()
+    out, process, processes = buckets.path(out), jax.process_index(), jax.process_count()
     in_shards = out.suffix != ".npz"
     file = out / ROWS if in_shards else out
     if file.exists():

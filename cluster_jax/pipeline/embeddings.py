@@ -1,6 +1,7 @@
 """A finished run of the command `cluster`: the clusters of embeddings, and those of new ones."""
 
 import dataclasses
+import hashlib
 import os
 from typing import Any
 
@@ -21,8 +22,8 @@ from cluster_jax.clustering.placing import (
     to_arrays,
     voters,
 )
-from cluster_jax.core import io
-from cluster_jax.core.arrays import numeric
+from cluster_jax.core import buckets, io
+from cluster_jax.core.arrays import blocks, numeric
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
 from cluster_jax.evaluation import assignments, decisions
@@ -32,6 +33,17 @@ from cluster_jax.evaluation.options import ClusterOptions
 from cluster_jax.pipeline import workdir as workdirs
 
 CLUSTERER = "clusterer.npz"
+CONTENTS = "contents"  # in it: what tells rows that are known from new ones
+
+
+def contents(features: NDArray) -> NDArray:
+    """A digest of each row `[n, d]` as float32, uint8 `[n, 16]`."""
+    digests = (
+        hashlib.blake2b(row.tobytes(), digest_size=16).digest()
+        for rows in blocks(*features.shape)
+        for row in np.ascontiguousarray(features[rows], np.float32)
+    )
+    return np.frombuffer(b"".join(digests), np.uint8).reshape(len(features), 16)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -151,7 +163,10 @@ def clusterer(features: NDArray, found: Clustering, options: ClusterOptions) -> 
         options: of the clustering.
     """
     if found.tree is not None:
-        return found.tree.clusterer_
+        if not found.has_ids:
+            return found.tree.clusterer_
+        labels = found.cluster_labels.astype(np.int64)
+        return dataclasses.replace(found.tree.clusterer_, labels=labels)
     if options.reduce == "tsne":
         return None
     known, labels = voters(features, str(options.metric)), found.cluster_labels
@@ -184,6 +199,8 @@ def write(
     stored = {} if placed_by is None else to_arrays(placed_by)
     if found.tree is not None:
         stored |= {"tree": found.tree.linkage_, "rows": np.arange(len(found.tree.labels_))}
+        if sample is None:
+            stored[CONTENTS] = contents(features)
     else:
         stored["rows"] = np.arange(len(features)) if sample is None else sample
     io.write_arrays(workdir / CLUSTERER, stored, compressed=False)
@@ -193,7 +210,7 @@ def is_run(workdir: epath.PathLike) -> bool:
     """Whether a folder has a run of the command `cluster`."""
     if not isinstance(workdir, str | os.PathLike):
         return False
-    file = epath.Path(workdir).expanduser() / workdirs.CONFIG
+    file = buckets.path(workdir) / workdirs.CONFIG
     return file.exists() and "network" not in workdirs.read_values(file)
 
 
@@ -203,7 +220,7 @@ def read(workdir: epath.PathLike) -> EmbeddingClusters:
     Raises:
         InputError: the run is not finished, a file of it is damaged, or an older version wrote it.
     """
-    workdir = epath.Path(workdir).expanduser()
+    workdir = buckets.path(workdir)
     results = workdirs.finished_results(workdir)
     if results is None:
         raise InputError(
@@ -214,6 +231,6 @@ def read(workdir: epath.PathLike) -> EmbeddingClusters:
     _, found = decisions.clustered(assignments.read_workdir(workdir))
     decided = decisions.read_workdir(workdir, found)
     stored = io.read_arrays(workdir / CLUSTERER)
-    rows, tree = stored.pop("rows"), stored.pop("tree", None)
+    rows, tree, _ = stored.pop("rows"), stored.pop("tree", None), stored.pop(CONTENTS, None)
     placed_by = from_arrays(stored) if stored else None
     return EmbeddingClusters(workdir, results, found, decided, placed_by, rows, tree)

@@ -16,8 +16,9 @@ from etils import epath
 from numpy.typing import NDArray
 from PIL import Image
 
+from cluster_jax.core import buckets
 from cluster_jax.core.checks import InputError
-from cluster_jax.data import scan, splits
+from cluster_jax.data import packed, scan, splits
 from cluster_jax.data.images import Dataset
 from cluster_jax.evaluation import decisions
 from cluster_jax.pipeline import inference
@@ -96,7 +97,7 @@ def write(
         labels: cluster `[n]` of each image, int, or names of classes; -1: in no cluster.
         images: the folder that `sources` are relative to; None without sources.
         sources: file of each image; None: the images become PNG files named by their index.
-        load: the images; called without `sources`, and for those of a zip.
+        load: the images; called without `sources`, and for those of a zip, tar or Parquet file.
         names: label -> name of its folder, see `folder_names`.
         by: one of `flags.EXPORT_WAYS`.
         group: what a cluster is called.
@@ -116,10 +117,13 @@ def write(
                 f"the images must be those of the run, {len(labels):,}; got {dataset.size:,}"
             )
         write_image = functools.partial(_write_pixels, dataset)
-    elif _is_zip(images):
+    elif _is_zip(images) or packed.is_packed(images, sources):
+        if by == "move":
+            must = "--by must be link or copy for images in a zip, tar or Parquet file"
+            raise InputError(f"{must}; got move and {images}")
         write_image = functools.partial(_unpack, load(), sources, collections.defaultdict(set))
     else:
-        root = epath.Path(images).expanduser()
+        root = buckets.path(images)
         files = [root / source for source in sources]
         for file in files:
             if not file.exists():
@@ -284,7 +288,7 @@ def _resolved(path: epath.PathLike) -> pathlib.Path:
 
 
 def _is_zip(images: epath.PathLike) -> bool:
-    path = epath.Path(images).expanduser()
+    path = buckets.path(images)
     return path.suffix.lower() == ".zip" and not path.is_dir()
 
 
@@ -295,7 +299,7 @@ def _unpack(
     i: int,
     folder: pathlib.Path,
 ) -> list[tuple[str, str]]:
-    """A copy of image i of a zip."""
+    """A copy of image i of a zip, tar or Parquet file."""
     assert dataset.open is not None
     assert dataset.sources is not None
     name = pathlib.PurePosixPath(sources[i]).name

@@ -22,9 +22,9 @@ from cluster_jax.clustering.membership import Membership
 from cluster_jax.clustering.placing import ByGrid, ByTree, ByVotes, Voters
 from cluster_jax.clustering.smooth import Smoother
 from cluster_jax.clustering.tree import linkage_of_means
-from cluster_jax.core import arrays, checks, io, ops
+from cluster_jax.core import arrays, buckets, checks, io, ops
 from cluster_jax.core.checks import InputError
-from cluster_jax.data import scan, splits
+from cluster_jax.data import packed, scan, splits
 from cluster_jax.data.images import Dataset, select, without
 from cluster_jax.evaluation import decisions, discovery, duplicates, report_data
 from cluster_jax.evaluation.clusters import Clustering
@@ -39,7 +39,7 @@ from cluster_jax.training import state as states
 
 # Images per forward pass: the fewest that hold all images of a call, else the most, with the last
 # pass padded. Each is compiled once; an image alone differs from one among many by rounding.
-BATCHES = (1, 8, 64)
+BATCHES: tuple[int, ...] = (1, 8, 64)
 
 # Images, and where parts are kept until all is done, for the caller to remove (None: nowhere) ->
 # features float32 [m, d], unit rows. Of several processes each has its own images.
@@ -88,6 +88,7 @@ class StoredClusters(NamedTuple):
         runner_up_probabilities: float64 `[n]`.
         sources: str `[N]`, path of each training image relative to its folder; None: no files.
         skipped: str `[s]`, those of the files that cannot be read; None: no files.
+        contents: uint8 `[N, 16]`, see `data.images.contents`; None: no files.
     """
 
     points: NDArray | None
@@ -117,6 +118,7 @@ class StoredClusters(NamedTuple):
     runner_up_probabilities: NDArray | None = None
     sources: NDArray | None = None
     skipped: NDArray | None = None
+    contents: NDArray | None = None
 
     @property
     def membership(self) -> Membership | None:
@@ -154,17 +156,13 @@ def stored_clusters(found: Clustering, features: NDArray) -> StoredClusters:
         outliers=found.outliers,
         kmeans_labels=None,
         novelty_threshold=None,
-        linkage=(
-            linkage_of_means(features, found.cluster_labels)
-            if tree is None
-            else tree.cluster_linkage_
-        ),
+        linkage=found.linkage(features),
         bandwidth=None if bandwidth is None else np.asarray(bandwidth),
         scan=None if found.curve is None else np.array(found.curve[:3], np.float64),
     )
     if tree is None:
         return stored
-    _, *member = tree.membership_
+    _, *member = found.membership if found.membership and found.has_ids else tree.membership_
     fields = {name: getattr(tree.smoother_, name) for name in _OF_SMOOTHER}
     smoother = {name: np.asarray(value) for name, value in fields.items() if value is not None}
     stored = stored._replace(
@@ -264,7 +262,7 @@ def read(workdir: epath.PathLike) -> TrainedRun:
     if not isinstance(workdir, str | os.PathLike):
         raise InputError(f"path must be the workdir of a finished run; got {workdir!r}")
     try:
-        return _read(epath.Path(workdir).expanduser())
+        return _read(buckets.path(workdir))
     except io.DamagedFile as error:
         raise InputError(
             f"{error}, or run the command of the run again, which makes it again where it can"
@@ -414,7 +412,7 @@ def _with_gaps(dataset: Dataset, names: tuple[str, ...]) -> Dataset:
     """The images of these names in their order; those whose files are gone are gray."""
     place = {name: i for i, name in enumerate(dataset.sources or ())}
     gone = np.array([name not in place for name in names])
-    if not gone.any() and len(names) == dataset.size:
+    if names == dataset.sources:
         return dataset
     rows = np.array([place.get(name, 0) for name in names])
     whole = select(dataset, rows)
@@ -433,17 +431,19 @@ def _with_gaps(dataset: Dataset, names: tuple[str, ...]) -> Dataset:
     )
 
 
-def image_folder(name: str, folder: str | None) -> str | None:
+def image_folder(name: str, folder: str | None, sources: Sequence[str] | None) -> str | None:
     """URI of the local folder of the images, where a page shows them in full size, or None.
 
     Args:
         name: `data.name` of the run.
         folder: its `data.dir`.
+        sources: names of the images in it.
     """
     if name != "folder" or folder is None or "://" in folder:
         return None
     root = pathlib.Path(scan.root(folder)).resolve()
-    return None if root.is_file() else root.as_uri() + "/"
+    is_no_folder = root.is_file() or packed.is_packed(root, sources)
+    return None if is_no_folder else root.as_uri() + "/"
 
 
 def cut(run: TrainedRun, *, k: int | None = None, level: float | None = None) -> NDArray:
@@ -662,6 +662,8 @@ def _as_decided(run: TrainedRun, rows: NDArray, placed: Assignment) -> Assignmen
     if not is_decided.any():
         return placed
     near = out_of_sample.neighbors(arrays.normalize_rows(rows), run.features, 1)
+    if not is_decided[near.indices[:, 0]].any():
+        return placed
     threshold = duplicates.near_threshold(
         run.features if distinct is None else run.features[distinct]
     )

@@ -15,10 +15,11 @@ from etils import epath
 
 from cluster_jax.clustering.tree import linkage_of_means
 from cluster_jax.core import arrays, buckets, checks, disk, io
+from cluster_jax.core.devices import say
 from cluster_jax.core.names import counted
-from cluster_jax.data import photo_facts, scan, splits
+from cluster_jax.data import metadata, photo_facts, scan, splits
 from cluster_jax.data.datasets import Dataset
-from cluster_jax.data.images import select
+from cluster_jax.data.images import contents, select
 from cluster_jax.evaluation import (
     assignments,
     clusters,
@@ -207,6 +208,8 @@ def describe(
         novelty_threshold=np.asarray(threshold),
     )
     facts = photo_facts.read(dataset)
+    if dataset.open is not None:
+        stored = stored._replace(contents=contents(dataset))
     table = assignments.images_csv(dataset, evaluation, discovered, facts)
     tables = {workdirs.ASSIGNMENTS: table}
     if facts is not None and unlabeled is not None:
@@ -262,7 +265,7 @@ def _report_data(
         label_names=clustered.label_names,
         fetch_images=None if clustered.shown is None else clustered.shown.fetch,
         sources=clustered.sources,
-        folder=inference.image_folder(config.data.name, config.data.dir),
+        folder=inference.image_folder(config.data.name, config.data.dir, clustered.sources),
         skipped=clustered.skipped,
         **more,
     )
@@ -334,6 +337,18 @@ def decided_fields(
     }
 
 
+def described_fields(more: metadata.Metadata, file: str | None) -> dict[str, Any]:
+    """What the report of embeddings says of their metadata: texts, and pictures if there are some.
+
+    Args:
+        more: the metadata.
+        file: path of their file, or None. Relative paths are of its folder, or of the present one.
+    """
+    folders = ["."] if file is None else [os.path.dirname(file) or ".", "."]
+    shown = metadata.pictures(more, folders, report.THUMBNAIL_SIDE)
+    return {"metadata": more, "fetch_images": shown}
+
+
 def correction_command(workdir: epath.PathLike) -> str:
     """What applies a file that the page of a run has saved, from the folder of that file."""
     path = str(workdir) if "://" in str(workdir) else os.path.abspath(workdir)
@@ -402,16 +417,30 @@ def _name_of_files(config: RunConfig) -> str | None:
     return epath.Path(str(workdirs.normalized(config.data.dir))).resolve().name
 
 
-def write(workdir: epath.Path, outputs: Outputs) -> None:
-    """Writes the outputs of a run into its workdir."""
+def write(
+    workdir: epath.Path,
+    outputs: Outputs,
+    *,
+    shown: epath.PathLike | None = None,
+    with_report: bool = True,
+) -> None:
+    """Writes the outputs of a run into its workdir, with or without the report.
+
+    Args:
+        workdir: where they are written.
+        outputs: of the run.
+        shown: what the page calls the workdir; None: as it is.
+        with_report: whether to write the page.
+    """
     file, there = workdir / decisions.DECISIONS, buckets.names(workdir)
     if file.name in there and not decisions.is_of(file, outputs.report.run):
         file.replace(workdir / workdirs.OLD_DECISIONS)
     inference.write_clusters(workdir, outputs.clusters)
     for name, table in outputs.tables.items():
         io.write(workdir / name, table)
-    data = outputs.report._replace(command=correction_command(workdir))
-    report.write_report(workdir / workdirs.REPORT, data)
+    data = outputs.report._replace(command=correction_command(shown or workdir))
+    if with_report:
+        report.write_report(workdir / workdirs.REPORT, data)
     # Written last, because its presence marks the run as finished.
     io.write_json(workdir / workdirs.RESULTS, outputs.results, checksum=True)
 
@@ -541,8 +570,13 @@ def run_in_memory(config: RunConfig, dataset: Dataset) -> InMemory:
     return InMemory(inputs, embedding, found, seconds, run)
 
 
-def write_run(workdir: epath.PathLike, memory: InMemory) -> None:
-    """Writes a run in memory into a workdir, as `run.run_pipeline` would have left it."""
+def write_run(
+    workdir: epath.PathLike, memory: InMemory, shown: epath.PathLike | None = None
+) -> None:
+    """Writes a run in memory into a workdir, as `run.run_pipeline` would have left it.
+
+    `shown` is what the page of the run calls the workdir.
+    """
     workdir, values = epath.Path(workdir), memory.inputs.config.values
     disk.make(workdir, parents=True)
     images = workdirs.describe_images(memory.inputs.dataset)
@@ -550,7 +584,7 @@ def write_run(workdir: epath.PathLike, memory: InMemory) -> None:
     io.write_json(workdir / workdirs.IMAGES, {**images, **memory.run.images}, checksum=True)
     made_from = f"{workdirs.made_from(values, images)}:0"
     io.write_arrays(workdir / workdirs.TRAIN_EMBEDDING, memory.embedding, made_from)
-    write(workdir, memory.outputs)
+    write(workdir, memory.outputs, shown=shown)
 
 
 def print_start(
@@ -577,9 +611,3 @@ def print_skipped(skipped: Sequence[tuple[str, str]]) -> None:
     """Prints the number of files that cannot be read; a note of the data set names the folders."""
     if files := sum(not name.endswith("/") for name, _ in skipped):
         say(f"{counted(files, 'file')} cannot be read; see the report")
-
-
-def say(text: str) -> None:
-    """Prints a line, of several processes in the first alone."""
-    if jax.process_index() == 0:
-        print(text, flush=True)

@@ -17,6 +17,7 @@ from ml_collections import ConfigDict
 
 from cluster_jax.core import buckets, disk, interrupt, io
 from cluster_jax.core.checks import InputError
+from cluster_jax.core.devices import say
 from cluster_jax.data import scan
 from cluster_jax.data.datasets import DataConfig, Dataset
 from cluster_jax.evaluation import decisions, summary
@@ -35,7 +36,6 @@ from cluster_jax.pipeline.embed import (
     forward_of,
     pretrained,
 )
-from cluster_jax.pipeline.outputs import say
 from cluster_jax.training import checkpoint, loop, watch
 from cluster_jax.training import state as states
 from cluster_jax.training.progress import read_log
@@ -48,6 +48,7 @@ def run_pipeline(
     name: str = "run",
     dataset: Dataset | None = None,
     cut_short: bool = False,
+    report: bool = True,
 ) -> dict[str, Any]:
     """Trains, embeds, clusters and reports; skips what an earlier call has done.
 
@@ -58,6 +59,7 @@ def run_pipeline(
         dataset: the images if they are loaded already; None: load `config.data`.
         cut_short: evaluates the newest checkpoint of an unfinished training as it stands; without
             it, a later call trains on.
+        report: whether to write `report.html`; the command `report` writes it later.
 
     Returns:
         The content of `results.json`; for a new run only on the first process, elsewhere `{}`.
@@ -68,7 +70,7 @@ def run_pipeline(
     """
     parsed, is_first = parse_config(config, name), jax.process_index() == 0
     checkpoint.wait_for_all("started")
-    workdir = epath.Path(workdir or workdirs.default_workdir(parsed.values, name))
+    workdir = buckets.path(workdir or workdirs.default_workdir(parsed.values, name))
     parsed = parse_config(workdirs.with_stored_dir(parsed.values, workdir), name)
     required = (workdirs.CLUSTERS,)
     previous = workdirs.claim(
@@ -98,7 +100,7 @@ def run_pipeline(
         if not is_first:
             return {}
         guard()
-        return _cluster_and_write(run, inputs, started, cut_short)
+        return _cluster_and_write(run, inputs, started, cut_short, report)
 
 
 def _changes(data: DataConfig, workdir: epath.Path) -> str:
@@ -274,7 +276,7 @@ class _Run:
 
 
 def _cluster_and_write(
-    run: _Run, inputs: Inputs, started: float, cut_short: bool
+    run: _Run, inputs: Inputs, started: float, cut_short: bool, report: bool
 ) -> dict[str, Any]:
     """Clusters the embedding in the workdir and writes clusters, tables, report and results."""
     say("clustering")
@@ -286,14 +288,15 @@ def _cluster_and_write(
         seconds=seconds,
         cut_short=cut_short,
     )
-    say("writing the report")
-    outputs.write(workdir, made)
+    say("writing the report" if report else "writing the clusters")
+    outputs.write(workdir, made, with_report=report)
     if decisions.DECISIONS in buckets.names(workdir):  # They are about the same clusters.
         corrections.correct(workdir, ())
     if not inputs.dataset.skipped:
         outputs.print_skipped(made.report.skipped)
     say(summary.run_table(corrections.current_results(workdir) or made.results))
-    say(f"\nreport       {workdir / workdirs.REPORT}")
+    if report:
+        say(f"\nreport       {workdir / workdirs.REPORT}")
     say(f"assignments  {workdir / workdirs.ASSIGNMENTS}")
     say(f"metrics      {workdir / workdirs.RESULTS}")
     return dict(made.results)
@@ -431,7 +434,7 @@ def read_weights(workdir: epath.PathLike) -> Weights:
     Raises:
         InputError: the folder has no finished run, or the checkpoint cannot be read.
     """
-    workdir = epath.Path(workdir).expanduser()
+    workdir = buckets.path(workdir)
     for name in (workdirs.CONFIG, workdirs.IMAGES):
         if not (workdir / name).exists():
             raise InputError(f"init_from must be the workdir of a finished run; got {workdir}")

@@ -18,6 +18,7 @@ from cluster_jax.core import buckets, disk, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.logs import logger
 from cluster_jax.data.images import Dataset
+from cluster_jax.pipeline import versions
 
 CONFIG, RESULTS = "config.json", "results.json"
 ASSIGNMENTS, REPORT = "assignments.csv", "report.html"
@@ -349,6 +350,7 @@ def finished_results(
         InputError: an older version of the package wrote it.
     """
     workdir = epath.Path(workdir)
+    versions.finish(workdir)
     if not buckets.names(workdir) >= {RESULTS, CONFIG, *required}:
         return None
     results = read_values(workdir / RESULTS)

@@ -7,7 +7,6 @@ returns a damaged array without an error.
 import contextlib
 import logging
 import pathlib
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -170,7 +169,6 @@ class Checkpoints:
 
 
 def _manager(folder: epath.Path, options: ocp.CheckpointManagerOptions) -> ocp.CheckpointManager:
-    _silence()
     # The handler is given here so that shapes can be read before anything is restored.
     handler = ocp.StandardCheckpointHandler()
     return ocp.CheckpointManager(folder, item_handlers=handler, options=options)
@@ -216,36 +214,6 @@ def wait_for_all(name: str) -> None:
     """
     if jax.process_count() > 1:
         ocp.multihost.get_barrier_sync_fn()(key=name, timeout_ms=24 * 3600 * 1000)
-
-
-def _silence() -> None:
-    """Silences the errors that Orbax's unfinished reads and writes report after a failure.
-
-    When one array of a checkpoint cannot be read, Orbax raises and closes its event loop while its
-    other coroutines wait; each of these fails whenever Python frees it, and prints a traceback.
-    """
-    logging.getLogger("asyncio").addFilter(_is_not_left_over)
-    before = sys.unraisablehook
-    if getattr(before, "__module__", None) == __name__:
-        return
-
-    def hook(raised: Any) -> None:
-        if not _is_unfinished(raised):
-            before(raised)
-
-    sys.unraisablehook = hook
-
-
-def _is_unfinished(raised: Any) -> bool:
-    code = getattr(raised.object, "cr_code", None)  # of a coroutine
-    is_of_orbax = code is not None and "orbax" in pathlib.Path(code.co_filename).parts
-    return is_of_orbax or "Event loop is closed" in str(raised.exc_value)
-
-
-def _is_not_left_over(record: logging.LogRecord) -> bool:
-    text = record.getMessage()  # of a task or a future
-    is_of_orbax = "orbax" in text or "tensorstore" in text
-    return not (is_of_orbax and "exception was never retrieved" in text)
 
 
 def _is_not_orbax(record: logging.LogRecord) -> bool:

@@ -1,8 +1,8 @@
 """Progress bar, throughput and log of a training; skipped steps, and signs of failure."""
 
 import json
+import os
 import pathlib
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +14,7 @@ from etils import epath
 from jax import Array
 from tqdm import tqdm
 
-from cluster_jax.core import buckets, io
+from cluster_jax.core import buckets, io, logs
 from cluster_jax.core.logs import logger
 from cluster_jax.training import watch
 from cluster_jax.training.state import State, TrainingRun
@@ -97,11 +97,15 @@ def _line(record: Mapping[str, Any]) -> str:
 
 def _summary_writer(folder: str, step: int) -> Any:
     """A writer of TensorBoard events after `step`; None on a machine without tensorboardX."""
+    mode = "CRC32C_SW_MODE"  # tensorboardX sets it where it is not set.
+    is_set = mode in os.environ
     try:
         from tensorboardX import SummaryWriter
     except ModuleNotFoundError:
         logger.info("tensorboardX is not installed: no TensorBoard events are written")
         return None
+    if not is_set:
+        os.environ.pop(mode, None)
     return SummaryWriter(folder, purge_step=step + 1)
 
 
@@ -148,8 +152,7 @@ class Progress:
         self._told: set[str] = set()
         self._bar: tqdm | None = None
         if log is not None:
-            sys.stderr.write("compiling\n")
-            sys.stderr.flush()
+            logger.info("compiling")
 
     def add(self, metrics: Mapping[str, Array]) -> None:
         """Takes the metrics of the next step; waits until at most two steps are in flight."""
@@ -157,9 +160,9 @@ class Progress:
         if self._bar is None:
             # The first step includes the compilation, from which no time left can be told.
             jax.block_until_ready(metrics)
-            self._bar = tqdm(
+            self._bar = logs.progress_bar(
                 total=self._run.total_steps, initial=self._start + 1, unit="step",
-                desc="training", disable=self._log is None, mininterval=1.0, file=sys.stderr,
+                desc="training", disable=self._log is None, mininterval=1.0,
             )  # fmt: skip
             return
         if len(self._steps) > _IN_FLIGHT:

@@ -119,7 +119,10 @@ def _torch(name: str) -> tuple[Callable, Callable]:
 
     module, file = Features().eval(), io.BytesIO()
     example = torch.zeros(BATCH, 3, SIDE, SIDE)
-    torch.onnx.export(module, (example,), file, dynamo=False, input_names=["x"])
+    several = {"x": {0: "images"}}
+    torch.onnx.export(
+        module, (example,), file, dynamo=False, input_names=["x"], dynamic_axes=several
+    )
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = devices.cores()
     session = onnxruntime.InferenceSession(file.getvalue(), options)

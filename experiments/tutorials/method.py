@@ -124,13 +124,13 @@ for labels in (clusterer.labels_, clusterer.cut(k=10)):
 # | `watched` | see `methods.base.Watched` | the loss of equal rows, which tells a collapse |
 #
 # `encoders.momentum` in place of `encoders.siamese` adds a target network, the moving average
-# (BYOL, MoCo; DINO's teacher): `encoded.targets` are its projections, constants. Its field `after`
-# makes the average: a method's own calls it first. Its argument
-# `initial_state` makes the method's state, a `NamedTuple` that begins with `batch_stats` and
-# `target` and has what else survives a step, such as a center or a queue: equal on all devices, so
-# made of rows that `collectives.gather` or `collectives.mean` have joined. Parameters of your own
-# have a moving average, too, where `init` puts a copy of them into `state.target.params` under the
-# same key. Parameters are frozen for some steps by
+# (BYOL, MoCo; DINO's teacher): `encoded.targets` are its projections, constants. The average is
+# made of what a method's `after` returns. Its argument `initial_state` makes the method's state, a
+# `NamedTuple` that begins with `batch_stats` and `target` and has what else survives a step, such
+# as a center or a queue: equal on all devices, so made of rows that `collectives.gather` or
+# `collectives.mean` have joined. Parameters of your own have a moving average, too, where `init`
+# puts a copy of them into `state.target.params` under the same key (without it,
+# `state.target.params["prototypes"]` is a `KeyError`). Parameters are frozen for some steps by
 # `jnp.where(step < n, jax.lax.stop_gradient(x), x)`; weight decay still shrinks them. Features are
 # those of the network that is trained, or of its moving average with
 # `kept_network=encoders.target_network`. All of this, small crops included, is in DINO as a method
@@ -139,10 +139,10 @@ for labels in (clusterer.labels_, clusterer.cut(k=10)):
 #
 # `Config` is checked by its annotations: the types of `core.checks` (`Positive`, `Fraction`,
 # `Count`, `Duration`) refuse other values, and `checks.steps(name, value, context.steps_per_epoch)`
-# makes steps of a `Duration` such as "1 epoch". A key that is None in the config file and is to be
-# set by a flag is `config_dict.placeholder(int)` there; a whole section is switched off by
-# `--config.method.small=None`. NRCC regularizes `encoded.projections`, not prototypes of your own;
-# its `branch` is `online` for `encoders.siamese`, and may be `target` for `encoders.momentum`.
+# makes steps of a `Duration` such as "1 epoch". A flag sets a key that is None in the config file,
+# too; a whole section is switched off by `--config.method.small=None`. NRCC regularizes
+# `encoded.projections`, not prototypes of your own; its `branch` is `online` for
+# `encoders.siamese`, and may be `target` for `encoders.momentum`.
 #
 # ## In the package
 #

@@ -208,6 +208,25 @@ def test_none_for_a_key_of_a_config():
         parse_config(config, name)
 
 
+def test_a_key_that_is_none_without_a_type():
+    """As in SwAV's config: `{"size": None}` in place of a placeholder."""
+
+    def small(*values):
+        config, name = flags.read_config(
+            "swav_digits", [f"--config.method.small{v}" for v in values]
+        )
+        return parse_config(config, name).method.config.small
+
+    assert small(".size=4").size == 4
+    assert small("=None") is None
+    with pytest.raises(InputError, match=r"method\.small\.size must be .*; got 'x'"):
+        small(".size=x")
+    with pytest.raises(
+        InputError, match=r"key network\.predictor\.out; network\.predictor is None"
+    ):
+        flags.read_config("swav_digits", ["--config.network.predictor.out=4"])
+
+
 def _keys_that_may_be_none():
     """The keys of the base config whose comment, beside or above them, says what None means."""
     comment, names = "", r"(?!config)[a-z_]+\.[\w.]+|embedder|init_from|term"

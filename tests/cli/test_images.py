@@ -62,7 +62,7 @@ def test_an_encoder_of_the_hub_without_a_network_is_one_sentence(photos, monkeyp
     assert hub.utils.logging.get_verbosity() == level
 
 
-def test_the_conclusion_names_groups_and_counts_copies():
+def test_the_conclusion_names_groups_and_counts_copies(tmp_path):
     names = {str(i): [name, "other"] for i, name in enumerate("abcdefghija")}
     results = {
         "metrics": {"tree": {"n_clusters": 11, "n_large": 11, "verdict": "clear"}},
@@ -70,20 +70,23 @@ def test_the_conclusion_names_groups_and_counts_copies():
         "suggested_names": names,
         "duplicates": {"groups": 2},
     }
-    said = images._conclusion(results, pathlib.PurePath("out"))
+    out = tmp_path / "out"
+    said = images._conclusion(results, out)
     assert "90 photos, 11 groups (clearly apart).\n" in said
     shown = "a (other), b, c, d, e, f, g, h"
     said_names = f"They look like {shown}, and 3 more.\n"
     assert f"{said_names}2 sets of equal or nearly equal photos." in said, "a twice"
     results |= {"suggested_names": {"0": ["a"], "1": ["b"]}, "duplicates": None}
-    said = images._conclusion(results | {"doubtful_images": 4}, pathlib.PurePath("out"))
-    assert "(clearly apart); 4 are doubtful.\nThey look like a, b.\nReport: out/rep" in said
+    said = images._conclusion(results | {"doubtful_images": 4}, out)
+    assert "(clearly apart); 4 are doubtful.\nThey look like a, b.\nNext:\n" in said
+    assert f"  cluster-jax report {out} " in said, "there is no page"
+    out.mkdir()
+    (out / "report.html").touch()
+    assert f"look like a, b.\nReport: {out}/rep" in images._conclusion(results, out)
     tree = {"n_clusters": 1, "n_large": 1, "verdict": "one cluster", "rows_clustered": 1}
-    few = images._conclusion(results | {"metrics": {"tree": tree}}, pathlib.PurePath("out"))
+    few = images._conclusion(results | {"metrics": {"tree": tree}}, out)
     assert "1 group (too few different photos to look for more)" in few
-    assert "look like" not in images._conclusion(
-        results | {"suggested_names": None}, pathlib.PurePath("out")
-    )
+    assert "look like" not in images._conclusion(results | {"suggested_names": None}, out)
 
 
 def test_names_of_two_groups_are_never_the_same():

@@ -16,12 +16,12 @@ from cluster_jax.cli import predict, predictions
 from cluster_jax.clustering import membership
 from cluster_jax.clustering.gridshift import GridShift
 from cluster_jax.clustering.membership import Membership
-from cluster_jax.core import io
+from cluster_jax.core import io, logs
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import datasets
 from cluster_jax.evaluation import placement
 from cluster_jax.evaluation.decisions import Decisions
-from cluster_jax.pipeline import embed, inference
+from cluster_jax.pipeline import inference
 from cluster_jax.pipeline import run as pipeline
 from cluster_jax.pipeline import workdir as workdirs
 from tests import toy
@@ -100,13 +100,13 @@ def test_images_do_not_affect_each_other(trained):
 
 
 def test_progress_counts_no_padding(trained, monkeypatch):
-    bars, tqdm = [], embed.tqdm
+    bars, tqdm = [], logs.tqdm
 
-    def made(**options):
-        bars.append(tqdm(**{**options, "file": StringIO()}))
+    def made(items, **options):
+        bars.append(tqdm(items, **{**options, "file": StringIO(), "disable": False}))
         return bars[-1]
 
-    monkeypatch.setattr(embed, "tqdm", made)
+    monkeypatch.setattr(logs, "tqdm", made)
     run = inference.read(trained[0])
     dataset = datasets.load_new(toy.images(5)[0], toy.DATA, (8, 8, 1))
     assert len(inference.make_embed(run)(dataset)) == 5

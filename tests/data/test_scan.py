@@ -250,7 +250,7 @@ def test_a_zip_that_unpacks_to_much_and_leads_outside(tmp_path, write, monkeypat
     assert dataset.skipped == (
         ("bomb.jpg", "ValueError: 1,001 bytes once unpacked; at most 1,000 are read"),
     )
-    assert dataset.ignored == ((".zip", 1), ("that lead out of the zip", 2))
+    assert dataset.ignored == ((".zip", 1), ("that lead out of the archive", 2))
 
 
 def test_a_page_in_place_of_a_photo(tmp_path, write):

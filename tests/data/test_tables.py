@@ -398,7 +398,7 @@ def test_few_numbers_in_order_are_a_feature(tmp_path):
 
 def test_text_beside_numbers_is_left_out(tmp_path):
     (tmp_path / "x.csv").write_text("a,note,b\n1,fine,2\n3,,4\n5,7,1\n")
-    with pytest.warns(UserWarning, match="note is text and left out of the features"):
+    with pytest.warns(UserWarning, match="note is text, which describes rows, and no feature"):
         table = tables.read_table(str(tmp_path / "x.csv"), None)
     np.testing.assert_array_equal(table.values, [[1, 2], [3, 4], [5, 1]])
 

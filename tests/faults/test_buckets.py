@@ -1,6 +1,7 @@
 """Every command on buckets, on a server that fails each twentieth request."""
 
 import asyncio
+import csv
 import io
 import json
 import time
@@ -12,17 +13,18 @@ from PIL import Image
 from cluster_jax.cli import app
 from cluster_jax.core import buckets, disk
 from cluster_jax.core.checks import InputError
+from cluster_jax.data import datasets, scan
 from cluster_jax.data import folder as folders
-from cluster_jax.data import scan
 from cluster_jax.data.images import DataConfig
 from cluster_jax.data.shards import Shards
 from cluster_jax.pipeline import run as pipeline
 from cluster_jax.training import progress
 from tests import toy
+from tests.data import test_packed
 from tests.faults import gcs_server
 from tests.faults.gcs_server import CUT, LOST, Server, always, every
 from tests.faults.jobs import Job, kill_all
-from tests.faults.runs import before_step
+from tests.faults.runs import assert_same, before_step, left_by_a_kill
 
 pytest.importorskip("gcsfs")
 pytestmark = [
@@ -176,6 +178,64 @@ def test_images_and_what_follows(server, photos, capsys):
     assert "clusters/results.json" in server.files("bucket/")
 
 
+@pytest.mark.usefixtures("one_device", "traced_once", "compiled_once")
+def test_a_training_on_tars(server, tmp_path, monkeypatch):
+    """Killed and resumed it ends as one on local tars."""
+    config = test_packed.training(tmp_path / "shards", "tar")
+    for path in (tmp_path / "shards").iterdir():
+        server.put("bucket", f"shards/{path.name}", path.read_bytes())
+    pipeline.run_pipeline(config, tmp_path / "local", "toy")
+    config.data.dir = "gs://bucket/shards"
+    server.faults.append(every(20, FAILING))
+    with monkeypatch.context() as patch:
+        before_step(patch, 4, lambda: left_by_a_kill(tmp_path / "run", tmp_path / "killed"))
+        pipeline.run_pipeline(config, tmp_path / "run", "toy")
+    pipeline.run_pipeline(config, tmp_path / "killed", "toy")
+    assert_same(tmp_path / "killed", tmp_path / "local")
+
+
+@pytest.mark.parametrize("kind", ["tar", "parquet"])
+def test_packed_images(server, tmp_path, kind):
+    """Pixels and classes are those of local files; an index takes few requests."""
+    test_packed.training(tmp_path / "x", kind)
+    local = test_packed.load(tmp_path / "x", image_size=8)
+    for path in (tmp_path / "x").iterdir():
+        server.put("bucket", f"x-{kind}/{path.name}", path.read_bytes())
+    server.put("bucket", f"x-{kind}/.cache/y.{kind}", b"")
+    server.faults.append(every(20, FAILING))
+    remote = test_packed.load(f"gs://bucket/x-{kind}", image_size=8)
+    assert (remote.sources, remote.label_names) == (local.sources, local.label_names)
+    np.testing.assert_array_equal(remote.images, local.images)
+    np.testing.assert_array_equal(remote.labels, local.labels)
+    server.faults.clear()
+    server.requests.clear()
+    scan.find(f"gs://bucket/x-{kind}")
+    assert len(server.requests) <= 1 + 2 * 4  # a list; facts, and parts of each file
+    alone = f"gs://bucket/x-{kind}/shard-1.{kind}"
+    assert datasets.load_new(alone, test_packed.CONFIG, (32, 32, 3)).size == 20
+
+
+@pytest.mark.usefixtures("shallow_lite")
+def test_commands_on_packed_images(server, tmp_path):
+    for part in range(2):
+        rows = range(20 * part, 20 * part + 20)
+        data = test_packed.write_parquet(tmp_path / "x.parquet", rows).read_bytes()
+        server.put("bucket", f"packed/{part}.parquet", data)
+    where, flags = "gs://bucket/packed", ["--config.data.image_size=32", "--config.augment.size=32"]
+    out = tmp_path / "run"
+    app.main(["images", where, f"--out={out}", f"--export={tmp_path / 'sorted'}", *flags])
+    assert len([*(tmp_path / "sorted").glob("*/*-*.jpg")]) == 40
+    app.main(["predict", f"--workdir={out}", f"--images={where}", f"--report={out}/new.html"])
+    before, after = (
+        {row["image"]: row["cluster"] for row in csv.DictReader((out / name).open())}
+        for name in ("assignments.csv", "predictions.csv")
+    )
+    assert before == after
+    assert "0.parquet/3-3.jpg" in after
+    app.main(["embed", "--config=images", *flags, f"--config.data.dir={where}", f"--out={out}.npz"])
+    assert len(np.load(f"{out}.npz")["features"]) == 40
+
+
 def _ends(arguments, capsys):
     """Exit code and last line of a command."""
     with pytest.raises(SystemExit) as stop:
@@ -216,9 +276,17 @@ def test_a_bucket_that_cannot_be_written(server, capsys, fault, path, said):
         (always(403), "gs://bucket/photos", "403: The caller does not have permission"),
         (always(401), "gs://bucket/photos", "Anonymous caller does not have access"),
         (always(403, "read"), "gs://bucket/photos", "403: The caller does not have permission"),
+        (always(403, "read"), "gs://bucket/tars", "tars/1.tar may not be used (403: The caller"),
+        (always(403, "read"), "gs://bucket/rows", "rows/1.parquet may not be used (403: The"),
+        (None, "gs://bucket/tars/1.tar", "1.tar must be a whole tar; got its end missing"),
+        (None, "gs://bucket/tars/2.tar", "tars/2.tar must exist; got no such file or bucket"),
     ],
 )  # fmt: skip
 def test_images_that_cannot_be_read(server, photos, capsys, tmp_path, fault, path, said):
+    packed = test_packed.write_tar(tmp_path / "1.tar", {"1.jpg": test_packed.jpeg(1)})
+    server.put("bucket", "tars/1.tar", packed.read_bytes()[:1536])
+    rows = test_packed.write_parquet(tmp_path / "1.parquet")
+    server.put("bucket", "rows/1.parquet", rows.read_bytes())
     server.faults += [fault] if fault else []
     code, line = _ends(["images", path, f"--out={tmp_path}/run"], capsys)
     assert code == 2

@@ -2,12 +2,13 @@
 
 import pathlib
 import re
+import sys
 
 import numpy as np
 import pytest
 
 from cluster_jax import estimators
-from cluster_jax.core import io
+from cluster_jax.core import io, logs
 from cluster_jax.core.checks import InputError
 from cluster_jax.evaluation import assignments
 from cluster_jax.pipeline import inference
@@ -55,12 +56,21 @@ def test_a_warmup_longer_than_the_training_shrinks(tmp_path, caplog):
 
 
 @pytest.mark.usefixtures("one_device", "traced_once", "compiled_once")
-def test_what_is_said_until_the_first_step(tmp_path, capsys):
+def test_what_is_said_until_the_first_step(tmp_path, capsys, monkeypatch):
     """ "Compiling"; then a bar, whose time left is not made of the time of the compilation."""
-    pipeline.run_pipeline(toy.config(toy.file(tmp_path)), tmp_path / "run", "toy")
-    said = capsys.readouterr().err
-    assert said.startswith("compiling\n")
-    assert re.search(r"training: +25%\|\S* +\| 1/4 \[00:00<\?", said)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with logs.printing():
+        pipeline.run_pipeline(toy.config(toy.file(tmp_path)), tmp_path / "run", "toy")
+    said = capsys.readouterr()
+    assert "\ncompiling\n" in said.out
+    assert re.search(r"training: +25%\|\S* +\| 1/4 \[00:00<\?", said.err)
+
+
+@pytest.mark.usefixtures("one_device", "traced_once", "compiled_once")
+def test_a_bar_needs_a_terminal(tmp_path, capsys):
+    with logs.printing():
+        pipeline.run_pipeline(toy.config(toy.file(tmp_path)), tmp_path / "run", "toy")
+    assert capsys.readouterr().err == ""
 
 
 def test_names_that_are_not_utf_8():

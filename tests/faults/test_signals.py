@@ -12,7 +12,7 @@ import time
 import numpy as np
 import pytest
 
-from cluster_jax.cli import train
+from cluster_jax.cli import app, train
 from cluster_jax.core import io
 from cluster_jax.data import batches
 from cluster_jax.pipeline import embed
@@ -44,10 +44,10 @@ def start():
         process.communicate()
 
 
-def _read_until(process, text):
+def _read_until(process, text, stream=None):
     said = ""
     while text not in said:
-        character = process.stderr.read(1)
+        character = (stream or process.stderr).read(1)
         assert character, said
         said += character
     return said
@@ -58,7 +58,7 @@ BUSY = """
 import hashlib, sys
 from cluster_jax.cli import exit_codes
 with exit_codes.handle_errors():
-    print("compiling", file=sys.stderr, flush=True)
+    print("compiling", flush=True)
     hashlib.pbkdf2_hmac("sha256", b"", b"", 10**8)
 """
 TRAIN = ("-m", "cluster_jax.cli.app", "train", "--config=nrcc_digits")
@@ -69,7 +69,7 @@ TRAIN = ("-m", "cluster_jax.cli.app", "train", "--config=nrcc_digits")
 def test_an_answer_at_once_and_an_end_at_once(start, tmp_path, is_run, number, code):
     """While the step compiles."""
     process = start(*TRAIN, f"--workdir={tmp_path}/run") if is_run else start("-c", BUSY)
-    _read_until(process, "compiling")
+    _read_until(process, "compiling", process.stdout)
     time.sleep(0.5)
     since = time.monotonic()
     process.send_signal(number)
@@ -80,6 +80,47 @@ def test_an_answer_at_once_and_an_end_at_once(start, tmp_path, is_run, number, c
     errors = process.stderr.read()
     assert "Ended at once" in errors
     assert "Traceback" not in errors
+
+
+# As LLVM does, compiled code calls Python, which ignores what is raised there.
+CALLBACK = """
+import ctypes, time
+from cluster_jax.cli import exit_codes
+
+def called(*values):
+    print("called", flush=True)
+    for _ in range(100):
+        time.sleep(0.1)
+    return 0
+
+sort = ctypes.CDLL(None).qsort
+kind = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+with exit_codes.handle_errors():
+    sort((ctypes.c_int * 2)(2, 1), 2, 4, kind(called))
+    time.sleep(100)
+"""
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 75)])
+def test_an_interrupt_that_compiled_code_ignores(start, number, code):
+    process = start("-c", CALLBACK)
+    _read_until(process, "called", process.stdout)
+    process.send_signal(number)
+    assert process.wait(timeout=10) == code
+    assert process.stderr.read().splitlines() == [
+        "Interrupted; the same command goes on from what is saved, if anything is."
+    ]
+
+
+def test_an_interrupt_of_the_imports(monkeypatch, capsys):
+    def interrupted(command):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(app, "_module", interrupted)
+    with pytest.raises(SystemExit) as stop:
+        app.main(["cluster"])
+    assert stop.value.code == 130
+    assert capsys.readouterr().err == "Interrupted; nothing was done.\n"
 
 
 CONFIG = """

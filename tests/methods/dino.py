@@ -80,8 +80,7 @@ def make(context, config):
         return {**params, "prototypes": rows}, state
 
     def after(params, state, update):
-        params = {**params, "prototypes": ops.l2_normalize(params["prototypes"])}
-        return two_view.after(params, state, update)
+        return {**params, "prototypes": ops.l2_normalize(params["prototypes"])}, state
 
     return two_view._replace(
         init=init,

@@ -66,7 +66,7 @@ def ncc_step():
         value, model_state, metrics = made.objective(params, encoded, model_state, step, key, axis)
         return value, base.Aux(model_state, {"loss": value, **metrics})
 
-    method = base.as_method(made)._replace(loss=loss, after=base.no_average)
+    method = base.as_method(made)._replace(loss=loss, after=base.unchanged)
     optimizer = optax.sgd(1.0)
     return make_step(method, optimizer, states.make_mesh(4)), optimizer
 

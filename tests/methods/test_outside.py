@@ -10,7 +10,7 @@ import pytest
 from cluster_jax import load
 from cluster_jax.cli import train
 from cluster_jax.core.checks import InputError
-from cluster_jax.methods import base
+from cluster_jax.methods import base, encoders
 from cluster_jax.pipeline.config import config_json, parse_config
 from cluster_jax.training import state as states
 from cluster_jax.training.step import make_step
@@ -81,6 +81,22 @@ def test_dino_on_one_device_and_four(x64, tmp_path):
     assert np.abs(teacher - params["prototypes"]).max() > 0
     assert np.abs(state.center).max() > 0
     assert len(pathlib.Path(dino.__file__).read_text().splitlines()) <= 150
+
+
+def test_views_of_a_size_that_the_network_does_not_take(tmp_path, monkeypatch):
+    """`encoders.small_crops` refuses them; here a method makes crops without it."""
+    config = toy.config(toy.file(tmp_path))
+    config.method = dino.get_config().method
+    config.method.small = {"count": 2, "size": 6, "scale": (0.3, 0.6)}
+    config.nrcc.branch = "target"
+    crops = lambda context, small: (context.augment.small(small),) * small.count  # noqa: E731
+    monkeypatch.setattr(encoders, "small_crops", crops)
+    run = toy.built(config)
+    mesh = states.make_mesh(1)
+    state = states.create(run.method, run.optimizer, seed=0, shape=run.shape, mesh=mesh)
+    step = make_step(run.method, run.optimizer, mesh)
+    with pytest.raises(InputError, match=r"the size of views a and b, 8 x 8, .*; got 6 x 6 "):
+        cases.advance(run, state, step, mesh, range(1))
 
 
 @pytest.mark.parametrize(

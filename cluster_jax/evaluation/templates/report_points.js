@@ -68,8 +68,8 @@ function fileOf(point) {
 function fileFacts({ name, taken, width, height, bytes }) {
   const folder = name.split("/").slice(0, -1).join("/");
   const size = bytes < 1e6 ? `${Math.ceil(bytes / 1000)} kB` : `${(bytes / 1e6).toFixed(1)} MB`;
-  const date = taken.replace("T", " ").slice(0, 16);
-  return [date && `Taken ${date}`, folder && `In ${folder.toWellFormed()}`, width && `${width} × ${height}, ${size}`].filter(Boolean);
+  const date = taken && `Taken ${taken.replace("T", " ").slice(0, 16)}`;
+  return [date, folder && `In ${folder.toWellFormed()}`, width && `${width} × ${height}, ${size}`].filter(Boolean);
 }
 
 // What is said of a point beside its picture: all lines, the group first
@@ -86,9 +86,9 @@ function factsOf(point) {
     lines.push(`Belongs here: ${percent(about.probability[point])}${instead}`);
   } else if (map.folder === null || !map.names) lines.push(`Distance ${Number(about.distance[point].toPrecision(4))}`);
   if (about.outlier[point]) lines.push("Outlier: unlike all others");
-  if (!map.taken) return lines;
-  const [width, height, bytes] = [about.width[point], about.height[point], about.bytes[point]];
-  return [...lines, ...fileFacts({ name: nameOf(point), taken: map.taken[point], width, height, bytes })];
+  lines.push(...map.more.filter(([, cells]) => cells[point]).map(([title, cells]) => `${title}: ${cells[point]}`));
+  const size = map.taken && { width: about.width[point], height: about.height[point], bytes: about.bytes[point] };
+  return size ? [...lines, ...fileFacts({ name: nameOf(point), taken: map.taken[point], ...size })] : lines;
 }
 
 const inLines = (texts) => texts.map((text, i) => make(i ? "div" : "strong", { textContent: text }));

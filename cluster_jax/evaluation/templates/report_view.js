@@ -157,7 +157,8 @@ function startView() {
   on("view-cluster", "click", () => { dialog.close(); select(members(groupOf[current])); });
   on("find", "input", ({ target }) => {
     const wanted = target.value.trim().toLowerCase();
-    select(wanted ? everyPoint.filter((point) => nameOf(point).toLowerCase().includes(wanted)) : []);
+    const textsOf = (point) => [nameOf(point), ...map.more.map(([, cells]) => cells[point])].join("\n").toLowerCase();
+    select(wanted ? everyPoint.filter((point) => textsOf(point).includes(wanted)) : []);
   });
   on("find", "keydown", (event) => {
     if (event.key === "Enter" && selected.length) open(selected[0], selected);

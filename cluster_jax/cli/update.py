@@ -1,0 +1,66 @@
+"""Adds new photos or embeddings to a finished run, whose groups keep their ids and names.
+
+The photos are those that are there now, in the folders of the run and in others that are named: new
+files join the groups or make new ones, a moved or renamed file is the same photo, deleted files
+leave. New rows of embeddings come from --features. assignments.csv has the columns id, name and
+since (the update in which the photo came), report.html is the page of all photos, history.jsonl has
+a line for each update. What you have corrected or named holds.
+"""
+
+from collections.abc import Sequence
+
+from cluster_jax.cli import exit_codes, output
+from cluster_jax.cli.flags import Parser
+from cluster_jax.core.checks import InputError
+
+
+def _parser() -> Parser:
+    parser = Parser("update", __doc__)
+    add = parser.add_argument
+    photos = "more folders or files of photos (default: those of the run)"
+    add("photos", metavar="PHOTOS", nargs="*", help=photos)
+    add("--workdir", required=True, metavar="DIR", help="folder of a finished run")
+    add("--features", metavar="FILE", help="of a run of `cluster`: new embeddings, as for it")
+    add("--array", metavar="NAME", help="array, column or tensor of the file of embeddings")
+    ids = "column or array of the file that names the embeddings"
+    add("--ids", metavar="NAME", help=ids)
+    refit = "cluster everything anew; groups that stay mostly the same keep their ids"
+    add("--refit", action="store_true", help=refit)
+    add("--undo", action="store_true", help="take the last update back")
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point; `arguments` are those of the process by default."""
+    with exit_codes.handle_errors():
+        flags = _parser().parse_args(arguments)
+        for name in ("array", "ids"):
+            if (value := getattr(flags, name)) is not None and flags.features is None:
+                raise InputError(f"--{name} must come with --features; got {value!r} alone")
+        given = flags.photos or flags.features or flags.refit
+        if flags.undo and given:
+            raise InputError(f"--undo must be given alone; got {given} beside it")
+        from cluster_jax.pipeline import embeddings, updates
+
+        if flags.undo:
+            ended = updates.undo(flags.workdir)
+        elif embeddings.is_run(flags.workdir):
+            if flags.photos:
+                raise InputError(
+                    f"--features must be given in place of PHOTOS for a run of embeddings; got "
+                    f"{flags.photos[0]}"
+                )
+            table = None
+            if flags.features is not None:
+                from cluster_jax.data import tables
+
+                table = tables.read_table(flags.features, flags.array, flags.ids)
+            ended = updates.update_rows(flags.workdir, table, refit=flags.refit)
+        else:
+            if flags.features is not None:
+                raise InputError(
+                    f"PHOTOS must be given in place of --features for a run of photos; got "
+                    f"{flags.features}"
+                )
+            ended = updates.update_photos(flags.workdir, flags.photos, refit=flags.refit)
+        output.end(flags, *ended)

@@ -1,0 +1,128 @@
+"""`cluster-jax update` of photos: new, renamed and deleted files, undo, and the estimator."""
+
+import csv
+import shutil
+
+import pytest
+from PIL import Image
+
+from cluster_jax.cli import images, predict, report, update
+from cluster_jax.core import io
+from cluster_jax.evaluation import assignments, decisions
+from cluster_jax.pipeline import updates
+from tests import toy
+from tests.cli.test_images import QUICK
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:n_jobs value:UserWarning"),
+    pytest.mark.usefixtures("one_device", "shallow_lite"),
+]
+
+
+def save(folder, pixels, prefix=""):
+    folder.mkdir(exist_ok=True)
+    for i, image in enumerate(pixels):
+        Image.fromarray(image).save(folder / f"{prefix}{i:02}.png")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory, one_device, shallow_lite):
+    folder = tmp_path_factory.mktemp("photos")
+    save(folder / "photos", toy.images(40, channels=3)[0])
+    images.main([str(folder / "photos"), f"--out={folder}/run", *QUICK])
+    return folder
+
+
+@pytest.fixture
+def place(made, tmp_path):
+    """The photos and their run; the run finds them by the folder in which it is."""
+    shutil.copytree(made, tmp_path / "here")
+    config = io.read_json(tmp_path / "here" / "run" / "config.json")
+    config["data"]["dir"] = str(tmp_path / "here" / "photos")
+    results = io.read_json(tmp_path / "here" / "run" / "results.json")
+    for name, value in (("config", config), ("results", {**results, "config": config})):
+        io.write_json(tmp_path / "here" / "run" / f"{name}.json", value, checksum=True)
+    return tmp_path / "here"
+
+
+def table(place):
+    return list(csv.DictReader((place / "run" / "assignments.csv").read_text().splitlines()))
+
+
+def test_new_renamed_and_deleted_files(place, capsys):
+    photos, run = place / "photos", place / "run"
+    before = {row["image"]: row["cluster"] for row in table(place)}
+    update.main([f"--workdir={run}"])
+    assert "Nothing has happened" in capsys.readouterr().out
+    (photos / "05.png").rename(photos / "sub 5.png")
+    (photos / "06.png").unlink()
+    save(place / "more", toy.images(46, channels=3)[0][40:], "new")
+    (photos / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n broken")
+    update.main([f"--workdir={run}", str(place / "more")])
+    said = capsys.readouterr().out
+    assert "6 photos are new; 1 photo is gone; 1 photo is moved or renamed." in said
+    now = {row["image"]: row for row in table(place)}
+    assert len(now) == 45
+    assert now["photos/sub 5.png"]["id"] == before["05.png"]
+    assert "photos/06.png" not in now
+    assert {row["since"] for name, row in now.items() if name.startswith("more/")} == {"1"}
+    kept = [n for n in before if n not in ("05.png", "06.png")]
+    assert all(now[f"photos/{name}"]["id"] == before[name] for name in kept)
+    embedding = io.read_arrays(run / "embedding.npz")["backbone"]
+    assert len(embedding) == 45
+    predict.main([f"--workdir={run}", f"--images={photos / 'sub 5.png'}"])
+    report.main([str(run)])
+    page = (run / "report.html").read_text()
+    assert ".update" not in page  # the folder in which it was made
+    capsys.readouterr()
+    update.main([f"--workdir={run}", "--refit"])
+    assert "All photos were clustered anew." in capsys.readouterr().out
+    assert updates.undo(run)[0].startswith("Took the last update")
+
+
+def test_what_a_person_said_follows_the_content(place, capsys):
+    photos, run = place / "photos", place / "run"
+    _, found = decisions.clustered(assignments.read_workdir(run))
+    target = int(found.labels[1])
+    decided = decisions.Decisions({"00.png": target, "03.png": -1}, named={target: "mine"})
+    io.write(place / "page.csv", decisions.to_csv(decided, found))
+    report.main([str(run), f"--corrections={place}/page.csv"])
+    (photos / "00.png").rename(photos / "zz.png")
+    save(photos, toy.images(44, channels=3)[0][40:], "new")
+    update.main([f"--workdir={run}"])
+    now = {row["image"]: row for row in table(place)}
+    assert now["zz.png"]["id"] == str(target)
+    assert now["zz.png"]["name"] == "mine"
+    assert now["03.png"]["id"] == "-1"
+    for name in ("zz.png", "03.png"):
+        (photos / name).rename(place / name)
+    update.main([f"--workdir={run}"])
+    assert "2 photos are gone" in capsys.readouterr().out
+    for name in ("zz.png", "03.png"):
+        (place / name).rename(photos / f"back {name}")
+    update.main([f"--workdir={run}"])
+    now = {row["image"]: row for row in table(place)}
+    assert now["back zz.png"]["id"] == str(target)
+    assert now["back 03.png"]["id"] == "-1"
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--features=x.npy"], "PHOTOS must be given in place of --features"),
+        (["nowhere"], "PHOTOS must be folders or files of images; got no nowhere"),
+    ],
+)
+def test_bad_input(place, flags, said, capsys):
+    with pytest.raises(SystemExit) as stop:
+        update.main([f"--workdir={place}/run", *flags])
+    assert stop.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_all_photos_are_gone(place, capsys):
+    shutil.rmtree(place / "photos")
+    with pytest.raises(SystemExit) as stop:
+        update.main([f"--workdir={place}/run"])
+    assert stop.value.code == 2
+    assert "PHOTOS must be given, because" in capsys.readouterr().err

@@ -1,0 +1,228 @@
+"""Clusters that keep their ids while rows come: updates, refits and removals."""
+
+import hashlib
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import adjusted_rand_score
+
+from cluster_jax.clustering import living
+from cluster_jax.clustering.smooth_tree import SmoothTree
+
+
+def kinds(seed=0, n=6, d=20, gap=4.0):
+    """A function that draws rows of some kinds."""
+    rng = np.random.default_rng(seed)
+    centers = gap * rng.normal(size=(n, d))
+
+    def draw(*counts):
+        truth = rng.permutation(np.repeat(np.arange(len(counts)), counts))
+        return centers[truth] + rng.normal(size=(len(truth), d)), truth
+
+    return draw
+
+
+def announced(before, after, events):
+    """The moves of old rows, and those that the events tell."""
+    pairs = zip(before.tolist(), after[: len(before)].tolist(), strict=True)
+    moved = {pair for pair in pairs if pair[0] != pair[1]}
+    return moved, {(e.id, to) for e in events if e.kind in ("split", "merged") for to in e.into}
+
+
+def test_a_class_that_arrives_is_born_and_the_others_stay():
+    draw = kinds()
+    (x, y), (more, z) = draw(40, 40, 40), draw(5, 5, 5, 12)
+    model = SmoothTree("euclidean").fit(x)
+    before = model.update(more).ids_[:120]
+    assert (before == model.labels_).all()
+    kinds_of = {event.kind for event in model.events_}
+    assert kinds_of == {"grew", "emerged"}
+    assert [e.id for e in model.events_ if e.kind == "emerged"] == [3]
+    assert adjusted_rand_score(np.concatenate([y, z]), model.ids_) == 1
+    assert (model.ids_.dtype, len(model.ids_)) == (np.int64, 147)
+
+
+def test_a_class_of_few_is_born_within_two_updates():
+    draw = kinds(1)
+    model, truth = SmoothTree("euclidean"), []
+    for counts in [(40, 40, 40), (6, 6, 6, 3), (6, 6, 6, 4)]:
+        x, y = draw(*counts)
+        model.update(x)
+        truth.append(y)
+    assert adjusted_rand_score(np.concatenate(truth), model.ids_) == 1
+
+
+def test_first_update_of_a_new_model_is_its_fit():
+    x, _ = kinds()(30, 30, 30)
+    model = SmoothTree("euclidean").update(x)
+    assert (model.ids_ == SmoothTree("euclidean").fit(x).labels_).all()
+    assert [e.kind for e in model.events_] == ["emerged"] * 3
+
+
+def test_no_new_rows_change_nothing():
+    draw = kinds()
+    model = SmoothTree("euclidean").fit(draw(30, 30)[0]).update(draw(3, 3)[0])
+    ids = model.ids_
+    assert (model.update(np.empty((0, 20))).ids_ == ids).all()
+    assert model.events_ == ()
+
+
+def test_rows_of_other_width_are_told():
+    model = SmoothTree("euclidean").fit(kinds()(30, 30)[0])
+    with pytest.raises(ValueError, match="3 features, but SmoothTree is expecting 20"):
+        model.update(np.zeros((2, 3)))
+    with pytest.raises(AttributeError, match="after update"):
+        _ = SmoothTree("euclidean").fit(kinds()(30, 30)[0]).ids_
+
+
+def test_a_fit_forgets_the_updates():
+    draw = kinds()
+    model = SmoothTree("euclidean").fit(draw(30, 30)[0]).update(draw(3, 3)[0])
+    assert not hasattr(model.fit(draw(30, 30)[0]), "ids_")
+
+
+def test_save_keeps_ids_and_goes_on_as_if_it_had_not_stopped(tmp_path):
+    draw = kinds(2)
+    model = SmoothTree("euclidean").fit(draw(30, 30, 30)[0]).update(draw(4, 4, 4, 4)[0])
+    model.save(tmp_path / "model.npz")
+    loaded = SmoothTree.load(tmp_path / "model.npz")
+    assert (loaded.ids_ == model.ids_).all()
+    assert loaded.events_ == model.events_
+    x, _ = draw(4, 4, 4, 9)
+    assert (loaded.update(x).ids_ == model.update(x).ids_).all()
+    assert loaded.events_ == model.events_
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(st.integers(0, 2**32 - 1))
+def test_whatever_a_fit_finds_rows_move_in_announced_events_alone(seed):
+    rng = np.random.default_rng(seed)
+    state = living.start(rng.integers(0, 4, 40))
+    used = set(state.ids.tolist())
+    for _ in range(7):
+        n = len(state.ids) + rng.integers(1, 20)
+        found = np.unique(rng.integers(0, rng.integers(1, 7), n), return_inverse=True)[1]
+        if rng.random() < 0.5:  # Some things are seen again and again.
+            found[: n // 2] = np.arange(n // 2) // 9
+        after = living.explain(state, np.unique(found, return_inverse=True)[1])
+        moved, told = announced(state.ids, after.ids, after.events)
+        assert moved == told
+        new = set(after.ids.tolist()) - set(state.ids.tolist())
+        assert not new & used  # no id is used twice
+        assert (after.ids >= 0).all()
+        assert after.next_id > max(used | new)
+        used |= new
+        state = after
+
+
+def test_a_split_is_announced_after_three_looks_and_the_largest_part_keeps_the_id():
+    state = living.start(np.repeat([0, 1], [40, 20]))
+    found = np.repeat([0, 1, 2], [25, 15, 20])
+    for look in range(3):
+        found = np.append(found, 2)
+        state = living.explain(state, found)
+        split = [event for event in state.events if event.kind == "split"]
+        assert split == ([living.Event("split", 0, 15, (2,))] if look == 2 else [])
+    assert (state.ids[:60] == np.repeat([0, 2, 1], [25, 15, 20])).all()
+
+
+def test_a_merge_waits_and_its_id_is_not_used_again():
+    state = living.start(np.repeat([0, 1], [30, 20]))
+    found = np.zeros(50, int)
+    for look in range(5):
+        found = np.append(found, 0)
+        state = living.explain(state, found)
+        merged = [event for event in state.events if event.kind == "merged"]
+        assert merged == ([living.Event("merged", 1, 20, (0,))] if look == 4 else [])
+    state = living.explain(state, np.append(found, [1] * 8))
+    assert set(state.ids.tolist()) == {0, 2}
+
+
+def test_what_is_seen_once_only_moves_nothing():
+    state = living.start(np.repeat([0, 1], [40, 20]))
+    for look in range(6):
+        found = np.repeat([0, 1, 2], [25, 15, 20]) if look % 2 else np.repeat([0, 1], [40, 20])
+        state = living.explain(state, np.append(found, np.full(look + 1, found[-1])))
+        assert {event.kind for event in state.events} <= {"survived", "grew"}
+
+
+def test_refit_keeps_ids_of_clusters_that_are_mostly_the_same():
+    rng = np.random.default_rng(0)
+    state = living.start(np.repeat(np.arange(5), 20))._replace(next_id=9)
+    found = (np.repeat(np.arange(5), 20) + 2) % 5
+    found[rng.choice(100, 10, replace=False)] = 0
+    found[80:90] = 5
+    after = living.refit(state, found)
+    assert [np.bincount(after.ids[20 * i : 20 * i + 20]).argmax() for i in range(4)] == [*range(4)]
+    assert 9 in after.ids
+    assert set(after.ids.tolist()) <= {0, 1, 2, 3, 4, 9}
+    moved, told = announced(state.ids, after.ids, after.events)
+    assert moved == told
+
+
+def test_rows_that_leave_take_an_empty_cluster_with_them():
+    state = living.start(np.array([0, 0, 1, 1, 2]))
+    after = living.without(state, np.array([True, False, True, True, False]))
+    assert after.ids.tolist() == [0, 1, 1]
+    assert [(e.kind, e.id) for e in after.events] == [
+        ("survived", 0), ("survived", 1), ("disappeared", 2),
+    ]  # fmt: skip
+    assert after.next_id == 3
+
+
+def test_many_rows_are_sampled_and_a_split_takes_all_of_its_rows(monkeypatch):
+    monkeypatch.setattr(living, "LOOK", 120)
+    draw = kinds(3, gap=8.0)
+    x, y = draw(100, 100, 100)
+    labels = np.where(y == 2, 1, y)  # Two kinds are one cluster.
+    state, seen = living.start(labels), []
+
+    def fit(rows):
+        seen.append(len(rows))
+        model = SmoothTree("euclidean", n_clusters=3).fit(rows)
+        return living.Look(model.labels_, model.predict, model.smoother_.sharp, model.leaves_)
+
+    for _ in range(3):
+        more, z = draw(4, 4, 4)
+        x, y = np.concatenate([x, more]), np.concatenate([y, z])
+        state = living.update(state, x, fit)
+    assert max(seen) <= 120
+    assert len(state.ids) == 336
+    assert adjusted_rand_score(y, state.ids) == 1
+    assert any(e.kind == "split" for e in state.events)
+
+
+_JOB = """
+import hashlib, numpy as np
+from cluster_jax import SmoothTree
+rng = np.random.default_rng(0)
+centers = 3 * rng.normal(size=(9, 64))
+model = SmoothTree()
+for live in (6, 7, 9):
+    x = np.repeat(centers[:live], 12, axis=0)
+    model.update((x + rng.normal(size=x.shape)).astype(np.float32))
+print(hashlib.sha256(model.ids_.tobytes()).hexdigest())
+"""
+
+
+def test_two_processors_give_the_same_ids():
+    digests = set()
+    for core in ("Prescott", "Haswell"):
+        flags = {"OPENBLAS_CORETYPE": core, "NPY_DISABLE_CPU_FEATURES": "", "OMP_NUM_THREADS": "1"}
+        if core == "Prescott":
+            flags["NPY_DISABLE_CPU_FEATURES"] = "AVX2 FMA3"
+        job = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", _JOB],
+            env={**os.environ, **flags},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        digests.add(job.stdout.strip())
+    assert len(digests) == 1
+    assert digests != {hashlib.sha256(b"").hexdigest()}

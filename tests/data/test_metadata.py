@@ -1,0 +1,140 @@
+"""Which row is which: --ids, --metadata, columns of text, and pictures of rows."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from cluster_jax.cli import cluster, predict, report
+from cluster_jax.core.checks import InputError
+from cluster_jax.data import metadata, tables
+from tests.evaluation.test_report import Page
+
+pytestmark = pytest.mark.filterwarnings("default:.*genre is text")
+
+
+def _csv(path, titles, rows):
+    path.write_text("\n".join([",".join(titles), *(",".join(map(str, row)) for row in rows)]))
+    return str(path)
+
+
+def test_a_column_of_ids(tmp_path):
+    rows = [(0.5, 1.5, "r1", "jazz", 7), (2.5, 3.5, "r2", "soul", 9)]
+    file = _csv(tmp_path / "x.csv", ["a", "b", "key2", "genre", "number"], rows)
+    with pytest.warns(UserWarning, match="key2, genre is text, which describes rows"):
+        table = tables.read_table(file, None, "key2")
+    assert (table.values.tolist(), table.names) == ([[0.5, 1.5, 7], [2.5, 3.5, 9]], ("r1", "r2"))
+    assert dict(table.metadata) == {"genre": ["jazz", "soul"]}
+    with pytest.warns(UserWarning, match="is text"):
+        table = tables.read_table(file, None, "number")
+    assert (table.values.tolist(), table.names) == ([[0.5, 1.5], [2.5, 3.5]], ("7", "9"))
+    file = _csv(tmp_path / "y.csv", ["a", "b"], [row[:2] for row in rows])
+    with pytest.raises(InputError, match=r"^--ids must be a column of .*, a, b; got c$"):
+        tables.read_table(file, None, "c")
+
+
+def test_ids_that_repeat(tmp_path):
+    file = _csv(tmp_path / "x.csv", ["key2", "a"], [("r1", 1.5), ("r1", 2.5)])
+    with pytest.raises(InputError, match="--ids must be a column of distinct values; got 'r1'"):
+        tables.read_table(file, None, "key2")
+
+
+def test_an_id_is_nearer_to_a_name_than_the_first_text(tmp_path):
+    rows = [("jazz", f"t{i}", i + 0.5) for i in range(3)]
+    file = _csv(tmp_path / "x.csv", ["genre", "track_id", "a"], rows)
+    with pytest.warns(UserWarning, match="is text"):
+        table = tables.read_table(file, None)
+    assert table.names == ("t0", "t1", "t2")
+    assert dict(table.metadata) == {"genre": ["jazz"] * 3}
+
+
+@pytest.mark.parametrize("key", ["names", "ids", "mine"])
+def test_names_in_an_npz(tmp_path, key):
+    np.savez(tmp_path / "x.npz", x=np.eye(3), **{key: np.array(["a", "b", "c"])})
+    ids = key if key == "mine" else None
+    assert tables.read_table(str(tmp_path / "x.npz"), None, ids).names == ("a", "b", "c")
+    with pytest.raises(InputError, match="--ids must be one of it; got z of"):
+        tables.read_table(str(tmp_path / "x.npz"), "x", "z")
+
+
+def test_what_stands_beside_vectors(tmp_path):
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    columns = {"e": [[1.0, 2.0], [3.0, 4.0]], "year": [1999, 2001], "id": [5, 6], "t": ["x", "y"]}
+    parquet.write_table(pa.table(columns), tmp_path / "x.parquet")
+    table = tables.read_table(str(tmp_path / "x.parquet"), None)
+    assert table.names == ("5", "6")
+    assert dict(table.metadata) == {"year": ["1999", "2001"], "t": ["x", "y"]}
+    _csv(tmp_path / "x.csv", ["e", "year", "id"], [('"[1, 2]"', 1999, 5), ('"[3, 4]"', 2001, 6)])
+    table = tables.read_table(str(tmp_path / "x.csv"), None)
+    assert (table.names, dict(table.metadata)) == (("5", "6"), {"year": ["1999", "2001"]})
+
+
+def test_another_file_joined_by_id(tmp_path):
+    file = _csv(tmp_path / "m.csv", ["year", "id"], [(2001, "b"), (1999, "a"), (2009, "z")])
+    with pytest.warns(UserWarning, match=r"describes 2 of 3 rows, and has 1 of other rows$"):
+        found = metadata.read(file, ("a", "b", "c"), 3)
+    assert found == {"year": ("1999", "2001", "")}
+    with pytest.raises(InputError, match=r"must have the ids of rows in its column 'id', such as "):
+        metadata.read(file, ("p", "q"), 2)
+    numbered = _csv(tmp_path / "n.csv", ["id", "year"], [(1, 2001), (0, 1999)])
+    assert metadata.read(numbered, None, 2) == {"year": ("1999", "2001")}
+    twice = _csv(tmp_path / "t.csv", ["id", "year"], [("a", 1), ("a", 2)])
+    with pytest.raises(InputError, match="must have each id once; got 'a' in several lines"):
+        metadata.read(twice, ("a", "b"), 2)
+    with pytest.raises(InputError, match=r"columns that assignments.csv has; got cluster: rename"):
+        metadata.joined({}, {"cluster": ["1"]}, "m.csv")
+    (tmp_path / "short.csv").write_text("id,year\na\n")
+    with pytest.raises(InputError, match="line 2 must have 2 columns like its titles; got 1"):
+        metadata.read(str(tmp_path / "short.csv"), ("a",), 1)
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """A run with ids, text, metadata of another file, and pictures of most rows."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(60, 4)) + 9 * np.eye(4)[np.arange(60) % 2]
+    lines = [(f"r{i}", *row, "jazz" if i % 2 else "soul") for i, row in enumerate(rows.tolist())]
+    _csv(tmp_path / "x.csv", ["track_id", *"abcd", "genre"], lines)
+    (tmp_path / "shown").mkdir()
+    for i in range(58):
+        Image.new("RGB", (30, 20), (200 * (i % 2), 4 * i, 0)).save(tmp_path / f"shown/{i}.png")
+    paths = [(f"r{i}", f"{i}.png", 1990 + i) for i in range(60)]
+    _csv(tmp_path / "shown/m.csv", ["id", "picture", "year"], paths)
+    cluster.main(["--features=x.csv", "--metadata=shown/m.csv", "--out=out"])
+    return tmp_path / "out"
+
+
+def test_metadata_in_the_table_and_on_the_page(run, capsys):
+    text = (run / "assignments.csv").read_text().splitlines()
+    assert text[0].endswith(",isolation,genre,picture,year")
+    assert text[1].startswith("r0,")
+    assert text[1].endswith(",soul,0.png,1990")
+    page = Page((run / "report.html").read_text())
+    more = dict(page.record["map"]["more"])
+    assert sorted(more["year"]) == [str(1990 + i) for i in range(60)]
+    assert page.record["map"]["sprite"] is not None, "pictures"
+    assert page.record["words"] == {"point": "image", "cluster": "cluster"}
+    report.main([str(run)])
+    again = Page((run / "report.html").read_text())
+    assert again.record["map"]["more"] == page.record["map"]["more"]
+    assert again.record["map"]["sprite"] == page.record["map"]["sprite"]
+    assert again.record["map"]["column"] == "row"
+
+
+def test_another_table_of_metadata_is_another_run(run, tmp_path, capsys):
+    _csv(tmp_path / "o.csv", ["id", "year"], [(f"r{i}", i) for i in range(60)])
+    with pytest.raises(SystemExit):
+        cluster.main(["--features=x.csv", "--metadata=o.csv", "--out=out"])
+    assert "contains a run with --metadata=shown/m.csv, not o.csv" in capsys.readouterr().err
+
+
+def test_ids_of_new_rows(run):
+    predict.main(["--workdir=out", "--features=x.csv", "--ids=track_id", "--out=p.csv"])
+    assert (run.parent / "p.csv").read_text().splitlines()[2].startswith("r1,")
+
+
+def test_pictures_of_urls_that_do_not_answer(monkeypatch):
+    show = metadata.pictures({"photo": ["http://127.0.0.1:9/a.png", ""]}, ["."], 8)
+    assert show is not None
+    assert (show(np.array([0, 1])) == 128).all()
+    assert metadata.pictures({"photo": ["no file", "b"], "year": ["1", "2"]}, ["."], 8) is None

@@ -1,0 +1,356 @@
+"""Updates of a run of embeddings: ids, decisions, undo, kills, locks and bad input."""
+
+import csv
+import hashlib
+import json
+import os
+import shutil
+
+import numpy as np
+import pytest
+from etils import epath
+
+from cluster_jax.cli import cluster, merge, predict, report, update
+from cluster_jax.clustering import living
+from cluster_jax.core import io
+from cluster_jax.core.checks import InputError
+from cluster_jax.evaluation import assignments, decisions
+from cluster_jax.pipeline import updates, versions
+from cluster_jax.pipeline import workdir as workdirs
+
+CENTERS = 20 * np.eye(6, 8)
+
+
+def rows(*counts, seed=0):
+    rng = np.random.default_rng(seed)
+    kinds = np.repeat(np.arange(len(counts)), counts)
+    return (CENTERS[kinds] + rng.normal(size=(len(kinds), 8))).astype("f4")
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory):
+    """A run of 4 clusters of 30 rows."""
+    folder = tmp_path_factory.mktemp("updates")
+    np.save(folder / "rows.npy", rows(30, 30, 30, 30))
+    cluster.main([f"--features={folder}/rows.npy", f"--workdir={folder}/run", "--reduce=pca"])
+    return folder / "run"
+
+
+@pytest.fixture
+def run(first, tmp_path):
+    shutil.copytree(first, tmp_path / "run")
+    return tmp_path / "run"
+
+
+def updated(run, *counts, seed=1, flags=()):
+    file = run.parent / f"new{seed}.npy"
+    np.save(file, rows(*counts, seed=seed))
+    update.main([f"--workdir={run}", f"--features={file}", *flags])
+
+
+def table(run):
+    return list(csv.DictReader((run / "assignments.csv").read_text().splitlines()))
+
+
+def ids(run):
+    return [int(row["id"]) for row in table(run)]
+
+
+def digests(run):
+    files = sorted(path for path in run.rglob("*") if path.is_file() and path.name != "lock")
+    kept = [path for path in files if not {".previous", ".update"} & set(path.parts)]
+    return {str(p.relative_to(run)): hashlib.sha256(p.read_bytes()).hexdigest() for p in kept}
+
+
+def decide(run, *lines):
+    """Facts that are added to decisions.csv by hand."""
+    file = run / "decisions.csv"
+    if not file.exists():
+        _, found = decisions.clustered(assignments.read_workdir(run))
+        io.write(file, decisions.to_csv(decisions.Decisions(), found))
+    text = file.read_text().splitlines()
+    file.write_text("\n".join([*text[:-1], *(",".join(line) for line in lines), text[-1]]) + "\n")
+
+
+def test_new_rows_join_and_a_new_kind_is_born(run, capsys):
+    before = [int(row["cluster"]) for row in table(run)]
+    updated(run, 4, 4, 4, 4, 9)
+    said = capsys.readouterr().out
+    assert "25 rows are new." in said
+    assert "cluster 4 emerged (9 rows)" in said
+    assert ids(run)[:120] == before
+    assert set(ids(run)[136:]) == {4}
+    assert [row["since"] for row in table(run)] == ["0"] * 120 + ["1"] * 25
+    assert [row["row"] for row in table(run)] == list(map(str, range(145)))
+    line = json.loads((run / "history.jsonl").read_text())
+    assert (line["update"], line["new"], line["rows"], line["clusters"]) == (1, 25, 145, 5)
+    assert {"kind": "emerged", "id": 4, "rows": 9, "into": []} in line["events"]
+    assert (run / "history" / "0000.csv").exists()
+    capsys.readouterr()
+    np.save(run.parent / "near.npy", rows(0, 0, 0, 0, 2, seed=9))
+    predict.main([f"--workdir={run}", f"--features={run.parent}/near.npy"])
+    assert {row["cluster"] for row in _read(run / "predictions.csv")} == {"4"}
+
+
+def _read(file):
+    return list(csv.DictReader(file.read_text().splitlines()))
+
+
+def test_the_same_rows_again_change_nothing_and_it_says_so(run, capsys):
+    updated(run, 4, 4, 4, 4)
+    before = digests(run)
+    capsys.readouterr()
+    updated(run, 4, 4, 4, 4)
+    assert capsys.readouterr().out == (
+        f"Nothing has happened: {run} has all 136 rows already, and none is gone.\n"
+    )
+    update.main([f"--workdir={run}"])
+    assert "Nothing has happened" in capsys.readouterr().out
+    assert digests(run) == before
+
+
+def test_undo_takes_the_last_update_back_bit_for_bit(run, capsys):
+    updated(run, 4, 4, 4, 4)
+    before = digests(run)
+    updated(run, 4, 4, 4, 4, 9, seed=2)
+    assert digests(run) != before
+    update.main([f"--workdir={run}", "--undo"])
+    assert digests(run) == before
+    assert "are as they were before" in capsys.readouterr().out
+    with pytest.raises(InputError, match="only the last update"):
+        updates.undo(run)
+
+
+def test_undo_loses_no_decision(run, capsys):
+    updated(run, 4, 4, 4, 4)
+    before = digests(run)
+    updated(run, 4, 4, 4, 4, 9, seed=2)
+    file = correct_by_page(run, ("0", ids(run)[60]), "31")
+    report.main([str(run), f"--corrections={file}"])
+    later = (run / "decisions.csv").read_bytes()
+    capsys.readouterr()
+    update.main([f"--workdir={run}", "--undo"])
+    assert "What was decided since is in" in capsys.readouterr().out
+    assert (run / "decisions_undone.csv").read_bytes() == later
+    assert digests(run) == {**before, "decisions_undone.csv": hashlib.sha256(later).hexdigest()}
+
+
+def test_undo_of_the_first_update_leaves_the_run_as_it_was(run):
+    before = digests(run)
+    updated(run, 4, 4, 4, 4)
+    update.main([f"--workdir={run}", "--undo"])
+    assert digests(run) == before
+
+
+def test_a_refit_keeps_the_ids(run, capsys):
+    updated(run, 4, 4, 4, 4, 9)
+    before = ids(run)
+    update.main([f"--workdir={run}", "--refit"])
+    assert ids(run) == before
+    assert "All rows were clustered anew." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("when", ["new", "journal", "files", "previous"])
+def test_a_kill_leaves_the_old_state_or_the_new_one_whole(run, monkeypatch, when):
+    """Killed before the journal: the old state; after it: whoever reads next completes the new."""
+    before = digests(run)
+
+    class Killed(BaseException):
+        pass
+
+    def kill(*arguments, **more):
+        raise Killed
+
+    replace, left = os.replace, [2]
+    if when == "new":
+        monkeypatch.setattr(versions, "commit", kill)
+    elif when == "journal":
+        monkeypatch.setattr(versions, "finish", lambda path: (path / ".update").exists() and kill())
+    elif when == "files":
+        # Of the files that are put in place, two are.
+        def some(source, target):
+            if ".update" in str(source) and ".update" not in str(target):
+                left[0] -= 1
+                if left[0] < 0:
+                    kill()
+            return replace(source, target)
+
+        monkeypatch.setattr(os, "replace", some)
+    else:
+        monkeypatch.setattr(os, "rename", kill)
+    with pytest.raises(Killed):
+        updated(run, 4, 4, 4, 4)
+    monkeypatch.undo()
+    if when == "new":
+        assert digests(run) == before
+        updated(run, 4, 4, 4, 4)
+    assert workdirs.finished_results(run)["provenance"]["rows"] == 136
+    assert len(ids(run)) == 136
+    assert not (run / ".update").exists()
+    update.main([f"--workdir={run}", "--undo"])
+    assert digests(run) == before
+
+
+def test_decisions_hold_after_updates_and_refits(run):
+    own = ids_of_run(run)
+    moved, wrong = "0", "31"
+    target = own[60]
+    file = correct_by_page(run, (moved, target), wrong)
+    report.main([str(run), f"--corrections={file}"])
+    decide(run, ("5", "", "same", "100"), ("70", "", "apart", "71"))
+    for seed in range(1, 11):
+        updated(run, 4, 4, 4, 4, 3, seed=seed)
+        if seed % 5 == 0:
+            update.main([f"--workdir={run}", "--refit"])
+    now = {row["row"]: int(row["id"]) for row in table(run)}
+    assert now[moved] == target
+    assert now[wrong] == -1
+    assert now["5"] == now["100"]
+    assert now["70"] != now["71"]
+    assert next(row["name"] for row in table(run) if row["id"] == str(target)) == "mine"
+    decided = (run / "decisions.csv").read_text()
+    assert all(f",{kind}," in decided for kind in ("move", "wrong", "same", "apart", "name"))
+
+
+def ids_of_run(run):
+    return [int(row["cluster"]) for row in table(run)]
+
+
+def correct_by_page(run, moved, wrong):
+    _, found = decisions.clustered(assignments.read_workdir(run))
+    image, target = moved
+    decided = decisions.Decisions({image: target, wrong: -1}, named={target: "mine"})
+    io.write(run.parent / "page.csv", decisions.to_csv(decided, found))
+    return run.parent / "page.csv"
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (
+            [("0", "", "same", "1"), ("0", "", "apart", "1")],
+            "must agree with line 3; got '0' and '1' as 'apart': leave one",
+        ),
+        (
+            [("0", "", "same", "1"), ("1", "", "same", "2"), ("0", "", "apart", "2")],
+            "got '0' and '2' apart, and both in one group: leave one",
+        ),
+        (
+            [("0", "", "move", "1"), ("1", "", "move", "2"), ("0", "", "same", "1")],
+            "and in one group with",
+        ),
+        ([("0", "", "same", "0")], "must agree with itself"),
+    ],
+)
+def test_contradictions_name_both_facts(run, lines, said, capsys):
+    decide(run, *lines)
+    before = digests(run)
+    np.save(run.parent / "new.npy", rows(4, 4, seed=1))
+    with pytest.raises(SystemExit) as stop:
+        update.main([f"--workdir={run}", f"--features={run.parent}/new.npy"])
+    assert stop.value.code == 2
+    assert digests(run) == before
+    assert said in capsys.readouterr().err
+
+
+def test_two_versions_are_compared_by_content_and_id(run, capsys):
+    updated(run, 4, 4, 4, 4)
+    updated(run, 4, 4, 4, 4, 9, seed=2)
+    capsys.readouterr()
+    report.main([f"{run}@0", f"{run}@2"])
+    said = capsys.readouterr().out
+    assert "120 in both runs: 4 clusters before, 4 after, ARI 1.000" in said
+    assert "0 moved" in said
+    report.main([f"{run}@1", str(run), f"--out={run.parent}/moved.html"])
+    assert "136 in both runs" in capsys.readouterr().out
+    assert "136 in both runs" in (run.parent / "moved.html").read_text()
+    with pytest.raises(InputError, match="whose versions are 0 to 2"):
+        updates.compare(f"{run}@5", str(run))
+    shutil.copytree(run, run.parent / "other")
+    with pytest.raises(InputError, match="versions must be of one workdir"):
+        updates.compare(f"{run}@1", f"{run.parent}/other@1")
+
+
+def test_two_runs_become_one(run, tmp_path, capsys):
+    np.save(tmp_path / "rows.npy", rows(0, 0, 25, 25, 25, seed=7))
+    other = tmp_path / "other"
+    cluster.main([f"--features={tmp_path}/rows.npy", f"--workdir={other}", "--reduce=pca"])
+    before = ids_of_run(run)
+    capsys.readouterr()
+    merge.main([str(run), str(other), f"--out={tmp_path}/both"])
+    assert "75 rows are new." in capsys.readouterr().out
+    now = ids(tmp_path / "both")
+    assert now[:120] == before
+    assert set(now[120:170]) == set(before[60:])
+    assert set(now[170:]) == {4}
+    with pytest.raises(InputError, match="which exists"):
+        updates.merge(run, other, tmp_path / "both")
+    np.save(tmp_path / "wide.npy", np.random.default_rng(0).normal(size=(30, 9)))
+    flags = [f"--features={tmp_path}/wide.npy", f"--workdir={tmp_path}/wide", "--reduce=pca"]
+    cluster.main(flags)
+    with pytest.raises(InputError, match="as many columns; got 8 in"):
+        updates.merge(run, tmp_path / "wide", tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+def test_two_updates_at_once(run):
+    with (
+        workdirs.locked(epath.Path(run)),
+        pytest.raises(InputError, match="is used by another run"),
+    ):
+        updates.update_rows(run)
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--workdir=nowhere"], "no such folder"),
+        (["--workdir={run}", "photos"], "--features must be given in place of PHOTOS"),
+        (["--workdir={run}", "--undo", "--refit"], "--undo must be given alone; got True"),
+        (["--workdir={run}", "--undo"], "must have an update to take back"),
+        (["--workdir={run}", "--array=x"], "--array must come with --features"),
+        (["--workdir={run}", "--features={wide}"], "must have 8 columns like the embeddings"),
+        (["--workdir=gs://bucket/run", "--undo"], "must be a local folder"),
+    ],
+)
+def test_bad_input_is_one_sentence(run, flags, said, capsys):
+    np.save(run.parent / "wide.npy", np.zeros((3, 9), "f4"))
+    before = digests(run)
+    with pytest.raises(SystemExit) as stop:
+        update.main([flag.format(run=run, wide=run.parent / "wide.npy") for flag in flags])
+    assert stop.value.code == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+    assert digests(run) == before
+
+
+def test_a_run_of_another_version_or_method(run, tmp_path):
+    stored = io.read_arrays(run / "clusterer.npz")
+    io.write_arrays(run / "clusterer.npz", {k: v for k, v in stored.items() if k != "contents"})
+    with pytest.raises(InputError, match="older version of cluster_jax"):
+        updates.update_rows(run)
+    np.save(tmp_path / "rows.npy", rows(30, 30))
+    flags = [f"--features={tmp_path}/rows.npy", f"--workdir={tmp_path}/k", "--method=kmeans"]
+    cluster.main([*flags, "--k=2", "--reduce=pca"])
+    with pytest.raises(InputError, match="method must be 'tree' for an update; got 'kmeans'"):
+        updates.update_rows(tmp_path / "k")
+
+
+def test_words_of_events():
+    events = (
+        living.Event("survived", 0, 9),
+        living.Event("split", 1, 5, (7,)),
+        living.Event("merged", 2, 8, (0,)),
+        living.Event("emerged", 8, 6),
+        living.Event("disappeared", 3, 0),
+    )
+    change = updates.Change(6, 2, 1, events, False, "photo", "group")
+    assert updates.words(change, {1: "dogs"}) == (
+        "6 photos are new; 2 photos are gone; 1 photo is moved or renamed.\n"
+        "  group 8 emerged (6 photos)\n"
+        "  group 1 (dogs) split: 5 photos of it now in group 7\n"
+        "  group 2 merged into group 0 (8 photos)\n"
+        "  group 3 disappeared: none of its photos is left\n"
+        "  1 group survived as it was"
+    )
