@@ -268,19 +268,25 @@ def _unused(stem: str, suffix: str, used: set[str]) -> str:
     """`stem`, `stem_2`, `stem_3`, ... with the suffix: the first not used yet, which it now is.
 
     Names count as the same as on macOS: in upper and lower case, and however accents are written.
-    The stem of a long name is shortened.
+    The stem of a long name, such as a zip may have, is shortened.
     """
-    free, number = stem + suffix, 1
-    while unicodedata.normalize("NFC", free).casefold() in used:
+    number, end = 1, suffix
+    while _same(free := _shortened(stem, end)) in used:
         number += 1
         end = f"_{number}{suffix}"
-        start = os.fsencode(stem)[: _MAX_BYTES - len(os.fsencode(end))]
-        # Whole characters, and bytes that are none as they were.
-        free = (
-            os.fsdecode(start) if start == os.fsencode(stem) else start.decode(errors="ignore")
-        ) + end
-    used.add(unicodedata.normalize("NFC", free).casefold())
+    used.add(_same(free))
     return free
+
+
+def _same(name: str) -> str:
+    return unicodedata.normalize("NFC", name).casefold()
+
+
+def _shortened(stem: str, end: str) -> str:
+    """A name of at most `_MAX_BYTES`: whole characters, and bytes that are none as they were."""
+    whole = os.fsencode(stem)
+    start = whole[: _MAX_BYTES - len(os.fsencode(end))]
+    return (stem if start == whole else start.decode(errors="ignore")) + end
 
 
 def _resolved(path: epath.PathLike) -> pathlib.Path:
