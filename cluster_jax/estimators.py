@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
-from etils import epath
 from ml_collections import ConfigDict
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClusterMixin, TransformerMixin
@@ -21,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from cluster_jax.clustering import living
 from cluster_jax.clustering.smooth_tree import SmoothTree
-from cluster_jax.core import checks, io, logs
+from cluster_jax.core import buckets, checks, io, logs
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import load_config, override, override_all, parse_section
 from cluster_jax.core.names import counted
@@ -344,7 +343,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
             ValueError: `path` has no finished run.
         """
         run = inference.read(path)
-        file = epath.Path(path).expanduser() / _PARAMETERS
+        file = buckets.path(path) / _PARAMETERS
         parameters = io.read_json(file) if file.exists() else {}
         estimator = cls(run.results["config"], n_clusters=parameters.get("n_clusters"))
         return estimator._set_run(run)

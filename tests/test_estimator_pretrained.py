@@ -1,7 +1,6 @@
 """`ImageClusterer` by default: a pretrained network that is not trained further."""
 
 import copy
-import functools
 import html
 import importlib.util
 import json
@@ -17,10 +16,9 @@ from PIL import Image
 from tqdm import tqdm
 
 from cluster_jax import ImageClusterer, load
-from cluster_jax.core import io
+from cluster_jax.core import io, logs
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import load_config, parse_section
-from cluster_jax.data import images as data_images
 from cluster_jax.data.images import Resize, resize_and_crop_all
 from cluster_jax.evaluation import evaluate
 from cluster_jax.nets import network
@@ -69,8 +67,8 @@ def test_the_network_and_its_labels_are_named(fitted):
 
 def test_nothing_is_printed_unless_asked(tmp_path, monkeypatch, capfd):
     """Not even the bars of what is read before and after the clusters are found."""
-    monkeypatch.setattr(data_images, "tqdm", functools.partial(tqdm, mininterval=0))
-    monkeypatch.setattr(data_images.tqdm.func, "__init__", _at_once(tqdm.__init__))
+    monkeypatch.setattr(logs, "tqdm", _at_once)
+    monkeypatch.setattr(logs, "_is_notebook", lambda: True)
     photos = tmp_path / "photos"
     photos.mkdir()
     for i, pixels in enumerate(toy.images(12, channels=3)[0]):
@@ -86,13 +84,9 @@ def test_nothing_is_printed_unless_asked(tmp_path, monkeypatch, capfd):
     assert "reading" in capfd.readouterr().err, "a bar would have been seen"
 
 
-def _at_once(init):
-    """The constructor of a progress bar that is drawn without delay."""
-
-    def made(self, *arguments, **options):
-        init(self, *arguments, **{**options, "delay": 0})
-
-    return made
+def _at_once(items, **options):
+    """A progress bar that is drawn without delay."""
+    return tqdm(items, **{**options, "delay": 0, "mininterval": 0})
 
 
 def test_clusters_get_suggested_names(fitted):

@@ -20,7 +20,7 @@ from cluster_jax.cli import exit_codes, output
 from cluster_jax.cli.flags import Parser
 from cluster_jax.clustering.reduce import METHODS
 from cluster_jax.clustering.smooth import METRICS
-from cluster_jax.core import disk, io
+from cluster_jax.core import buckets, disk, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
 from cluster_jax.data import columns, metadata, tables
@@ -140,7 +140,7 @@ def _run(
     }
     stem = pathlib.Path(flags.features).stem
     workdir = flags.workdir or workdirs.default_path("clusters", stem, config)
-    workdir = epath.Path(workdir).expanduser()
+    workdir = buckets.path(workdir)
     _check_same_files(workdir, flags, config["data"])
     previous = workdirs.claim(workdir, config)
     disk.check(workdir)

@@ -10,10 +10,9 @@ clusters, given or suggested, are in the column name; -1 is no cluster.
 import argparse
 from collections.abc import Sequence
 
-from etils import epath
-
 from cluster_jax.cli import exit_codes, output
 from cluster_jax.cli.flags import Parser, add_export, check_export
+from cluster_jax.core import buckets
 from cluster_jax.core.checks import InputError
 
 
@@ -41,7 +40,7 @@ def _check(flags: argparse.Namespace) -> None:
     """Raises an `InputError` for flags that do not go with the run, or with each other."""
     from cluster_jax.pipeline import embeddings
 
-    workdir = epath.Path(flags.workdir).expanduser()
+    workdir = buckets.path(flags.workdir)
     is_of_embeddings = embeddings.is_run(workdir)
     wanted, other = ("features", "images") if is_of_embeddings else ("images", "features")
     of = "of embeddings" if is_of_embeddings else "of images"
@@ -67,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         flags = _parser().parse_args(arguments)
         check_export(flags)
         _check(flags)
-        out = flags.out or epath.Path(flags.workdir).expanduser() / "predictions.csv"
+        out = flags.out or buckets.path(flags.workdir) / "predictions.csv"
         if flags.features is not None:
             from cluster_jax.cli import embedding_predictions
 

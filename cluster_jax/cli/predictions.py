@@ -18,7 +18,7 @@ from etils import epath
 from numpy.typing import NDArray
 
 from cluster_jax.cli.flags import output_file
-from cluster_jax.core import checks, io
+from cluster_jax.core import buckets, checks, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.logs import logger
 from cluster_jax.core.names import counted
@@ -62,7 +62,7 @@ def predict(
             written.
     """
     run = inference.read(workdir)
-    out, path = output_file(out), epath.Path(images).expanduser()
+    out, path = output_file(out), buckets.path(images)
     if folder is not None or page is not None:
         export.check_has_images(run.config.data.name)
     if folder is not None:

@@ -15,7 +15,7 @@ from etils import epath
 
 from cluster_jax.cli import exit_codes, output
 from cluster_jax.cli.flags import Parser, add_export, check_export, output_file
-from cluster_jax.core import io
+from cluster_jax.core import buckets, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
 from cluster_jax.data import scan
@@ -80,8 +80,7 @@ def _compare(flags: argparse.Namespace) -> tuple[str, dict[str, Any]]:
     if out is None:
         return text, values
     if out.suffix == ".html":
-        workdir = re.sub("@[0-9]+$", "", flags.after)
-        config = epath.Path(workdir).expanduser() / workdirs.CONFIG
+        config = buckets.path(re.sub("@[0-9]+$", "", flags.after)) / workdirs.CONFIG
         data = workdirs.read_values(config).get("data", {}) if config.exists() else {}
         moved = [name for *_, names in compared.moves for name in names]
         folder = inference.image_folder(data.get("name", ""), data.get("dir"), moved)
@@ -107,7 +106,7 @@ def _trained(workdir: str) -> "Trained":
     from cluster_jax.evaluation import comparison
     from cluster_jax.training import progress
 
-    folder = epath.Path(workdir).expanduser()
+    folder = buckets.path(workdir)
     file = folder / workdirs.RESULTS
     results = workdirs.read_values(file) if file.exists() else {}
     return comparison.Trained(results, progress.read_log(folder))
@@ -129,7 +128,7 @@ def _correct(flags: argparse.Namespace) -> str:
 
 def _image_folders(workdir: epath.PathLike) -> list[str]:
     """Folders or zip of the images of a run; none for others, and for a folder of `cluster`."""
-    config = epath.Path(workdir).expanduser() / workdirs.CONFIG
+    config = buckets.path(workdir) / workdirs.CONFIG
     data = workdirs.read_values(config).get("data", {}) if config.exists() else {}
     is_folder = isinstance(data, dict) and data.get("name") == "folder"
     return scan.folders(data["dir"]) if is_folder and data.get("dir") else []

@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 
 from cluster_jax.cli import exit_codes, flags, output, sweep
 from cluster_jax.cli.flags import Parser
-from cluster_jax.core import checks
+from cluster_jax.core import buckets, checks
 from cluster_jax.core.names import counted
 
 
@@ -58,7 +58,7 @@ def run(
     train = config.get("train", {})
     devices.use_cores(math.gcd(train.get("batch_size", 0), train.get("labeled_batch_size") or 0))
     workdir = workdir or workdirs.default_workdir(config_json(config), name)
-    workdir = epath.Path(workdir).expanduser()
+    workdir = buckets.path(workdir)
     devices.keep_compiled(train.get("compilation_cache", "auto"), str(workdir))
     devices.distribute()
     if is_kept:
@@ -151,7 +151,7 @@ def _run_several(
     chosen = sweep.settings(given.sweep)
     seeds = range(config.seed, config.seed + (given.seeds or 1))
     default = f"{workdirs.default_workdir(config_json(config), name)}-sweep"
-    folder = epath.Path(given.workdir or default).expanduser()
+    folder = buckets.path(given.workdir or default)
 
     def read(added: list[str]) -> tuple[ConfigDict, str]:
         return flags.read_config(given.config, [*overrides, *added])

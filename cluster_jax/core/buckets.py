@@ -20,17 +20,27 @@ PATIENCE = 180.0
 REQUESTS = 32
 BUSY = (408, 429, 500, 502, 503, 504)
 
-# Imported when the first bucket is used.
-for _name in ("gs", "gcs"):
-    fsspec.register_implementation(
-        _name, "cluster_jax.core.gcs.Files", clobber=True,
-        errtxt="Please install gcsfs to access Google Storage",
-    )  # fmt: skip
-
 
 def is_in_bucket(path: epath.PathLike) -> bool:
     """Whether a path is one of a bucket, such as `gs://bucket/folder`."""
     return "://" in str(path)
+
+
+def path(path: epath.PathLike) -> epath.Path:
+    """A path that a user gives, with `~` expanded; the first one of a bucket loads its files."""
+    if str(path).startswith("gs://"):
+        _register()
+    return epath.Path(path).expanduser()
+
+
+@functools.cache
+def _register() -> None:
+    """From now on `gs://` is read and written by `core.gcs`, in the whole process."""
+    for name in ("gs", "gcs"):
+        fsspec.register_implementation(
+            name, "cluster_jax.core.gcs.Files", clobber=True,
+            errtxt="Please install gcsfs to access Google Storage",
+        )  # fmt: skip
 
 
 def read(path: epath.PathLike, start: int | None = None, end: int | None = None) -> bytes:
@@ -111,6 +121,7 @@ def remove(paths: Iterable[str]) -> None:
 @functools.cache
 def _files() -> Any:
     """The files of Google's buckets, those that `epath` and so Orbax take too."""
+    _register()
     return fsspec.filesystem("gcs", finalize_on_close=True)
 
 

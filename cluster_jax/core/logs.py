@@ -74,10 +74,15 @@ def progress_bar(items: Iterable[Any] | None = None, **options: Any) -> tqdm:
         items: what is iterated over, or None.
         **options: of `tqdm`.
     """
-    is_watched = sys.stderr.isatty() or "ipykernel" in sys.modules
+    is_watched = sys.stderr.isatty() or _is_notebook()
     is_shown = is_watched and logger.isEnabledFor(logging.INFO)
     options["disable"] = options.get("disable", False) or not is_shown
     return tqdm(items, file=sys.stderr, **options)
+
+
+def _is_notebook() -> bool:
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    return getattr(shell, "kernel", None) is not None
 
 
 @contextlib.contextmanager

@@ -9,10 +9,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from etils import epath
 from numpy.typing import ArrayLike
 
-from cluster_jax.core import checks
+from cluster_jax.core import buckets, checks
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
 from cluster_jax.data import features, folder, images, packed, pixels, scan, tables, tfds_source
@@ -60,7 +59,7 @@ def with_labels_of(dataset: Dataset, file: str) -> Dataset:
     Raises:
         InputError: the file is missing, or does not fit the images.
     """
-    path = epath.Path(file).expanduser()
+    path = buckets.path(file)
     if path.suffix.lower() == ".csv" and path.exists() and dataset.sources is not None:
         rows = [row for row in csv.reader(path.read_text("utf-8").splitlines()) if row]
         if all(len(row) == 2 for row in rows):
@@ -147,13 +146,13 @@ def _read_array(path: str) -> np.ndarray | None:
     """Images of a `.npy` or `.npz` file; None for other paths."""
     if "\n" in path or not path.endswith((".npy", ".npz")):
         return None
-    is_file = epath.Path(path).expanduser().is_file()
+    is_file = buckets.path(path).is_file()
     return tables.read_arrays(path, ("images", "x"))[0] if is_file else None
 
 
 def _load_path(path: str, config: DataConfig, ranges: pixels.Ranges) -> Dataset:
     """Images of a folder or the like, see `scan.find`, or one image file."""
-    file = epath.Path(path).expanduser()
+    file = buckets.path(path)
     is_archive = file.suffix.lower() in (".zip", *packed.SUFFIXES)
     if path.startswith("@") or "\n" in path or file.is_dir() or is_archive:
         return folder.load(config, ranges)

@@ -189,7 +189,7 @@ def find(
     if len(given) == 1 and given[0].startswith("@") and not os.path.exists(given[0]):
         given = _listed(given[0])
     elif len(given) == 1:
-        path = epath.Path(given[0]).expanduser()
+        path = buckets.path(given[0])
         if not _is_local(path):
             return _in_bucket(path, rule)
         if not path.exists():
@@ -210,7 +210,7 @@ def root(dir: str) -> epath.Path:
     if len(given) == 1 and given[0].startswith("@") and not os.path.exists(given[0]):
         given = _listed(given[0])
     elif len(given) == 1:
-        path = epath.Path(given[0]).expanduser()
+        path = buckets.path(given[0])
         return path.parent if path.is_file() and path.suffix.lower() != ".zip" else path
     return _common(given)
 
@@ -222,7 +222,7 @@ def folders(dir: str) -> list[str]:
         given = _listed(given[0])
     elif len(given) == 1 and given[0].lower().endswith(".zip"):
         return given
-    return [name for name in given if epath.Path(name).expanduser().is_dir()]
+    return [name for name in given if buckets.path(name).is_dir()]
 
 
 def shown(dir: str) -> str:
@@ -521,7 +521,7 @@ def _is_broken(entry: os.DirEntry) -> bool:
 
 def _listed(name: str) -> list[str]:
     """The names in the text file of `@LIST`, one a line, relative to its folder."""
-    file = epath.Path(name[1:]).expanduser()
+    file = buckets.path(name[1:])
     if not file.exists() or file.is_dir():
         raise InputError(f"{name} must be @ and a text file of names; got no such file")
     data = file.read_bytes()

@@ -51,7 +51,7 @@ class Shards:
     """
 
     def __init__(self, path: str) -> None:
-        folder = epath.Path(path)
+        folder = buckets.path(path)
         self.files = [folder]
         if folder.suffix.lower() != ".npy" or folder.is_dir():
             # macOS leaves files with a dot before the name.

@@ -14,7 +14,7 @@ import numpy as np
 from etils import epath
 from numpy.typing import ArrayLike, NDArray
 
-from cluster_jax.core import arrays, checks
+from cluster_jax.core import arrays, buckets, checks
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
 from cluster_jax.data import columns
@@ -80,7 +80,7 @@ def open_large(path: str) -> Shards | None:
         InputError: a file cannot be used, see `Shards`.
     """
     path = os.path.expanduser(checks.local(path))
-    file = epath.Path(path)
+    file = buckets.path(path)
     if not _is_folder(file) and not (
         file.suffix.lower() == ".npy" and file.is_file() and file.stat().length > LARGE
     ):
@@ -110,7 +110,7 @@ def read_table(path: str, name: str | None, ids: str | None = None) -> Table:
         InputError: the file is missing, or holds no table of real numbers.
     """
     path = path and os.path.expanduser(checks.local(path))
-    if path and _is_folder(epath.Path(path)):
+    if path and _is_folder(buckets.path(path)):
         if ids is not None:
             raise InputError(f"--ids must be left out for a folder of shards; got {ids}")
         return Table(Shards(path)[:], None)
@@ -298,7 +298,7 @@ def _file(path: str | None, kinds: tuple[str, ...]) -> epath.Path:
     if not path:
         raise InputError(f"data.dir {wanted}; got none")
     path = checks.local(path)
-    file = epath.Path(path).expanduser()
+    file = buckets.path(path)
     if file.suffix.lower() not in kinds:
         raise InputError(f"{path} {wanted}; got {file.suffix or 'no suffix'}")
     with checks.reading(path):

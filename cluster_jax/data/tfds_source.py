@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from etils import epath
 
-from cluster_jax.core import checks
+from cluster_jax.core import buckets, checks
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import images
 from cluster_jax.data.images import DataConfig, Dataset, Decoder
@@ -79,7 +79,7 @@ def load(config: DataConfig) -> Dataset:
 def _open(name: str, dir: str | None, split: str | None) -> tuple[Any, Sequence]:
     """TFDS's builder and its data source, which returns undecoded records."""
     dir = dir or os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
-    root = epath.Path(dir).expanduser()
+    root = buckets.path(dir)
     prepare = (
         f"prepare it with TensorFlow (this package's extra tfds) by "
         f"`tfds build {name} --file_format={FORMAT} --data_dir={root}`"

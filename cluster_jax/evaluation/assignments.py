@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from cluster_jax.clustering.base import Assignment
 from cluster_jax.clustering.membership import Membership
+from cluster_jax.core import buckets
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import metadata, splits
 from cluster_jax.data.images import Dataset
@@ -68,7 +69,7 @@ def read_workdir(workdir: epath.PathLike) -> Table:
     Raises:
         InputError: the file does not exist, or has no column of names or of clusters.
     """
-    file = epath.Path(workdir).expanduser() / "assignments.csv"
+    file = buckets.path(workdir) / "assignments.csv"
     if not file.exists():
         raise InputError(
             f"arguments must be workdirs of finished runs; got {workdir}, which "

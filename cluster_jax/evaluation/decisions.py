@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from cluster_jax.clustering.base import NO_CLUSTER as NO_CLUSTER
 from cluster_jax.clustering.membership import Membership
+from cluster_jax.core import buckets
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import splits
 from cluster_jax.evaluation import assignments
@@ -150,7 +151,7 @@ def read_workdir(workdir: epath.PathLike, run: Clusters) -> Decisions:
     Raises:
         InputError: the file is damaged, or belongs to other clusters than those of the run.
     """
-    file = epath.Path(workdir).expanduser() / DECISIONS
+    file = buckets.path(workdir) / DECISIONS
     return read(file, run, Decisions()) if file.exists() else Decisions()
 
 
@@ -274,7 +275,7 @@ def _lines(file: epath.PathLike, run: Clusters) -> tuple[_Lines, dict[str, list[
 
     Lines of "run", "member" and "end" are left out.
     """
-    path = epath.Path(file).expanduser()
+    path = buckets.path(file)
     if not path.exists() or path.is_dir():
         found = "a folder" if path.exists() else "no such file"
         raise InputError(f"{file} must be a file that a report has saved; got {found}")

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from cluster_jax.clustering.membership import Membership
 from cluster_jax.clustering.tree import linkage_of_means
-from cluster_jax.core import arrays, io
+from cluster_jax.core import arrays, buckets, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.evaluation import assignments, decisions, report
 from cluster_jax.evaluation.assignments import Table
@@ -76,7 +76,7 @@ def current_results(
     Raises:
         InputError: the run is not finished, or `decisions.csv` does not fit it.
     """
-    workdir = epath.Path(workdir).expanduser()
+    workdir = buckets.path(workdir)
     if not (workdir / decisions.DECISIONS).exists():
         return None
     _, results, run, rows, found, decided = _read(workdir)
@@ -120,7 +120,7 @@ def correct(
     Raises:
         InputError: the run is not finished, or a file does not fit it; nothing was written.
     """
-    workdir = epath.Path(workdir).expanduser()
+    workdir = buckets.path(workdir)
     table, results, run, rows, found, before = _read(workdir)
     after = before
     for file in files:

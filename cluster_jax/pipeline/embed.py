@@ -490,7 +490,7 @@ def write_features(
         InputError: the config has no pretrained network, the file exists, or the folder has shards
             of another number of processes.
     """
-    out, process, processes = epath.Path(out).expanduser(), jax.process_index(), jax.process_count()
+    out, process, processes = buckets.path(out), jax.process_index(), jax.process_count()
     in_shards = out.suffix != ".npz"
     file = out / ROWS if in_shards else out
     if file.exists():

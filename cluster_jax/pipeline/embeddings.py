@@ -22,7 +22,7 @@ from cluster_jax.clustering.placing import (
     to_arrays,
     voters,
 )
-from cluster_jax.core import io
+from cluster_jax.core import buckets, io
 from cluster_jax.core.arrays import blocks, numeric
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
@@ -210,7 +210,7 @@ def is_run(workdir: epath.PathLike) -> bool:
     """Whether a folder has a run of the command `cluster`."""
     if not isinstance(workdir, str | os.PathLike):
         return False
-    file = epath.Path(workdir).expanduser() / workdirs.CONFIG
+    file = buckets.path(workdir) / workdirs.CONFIG
     return file.exists() and "network" not in workdirs.read_values(file)
 
 
@@ -220,7 +220,7 @@ def read(workdir: epath.PathLike) -> EmbeddingClusters:
     Raises:
         InputError: the run is not finished, a file of it is damaged, or an older version wrote it.
     """
-    workdir = epath.Path(workdir).expanduser()
+    workdir = buckets.path(workdir)
     results = workdirs.finished_results(workdir)
     if results is None:
         raise InputError(

@@ -16,6 +16,7 @@ from etils import epath
 from numpy.typing import NDArray
 from PIL import Image
 
+from cluster_jax.core import buckets
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import packed, scan, splits
 from cluster_jax.data.images import Dataset
@@ -122,7 +123,7 @@ def write(
             raise InputError(f"{must}; got move and {images}")
         write_image = functools.partial(_unpack, load(), sources, collections.defaultdict(set))
     else:
-        root = epath.Path(images).expanduser()
+        root = buckets.path(images)
         files = [root / source for source in sources]
         for file in files:
             if not file.exists():
@@ -287,7 +288,7 @@ def _resolved(path: epath.PathLike) -> pathlib.Path:
 
 
 def _is_zip(images: epath.PathLike) -> bool:
-    path = epath.Path(images).expanduser()
+    path = buckets.path(images)
     return path.suffix.lower() == ".zip" and not path.is_dir()
 
 

@@ -22,7 +22,7 @@ from cluster_jax.clustering.membership import Membership
 from cluster_jax.clustering.placing import ByGrid, ByTree, ByVotes, Voters
 from cluster_jax.clustering.smooth import Smoother
 from cluster_jax.clustering.tree import linkage_of_means
-from cluster_jax.core import arrays, checks, io, ops
+from cluster_jax.core import arrays, buckets, checks, io, ops
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import packed, scan, splits
 from cluster_jax.data.images import Dataset, select, without
@@ -262,7 +262,7 @@ def read(workdir: epath.PathLike) -> TrainedRun:
     if not isinstance(workdir, str | os.PathLike):
         raise InputError(f"path must be the workdir of a finished run; got {workdir!r}")
     try:
-        return _read(epath.Path(workdir).expanduser())
+        return _read(buckets.path(workdir))
     except io.DamagedFile as error:
         raise InputError(
             f"{error}, or run the command of the run again, which makes it again where it can"

@@ -70,7 +70,7 @@ def run_pipeline(
     """
     parsed, is_first = parse_config(config, name), jax.process_index() == 0
     checkpoint.wait_for_all("started")
-    workdir = epath.Path(workdir or workdirs.default_workdir(parsed.values, name))
+    workdir = buckets.path(workdir or workdirs.default_workdir(parsed.values, name))
     parsed = parse_config(workdirs.with_stored_dir(parsed.values, workdir), name)
     required = (workdirs.CLUSTERS,)
     previous = workdirs.claim(
@@ -434,7 +434,7 @@ def read_weights(workdir: epath.PathLike) -> Weights:
     Raises:
         InputError: the folder has no finished run, or the checkpoint cannot be read.
     """
-    workdir = epath.Path(workdir).expanduser()
+    workdir = buckets.path(workdir)
     for name in (workdirs.CONFIG, workdirs.IMAGES):
         if not (workdir / name).exists():
             raise InputError(f"init_from must be the workdir of a finished run; got {workdir}")

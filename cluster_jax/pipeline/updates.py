@@ -25,7 +25,7 @@ from cluster_jax import __version__
 from cluster_jax.clustering import constraints, knn, living
 from cluster_jax.clustering.living import Event, State
 from cluster_jax.clustering.placing import ByTree
-from cluster_jax.core import arrays, checks, disk, io
+from cluster_jax.core import arrays, buckets, checks, disk, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
 from cluster_jax.data import images, metadata, scan, splits
@@ -136,7 +136,7 @@ def _age(file: epath.Path) -> int:
 
 
 def _folder(workdir: epath.PathLike) -> epath.Path:
-    path = epath.Path(workdir).expanduser()
+    path = buckets.path(workdir)
     if "://" in str(path):
         raise InputError(f"the workdir of an update must be a local folder; got {path}")
     if not path.is_dir():
@@ -421,7 +421,7 @@ def compare(before: str, after: str) -> comparison.Comparison:
 def _read_version(given: str) -> tuple[str, dict[str, tuple[str, str]]]:
     """The workdir, and a key of the content of each image -> its name and cluster."""
     path, _, number = given.rpartition("@") if re.search("@[0-9]+$", given) else (given, "", "")
-    folder = epath.Path(path).expanduser() / TABLES
+    folder = buckets.path(path) / TABLES
     there = sorted(int(file.stem) for file in folder.glob("*.csv")) if folder.exists() else []
     last = int(number) if number else max(there, default=-1)
     if last not in there:
@@ -579,7 +579,7 @@ def _known_photos(workdir: epath.Path, run: TrainedRun) -> Known:
 def _inputs(run: TrainedRun, photos: Sequence[str]) -> build.Inputs:
     """The images that are there now: of the folders of the run, and of others."""
     of_run = (run.config.data.dir or "").split("\n")
-    there = [name for name in of_run if epath.Path(name.removeprefix("@")).expanduser().exists()]
+    there = [name for name in of_run if buckets.path(name.removeprefix("@")).exists()]
     missing = [name for name in photos if not os.path.exists(os.path.expanduser(name))]
     if missing:
         raise InputError(f"PHOTOS must be folders or files of images; got no {missing[0]}")

@@ -1,6 +1,7 @@
 """Progress bar, throughput and log of a training; skipped steps, and signs of failure."""
 
 import json
+import os
 import pathlib
 import tempfile
 import time
@@ -96,11 +97,15 @@ def _line(record: Mapping[str, Any]) -> str:
 
 def _summary_writer(folder: str, step: int) -> Any:
     """A writer of TensorBoard events after `step`; None on a machine without tensorboardX."""
+    mode = "CRC32C_SW_MODE"  # tensorboardX sets it where it is not set.
+    is_set = mode in os.environ
     try:
         from tensorboardX import SummaryWriter
     except ModuleNotFoundError:
         logger.info("tensorboardX is not installed: no TensorBoard events are written")
         return None
+    if not is_set:
+        os.environ.pop(mode, None)
     return SummaryWriter(folder, purge_step=step + 1)
 
 

@@ -119,11 +119,12 @@ def test_what_a_run_leaves(finished):
     assert io.read_json(workdir / "config.json") == config_json(config)
 
 
-def test_finished_run_prints_and_trains_nothing(finished, capsys, monkeypatch):
+def test_finished_run_prints_and_trains_nothing(finished, caplog, monkeypatch):
+    caplog.set_level("INFO")
     config, workdir, results = finished
     monkeypatch.setattr(build, "build_run", lambda config: pytest.fail("built again"))
     assert pipeline.run_pipeline(config, workdir, "toy") == results
-    assert "is finished" in capsys.readouterr().out
+    assert "is finished" in caplog.text
 
 
 def test_changed_evaluation_clusters_the_stored_embedding(finished, tmp_path, monkeypatch):

@@ -255,7 +255,7 @@ def test_new_images_get_the_classes_of_the_run(whole, built, tmp_path):
     workdir, _ = whole
     dataset = built["ncl"].training.dataset
     np.save(tmp_path / "x.npy", dataset.fetch(np.arange(dataset.size)))
-    said = predictions.predict(workdir, tmp_path / "x.npy", tmp_path / "p.csv")
+    said, _ = predictions.predict(workdir, tmp_path / "x.npy", tmp_path / "p.csv")
     rows = table(tmp_path / "p.csv")
     classes = io.read_arrays(workdir / "clusters.npz")["class_labels"]
     names = io.read_json(workdir / "images.json")["known"]["names"]
@@ -406,14 +406,14 @@ def simclr(folder, config):
     return workdir
 
 
-def test_a_run_from_a_finished_run(whole, built, config, tmp_path, capsys):
+def test_a_run_from_a_finished_run(whole, built, config, tmp_path, caplog):
     """It starts from the end of the other's last stage."""
+    caplog.set_level("INFO")
     made = config.copy_and_resolve_references()
     made.stages = {}
     made.init_from = str(whole[0])
     pipeline.run_pipeline(made, tmp_path / "run")
-    said = capsys.readouterr().out
-    assert f"run starts from {whole[0]}: took backbone, head labeled, head novel\n" in said
+    assert f"run starts from {whole[0]}: took backbone, head labeled, head novel\n" in caplog.text
     before = io.read_arrays(tmp_path / "run" / "embedding_before.npz")
     same(before, io.read_arrays(whole[0] / "embedding.npz"))
     source = final(built["ncl"])

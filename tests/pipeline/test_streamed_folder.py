@@ -36,10 +36,11 @@ def config(tmp_path, monkeypatch):
     return config
 
 
-def test_files_without_a_row(tmp_path, config, capsys):
+def test_files_without_a_row(tmp_path, config, caplog):
+    caplog.set_level("INFO")
     workdir = tmp_path / "run"
     results = pipeline.run_pipeline(config, workdir)
-    assert "3 files cannot be read" in capsys.readouterr().out
+    assert "3 files cannot be read" in caplog.text
     assert results["provenance"]["images_skipped"] == 3
     assert results["provenance"]["images_trained"] == 61
     names = sorted(str(f.relative_to(tmp_path / "photos")) for f in tmp_path.rglob("*.png"))

@@ -62,11 +62,11 @@ const isTaken = (copy) => !copy.kept;
 function copyItem(group, copy) {
   const point = pointOf.get(copy.index);
   const within = group.images.map(({ index }) => pointOf.get(index)).filter((other) => other !== undefined);
-  const picture = point === undefined ? make("span", { className: "name", textContent: copy.name }) : tile(point, within);
+  const picture = point === undefined ? make("span", { className: "name", textContent: copy.name.toWellFormed() }) : tile(point, within);
   const choice = make("button", { type: "button" });
   const show = () => {
     choice.textContent = copy.kept ? "Keep" : "Move away";
-    choice.setAttribute("aria-label", `${copy.name}: ${choice.textContent}`);
+    choice.setAttribute("aria-label", `${copy.name.toWellFormed()}: ${choice.textContent}`);
     entry.classList.toggle("answered", !copy.kept);
   };
   const facts = [...fileFacts(copy), ...(copy.keep ? ["Best copy"] : [])];
@@ -96,11 +96,17 @@ function keepBest() {
 
 const takenRows = () => copies.flatMap(({ kind, images }, group) => images.filter(isTaken).map((copy) => [group, kind, escaped(copy.name), escaped(images.find(({ kept }) => kept)?.name ?? "")]));
 
+// A path of a URI, in which bytes that are no text stand as lone surrogates
+const decoded = (path) => path.replace(/(%[0-9a-f]{2})+/gi, (part) => {
+  try { return decodeURIComponent(part); } catch { return part.replace(/%(..)/g, (_, x) => String.fromCharCode(0xdc00 + parseInt(x, 16))); }
+});
+
 // The script names whole paths, never overwrites a file, and deletes nothing.
 function saveScript() {
-  const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
-  const from = decodeURIComponent(new URL(map.folder).pathname).replace(/\/$/, "");
-  const names = copies.flatMap((group) => group.images.filter(isTaken)).map(({ name }) => name).filter((name) => name.isWellFormed());
+  const quoted = (text) => (text.isWellFormed() ? `'${text.replaceAll("'", "'\\''")}'` : `"$(printf '%b' ${quoted(bytes(text))})"`);
+  const bytes = (text) => text.replaceAll("\\", "\\\\").replace(/[\udc80-\udcff]/gu, (c) => `\\0${byteOf(c).toString(8)}`);
+  const from = decoded(new URL(map.folder).pathname).replace(/\/$/, "");
+  const names = copies.flatMap((group) => group.images.filter(isTaken)).map(({ name }) => name);
   download("move_duplicates.sh", [
     "#!/bin/sh",
     "# Moves duplicates out of the folder of the photos; nothing is overwritten or deleted.",

@@ -272,7 +272,7 @@ function recall() {
 }
 
 // A name as in assignments.csv: a byte that is not UTF-8 and a carriage return as \xNN, a backslash as two
-const escaped = (name) => name.replaceAll("\\", "\\\\").replaceAll("\r", "\\x0d").replace(/[\udc80-\udcff]/gu, (c) => `\\x${(c.charCodeAt(0) - 0xdc00).toString(16)}`);
+const escaped = (name) => name.replaceAll("\\", "\\\\").replaceAll("\r", "\\x0d").replace(/[\udc80-\udcff]/gu, (c) => `\\x${byteOf(c).toString(16)}`);
 
 function download(file, text, type) {
   const link = make("a", { href: URL.createObjectURL(new Blob([text], { type })), download: file });

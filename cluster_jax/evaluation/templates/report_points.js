@@ -35,6 +35,8 @@ const everyPoint = Array.from({ length: map.n_points }, (_, point) => point);
 const pointOf = new Map(Array.from(about.index, (index, point) => [index, point]));
 const nameOf = (point) => (map.names ? map.names[point] : String(about.index[point]));
 const capital = (word) => word[0].toUpperCase() + word.slice(1);
+// The byte of a name that is no text: it stands in it as a lone surrogate.
+const byteOf = (character) => character.charCodeAt(0) - 0xdc00;
 const titleOf = (point) => (map.names ? nameOf(point).toWellFormed() : `${capital(words.point)} ${nameOf(point)}`);
 const count = (n, noun = words.point) => `${n.toLocaleString("en")} ${noun}${n === 1 ? "" : "s"}`;
 const percent = (share) => `${Math.round(100 * share)} %`;
@@ -56,10 +58,10 @@ function swatch(id) {
   return mark;
 }
 
-// The file of an image; null for no file, and for a name that is not valid Unicode, which has no URI.
+// The file of an image; null for no file.
 function fileOf(point) {
-  if (!map.folder || !map.names || !nameOf(point).isWellFormed()) return null;
-  return map.folder + nameOf(point).split("/").map(encodeURIComponent).join("/");
+  if (!map.folder || !map.names) return null;
+  return map.folder + nameOf(point).replace(/[^/\udc80-\udcff]+/gu, encodeURIComponent).replace(/[\udc80-\udcff]/gu, (c) => `%${byteOf(c).toString(16)}`);
 }
 
 // What is known of the file of an image: date, folder, size
@@ -67,13 +69,13 @@ function fileFacts({ name, taken, width, height, bytes }) {
   const folder = name.split("/").slice(0, -1).join("/");
   const size = bytes < 1e6 ? `${Math.ceil(bytes / 1000)} kB` : `${(bytes / 1e6).toFixed(1)} MB`;
   const date = taken && `Taken ${taken.replace("T", " ").slice(0, 16)}`;
-  return [date, folder && `In ${folder}`, width && `${width} × ${height}, ${size}`].filter(Boolean);
+  return [date, folder && `In ${folder.toWellFormed()}`, width && `${width} × ${height}, ${size}`].filter(Boolean);
 }
 
 // What is said of a point beside its picture: all lines, the group first
 function factsOf(point) {
   const lines = [titled(groupOf[point])];
-  if (about.label) lines.push(`Label: ${map.label_names[about.label[point]]}`);
+  if (about.label) lines.push(`Label: ${map.label_names[about.label[point]].toWellFormed()}`);
   if (about.novel?.[point]) lines.push(`Unlike all earlier ${words.point}s`);
   if (groupOf[point] !== found[point]) lines.push(`Before: ${titled(found[point])}`);
   else if (about.decided[point] || checked(point)) lines.push("Confirmed by a person");
