@@ -26,6 +26,7 @@ pytestmark = pytest.mark.usefixtures("traced_once")
 BYOL = gpu.BYOL.name
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_device")
 def test_the_tiny_form_measures_everything(tmp_path, monkeypatch, capsys):
     path = tmp_path / "gpu.json"

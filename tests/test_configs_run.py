@@ -45,6 +45,9 @@ LIKE_OTHERS = (
     "ncl_imagenet",
     "cueco_cifar10",
     "kernel_infonce_cifar10",
+    "ncc_imagenet",
+    "ncl_images",
+    "ncl_images_scratch",
 )
 
 

@@ -609,6 +609,7 @@ def test_several_tables_are_one_page_and_tables_without_a_run_are_left_out(
     assert "## ncc Table A4:" not in text
 
 
+@pytest.mark.slow
 def test_peers_are_scored_on_the_same_rows(tmp_path, monkeypatch, capsys):
     """Ten separate classes with a long tail; a line that is there is not computed again."""
     rng = np.random.default_rng(0)

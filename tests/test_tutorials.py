@@ -30,6 +30,8 @@ SHORT = {
     "photos": {"range(25)": "range(7)", "i < 24": "i < 6"},
 }
 # Nothing in them is drawn at random on more than one thread.
+# What trains for long, by configs that other tests run.
+LONG, SLOW = ("digits", "novel"), pytest.mark.slow
 DETERMINISTIC = ("embeddings", "photos")
 # What a short run may print in other words: verdicts, suggested names, novelty.
 VARIABLE = r"no clear answer|one cluster|clear|\(unlike all others\)|^\d+ \w.*,.*$"
@@ -102,7 +104,9 @@ def run(tmp_path, monkeypatch):
     return run_cells
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=SLOW if name in LONG else ()) for name in PAGES]
+)
 @pytest.mark.usefixtures("one_device", "traced_once")
 def test_a_tutorial_runs(name, run):
     printed = run(name, short=True)
@@ -129,6 +133,7 @@ def test_what_a_page_shows_is_what_the_script_prints(name, run):
         assert [float(d) for d in decimals] == pytest.approx([float(d) for d in expected], abs=0.1)
 
 
+@pytest.mark.slow  # its cells are those of photos.py, which runs above
 def test_the_notebook_runs(tmp_path):
     """In a kernel of its own, as it is opened."""
     nbclient = pytest.importorskip("nbclient", reason="the extra docs is not installed")

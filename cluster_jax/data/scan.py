@@ -554,6 +554,8 @@ def _common(given: Sequence[str]) -> epath.Path:
 def _several(given: Sequence[str], rule: _Rule) -> Files:
     """The images of several folders and files."""
     root, search = _common(given), _Search(rule)
+    if all(name.lower().endswith(packed.SUFFIXES) and os.path.isfile(name) for name in given):
+        return _in_packed(root, [os.path.relpath(name, root) for name in given], rule)
     for name in given:
         path = epath.Path(os.path.abspath(os.path.expanduser(name)))
         if not path.exists():

@@ -794,7 +794,7 @@ def merge(first: epath.PathLike, second: epath.PathLike, out: epath.PathLike) ->
     Raises:
         InputError: the runs do not go together; nothing was written.
     """
-    first, second, target = _folder(first), _folder(second), epath.Path(out).expanduser()
+    first, second, target = _folder(first), _folder(second), buckets.path(out)
     if target.exists():
         raise InputError(f"--out must be a new folder; got {target}, which exists")
     of_rows = embeddings.is_run(first)

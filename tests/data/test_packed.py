@@ -99,6 +99,8 @@ def test_a_folder_of_shards(tmp_path, kind, cache_mb):
     assert dataset.ignored == ((".md", 1),)
     assert dataset.open(4).read() == jpeg(4)
     assert packed.is_packed(tmp_path, dataset.sources)
+    both = "\n".join(map(str, sorted((tmp_path / "data").iterdir())))
+    assert load(both).sources == tuple(name.removeprefix("data/") for name in dataset.sources)
     new = datasets.load_new(path, CONFIG, (32, 32, 3))
     assert (new.sources[0].split("/")[0], new.size) == (path.name, 3)
 
