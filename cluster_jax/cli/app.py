@@ -1,11 +1,15 @@
 """The console script `cluster-jax`: imports and runs a subcommand."""
 
+import contextlib
 import difflib
 import importlib
+import os
+import signal
 import sys
+import threading
 import warnings
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from cluster_jax import __version__
 
@@ -21,12 +25,35 @@ COMMANDS = (
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point; `arguments` are those of the process by default."""
-    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    with _ending_at_once(is_process=arguments is None):
+        _run(sys.argv[1:] if arguments is None else list(arguments))
+
+
+@contextlib.contextmanager
+def _ending_at_once(*, is_process: bool) -> Iterator[None]:
+    """Ends the process at once by a signal while modules are imported, and after the command.
+
+    A `KeyboardInterrupt` there would be ignored by a callback or told as an error of an import.
+    What runs in between answers signals itself, see `core.interrupt`.
+
+    Args:
+        is_process: whether the process is that of the command, and ends with it.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, _end) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        _run(arguments)
-    except KeyboardInterrupt:  # While the modules of the command were imported.
-        sys.stderr.write("Interrupted; nothing was done.\n")
-        sys.exit(130)
+        yield
+    finally:
+        if not is_process:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def _end(number: int, frame: object) -> NoReturn:
+    os.write(2, b"Interrupted.\n")
+    os._exit(130 if number == signal.SIGINT else 75)
 
 
 def _run(arguments: Sequence[str]) -> None:

@@ -41,10 +41,13 @@ def _check(flags: argparse.Namespace) -> None:
     from cluster_jax.pipeline import embeddings
 
     workdir = buckets.path(flags.workdir)
+    if flags.features is not None and not workdir.exists():
+        must = "--workdir must be a folder of a finished run"
+        raise InputError(f"{must}; got {workdir}, no such folder")
     is_of_embeddings = embeddings.is_run(workdir)
     wanted, other = ("features", "images") if is_of_embeddings else ("images", "features")
     of = "of embeddings" if is_of_embeddings else "of images"
-    if (given := getattr(flags, other)) is not None and (is_of_embeddings or workdir.exists()):
+    if (given := getattr(flags, other)) is not None:
         raise InputError(
             f"--{wanted} must be given in place of --{other} for a run {of}; got {given}"
         )

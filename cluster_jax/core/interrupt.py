@@ -47,12 +47,15 @@ def answered(codes: dict[int, int]) -> Iterator[None]:
     old_sink = signal.set_wakeup_fd(sink, warn_on_full_buffer=False)
     old_handler = signal.getsignal(signal.SIGTERM)
     terminate()
+    old_interrupt = signal.signal(signal.SIGINT, signal.default_int_handler)
     old_hook = sys.unraisablehook
     sys.unraisablehook = functools.partial(_send_again, sink, old_hook)
     try:
         yield
     finally:
         sys.unraisablehook = old_hook
+        if old_interrupt is not None:
+            signal.signal(signal.SIGINT, old_interrupt)
         signal.set_wakeup_fd(old_sink)
         # None: set by compiled code, which Python cannot put back.
         signal.signal(signal.SIGTERM, signal.SIG_DFL if old_handler is None else old_handler)

@@ -125,17 +125,26 @@ def _arrow_column(column: Any, pa: Any) -> NDArray:
         return column.to_numpy() if pa.types.is_primitive(kind) else _column(column.to_pylist())
     import pyarrow.compute
 
-    if len(set(pyarrow.compute.list_value_length(column).to_pylist())) != 1:
-        raise ValueError("vectors of different lengths")
+    _check_lengths(pyarrow.compute.list_value_length(column).to_pylist())
     flat = column.combine_chunks().flatten().to_numpy(zero_copy_only=False)
     return flat.reshape(len(column), -1)
+
+
+def _check_lengths(lengths: list[int | None]) -> None:
+    if not lengths:
+        raise ValueError("no rows")
+    for row, length in enumerate(lengths):
+        if length is None:
+            raise ValueError(f"no vector in row {row}")
+        if length != lengths[0]:
+            both = f"{lengths[0]} in row 0 and {length} in row {row}"
+            raise ValueError(f"vectors of different lengths, {both}")
 
 
 def _column(values: list) -> NDArray:
     """A column of Python objects as an array: numbers, strings, or vectors of one length."""
     if values and all(isinstance(value, list) for value in values):
-        if len({len(value) for value in values}) > 1:
-            raise ValueError("vectors of different lengths")
+        _check_lengths(list(map(len, values)))
         return np.array(values, np.float64)
     if any(isinstance(value, str) or value is None for value in values):
         return np.array([str(value) for value in values], str)

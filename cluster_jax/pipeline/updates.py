@@ -22,7 +22,7 @@ from etils import epath
 from numpy.typing import NDArray
 
 from cluster_jax import __version__
-from cluster_jax.clustering import constraints, knn, living
+from cluster_jax.clustering import constraints, knn, living, smooth
 from cluster_jax.clustering.living import Event, State
 from cluster_jax.clustering.placing import ByTree
 from cluster_jax.core import arrays, buckets, checks, disk, io
@@ -624,6 +624,33 @@ def _matched(known: Known, digests: NDArray, names: Sequence[str]) -> tuple[NDAr
     return place, np.array(sorted(i for left in there.values() for i in left), np.int64)
 
 
+def _new_names(
+    known: Known, digests: NDArray, names: Sequence[str] | None, workdir: epath.Path
+) -> NDArray:
+    """The rows whose names are new.
+
+    Raises:
+        InputError: rows have no names, or the name of another row of them or of the run.
+    """
+    if names is None:
+        raise InputError(
+            f"--features must name its rows, as {workdir} does; got none: say which column by --ids"
+        )
+    place = {name: i for i, name in enumerate(known.names.tolist())}
+    counts = collections.Counter(names)
+    if repeated := [name for name, count in counts.items() if count > 1]:
+        raise InputError(f"--features must name each row once; got {repeated[0]!r} several times")
+    pairs = [(i, place[name]) for i, name in enumerate(names) if name in place]
+    other = [i for i, j in pairs if (digests[i] != known.contents[j]).any()]
+    if other:
+        raise InputError(
+            f"--features must have the vectors of before for rows of {workdir}; got others for "
+            f"{len(other):,}, such as {names[other[0]]!r}: give changed rows new names, or cluster "
+            "all rows in another folder"
+        )
+    return np.array([i for i, name in enumerate(names) if name not in place], np.int64)
+
+
 def _write_photos(
     workdir: epath.Path,
     inputs: build.Inputs,
@@ -660,7 +687,8 @@ def update_rows(
 
     Args:
         workdir: of a finished run, whose method is the tree.
-        table: rows of which those are new that the run does not have; None: there are none.
+        table: rows of which those are new whose names the run does not have, or, where its rows are
+            numbered, whose vectors; None: there are none.
         refit: whether all rows are clustered anew, and matched to the old clusters.
         digests: of the rows of the table, see `embeddings.contents`; None: they are computed.
 
@@ -678,16 +706,20 @@ def update_rows(
                 f"--features must have {counted(known.x.shape[1], 'column')} like the embeddings "
                 f"of {workdir}; got {values.shape[1]}"
             )
-        names = (table.names if table is not None else None) or [""] * len(values)
+        if len(values):
+            arrays.numeric(values, "--features", smooth.LARGEST)
         digests = embeddings.contents(values) if digests is None else digests
-        _, new = _matched(known, digests, names)
+        is_numbered = known.names.tolist() == list(map(str, range(len(known.names))))
+        given = None if table is None else table.names
+        if is_numbered or table is None:
+            _, new = _matched(known, digests, [""] * len(values))
+            count = len(known.names) + len(new)
+            names = [*map(str, range(count))] if is_numbered else known.names.tolist()
+        else:
+            new = _new_names(known, digests, given, workdir)
+            names = [*known.names.tolist(), *(given[i] for i in new.tolist() if given)]
         if not len(new) and not refit:
             return _nothing(workdir, "row", len(known.names))
-        is_numbered = known.names.tolist() == list(map(str, range(len(known.names))))
-        if is_numbered:
-            names = [*map(str, range(len(known.names) + len(new)))]
-        else:
-            names = [*known.names.tolist(), *(names[i] for i in new)]
         options = _options(run)
         x_new = values[new].astype(known.x.dtype)
         x_new = arrays.normalize_rows(x_new) if options.metric == "cosine" else x_new
@@ -714,7 +746,7 @@ def update_rows(
         titles = None if is_numbered else names
         table_before = assignments.read_workdir(workdir)
         described = assignments.read_metadata(table_before, range(len(table_before.rows)))
-        now = {} if table is None else table.metadata
+        now = {} if table is None else metadata.allowed(table.metadata, "--features")
         more = metadata.followed(described, len(table_before.rows), now, new.tolist())
         _write_rows(workdir, run, result, options, x, titles, more)
         change = Change(len(new), 0, 0, state.events, refit, "row", "cluster")

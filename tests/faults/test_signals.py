@@ -12,7 +12,7 @@ import time
 import numpy as np
 import pytest
 
-from cluster_jax.cli import app, train
+from cluster_jax.cli import train
 from cluster_jax.core import io
 from cluster_jax.data import batches
 from cluster_jax.pipeline import embed
@@ -112,15 +112,24 @@ def test_an_interrupt_that_compiled_code_ignores(start, number, code):
     ]
 
 
-def test_an_interrupt_of_the_imports(monkeypatch, capsys):
-    def interrupted(command):
-        raise KeyboardInterrupt
+IMPORTS = """
+import os, signal, time
+from cluster_jax.cli import app
 
-    monkeypatch.setattr(app, "_module", interrupted)
-    with pytest.raises(SystemExit) as stop:
-        app.main(["cluster"])
-    assert stop.value.code == 130
-    assert capsys.readouterr().err == "Interrupted; nothing was done.\n"
+def imported(command):
+    os.kill(os.getpid(), signal.{name})
+    time.sleep(10)
+
+app._module = imported
+app.main(["cluster"])
+"""
+
+
+@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 75)])
+def test_an_interrupt_of_the_imports(start, name, code):
+    process = start("-c", IMPORTS.format(name=name))
+    assert process.wait(timeout=20) == code
+    assert process.stderr.read() == "Interrupted.\n"
 
 
 CONFIG = """

@@ -354,3 +354,45 @@ def test_words_of_events():
         "  group 3 disappeared: none of its photos is left\n"
         "  1 group survived as it was"
     )
+
+
+@pytest.fixture
+def named(tmp_path, monkeypatch):
+    """A run whose rows have ids; writes a table of rows, by number, with ids."""
+    monkeypatch.chdir(tmp_path)
+    x = rows(40, 40)
+
+    def write(name, numbers, ids):
+        columns = {"x": [x[i].tolist() for i in numbers]} | ({"id": ids} if ids else {})
+        lines = [
+            dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)
+        ]
+        (tmp_path / name).write_text("\n".join(map(json.dumps, lines)))
+        return f"--features={name}"
+
+    first = write("first.jsonl", range(70), [f"p{i}" for i in range(70)])
+    cluster.main([first, "--out=out", "--reduce=pca", "--quiet"])
+    return write
+
+
+def _told(capsys, *arguments):
+    with pytest.raises(SystemExit) as stop:
+        update.main(["--workdir=out", *arguments])
+    assert stop.value.code == 2
+    return capsys.readouterr().err
+
+
+@pytest.mark.filterwarnings("default:.*gives the name")
+def test_rows_with_ids_are_known_by_them(named, tmp_path, capsys):
+    before = (tmp_path / "out/assignments.csv").read_bytes()
+    changed = named("changed.jsonl", [5, 71], ["p4", "p71"])
+    assert "got others for 1, such as 'p4': give changed rows new names" in _told(capsys, changed)
+    assert "must name its rows, as" in _told(capsys, named("no.jsonl", [71], None))
+    assert "each row once; got 'q' several" in _told(capsys, named("q.jsonl", [71, 72], ["q", "q"]))
+    assert (tmp_path / "out/assignments.csv").read_bytes() == before
+    # A copy of a known row under another id is a row of its own.
+    update.main(["--workdir=out", named("copy.jsonl", [3, 4, 71], ["p3", "copy", "p71"])])
+    assert capsys.readouterr().out.startswith("2 rows are new.")
+    made = list(csv.DictReader((tmp_path / "out/assignments.csv").read_text().splitlines()))
+    assert [row["row"] for row in made[-2:]] == ["copy", "p71"]
+    assert made[-2]["cluster"] == made[4]["cluster"]
