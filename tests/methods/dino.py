@@ -100,7 +100,7 @@ def get_config():
     config = load_config("swav_digits")
     config.method = ConfigDict(
         {
-            "name": __name__,
+            "name": "tests.methods.dino",
             "prototypes": 64,
             "temperature": 0.1,
             "teacher_temperature": 0.05,
