@@ -169,9 +169,17 @@ class Checkpoints:
 
 
 def _manager(folder: epath.Path, options: ocp.CheckpointManagerOptions) -> ocp.CheckpointManager:
-    # The handler is given here so that shapes can be read before anything is restored.
-    handler = ocp.StandardCheckpointHandler()
-    return ocp.CheckpointManager(folder, item_handlers=handler, options=options)
+    def made() -> ocp.CheckpointManager:
+        # The handler is given here so that shapes can be read before anything is restored.
+        handler = ocp.StandardCheckpointHandler()
+        return ocp.CheckpointManager(folder, item_handlers=handler, options=options)
+
+    try:
+        return made()
+    except FileNotFoundError:
+        # In a bucket a folder goes with the last of its files: it can be there when Orbax looks for
+        # it, and gone when Orbax lists it.
+        return made()
 
 
 def _restore(manager: ocp.CheckpointManager, path: epath.Path, state: State) -> State:
