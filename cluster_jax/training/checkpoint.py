@@ -48,7 +48,9 @@ def read(folder: epath.PathLike, state: State, step: int) -> State:
 def steps(folder: epath.PathLike) -> list[int]:
     """Steps of the complete checkpoints in a folder, which need not exist, in ascending order."""
     path = _absolute(folder)
-    return sorted(ocp.utils.checkpoint_steps(path)) if path.is_dir() else []
+    with contextlib.suppress(FileNotFoundError):  # In a bucket, see `_manager`.
+        return sorted(ocp.utils.checkpoint_steps(path)) if path.is_dir() else []
+    return []
 
 
 class Checkpoints:

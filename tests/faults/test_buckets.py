@@ -3,6 +3,7 @@
 import asyncio
 import csv
 import io
+import itertools
 import json
 import time
 
@@ -18,7 +19,7 @@ from cluster_jax.data import folder as folders
 from cluster_jax.data.images import DataConfig
 from cluster_jax.data.shards import Shards
 from cluster_jax.pipeline import run as pipeline
-from cluster_jax.training import progress
+from cluster_jax.training import checkpoint, progress
 from tests import toy
 from tests.data import test_packed
 from tests.faults import gcs_server
@@ -85,6 +86,26 @@ def _same(store, first, second):
     metrics = [json.loads(files["results.json"])["metrics"] for files in (one, two)]
     assert metrics[0] == metrics[1]
     assert one["metrics.jsonl"].count(b"\n") == two["metrics.jsonl"].count(b"\n")
+
+
+@pytest.mark.parametrize("look", [checkpoint.steps, lambda x: _opened(x).close()])
+@pytest.mark.parametrize("number", range(1, 9))
+def test_a_folder_of_checkpoints_that_goes_while_it_is_looked_at(server, look, number):
+    """A save that was killed left a file, with which the folder goes at one of the requests."""
+    name, asked = "run/checkpoints/2/_CHECKPOINT_METADATA", itertools.count(1)
+    server.put("bucket", name, b"{}")
+
+    def gone(request):
+        if request.kind == "list" and next(asked) == number:
+            server.objects.pop(("bucket", name), None)
+
+    server.faults.append(gone)
+    look(buckets.path("gs://bucket/run/checkpoints"))
+    server.objects.pop(("bucket", name), None)
+
+
+def _opened(folder):
+    return checkpoint.Checkpoints(folder, keep=2)
 
 
 @pytest.mark.usefixtures("one_device", "traced_once", "compiled_once")
