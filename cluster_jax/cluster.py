@@ -1,6 +1,6 @@
 """`python -m cluster_jax.cluster`: the command `cluster-jax cluster`."""
 
-from cluster_jax.cli.cluster import main
+from cluster_jax.cli import app
 
 if __name__ == "__main__":
-    main()
+    app.run("cluster")

@@ -1,6 +1,6 @@
 """`python -m cluster_jax.embed`: the command `cluster-jax embed`."""
 
-from cluster_jax.cli.embed import main
+from cluster_jax.cli import app
 
 if __name__ == "__main__":
-    main()
+    app.run("embed")

@@ -1,6 +1,6 @@
 """`python -m cluster_jax.main`: the command `cluster-jax train`."""
 
-from cluster_jax.cli.train import main
+from cluster_jax.cli import app
 
 if __name__ == "__main__":
-    main()
+    app.run("train")

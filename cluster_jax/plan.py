@@ -1,6 +1,6 @@
 """`python -m cluster_jax.plan`: the command `cluster-jax plan`."""
 
-from cluster_jax.cli.plan import main
+from cluster_jax.cli import app
 
 if __name__ == "__main__":
-    main()
+    app.run("plan")

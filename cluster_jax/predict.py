@@ -1,6 +1,6 @@
 """`python -m cluster_jax.predict`: the command `cluster-jax predict`."""
 
-from cluster_jax.cli.predict import main
+from cluster_jax.cli import app
 
 if __name__ == "__main__":
-    main()
+    app.run("predict")

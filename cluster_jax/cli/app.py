@@ -29,6 +29,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _run(sys.argv[1:] if arguments is None else list(arguments))
 
 
+def run(command: str) -> None:
+    """Entry point of `python -m cluster_jax.NAME`, for a command with the process's arguments."""
+    with _ending_at_once(is_process=True):
+        _run([command, *sys.argv[1:]])
+
+
 @contextlib.contextmanager
 def _ending_at_once(*, is_process: bool) -> Iterator[None]:
     """Ends the process at once by a signal while modules are imported, and after the command.

@@ -95,6 +95,15 @@ def check_export(given: argparse.Namespace) -> None:
         )
 
 
+def add_new_rows(parser: Parser) -> None:
+    """Adds the flags for new embeddings of a run of `cluster` to a command."""
+    add = parser.add_argument
+    add("--features", metavar="FILE", help="of a run of `cluster`: new embeddings, as for it")
+    add("--array", metavar="NAME", help="array, column or tensor of the file of embeddings")
+    ids = "column or array of the file that names the embeddings"
+    add("--ids", metavar="NAME", help=ids)
+
+
 def add_encoder(parser: Parser) -> None:
     """Adds the flag for a frozen network to a command."""
     names = "lite0, lite1, lite2, a .safetensors file, or hf:ORG/NAME (default: as the config says)"

@@ -11,7 +11,7 @@ import argparse
 from collections.abc import Sequence
 
 from cluster_jax.cli import exit_codes, output
-from cluster_jax.cli.flags import Parser, add_export, check_export
+from cluster_jax.cli.flags import Parser, add_export, add_new_rows, check_export
 from cluster_jax.core import buckets
 from cluster_jax.core.checks import InputError
 
@@ -22,10 +22,7 @@ def _parser() -> Parser:
     add("--workdir", required=True, metavar="DIR", help="folder of a finished run")
     images = "folder, image file, .npy or .npz; of a run on features .npy, .npz or .csv"
     add("--images", metavar="PATH", help=images)
-    add("--features", metavar="FILE", help="of a run of `cluster`: new embeddings, as for it")
-    add("--array", metavar="NAME", help="array, column or tensor of the file of embeddings")
-    ids = "column or array of the file that names the embeddings"
-    add("--ids", metavar="NAME", help=ids)
+    add_new_rows(parser)
     table = "table to write (default: predictions.csv in the workdir)"
     add("--out", metavar="FILE", help=table)
     page = "page to write: new images beside typical ones of their clusters"

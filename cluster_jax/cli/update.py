@@ -10,7 +10,7 @@ a line for each update. What you have corrected or named holds.
 from collections.abc import Sequence
 
 from cluster_jax.cli import exit_codes, output
-from cluster_jax.cli.flags import Parser
+from cluster_jax.cli.flags import Parser, add_new_rows
 from cluster_jax.core.checks import InputError
 
 
@@ -20,10 +20,7 @@ def _parser() -> Parser:
     photos = "more folders or files of photos (default: those of the run)"
     add("photos", metavar="PHOTOS", nargs="*", help=photos)
     add("--workdir", required=True, metavar="DIR", help="folder of a finished run")
-    add("--features", metavar="FILE", help="of a run of `cluster`: new embeddings, as for it")
-    add("--array", metavar="NAME", help="array, column or tensor of the file of embeddings")
-    ids = "column or array of the file that names the embeddings"
-    add("--ids", metavar="NAME", help=ids)
+    add_new_rows(parser)
     refit = "cluster everything anew; groups that stay mostly the same keep their ids"
     add("--refit", action="store_true", help=refit)
     add("--undo", action="store_true", help="take the last update back")

@@ -3,6 +3,7 @@
 import collections
 import contextlib
 import functools
+import itertools
 import os
 import pathlib
 import urllib.request
@@ -26,7 +27,8 @@ TAKEN = (
 )
 # How the title of a column of files of pictures ends.
 _PICTURES = ("image", "picture", "photo", "thumbnail", "file", "filename", "path")
-_SECONDS = 10  # for a server that has a picture
+_SUFFIXES = (".jpg", ".jpeg", ".png", ".gif", ".webp")
+_TRIED, _SECONDS = 3, 10  # cells of a column that are tried; for a server that has a picture
 
 
 def read(path: str, names: Sequence[str] | None, count: int) -> Metadata:
@@ -43,7 +45,9 @@ def read(path: str, names: Sequence[str] | None, count: int) -> Metadata:
         InputError: the file cannot be read, an id repeats, or none of them is that of a row.
     """
     table = dict(tables.read_texts(path))
-    key = next(filter(tables.names_rows, table), None) or next(iter(table))
+    key = next(filter(tables.names_rows, table), None) or next(iter(table), "")
+    if not table.get(key):
+        raise InputError(f"{path} must have a row for each id; got no rows")
     ids = table.pop(key)
     repeated = [name for name, times in collections.Counter(ids).items() if times > 1]
     if repeated:
@@ -94,14 +98,12 @@ def joined(found: Metadata, more: Metadata, path: str) -> Metadata:
 
 def followed(found: Metadata, count: int, more: Metadata, rows: Sequence[int]) -> Metadata:
     """Metadata of `count` rows and of others that follow, those of `rows` in `more`."""
-    titles = [title for title in {**found, **more} if title not in TAKEN]
-    empty = ("",) * (1 + max(rows, default=0))
     return {
         title: [
-            *found.get(title, ("",) * count),
-            *(more.get(title, empty)[i] for i in rows),
+            *found.get(title, [""] * count),
+            *(more[title][i] if title in more else "" for i in rows),
         ]
-        for title in titles
+        for title in {**found, **more}
     }
 
 
@@ -121,15 +123,30 @@ def pictures(
         Indices of rows -> uint8 `[b, side, side, 3]`.
     """
     for title, cells in metadata.items():
-        first = next(filter(None, cells), "")
-        is_named = title.strip().lower().endswith(_PICTURES) and first
-        if _is_url(first) or (is_named and any(_in(f, first).is_file() for f in folders)):
+        some = list(itertools.islice(filter(None, cells), _TRIED))
+        is_named = title.strip().lower().removesuffix("url").rstrip("_ ").endswith(_PICTURES)
+        urls = [cell for cell in some if _is_url(cell)]
+        # A page of another site is no picture, and is not asked for.
+        if urls and (is_named or pathlib.PurePath(urls[0]).suffix.lower() in _SUFFIXES):
+            if not any(_can_be_read(cell) for cell in urls):
+                checks.warn(
+                    f"no picture of the column {title} is shown; got none from {urls[0]}", 2
+                )
+                continue
+            return functools.partial(_fetch, cells, folders, side)
+        if is_named and any(_in(folder, cell).is_file() for folder in folders for cell in some):
             return functools.partial(_fetch, cells, folders, side)
     return None
 
 
 def _is_url(cell: str) -> bool:
     return cell.startswith(("http://", "https://"))
+
+
+def _can_be_read(url: str) -> bool:
+    with contextlib.suppress(Exception):  # Servers raise errors of many types.
+        return bool(_bytes("", url))
+    return False
 
 
 def _in(folder: str, cell: str) -> pathlib.Path:
@@ -143,7 +160,7 @@ def _fetch(cells: Sequence[str], folders: Sequence[str], side: int, indices: NDA
     resize = images.Resize(side, "bilinear")
 
     def picture(i: int) -> NDArray:
-        for folder in folders:
+        for folder in [""] if _is_url(cells[i]) else folders:
             # Pillow and servers raise errors of many types; a page without one picture is a page.
             with contextlib.suppress(Exception):
                 return images.decode(_bytes(folder, cells[i]), resize, 3)

@@ -744,10 +744,9 @@ def update_rows(
         points = np.stack(drawn, axis=1).astype(np.float32) if drawn else None
         result = _old_map(points, is_kept, result, x)
         titles = None if is_numbered else names
-        table_before = assignments.read_workdir(workdir)
-        described = assignments.read_metadata(table_before, range(len(table_before.rows)))
+        described = assignments.read_metadata(rows, every)
         now = {} if table is None else metadata.allowed(table.metadata, "--features")
-        more = metadata.followed(described, len(table_before.rows), now, new.tolist())
+        more = metadata.followed(described, len(every), now, new.tolist())
         _write_rows(workdir, run, result, options, x, titles, more)
         change = Change(len(new), 0, 0, state.events, refit, "row", "cluster")
         return _finish(workdir, before, known, facts, change, has_rows=True)

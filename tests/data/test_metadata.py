@@ -1,5 +1,7 @@
 """Which row is which: --ids, --metadata, columns of text, and pictures of rows."""
 
+import io
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -107,6 +109,7 @@ def run(tmp_path, monkeypatch):
 def test_metadata_in_the_table_and_on_the_page(run, capsys):
     text = (run / "assignments.csv").read_text().splitlines()
     assert text[0].endswith(",isolation,genre,picture,year")
+    assert set(text[0].split(",")[:-3]) <= set(metadata.TAKEN)
     assert text[1].startswith("r0,")
     assert text[1].endswith(",soul,0.png,1990")
     page = Page((run / "report.html").read_text())
@@ -133,8 +136,43 @@ def test_ids_of_new_rows(run):
     assert (run.parent / "p.csv").read_text().splitlines()[2].startswith("r1,")
 
 
-def test_pictures_of_urls_that_do_not_answer(monkeypatch):
-    show = metadata.pictures({"photo": ["http://127.0.0.1:9/a.png", ""]}, ["."], 8)
-    assert show is not None
-    assert (show(np.array([0, 1])) == 128).all()
+def test_pictures_of_urls(monkeypatch):
+    asked = []
+
+    def answer(url, timeout):
+        asked.append(url)
+        if "gone" in url:
+            raise OSError("no route")
+        stream = io.BytesIO()
+        Image.new("RGB", (9, 9), (0, 0, 200)).save(stream, format="PNG")
+        stream.seek(0)
+        return stream
+
+    monkeypatch.setattr(metadata.urllib.request, "urlopen", answer)
+    pages = {"url": ["https://shop/item?1", "https://shop/item?2"]}
+    assert metadata.pictures(pages, ["."], 8) is None
+    assert asked == [], "these are no pictures"
+    for title, cells in {
+        "photo_url": ["https://x/1", "https://x/gone", ""],
+        "a": ["https://x/1.png"],
+    }.items():
+        show = metadata.pictures({title: cells}, [".", "elsewhere"], 8)
+        shown = show(np.arange(len(cells)))
+        assert shown[0, 0, 0].tolist() == [0, 0, 200]
+        assert (shown[1:] == 128).all()
+    assert asked.count("https://x/gone") == 1, "not once a folder"
+    with pytest.warns(UserWarning, match="no picture of the column photo is shown; got none from"):
+        assert metadata.pictures({"photo": ["https://x/gone"]}, ["."], 8) is None
     assert metadata.pictures({"photo": ["no file", "b"], "year": ["1", "2"]}, ["."], 8) is None
+
+
+def test_metadata_without_rows(tmp_path):
+    for text in ("", '{"id": []}'):
+        (tmp_path / "m.jsonl").write_text(text)
+        with pytest.raises(InputError):
+            metadata.read(str(tmp_path / "m.jsonl"), ("a",), 1)
+    parquet = pytest.importorskip("pyarrow.parquet")
+    pa = pytest.importorskip("pyarrow")
+    parquet.write_table(pa.table({"id": pa.array([], pa.string())}), tmp_path / "m.parquet")
+    with pytest.raises(InputError, match="must have a row for each id; got no rows"):
+        metadata.read(str(tmp_path / "m.parquet"), ("a",), 1)

@@ -51,6 +51,15 @@ def _restored(training, workdir):
         return saved.restore(build.initial_state(training))
 
 
+def _outcome(training, workdir):
+    """The state, or None, and what is said of a state that cannot be restored, or None."""
+    with logs.without_leftovers():
+        try:
+            return _restored(training, workdir), None
+        except InputError as error:
+            return None, str(error)
+
+
 def _assert_equal_states(a, b):
     for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
         if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
@@ -90,13 +99,7 @@ def test_many_flipped_bits(copy, training, saved, seed, older):
     if not older:
         shutil.rmtree(workdir / "checkpoints" / "2")
     flip(rng.choice(_data_files(workdir)), rng=rng)
-    with logs.without_leftovers():
-        try:
-            state = _restored(training, workdir)
-        except InputError as error:
-            said = str(error)
-        else:
-            said = None
+    state, said = _outcome(training, workdir)
     if said is not None:
         assert not older
         assert "checkpoints/4 is damaged" in said
@@ -187,13 +190,7 @@ def test_any_damage_of_a_checkpoint(copy, finished, training, saved, capsys, cap
     FORTY[kind](workdir)
     if not older:
         shutil.rmtree(workdir / "checkpoints" / "2")
-    with logs.without_leftovers():
-        try:
-            state = _restored(training, workdir)
-        except InputError as error:
-            said = str(error)
-        else:
-            said = None
+    state, said = _outcome(training, workdir)
     if said is not None:
         assert not older
         assert re.fullmatch(r".* is damaged \(.*\)[;,] .*", said)
