@@ -489,7 +489,7 @@ def update_photos(
         was = known.names[is_kept].tolist()
         roots = [str(scan.root(str(data.dir))) for data in (run.config.data, config.data)]
         paths = (
-            [os.path.join(root, name) for name in names]
+            [os.path.abspath(os.path.join(root, name)) for name in names]
             for root, names in zip(roots, (was, sources), strict=True)
         )
         renamed = sum(a != b for a, b in zip(*paths, strict=False))

@@ -221,7 +221,7 @@ def test_what_another_version_or_a_kill_left(files, capsys, monkeypatch):
 def test_kmeans_takes_every_core(files, monkeypatch):
     """A device for each core, unless their number is set; tests set it to 8."""
     code = (
-        "import sys; from cluster_jax import cluster\n"
+        "import sys; from cluster_jax.cli import cluster\n"
         "cluster.main(sys.argv[1:]); import jax; print('devices', jax.device_count())"
     )
     done = subprocess.run(

@@ -34,11 +34,12 @@ def made(tmp_path_factory, one_device, shallow_lite):
 
 
 @pytest.fixture
-def place(made, tmp_path):
-    """The photos and their run; the run finds them by the folder in which it is."""
+def place(made, tmp_path, monkeypatch):
+    """The photos and their run, which finds them from the working folder, as they are typed."""
     shutil.copytree(made, tmp_path / "here")
     config = io.read_json(tmp_path / "here" / "run" / "config.json")
-    config["data"]["dir"] = str(tmp_path / "here" / "photos")
+    config["data"]["dir"] = "photos"
+    monkeypatch.chdir(tmp_path / "here")
     results = io.read_json(tmp_path / "here" / "run" / "results.json")
     for name, value in (("config", config), ("results", {**results, "config": config})):
         io.write_json(tmp_path / "here" / "run" / f"{name}.json", value, checksum=True)
@@ -58,7 +59,7 @@ def test_new_renamed_and_deleted_files(place, capsys):
     (photos / "06.png").unlink()
     save(place / "more", toy.images(46, channels=3)[0][40:], "new")
     (photos / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n broken")
-    update.main([f"--workdir={run}", str(place / "more")])
+    update.main([f"--workdir={run}", "more"])
     said = capsys.readouterr().out
     assert "6 photos are new; 1 photo is gone; 1 photo is moved or renamed." in said
     now = {row["image"]: row for row in table(place)}
