@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 from cluster_jax.core import arrays
 from cluster_jax.core.checks import InputError, short
 
+# What such a file starts with and, if it is whole, ends with.
+_MARKS = {".parquet": b"PAR1", ".arrow": b"ARROW1", ".feather": b"ARROW1"}
+_STREAM = b"\xff\xff\xff\xff"  # starts a stream of Arrow, which has no mark at its end
 SUFFIXES = (".parquet", ".arrow", ".feather", ".jsonl", ".ndjson", ".safetensors")
 
 
@@ -75,8 +78,25 @@ def _read(file: epath.Path) -> dict[str, NDArray]:
     except ImportError as error:
         raise InputError(f"{file} needs {error.name}: pip install {error.name}") from error
     except Exception as error:  # Each library has errors of its own.
-        reason = short(" ".join(str(error).split()))
-        raise InputError(f"{file} must be a readable {file.suffix} file; got {reason}") from error
+        reason = damage(file) or short(" ".join(str(error).split()))
+        raise InputError(f"{file} must be a whole {file.suffix} file; got {reason}") from error
+
+
+def damage(file: epath.Path) -> str | None:
+    """What the marks at the ends of a damaged file say of it, or None."""
+    if (mark := _MARKS.get(file.suffix.lower())) is None:
+        return None
+    with file.open("rb") as stream:
+        start = stream.read(len(mark))
+        size = stream.seek(0, 2)
+        stream.seek(max(0, size - len(mark)))
+        end = stream.read()
+    if start == mark:
+        is_cut = end != mark
+        return f"only its first {size:,} bytes: write or copy it again" if is_cut else None
+    if start.startswith(_STREAM):
+        return None
+    return f"{size:,} bytes{' of other content' * bool(size)}"
 
 
 def _columns(file: epath.Path) -> dict[str, NDArray]:

@@ -103,17 +103,17 @@ def read_table(path: str, name: str | None, ids: str | None = None) -> Table:
         path: path of the file.
         name: name of an array of an `.npz`; None: its only array, or `features` of the command
             `embed`, with the row names `files`.
-        ids: title of the column, or name of the array, that names the rows; None: as above, and of
-            an `.npz` the array `files`, `names` or `ids`.
+        ids: title of the column, or name of the array, that names the rows, of `.npy` files a file
+            of names, see `read_names`; None: as above, and of an `.npz` the array `files`, `names`
+            or `ids`.
 
     Raises:
         InputError: the file is missing, or holds no table of real numbers.
     """
     path = path and os.path.expanduser(checks.local(path))
     if path and _is_folder(buckets.path(path)):
-        if ids is not None:
-            raise InputError(f"--ids must be left out for a folder of shards; got {ids}")
-        return Table(Shards(path)[:], None)
+        values = Shards(path)[:]
+        return Table(values, read_names(ids, len(values)))
     (values, names, metadata), _ = read_features(path, name, ids)
     values = arrays.widened(values)
     if values.dtype.kind not in "biuf":
@@ -145,9 +145,10 @@ def read_features(
         table = _named(str(path), Columns(*columns.read(file, name, names_rows)), ids)
     else:
         values, others = read_arrays(path, ("features", "x"), name, () if ids is None else (ids,))
+        if file.suffix.lower() == ".npy":
+            return Table(values, read_names(ids, len(values))), others
         if ids is not None and ids not in others:
-            arrays_ = "an array of an .npz file" if file.suffix.lower() == ".npy" else "one of it"
-            raise InputError(f"--ids must be {arrays_}; got {ids} of {path}")
+            raise InputError(f"--ids must be an array of {path}; got {ids}")
         found = (
             strings(others, key, path) for key in ([ids] if ids else ["files", "names", "ids"])
         )
@@ -156,19 +157,47 @@ def read_features(
     if names is not None and len(names) != len(table.values):
         must = f"files in {path} must name each of the {counted(len(table.values), 'row')}"
         raise InputError(f"{must}; got {len(names)}")
-    repeated = [name for name, count in collections.Counter(names).items() if count > 1]
-    if repeated and ids is not None:
-        raise InputError(
-            f"--ids must be a column of distinct values; got {checks.short(repr(repeated[0]))} in "
-            f"several rows of {ids!r}"
-        )
-    if repeated:
+    repeated = _repeated(names)
+    if ids is not None:
+        _check_distinct(names, ids)
+    elif repeated:
         checks.warn(
             f"{path} gives the name {repeated[0]!r} to several rows, one of {len(repeated):,} such "
             "names: these rows cannot be compared or corrected by name",
             2,
         )
     return table, others
+
+
+def read_names(path: str | None, rows: int) -> tuple[str, ...] | None:
+    """Names of the rows of `.npy` files, one in each line or entry of another file, or None.
+
+    Args:
+        path: `.npy`, `.npz` (the array `ids`, `names`, `files`, or the only one), `.csv` or `.txt`;
+            None: there are none.
+        rows: expected number of names.
+
+    Raises:
+        InputError: the file is missing, or does not hold `rows` distinct names.
+    """
+    if path is None:
+        return None
+    values, _ = _read_list(path, ("ids", "names", "files"), None, rows, "name")
+    names = tuple(map(str, values.tolist()))
+    _check_distinct(names, path)
+    return names
+
+
+def _repeated(names: Iterable[str] | None) -> list[str]:
+    return [name for name, count in collections.Counter(names).items() if count > 1]
+
+
+def _check_distinct(names: Iterable[str] | None, of: str) -> None:
+    if repeated := _repeated(names):
+        raise InputError(
+            f"--ids must be distinct values; got {checks.short(repr(repeated[0]))} in several rows "
+            f"of {of!r}"
+        )
 
 
 def read_texts(path: str) -> Mapping[str, Sequence[str]]:
@@ -266,25 +295,42 @@ def read_labels(path: str, name: str | None, rows: int) -> Labels:
     Raises:
         InputError: the file is missing, or does not hold `rows` labels.
     """
-    path = os.path.expanduser(checks.local(path))
-    kind = _file(path, (".npy", ".npz", ".csv", ".txt")).suffix.lower()
-    others: dict[str, NDArray] = {}
-    if kind in (".csv", ".txt"):
-        values = _read_lines(path, kind, rows)
-    else:
-        values, others = read_arrays(path, ("labels", "y"), name)
-    if values.ndim != 1 or values.dtype.kind not in "biuUS":
-        must = f"{path} must hold one integer or string per row"
-        raise InputError(f"{must}; got {values.dtype} of shape {values.shape}")
-    if len(values) != rows:
-        must = "features and labels must have the same length"
-        raise InputError(f"{must}; got {rows:,} and {len(values):,}")
+    values, others = _read_list(path, ("labels", "y"), name, rows, "label")
     present, codes = np.unique(values, return_inverse=True)
     classes = others.get("label_names", ())
     if values.dtype.kind in "iu" and 0 <= present[0] <= present[-1] < len(classes):
         present = classes[present]
-    names = (v.decode("utf-8", "replace") if isinstance(v, bytes) else str(v) for v in present)
-    return Labels(codes.astype(np.int32), tuple(names))
+    return Labels(codes.astype(np.int32), tuple(map(str, present)))
+
+
+def _read_list(
+    path: str, arrays_: Sequence[str], name: str | None, rows: int, noun: str
+) -> tuple[NDArray, dict[str, NDArray]]:
+    """One integer or string for each row, `[rows]`, and the further arrays of an `.npz`.
+
+    Args:
+        path: see `read_labels`, like `name` and `rows`.
+        arrays_: names of the array of an `.npz`, by priority.
+        name: name of the array, or None.
+        rows: expected number.
+        noun: what one of them is called.
+    """
+    path = os.path.expanduser(checks.local(path))
+    kind = _file(path, (".npy", ".npz", ".csv", ".txt")).suffix.lower()
+    others: dict[str, NDArray] = {}
+    if kind in (".csv", ".txt"):
+        values = _read_lines(path, kind, rows, noun)
+    else:
+        values, others = read_arrays(path, arrays_, name)
+    if values.ndim != 1 or values.dtype.kind not in "biuUS":
+        must = f"{path} must hold one integer or string per row"
+        raise InputError(f"{must}; got {values.dtype} of shape {values.shape}")
+    if len(values) != rows:
+        must = f"features and {noun}s must have the same length"
+        raise InputError(f"{must}; got {rows:,} and {len(values):,}")
+    if values.dtype.kind == "S":
+        values = np.array([value.decode("utf-8", "replace") for value in values.tolist()])
+    return values, others
 
 
 def _is_folder(path: epath.Path) -> bool:
@@ -303,8 +349,12 @@ def _file(path: str | None, kinds: tuple[str, ...]) -> epath.Path:
         raise InputError(f"{path} {wanted}; got {file.suffix or 'no suffix'}")
     with checks.reading(path):
         is_there = file.exists() and not file.is_dir()
+        # One request less for a file in a bucket, whose reader says it.
+        is_empty = is_there and not buckets.is_in_bucket(file) and not file.stat().length
     if not is_there:
         raise InputError(f"{path} must be an existing file; got no such file")
+    if is_empty:
+        raise InputError(f"{path} must not be empty; got 0 bytes: write or copy it again")
     return file
 
 
@@ -545,8 +595,8 @@ def _is_header(path: str, number: int, line: list[str], sample: list[str], first
     return not any(map(_is_number, cells))
 
 
-def _read_lines(path: str, kind: str, rows: int) -> NDArray:
-    """One label per line: integers if all labels are integers, else strings."""
+def _read_lines(path: str, kind: str, rows: int, noun: str) -> NDArray:
+    """One label, or other `noun`, per line: integers if all of them are integers, else strings."""
     with _open(path) as file:
         if kind == ".txt":
             lines = [[line] for line in file]
@@ -554,20 +604,21 @@ def _read_lines(path: str, kind: str, rows: int) -> NDArray:
             lines = [line or [""] for _, line in _lines(path, file, blank=True)]
     for row, line in enumerate(lines, 1):
         if len(line) > 1:
-            must = f"{path} must have one column, the labels"
+            must = f"{path} must have one column, the {noun}s"
             raise InputError(f"{must}; got {len(line)} in row {row}")
     values = [line[0].strip() for line in lines]
     while values and not values[-1]:
         values.pop()
     if "" in values:
-        raise InputError(f"{path}, line {values.index('') + 1} must be a label; got a blank line")
+        must = f"{path}, line {values.index('') + 1} must be a {noun}"
+        raise InputError(f"{must}; got a blank line")
     # Among integers only 0 is a title, as pandas writes it: another one is a label too many.
     is_title = values[:1] == ["0"] or not all(_is_number(value, int) for value in values)
     if kind == ".csv" and len(values) == rows + 1 and is_title:
         values = values[1:]
     elif kind == ".csv" and _has_header(values):
         found = f"{len(values) - 1:,} below the title {values[0]!r}"
-        raise InputError(f"{path} must hold {counted(rows, 'label')}; got {found}")
+        raise InputError(f"{path} must hold {counted(rows, noun)}; got {found}")
     try:
         numbers = np.array([int(value) for value in values], np.int64)
     except (ValueError, OverflowError):

@@ -102,6 +102,8 @@ def correct(
     workdir: epath.PathLike,
     files: Sequence[epath.PathLike],
     shown: epath.PathLike | None = None,
+    *,
+    with_report: bool = True,
 ) -> str:
     """Applies files of corrections to a run, one after the other, and writes its outputs again.
 
@@ -113,6 +115,7 @@ def correct(
         workdir: of a run, or folder of `cluster`.
         files: as a report saves them; none: only the table and the page are written.
         shown: what the page calls the workdir.
+        with_report: whether the page is written.
 
     Returns:
         What was done, for the terminal.
@@ -135,9 +138,12 @@ def correct(
         table, rows, found.labels, labels, after.is_decided(found), names
     )
     if data is not None and shown is not None:
-        data = data._replace(command=outputs.correction_command(shown))
+        title = data.title if run is not None else buckets.path(shown).name
+        data = data._replace(title=title, command=outputs.correction_command(shown))
     # What takes time comes first; then the facts, from which the same command makes the rest.
-    page = None if data is None else report.render(data).encode("utf-8", "backslashreplace")
+    page = None
+    if data is not None and with_report:
+        page = report.render(data).encode("utf-8", "backslashreplace")
     if after != Decisions():
         io.write(workdir / decisions.DECISIONS, decisions.to_csv(after, found))
     if after != Decisions() or decisions.FOUND in table.titles:  # All may have been taken back.
@@ -201,7 +207,5 @@ def _table_report(
         linkage=linkage_of_means(features[is_in], labels[is_in]),
         features=features,
         **outputs.decided_fields(decided, found, workdir),
-        **outputs.described_fields(
-            assignments.read_metadata(table, rows), results["provenance"].get("metadata")
-        ),
+        **outputs.described_fields(assignments.read_metadata(table, rows), results["provenance"]),
     )

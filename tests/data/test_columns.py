@@ -53,13 +53,32 @@ def test_a_column_of_vectors_is_found_by_itself(tmp_path, suffix):
         tables.read_table(str(path), None)
 
 
+@pytest.mark.parametrize("suffix", [".parquet", ".arrow"])
+def test_a_file_that_is_cut_says_so(tmp_path, suffix):
+    path = tmp_path / f"x{suffix}"
+    write(path, {"embedding": X.tolist()})
+    whole = path.read_bytes()
+    for count in (len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:count])
+        with pytest.raises(InputError) as stop:
+            tables.read_table(str(path), None)
+        must = f"{path} must be a whole {suffix} file; got only its first {count:,} bytes: "
+        assert str(stop.value) == f"{must}write or copy it again"
+    path.write_bytes(b"id,x")
+    with pytest.raises(InputError, match=f"x{suffix} must be a whole {suffix} file; got .*4 bytes"):
+        tables.read_table(str(path), None)
+    path.write_bytes(b"")
+    with pytest.raises(InputError, match="must not be empty; got 0 bytes: write or copy it again"):
+        tables.read_texts(str(path))
+
+
 def test_tensors(tmp_path):
     numpy = pytest.importorskip("safetensors.numpy")
     path = tmp_path / "x.safetensors"
     numpy.save_file({"x": X.astype(ml_dtypes.bfloat16), "bias": X[0]}, path)
     np.testing.assert_array_equal(tables.read_table(str(path), None).values, X)
     path.write_bytes(b"other")
-    with pytest.raises(InputError, match=r"must be a readable \.safetensors file; got .+"):
+    with pytest.raises(InputError, match=r"must be a whole \.safetensors file; got .+"):
         tables.read_table(str(path), None)
 
 

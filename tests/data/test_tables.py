@@ -223,7 +223,7 @@ def test_what_is_no_vectors(tmp_path):
         "text.npy": "must hold plain arrays of NumPy; got other content",
         "text.npz": "must hold plain arrays of NumPy; got other content",
         "cut.npy": "must be a readable file",
-        "empty.npy": "must be a readable file",
+        "empty.npy": "must not be empty; got 0 bytes: write or copy it again",
         "words.npy": "must hold real numbers; got <U1",
         "complex.npy": "must hold real numbers; got complex128",
         "x.xlsx": r"must be a file of type .npy, .npz, .csv",
