@@ -125,12 +125,14 @@ def read(
             f"{path} must not have columns that assignments.csv has; got {', '.join(clash)}: "
             "rename them"
         )
-    missing, unused = sum(at[i] < 0 for i in new), len(ids) - len({*at} - {-1})
-    if missing or unused:
-        others = f", and has {unused:,} of other rows" if unused else ""
+    found, unused, said = sum(at[i] >= 0 for i in new), len(ids) - len({*at} - {-1}), []
+    if found < len(new):
         rows = counted(len(new), "row" if len(new) == count else "new row")
-        rows += ", numbered from 0" * are_numbered
-        checks.warn(f"{path} describes {len(new) - missing:,} of {rows}{others}", 2)
+        said.append(f"describes {found:,} of {rows}{', numbered from 0' * are_numbered}")
+    if unused:
+        said.append(f"has ids of {counted(unused, 'other row')}")
+    if said:
+        checks.warn(f"{path} {', and '.join(said)}", 2)
     return more, at
 
 

@@ -78,7 +78,7 @@ def joined(file, names, count, found=None):
 
 def test_another_file_joined_by_id(tmp_path):
     file = _csv(tmp_path / "m.csv", ["year", "id"], [(2001, "b"), (1999, "a"), (2009, "z")])
-    with pytest.warns(UserWarning, match=r"describes 2 of 3 rows, and has 1 of other rows$"):
+    with pytest.warns(UserWarning, match="describes 2 of 3 rows, and has ids of 1 other row$"):
         assert joined(file, ("a", "b", "c"), 3) == {"year": ["1999", "2001", ""]}
     with pytest.raises(InputError, match=r"must have the ids of rows in its column 'id', such as "):
         joined(file, ("p", "q"), 2)
@@ -108,7 +108,7 @@ def test_the_column_of_ids_is_that_which_names_most_rows(tmp_path):
     rows = [(i, f"{i}.png", 7, f"k{i}", f"r{i}") for i in range(3)]
     file = _csv(tmp_path / "m.csv", titles, rows)
     expected = {"image": ["0.png", "1.png"], "shop_id": ["7", "7"], "key2": ["k0", "k1"]}
-    with pytest.warns(UserWarning, match="has 1 of other rows"):
+    with pytest.warns(UserWarning, match=r"m\.csv has ids of 1 other row$"):
         assert joined(file, ("r0", "r1"), 2) == expected
     file = _csv(tmp_path / "m.csv", ["title", "year"], [("a", 1999), ("b", 2001)])
     assert joined(file, ("b", "a"), 2) == {"year": ["2001", "1999"]}
@@ -124,7 +124,7 @@ def test_ids_that_a_library_has_written_as_floats(tmp_path):
 
 def test_rows_without_names_are_numbered_from_0(tmp_path):
     file = _csv(tmp_path / "m.csv", ["id", "year"], [(1, 1999), (2, 2001)])
-    said = "describes 1 of 2 rows, numbered from 0, and has 1 of other rows$"
+    said = "describes 1 of 2 rows, numbered from 0, and has ids of 1 other row$"
     with pytest.warns(UserWarning, match=said):
         assert joined(file, None, 2) == {"year": ["", "1999"]}
 

@@ -310,7 +310,7 @@ def test_two_updates_at_once(run):
         (["--workdir={run}", "photos"], "--features must be given in place of PHOTOS"),
         (["--workdir={run}", "--undo", "--refit"], "--undo must be given alone; got True"),
         (["--workdir={run}", "--undo"], "must have an update to take back"),
-        (["--workdir={run}", "--undo", "--metadata=m.csv"], "--undo must be given alone; got m.csv"),
+        (["--workdir={run}", "--undo", "--metadata=m.csv"], "must be given alone; got m.csv"),
         (["--workdir={run}", "--metadata={clash}"], "that assignments.csv has; got since: rename"),
         (["--workdir={run}", "--array=x"], "--array must come with --features"),
         (["--workdir={run}", "--features={wide}"], "must have 8 columns like the embeddings"),
@@ -391,12 +391,12 @@ def _described(first, last, years):
 
 def test_metadata_of_new_and_of_known_rows(named, tmp_path, capsys):
     run = tmp_path / "out"
-    update.main(["--workdir=out", named("new.jsonl", [71], ["p71"]), _described(60, 72, 2000)])
+    update.main(["--workdir=out", named("new.jsonl", [70], ["p70"]), _described(60, 71, 2000)])
     assert capsys.readouterr().out.startswith("1 row is new; 10 rows are described anew.\n")
     years = {row["row"]: row["year"] for row in table(run)}
-    assert (years["p59"], years["p60"], years["p71"]) == ("", "2060", "2071")
+    assert (years["p59"], years["p60"], years["p70"]) == ("", "2060", "2070")
     page = Page((run / "report.html").read_text())
-    assert "2071" in dict(page.record["map"]["more"])["year"]
+    assert "2070" in dict(page.record["map"]["more"])["year"]
     before, tables_ = digests(run), sorted((run / "history").iterdir())
     clusters = {name: before[name] for name in ("clusterer.npz", "living.npz", "config.json")}
     # Metadata alone: nothing is clustered anew, and no time passes for the rows.
@@ -431,10 +431,10 @@ def test_metadata_alone_leave_decisions_as_they_are(named, tmp_path):
     update.main(["--workdir=out", _described(0, 70, 1900)])
     assert (run / "decisions.csv").read_bytes() == before
     assert [row["cluster"] for row in table(run)] == clusters == ["1"] * 70
-    page = Page((run / "report.html").read_text())
-    assert "mine" in str(page.record)
-    assert ".update" not in page.html
-    assert page.title == "out"
+    page = (run / "report.html").read_text()
+    assert "<title>out" in page
+    assert ".update" not in page
+    assert "mine" in str(Page(page).record)
 
 
 def test_metadata_of_the_second_run_come_with_it(named, tmp_path):
