@@ -104,7 +104,7 @@ def correct(
     shown: epath.PathLike | None = None,
     *,
     with_report: bool = True,
-) -> str:
+) -> tuple[str, dict[str, Any]]:
     """Applies files of corrections to a run, one after the other, and writes its outputs again.
 
     `decisions.csv` has all decisions, `assignments.csv` the clusters as they are now and as they
@@ -118,7 +118,7 @@ def correct(
         with_report: whether the page is written.
 
     Returns:
-        What was done, for the terminal.
+        What was done, for the terminal, and the paths of what was written.
 
     Raises:
         InputError: the run is not finished, or a file does not fit it; nothing was written.
@@ -150,14 +150,17 @@ def correct(
         io.write(workdir / workdirs.ASSIGNMENTS, new_table)
     if page is not None:
         io.write(workdir / workdirs.REPORT, page)
-    written = "none, because the run has no map" if page is None else workdir / workdirs.REPORT
+    values = {"workdir": str(workdir), "assignments": str(workdir / workdirs.ASSIGNMENTS)}
+    if page is not None:
+        values["report"] = str(workdir / workdirs.REPORT)
     nothing = " (nothing new)" if files and after == before else ""
     group = "cluster" if data is None else data.group
-    return (
+    text = (
         f"corrections  {after.summary(group)}{nothing}\n"
-        f"assignments  {workdir / workdirs.ASSIGNMENTS}\n"
-        f"report       {written}"
+        f"assignments  {values['assignments']}\n"
+        f"report       {values.get('report', 'none, because the run has no map')}"
     )
+    return text, values
 
 
 def _table_report(

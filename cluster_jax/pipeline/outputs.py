@@ -443,6 +443,8 @@ def write(
     data = outputs.report._replace(command=correction_command(shown or workdir))
     if with_report:
         report.write_report(workdir / workdirs.REPORT, data)
+    elif workdirs.REPORT in there:  # A page of earlier clusters would mislead.
+        (workdir / workdirs.REPORT).unlink()
     # Written last, because its presence marks the run as finished.
     io.write_json(workdir / workdirs.RESULTS, outputs.results, checksum=True)
 

@@ -18,6 +18,7 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.evaluation import assignments, decisions
 from cluster_jax.pipeline import updates, versions
 from cluster_jax.pipeline import workdir as workdirs
+from tests.cli.test_output import check_keys
 from tests.evaluation.test_report import Page
 
 CENTERS = 20 * np.eye(6, 8)
@@ -437,10 +438,12 @@ def test_metadata_alone_leave_decisions_as_they_are(named, tmp_path):
     assert "mine" in str(Page(page).record)
 
 
-def test_metadata_of_the_second_run_come_with_it(named, tmp_path):
+def test_metadata_of_the_second_run_come_with_it(named, tmp_path, capsys):
     other = named("other.jsonl", range(20, 80), [f"p{i}" for i in range(20, 80)])
     cluster.main([other, _described(20, 80, 2000), "--out=other", "--reduce=pca", "--quiet"])
-    merge.main(["out", "other", "--out=both"])
+    capsys.readouterr()
+    merge.main(["out", "other", "--out=both", "--json"])
+    check_keys("merge", json.loads(capsys.readouterr().out))
     years = {row["row"]: row["year"] for row in table(tmp_path / "both")}
     assert (years["p19"], years["p20"], years["p79"]) == ("", "2020", "2079")
 
@@ -452,12 +455,14 @@ def test_an_update_without_a_page(run, capsys):
     assert not (run / "report.html").exists(), "that of earlier rows would mislead"
     updated(run, 4, 4, 4, 4, flags=["--json"])
     nothing = json.loads(capsys.readouterr().out)
+    check_keys("update", nothing)
     assert list(told) == list(nothing)
     same = {key: (0, []).__getitem__(key == "events") for key in ("new", "events")}
     assert nothing == {**told, **same, "date": nothing["date"]}
-    report.main([str(run)])
+    report.main([str(run), "--quiet"])
     assert len(Page((run / "report.html").read_text()).record["map"]["names"]) == 136
-    update.main([f"--workdir={run}", "--undo"])
+    update.main([f"--workdir={run}", "--undo", "--json"])
+    check_keys("update --undo", json.loads(capsys.readouterr().out))
     assert digests(run) == before
 
 
