@@ -96,7 +96,7 @@ def read(
         InputError: the file cannot be read, has a title of ours, an id repeats, or none of them is
             that of a row.
     """
-    table = {title.strip(): cells for title, cells in tables.read_texts(path).items()}
+    table = _decoded(tables.read_texts(path), path)
     are_numbered = names is None
     names = list(map(_key, map(str, range(count)) if names is None else names))
     known = frozenset(names)
@@ -105,6 +105,10 @@ def read(
     key = max(keys, key=lambda title: sum(name in known for name in keys[title]), default="")
     if not table.get(key):
         raise InputError(f"{path} must have a row for each id; got no rows")
+    if key in known and not are_numbered:
+        raise InputError(f"{path} must have a line of titles; got {key!r}, the id of a row, in it")
+    if len(table) == 1:
+        raise InputError(f"{path} must have columns beside that of ids; got {key!r} alone")
     ids = keys[key]
     place = {name: i for i, name in enumerate(ids)}
     at = [place.get(name, -1) for name in names]
@@ -153,7 +157,24 @@ def allowed(found: Metadata, path: str) -> Metadata:
             f"{path}: {', '.join(clash)} is left out, because assignments.csv has such a column",
             2,
         )
-    return {title: cells for title, cells in found.items() if title not in TAKEN}
+    return _decoded({t: cells for t, cells in found.items() if t not in TAKEN}, path)
+
+
+def _decoded(table: Metadata, path: str) -> dict[str, Sequence[str]]:
+    """A table without bytes that are no UTF-8 in its titles; a warning says that there are some."""
+    made = {
+        title.strip().encode("utf-8", "surrogateescape").decode("utf-8", "replace"): cells
+        for title, cells in table.items()
+    }
+    try:
+        for title, cells in table.items():
+            "".join([title, *cells]).encode()
+    except UnicodeEncodeError as error:
+        byte = repr(os.fsencode(error.object[error.start]))[2:-1]
+        checks.warn(
+            f"{path} must be in UTF-8; got the byte {byte}, which stays as it is: save it again", 2
+        )
+    return made
 
 
 def updated(found: Metadata, more: Metadata, at: Sequence[int]) -> Metadata:

@@ -28,6 +28,8 @@ _NAME_TITLES = (
 )
 # Rows from which distinct integers in order count the rows: of few, a feature may be in order.
 _COUNTED_ROWS = 10
+# Rows in which a column has a cell that is not missing, or is one of numbers.
+_AHEAD = 100
 # What stands for a number that is missing, so that its column is one of numbers.
 _MISSING = ("", "-", "?", "n/a", "na", "null", "none", "missing")
 # Numbers of `.npy` features from which they are read in blocks (1 GB of float32).
@@ -140,7 +142,7 @@ def read_features(
     path = path and os.path.expanduser(checks.local(path))
     file = _file(path, (".npy", ".npz", ".csv", ".tsv", *columns.SUFFIXES))
     if file.suffix.lower() in (".csv", ".tsv"):
-        table = _named(str(path), _read_csv(str(path), name), ids)
+        table = _named(str(path), _read_csv(str(path), name, ids), ids)
     elif file.suffix.lower() in columns.SUFFIXES:
         table = _named(str(path), Columns(*columns.read(file, name, names_rows)), ids)
     else:
@@ -182,6 +184,12 @@ def read_names(path: str | None, rows: int) -> tuple[str, ...] | None:
     """
     if path is None:
         return None
+    kinds = (".npy", ".npz", ".csv", ".txt")
+    if os.path.splitext(path)[1].lower() not in kinds:
+        raise InputError(
+            f"--ids must be a file of names, {', '.join(kinds)}, as .npy files have no columns; got "
+            f"{path}"
+        )
     values, _ = _read_list(path, ("ids", "names", "files"), None, rows, "name")
     names = tuple(map(str, values.tolist()))
     _check_distinct(names, path)
@@ -212,11 +220,13 @@ def read_texts(path: str) -> Mapping[str, Sequence[str]]:
     if file.suffix.lower() not in (".csv", ".tsv"):
         return columns.read_texts(file)
     with _open(path) as stream:
-        lines = list(_lines(path, stream))
+        lines = list(_lines(path, stream, are_texts=True))
+    lines = [(number, line) for number, line in lines if any(map(str.strip, line))]
     if len(lines) < 2:
-        raise InputError(f"{path} must have a line of titles and rows; got {len(lines)} lines")
+        found = counted(len(lines), "line")
+        raise InputError(f"{path} must have a line of titles and rows; got {found}")
     (_, titles), *rows = lines
-    if len(set(titles)) < len(titles):
+    if len(set(map(str.strip, titles))) < len(titles):
         raise InputError(f"{path} must have a title for each column; got {', '.join(titles)}")
     for number, row in rows:
         if len(row) != len(titles):
@@ -498,13 +508,14 @@ def _is_vector(cell: str) -> bool:
     return cell.strip().startswith("[") and cell.strip().endswith("]")
 
 
-def _read_csv(path: str, name: str | None = None) -> Columns:
+def _read_csv(path: str, name: str | None, ids: str | None) -> Columns:
     """A table of numbers with an optional header and an optional first column of row names.
 
     Of a table with a column of vectors, it is this one, or that with the title `name`. Beside
-    numbers, columns of text that have a title are no features.
+    numbers, columns of text that have a title are no features, and neither is the column `ids`.
     """
     values, names, texts = array.array("d"), list[str](), list[list[str]]()
+    ahead: list[tuple[int, list[str]]] = []
     with _open(path) as file:
         lines = _lines(path, file)
         head = list(itertools.islice(lines, 2))
@@ -525,12 +536,14 @@ def _read_csv(path: str, name: str | None = None) -> Columns:
         numbers = list(range(first, width))
         if len(head) > 1 and _is_header(path, *head[0], sample, first):
             titles = head.pop(0)[1]
+            ahead += itertools.islice(lines, _AHEAD)
             if len(titles) == width:
-                numbers = _columns_of_numbers(path, titles, sample, first)
+                rows = [line for _, line in (*head, *ahead) if len(line) == width]
+                numbers = _columns_of_numbers(path, titles, rows, first, ids)
         elif title == "":
             where = f"{path}, line {head[0][0]}, column 1"
             raise InputError(f"{where} must not be empty; got an empty cell")
-        for number, line in itertools.chain(head, lines):
+        for number, line in itertools.chain(head, ahead, lines):
             where = f"{path}, line {number}"
             if len(line) != width:
                 like = f"{counted(width, 'column')} like line {line_number}"
@@ -561,17 +574,30 @@ def _read_csv(path: str, name: str | None = None) -> Columns:
     return Columns(table, of_numbers, {key: names, **found}, key)
 
 
-def _columns_of_numbers(path: str, titles: list[str], sample: list[str], first: int) -> list[int]:
-    """The columns from `first` on that are no text in the first row, `sample`."""
-    every = range(first, len(sample))
-    is_text = {
-        i for i in every if not _is_number(sample[i]) and sample[i].strip().lower() not in _MISSING
+def _columns_of_numbers(
+    path: str, titles: list[str], rows: Sequence[list[str]], first: int, ids: str | None
+) -> list[int]:
+    """The columns from `first` on whose first cell that is not missing is a number, and no id.
+
+    An id keeps its digits as text.
+    """
+    every = range(first, len(titles))
+    is_id = {i for i in every if titles[i].strip() == ids or names_rows(titles[i])}
+    cells = {
+        i: next((row[i] for row in rows if row[i].strip().lower() not in _MISSING), "0")
+        for i in every
     }
-    if not is_text or len(is_text) == len(every):
+    is_text = {i for i in every if not _is_number(cells[i])}
+    if len(is_text | is_id) == len(every):
         return list(every)
-    listed = checks.short(", ".join(titles[i].strip() for i in sorted(is_text)))
-    checks.warn(f"{path}: {listed} is text, which describes rows, and no feature", 5)
-    return [i for i in every if i not in is_text]
+    for found, said in (
+        (is_text, "is text, which describes rows, and no feature"),
+        (set[int]() if ids else is_id - is_text, "identifies rows, and is no feature"),
+    ):
+        if found:
+            listed = checks.short(", ".join(titles[i].strip() for i in sorted(found)))
+            checks.warn(f"{path}: {listed} {said}", 5)
+    return [i for i in every if i not in is_text | is_id]
 
 
 def _is_header(path: str, number: int, line: list[str], sample: list[str], first: int) -> bool:
@@ -642,8 +668,13 @@ def _open(path: str) -> TextIO:
     return open(path, encoding="utf-8-sig", errors="surrogateescape", newline="")
 
 
-def _lines(path: str, file: TextIO, blank: bool = False) -> Iterator[tuple[int, list[str]]]:
-    """Line numbers and cells of the lines of a file; without blank lines unless `blank`."""
+def _lines(
+    path: str, file: TextIO, blank: bool = False, *, are_texts: bool = False
+) -> Iterator[tuple[int, list[str]]]:
+    """Line numbers and cells of the lines of a file; without blank lines unless `blank`.
+
+    Decimal commas become points unless `are_texts`.
+    """
     first = file.readline()
     file.seek(0)
     delimiter = "\t" if path.lower().endswith(".tsv") else ";" if ";" in first else ","
@@ -654,7 +685,8 @@ def _lines(path: str, file: TextIO, blank: bool = False) -> Iterator[tuple[int, 
     try:
         for line in reader:
             if line or blank:
-                cells = line if delimiter == "," else [_decimal_point(cell) for cell in line]
+                is_plain = are_texts or delimiter == ","
+                cells = line if is_plain else [_decimal_point(cell) for cell in line]
                 yield reader.line_num, cells
     except csv.Error as error:
         raise InputError(f"{path}, line {reader.line_num}: {error}") from error
