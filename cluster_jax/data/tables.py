@@ -187,8 +187,7 @@ def read_names(path: str | None, rows: int) -> tuple[str, ...] | None:
     kinds = (".npy", ".npz", ".csv", ".txt")
     if os.path.splitext(path)[1].lower() not in kinds:
         raise InputError(
-            f"--ids must be a file of names, {', '.join(kinds)}, as .npy files have no columns; got "
-            f"{path}"
+            f"--ids must be a file of names ({', '.join(kinds)}) for .npy files; got {path}"
         )
     values, _ = _read_list(path, ("ids", "names", "files"), None, rows, "name")
     names = tuple(map(str, values.tolist()))
@@ -538,8 +537,8 @@ def _read_csv(path: str, name: str | None, ids: str | None) -> Columns:
             titles = head.pop(0)[1]
             ahead += itertools.islice(lines, _AHEAD)
             if len(titles) == width:
-                rows = [line for _, line in (*head, *ahead) if len(line) == width]
-                numbers = _columns_of_numbers(path, titles, rows, first, ids)
+                some = [line for _, line in (*head, *ahead) if len(line) == width]
+                numbers = _columns_of_numbers(path, titles, some, first, ids)
         elif title == "":
             where = f"{path}, line {head[0][0]}, column 1"
             raise InputError(f"{where} must not be empty; got an empty cell")
