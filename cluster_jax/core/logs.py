@@ -1,7 +1,6 @@
 """The logger of the package, its lines of progress, and its progress bars."""
 
 import contextlib
-import gc
 import logging
 import pathlib
 import sys
@@ -118,8 +117,6 @@ def without_leftovers() -> Iterator[None]:
     try:
         yield
     finally:
-        if "orbax" in sys.modules:
-            gc.collect()  # None of them is left for later.
         sys.unraisablehook = before
         asyncio.removeFilter(_is_not_left_over)
 
