@@ -190,8 +190,6 @@ for labels in (clusterer.labels_, clusterer.cut(k=10)):
 # **Clusters** of all images are found between two steps, on the host:
 #
 # ```python
-# first, is_due = base.refresh_schedule(context, config.warmup, config.update_every)  # Durations
-#
 # def update(model_state, embedding, key, mesh):
 #     rows = embedding()["projection"]  # [images, d], not augmented, by the network that is kept
 #     found = base.spherical_kmeans(rows, config.clusters, key, mesh, n_init=3)
@@ -199,8 +197,9 @@ for labels in (clusterer.labels_, clusterer.cut(k=10)):
 #     return model_state._replace(labels=found.labels, centers=centers)
 # ```
 #
-# Both are in the state from the start: zeros, `labels` int32 `[context.images]`, which mean nothing
-# before step `first`. The clusters of a batch are `labels[encoded.image_index]`.
+# Both are in the state from the start, as zeros, `labels` as int32 `[context.images]`; those of a
+# batch are `labels[encoded.image_index]`. Of two durations, `base.refresh_schedule(context,
+# config.warmup, config.update_every)` makes the step of the first clustering, and `is_due`.
 #
 # **Not in `encoded`** are tokens of patches. A method that needs them (iBOT), or no two views,
 # replaces `encode`, or returns a `base.Method`, whose `loss` gets the images
