@@ -134,8 +134,8 @@ def get_config():
 # cluster-jax predict --workdir=run --images=DIR
 # ```
 #
-# For a first try: `--config.train.duration="5 steps" --config.train.log_every=1`. The losses in
-# `metrics.jsonl` are then the same, up to rounding, after `JAX_NUM_CPU_DEVICES=1` and `=2`.
+# For a first try: `--config.train.duration="5 steps" --config.train.log_every=1`. The first losses
+# in `metrics.jsonl` are then the same, up to rounding, after `JAX_NUM_CPU_DEVICES=1` and `=2`.
 # `ImageClusterer` takes the config itself; on this page the code is the module `__main__`.
 
 # %%
@@ -225,6 +225,6 @@ for labels in (clusterer.labels_, clusterer.cut(k=10)):
 # times the root of d (1 where they point everywhere, 0 where all are equal), and `watch_rank` the
 # effective rank, a number of directions. A spread below 0.3 or a rank below 3, twice in a row or at
 # the end, is a collapse: the run warns, and ends with `--config.train.on_collapse=stop`. It also
-# warns of a loss within 0.5 % of that of equal embeddings, `Watched.chance`, which is
-# `("loss", math.log(K))` for K prototypes (SwAV, DINO), also with NRCC, and of `pseudo_labels` that
-# are nearly all the same.
+# warns of a loss within 0.5 % of that of equal embeddings, `Watched.chance`, and of `pseudo_labels`
+# that are nearly all the same. For K prototypes (SwAV, DINO) the first is `("loss", math.log(K))`,
+# also with NRCC; it may name a metric of yours, such as one term of the loss.
