@@ -69,7 +69,8 @@ def load_config(config: str) -> ConfigDict:
         InputError: no such config, or the file has no `get_config`.
     """
     file = find_config(config)
-    module: dict[str, Any] = {"__name__": f"_config_{file.stem}", "__file__": str(file)}
+    # The name under which Python imports the file, where it also holds a method.
+    module: dict[str, Any] = {"__name__": file.stem, "__file__": str(file)}
     try:
         exec(compile(file.read_bytes(), str(file), "exec"), module)
         if "get_config" not in module:

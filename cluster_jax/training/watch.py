@@ -150,10 +150,13 @@ def _value(record: Mapping[str, Any], name: str, missing: float) -> float:
 
 def _collapse_text(record: Mapping[str, Any]) -> str:
     rank = f" and effective rank {record[RANK]:.1f}" if RANK in record else ""
+    keys = ["optimizer.learning_rate", "optimizer.weight_decay"]
+    if "nrcc" in record:  # the regularizer, which a training without NRCC does not log
+        keys.append("nrcc.weight")
     return (
         f"the embedding collapses: spread {record[SPREAD]:.2f} (1 is even){rank} at step "
-        f"{record['step']:,}, so clusters in it mean little; try a lower optimizer.learning_rate, "
-        "optimizer.weight_decay or, where NRCC is on, nrcc.weight in another folder"
+        f"{record['step']:,}, so clusters in it mean little; try a lower "
+        f"{' or '.join(keys)} in another folder"
     )
 
 
