@@ -246,7 +246,7 @@ def _looked_at(state: State, m: int) -> NDArray:
 
 
 def _priority(rows: NDArray) -> NDArray:
-    """Returns a number for each row to sort by: an order that looks random but is always the same."""
+    """Returns a number for each row to sort by: in an order that looks random and is fixed."""
     return rows.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
 
 
