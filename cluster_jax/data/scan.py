@@ -226,7 +226,7 @@ def folders(dir: str) -> list[str]:
 
 
 def shown(dir: str) -> str:
-    """Shortens `data.dir` for a sentence: of several paths the first, and how many there are."""
+    """Shortens `data.dir` for a sentence: of several paths the first, and how many others."""
     first, *others = _given(dir) or [""]
     return f"{first} and {len(others):,} more" if others else first
 
