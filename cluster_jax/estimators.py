@@ -512,7 +512,7 @@ def _training_images(X: Images, config: ConfigDict) -> Dataset:
 
 
 def skipped_files(skipped: Sequence[tuple[str, str]]) -> str:
-    """Warns, in a sentence, of files without a row, with the names of the first few."""
+    """Returns the warning about files without a row, with the names of the first few."""
     names = ", ".join(name for name, _ in skipped[:_LISTED])
     more = f" and {len(skipped) - _LISTED:,} more" if len(skipped) > _LISTED else ""
     files = counted(

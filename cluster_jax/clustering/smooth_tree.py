@@ -733,7 +733,7 @@ def _dense(rows: NDArray, min_samples: int) -> NDArray | None:
 
 
 def _deeper(x: NDArray, labels: NDArray, metric: str, rng: np.random.Generator) -> NDArray | None:
-    """Labels the parts of all clusters; None unless clusters of nearly all rows split."""
+    """Splits all clusters and labels the parts; None unless clusters of nearly all rows split."""
     n = len(x)
     whole, parts, n_parts = 0, np.zeros(n, np.int64), 0
     for own in sorted(_members(labels), key=len, reverse=True):

@@ -16,7 +16,7 @@ def natural(name: str) -> tuple:
 
 
 def counted(n: int, noun: str, plural: str | None = None) -> str:
-    """Writes a number of things in words: "1 image", "2,000 images"; by default adds an "s"."""
+    """Formats a number of things in words: "1 image", "2,000 images"; by default adds an "s"."""
     return f"{n:,} {noun}" if n == 1 else f"{n:,} {plural or noun + 's'}"
 
 

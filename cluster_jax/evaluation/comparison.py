@@ -204,7 +204,7 @@ def page(
     figures: Sequence[tuple[str, str, str]],
     curves: Sequence[Curves],
 ) -> str:
-    """Writes the comparison as HTML: moves and their images, metrics, and matched clusters.
+    """Renders the comparison as HTML: moves and their images, metrics, and matched clusters.
 
     Args:
         comparison: of two clusterings.
@@ -234,6 +234,6 @@ def page(
 
 
 def moves_csv(comparison: Comparison) -> str:
-    """Writes a CSV table of the images that moved: name, cluster before, and cluster after."""
+    """Formats the images that moved as CSV: name, cluster before, and cluster after."""
     columns = zip(*comparison.moved, strict=True) if comparison.moved else ((), (), ())
     return assignments.to_csv(dict(zip(("image", "before", "after"), columns, strict=True)))

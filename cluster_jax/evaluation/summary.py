@@ -191,7 +191,7 @@ def run_table(results: Mapping[str, Any]) -> str:
 def _score_table(
     results: Mapping[str, Any], scores: Sequence[str], group: str = "cluster"
 ) -> list[str]:
-    """Writes a line of titles, and one per clustering: its number of clusters and its scores.
+    """Formats a line of titles, and one per clustering: its number of clusters and its scores.
 
     Scores that need labels are left out where there are none.
     """
@@ -212,7 +212,7 @@ def _score_table(
 
 
 def _largest_clusters(metrics: Mapping[str, Any]) -> list[str]:
-    """Writes a line for each of the largest clusters, one for other large, one for small ones."""
+    """Formats a line for each of the largest clusters, one for other large, one for small ones."""
     large, small = tally(metrics)
     sizes, matching = metrics["cluster_sizes"], metrics.get("matching", {})
     rows, purity = sum(sizes.values()), metrics.get("cluster_purity")

@@ -109,7 +109,7 @@ def in_range(labels: Array, count: int) -> tuple[Array, Array]:
 
 
 def entries(queue: Array, filled: Array) -> Array:
-    """Returns the queue `[Q, d]` with zeros in slots without an entry, whatever is there, as NaN.
+    """Returns the queue `[Q, d]` with zeros in slots without an entry, whatever is in them.
 
     Example:
         >>> import jax.numpy as jnp

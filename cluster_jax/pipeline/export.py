@@ -162,7 +162,7 @@ def _check_movable(files: Sequence[epath.Path]) -> None:
 
 
 def _undo_script(moved: Sequence[tuple[str, str]]) -> str:
-    """Writes a script that moves files back; it overwrites none."""
+    """Returns a script that moves files back; it overwrites none."""
     lines = [f"mv -n -- {shlex.quote(target)} {shlex.quote(source)}" for source, target in moved]
     return "\n".join(["#!/bin/sh", "# Moves the photos back to where they were.", *lines, ""])
 
