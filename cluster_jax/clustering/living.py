@@ -320,7 +320,7 @@ def explain(state: State, found: NDArray, is_seen: NDArray | None = None) -> Sta
 
 
 def refit(state: State, found: NDArray) -> State:
-    """Gives the clusters int `[n]` of a fit of all rows the ids of those that they are most like.
+    """Names the clusters int `[n]` of a fit of all rows by the ids of the old ones most like them.
 
     Clusters are matched one to one, by the largest sum of their Jaccard indices; below 0.5 a
     cluster is a new one.

@@ -385,7 +385,7 @@ def near(rows: NDArray, counts: NDArray | None) -> tuple[NDArray, NDArray]:
 
 
 def _weights(neighbors: NDArray, counts: NDArray | None, own: NDArray) -> NDArray:
-    """Counts which of the k + 1 rows nearest to each are in its own group and in its neighbors'.
+    """Counts the k + 1 rows nearest to each row, by its own group and those of its neighbors.
 
     Args:
         neighbors: int `[n, k]`, the nearest first.

@@ -98,7 +98,7 @@ def _explicit_axes(mesh: Any) -> tuple[str, ...]:
 
 
 def in_range(labels: Array, count: int) -> tuple[Array, Array]:
-    """Returns labels that can index `count` entries, int `[...]`, and which are 0 to `count - 1`.
+    """Clips labels, int `[...]`, to 0 to `count - 1`; returns which were in that range, too.
 
     Example:
         >>> import jax.numpy as jnp

@@ -143,7 +143,7 @@ def _train_and_predict(
 def _joined(
     rows: NDArray, labels: NDArray, test_features: ArrayLike, test_labels: ArrayLike | None
 ) -> tuple[NDArray, NDArray, NDArray]:
-    """Joins training rows and test rows, their labels, and which rows are of the test."""
+    """Appends test rows to training rows; returns both, their labels, and which are test rows."""
     tested = numeric(test_features, "test_features")
     if tested.shape[1] != rows.shape[1]:
         must = f"test_features must have as many columns as features, {rows.shape[1]}"

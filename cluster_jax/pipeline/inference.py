@@ -699,7 +699,7 @@ def _decided_labels(run: TrainedRun) -> NDArray | None:
 
 
 def clusterer(run: TrainedRun, *, by_kmeans: bool = False) -> Clusterer:
-    """Makes what places new images: the tree, or the nearest training images' votes, by cosine.
+    """Builds what places new images: the tree, or a vote of the nearest training images by cosine.
 
     With GridShift these also determine the position in the map; without a map, GridShift shifts
     each row to its mode.

@@ -97,7 +97,7 @@ def default_workdir(config: Mapping[str, Any], name: str) -> pathlib.Path:
 
 
 def normalized(path: str | None) -> str | None:
-    """Spells a local path in its one way: relative if in the current folder, else absolute.
+    """Normalizes a local path: relative if it is in the current folder, else absolute.
 
     Example:
         >>> normalized("./photos/"), normalized("gs://bucket/photos/")

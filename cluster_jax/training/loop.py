@@ -134,7 +134,7 @@ def _refreshed(run: TrainingRun, refresh: Refresh, state: State, step: int, embe
 
 
 def _resident(dataset: Dataset, mesh: Mesh) -> Array | None:
-    """Puts the whole data set on every device, if it is in memory; else None.
+    """Puts the whole data set on every device; None if it is not in memory.
 
     Also None on several CPU devices: they share the host's memory, which would hold a copy each.
     """

@@ -90,5 +90,5 @@ def make_step(method: Method, optimizer: optax.GradientTransformation, mesh: Mes
 
 
 def _where(condition: Array, new: Any, old: Any) -> Any:
-    """Selects one of two pytrees."""
+    """Selects one of two pytrees by a condition."""
     return jax.tree.map(lambda new, old: jnp.where(condition, new, old), new, old)

@@ -105,7 +105,7 @@ def looks(records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 
 def findings(records: Sequence[Mapping[str, Any]], total: int) -> list[Finding]:
-    """Returns what the log of a training shows.
+    """Lists the findings in the log of a training.
 
     Args:
         records: lines of the log.
