@@ -59,7 +59,7 @@ def originals(x: NDArray, metric: str, *, near: bool = True) -> tuple[NDArray, N
 
 
 def _apart_if_dense(group: NDArray) -> NDArray:
-    """Parts each group that is too large to be copies into single rows."""
+    """Splits each group that is too large to be copies into single rows."""
     is_dense = np.bincount(group)[group] >= DENSE_SIZE
     return np.where(is_dense, group.max() + 1 + np.arange(len(group)), group)
 

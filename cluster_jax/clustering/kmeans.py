@@ -358,7 +358,7 @@ def _prepare(layout: Layout, x: Array) -> tuple[Array, Array, Array, Array]:
 
 
 def _total(layout: Layout, x: Array) -> Array:
-    """Sums the rows of all devices, `[local, m] -> [m]`, with the same rounding on any number.
+    """Sums the rows of all devices, `[local, m] -> [m]`, rounded alike on any number of them.
 
     Rounding that differs would change a draw now and then, and with it all that follow.
     """
@@ -454,7 +454,7 @@ def _is_row(layout: Layout) -> Array:
 
 
 def _assign(layout: Layout, x: Array, centers: Array) -> tuple[Array, Array, Array]:
-    """Assigns rows; labels int32 `[local]`, and sums `[k, d]` and counts `[k]` over all devices."""
+    """Assigns rows: labels int32 `[local]`; sums `[k, d]` and counts `[k]` over all devices."""
     k, block = layout.k, layout.block
     # On the sphere all are 1/2; left out, they cannot differ by rounding.
     half = jnp.zeros(k, x.dtype) if layout.spherical else jnp.sum(centers * centers, axis=1) / 2
@@ -493,7 +493,7 @@ def _assign(layout: Layout, x: Array, centers: Array) -> tuple[Array, Array, Arr
 
 
 def _nearest(x: Array, centers: Array, half: Array) -> Array:
-    """Finds each row's nearest center, int32: highest <x, c> - |c|^2 / 2 (`half`), the first."""
+    """Finds each row's nearest center, int32, by <x, c> - |c|^2 / 2 (`half`); ties: the first."""
     scores = ops.pairwise_dot(centers, x) - half[:, None]
     if len(centers) <= 2 * _GROUP:
         return _first_highest(scores)

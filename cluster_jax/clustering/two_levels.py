@@ -25,7 +25,7 @@ def kmeans_two_levels(
     seed: int = 0,
     mesh: Mesh | None = None,
 ) -> KMeansResult:
-    """Clusters rows, in memory or not, by k-means in each of sqrt(k) clusters of k-means.
+    """Clusters rows, in memory or not, by k-means within each of sqrt(k) clusters of k-means.
 
     A row is compared with about 2 sqrt(k) centers instead of k: of 100,000 clusters with 632. The
     first level is `kmeans_blocks`; each of its clusters is divided by scikit-learn's `KMeans`, into
