@@ -38,6 +38,8 @@ def nrcc(
 ) -> Array:
     """Computes NRCC, mean of `log sum_j exp(<x_i, c_j> / tau) - log sum_j exp(<x_i, y_j> / tau)`.
 
+    One direction; `nrcc_views` computes both.
+
     Args:
         anchors: x, projections of one view `[rows, d]`, this device's part, of any length.
         positives: y, projections of the other view of the same images `[rows, d]`. The gradient
