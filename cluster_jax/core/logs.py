@@ -67,7 +67,7 @@ def printing() -> Iterator[None]:
 
 
 def progress_bar(items: Iterable[Any] | None = None, **options: Any) -> tqdm:
-    """A bar of tqdm on stderr, shown where progress is printed and somebody can watch it.
+    """Makes a tqdm bar on stderr, shown where progress is printed and somebody can watch it.
 
     Args:
         items: what is iterated over, or None.

@@ -18,7 +18,7 @@ SUFFIXES = (".parquet", ".arrow", ".feather", ".jsonl", ".ndjson", ".safetensors
 def read(
     file: epath.Path, name: str | None, names_rows: Callable[[str], bool]
 ) -> tuple[NDArray, list[str] | None, dict[str, list[str]], str | None]:
-    """The features in a file, `[n, d]`, titles of numbers, other columns, and what names rows.
+    """Reads features `[n, d]` from a file, titles of numbers, other columns, and what names rows.
 
     Features are the column or tensor `name`; or else the only column of vectors, the only tensor
     with two axes, or all columns of numbers. Names are the first column of strings, or the one with
@@ -61,7 +61,7 @@ def read(
 
 
 def read_texts(file: epath.Path) -> dict[str, list[str]]:
-    """The columns of a file that are no vectors, as text."""
+    """Reads the columns of a file that are no vectors, as text."""
     return {key: _texts(column) for key, column in _read(file).items() if column.ndim == 1}
 
 
@@ -80,7 +80,7 @@ def _read(file: epath.Path) -> dict[str, NDArray]:
 
 
 def _columns(file: epath.Path) -> dict[str, NDArray]:
-    """Columns by title: numbers `[n]`, vectors `[n, d]`, or strings `[n]`."""
+    """Reads the columns by title: numbers `[n]`, vectors `[n, d]`, or strings `[n]`."""
     suffix = file.suffix.lower()
     if suffix == ".safetensors":
         from safetensors import deserialize
@@ -111,7 +111,7 @@ def _columns(file: epath.Path) -> dict[str, NDArray]:
 
 
 def _tensor(tensor: Mapping[str, Any]) -> NDArray:
-    """A tensor, in bfloat16 too, which the NumPy part of safetensors does not read."""
+    """Reads a tensor, in bfloat16 too, which the NumPy part of safetensors does not read."""
     kind = tensor["dtype"]
     dtype = {"BF16": ml_dtypes.bfloat16, "BOOL": np.bool_}.get(kind)
     dtype = dtype or {"F": "f", "I": "i", "U": "u"}[kind[0]] + str(int(kind[1:]) // 8)
@@ -142,7 +142,7 @@ def _check_lengths(lengths: list[int | None]) -> None:
 
 
 def _column(values: list) -> NDArray:
-    """A column of Python objects as an array: numbers, strings, or vectors of one length."""
+    """Makes an array of a column of Python objects: numbers, strings, or vectors of one length."""
     if values and all(isinstance(value, list) for value in values):
         _check_lengths(list(map(len, values)))
         return np.array(values, np.float64)
