@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from cluster_jax.core import buckets
 from cluster_jax.core.checks import InputError, short
-from cluster_jax.data import images
+from cluster_jax.data import columns, images
 
 SUFFIXES = (".tar", ".parquet")
 _FILE = re.compile(r"(.*?\.(?:tar|parquet))/", re.IGNORECASE | re.DOTALL)
@@ -235,7 +235,7 @@ def _parquet_file(path: epath.Path) -> Iterator[Any]:
         except (pyarrow.ArrowException, OSError) as error:
             if getattr(error, "errno", None) or buckets.explain(error):
                 raise
-            reason = short(" ".join(str(error).split()))
+            reason = columns.damage(path) or short(" ".join(str(error).split()))
             raise InputError(f"{path} must be a whole Parquet file; got {reason}") from error
 
 

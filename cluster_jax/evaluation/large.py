@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from cluster_jax.clustering import knn
 from cluster_jax.core.arrays import blocks, normalize_rows
+from cluster_jax.data.metadata import Rows
 from cluster_jax.data.shards import Shards
 from cluster_jax.evaluation import clusters
 from cluster_jax.evaluation.clusters import Clustering
@@ -143,18 +144,22 @@ def _voter(
     return votes
 
 
-def write_assignments(path: epath.Path, found: LargeClustering) -> None:
-    """Writes `assignments.csv`: row, cluster, share of its votes, and whether it is in the sample.
+def write_assignments(path: epath.Path, found: LargeClustering, features: Rows) -> None:
+    """Writes `assignments.csv`: row, cluster, share of its votes, whether it is in the sample.
 
-    Rows are numbered. For k-means there is no share. The file is written in parts, because the
-    whole text may not fit into memory.
+    Metadata follow. For k-means there is no share. The file is written in parts, because the whole
+    text may not fit into memory.
     """
     # Loads JAX, which wrong input must not wait for.
     from cluster_jax.evaluation import assignments
 
     n = len(found.labels)
     in_sample = np.isin(np.arange(n), found.sample)
-    columns = dict(row=range(n), cluster=found.labels, share=found.shares, in_sample=in_sample)
+    columns: dict[str, assignments.Column | None] = {
+        "row": range(n) if features.names is None else features.names,
+        **{"cluster": found.labels, "share": found.shares, "in_sample": in_sample},
+        **features.metadata,
+    }
     with path.open("w") as file:
         for rows in blocks(n, 64):
             text = assignments.to_csv({t: c[rows] for t, c in columns.items() if c is not None})

@@ -291,7 +291,7 @@ def _cluster_and_write(
     say("writing the report" if report else "writing the clusters")
     outputs.write(workdir, made, with_report=report)
     if decisions.DECISIONS in buckets.names(workdir):  # They are about the same clusters.
-        corrections.correct(workdir, ())
+        corrections.correct(workdir, (), with_report=report)
     if not inputs.dataset.skipped:
         outputs.print_skipped(made.report.skipped)
     say(summary.run_table(corrections.current_results(workdir) or made.results))

@@ -27,21 +27,23 @@ def start(workdir: epath.Path) -> epath.Path:
     return side / _NEW
 
 
-def commit(workdir: epath.Path, *later: str) -> None:
+def commit(workdir: epath.Path, *later: str, removed: Sequence[str] = ()) -> None:
     """Puts the files of `start` in place of those of the same names, which are kept for `undo`.
+
+    So are those of the names `removed`, which leave.
 
     Files of the names `later` that another command may write before `undo` are removed by it,
     unless they are there now.
     """
     side = workdir / SIDE
     names = _names(side / _NEW)
-    for name in names:
+    for name in (*names, *removed):
         if (workdir / name).exists():
             _link(workdir / name, side / _OLD / name)
     added = [name for name in {*names, *later} if not (workdir / name).exists()]
     (side / _OLD).mkdir(exist_ok=True)
     io.write_json(side / _OLD / _ADDED, sorted(added))
-    io.write_json(side / _JOURNAL, {"names": names, "removed": [], "is_undo": False})
+    io.write_json(side / _JOURNAL, {"names": names, "removed": list(removed), "is_undo": False})
     finish(workdir)
 
 
