@@ -24,7 +24,7 @@ SUFFIXES = (".parquet", ".arrow", ".feather", ".jsonl", ".ndjson", ".safetensors
 def read(
     file: epath.Path, name: str | None, names_rows: Callable[[str], bool]
 ) -> tuple[NDArray, list[str] | None, dict[str, list[str]], str | None]:
-    """The features in a file, `[n, d]`, titles of numbers, other columns, and what names rows.
+    """Reads features `[n, d]` from a file, titles of numbers, other columns, and what names rows.
 
     Features are the column or tensor `name`; or else the only column of vectors, the only tensor
     with two axes, or all columns of numbers. Names are the first column of distinct strings, or the
@@ -74,7 +74,7 @@ def read(
 
 
 def read_texts(file: epath.Path) -> dict[str, list[str]]:
-    """The columns of a file that are no vectors, as text; a missing value is an empty one."""
+    """Reads the columns of a file that are no vectors, as text; a missing value is empty."""
     return {key: _texts(column) for key, column in _read(file).items() if column.ndim == 1}
 
 
@@ -136,7 +136,7 @@ def damage(file: epath.Path) -> str | None:
 
 
 def _columns(file: epath.Path) -> dict[str, NDArray]:
-    """Columns by title: numbers `[n]`, vectors `[n, d]`, or strings `[n]`."""
+    """Reads the columns by title: numbers `[n]`, vectors `[n, d]`, or strings `[n]`."""
     suffix = file.suffix.lower()
     if suffix == ".safetensors":
         from safetensors import deserialize
@@ -168,7 +168,7 @@ def _columns(file: epath.Path) -> dict[str, NDArray]:
 
 
 def _tensor(tensor: Mapping[str, Any]) -> NDArray:
-    """A tensor, in bfloat16 too, which the NumPy part of safetensors does not read."""
+    """Reads a tensor, in bfloat16 too, which the NumPy part of safetensors does not read."""
     kind = tensor["dtype"]
     dtype = {"BF16": ml_dtypes.bfloat16, "BOOL": np.bool_}.get(kind)
     dtype = dtype or {"F": "f", "I": "i", "U": "u"}[kind[0]] + str(int(kind[1:]) // 8)
@@ -191,7 +191,7 @@ def _arrow_column(column: Any, pa: Any) -> NDArray:
 
 
 def _column(values: list) -> NDArray:
-    """A column of Python objects as an array: numbers, strings, vectors, or other objects."""
+    """Makes an array of a column of Python objects: numbers, strings, vectors, or others."""
     if all(isinstance(value, int | float | None) for value in values):
         return np.array([math.nan if value is None else value for value in values])
     if all(isinstance(value, list) for value in values):

@@ -41,13 +41,13 @@ class LargeClustering(NamedTuple):
 
 
 def sample_rows(features: Shards, seed: int) -> NDArray:
-    """Numbers of the rows of the sample, int64 `[m]`, ascending."""
+    """Draws the rows of the sample, as ascending numbers int64 `[m]`."""
     rng, n = np.random.default_rng(seed), len(features)
     return np.sort(rng.choice(n, min(n, SAMPLE), replace=False))
 
 
 def resolve_large(features: Shards, options: ClusterOptions) -> ClusterOptions:
-    """`options.resolve` by the rows of the sample; the number of clusters may be up to `n`.
+    """Applies `options.resolve` to the sample; the number of clusters may be up to `n`.
 
     Raises:
         InputError: the features or an option cannot be used.
@@ -133,7 +133,7 @@ def cluster_shards(
 def _voter(
     values: NDArray, result: Clustering, options: ClusterOptions
 ) -> Callable[[NDArray], NDArray]:
-    """The votes of the sample's rows `values` on other rows: `[m, d] -> [m, k]`."""
+    """Makes a function that lets the sample's rows `values` vote on others: `[m, d] -> [m, k]`."""
     prepared = normalize_rows if options.metric == "cosine" else np.asarray
     voters = prepared(values)
 

@@ -62,7 +62,7 @@ def _read(workdir: epath.Path) -> _Finished:
 def current_results(
     workdir: epath.PathLike, true_labels: NDArray | None = None
 ) -> dict[str, Any] | None:
-    """The results of a finished run as a person has corrected it: what its page shows.
+    """Returns a finished run's results as a person has corrected it: what its page shows.
 
     Args:
         workdir: of a run, or folder of `cluster`.
@@ -171,7 +171,7 @@ def _table_report(
     found: decisions.Clusters,
     decided: Decisions,
 ) -> report.ReportData | None:
-    """Data of the report of a table of `cluster`; None without a map."""
+    """Builds the data of the report of a table of `cluster`; None without a map."""
     columns = [assignments.numbers(table, f"map_{axis}", rows, 0.0) for axis in "xyz"]
     axes = [column for column in columns if column is not None]
     if not axes:

@@ -20,7 +20,7 @@ _JOURNAL, _NEW, _OLD, _ADDED = "journal.json", "new", "old", "added.json"
 
 
 def start(workdir: epath.Path) -> epath.Path:
-    """An empty folder for the files of an update, on the file system of the workdir."""
+    """Makes an empty folder for the files of an update, on the file system of the workdir."""
     side = workdir / SIDE
     shutil.rmtree(side, ignore_errors=True)
     (side / _NEW).mkdir(parents=True)
@@ -91,13 +91,13 @@ def finish(workdir: epath.Path) -> None:
 
 
 def _names(folder: epath.Path) -> Sequence[str]:
-    """Paths of the files in a folder, relative to it."""
+    """Lists the paths of the files in a folder, relative to it."""
     found = (os.path.join(top, name) for top, _, names in os.walk(folder) for name in names)
     return sorted(os.path.relpath(path, folder) for path in found)
 
 
 def _link(file: epath.Path, other: epath.Path) -> None:
-    """The same file under another name; a copy where the file system has no links."""
+    """Links the same file under another name; copies it where the file system has no links."""
     other.parent.mkdir(parents=True, exist_ok=True)
     other.unlink(missing_ok=True)
     try:
