@@ -2,7 +2,7 @@
 
 The starts differ in what is there: without and with JAX's compilation cache of an earlier start,
 without packages that nothing here needs, and with another setting of malloc, which gives freed
-memory back at once. The memory is that after 50 photos.
+memory back at once. Seconds are those of each step, the memory that after it.
 """
 
 import json
@@ -26,25 +26,32 @@ OPTIONAL = ("pandas", "pillow_heif")
 START = """
 import json, pathlib, sys, time
 sys.modules.update(dict.fromkeys(sys.argv[3:]))  # as if they were not installed
-start = time.perf_counter()
+seconds, mb, last = {}, {}, time.perf_counter()
+
+def done(step):
+    global last
+    now = time.perf_counter()
+    lines = pathlib.Path("/proc/self/status").read_text().splitlines()
+    kb = {line.split(":")[0]: int(line.split()[1]) for line in lines if line.endswith(" kB")}
+    names = {"resident": "VmRSS", "of its own": "RssAnon", "peak": "VmHWM"}
+    mb[step] = {name: kb[key] / 1e3 for name, key in names.items()}
+    seconds[step], last = now - last, now
+
+import numpy
+done("numpy")
+import jax
+done("jax")
+import sklearn.base
+done("scikit-learn")
 import cluster_jax
 model = cluster_jax.load(sys.argv[1])
-loaded = time.perf_counter()
+done("load")
 model.warm_up(1)
-ready = time.perf_counter()
+done("warm_up")
 for _ in range(50):
     model.locate(sys.argv[2])
-answered = time.perf_counter()
-status = pathlib.Path("/proc/self/status").read_text().splitlines()
-mb = {line.split(":")[0]: int(line.split()[1]) / 1e3 for line in status if line.endswith(" kB")}
-print(json.dumps({
-    "load": loaded - start,
-    "warm_up": ready - loaded,
-    "photo": (answered - ready) / 50,
-    "resident_mb": mb["VmRSS"],
-    "of_its_own_mb": mb["RssAnon"],
-    "peak_mb": mb["VmHWM"],
-}))
+done("50 photos")
+print(json.dumps({"seconds": seconds, "mb": mb}))
 """
 
 
