@@ -97,7 +97,8 @@ def _fit(photos: Sequence[str], run: str) -> None:
     import cluster_jax
 
     folder = str(pathlib.Path(photos[0]).parent)
-    cluster_jax.ImageClusterer(workdir=run, verbose=False).fit(folder)
+    by_pca = {"eval.reduce.method": "pca"}  # A service shows no map.
+    cluster_jax.ImageClusterer(workdir=run, overrides=by_pca, verbose=False).fit(folder)
 
 
 def _start(
