@@ -1,12 +1,14 @@
 """Which row is which: --ids, --metadata, columns of text, and pictures of rows."""
 
+import csv
 import io
+import json
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from cluster_jax.cli import cluster, predict, report
+from cluster_jax.cli import cluster, predict, report, update
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import metadata, tables
 from tests.evaluation.test_report import Page
@@ -162,6 +164,19 @@ def test_metadata_in_the_table_and_on_the_page(run, capsys):
     assert again.record["map"]["more"] == page.record["map"]["more"]
     assert again.record["map"]["sprite"] == page.record["map"]["sprite"]
     assert again.record["map"]["column"] == "row"
+
+
+def test_long_texts_and_odd_characters_are_read_again(run, capsys):
+    """A text may be longer than the limit of the `csv` module, which stays as it is."""
+    text, limit = 'a "quoted",\r\nlong; text \u2028\u202e ' + "x" * 200_000, csv.field_size_limit()
+    lines = [{"id": f"r{i}", "text\nof it": text if i else ""} for i in range(60)]
+    (run.parent / "m.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    update.main(["--workdir=out", "--metadata=m.jsonl", "--quiet"])
+    report.main(["out"])
+    capsys.readouterr()
+    update.main(["--workdir=out", "--metadata=m.jsonl"])
+    assert "Nothing has happened" in capsys.readouterr().out
+    assert csv.field_size_limit() == limit
 
 
 def test_another_table_of_metadata_is_another_run(run, tmp_path, capsys):
