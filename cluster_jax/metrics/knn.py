@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.neighbors import NearestNeighbors
 
 from cluster_jax.core.arrays import normalize_rows, numeric, one_per_row
 from cluster_jax.core.checks import InputError
@@ -18,7 +17,7 @@ def knn_accuracy(
     queries: ArrayLike | None = None,
     query_labels: ArrayLike | None = None,
 ) -> dict[int, float | None]:
-    """Share of the rows whose class wins the vote of their nearest rows by cosine similarity.
+    """Computes the share of rows whose class wins the vote of the nearest rows by cosine.
 
     Every neighbor has one vote; of classes with equally many votes the smallest wins.
 
@@ -42,6 +41,8 @@ def knn_accuracy(
     """
     if (queries is None) != (query_labels is None):
         raise InputError("queries and query_labels must be given together; got only one of them")
+    from sklearn.neighbors import NearestNeighbors  # Not before: a service needs none.
+
     if not n_neighbors or min(n_neighbors) < 1:
         raise InputError(f"n_neighbors must be numbers of at least 1; got {n_neighbors}")
     voters, classes = _checked(features, labels)
@@ -65,7 +66,7 @@ def knn_accuracy(
 
 
 def _checked(features: ArrayLike, labels: ArrayLike | None) -> tuple[NDArray, NDArray]:
-    """Rows of length one (a row of zeros stays), float32 unless given as float64; and labels."""
+    """Returns rows of length one (zeros stay), float32 unless given as float64; and labels."""
     rows = numeric(features, "features")
     unit = normalize_rows(rows if rows.dtype == np.float64 else rows.astype(np.float32))
     return unit, one_per_row(np.asarray(labels), "labels", len(rows))

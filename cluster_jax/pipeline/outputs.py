@@ -337,14 +337,16 @@ def decided_fields(
     }
 
 
-def described_fields(more: metadata.Metadata, file: str | None) -> dict[str, Any]:
+def described_fields(more: metadata.Metadata, protocol: Mapping[str, Any]) -> dict[str, Any]:
     """What the report of embeddings says of their metadata: texts, and pictures if there are some.
 
     Args:
         more: the metadata.
-        file: path of their file, or None. Relative paths are of its folder, or of the present one.
+        protocol: provenance of the run. Relative paths are of the folders of its files of metadata,
+            or of the present one.
     """
-    folders = ["."] if file is None else [os.path.dirname(file) or ".", "."]
+    files = [protocol.get("metadata"), *protocol.get("metadata_of_updates", ())]
+    folders = list(dict.fromkeys([*(os.path.dirname(file) or "." for file in files if file), "."]))
     shown = metadata.pictures(more, folders, report.THUMBNAIL_SIDE)
     return {"metadata": more, "fetch_images": shown}
 
@@ -441,6 +443,8 @@ def write(
     data = outputs.report._replace(command=correction_command(shown or workdir))
     if with_report:
         report.write_report(workdir / workdirs.REPORT, data)
+    elif workdirs.REPORT in there:  # A page of earlier clusters would mislead.
+        (workdir / workdirs.REPORT).unlink()
     # Written last, because its presence marks the run as finished.
     io.write_json(workdir / workdirs.RESULTS, outputs.results, checksum=True)
 
@@ -571,11 +575,15 @@ def run_in_memory(config: RunConfig, dataset: Dataset) -> InMemory:
 
 
 def write_run(
-    workdir: epath.PathLike, memory: InMemory, shown: epath.PathLike | None = None
+    workdir: epath.PathLike,
+    memory: InMemory,
+    shown: epath.PathLike | None = None,
+    *,
+    with_report: bool = True,
 ) -> None:
     """Writes a run in memory into a workdir, as `run.run_pipeline` would have left it.
 
-    `shown` is what the page of the run calls the workdir.
+    Like `with_report`, `shown`, what the page of the run calls the workdir, is that of `write`.
     """
     workdir, values = epath.Path(workdir), memory.inputs.config.values
     disk.make(workdir, parents=True)
@@ -584,7 +592,7 @@ def write_run(
     io.write_json(workdir / workdirs.IMAGES, {**images, **memory.run.images}, checksum=True)
     made_from = f"{workdirs.made_from(values, images)}:0"
     io.write_arrays(workdir / workdirs.TRAIN_EMBEDDING, memory.embedding, made_from)
-    write(workdir, memory.outputs, shown=shown)
+    write(workdir, memory.outputs, shown=shown, with_report=with_report)
 
 
 def print_start(

@@ -29,7 +29,7 @@ from cluster_jax.core import arrays, buckets, checks, disk, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
 from cluster_jax.data import images, metadata, scan, splits
-from cluster_jax.data.tables import Table
+from cluster_jax.data.metadata import Rows
 from cluster_jax.evaluation import (
     assignments,
     clusters,
@@ -150,6 +150,7 @@ class Change(NamedTuple):
 
     Attributes:
         came, left, renamed: numbers of images or rows.
+        described: number of known rows whose metadata are others now.
         events: what has happened to the clusters.
         is_refit: whether all was clustered anew.
         noun, group: what one of them, and a cluster, is called.
@@ -158,6 +159,7 @@ class Change(NamedTuple):
     came: int
     left: int
     renamed: int
+    described: int
     events: tuple[Event, ...]
     is_refit: bool
     noun: str
@@ -172,7 +174,7 @@ def words(change: Change, names: Mapping[int, str]) -> str:
         names: a cluster -> its name.
 
     Example:
-        >>> print(words(Change(2, 0, 0, (Event("grew", 3, 2),), False, "photo", "group"), {}))
+        >>> print(words(Change(2, 0, 0, 0, (Event("grew", 3, 2),), False, "photo", "group"), {}))
         2 photos are new.
           group 3 grew by 2 photos
     """
@@ -191,7 +193,10 @@ def words(change: Change, names: Mapping[int, str]) -> str:
             living.DISAPPEARED: f"{called(event.id)} disappeared: none of its {noun}s is left",
         }.get(event.kind, "")
 
-    numbers = ((change.came, "new"), (change.left, "gone"), (change.renamed, "moved or renamed"))
+    numbers = (
+        *((change.came, "new"), (change.left, "gone"), (change.renamed, "moved or renamed")),
+        (change.described, "described anew"),
+    )
     parts = [f"{counted(n, noun)} {'is' if n == 1 else 'are'} {word}" for n, word in numbers if n]
     lines = ["; ".join(parts) + "."] if parts else [f"No {noun} is new."]
     if change.is_refit:
@@ -220,6 +225,7 @@ def _line(change: Change, state: State) -> dict[str, Any]:
         "new": change.came,
         "gone": change.left,
         "renamed": change.renamed,
+        "described": change.described,
         "refit": change.is_refit,
         f"{change.noun}s": len(state.ids),
         "clusters": len(np.unique(state.ids)),
@@ -347,6 +353,15 @@ def _renamed(facts: Decisions, now: Mapping[str, str], living_ids: NDArray) -> D
     return Decisions(moved, {}, named, frozenset(), *pairs)
 
 
+def _decide(workdir: epath.Path, facts: Decisions, *, with_report: bool) -> None:
+    """Applies what a person has said to the new version."""
+    new = workdir / versions.SIDE / "new"
+    if facts != Decisions() or (workdir / decisions.DECISIONS).exists():
+        _, found = decisions.clustered(assignments.read_workdir(new))
+        io.write(new / decisions.DECISIONS, decisions.to_csv(facts, found))
+        corrections.correct(new, (), workdir, with_report=with_report)
+
+
 def _finish(
     workdir: epath.Path,
     before: Known,
@@ -358,33 +373,31 @@ def _finish(
 ) -> Ended:
     """Writes what an update adds to the files of a run, puts all in place, and says what it did."""
     new = workdir / versions.SIDE / "new"
-    table = assignments.read_workdir(new)
-    _, found = decisions.clustered(table)
-    if facts != Decisions() or (workdir / decisions.DECISIONS).exists():
-        io.write(new / decisions.DECISIONS, decisions.to_csv(facts, found))
-        corrections.correct(new, (), workdir)
     names = {**_suggested(new), **facts.named}
     table = assignments.read_workdir(new)
     labels = [int(row[table.cluster]) for row in table.rows]
-    columns: dict[str, assignments.Column] = {
-        title: [assignments.unescaped(row.get(title) or "") for row in table.rows]
-        for title in table.titles
-    }
+    columns = assignments.columns_of(table)
     columns["id"] = labels
     columns["name"] = [names.get(label, "") for label in labels]
     columns["since"] = known.state.since
-    text = assignments.to_csv(columns)
-    io.write(new / workdirs.ASSIGNMENTS, text)
+    io.write(new / workdirs.ASSIGNMENTS, assignments.to_csv(columns))
     _write_state(new, known, has_rows=has_rows)
-    history, last = workdir / HISTORY, known.state.updates
-    lines = history.read_text() if history.exists() else ""
-    values = _line(change, known.state)
-    io.write(new / HISTORY, f"{lines}{json.dumps(values)}\n")
+    last = known.state.updates
     disk.make(new / TABLES)
     io.write(new / TABLES / f"{last:04}.csv", _version(known, names))
     if last == 1:
         io.write(new / TABLES / "0000.csv", _version(before, facts.named))
-    versions.commit(workdir, decisions.DECISIONS)
+    return _commit(workdir, change, known.state, names)
+
+
+def _commit(workdir: epath.Path, change: Change, state: State, names: Mapping[int, str]) -> Ended:
+    """Puts the new version in place, with a line in the history, and says what was done."""
+    new, history, values = workdir / versions.SIDE / "new", workdir / HISTORY, _line(change, state)
+    lines = history.read_text() if history.exists() else ""
+    io.write(new / HISTORY, f"{lines}{json.dumps(values)}\n")
+    # A page of what was there before would mislead.
+    removed = () if (new / workdirs.REPORT).exists() else (workdirs.REPORT,)
+    versions.commit(workdir, decisions.DECISIONS, removed=removed)
     return words(change, names), {"workdir": str(workdir), **values}
 
 
@@ -442,14 +455,18 @@ def _suggested(workdir: epath.Path) -> dict[int, str]:
     return {int(cluster): name for cluster, name in named.items()}
 
 
-def _nothing(workdir: epath.Path, noun: str, count: int) -> Ended:
-    has = f"{workdir} has all {counted(count, noun)} already, and none is gone"
-    values = {"workdir": str(workdir), "new": 0, "gone": 0, "renamed": 0, "events": []}
-    return f"Nothing has happened: {has}.", values
+def _nothing(workdir: epath.Path, state: State, noun: str, group: str) -> Ended:
+    has = f"{workdir} has all {counted(len(state.ids), noun)} already, and none is gone"
+    values = _line(Change(0, 0, 0, 0, (), False, noun, group), state)
+    return f"Nothing has happened: {has}.", {"workdir": str(workdir), **values}
 
 
 def update_photos(
-    workdir: epath.PathLike, photos: Sequence[str] = (), *, refit: bool = False
+    workdir: epath.PathLike,
+    photos: Sequence[str] = (),
+    *,
+    refit: bool = False,
+    with_report: bool = True,
 ) -> Ended:
     """Updates a run of photos with the files that are there now; returns what is printed.
 
@@ -457,6 +474,7 @@ def update_photos(
         workdir: of a finished run that trains nothing, whose clusters are those of the tree.
         photos: folders or files beside those of the run.
         refit: whether all images are clustered anew, and matched to the old clusters.
+        with_report: whether the page is written; without it there is none.
 
     Raises:
         InputError: the run or the photos cannot be used; nothing was written.
@@ -494,7 +512,7 @@ def update_photos(
         )
         renamed = sum(a != b for a, b in zip(*paths, strict=False))
         if not refit and not len(new) and is_kept.all() and was == sources:
-            return _nothing(workdir, "photo", len(is_kept))
+            return _nothing(workdir, known.state, "photo", "group")
         if not len(order):
             raise InputError(f"PHOTOS must have an image that can be read; got none of {workdir}")
         absent = dict(known.absent)
@@ -526,10 +544,12 @@ def update_photos(
         known = Known(state, np.array(sources, np.str_), digests[order], features, absent)
         found = clusters.with_ids(found, features, state.ids)
         found = _old_map(run.clusters.points, is_kept, found, features)
-        _write_photos(workdir, inputs, embedding, found, network.checksum, known, started)
+        memory = _in_memory(inputs, embedding, found, network.checksum, known, started)
+        outputs.write_run(versions.start(workdir), memory, workdir, with_report=with_report)
         change = Change(
-            *(len(new), int((~is_kept).sum()), renamed, state.events, refit, "photo", "group")
+            *(len(new), int((~is_kept).sum()), renamed, 0, state.events, refit, "photo", "group")
         )
+        _decide(workdir, facts, with_report=with_report)
         return _finish(workdir, before, known, facts, change, has_rows=False)
 
 
@@ -624,10 +644,10 @@ def _matched(known: Known, digests: NDArray, names: Sequence[str]) -> tuple[NDAr
     return place, np.array(sorted(i for left in there.values() for i in left), np.int64)
 
 
-def _new_names(
+def _by_name(
     known: Known, digests: NDArray, names: Sequence[str] | None, workdir: epath.Path
-) -> NDArray:
-    """The rows whose names are new.
+) -> tuple[NDArray, NDArray]:
+    """For each known row its place among those of now, -1: none; and the rows of new names.
 
     Raises:
         InputError: rows have no names, or the name of another row of them or of the run.
@@ -648,19 +668,21 @@ def _new_names(
             f"{len(other):,}, such as {names[other[0]]!r}: give changed rows new names, or cluster "
             "all rows in another folder"
         )
-    return np.array([i for i, name in enumerate(names) if name not in place], np.int64)
+    old = np.full(len(known.names), -1)
+    for i, j in pairs:
+        old[j] = i
+    return old, np.array([i for i, name in enumerate(names) if name not in place], np.int64)
 
 
-def _write_photos(
-    workdir: epath.Path,
+def _in_memory(
     inputs: build.Inputs,
     embedding: dict[str, NDArray],
     found: Clustering,
     checksum: str,
     known: Known,
     started: float,
-) -> None:
-    """Writes the run of all photos into the folder of the new version."""
+) -> outputs.InMemory:
+    """The run of all photos."""
     dataset, config = inputs.dataset, inputs.config
     stored = inference.stored_clusters(found, embedding[config.eval.features])
     skipped = np.array([f for f, _ in dataset.skipped if not f.endswith("/")], str)
@@ -672,35 +694,39 @@ def _write_photos(
     )
     described = {**build.describe_images(inputs), workdirs.WEIGHTS: checksum}
     run = inference.join(None, config, {}, described, embedding, stored)
-    memory = outputs.InMemory(inputs, embedding, made, 0.0, run)
-    outputs.write_run(versions.start(workdir), memory, workdir)
+    return outputs.InMemory(inputs, embedding, made, 0.0, run)
 
 
 def update_rows(
     workdir: epath.PathLike,
-    table: Table | None = None,
+    table: Rows | None = None,
+    file: str | None = None,
     *,
     refit: bool = False,
     digests: NDArray | None = None,
+    with_report: bool = True,
 ) -> Ended:
     """Updates a run of `cluster` with new rows; returns what is printed. Rows never leave.
 
     Args:
         workdir: of a finished run, whose method is the tree.
         table: rows of which those are new whose names the run does not have, or, where its rows are
-            numbered, whose vectors; None: there are none.
+            numbered, whose vectors; None: there are none. The metadata of known ones take the place
+            of those that were.
+        file: table of further metadata, of new rows and of known ones; or None.
         refit: whether all rows are clustered anew, and matched to the old clusters.
         digests: of the rows of the table, see `embeddings.contents`; None: they are computed.
+        with_report: whether the page is written; without it there is none.
 
     Raises:
-        InputError: the run or the rows cannot be used; nothing was written.
+        InputError: the run, the rows or the metadata cannot be used; nothing was written.
     """
     workdir = _folder(workdir)
     with workdirs.locked(workdir), disk.explained(workdir):
         run = embeddings.read(workdir)
         known = _known_rows(workdir, run)
         facts = _facts(run.found, run.decisions)
-        values = known.x[:0] if table is None else table.values
+        values = known.x[:0] if table is None else table.values[:]
         if table is not None and values.shape[1] != known.x.shape[1]:
             raise InputError(
                 f"--features must have {counted(known.x.shape[1], 'column')} like the embeddings "
@@ -712,14 +738,29 @@ def update_rows(
         is_numbered = known.names.tolist() == list(map(str, range(len(known.names))))
         given = None if table is None else table.names
         if is_numbered or table is None:
-            _, new = _matched(known, digests, [""] * len(values))
+            old, new = _matched(known, digests, [""] * len(values))
             count = len(known.names) + len(new)
             names = [*map(str, range(count))] if is_numbered else known.names.tolist()
         else:
-            new = _new_names(known, digests, given, workdir)
+            old, new = _by_name(known, digests, given, workdir)
             names = [*known.names.tolist(), *(given[i] for i in new.tolist() if given)]
+        titles, n_known, count = None if is_numbered else names, len(known.names), len(names)
+        rows = assignments.read_workdir(workdir)
+        was = assignments.read_metadata(rows, range(n_known))
+        more = metadata.updated(was, {} if table is None else table.metadata, [*old, *new])
+        protocol = run.results["provenance"]
+        if file is not None:
+            more = metadata.updated(
+                more, *metadata.read(file, titles, count, range(n_known, count))
+            )
+            files = [*protocol.get("metadata_of_updates", ()), os.path.abspath(file)]
+            protocol["metadata_of_updates"] = list(dict.fromkeys(files))
+        described = _number_described(was, more, n_known)
         if not len(new) and not refit:
-            return _nothing(workdir, "row", len(known.names))
+            if not described:
+                return _nothing(workdir, known.state, "row", "cluster")
+            change = Change(0, 0, 0, described, (), False, "row", "cluster")
+            return _describe(workdir, run, rows, more, change, known.state, with_report=with_report)
         options = _options(run)
         x_new = values[new].astype(known.x.dtype)
         x_new = arrays.normalize_rows(x_new) if options.metric == "cosine" else x_new
@@ -729,7 +770,7 @@ def update_rows(
                 rows, metric=str(options.metric), k=options.k, seed=options.seed
             )
 
-        is_kept = np.ones(len(known.names), bool)
+        is_kept = np.ones(n_known, bool)
         rules = _rules(facts, names)
         state, found = _grow(known, x_new, is_kept, rules, fit, refit=refit)
         x = np.concatenate([known.x, x_new])
@@ -737,19 +778,46 @@ def update_rows(
         before = known
         known = Known(state, np.array(names, np.str_), contents, x)
         result = clusters.with_ids(found, x, state.ids)
-        rows = assignments.read_workdir(workdir)
-        every = range(len(rows.rows))
-        axes = [assignments.numbers(rows, f"map_{axis}", every, 0.0) for axis in "xyz"]
+        axes = [assignments.numbers(rows, f"map_{axis}", range(n_known), 0.0) for axis in "xyz"]
         drawn = [axis for axis in axes if axis is not None]
         points = np.stack(drawn, axis=1).astype(np.float32) if drawn else None
         result = _old_map(points, is_kept, result, x)
-        titles = None if is_numbered else names
-        described = assignments.read_metadata(rows, every)
-        now = {} if table is None else metadata.allowed(table.metadata, "--features")
-        more = metadata.followed(described, len(every), now, new.tolist())
-        _write_rows(workdir, run, result, options, x, titles, more)
-        change = Change(len(new), 0, 0, state.events, refit, "row", "cluster")
+        _write_rows(workdir, run, result, options, x, titles, more, with_report=with_report)
+        change = Change(len(new), 0, 0, described, state.events, refit, "row", "cluster")
+        _decide(workdir, facts, with_report=with_report)
         return _finish(workdir, before, known, facts, change, has_rows=True)
+
+
+def _number_described(was: metadata.Metadata, now: metadata.Metadata, count: int) -> int:
+    """How many of `count` known rows have other metadata now."""
+    before, after = (
+        zip(*(of.get(title, [""] * count)[:count] for title in now), strict=True)
+        for of in (was, now)
+    )
+    return sum(a != b for a, b in zip(before, after, strict=True))
+
+
+def _describe(
+    workdir: epath.Path,
+    run: embeddings.EmbeddingClusters,
+    rows: assignments.Table,
+    more: metadata.Metadata,
+    change: Change,
+    state: State,
+    *,
+    with_report: bool,
+) -> Ended:
+    """Replaces the metadata in the table and on the page; clusters and decisions stay."""
+    new = versions.start(workdir)
+    for name in (workdirs.CONFIG, embeddings.CLUSTERER, decisions.DECISIONS):
+        if (workdir / name).exists():
+            (workdir / name).copy(new / name)
+    io.write_json(new / workdirs.RESULTS, run.results, checksum=True)
+    table = assignments.to_csv({**assignments.columns_of(rows), **more})
+    io.write(new / workdirs.ASSIGNMENTS, table)
+    if with_report:
+        corrections.correct(new, (), workdir)
+    return _commit(workdir, change, state._replace(events=()), {})
 
 
 def _options(run: embeddings.EmbeddingClusters) -> ClusterOptions:
@@ -758,6 +826,11 @@ def _options(run: embeddings.EmbeddingClusters) -> ClusterOptions:
 
 
 def _known_rows(workdir: epath.Path, run: embeddings.EmbeddingClusters) -> Known:
+    if "rows_used" in run.results["provenance"]:
+        raise InputError(
+            f"the run of an update must have its rows in memory; got {workdir}, whose rows were "
+            "read in blocks: use predict, or cluster all rows in another folder"
+        )
     known, tree = _read_state(workdir), run.clusterer
     if not isinstance(tree, ByTree):
         method = run.results["config"]["method"]
@@ -781,6 +854,8 @@ def _write_rows(
     x: NDArray,
     names: Sequence[str] | None,
     more: metadata.Metadata,
+    *,
+    with_report: bool,
 ) -> None:
     """Writes the run of all rows into the folder of the new version."""
     new, results = versions.start(workdir), dict(run.results)
@@ -806,9 +881,10 @@ def _write_rows(
         features=clusters.rows_of_likeness(result.tree, x, str(options.metric)),
         run=decisions.clustered(assignments.read_workdir(new))[1].run,
         command=outputs.correction_command(workdir),
-        **outputs.described_fields(more, results["provenance"].get("metadata")),
+        **outputs.described_fields(more, results["provenance"]),
     )
-    report.write_report(new / workdirs.REPORT, data)
+    if with_report:
+        report.write_report(new / workdirs.REPORT, data)
     io.write_json(new / workdirs.RESULTS, results, checksum=True)
 
 
@@ -844,7 +920,9 @@ def merge(first: epath.PathLike, second: epath.PathLike, out: epath.PathLike) ->
                 f"two runs must have embeddings of as many columns; got {widths[0]} in {first} and "
                 f"{widths[1]} in {second}"
             )
-        table, digests = Table(known.x, tuple(known.names.tolist())), known.contents
+        rows = assignments.read_workdir(second)
+        more = assignments.read_metadata(rows, range(len(rows.rows)))
+        table, digests = Rows(known.x, tuple(known.names.tolist()), more), known.contents
     else:
         runs = inference.read(first), inference.read(second)
         weights = [run.images.get(workdirs.WEIGHTS) for run in runs]
