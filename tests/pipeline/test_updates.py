@@ -15,7 +15,7 @@ from cluster_jax.clustering import living
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.evaluation import assignments, decisions
-from cluster_jax.pipeline import updates, versions
+from cluster_jax.pipeline import history, updates, versions
 from cluster_jax.pipeline import workdir as workdirs
 
 CENTERS = 20 * np.eye(6, 8)
@@ -265,10 +265,10 @@ def test_two_versions_are_compared_by_content_and_id(run, capsys):
     assert "136 in both runs" in capsys.readouterr().out
     assert "136 in both runs" in (run.parent / "moved.html").read_text()
     with pytest.raises(InputError, match="whose versions are 0 to 2"):
-        updates.compare(f"{run}@5", str(run))
+        history.compare(f"{run}@5", str(run))
     shutil.copytree(run, run.parent / "other")
     with pytest.raises(InputError, match="versions must be of one workdir"):
-        updates.compare(f"{run}@1", f"{run.parent}/other@1")
+        history.compare(f"{run}@1", f"{run.parent}/other@1")
 
 
 def test_two_runs_become_one(run, tmp_path, capsys):
@@ -345,8 +345,8 @@ def test_words_of_events():
         living.Event("emerged", 8, 6),
         living.Event("disappeared", 3, 0),
     )
-    change = updates.Change(6, 2, 1, events, False, "photo", "group")
-    assert updates.words(change, {1: "dogs"}) == (
+    change = history.Change(6, 2, 1, events, False, "photo", "group")
+    assert history.words(change, {1: "dogs"}) == (
         "6 photos are new; 2 photos are gone; 1 photo is moved or renamed.\n"
         "  group 8 emerged (6 photos)\n"
         "  group 1 (dogs) split: 5 photos of it now in group 7\n"

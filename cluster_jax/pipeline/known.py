@@ -1,0 +1,62 @@
+"""What a workdir knows of its images or rows, so that the next update keeps their clusters."""
+
+import json
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+from etils import epath
+from numpy.typing import NDArray
+
+from cluster_jax import __version__
+from cluster_jax.clustering import living
+from cluster_jax.clustering.living import State
+from cluster_jax.core import io
+from cluster_jax.pipeline import workdir as workdirs
+
+STATE = "living.npz"
+
+
+class Known(NamedTuple):
+    """What a workdir knows of its n images or rows.
+
+    Attributes:
+        state: their clusters.
+        names: str `[n]`, as in `assignments.csv`, unescaped.
+        contents: uint8 `[n, 16]`, digests.
+        x: `[n, d]`, the features.
+        absent: content of an image that is gone, as hexadecimal digits -> the cluster to which a
+            person has moved it, or `NO_CLUSTER`: it may come back.
+    """
+
+    state: State
+    names: NDArray
+    contents: NDArray
+    x: NDArray
+    absent: Mapping[str, int] = {}
+
+
+def write(folder: epath.Path, known: Known, *, has_rows: bool) -> None:
+    """Writes `STATE` into a folder; `has_rows`: with the features, which nothing else stores."""
+    stored = {
+        "names": known.names,
+        "contents": known.contents,
+        "absent": np.asarray(json.dumps(dict(known.absent))),
+        "version": np.asarray(__version__),
+        **({"x": known.x} if has_rows else {}),
+        **living.to_arrays(known.state),
+    }
+    io.write_arrays(folder / STATE, stored, compressed=False)
+
+
+def read(workdir: epath.Path, x: NDArray | None = None) -> Known | None:
+    """The content of `STATE`, or None; `x` are the features if they are stored elsewhere."""
+    if not (workdir / STATE).exists():
+        return None
+    stored = io.read_arrays(workdir / STATE)
+    try:
+        state, names, contents = living.from_arrays(stored), stored["names"], stored["contents"]
+        absent = json.loads(stored["absent"].item())
+        return Known(state, names, contents, stored["x"] if x is None else x, absent)
+    except (KeyError, TypeError) as error:
+        raise workdirs.older_version(workdir, error) from error
