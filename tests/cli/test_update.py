@@ -6,6 +6,7 @@ import shutil
 import pytest
 from PIL import Image
 
+from cluster_jax import ImageClusterer
 from cluster_jax.cli import images, predict, report, update
 from cluster_jax.core import io
 from cluster_jax.evaluation import assignments, decisions
@@ -50,7 +51,7 @@ def table(place):
     return list(csv.DictReader((place / "run" / "assignments.csv").read_text().splitlines()))
 
 
-def test_new_renamed_and_deleted_files(place, capsys):
+def test_new_renamed_and_deleted_files(place, capsys, monkeypatch):
     photos, run = place / "photos", place / "run"
     before = {row["image"]: row["cluster"] for row in table(place)}
     update.main([f"--workdir={run}"])
@@ -75,6 +76,10 @@ def test_new_renamed_and_deleted_files(place, capsys):
     report.main([str(run)])
     page = (run / "report.html").read_text()
     assert ".update" not in page  # the folder in which it was made
+    model = ImageClusterer.load(run)
+    monkeypatch.setattr(model, "transform", lambda rows: rows)
+    model.update(model._run.features[:3])
+    assert model._living[0].updates == 2  # It goes on from those of the command.
     capsys.readouterr()
     update.main([f"--workdir={run}", "--refit"])
     assert "All photos were clustered anew." in capsys.readouterr().out
