@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from markupsafe import Markup
 
+from cluster_jax.clustering import living
 from cluster_jax.core.names import counted, files_and_folders
-from cluster_jax.evaluation import plots, report_map, summary
+from cluster_jax.evaluation import changes, plots, report_map, summary
 from cluster_jax.evaluation.report_data import Cluster, ReportData
 
 
@@ -175,6 +176,18 @@ def _doubtful(page: Page) -> list[str]:
         number = counted(page.n_doubtful, data.noun)
         said = f"{number} that may belong elsewhere, the most doubtful first."
     return [f"{said} “Neither” takes it out of all {data.group}s."]
+
+
+def _changed(page: Page) -> list[str]:
+    data, change = page.data, page.data.changes
+    assert change is not None
+    came, same = int(change.is_new.sum()), [e.kind for e in change.events].count(living.SURVIVED)
+    said = f"Update {change.update}: {counted(came, data.noun)} {'is' if came == 1 else 'are'} new"
+    if same:
+        said += f"; {counted(same, data.group)} stayed as {'it was' if same == 1 else 'they were'}"
+    more = len(changes.ordered(change.events)) - changes.MAX_ENTRIES
+    rest = f" {more:,} more events are in history.jsonl." if more > 0 else ""
+    return [f"{said}. A {data.group} that grew is shown by new {data.noun}s.{rest}"]
 
 
 def _duplicates(page: Page) -> list[str]:
@@ -351,6 +364,7 @@ def _metrics(page: Page) -> list[str]:
 
 _ABOUT = {
     "clusters": _clusters,
+    "changed": _changed,
     "doubtful": _doubtful,
     "isolated": _isolated,
     "duplicates": _duplicates,

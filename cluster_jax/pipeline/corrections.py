@@ -16,7 +16,7 @@ from cluster_jax.evaluation import assignments, decisions, report
 from cluster_jax.evaluation.assignments import Table
 from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.evaluation.decisions import Decisions
-from cluster_jax.pipeline import embeddings, inference, outputs
+from cluster_jax.pipeline import embeddings, inference, known, outputs
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.inference import TrainedRun
 
@@ -200,6 +200,7 @@ def _table_report(
         sources=tuple(found.names),
         linkage=linkage_of_means(features[is_in], labels[is_in]),
         features=features,
+        changes=known.changes(workdir, found.names),
         **outputs.decided_fields(decided, found, workdir),
         **outputs.described_fields(
             assignments.read_metadata(table, rows), results["provenance"].get("metadata")

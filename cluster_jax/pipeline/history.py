@@ -17,7 +17,7 @@ from cluster_jax.clustering.living import Event, State
 from cluster_jax.core import buckets, disk, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
-from cluster_jax.evaluation import assignments, comparison
+from cluster_jax.evaluation import assignments, changes, comparison
 from cluster_jax.pipeline.known import Known
 
 HISTORY, TABLES = "history.jsonl", "history"
@@ -60,27 +60,13 @@ def words(change: Change, names: Mapping[int, str]) -> str:
     def called(cluster: int) -> str:
         return f"{group} {cluster}" + (f" ({names[cluster]})" if names.get(cluster) else "")
 
-    def told(event: Event) -> str:
-        into, count = ", ".join(map(called, event.into)), counted(event.rows, noun)
-        return {
-            living.GREW: f"{called(event.id)} grew by {count}",
-            living.SPLIT: f"{called(event.id)} split: {count} of it now in {into}",
-            living.MERGED: f"{called(event.id)} merged into {into} ({count})",
-            living.EMERGED: f"{called(event.id)} emerged ({count})",
-            living.DISAPPEARED: f"{called(event.id)} disappeared: none of its {noun}s is left",
-        }.get(event.kind, "")
-
     numbers = ((change.came, "new"), (change.left, "gone"), (change.renamed, "moved or renamed"))
     parts = [f"{counted(n, noun)} {'is' if n == 1 else 'are'} {word}" for n, word in numbers if n]
     lines = ["; ".join(parts) + "."] if parts else [f"No {noun} is new."]
     if change.is_refit:
         lines.append(f"All {noun}s were clustered anew.")
-    kinds = (living.EMERGED, living.SPLIT, living.MERGED, living.DISAPPEARED, living.GREW)
-    shown = sorted(
-        (event for event in change.events if event.kind in kinds),
-        key=lambda event: (kinds.index(event.kind), -event.rows, event.id),
-    )
-    lines += [f"  {told(event)}" for event in shown[:_NAMED]]
+    shown = changes.ordered(change.events)
+    lines += [f"  {changes.told(event, called, noun)}" for event in shown[:_NAMED]]
     if len(shown) > _NAMED:
         lines.append(f"  and {len(shown) - _NAMED:,} more; all are in {HISTORY}")
     same = sum(event.kind == living.SURVIVED for event in change.events)

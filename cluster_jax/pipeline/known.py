@@ -1,7 +1,7 @@
 """What a workdir knows of its images or rows, so that the next update keeps their clusters."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +12,7 @@ from cluster_jax import __version__
 from cluster_jax.clustering import living
 from cluster_jax.clustering.living import State
 from cluster_jax.core import io
+from cluster_jax.evaluation.report_data import Changes
 from cluster_jax.pipeline import workdir as workdirs
 
 STATE = "living.npz"
@@ -60,3 +61,16 @@ def read(workdir: epath.Path, x: NDArray | None = None) -> Known | None:
         return Known(state, names, contents, stored["x"] if x is None else x, absent)
     except (KeyError, TypeError) as error:
         raise workdirs.older_version(workdir, error) from error
+
+
+def changes(workdir: epath.Path, names: Sequence[str]) -> Changes | None:
+    """What the last update has changed; None if there was none of the images or rows of now."""
+    known = read(workdir, np.empty(0))
+    if known is None or not known.state.updates or known.names.tolist() != list(names):
+        return None
+    return last_changes(known.state)
+
+
+def last_changes(state: State) -> Changes:
+    """What the last update has changed."""
+    return Changes(state.updates, state.since == state.updates, state.events)

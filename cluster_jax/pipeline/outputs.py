@@ -35,8 +35,9 @@ from cluster_jax.evaluation.assignments import Table
 from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.evaluation.decisions import NO_CLUSTER, Decisions
 from cluster_jax.evaluation.options import EvalConfig
+from cluster_jax.evaluation.report_data import Changes
 from cluster_jax.nets.config import BUNDLED
-from cluster_jax.pipeline import build, inference, provenance
+from cluster_jax.pipeline import build, inference, known, provenance
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.build import BuiltRun, Inputs
 from cluster_jax.pipeline.config import RunConfig
@@ -319,6 +320,7 @@ def stored_report(run: TrainedRun, table: Table) -> report.ReportData:
         linkage=linkage,
         duplicates=_stored_duplicates(run, every),
         facts=photo_facts.read(dataset),
+        changes=known.changes(run.workdir, found.names),
         **decided_fields(decided, found, run.workdir),
     )
     return data
@@ -571,11 +573,14 @@ def run_in_memory(config: RunConfig, dataset: Dataset) -> InMemory:
 
 
 def write_run(
-    workdir: epath.PathLike, memory: InMemory, shown: epath.PathLike | None = None
+    workdir: epath.PathLike,
+    memory: InMemory,
+    shown: epath.PathLike | None = None,
+    changes: Changes | None = None,
 ) -> None:
     """Writes a run in memory into a workdir, as `run.run_pipeline` would have left it.
 
-    `shown` is what the page of the run calls the workdir.
+    `shown` is what the page of the run calls the workdir, `changes` what an update has done.
     """
     workdir, values = epath.Path(workdir), memory.inputs.config.values
     disk.make(workdir, parents=True)
@@ -584,7 +589,9 @@ def write_run(
     io.write_json(workdir / workdirs.IMAGES, {**images, **memory.run.images}, checksum=True)
     made_from = f"{workdirs.made_from(values, images)}:0"
     io.write_arrays(workdir / workdirs.TRAIN_EMBEDDING, memory.embedding, made_from)
-    write(workdir, memory.outputs, shown=shown)
+    made = memory.outputs
+    made = made._replace(report=made.report._replace(changes=changes))
+    write(workdir, made, shown=shown)
 
 
 def print_start(

@@ -31,6 +31,7 @@ from cluster_jax.evaluation import assignments, clusters, decisions, facts, repo
 from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.evaluation.decisions import NO_CLUSTER, Decisions
 from cluster_jax.evaluation.options import ClusterOptions
+from cluster_jax.evaluation.report_data import Changes
 from cluster_jax.pipeline import (
     build,
     corrections,
@@ -104,7 +105,7 @@ def _renew(
     change: history.Change,
     fit: Fit,
     points: NDArray | None,
-    write: Callable[[epath.Path, Clustering], None],
+    write: Callable[[epath.Path, Clustering, Changes], None],
 ) -> Ended:
     """Finds the clusters of what is there now, writes the new version, and says what it did.
 
@@ -117,14 +118,16 @@ def _renew(
         change: without its events.
         fit: clusters rows.
         points: the old map, or None.
-        write: writes the files of a run with these clusters into a folder.
+        write: writes the files of a run with these clusters into a folder, and on its page what
+            has changed.
     """
     rules = facts.rules(held, now.names.tolist())
     state, found = _grow(before.state, now.x, is_kept, rules, fit, refit=change.is_refit)
     now, change = now._replace(state=state), change._replace(events=state.events)
     found = _old_map(points, is_kept, clusters.with_ids(found, now.x, state.ids), now.x)
     new = versions.start(workdir)
-    write(new, found)
+    knowledge.write(new, now, has_rows=change.noun == "row")
+    write(new, found, knowledge.last_changes(state))
     table = assignments.read_workdir(new)
     if held != Decisions() or (workdir / decisions.DECISIONS).exists():
         io.write(new / decisions.DECISIONS, decisions.to_csv(held, decisions.clustered(table)[1]))
@@ -139,7 +142,6 @@ def _renew(
     shown = [names.get(label, "") for label in labels]
     columns |= {"id": labels, "name": shown, "since": state.since}
     io.write(new / workdirs.ASSIGNMENTS, assignments.to_csv(columns))
-    knowledge.write(new, now, has_rows=change.noun == "row")
     values = history.write(workdir, new, change, (before, held.named), (now, names))
     versions.commit(workdir, decisions.DECISIONS)
     return history.words(change, names), {"workdir": str(workdir), **values}
@@ -261,7 +263,7 @@ def update_photos(
         dataset = images.select(dataset, order)._replace(unreadable=None, skipped=skipped)
         inputs, started = inputs._replace(dataset=dataset), time.perf_counter()
 
-        def write(folder: epath.Path, found: Clustering) -> None:
+        def write(folder: epath.Path, found: Clustering, changes: Changes) -> None:
             stored = inference.stored_clusters(found, embedding[config.eval.features])
             files = np.array([f for f, _ in skipped if not f.endswith("/")], str)
             stored = stored._replace(sources=now.names, skipped=files)
@@ -273,7 +275,7 @@ def update_photos(
             described = {**build.describe_images(inputs), workdirs.WEIGHTS: network.checksum}
             joined = inference.join(None, config, {}, described, embedding, stored)
             memory = outputs.InMemory(inputs, embedding, made, 0.0, joined)
-            outputs.write_run(folder, memory, workdir)
+            outputs.write_run(folder, memory, workdir, changes)
 
         section = config.eval
         fit = functools.partial(
@@ -479,8 +481,8 @@ def update_rows(
         more = metadata.followed(described, len(every), given, new.tolist())
         titles = None if is_numbered else names
 
-        def write(folder: epath.Path, found: Clustering) -> None:
-            _write_rows(folder, workdir, run, found, options, x, titles, more)
+        def write(folder: epath.Path, found: Clustering, changes: Changes) -> None:
+            _write_rows(folder, workdir, run, found, options, x, titles, more, changes)
 
         return _renew(
             workdir,
@@ -527,6 +529,7 @@ def _write_rows(
     x: NDArray,
     names: Sequence[str] | None,
     more: metadata.Metadata,
+    changes: Changes,
 ) -> None:
     """Writes the run of all rows into the folder of the new version."""
     results = dict(run.results)
@@ -552,6 +555,7 @@ def _write_rows(
         features=clusters.rows_of_likeness(result.tree, x, str(options.metric)),
         run=decisions.clustered(assignments.read_workdir(new))[1].run,
         command=outputs.correction_command(workdir),
+        changes=changes,
         **outputs.described_fields(more, results["provenance"].get("metadata")),
     )
     report.write_report(new / workdirs.REPORT, data)

@@ -73,8 +73,10 @@ def test_new_renamed_and_deleted_files(place, capsys, monkeypatch):
     embedding = io.read_arrays(run / "embedding.npz")["backbone"]
     assert len(embedding) == 45
     predict.main([f"--workdir={run}", f"--images={photos / 'sub 5.png'}"])
+    assert "Update 1: 6 photos are new" in (run / "report.html").read_text()
     report.main([str(run)])
     page = (run / "report.html").read_text()
+    assert "Update 1: 6 photos are new" in page
     assert ".update" not in page  # the folder in which it was made
     model = ImageClusterer.load(run)
     monkeypatch.setattr(model, "transform", lambda rows: rows)

@@ -82,6 +82,11 @@ def test_new_rows_join_and_a_new_kind_is_born(run, capsys):
     assert set(ids(run)[136:]) == {4}
     assert [row["since"] for row in table(run)] == ["0"] * 120 + ["1"] * 25
     assert [row["row"] for row in table(run)] == list(map(str, range(145)))
+    page = (run / "report.html").read_text()
+    assert "Cluster 4 emerged (9 rows)" in page
+    assert "Update 1: 25 rows are new." in page
+    report.main([str(run)])
+    assert (run / "report.html").read_text().count("Cluster 4 emerged (9 rows)") == 1
     line = json.loads((run / "history.jsonl").read_text())
     assert (line["update"], line["new"], line["rows"], line["clusters"]) == (1, 25, 145, 5)
     assert {"kind": "emerged", "id": 4, "rows": 9, "into": []} in line["events"]
