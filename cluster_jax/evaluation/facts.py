@@ -1,6 +1,8 @@
 """Decisions as facts about images, which an update keeps as constraints on their clusters."""
 
+import collections
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,7 +10,7 @@ from numpy.typing import NDArray
 from cluster_jax.clustering import constraints
 from cluster_jax.core.checks import InputError
 from cluster_jax.evaluation import decisions
-from cluster_jax.evaluation.decisions import NO_CLUSTER, Decisions
+from cluster_jax.evaluation.decisions import NO_CLUSTER, PAIRS, Decisions
 
 
 def of_images(found: decisions.Clusters, decided: Decisions) -> Decisions:
@@ -26,7 +28,9 @@ def of_images(found: decisions.Clusters, decided: Decisions) -> Decisions:
         for name, cluster in decided.moved.items()
     }
     named = {decided.root(cluster): name for cluster, name in decided.named.items()}
-    return Decisions(moved, {}, named, frozenset(), decided.same | together, decided.apart)
+    return decided._replace(
+        moved=moved, merged={}, named=named, made=frozenset(), same=decided.same | together
+    )
 
 
 def rules(facts: Decisions, names: Sequence[str]) -> constraints.Constraints:
@@ -65,13 +69,62 @@ def rules(facts: Decisions, names: Sequence[str]) -> constraints.Constraints:
     return constraints.Constraints(fixed, together, apart)
 
 
-def renamed(facts: Decisions, now: Mapping[str, str], living_ids: NDArray) -> Decisions:
-    """Facts by the names that images have now; without those of images that are gone."""
-    pairs = (
-        frozenset((now[a], now[b]) for a, b in of if a in now and b in now)
-        for of in (facts.same, facts.apart)
-    )
-    moved = {now[name]: cluster for name, cluster in facts.moved.items() if name in now}
-    alive = set(living_ids.tolist())
-    named = {cluster: name for cluster, name in facts.named.items() if cluster in alive}
-    return Decisions(moved, {}, named, frozenset(), *pairs)
+class Absent(NamedTuple):
+    """Facts about images that are gone: they come back with them.
+
+    Attributes:
+        moved: content of an image, as hexadecimal digits -> the cluster to which a person has moved
+            it, or `NO_CLUSTER`.
+        pairs: kind of a pair, of `decisions.PAIRS`, and the contents of both images.
+    """
+
+    moved: Mapping[str, int] = {}
+    pairs: Sequence[tuple[str, str, str]] = ()
+
+
+def followed(
+    held: Decisions,
+    absent: Absent,
+    was: Mapping[str, str],
+    now: Mapping[str, str],
+    renamed: Mapping[str, str],
+    clusters: NDArray,
+) -> tuple[Decisions, Absent]:
+    """Facts by the names of now, and those about images that are gone.
+
+    Args:
+        held: facts by earlier names.
+        absent: facts about images that were gone.
+        was: earlier names -> contents.
+        now: names of now -> contents.
+        renamed: earlier names of images that are there -> their names of now.
+        clusters: int `[n]`, ids of clusters that there were.
+    """
+    moved, gone = dict[str, int](), dict(absent.moved)
+    for name, cluster in held.moved.items():
+        if name in renamed:
+            moved[renamed[name]] = cluster
+        else:
+            gone[was[name]] = cluster
+    came = [name for name in now if name not in set(renamed.values())]
+    moved |= {name: gone.pop(now[name]) for name in came if now[name] in gone}
+    pairs, lost = {kind: set[tuple[str, str]]() for kind in PAIRS}, []
+    for kind in PAIRS:
+        for a, b in sorted(getattr(held, kind)):
+            if a in renamed and b in renamed:
+                pairs[kind].add((renamed[a], renamed[b]))
+            else:
+                lost.append((kind, was[a], was[b]))
+    named_by = collections.defaultdict[str, list[str]](list)
+    for name, content in now.items():
+        named_by[content].append(name)
+    for kind, a, b in absent.pairs:
+        there = [*named_by[a][:1], *named_by[b][a == b :][:1]]
+        if len(there) == 2:
+            pairs[kind].add((there[0], there[1]))
+        else:
+            lost.append((kind, a, b))
+    alive = set(clusters.tolist())
+    named = {cluster: name for cluster, name in held.named.items() if cluster in alive}
+    facts = Decisions(moved, {}, named, frozenset(), *map(frozenset, pairs.values()))
+    return facts, Absent(gone, tuple(lost))

@@ -1,7 +1,7 @@
 """What a workdir knows of its images or rows, so that the next update keeps their clusters."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +12,7 @@ from cluster_jax import __version__
 from cluster_jax.clustering import living
 from cluster_jax.clustering.living import State
 from cluster_jax.core import io
+from cluster_jax.evaluation.facts import Absent
 from cluster_jax.evaluation.report_data import Changes
 from cluster_jax.pipeline import workdir as workdirs
 
@@ -26,15 +27,14 @@ class Known(NamedTuple):
         names: str `[n]`, as in `assignments.csv`, unescaped.
         contents: uint8 `[n, 16]`, digests.
         x: `[n, d]`, the features.
-        absent: content of an image that is gone, as hexadecimal digits -> the cluster to which a
-            person has moved it, or `NO_CLUSTER`: it may come back.
+        absent: facts about images that are gone.
     """
 
     state: State
     names: NDArray
     contents: NDArray
     x: NDArray
-    absent: Mapping[str, int] = {}
+    absent: Absent = Absent()
 
 
 def write(folder: epath.Path, known: Known, *, has_rows: bool) -> None:
@@ -42,7 +42,7 @@ def write(folder: epath.Path, known: Known, *, has_rows: bool) -> None:
     stored = {
         "names": known.names,
         "contents": known.contents,
-        "absent": np.asarray(json.dumps(dict(known.absent))),
+        "absent": np.asarray(json.dumps(known.absent)),
         "version": np.asarray(__version__),
         **({"x": known.x} if has_rows else {}),
         **living.to_arrays(known.state),
@@ -57,7 +57,7 @@ def read(workdir: epath.Path, x: NDArray | None = None) -> Known | None:
     stored = io.read_arrays(workdir / STATE)
     try:
         state, names, contents = living.from_arrays(stored), stored["names"], stored["contents"]
-        absent = json.loads(stored["absent"].item())
+        absent = Absent(*json.loads(stored["absent"].item()))
         return Known(state, names, contents, stored["x"] if x is None else x, absent)
     except (KeyError, TypeError) as error:
         raise workdirs.older_version(workdir, error) from error

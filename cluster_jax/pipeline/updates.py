@@ -259,7 +259,14 @@ def update_photos(
         renamed = sum(a != b for a, b in zip(*paths, strict=False))
         features = arrays.normalize_rows(embedding[config.eval.features])
         now = Known(known.state, np.array(sources, np.str_), digests[order], features)
-        held, absent = _held(run, known, now, is_kept)
+        held, absent = facts.followed(
+            facts.of_images(run.found, run.decisions),
+            known.absent,
+            _contents(known),
+            _contents(now),
+            dict(zip(was, sources, strict=False)),
+            known.state.ids,
+        )
         dataset = images.select(dataset, order)._replace(unreadable=None, skipped=skipped)
         inputs, started = inputs._replace(dataset=dataset), time.perf_counter()
 
@@ -268,9 +275,10 @@ def update_photos(
             files = np.array([f for f, _ in skipped if not f.endswith("/")], str)
             stored = stored._replace(sources=now.names, skipped=files)
             seconds = time.perf_counter() - started
+            rows = {workdirs.TRAIN_EMBEDDING: embedding}
+            repeated = outputs.find_duplicates(config, dataset, rows, held.distinct)
             made = outputs.Found(
-                *(inputs, {workdirs.TRAIN_EMBEDDING: embedding}, dataset, embedding, found),
-                *(stored, None, seconds),
+                *(inputs, rows, dataset, embedding, found, stored, repeated, seconds)
             )
             described = {**build.describe_images(inputs), workdirs.WEIGHTS: network.checksum}
             joined = inference.join(None, config, {}, described, embedding, stored)
@@ -287,22 +295,10 @@ def update_photos(
         return _renew(workdir, known, now, is_kept, held, change, fit, run.clusters.points, write)
 
 
-def _held(
-    run: TrainedRun, known: Known, now: Known, is_kept: NDArray
-) -> tuple[Decisions, dict[str, int]]:
-    """Facts about photos that are there, by the names of now; and those about photos that are not.
-
-    The latter come back with their photos.
-    """
-    held, absent = facts.of_images(run.found, run.decisions), dict(known.absent)
-    for name, content in zip(known.names[~is_kept], known.contents[~is_kept], strict=True):
-        if name in held.moved:
-            absent[content.tobytes().hex()] = held.moved[str(name)]
-    was = known.names[is_kept].tolist()
-    held = facts.renamed(held, dict(zip(was, now.names.tolist(), strict=False)), known.state.ids)
-    came = zip(now.names[len(was) :].tolist(), now.contents[len(was) :], strict=True)
-    back = {n: absent.pop(key) for n, c in came if (key := c.tobytes().hex()) in absent}
-    return held._replace(moved={**held.moved, **back}), absent
+def _contents(known: Known) -> dict[str, str]:
+    """Name of each image -> its content as hexadecimal digits."""
+    keys = (content.tobytes().hex() for content in known.contents)
+    return dict(zip(known.names.tolist(), keys, strict=True))
 
 
 def _check(run: TrainedRun, workdir: epath.Path) -> None:

@@ -1,6 +1,10 @@
 """`cluster-jax update` of photos: new, renamed and deleted files, undo, and the estimator."""
 
+import base64
 import csv
+import gzip
+import json
+import re
 import shutil
 
 import pytest
@@ -51,6 +55,22 @@ def table(place):
     return list(csv.DictReader((place / "run" / "assignments.csv").read_text().splitlines()))
 
 
+def are_duplicates(place, *names):
+    """Whether two photos are in one set of duplicates, in the table and on the page."""
+    rows = csv.DictReader((place / "run" / "duplicates.csv").read_text().splitlines())
+    group = {row["image"]: row["group"] for row in rows}
+    record = page_of((place / "run" / "report.html").read_text())["duplicates"] or []
+    sets = [{image["name"] for image in one["images"]} for one in record]
+    is_listed = group.get(names[0], "none") == group.get(names[1])
+    assert any({*names} <= one for one in sets) == is_listed
+    return is_listed
+
+
+def page_of(page):
+    content = re.search('id="report-data">([^<]*)<', page)[1]
+    return json.loads(gzip.decompress(base64.b64decode(content)))
+
+
 def test_new_renamed_and_deleted_files(place, capsys, monkeypatch):
     photos, run = place / "photos", place / "run"
     before = {row["image"]: row["cluster"] for row in table(place)}
@@ -97,21 +117,29 @@ def test_what_a_person_said_follows_the_content(place, capsys):
     report.main([str(run), f"--corrections={place}/page.csv"])
     (photos / "00.png").rename(photos / "zz.png")
     save(photos, toy.images(44, channels=3)[0][40:], "new")
+    shutil.copy(photos / "07.png", photos / "copy.png")
     update.main([f"--workdir={run}"])
     now = {row["image"]: row for row in table(place)}
     assert now["zz.png"]["id"] == str(target)
     assert now["zz.png"]["name"] == "mine"
     assert now["03.png"]["id"] == "-1"
-    for name in ("zz.png", "03.png"):
+    assert are_duplicates(place, "07.png", "copy.png")
+    _, found = decisions.clustered(assignments.read_workdir(run))
+    distinct = decisions.Decisions(distinct=frozenset([("07.png", "copy.png")]))
+    io.write(place / "page.csv", decisions.to_csv(distinct, found))
+    report.main([str(run), f"--corrections={place}/page.csv"])
+    assert not are_duplicates(place, "07.png", "copy.png")
+    for name in ("zz.png", "03.png", "copy.png"):
         (photos / name).rename(place / name)
     update.main([f"--workdir={run}"])
-    assert "2 photos are gone" in capsys.readouterr().out
-    for name in ("zz.png", "03.png"):
+    assert "3 photos are gone" in capsys.readouterr().out
+    for name in ("zz.png", "03.png", "copy.png"):
         (place / name).rename(photos / f"back {name}")
     update.main([f"--workdir={run}"])
     now = {row["image"]: row for row in table(place)}
     assert now["back zz.png"]["id"] == str(target)
     assert now["back 03.png"]["id"] == "-1"
+    assert not are_duplicates(place, "07.png", "back copy.png")
 
 
 @pytest.mark.parametrize(
