@@ -105,13 +105,16 @@ def render(data: ReportData) -> str:
         "duplicates": None if data.duplicates is None else duplicates.record(data.duplicates),
     }
     overview = _overview(data, clusters)
-    details = _section_names(data, tree, doubts, isolated, DETAILS)
+    sections, details = (
+        _section_names(data, tree, doubts, isolated, names) for names in (SECTIONS, DETAILS)
+    )
     page = sentences.Page(
         data=data,
         overview=overview,
         clusters=clusters,
         n_doubtful=len(doubts),
         has_suggestions=bool(suggested),
+        sections=sections,
         details=details,
         n_drawn=record["map"]["n_points"],
         n_leaves=len(tree["leaves"]) if tree else 0,
@@ -126,7 +129,7 @@ def render(data: ReportData) -> str:
         titles={**summary.SECTION_TITLES, "clusters": f"{data.group.capitalize()}s"},
         noun=data.noun,
         group=data.group,
-        sections=_section_names(data, tree, doubts, isolated, SECTIONS),
+        sections=sections,
         details=details,
         overview=overview,
         curves=curves,

@@ -20,6 +20,7 @@ COLORS = (
     *("#9c2f2f", "#c3a2ea", "#4f7391", "#c49a6c"),
 )
 SYMBOLS = ("circle", "square", "diamond")
+GONE = "the file is gone"  # why an image of a finished run has no picture
 STYLED_CLUSTERS = len(COLORS) * len(SYMBOLS)  # the largest ones; all others share a gray circle
 
 

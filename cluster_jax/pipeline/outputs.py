@@ -35,7 +35,7 @@ from cluster_jax.evaluation.assignments import Table
 from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.evaluation.decisions import NO_CLUSTER, Decisions
 from cluster_jax.evaluation.options import EvalConfig
-from cluster_jax.evaluation.report_data import Changes
+from cluster_jax.evaluation.report_data import GONE, Changes
 from cluster_jax.nets.config import BUNDLED
 from cluster_jax.pipeline import build, inference, known, provenance
 from cluster_jax.pipeline import workdir as workdirs
@@ -406,7 +406,7 @@ def _stored_duplicates(run: TrainedRun, dataset: Dataset) -> duplicates.Shown | 
     if dataset.shown is None:
         return None
     shown = dataset.shown
-    gone = {name for name, why in dataset.skipped if why == inference.GONE}
+    gone = {name for name, why in dataset.skipped if why == GONE}
     here = np.array([i for i, name in enumerate(dataset.sources or ()) if name not in gone])
     if not gone:
         here = np.arange(dataset.size)
