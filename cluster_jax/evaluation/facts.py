@@ -7,10 +7,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cluster_jax.clustering import constraints
+from cluster_jax.clustering import constraints, knn
 from cluster_jax.core.checks import InputError
 from cluster_jax.evaluation import decisions
 from cluster_jax.evaluation.decisions import NO_CLUSTER, PAIRS, Decisions
+
+# Rows near a moved one that may follow it, and typical rows of its cluster, to which they are not
+# nearer. With more of the former, or fewer of the latter, more rows follow, and less often rightly.
+_NEIGHBORS, _TYPICAL = 5, 20
 
 
 def of_images(found: decisions.Clusters, decided: Decisions) -> Decisions:
@@ -67,6 +71,40 @@ def rules(facts: Decisions, names: Sequence[str]) -> constraints.Constraints:
                 f"{must}; got {names[a]!r} and {names[b]!r} apart, and both in {why}: leave one"
             )
     return constraints.Constraints(fixed, together, apart)
+
+
+def followers(x: NDArray, found: decisions.Clusters, decided: Decisions) -> dict[int, int]:
+    """Rows that follow those that a person has moved since the clusters were found.
+
+    Of the `_NEIGHBORS` nearest rows of a moved one that are in the cluster that it has left, those
+    follow that are nearer to it than to each of the `_TYPICAL` rows nearest to that cluster's mean.
+    Rows of which a person has said something stay.
+
+    Args:
+        x: `[n, d]`.
+        found: the clusters that the run has found, of n rows.
+        decided: decisions about them.
+
+    Returns:
+        Row -> the cluster that it goes to.
+    """
+    own = np.array([decided.root(label) for label in found.labels.tolist()], np.int64)
+    labels, is_decided = decided.labels(found), decided.is_decided(found)
+    paired = {name for kind in PAIRS for pair in getattr(decided, kind) for name in pair}
+    is_free = ~is_decided & ~np.isin(found.names, list(paired))
+    made = dict[int, int]()
+    for row in np.flatnonzero(is_decided & (labels != own) & (labels != NO_CLUSTER)).tolist():
+        left = np.flatnonzero((own == own[row]) & ~is_decided)
+        if len(left) <= _TYPICAL:
+            continue
+        to_mean = np.linalg.norm(x[left] - x[left].mean(axis=0), axis=1)
+        typical, others = np.split(left[np.argsort(to_mean, kind="stable")], [_TYPICAL])
+        far = np.linalg.norm(x[others] - x[row], axis=1)
+        near = np.argsort(far, kind="stable")[:_NEIGHBORS]
+        to_typical = knn.nearest(x[others[near]], x[typical], 1).distances[:, 0]
+        follow = others[near][far[near] < to_typical]
+        made |= dict.fromkeys(follow[is_free[follow]].tolist(), int(labels[row]))
+    return made
 
 
 class Absent(NamedTuple):

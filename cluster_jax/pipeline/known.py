@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from cluster_jax import __version__
 from cluster_jax.clustering import living
+from cluster_jax.clustering.base import NO_CLUSTER
 from cluster_jax.clustering.living import State
 from cluster_jax.core import io
 from cluster_jax.evaluation.facts import Absent
@@ -27,6 +28,8 @@ class Known(NamedTuple):
         names: str `[n]`, as in `assignments.csv`, unescaped.
         contents: uint8 `[n, 16]`, digests.
         x: `[n, d]`, the features.
+        left: int64 `[n]`, the cluster that an image or row has left to follow one that a person has
+            moved, -1 for none.
         absent: facts about images that are gone.
     """
 
@@ -34,7 +37,14 @@ class Known(NamedTuple):
     names: NDArray
     contents: NDArray
     x: NDArray
+    left: NDArray
     absent: Absent = Absent()
+
+
+def start(labels: NDArray, names: Sequence[str], contents: NDArray, x: NDArray) -> Known:
+    """What is known after a first fit, with the arguments of `Known`; `labels` int `[n]`."""
+    left = np.full(len(labels), NO_CLUSTER)
+    return Known(living.start(labels), np.array(names, np.str_), contents, x, left)
 
 
 def write(folder: epath.Path, known: Known, *, has_rows: bool) -> None:
@@ -42,6 +52,7 @@ def write(folder: epath.Path, known: Known, *, has_rows: bool) -> None:
     stored = {
         "names": known.names,
         "contents": known.contents,
+        "left": known.left,
         "absent": np.asarray(json.dumps(known.absent)),
         "version": np.asarray(__version__),
         **({"x": known.x} if has_rows else {}),
@@ -56,9 +67,10 @@ def read(workdir: epath.Path, x: NDArray | None = None) -> Known | None:
         return None
     stored = io.read_arrays(workdir / STATE)
     try:
-        state, names, contents = living.from_arrays(stored), stored["names"], stored["contents"]
+        names, contents, left = (stored[name] for name in ("names", "contents", "left"))
         absent = Absent(*json.loads(stored["absent"].item()))
-        return Known(state, names, contents, stored["x"] if x is None else x, absent)
+        rows = stored["x"] if x is None else x
+        return Known(living.from_arrays(stored), names, contents, rows, left, absent)
     except (KeyError, TypeError) as error:
         raise workdirs.older_version(workdir, error) from error
 

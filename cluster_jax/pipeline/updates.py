@@ -12,7 +12,7 @@ import functools
 import os
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -102,6 +102,7 @@ def _renew(
     now: Known,
     is_kept: NDArray,
     held: Decisions,
+    follow: Mapping[int, int],
     change: history.Change,
     fit: Fit,
     points: NDArray | None,
@@ -115,15 +116,24 @@ def _renew(
         now: what is there, known ones first, with the state of before.
         is_kept: bool `[n]`, which of the known ones are there.
         held: facts about images that are there.
+        follow: see `_follow`.
         change: without its events.
         fit: clusters rows.
         points: the old map, or None.
         write: writes the files of a run with these clusters into a folder, and on its page what
             has changed.
     """
-    rules = facts.rules(held, now.names.tolist())
+    rules, place = facts.rules(held, now.names.tolist()), np.cumsum(is_kept) - 1
+    led = {int(place[row]): cluster for row, cluster in follow.items() if is_kept[row]}
+    rules = rules._replace(fixed={**led, **rules.fixed})
     state, found = _grow(before.state, now.x, is_kept, rules, fit, refit=change.is_refit)
-    now, change = now._replace(state=state), change._replace(events=state.events)
+    left, was = np.full(len(state.ids), NO_CLUSTER), before.state.ids[is_kept]
+    left[: len(was)] = np.where(state.ids[: len(was)] == was, before.left[is_kept], NO_CLUSTER)
+    back = [row for row, cluster in led.items() if before.left[is_kept][row] == cluster]
+    went = [row for row in led if row not in set(back)]
+    left[went] = was[went]
+    now = now._replace(state=state, left=left)
+    change = change._replace(events=state.events, followed=len(went), returned=len(back))
     found = _old_map(points, is_kept, clusters.with_ids(found, now.x, state.ids), now.x)
     new = versions.start(workdir)
     knowledge.write(new, now, has_rows=change.noun == "row")
@@ -199,6 +209,16 @@ def _with_decisions(known: Known, found: decisions.Clusters, decided: Decisions)
     return known._replace(state=known.state._replace(ids=ids, next_id=next_id))
 
 
+def _follow(
+    known: Known, found: decisions.Clusters, decided: Decisions, *, exact: bool
+) -> dict[int, int]:
+    """Rows that follow what a person has moved, or, where only that is to move, go back."""
+    if not exact:
+        return facts.followers(known.x, found, decided)
+    rows = np.flatnonzero((known.left != NO_CLUSTER) & ~decided.is_decided(found))
+    return dict(zip(rows.tolist(), known.left[rows].tolist(), strict=True))
+
+
 def _suggested(workdir: epath.Path) -> dict[int, str]:
     named = report_data.suggested_names(workdirs.read_values(workdir / workdirs.RESULTS))
     return {int(cluster): name for cluster, name in named.items()}
@@ -211,7 +231,11 @@ def _nothing(workdir: epath.Path, noun: str, count: int) -> Ended:
 
 
 def update_photos(
-    workdir: epath.PathLike, photos: Sequence[str] = (), *, refit: bool = False
+    workdir: epath.PathLike,
+    photos: Sequence[str] = (),
+    *,
+    refit: bool = False,
+    exact: bool = False,
 ) -> Ended:
     """Updates a run of photos with the files that are there now; returns what is printed.
 
@@ -219,6 +243,7 @@ def update_photos(
         workdir: of a finished run that trains nothing, whose clusters are those of the tree.
         photos: folders or files beside those of the run.
         refit: whether all images are clustered anew, and matched to the old clusters.
+        exact: whether nothing follows what a person has moved; what did so before goes back.
 
     Raises:
         InputError: the run or the photos cannot be used; nothing was written.
@@ -248,7 +273,8 @@ def update_photos(
         order = np.concatenate([old[is_kept], new])
         sources = [(dataset.sources or ())[i] for i in order]
         was = known.names[is_kept].tolist()
-        if not refit and not len(new) and is_kept.all() and was == sources:
+        follow = _follow(known, run.found, run.decisions, exact=exact)
+        if not (refit or len(new) or follow) and is_kept.all() and was == sources:
             return _nothing(workdir, "photo", len(is_kept))
         if not len(order):
             raise InputError(f"PHOTOS must have an image that can be read; got none of {workdir}")
@@ -258,7 +284,8 @@ def update_photos(
         )
         renamed = sum(a != b for a, b in zip(*paths, strict=False))
         features = arrays.normalize_rows(embedding[config.eval.features])
-        now = Known(known.state, np.array(sources, np.str_), digests[order], features)
+        names = np.array(sources, np.str_)
+        now = Known(known.state, names, digests[order], features, known.left)
         held, absent = facts.followed(
             facts.of_images(run.found, run.decisions),
             known.absent,
@@ -292,7 +319,9 @@ def update_photos(
         left = int((~is_kept).sum())
         change = history.Change(len(new), left, renamed, (), refit, "photo", "group")
         now = now._replace(absent=absent)
-        return _renew(workdir, known, now, is_kept, held, change, fit, run.clusters.points, write)
+        return _renew(
+            workdir, known, now, is_kept, held, follow, change, fit, run.clusters.points, write
+        )
 
 
 def _contents(known: Known) -> dict[str, str]:
@@ -333,9 +362,7 @@ def _known_photos(workdir: epath.Path, run: TrainedRun) -> Known:
     if known is None:
         if stored.contents is None:
             raise workdirs.older_version(workdir, "it has no digests of its files")
-        names = np.array(inference.files(run), np.str_)
-        state = living.start(run.found.labels)
-        known = Known(state, names, stored.contents, run.features)
+        known = knowledge.start(run.found.labels, run.found.names, stored.contents, run.features)
     if known.names.tolist() != list(run.found.names):
         raise InputError(
             f"{knowledge.STATE} in {workdir} must have the images of the run; got those of another "
@@ -424,6 +451,7 @@ def update_rows(
     table: Table | None = None,
     *,
     refit: bool = False,
+    exact: bool = False,
     digests: NDArray | None = None,
 ) -> Ended:
     """Updates a run of `cluster` with new rows; returns what is printed. Rows never leave.
@@ -433,6 +461,7 @@ def update_rows(
         table: rows of which those are new whose names the run does not have, or, where its rows are
             numbered, whose vectors; None: there are none.
         refit: whether all rows are clustered anew, and matched to the old clusters.
+        exact: whether nothing follows what a person has moved; what did so before goes back.
         digests: of the rows of the table, see `embeddings.contents`; None: they are computed.
 
     Raises:
@@ -459,7 +488,8 @@ def update_rows(
         else:
             new = _new_names(known, digests, table.names, workdir)
             names = [*known.names.tolist(), *(table.names[i] for i in new.tolist() if table.names)]
-        if not len(new) and not refit:
+        follow = _follow(known, run.found, run.decisions, exact=exact)
+        if not (len(new) or refit or follow):
             return _nothing(workdir, "row", len(known.names))
         options = _options(run)
         x_new = values[new].astype(known.x.dtype)
@@ -483,9 +513,10 @@ def update_rows(
         return _renew(
             workdir,
             known,
-            Known(known.state, np.array(names, np.str_), contents, x),
+            Known(known.state, np.array(names, np.str_), contents, x, known.left),
             np.ones(len(known.names), bool),
             facts.of_images(run.found, run.decisions),
+            follow,
             history.Change(len(new), 0, 0, (), refit, "row", "cluster"),
             functools.partial(
                 clusters.run_tree, metric=str(options.metric), k=options.k, seed=options.seed
@@ -509,10 +540,8 @@ def _known_rows(workdir: epath.Path, run: embeddings.EmbeddingClusters) -> Known
         contents = io.read_arrays(workdir / embeddings.CLUSTERER).get(embeddings.CONTENTS)
         if contents is None or len(contents) != len(run.found.names):
             raise workdirs.older_version(workdir, "it has no digests of its rows")
-        names = np.array(run.found.names, np.str_)
-        known = Known(
-            living.start(run.found.labels), names, contents, tree.voters.rows[tree.leaves]
-        )
+        x = tree.voters.rows[tree.leaves]
+        known = knowledge.start(run.found.labels, run.found.names, contents, x)
     return _with_decisions(known, run.found, run.decisions)
 
 

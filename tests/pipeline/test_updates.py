@@ -217,6 +217,35 @@ def test_decisions_hold_after_updates_and_refits(run):
     assert all(f",{kind}," in decided for kind in ("move", "wrong", "same", "apart", "name"))
 
 
+def test_neighbors_follow_what_a_person_has_moved_and_go_back(run, capsys):
+    """Four rows like each other at the edge of a cluster: one is moved, a second one confirmed."""
+    rng = np.random.default_rng(5)
+    edge = CENTERS[0] + 5 * np.eye(8)[7] + rng.normal(scale=0.05, size=(4, 8))
+    np.save(run.parent / "edge.npy", edge.astype("f4"))
+    update.main([f"--workdir={run}", f"--features={run.parent}/edge.npy"])
+    own, other = ids(run)[0], ids(run)[60]
+    assert ids(run)[120:] == [own] * 4
+    _, found = decisions.clustered(assignments.read_workdir(run))
+    said = decisions.Decisions({"120": other, "121": own})
+    io.write(run.parent / "page.csv", decisions.to_csv(said, found))
+    report.main([str(run), f"--corrections={run.parent}/page.csv"])
+    before = ids_of_run(run)
+    capsys.readouterr()
+    update.main([f"--workdir={run}"])
+    told = capsys.readouterr().out
+    assert "2 rows follow those that you have moved; to take it back: --exact." in told
+    assert f"cluster {own} split: 2 rows of it now in cluster {other}" in told
+    assert ids(run) == [*before[:122], other, other]
+    update.main([f"--workdir={run}"])
+    assert "Nothing has happened" in capsys.readouterr().out
+    update.main([f"--workdir={run}", "--exact"])
+    assert "2 rows went back: what you have moved stays." in capsys.readouterr().out
+    assert ids(run) == before
+    for flags in (["--exact"], []):
+        update.main([f"--workdir={run}", *flags])
+        assert "Nothing has happened" in capsys.readouterr().out
+
+
 def ids_of_run(run):
     return [int(row["cluster"]) for row in table(run)]
 
