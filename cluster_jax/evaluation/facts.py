@@ -88,6 +88,8 @@ def followers(x: NDArray, found: decisions.Clusters, decided: Decisions) -> dict
     Returns:
         Row -> the cluster that it goes to.
     """
+    if not decided.moved:
+        return {}
     own = np.array([decided.root(label) for label in found.labels.tolist()], np.int64)
     labels, is_decided = decided.labels(found), decided.is_decided(found)
     paired = {name for kind in PAIRS for pair in getattr(decided, kind) for name in pair}

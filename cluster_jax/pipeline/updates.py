@@ -130,7 +130,7 @@ def _renew(
     left, was = np.full(len(state.ids), NO_CLUSTER), before.state.ids[is_kept]
     left[: len(was)] = np.where(state.ids[: len(was)] == was, before.left[is_kept], NO_CLUSTER)
     back = [row for row, cluster in led.items() if before.left[is_kept][row] == cluster]
-    went = [row for row in led if row not in set(back)]
+    went = [row for row in led if row not in back]
     left[went] = was[went]
     now = now._replace(state=state, left=left)
     change = change._replace(events=state.events, followed=len(went), returned=len(back))

@@ -443,8 +443,10 @@ def test_exact_duplicates_keep_the_best_copy_until_one_is_said_to_be_none(tmp_pa
     ]
     assert found["undone"] == [3, 2]
     rows = np.arange(100, 168)  # of which none is a duplicate
-    found = run(tmp_path, labeled(duplicates=exact._replace(rows=rows)), DUPLICATES)
+    steps = 'found.said = all("#duplicate-groups li > div > button:not([hidden])").length;'
+    found = run(tmp_path, labeled(duplicates=exact._replace(rows=rows)), DUPLICATES + steps)
     assert len(found["titles"]) == 2
+    assert found["said"] == 0, "a file of corrections knows the images of the clusters alone"
 
 
 def corrections(text):

@@ -82,7 +82,8 @@ function copyItem(group, copy) {
     entry.hidden = isDistinct(copy);
   };
   const facts = [...fileFacts(copy), ...(copy.keep ? ["Best copy"] : [])];
-  const part = make("button", { type: "button", textContent: "Not a duplicate", onclick: () => partCopy(group, copy) });
+  // Of an image that is in no group, a file of corrections can say nothing.
+  const part = make("button", { type: "button", textContent: "Not a duplicate", hidden: group.images.some(({ index }) => index < 0), onclick: () => partCopy(group, copy) });
   const entry = make("li", {}, picture, make("p", {}, ...facts.flatMap((fact) => [fact, make("br")])), choice, make("div", {}, part));
   copy.show = show;
   choice.onclick = () => { copy.kept = !copy.kept; drawCopies(); };
