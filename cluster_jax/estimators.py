@@ -162,15 +162,15 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         return self._warn_of_unreadable()
 
     def fit_predict(self, X: Images, y: ArrayLike | None = None) -> NDArray:
-        """`fit`, then `labels_`."""
+        """Fits the clusters and returns `labels_`."""
         return self.fit(X, y).labels_
 
     def fit_transform(self, X: Images, y: ArrayLike | None = None) -> NDArray:
-        """`fit`, then the features of the training images."""
+        """Fits the clusters and returns the features of the training images."""
         return self.fit(X, y)._run.all_features
 
     def transform(self, X: Images) -> NDArray:
-        """Features of images as they are clustered, float32 `[m, d]`, unit rows.
+        """Computes features of images as they are clustered, float32 `[m, d]`, unit rows.
 
         Files of a folder are in the order of their paths. Unreadable files have no row, and a
         warning lists them.
@@ -191,7 +191,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         return rows
 
     def cut(self, *, k: int | None = None, level: float | None = None) -> NDArray:
-        """Labels of the training images at another level of the tree, int64 `[n]`, as `labels_`.
+        """Returns the training images' labels at another level of the tree, int64 `[n]`.
 
         Groups of a coarser level are unions of the clusters of `labels_`.
 
@@ -212,7 +212,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         return inference.cut(self._run, k=k, level=level)
 
     def predict(self, X: Images, *, k: int | None = None, level: float | None = None) -> NDArray:
-        """Cluster of each image as in `labels_`, `[m]`, independent of the other images.
+        """Returns each image's cluster as in `labels_`, `[m]`, independent of the other images.
 
         It is that of most of the nearest training images, see `pipeline.inference.place`.
         Files of a folder are read as in `transform`: unreadable ones have no label. With `k` or
@@ -221,7 +221,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         return self.locate(X, k=k, level=level).labels
 
     def locate(self, X: Images, *, k: int | None = None, level: float | None = None) -> Assignment:
-        """Labels, distances and `is_novel` of new images, see `inference.Assignment`.
+        """Returns labels, distances and `is_novel` of new images, see `inference.Assignment`.
 
         Raises:
             ValueError: the images are invalid, the run used t-SNE, or see `cut`.
@@ -270,7 +270,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         return self
 
     def predict_proba(self, X: Images) -> NDArray:
-        """Probability of each cluster, `np.unique(labels_)`, for each image, float64 `[m, k]`.
+        """Computes each image's probability of each of `np.unique(labels_)`, float64 `[m, k]`.
 
         Of a training image it is that of `probabilities_`, unless a person has decided about it.
         Files are read as in `transform`.
@@ -298,7 +298,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         return self
 
     def nearest(self, X: Images, n: int = 5) -> Nearest:
-        """The `n` training images most similar to each image, see `inference.Nearest`.
+        """Finds the `n` training images most similar to each image, see `inference.Nearest`.
 
         A training image is its own nearest. Unreadable files have no row, as in `transform`.
         """
@@ -372,7 +372,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         return self._set_living(living.from_arrays(stored), x.joined(stored["rows"]))
 
     def _build_config(self, has_classes: bool) -> tuple[ConfigDict, str]:
-        """The config with the overrides, and its name.
+        """Builds the config with the overrides, and its name.
 
         Raises:
             InputError: a value is invalid, or classes are given to a config that uses none, or none
@@ -418,7 +418,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         return ConfigDict(config_json(config)), name
 
     def __getstate__(self) -> dict[str, Any]:
-        """The parameters and, once fitted, the files of a saved run, for `pickle` and `deepcopy`.
+        """Returns the parameters and, once fitted, a saved run's files for `pickle`, `deepcopy`.
 
         The copy needs neither the folder of this run nor that of its images.
         """
@@ -463,7 +463,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         return dict(self._complete().results)
 
     def _complete(self) -> TrainedRun:
-        """The run with its scores, its map and the clusters of k-means."""
+        """Returns the run with its scores, its map and the clusters of k-means."""
         if self._memory is not None:
             with self._printing():
                 self._run = self._memory.complete
@@ -506,7 +506,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
 
 
 def _path(X: Images) -> str | None:
-    """`X` as `data.dir`: a path, or several of them, one a line; None: no path."""
+    """Returns `X` as `data.dir`: a path, or several of them, one a line; None: no path."""
     if isinstance(X, str | os.PathLike):
         return os.fspath(X)
     if isinstance(X, list | tuple) and X and all(isinstance(x, str | os.PathLike) for x in X):
@@ -535,7 +535,7 @@ def _training_images(X: Images, config: ConfigDict) -> Dataset:
 
 
 def skipped_files(skipped: Sequence[tuple[str, str]]) -> str:
-    """The warning about files without a row, with the names of the first few."""
+    """Returns the warning about files without a row, with the names of the first few."""
     names = ", ".join(name for name, _ in skipped[:_LISTED])
     more = f" and {len(skipped) - _LISTED:,} more" if len(skipped) > _LISTED else ""
     files = counted(

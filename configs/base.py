@@ -170,7 +170,8 @@ def _add_training(config):
 def _add_evaluation(config):
     """Embedding and clustering."""
     config.eval = ConfigDict()
-    config.eval.features = "backbone"  # what is clustered; or "projection"
+    # What is clustered, by the network that the method keeps; or "projection"
+    config.eval.features = "backbone"
     # What finds the clusters: the papers' "gridshift", or "tree", as the command `cluster` does:
     # clusters of smoothed features, a tree of groups, probabilities, and a verdict
     config.eval.method = "gridshift"
@@ -208,11 +209,15 @@ def nrcc():
     Symbols in (18): friction d1, step_size d2, noise d3, iterations zeta.
     """
     nrcc = ConfigDict()
-    nrcc.weight = 0.1  # of the regularizer in the loss, lambda; 0 turns NRCC off
+    # Of the regularizer in the loss, lambda; 0 turns NRCC off. Most configs of the digits take 0.5,
+    # SwAV's, which collapses with it, 0.05
+    nrcc.weight = 0.1
     nrcc.temperature = 0.1  # of the regularizer, tau
     nrcc.anchor_layer = "projection"  # embeddings that are the anchors; or "prediction"
     nrcc.include_own_view = False  # whether an image's own sampled view is among its negatives
-    nrcc.branch = "target"  # embeds the sampled view; or "target_predictor", "online"
+    # Network that embeds the sampled view: the moving average; or "online", the trained one, which
+    # methods without an average need; or "target_predictor", the predictor after the average
+    nrcc.branch = "target"
     nrcc.sampler = "sghmc"  # of the third view; or "hmc", "monte_carlo", "noise", "augment"
     nrcc.initial_view = "own"  # what the sampler starts at; or "random", any view of the batch
     nrcc.reference = "other_view"  # what the potential compares with; or "clean", not augmented

@@ -3,6 +3,7 @@
 import concurrent.futures
 import pathlib
 import re
+import tempfile
 from io import BytesIO
 
 import numpy as np
@@ -30,13 +31,14 @@ def test_the_service_of_the_guide(tmp_path, monkeypatch):
     model = ImageClusterer(overrides=SMALL, verbose=False).fit(photos)
     model.save(tmp_path / "run")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", Image.MAX_IMAGE_PIXELS)  # afterwards as before
     (code,) = re.findall(r"```python\n([^`]*FastAPI[^`]*)```", GUIDE.read_text())
     namespace: dict = {}
     exec(compile(code, "service.py", "exec"), namespace)
     client = client_of(namespace["app"])
 
-    def ask(data):
-        return client.post("/group", content=data)
+    def ask(data, name="my photo.jpg"):
+        return client.put(f"/group/{name}", content=data)
 
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         answers = list(pool.map(ask, [_file(pixels, format="PNG") for pixels in photos]))
@@ -52,5 +54,14 @@ def test_the_service_of_the_guide(tmp_path, monkeypatch):
     for broken in (b"", b"no photo", whole[: len(whole) // 3]):
         answer = ask(broken)
         assert answer.status_code == 422
-        assert "cannot be read" in answer.json()["detail"]
+        assert "my photo.jpg, which cannot be read (" in answer.json()["detail"]
+        assert tempfile.gettempdir() not in answer.json()["detail"]
+    for wide in (6_000, 15_000):  # Pillow's own limit is between them.
+        answer = ask(_file(np.zeros((wide, 15_000), bool), format="PNG"))
+        assert answer.status_code == 413
+        assert answer.json()["detail"] == "my photo.jpg must have at most 50,000,000 pixels"
+    answer = ask(b"x" * 20_000_001)
+    assert answer.status_code == 413
+    assert answer.json()["detail"] == "my photo.jpg must have at most 20,000,000 bytes"
+    assert ask(whole, "../run").status_code in (404, 405)
     assert ask(whole).status_code == 200

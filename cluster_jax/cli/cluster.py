@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from cluster_jax import __version__
 from cluster_jax.cli import exit_codes, output
-from cluster_jax.cli.flags import Parser
+from cluster_jax.cli.flags import Parser, add_row_names
 from cluster_jax.clustering.reduce import METHODS
 from cluster_jax.clustering.smooth import METRICS
 from cluster_jax.core import buckets, disk, io
@@ -44,14 +44,19 @@ class Inputs(NamedTuple):
     """Features to cluster, and labels to score the clusters against.
 
     Attributes:
-        features: features, and names of the rows.
+        features: features of all rows, and their names and metadata.
         labels: label of each row, or None.
-        shards: all features, if they are read in blocks: then `features` are those of the sample.
+        shown: those in the report: all, or the sample of features that are read in blocks.
     """
 
-    features: tables.Table
+    features: metadata.Rows
     labels: tables.Labels | None
-    shards: Shards | None
+    shown: tables.Table
+
+    @property
+    def shards(self) -> Shards | None:
+        """The features, if they are read in blocks."""
+        return self.features.values if isinstance(self.features.values, Shards) else None
 
     @property
     def true_labels(self) -> NDArray | None:
@@ -79,26 +84,21 @@ def _check(flags: argparse.Namespace, parser: Parser) -> None:
 
 
 def _read(flags: argparse.Namespace, seed: int) -> Inputs:
-    shards, labels = tables.open_large(flags.features), None
-    if shards is None:
-        features = tables.read_table(flags.features, flags.array, flags.ids)
-        found, more = metadata.allowed(features.metadata, flags.features), flags.metadata
-        if more is not None:
-            described = metadata.read(more, features.names, len(features.values))
-            found = metadata.joined(found, described, more)
-        features = features._replace(metadata=found)
+    features = metadata.read_rows(flags.features, flags.array, flags.ids, flags.metadata)
+    values, names, more = features
+    labels = None
+    if isinstance(values, Shards):
+        sample = large.sample_rows(values, seed).tolist()
+        shown = tables.Table(
+            values[sample],
+            tuple(f"row {i}" if names is None else names[i] for i in sample),
+            {title: [cells[i] for i in sample] for title, cells in more.items()},
+        )
     else:
-        for name in ("ids", "metadata"):
-            if value := getattr(flags, name):
-                raise InputError(
-                    f"--{name} must be left out for features that are read in blocks; got {value}"
-                )
-        sample = large.sample_rows(shards, seed)
-        features = tables.Table(shards[sample], tuple(f"row {i}" for i in sample.tolist()))
+        shown = tables.Table(values, names, more)
     if flags.labels is not None:
-        count = len(features.values if shards is None else shards)
-        labels = tables.read_labels(flags.labels, flags.labels_array, count)
-    return Inputs(features, labels, shards)
+        labels = tables.read_labels(flags.labels, flags.labels_array, len(values))
+    return Inputs(features, labels, shown)
 
 
 def _run(
@@ -121,7 +121,7 @@ def _run(
 
     shards = inputs.shards
     if shards is None:
-        options = resolve(inputs.features.values, options)
+        options = resolve(inputs.shown.values, options)
     else:
         options = large.resolve_large(shards, options)
         devices.say(
@@ -135,7 +135,7 @@ def _run(
         )
     config = {
         **dataclasses.asdict(options),
-        "data": fingerprint(shards or inputs.features, inputs.labels),
+        "data": fingerprint(inputs.features, inputs.labels),
         "version": __version__,
     }
     stem = pathlib.Path(flags.features).stem
@@ -165,13 +165,13 @@ def _run(
     disk.make(workdir, parents=True)
     io.write_json(workdir / workdirs.CONFIG, config, checksum=True)
     sample = None if all_rows is None else all_rows.sample
-    embeddings.write(workdir, inputs.features.values, result, options, sample)
+    embeddings.write(workdir, inputs.shown.values, result, options, sample)
     labels = inputs.true_labels
     if all_rows is None:
         table = assignments.rows_csv(inputs.features.names, result, inputs.features.metadata)
         io.write(workdir / workdirs.ASSIGNMENTS, table)
     else:
-        large.write_assignments(workdir / workdirs.ASSIGNMENTS, all_rows)
+        large.write_assignments(workdir / workdirs.ASSIGNMENTS, all_rows, inputs.features)
         labels = None if labels is None else labels[all_rows.sample]
     tree, names = result.tree, None if inputs.labels is None else inputs.labels.names
     data = report.ReportData(
@@ -180,12 +180,12 @@ def _run(
         clustering=result,
         true_labels=labels,
         label_names=names,
-        sources=inputs.features.names,
+        sources=inputs.shown.names,
         linkage=None if tree is None else tree.cluster_linkage_,
-        features=clusters.rows_of_likeness(tree, inputs.features.values, str(options.metric)),
+        features=clusters.rows_of_likeness(tree, inputs.shown.values, str(options.metric)),
         run=decisions.clustered(assignments.read_workdir(workdir))[1].run,
         command=outputs.correction_command(workdir),
-        **outputs.described_fields(inputs.features.metadata, flags.metadata),
+        **outputs.described_fields(inputs.shown.metadata, results["provenance"]),
     )
     if flags.report == "yes":
         report.write_report(workdir / workdirs.REPORT, data)
@@ -213,25 +213,24 @@ def _check_same_files(
         )
 
 
-def fingerprint(
-    features: tables.Table | Shards, labels: tables.Labels | None
-) -> dict[str, str | None]:
+def fingerprint(features: metadata.Rows, labels: tables.Labels | None) -> dict[str, str | None]:
     """Hashes that identify the features, names, labels and metadata of a result."""
-    if isinstance(features, Shards):
-        parts = (workdirs.fingerprint(values.data).encode() for _, values in features.blocks())
-        hashed = workdirs.fingerprint(str(features.shape).encode(), *parts)
+    values, names, more = features
+    if isinstance(values, Shards):
+        parts = (workdirs.fingerprint(rows.data).encode() for _, rows in values.blocks())
+        header = str(values.shape) if names is None else json.dumps([values.shape, names])
+        hashed = workdirs.fingerprint(header.encode(), *parts)
     else:
-        values = np.ascontiguousarray(features.values)
-        header = json.dumps([values.shape, str(values.dtype), features.names]).encode()
-        hashed = workdirs.fingerprint(values.data, header)
+        values = np.ascontiguousarray(values)
+        header = json.dumps([values.shape, str(values.dtype), names])
+        hashed = workdirs.fingerprint(values.data, header.encode())
     label_hash = None
     if labels is not None:
-        names = json.dumps(labels.names).encode()
-        label_hash = workdirs.fingerprint(labels.codes.tobytes(), names)
+        label_names = json.dumps(labels.names).encode()
+        label_hash = workdirs.fingerprint(labels.codes.tobytes(), label_names)
     found = {"features": hashed, "labels": label_hash}
-    if isinstance(features, tables.Table) and features.metadata:
-        texts = json.dumps(dict(features.metadata), sort_keys=True).encode()
-        found["metadata"] = workdirs.fingerprint(texts)
+    if more:
+        found["metadata"] = workdirs.fingerprint(json.dumps(dict(more), sort_keys=True).encode())
     return found
 
 
@@ -243,7 +242,7 @@ def _cluster(
 
     known, all_rows = inputs.true_labels, None
     if inputs.shards is None:
-        result = clusters.cluster(inputs.features.values, known, options, devices.say)
+        result = clusters.cluster(inputs.shown.values, known, options, devices.say)
     else:
         all_rows = large.cluster_shards(inputs.shards, known, options, devices.say)
         result = all_rows.clustering
@@ -270,7 +269,7 @@ def _provenance(
         "features": flags.features,
         "labels": flags.labels,
         "metadata": flags.metadata,
-        "rows": (inputs.shards or inputs.features.values).shape[0],
+        "rows": len(inputs.features.values),
         "columns": inputs.features.values.shape[1],
         **({} if all_rows is None else {"rows_used": all_rows.rows_used}),
         **used,
@@ -293,10 +292,7 @@ def _parser() -> Parser:
     )
     add("--features", required=True, metavar="FILE", help=files)
     add("--array", metavar="NAME", help="array, column or tensor of the file of features")
-    ids = "column or array that names the rows (default: found)"
-    add("--ids", metavar="NAME", help=ids)
-    more = "table with ids of rows: its columns stand in assignments.csv and report"
-    add("--metadata", metavar="FILE", help=more)
+    add_row_names(parser)
     strings = "one integer or string per row: .npy, .npz, .csv or .txt"
     add("--labels", metavar="FILE", help=f"{strings}; only used to score")
     add("--labels_array", metavar="NAME", help="array of an .npz file of labels (default: labels)")

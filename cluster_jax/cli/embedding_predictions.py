@@ -1,6 +1,7 @@
 """Assignment of new embeddings to the clusters of a run of `cluster`: table and summary."""
 
 from collections.abc import Iterable
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from cluster_jax.cli.flags import output_file
 from cluster_jax.cli.predictions import describe, values, write_table
 from cluster_jax.clustering.base import Assignment
 from cluster_jax.core import checks
-from cluster_jax.data import tables
+from cluster_jax.data import metadata
 from cluster_jax.evaluation import assignments
 from cluster_jax.pipeline import embeddings
 
@@ -22,6 +23,7 @@ def predict(
     out: epath.PathLike,
     array: str | None = None,
     ids: str | None = None,
+    more: str | None = None,
 ) -> tuple[str, dict[str, Any]]:
     """Assigns new embeddings to the clusters of a finished run and writes the table.
 
@@ -30,7 +32,8 @@ def predict(
         features: file or folder of embeddings, as of the run.
         out: the table to write.
         array: array, column or tensor of the file.
-        ids: column or array of the file that names the rows.
+        ids: column or array of the file that names the rows, see `tables.read_table`.
+        more: a table of metadata, which follow in the table.
 
     Returns:
         A summary for the terminal, and one for programs.
@@ -39,13 +42,10 @@ def predict(
         InputError: the run, the embeddings or `out` cannot be used; nothing was written.
     """
     run, out = embeddings.read(workdir), output_file(out)
-    shards, names = tables.open_large(features), None
-    if shards is None:
-        table = tables.read_table(features, array, ids)
-        blocks: Iterable[NDArray] = [table.values]
-        names = table.names
-    else:
-        blocks = (block for _, block in shards.blocks())
+    rows, names, described = metadata.read_rows(features, array, ids, more)
+    blocks: Iterable[NDArray] = (
+        [rows] if isinstance(rows, np.ndarray) else map(itemgetter(1), rows.blocks())
+    )
     with checks.named({"X must": "--features must"}):
         parts = list(map(run.locate, blocks))
     joined: list[Any] = [
@@ -54,7 +54,7 @@ def predict(
     placed = Assignment(*joined)
     called = {str(cluster): name for cluster, name in run.names_.items()}
     columns = assignments.placed_columns(placed, called)
-    write_table(out, {"row": names or range(len(placed.labels)), **columns})
+    write_table(out, {"row": names or range(len(placed.labels)), **columns, **described})
     large = set(run.labels_.tolist())
     text = describe(placed, called, out, large=large, words=("row", "cluster"))
     return text, values(placed, called, out)

@@ -106,12 +106,14 @@ def predict(
         )
         io.write(page, made_page.encode("utf-8", "backslashreplace"))
         text += f"\nreport       {page}"
+        made_values["report"] = str(page)
     if folder is not None:
         root = scan.root(os.fspath(images))
         folders = {**export.names_of_folders(run), **named}
         labels = assignment.labels
         count = export.write(folder, labels, root, sources, load, folders, by, words[1])
         text += f"\nexported     {counted(count, 'folder')} to {folder}"
+        made_values["exported"] = str(folder)
     return text, made_values
 
 

@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if flags.after is None:
             if flags.out is not None:
                 raise InputError(f"--out must be left out for one run; got {flags.out}")
-            text, values = _correct(flags), {"workdir": flags.before}
+            text, values = _correct(flags)
         elif flags.corrections or flags.export:
             raise InputError("arguments must be one workdir, with corrections or --export; got two")
         else:
@@ -112,18 +112,19 @@ def _trained(workdir: str) -> "Trained":
     return comparison.Trained(results, progress.read_log(folder))
 
 
-def _correct(flags: argparse.Namespace) -> str:
-    """Writes table and report again, exports if asked; returns what is printed."""
+def _correct(flags: argparse.Namespace) -> tuple[str, dict[str, Any]]:
+    """Writes table and report again, exports if asked; returns what `_compare` does."""
     from cluster_jax.pipeline import corrections, export
 
     check_export(flags)
     if flags.export is not None:
         export.check(flags.export, _image_folders(flags.before), flags.before, flags.by)
-    text = corrections.correct(flags.before, flags.corrections)
+    text, values = corrections.correct(flags.before, flags.corrections)
     if flags.export is not None:
         folders = export.run_clusters(flags.before, flags.export, flags.by)
         text += f"\nexported     {counted(folders, 'folder')} to {flags.export}"
-    return text
+        values["exported"] = flags.export
+    return text, values
 
 
 def _image_folders(workdir: epath.PathLike) -> list[str]:

@@ -100,6 +100,7 @@ def end(
         there = {key: workdir / name for key, name in files.items()}
         values |= {key: str(file) for key, file in there.items() if file.exists()}
         values["results"] = results or io.read_json(workdir / workdirs.RESULTS)
+        values |= {"exported": given.export} if given.export else {}
     output.end(given, text, values)
 
 

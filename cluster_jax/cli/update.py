@@ -2,11 +2,11 @@
 
 The photos are those that are there now, in the folders of the run and in others that are named: new
 files join the groups or make new ones, a moved or renamed file is the same photo, deleted files
-leave. New rows of embeddings come from --features. assignments.csv has the columns id, name and
-since (the update in which the photo came), report.html is the page of all photos, history.jsonl has
-a line for each update. What you have corrected or named holds;
-neighbors of a photo that you have moved follow it if they are more like it than like the typical
-photos of their group.
+leave. New rows of embeddings come from --features, metadata of new and known ones from --metadata.
+assignments.csv has the columns id, name and since (the update in which the photo came), report.html
+is the page of all photos, history.jsonl has a line for each update. What you have corrected or
+named holds; neighbors of a photo that you have moved follow it if they are more like it than like
+the typical photos of their group.
 """
 
 from collections.abc import Sequence
@@ -23,6 +23,7 @@ def _parser() -> Parser:
     add("photos", metavar="PHOTOS", nargs="*", help=photos)
     add("--workdir", required=True, metavar="DIR", help="folder of a finished run")
     add_new_rows(parser)
+    output.add_report(parser)
     refit = "cluster everything anew; groups that stay mostly the same keep their ids"
     add("--refit", action="store_true", help=refit)
     exact = "only what you have moved moves, and what followed it earlier goes back"
@@ -38,12 +39,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for name in ("array", "ids"):
             if (value := getattr(flags, name)) is not None and flags.features is None:
                 raise InputError(f"--{name} must come with --features; got {value!r} alone")
-        given = flags.photos or flags.features or flags.refit or flags.exact
+        given = flags.photos or flags.features or flags.metadata or flags.refit or flags.exact
         if flags.undo and given:
             raise InputError(f"--undo must be given alone; got {given} beside it")
         from cluster_jax.pipeline import embeddings, updates
 
-        how = {"refit": flags.refit, "exact": flags.exact}
+        how = {"refit": flags.refit, "exact": flags.exact, "with_report": flags.report == "yes"}
         if flags.undo:
             ended = updates.undo(flags.workdir)
         elif embeddings.is_run(flags.workdir):
@@ -54,15 +55,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 )
             table = None
             if flags.features is not None:
-                from cluster_jax.data import tables
+                from cluster_jax.data import metadata
 
-                table = tables.read_table(flags.features, flags.array, flags.ids)
-            ended = updates.update_rows(flags.workdir, table, **how)
+                table = metadata.read_rows(flags.features, flags.array, flags.ids, None)
+            ended = updates.update_rows(flags.workdir, table, flags.metadata, **how)
         else:
-            if flags.features is not None:
-                raise InputError(
-                    f"PHOTOS must be given in place of --features for a run of photos; got "
-                    f"{flags.features}"
-                )
+            for name in ("features", "metadata"):
+                if value := getattr(flags, name):
+                    raise InputError(
+                        f"PHOTOS must be given in place of --{name} for a run of photos; got "
+                        f"{value}"
+                    )
             ended = updates.update_photos(flags.workdir, flags.photos, **how)
         output.end(flags, *ended)

@@ -30,7 +30,7 @@ class Constraints(NamedTuple):
 
 
 def groups(n: int, together: Sequence[tuple[int, int]]) -> NDArray:
-    """The first row of the group of rows that must be together, int64 `[n]`.
+    """Returns the first row of each row's group of rows that must be together, int64 `[n]`.
 
     Example:
         >>> groups(4, [(3, 1)]).tolist()
@@ -46,7 +46,7 @@ def groups(n: int, together: Sequence[tuple[int, int]]) -> NDArray:
 def enforced(
     before: NDArray, after: NDArray, next_id: int, rules: Constraints
 ) -> tuple[NDArray, int]:
-    """The clusters of all rows as the constraints want them, and the lowest id that is not used.
+    """Returns the clusters of all rows under the constraints, and the lowest id that is not used.
 
     A cluster that was split off and would part rows that must be together goes back. Of two rows
     that must be apart, the later one leaves for a new cluster, with all that must be with it.

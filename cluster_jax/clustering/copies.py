@@ -17,7 +17,7 @@ _BY_CHANCE = 0.1
 
 
 def originals(x: NDArray, metric: str, *, near: bool = True) -> tuple[NDArray, NDArray]:
-    """One row of each group of copies, and the group of every row.
+    """Returns one row of each group of copies, and the group of every row.
 
     Equal rows are copies, unless the columns have so few values that chance makes rows equal. Near
     copies, in more than three columns, are rows that are linked by distances below 0.3 of the upper
@@ -59,13 +59,13 @@ def originals(x: NDArray, metric: str, *, near: bool = True) -> tuple[NDArray, N
 
 
 def _apart_if_dense(group: NDArray) -> NDArray:
-    """Groups of which those of too many rows to be copies are parted into their rows."""
+    """Splits each group that is too large to be copies into single rows."""
     is_dense = np.bincount(group)[group] >= DENSE_SIZE
     return np.where(is_dense, group.max() + 1 + np.arange(len(group)), group)
 
 
 def _first(order: NDArray, group: NDArray) -> tuple[NDArray, NDArray]:
-    """The first row of each group in an order, and groups that are numbered by it."""
+    """Returns the first row of each group in an order, and groups that are numbered by it."""
     _, first, codes = np.unique(group[order], return_index=True, return_inverse=True)
     numbers = np.empty(len(group), np.int64)
     numbers[order] = np.argsort(np.argsort(first))[codes]
@@ -73,7 +73,7 @@ def _first(order: NDArray, group: NDArray) -> tuple[NDArray, NDArray]:
 
 
 def _equal_by_chance(x: NDArray) -> float:
-    """How many others are expected to equal a row whose columns are independent."""
+    """Returns how many others are expected to equal a row whose columns are independent."""
     expected = float(len(x))
     for column in x.T:
         if expected < _BY_CHANCE:
@@ -84,7 +84,7 @@ def _equal_by_chance(x: NDArray) -> float:
 
 
 def order_of(x: NDArray) -> NDArray:
-    """An order of rows `[n, d]` that does not depend on theirs, int64 `[n]`: by their bytes.
+    """Orders rows `[n, d]` by their bytes, int64 `[n]`, so that their own order does not matter.
 
     Example:
         >>> order_of(np.array([[2], [1], [2]], np.uint8))

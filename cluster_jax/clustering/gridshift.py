@@ -61,12 +61,12 @@ class Grid(NamedTuple):
     weights: NDArray
 
     def centers(self, bandwidth: float) -> NDArray:
-        """Centroids in the unit of the data, float64 `[m, d]`."""
+        """Returns the centroids of the cells in the unit of the data, float64 `[m, d]`."""
         return self.cells * bandwidth + self.offsets * bandwidth
 
 
 def bin_points(points: NDArray, bandwidth: float) -> tuple[NDArray, NDArray]:
-    """Cell numbers floor(x / h) int64 `[n, d]` and positions inside the cells float64 `[n, d]`.
+    """Computes cells floor(x / h) int64 `[n, d]` and positions inside these float64 `[n, d]`.
 
     Raises:
         InputError: a coordinate is so many bandwidths from 0 that its cell has no exact number.
@@ -94,7 +94,7 @@ def bin_points(points: NDArray, bandwidth: float) -> tuple[NDArray, NDArray]:
 def collect(
     cells: NDArray, offsets: NDArray, weights: NDArray | None = None
 ) -> tuple[Grid, NDArray]:
-    """The grid of points.
+    """Puts the points into the cells of a grid.
 
     Args:
         cells: int64 `[n, d]`, the cell of each point.
@@ -120,7 +120,7 @@ def collect(
 
 
 def neighborhood(grid: Grid) -> tuple[NDArray, NDArray]:
-    """Weight and first moment of every cell's 3^d neighborhood.
+    """Sums the weights and first moments of every cell's 3^d neighborhood.
 
     Returns:
         Sums of the weights, float64 `[m]`, and of weight x position relative to the cell's own
@@ -142,7 +142,7 @@ def neighborhood(grid: Grid) -> tuple[NDArray, NDArray]:
 
 
 def _enumerated(grid: Grid, spans: list[int]) -> tuple[NDArray, NDArray]:
-    """`neighborhood` by looking up each of the 3^d - 1 neighbors' numbers."""
+    """Computes `neighborhood` by looking up each of the 3^d - 1 neighbors' numbers."""
     cells, offsets, weights = grid
     d = cells.shape[1]
     strides = [math.prod(spans[k + 1 :]) for k in range(d)]
@@ -174,7 +174,7 @@ def _enumerated(grid: Grid, spans: list[int]) -> tuple[NDArray, NDArray]:
 
 
 def _pairwise(grid: Grid) -> tuple[NDArray, NDArray]:
-    """`neighborhood` by comparing all occupied cells, for many dimensions."""
+    """Computes `neighborhood` by comparing all occupied cells, for many dimensions."""
     cells = _close_gaps(grid.cells)
     moments = grid.weights[:, None] * (grid.offsets + cells)
     total, moment = np.empty(len(cells)), np.empty(cells.shape)
@@ -195,7 +195,7 @@ def _pairwise(grid: Grid) -> tuple[NDArray, NDArray]:
 
 
 def _close_gaps(cells: NDArray) -> NDArray:
-    """Compressed coordinates with the same neighbors: differences above 2 in a column become 2."""
+    """Compresses coordinates, neighbors kept: differences above 2 in a column become 2."""
     closed = np.empty_like(cells)
     for k, column in enumerate(cells.T):
         values, inverse = np.unique(column, return_inverse=True)
@@ -204,7 +204,7 @@ def _close_gaps(cells: NDArray) -> NDArray:
 
 
 def group(cells: NDArray) -> tuple[NDArray, NDArray]:
-    """Distinct rows of `cells` int64 `[n, d]` in lexicographic order, and each row's index there.
+    """Returns the distinct rows of `cells` int64 `[n, d]`, sorted, and each row's index there.
 
     NumPy's `unique(axis=0)` sorts whole rows; packing them into one number each is several times
     faster.
@@ -265,7 +265,7 @@ class Modes(NamedTuple):
 def seek(
     points: NDArray, bandwidth: float, *, stop: str = "fixed_point", max_iter: int = 500
 ) -> tuple[Grid, Modes, NDArray]:
-    """The grid of points float64 `[n, d]`, its modes, and the mode of each point, int64 `[n]`.
+    """Finds the grid of points float64 `[n, d]`, its modes, and each point's mode, int64 `[n]`.
 
     For the other arguments see `shift`.
 
@@ -328,7 +328,7 @@ def shift(grid: Grid, *, stop: str = "fixed_point", max_iter: int = 500) -> Mode
 def follow(
     points: NDArray, grid: Grid, modes: Modes, bandwidth: float, max_iter: int = 500
 ) -> tuple[NDArray, NDArray]:
-    """Modes of new points, which follow the shift of the grid without moving it.
+    """Returns the modes of new points, which follow the shift of the grid without moving it.
 
     A point in an occupied cell gets the mode of that cell. From an empty cell it moves to the mean
     of the grid in its 3^d neighborhood until it meets an occupied cell; where there is no neighbor,
@@ -446,7 +446,7 @@ class BandwidthCurve(NamedTuple):
 
 
 def min_cluster_size(sizes: NDArray) -> float:
-    """Size from which a cluster counts; smaller ones hold outliers.
+    """Returns the size from which a cluster counts; smaller ones hold outliers.
 
     3 rows, or 5 % of the size of the cluster that holds the median row if that is more; never more
     than the largest cluster, which always counts.
@@ -467,7 +467,7 @@ def min_cluster_size(sizes: NDArray) -> float:
 
 
 def sample(points: NDArray, seed: int = 0) -> NDArray:
-    """At most 10,000 of the rows, drawn independently of their order.
+    """Returns at most 10,000 of the rows, drawn independently of their order.
 
     Args:
         points: float64 `[n, d]`.
@@ -567,7 +567,7 @@ def stability(
     max_iter: int = 500,
     seed: int = 0,
 ) -> float:
-    """Agreement of clusterings of random halves of the points: mean adjusted Rand index.
+    """Computes how alike clusterings of random halves of points are: mean adjusted Rand index.
 
     Three times the rows are split in two halves, both are clustered, and both clusterings assign
     the same 1,000 rows, drawn at random.
@@ -606,12 +606,12 @@ def stability(
 
 
 def _subset(n: int, size: int, rng: np.random.Generator) -> NDArray:
-    """At most `size` of the numbers 0 to n - 1, ascending."""
+    """Draws at most `size` of the numbers 0 to n - 1, ascending."""
     return np.arange(n) if n <= size else np.sort(rng.choice(n, size, replace=False))
 
 
 def _extent(points: NDArray) -> float:
-    """Largest range of a coordinate without its outermost hundredths; positive.
+    """Returns the largest range of a coordinate without its outermost hundredths; positive.
 
     Raises:
         InputError: squares of the coordinates overflow or vanish in float64.
@@ -628,7 +628,7 @@ def _extent(points: NDArray) -> float:
 
 
 def _silhouette(distances: NDArray, labels: NDArray) -> float:
-    """Silhouette among the rows with a label from 0 up, averaged over all; NaN if undefined."""
+    """Computes the mean silhouette of the rows with a label from 0 up; NaN if undefined."""
     rows = np.flatnonzero(labels >= 0)
     among = distances[np.ix_(rows, rows)]
     if not 2 <= len(np.unique(labels[rows])) < len(rows):
@@ -639,7 +639,7 @@ def _silhouette(distances: NDArray, labels: NDArray) -> float:
 def _choose(
     relative: NDArray, n_clusters: NDArray, largest: NDArray, scores: NDArray
 ) -> tuple[int, str]:
-    """Index of the bandwidth to take and the verdict.
+    """Returns the index of the bandwidth to take, and the verdict.
 
     Args:
         relative: bandwidths in extents, ascending.
@@ -665,7 +665,7 @@ def _choose(
 def runners_up(
     bandwidths: NDArray, n_clusters: NDArray, scores: NDArray, best: int
 ) -> tuple[Candidate, ...]:
-    """The best-scoring bandwidth of each number of clusters other than that of `best`.
+    """Returns the best-scoring bandwidth of each number of clusters other than that of `best`.
 
     Example:
         >>> found = runners_up(np.array([1.0, 2.0]), np.array([5, 3]), np.array([0.9, 0.4]), 0)
@@ -783,7 +783,7 @@ class GridShift(ClusterMixin, BaseEstimator):
         return self
 
     def predict(self, X: ArrayLike) -> NDArray:
-        """Cluster of each row of `X` float `[n, d]`, int64 `[n]`; rows do not affect each other.
+        """Returns the cluster of each row of `X` float `[n, d]`, each on its own; int64 `[n]`.
 
         A point in a cell that held training points gets their label. From an empty cell it moves
         to the mean of the training points in the 3^d neighborhood until it meets an occupied
@@ -795,7 +795,7 @@ class GridShift(ClusterMixin, BaseEstimator):
         return self.locate(X).labels
 
     def locate(self, X: ArrayLike) -> Location:
-        """Cluster, distance to its mode and outlier flag of each row of `X` float `[n, d]`.
+        """Returns cluster, distance to its mode and outlier flag of each row of `X` float `[n, d]`.
 
         For arguments and errors see `predict`.
         """

@@ -82,7 +82,7 @@ def kmeans(
     init: ArrayLike | None = None,
     mesh: Mesh | None = None,
 ) -> KMeansResult:
-    """k-means by Lloyd's algorithm, the run of lowest inertia of `n_init`; the E-step of NCC.
+    """Clusters rows by Lloyd's k-means; the best of `n_init` runs by inertia. The E-step of NCC.
 
     "spherical" scales the rows to length one (a zero row stays zero and gets an arbitrary label)
     and after each update the centers too; it maximizes the sum of <v_i, mu_y(i)>, which never
@@ -181,7 +181,7 @@ def kmeans_blocks(
     init: ArrayLike | None = None,
     mesh: Mesh | None = None,
 ) -> KMeansResult:
-    """k-means of rows that do not fit into memory: each update reads them once, block by block.
+    """Clusters rows that do not fit into memory by k-means: each update reads them block by block.
 
     Lloyd's algorithm as in `kmeans`, which clusters a random sample, 64 rows for each cluster and
     10,000 at least, to start from; it ends when at most one row in 10,000 changes its label.
@@ -299,13 +299,13 @@ def _check_options(
 
 
 def _rows_mesh(mesh: Mesh | None) -> Mesh:
-    """A mesh of one axis, of the same devices; None: those of this process."""
+    """Makes a mesh of one axis, of the same devices; None: those of this process."""
     devices = np.array(jax.local_devices()) if mesh is None else mesh.devices.ravel()
     return Mesh(devices, (_AXIS,), axis_types=(AxisType.Auto,))
 
 
 def _make_layout(n: int, d: int, k: int, devices: int, platform: str, spherical: bool) -> Layout:
-    """Layout for `n` rows of `d` numbers and `k` clusters."""
+    """Lays out `n` rows of `d` numbers and `k` clusters over the devices."""
     # From `n` alone, so that the draws do not depend on the devices.
     chunk = max(8, round(n**0.5))
     local = -(-n // (chunk * devices)) * chunk
@@ -317,7 +317,7 @@ def _make_layout(n: int, d: int, k: int, devices: int, platform: str, spherical:
 
 
 def _cast(rows: NDArray, spherical: bool) -> tuple[NDArray, NDArray | None]:
-    """Rows in the dtype to compute in; and the mean that was subtracted, float64 `[d]`, or None."""
+    """Returns rows in the dtype to compute in; the subtracted mean, float64 `[d]`, or None."""
     dtype = np.float32 if rows.dtype == np.float32 else jax.dtypes.canonicalize_dtype(np.float64)
     # Numbers too large for the dtype become infinity, which is refused later.
     with np.errstate(over="ignore", invalid="ignore"):
@@ -358,7 +358,7 @@ def _prepare(layout: Layout, x: Array) -> tuple[Array, Array, Array, Array]:
 
 
 def _total(layout: Layout, x: Array) -> Array:
-    """Sum of the rows of all devices, `[local, m] -> [m]`, with the same rounding on any number.
+    """Sums the rows of all devices, `[local, m] -> [m]`, rounded alike on any number of them.
 
     Rounding that differs would change a draw now and then, and with it all that follow.
     """
@@ -367,13 +367,13 @@ def _total(layout: Layout, x: Array) -> Array:
 
 
 def _shrink(x: Array) -> tuple[Array, Array]:
-    """Rows divided by their largest entries, so that any has a finite length; and these entries."""
+    """Divides rows by their largest entries, for finite lengths; returns these entries too."""
     largest = jnp.max(jnp.abs(x), axis=1, keepdims=True)
     return x / jnp.where(largest == 0, 1, largest), largest[:, 0]
 
 
 def _draw_centers(layout: Layout, x: Array, live: Array, numbers: Array) -> Array:
-    """Centers `[k, d]` by k-means++: rows drawn with probability proportional to D^2.
+    """Draws centers `[k, d]` by k-means++: rows with probability proportional to D^2.
 
     D is the distance to the nearest center so far. Of 2 + log k candidates drawn each time the one
     that leaves the lowest sum of D^2 is taken, which costs little. The same rows are drawn on any
@@ -405,7 +405,7 @@ def _draw_centers(layout: Layout, x: Array, live: Array, numbers: Array) -> Arra
 
 
 def _draw(layout: Layout, key: Array, weights: Array, count: int) -> Array:
-    """Global numbers `[count]` of rows drawn by weight: first the chunk, then the row in it.
+    """Draws global numbers `[count]` of rows by weight: first the chunk, then the row in it.
 
     Each is the argmax of log weight + Gumbel noise, which rounding hardly ever changes, unlike a
     search in cumulative weights. The noise belongs to chunks and places in them, not to devices.
@@ -449,12 +449,12 @@ def _lloyd(layout: Layout, x: Array, centers: Array, max_iter: Array) -> tuple[A
 
 
 def _is_row(layout: Layout) -> Array:
-    """Which of this device's rows are none of the padding, bool `[local]`."""
+    """Returns which of this device's rows are not padding, bool `[local]`."""
     return collectives.local_rows(layout.local, _AXIS) < layout.n
 
 
 def _assign(layout: Layout, x: Array, centers: Array) -> tuple[Array, Array, Array]:
-    """Labels int32 `[local]`, and of all devices sums of members `[k, d]` and counts `[k]`."""
+    """Assigns rows: labels int32 `[local]`; sums `[k, d]` and counts `[k]` over all devices."""
     k, block = layout.k, layout.block
     # On the sphere all are 1/2; left out, they cannot differ by rounding.
     half = jnp.zeros(k, x.dtype) if layout.spherical else jnp.sum(centers * centers, axis=1) / 2
@@ -493,7 +493,7 @@ def _assign(layout: Layout, x: Array, centers: Array) -> tuple[Array, Array, Arr
 
 
 def _nearest(x: Array, centers: Array, half: Array) -> Array:
-    """Nearest center of each row, int32: of highest <x, c> - |c|^2 / 2 (`half`), then the first."""
+    """Finds each row's nearest center, int32, by <x, c> - |c|^2 / 2 (`half`); ties: the first."""
     scores = ops.pairwise_dot(centers, x) - half[:, None]
     if len(centers) <= 2 * _GROUP:
         return _first_highest(scores)
@@ -506,7 +506,7 @@ def _nearest(x: Array, centers: Array, half: Array) -> Array:
 
 
 def _first_highest(scores: Array) -> Array:
-    """`argmax` over axis 0 as two plain reductions, which are faster on a CPU."""
+    """Computes `argmax` over axis 0 as two plain reductions, which are faster on a CPU."""
     numbers = jnp.arange(len(scores), dtype=jnp.int32)[:, None]
     return jnp.min(jnp.where(scores == jnp.max(scores, axis=0)[None], numbers, len(scores)), axis=0)
 
@@ -540,7 +540,7 @@ def _reseed(layout: Layout, x: Array, centers: Array, labels: Array, empty: Arra
 
 
 def _assign_block(layout: Layout, x: Array, centers: Array) -> tuple[Array, ...]:
-    """Of the rows of a block: labels, sums and counts of clusters, squared distances to centers."""
+    """Assigns a block: labels, sums and counts of clusters, squared distances to centers."""
     if layout.spherical:
         x = ops.l2_normalize(_shrink(x)[0])
     labels, sums, counts = _assign(layout, x, centers)
@@ -567,7 +567,7 @@ def _reseed_on_host(centers: NDArray, empty: NDArray, rows: NDArray) -> None:
 
 
 def _squares(layout: Layout, x: Array, centers: Array, labels: Array) -> Array:
-    """Squared distance of each row to its center `[local]`, 0 for padding; from differences.
+    """Computes each row's squared distance to its center `[local]`, from differences; padding: 0.
 
     Scores lose digits to cancellation, which matters for sums though not for comparing centers.
     """

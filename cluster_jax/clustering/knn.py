@@ -38,7 +38,7 @@ def nearest(
     metric: str = "euclidean",
     exclude_self: bool = False,
 ) -> Neighbors:
-    """The k rows nearest to each query.
+    """Finds the k rows nearest to each query.
 
     A product of matrices picks candidates; their distances are then computed from differences in
     float64, so that the result for a query does not depend on the other queries. Ties among the
@@ -125,7 +125,7 @@ def _check_lengths(rows: NDArray) -> None:
 
 
 def _unit(queries: NDArray, rows: NDArray) -> float:
-    """What rows are divided by so that squares of their differences are numbers of float64."""
+    """Returns the divisor of rows with which squares of differences neither overflow nor vanish."""
     largest = max((float(np.abs(x).max()) for x in (queries, rows) if x.size), default=1.0)
     return 1.0 if _TINY_DOUBLE < largest < 1 / _TINY_DOUBLE or largest == 0 else largest
 
@@ -143,7 +143,7 @@ def _shift(rows: NDArray) -> Callable[[NDArray], NDArray]:
 
 
 def _lowest(scores: NDArray, count: int) -> NDArray:
-    """Columns of the `count` lowest scores of each row, in no order; several times `argpartition`.
+    """Finds columns of each row's `count` lowest scores, unordered; faster than `argpartition`.
 
     They are in the groups with the `count` lowest minima. A group is every n-th column, so that the
     minima are taken of consecutive ones.
@@ -159,7 +159,7 @@ def _lowest(scores: NDArray, count: int) -> NDArray:
 
 
 def weights(neighbors: Neighbors) -> NDArray:
-    """Weights of neighbors by 1 / distance in units of the nearest, float64 `[m, k]`.
+    """Weights neighbors by 1 / distance in units of the nearest, float64 `[m, k]`.
 
     Where the nearest is at distance 0, each neighbor at 0 has weight 1 and all others have 0.
 
@@ -173,7 +173,7 @@ def weights(neighbors: Neighbors) -> NDArray:
 
 
 def vote(neighbors: Neighbors, labels: NDArray) -> NDArray:
-    """Share of each label among a query's neighbors, weighted by 1 / distance: float64 `[m, c]`.
+    """Computes the share of each label among the neighbors, by 1 / distance: float64 `[m, c]`.
 
     Neighbors at distance 0 outvote all others: a training row keeps its own label, and copies of
     it with different labels get their most frequent one.

@@ -13,7 +13,7 @@ _ALPHA, _UPDATES = 0.9, 100
 
 
 def label_spreading(values: NDArray, rows: NDArray, others: NDArray | None) -> NDArray:
-    """Values after label spreading over the graph of each row's 10 nearest ones.
+    """Spreads values by label spreading over the graph of each row's 10 nearest rows.
 
     The fixed point of F = 0.9 S F + 0.1 values, where S is the symmetrically normalized adjacency
     matrix; an edge counts for each time that one of its rows is among the nearest of the other. Of
@@ -58,7 +58,7 @@ def label_spreading(values: NDArray, rows: NDArray, others: NDArray | None) -> N
 
 
 def among(neighbors: NDArray, kept: NDArray) -> NDArray:
-    """Neighbors of the rows that are kept, as positions among these, -1 for others.
+    """Returns the neighbors of the rows that are kept, as positions among these, -1 for others.
 
     Args:
         neighbors: int `[N, k]`.

@@ -119,7 +119,7 @@ class Repeated:
         return self.rows[self.leaves[index]]
 
     def joined(self, x: NDArray) -> "Repeated":
-        """These rows, then new ones `[l, d]`."""
+        """Appends new rows `[l, d]` to these."""
         leaves = len(self.rows) + np.arange(len(x))
         return Repeated(np.concatenate([self.rows, x]), np.concatenate([self.leaves, leaves]))
 
@@ -141,7 +141,7 @@ class Look(NamedTuple):
 
 
 def start(labels: NDArray) -> State:
-    """The state after a first fit with the clusters int `[n]`, -1 for none.
+    """Returns the state after a first fit with the clusters int `[n]`, -1 for none.
 
     Example:
         >>> start(np.array([0, 0, 1])).events
@@ -153,7 +153,7 @@ def start(labels: NDArray) -> State:
 
 
 def update(state: State, x: Rows, fit: Callable[[NDArray], Look]) -> State:
-    """The clusters of all rows, after new ones have come.
+    """Assigns clusters to all rows after new ones have come, and returns the new state.
 
     Args:
         state: of the n rows before.
@@ -198,12 +198,12 @@ def _placed(look: Look, x: Rows, rows: NDArray) -> NDArray:
 
 
 def _is_recent(since: NDArray, now: int) -> NDArray:
-    """Rows of the last updates; those of the first fit are not."""
+    """Returns which rows came with the last updates, bool; those of the first fit did not."""
     return since > max(now - RECENT, 0)
 
 
 def _with_newcomers(look: Look, is_recent: NDArray) -> NDArray:
-    """Labels of which recent rows that lie apart from all older ones have one of their own."""
+    """Gives recent rows that lie apart from all older ones a label of their own."""
     labels, n = look.labels.astype(np.int64), len(look.sharp)
     is_old = np.zeros(n, bool)
     is_old[look.leaves[~is_recent]] = True
@@ -232,7 +232,7 @@ def _with_newcomers(look: Look, is_recent: NDArray) -> NDArray:
 
 
 def _looked_at(state: State, m: int) -> NDArray:
-    """The rows of m that are clustered, int64: all, or the new ones and some of each cluster."""
+    """Returns which of m rows are clustered, int64: all, or the new and some of each cluster."""
     old = len(state.ids)
     if m <= LOOK:
         return np.arange(m)
@@ -246,12 +246,12 @@ def _looked_at(state: State, m: int) -> NDArray:
 
 
 def _priority(rows: NDArray) -> NDArray:
-    """An order of rows that looks random and is the same at every update."""
+    """Returns a number for each row to sort by: in an order that looks random and is fixed."""
     return rows.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
 
 
 def explain(state: State, found: NDArray, is_seen: NDArray | None = None) -> State:
-    """The clusters of all rows, given those that a look has found.
+    """Derives the clusters of all rows from those that a clustering of some of them has found.
 
     Args:
         state: of the n rows before.
@@ -320,7 +320,7 @@ def explain(state: State, found: NDArray, is_seen: NDArray | None = None) -> Sta
 
 
 def refit(state: State, found: NDArray) -> State:
-    """The clusters int `[n]` of a fit of all rows, by the ids of those that they are most like.
+    """Names the clusters int `[n]` of a fit of all rows by the ids of the old ones most like them.
 
     Clusters are matched one to one, by the largest sum of their Jaccard indices; below 0.5 a
     cluster is a new one.
@@ -350,7 +350,7 @@ def refit(state: State, found: NDArray) -> State:
 
 
 def without(state: State, is_kept: NDArray) -> State:
-    """The state of the rows that are kept, bool `[n]`.
+    """Returns the state of the rows that are kept, bool `[n]`.
 
     Example:
         >>> without(start(np.array([0, 1])), np.array([True, False])).events[1].kind
@@ -366,7 +366,7 @@ def without(state: State, is_kept: NDArray) -> State:
 def events(
     before: NDArray, after: NDArray, born: Collection[int], had: NDArray | None = None
 ) -> tuple[Event, ...]:
-    """What has happened to each cluster, by id; every row that moved is in a split or merge.
+    """Returns what has happened to each cluster, by id; a row that moved is in a split or merge.
 
     Args:
         before: int `[n]`, the clusters of the old rows.
@@ -402,7 +402,7 @@ def events(
 
 
 def to_arrays(state: State) -> dict[str, NDArray]:
-    """A state as arrays by name, for `from_arrays`.
+    """Returns a state as arrays by name, for `from_arrays`.
 
     Example:
         >>> list(to_arrays(start(np.array([0, 1]))))[:3]
@@ -413,7 +413,7 @@ def to_arrays(state: State) -> dict[str, NDArray]:
 
 
 def from_arrays(stored: Mapping[str, NDArray]) -> State:
-    """The state of `to_arrays`.
+    """Restores the state of `to_arrays`.
 
     Example:
         >>> from_arrays(to_arrays(start(np.array([0, 1])))).next_id

@@ -40,7 +40,7 @@ class Membership(NamedTuple):
 
 
 def shares(rows: Smoother, labels: NDArray) -> sparse.csr_array:
-    """Share of each cluster around each training row, float64 `[n, k]`; rows sum to 1.
+    """Computes the share of each cluster around each training row, float64 `[n, k]`; rows sum to 1.
 
     Args:
         rows: their representation.
@@ -64,7 +64,7 @@ def shares(rows: Smoother, labels: NDArray) -> sparse.csr_array:
 
 
 def membership(labels: NDArray, around: sparse.csr_array) -> Membership:
-    """The share of the label, and the largest of the others.
+    """Returns the share of each row's label, and the largest share of another.
 
     Args:
         labels: int `[n]`.
@@ -91,7 +91,7 @@ def membership(labels: NDArray, around: sparse.csr_array) -> Membership:
 def of_new_rows(
     rows: Smoother, labels: NDArray, around: sparse.csr_array, x: NDArray
 ) -> Membership:
-    """Clusters of new rows and how sure they are; rows do not affect each other.
+    """Assigns new rows to clusters, with how sure that is; rows do not affect each other.
 
     A row has its likeliest cluster, but where the nearest training row outweighs all others, as for
     a training row and its copies, it has the label of that.
@@ -116,7 +116,7 @@ def of_new_rows(
 
 
 def probabilities(rows: Smoother, around: sparse.csr_array, x: NDArray) -> NDArray:
-    """The share of every cluster on new rows `[m, d]`, float64 `[m, k]`, see `of_new_rows`.
+    """Computes the shares of clusters for new rows `[m, d]`, float64 `[m, k]`; see `of_new_rows`.
 
     Example:
         >>> x = np.random.default_rng(0).normal(size=(40, 3)) + 9 * (np.arange(40) % 2)[:, None]
@@ -128,14 +128,14 @@ def probabilities(rows: Smoother, around: sparse.csr_array, x: NDArray) -> NDArr
 
 
 def _near(rows: Smoother, x: NDArray) -> tuple[NDArray, NDArray]:
-    """The nearest training rows int64 `[m, c]` of new rows, and their weights."""
+    """Returns the training rows int64 `[m, c]` nearest to new rows, and their weights."""
     count = max(1, smooth.n_neighbors(len(rows.sharp)))
     found = knn.nearest(rows.project(x), rows.sharp, count)
     return found.indices, knn.weights(found)
 
 
 def _means(columns: NDArray, weights: NDArray, values: sparse.csr_array) -> sparse.csr_array:
-    """Means of the rows `columns` int `[m, c]` of values `[n, k]`, weighted by `[m, c]`."""
+    """Averages the rows `columns` int `[m, c]` of values `[n, k]` with weights `[m, c]`."""
     m, c = columns.shape
     starts = np.arange(0, m * c + 1, c)
     shape = (m, values.shape[0])

@@ -26,7 +26,7 @@ class Clusters(NamedTuple):
 
 
 def assign(features: Array, centroids: Array) -> Array:
-    """The nearest centroid of every row: `[n, d], [K, d] -> int32 [n]`; ties go to the first.
+    """Finds the nearest centroid of every row: `[n, d], [K, d] -> int32 [n]`; ties go to the first.
 
     Distances are Euclidean between unit rows (`features` may have any length).
 
@@ -47,7 +47,7 @@ def assign(features: Array, centroids: Array) -> Array:
 
 @jax.jit
 def start(features: Array, centroids: Array) -> Clusters:
-    """Initial clusters: the centroids, with the variance of the rows nearest to each.
+    """Returns the initial clusters: the centroids, with the variance of the rows nearest to each.
 
     A cluster with at most one row gets the variance over all rows: with a variance of 0 it would
     attract the first row assigned to it with infinite weight.
@@ -82,7 +82,7 @@ def update(
     centroid_decay: float,
     variance_decay: float,
 ) -> Clusters:
-    """Clusters moved toward their members in a batch; clusters without members stay.
+    """Moves clusters toward their members in a batch; clusters without members stay.
 
     Args:
         clusters: the clusters before the update.
@@ -121,7 +121,7 @@ def update(
 
 
 def _squared_distances(x: Array, centroids: Array, member: Array) -> Array:
-    """Sum over each cluster's members of the squared distance to their centroid: `[K]`.
+    """Sums over each cluster's members the squared distance to their centroid: `[K]`.
 
     `centroids` `[n, d]` are those of the rows.
     """

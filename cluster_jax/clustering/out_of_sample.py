@@ -24,7 +24,7 @@ _WITHIN = 0.99
 def neighbors(
     rows: ArrayLike, features: ArrayLike, n_neighbors: int, metric: str = "cosine"
 ) -> Neighbors:
-    """The training rows nearest to each row, see `knn.nearest`.
+    """Finds the training rows nearest to each row, see `knn.nearest`.
 
     Args:
         rows: float `[m, d]`, for cosine of length one or zero.
@@ -54,7 +54,7 @@ def neighbors(
 
 
 def position(nearest: Neighbors, labels: NDArray, assigned: NDArray, embedding: NDArray) -> NDArray:
-    """Positions of rows in the map, float64 `[m, c]`: the mean of their neighbors' positions.
+    """Places rows in the map, float64 `[m, c]`, at the mean of their neighbors' positions.
 
     Weighted like the votes, over the neighbors that have the label assigned to the row: the mean
     of two clusters lies in neither. A training row keeps its own position.
@@ -77,7 +77,7 @@ def position(nearest: Neighbors, labels: NDArray, assigned: NDArray, embedding: 
 
 
 def novelty_threshold(features: NDArray, metric: str = "cosine") -> float:
-    """Distance to the nearest other training row that 99 % of the training rows stay within.
+    """Computes the distance to the nearest other row that 99 % of the training rows stay within.
 
     A new row farther than this from every training row is novel. On
     digits this flags 0.3 to 2.5 % of held-out rows; for images of other sets see

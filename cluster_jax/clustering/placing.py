@@ -31,17 +31,17 @@ class Voters(NamedTuple):
     threshold: float
 
     def nearest(self, x: NDArray, count: int = 1) -> Neighbors:
-        """The nearest training rows of new rows `[m, d]`."""
+        """Finds the nearest training rows of new rows `[m, d]`."""
         x = arrays.normalize_rows(x) if self.metric == "cosine" else x
         return out_of_sample.neighbors(x, self.rows, count, self.metric)
 
     def is_novel(self, near: Neighbors) -> NDArray:
-        """Whether new rows are farther from every training row than these from each other."""
+        """Returns which new rows are farther from every training row than these from each other."""
         return near.distances[:, 0] > self.threshold
 
 
 def voters(x: NDArray, metric: str) -> Voters:
-    """Training rows `[n, d]` and the threshold of novelty among them.
+    """Returns the training rows `[n, d]` with the threshold of novelty among them.
 
     Example:
         >>> known = voters(np.array([[3.0, 0.0], [2.0, 0.1]]), "cosine")
@@ -97,7 +97,7 @@ class ByTree:
         return Assignment(ids[found.labels], distances, is_novel, *sure)
 
     def probabilities(self, x: NDArray, labels: NDArray | None = None) -> NDArray:
-        """Probability of each distinct label, ascending, for new rows `[m, d]`: float64 `[m, k]`.
+        """Computes probabilities of the distinct labels, ascending, for new rows: float64 `[m, k]`.
 
         `labels` is that of `place`.
         """
@@ -215,7 +215,7 @@ class ByCenters:
 
 
 def coded(labels: NDArray) -> tuple[NDArray, NDArray]:
-    """Distinct labels, in order and `NO_CLUSTER` last, which loses ties; and the place of each.
+    """Returns the distinct labels, ascending, `NO_CLUSTER` last (it loses ties), and each's index.
 
     Example:
         >>> ids, places = coded(np.array([4, -1, 2]))
@@ -228,7 +228,7 @@ def coded(labels: NDArray) -> tuple[NDArray, NDArray]:
 
 
 def centers_of_leaves(rows: NDArray, labels: NDArray, leaves: NDArray) -> NDArray:
-    """Means float64 `[k, r]` of the clusters `[m]` of leaves `[m, r]`, by their numbers of rows.
+    """Computes means float64 `[k, r]` of clusters `[m]` of leaves `[m, r]`, weighted by leaf sizes.
 
     Example:
         >>> rows, leaves = np.array([[0.0], [3.0], [9.0]]), np.array([0, 0, 1, 2])
@@ -241,7 +241,7 @@ def centers_of_leaves(rows: NDArray, labels: NDArray, leaves: NDArray) -> NDArra
 
 
 def _renamed(found: NDArray, now: NDArray, count: int = 0) -> NDArray:
-    """What the rows of each found cluster are called now, most of them: int64 `[k]`."""
+    """Returns the present label of most rows of each found cluster, int64 `[k]`."""
     ids, codes = coded(now)
     count = max(count, int(found.max()) + 1)
     votes = np.bincount(found * len(ids) + codes, minlength=count * len(ids))
@@ -254,7 +254,7 @@ _PARTS: dict[str, Callable[..., Any]] = {"voters": Voters, "smoother": Smoother}
 
 
 def to_arrays(clusterer: Placing) -> dict[str, NDArray]:
-    """A clusterer as arrays by name; nothing is pickled.
+    """Returns a clusterer as arrays by name; nothing is pickled.
 
     Example:
         >>> list(to_arrays(ByVotes(np.arange(2), 1, voters(np.eye(2), "cosine"))))[:4]
@@ -273,7 +273,7 @@ def to_arrays(clusterer: Placing) -> dict[str, NDArray]:
 
 
 def from_arrays(stored: Mapping[str, NDArray]) -> Placing:
-    """The clusterer of `to_arrays`.
+    """Restores the clusterer of `to_arrays`.
 
     Example:
         >>> known = ByVotes(np.arange(2), 1, voters(np.eye(2), "cosine"))

@@ -75,7 +75,7 @@ def reduce(
 
 
 def _pca(x: NDArray, n_components: int) -> NDArray:
-    """Principal components in float64; signs are those of scikit-learn."""
+    """Projects rows on their principal components in float64; signs are those of scikit-learn."""
     # Imported only where it is used, like the other two methods.
     from sklearn.decomposition import PCA
 
@@ -130,7 +130,7 @@ def _umap(
 
 
 def _imported_umap() -> Any:
-    """The class of umap-learn, whose import compiles for seconds: only where it is used."""
+    """Imports umap-learn's class, which compiles for seconds, only where it is used."""
     try:
         from umap import UMAP
     except RuntimeError as error:
@@ -147,7 +147,7 @@ def _imported_umap() -> Any:
 def _neighbor_graph(
     x: NDArray, n_neighbors: int, metric: str
 ) -> tuple[NDArray | None, NDArray | None, None]:
-    """Exact neighbors and distances `[n, n_neighbors]` of few rows; None where UMAP searches."""
+    """Finds exact neighbors and distances `[n, n_neighbors]` of few rows; None: UMAP searches."""
     if len(x) >= _SMALL or metric not in ("cosine", "euclidean"):
         return None, None, None
     from sklearn.neighbors import NearestNeighbors

@@ -101,7 +101,7 @@ class Smoother(NamedTuple):
         return _weights(self.neighbors, masses, own)
 
     def project(self, x: NDArray) -> NDArray:
-        """Sharp rows float32 `[m, r]` of features `[m, d]`; rows do not affect each other."""
+        """Computes sharp rows float32 `[m, r]` of features `[m, d]`, each on its own."""
         sharp = np.empty((len(x), self.components.shape[1]), np.float32)
         for rows in blocks(*x.shape):
             centered = _centered(x[rows], self.mean, self.is_cosine)
@@ -109,7 +109,7 @@ class Smoother(NamedTuple):
         return sharp
 
     def transform(self, x: ArrayLike) -> NDArray:
-        """Smooth rows float32 `[m, r]` of features `[m, d]`: averaged over training rows.
+        """Computes smooth rows float32 `[m, r]` of features `[m, d]`: averaged over training rows.
 
         Raises:
             InputError: `x` has another number of columns, or is not finite.
@@ -165,7 +165,7 @@ def fit(x: ArrayLike, metric: str = "cosine", *, n_axes: int | None = None) -> S
 def fit_all(
     x: Rows, order: NDArray, n_sample: int, n_groups: int, metric: str, seed: int
 ) -> tuple[tuple[Smoother, Smoother], NDArray]:
-    """Two representations of micro-clusters of many rows, in memory, a memory map, or shards.
+    """Computes two representations of micro-clusters of rows in memory, a memory map, or shards.
 
     The axes are those of a sample. k-means in two levels on all devices condenses the projected
     rows, and every row joins the nearest of all means. In memory are these rows, of 64 columns at
@@ -211,7 +211,7 @@ def fit_all(
 
 
 def _denoised(x: NDArray, metric: str, n_axes: int | None) -> tuple[Smoother, float]:
-    """Step 1: the rows along their axes, and the number by which they were divided."""
+    """Takes step 1: the rows along their axes, and the number by which they were divided."""
     is_cosine = metric == "cosine"
     mean = (unit_rows(x) if is_cosine else x).mean(axis=0, dtype=np.float64)
     centered = _centered(x, mean, is_cosine)
@@ -230,7 +230,7 @@ def _smoothed(
     groups: NDArray | None = None,
     by_mass: bool = False,
 ) -> Smoother:
-    """Steps 2 and 3 of rows `[n, r]`, or of the means of groups of them."""
+    """Takes steps 2 and 3 with rows `[n, r]`, or with the means of groups of them."""
     counts = squares = None
     points, within = rows, np.zeros((rows.shape[1],) * 2)
     if groups is not None:
@@ -258,7 +258,7 @@ def _smoothed(
 
 
 def averaged(rows: NDArray, others: NDArray, neighbors: NDArray, weights: NDArray) -> NDArray:
-    """Weighted means of rows `[n, c]` and of their neighbors `[n, k]`, see `near`.
+    """Computes the weighted means of rows `[n, c]` and of their neighbors `[n, k]`, see `near`.
 
     Example:
         >>> rows = np.array([[0.0], [1.0], [9.0]], np.float32)
@@ -272,7 +272,7 @@ def averaged(rows: NDArray, others: NDArray, neighbors: NDArray, weights: NDArra
 
 
 def n_neighbors(n: int) -> int:
-    """How many neighbors each of n rows has: 0.6 sqrt(n) rounded, 2 to 10, or all other rows.
+    """Returns the number of neighbors of each of n rows: 0.6 sqrt(n), 2 to 10, or all others.
 
     In a small set, ten would be in several clusters.
 
@@ -285,7 +285,7 @@ def n_neighbors(n: int) -> int:
 
 
 def dequantize(x: NDArray, seed: int = 0) -> NDArray:
-    """`x` `[n, d]` with the values of rounded columns spread over their smallest gap.
+    """Spreads the values of rounded columns of `x` `[n, d]` over their smallest gap.
 
     Rows on a coarse grid coincide, and every value would be a cluster. A column is rounded if it
     has at least four values and 20 rows for each; fewer values are categories. `seed`: of the
@@ -309,7 +309,7 @@ def dequantize(x: NDArray, seed: int = 0) -> NDArray:
 
 
 def unit_rows(x: NDArray) -> NDArray:
-    """Rows float64 `[n, d]` of length one; a row of zeros stays zero.
+    """Scales rows to length one, float64 `[n, d]`; a row of zeros stays zero.
 
     Example:
         >>> unit_rows(np.array([[3, 4], [0, 0]])).tolist()
@@ -319,7 +319,7 @@ def unit_rows(x: NDArray) -> NDArray:
 
 
 def _centered(x: NDArray, mean: NDArray, is_cosine: bool) -> NDArray:
-    """Rows float64 `[m, d]` less the mean; for cosine of length one before and after."""
+    """Subtracts the mean, float64 `[m, d]`; for cosine, rows have length one before and after."""
     rows = unit_rows(x) if is_cosine else x.astype(np.float64)
     gaps = rows - mean
     # Equal rows differ from their mean by rounding, which must not become a direction.
@@ -328,7 +328,7 @@ def _centered(x: NDArray, mean: NDArray, is_cosine: bool) -> NDArray:
 
 
 def _principal_axes(x: NDArray, n_axes: int | None) -> NDArray:
-    """Orthonormal axes float32 `[d, r]` of centered rows `[n, d]`."""
+    """Computes the orthonormal principal axes float32 `[d, r]` of centered rows `[n, d]`."""
     n, d = x.shape
     is_wide = d > n
     gram = (x @ x.T if is_wide else x.T @ x).astype(np.float64)
@@ -350,7 +350,7 @@ def _principal_axes(x: NDArray, n_axes: int | None) -> NDArray:
 
 
 def _above_noise(variances: NDArray, total: float, n: int, d: int) -> int:
-    """How many of the descending variances exceed the edge of noise of the variance left."""
+    """Counts the descending variances that exceed the edge of noise of the variance left."""
     for count, variance in enumerate(variances):
         columns = d - count
         if columns < 2 or count >= n - 1:
@@ -364,7 +364,7 @@ def _above_noise(variances: NDArray, total: float, n: int, d: int) -> int:
 
 
 def near(rows: NDArray, counts: NDArray | None) -> tuple[NDArray, NDArray]:
-    """The neighbors int64 `[n, k]` of each row, and weights of it and of these.
+    """Returns the neighbors int64 `[n, k]` of each row, and the weights of the row and of these.
 
     Args:
         rows: `[n, r]`.
@@ -385,7 +385,7 @@ def near(rows: NDArray, counts: NDArray | None) -> tuple[NDArray, NDArray]:
 
 
 def _weights(neighbors: NDArray, counts: NDArray | None, own: NDArray) -> NDArray:
-    """How many of the k + 1 rows nearest to each row are in its own group and in its neighbors'.
+    """Counts the k + 1 rows nearest to each row, by its own group and those of its neighbors.
 
     Args:
         neighbors: int `[n, k]`, the nearest first.
@@ -409,7 +409,7 @@ def _whitening(
     counts: NDArray | None,
     within: NDArray,
 ) -> NDArray:
-    """The matrix float64 `[r, r]` that whitens the differences of neighbors.
+    """Computes the matrix float64 `[r, r]` that whitens the differences of neighbors.
 
     Args:
         rows: `[n, r]`.

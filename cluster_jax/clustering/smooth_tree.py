@@ -325,7 +325,7 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         return int(self.random_state)
 
     def _distinct(self, x: NDArray) -> tuple[NDArray, NDArray]:
-        """Rows without their copies; near copies part if more clusters are asked for."""
+        """Returns the rows without copies; near copies part if more clusters are asked for."""
         first, leaves = copies.originals(x, self.metric_)
         wanted = self.n_clusters or 1
         if len(first) < wanted:
@@ -334,7 +334,7 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         return first, leaves
 
     def cut(self, *, k: int | None = None, level: float | None = None) -> NDArray:
-        """Labels int64 `[n]` at another cut of the tree; by default `labels_`.
+        """Returns the labels int64 `[n]` at another cut of the tree; by default `labels_`.
 
         Groups of a coarser cut are unions of the clusters of `labels_`, those of a finer one parts
         of them.
@@ -349,7 +349,7 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         return cut(self.linkage_, self.sample_, self.leaves_, k=k, level=level)
 
     def smooth_rows(self, X: ArrayLike) -> NDArray:
-        """Smooth rows float32 `[n, r]` of `X`, the rows of `fit`, on which k-means does best."""
+        """Returns smooth rows float32 `[n, r]` of `X`, the rows of `fit`: best for k-means."""
         check_is_fitted(self)
         if len(x := numeric(X, "X", smooth.LARGEST)) != len(self.labels_):
             raise InputError(f"X must be the {len(self.labels_)} rows of fit; got {len(x)}")
@@ -358,7 +358,7 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         return self.smoother_.smooth[self.leaves_]
 
     def predict(self, X: ArrayLike) -> NDArray:
-        """Cluster of each row of `X` float `[m, d]` as in `labels_`, int64 `[m]`.
+        """Returns the cluster of each row of `X` float `[m, d]` as in `labels_`, int64 `[m]`.
 
         See `membership.of_new_rows`; rows do not affect each other.
         """
@@ -366,7 +366,7 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         return membership.of_new_rows(self.smoother_, leaves, self._shares, x).labels
 
     def predict_proba(self, X: ArrayLike) -> NDArray:
-        """Probability of each cluster for each row of `X`, float64 `[m, n_clusters_]`.
+        """Computes the probability of each cluster for each row of `X`, float64 `[m, n_clusters_]`.
 
         Of a training row it is that of `probabilities_`.
         """
@@ -376,7 +376,7 @@ class SmoothTree(ClusterMixin, BaseEstimator):
     def locate(
         self, X: ArrayLike, *, k: int | None = None, level: float | None = None
     ) -> Assignment:
-        """Clusters of the rows of `X` float `[m, d]`, how sure they are, and what is novel.
+        """Returns clusters of the rows of `X` float `[m, d]`, how sure they are, and what is novel.
 
         Rows do not affect each other. With `k` or `level` the groups are those of `cut`.
         """
@@ -413,7 +413,7 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         return cls.from_arrays(stored)
 
     def to_arrays(self) -> dict[str, NDArray]:
-        """The fitted estimator as arrays by name, with the version of the package."""
+        """Returns the fitted estimator as arrays by name, with the version of the package."""
         check_is_fitted(self)
         smoother = self.smoother_._asdict()
         stages = {f"stage_{i}": rows for i, rows in enumerate(smoother.pop("stages"))}
@@ -437,7 +437,7 @@ class SmoothTree(ClusterMixin, BaseEstimator):
 
     @classmethod
     def from_arrays(cls, stored: Mapping[str, NDArray]) -> Self:
-        """The estimator of `to_arrays`.
+        """Restores the estimator of `to_arrays`.
 
         Raises:
             InputError: another version of the package has stored something else.
@@ -492,7 +492,7 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         )
 
     def _find(self, x: NDArray, rng: np.random.Generator) -> list[NDArray]:
-        """Nested labels of the leaves `[m, d]`, the finest first; sets the verdict."""
+        """Finds nested labels of the leaves `[m, d]`, the finest first; sets the verdict."""
         rows, sizes = self.smoother_, np.bincount(self.leaves_)
         labels = np.zeros(len(x), np.int64)
         self.gap_, self.verdict_, self.scores_ = float("nan"), ONE, {}
@@ -521,7 +521,7 @@ class SmoothTree(ClusterMixin, BaseEstimator):
 def cut(
     linkage: NDArray, sample: NDArray, leaves: NDArray, *, k: int | None, level: float | None
 ) -> NDArray:
-    """Labels of all rows at a cut of the tree, int64 `[n]`, largest first.
+    """Returns the labels of all rows at a cut of the tree, int64 `[n]`, largest first.
 
     Args:
         linkage: float `[m - 1, 4]`, `SmoothTree.linkage_`.
@@ -552,7 +552,7 @@ def cut(
 
 
 def cluster_linkage(linkage: NDArray, labels: NDArray) -> NDArray:
-    """The tree above a cut into k groups as a linkage of these, float64 `[k - 1, 4]`.
+    """Returns the tree above a cut into k groups as a linkage of these, float64 `[k - 1, 4]`.
 
     Args:
         linkage: float `[m - 1, 4]`.
@@ -583,7 +583,7 @@ def silhouettes(
     counts: NDArray | None = None,
     squares: NDArray | None = None,
 ) -> NDArray:
-    """Silhouette of each row with squared distances, float64 `[n]`; 0 for a cluster of one row.
+    """Computes each row's silhouette with squared distances, float64 `[n]`; 0 for a lone row.
 
     Mean squared distances follow from means and mean squares, so that no two rows are compared.
 
@@ -616,7 +616,7 @@ def silhouettes(
 
 
 def _silhouette(rows: Smoother, labels: NDArray, *, smooth: bool = False) -> float:
-    """The mean of the silhouettes of all sharp rows, or of all smooth ones."""
+    """Averages the silhouettes of all sharp rows, or of all smooth ones."""
     own = rows.smooth if smooth else rows.sharp
     # Smooth rows have hardly any spread in a micro-cluster.
     squares = None if smooth else rows.squares
@@ -624,7 +624,7 @@ def _silhouette(rows: Smoother, labels: NDArray, *, smooth: bool = False) -> flo
 
 
 def _split(x: NDArray, rows: Smoother, rng: np.random.Generator) -> Split:
-    """Steps 1 to 4 for rows `[n, d]`."""
+    """Takes steps 1 to 4 with rows `[n, d]`."""
     labels, scores = _search(rows, _ward(rows.smooth))
     is_flat = 2 <= rows.sharp.shape[1] <= FEW_AXES
     dense = _dense(rows.sharp, 5) if is_flat else None
@@ -647,7 +647,7 @@ def _split(x: NDArray, rows: Smoother, rng: np.random.Generator) -> Split:
 
 
 def _best_score(rows: Smoother, k: int | None) -> float:
-    """The score of the best number of clusters, or of k."""
+    """Returns the score of the best number of clusters, or of k."""
     linkage = _ward(rows.smooth)
     if k is None:
         return max(_search(rows, linkage)[1].values())
@@ -655,12 +655,12 @@ def _best_score(rows: Smoother, k: int | None) -> float:
 
 
 def _score(rows: Smoother, labels: NDArray) -> float:
-    """The mean of both silhouettes."""
+    """Averages both silhouettes."""
     return float(np.mean([_silhouette(rows, labels, smooth=own) for own in (False, True)]))
 
 
 def _search(rows: Smoother, linkage: NDArray) -> tuple[NDArray, dict[int, float]]:
-    """Labels of the highest score, and the score of each k."""
+    """Returns the labels of the highest score, and the score of each k."""
     m = len(rows.sharp)
     n = m if rows.counts is None else int(rows.counts.sum())
     most = max(2, min(n // 5, m - 1), min(n // 3, 12))
@@ -682,7 +682,7 @@ def _search(rows: Smoother, linkage: NDArray) -> tuple[NDArray, dict[int, float]
 
 
 def _partition(rows: Smoother, linkage: NDArray, k: int) -> NDArray:
-    """At most k clusters: Ward's groups of smooth rows, k-means, then the nearest sharp means."""
+    """Makes at most k clusters: Ward's groups of smooth rows, k-means, then nearest sharp means."""
     labels = hierarchy.fcluster(linkage, k, "maxclust").astype(np.int64) - 1
     for _ in range(10):
         previous, labels = labels, _to_nearest_mean(rows.smooth, labels, rows.counts)
@@ -700,7 +700,7 @@ def _to_nearest_mean(rows: NDArray, labels: NDArray, counts: NDArray | None) -> 
 
 
 def _null(x: NDArray, rows: Smoother, rng: np.random.Generator) -> Smoother:
-    """Rows without clusters, in a representation of as many axes."""
+    """Draws rows without clusters, in a representation of as many axes."""
     n, m, r = len(x), min(len(x), _NULL_ROWS), rows.sharp.shape[1]
     if r <= FEW_AXES:
         axes = np.linalg.svd(rows.sharp - rows.sharp.mean(axis=0), full_matrices=False)[2]
@@ -715,13 +715,13 @@ def _null(x: NDArray, rows: Smoother, rng: np.random.Generator) -> Smoother:
 
 
 def _links_inside(rows: NDArray, labels: NDArray) -> float:
-    """Share of the links between rows and their nearest neighbors that no cluster's edge cuts."""
+    """Computes the share of links between nearest neighbors that no cluster's edge cuts."""
     near = knn.nearest(rows, rows, n_neighbors(len(rows)), exclude_self=True).indices
     return float((labels[near] == labels[:, None]).mean())
 
 
 def _dense(rows: NDArray, min_samples: int) -> NDArray | None:
-    """HDBSCAN's clusters if they hold most rows; the others go to the nearest clustered row."""
+    """Returns HDBSCAN's clusters if they hold most rows; others go to the nearest clustered row."""
     size = max(5, min(copies.DENSE_SIZE, len(rows) // 20))
     search = HDBSCAN(min_cluster_size=size, min_samples=min_samples, copy=True)
     labels = search.fit_predict(rows.astype(np.float64)).astype(np.int64)
@@ -733,7 +733,7 @@ def _dense(rows: NDArray, min_samples: int) -> NDArray | None:
 
 
 def _deeper(x: NDArray, labels: NDArray, metric: str, rng: np.random.Generator) -> NDArray | None:
-    """Labels of the parts of all clusters; None unless clusters of nearly all rows split."""
+    """Splits all clusters and labels the parts; None unless clusters of nearly all rows split."""
     n = len(x)
     whole, parts, n_parts = 0, np.zeros(n, np.int64), 0
     for own in sorted(_members(labels), key=len, reverse=True):
@@ -749,7 +749,7 @@ def _deeper(x: NDArray, labels: NDArray, metric: str, rng: np.random.Generator) 
 
 
 def _with_rare(x: NDArray, labels: NDArray, metric: str, rng: np.random.Generator) -> NDArray:
-    """Labels of which a small part of a cluster that stands apart is a cluster of its own."""
+    """Makes a small part of a cluster that stands apart a cluster of its own."""
     labels = labels.copy()
     for own in _members(labels):
         if len(own) < RARE_SHARE * MIN_ROWS:
@@ -764,7 +764,7 @@ def _with_rare(x: NDArray, labels: NDArray, metric: str, rng: np.random.Generato
 
 
 def _part_apart(rows: Smoother) -> tuple[float, NDArray]:
-    """The highest silhouette of a part of Ward's tree beside all other rows, and its rows.
+    """Finds the part of Ward's tree with the highest silhouette beside all others, and its rows.
 
     The part has 6 rows to an eighth of all; its silhouette follows from mean squared distances.
     """
@@ -790,7 +790,7 @@ def _part_apart(rows: Smoother) -> tuple[float, NDArray]:
 
 
 def _below(linkage: NDArray, node: int) -> NDArray:
-    """The leaves below a node of a tree, int64."""
+    """Returns the leaves below a node of a tree, int64."""
     n = len(linkage) + 1
     found, waiting = [], [node]
     while waiting:
@@ -803,7 +803,7 @@ def _below(linkage: NDArray, node: int) -> NDArray:
 
 
 def _joined(sharp: NDArray, sizes: NDArray, labels: NDArray, least: int) -> NDArray:
-    """Labels of which every cluster has at least so many rows: the smallest joins the nearest."""
+    """Merges the smallest cluster with the nearest until each has at least `least` rows."""
     while True:
         counts, means, _ = _means(sharp, labels, sizes.astype(np.float32))
         small = int(counts.argmin())
@@ -816,12 +816,12 @@ def _joined(sharp: NDArray, sizes: NDArray, labels: NDArray, least: int) -> NDAr
 
 
 def _is_nested(fine: NDArray, coarse: NDArray) -> bool:
-    """Whether every cluster of the finer labels is inside one of the coarser."""
+    """Returns whether every cluster of the finer labels is inside one of the coarser."""
     return len(np.unique(np.stack([fine, coarse]), axis=1).T) == fine.max() + 1
 
 
 def _nested(rows: Smoother, sizes: NDArray, levels: list[NDArray]) -> NDArray:
-    """One linkage of all leaves, float64 `[n - 1, 4]`, of which every level of labels is a cut.
+    """Joins nested labels in one linkage of all leaves, float64 `[n - 1, 4]`: each level is a cut.
 
     Args:
         rows: of n leaves.
@@ -852,7 +852,7 @@ def _nested(rows: Smoother, sizes: NDArray, levels: list[NDArray]) -> NDArray:
 
 
 def _weighted_ward(sizes: NDArray, means: NDArray) -> NDArray:
-    """Ward's tree of means, with the heights and sizes that groups of those sizes have."""
+    """Builds Ward's tree of means, with the heights and sizes that groups of those sizes have."""
     if len(means) == 1:
         return np.empty((0, 4))
     merges = _ward(means)
@@ -875,7 +875,7 @@ def _ward(rows: NDArray) -> NDArray:
 def _means(
     rows: NDArray, labels: NDArray, counts: NDArray | None
 ) -> tuple[NDArray, NDArray, sparse.csr_array]:
-    """Sizes float32 `[k]` and means `[k, r]` of clusters, and the matrix `[k, n]` of members."""
+    """Computes sizes float32 `[k]` and means `[k, r]` of clusters, and their members `[k, n]`."""
     n = len(labels)
     counts = np.ones(n, np.float32) if counts is None else counts
     sizes = np.bincount(labels, counts).astype(np.float32)
@@ -884,13 +884,13 @@ def _means(
 
 
 def _members(labels: NDArray) -> list[NDArray]:
-    """Rows of each cluster `[n]`, 0 to k - 1: k arrays int64."""
+    """Lists the rows of each cluster `[n]`, 0 to k - 1: k arrays int64."""
     order = np.argsort(labels, kind="stable")
     return np.split(order, np.cumsum(np.bincount(labels))[:-1])
 
 
 def _by_size(labels: NDArray, sample: NDArray) -> NDArray:
-    """New number of each label, int64 `[k]`: the largest first, ties by the order of the sample."""
+    """Numbers labels by size, int64 `[k]`: the largest first, ties by the order of the sample."""
     _, first = np.unique(labels[sample], return_index=True)
     rank = np.empty(len(first), np.int64)
     rank[np.lexsort((first, -np.bincount(labels)))] = np.arange(len(first))

@@ -9,7 +9,7 @@ from cluster_jax.core.checks import InputError
 
 
 def sinkhorn(scores: ArrayLike, *, epsilon: float = 0.05, max_iter: int = 1000) -> NDArray:
-    """Probability of each cluster for each row, such that all clusters have equal mass.
+    """Computes probabilities of clusters for each row such that all clusters have equal mass.
 
     Maximizes `<Q, scores> + epsilon entropy(Q)` over all Q of equal row sums and equal column
     sums, by scaling rows and columns in turn until the columns are equal to 1e-6.

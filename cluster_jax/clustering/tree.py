@@ -10,7 +10,7 @@ from cluster_jax.core.checks import InputError
 
 
 def linkage_of_means(features: NDArray, labels: ArrayLike) -> NDArray:
-    """Average linkage of the clusters' mean unit rows, by cosine distance.
+    """Computes the average linkage of the clusters' mean unit rows, by cosine distance.
 
     Args:
         features: float `[n, d]`; rows are scaled to length one.
@@ -35,7 +35,7 @@ def linkage_of_means(features: NDArray, labels: ArrayLike) -> NDArray:
 
 
 def cut_tree(linkage: ArrayLike, n_groups: int) -> NDArray:
-    """The group of each cluster when nearby clusters merge until `n_groups` are left.
+    """Returns the group of each cluster when nearby clusters merge until `n_groups` are left.
 
     Args:
         linkage: from `linkage_of_means`, `[k - 1, 4]`.

@@ -25,7 +25,7 @@ def kmeans_two_levels(
     seed: int = 0,
     mesh: Mesh | None = None,
 ) -> KMeansResult:
-    """k-means of each of sqrt(k) clusters of the rows, which need not fit into memory.
+    """Clusters rows, in memory or not, by k-means within each of sqrt(k) clusters of k-means.
 
     A row is compared with about 2 sqrt(k) centers instead of k: of 100,000 clusters with 632. The
     first level is `kmeans_blocks`; each of its clusters is divided by scikit-learn's `KMeans`, into
@@ -102,7 +102,7 @@ def kmeans_two_levels(
 
 
 def _divided(sizes: NDArray, total: int) -> NDArray:
-    """`total` clusters divided by the sizes of groups, int64 `[groups]`: at least one, if any rows.
+    """Divides `total` clusters by group sizes, int64 `[groups]`: at least one per non-empty group.
 
     Example:
         >>> _divided(np.array([90, 8, 2, 0]), 10).tolist()

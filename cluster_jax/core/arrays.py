@@ -31,11 +31,11 @@ class Rows(Protocol):
         """Type of the numbers."""
 
     def __getitem__(self, rows: Any, /) -> Any:
-        """The rows of a slice, or of an array of integers."""
+        """Reads the rows of a slice, or of an array of integers."""
 
 
 def blocks(n_rows: int, n_columns: int) -> Iterator[slice]:
-    """Consecutive slices of rows: at most 2^22 numbers in a slice, but at least one row.
+    """Yields consecutive slices of rows: at most 2^22 numbers in a slice, but at least one row.
 
     Example:
         >>> [(rows.start, rows.stop) for rows in blocks(5, 2**21)]
@@ -47,7 +47,7 @@ def blocks(n_rows: int, n_columns: int) -> Iterator[slice]:
 
 
 def normalize_rows(x: NDArray) -> NDArray:
-    """Rows of `x` `[n, d]` scaled to length one, in the dtype of `x`; a row of zeros stays zero.
+    """Scales rows of `x` `[n, d]` to length one, in the dtype of `x`; a row of zeros stays zero.
 
     Args:
         x: finite floating-point numbers `[n, d]`.
@@ -65,7 +65,7 @@ def normalize_rows(x: NDArray) -> NDArray:
 
 
 def cluster_means(x: NDArray, labels: NDArray) -> NDArray:
-    """Mean row of each cluster, float64 `[k, d]`; k is the highest label plus 1.
+    """Computes the mean row of each cluster, float64 `[k, d]`; k is the highest label plus 1.
 
     Args:
         x: `[n, d]`.
@@ -76,7 +76,7 @@ def cluster_means(x: NDArray, labels: NDArray) -> NDArray:
 
 
 def distances_to_centers(x: NDArray, centers: NDArray, labels: NDArray) -> NDArray:
-    """Euclidean distance of each row to the center of its cluster, float64 `[n]`.
+    """Computes each row's Euclidean distance to the center of its cluster, float64 `[n]`.
 
     Args:
         x: `[n, d]`.
@@ -91,7 +91,7 @@ def distances_to_centers(x: NDArray, centers: NDArray, labels: NDArray) -> NDArr
 
 
 def widened(values: Any) -> Any:
-    """bfloat16 and the like as float32; all others unchanged.
+    """Returns bfloat16 and the like as float32; all other values unchanged.
 
     NumPy knows such values as raw bytes, and so does a `.npy` file, in which two bytes are taken
     for bfloat16.
@@ -107,7 +107,7 @@ def widened(values: Any) -> Any:
 
 
 def stacked(values: Any, name: str) -> Any:
-    """The column of vectors of a data frame, as an array `[n, d]`; other values unchanged.
+    """Returns a data frame's column of vectors as an array `[n, d]`; other values unchanged.
 
     Raises:
         InputError: there are several such columns; it calls the values `name`.
@@ -133,7 +133,7 @@ def _is_vector(cell: Any) -> bool:
 
 
 def numeric(values: ArrayLike, name: str, largest: float = np.inf) -> NDArray:
-    """`values` as a finite array of real numbers `[n, d]`, dtype kept (objects become float64).
+    """Returns `values` as finite real numbers `[n, d]`, dtype kept (objects become float64).
 
     Extends scikit-learn's `check_array`: also rejects masks and dates, checks the number of
     dimensions and names the position of a non-finite value.
@@ -189,7 +189,7 @@ def numeric(values: ArrayLike, name: str, largest: float = np.inf) -> NDArray:
 
 
 def one_per_row(values: ArrayLike, name: str, n: int) -> NDArray:
-    """`values` as an array `[n]`, such as a label of each row.
+    """Returns `values` as an array `[n]`, such as a label of each row.
 
     Raises:
         InputError: the shape is another one.

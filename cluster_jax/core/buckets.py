@@ -22,12 +22,12 @@ BUSY = (408, 429, 500, 502, 503, 504)
 
 
 def is_in_bucket(path: epath.PathLike) -> bool:
-    """Whether a path is one of a bucket, such as `gs://bucket/folder`."""
+    """Returns whether a path is one of a bucket, such as `gs://bucket/folder`."""
     return "://" in str(path)
 
 
 def path(path: epath.PathLike) -> epath.Path:
-    """A path that a user gives, with `~` expanded; the first one of a bucket loads its files."""
+    """Expands `~` in a path that a user gives; the first path of a bucket loads its library."""
     if str(path).startswith("gs://"):
         _register()
     return epath.Path(path).expanduser()
@@ -35,7 +35,7 @@ def path(path: epath.PathLike) -> epath.Path:
 
 @functools.cache
 def _register() -> None:
-    """From now on `gs://` is read and written by `core.gcs`, in the whole process."""
+    """Makes `core.gcs` read and write `gs://` in the whole process from now on."""
     for name in ("gs", "gcs"):
         fsspec.register_implementation(
             name, "cluster_jax.core.gcs.Files", clobber=True,
@@ -44,7 +44,7 @@ def _register() -> None:
 
 
 def read(path: epath.PathLike, start: int | None = None, end: int | None = None) -> bytes:
-    """Content of a file, by one request in a bucket, of which also bytes from `start` to `end`.
+    """Reads a file, by one request in a bucket, of which also bytes from `start` to `end`.
 
     Raises:
         FileNotFoundError: there is none.
@@ -57,7 +57,7 @@ def read(path: epath.PathLike, start: int | None = None, end: int | None = None)
 
 
 def opened(path: epath.PathLike, ahead: int) -> BinaryIO:
-    """A file to read in, in a bucket with some bytes ahead: more bytes are fewer requests.
+    """Opens a file to read, in a bucket with some bytes ahead: more bytes are fewer requests.
 
     Raises:
         FileNotFoundError: there is none.
@@ -76,7 +76,7 @@ def write(path: epath.PathLike, content: bytes) -> None:
 
 
 def names(folder: epath.PathLike) -> set[str]:
-    """Names of the files and folders in a folder, which need not exist, by one request."""
+    """Lists the files and folders in a folder, which need not exist, by one request."""
     if not str(folder).startswith("gs://"):
         path = epath.Path(folder)
         return {entry.name for entry in path.iterdir()} if path.is_dir() else set()
@@ -84,7 +84,7 @@ def names(folder: epath.PathLike) -> set[str]:
 
 
 def tree(folder: epath.PathLike, delimiter: str = "") -> dict[str, int]:
-    """Size of each object below a folder of a bucket, by the rest of its name.
+    """Returns the size of each object below a folder of a bucket, by the rest of its name.
 
     It takes one request for 1,000 objects.
 
@@ -120,25 +120,25 @@ def remove(paths: Iterable[str]) -> None:
 
 @functools.cache
 def _files() -> Any:
-    """The files of Google's buckets, those that `epath` and so Orbax take too."""
+    """Returns the file system of Google's buckets, the one that `epath` and so Orbax take too."""
     _register()
     return fsspec.filesystem("gcs", finalize_on_close=True)
 
 
 def status(error: BaseException) -> int:
-    """Status of HTTP that an error of a bucket's library has; 0 without one."""
+    """Returns the HTTP status that an error of a bucket's library has; 0 without one."""
     code = str(getattr(error, "code", None) or getattr(error, "status", None) or "")
     return int(code) if code.isdigit() else 0
 
 
 def explain(error: BaseException) -> str | None:
-    """One sentence for an error of a bucket, with the words of its library; None for others."""
+    """Explains a bucket's error in a sentence with its library's words; None for other errors."""
     told = cause(error)
     return told and ": ".join(told)
 
 
 def cause(error: BaseException) -> tuple[str, str] | None:
-    """What an error of a bucket says, with its path, and what to do; None for other errors."""
+    """Returns what a bucket's error says, with its path, and what to do; None for other errors."""
     text, where = " ".join(str(error).split()), getattr(error, "where", None)
     library = type(error).__module__.partition(".")[0]
     if where is None and library not in ("gcsfs", "google", "aiohttp"):

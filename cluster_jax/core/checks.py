@@ -28,7 +28,7 @@ _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u20
 
 
 def one_line(text: str) -> str:
-    r"""A text, such as the name of a file, with what is no character of a line spelled out.
+    r"""Spells out the control characters in a text, such as the name of a file.
 
     Example:
         >>> one_line("a\nb.jpg")
@@ -38,7 +38,7 @@ def one_line(text: str) -> str:
 
 
 def sentence(text: str) -> str:
-    """A message in one line of at most 300 characters: what a user gave is cut, not the advice.
+    """Shortens a message to one line of 300 characters: what a user gave is cut, not the advice.
 
     First long words are cut, such as paths, whose ends say most; then what follows "; got ", of
     which the end, where the advice is, stays.
@@ -56,7 +56,7 @@ def sentence(text: str) -> str:
 
 
 def _cut(text: str, most: int) -> str:
-    """A text of at most `most` characters: the first quarter of them and its end."""
+    """Cuts a text to at most `most` characters: the first quarter of them and its end."""
     if len(text) <= most:
         return text
     start = most // 4
@@ -86,7 +86,7 @@ def reading(what: object = "files") -> Iterator[None]:
 
 @contextlib.contextmanager
 def named(words: Mapping[str, str]) -> Iterator[None]:
-    """Errors name what the user typed in place of a key of the config.
+    """Makes errors name what the user typed in place of a key of the config.
 
     Args:
         words: how a sentence calls a value -> the argument or flag that gives it.
@@ -109,13 +109,13 @@ def named(words: Mapping[str, str]) -> Iterator[None]:
 
 
 def short(text: object, most: int = 80) -> str:
-    """A text for a sentence, cut to `most` characters."""
+    """Cuts a text for a sentence to `most` characters."""
     line = str(text)
     return line if len(line) <= most else f"{line[: most - 3]}..."
 
 
 def local(path: str | os.PathLike) -> str:
-    """A path without `file://`; a bucket's needs the library that reads it.
+    """Removes `file://` from a path; a bucket's path needs the library that reads it.
 
     Raises:
         InputError: nothing reads such an address.
@@ -237,7 +237,7 @@ def none(name: str, value: Any, where: str) -> None:
 
 
 def steps(name: str, value: str, steps_per_epoch: int) -> int:
-    """Number of steps in `"1500 steps"` or `"0.5 epochs"`; epochs are rounded up to whole steps.
+    """Counts the steps in `"1500 steps"` or `"0.5 epochs"`, rounded up to whole steps.
 
     Error messages start with `name`, the config key.
 
@@ -258,7 +258,7 @@ def steps(name: str, value: str, steps_per_epoch: int) -> int:
 
 
 def memory() -> int:
-    """Bytes of memory that this process may use."""
+    """Returns the bytes of memory that this process may use."""
     sizes = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     for name in _CGROUP_FILES:
         file = pathlib.Path(name)

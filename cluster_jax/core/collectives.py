@@ -19,27 +19,27 @@ Axis = str | None
 
 
 def size(axis: Axis) -> int:
-    """Number of devices along `axis`."""
+    """Returns the number of devices along `axis`."""
     return 1 if axis is None else lax.axis_size(axis)
 
 
 def rank(axis: Axis) -> Array | int:
-    """Position of this device along `axis`, int32."""
+    """Returns the position of this device along `axis`, int32."""
     return 0 if axis is None else lax.axis_index(axis)
 
 
 def mean(tree: Any, axis: Axis) -> Any:
-    """Mean of every leaf over the devices, the same on all of them."""
+    """Averages every leaf over the devices; the result is the same on all of them."""
     return tree if axis is None else lax.pmean(tree, axis)
 
 
 def total(tree: Any, axis: Axis) -> Any:
-    """Sum of every leaf over the devices, the same on all of them."""
+    """Sums every leaf over the devices; the result is the same on all of them."""
     return tree if axis is None else lax.psum(tree, axis)
 
 
 def gather(x: Array, axis: Axis) -> Array:
-    """Rows of all devices, `[b, ...] -> [b * devices, ...]`, in the order of the global batch.
+    """Gathers the rows of all devices, `[b, ...] -> [b * devices, ...]`, in global order.
 
     Differentiable: the gradient of a row goes to the device that owns it, summed over the devices
     that used the row. The result is typed as equal on all devices, where JAX types that, so it can
@@ -54,7 +54,7 @@ def gather(x: Array, axis: Axis) -> Array:
 
 
 def scatter(x: Array, axis: Axis) -> Array:
-    """This device's rows of a global array, `[b * devices, ...] -> [b, ...]`; inverts `gather`."""
+    """Takes this device's rows, `[b * devices, ...] -> [b, ...]`; the inverse of `gather`."""
     if axis is None:
         return x
     rows = x.shape[0] // lax.axis_size(axis)
@@ -62,7 +62,7 @@ def scatter(x: Array, axis: Axis) -> Array:
 
 
 def varying(tree: Any, axis: Axis) -> Any:
-    """The same values typed as device-varying, so that gradients stay local to a device."""
+    """Types values as device-varying, so that gradients stay local to a device."""
     if axis is None or not _has_types(axis):
         return tree
     return jax.tree.map(lambda x: x if _varies(x, axis) else lax.pcast(x, axis, to="varying"), tree)
@@ -91,12 +91,12 @@ def replicate(tree: Any, axis: Axis) -> Any:
 
 
 def local_rows(n: int, axis: Axis) -> Array:
-    """Indices in the global batch of this device's `n` rows, int32 `[n]`."""
+    """Returns the indices in the global batch of this device's `n` rows, int32 `[n]`."""
     return rank(axis) * n + jnp.arange(n, dtype=jnp.int32)
 
 
 def take(x: Array, rows: Array, axis: Axis) -> Array:
-    """Rows of the global array by index, `[r, d]`, the same on every device.
+    """Takes rows of the global array by index, `[r, d]`, the same on every device.
 
     Args:
         x: this device's rows `[b, d]`.
@@ -109,7 +109,7 @@ def take(x: Array, rows: Array, axis: Axis) -> Array:
 
 
 def _has_types(axis: str) -> bool:
-    """Whether JAX types values as equal on all devices or varying."""
+    """Returns whether JAX types values as equal on all devices or varying."""
     return _varies(lax.axis_index(axis), axis)
 
 

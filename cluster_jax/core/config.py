@@ -34,13 +34,13 @@ _FOLDERS = (_PACKAGE / "configs", _PACKAGE.parent / "configs")
 
 
 def config_names() -> list[str]:
-    """Names of the configs included in the package."""
+    """Lists the names of the configs included in the package."""
     names = {file.stem for folder in _FOLDERS for file in folder.glob("*.py")}
     return sorted(names - {"__init__", "base"})
 
 
 def find_config(config: str) -> pathlib.Path:
-    """The file of a config given as a path or a name (`nrcc_digits`).
+    """Finds the file of a config given as a path or a name (`nrcc_digits`).
 
     Raises:
         InputError: neither a file nor the name of a config.
@@ -69,7 +69,8 @@ def load_config(config: str) -> ConfigDict:
         InputError: no such config, or the file has no `get_config`.
     """
     file = find_config(config)
-    module: dict[str, Any] = {"__name__": f"_config_{file.stem}", "__file__": str(file)}
+    # The name under which Python imports the file, where it also holds a method.
+    module: dict[str, Any] = {"__name__": file.stem, "__file__": str(file)}
     try:
         exec(compile(file.read_bytes(), str(file), "exec"), module)
         if "get_config" not in module:
@@ -201,7 +202,7 @@ def _check_value(name: str, value: Any, hint: Any) -> None:
 
 
 def _elements(hint: Any, value: tuple) -> tuple:
-    """Types of the elements of a tuple whose type is `hint`."""
+    """Returns the types of the elements of a tuple whose type is `hint`."""
     arguments = typing.get_args(hint)
     return arguments[:1] * len(value) if arguments[-1] is Ellipsis else arguments
 
@@ -234,7 +235,7 @@ def _is_type(value: Any, hint: Any) -> bool:
 
 
 def _in_words(hint: Any) -> str:
-    """A type as messages call it."""
+    """Names a type as messages call it."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if _is_union(hint):
         return " or ".join(dict.fromkeys(map(_in_words, arguments)))
@@ -251,7 +252,7 @@ def _in_words(hint: Any) -> str:
 
 
 def is_section(cls: Any) -> bool:
-    """Whether a type is the dataclass of a section."""
+    """Returns whether a type is the dataclass of a section."""
     return isinstance(cls, type) and dataclasses.is_dataclass(cls)
 
 

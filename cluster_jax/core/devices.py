@@ -34,7 +34,7 @@ def use_cores(batch_size: int) -> None:
 
 
 def cores() -> int:
-    """Number of cores that this process may use."""
+    """Counts the cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -78,7 +78,7 @@ def keep_compiled(folder: str | None, workdir: str) -> None:
 
 
 def _machine() -> str:
-    """Name of the folder for programs that this processor runs and these versions have compiled."""
+    """Names the folder of programs that this processor runs and these versions have compiled."""
     about = [platform.machine(), platform.processor()]
     with contextlib.suppress(OSError), open("/proc/cpuinfo") as file:
         about += [line for line in file.read().split("\n\n")[0].splitlines() if "flags" in line]
@@ -87,13 +87,13 @@ def _machine() -> str:
 
 
 def join() -> None:
-    """`distribute` for a command in which SIGTERM ends a process at once."""
+    """Calls `distribute` for a command in which SIGTERM ends a process at once."""
     distribute()
     interrupt.terminate()
 
 
 def is_first() -> bool:
-    """Whether this process is the first of its job, or alone."""
+    """Returns whether this process is the first of its job, or alone."""
     return not jax.distributed.is_initialized() or jax.process_index() == 0
 
 

@@ -74,7 +74,7 @@ def check(folder: epath.Path, needed: int = 0, what: str = "") -> None:
 
 
 def _text(error: BaseException) -> str:
-    """What an error says, or the error that it comes from, or one of its group."""
+    """Returns what an error says, or the error that it comes from, or one of its group."""
     inner = (*getattr(error, "exceptions", ()), error.__cause__, error.__context__)
     return str(error) or next((text for e in inner if e and (text := _text(e))), "")
 

@@ -44,7 +44,7 @@ class Files(gcsfs.core.GCSFileSystem):
 
 
 def _where(path: str = "", *names: str) -> str:
-    """The path in a bucket that a request is about."""
+    """Returns the path in a bucket that a request is about."""
     match = re.search(r"\bb/([^/?]+)(?:/o)?/?([^?]*)", path)
     bucket, name = match.groups() if match else ("", "")
     if "{}" in path:

@@ -133,7 +133,7 @@ def read_arrays(path: epath.PathLike) -> dict[str, np.ndarray]:
 
 
 def read_fingerprint(path: epath.PathLike) -> str:
-    """The fingerprint in a file of `write_arrays`.
+    """Reads the fingerprint in a file of `write_arrays`.
 
     Raises:
         DamagedFile: it is not what was written.
@@ -143,7 +143,7 @@ def read_fingerprint(path: epath.PathLike) -> str:
 
 
 def _checked(path: epath.PathLike) -> bytes:
-    """Content of a file of `write_arrays` after a check of its checksum."""
+    """Reads a file of `write_arrays` and checks its checksum."""
     content = buckets.read(path)
     if content[:-_DIGEST][-len(_MARK) :] != _MARK:
         raise DamagedFile(path, "it has no checksum at its end")

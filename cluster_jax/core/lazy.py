@@ -10,7 +10,7 @@ from typing import Any
 
 
 def exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """`__getattr__`, `__dir__` and `__all__` of a package whose `__init__.py` calls this.
+    """Returns `__getattr__`, `__dir__` and `__all__` of a package whose `__init__.py` calls this.
 
     The public names are those that the stub `__init__.pyi` beside it imports, where type checkers
     and editors look for them too. Its lines are read as a table of names and modules; nothing is
@@ -56,7 +56,7 @@ def exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]
 
 
 def _homes(package: str) -> dict[str, str]:
-    """Public name -> the module that defines it; for a module, the package that contains it."""
+    """Maps each public name to the module that defines it; a module to the package around it."""
     stub = ast.parse(pkgutil.get_data(package, "__init__.pyi") or b"")
     return {
         alias.name: node.module

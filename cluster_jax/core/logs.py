@@ -1,7 +1,6 @@
 """The logger of the package, its lines of progress, and its progress bars."""
 
 import contextlib
-import gc
 import logging
 import pathlib
 import sys
@@ -68,7 +67,7 @@ def printing() -> Iterator[None]:
 
 
 def progress_bar(items: Iterable[Any] | None = None, **options: Any) -> tqdm:
-    """A bar of tqdm on stderr, shown where progress is printed and somebody can watch it.
+    """Makes a tqdm bar on stderr, shown where progress is printed and somebody can watch it.
 
     Args:
         items: what is iterated over, or None.
@@ -118,8 +117,6 @@ def without_leftovers() -> Iterator[None]:
     try:
         yield
     finally:
-        if "orbax" in sys.modules:
-            gc.collect()  # None of them is left for later.
         sys.unraisablehook = before
         asyncio.removeFilter(_is_not_left_over)
 

@@ -5,7 +5,7 @@ from collections.abc import Collection
 
 
 def natural(name: str) -> tuple:
-    """Key to sort names by, in which numbers are numbers: `part_2` comes before `part_10`.
+    """Returns a key to sort names by, in which numbers are numbers: `part_2` before `part_10`.
 
     Example:
         >>> sorted(["part_10", "part_2", "Part", "part_02"], key=natural)
@@ -16,12 +16,12 @@ def natural(name: str) -> tuple:
 
 
 def counted(n: int, noun: str, plural: str | None = None) -> str:
-    """A number of things in words: "1 image", "2,000 images"; the plural is regular by default."""
+    """Formats a number of things in words: "1 image", "2,000 images"; by default adds an "s"."""
     return f"{n:,} {noun}" if n == 1 else f"{n:,} {plural or noun + 's'}"
 
 
 def files_and_folders(paths: Collection[str]) -> str:
-    """Numbers of files and folders in words; those of folders end on "/".
+    """Counts files and folders in words; those of folders end on "/".
 
     Example:
         >>> files_and_folders(["a.jpg", "b.jpg", "lost+found/"])

@@ -12,12 +12,12 @@ from jax.scipy.special import logsumexp as _logsumexp
 
 
 def upcast(x: Array) -> Array:
-    """`x` as at least float32: bfloat16 and float16 are promoted, float64 is kept."""
+    """Promotes `x` to at least float32: bfloat16 and float16 are promoted, float64 is kept."""
     return x.astype(jnp.promote_types(x.dtype, jnp.float32))
 
 
 def l2_normalize(x: Array) -> Array:
-    """Rows of `x` `[..., d]` scaled to length one, in at least float32.
+    """Scales rows of `x` `[..., d]` to length one, in at least float32.
 
     A row of zeros stays zero and has a zero gradient; a row with NaN is NaN. The square of the
     length must be a number of the dtype: in float32, lengths of about 1e-18 to 1e19.
@@ -30,7 +30,7 @@ def l2_normalize(x: Array) -> Array:
 
 
 def pairwise_dot(a: Array, b: Array) -> Array:
-    """Inner products of the rows of `a` `[m, d]` and `b` `[n, d]`: `[m, n]`, at least float32.
+    """Computes inner products of rows of `a` `[m, d]` and `b` `[n, d]`: `[m, n]`, at least float32.
 
     Uses full precision also on TPUs, which round the factors to bfloat16 by default: at a
     temperature of 0.1 that rounding changes a logit by 0.04.
@@ -39,12 +39,12 @@ def pairwise_dot(a: Array, b: Array) -> Array:
 
 
 def cosine(a: Array, b: Array) -> Array:
-    """Cosine similarity of paired rows, `[..., d]` and `[..., d]` -> `[...]`, at least float32."""
+    """Computes cosines of paired rows, `[..., d]` and `[..., d]` -> `[...]`, at least float32."""
     return jnp.sum(l2_normalize(a) * l2_normalize(b), axis=-1)
 
 
 def logsumexp(logits: Array, keep: Array | None = None) -> Array:
-    """Log of the sum of exponentials over the last axis, `[..., n] -> [...]`.
+    """Computes the log of the sum of exponentials over the last axis, `[..., n] -> [...]`.
 
     `keep` is a boolean mask, broadcastable to `logits`; entries outside it count as exactly -inf,
     not as a large negative number. A row without entries gives -inf and a zero gradient.

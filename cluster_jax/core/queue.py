@@ -26,7 +26,7 @@ class Queue(NamedTuple):
 
 
 def create_queue(length: int, entry: PyTree) -> Queue:
-    """An empty queue.
+    """Returns an empty queue.
 
     Args:
         length: capacity in entries.
@@ -41,7 +41,7 @@ def create_queue(length: int, entry: PyTree) -> Queue:
 
 
 def enqueue(queue: Queue, batch: PyTree) -> Queue:
-    """The queue after the rows of a batch have replaced its oldest entries.
+    """Replaces the oldest entries of the queue by the rows of a batch.
 
     Args:
         queue: the queue.

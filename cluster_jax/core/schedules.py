@@ -13,7 +13,7 @@ Schedule = Callable[[Array | int], Array]
 
 
 def warmup_cosine(peak: float, warmup: int, total: int, end: float = 0.0) -> Schedule:
-    """Linear from `peak / warmup` at step 0 to `peak` at step `warmup - 1`, then cosine to `end`.
+    """Makes a schedule: from `peak / warmup` to `peak` in `warmup` steps, then cosine to `end`.
 
     The cosine spans `total - warmup` steps, so the last step comes close to `end`. The official
     NCC code divides by `total` instead and ends above it.
@@ -23,7 +23,7 @@ def warmup_cosine(peak: float, warmup: int, total: int, end: float = 0.0) -> Sch
 
 
 def warmup_drops(peak: float, warmup: int, every: int) -> Schedule:
-    """Linear warm-up to `peak` as in `warmup_cosine`; divided by ten every `every` steps.
+    """Makes a schedule: linear warm-up as in `warmup_cosine`, a tenth after each `every` steps.
 
     The steps are counted from 0, so the warm-up does not shift the drops.
     """
@@ -40,7 +40,7 @@ def _after_warmup(peak: float, warmup: int, after: Callable[[Array], Array]) -> 
 
 
 def cosine(start: float, end: float, total: int) -> Schedule:
-    """Half a cosine from `start` at step 0 to `end` at step `total`, constant afterward.
+    """Makes a schedule: half a cosine from `start` to `end` in `total` steps, constant afterward.
 
     Used for the decay of the exponential moving average: `cosine(0.996, 1.0, total)` is BYOL's
     schedule, `cosine(m, m, total)` is constant.

@@ -23,7 +23,7 @@ TRIES = 10  # boxes that RandomResizedCrop draws before it falls back to a centr
 
 
 def crop_resize(image: Array, box: tuple[Pixel, Pixel, Pixel, Pixel], size: int) -> Array:
-    """The box (y, x, height, width) of `image`, resized to `[size, size, C]`.
+    """Resizes the box (y, x, height, width) of `image` to `[size, size, C]`.
 
     Bilinear and antialiased. Pixels outside the box have no influence, as if the box had been
     cropped first.
@@ -43,7 +43,7 @@ def crop_resize(image: Array, box: tuple[Pixel, Pixel, Pixel, Pixel], size: int)
 def random_box(
     key: Array, shape: tuple[int, ...], scale: tuple[float, float], ratio: tuple[float, float]
 ) -> tuple[Array, Array, Array, Array]:
-    """The box of torchvision's RandomResizedCrop: (y, x, height, width), int32.
+    """Draws the box of torchvision's RandomResizedCrop: (y, x, height, width), int32.
 
     The area is uniform in `scale` times the area of the image, width / height log-uniform in
     `ratio`. The first of ten candidates that lies within the image is taken, else the largest
@@ -75,7 +75,7 @@ def random_box(
 
 
 def flip(image: Array) -> Array:
-    """Horizontal flip."""
+    """Flips an image horizontally."""
     return image[:, ::-1]
 
 
@@ -85,7 +85,7 @@ def grayscale(image: Array) -> Array:
 
 
 def adjust_brightness(image: Array, factor: Draw) -> Array:
-    """`factor * image`, clipped to [0, 1]."""
+    """Computes `factor * image`, clipped to [0, 1]."""
     return _blend(image, jnp.zeros_like(image), factor)
 
 
@@ -123,7 +123,7 @@ def adjust_hue(image: Array, turns: Draw) -> Array:
 def random_jitter(
     key: Array, image: Array, strengths: tuple[float, float, float], hue: float
 ) -> Array:
-    """Color jitter: the four adjustments by random amounts in random order, as in torchvision.
+    """Jitters colors: the four adjustments by random amounts in random order, as in torchvision.
 
     Factors of brightness, contrast and saturation are uniform in [max(0, 1 - a), 1 + a] for the
     strength a of each, the rotation of the hue in [-hue, hue] turns. The order is drawn as a
@@ -140,7 +140,7 @@ def random_jitter(
 
 
 def jitter(image: Array, factors: Array, turns: Array, order: Array, place: Array) -> Array:
-    """Brightness (0), contrast (1) and saturation (2) in the given order, with hue among them.
+    """Adjusts brightness (0), contrast (1), saturation (2) in the given order, hue among them.
 
     Args:
         image: `[H, W, C]`.
@@ -162,7 +162,7 @@ def jitter(image: Array, factors: Array, turns: Array, order: Array, place: Arra
 
 
 def gaussian_blur(image: Array, sigma: Draw, radius: int) -> Array:
-    """Gaussian blur of standard deviation `sigma` pixels, truncated at `radius`, border reflected.
+    """Blurs with a Gaussian of `sigma` pixels, truncated at `radius`; the border is reflected.
 
     The reflection does not repeat the edge pixel, as in torchvision. `radius` must be below both
     sides.
@@ -182,12 +182,12 @@ def gaussian_blur(image: Array, sigma: Draw, radius: int) -> Array:
 
 
 def solarize(image: Array, threshold: float) -> Array:
-    """Solarization: replaces values x of at least `threshold` by 1 - x, per channel."""
+    """Solarizes an image: replaces values x of at least `threshold` by 1 - x, per channel."""
     return jnp.where(image >= threshold, 1 - image, image)
 
 
 def affine(image: Array, *, rotation: Draw, scale: Draw, shear: Draw, shift: Array) -> Array:
-    """Affine map about the center: shear, scale, rotation, shift; bilinear, zero outside.
+    """Maps an image about its center: shear, scale, rotation, shift; bilinear, zero outside.
 
     A point p (y, x from the center) moves to `scale * R(rotation) @ [[1, shear], [0, 1]] @ p +
     shift`.
@@ -217,7 +217,7 @@ def affine(image: Array, *, rotation: Draw, scale: Draw, shear: Draw, shift: Arr
 def random_affine(
     key: Array, image: Array, *, rotation: float, scale: float, shear: float, shift: float
 ) -> Array:
-    """`affine` with angle, scale - 1, shear and both shifts uniform within +- the arguments."""
+    """Applies `affine` with angle, scale - 1, shear and shifts uniform within +- the arguments."""
     angle, magnification, slant, y, x = jax.random.uniform(key, (5,), image.dtype, -1.0, 1.0)
     return affine(
         image,
@@ -234,7 +234,7 @@ def noise(key: Array, image: Array, std: float) -> Array:
 
 
 def fit(image: Array, size: int) -> Array:
-    """The central crop `[size, size, C]`; a smaller image is cropped to a square and scaled up."""
+    """Crops the center `[size, size, C]`; a smaller image is cropped to a square and scaled up."""
     height, width, _ = image.shape
     side = min(height, width, size)
     y, x = (height - side) // 2, (width - side) // 2
@@ -248,7 +248,7 @@ def _rescale(draws: Array, low: Draw, high: Draw) -> Array:
 
 
 def _luma(image: Array) -> Array:
-    """Luma of an image, `[H, W, C]` -> `[H, W, 1]`."""
+    """Computes the luma of an image, `[H, W, C]` -> `[H, W, 1]`."""
     if image.shape[-1] == 1:
         return image
     weights = jnp.array(LUMA, image.dtype)
@@ -260,7 +260,7 @@ def _blend(image: Array, other: Array, factor: Draw) -> Array:
 
 
 def _resize_weights(length: int, start: Pixel, extent: Pixel, size: int, dtype: jnp.dtype) -> Array:
-    """Weights `[size, length]` of antialiased bilinear resizing of a section of a line."""
+    """Computes weights `[size, length]` of antialiased bilinear resizing of a section of a line."""
     pixels = jnp.arange(length, dtype=dtype)[None]
     step = jnp.asarray(extent, dtype) / size
     centers = start + (jnp.arange(size, dtype=dtype)[:, None] + 0.5) * step - 0.5

@@ -22,7 +22,7 @@ EVALUATION_PREFETCH = 2
 
 
 def steps_per_epoch(size: int, batch_size: int) -> int:
-    """Number of full batches in `size` images; the remaining images of an epoch are dropped.
+    """Counts the full batches in `size` images; the remaining images of an epoch are dropped.
 
     Raises:
         InputError: the batch is larger than the set.
@@ -32,7 +32,7 @@ def steps_per_epoch(size: int, batch_size: int) -> int:
 
 
 def indices(*, seed: int, size: int, batch_size: int, step: int) -> np.ndarray:
-    """Indices of the images of one global batch, a pure function of seed and step.
+    """Returns the indices of the images of a global batch, a pure function of seed and step.
 
     Each epoch has its own permutation, in which every image occurs at most once.
 
@@ -45,7 +45,7 @@ def indices(*, seed: int, size: int, batch_size: int, step: int) -> np.ndarray:
 
 
 def parts(dataset: Dataset, batch_size: int, labeled: int | None) -> dict[str, tuple]:
-    """The parts of a batch: the images to draw from, and the number of rows.
+    """Returns the parts of a batch: the images to draw from, and the number of rows.
 
     Args:
         dataset: the images.
@@ -93,7 +93,7 @@ def stream(
     processes: int,
     prefetch: int,
 ) -> Generator[Batch]:
-    """This process's rows of the batches of steps `start` to `stop - 1`.
+    """Yields this process's rows of the batches of steps `start` to `stop - 1`.
 
     A batch of a cached set is `{"index"}`: the step gathers the images on the device. A batch of a
     streamed set is `{"index", "image"}`, decoded up to `prefetch` batches ahead in threads that
@@ -150,7 +150,7 @@ def stream(
 def evaluation(
     dataset: Dataset, *, batch_size: int, process: int, processes: int, start: int = 0
 ) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
-    """Batches of equal size that contain every image once, in order.
+    """Yields batches of equal size that contain every image once, in order.
 
     The last batch is padded by repeating the last image.
 
@@ -181,14 +181,14 @@ def evaluation(
 
 @functools.lru_cache(maxsize=2)
 def _permutation(seed: int, size: int, epoch: int) -> np.ndarray:
-    """Order of the images in an epoch, int32 `[size]`; read-only, since it is cached."""
+    """Draws the order of the images in an epoch, int32 `[size]`; read-only, since it is cached."""
     permutation = order(size, seed, epoch)
     permutation.flags.writeable = False
     return permutation
 
 
 def _rows(batch_size: int, process: int, processes: int) -> slice:
-    """The rows of a global batch that belong to a process."""
+    """Returns the rows of a global batch that belong to a process."""
     checks.multiple("a batch", batch_size, processes, "the number of processes")
     local = batch_size // processes
     return slice(process * local, (process + 1) * local)

@@ -22,7 +22,7 @@ STATISTICS_CHUNK = 256
 
 
 def load(config: DataConfig, X: ArrayLike | None = None) -> Dataset:
-    """The data set of a config: uint8 images of one size or features, in memory or streamed.
+    """Loads the data set of a config: uint8 images of one size or features, in memory or streamed.
 
     Args:
         config: the section `data`.
@@ -49,7 +49,7 @@ def load(config: DataConfig, X: ArrayLike | None = None) -> Dataset:
 
 
 def with_labels_of(dataset: Dataset, file: str) -> Dataset:
-    """A data set with labels from a file.
+    """Adds the labels in a file to a data set.
 
     Args:
         dataset: the images.
@@ -86,7 +86,7 @@ def load_new(
     share: Callable[[int], range] | None = None,
     ranges: pixels.Ranges = pixels.NO_RANGES,
 ) -> Dataset:
-    """New images for a trained network: uint8 `[H, W, C]`, in the shape of the training images.
+    """Loads new images for a trained network: uint8 `[H, W, C]`, shaped as the training images.
 
     They are resized and cropped if the training images are square, and converted to gray or RGB
     like them; where an array is resized and the training images were not, a warning tells.
@@ -143,7 +143,7 @@ def load_new(
 
 
 def _read_array(path: str) -> np.ndarray | None:
-    """Images of a `.npy` or `.npz` file; None for other paths."""
+    """Reads the images of a `.npy` or `.npz` file; None for other paths."""
     if "\n" in path or not path.endswith((".npy", ".npz")):
         return None
     is_file = buckets.path(path).is_file()
@@ -151,7 +151,7 @@ def _read_array(path: str) -> np.ndarray | None:
 
 
 def _load_path(path: str, config: DataConfig, ranges: pixels.Ranges) -> Dataset:
-    """Images of a folder or the like, see `scan.find`, or one image file."""
+    """Loads the images of a folder or the like, see `scan.find`, or one image file."""
     file = buckets.path(path)
     is_archive = file.suffix.lower() in (".zip", *packed.SUFFIXES)
     if path.startswith("@") or "\n" in path or file.is_dir() or is_archive:
@@ -173,7 +173,7 @@ def _load_path(path: str, config: DataConfig, ranges: pixels.Ranges) -> Dataset:
 
 
 def _arrays(config: DataConfig, X: ArrayLike | None = None, name: str = "X") -> Dataset:
-    """Images `[N, H, W]` or `[N, H, W, C]` of uint8, or of floats in [0, 1] (times 255, rounded).
+    """Loads images `[N, H, W]` or `[N, H, W, C]`: uint8, or floats in [0, 1] (times 255, rounded).
 
     They are `X`, in messages `name`, or in the file `data.dir`, a `.npy` or `.npz`, local or in a
     bucket. A `.npz` file holds images under `images` or `x`, or as its only array, and optional int
@@ -226,7 +226,7 @@ def _check_images(pixels: np.ndarray, name: str) -> None:
 
 
 def with_classes(dataset: Dataset, classes: Sequence[int] | str | None) -> Dataset:
-    """The images of some classes, see `DataConfig`, which are numbered anew in the order given.
+    """Selects the images of some classes, see `DataConfig`, and renumbers these in the given order.
 
     Raises:
         InputError: the set has no labels, or a class has no images or is given twice.
@@ -255,7 +255,7 @@ def with_classes(dataset: Dataset, classes: Sequence[int] | str | None) -> Datas
 
 
 def with_tail(dataset: Dataset, tail: float | None) -> Dataset:
-    """A long tail of a set: class sizes fall geometrically, in the order of the classes.
+    """Makes a set long-tailed: class sizes fall geometrically, in the order of the classes.
 
     Class k of K keeps `int(n * (1 / tail) ** (k / (K - 1)))` random images, at least one, where n
     are the images of the smallest class: the profile of Cao et al. (2019), "Learning Imbalanced
@@ -280,7 +280,7 @@ def with_tail(dataset: Dataset, tail: float | None) -> Dataset:
 
 
 def _listed(dataset: Dataset, name: str) -> list[int]:
-    """Numbers of the classes in a file of `data/classes`."""
+    """Reads the numbers of the classes in a file of `data/classes`."""
     file = importlib.resources.files("cluster_jax.data") / "classes" / f"{name}.txt"
     wanted = [line for line in file.read_text().splitlines() if not line.startswith("#")]
     numbers = {text.split("_")[0]: k for k, text in enumerate(dataset.label_names or ())}
@@ -311,7 +311,7 @@ def _encode_labels(dataset: Dataset) -> Dataset:
 
 
 def channel_statistics(dataset: Dataset) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation of each channel over all pixels, on the scale [0, 1].
+    """Computes mean and standard deviation of each channel over all pixels, on the scale [0, 1].
 
     At most 10,000 evenly spaced images are read. The standard deviation of a constant channel is
     set to one gray level, because images are divided by it.
@@ -334,7 +334,7 @@ def channel_statistics(dataset: Dataset) -> tuple[tuple[float, ...], tuple[float
 
 
 def _digits(config: DataConfig) -> Dataset:
-    """scikit-learn's 1797 digits, 8 x 8, with values 0 to 16 scaled to 0 to 255 and rounded."""
+    """Loads scikit-learn's 1797 digits, 8 x 8; values 0 to 16 become 0 to 255, rounded."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         from sklearn.datasets import load_digits

@@ -22,7 +22,7 @@ from cluster_jax.data.views import Augment
 
 
 def load(config: DataConfig, X: ArrayLike | None = None, *, with_labels: bool = True) -> Dataset:
-    """Features `[N, d]`, or `[N, v, d]` with v views of each image, the first the image itself.
+    """Loads features `[N, d]`, or `[N, v, d]` with v views of each image, the image itself first.
 
     Vectors are scaled to length one, because they are compared by cosine.
 
@@ -59,7 +59,7 @@ def load(config: DataConfig, X: ArrayLike | None = None, *, with_labels: bool = 
 
 
 def pending(images: Dataset, views: int, columns: int) -> Dataset:
-    """The data set of images that are not embedded yet; `of_images` adds the values.
+    """Makes the data set of images that are not embedded yet; `of_images` adds the values.
 
     Args:
         images: the images.
@@ -72,7 +72,7 @@ def pending(images: Dataset, views: int, columns: int) -> Dataset:
 
 
 def of_images(images: Dataset, values: NDArray, cache_mb: float) -> Dataset:
-    """A data set of features, float `[N, v, d]`, with labels, names and sources of the images.
+    """Makes a data set of features, float `[N, v, d]`; labels, names and sources are the images'.
 
     Raises:
         ValueError: a value is not finite.
@@ -88,7 +88,7 @@ def _fetch_pending(indices: NDArray) -> NDArray:
 
 
 def with_neighbors(dataset: Dataset, count: int) -> Dataset:
-    """The set with the features of the nearest neighbors of each row appended to its own views.
+    """Appends the features of each row's nearest neighbors to its own views.
 
     Neighbors are the most similar other rows by the cosine of their first views. In novel class
     discovery labeled rows have labeled neighbors and unlabeled rows unlabeled neighbors, because
@@ -133,7 +133,7 @@ def with_neighbors(dataset: Dataset, count: int) -> Dataset:
 
 
 def _dataset(values: NDArray, name: str, cache_mb: float) -> Dataset:
-    """L2-normalized features, float32 `[N, v, d]`; a zero vector stays zero."""
+    """Makes a set of L2-normalized features, float32 `[N, v, d]`; a zero vector stays zero."""
     columns = values.shape[-1]
     values = values.reshape(len(values), -1, columns)
     unit = np.empty(values.shape, np.float32)
@@ -176,7 +176,7 @@ class FeatureViewsConfig:
 
 
 def make_views(config: FeatureViewsConfig, dataset: Dataset) -> Augment:
-    """The augmentations of an item of features, float `[v + m, d]` -> `[d]`; see `Augment`.
+    """Makes the augmentations of an item of features, float `[v + m, d]` -> `[d]`; see `Augment`.
 
     The first of the v rows has the features of the image itself, which `clean` returns; the last m
     rows have the features of its neighbors. Each augmentation has its own random numbers, so

@@ -19,7 +19,7 @@ _LISTED = 3  # unreadable folders that are named
 
 
 def load(config: DataConfig, ranges: pixels.Ranges = pixels.NO_RANGES) -> Dataset:
-    """The images of the folder `data.dir` and all its subfolders, in the order of paths, as RGB.
+    """Loads the images of `data.dir` and all its subfolders, in the order of paths, as RGB.
 
     With `data.labels` "folders", labels are the first-level subfolders if there are at least two
     and every image lies in one. Else, and without `data.labels`, they are the classes that tars and
@@ -78,7 +78,7 @@ def load(config: DataConfig, ranges: pixels.Ranges = pixels.NO_RANGES) -> Datase
 
 
 def _notes(found: scan.Files, texts: Sequence[str]) -> Iterator[str]:
-    """What is told of a folder before its images are read."""
+    """Yields what a user is told of a folder before its images are read."""
     if found.ignored:
         yield f"ignored files: {scan.describe_ignored(found.ignored)}"
     for path, reason in found.unreadable[:_LISTED]:
@@ -111,11 +111,11 @@ class _Reader:
         return images.decode(data, self._config.resize, CHANNELS, self._ranges)
 
     def open(self, i: int) -> BinaryIO:
-        """File i, opened to read its bytes."""
+        """Opens file i to read its bytes."""
         return self._open(self._files[i])
 
     def attempt(self, i: int, decode: Decoder | None = None) -> np.ndarray | None:
-        """Image i; None if it cannot be read, with an entry in `reasons`."""
+        """Reads image i; None if it cannot be read, with an entry in `reasons`."""
         path, data = self._root / self._files[i], b""
         try:
             with self.open(i) as file:
@@ -147,7 +147,7 @@ class _Reader:
         return image
 
     def read(self, i: int, decode: Decoder) -> np.ndarray:
-        """Image i, or the next readable one, whichever files were read before."""
+        """Reads image i, or the next readable one, whichever files were read before."""
         for j in itertools.chain(range(i, len(self._files)), range(i)):
             if j not in self.reasons:
                 image = self.attempt(j, decode)
@@ -158,7 +158,7 @@ class _Reader:
         raise AssertionError("`check` raises if no file is readable")
 
     def unreadable(self, indices: np.ndarray) -> list[str | None]:
-        """Why each file cannot be read, None for readable ones."""
+        """Returns why each file cannot be read, None for readable ones."""
         rest = [i for i in indices.tolist() if not self._is_read[i] and i not in self.reasons]
         images.map_indices(self.attempt, np.array(rest, int))
         return [self.reasons.get(i) for i in indices.tolist()]
@@ -184,7 +184,7 @@ class _Reader:
 
 
 def _labels(found: scan.Files) -> tuple[np.ndarray | None, tuple[str, ...] | None]:
-    """First-level subfolder of each file as int32, and their sorted names, or None twice.
+    """Returns each file's first-level subfolder, int32, and their sorted names, or None twice.
 
     In tars they are folders of the tar.
     """
@@ -202,7 +202,7 @@ def _labels(found: scan.Files) -> tuple[np.ndarray | None, tuple[str, ...] | Non
 
 
 def _classes(found: scan.Files) -> tuple[np.ndarray | None, tuple[str, ...] | None]:
-    """Class of each image of tars and Parquet files as int32, and sorted names, or None twice."""
+    """Returns the classes of images in tars and Parquet files, int32, and names, or None twice."""
     if not found.classes:
         return None, None
     names = tuple(sorted(set(found.classes.values()), key=natural))

@@ -22,7 +22,7 @@ VIEWS = 2
 
 
 def with_crops(dataset: Dataset, data: DataConfig, augment: AugmentConfig) -> Dataset:
-    """The data set with `crops`, where `data.crop` is "host".
+    """Adds `crops` to the data set where `data.crop` is "host".
 
     Raises:
         InputError: the set has no image files, or its config has no random crops.
@@ -37,7 +37,7 @@ def with_crops(dataset: Dataset, data: DataConfig, augment: AugmentConfig) -> Da
 
 
 def fetch(dataset: Dataset, indices: np.ndarray, *, seed: int, step: int) -> np.ndarray:
-    """The crops of a training batch, uint8 `[b, 2, size, size, C]`, decoded in threads.
+    """Returns the crops of a training batch, uint8 `[b, 2, size, size, C]`, decoded in threads.
 
     Args:
         dataset: images with `crops`.
@@ -61,7 +61,7 @@ def fetch(dataset: Dataset, indices: np.ndarray, *, seed: int, step: int) -> np.
 
 
 def random_draws(seed: int, step: int, index: int) -> list[list[float]]:
-    """The random numbers of both crops of an image in a step, each for `random_box`."""
+    """Draws the random numbers of both crops of an image in a step, each for `random_box`."""
     # Raw words, which are the same in every version of NumPy, as 53-bit fractions.
     generator = np.random.Philox(np.random.SeedSequence((seed, step, index)))
     words = generator.random_raw(VIEWS * (2 * TRIES + 2))
@@ -107,7 +107,7 @@ def decode(
 def random_box(
     draws: Sequence[float], width: int, height: int, crops: HostCrops
 ) -> tuple[int, int, int, int]:
-    """The box (left, top, width, height) of torchvision's RandomResizedCrop.
+    """Computes the box (left, top, width, height) of torchvision's RandomResizedCrop.
 
     The same distribution as `augment.random_box`.
 

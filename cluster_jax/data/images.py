@@ -122,7 +122,7 @@ class DataConfig:
         return None if self.image_size is None else Resize(self.image_size, self.interpolation)
 
     def fits(self, count: int, shape: tuple[int, ...]) -> bool:
-        """Whether `count` uint8 images of `shape` are cached."""
+        """Returns whether `count` uint8 images of `shape` are cached."""
         return self.crop == "square" and count * int(np.prod(shape)) <= self.cache_mb * 1e6
 
 
@@ -218,7 +218,7 @@ class Dataset(NamedTuple):
 
 
 def with_channels(dataset: Dataset, channels: int) -> Dataset:
-    """The data set with 1 or 3 channels: a gray channel is repeated, colors become their luma."""
+    """Gives a data set 1 or 3 channels: a gray channel is repeated, colors become their luma."""
     if dataset.shape[-1] == channels:
         return dataset
 
@@ -233,7 +233,7 @@ def with_channels(dataset: Dataset, channels: int) -> Dataset:
 
 
 def in_memory(name: str, images: np.ndarray, config: DataConfig, **known: Any) -> Dataset:
-    """A data set from one uint8 array `[N, H, W, C]`, on the device if it `fits`.
+    """Makes a data set from one uint8 array `[N, H, W, C]`, on the device if it `fits`.
 
     `known` has further fields of the data set, such as its labels.
     """
@@ -249,7 +249,7 @@ _FUNCTIONS = ("fetch", "unreadable", "read", "open")
 
 
 def select(dataset: Dataset, indices: np.ndarray) -> Dataset:
-    """The subset of a data set with the given indices, int `[n]`, in their order."""
+    """Selects the images with the given indices, int `[n]`, in their order."""
 
     def of_rows(function: Callable[..., Any] | None) -> Any:
         if function is None:
@@ -265,14 +265,14 @@ def select(dataset: Dataset, indices: np.ndarray) -> Dataset:
 
 
 def _take(column: Any, indices: np.ndarray) -> Any:
-    """The entries of a column of a data set: an array, a tuple, or None."""
+    """Takes the entries of a column of a data set: an array, a tuple, or None."""
     if isinstance(column, tuple):
         return tuple(column[i] for i in indices)
     return None if column is None else column[indices]
 
 
 def without(dataset: Dataset, unreadable: np.ndarray) -> Dataset:
-    """The data set without its unreadable files, bool `[N]`, which it lists as skipped."""
+    """Removes the unreadable files, bool `[N]`, from a data set, which lists them as skipped."""
     indices = np.flatnonzero(unreadable)
     if dataset.unreadable is None or not len(indices):
         return dataset._replace(unreadable=None)
@@ -283,7 +283,7 @@ def without(dataset: Dataset, unreadable: np.ndarray) -> Dataset:
 
 
 def readable(dataset: Dataset) -> Dataset:
-    """The data set without its unreadable files; decodes all images that were not read before."""
+    """Removes the unreadable files from a data set; decodes all images not read before."""
     if dataset.unreadable is None:
         return dataset
     reasons = dataset.unreadable(np.arange(dataset.size))
@@ -291,7 +291,7 @@ def readable(dataset: Dataset) -> Dataset:
 
 
 def contents(dataset: Dataset) -> np.ndarray:
-    """Digests of the files of a data set, uint8 `[n, 16]`, which a new name does not change.
+    """Hashes the files of a data set, uint8 `[n, 16]`; a new name does not change the hash.
 
     They are of the size and of both ends: pictures that differ, differ there. A file that cannot be
     opened has zeros.
@@ -317,7 +317,7 @@ def contents(dataset: Dataset) -> np.ndarray:
 def decode(
     data: bytes, resize: Resize | None, channels: int, ranges: pixels.Ranges = pixels.NO_RANGES
 ) -> np.ndarray:
-    """One encoded image as uint8 `[H, W, channels]`.
+    """Decodes one image to uint8 `[H, W, channels]`.
 
     EXIF orientation is applied; what is transparent becomes white or black, see `pixels.opaque`;
     values of more than 8 bits are scaled, see `pixels.Deep`; an animation gives its first frame. A
@@ -347,7 +347,7 @@ def decode(
 
 
 def orientation(image: Image.Image) -> int:
-    """The orientation of an image by its EXIF tag, 1 for upright.
+    """Reads the orientation of an image from its EXIF tag, 1 for upright.
 
     `ImageOps.exif_transpose` also writes the EXIF block anew, and fails where a tag that nobody
     needs is damaged.
@@ -360,7 +360,7 @@ def orientation(image: Image.Image) -> int:
 
 
 def upright_size(file: ImageFile.ImageFile) -> tuple[int, int]:
-    """Width and height of an opened image once it is upright; decodes no pixels.
+    """Returns width and height of an opened image once it is upright; decodes no pixels.
 
     An EXIF block that follows the pixels of a PNG counts if they have been loaded.
     """
@@ -372,14 +372,14 @@ def upright_size(file: ImageFile.ImageFile) -> tuple[int, int]:
 
 
 def upright(image: Image.Image, orientation: int) -> Image.Image:
-    """An image turned or reflected as an orientation of EXIF says."""
+    """Turns or reflects an image as an orientation of EXIF says."""
     return image.transpose(_TURNED[orientation]) if orientation in _TURNED else image
 
 
 def to_8_bit(
     file: ImageFile.ImageFile, data: bytes, mode: str, ranges: pixels.Ranges = pixels.NO_RANGES
 ) -> Image.Image:
-    """The image of a file, upright and in `mode`, "RGB" or "L".
+    """Converts the image of a file to 8 bits, upright and in `mode`, "RGB" or "L".
 
     Args:
         file: the opened image.
@@ -416,7 +416,7 @@ def resize_and_crop(image: Image.Image, resize: Resize) -> Image.Image:
 
 
 def resize_and_crop_all(images: np.ndarray, resize: Resize | None) -> np.ndarray:
-    """`resize_and_crop` of each image of a uint8 array `[N, H, W, C]`; a no-op at equal size."""
+    """Applies `resize_and_crop` to each uint8 image `[N, H, W, C]`; a no-op at equal size."""
     count, height, width, channels = images.shape
     if resize is None or height == width == resize.side:
         return images
@@ -431,7 +431,7 @@ def resize_and_crop_all(images: np.ndarray, resize: Resize | None) -> np.ndarray
 def computed_ahead(
     function: Callable[[Any], Any], items: Iterable, depth: int, threads: int | None = None
 ) -> Generator:
-    """`function` of each item, in order; threads compute at most `depth` items ahead."""
+    """Yields `function` of each item, in order; threads compute at most `depth` items ahead."""
     remaining = iter(items)
     pending: deque = deque()
     pool = ThreadPoolExecutor(threads)
@@ -450,7 +450,7 @@ def computed_ahead(
 def map_threaded(
     function: Callable[[Any], Any], items: Sequence, task: str, unit: str = "image"
 ) -> Iterator:
-    """`function` of each item, in threads, in order; a progress bar if it takes over 2 s."""
+    """Yields `function` of each item, in order, by threads; a progress bar if it takes over 2 s."""
     results, count = computed_ahead(function, items, CHUNK, buckets.REQUESTS), len(items)
     return iter(
         logs.progress_bar(results, desc=task, total=count, unit=unit, delay=2.0, leave=False)
@@ -459,25 +459,25 @@ def map_threaded(
 
 @functools.cache
 def _pool() -> ThreadPoolExecutor:
-    """The threads that read streamed images; they live until the process ends."""
+    """Returns the threads that read streamed images; they live until the process ends."""
     return ThreadPoolExecutor(buckets.REQUESTS)
 
 
 def map_indices(function: Callable[[int], Any], indices: np.ndarray) -> list:
-    """`function` of each index, in threads, in order."""
+    """Computes `function` of each index, in threads, in order."""
     return list(_pool().map(function, np.asarray(indices).tolist()))
 
 
 def fetcher(
     read: Reader, resize: Resize | None, channels: int, ranges: pixels.Ranges = pixels.NO_RANGES
 ) -> Callable[[np.ndarray], np.ndarray]:
-    """The `fetch` of a streamed set with the function `Dataset.read`; see `decode`."""
+    """Makes the `fetch` of a streamed set with the function `Dataset.read`; see `decode`."""
     square = functools.partial(decode, resize=resize, channels=channels, ranges=ranges)
     return lambda indices: np.stack(map_indices(lambda i: read(i, square), indices))
 
 
 def order(count: int, *entropy: int) -> np.ndarray:
-    """A random permutation of `range(count)`, int32, as a pure function of the seeds `entropy`.
+    """Draws a permutation of `range(count)`, int32, as a pure function of the seeds `entropy`.
 
     It sorts raw words of the Philox generator, which are the same in every version of NumPy, unlike
     `Generator.permutation`.
@@ -487,14 +487,14 @@ def order(count: int, *entropy: int) -> np.ndarray:
 
 
 def subset(count: int, limit: int | None) -> np.ndarray:
-    """Ascending indices of a fixed random subset of at most `limit` out of `count`, int32."""
+    """Draws a fixed random subset of at most `limit` out of `count`: ascending indices, int32."""
     if limit is None or limit >= count:
         return np.arange(count, dtype=np.int32)
     return np.sort(order(count, 0)[:limit])
 
 
 def limited(limit: int | None, *columns: Any) -> tuple:
-    """Columns of a data set, arrays, tuples or None, cut down to the same random subset."""
+    """Cuts columns of a data set, arrays, tuples or None, down to the same random subset."""
     count = len(columns[0])
     if limit is None or limit >= count:
         return columns

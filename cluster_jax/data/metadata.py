@@ -1,13 +1,14 @@
 """What is known of rows beside their features: columns of text, joined by the names of the rows."""
 
-import collections
 import contextlib
 import functools
 import itertools
 import os
 import pathlib
+import re
 import urllib.request
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,14 +17,16 @@ from cluster_jax.core import checks
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
 from cluster_jax.data import tables
+from cluster_jax.data.shards import Shards
 
 # Title -> the cell of each row; a cell is empty where nothing is known.
 Metadata = Mapping[str, Sequence[str]]
-# Titles of `assignments.csv` of embeddings, and of what corrections and updates add.
+# Titles of `assignments.csv` of embeddings, also of those read in blocks, of what corrections and
+# updates add, and of `predictions.csv`.
 TAKEN = (
     *("row", "cluster", "distance", "outlier", "map_x", "map_y", "map_z", "probability"),
     *("runner_up", "runner_up_probability", "isolation", "found_cluster", "corrected", "name"),
-    *("id", "since"),
+    *("id", "since", "share", "in_sample", "is_novel"),
 )
 # How the title of a column of files of pictures ends.
 _PICTURES = ("image", "picture", "photo", "thumbnail", "file", "filename", "path")
@@ -31,45 +34,120 @@ _SUFFIXES = (".jpg", ".jpeg", ".png", ".gif", ".webp")
 _TRIED, _SECONDS = 3, 10  # cells of a column that are tried; for a server that has a picture
 
 
-def read(path: str, names: Sequence[str] | None, count: int) -> Metadata:
-    """The columns of a table, in the order of rows, which its column of ids names.
+class Rows(NamedTuple):
+    """Features `[n, d]`, in memory or in shards, and what else is known of their rows.
 
-    This column has one of the titles that name rows, see `tables.names_rows`, or is the first.
+    Attributes:
+        values: the features.
+        names: name of each row, or None.
+        metadata: of the rows.
+    """
+
+    values: NDArray | Shards
+    names: tuple[str, ...] | None
+    metadata: Metadata
+
+
+def read_rows(path: str, array: str | None, ids: str | None, file: str | None) -> Rows:
+    """Reads the features of a command, and the metadata of their rows.
+
+    Args:
+        path: of the features, like the next two see `tables.read_table`.
+        array: what holds the features, or None.
+        ids: what names the rows, or None.
+        file: a table of metadata, or None.
+
+    Raises:
+        InputError: a file cannot be used.
+    """
+    shards = tables.open_large(path)
+    if shards is None:
+        table = tables.read_table(path, array, ids)
+    else:
+        table = tables.Table(shards[:0], tables.read_names(ids, len(shards)))
+    rows = Rows(table.values if shards is None else shards, table.names, table.metadata)
+    rows = rows._replace(metadata=allowed(rows.metadata, path))
+    if file is None:
+        return rows
+    count = len(rows.values)
+    return rows._replace(
+        metadata=updated(rows.metadata, *read(file, rows.names, count, range(count)))
+    )
+
+
+def read(
+    path: str, names: Sequence[str] | None, count: int, new: Collection[int]
+) -> tuple[Metadata, Sequence[int]]:
+    """Reads a table of metadata, whose column of ids names rows.
+
+    This column is the one that names most of them, among those with a title that names rows, see
+    `tables.names_rows`; or the first.
 
     Args:
         path: CSV, TSV, Parquet, Arrow or JSON lines.
         names: name of each row; None: they are numbered from 0.
         count: number of rows.
+        new: rows that should be in the table; a warning counts those that are not.
+
+    Returns:
+        The columns without titles of ours; and for each row its place in them, -1 for none.
 
     Raises:
-        InputError: the file cannot be read, an id repeats, or none of them is that of a row.
+        InputError: the file cannot be read, has a title of ours, an id repeats, or none of them is
+            that of a row.
     """
-    table = dict(tables.read_texts(path))
-    key = next(filter(tables.names_rows, table), None) or next(iter(table), "")
+    table = _decoded(tables.read_texts(path), path)
+    are_numbered = names is None
+    names = list(map(_key, map(str, range(count)) if names is None else names))
+    known = frozenset(names)
+    titled = list(filter(tables.names_rows, table)) or list(table)[:1]
+    keys = {title: list(map(_key, table[title])) for title in titled}
+    key = max(keys, key=lambda title: sum(name in known for name in keys[title]), default="")
     if not table.get(key):
         raise InputError(f"{path} must have a row for each id; got no rows")
-    ids = table.pop(key)
-    repeated = [name for name, times in collections.Counter(ids).items() if times > 1]
-    if repeated:
-        raise InputError(
-            f"{path} must have each id once; got {checks.short(repr(repeated[0]))} in several "
-            f"lines of {key!r}"
-        )
+    if key in known and not are_numbered:
+        raise InputError(f"{path} must have a line of titles; got {key!r}, the id of a row, in it")
+    if len(table) == 1:
+        raise InputError(f"{path} must have columns beside that of ids; got {key!r} alone")
+    ids = keys[key]
     place = {name: i for i, name in enumerate(ids)}
-    at = [place.get(name) for name in (map(str, range(count)) if names is None else names)]
-    missing, unused = at.count(None), len(ids) - len(set(at) - {None})
-    if missing == count:
-        example = "0" if names is None else names[0]
+    at = [place.get(name, -1) for name in names]
+    if set(at) == {-1}:
         raise InputError(
             f"{path} must have the ids of rows in its column {key!r}, such as "
-            f"{checks.short(repr(example))}; got {checks.short(repr(ids[0]))}"
+            f"{checks.short(repr(names[0]))}; got {checks.short(repr(ids[0]))}"
         )
-    if missing or unused:
-        others = f", and has {unused:,} of other rows" if unused else ""
-        checks.warn(f"{path} describes {count - missing:,} of {counted(count, 'row')}{others}", 2)
-    return {
-        title: tuple("" if i is None else cells[i] for i in at) for title, cells in table.items()
-    }
+    if len(place) < len(ids):
+        repeated = next(name for i, name in enumerate(ids) if place[name] != i)
+        raise InputError(
+            f"{path} must have each id once; got {checks.short(repr(repeated))} in several "
+            f"lines of {key!r}"
+        )
+    more = {title: cells for title, cells in table.items() if title not in ("", key)}
+    if clash := [title for title in more if title in TAKEN]:
+        raise InputError(
+            f"{path} must not have columns that assignments.csv has; got {', '.join(clash)}: "
+            "rename them"
+        )
+    found, unused, said = sum(at[i] >= 0 for i in new), len(ids) - len({*at} - {-1}), []
+    if found < len(new):
+        rows = counted(len(new), "row" if len(new) == count else "new row")
+        said.append(f"describes {found:,} of {rows}{', numbered from 0' * are_numbered}")
+    if unused:
+        said.append(f"has ids of {counted(unused, 'other row')}")
+    if said:
+        checks.warn(f"{path} {', and '.join(said)}", 2)
+    return more, at
+
+
+def _key(name: str) -> str:
+    """An id without what a table of floats, or a person, adds to it.
+
+    Example:
+        >>> _key(" 7.0"), _key("7.25"), _key("a.0")
+        ('7', '7.25', 'a.0')
+    """
+    return re.sub(r"^(-?\d+)\.0+$", r"\1", name.strip())
 
 
 def allowed(found: Metadata, path: str) -> Metadata:
@@ -79,32 +157,43 @@ def allowed(found: Metadata, path: str) -> Metadata:
             f"{path}: {', '.join(clash)} is left out, because assignments.csv has such a column",
             2,
         )
-    return {title: cells for title, cells in found.items() if title not in TAKEN}
+    return _decoded({t: cells for t, cells in found.items() if t not in TAKEN}, path)
 
 
-def joined(found: Metadata, more: Metadata, path: str) -> Metadata:
-    """Metadata and those of another file.
-
-    Raises:
-        InputError: the latter have a title of ours, or of the former.
-    """
-    if clash := [title for title in more if title in TAKEN or title in found]:
-        raise InputError(
-            f"{path} must not have columns that assignments.csv has; got {', '.join(clash)}: "
-            "rename them"
-        )
-    return {**found, **more}
-
-
-def followed(found: Metadata, count: int, more: Metadata, rows: Sequence[int]) -> Metadata:
-    """Metadata of `count` rows and of others that follow, those of `rows` in `more`."""
-    return {
-        title: [
-            *found.get(title, [""] * count),
-            *(more[title][i] if title in more else "" for i in rows),
-        ]
-        for title in {**found, **more}
+def _decoded(table: Metadata, path: str) -> dict[str, Sequence[str]]:
+    """A table without bytes that are no UTF-8 in its titles; a warning says that there are some."""
+    made = {
+        title.strip().encode("utf-8", "surrogateescape").decode("utf-8", "replace"): cells
+        for title, cells in table.items()
     }
+    try:
+        for title, cells in table.items():
+            "".join([title, *cells]).encode()
+    except UnicodeEncodeError as error:
+        byte = repr(os.fsencode(error.object[error.start]))[2:-1]
+        checks.warn(
+            f"{path} must be in UTF-8; got the byte {byte}, which stays as it is: save it again", 2
+        )
+    return made
+
+
+def updated(found: Metadata, more: Metadata, at: Sequence[int]) -> Metadata:
+    """Metadata of rows, where those of a table take the place of those that were known.
+
+    Args:
+        found: those of the first rows.
+        more: the table.
+        at: for each row its place in the table, -1 for none.
+    """
+
+    def cells(title: str) -> Sequence[str]:
+        known, given = found.get(title, ()), more.get(title)
+        known = [*known, *[""] * (len(at) - len(known))]
+        if given is None:
+            return known
+        return [cell if i < 0 else given[i] for cell, i in zip(known, at, strict=True)]
+
+    return {title: cells(title) for title in {**found, **more}}
 
 
 def pictures(

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from cluster_jax.core import buckets
 from cluster_jax.core.checks import InputError, short
-from cluster_jax.data import images
+from cluster_jax.data import columns, images
 
 SUFFIXES = (".tar", ".parquet")
 _FILE = re.compile(r"(.*?\.(?:tar|parquet))/", re.IGNORECASE | re.DOTALL)
@@ -72,7 +72,7 @@ class _Index(NamedTuple):
 def index(
     root: epath.Path, files: Sequence[str], kind: Callable[[str], str | None], label: str | None
 ) -> Packed:
-    """The images in tars and Parquet files.
+    """Finds the images in tars and Parquet files.
 
     Args:
         root: the folder of the files.
@@ -114,13 +114,13 @@ def index(
 
 
 def is_packed(root: epath.PathLike, names: Sequence[str] | None) -> bool:
-    """Whether images, by their names in a folder, are in tars or Parquet files."""
+    """Returns whether images, by their names in a folder, are in tars or Parquet files."""
     match = _FILE.match(names[0]) if names else None
     return match is not None and not (epath.Path(root) / match[1]).is_dir()
 
 
 def member(name: str) -> str:
-    """The name of an image in its tar or Parquet file."""
+    """Returns the name of an image in its tar or Parquet file."""
     return _FILE.sub("", name, count=1)
 
 
@@ -159,13 +159,13 @@ def _tar(path: epath.Path, kind: Callable[[str], str | None], label: str | None)
 
 
 def _sample(name: str) -> tuple[str, str]:
-    """The sample of a member, as WebDataset has it: its folder and name up to the first dot."""
+    """Returns a member's sample, as WebDataset has it: its folder and name up to the first dot."""
     folder, base = os.path.split(name)
     return folder, base.partition(".")[0]
 
 
 def _told(archive: tarfile.TarFile, entry: tarfile.TarInfo, label: str) -> str | None:
-    """The class in a `.cls`, or under a key of a `.json`."""
+    """Reads the class in a `.cls`, or under a key of a `.json`."""
     file = archive.extractfile(entry)
     assert file
     text = file.read().decode("utf-8", "replace").strip()
@@ -178,7 +178,7 @@ def _told(archive: tarfile.TarFile, entry: tarfile.TarInfo, label: str) -> str |
 
 
 def _class(value: Any, names: Any = None) -> str | None:
-    """The name of a class by its name or number; None for a number below 0 and other values."""
+    """Names a class by its name or number; None for a number below 0 and other values."""
     if isinstance(value, int) and value >= 0:
         return names[value] if names and value < len(names) else str(value)
     return value if isinstance(value, str) else None
@@ -225,7 +225,7 @@ def _image_column(path: epath.Path, schema: Any) -> str:
 
 @contextlib.contextmanager
 def _parquet_file(path: epath.Path) -> Iterator[Any]:
-    """An opened `ParquetFile`; errors of the library become an `InputError`."""
+    """Opens a `ParquetFile`; errors of the library become an `InputError`."""
     import pyarrow
     from pyarrow import parquet
 
@@ -235,7 +235,7 @@ def _parquet_file(path: epath.Path) -> Iterator[Any]:
         except (pyarrow.ArrowException, OSError) as error:
             if getattr(error, "errno", None) or buckets.explain(error):
                 raise
-            reason = short(" ".join(str(error).split()))
+            reason = columns.damage(path) or short(" ".join(str(error).split()))
             raise InputError(f"{path} must be a whole Parquet file; got {reason}") from error
 
 

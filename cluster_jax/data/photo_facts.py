@@ -36,13 +36,13 @@ class PhotoFacts(NamedTuple):
 
 
 def select(facts: PhotoFacts, rows: NDArray) -> PhotoFacts:
-    """The facts about some of the files, int `[m]`."""
+    """Selects the facts about some of the files, int `[m]`."""
     taken = tuple(facts.taken[i] for i in rows.tolist())
     return PhotoFacts(facts.width[rows], facts.height[rows], facts.bytes[rows], taken)
 
 
 def read(dataset: Dataset) -> PhotoFacts | None:
-    """The facts about the files of a data set, from their headers; None if it has no files.
+    """Reads the facts about the files of a data set from their headers; None if it has no files.
 
     A damaged file has zeros and no date.
     """
@@ -69,7 +69,7 @@ def read(dataset: Dataset) -> PhotoFacts | None:
 
 
 def _header(file: BinaryIO, size: int) -> tuple[int, int, str]:
-    """Width, height and date of the picture in a file of `size` bytes; decodes no pixels."""
+    """Reads width, height and date of the picture in a file of `size` bytes; decodes no pixels."""
     file.seek(0)
     image = pixels.identified(file)
     if image.format == "PNG" and _has_late_exif(file, size):
@@ -84,7 +84,7 @@ def _header(file: BinaryIO, size: int) -> tuple[int, int, str]:
 
 
 def _has_late_exif(file: BinaryIO, size: int) -> bool:
-    """Whether the last bytes of a PNG have an EXIF block, which may follow its pixels."""
+    """Returns whether a PNG has an EXIF block in its last bytes, where it may follow the pixels."""
     place = file.tell()
     file.seek(max(0, size - _TAIL))
     tail = file.read()
@@ -93,7 +93,7 @@ def _has_late_exif(file: BinaryIO, size: int) -> bool:
 
 
 def _iso(date: object) -> str:
-    """A date of EXIF, `2023:07:14 18:02:11`, in ISO form; "" unless it is a date."""
+    """Converts a date of EXIF, `2023:07:14 18:02:11`, to ISO form; "" unless it is a date."""
     digits = re.sub(r"\D", ":", str(date)[:19])  # Some programs write other separators.
     try:
         return datetime.datetime.strptime(digits, "%Y:%m:%d:%H:%M:%S").isoformat()

@@ -81,7 +81,7 @@ class Deep(NamedTuple):
     is_white_zero: bool = False
 
     def range(self, ranges: Ranges) -> tuple[float, float]:
-        """The values that become black and white.
+        """Returns the values that become black and white.
 
         They are the stated ones; 0 and 1 for floats in between; those of `ranges`; or else all that
         the type of integers holds.
@@ -93,12 +93,12 @@ class Deep(NamedTuple):
         return ranges.get(self.kind) or USUAL.get(self.kind) or self.extremes()
 
     def is_fraction(self) -> bool:
-        """Whether the values are floats in [0, 1]."""
+        """Returns whether the values are floats in [0, 1]."""
         low, high = self.extremes()
         return self.kind == "float" and low >= 0 and high <= 1
 
     def extremes(self) -> tuple[float, float]:
-        """The lowest finite value, or 0 if that is lower, and the highest."""
+        """Returns the lowest finite value, or 0 if that is lower, and the highest."""
         values = self.values
         if values.dtype.kind == "f":
             values = values[np.isfinite(values)]
@@ -106,7 +106,7 @@ class Deep(NamedTuple):
 
 
 def opened(stream: BinaryIO) -> ImageFile.ImageFile:
-    """The image in a file of any format that Pillow reads; a PNG is loaded.
+    """Opens the image in a file of any format that Pillow reads; a PNG is loaded.
 
     Unlike `Image.open`, it refuses neither large images nor long texts in a PNG. The limits of
     Pillow, which the rest of the process may rely on, stay as they are.
@@ -139,7 +139,7 @@ def load(image: ImageFile.ImageFile) -> None:
 
 
 def identified(stream: BinaryIO) -> ImageFile.ImageFile:
-    """The image in a file, of which only the header is read, see `opened`.
+    """Opens the image in a file, of which only the header is read, see `opened`.
 
     Raises:
         Exception: Pillow raises errors of many types on damaged bytes.
@@ -163,7 +163,7 @@ def identified(stream: BinaryIO) -> ImageFile.ImageFile:
 
 
 def _tags(stream: BinaryIO) -> TiffImagePlugin.ImageFileDirectory_v2:
-    """The tags of the first page of a TIFF.
+    """Reads the tags of the first page of a TIFF.
 
     Raises:
         Exception: Pillow raises errors of many types on damaged bytes.
@@ -177,7 +177,7 @@ def _tags(stream: BinaryIO) -> TiffImagePlugin.ImageFileDirectory_v2:
 
 
 def _float32(stream: BinaryIO) -> BinaryIO | None:
-    """A gray TIFF of 64 bits or of float16, which Pillow does not read, in float32.
+    """Converts a gray TIFF of 64 bits or of float16, which Pillow does not read, to float32.
 
     None: it is none, or is compressed or has tiles.
     """
@@ -201,7 +201,7 @@ def _float32(stream: BinaryIO) -> BinaryIO | None:
 
 
 def _again_without_texts(stream: BinaryIO, error: ValueError) -> ImageFile.ImageFile:
-    """The PNG in a file whose texts are longer than Pillow allows; raises any other error."""
+    """Opens a PNG whose texts are longer than Pillow allows; raises any other error."""
     if "MAX_TEXT" not in str(error):
         raise error
     stream.seek(0)
@@ -209,7 +209,7 @@ def _again_without_texts(stream: BinaryIO, error: ValueError) -> ImageFile.Image
 
 
 def _without_texts(data: bytes) -> bytes:
-    """A PNG without its texts and color profile."""
+    """Removes the texts and the color profile from a PNG."""
     kept, start = [data[:8]], 8
     while start + 12 <= len(data):
         end = start + 12 + int.from_bytes(data[start : start + 4], "big")
@@ -220,7 +220,7 @@ def _without_texts(data: bytes) -> bytes:
 
 
 def reason(error: Exception, data: bytes) -> str:
-    """Why the bytes of a file cannot be decoded, in one line."""
+    """Explains in one line why the bytes of a file cannot be decoded."""
     if not isinstance(error, UnidentifiedImageError):
         return " ".join(f"{type(error).__name__}: {error}".split())
     if not data:
@@ -243,7 +243,7 @@ def reason(error: Exception, data: bytes) -> str:
 
 
 def _described(data: bytes) -> str:
-    """What the pixels of a TIFF are, in parentheses; "" if its tags are damaged."""
+    """Describes the pixels of a TIFF, in parentheses; "" if its tags are damaged."""
     try:
         tags = _tags(io.BytesIO(data))
         (bits, *_), (kind, *_), _, channels = (tags.get(tag, default) for tag, default in _PIXEL)
@@ -263,12 +263,12 @@ def check_size(image: Image.Image) -> None:
 
 
 def one_large_at_a_time(image: Image.Image) -> contextlib.AbstractContextManager:
-    """A lock for the decoding of a large image; nothing for a smaller one."""
+    """Returns a lock for the decoding of a large image; nothing for a smaller one."""
     return _large if image.width * image.height > _LARGE else contextlib.nullcontext()
 
 
 def may_be_deep(image: ImageFile.ImageFile, file: BinaryIO) -> bool:
-    """Whether an identified image may have more than 8 bits; `file` is its opened file."""
+    """Returns whether an identified image, of the opened `file`, may have more than 8 bits."""
     if image.mode == "F" or image.mode.startswith("I"):
         return True
     if image.format == "PNG":
@@ -278,12 +278,12 @@ def may_be_deep(image: ImageFile.ImageFile, file: BinaryIO) -> bool:
 
 
 def _bits(image: ImageFile.ImageFile) -> set[int]:
-    """Bits of the channels of a TIFF."""
+    """Reads the bits of the channels of a TIFF."""
     return set(image.tag_v2.get(258, ()))  # type: ignore[attr-defined]
 
 
 def deep(image: ImageFile.ImageFile, data: bytes) -> Deep | None:
-    """The values of a loaded image that has more than 8 bits; None for one of 8.
+    """Reads the values of a loaded image that has more than 8 bits; None for one of 8.
 
     Args:
         image: the image.
@@ -310,7 +310,7 @@ def deep(image: ImageFile.ImageFile, data: bytes) -> Deep | None:
 
 
 def _gray_beside_alpha(data: bytes) -> NDArray:
-    """The gray values of a PNG of 16 bits with gray and alpha, uint16 `[height, width]`.
+    """Reads the gray values of a 16-bit PNG with gray and alpha, uint16 `[height, width]`.
 
     Pillow drops the low bytes. Four bytes a pixel are the same as four channels of 8 bits.
     """
@@ -322,7 +322,7 @@ def _gray_beside_alpha(data: bytes) -> NDArray:
 
 
 def _low_bytes(image: ImageFile.ImageFile, data: bytes) -> NDArray | None:
-    """The low bytes of 16-bit colors, uint8 `[height, width, 3]`; None for other images."""
+    """Reads the low bytes of 16-bit colors, uint8 `[height, width, 3]`; None for other images."""
     if image.mode not in ("RGB", "RGBA"):
         return None
     if image.format == "PNG" and data[_PNG_BITS] == 16:
@@ -342,7 +342,7 @@ def _low_bytes(image: ImageFile.ImageFile, data: bytes) -> NDArray | None:
 
 
 def _stated(image: ImageFile.ImageFile, data: bytes, values: NDArray) -> tuple[float, float] | None:
-    """The values that are black and white by what the file says, or None."""
+    """Returns the values that are black and white by what the file says, or None."""
     if image.format in ("PPM", "JPEG2000") and values.dtype.kind != "f":
         return 0.0, 65535.0  # Pillow has scaled them.
     if image.format == "TIFF":
@@ -359,7 +359,7 @@ def _stated(image: ImageFile.ImageFile, data: bytes, values: NDArray) -> tuple[f
 
 
 def scaled(found: Deep, ranges: Ranges) -> NDArray:
-    """The values as uint8, from black to white; values that are no numbers are black."""
+    """Scales the values to uint8, from black to white; values that are no numbers are black."""
     low, high = found.range(ranges)
     factor = 255 / (high - low) if high > low else 0.0
     values = (found.values.astype(np.float32) - np.float32(low)) * np.float32(factor)
@@ -368,7 +368,7 @@ def scaled(found: Deep, ranges: Ranges) -> NDArray:
 
 
 def opaque(image: Image.Image) -> Image.Image:
-    """An image without transparency: on white or black, from which it differs more.
+    """Removes transparency: the ground is white or black, from which the image differs more.
 
     White where it is dark: the mean gray level of its pixels, by their opacity, is below the
     middle. So neither black icons nor white ones vanish.

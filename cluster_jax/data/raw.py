@@ -18,24 +18,24 @@ _TURNS = {3: 2, 5: 1, 6: 3}
 
 
 def is_raw(name: str) -> bool:
-    """Whether a name is that of a raw photo."""
+    """Returns whether a name is that of a raw photo."""
     return os.path.splitext(name)[1].lower() in SUFFIXES
 
 
 def can_read() -> bool:
-    """Whether the extra `raw` is installed."""
+    """Returns whether the extra `raw` is installed."""
     return importlib.util.find_spec("rawpy") is not None
 
 
 def twins(names: Collection[str]) -> Iterator[str]:
-    """The raw photos that are there a second time: beside an image of the same name."""
+    """Yields the raw photos that are there a second time: beside an image of the same name."""
     if raws := [*filter(is_raw, names)]:
         others = {os.path.splitext(name)[0].lower() for name in names if not is_raw(name)}
         yield from (name for name in raws if os.path.splitext(name)[0].lower() in others)
 
 
 def preview(stream: BinaryIO) -> BinaryIO:
-    """The largest preview in the file of a raw photo, as the file of a JPEG or a BMP.
+    """Extracts the largest preview in the file of a raw photo, as the file of a JPEG or a BMP.
 
     Raises:
         OSError: the file is damaged, or has no preview.

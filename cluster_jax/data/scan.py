@@ -34,7 +34,7 @@ _SOMETHING_ELSE = (".fit", ".msp", ".im", ".iim", ".vst", ".vda", ".icb", ".ftc"
 
 
 def suffixes() -> tuple[str, ...]:
-    """Suffixes of the files that Pillow can read, in lower case."""
+    """Returns the suffixes of the files that Pillow can read, in lower case."""
     Image.init()
     known = Image.registered_extensions().items()
     readable = {s for s, name in known if name in Image.OPEN and name not in pixels.NOT_DECODED}
@@ -205,7 +205,7 @@ def find(
 
 
 def root(dir: str) -> epath.Path:
-    """The folder that names of `find` are relative to; of a zip, the zip; of a file, its folder."""
+    """Returns the folder that names of `find` are relative to: a zip itself, a file's folder."""
     given = _given(dir)
     if len(given) == 1 and given[0].startswith("@") and not os.path.exists(given[0]):
         given = _listed(given[0])
@@ -216,7 +216,7 @@ def root(dir: str) -> epath.Path:
 
 
 def folders(dir: str) -> list[str]:
-    """The folders in `data.dir`, and the zip, without files that are named one by one."""
+    """Lists the folders in `data.dir`, and the zip, without files that are named one by one."""
     given = _given(dir)
     if len(given) == 1 and given[0].startswith("@") and not os.path.exists(given[0]):
         given = _listed(given[0])
@@ -226,19 +226,19 @@ def folders(dir: str) -> list[str]:
 
 
 def shown(dir: str) -> str:
-    """`data.dir` for a sentence: of several folders and files the first, and their number."""
+    """Shortens `data.dir` for a sentence: of several paths the first, and how many others."""
     first, *others = _given(dir) or [""]
     return f"{first} and {len(others):,} more" if others else first
 
 
 def _given(dir: str) -> list[str]:
-    """The names in `data.dir`, one a line: a single one if there is a file of all of it."""
+    """Lists the names in `data.dir`, one a line: a single one if there is a file of all of it."""
     lines = [dir] if os.path.exists(os.path.expanduser(dir)) else dir.split("\n")
     return [checks.local(line) for line in lines if line]
 
 
 def describe_ignored(ignored: Sequence[tuple[str, int]]) -> str:
-    """Counts of ignored files by kind, with the packages that read HEIC and raw photos.
+    """Counts ignored files by kind, and names the packages that read HEIC and raw photos.
 
     Of many kinds those about which something can be done, and the most frequent ones, are named.
     """
@@ -270,7 +270,7 @@ def describe_ignored(ignored: Sequence[tuple[str, int]]) -> str:
 
 
 def _what(folder: str, beside: Container[str] | None = None) -> str | None:
-    """What the pictures in a folder of `NO_PHOTOS` are; None for other folders.
+    """Says what the pictures in a folder of `NO_PHOTOS` are; None for other folders.
 
     Args:
         folder: its name, or with that of the folder above, in lower case.
@@ -290,7 +290,7 @@ class _Rule(NamedTuple):
     label: str | None
 
     def kind(self, path: str, is_folder: bool, beside: Container[str] = ()) -> str | None:
-        """Why a file or folder is left out, as a kind of ignored files; None: it is taken.
+        """Says why a file or folder is left out, as a kind of ignored files; None: it is taken.
 
         Args:
             path: of the file or folder.
@@ -326,7 +326,7 @@ class _Entry(NamedTuple):
 
 
 def _entries(folder: epath.Path) -> Iterable[os.DirEntry]:
-    """The entries of a folder: os.scandir knows which are folders without asking the disk."""
+    """Lists the entries of a folder; os.scandir tells folders without asking the disk."""
     return os.scandir(folder)
 
 
@@ -376,7 +376,7 @@ class _Search:
         return self
 
     def _is_known(self, folder: epath.Path, prefix: str) -> bool:
-        """Whether a folder was visited before, as a link to a parent would be for ever."""
+        """Returns whether a folder was visited before, such as a parent by a link inside it."""
         real = os.path.realpath(folder) if _is_local(folder) else str(folder)
         is_known = real in self._real
         self._real.setdefault(real, prefix)
@@ -415,7 +415,7 @@ class _Search:
         self._links.append((path, os.path.realpath(file) if _is_local(file) else str(file)))
 
     def files(self, root: epath.Path) -> Files:
-        """All that was found."""
+        """Returns all that was found."""
         if self._links:
             prefixes = {prefix: real for real, prefix in self._real.items()}
             known = set()
@@ -465,7 +465,7 @@ def _files(
     others: collections.Counter[str],
     unreadable: Sequence[tuple[str, str]] = (),
 ) -> Files:
-    """`Files` in the order of names, without raw photos that are not to be, or cannot be, read."""
+    """Sorts files by name, without raw photos that are not to be, or cannot be, read."""
     left_out = dict.fromkeys(raw.twins(paths), _TWIN)
     if not raw.can_read():
         raws = filter(raw.is_raw, paths)
@@ -477,7 +477,7 @@ def _files(
 
 
 def _opened(name: str, file: BinaryIO) -> BinaryIO:
-    """A file, or the preview of a raw photo."""
+    """Opens a file, or the preview of a raw photo."""
     if not raw.is_raw(name):
         return file
     with file:
@@ -496,7 +496,7 @@ def _is_dir(entry: os.DirEntry | _Entry) -> bool:
 
 
 def _is_around(folder: epath.Path, top: epath.Path) -> bool:
-    """Whether a linked folder is one of those that a local folder is in."""
+    """Returns whether a linked folder is one of those that a local folder is in."""
     if not _is_local(top):
         return False
     inner, outer = os.path.realpath(top), os.path.realpath(folder)
@@ -515,12 +515,12 @@ def _is_link(entry: os.DirEntry | _Entry) -> bool:
 
 
 def _is_broken(entry: os.DirEntry) -> bool:
-    """Whether an entry is a link that leads nowhere: an image that cannot be read."""
+    """Returns whether an entry is a link that leads nowhere: an image that cannot be read."""
     return entry.is_symlink() and not os.path.exists(entry.path)
 
 
 def _listed(name: str) -> list[str]:
-    """The names in the text file of `@LIST`, one a line, relative to its folder."""
+    """Reads the names in the text file of `@LIST`, one a line, relative to its folder."""
     file = buckets.path(name[1:])
     if not file.exists() or file.is_dir():
         raise InputError(f"{name} must be @ and a text file of names; got no such file")
@@ -544,7 +544,7 @@ def _listed(name: str) -> list[str]:
 
 
 def _common(given: Sequence[str]) -> epath.Path:
-    """The folder that has all of several folders and files in it."""
+    """Returns the folder that has all of several folders and files in it."""
     if any("://" in name for name in given):
         raise InputError("several folders of images must be local ones; got one in a bucket")
     paths = [os.path.abspath(os.path.expanduser(name)) for name in given]
@@ -552,7 +552,7 @@ def _common(given: Sequence[str]) -> epath.Path:
 
 
 def _several(given: Sequence[str], rule: _Rule) -> Files:
-    """The images of several folders and files."""
+    """Finds the images of several folders and files."""
     root, search = _common(given), _Search(rule)
     if all(name.lower().endswith(packed.SUFFIXES) and os.path.isfile(name) for name in given):
         return _in_packed(root, [os.path.relpath(name, root) for name in given], rule)
@@ -569,7 +569,7 @@ def _several(given: Sequence[str], rule: _Rule) -> Files:
 
 
 def _in_bucket(path: epath.Path, rule: _Rule) -> Files:
-    """The images of a folder of a bucket, which is listed as a whole, or of a zip there.
+    """Finds the images of a folder of a bucket, which is listed as a whole, or of a zip there.
 
     Raises:
         InputError: there is no such folder, or it may not be read.
@@ -599,7 +599,7 @@ def _in_bucket(path: epath.Path, rule: _Rule) -> Files:
 
 @contextlib.contextmanager
 def _explained() -> Iterator[None]:
-    """An error of a bucket becomes an `InputError` with its cause."""
+    """Turns an error of a bucket into an `InputError` with its cause."""
     try:
         yield
     except Exception as error:
@@ -609,7 +609,7 @@ def _explained() -> Iterator[None]:
 
 
 def _in_zip(path: epath.Path, rule: _Rule) -> Files:
-    """The images of a zip archive, which are read in place.
+    """Finds the images of a zip archive, which are read in place.
 
     Raises:
         InputError: it is damaged.
@@ -652,7 +652,7 @@ def _in_packed(
     others: collections.Counter[str] | None = None,
     unreadable: Sequence[tuple[str, str]] = (),
 ) -> Files:
-    """The images in tars and Parquet files, which are read in place."""
+    """Finds the images in tars and Parquet files, which are read in place."""
     readable = (*suffixes(), *raw.SUFFIXES)
 
     def kind(name: str) -> str | None:
@@ -673,7 +673,7 @@ def _in_packed(
 
 
 def _checked(files: Files, given: str) -> Files:
-    """The files; raises an `InputError` if there are none."""
+    """Returns the files; raises an `InputError` if there are none."""
     if files.names:
         return files
     parts = [f"other files: {describe_ignored(files.ignored)}"] if files.ignored else []

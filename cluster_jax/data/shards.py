@@ -102,7 +102,7 @@ class Shards:
         return found
 
     def blocks(self) -> Iterator[tuple[slice, NDArray]]:
-        """Consecutive slices and their rows, at most 2^24 numbers at a time.
+        """Yields consecutive slices and their rows, at most 2^24 numbers at a time.
 
         Raises:
             InputError: a row is not finite.
@@ -165,7 +165,7 @@ class _Remote:
 
 
 def _open(file: epath.Path) -> "np.memmap | _Remote":
-    """A file with a table of numbers, as a memory map if it is local."""
+    """Opens a file with a table of numbers, as a memory map if it is local."""
     try:
         if buckets.is_in_bucket(file):
             array = _Remote(file)

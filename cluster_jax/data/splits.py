@@ -37,7 +37,7 @@ class NovelConfig:
 
 
 def load(data: DataConfig, novel: NovelConfig) -> tuple[Dataset, Dataset | None]:
-    """Training images and test images; None for the latter without a test.
+    """Loads training images and test images; None for the latter without a test.
 
     Raises:
         InputError: the data cannot be used, or training and test images overlap.
@@ -61,7 +61,7 @@ def load(data: DataConfig, novel: NovelConfig) -> tuple[Dataset, Dataset | None]
 
 
 def with_known(dataset: Dataset, classes: int) -> Dataset:
-    """The set with its first `classes` classes known; images of the other classes are unlabeled.
+    """Makes the first `classes` classes known; images of the other classes are unlabeled.
 
     Classes are ordered by number, as the data set defines them (sorted names, for folders). The
     order is the same in every process.
@@ -87,7 +87,7 @@ def with_known(dataset: Dataset, classes: int) -> Dataset:
 
 
 def with_partial_labels(dataset: Dataset, y: ArrayLike) -> Dataset:
-    """The set with known classes for some of its images; other images are unlabeled.
+    """Adds known classes to a set for some of its images; other images are unlabeled.
 
     Args:
         dataset: the images; labels of the data set are dropped.
@@ -127,12 +127,12 @@ def with_partial_labels(dataset: Dataset, y: ArrayLike) -> Dataset:
 
 
 def novel_name(number: int) -> str:
-    """Name of a novel class, numbered from 0."""
+    """Names a novel class, numbered from 0."""
     return f"novel {number}"
 
 
 def check_known(known: np.ndarray) -> int:
-    """Number of known classes; checks that they are 0, 1, ... and that unlabeled images exist.
+    """Counts the known classes; checks that they are 0, 1, ... and that unlabeled images exist.
 
     Raises:
         InputError: no or every image is labeled, or a class has no image.
@@ -150,7 +150,7 @@ def check_known(known: np.ndarray) -> int:
 
 
 def known_names(dataset: Dataset) -> tuple[str, ...]:
-    """Names of the known classes; their numbers if the set has no names.
+    """Names the known classes, by their numbers if the set has no names.
 
     Raises:
         InputError: no class is known, or a name is reserved for novel classes.
@@ -167,7 +167,7 @@ def known_names(dataset: Dataset) -> tuple[str, ...]:
 
 
 def hold_out(dataset: Dataset, *, share: float, seed: int) -> tuple[Dataset, Dataset]:
-    """Stratified split into training and test images: `share` of every class, rounded, is held out.
+    """Splits images, stratified, for training and test: `share` of every class, rounded, for test.
 
     The split is a pure function of labels, share and seed, the same in every process.
 

@@ -98,7 +98,7 @@ def look(files: Sequence[str], open: Callable[[int], BinaryIO], is_local: bool) 
 
 
 def describe(found: Survey) -> list[str]:
-    """Sentences about the scales and the pages, for the user."""
+    """Describes the scales and the pages to the user, in sentences."""
     texts = [
         f"{kind} images: {low:g} is black and {high:g}, their highest value, is white"
         for kind, (low, high) in sorted(found.ranges.items())

@@ -28,6 +28,8 @@ _NAME_TITLES = (
 )
 # Rows from which distinct integers in order count the rows: of few, a feature may be in order.
 _COUNTED_ROWS = 10
+# Rows in which a column has a cell that is not missing, or is one of numbers.
+_AHEAD = 100
 # What stands for a number that is missing, so that its column is one of numbers.
 _MISSING = ("", "-", "?", "n/a", "na", "null", "none", "missing")
 # Numbers of `.npy` features from which they are read in blocks (1 GB of float32).
@@ -103,17 +105,17 @@ def read_table(path: str, name: str | None, ids: str | None = None) -> Table:
         path: path of the file.
         name: name of an array of an `.npz`; None: its only array, or `features` of the command
             `embed`, with the row names `files`.
-        ids: title of the column, or name of the array, that names the rows; None: as above, and of
-            an `.npz` the array `files`, `names` or `ids`.
+        ids: title of the column, or name of the array, that names the rows, of `.npy` files a file
+            of names, see `read_names`; None: as above, and of an `.npz` the array `files`, `names`
+            or `ids`.
 
     Raises:
         InputError: the file is missing, or holds no table of real numbers.
     """
     path = path and os.path.expanduser(checks.local(path))
     if path and _is_folder(buckets.path(path)):
-        if ids is not None:
-            raise InputError(f"--ids must be left out for a folder of shards; got {ids}")
-        return Table(Shards(path)[:], None)
+        values = Shards(path)[:]
+        return Table(values, read_names(ids, len(values)))
     (values, names, metadata), _ = read_features(path, name, ids)
     values = arrays.widened(values)
     if values.dtype.kind not in "biuf":
@@ -140,14 +142,15 @@ def read_features(
     path = path and os.path.expanduser(checks.local(path))
     file = _file(path, (".npy", ".npz", ".csv", ".tsv", *columns.SUFFIXES))
     if file.suffix.lower() in (".csv", ".tsv"):
-        table = _named(str(path), _read_csv(str(path), name), ids)
+        table = _named(str(path), _read_csv(str(path), name, ids), ids)
     elif file.suffix.lower() in columns.SUFFIXES:
         table = _named(str(path), Columns(*columns.read(file, name, names_rows)), ids)
     else:
         values, others = read_arrays(path, ("features", "x"), name, () if ids is None else (ids,))
+        if file.suffix.lower() == ".npy":
+            return Table(values, read_names(ids, len(values))), others
         if ids is not None and ids not in others:
-            arrays_ = "an array of an .npz file" if file.suffix.lower() == ".npy" else "one of it"
-            raise InputError(f"--ids must be {arrays_}; got {ids} of {path}")
+            raise InputError(f"--ids must be an array of {path}; got {ids}")
         found = (
             strings(others, key, path) for key in ([ids] if ids else ["files", "names", "ids"])
         )
@@ -156,19 +159,52 @@ def read_features(
     if names is not None and len(names) != len(table.values):
         must = f"files in {path} must name each of the {counted(len(table.values), 'row')}"
         raise InputError(f"{must}; got {len(names)}")
-    repeated = [name for name, count in collections.Counter(names).items() if count > 1]
-    if repeated and ids is not None:
-        raise InputError(
-            f"--ids must be a column of distinct values; got {checks.short(repr(repeated[0]))} in "
-            f"several rows of {ids!r}"
-        )
-    if repeated:
+    repeated = _repeated(names)
+    if ids is not None:
+        _check_distinct(names, ids)
+    elif repeated:
         checks.warn(
             f"{path} gives the name {repeated[0]!r} to several rows, one of {len(repeated):,} such "
             "names: these rows cannot be compared or corrected by name",
             2,
         )
     return table, others
+
+
+def read_names(path: str | None, rows: int) -> tuple[str, ...] | None:
+    """Names of the rows of `.npy` files, one in each line or entry of another file, or None.
+
+    Args:
+        path: `.npy`, `.npz` (the array `ids`, `names`, `files`, or the only one), `.csv` or `.txt`;
+            None: there are none.
+        rows: expected number of names.
+
+    Raises:
+        InputError: the file is missing, or does not hold `rows` distinct names.
+    """
+    if path is None:
+        return None
+    kinds = (".npy", ".npz", ".csv", ".txt")
+    if os.path.splitext(path)[1].lower() not in kinds:
+        raise InputError(
+            f"--ids must be a file of names ({', '.join(kinds)}) for .npy files; got {path}"
+        )
+    values, _ = _read_list(path, ("ids", "names", "files"), None, rows, "name")
+    names = tuple(map(str, values.tolist()))
+    _check_distinct(names, path)
+    return names
+
+
+def _repeated(names: Iterable[str] | None) -> list[str]:
+    return [name for name, count in collections.Counter(names).items() if count > 1]
+
+
+def _check_distinct(names: Iterable[str] | None, of: str) -> None:
+    if repeated := _repeated(names):
+        raise InputError(
+            f"--ids must be distinct values; got {checks.short(repr(repeated[0]))} in several rows "
+            f"of {of!r}"
+        )
 
 
 def read_texts(path: str) -> Mapping[str, Sequence[str]]:
@@ -183,11 +219,13 @@ def read_texts(path: str) -> Mapping[str, Sequence[str]]:
     if file.suffix.lower() not in (".csv", ".tsv"):
         return columns.read_texts(file)
     with _open(path) as stream:
-        lines = list(_lines(path, stream))
+        lines = list(_lines(path, stream, are_texts=True))
+    lines = [(number, line) for number, line in lines if any(map(str.strip, line))]
     if len(lines) < 2:
-        raise InputError(f"{path} must have a line of titles and rows; got {len(lines)} lines")
+        found = counted(len(lines), "line")
+        raise InputError(f"{path} must have a line of titles and rows; got {found}")
     (_, titles), *rows = lines
-    if len(set(titles)) < len(titles):
+    if len(set(map(str.strip, titles))) < len(titles):
         raise InputError(f"{path} must have a title for each column; got {', '.join(titles)}")
     for number, row in rows:
         if len(row) != len(titles):
@@ -266,25 +304,42 @@ def read_labels(path: str, name: str | None, rows: int) -> Labels:
     Raises:
         InputError: the file is missing, or does not hold `rows` labels.
     """
-    path = os.path.expanduser(checks.local(path))
-    kind = _file(path, (".npy", ".npz", ".csv", ".txt")).suffix.lower()
-    others: dict[str, NDArray] = {}
-    if kind in (".csv", ".txt"):
-        values = _read_lines(path, kind, rows)
-    else:
-        values, others = read_arrays(path, ("labels", "y"), name)
-    if values.ndim != 1 or values.dtype.kind not in "biuUS":
-        must = f"{path} must hold one integer or string per row"
-        raise InputError(f"{must}; got {values.dtype} of shape {values.shape}")
-    if len(values) != rows:
-        must = "features and labels must have the same length"
-        raise InputError(f"{must}; got {rows:,} and {len(values):,}")
+    values, others = _read_list(path, ("labels", "y"), name, rows, "label")
     present, codes = np.unique(values, return_inverse=True)
     classes = others.get("label_names", ())
     if values.dtype.kind in "iu" and 0 <= present[0] <= present[-1] < len(classes):
         present = classes[present]
-    names = (v.decode("utf-8", "replace") if isinstance(v, bytes) else str(v) for v in present)
-    return Labels(codes.astype(np.int32), tuple(names))
+    return Labels(codes.astype(np.int32), tuple(map(str, present)))
+
+
+def _read_list(
+    path: str, arrays_: Sequence[str], name: str | None, rows: int, noun: str
+) -> tuple[NDArray, dict[str, NDArray]]:
+    """One integer or string for each row, `[rows]`, and the further arrays of an `.npz`.
+
+    Args:
+        path: see `read_labels`, like `name` and `rows`.
+        arrays_: names of the array of an `.npz`, by priority.
+        name: name of the array, or None.
+        rows: expected number.
+        noun: what one of them is called.
+    """
+    path = os.path.expanduser(checks.local(path))
+    kind = _file(path, (".npy", ".npz", ".csv", ".txt")).suffix.lower()
+    others: dict[str, NDArray] = {}
+    if kind in (".csv", ".txt"):
+        values = _read_lines(path, kind, rows, noun)
+    else:
+        values, others = read_arrays(path, arrays_, name)
+    if values.ndim != 1 or values.dtype.kind not in "biuUS":
+        must = f"{path} must hold one integer or string per row"
+        raise InputError(f"{must}; got {values.dtype} of shape {values.shape}")
+    if len(values) != rows:
+        must = f"features and {noun}s must have the same length"
+        raise InputError(f"{must}; got {rows:,} and {len(values):,}")
+    if values.dtype.kind == "S":
+        values = np.array([value.decode("utf-8", "replace") for value in values.tolist()])
+    return values, others
 
 
 def _is_folder(path: epath.Path) -> bool:
@@ -303,8 +358,12 @@ def _file(path: str | None, kinds: tuple[str, ...]) -> epath.Path:
         raise InputError(f"{path} {wanted}; got {file.suffix or 'no suffix'}")
     with checks.reading(path):
         is_there = file.exists() and not file.is_dir()
+        # One request less for a file in a bucket, whose reader says it.
+        is_empty = is_there and not buckets.is_in_bucket(file) and not file.stat().length
     if not is_there:
         raise InputError(f"{path} must be an existing file; got no such file")
+    if is_empty:
+        raise InputError(f"{path} must not be empty; got 0 bytes: write or copy it again")
     return file
 
 
@@ -448,13 +507,14 @@ def _is_vector(cell: str) -> bool:
     return cell.strip().startswith("[") and cell.strip().endswith("]")
 
 
-def _read_csv(path: str, name: str | None = None) -> Columns:
+def _read_csv(path: str, name: str | None, ids: str | None) -> Columns:
     """A table of numbers with an optional header and an optional first column of row names.
 
     Of a table with a column of vectors, it is this one, or that with the title `name`. Beside
-    numbers, columns of text that have a title are no features.
+    numbers, columns of text that have a title are no features, and neither is the column `ids`.
     """
     values, names, texts = array.array("d"), list[str](), list[list[str]]()
+    ahead: list[tuple[int, list[str]]] = []
     with _open(path) as file:
         lines = _lines(path, file)
         head = list(itertools.islice(lines, 2))
@@ -475,12 +535,14 @@ def _read_csv(path: str, name: str | None = None) -> Columns:
         numbers = list(range(first, width))
         if len(head) > 1 and _is_header(path, *head[0], sample, first):
             titles = head.pop(0)[1]
+            ahead += itertools.islice(lines, _AHEAD)
             if len(titles) == width:
-                numbers = _columns_of_numbers(path, titles, sample, first)
+                some = [line for _, line in (*head, *ahead) if len(line) == width]
+                numbers = _columns_of_numbers(path, titles, some, first, ids)
         elif title == "":
             where = f"{path}, line {head[0][0]}, column 1"
             raise InputError(f"{where} must not be empty; got an empty cell")
-        for number, line in itertools.chain(head, lines):
+        for number, line in itertools.chain(head, ahead, lines):
             where = f"{path}, line {number}"
             if len(line) != width:
                 like = f"{counted(width, 'column')} like line {line_number}"
@@ -511,17 +573,30 @@ def _read_csv(path: str, name: str | None = None) -> Columns:
     return Columns(table, of_numbers, {key: names, **found}, key)
 
 
-def _columns_of_numbers(path: str, titles: list[str], sample: list[str], first: int) -> list[int]:
-    """The columns from `first` on that are no text in the first row, `sample`."""
-    every = range(first, len(sample))
-    is_text = {
-        i for i in every if not _is_number(sample[i]) and sample[i].strip().lower() not in _MISSING
+def _columns_of_numbers(
+    path: str, titles: list[str], rows: Sequence[list[str]], first: int, ids: str | None
+) -> list[int]:
+    """The columns from `first` on whose first cell that is not missing is a number, and no id.
+
+    An id keeps its digits as text.
+    """
+    every = range(first, len(titles))
+    is_id = {i for i in every if titles[i].strip() == ids or names_rows(titles[i])}
+    cells = {
+        i: next((row[i] for row in rows if row[i].strip().lower() not in _MISSING), "0")
+        for i in every
     }
-    if not is_text or len(is_text) == len(every):
+    is_text = {i for i in every if not _is_number(cells[i])}
+    if len(is_text | is_id) == len(every):
         return list(every)
-    listed = checks.short(", ".join(titles[i].strip() for i in sorted(is_text)))
-    checks.warn(f"{path}: {listed} is text, which describes rows, and no feature", 5)
-    return [i for i in every if i not in is_text]
+    for found, said in (
+        (is_text, "is text, which describes rows, and no feature"),
+        (set[int]() if ids else is_id - is_text, "identifies rows, and is no feature"),
+    ):
+        if found:
+            listed = checks.short(", ".join(titles[i].strip() for i in sorted(found)))
+            checks.warn(f"{path}: {listed} {said}", 5)
+    return [i for i in every if i not in is_text | is_id]
 
 
 def _is_header(path: str, number: int, line: list[str], sample: list[str], first: int) -> bool:
@@ -545,8 +620,8 @@ def _is_header(path: str, number: int, line: list[str], sample: list[str], first
     return not any(map(_is_number, cells))
 
 
-def _read_lines(path: str, kind: str, rows: int) -> NDArray:
-    """One label per line: integers if all labels are integers, else strings."""
+def _read_lines(path: str, kind: str, rows: int, noun: str) -> NDArray:
+    """One label, or other `noun`, per line: integers if all of them are integers, else strings."""
     with _open(path) as file:
         if kind == ".txt":
             lines = [[line] for line in file]
@@ -554,20 +629,21 @@ def _read_lines(path: str, kind: str, rows: int) -> NDArray:
             lines = [line or [""] for _, line in _lines(path, file, blank=True)]
     for row, line in enumerate(lines, 1):
         if len(line) > 1:
-            must = f"{path} must have one column, the labels"
+            must = f"{path} must have one column, the {noun}s"
             raise InputError(f"{must}; got {len(line)} in row {row}")
     values = [line[0].strip() for line in lines]
     while values and not values[-1]:
         values.pop()
     if "" in values:
-        raise InputError(f"{path}, line {values.index('') + 1} must be a label; got a blank line")
+        must = f"{path}, line {values.index('') + 1} must be a {noun}"
+        raise InputError(f"{must}; got a blank line")
     # Among integers only 0 is a title, as pandas writes it: another one is a label too many.
     is_title = values[:1] == ["0"] or not all(_is_number(value, int) for value in values)
     if kind == ".csv" and len(values) == rows + 1 and is_title:
         values = values[1:]
     elif kind == ".csv" and _has_header(values):
         found = f"{len(values) - 1:,} below the title {values[0]!r}"
-        raise InputError(f"{path} must hold {counted(rows, 'label')}; got {found}")
+        raise InputError(f"{path} must hold {counted(rows, noun)}; got {found}")
     try:
         numbers = np.array([int(value) for value in values], np.int64)
     except (ValueError, OverflowError):
@@ -591,8 +667,13 @@ def _open(path: str) -> TextIO:
     return open(path, encoding="utf-8-sig", errors="surrogateescape", newline="")
 
 
-def _lines(path: str, file: TextIO, blank: bool = False) -> Iterator[tuple[int, list[str]]]:
-    """Line numbers and cells of the lines of a file; without blank lines unless `blank`."""
+def _lines(
+    path: str, file: TextIO, blank: bool = False, *, are_texts: bool = False
+) -> Iterator[tuple[int, list[str]]]:
+    """Line numbers and cells of the lines of a file; without blank lines unless `blank`.
+
+    Decimal commas become points unless `are_texts`.
+    """
     first = file.readline()
     file.seek(0)
     delimiter = "\t" if path.lower().endswith(".tsv") else ";" if ";" in first else ","
@@ -603,7 +684,8 @@ def _lines(path: str, file: TextIO, blank: bool = False) -> Iterator[tuple[int, 
     try:
         for line in reader:
             if line or blank:
-                cells = line if delimiter == "," else [_decimal_point(cell) for cell in line]
+                is_plain = are_texts or delimiter == ","
+                cells = line if is_plain else [_decimal_point(cell) for cell in line]
                 yield reader.line_num, cells
     except csv.Error as error:
         raise InputError(f"{path}, line {reader.line_num}: {error}") from error

@@ -19,7 +19,7 @@ FORMAT = "array_record"  # TFDS's format with random access that needs no Tensor
 
 
 def load(config: DataConfig) -> Dataset:
-    """A TFDS data set, prepared as array_record, with the feature `image` and optional labels.
+    """Loads a TFDS data set, prepared as array_record, with `image` and optional labels.
 
     `data.name` is a TFDS name such as `cifar10`, `mnist:3.0.1` or `imagenet_resized/32x32`; without
     a version, the newest prepared version is read. `data.dir` is TFDS's data directory; None:
@@ -77,7 +77,7 @@ def load(config: DataConfig) -> Dataset:
 
 
 def _open(name: str, dir: str | None, split: str | None) -> tuple[Any, Sequence]:
-    """TFDS's builder and its data source, which returns undecoded records."""
+    """Opens TFDS's builder and its data source, which returns undecoded records."""
     dir = dir or os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
     root = buckets.path(dir)
     prepare = (
@@ -113,7 +113,7 @@ def _open(name: str, dir: str | None, split: str | None) -> tuple[Any, Sequence]
 
 
 def _version(root: epath.Path, name: str) -> epath.Path | None:
-    """Folder of a set's version, by default of the newest; None if it is not prepared."""
+    """Finds the folder of a set's version, by default the newest; None if it is not prepared."""
     name, _, version = name.partition(":")
     base = root / name
     if not name or not base.is_dir():

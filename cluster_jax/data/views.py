@@ -189,7 +189,7 @@ class AugmentConfig:
 
 
 def make(config: AugmentConfig) -> Augment:
-    """Crop, flip, jitter, grayscale, blur, solarization, affine map and noise, in this order.
+    """Makes the augmentation: crop, flip, jitter, gray, blur, solarization, affine map, noise.
 
     Each augmentation has its own random numbers, so turning one off does not change the others.
 
@@ -245,7 +245,7 @@ def make(config: AugmentConfig) -> Augment:
 def _augmented(
     config: AugmentConfig, key: Array, x: Array, blurred: float, solarized: float
 ) -> Array:
-    """One view of an image of floats in [0, 1], not standardized.
+    """Augments an image of floats in [0, 1] to one view, not standardized.
 
     `blurred` and `solarized` are the probabilities of blur and solarization in this view.
     """
@@ -286,6 +286,6 @@ def _to_float(image: Array) -> Array:
 
 
 def _probabilities(config: BlurConfig | SolarizeConfig | None) -> tuple[float, float]:
-    """Probabilities of an augmentation in view a and in view b."""
+    """Returns the probabilities of an augmentation in view a and in view b."""
     value = 0.0 if config is None else config.probability
     return value if isinstance(value, tuple) else (value, value)

@@ -76,8 +76,10 @@ def read_workdir(workdir: epath.PathLike) -> Table:
             f"{'has no assignments.csv' if file.parent.exists() else 'does not exist'}"
         )
     titles, rows = read(file)
-    names = [title for title in ("image", "row") if title in titles]
-    clusters = [title for title in ("class", "cluster") if title in titles]
+    # Rows of embeddings may have an image and a class among their metadata, which follow.
+    names = [title for title in titles if title in ("image", "row")]
+    order = ("cluster", "class") if names[:1] == ["row"] else ("class", "cluster")
+    clusters = [title for title in order if title in titles]
     if not names or not clusters:
         raise InputError(f"{file} must have a column of names and one of clusters; got {titles}")
     return Table(titles, rows, names[0], clusters[0])
@@ -153,6 +155,13 @@ def rows_csv(names: Sequence[str] | None, result: Clustering, more: Metadata) ->
     """
     rows = range(len(result.cluster_labels)) if names is None else names
     return to_csv({"row": rows, **_cluster_columns(result), **more})
+
+
+def columns_of(table: Table) -> dict[str, Column]:
+    """The columns of a table as `to_csv` takes them."""
+    return {
+        title: [unescaped(row.get(title) or "") for row in table.rows] for title in table.titles
+    }
 
 
 def read_metadata(table: Table, rows: Sequence[int]) -> dict[str, list[str]]:

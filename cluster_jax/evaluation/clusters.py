@@ -66,7 +66,7 @@ class Clustering(NamedTuple):
     has_ids: bool = False
 
     def linkage(self, features: NDArray) -> NDArray:
-        """The tree of the clusters of features `[n, d]`, see `smooth_tree` and `tree`."""
+        """Returns the tree of the clusters of features `[n, d]`, see `smooth_tree` and `tree`."""
         if self.tree is None or self.has_ids:
             return linkage_of_means(features, self.cluster_labels)
         return self.tree.cluster_linkage_
@@ -126,7 +126,7 @@ def cluster(
 
 
 def with_silhouettes(features: NDArray, result: Clustering, options: ClusterOptions) -> Clustering:
-    """The result with silhouettes and sizes of the clusters among its metrics, see `cluster`."""
+    """Adds silhouettes and sizes of the clusters to the result's metrics, see `cluster`."""
     labels, metrics = result.cluster_labels, dict(result.metrics)
     sample: dict[str, Any] = {"sample_size": SILHOUETTE_ROWS, "seed": options.seed}
     metrics["silhouette"] = silhouette(features, labels, metric=str(options.metric), **sample)
@@ -137,7 +137,7 @@ def with_silhouettes(features: NDArray, result: Clustering, options: ClusterOpti
 
 
 def sizes_of(labels: NDArray) -> dict[int, int]:
-    """Cluster -> number of its rows."""
+    """Counts the rows of each cluster."""
     ids, sizes = np.unique(labels, return_counts=True)
     return dict(zip(ids.tolist(), sizes.tolist(), strict=True))
 
@@ -145,7 +145,7 @@ def sizes_of(labels: NDArray) -> dict[int, int]:
 def find(
     x: NDArray, config: EvalConfig, *, seed: int, originals: NDArray | None = None
 ) -> Clustering:
-    """Clusters by `config.method`, without scores.
+    """Finds clusters by `config.method`, without scores.
 
     Args:
         x: the features, unit rows `[n, d]`.
@@ -244,7 +244,7 @@ def run_tree(
 
 
 def with_ids(found: Clustering, features: NDArray, ids: NDArray) -> Clustering:
-    """Clusters that keep their ids, in the representation of a fit of the same rows.
+    """Replaces the clusters of a fit by those that keep their ids, in the fit's representation.
 
     Args:
         found: result of `run_tree` for all rows.
@@ -277,7 +277,7 @@ def with_ids(found: Clustering, features: NDArray, ids: NDArray) -> Clustering:
 
 
 def rows_of_likeness(tree: SmoothTree | None, features: NDArray, metric: str = "cosine") -> NDArray:
-    """Rows whose Euclidean distances say which images are alike, float `[n, r]`.
+    """Returns rows whose Euclidean distances say which images are alike, float `[n, r]`.
 
     Sharp rows where there are some: more of their neighbors have the class of the image than of
     those of unit rows (`experiments/number_of_clusters/rows.md`).
@@ -295,7 +295,7 @@ def with_map(
     shown: NDArray | None = None,
     **options: Any,
 ) -> Clustering:
-    """Clusters by `run_tree`, with the map `[n, c]` of their smooth rows as points, and isolation.
+    """Adds to clusters by `run_tree` the map `[n, c]` of their smooth rows, and isolation.
 
     Distinct rows are reduced, and copies lie on their original: UMAP draws another map each time of
     rows that are equal. Of micro-clusters, a row lies at the mean of its three nearest ones.
@@ -328,7 +328,7 @@ def with_map(
 
 
 def registered(points: NDArray, onto: NDArray) -> NDArray:
-    """Points `[n, c]` moved, turned and scaled onto others, by the similarity of least squares.
+    """Moves, turns and scales points `[n, c]` onto others, by the similarity of least squares.
 
     Example:
         >>> old = np.array([[0.0, 0.0], [2.0, 0.0], [0.0, 1.0]])
@@ -343,7 +343,7 @@ def registered(points: NDArray, onto: NDArray) -> NDArray:
 
 
 def _drawn(rows: NDArray, *, method: str, seed: int, **options: Any) -> NDArray:
-    """The map `[n, c]` of rows; where a library cannot draw it, clusters are not lost with it."""
+    """Draws the map `[n, c]` of rows; by PCA where a library cannot, so that clusters are kept."""
     try:
         return reduce(rows, method=method, seed=seed, **options)
     except (ImportError, OSError, RuntimeError) as error:
@@ -353,7 +353,7 @@ def _drawn(rows: NDArray, *, method: str, seed: int, **options: Any) -> NDArray:
 
 
 def isolation(features: NDArray, metric: str, sample: NDArray) -> NDArray:
-    """Mean distance of each row to the five nearest other rows of a sample, float32 `[n]`.
+    """Computes each row's mean distance to the five nearest rows of a sample, float32 `[n]`.
 
     The outlier score of Angiulli and Pizzuti (2002, Fast outlier detection in high dimensional
     spaces). An image of a kind of its own has a high one, whichever cluster it joined: how well
@@ -385,7 +385,7 @@ def isolation(features: NDArray, metric: str, sample: NDArray) -> NDArray:
 
 
 def scores(true_labels: NDArray | None, cluster_labels: NDArray) -> dict[str, Any]:
-    """`metrics.partition.scores`; without labels, every score is None."""
+    """Computes `metrics.partition.scores`; without labels, every score is None."""
     if true_labels is not None:
         return partition.scores(true_labels, cluster_labels)
     return dict.fromkeys(partition.SCORES) | {"n_clusters": len(np.unique(cluster_labels))}

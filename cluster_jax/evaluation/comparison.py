@@ -85,7 +85,7 @@ class Curves(NamedTuple):
 
 
 def side_by_side(before: Trained, after: Trained) -> list[tuple[str, str, str]]:
-    """Name and values, as text, of each metric and of the end of each learning curve."""
+    """Lists name and values, as text, of each metric and of the end of each learning curve."""
     metrics = summary.figures(before.results), summary.figures(after.results)
     return [
         (name, _number(first.get(name)), _number(second.get(name)))
@@ -108,7 +108,7 @@ def _number(value: float | None) -> str:
 
 
 def learning_curves(before: Trained, after: Trained) -> list[Curves]:
-    """What both runs have logged, without values that are not finite."""
+    """Returns what both runs have logged, without values that are not finite."""
     first, second = (plots.training_curves(run.history) for run in (before, after))
     found = []
     for name in (name for name in first if name in second):
@@ -159,7 +159,7 @@ def compare(before: Mapping[str, str], after: Mapping[str, str]) -> Comparison:
 
 
 def describe(comparison: Comparison, figures: Sequence[tuple[str, str, str]]) -> str:
-    """The agreement of two clusterings, metrics, and the most frequent moves, as lines of text.
+    """Describes how two clusterings agree, metrics, and the most frequent moves, in lines of text.
 
     Args:
         comparison: of two clusterings.
@@ -204,7 +204,7 @@ def page(
     figures: Sequence[tuple[str, str, str]],
     curves: Sequence[Curves],
 ) -> str:
-    """The comparison as a page of HTML: moves and their images, metrics, and matched clusters.
+    """Renders the comparison as HTML: moves and their images, metrics, and matched clusters.
 
     Args:
         comparison: of two clusterings.
@@ -234,6 +234,6 @@ def page(
 
 
 def moves_csv(comparison: Comparison) -> str:
-    """CSV table of the images that moved: name, cluster before, and cluster after."""
+    """Formats the images that moved as CSV: name, cluster before, and cluster after."""
     columns = zip(*comparison.moved, strict=True) if comparison.moved else ((), (), ())
     return assignments.to_csv(dict(zip(("image", "before", "after"), columns, strict=True)))

@@ -62,14 +62,14 @@ class Discovery(NamedTuple):
 
 
 def name(label: int, known: Sequence[str]) -> str:
-    """Name of a class: that of a known one, "novel j" for the j-th novel one, "none" for -1."""
+    """Names a class: a known one by its name, the j-th novel one "novel j", -1 "none"."""
     if label < 0:
         return "none"
     return known[label] if label < len(known) else splits.novel_name(label - len(known))
 
 
 def spread_probabilities(train: NetworkOutputs, known: NDArray, nearest: NDArray | None) -> NDArray:
-    """Label spreading of the novel head's probabilities over the neighbors of unlabeled images.
+    """Spreads the novel head's probabilities over the neighbors of unlabeled images.
 
     `methods.ncl` spreads the cosines of its pseudo-labels in the same way.
 
@@ -162,7 +162,7 @@ def discover(
 def _test_metrics(
     train: NetworkOutputs, classes: NDArray, matching: Mapping[int, int], test: NetworkOutputs
 ) -> dict[str, float] | None:
-    """Accuracies on test images; `matching`: novel class -> true class, by the training images."""
+    """Computes accuracies on test images; `matching` from training: novel class -> true class."""
     if test.true_labels is None:
         return None
     n_known, labels = train.labeled_logits.shape[1], test.true_labels
@@ -178,5 +178,5 @@ def _test_metrics(
 
 
 def _share_right(logits: NDArray, labels: NDArray, where: NDArray) -> float:
-    """Fraction of the images, among those chosen by `where`, whose highest logit is their label."""
+    """Computes the share of images, of those in `where`, whose highest logit is their label."""
     return float(np.mean(np.argmax(logits[where], axis=1) == labels[where]))

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from cluster_jax.clustering import knn
 from cluster_jax.core.arrays import blocks, normalize_rows
+from cluster_jax.data.metadata import Rows
 from cluster_jax.data.shards import Shards
 from cluster_jax.evaluation import clusters
 from cluster_jax.evaluation.clusters import Clustering
@@ -40,13 +41,13 @@ class LargeClustering(NamedTuple):
 
 
 def sample_rows(features: Shards, seed: int) -> NDArray:
-    """Numbers of the rows of the sample, int64 `[m]`, ascending."""
+    """Draws the rows of the sample, as ascending numbers int64 `[m]`."""
     rng, n = np.random.default_rng(seed), len(features)
     return np.sort(rng.choice(n, min(n, SAMPLE), replace=False))
 
 
 def resolve_large(features: Shards, options: ClusterOptions) -> ClusterOptions:
-    """`options.resolve` by the rows of the sample; the number of clusters may be up to `n`.
+    """Applies `options.resolve` to the sample; the number of clusters may be up to `n`.
 
     Raises:
         InputError: the features or an option cannot be used.
@@ -132,7 +133,7 @@ def cluster_shards(
 def _voter(
     values: NDArray, result: Clustering, options: ClusterOptions
 ) -> Callable[[NDArray], NDArray]:
-    """The votes of the sample's rows `values` on other rows: `[m, d] -> [m, k]`."""
+    """Makes a function that lets the sample's rows `values` vote on others: `[m, d] -> [m, k]`."""
     prepared = normalize_rows if options.metric == "cosine" else np.asarray
     voters = prepared(values)
 
@@ -143,18 +144,22 @@ def _voter(
     return votes
 
 
-def write_assignments(path: epath.Path, found: LargeClustering) -> None:
-    """Writes `assignments.csv`: row, cluster, share of its votes, and whether it is in the sample.
+def write_assignments(path: epath.Path, found: LargeClustering, features: Rows) -> None:
+    """Writes `assignments.csv`: row, cluster, share of its votes, whether it is in the sample.
 
-    Rows are numbered. For k-means there is no share. The file is written in parts, because the
-    whole text may not fit into memory.
+    Metadata follow. For k-means there is no share. The file is written in parts, because the whole
+    text may not fit into memory.
     """
     # Loads JAX, which wrong input must not wait for.
     from cluster_jax.evaluation import assignments
 
     n = len(found.labels)
     in_sample = np.isin(np.arange(n), found.sample)
-    columns = dict(row=range(n), cluster=found.labels, share=found.shares, in_sample=in_sample)
+    columns: dict[str, assignments.Column | None] = {
+        "row": range(n) if features.names is None else features.names,
+        **{"cluster": found.labels, "share": found.shares, "in_sample": in_sample},
+        **features.metadata,
+    }
     with path.open("w") as file:
         for rows in blocks(n, 64):
             text = assignments.to_csv({t: c[rows] for t, c in columns.items() if c is not None})

@@ -12,7 +12,7 @@ from cluster_jax.evaluation import summary
 
 
 def fill(name: str, **values: Any) -> str:
-    """A page; whatever is filled in is escaped unless it is markup already.
+    """Fills a page; whatever is filled in is escaped unless it is markup already.
 
     Args:
         name: of a file among the templates.
@@ -37,5 +37,5 @@ def _environment() -> jinja2.Environment:
 
 
 def compressed(text: str) -> str:
-    """A text as base64 of its gzip file; the same text gives the same bytes."""
+    """Compresses a text to base64 of its gzip file; the same text gives the same bytes."""
     return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()

@@ -38,7 +38,7 @@ class Picture(NamedTuple):
 
 
 def read(dataset: Dataset, i: int) -> Picture | None:
-    """The picture of image i: of its file, or else what the data set has; None: unreadable."""
+    """Reads the picture of image i from its file, or else from the data set; None: unreadable."""
     if dataset.open is None:
         values = dataset.fetch(np.array([i]))[0]
         image = Image.fromarray(values[..., 0] if values.shape[-1] == 1 else values)
@@ -66,12 +66,12 @@ def _resized(image: Image.Image, factor: float) -> Image.Image:
 
 
 def _has_several(file: ImageFile.ImageFile) -> bool:
-    """Whether a file has several pages or frames; the second image of an MPO is a gain map."""
+    """Returns whether a file has several pages or frames; an MPO's second image is a gain map."""
     return file.format != "MPO" and getattr(file, "n_frames", 1) > 1
 
 
 def alike(a: Picture, b: Picture) -> bool:
-    """Whether two pictures show the same, at whatever size and quality.
+    """Returns whether two pictures show the same, at whatever size and quality.
 
     They do not if the place of a difference is a line of text, a clock, or a face. Of files with
     several pages only the first would be compared: they are not alike.
@@ -96,12 +96,12 @@ def alike(a: Picture, b: Picture) -> bool:
 
 
 def _variance(values: NDArray) -> NDArray:
-    """Variance in the window around each pixel."""
+    """Computes the variance in the window around each pixel."""
     return uniform_filter(values * values, WINDOW) - uniform_filter(values, WINDOW) ** 2
 
 
 def digest(dataset: Dataset, i: int) -> bytes | None:
-    """SHA-256 of all values of a picture, upright, in full depth and with its transparency.
+    """Hashes (SHA-256) all values of a picture, upright, in full depth and with transparency.
 
     None: it has several pages, or cannot be read.
     """

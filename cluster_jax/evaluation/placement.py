@@ -53,7 +53,7 @@ class NewImages(NamedTuple):
 
 
 def page(title: str, fact: str, new: NewImages) -> str:
-    """New images by cluster, the largest first, as a page of HTML that opens offline.
+    """Renders new images by cluster, the largest first, as a page of HTML that opens offline.
 
     It is the page of the report without a map, so that new images can be moved as those of the run.
 

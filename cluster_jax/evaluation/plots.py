@@ -59,7 +59,7 @@ Curve = dict[int, float | None]
 
 
 def finite(value: object) -> float | None:
-    """`value` as a float; None for NaN, infinities, and what is not a number."""
+    """Returns `value` as a float; None for NaN, infinities, and what is not a number."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.number):
         return None
     return float(value) if math.isfinite(value) else None
@@ -70,14 +70,14 @@ def _axis(title: str, **more: Any) -> Figure:
 
 
 def _scatter(x: list, y: list, hover: str | None, color: Any, size: Any, **more: Any) -> Figure:
-    """Points joined by a line; `hover` is the text shown when the mouse is on a point, or None."""
+    """Draws points joined by a line; `hover` is the text when the mouse is on a point, or None."""
     looks = {"line": {"color": color, "width": 1.75}, "marker": {"color": color, "size": size}}
     shown = {"hoverinfo": "skip"} if hover is None else {"hovertemplate": f"{hover}<extra></extra>"}
     return {"type": "scatter", "mode": "lines+markers", "x": x, "y": y, **looks, **shown, **more}
 
 
 def training_curves(history: Sequence[Mapping[str, Any]]) -> dict[str, Curve]:
-    """The logged scalars, the loss first, each thinned to `MAX_CURVE_STEPS`.
+    """Returns the logged scalars, the loss first, each thinned to `MAX_CURVE_STEPS`.
 
     A step that was logged twice (by a run that was resumed) counts once, with its last value.
     Scalars without any finite value are left out.
@@ -101,7 +101,7 @@ def training_curves(history: Sequence[Mapping[str, Any]]) -> dict[str, Curve]:
 
 
 def training_figure(curve: Curve, title: str) -> Figure:
-    """One scalar over the steps; non-finite values are gaps.
+    """Draws one scalar over the steps; non-finite values are gaps.
 
     Args:
         curve: step -> value.
@@ -118,7 +118,7 @@ def training_figure(curve: Curve, title: str) -> Figure:
 
 
 def size_figure(clusters: Sequence[Cluster], noun: str, group: str) -> Figure:
-    """Bars of the sizes of the `MAX_BARS` largest clusters.
+    """Draws the sizes of the `MAX_BARS` largest clusters as bars.
 
     Args:
         clusters: all clusters, largest first.
@@ -144,13 +144,13 @@ def size_figure(clusters: Sequence[Cluster], noun: str, group: str) -> Figure:
 
 
 def _log_axis(values: Sequence[float], max_decades: int) -> dict[str, Any]:
-    """A logarithmic axis with ticks at 1, 2, 5 up to `max_decades` decades, else only at 1."""
+    """Makes a logarithmic axis, ticks at 1, 2, 5 up to `max_decades` decades, else only at 1."""
     n_decades = math.ceil(math.log10(max(values))) - math.floor(math.log10(min(values)))
     return {"type": "log", "dtick": "D2" if n_decades <= max_decades else 1, "tickformat": ","}
 
 
 def bandwidth_figure(curve: BandwidthCurve) -> Figure:
-    """The number of clusters (top) and the score (bottom) over the bandwidth, the choice marked.
+    """Draws the number of clusters (top) and the score (bottom) by bandwidth, the choice marked.
 
     Args:
         curve: the scan; a score that is NaN is a gap.
@@ -183,7 +183,7 @@ def bandwidth_figure(curve: BandwidthCurve) -> Figure:
 def confusion_figure(
     true_labels: NDArray, label_names: Sequence[str], cluster_labels: NDArray, noun: str
 ) -> Figure:
-    """A heat map of true labels against clusters, in the order of the best one-to-one matching.
+    """Draws a heat map of true labels by clusters, in the order of the best one-to-one matching.
 
     The color is the share of the label; the counts are written in if there are few columns. Beyond
     `MAX_MATRIX_SIDE` rows or columns are left out.
@@ -228,7 +228,7 @@ def confusion_figure(
 
 
 def _axis_label(text: str) -> str:
-    """A short label; escaped, since plotly reads markup in the texts of a figure."""
+    """Shortens a label, and escapes it, since plotly reads markup in the texts of a figure."""
     if len(text) > _MAX_LABEL_LENGTH:
         text = text[: _MAX_LABEL_LENGTH - 1] + "…"
     return html.escape(text, quote=False)
@@ -237,7 +237,7 @@ def _axis_label(text: str) -> str:
 def tree_figure(
     linkage: NDArray, clusters: Sequence[Cluster], measure: str
 ) -> tuple[dict[str, Any], Figure]:
-    """The tree of the `STYLED_CLUSTERS` largest clusters: a record, and the dendrogram.
+    """Draws the tree of the `STYLED_CLUSTERS` largest clusters: a record, and the dendrogram.
 
     Args:
         linkage: float `[k - 1, 4]`; leaf i is the cluster with the i-th lowest number.

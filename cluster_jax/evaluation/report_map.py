@@ -27,7 +27,7 @@ _PACKED = {"f": "f4", "i": "i4", "b": "u1"}  # kind of a dtype -> dtype in the p
 def build_map(
     data: ReportData, clusters: Sequence[Cluster], doubts: Sequence[tuple[int, int]] = ()
 ) -> dict[str, Any]:
-    """The record of the points, from which the page's script draws their groups and the map.
+    """Builds the record of the points, from which the page's script draws their groups and the map.
 
     It holds all points, or, if there are more than `MAX_POINTS`, that many, spread evenly over the
     clusters. The points are ordered by cluster, and within a cluster from the most to the least
@@ -126,7 +126,7 @@ def build_map(
 
 
 def nearest_points(features: NDArray, sample: NDArray) -> NDArray:
-    """The `N_NEAREST` rows nearest to each row of a sample, itself excepted, int64 `[m, k]`.
+    """Finds the `N_NEAREST` other rows nearest to each row of a sample, int64 `[m, k]`.
 
     Args:
         features: float `[n, d]`.
@@ -139,7 +139,7 @@ def nearest_points(features: NDArray, sample: NDArray) -> NDArray:
 
 
 def principal_components(points: NDArray) -> NDArray:
-    """`points` `[n, d]` on their first three principal axes (d > 2), unchanged for d = 2.
+    """Projects `points` `[n, d]` on three principal axes (d > 2); unchanged for d = 2.
 
     An axis has no sign of its own: its largest component is made positive. Not scikit-learn's
     PCA, which refuses fewer points than axes: a report of one or two images has a map, too.
@@ -160,7 +160,7 @@ def principal_components(points: NDArray) -> NDArray:
 
 
 def _name_position(coordinates: NDArray) -> list[float]:
-    """Where a cluster's name is written: above the upper end of most of its points.
+    """Places a cluster's name above the upper end of most of its points.
 
     Points beyond three times the median distance from the median do not count: a few that lie
     among another cluster would take the name there.
@@ -174,7 +174,7 @@ def _name_position(coordinates: NDArray) -> list[float]:
 
 
 def _pack(values: NDArray) -> dict[str, str]:
-    """An array as base64 of its bytes, a third of the size of decimals, and its dtype."""
+    """Packs an array as base64 of its bytes, a third of the size of decimals, and its dtype."""
     dtype = _PACKED[values.dtype.kind]
     packed = np.ascontiguousarray(values, f"<{dtype}").tobytes()
     return {"dtype": dtype, "bytes": base64.b64encode(packed).decode()}

@@ -48,7 +48,7 @@ class Page(NamedTuple):
 
 
 def about(page: Page, name: str) -> list[str]:
-    """The paragraphs above a section.
+    """Returns the paragraphs above a section.
 
     Args:
         page: what they are about.
@@ -99,7 +99,7 @@ def lede(page: Page) -> list[tuple[str, bool]]:
 
 
 def certainty(page: Page) -> list[str]:
-    """How sure the clusters are, and where they are from, in paragraphs."""
+    """Explains in paragraphs how sure the clusters are, and where they are from."""
     data, facts = page.data, page.overview
     noun, group, found = data.noun, data.group, data.results["provenance"]
     steps, network, said = found.get("steps"), found.get("pretrained"), list[str]()
@@ -160,7 +160,7 @@ def certainty(page: Page) -> list[str]:
 
 
 def _origin(page: Page) -> str:
-    """Where the number of clusters is from."""
+    """Explains where the number of clusters is from."""
     facts, group = page.overview, page.data.group
     given = page.data.results["provenance"].get("clusters_given_to_training")
     if facts["is_corrected"]:

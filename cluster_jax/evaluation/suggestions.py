@@ -13,7 +13,7 @@ COUNT = 3
 
 
 def class_names() -> list[str]:
-    """The 1,000 classes of ImageNet-1k in the order of the network's logits."""
+    """Returns the 1,000 classes of ImageNet-1k in the order of the network's logits."""
     file = importlib.resources.files("cluster_jax.nets.pretrained") / "imagenet_classes.txt"
     return file.read_text().splitlines()
 

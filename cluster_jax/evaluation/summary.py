@@ -49,7 +49,7 @@ _WORDS = {
 
 
 def tally(metrics: Mapping[str, Any]) -> tuple[int, int]:
-    """Numbers of large and of small clusters; small clusters consist of outliers.
+    """Counts large and small clusters; small clusters consist of outliers.
 
     Args:
         metrics: metrics of one algorithm; for k-means, all clusters are large.
@@ -59,23 +59,23 @@ def tally(metrics: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def number(large: int, small: int) -> str:
-    """Numbers of large and small clusters as text: "12", or "12 and 3 small"."""
+    """Formats the numbers of large and small clusters: "12", or "12 and 3 small"."""
     return f"{large:,} and {small:,} small" if small else f"{large:,}"
 
 
 def groups(large: int, small: int, noun: str) -> str:
-    """Numbers of large and small clusters with a noun: "12 clusters and 3 small ones"."""
+    """Formats both numbers of clusters with a noun: "12 clusters and 3 small ones"."""
     text = counted(large, noun)
     return f"{text} and {counted(small, 'small one')}" if small else text
 
 
 def capital(text: str) -> str:
-    """A text with its first letter in upper case."""
+    """Puts the first letter of a text in upper case."""
     return text[:1].upper() + text[1:]
 
 
 def shown(metrics: Mapping[str, Any]) -> str:
-    """Name of the algorithm whose clusters are shown: the one that finds k, else k-means.
+    """Names the algorithm whose clusters are shown: the one that finds k, else k-means.
 
     Args:
         metrics: metrics of all algorithms, by name.
@@ -84,7 +84,7 @@ def shown(metrics: Mapping[str, Any]) -> str:
 
 
 def verdict(metrics: Mapping[str, Any], noun: str, group: str = "cluster") -> str | None:
-    """A sentence if the number of clusters is uncertain, else None.
+    """Returns a sentence if the number of clusters is uncertain, else None.
 
     Args:
         metrics: metrics of one algorithm; k-means has no verdict.
@@ -116,7 +116,7 @@ def verdict(metrics: Mapping[str, Any], noun: str, group: str = "cluster") -> st
 
 
 def keys(noun: str, group: str) -> list[tuple[str, str]]:
-    """The keys of the report's page, and what each does.
+    """Lists the keys of the report's page, and what each does.
 
     Args:
         noun: what a point is, for example "photo".
@@ -139,13 +139,13 @@ def keys(noun: str, group: str) -> list[tuple[str, str]]:
 
 
 def is_too_few(metrics: Mapping[str, Any]) -> bool:
-    """Whether the tree had fewer rows than it needs to look for a number of clusters."""
+    """Returns whether the tree had fewer rows than it needs to look for a number of clusters."""
     judged = metrics.get("verdict") == "one cluster"
     return judged and metrics.get("rows_clustered", MIN_ROWS) < MIN_ROWS
 
 
 def doubt(metrics: Mapping[str, Any]) -> str | None:
-    """The reason why novel classes may be unreliable, judged without labels, or None.
+    """Returns why novel classes may be unreliable, judged without labels, or None.
 
     Args:
         metrics: see `discovery.discover`.
@@ -158,12 +158,12 @@ def doubt(metrics: Mapping[str, Any]) -> str | None:
 
 
 def format_score(value: float | None) -> str:
-    """A score with three decimals, or a dash for None."""
+    """Formats a score with three decimals; None as a dash."""
     return "-" if value is None else f"{value:.3f}"
 
 
 def run_table(results: Mapping[str, Any]) -> str:
-    """The metrics of a run, and of the command `cluster` its largest clusters, as lines of text.
+    """Tabulates the metrics of a run as text; of `cluster`, its largest clusters too.
 
     Args:
         results: content of its `results.json`.
@@ -195,7 +195,7 @@ def run_table(results: Mapping[str, Any]) -> str:
 def _score_table(
     results: Mapping[str, Any], scores: Sequence[str], group: str = "cluster"
 ) -> list[str]:
-    """A line of titles, and a line for each clustering: its number of clusters and its scores.
+    """Formats a line of titles, and one per clustering: its number of clusters and its scores.
 
     Scores that need labels are left out where there are none.
     """
@@ -216,7 +216,7 @@ def _score_table(
 
 
 def _largest_clusters(metrics: Mapping[str, Any]) -> list[str]:
-    """Lines for the largest clusters, and one line each for the other large and the small ones."""
+    """Formats a line for each of the largest clusters, one for other large, one for small ones."""
     large, small = tally(metrics)
     sizes, matching = metrics["cluster_sizes"], metrics.get("matching", {})
     rows, purity = sum(sizes.values()), metrics.get("cluster_purity")
@@ -240,7 +240,7 @@ def _largest_clusters(metrics: Mapping[str, Any]) -> list[str]:
 def score_rows(
     results: Mapping[str, Any], scores: Sequence[str] = SCORES
 ) -> list[tuple[str, str, str, list[float | None]]]:
-    """Name, number of clusters, where that is from, and scores of each clustering in `results`."""
+    """Lists name, number of clusters, where that is from, and scores of each clustering."""
     origins, metrics = results["provenance"].get("number_of_clusters", {}), results["metrics"]
     if metrics.get("discovery"):
         metrics = {"novel head": metrics["discovery"]["novel"], **metrics}
@@ -258,7 +258,7 @@ def _is_clustering(entry: object) -> bool:
 
 
 def other_metrics(results: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Names and values of all metrics that `score_rows` leaves out, except None."""
+    """Lists names and values of all metrics that `score_rows` leaves out, except None."""
     metrics = dict(results["metrics"])
     if metrics.get("discovery"):
         discovery = dict(metrics["discovery"])
@@ -274,7 +274,7 @@ def other_metrics(results: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _named(entries: Mapping[str, Any], *path: str) -> list[tuple[str, str]]:
-    """Names and values of the entries of nested mappings, except None."""
+    """Lists names and values of the entries of nested mappings, except None."""
     named = []
     for key, value in entries.items():
         if isinstance(value, Mapping):
@@ -285,7 +285,7 @@ def _named(entries: Mapping[str, Any], *path: str) -> list[tuple[str, str]]:
 
 
 def provenance(results: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Names and values of how the results were obtained."""
+    """Lists names and values of how the results were obtained."""
     return [
         (entry_name(key), str(value) if key == "seed" else format_value(value, decimals=False))
         for key, value in results["provenance"].items()
@@ -293,7 +293,7 @@ def provenance(results: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def figures(results: Mapping[str, Any]) -> dict[str, float]:
-    """Name -> number: clusters and scores of each clustering, and what else was measured.
+    """Maps names to numbers: clusters and scores of each clustering, and what else was measured.
 
     Args:
         results: content of a run's `results.json`.
@@ -316,13 +316,13 @@ def figures(results: Mapping[str, Any]) -> dict[str, float]:
 
 
 def entry_name(*path: str) -> str:
-    """The keys that lead to an entry of the results, in words."""
+    """Puts the keys that lead to an entry of the results in words."""
     text = " ".join(_WORDS.get(key, key.replace("_", " ")) for key in path)
     return text if text.startswith("k-") else text[:1].upper() + text[1:]  # k-means, k-NN
 
 
 def format_value(value: object, decimals: bool = True) -> str:
-    """An entry of the results as text; a dash for None, NaN and infinities.
+    """Formats an entry of the results; None, NaN and infinities as a dash.
 
     Args:
         value: anything that JSON can hold.

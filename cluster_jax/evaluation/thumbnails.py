@@ -17,7 +17,7 @@ FETCH_BATCH_SIZE = 256  # images
 def thumbnails(
     fetch_images: Callable[[NDArray], NDArray], indices: NDArray, max_side: int
 ) -> list[NDArray]:
-    """Images with no side longer than `max_side`.
+    """Shrinks images until no side is longer than `max_side`.
 
     Args:
         fetch_images: indices -> uint8 `[b, height, width, 1 or 3]`.
@@ -40,12 +40,12 @@ def thumbnails(
 
 
 def is_small(image: NDArray) -> bool:
-    """Whether an image has so few pixels that they are shown as squares."""
+    """Returns whether an image has so few pixels that they are shown as squares."""
     return max(image.shape[:2]) <= MAX_LOSSLESS_SIDE
 
 
 def data_uri(image: NDArray, *, is_lossless: bool | None = None) -> str:
-    """An image as a data URI.
+    """Encodes an image as a data URI.
 
     Args:
         image: uint8 `[height, width]` or `[height, width, 3]`.
@@ -60,7 +60,7 @@ def data_uri(image: NDArray, *, is_lossless: bool | None = None) -> str:
 
 
 def sprite(images: Sequence[NDArray]) -> dict[str, Any]:
-    """Images side by side in one, which takes far less space than separate files.
+    """Joins images side by side in one, which takes far less space than separate files.
 
     Args:
         images: uint8 arrays of one shape.

@@ -12,7 +12,7 @@ EPSILON = 1e-5  # added to each variance, as BatchNorm does
 
 @array_function(a="float[rows, d]", b="float[rows, d]", static=("off_diagonal", "axis"))
 def barlow_twins(a: Array, b: Array, *, off_diagonal: float = 0.005, axis: Axis = None) -> Array:
-    """`sum_i (1 - C_ii)^2 + lambda sum_i sum_{j != i} C_ij^2`.
+    """Computes Barlow Twins' loss, `sum_i (1 - C_ii)^2 + lambda sum_i sum_{j != i} C_ij^2`.
 
     C is the correlation, over the global batch, of feature i of view a with feature j of view b.
 
@@ -51,7 +51,7 @@ def barlow_twins(a: Array, b: Array, *, off_diagonal: float = 0.005, axis: Axis 
 
 
 def _standardized(x: Array, axis: Axis) -> Array:
-    """Columns of mean 0 and variance just below 1 over the global batch."""
+    """Scales columns to mean 0 and variance just below 1 over the global batch."""
     x = ops.upcast(x)
     x = x - collectives.mean(jnp.mean(x, axis=0, keepdims=True), axis)
     variance = collectives.mean(jnp.mean(x * x, axis=0, keepdims=True), axis)

@@ -28,7 +28,7 @@ _KINDS = {"float": np.floating, "int": np.integer, "bool": np.bool_, "key": jax.
 def array_function(
     *, static: tuple[str, ...] = (), by_rows: bool = False, **shapes: str
 ) -> Callable[[Callable[Arguments, Result]], Callable[Arguments, Result]]:
-    """Decorator: a jitted function of arrays whose arguments are checked when it is traced.
+    """Decorates a function of arrays: jits it, and checks its arguments when it is traced.
 
     Where arrays are sharded over an explicit mesh (`jax.make_mesh`), the compiler partitions the
     function, as it does on an automatic mesh. A `temperature` or `epsilon` of 0 or below is refused
@@ -98,7 +98,7 @@ def _explicit_axes(mesh: Any) -> tuple[str, ...]:
 
 
 def in_range(labels: Array, count: int) -> tuple[Array, Array]:
-    """Labels that can index `count` entries, int `[...]`, and which are from 0 to `count - 1`.
+    """Clips labels, int `[...]`, to 0 to `count - 1`; returns which were in that range, too.
 
     Example:
         >>> import jax.numpy as jnp
@@ -109,7 +109,7 @@ def in_range(labels: Array, count: int) -> tuple[Array, Array]:
 
 
 def entries(queue: Array, filled: Array) -> Array:
-    """The queue `[Q, d]` with zeros in slots without an entry, whatever is there, such as NaN.
+    """Returns the queue `[Q, d]` with zeros in slots without an entry, whatever is in them.
 
     Example:
         >>> import jax.numpy as jnp
@@ -166,7 +166,7 @@ def _check_shape(name: str, value: Any, shape: str, sizes: dict[str, int]) -> No
 
 
 def _described(value: Any) -> str:
-    """An array in JAX's words for types, `float32[8,6]`; of anything else the type."""
+    """Describes an array in JAX's words for types, `float32[8,6]`; anything else by its type."""
     if not hasattr(value, "dtype") or not hasattr(value, "shape"):
         return f"a {type(value).__name__}"
     return f"{value.dtype}[{','.join(map(str, value.shape))}]"

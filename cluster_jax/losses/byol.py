@@ -10,7 +10,7 @@ from cluster_jax.losses.base import array_function
 
 @array_function(predictions="float[rows, d]", targets="float[rows, d]")
 def byol(predictions: Array, targets: Array) -> Array:
-    """Mean over the rows of `2 - 2 cos(prediction, target)`, one direction.
+    """Computes BYOL's loss, the mean over rows of `2 - 2 cos(prediction, target)`, one direction.
 
     That is the squared distance of the unit vectors; a row of zeros counts 2.
 
@@ -34,7 +34,7 @@ def byol(predictions: Array, targets: Array) -> Array:
 
 @array_function(predictions_pair="pair of float[rows, d]", targets_pair="pair of float[rows, d]")
 def byol_views(predictions_pair: tuple[Array, Array], targets_pair: tuple[Array, Array]) -> Array:
-    """Both directions, `1/(2n) sum_i (l_ia + l_ib)`.
+    """Computes BYOL's loss of both directions, `1/(2n) sum_i (l_ia + l_ib)`.
 
     Args:
         predictions_pair: predictions of view a and of view b, each `[rows, d]`.

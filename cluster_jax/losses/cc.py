@@ -13,7 +13,7 @@ from cluster_jax.losses.base import array_function
 def cluster_contrast(
     a: Array, b: Array, *, temperature: Array | float = 1.0, axis: Axis = None
 ) -> Array:
-    """NT-Xent of the clusters: the column of a cluster in one view against the 2K - 1 others.
+    """Computes NT-Xent of clusters: a cluster's column in one view against the 2K - 1 others.
 
     The positive is the column of the same cluster in the other view, compared by the cosine over
     all images; the loss is the mean over the 2K columns.
@@ -40,7 +40,7 @@ def cluster_contrast(
 
 @array_function(probabilities="float[rows, K]", static=("axis",))
 def entropy_deficit(probabilities: Array, *, axis: Axis = None) -> Array:
-    """`log K - H(p)`, p the mean of the rows: 0 if all clusters are used alike, at most log K.
+    """Computes `log K - H(p)`, p the mean row: 0 if all clusters are used alike, at most log K.
 
     Args:
         probabilities: of the clusters `[rows, K]`, rows that sum to 1, this device's part.

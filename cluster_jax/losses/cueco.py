@@ -17,7 +17,7 @@ EPSILON = 1e-6  # (5)'s own
 def centroid_contrast(
     anchors: Array, centroids: Array, assigned: Array, *, temperature: Array | float = 0.2
 ) -> Array:
-    """L2: InfoNCE of each row with its own centroid against the other centroids.
+    """Computes L2: InfoNCE of each row with its own centroid against the other centroids.
 
     Args:
         anchors: online rows `[rows, d]`, this device's part, of any length.
@@ -58,7 +58,7 @@ def centroid_contrast(
     assigned="int[rows]",
 )
 def variance_loss(anchors: Array, centroids: Array, variances: Array, assigned: Array) -> Array:
-    """L3: mean of `||z - c||^2 / (2 sigma^2 + 1e-6)`, c and sigma^2 of each row's own cluster.
+    """Computes L3: mean of `||z - c||^2 / (2 sigma^2 + 1e-6)`, c, sigma^2 of the row's own cluster.
 
     Args:
         anchors: online rows `[rows, d]`, this device's part, of any length.

@@ -40,7 +40,7 @@ def contrast(
     positive_in_denominator: bool = True,
     excluded: Array | None = None,
 ) -> Array:
-    """Mean over the anchors of `-logit_positive + log sum_k exp(logit_k)`.
+    """Computes the mean over the anchors of `-logit_positive + log sum_k exp(logit_k)`.
 
     Args:
         logits: of every anchor with every candidate `[m, N]`.
@@ -81,7 +81,7 @@ def contrast_views(
     positive_in_denominator: bool = True,
     axis: Axis = None,
 ) -> Array:
-    """`contrast` of two views of a batch, `1/(2n) sum_i (l_ia + l_ib)` over all devices.
+    """Computes `contrast` of two views of a batch, `1/(2n) sum_i (l_ia + l_ib)` over all devices.
 
     Candidates are both views of all images on all devices; a row is never its own candidate.
 
@@ -128,7 +128,7 @@ def contrast_views(
 def contrast_queue(
     anchors: Array, keys: Array, queue: Array, filled: Array, logits: Logits
 ) -> Array:
-    """`contrast` of each anchor with its own key against a queue of older keys.
+    """Computes `contrast` of each anchor with its own key against a queue of older keys.
 
     The positive is in the denominator. Slots of the queue that were never filled have a logit of
     -inf; with none filled the loss is 0.
@@ -164,7 +164,7 @@ def contrast_queue(
 
 
 def contrast_pairs(a: Array, b: Array, logits: Logits, *, axis: Axis = None) -> Array:
-    """`contrast` between two modalities, rows of A against all of B and back, over 2.
+    """Computes `contrast` of two modalities: A's rows against all of B's and back, over 2.
 
     Args:
         a: rows of one modality `[rows, d]`, this device's part, normalized by the caller.
@@ -206,7 +206,7 @@ def info_nce(
     positive_in_denominator: bool = True,
     excluded: Array | None = None,
 ) -> Array:
-    """Mean over the anchors of `-<x, positive> / tau + log sum_k exp(<x, candidate_k> / tau)`.
+    """Computes InfoNCE, the mean of `-<x, positive> / tau + log sum_k exp(<x, candidate_k> / tau)`.
 
     Args:
         anchors: unit rows `[m, d]`.
@@ -246,7 +246,7 @@ def info_nce_views(
     positive_in_denominator: bool = True,
     axis: Axis = None,
 ) -> Array:
-    """InfoNCE of two views of a batch, `1/(2n) sum_i (l_ia + l_ib)` after the mean over devices.
+    """Computes InfoNCE of two views, `1/(2n) sum_i (l_ia + l_ib)` after the mean over devices.
 
     Candidates are both views of all images on all devices; a row is never its own candidate.
     With `positive_in_denominator` this is SimCLR's NT-Xent, without it NRCC (1)-(3).
@@ -293,7 +293,7 @@ def info_nce_queue(
     *,
     temperature: Array | float = 0.07,
 ) -> Array:
-    """InfoNCE with a queue of negatives, one direction: MoCo's loss and CueCo's L1.
+    """Computes InfoNCE with a queue of negatives, one direction: MoCo's loss and CueCo's L1.
 
     The positive is in the denominator (the official code of Kernel-InfoNCE's MoCo leaves it out).
 
@@ -325,7 +325,7 @@ def info_nce_queue(
 
 @array_function(a="float[rows, d]", b="float[rows, d]", static=("axis",))
 def clip(a: Array, b: Array, *, temperature: Array | float = 0.07, axis: Axis = None) -> Array:
-    """CLIP's loss: cross-entropy of the rows, then of the columns, of one matrix of cosines.
+    """Computes CLIP's loss: cross-entropy of rows, then of columns, of one matrix of cosines.
 
     Args:
         a: embeddings of one modality `[rows, d]`, this device's part, of any length.
@@ -350,5 +350,5 @@ def clip(a: Array, b: Array, *, temperature: Array | float = 0.07, axis: Axis = 
 
 
 def _cosine(temperature: Array | float) -> Logits:
-    """Logits of unit rows: their inner products over the temperature."""
+    """Returns the logits of unit rows: their inner products over the temperature."""
     return Logits(lambda x, y: ops.pairwise_dot(x, y) / temperature)

@@ -86,7 +86,7 @@ class Kernel:
 
 @array_function(a="float[rows, d]", b="float[rows, d]", static=("axis",))
 def kernel_info_nce_views(a: Array, b: Array, *, kernel: Kernel, axis: Axis = None) -> Array:
-    """Kernel-InfoNCE of two views of a batch, `1/(2n) sum_i (l_ia + l_ib)`.
+    """Computes Kernel-InfoNCE of two views of a batch, `1/(2n) sum_i (l_ia + l_ib)`.
 
     Candidates are both views of all images on all devices, the positive among them; a row is
     never its own candidate. A Gaussian kernel of temperature tau gives SimCLR's loss of
@@ -125,7 +125,7 @@ def kernel_info_nce_views(a: Array, b: Array, *, kernel: Kernel, axis: Axis = No
 def kernel_info_nce_queue(
     anchors: Array, keys: Array, queue: Array, filled: Array, *, kernel: Kernel
 ) -> Array:
-    """Kernel-InfoNCE with a queue of negatives, one direction (section B of the appendix, MoCo).
+    """Computes Kernel-InfoNCE with a queue of negatives, one direction (appendix B, MoCo).
 
     Args:
         anchors: online rows `[rows, d]`, this device's part, of any length.
@@ -155,7 +155,7 @@ def kernel_info_nce_queue(
 
 @array_function(a="float[rows, d]", b="float[rows, d]", static=("axis",))
 def kernel_clip(a: Array, b: Array, *, kernel: Kernel, axis: Axis = None) -> Array:
-    """Theorem 4.2's loss between two modalities, with any kernel; `infonce.clip` has the cosine.
+    """Computes Theorem 4.2's loss of two modalities, with any kernel (`infonce.clip`: the cosine).
 
     Args:
         a: embeddings of one modality `[rows, d]`, this device's part, of any length.
@@ -183,7 +183,7 @@ def kernel_clip(a: Array, b: Array, *, kernel: Kernel, axis: Axis = None) -> Arr
 def log_exponential(
     x: Array, y: Array, *, gamma: float = 2.0, temperature: Array | float = 1.0
 ) -> Array:
-    """`-||x_i - y_j||^gamma / tau` of all pairs of rows as they are: `[m, d], [n, d] -> [m, n]`.
+    """Computes `-||x_i - y_j||^gamma / tau` of all pairs of rows: `[m, d], [n, d] -> [m, n]`.
 
     The gradient of a pair at distance 0 is zero; for gamma < 1 it has none, for gamma = 1 zero is
     one of its subgradients. Squared distances come from inner products: below about 1e-7 times
@@ -205,7 +205,7 @@ def log_exponential(
 
 
 def _power(squared: Array, exponent: float) -> Array:
-    """`squared ** exponent` with value and gradient zero where `squared` is zero or below."""
+    """Computes `squared ** exponent`, value and gradient zero where `squared` is zero or below."""
     if exponent == 1:
         return squared
     is_zero = squared <= 0
@@ -214,7 +214,7 @@ def _power(squared: Array, exponent: float) -> Array:
 
 
 def _normalized(x: Array, kernel: Kernel) -> Array:
-    """Unit rows, or rows whose two halves are unit."""
+    """Scales rows, or each of their two halves, to unit length."""
     if not kernel.halves:
         return ops.l2_normalize(x)
     checks.multiple("the length of rows with halves = True", x.shape[-1], 2, "the halves")
@@ -222,15 +222,15 @@ def _normalized(x: Array, kernel: Kernel) -> Array:
 
 
 def _total(kernel: Kernel, loss: Callable[[Logits], Array]) -> Array:
-    """The loss of a kernel, given the loss as a function of the logits."""
+    """Computes the loss of a kernel, given the loss as a function of the logits."""
     return functools.reduce(operator.add, (w * loss(logits) for w, logits in _terms(kernel)))
 
 
 def _terms(kernel: Kernel) -> Sequence[tuple[float, Logits]]:
-    """Weights and logits of the losses whose sum is the loss of a kernel."""
+    """Returns weights and logits of the losses whose sum is the loss of a kernel."""
 
     def single(log_kernel: LogKernel, i: int, x: Array, y: Array) -> Array:
-        """Logits of one kernel, of whole rows or of one half of them."""
+        """Computes the logits of one kernel, of whole rows or of one half of them."""
         if kernel.halves:
             x, y = (jnp.split(rows, 2, axis=-1)[i] for rows in (x, y))
         return log_kernel(x, y, gamma=kernel.gammas[i], temperature=kernel.temperatures[i])
@@ -250,6 +250,6 @@ def _terms(kernel: Kernel) -> Sequence[tuple[float, Logits]]:
 
 
 def _paired(x: Array, y: Array, *, gamma: float, temperature: Array | float) -> Array:
-    """`log_exponential` of each row with its partner alone, `[m, d], [m, d] -> [m]`."""
+    """Computes `log_exponential` of each row with its partner alone, `[m, d], [m, d] -> [m]`."""
     squared = jnp.sum((ops.upcast(x) - ops.upcast(y)) ** 2, axis=-1)
     return -_power(squared, gamma / 2) / temperature

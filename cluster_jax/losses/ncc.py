@@ -20,7 +20,7 @@ PARTS = ("whole", "alignment", "uniformity")
 
 @array_function(projections="float[rows, d]", keys="key[rows]", by_rows=True)
 def positive_samples(keys: Array, projections: Array, *, scale: Array | float = 0.001) -> Array:
-    """A neighbor of every row, `z + sigma eps`; it passes the gradient to z as it is.
+    """Draws a neighbor of every row, `z + sigma eps`; it passes the gradient to z as it is.
 
     Args:
         keys: one key per row `[rows]`, made from the image's index so that a draw does not depend
@@ -50,7 +50,7 @@ def positive_samples(keys: Array, projections: Array, *, scale: Array | float = 
 def prototypes(
     features: Array, labels: Array, *, clusters: int, axis: Axis = None
 ) -> tuple[Array, Array]:
-    """Centers of the clusters in the global batch: unit vectors along the sums of unit members.
+    """Computes cluster centers in the global batch: unit vectors along sums of unit members.
 
     Where there are more clusters than images, the slots hold the labels that occur in the
     batch, in ascending order, and not all clusters: neither memory nor time depends on their
@@ -107,7 +107,7 @@ def proto_cl(
     part: str = "whole",
     temperature: Array | float = 0.5,
 ) -> Array:
-    """ProtoCL: attract each center to its target center, repel it from the others; one direction.
+    """Computes ProtoCL: each center attracted to its target, repelled by the others; one direction.
 
     Mean over the clusters with members, k, of `-<mu_k, mu'_k> / tau + log(exp(<mu_k, mu'_k> /
     tau) + sum_{j != k} exp(<mu_k, mu_j> / tau))`; j runs over the clusters with members too. A
@@ -166,7 +166,7 @@ def proto_cl_views(
     temperature: Array | float = 0.5,
     axis: Axis = None,
 ) -> Array:
-    """ProtoCL of both directions, over 2: online centers of a view, target centers of the other.
+    """Computes ProtoCL of both directions, over 2: a view's online centers, the other's targets.
 
     Args:
         projections_pair: online rows of view a and of view b, each `[rows, d]`, this device's
@@ -204,5 +204,5 @@ def proto_cl_views(
 
 
 def _mean(values: Array, keep: Array) -> Array:
-    """Mean over the entries kept; 0 if there are none."""
+    """Averages the entries kept; 0 if there are none."""
     return jnp.sum(jnp.where(keep, values, 0)) / jnp.maximum(jnp.sum(keep), 1)

@@ -22,7 +22,7 @@ EPSILON = 1e-7
 
 @array_function(logits="float[rows, classes]", labels="int[rows]")
 def cross_entropy(logits: Array, labels: Array) -> Array:
-    """Mean of `-log softmax(logits)[label]`.
+    """Computes the cross-entropy, the mean of `-log softmax(logits)[label]`.
 
     Args:
         logits: `[rows, classes]`, this device's part.
@@ -49,7 +49,7 @@ def cross_entropy(logits: Array, labels: Array) -> Array:
 def similar(
     features: Array, *, classes: int, threshold: float | None = 0.95, axis: Axis = None
 ) -> Array:
-    """Which pairs of images in the global batch are taken to be of one class.
+    """Returns which pairs of images in the global batch are taken to be of one class.
 
     Args:
         features: `[rows, d]`, this device's part, of any length; constants for the gradient.
@@ -81,7 +81,7 @@ def similar(
 
 
 def _reached_by_one_in(classes: int, cosines: Array) -> Array:
-    """Threshold that about `n^2 / classes` of the cosines `[n, n]` exceed."""
+    """Computes a threshold that about `n^2 / classes` of the cosines `[n, n]` exceed."""
     n = len(cosines)
     # The diagonal, and pairs with their mirrors: between these two only rounding would choose.
     above = n + 2 * max(0, (n * n // classes - n) // 2)
@@ -98,7 +98,7 @@ def _reached_by_one_in(classes: int, cosines: Array) -> Array:
 def pairwise_bce(
     targets: Array, probabilities: Array, other_probabilities: Array, *, axis: Axis = None
 ) -> Array:
-    """Binary cross-entropy of `<p_i, p'_j>` with the target that i and j are of one class.
+    """Computes the binary cross-entropy of `<p_i, p'_j>`; the target: i and j are of one class.
 
     Mean over all ordered pairs of images in the global batch, an image with itself included.
 
@@ -130,7 +130,7 @@ def pairwise_bce(
 
 @array_function(probabilities="float[rows, classes]", other_probabilities="float[rows, classes]")
 def consistency(probabilities: Array, other_probabilities: Array) -> Array:
-    """Squared difference of one head's outputs for two views, mean over classes and rows.
+    """Computes the squared difference of one head's outputs for two views, mean of all entries.
 
     Args:
         probabilities: outputs of the softmax `[rows, classes]`, this device's part.
@@ -151,7 +151,7 @@ def consistency(probabilities: Array, other_probabilities: Array) -> Array:
 
 
 def ramp(step: Array | int, *, length: int, consistency_weight: float = 5.0) -> Array:
-    """`consistency_weight * exp(-5 (1 - t/T)^2)`, the weight omega of the consistency at step t.
+    """Computes the consistency's weight omega at step t, `consistency_weight exp(-5 (1 - t/T)^2)`.
 
     Args:
         step: t, counted from 0, int32 `[]`.
@@ -215,7 +215,7 @@ def hard_negatives(
     entries: str = "easiest",
     partners: str = "random",
 ) -> HardNegatives:
-    """The k_2 hardest of each anchor's mixtures `unit(mu u + (1 - mu) v)`.
+    """Finds the k_2 hardest of each anchor's mixtures `unit(mu u + (1 - mu) v)`.
 
     u runs over the anchor's k_2 least similar entries of the queue. In each round every u gets a
     partner v, drawn evenly and with replacement from the entries of the labeled queue, and is
@@ -279,7 +279,7 @@ def hard_negatives(
     exists = jnp.arange(count, dtype=jnp.int32) < filled
 
     def hardest(key: Array, to_u: Array, to_v: Array) -> tuple[Array, Array, Array, Array]:
-        """Entries u and v and their weights in one anchor's hardest mixtures, each `[k]`.
+        """Finds entries u and v and their weights in one anchor's hardest mixtures, each `[k]`.
 
         Entries of the queue that do not exist come last.
         """
@@ -318,13 +318,13 @@ def hard_negatives(
 
 
 def _lowest(values: Array, filled: Array, count: int) -> Array:
-    """Slots of the `count` lowest of the first `filled` values, then of others."""
+    """Finds the slots of the `count` lowest of the first `filled` values, then of others."""
     slots = jnp.arange(len(values), dtype=jnp.int32)
     return _highest(jnp.where(slots < filled, -values, -jnp.inf), count)
 
 
 def _highest(values: Array, count: int) -> Array:
-    """Slots of the `count` highest along the last axis; NaN, which a loss must show, is first."""
+    """Finds the slots of the `count` highest, last axis; NaN, which a loss must show, is first."""
     return lax.top_k(jnp.where(jnp.isnan(values), jnp.inf, values), count)[1]
 
 
@@ -337,7 +337,7 @@ def _highest(values: Array, count: int) -> Array:
 def target_weights(
     similarities: Array, filled: Array, *, neighbors: int, alpha: float = 0.2
 ) -> Array:
-    """How much each candidate is a positive: alpha the augmented view, the rest the neighbors.
+    """Weights candidates as positives: alpha the augmented view, the rest the neighbors.
 
     Every one of an anchor's k nearest entries of the queue weighs `(1 - alpha) / k`. A queue with
     fewer entries shares `1 - alpha` among those; with an empty queue the view gets all the weight.
@@ -398,7 +398,7 @@ def neighborhood_contrast(
     temperature: Array | float = 0.05,
     left_out: Array | int | None = None,
 ) -> Array:
-    """NCL: pull each anchor to its augmented view and to its nearest entries of a queue.
+    """Computes NCL: pulls each anchor to its augmented view and its nearest entries of a queue.
 
     Cross-entropy between `target_weights` and the softmax over the view, the queue's entries and
     the generated negatives, of cosines over tau. With an empty queue and no negatives it is 0.
@@ -472,7 +472,7 @@ def supervised_contrast(
     *,
     temperature: Array | float = 0.05,
 ) -> Array:
-    """SCL: pull each anchor to its augmented view and to all entries of its class, equally.
+    """Computes SCL: pulls each anchor to its augmented view and all entries of its class, equally.
 
     Args:
         anchors: rows z of the labeled images `[rows, d]`, this device's part, of any length.
@@ -503,7 +503,7 @@ def supervised_contrast(
 
 
 def _similarities(anchors: Array, views: Array, queue: Array, filled: Array) -> tuple[Array, Array]:
-    """Cosines with the other view, then with the queue, `[rows, 1 + Q]`, and which exist."""
+    """Computes cosines with the other view, then the queue, `[rows, 1 + Q]`, and which exist."""
     z = ops.l2_normalize(anchors)
     queue = base.entries(queue, filled)
     views, queue = (ops.l2_normalize(x) for x in lax.stop_gradient((views, queue)))
@@ -514,7 +514,7 @@ def _similarities(anchors: Array, views: Array, queue: Array, filled: Array) -> 
 
 
 def _soft_cross_entropy(logits: Array, keep: Array, weights: Array) -> Array:
-    """Mean over the rows of `-sum_m w_m log softmax(logits)_m`; the weights sum to one.
+    """Computes the mean over rows of `-sum_m w_m log softmax(logits)_m`; weights sum to one.
 
     By hand: optax has no mask for soft labels, and -inf in its place makes 0 * -inf.
     """

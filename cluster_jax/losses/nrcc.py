@@ -36,7 +36,9 @@ def nrcc(
     include_own_view: bool = False,
     axis: Axis = None,
 ) -> Array:
-    """One direction: mean of `log sum_j exp(<x_i, c_j> / tau) - log sum_j exp(<x_i, y_j> / tau)`.
+    """Computes NRCC, mean of `log sum_j exp(<x_i, c_j> / tau) - log sum_j exp(<x_i, y_j> / tau)`.
+
+    One direction; `nrcc_views` computes both.
 
     Args:
         anchors: x, projections of one view `[rows, d]`, this device's part, of any length.
@@ -95,7 +97,7 @@ def nrcc_views(
     include_own_view: bool = False,
     axis: Axis = None,
 ) -> Array:
-    """Both directions, `1/(2n) sum_i [R(a_i; keys_b, c) + R(b_i; keys_a, c)]`.
+    """Computes NRCC in both directions, `1/(2n) sum_i [R(a_i; keys_b, c) + R(b_i; keys_a, c)]`.
 
     With InfoNCE the keys are the live projections `(a, b)` themselves and the gradient passes
     through both roles. With BYOL they are the target network's projections of the views a and b,
@@ -144,7 +146,7 @@ def _regularizer(
     include_own_view: bool,
     axis: Axis,
 ) -> Array:
-    """One direction; `negatives` are the unit rows of all devices."""
+    """Computes one direction; `negatives` are the unit rows of all devices."""
     anchors, positives = ops.l2_normalize(anchors), ops.l2_normalize(positives)
     positives = collectives.gather(positives, axis)
     rows, n = anchors.shape[0], negatives.shape[0]

@@ -25,7 +25,7 @@ ROUNDING = 1e-5  # a row is equal to its prototype at this distance of unit floa
 def prototype_contrast(
     anchors: Array, prototypes: Array, assigned: Array, concentrations: Array
 ) -> Array:
-    """Mean over the rows z of `-<z, c_s> / phi_s + log sum_k exp(<z, c_k> / phi_k)`.
+    """Computes the mean over the rows z of `-<z, c_s> / phi_s + log sum_k exp(<z, c_k> / phi_k)`.
 
     Args:
         anchors: online rows `[rows, d]`, this device's part, of any length.
@@ -57,7 +57,7 @@ def prototype_contrast(
 def concentrations(
     rows: NDArray, prototypes: NDArray, assigned: NDArray, *, mean: float = 0.2
 ) -> NDArray:
-    """Concentration phi of each cluster, small where its rows are many and close; in NumPy.
+    """Computes each cluster's concentration phi, small where rows are many and close; in NumPy.
 
     phi is the mean distance of the rows to their prototype over `log(rows + 10)`. Clusters of fewer
     than two distinct rows get the largest phi. All are then clipped to their 10th and 90th

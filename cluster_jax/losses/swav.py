@@ -15,7 +15,7 @@ from cluster_jax.losses.base import array_function
 def sinkhorn_codes(
     scores: Array, *, epsilon: Array | float = 0.05, iterations: int = 3, axis: Axis = None
 ) -> Array:
-    """Soft assignment of rows to prototypes that uses all prototypes about alike.
+    """Assigns rows softly to prototypes such that all prototypes are used about alike.
 
     Sinkhorn and Knopp's algorithm on `exp(scores / epsilon)`, in logarithms: each iteration scales
     the columns to one sum, over all devices, then the rows to the sum 1.
@@ -62,7 +62,7 @@ def swapped_prediction(
     iterations: int = 3,
     axis: Axis = None,
 ) -> Array:
-    """Mean of `-sum_k q_k log softmax(s / tau)_k` over all pairs of views.
+    """Computes SwAV's loss, the mean of `-sum_k q_k log softmax(s / tau)_k` over pairs of views.
 
     The codes q are those of one of the first two views, `sinkhorn_codes`; the scores s those of
     any other view, the small crops included.

@@ -26,7 +26,7 @@ class Config:
 
 
 def make(context: MethodContext, config: Config) -> TwoView[encoders.NetworkState]:
-    """Barlow Twins; see `losses.barlow_twins`.
+    """Builds the method Barlow Twins; see `losses.barlow_twins`.
 
     Deviation: the projector has one hidden layer, the paper's has two.
 

@@ -2,7 +2,8 @@
 
 A `Method` is what the training loop needs. A `TwoView` is a method of two augmented views, whose
 forward passes are separate from its objective so that a regularizer such as NRCC can use them too;
-`as_method` makes it a `Method`.
+`as_method` makes it a `Method`. All names without an underscore are public, for methods outside of
+the package, too; `experiments/tutorials/method.md` shows one.
 """
 
 import collections
@@ -83,16 +84,23 @@ class MethodContext(NamedTuple):
 
 
 class Aux(NamedTuple, Generic[State]):
-    """Auxiliary outputs of a loss: the new `model_state` and the metrics, scalars to log."""
+    """Auxiliary outputs of a loss, which are not differentiated.
+
+    Attributes:
+        model_state: the new state, of the same shapes and dtypes, equal on all devices.
+        metrics: scalars to log, of this device's images; the step averages them over the devices.
+    """
 
     model_state: State
     metrics: Mapping[str, Array]
 
 
 # (key, images) -> params, model_state. Only the shape of `images`, floats [1, H, W, C], is used.
+# `params` is a dictionary of the network's parts and of others, all of which are trained.
 Init = Callable[[Array, Array], tuple[PyTree, State]]
 # (params, model_state, batch, step, key, axis) -> loss, Aux. The mean of the loss over the devices
-# is the loss of the global batch. `batch` is {"image": uint8 [b, H, W, C], "index": int32 [b]}.
+# is the loss of the global batch; only `params` is differentiated. `step` counts batches from 0;
+# `key` is equal on all devices. `batch` is {"image": uint8 [b, H, W, C], "index": int32 [b]}.
 # With `train.labeled_batch_size` it is {"labeled": {...}, "unlabeled": {...}}, two dictionaries of
 # this form, and "labeled" also has "label", int32 [b].
 Loss = Callable[[PyTree, State, Batch, Array, Array, Axis], tuple[Array, Aux[State]]]
@@ -123,9 +131,12 @@ class Refresh(NamedTuple, Generic[State]):
 class Watched(NamedTuple, Generic[State]):
     """Quantities from which failed trainings are detected, see `training.watch`.
 
+    The spread and the effective rank of the features of `Method.embed` are watched in any case.
+
     Attributes:
         chance: name of a logged loss, and its value if the network gives every image the same
-            embedding; None: that value is not known for any loss of the method.
+            embedding, such as `("loss", math.log(K))` for assignments to K prototypes; None: that
+            value is not known for any loss of the method. With NRCC "loss" is the objective alone.
         pseudo_labels: `(model_state) -> int [images]`, cluster of each training image (of NCL, each
             unlabeled one), all zero before the first refresh; None: there are no pseudo-labels.
     """
@@ -208,6 +219,7 @@ Encode = Callable[
     [PyTree, State, tuple[Array, ...], Array, Array, Array, Axis], tuple[Encoded, State]
 ]
 # (params, encoded, model_state, step, key, axis) -> loss, model_state, metrics; needs no images.
+# The arguments are those of `Loss`, the results those of `Aux`.
 Objective = Callable[
     [PyTree, Encoded, State, Array, Array, Axis], tuple[Array, State, dict[str, Array]]
 ]

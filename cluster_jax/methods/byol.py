@@ -25,7 +25,7 @@ class Config:
 
 
 def make(context: MethodContext, config: Config) -> TwoView[encoders.MomentumState]:
-    """BYOL.
+    """Builds the method BYOL.
 
     The predictor is on the online branch. (NRCC section 3.1 and Table 11 say target; this is an
     error, because the loss (4) applies q to the online projection.) The target network is kept
@@ -46,5 +46,5 @@ def make(context: MethodContext, config: Config) -> TwoView[encoders.MomentumSta
 
 
 def alignment(encoded: Encoded, axis: Axis) -> Array:
-    """Mean squared distance of unit predictions and unit targets, both directions over 2."""
+    """Computes mean squared distances of unit predictions and targets, both directions, over 2."""
     return byol_views(encoded.predictions, encoded.targets)

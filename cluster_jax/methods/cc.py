@@ -43,7 +43,7 @@ class NoState(NamedTuple):
 
 
 def make(context: MethodContext, config: Config) -> TwoView[Any]:
-    """CC: NT-Xent of the projections, `losses.cluster_contrast`, and `losses.entropy_deficit`.
+    """Builds CC: NT-Xent of projections, `losses.cluster_contrast`, and `losses.entropy_deficit`.
 
     Li et al. (2021), "Contrastive Clustering", the sum of the three, the last of each view.
     Deviation: the projector has a BatchNorm, as those of all methods here.
@@ -56,7 +56,7 @@ def make(context: MethodContext, config: Config) -> TwoView[Any]:
 
 
 def term(context: MethodContext, config: TermConfig) -> Term:
-    """CC's contrast of clusters, without that of images: what NCC's Table 4 adds to BYOL.
+    """Builds CC's contrast of clusters, without that of images: what NCC's Table 4 adds to BYOL.
 
     The cluster head has a hidden layer of the backbone's size, ReLU, and a softmax; its
     probabilities `[b, K]` are the features "clusters" of an image, the highest of which is the
@@ -87,6 +87,6 @@ def term(context: MethodContext, config: TermConfig) -> Term:
 
 
 def probabilities(classifiers: PyTree, representations: Array) -> Array:
-    """Probabilities of the clusters `[b, K]` by the cluster head, of features `[b, f]`."""
+    """Computes the cluster head's probabilities `[b, K]` of features `[b, f]`."""
     hidden = jax.nn.relu(classify(classifiers["hidden"], representations))
     return jax.nn.softmax(classify(classifiers["clusters"], hidden))

@@ -90,7 +90,7 @@ class CueCoState(NamedTuple):
 
 
 def make(context: MethodContext, config: Config) -> TwoView[CueCoState]:
-    """CueCo, both directions: each view is the other's query, over 2.
+    """Builds CueCo, both directions: each view is the other's query, over 2.
 
     L2 and L3 have no weight during the warm-up. At its end, and every `update_every` after it,
     k-means on the queue initializes the clusters; between, the keys of view b update them. The keys
@@ -131,7 +131,7 @@ def make(context: MethodContext, config: Config) -> TwoView[CueCoState]:
 
 
 def _objective(config: Config, warmup: int) -> base.Objective[CueCoState]:
-    """L1 and, after the warm-up, L2 and L3."""
+    """Builds the objective: L1 and, after the warm-up, L2 and L3."""
 
     def objective(
         params: PyTree, encoded: Encoded, state: CueCoState, step: Array, key: Array, axis: Axis
@@ -162,7 +162,7 @@ def _objective(config: Config, warmup: int) -> base.Objective[CueCoState]:
 
 
 def _terms(config: Config, queue: Queue, clusters: Clusters, query: Array, key: Array) -> Array:
-    """L1, L2, L3 of one direction, `[3]`, in the order of `WeightsConfig`."""
+    """Computes L1, L2, L3 of one direction, `[3]`, in the order of `WeightsConfig`."""
     instance = infonce.info_nce_queue(
         query, key, queue.rows, queue.filled, temperature=config.temperature
     )
@@ -177,7 +177,7 @@ def _terms(config: Config, queue: Queue, clusters: Clusters, query: Array, key: 
 def refresh_clusters(
     config: Config, state: CueCoState, embedding: base.Embedding, key: Array, mesh: Mesh
 ) -> CueCoState:
-    """Clusters from k-means on the queue, see `base.Refresh.update`; `embedding` is unused."""
+    """Clusters the queue by k-means, see `base.Refresh.update`; `embedding` is unused."""
     rows = np.asarray(state.queue.rows)[: int(state.queue.filled)]
     result = base.spherical_kmeans(rows, config.clusters, key, mesh, config.n_init)
     started = online.start(rows, result.centers)

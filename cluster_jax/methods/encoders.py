@@ -72,14 +72,14 @@ WithTarget = TypeVar("WithTarget", bound=HasTarget)
 
 
 def target_network(params: PyTree, model_state: HasTarget) -> tuple[PyTree, PyTree]:
-    """Parameters and BatchNorm statistics of the target network; `params` is unused."""
+    """Returns parameters and BatchNorm statistics of the target network; `params` is unused."""
     return model_state.target.params, model_state.target.batch_stats
 
 
 def siamese(
     context: MethodContext, objective: base.Objective[NetworkState], *, name: str, predicts: bool
 ) -> TwoView[NetworkState]:
-    """A method whose one network embeds all views (SimCLR, SimSiam, Barlow Twins, CC, SwAV).
+    """Builds a method whose one network embeds all views (SimCLR, SimSiam, Barlow Twins, CC, SwAV).
 
     The network is kept after training.
 
@@ -153,7 +153,7 @@ def momentum(
     initial_state: Callable[[PyTree, Target], WithTarget],
     perturb: Perturb | None = None,
 ) -> TwoView[WithTarget]:
-    """A method whose network and its moving average embed both views (BYOL, MoCo, NCC, PCL).
+    """Builds a method whose network and its moving average embed the views (BYOL, MoCo, NCC, PCL).
 
     The moving average is the target network, which has no predictor.
 
@@ -165,7 +165,8 @@ def momentum(
         objective: the `objective` of the method, see `TwoView`.
         name: name of the method, for messages.
         decays: decay of the moving average at the first update and at the last one, which it
-            approaches by half a cosine.
+            approaches by half a cosine: 0.996 and 1 in BYOL's paper, 0.9 and 1 in the 1,500 steps
+            of `byol_digits`.
         predicts: whether the online network has a predictor.
         kept_network: the network that is kept after training, `base.online_network` or
             `target_network`.
@@ -264,12 +265,12 @@ def momentum(
 
 
 def _without_predictor(tree: PyTree) -> PyTree:
-    """The parts of the online network that a target network has."""
+    """Returns the parts of the online network that a target network has."""
     return {name: part for name, part in tree.items() if name != "predictor"}
 
 
 def _predictor(context: MethodContext, name: str, predicts: bool) -> Predict | None:
-    """The network's predictor if the method `name` uses one.
+    """Returns the network's predictor if the method `name` uses one.
 
     Raises:
         InputError: the method uses one and the network has none.
@@ -287,7 +288,7 @@ def _project_views(
     keys: Array,
     axis: Axis,
 ) -> tuple[base.SamplerInputs, tuple[Array, Array], PyTree]:
-    """Both views by the network of a sampler's potential: its inputs, features, new statistics.
+    """Projects both views for a sampler: the inputs of its potential, features, new statistics.
 
     The features, of the backbone, have the permuted order of shuffled BatchNorm.
     With shuffled BatchNorm the groups hold other images than the online network's: through the
@@ -341,7 +342,7 @@ def _project_more(
     views: tuple[Array, ...],
     axis: Axis,
 ) -> tuple[tuple[Array, ...], PyTree]:
-    """Projections of the views beyond a and b in one pass, and the new statistics.
+    """Projects the views beyond a and b in one pass; returns the new statistics too.
 
     Raises:
         InputError: their size is another one, which the network does not accept.
@@ -377,7 +378,7 @@ def check_classifiers(context: MethodContext, name: str, *, labeled: int | None)
 def forward_classifiers(
     context: MethodContext, params: PyTree, batch_stats: PyTree, images: Array, axis: Axis
 ) -> tuple[dict[str, Array], Array, PyTree]:
-    """Logits `[b, classes]` of each head, features `[b, f]` and new statistics, in training."""
+    """Computes for training: logits `[b, classes]` per head, features `[b, f]`, new statistics."""
     out = context.network.forward(params, batch_stats, images, train=True, axis=axis)
     return _logits(params, out.representation), out.representation, out.stats
 
@@ -392,7 +393,7 @@ def with_classifiers(
     classes: Mapping[str, int],
     initial_state: Callable[[PyTree], State],
 ) -> base.Method[State]:
-    """A method of one network with linear classifiers. Its `embed` gives features and all logits.
+    """Builds a method of one network and linear classifiers; it embeds to features and all logits.
 
     Args:
         context: network, augmentation and sizes.
@@ -425,7 +426,7 @@ def one_head(
     classes: int,
     examples: Callable[[Batch, Array], tuple[Array, Array]],
 ) -> base.Method[NetworkState]:
-    """A method that minimizes the cross-entropy of one classifier; it logs the accuracy too.
+    """Builds a method that minimizes one classifier's cross-entropy; it logs the accuracy too.
 
     Args:
         context: network, augmentation and sizes.
@@ -448,7 +449,7 @@ def one_head(
 
 
 def small_crops(context: MethodContext, config: SmallCropConfig | None) -> tuple[View, ...]:
-    """The field `more` of a method with small crops, as they stand in its config; None: without.
+    """Returns a method's `more` with small crops, as they stand in its config; None: without.
 
     Raises:
         InputError: the data are features, or the network takes no images of another size.

@@ -52,7 +52,7 @@ class Config:
             )
 
     def kernel(self) -> Kernel:
-        """The kernel, or the mixture of two."""
+        """Returns the kernel, or the mixture of two."""
         try:
             return Kernel(**{field.name: getattr(self, field.name) for field in fields(Kernel)})
         except ValueError as error:
@@ -60,7 +60,7 @@ class Config:
 
 
 def make(context: MethodContext, config: Config) -> TwoView:
-    """Kernel-InfoNCE (8); see `losses.kernel_infonce`.
+    """Builds Kernel-InfoNCE (8); see `losses.kernel_infonce`.
 
     Raises:
         InputError: the queue is no multiple of the batch.

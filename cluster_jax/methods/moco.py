@@ -57,7 +57,7 @@ class MoCoState(NamedTuple):
 
 
 def make(context: MethodContext, config: Config) -> TwoView[MoCoState]:
-    """MoCo, both directions.
+    """Builds the method MoCo, both directions.
 
     He et al. (2020), "Momentum Contrast for Unsupervised Visual Representation Learning", with
     the projector of its second version. Shuffled BatchNorm is `network.norm = "shuffle"`.
@@ -75,7 +75,7 @@ def make(context: MethodContext, config: Config) -> TwoView[MoCoState]:
 def with_queue(
     context: MethodContext, loss: QueueLoss, *, name: str, length: int, decays: tuple[float, float]
 ) -> TwoView[MoCoState]:
-    """MoCo with a given loss; both directions are averaged.
+    """Builds MoCo with a given loss; both directions are averaged.
 
     Args:
         context: network, augmentation and sizes.

@@ -73,7 +73,7 @@ class PseudoLabels(NamedTuple):
 
 
 def make(context: MethodContext, config: Config) -> TwoView[Any]:
-    """NCC (later published as ProPos): `alignment + weight * ProtoCL` (9); see `term`.
+    """Builds NCC (later published as ProPos): `alignment + weight * ProtoCL` (9); see `term`.
 
     The target network is kept after training, and the E-step clusters its projections. During the
     warm-up there is (as in the authors' code) no positive sampling.
@@ -101,7 +101,7 @@ def make(context: MethodContext, config: Config) -> TwoView[Any]:
 
 
 def term(context: MethodContext, config: TermConfig) -> Term:
-    """After the warm-up, `weight * ProtoCL`, also of another method: CC in NCC's Table 4.
+    """Builds the term `weight * ProtoCL`, after the warm-up; CC has it too in NCC's Table 4.
 
     The E-step clusters the projections of all training images, not augmented, by the network that
     the method keeps, by spherical k-means. The clusters are the pseudo-labels until the next
@@ -149,7 +149,7 @@ def term(context: MethodContext, config: TermConfig) -> Term:
 def e_step(
     config: TermConfig, state: Any, embedding: base.Embedding, key: Array, mesh: Mesh
 ) -> Any:
-    """Pseudo-labels of all training images, see `base.Refresh.update`."""
+    """Clusters all training images into pseudo-labels, see `base.Refresh.update`."""
     last = state.centers if config.warm_start else None
     rows = embedding()["projection"]
     result = base.spherical_kmeans(rows, config.clusters, key, mesh, config.n_init, last)

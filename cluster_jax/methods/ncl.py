@@ -155,7 +155,7 @@ class NCLState(NamedTuple):
 
 
 def make(context: MethodContext, config: Config) -> Method[NCLState]:
-    """Neighborhood Contrastive Learning; Zhong et al. (2021), the discovery stage.
+    """Builds Neighborhood Contrastive Learning; Zhong et al. (2021), the discovery stage.
 
     Two linear heads classify the features z of the backbone, one into the labeled classes and one
     into the novel classes. Both views of labeled and unlabeled images pass through one network.
@@ -213,7 +213,7 @@ def make(context: MethodContext, config: Config) -> Method[NCLState]:
 
 
 def _novel_labels(context: MethodContext, model_state: NCLState) -> NDArray:
-    """The pseudo-labels of the unlabeled images."""
+    """Returns the pseudo-labels of the unlabeled images."""
     return np.asarray(jax.device_get(model_state.pseudo_labels))[context.unlabeled_rows]
 
 
@@ -225,7 +225,7 @@ def _cluster(
     key: Array,
     mesh: Mesh,
 ) -> NCLState:
-    """Pseudo-labels of the unlabeled images, see `base.Refresh.update`."""
+    """Clusters the unlabeled images into pseudo-labels, see `base.Refresh.update`."""
     last = np.asarray(model_state.centers)
     embedded, unlabeled = embedding(), np.asarray(context.unlabeled_rows)
     features = np.asarray(embedded["backbone"])[unlabeled]
@@ -253,7 +253,7 @@ class _View(NamedTuple):
 
 
 def _loss(context: MethodContext, config: Config) -> base.Loss[NCLState]:
-    """The sum (16) of the weighted terms."""
+    """Builds the loss, the sum (16) of the weighted terms."""
     in_steps = functools.partial(checks.steps, steps_per_epoch=context.steps_per_epoch)
     ramp = in_steps("method.ramp", config.ramp)
     # Before these steps neither NCL nor SCL counts, and no negatives are generated.
@@ -314,7 +314,7 @@ def _loss(context: MethodContext, config: Config) -> base.Loss[NCLState]:
 def _novel_loss(
     config: Config, state: NCLState, pairs: Array, a: _View, b: _View, index: Array, axis: Axis
 ) -> Array:
-    """Loss of the novel head on the unlabeled rows: pairs (3), or cross-entropy with clusters."""
+    """Computes the novel head's loss on unlabeled rows: pairs (3), or clusters' cross-entropy."""
     first = a.novel_logits.shape[0] - len(index)
     if config.head == "pairs":
         return ncl.pairwise_bce(pairs, a.novel_probs[first:], b.novel_probs[first:], axis=axis)
@@ -326,14 +326,14 @@ def _novel_loss(
 def _forward(
     context: MethodContext, params: PyTree, batch_stats: PyTree, images: Array, axis: Axis
 ) -> tuple[_View, PyTree]:
-    """Outputs of both heads and new statistics."""
+    """Computes the outputs of both heads and new statistics."""
     heads, z, stats = encoders.forward_classifiers(context, params, batch_stats, images, axis)
     logits, novel = heads[LABELED], heads[NOVEL]
     return _View(logits, jax.nn.softmax(logits), novel, jax.nn.softmax(novel), z), stats
 
 
 def _consistency(heads: str, a: _View, b: _View, count: int) -> Array:
-    """Consistency (4) of each head on its own images or of both heads on all images."""
+    """Computes consistency (4) of each head on its own images or of both heads on all images."""
     end, start = (None, 0) if heads == "both" else (count, count)
     labeled = ncl.consistency(a.labeled_probs[:end], b.labeled_probs[:end])
     return labeled + ncl.consistency(a.novel_probs[start:], b.novel_probs[start:])
@@ -342,7 +342,7 @@ def _consistency(heads: str, a: _View, b: _View, count: int) -> Array:
 def _contrast(
     config: Config, use_hng: Array, state: NCLState, a: _View, b: _View, labels: Array, keys: Array
 ) -> dict[str, Array]:
-    """NCL (6) of the unlabeled rows and SCL (11) of the labeled ones, without their schedule.
+    """Computes NCL (6) of unlabeled rows and SCL (11) of labeled ones, without their schedule.
 
     `use_hng` is whether generated negatives count at this step, `keys` are those of their mixing.
     """

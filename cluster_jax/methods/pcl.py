@@ -80,7 +80,7 @@ class Prototypes(NamedTuple):
 
 
 def make(context: MethodContext, config: Config) -> TwoView[Any]:
-    """PCL: MoCo and `term`.
+    """Builds PCL: MoCo and `term`.
 
     Li et al. (2021), "Prototypical Contrastive Learning of Unsupervised Representations". The
     target network's projections are clustered; the online network is kept after training.
@@ -99,7 +99,7 @@ def make(context: MethodContext, config: Config) -> TwoView[Any]:
 
 
 def term(context: MethodContext, config: TermConfig) -> Term:
-    """After the warm-up, `weight` times the mean of `losses.prototype_contrast`.
+    """Builds the term: after the warm-up, `weight` times the mean of `losses.prototype_contrast`.
 
     The projections of all training images, not augmented, by the network that the method keeps, are
     clustered by k-means, once for each number of prototypes. What NCC's Table 4 adds to BYOL.
@@ -150,7 +150,7 @@ def term(context: MethodContext, config: TermConfig) -> Term:
 def cluster(
     config: TermConfig, state: Any, embedding: base.Embedding, key: Array, mesh: Mesh
 ) -> Any:
-    """Clusterings of the projections of all images, see `base.Refresh.update`."""
+    """Clusters the projections of all images, see `base.Refresh.update`."""
     rows = np.asarray(embedding()["projection"])
 
     def update(i: int, old: Clustering) -> Clustering:

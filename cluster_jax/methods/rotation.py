@@ -19,7 +19,7 @@ class Config:
 
 
 def make(context: MethodContext, config: Config) -> Method[encoders.NetworkState]:
-    """RotNet, on all images, labeled or not (NCL section 3.1).
+    """Builds RotNet, on all images, labeled or not (NCL section 3.1).
 
     Gidaris et al. (2018), "Unsupervised Representation Learning by Predicting Image Rotations".
     Each image of a batch is augmented once and shown in all four rotations, as in the paper, so

@@ -26,7 +26,7 @@ class Config:
 
 
 def make(context: MethodContext, config: Config) -> TwoView[encoders.NetworkState]:
-    """SimCLR.
+    """Builds the method SimCLR.
 
     Raises:
         InputError: the network's BatchNorm is shuffled.

@@ -13,7 +13,7 @@ class Config:
 
 
 def make(context: MethodContext, config: Config) -> TwoView[encoders.NetworkState]:
-    """SimSiam, BYOL without a target network.
+    """Builds SimSiam, BYOL without a target network.
 
     Chen & He (2021), "Exploring Simple Siamese Representation Learning". The loss is 2 - 2 cos, as
     in BYOL, where the paper has -cos, so that NRCC's weight means the same in both methods.

@@ -16,7 +16,7 @@ class Config:
 
 
 def make(context: MethodContext, config: Config) -> Method[encoders.NetworkState]:
-    """Cross-entropy of a linear classifier on the known classes (NCL (1)).
+    """Builds the training of a linear classifier of the known classes by cross-entropy (NCL (1)).
 
     Every row of a batch is labeled.
 

@@ -39,7 +39,7 @@ class Config:
 
 
 def make(context: MethodContext, config: Config) -> TwoView[NetworkState]:
-    """SwAV.
+    """Builds the method SwAV.
 
     Caron et al. (2020), "Unsupervised Learning of Visual Features by Contrasting Cluster
     Assignments". The prototypes are parameters, `params["prototypes"]` `[K, d]`, scaled to length

@@ -18,7 +18,7 @@ def knn_accuracy(
     queries: ArrayLike | None = None,
     query_labels: ArrayLike | None = None,
 ) -> dict[int, float | None]:
-    """Share of the rows whose class wins the vote of their nearest rows by cosine similarity.
+    """Computes the share of rows whose class wins the vote of the nearest rows by cosine.
 
     Every neighbor has one vote; of classes with equally many votes the smallest wins.
 
@@ -65,7 +65,7 @@ def knn_accuracy(
 
 
 def _checked(features: ArrayLike, labels: ArrayLike | None) -> tuple[NDArray, NDArray]:
-    """Rows of length one (a row of zeros stays), float32 unless given as float64; and labels."""
+    """Returns rows of length one (zeros stay), float32 unless given as float64; and labels."""
     rows = numeric(features, "features")
     unit = normalize_rows(rows if rows.dtype == np.float64 else rows.astype(np.float32))
     return unit, one_per_row(np.asarray(labels), "labels", len(rows))

@@ -31,7 +31,7 @@ def linear_probe(
     test_features: ArrayLike | None = None,
     test_labels: ArrayLike | None = None,
 ) -> dict[int, float | None]:
-    """Top-k accuracy of a linear classifier, on rows that its training does not see.
+    """Computes the top-k accuracy of a linear classifier, on rows that its training does not see.
 
     Softmax regression from zero weights by SGD with momentum 0.9 and a cosine schedule to 0; the
     weight decay is added to the gradient of the weights. Features are centered and divided by one
@@ -143,7 +143,7 @@ def _train_and_predict(
 def _joined(
     rows: NDArray, labels: NDArray, test_features: ArrayLike, test_labels: ArrayLike | None
 ) -> tuple[NDArray, NDArray, NDArray]:
-    """Training rows followed by test rows, their labels, and which are the latter."""
+    """Appends test rows to training rows; returns both, their labels, and which are test rows."""
     tested = numeric(test_features, "test_features")
     if tested.shape[1] != rows.shape[1]:
         must = f"test_features must have as many columns as features, {rows.shape[1]}"
@@ -154,7 +154,7 @@ def _joined(
 
 
 def _held_out(target: NDArray, holdout: float, rng: np.random.Generator) -> NDArray:
-    """Boolean `[n]`: `holdout` of each class, at least one row and never all of them."""
+    """Draws the rows to hold out, bool `[n]`: `holdout` of each class, at least one, never all."""
     test = np.zeros(len(target), bool)
     for c in range(target.max() + 1):
         rows = rng.permutation(np.flatnonzero(target == c))

@@ -39,7 +39,7 @@ class Layers(NamedTuple):
     dtype: jnp.dtype | None
 
     def enter(self, x: Array, block: int) -> Array:
-        """`x`, the input of a block, without a gradient if this is the first block that trains.
+        """Passes on `x`, the input of a block, without a gradient at the first block that trains.
 
         After the last block, `block` is the number of blocks and `x` the output of the network.
         It is named for `network.rematerialized`.
@@ -47,7 +47,7 @@ class Layers(NamedTuple):
         return checkpoint_name(lax.stop_gradient(x) if 0 < self.frozen == block else x, ENTERED)
 
     def norm_of(self, block: int) -> Callable[..., nn.Module]:
-        """Factory of the normalization layers of a block, by its index; takes `epsilon`."""
+        """Returns a factory of a block's normalization layers, by its index; it takes `epsilon`."""
         return self.frozen_norm if block < self.frozen else self.norm
 
 
@@ -73,7 +73,7 @@ class Backbone(NamedTuple):
 def conv(
     features: int, size: int, stride: int, dtype: jnp.dtype | None, padding: str | None = None
 ) -> nn.Conv:
-    """Convolution without bias, by default padded equally on both sides as in torch.
+    """Makes a convolution without bias, by default padded equally on both sides as in torch.
 
     Flax's "SAME" pads an even image only below and to the right when the stride is 2.
     """
@@ -89,12 +89,12 @@ def conv(
 
 
 def names() -> tuple[str, ...]:
-    """Values of `network.name`: the `NAMES` of all families."""
+    """Lists the values of `network.name`: the `NAMES` of all families."""
     return tuple(_families())
 
 
 def make(name: str, *, width: int, stem: str | None) -> Backbone:
-    """The backbone `name`.
+    """Makes the backbone `name`.
 
     Args:
         name: one of `names()`.
@@ -112,7 +112,7 @@ def make(name: str, *, width: int, stem: str | None) -> Backbone:
 
 @functools.cache
 def _families() -> dict[str, types.ModuleType]:
-    """Backbone name -> module of its family."""
+    """Maps each backbone's name to the module of its family."""
     files = sorted(pathlib.Path(__file__).parent.joinpath("backbones").glob("*.py"))
     stems = [file.stem for file in files if file.stem != "__init__"]
     modules = [importlib.import_module(f"cluster_jax.nets.backbones.{stem}") for stem in stems]

@@ -111,11 +111,11 @@ class NetworkConfig:
             raise InputError(f"{must}; got {self.group!r}")
 
     def backbone(self) -> Backbone:
-        """The backbone with this section's name, width and stem."""
+        """Makes the backbone with this section's name, width and stem."""
         return backbones.make(self.name, width=self.width, stem=self.stem)
 
     def is_frozen(self) -> bool:
-        """Whether the whole backbone keeps its weights."""
+        """Returns whether the whole backbone keeps its weights."""
         return self.frozen is not None and self.frozen == self.backbone().blocks[-1]
 
 
@@ -138,6 +138,6 @@ class EmbedderConfig:
     views: CountOrZero
 
     def network(self, network: NetworkConfig) -> NetworkConfig:
-        """The network without heads; norm, group and dtype are taken from `network`."""
+        """Returns the network without heads; norm, group and dtype are taken from `network`."""
         own = {key: getattr(self, key) for key in ("name", "width", "stem", "weights")}
         return dataclasses.replace(network, **own, frozen=None, projector=None, predictor=None)

@@ -40,7 +40,7 @@ class Forward(Protocol):
     def __call__(
         self, params: PyTree, stats: PyTree, images: Array, *, train: bool, axis: Axis
     ) -> Outputs:
-        """`images` are floats `[b, H, W, C]`."""
+        """Embeds `images`, floats `[b, H, W, C]`."""
 
 
 class Predict(Protocol):
@@ -49,7 +49,7 @@ class Predict(Protocol):
     def __call__(
         self, params: PyTree, stats: PyTree, z: Array, *, train: bool, axis: Axis
     ) -> tuple[Array, PyTree]:
-        """Projections `[b, e] -> [b, e]`, at least float32; updates the predictor's statistics."""
+        """Predicts projections, `[b, e] -> [b, e]`, at least float32; updates the statistics."""
 
 
 class Network(NamedTuple):
@@ -81,7 +81,7 @@ class Network(NamedTuple):
 
 
 def make(config: NetworkConfig) -> Network:
-    """The network of a config section."""
+    """Makes the network of a config section."""
     backbone = config.backbone()
     return Network(
         init=functools.partial(_init, config),
@@ -95,7 +95,7 @@ def make(config: NetworkConfig) -> Network:
 
 
 def rematerialized(network: Network) -> Network:
-    """The network of which only the inputs of blocks are kept for the gradient.
+    """Returns the network of which only the inputs of blocks are kept for the gradient.
 
     The gradient computes the blocks again, for less memory and up to a third more operations.
     """
@@ -120,13 +120,13 @@ def _projection_size(config: NetworkConfig) -> int:
 
 
 def _frozen_count(config: NetworkConfig) -> int:
-    """Number of leading blocks that do not train."""
+    """Counts the leading blocks that do not train."""
     blocks = config.backbone().blocks
     return 0 if config.frozen is None else blocks.index(config.frozen) + 1
 
 
 def _modules(config: NetworkConfig, train: bool, axis: Axis) -> dict[str, nn.Module]:
-    """The Flax modules, by the keys of `params`."""
+    """Makes the Flax modules, by the keys of `params`."""
     # With None, Flax computes in the widest dtype of inputs and parameters: float32, or float64 in
     # tests that pass float64.
     accelerated = jax.default_backend() in ("gpu", "tpu")
@@ -154,7 +154,7 @@ def _init(config: NetworkConfig, key: Array, images: Array) -> tuple[PyTree, PyT
 
 
 def _initial(config: NetworkConfig, key: Array, images: Array) -> tuple[PyTree, PyTree]:
-    """Parameters and statistics."""
+    """Initializes parameters and statistics."""
     inputs = {
         "backbone": images,
         "projector": jnp.zeros((1, config.backbone().features), images.dtype),
@@ -206,7 +206,7 @@ def _predict(
 def _apply(
     modules: dict[str, nn.Module], part: str, params: PyTree, stats: PyTree, x: Array
 ) -> tuple[Array, PyTree]:
-    """Output of one part, and all statistics with the part's updated."""
+    """Applies one part; returns its output, and all statistics with the part's updated."""
     variables = {"params": params[part], "batch_stats": stats[part]}
     # In evaluation mode `updated` holds the unchanged statistics.
     y, updated = modules[part].apply(variables, x, mutable=["batch_stats"])
@@ -244,7 +244,7 @@ class Head(nn.Module):
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
-        """`[b, f] -> [b, out]`."""
+        """Maps `[b, f] -> [b, out]`."""
         std, initializers = self.init_std, nn.initializers
         init = initializers.lecun_normal() if std is None else initializers.normal(std)
         x = nn.Dense(self.hidden, use_bias=False, kernel_init=init, dtype=self.dtype)(x)
@@ -253,12 +253,12 @@ class Head(nn.Module):
 
 
 def classifier(key: Array, features: int, classes: int) -> dict[str, Array]:
-    """Parameters of a linear classifier, drawn uniformly from +-1 / sqrt(features) as in torch."""
+    """Draws a linear classifier's parameters uniformly from +-1 / sqrt(features), as torch does."""
     bound = features**-0.5
     kernel = jax.random.uniform(key, (features, classes), minval=-bound, maxval=bound)
     return {"kernel": kernel, "bias": jnp.zeros(classes)}
 
 
 def classify(params: dict[str, Array], x: Array) -> Array:
-    """Logits `[b, classes]`, at least float32, of rows `[b, features]`."""
+    """Computes logits `[b, classes]`, at least float32, of rows `[b, features]`."""
     return upcast(x) @ params["kernel"] + params["bias"][None, :]

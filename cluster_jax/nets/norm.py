@@ -43,7 +43,7 @@ class BatchNorm(nn.Module):
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
-        """`[b, ..., c] -> [b, ..., c]`.
+        """Normalizes `[b, ..., c] -> [b, ..., c]`.
 
         Raises:
             ValueError: `b`, the rows on this device, is not a multiple of `group`.
@@ -71,7 +71,7 @@ class BatchNorm(nn.Module):
         return y.reshape(x.shape).astype(self.dtype or y.dtype)
 
     def _moments(self, y: Array) -> tuple[Array, Array]:
-        """Mean and biased variance of each group and channel, `[groups, 1, ..., channels]`."""
+        """Computes mean and biased variance per group and channel, `[groups, 1, ..., channels]`."""
         axis = self.axis if self.group is None else None
         within = tuple(range(1, y.ndim - 1))
         mean = collectives.mean(jnp.mean(y, axis=within, keepdims=True), axis)
@@ -86,7 +86,7 @@ class BatchNorm(nn.Module):
 
 
 def shuffle(key: Array, images: Array, axis: Axis) -> tuple[Array, Array]:
-    """Shuffling BatchNorm: the global batch in random order, before "local" groups are formed.
+    """Shuffles the global batch, before "local" groups are formed (Shuffling BatchNorm).
 
     MoCo (He et al. 2020, section 3.3): the key network gets a shuffled batch, so that a query and
     its key are not normalized by statistics of the same images.
@@ -107,7 +107,7 @@ def shuffle(key: Array, images: Array, axis: Axis) -> tuple[Array, Array]:
 
 
 def unshuffle(x: Array, order: Array, axis: Axis) -> Array:
-    """Inverse of `shuffle`: rows `[b, ...]` of a shuffled batch in their original order."""
+    """Inverts `shuffle`: rows `[b, ...]` of a shuffled batch in their original order."""
     return _permute(x, jnp.argsort(order), axis)
 
 

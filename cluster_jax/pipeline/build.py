@@ -124,7 +124,7 @@ def build_run(
 
 
 def _channels(config: RunConfig, images: Dataset) -> Dataset:
-    """The images with three channels for a pretrained network; pending features of an embedder."""
+    """Gives images three channels for a pretrained network; an embedder gets pending features."""
     if config.embedder is not None and images.features_of is None:
         # The features of all images are made first, of which the neighbors are searched.
         return _pending(config, with_channels(readable(images), 3))
@@ -134,7 +134,7 @@ def _channels(config: RunConfig, images: Dataset) -> Dataset:
 
 
 def describe_images(inputs: Inputs) -> dict[str, Any]:
-    """Size, shape, known classes and channel statistics of the images, for `rebuild_run`; JSON."""
+    """Describes images for `rebuild_run`: size, shape, known classes, channel statistics; JSON."""
     dataset, augment = inputs.dataset, inputs.config.augment
     known = None
     if dataset.known is not None:
@@ -177,12 +177,12 @@ def rebuild_run(config: RunConfig, images: Mapping[str, Any]) -> BuiltRun:
 
 
 def standardization(section: AugmentConfig, images: Mapping[str, Any]) -> AugmentConfig:
-    """The section `augment` with the mean and standard deviation that `describe_images` stored."""
+    """Fills the section `augment` with the mean and deviation that `describe_images` stored."""
     return dataclasses.replace(section, mean=tuple(images["mean"]), std=tuple(images["std"]))
 
 
 def _placeholder_classes(size: int, known: Mapping[str, Any] | None) -> np.ndarray | None:
-    """Known classes int32 `[size]` with the run's counts, which determine shapes and durations."""
+    """Makes known classes int32 `[size]` with the run's counts, which fix shapes and durations."""
     if known is None:
         return None
     classes = np.full(size, -1, np.int32)
@@ -191,7 +191,7 @@ def _placeholder_classes(size: int, known: Mapping[str, Any] | None) -> np.ndarr
 
 
 def _pending(config: RunConfig, images: Dataset) -> Dataset:
-    """The features that the config's section `embedder` will make of the images."""
+    """Makes a stand-in for the features that the section `embedder` will make of the images."""
     assert config.embedder is not None
     columns = network.make(config.embedder.network(config.network)).features
     return features.pending(images, config.embedder.views, columns)
@@ -252,7 +252,7 @@ def _join(inputs: Inputs, mesh: Mesh) -> BuiltRun:
 
 
 def trains(config: RunConfig) -> bool:
-    """Whether a run trains a network: not if its evaluated features are those of a frozen one.
+    """Returns whether a run trains a network: not if it evaluates a frozen one's features.
 
     Raises:
         InputError: nothing is trained, but the config has a network to start from.
@@ -269,7 +269,7 @@ def trains(config: RunConfig) -> bool:
 
 
 def _with_statistics(section: AugmentConfig, dataset: Dataset) -> AugmentConfig:
-    """The section with mean and standard deviation, measured on the images where they are None."""
+    """Fills in mean and standard deviation, measured on the images where they are None."""
     if section.mean is not None and section.std is not None:
         return section
     mean, std = datasets.channel_statistics(dataset)
@@ -289,12 +289,12 @@ def _steps_per_epoch(train: TrainConfig, dataset: Dataset) -> int:
 
 
 def initial_state(run: TrainingRun) -> State:
-    """The state before the first step, on all devices."""
+    """Makes the state before the first step, on all devices."""
     return states.create(run.method, run.optimizer, seed=run.seed, shape=run.shape, mesh=run.mesh)
 
 
 def abstract_state(run: TrainingRun) -> State:
-    """Structure, shapes, dtypes and devices of a run's state, without computing it."""
+    """Returns structure, shapes, dtypes and devices of a run's state, without computing it."""
     replicated = states.replicated(run.mesh)
     state = jax.eval_shape(
         lambda: states.initial(run.method, run.optimizer, seed=0, shape=run.shape)

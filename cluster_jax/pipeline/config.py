@@ -124,7 +124,7 @@ class RunConfig:
 
 
 def config_json(config: ConfigDict | Mapping[str, Any]) -> dict[str, Any]:
-    """The config as nested dicts of JSON values (tuples become lists), as in `config.json`.
+    """Returns the config as nested dicts of JSON values (tuples become lists), as in `config.json`.
 
     Values that are None are filled in from the preprocessing of pretrained weights, see
     `weights.preprocessing`.
@@ -205,7 +205,7 @@ def _method(key: str, section: Any) -> MethodSection:
 
 
 def _parse_stages(values: Mapping[str, Any]) -> dict[str, RunConfig]:
-    """Name -> complete config of each earlier stage, in order.
+    """Parses the complete config of each earlier stage, by name, in order.
 
     A stage lists only the sections and keys that differ from the main config, except for its
     method, which it gives in full.
@@ -233,7 +233,7 @@ def _parse_stages(values: Mapping[str, Any]) -> dict[str, RunConfig]:
 
 
 def _merged(section: Any, changes: Any) -> Any:
-    """A section with changed keys, nested sections merged key by key."""
+    """Returns a section with changed keys, nested sections merged key by key."""
     if not (isinstance(section, Mapping) and isinstance(changes, Mapping)):
         return changes
     merged = {k: _merged(v, changes[k]) if k in changes else v for k, v in section.items()}

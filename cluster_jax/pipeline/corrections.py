@@ -63,7 +63,7 @@ def _read(workdir: epath.Path) -> _Finished:
 def current_results(
     workdir: epath.PathLike, true_labels: NDArray | None = None
 ) -> dict[str, Any] | None:
-    """The results of a finished run as a person has corrected it: what its page shows.
+    """Returns a finished run's results as a person has corrected it: what its page shows.
 
     Args:
         workdir: of a run, or folder of `cluster`.
@@ -103,7 +103,9 @@ def correct(
     workdir: epath.PathLike,
     files: Sequence[epath.PathLike],
     shown: epath.PathLike | None = None,
-) -> str:
+    *,
+    with_report: bool = True,
+) -> tuple[str, dict[str, Any]]:
     """Applies files of corrections to a run, one after the other, and writes its outputs again.
 
     `decisions.csv` has all decisions, `assignments.csv` the clusters as they are now and as they
@@ -114,9 +116,10 @@ def correct(
         workdir: of a run, or folder of `cluster`.
         files: as a report saves them; none: only the table and the page are written.
         shown: what the page calls the workdir.
+        with_report: whether the page is written.
 
     Returns:
-        What was done, for the terminal.
+        What was done, for the terminal, and the paths of what was written.
 
     Raises:
         InputError: the run is not finished, or a file does not fit it; nothing was written.
@@ -136,9 +139,12 @@ def correct(
         table, rows, found.labels, labels, after.is_decided(found), names
     )
     if data is not None and shown is not None:
-        data = data._replace(command=outputs.correction_command(shown))
+        title = data.title if run is not None else buckets.path(shown).name
+        data = data._replace(title=title, command=outputs.correction_command(shown))
     # What takes time comes first; then the facts, from which the same command makes the rest.
-    page = None if data is None else report.render(data).encode("utf-8", "backslashreplace")
+    page = None
+    if data is not None and with_report:
+        page = report.render(data).encode("utf-8", "backslashreplace")
     if after != Decisions():
         io.write(workdir / decisions.DECISIONS, decisions.to_csv(after, found))
     if after != Decisions() or decisions.FOUND in table.titles:  # All may have been taken back.
@@ -148,14 +154,17 @@ def correct(
         io.write(listed, _duplicates_csv(data.duplicates, listed))
     if page is not None:
         io.write(workdir / workdirs.REPORT, page)
-    written = "none, because the run has no map" if page is None else workdir / workdirs.REPORT
+    values = {"workdir": str(workdir), "assignments": str(workdir / workdirs.ASSIGNMENTS)}
+    if page is not None:
+        values["report"] = str(workdir / workdirs.REPORT)
     nothing = " (nothing new)" if files and after == before else ""
     group = "cluster" if data is None else data.group
-    return (
+    text = (
         f"corrections  {after.summary(group)}{nothing}\n"
-        f"assignments  {workdir / workdirs.ASSIGNMENTS}\n"
-        f"report       {written}"
+        f"assignments  {values['assignments']}\n"
+        f"report       {values.get('report', 'none, because the run has no map')}"
     )
+    return text, values
 
 
 def _duplicates_csv(shown: Shown | None, listed: epath.Path) -> str:
@@ -173,7 +182,7 @@ def _table_report(
     found: decisions.Clusters,
     decided: Decisions,
 ) -> report.ReportData | None:
-    """Data of the report of a table of `cluster`; None without a map."""
+    """Builds the data of the report of a table of `cluster`; None without a map."""
     columns = [assignments.numbers(table, f"map_{axis}", rows, 0.0) for axis in "xyz"]
     axes = [column for column in columns if column is not None]
     if not axes:
@@ -213,7 +222,5 @@ def _table_report(
         features=features,
         changes=known.changes(workdir, found.names),
         **outputs.decided_fields(decided, found, workdir),
-        **outputs.described_fields(
-            assignments.read_metadata(table, rows), results["provenance"].get("metadata")
-        ),
+        **outputs.described_fields(assignments.read_metadata(table, rows), results["provenance"]),
     )

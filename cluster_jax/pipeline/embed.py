@@ -138,7 +138,7 @@ def collect(
 
 
 def share(count: int, step: int) -> range:
-    """The rows of `count` that this process makes: consecutive ones, whole steps if there are many.
+    """Returns which of `count` rows this process makes: in sequence, whole steps if there are many.
 
     Raises:
         InputError: there are fewer rows than processes.
@@ -155,7 +155,7 @@ def share(count: int, step: int) -> range:
 
 
 def shared(parts: Parts, make: Callable[[Parts], Batch]) -> Batch | None:
-    """Rows of which each process makes a share, joined in the first process; None in the others.
+    """Makes each process's share of the rows, joined in the first process; None in the others.
 
     A share that is done stays beside the parts of the others until the caller removes them, so that
     the same command makes only what a process that died has left.
@@ -192,7 +192,7 @@ def shared(parts: Parts, make: Callable[[Parts], Batch]) -> Batch | None:
 
 
 def _read(parts: Parts, together: bool) -> list[Batch]:
-    """The parts from the first row on, without a gap, as far as all processes can read them."""
+    """Reads the parts from the first row on, without a gap, as far as all processes can."""
     found: list[Batch] = []
     while (batch := _read_file(parts, _file(parts, _count(found)))) is not None:
         found.append(batch)
@@ -202,7 +202,7 @@ def _read(parts: Parts, together: bool) -> list[Batch]:
 
 
 def _read_file(parts: Parts, file: epath.Path) -> Batch | None:
-    """The rows in a file; None if there is none, or it was made from something else."""
+    """Reads the rows in a file; None if there is none, or it was made from something else."""
     try:
         if io.read_fingerprint(file) == parts.fingerprint:
             return io.read_arrays(file)
@@ -226,7 +226,7 @@ def _joined(batches: Sequence[Batch]) -> Batch:
 
 
 def forward_of(method: Method, params: Any, model_state: Any, mesh: Mesh) -> Forward:
-    """The forward pass of the network that a method keeps after training.
+    """Makes the forward pass of the network that a method keeps after training.
 
     Args:
         method: method whose `embed` is used.
@@ -251,7 +251,7 @@ def embed(
     rows: range | None = None,
     kept: Parts | None = None,
 ) -> dict[str, np.ndarray]:
-    """Embeddings of all images in the order of the data set.
+    """Embeds all images in the order of the data set.
 
     The last batch is padded with copies of its last image, whose rows are discarded.
 
@@ -305,7 +305,7 @@ def embed(
 
 
 def _unreadable(dataset: Dataset, index: np.ndarray, together: bool) -> np.ndarray:
-    """Which images of a batch, of all its processes, stand in for unreadable files, bool `[b]`."""
+    """Returns which images of a batch, over all processes, replace unreadable files, bool `[b]`."""
     assert dataset.unreadable is not None
     mask = np.array([reason is not None for reason in dataset.unreadable(index)])
     if together:
@@ -314,14 +314,14 @@ def _unreadable(dataset: Dataset, index: np.ndarray, together: bool) -> np.ndarr
 
 
 def readable_rows(embedding: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The rows of an embedding without those of unreadable files."""
+    """Removes the rows of unreadable files from an embedding."""
     rows = {name: values for name, values in embedding.items() if name != UNREADABLE}
     mask = embedding.get(UNREADABLE)
     return rows if mask is None else {name: values[~mask] for name, values in rows.items()}
 
 
 def readable_images(dataset: Dataset, embedding: Mapping[str, np.ndarray]) -> Dataset:
-    """The images of `readable_rows`, with the unreadable files as skipped."""
+    """Returns the images of `readable_rows`, with the unreadable files as skipped."""
     return without(dataset, embedding.get(UNREADABLE, np.zeros(dataset.size, bool)))
 
 
@@ -395,7 +395,7 @@ def pretrained(config: RunConfig, channels: int, mesh: Mesh, views: int = 0) -> 
 
 
 def in_chunks(function: Callable[[Array], Array], x: Array, mesh: Mesh) -> Array:
-    """Rows `[b, d]` of `x`, computed for a few at a time on a CPU, whose caches then hold them.
+    """Computes rows `[b, d]` of `x`, on a CPU a few at a time, which its caches then hold.
 
     Args:
         function: rows of images, each of which depends on its image alone.

@@ -41,7 +41,7 @@ def check(
     workdir: epath.PathLike | None = None,
     by: str = "link",
 ) -> pathlib.Path:
-    """The folder to export to, once it is clear that it can be used; nothing is written.
+    """Checks that a folder can be exported to, and returns it; nothing is written.
 
     Args:
         folder: must be new or empty.
@@ -162,7 +162,7 @@ def _check_movable(files: Sequence[epath.Path]) -> None:
 
 
 def _undo_script(moved: Sequence[tuple[str, str]]) -> str:
-    """A script that moves files back; it overwrites none."""
+    """Returns a script that moves files back; it overwrites none."""
     lines = [f"mv -n -- {shlex.quote(target)} {shlex.quote(source)}" for source, target in moved]
     return "\n".join(["#!/bin/sh", "# Moves the photos back to where they were.", *lines, ""])
 
@@ -211,7 +211,7 @@ def training_images(
 
 
 def names_of_folders(run: TrainedRun) -> dict[Any, str]:
-    """Cluster or class -> the name of its folder: what a person has called it, or the guess."""
+    """Names the folder of each cluster or class: as a person has called it, or by the guess."""
     given = run.decisions.named
     if run.known is not None:
         return {splits.novel_name(cluster): name for cluster, name in given.items()}
@@ -221,7 +221,7 @@ def names_of_folders(run: TrainedRun) -> dict[Any, str]:
 def folder_names(
     labels: NDArray, names: Mapping[Any, str] = {}, group: str = "cluster"
 ) -> dict[Any, str]:
-    """A safe and distinct folder name for each label.
+    """Makes a safe and distinct folder name for each label.
 
     Of two labels of one name the second gets a number, "church_2". Without a name `group_03` for 3,
     "cat_dog" for the class "cat/dog", `no_group` for -1.
@@ -248,7 +248,7 @@ def folder_names(
 
 
 def _safe(text: str) -> str:
-    """A name of a folder: no separator or quote, not "." or "..", not hidden, no flag of a shell.
+    """Makes a safe folder name: no separator or quote, not ".", ".." or hidden, no flag of a shell.
 
     Letters, marks and signs of all scripts stay; what is invisible or reverses text does not.
     """
@@ -265,7 +265,7 @@ def _is_safe(character: str) -> bool:
 
 
 def _unused(stem: str, suffix: str, used: set[str]) -> str:
-    """`stem`, `stem_2`, `stem_3`, ... with the suffix: the first not used yet, which it now is.
+    """Finds the first unused of `stem`, `stem_2`, `stem_3`, ... with the suffix, and marks it used.
 
     Names count as the same as on macOS: in upper and lower case, and however accents are written.
     The stem of a long name, such as a zip may have, is shortened.
@@ -283,7 +283,7 @@ def _same(name: str) -> str:
 
 
 def _shortened(stem: str, end: str) -> str:
-    """A name of at most `_MAX_BYTES`: whole characters, and bytes that are none as they were."""
+    """Shortens a name to `_MAX_BYTES`: whole characters, and bytes that are none as they were."""
     whole = os.fsencode(stem)
     start = whole[: _MAX_BYTES - len(os.fsencode(end))]
     return (stem if start == whole else start.decode(errors="ignore")) + end
@@ -305,7 +305,7 @@ def _unpack(
     i: int,
     folder: pathlib.Path,
 ) -> list[tuple[str, str]]:
-    """A copy of image i of a zip, tar or Parquet file."""
+    """Copies image i out of a zip, tar or Parquet file."""
     assert dataset.open is not None
     assert dataset.sources is not None
     name = pathlib.PurePosixPath(sources[i]).name

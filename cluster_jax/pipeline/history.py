@@ -29,6 +29,7 @@ class Change(NamedTuple):
 
     Attributes:
         came, left, renamed: numbers of images or rows.
+        described: number of known rows whose metadata are others now.
         events: what has happened to the clusters.
         is_refit: whether all was clustered anew.
         followed: how many have followed those that a person has moved.
@@ -39,6 +40,7 @@ class Change(NamedTuple):
     came: int
     left: int
     renamed: int
+    described: int
     events: tuple[Event, ...]
     is_refit: bool
     noun: str
@@ -55,7 +57,7 @@ def words(change: Change, names: Mapping[int, str]) -> str:
         names: a cluster -> its name.
 
     Example:
-        >>> print(words(Change(2, 0, 0, (Event("grew", 3, 2),), False, "photo", "group"), {}))
+        >>> print(words(Change(2, 0, 0, 0, (Event("grew", 3, 2),), False, "photo", "group"), {}))
         2 photos are new.
           group 3 grew by 2 photos
     """
@@ -64,7 +66,10 @@ def words(change: Change, names: Mapping[int, str]) -> str:
     def called(cluster: int) -> str:
         return f"{group} {cluster}" + (f" ({names[cluster]})" if names.get(cluster) else "")
 
-    numbers = ((change.came, "new"), (change.left, "gone"), (change.renamed, "moved or renamed"))
+    numbers = (
+        *((change.came, "new"), (change.left, "gone"), (change.renamed, "moved or renamed")),
+        (change.described, "described anew"),
+    )
     parts = [f"{counted(n, noun)} {'is' if n == 1 else 'are'} {word}" for n, word in numbers if n]
     lines = ["; ".join(parts) + "."] if parts else [f"No {noun} is new."]
     if change.is_refit:
@@ -89,7 +94,7 @@ def words(change: Change, names: Mapping[int, str]) -> str:
     return "\n".join(lines)
 
 
-def _line(change: Change, state: State) -> dict[str, Any]:
+def line(change: Change, state: State) -> dict[str, Any]:
     """The line of an update in `HISTORY`, as values."""
     return {
         "update": state.updates,
@@ -97,6 +102,7 @@ def _line(change: Change, state: State) -> dict[str, Any]:
         "new": change.came,
         "gone": change.left,
         "renamed": change.renamed,
+        "described": change.described,
         "refit": change.is_refit,
         "followed": change.followed,
         "returned": change.returned,
@@ -107,34 +113,31 @@ def _line(change: Change, state: State) -> dict[str, Any]:
     }
 
 
-def write(
-    workdir: epath.Path,
-    new: epath.Path,
-    change: Change,
-    before: tuple[Known, Mapping[int, str]],
-    after: tuple[Known, Mapping[int, str]],
-) -> dict[str, Any]:
-    """Writes the line of an update and the table of its version into the folder of the new files.
-
-    Args:
-        workdir: of the run.
-        new: the folder.
-        change: the update.
-        before: what was known, and the names of the clusters.
-        after: what is known now, and the names.
-
-    Returns:
-        The line as values.
-    """
-    state, file = after[0].state, workdir / HISTORY
-    values = _line(change, state)
+def write(workdir: epath.Path, new: epath.Path, change: Change, state: State) -> dict[str, Any]:
+    """Writes `HISTORY` with a further line into a folder; returns the line as values."""
+    values, file = line(change, state), workdir / HISTORY
     lines = file.read_text() if file.exists() else ""
     io.write(new / HISTORY, f"{lines}{json.dumps(values)}\n")
-    disk.make(new / TABLES)
-    io.write(new / TABLES / f"{state.updates:04}.csv", _version_csv(*after))
-    if state.updates == 1:
-        io.write(new / TABLES / "0000.csv", _version_csv(*before))
     return values
+
+
+def write_version(
+    new: epath.Path,
+    before: tuple[Known, Mapping[int, str]],
+    after: tuple[Known, Mapping[int, str]],
+) -> None:
+    """Writes the table of a version into a folder, beside the first one that of what was before.
+
+    Args:
+        new: the folder.
+        before: what was known, and the names of the clusters.
+        after: what is known now, and the names.
+    """
+    last = after[0].state.updates
+    disk.make(new / TABLES)
+    io.write(new / TABLES / f"{last:04}.csv", _version_csv(*after))
+    if last == 1:
+        io.write(new / TABLES / "0000.csv", _version_csv(*before))
 
 
 def _version_csv(known: Known, names: Mapping[int, str]) -> str:

@@ -141,7 +141,7 @@ class StoredClusters(NamedTuple):
 
 
 def stored_clusters(found: Clustering, features: NDArray) -> StoredClusters:
-    """The clusters by `eval.method` of the images that were clustered.
+    """Collects the clusters by `eval.method` of the images that were clustered, to be stored.
 
     Args:
         found: the clusters.
@@ -183,7 +183,7 @@ def novelty_threshold(features: NDArray, stored: StoredClusters) -> float:
 
 
 def stored_curve(run: "TrainedRun") -> BandwidthCurve | None:
-    """GridShift's scan over bandwidths, or None."""
+    """Reads GridShift's scan over bandwidths; None if there is none."""
     if run.clusters.scan is None:
         return None
     bandwidths, counts, scores = run.clusters.scan
@@ -301,7 +301,7 @@ def join(
     embedding: Mapping[str, NDArray],
     clusters: StoredClusters,
 ) -> TrainedRun:
-    """The parts of a run, see `TrainedRun`, with the features of all images."""
+    """Joins the parts of a run, see `TrainedRun`, with the features of all images."""
     all_features = arrays.normalize_rows(embeddings.readable_rows(embedding)[config.eval.features])
     known = None if clusters.class_labels is None else tuple(images["known"]["names"])
     rows = clusters.unlabeled_rows
@@ -315,14 +315,14 @@ def join(
 
 
 def with_decisions(run: TrainedRun, decided: Decisions) -> TrainedRun:
-    """A run in a workdir, corrected by these decisions instead of those that it has."""
+    """Returns a run in a workdir, corrected by these decisions instead of those that it has."""
     assert run.workdir is not None
     run = run._replace(clusters=read_clusters(run.workdir), decisions=decided)
     return run._replace(clusters=_corrected(run))
 
 
 def found_clusters(stored: StoredClusters, known: Sequence[str] | None) -> decisions.Clusters:
-    """The clusters that a run found, or its novel classes, for decisions about them."""
+    """Returns the clusters that a run found, or its novel classes, for decisions about them."""
     labels, rows = stored.cluster_labels, stored.unlabeled_rows
     if known is not None:
         labels = _given(stored.class_labels)[rows] - len(known)
@@ -334,7 +334,7 @@ def found_clusters(stored: StoredClusters, known: Sequence[str] | None) -> decis
 
 
 def _corrected(run: TrainedRun) -> StoredClusters:
-    """The clusters, or novel classes, as a person has corrected them."""
+    """Returns the clusters, or novel classes, as a person has corrected them."""
     stored, decided = run.clusters, run.decisions
     if decided == Decisions():
         return stored
@@ -352,7 +352,7 @@ def _corrected(run: TrainedRun) -> StoredClusters:
 
 
 def files(run: TrainedRun) -> tuple[str, ...] | None:
-    """Paths of the training images relative to their folder; None if they have no files.
+    """Lists the training images' paths relative to their folder; None if they have no files.
 
     Raises:
         InputError: an older version of the package wrote the run, without them.
@@ -364,7 +364,7 @@ def files(run: TrainedRun) -> tuple[str, ...] | None:
 
 
 def words(run: TrainedRun, sources: Sequence[str] | None) -> tuple[str, str]:
-    """What an image and a cluster are called, as in the report of the run.
+    """Returns what an image and a cluster are called, as in the report of the run.
 
     Args:
         run: the run.
@@ -375,12 +375,12 @@ def words(run: TrainedRun, sources: Sequence[str] | None) -> tuple[str, str]:
 
 
 def steps(run: TrainedRun) -> int:
-    """Steps of the training of a run."""
+    """Returns the steps of the training of a run."""
     return run.results.get("provenance", {}).get("steps") or 0
 
 
 def training_images(run: TrainedRun) -> Dataset:
-    """The readable training images of a run, in its order; `skipped` are the unreadable files.
+    """Loads a run's readable training images in its order; `skipped` are the unreadable files.
 
     Files that have come since are left out; images whose files are gone are gray, and are listed
     in `skipped` as well.
@@ -409,7 +409,7 @@ def training_images(run: TrainedRun) -> Dataset:
 
 
 def _with_gaps(dataset: Dataset, names: tuple[str, ...]) -> Dataset:
-    """The images of these names in their order; those whose files are gone are gray."""
+    """Returns the images of these names in their order; those whose files are gone are gray."""
     place = {name: i for i, name in enumerate(dataset.sources or ())}
     gone = np.array([name not in place for name in names])
     if names == dataset.sources:
@@ -432,7 +432,7 @@ def _with_gaps(dataset: Dataset, names: tuple[str, ...]) -> Dataset:
 
 
 def image_folder(name: str, folder: str | None, sources: Sequence[str] | None) -> str | None:
-    """URI of the local folder of the images, where a page shows them in full size, or None.
+    """Returns the URI of the local image folder, where a page shows images in full size, or None.
 
     Args:
         name: `data.name` of the run.
@@ -447,7 +447,7 @@ def image_folder(name: str, folder: str | None, sources: Sequence[str] | None) -
 
 
 def cut(run: TrainedRun, *, k: int | None = None, level: float | None = None) -> NDArray:
-    """Labels of the clustered images at a cut of the tree, int64 `[n]`, as `SmoothTree.cut`.
+    """Cuts the tree: labels of the clustered images, int64 `[n]`, as `SmoothTree.cut`.
 
     Args:
         run: a run with `eval.method` "tree".
@@ -470,12 +470,12 @@ def cut(run: TrainedRun, *, k: int | None = None, level: float | None = None) ->
 
 
 def class_names(run: TrainedRun, classes: NDArray) -> NDArray:
-    """Names of classes, str `[m]`: a known class by its name, the j-th novel one as "novel j"."""
+    """Names classes, str `[m]`: a known class by its name, the j-th novel one as "novel j"."""
     return np.asarray([discovery.name(c, run.known or ()) for c in classes])
 
 
 def fitted(run: TrainedRun, *, by_kmeans: bool) -> tuple[StoredClusters, int]:
-    """The clusters that were found, those of k-means, or the classes of novel class discovery.
+    """Returns the clusters found, those of k-means, or the classes of novel class discovery.
 
     Returns:
         The clusters, where those of k-means or the classes, named, have replaced the others; and
@@ -535,7 +535,7 @@ def check(run: TrainedRun) -> None:
 
 
 def make_embed(run: TrainedRun) -> Embed:
-    """The network of a run: the trained one, or the pretrained one where nothing was trained.
+    """Makes the network of a run: the trained, or where nothing was trained the pretrained one.
 
     The features of an image do not depend on the other images, beyond rounding.
 
@@ -568,7 +568,7 @@ def make_embed(run: TrainedRun) -> Embed:
 
 
 def encoder(run: TrainedRun, mesh: Mesh) -> Callable[[jax.Array], jax.Array]:
-    """The network of a run as one function of images, or of features in a run on features.
+    """Makes the network of a run as one function of images, or of features in a run on features.
 
     Args:
         run: the trained run.
@@ -612,7 +612,7 @@ def encoder(run: TrainedRun, mesh: Mesh) -> Callable[[jax.Array], jax.Array]:
 
 
 def nearest(run: TrainedRun, rows: NDArray, n: int) -> Nearest:
-    """The `n` training images most similar to each image; ties go to the lower index.
+    """Finds the `n` training images most similar to each image; ties go to the lower index.
 
     Args:
         run: the trained run.
@@ -678,7 +678,7 @@ def _as_decided(run: TrainedRun, rows: NDArray, placed: Assignment) -> Assignmen
 
 
 def probabilities(run: TrainedRun, rows: NDArray, *, by_kmeans: bool = False) -> NDArray:
-    """Probability of each cluster of the run, ascending, for new images: float64 `[m, k]`.
+    """Computes the probability of each cluster, ascending, for new images: float64 `[m, k]`.
 
     Args: see `place`.
 
@@ -694,12 +694,12 @@ def probabilities(run: TrainedRun, rows: NDArray, *, by_kmeans: bool = False) ->
 
 
 def _decided_labels(run: TrainedRun) -> NDArray | None:
-    """The clusters of the training images as corrected; None: as they were found."""
+    """Returns the training images' clusters as corrected; None: as they were found."""
     return None if run.decisions == Decisions() else run.clusters.cluster_labels
 
 
 def clusterer(run: TrainedRun, *, by_kmeans: bool = False) -> Clusterer:
-    """What places new images: by the tree, or by a vote of the nearest training images by cosine.
+    """Builds what places new images: the tree, or a vote of the nearest training images by cosine.
 
     With GridShift these also determine the position in the map; without a map, GridShift shifts
     each row to its mode.

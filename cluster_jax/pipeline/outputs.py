@@ -355,14 +355,16 @@ def decided_fields(
     }
 
 
-def described_fields(more: metadata.Metadata, file: str | None) -> dict[str, Any]:
+def described_fields(more: metadata.Metadata, protocol: Mapping[str, Any]) -> dict[str, Any]:
     """What the report of embeddings says of their metadata: texts, and pictures if there are some.
 
     Args:
         more: the metadata.
-        file: path of their file, or None. Relative paths are of its folder, or of the present one.
+        protocol: provenance of the run. Relative paths are of the folders of its files of metadata,
+            or of the present one.
     """
-    folders = ["."] if file is None else [os.path.dirname(file) or ".", "."]
+    files = [protocol.get("metadata"), *protocol.get("metadata_of_updates", ())]
+    folders = list(dict.fromkeys([*(os.path.dirname(file) or "." for file in files if file), "."]))
     shown = metadata.pictures(more, folders, report.THUMBNAIL_SIDE)
     return {"metadata": more, "fetch_images": shown}
 
@@ -461,6 +463,8 @@ def write(
     data = outputs.report._replace(command=correction_command(shown or workdir))
     if with_report:
         report.write_report(workdir / workdirs.REPORT, data)
+    elif workdirs.REPORT in there:  # A page of earlier clusters would mislead.
+        (workdir / workdirs.REPORT).unlink()
     # Written last, because its presence marks the run as finished.
     io.write_json(workdir / workdirs.RESULTS, outputs.results, checksum=True)
 
@@ -595,10 +599,13 @@ def write_run(
     memory: InMemory,
     shown: epath.PathLike | None = None,
     changes: Changes | None = None,
+    *,
+    with_report: bool = True,
 ) -> None:
     """Writes a run in memory into a workdir, as `run.run_pipeline` would have left it.
 
-    `shown` is what the page of the run calls the workdir, `changes` what an update has done.
+    Like `with_report`, `shown`, what the page of the run calls the workdir, is that of `write`;
+    `changes` is what an update has done.
     """
     workdir, values = epath.Path(workdir), memory.inputs.config.values
     disk.make(workdir, parents=True)
@@ -609,7 +616,7 @@ def write_run(
     io.write_arrays(workdir / workdirs.TRAIN_EMBEDDING, memory.embedding, made_from)
     made = memory.outputs
     made = made._replace(report=made.report._replace(changes=changes))
-    write(workdir, made, shown=shown)
+    write(workdir, made, shown=shown, with_report=with_report)
 
 
 def print_start(

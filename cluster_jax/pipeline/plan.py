@@ -205,7 +205,7 @@ def _tpu_devices(topology: str) -> list[jax.Device]:
 
 
 def _lower(run: TrainingRun, mesh: Mesh, rows: int) -> tuple[Any, dict[str, int]]:
-    """The lowered step, and the bytes of its arguments on each chip."""
+    """Lowers the step; returns it, and the bytes of its arguments on each chip."""
     sharded = states.sharded(mesh)
     state = build.abstract_state(run._replace(mesh=mesh))
     shapes = {"index": ((rows,), jnp.int32), "image": ((rows, *run.dataset.batch_shape), jnp.uint8)}
@@ -233,7 +233,7 @@ _ARRAY = re.compile(r"\b[a-z]+(\d+)\[([\d,]*)\]")
 
 
 def collective_bytes(program: str) -> dict[str, tuple[int, int]]:
-    """Collectives of a program: kind -> their number and the bytes of their results on a chip.
+    """Counts a program's collectives: kind -> number and bytes of their results on a chip.
 
     Args:
         program: text of the HLO before it is optimized; the compiler merges small collectives.

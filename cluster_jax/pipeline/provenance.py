@@ -24,7 +24,7 @@ _DATA = ("name", "split", "limit", "image_size")
 def describe(
     config: RunConfig, section: EvalConfig, dataset: Dataset, clustered: Dataset, steps: int
 ) -> dict[str, Any]:
-    """The provenance of a result: the images trained on and scored, the uses of labels.
+    """Describes where a result is from: the images trained on and scored, the uses of labels.
 
     Args:
         config: config of the run.
@@ -99,19 +99,19 @@ def describe(
 
 
 def environment() -> dict[str, Any]:
-    """Machine, versions and commit of a result."""
+    """Describes machine, versions and commit of a result."""
     machine = f"{platform.machine()}, {platform.system()}"
     return {"machine": machine, "versions": versions(), "commit": commit()}
 
 
 def versions() -> dict[str, str]:
-    """Versions of Python, this package and the packages that affect results."""
+    """Returns the versions of Python, this package and the packages that affect results."""
     packages = {name: importlib.metadata.version(name) for name in PACKAGES}
     return {"python": platform.python_version(), "cluster_jax": __version__, **packages}
 
 
 def commit() -> str | None:
-    """Commit of the checkout; None outside a checkout.
+    """Returns the commit of the checkout; None outside a checkout.
 
     With "+" if a file is modified, other than pages and results, which experiments write.
     """

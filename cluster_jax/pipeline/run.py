@@ -104,7 +104,7 @@ def run_pipeline(
 
 
 def _changes(data: DataConfig, workdir: epath.Path) -> str:
-    """What is said of the images of a finished run: how many files are new or gone since."""
+    """Says of a finished run's images how many files are new or gone since."""
     is_whole = data.name == "folder" and data.limit is None and data.classes is None
     stored = inference.read_clusters(workdir)
     if not is_whole or stored.sources is None or data.dir is None or "://" in data.dir:
@@ -291,7 +291,7 @@ def _cluster_and_write(
     say("writing the report" if report else "writing the clusters")
     outputs.write(workdir, made, with_report=report)
     if decisions.DECISIONS in buckets.names(workdir):  # They are about the same clusters.
-        corrections.correct(workdir, ())
+        corrections.correct(workdir, (), with_report=report)
     if not inputs.dataset.skipped:
         outputs.print_skipped(made.report.skipped)
     say(summary.run_table(corrections.current_results(workdir) or made.results))
@@ -323,7 +323,7 @@ class Weights(NamedTuple):
 
 
 def build_stages(config: RunConfig, workdir: epath.Path, dataset: Dataset | None) -> list[BuiltRun]:
-    """All stages of a run in order, each checked and traced; the last is that of `config`.
+    """Builds all stages of a run, each checked and traced; the last is that of `config`.
 
     Raises:
         InputError: see `build.build_run`.
@@ -344,13 +344,13 @@ def build_stages(config: RunConfig, workdir: epath.Path, dataset: Dataset | None
 
 
 def _started(stages: list[BuiltRun]) -> list[int]:
-    """Indices of the stages that have a checkpoint."""
+    """Lists the indices of the stages that have a checkpoint."""
     folders = [stage.workdir / checkpoint.FOLDER for stage in stages]
     return [i for i, folder in enumerate(folders) if checkpoint.steps(folder)]
 
 
 def initial_weights(stages: list[BuiltRun], again: bool) -> Weights | None:
-    """The network that the first stage starts from: of `init_from` or `network.weights`.
+    """Loads the network that the first stage starts from: of `init_from` or `network.weights`.
 
     None without them or, unless `again`, if a stage has started already.
 
@@ -378,7 +378,7 @@ def initial_weights(stages: list[BuiltRun], again: bool) -> Weights | None:
 def embed_all(
     stage: BuiltRun, dataset: Dataset, state: State, kept: Parts | None = None
 ) -> dict[str, Any]:
-    """Embeddings of all images of a data set by the network of a state; see `embed.embed`."""
+    """Embeds all images of a data set by the network of a state; see `embed.embed`."""
     run = stage.training
     return embed(
         forward_of(run.method, state.params, state.model_state, run.mesh),
@@ -423,7 +423,7 @@ def start_from(state: State, source: Weights, name: str) -> tuple[State, str]:
 
 
 def _parts(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Name -> parameters of each part of a network; every classifier is a part."""
+    """Returns the parameters of each part of a network by name; every classifier is a part."""
     heads = {f"head {name}": head for name, head in params.get("heads", {}).items()}
     return {**{name: part for name, part in params.items() if name != "heads"}, **heads}
 

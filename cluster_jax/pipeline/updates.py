@@ -26,7 +26,7 @@ from cluster_jax.core import arrays, buckets, checks, disk, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
 from cluster_jax.data import images, metadata, scan, splits
-from cluster_jax.data.tables import Table
+from cluster_jax.data.metadata import Rows
 from cluster_jax.evaluation import assignments, clusters, decisions, facts, report, report_data
 from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.evaluation.decisions import NO_CLUSTER, Decisions
@@ -107,6 +107,8 @@ def _renew(
     fit: Fit,
     points: NDArray | None,
     write: Callable[[epath.Path, Clustering, Changes], None],
+    *,
+    with_report: bool,
 ) -> Ended:
     """Finds the clusters of what is there now, writes the new version, and says what it did.
 
@@ -122,6 +124,7 @@ def _renew(
         points: the old map, or None.
         write: writes the files of a run with these clusters into a folder, and on its page what
             has changed.
+        with_report: whether the page is written.
     """
     rules, place = facts.rules(held, now.names.tolist()), np.cumsum(is_kept) - 1
     led = {int(place[row]): cluster for row, cluster in follow.items() if is_kept[row]}
@@ -141,19 +144,26 @@ def _renew(
     table = assignments.read_workdir(new)
     if held != Decisions() or (workdir / decisions.DECISIONS).exists():
         io.write(new / decisions.DECISIONS, decisions.to_csv(held, decisions.clustered(table)[1]))
-        corrections.correct(new, (), workdir)
+        corrections.correct(new, (), workdir, with_report=with_report)
         table = assignments.read_workdir(new)
     names = {**_suggested(new), **held.named}
     labels = [int(row[table.cluster]) for row in table.rows]
-    columns: dict[str, assignments.Column] = {
-        title: [assignments.unescaped(row.get(title) or "") for row in table.rows]
-        for title in table.titles
-    }
-    shown = [names.get(label, "") for label in labels]
+    columns, shown = assignments.columns_of(table), [names.get(label, "") for label in labels]
     columns |= {"id": labels, "name": shown, "since": state.since}
     io.write(new / workdirs.ASSIGNMENTS, assignments.to_csv(columns))
-    values = history.write(workdir, new, change, (before, held.named), (now, names))
-    versions.commit(workdir, decisions.DECISIONS)
+    history.write_version(new, (before, held.named), (now, names))
+    return _commit(workdir, change, state, names)
+
+
+def _commit(
+    workdir: epath.Path, change: history.Change, state: State, names: Mapping[int, str]
+) -> Ended:
+    """Puts the new version in place, with a line in the history, and says what was done."""
+    new = workdir / versions.SIDE / "new"
+    values = history.write(workdir, new, change, state)
+    # A page of what was there before would mislead.
+    removed = () if (new / workdirs.REPORT).exists() else (workdirs.REPORT,)
+    versions.commit(workdir, decisions.DECISIONS, removed=removed)
     return history.words(change, names), {"workdir": str(workdir), **values}
 
 
@@ -224,10 +234,10 @@ def _suggested(workdir: epath.Path) -> dict[int, str]:
     return {int(cluster): name for cluster, name in named.items()}
 
 
-def _nothing(workdir: epath.Path, noun: str, count: int) -> Ended:
-    has = f"{workdir} has all {counted(count, noun)} already, and none is gone"
-    values = {"workdir": str(workdir), "new": 0, "gone": 0, "renamed": 0, "events": []}
-    return f"Nothing has happened: {has}.", values
+def _nothing(workdir: epath.Path, state: State, noun: str, group: str) -> Ended:
+    has = f"{workdir} has all {counted(len(state.ids), noun)} already, and none is gone"
+    values = history.line(history.Change(0, 0, 0, 0, (), False, noun, group), state)
+    return f"Nothing has happened: {has}.", {"workdir": str(workdir), **values}
 
 
 def update_photos(
@@ -236,6 +246,7 @@ def update_photos(
     *,
     refit: bool = False,
     exact: bool = False,
+    with_report: bool = True,
 ) -> Ended:
     """Updates a run of photos with the files that are there now; returns what is printed.
 
@@ -244,6 +255,7 @@ def update_photos(
         photos: folders or files beside those of the run.
         refit: whether all images are clustered anew, and matched to the old clusters.
         exact: whether nothing follows what a person has moved; what did so before goes back.
+        with_report: whether the page is written; without it there is none.
 
     Raises:
         InputError: the run or the photos cannot be used; nothing was written.
@@ -275,7 +287,7 @@ def update_photos(
         was = known.names[is_kept].tolist()
         follow = _follow(known, run.found, run.decisions, exact=exact)
         if not (refit or len(new) or follow) and is_kept.all() and was == sources:
-            return _nothing(workdir, "photo", len(is_kept))
+            return _nothing(workdir, known.state, "photo", "group")
         if not len(order):
             raise InputError(f"PHOTOS must have an image that can be read; got none of {workdir}")
         paths = (
@@ -310,17 +322,18 @@ def update_photos(
             described = {**build.describe_images(inputs), workdirs.WEIGHTS: network.checksum}
             joined = inference.join(None, config, {}, described, embedding, stored)
             memory = outputs.InMemory(inputs, embedding, made, 0.0, joined)
-            outputs.write_run(folder, memory, workdir, changes)
+            outputs.write_run(folder, memory, workdir, changes, with_report=with_report)
 
         section = config.eval
         fit = functools.partial(
             clusters.run_tree, metric=section.reduce.metric, k=section.k, seed=config.seed
         )
         left = int((~is_kept).sum())
-        change = history.Change(len(new), left, renamed, (), refit, "photo", "group")
+        change = history.Change(len(new), left, renamed, 0, (), refit, "photo", "group")
         now = now._replace(absent=absent)
         return _renew(
-            workdir, known, now, is_kept, held, follow, change, fit, run.clusters.points, write
+            *(workdir, known, now, is_kept, held, follow, change, fit, run.clusters.points, write),
+            with_report=with_report,
         )
 
 
@@ -419,10 +432,10 @@ def _matched(known: Known, digests: NDArray, names: Sequence[str]) -> tuple[NDAr
     return place, np.array(sorted(i for left in there.values() for i in left), np.int64)
 
 
-def _new_names(
+def _by_name(
     known: Known, digests: NDArray, names: Sequence[str] | None, workdir: epath.Path
-) -> NDArray:
-    """The rows whose names are new.
+) -> tuple[NDArray, NDArray]:
+    """For each known row its place among those of now, -1: none; and the rows of new names.
 
     Raises:
         InputError: rows have no names, or the name of another row of them or of the run.
@@ -443,35 +456,43 @@ def _new_names(
             f"{len(other):,}, such as {names[other[0]]!r}: give changed rows new names, or cluster "
             "all rows in another folder"
         )
-    return np.array([i for i, name in enumerate(names) if name not in place], np.int64)
+    old = np.full(len(known.names), -1)
+    for i, j in pairs:
+        old[j] = i
+    return old, np.array([i for i, name in enumerate(names) if name not in place], np.int64)
 
 
 def update_rows(
     workdir: epath.PathLike,
-    table: Table | None = None,
+    table: Rows | None = None,
+    file: str | None = None,
     *,
     refit: bool = False,
     exact: bool = False,
     digests: NDArray | None = None,
+    with_report: bool = True,
 ) -> Ended:
     """Updates a run of `cluster` with new rows; returns what is printed. Rows never leave.
 
     Args:
         workdir: of a finished run, whose method is the tree.
         table: rows of which those are new whose names the run does not have, or, where its rows are
-            numbered, whose vectors; None: there are none.
+            numbered, whose vectors; None: there are none. The metadata of known ones take the place
+            of those that were.
+        file: table of further metadata, of new rows and of known ones; or None.
         refit: whether all rows are clustered anew, and matched to the old clusters.
         exact: whether nothing follows what a person has moved; what did so before goes back.
         digests: of the rows of the table, see `embeddings.contents`; None: they are computed.
+        with_report: whether the page is written; without it there is none.
 
     Raises:
-        InputError: the run or the rows cannot be used; nothing was written.
+        InputError: the run, the rows or the metadata cannot be used; nothing was written.
     """
     workdir = _folder(workdir)
     with workdirs.locked(workdir), disk.explained(workdir):
         run = embeddings.read(workdir)
         known = _known_rows(workdir, run)
-        values = known.x[:0] if table is None else table.values
+        values = known.x[:0] if table is None else table.values[:]
         if table is not None and values.shape[1] != known.x.shape[1]:
             raise InputError(
                 f"--features must have {counted(known.x.shape[1], 'column')} like the embeddings "
@@ -481,49 +502,93 @@ def update_rows(
             arrays.numeric(values, "--features", smooth.LARGEST)
         digests = embeddings.contents(values) if digests is None else digests
         is_numbered = known.names.tolist() == list(map(str, range(len(known.names))))
+        given = None if table is None else table.names
         if is_numbered or table is None:
-            _, new = _matched(known, digests, [""] * len(values))
+            old, new = _matched(known, digests, [""] * len(values))
             count = len(known.names) + len(new)
             names = [*map(str, range(count))] if is_numbered else known.names.tolist()
         else:
-            new = _new_names(known, digests, table.names, workdir)
-            names = [*known.names.tolist(), *(table.names[i] for i in new.tolist() if table.names)]
+            old, new = _by_name(known, digests, given, workdir)
+            names = [*known.names.tolist(), *(given[i] for i in new.tolist() if given)]
+        titles, n_known, count = None if is_numbered else names, len(known.names), len(names)
+        rows = assignments.read_workdir(workdir)
+        was = assignments.read_metadata(rows, range(n_known))
+        more = metadata.updated(was, {} if table is None else table.metadata, [*old, *new])
+        protocol = run.results["provenance"]
+        if file is not None:
+            more = metadata.updated(
+                more, *metadata.read(file, titles, count, range(n_known, count))
+            )
+            files = [*protocol.get("metadata_of_updates", ()), os.path.abspath(file)]
+            protocol["metadata_of_updates"] = list(dict.fromkeys(files))
+        described = _number_described(was, more, n_known)
         follow = _follow(known, run.found, run.decisions, exact=exact)
         if not (len(new) or refit or follow):
-            return _nothing(workdir, "row", len(known.names))
+            if not described:
+                return _nothing(workdir, known.state, "row", "cluster")
+            change = history.Change(0, 0, 0, described, (), False, "row", "cluster")
+            return _describe(workdir, run, rows, more, change, known.state, with_report=with_report)
         options = _options(run)
         x_new = values[new].astype(known.x.dtype)
         x_new = arrays.normalize_rows(x_new) if options.metric == "cosine" else x_new
         x, contents = (
             np.concatenate(p) for p in ((known.x, x_new), (known.contents, digests[new]))
         )
-        rows = assignments.read_workdir(workdir)
-        every = range(len(rows.rows))
-        axes = [assignments.numbers(rows, f"map_{axis}", every, 0.0) for axis in "xyz"]
+        axes = [assignments.numbers(rows, f"map_{axis}", range(n_known), 0.0) for axis in "xyz"]
         drawn = [axis for axis in axes if axis is not None]
-        points = np.stack(drawn, axis=1).astype(np.float32) if drawn else None
-        described = assignments.read_metadata(rows, every)
-        given = {} if table is None else metadata.allowed(table.metadata, "--features")
-        more = metadata.followed(described, len(every), given, new.tolist())
-        titles = None if is_numbered else names
 
         def write(folder: epath.Path, found: Clustering, changes: Changes) -> None:
-            _write_rows(folder, workdir, run, found, options, x, titles, more, changes)
+            parts = (run, found, options, x, titles, more, changes)
+            _write_rows(folder, workdir, *parts, with_report=with_report)
 
         return _renew(
             workdir,
             known,
             Known(known.state, np.array(names, np.str_), contents, x, known.left),
-            np.ones(len(known.names), bool),
+            np.ones(n_known, bool),
             facts.of_images(run.found, run.decisions),
             follow,
-            history.Change(len(new), 0, 0, (), refit, "row", "cluster"),
+            history.Change(len(new), 0, 0, described, (), refit, "row", "cluster"),
             functools.partial(
                 clusters.run_tree, metric=str(options.metric), k=options.k, seed=options.seed
             ),
-            points,
+            np.stack(drawn, axis=1).astype(np.float32) if drawn else None,
             write,
+            with_report=with_report,
         )
+
+
+def _number_described(was: metadata.Metadata, now: metadata.Metadata, count: int) -> int:
+    """How many of `count` known rows have other metadata now."""
+    before, after = (
+        zip(*(of.get(title, [""] * count)[:count] for title in now), strict=True)
+        for of in (was, now)
+    )
+    return sum(a != b for a, b in zip(before, after, strict=True))
+
+
+def _describe(
+    workdir: epath.Path,
+    run: embeddings.EmbeddingClusters,
+    rows: assignments.Table,
+    more: metadata.Metadata,
+    change: history.Change,
+    state: State,
+    *,
+    with_report: bool,
+) -> Ended:
+    """Replaces the metadata in the table and on the page; clusters and decisions stay."""
+    new = versions.start(workdir)
+    stay = (workdirs.CONFIG, embeddings.CLUSTERER, decisions.DECISIONS, knowledge.STATE)
+    for name in stay:
+        if (workdir / name).exists():
+            (workdir / name).copy(new / name)
+    io.write_json(new / workdirs.RESULTS, run.results, checksum=True)
+    table = assignments.to_csv({**assignments.columns_of(rows), **more})
+    io.write(new / workdirs.ASSIGNMENTS, table)
+    if with_report:
+        corrections.correct(new, (), workdir)
+    return _commit(workdir, change, state._replace(events=()), {})
 
 
 def _options(run: embeddings.EmbeddingClusters) -> ClusterOptions:
@@ -532,6 +597,11 @@ def _options(run: embeddings.EmbeddingClusters) -> ClusterOptions:
 
 
 def _known_rows(workdir: epath.Path, run: embeddings.EmbeddingClusters) -> Known:
+    if "rows_used" in run.results["provenance"]:
+        raise InputError(
+            f"the run of an update must have its rows in memory; got {workdir}, whose rows were "
+            "read in blocks: use predict, or cluster all rows in another folder"
+        )
     known, tree = knowledge.read(workdir), run.clusterer
     if not isinstance(tree, ByTree):
         method = run.results["config"]["method"]
@@ -555,6 +625,8 @@ def _write_rows(
     names: Sequence[str] | None,
     more: metadata.Metadata,
     changes: Changes,
+    *,
+    with_report: bool,
 ) -> None:
     """Writes the run of all rows into the folder of the new version."""
     results = dict(run.results)
@@ -581,9 +653,10 @@ def _write_rows(
         run=decisions.clustered(assignments.read_workdir(new))[1].run,
         command=outputs.correction_command(workdir),
         changes=changes,
-        **outputs.described_fields(more, results["provenance"].get("metadata")),
+        **outputs.described_fields(more, results["provenance"]),
     )
-    report.write_report(new / workdirs.REPORT, data)
+    if with_report:
+        report.write_report(new / workdirs.REPORT, data)
     io.write_json(new / workdirs.RESULTS, results, checksum=True)
 
 
@@ -619,7 +692,9 @@ def merge(first: epath.PathLike, second: epath.PathLike, out: epath.PathLike) ->
                 f"two runs must have embeddings of as many columns; got {widths[0]} in {first} and "
                 f"{widths[1]} in {second}"
             )
-        table, digests = Table(known.x, tuple(known.names.tolist())), known.contents
+        rows = assignments.read_workdir(second)
+        more = assignments.read_metadata(rows, range(len(rows.rows)))
+        table, digests = Rows(known.x, tuple(known.names.tolist()), more), known.contents
     else:
         runs = inference.read(first), inference.read(second)
         weights = [run.images.get(workdirs.WEIGHTS) for run in runs]

@@ -20,28 +20,30 @@ _JOURNAL, _NEW, _OLD, _ADDED = "journal.json", "new", "old", "added.json"
 
 
 def start(workdir: epath.Path) -> epath.Path:
-    """An empty folder for the files of an update, on the file system of the workdir."""
+    """Makes an empty folder for the files of an update, on the file system of the workdir."""
     side = workdir / SIDE
     shutil.rmtree(side, ignore_errors=True)
     (side / _NEW).mkdir(parents=True)
     return side / _NEW
 
 
-def commit(workdir: epath.Path, *later: str) -> None:
+def commit(workdir: epath.Path, *later: str, removed: Sequence[str] = ()) -> None:
     """Puts the files of `start` in place of those of the same names, which are kept for `undo`.
+
+    So are those of the names `removed`, which leave.
 
     Files of the names `later` that another command may write before `undo` are removed by it,
     unless they are there now.
     """
     side = workdir / SIDE
     names = _names(side / _NEW)
-    for name in names:
+    for name in (*names, *removed):
         if (workdir / name).exists():
             _link(workdir / name, side / _OLD / name)
     added = [name for name in {*names, *later} if not (workdir / name).exists()]
     (side / _OLD).mkdir(exist_ok=True)
     io.write_json(side / _OLD / _ADDED, sorted(added))
-    io.write_json(side / _JOURNAL, {"names": names, "removed": [], "is_undo": False})
+    io.write_json(side / _JOURNAL, {"names": names, "removed": list(removed), "is_undo": False})
     finish(workdir)
 
 
@@ -89,13 +91,13 @@ def finish(workdir: epath.Path) -> None:
 
 
 def _names(folder: epath.Path) -> Sequence[str]:
-    """Paths of the files in a folder, relative to it."""
+    """Lists the paths of the files in a folder, relative to it."""
     found = (os.path.join(top, name) for top, _, names in os.walk(folder) for name in names)
     return sorted(os.path.relpath(path, folder) for path in found)
 
 
 def _link(file: epath.Path, other: epath.Path) -> None:
-    """The same file under another name; a copy where the file system has no links."""
+    """Links the same file under another name; copies it where the file system has no links."""
     other.parent.mkdir(parents=True, exist_ok=True)
     other.unlink(missing_ok=True)
     try:

@@ -77,7 +77,7 @@ def read_values(file: epath.Path) -> dict[str, Any]:
 
 
 def default_path(folder: str, name: str, values: Mapping[str, Any]) -> pathlib.Path:
-    """`FOLDER/NAME-HASH`, with a hash of `values`.
+    """Returns `FOLDER/NAME-HASH`, with a hash of `values`.
 
     Args:
         folder: "runs" or "clusters".
@@ -90,14 +90,14 @@ def default_path(folder: str, name: str, values: Mapping[str, Any]) -> pathlib.P
 
 
 def default_workdir(config: Mapping[str, Any], name: str) -> pathlib.Path:
-    """`runs/NAME-HASH`, with the hash of all that the training depends on."""
+    """Returns `runs/NAME-HASH`, with the hash of all that the training depends on."""
     part = training_part(config)
     part["data"]["dir"] = normalized(part["data"]["dir"])
     return default_path("runs", name, part)
 
 
 def normalized(path: str | None) -> str | None:
-    """The one spelling of a local path: relative if it is in the current folder, else absolute.
+    """Normalizes a local path: relative if it is in the current folder, else absolute.
 
     Example:
         >>> normalized("./photos/"), normalized("gs://bucket/photos/")
@@ -115,7 +115,7 @@ def normalized(path: str | None) -> str | None:
 
 
 def with_stored_dir(config: Mapping[str, Any], workdir: epath.Path) -> dict[str, Any]:
-    """The config with `data.dir` spelled as in a workdir, if both are the same folder."""
+    """Spells `data.dir` as in a workdir, if both are the same folder."""
     try:
         stored = read_values(workdir / CONFIG)["data"]["dir"]
     except (OSError, KeyError, TypeError, io.DamagedFile):
@@ -126,7 +126,7 @@ def with_stored_dir(config: Mapping[str, Any], workdir: epath.Path) -> dict[str,
 
 
 def training_part(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of a config that the checkpoints and embeddings depend on."""
+    """Returns the part of a config that the checkpoints and embeddings depend on."""
     values = {k: v for k, v in config.items() if k not in AFTER_TRAINING}
     for section, keys in AT_ANY_TIME.items():
         values[section] = {k: v for k, v in values.get(section, {}).items() if k not in keys}
@@ -140,7 +140,7 @@ def training_part(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def made_from(values: Mapping[str, Any], images: Mapping[str, Any]) -> str:
-    """SHA-256 of config and images, which embeddings depend on beside the number of steps."""
+    """Hashes (SHA-256) config and images, which embeddings depend on beside the number of steps."""
     part = training_part(values)
     part["train"].pop("duration")
     return fingerprint(json.dumps([part, images], sort_keys=True).encode())
@@ -199,7 +199,7 @@ def claim(
 
 
 def of_other_k(workdir: epath.Path, values: Mapping[str, Any]) -> epath.Path:
-    """The workdir of a config that differs in `eval.k` from the finished run in a workdir.
+    """Finds the workdir of a config that differs in `eval.k` from the finished run in a workdir.
 
     It is a folder in that of the run, `k6` or, for a number that is found, `found`: no answer
     replaces another one. It starts with the embedding of the run.
@@ -322,7 +322,7 @@ def locked(workdir: epath.Path) -> Iterator[Callable[[], None]]:
 
 
 def _lock(workdir: epath.Path) -> TextIO:
-    """The locked file of a workdir, which exists. The file stays; only the lock is dropped."""
+    """Locks a workdir's file, which exists. The file stays; only the lock is dropped."""
     file = open(workdir / LOCK, "a+")  # noqa: SIM115 - it stays open as long as it is locked
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -344,7 +344,7 @@ def _lock(workdir: epath.Path) -> TextIO:
 def finished_results(
     workdir: epath.PathLike, required: tuple[str, ...] = ()
 ) -> dict[str, Any] | None:
-    """The content of `results.json`; None if the run is not finished.
+    """Reads the content of `results.json`; None if the run is not finished.
 
     Raises:
         InputError: an older version of the package wrote it.
@@ -361,7 +361,7 @@ def finished_results(
 
 
 def older_version(workdir: epath.PathLike, reason: object = None) -> InputError:
-    """The error for a workdir that an older version of the package wrote."""
+    """Makes the error for a workdir that an older version of the package wrote."""
     because = "" if reason is None else f" ({reason})"
     return InputError(
         f"{workdir} was written by an older version of cluster_jax{because}; choose another "
@@ -370,7 +370,7 @@ def older_version(workdir: epath.PathLike, reason: object = None) -> InputError:
 
 
 def fingerprint(*parts: bytes | memoryview) -> str:
-    """SHA-256 of the concatenated parts, in hexadecimal."""
+    """Hashes (SHA-256) the concatenated parts, in hexadecimal."""
     digest = hashlib.sha256()
     for part in parts:
         digest.update(part)
@@ -378,7 +378,7 @@ def fingerprint(*parts: bytes | memoryview) -> str:
 
 
 def describe_images(dataset: Dataset) -> dict[str, Any]:
-    """Number and fingerprint of a run's images, to detect changes when the run is resumed."""
+    """Returns number and fingerprint of a run's images, to detect changes when it is resumed."""
     from cluster_jax.data import splits  # Loads JAX, as above.
 
     dataset = dataset.shown or dataset
@@ -413,7 +413,7 @@ def check_images(workdir: epath.Path, images: Mapping[str, Any]) -> dict[str, An
 
 
 def has_embedding(file: epath.Path, fingerprint: str, step: int) -> bool:
-    """Whether a file has the embedding of a run after a number of steps.
+    """Returns whether a file has the embedding of a run after a number of steps.
 
     Args:
         file: an embedding of the workdir; need not exist.
@@ -451,7 +451,7 @@ def _check_same(
 
 
 def difference(stored: Mapping[str, Any], config: Mapping[str, Any]) -> str:
-    """The first value in which two configs differ: `KEY = OLD, not NEW`; "" for equal ones."""
+    """Finds the first value in which configs differ: `KEY = OLD, not NEW`; "" for equal ones."""
     old, new = dict(_flat(stored)), dict(_flat(config))
     # A different method also has different keys; its name is the clearest difference.
     keys = sorted(old | new, key=lambda key: (key != "method.name", key))
@@ -463,7 +463,7 @@ def difference(stored: Mapping[str, Any], config: Mapping[str, Any]) -> str:
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """(`section.key`, value) for each value of a config."""
+    """Yields (`section.key`, value) for each value of a config."""
     for name, value in values.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{name}.")

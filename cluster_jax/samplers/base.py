@@ -79,7 +79,7 @@ def sample(
     iterations: int = 1,
     unroll: bool = True,
 ) -> tuple[Position, SamplerInfo]:
-    """The view of each image after `iterations` steps of a sampler.
+    """Samples the view of each image: `iterations` steps of a sampler.
 
     Args:
         sampler: from `sghmc` or `hmc`.
@@ -142,7 +142,7 @@ def check_images(keys: Any, images: Any) -> None:
 
 
 def gradient_share(before: SamplerState, after: SamplerState) -> Array:
-    """How much of the displacement between two states is due to the gradients, `[b]`.
+    """Computes how much of the displacement between two states is due to the gradients, `[b]`.
 
     Example:
         >>> import types
@@ -161,7 +161,7 @@ def gradient_share(before: SamplerState, after: SamplerState) -> Array:
 def repeat(
     body: Callable[[State, Array | int], State], state: State, indices: range, unroll: bool
 ) -> State:
-    """`state = body(state, j)` for each j of `indices`.
+    """Repeats `state = body(state, j)` for each j of `indices`.
 
     Args:
         body: one iteration.
@@ -187,7 +187,7 @@ def repeat(
 
 
 def standard_normal(keys: Array, images: Position, index: Array | int) -> Position:
-    """Standard normal noise of the shape and dtype of `images`, from one key per image.
+    """Draws standard normal noise of the shape and dtype of `images`, from one key per image.
 
     Args:
         keys: typed PRNG keys `[b]`.
@@ -218,7 +218,7 @@ def standard_normal(keys: Array, images: Position, index: Array | int) -> Positi
 
 
 def inverse(similarity: Array) -> Array:
-    """The potential `1 / (1 + similarity)`; descending it raises the similarity.
+    """Computes the potential `1 / (1 + similarity)`; descending it raises the similarity.
 
     Below a similarity of -0.99 it continues along its tangent: the slope stays at 1e4 instead of
     growing without bound, and does not vanish where the force should be strongest.
@@ -244,7 +244,7 @@ def inverse(similarity: Array) -> Array:
 
 
 def log_inverse_square(similarity: Array) -> Array:
-    """The potential `log(1 / (1 + similarity^2))`; descending it raises |similarity|.
+    """Computes the potential `log(1 / (1 + similarity^2))`; descending it raises |similarity|.
 
     Args:
         similarity: cosines, of any shape.
@@ -274,7 +274,7 @@ def similarity_potential(
     reference: Array,
     potential_fn: Callable[[Array], Array] = inverse,
 ) -> PotentialAndGrad[Array]:
-    """The potential of the cosine similarity of projected images with reference projections.
+    """Makes the potential of the cosine of projected images with reference projections.
 
     With BatchNorm on batch statistics an image's projection depends slightly on the other images,
     and the gradient of the potentials' sum is only approximately each image's own.
@@ -308,7 +308,7 @@ def similarity_potential(
 def similarity_gradient(
     z: Array, reference: Array, potential_fn: Callable[[Array], Array]
 ) -> tuple[Array, Array]:
-    """The potential of the cosine similarity of `z` and `reference`, and its gradient in `z`.
+    """Computes the potential of the cosine of `z` and `reference`, and its gradient in `z`.
 
     Args:
         z: projections `[b, d]`.
@@ -330,7 +330,7 @@ def similarity_gradient(
 
 
 def normalize_by_rms(gradient: Position) -> Position:
-    """`gradient` `[b, ...]` scaled to a root mean square of one per image; zero stays zero.
+    """Scales `gradient` `[b, ...]` to a root mean square of one per image; zero stays zero.
 
     Example:
         >>> import jax.numpy as jnp
@@ -357,7 +357,7 @@ def shape_gradient(
     clip: Array | float | None = None,
     normalize: bool = False,
 ) -> Position:
-    """The gradient a sampler uses, in the dtype of `images`: clipped, then normalized if asked.
+    """Shapes the gradient for a sampler: dtype of `images`, clipped, then normalized if asked.
 
     In this order a normalized gradient has a root mean square of exactly one.
 
@@ -383,7 +383,7 @@ def shape_gradient(
 
 
 def norm_ratio(part: Position, whole: Position) -> Array:
-    """Norm of `part` over norm of `whole` per image, `[b, ...]` -> `[b]`; 0 where `whole` is 0.
+    """Computes norm of `part` over norm of `whole`, `[b, ...]` -> `[b]`; 0 where `whole` is 0.
 
     At most one: noise that opposes the gradients can leave the whole shorter than its part.
 
@@ -398,7 +398,7 @@ def norm_ratio(part: Position, whole: Position) -> Array:
 
 
 def sum_of_squares(images: Position) -> Array:
-    """Sum over the pixels of each image, `[b, ...]` -> `[b]`, at least float32.
+    """Sums the squares of each image's pixels, `[b, ...]` -> `[b]`, at least float32.
 
     Example:
         >>> import jax.numpy as jnp
@@ -411,7 +411,7 @@ def sum_of_squares(images: Position) -> Array:
 
 
 def expand_like(values: Array, images: Array) -> Array:
-    """`values` `[b]` with axes of length one, to combine with `images` `[b, ...]`.
+    """Adds axes of length one to `values` `[b]`, to combine them with `images` `[b, ...]`.
 
     Example:
         >>> import jax.numpy as jnp

@@ -39,7 +39,7 @@ def leapfrog(
     step_size: Array | float,
     unroll: bool = True,
 ) -> HMCState[Position]:
-    """`leapfrog_steps` steps of half a kick, a drift, and half a kick.
+    """Takes `leapfrog_steps` steps of half a kick, a drift, and half a kick.
 
     Args:
         potential_and_grad: `position -> (P, gradient)`, called once in each step.
@@ -83,7 +83,7 @@ def _along(x: Position, slope: Position, length: Array | float) -> Position:
 
 
 def kinetic_energy_change(before: Position, after: Position) -> Array:
-    """`(|after|^2 - |before|^2) / 2` per image, `[b, ...]` -> `[b]`, at least float32.
+    """Computes `(|after|^2 - |before|^2) / 2` per image, `[b, ...]` -> `[b]`, at least float32.
 
     Summed over pixels as a product of sum and difference: the two squares are large and close.
 
@@ -102,7 +102,7 @@ def kinetic_energy_change(before: Position, after: Position) -> Array:
 
 
 def _uniform(keys: Array, like: Array, index: Array | int) -> Array:
-    """One uniform number per key in the dtype of `like`, from the draw `index`."""
+    """Draws one uniform number per key in the dtype of `like`, from the draw `index`."""
     return jax.vmap(lambda key: jax.random.uniform(jax.random.fold_in(key, index), (), like.dtype))(
         keys
     )

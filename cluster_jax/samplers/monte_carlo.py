@@ -14,7 +14,7 @@ from cluster_jax.samplers.base import SamplerInfo
 def monte_carlo(
     keys: Array, images: Array, *, iterations: int = 1, step_size: Array | float = 0.067
 ) -> tuple[Array, SamplerInfo]:
-    """A Gaussian random walk: `iterations` independent steps of standard deviation `step_size`.
+    """Walks at random: `iterations` independent Gaussian steps of standard deviation `step_size`.
 
     Args:
         keys: one typed PRNG key per image `[b]`.

@@ -46,7 +46,7 @@ def step(
     noise: Array | float = 0.99,
     momentum: str = "new",
 ) -> SGHMCState[Position]:
-    """NRCC (17), a kick of the momentum, and (18), a drift of the position along a momentum.
+    """Takes a step of NRCC (17), a kick of the momentum, and (18), a drift along a momentum.
 
     Args:
         state: at whose position `gradient` was taken.

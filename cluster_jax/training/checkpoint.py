@@ -46,7 +46,7 @@ def read(folder: epath.PathLike, state: State, step: int) -> State:
 
 
 def steps(folder: epath.PathLike) -> list[int]:
-    """Steps of the complete checkpoints in a folder, which need not exist, in ascending order."""
+    """Lists the steps of the complete checkpoints in a folder, which need not exist, ascending."""
     path = _absolute(folder)
     with contextlib.suppress(FileNotFoundError):  # In a bucket, see `_manager`.
         return sorted(ocp.utils.checkpoint_steps(path)) if path.is_dir() else []
@@ -75,7 +75,7 @@ class Checkpoints:
         self._manager = _manager(self._folder, options)
 
     def steps(self) -> list[int]:
-        """Steps of all checkpoints."""
+        """Lists the steps of all checkpoints."""
         return list(self._manager.all_steps())
 
     def save(self, state: State, step: int, unreported: Sequence[Mapping[str, float]] = ()) -> None:
@@ -144,7 +144,7 @@ class Checkpoints:
         self._manager.reload()
 
     def preempted(self, step: int) -> bool:
-        """Whether any host was told to stop; all hosts return the same answer for a step."""
+        """Returns whether any host was told to stop; the same on all hosts for a step."""
         return jax.process_count() > 1 and self._manager.reached_preemption(step)
 
     def close(self) -> None:
@@ -213,7 +213,7 @@ def _restore(manager: ocp.CheckpointManager, path: epath.Path, state: State) -> 
 
 
 def size(state: State) -> int:
-    """Bytes of a checkpoint."""
+    """Returns the bytes of a checkpoint."""
     return sum(x.nbytes for x in jax.tree.leaves(state))
 
 
@@ -231,7 +231,7 @@ def _is_not_orbax(record: logging.LogRecord) -> bool:
 
 
 def _absolute(folder: epath.PathLike) -> epath.Path:
-    """The absolute path that Orbax requires; a bucket's is absolute already."""
+    """Returns the absolute path that Orbax requires; a bucket's is absolute already."""
     path = epath.Path(folder)
     return path if "://" in str(folder) else path.resolve()
 

@@ -106,7 +106,7 @@ def train(
 
 
 def _stream(run: TrainingRun, start: int) -> Generator[batches.Batch]:
-    """This process's rows of the batches from step `start` on."""
+    """Yields this process's rows of the batches from step `start` on."""
     return batches.stream(
         run.dataset,
         seed=run.seed,
@@ -121,7 +121,7 @@ def _stream(run: TrainingRun, start: int) -> Generator[batches.Batch]:
 
 
 def _refreshed(run: TrainingRun, refresh: Refresh, state: State, step: int, embed: Embed) -> State:
-    """The state after the method's refresh before a step."""
+    """Returns the state after the method's refresh before a step."""
     key = jax.random.fold_in(jax.random.fold_in(state.key, step), REFRESH)
 
     def embedding() -> dict[str, Any]:
@@ -134,7 +134,7 @@ def _refreshed(run: TrainingRun, refresh: Refresh, state: State, step: int, embe
 
 
 def _resident(dataset: Dataset, mesh: Mesh) -> Array | None:
-    """The whole data set on every device, if it is in memory; else None.
+    """Puts the whole data set on every device; None if it is not in memory.
 
     Also None on several CPU devices: they share the host's memory, which would hold a copy each.
     """
@@ -145,7 +145,7 @@ def _resident(dataset: Dataset, mesh: Mesh) -> Array | None:
 
 
 def _place(batch: batches.Batch, mesh: Mesh) -> batches.Batch:
-    """This process's rows as arrays spread over the devices of all processes."""
+    """Spreads this process's rows, as arrays, over the devices of all processes."""
     sharding = states.sharded(mesh)
     return jax.tree.map(lambda v: jax.make_array_from_process_local_data(sharding, v), batch)
 

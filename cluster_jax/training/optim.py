@@ -53,7 +53,7 @@ def make(
     accumulate: int,
     frozen: Callable[[Any], Any] | None,
 ) -> tuple[optax.GradientTransformation, schedules.Schedule]:
-    """The optimizer and its learning rate as a function of the step.
+    """Makes the optimizer and its learning rate as a function of the step.
 
     The rate warms up linearly, for a tenth of the training where `warmup` is longer than all of it,
     then decays to 0 by a cosine or is divided by ten at intervals.
@@ -115,7 +115,7 @@ def _learning_rate(
     batch_size: int,
     accumulate: int,
 ) -> schedules.Schedule:
-    """The rate as a function of the number of earlier updates; parts of updates are rounded up."""
+    """Makes the rate by the number of earlier updates; parts of updates are rounded up."""
     peak = config.learning_rate
     if config.base_batch_size is not None:
         peak = peak * batch_size * accumulate / config.base_batch_size

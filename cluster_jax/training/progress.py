@@ -96,7 +96,7 @@ def _line(record: Mapping[str, Any]) -> str:
 
 
 def _summary_writer(folder: str, step: int) -> Any:
-    """A writer of TensorBoard events after `step`; None on a machine without tensorboardX."""
+    """Makes a writer of TensorBoard events after `step`; None on a machine without tensorboardX."""
     mode = "CRC32C_SW_MODE"  # tensorboardX sets it where it is not set.
     is_set = mode in os.environ
     try:
@@ -213,7 +213,7 @@ class Progress:
             self._log.flush()
 
     def unreported(self) -> list[dict[str, float]]:
-        """The values of each step since the last report."""
+        """Returns the values of each step since the last report."""
         steps = jax.device_get(self._steps)
         return [{name: float(value) for name, value in step.items()} for step in steps]
 

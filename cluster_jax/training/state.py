@@ -105,23 +105,23 @@ class State(NamedTuple):
 
 
 def make_mesh(devices: int | None = None) -> Mesh:
-    """A one-axis mesh for the batch over the first `devices` devices of all hosts (None: all)."""
+    """Makes a one-axis mesh for the batch: the first `devices` devices of all hosts (None: all)."""
     used = jax.devices()[:devices]
     return jax.make_mesh((len(used),), (AXIS,), axis_types=(AxisType.Auto,), devices=used)
 
 
 def replicated(mesh: Mesh) -> NamedSharding:
-    """The sharding of values replicated on every device."""
+    """Returns the sharding of values replicated on every device."""
     return NamedSharding(mesh, PartitionSpec())
 
 
 def sharded(mesh: Mesh) -> NamedSharding:
-    """The sharding of arrays whose rows are split over the devices."""
+    """Returns the sharding of arrays whose rows are split over the devices."""
     return NamedSharding(mesh, PartitionSpec(AXIS))
 
 
 def initial(method: Method, optimizer: Optimizer, *, seed: int, shape: tuple[int, ...]) -> State:
-    """The state before the first step; a pure function.
+    """Returns the state before the first step; a pure function.
 
     Args:
         method: method to train.
@@ -137,7 +137,7 @@ def initial(method: Method, optimizer: Optimizer, *, seed: int, shape: tuple[int
 def create(
     method: Method, optimizer: Optimizer, *, seed: int, shape: tuple[int, ...], mesh: Mesh
 ) -> State:
-    """`initial`, replicated on every device of the mesh."""
+    """Creates `initial`, replicated on every device of the mesh."""
     # No optimization: compiling the random initializers of all shapes takes 15 s on a CPU with it.
     fast = {"xla_backend_optimization_level": 0}
     build = functools.partial(initial, method, optimizer, seed=seed, shape=shape)
@@ -152,18 +152,18 @@ def check_batch(batch_size: int, mesh: Mesh) -> None:
 
 
 def named(tree: Any) -> dict[str, Any]:
-    """Path -> array of a state, or of Orbax's metadata of a stored state."""
+    """Returns arrays of a state, or of Orbax's metadata of a stored state, by path."""
     name = functools.partial(jax.tree_util.keystr, simple=True, separator="/")
     return {name(path): x for path, x in jax.tree.leaves_with_path(tree)}
 
 
 def is_key(x: Any) -> bool:
-    """Whether an array is a random key."""
+    """Returns whether an array is a random key."""
     return jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)
 
 
 def checksum(values: Any) -> str:
-    """SHA-256 of names, dtypes, shapes and bytes of all arrays of a pytree."""
+    """Hashes (SHA-256) names, dtypes, shapes and bytes of all arrays of a pytree."""
     digest = hashlib.sha256()
     for name, x in sorted(named(values).items()):
         array = np.ascontiguousarray(jax.device_get(jax.random.key_data(x) if is_key(x) else x))

@@ -20,16 +20,16 @@ class Step(Protocol):
     def __call__(
         self, state: State, batch: batches.Batch, resident: Array | None, /
     ) -> tuple[State, dict[str, Array]]:
-        """The next state and metrics."""
+        """Returns the next state and metrics."""
 
     def lower(
         self, state: State, batch: batches.Batch, resident: Array | None, /
     ) -> jax.stages.Lowered:
-        """The step for abstract arguments, to be compiled."""
+        """Lowers the step for abstract arguments, to be compiled."""
 
 
 def make_step(method: Method, optimizer: optax.GradientTransformation, mesh: Mesh) -> Step:
-    """The jitted step `(state, batch, resident) -> state, metrics` over the devices of a mesh.
+    """Makes the jitted step `(state, batch, resident) -> state, metrics` for the devices of a mesh.
 
     Args:
         method: its `loss` and `after` make the step.
@@ -90,5 +90,5 @@ def make_step(method: Method, optimizer: optax.GradientTransformation, mesh: Mes
 
 
 def _where(condition: Array, new: Any, old: Any) -> Any:
-    """One of two pytrees."""
+    """Selects one of two pytrees by a condition."""
     return jax.tree.map(lambda new, old: jnp.where(condition, new, old), new, old)

@@ -53,13 +53,13 @@ class Finding(NamedTuple):
 
 
 def probe(dataset: Dataset, batch_size: int) -> Dataset:
-    """The images to look at, evenly spaced in the set: one batch of the embedding."""
+    """Selects the images to look at, evenly spaced in the set: one batch of the embedding."""
     count = min(PROBE, batch_size, dataset.size)
     return select(dataset, np.arange(count) * dataset.size // count)
 
 
 def is_due(step: int, total: int, log_every: int) -> bool:
-    """Whether to look after a step, about `LOOKS` times in a training and at its end."""
+    """Returns whether to look after a step, about `LOOKS` times in a training and at its end."""
     every = log_every * math.ceil(total / LOOKS / log_every)
     return step % every == 0 or step == total
 
@@ -70,7 +70,7 @@ def look(
     means: Mapping[str, float],
     watched: Watched,
 ) -> dict[str, float]:
-    """Figures of the probe set for the log.
+    """Computes figures of the probe set for the log.
 
     Args:
         features: of the probe set, `{"backbone": [n, d], ...}`.
@@ -100,12 +100,12 @@ def look(
 
 
 def looks(records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The lines of a log that have figures of `look`."""
+    """Returns the lines of a log that have figures of `look`."""
     return [r for r in records if r.get(GAP) is not None or r.get(SPREAD) is not None]
 
 
 def findings(records: Sequence[Mapping[str, Any]], total: int) -> list[Finding]:
-    """What the log of a training shows.
+    """Lists the findings in the log of a training.
 
     Args:
         records: lines of the log.
@@ -128,7 +128,7 @@ def findings(records: Sequence[Mapping[str, Any]], total: int) -> list[Finding]:
 
 
 def _finding(kind: str, looks: list, is_seen: Any, text: Any) -> Finding | None:
-    """The finding of a kind, if two looks in a row, or the last look, have seen it; else None."""
+    """Returns a finding of a kind if two looks in a row, or the last, have seen it; else None."""
     seen = [is_seen(r) for r in looks]
     rows = [i for i, now in enumerate(seen) if now and (i + 1 == len(seen) or seen[i + 1])]
     rows += [i + 1 for i in rows if i + 1 < len(seen)]
@@ -143,17 +143,20 @@ def _has_collapsed(record: Mapping[str, Any]) -> bool:
 
 
 def _value(record: Mapping[str, Any], name: str, missing: float) -> float:
-    """A value of the log, which has null where it was not finite; 0 is a value."""
+    """Returns a value of the log, which has null where it was not finite; 0 is a value."""
     value = record.get(name)
     return missing if value is None else value
 
 
 def _collapse_text(record: Mapping[str, Any]) -> str:
     rank = f" and effective rank {record[RANK]:.1f}" if RANK in record else ""
+    keys = ["optimizer.learning_rate", "optimizer.weight_decay"]
+    if "nrcc" in record:  # the regularizer, which a training without NRCC does not log
+        keys.append("nrcc.weight")
     return (
         f"the embedding collapses: spread {record[SPREAD]:.2f} (1 is even){rank} at step "
-        f"{record['step']:,}, so clusters in it mean little; try a lower optimizer.learning_rate, "
-        "optimizer.weight_decay or, where NRCC is on, nrcc.weight in another folder"
+        f"{record['step']:,}, so clusters in it mean little; try a lower "
+        f"{' or '.join(keys)} in another folder"
     )
 
 

@@ -2,10 +2,11 @@
 
     python -m experiments.number_of_clusters --data=DIR [--real FILE.npz ...] [--choose]
 
-DIR holds `features/tiny95.npz` and `features/cifar100_50.npz` (frozen EfficientNet-Lite0) and
-`lowdim`, two batteries of Gagolewski's suite. Constants were chosen on `--choose`, which draws
-photos and generated sets from other seeds. Labels are used to score only. Lines that
-`results.jsonl` has are not computed again; `results.md` is written at the end.
+DIR holds `features/tiny95.npz` and `features/cifar100_50.npz` (frozen EfficientNet-Lite0),
+`features/tiny95_lite2.npz` (Lite2) and `lowdim`, two batteries of Gagolewski's suite. Constants
+were chosen on `--choose`, which draws photos and generated sets from other seeds. Labels are used
+to score only. Lines that `results.jsonl` has are not computed again; `results.md` is written at the
+end.
 """
 
 import functools
@@ -36,6 +37,7 @@ def lists(data: pathlib.Path, files: list[str], choose: bool) -> dict[str, Calla
     features = data / "features"
     return {
         "photos": lambda: real.photos(features, seeds[0], 40),
+        "photos, Lite2": lambda: real.photos(features, seeds[0], 20, (real.LITE2,)),
         "few photos": lambda: real.few(features, seeds[0], 36),
         "copies of photos": lambda: real.copied(features, seeds[0], 24),
         "rare kinds": lambda: real.rare(features, seeds[0], 30),

@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn import datasets
 
+# Features of photos by EfficientNet-Lite0, and by Lite2.
+FILES, LITE2 = ("tiny95.npz", "cifar100_50.npz"), "tiny95_lite2.npz"
 BUNDLED = ("iris", "wine", "breast_cancer", "digits")
 # Rows of a file, at most: the first ones.
 _ROWS = 5_000
@@ -44,16 +46,18 @@ def tables(files: list[str]) -> Iterator[Case]:
         yield Case(pathlib.Path(file).stem, x, (y,), "cosine" if key == "features" else "euclidean")
 
 
-def photos(folder: pathlib.Path, seed: int, count: int) -> Iterator[Case]:
-    """Draws of 2 to 50 classes of photos from `tiny95.npz` and `cifar100_50.npz` in turn.
+def photos(
+    folder: pathlib.Path, seed: int, count: int, files: tuple[str, ...] = FILES
+) -> Iterator[Case]:
+    """Draws of 2 to 50 classes of photos from the files in turn.
 
     The number of classes is log-uniform. Every other pair of sets has a long tail, with four to ten
     times as many rows in the largest class as in the smallest; the others have 25 to 60 rows each.
     """
-    pools = [_pool(folder, i) for i in range(2)]
+    pools = [_pool(folder, file) for file in files]
     for i in range(count):
         rng = np.random.default_rng(seed + i)
-        x, y = pools[i % 2]
+        x, y = pools[i % len(pools)]
         k = round(np.exp(rng.uniform(np.log(2), np.log(50))))
         chosen = rng.permutation(np.unique(y))[:k]
         if i // 2 % 2:
@@ -110,7 +114,7 @@ def rare(folder: pathlib.Path, seed: int, count: int) -> Iterator[Case]:
 
 def _drawn(folder: pathlib.Path, name: str, seed: int, sizes: list[int]) -> Case:
     """Photos of random classes, so many of each."""
-    rng, (x, y) = np.random.default_rng(seed), _pool(folder, seed % 2)
+    rng, (x, y) = np.random.default_rng(seed), _pool(folder, FILES[seed % 2])
     chosen = rng.permutation(np.unique(y))[: len(sizes)]
     members = zip(chosen, sizes, strict=True)
     rows = np.concatenate([rng.permutation(np.flatnonzero(y == c))[:n] for c, n in members])
@@ -119,8 +123,8 @@ def _drawn(folder: pathlib.Path, name: str, seed: int, sizes: list[int]) -> Case
 
 def single_classes(folder: pathlib.Path) -> Iterator[Case]:
     """Each of the 145 classes of photos alone: one cluster of 60 rows."""
-    for i in range(2):
-        x, y = _pool(folder, i)
+    for i, file in enumerate(FILES):
+        x, y = _pool(folder, file)
         for c in np.unique(y):
             rows = x[y == c]
             yield Case(f"class-{i}-{c}", rows, (np.zeros(len(rows), np.int64),), "cosine")
@@ -135,6 +139,6 @@ def low_dimensional(folder: pathlib.Path) -> Iterator[Case]:
         yield Case(name, np.loadtxt(file).astype(np.float32), truths, "euclidean")
 
 
-def _pool(folder: pathlib.Path, i: int) -> tuple[NDArray, NDArray]:
-    with np.load(folder / ("tiny95.npz", "cifar100_50.npz")[i]) as arrays:
+def _pool(folder: pathlib.Path, file: str) -> tuple[NDArray, NDArray]:
+    with np.load(folder / file) as arrays:
         return arrays["features"].astype(np.float32), arrays["labels"].astype(np.int64)

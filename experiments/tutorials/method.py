@@ -12,11 +12,10 @@ w \log \frac{1}{n} \sum_j e^{-t \lVert a_i - a_j \rVert^2} \Big)$$
 # %% [markdown]
 # ## The method: `uniformity.py`
 #
-# `Config` holds what a config file sets and checks it. `objective` gets the projections of both
-# views, `[b, d]`, and returns the loss, the method's state (none here) and what is to be logged.
+# `Config` holds what a config file sets, and its types check it. `objective` gets the projections
+# of both views and returns the loss, the method's state (here as it came) and what is to be logged.
 # `encoders.siamese` supplies the rest: the network, the two views, and the training step on all
-# devices. Of the batch, `encoded` has the part of one device; `collectives.gather` collects the
-# rows of all.
+# devices.
 
 # %%
 import dataclasses
@@ -32,11 +31,8 @@ from cluster_jax.methods import encoders
 class Config:
     """Hyper-parameters: weight of uniformity, and its scale t."""
 
-    weight: float
-    t: float
-
-    def __post_init__(self):
-        checks.positive("method.t", self.t)
+    weight: checks.NonNegative
+    t: checks.Positive
 
 
 def make(context, config):
@@ -56,15 +52,60 @@ def objective(config, params, encoded, model_state, step, key, axis):
 
 
 # %% [markdown]
-# The mean of the loss over the devices must be the loss of the whole batch. So the logarithm is
-# that of one row, whose mean runs over the rows of all devices; the paper's logarithm of the mean
-# over all pairs would need another sum over devices.
+# `objective` runs on each device, for the b images of the batch that are there. d is
+# `context.network.projections`, in the config `network.projector.out`.
+#
+# | argument, or result | form | what it is |
+# |---|---|---|
+# | `params` | dictionary | `"backbone"`, `"projector"`, `"predictor"` where the network has them, and your own; the loss is differentiated by these alone |
+# | `encoded.projections` | two of `[b, d]` | views a and b after the projector, at least float32, of any length |
+# | `encoded.predictions` | two of `[b, d]` | the same after the predictor; without one, the projections |
+# | `encoded.targets` | two of `[b, d]` | with `encoders.momentum` projections by the target network, constants; with `siamese` the projections, constants if there is a predictor |
+# | `encoded.representations` | two of `[b, f]` | views a and b after the backbone |
+# | `encoded.more` | tuple of `[b, d]` | projections of further views, one entry for each |
+# | `encoded.image_index` | int32 `[b]` | which of the `context.images` training images each row shows |
+# | `model_state` | named tuple | what the last step left, and the new BatchNorm statistics; constants |
+# | `step` | int32 `[]` | number of the batch, from 0; traced: `jnp.where`, not `if`; `schedules.cosine(0.9, 1.0, context.total_steps)(step)` |
+# | `key` | random key | of the step, equal on all devices; `base.image_keys(key, encoded.image_index)` makes one for each image |
+# | `axis` | name or None | that of the devices, for `core.collectives` and `losses` |
+# | returned: loss | float `[]` | of these b images; the mean over the devices must be the loss of the whole batch |
+# | state | as `model_state` | of the same shapes and dtypes, equal on all devices; never differentiated |
+# | metrics | dictionary of floats `[]` | of these b images: the step averages them over the devices, the log over `train.log_every` steps |
+#
+# `collectives.gather` gives the rows of all devices, of which `collectives.local_rows(b, axis)` are
+# this device's; `collectives.mean` averages over devices; both are differentiable. The logarithm
+# here is that of one row, and the mean of the loss runs over all rows. For the paper's logarithm of
+# the mean over all pairs, `collectives.mean` would come first.
+#
+# The types of `Config` are those of `core.checks` and of Python; other values are refused:
+#
+# | type | values |
+# |---|---|
+# | `Positive`, `NonNegative` | numbers above 0, of at least 0 |
+# | `Fraction`, `BelowOne`, `AtLeastOne` | 0 to 1, 0 to below 1, at least 1 |
+# | `Count`, `CountOrZero`, `base.Clusters` | whole numbers of at least 1, 0, 2 |
+# | `Duration` | "1500 steps", "2 epochs"; `checks.steps("method.freeze", config.freeze, context.steps_per_epoch)` counts the steps |
+# | `Literal["a", "b"]`, `tuple[Positive, ...]`, `Positive \| None` | one of the texts; a list; None, too |
+# | `SmallCropConfig \| None` of `data.views` | a section (`count`, `size`, `scale`), as of any frozen dataclass |
+# | `Annotated[int, f]` | what `f(name, value)` lets pass, such as `functools.partial(checks.whole, least=3)` |
+#
+# `__post_init__` checks several fields together; `make` checks them against its `context`, the
+# network and the sizes of the training (`base.MethodContext`).
 #
 # ## The config, in the same file
 #
-# It starts from another config and changes two sections; `name` is the name of the module, as
-# `import` takes it. A weight of NRCC above 0 would add NRCC's regularizer, as to any method of two
-# views.
+# It starts from another config, and gives each field of `Config` a value. The keys are explained in
+# [configs/base.py](../../configs/base.py); these concern a method:
+#
+# | key | what to know |
+# |---|---|
+# | `method.name` | the module as `import` takes it, such as `my_lab.uniformity`; `__name__` is this file's |
+# | `network.predictor` | None, or for `predicts=True` a section; `network.projector` is the head of the projections |
+# | `nrcc.weight` | 0: no NRCC; 0.1 in the paper, 0.5 in most configs of the digits, 0.05 for SwAV, which collapses there with 0.5 |
+# | `nrcc.branch` | which network embeds the sampled view: `"online"`, the one that is trained; or `"target"`, its average, only with `encoders.momentum` |
+# | `optimizer.warmup` | of the learning rate alone; a longer one than `train.duration` is cut to a tenth of it |
+# | `eval.features` | what is clustered, by the network that is kept: `"backbone"` `[n, f]` or `"projection"` `[n, d]` |
+# | `train.accumulate` | batches for one update of the parameters: `step` counts batches, `update` and the average of `encoders.momentum` count updates |
 
 # %%
 from ml_collections import ConfigDict
@@ -74,7 +115,7 @@ from cluster_jax.core.config import load_config
 
 def get_config():
     config = load_config("nrcc_digits")
-    config.method = ConfigDict({"name": "uniformity", "weight": 1.0, "t": 2.0})
+    config.method = ConfigDict({"name": __name__, "weight": 1.0, "t": 2.0})
     config.nrcc.weight = 0.0
     config.train.duration = "500 steps"
     config.eval.update(method="tree", features="backbone")
@@ -89,11 +130,13 @@ def get_config():
 # ```bash
 # export PYTHONPATH=.
 # cluster-jax train --config=uniformity.py --out=run --config.method.t=3
+# cluster-jax train --config=uniformity.py --out=nrcc --config.nrcc.weight=0.5
 # cluster-jax predict --workdir=run --images=DIR
 # ```
 #
-# On this page, as in a notebook, the code above is the module `__main__`, and `ImageClusterer`
-# takes the config itself.
+# For a first try: `--config.train.duration="5 steps" --config.train.log_every=1`. The first losses
+# in `metrics.jsonl` are then the same, up to rounding, after `JAX_NUM_CPU_DEVICES=1` and `=2`.
+# `ImageClusterer` takes the config itself; on this page the code is the module `__main__`.
 
 # %%
 from sklearn.datasets import load_digits
@@ -102,62 +145,86 @@ from cluster_jax import ImageClusterer
 from cluster_jax.metrics import accuracy
 
 digits = load_digits()
-config = get_config()
-config.method.name = "__main__"
-clusterer = ImageClusterer(config, verbose=False).fit(digits.images / 16)
+clusterer = ImageClusterer(get_config(), verbose=False).fit(digits.images / 16)
 for labels in (clusterer.labels_, clusterer.cut(k=10)):
     print(f"{labels.max() + 1} clusters, accuracy {accuracy(digits.target, labels):.2f}")
 
 # %% [markdown]
 # ## What else a method can have
 #
-# `make` returns a `TwoView`, a named tuple; `._replace` changes what the method needs, as SwAV does
-# ([swav.py](../../cluster_jax/methods/swav.py), all of it in 100 lines):
+# `make` returns a `TwoView`, a named tuple; `._replace` changes what the method needs. All names of
+# `methods.base`, `methods.encoders` and `core` without an underscore are for your methods, too.
 #
 # | field | takes and returns | for example |
 # |---|---|---|
-# | `init` | `key, images -> params, model_state` | prototypes, a second head |
-# | `objective` | as `objective` above | a queue in `model_state`, a warm-up by `step` |
-# | `after` | `params, model_state, update -> params, model_state` | rows scaled to length one |
-# | `more` | functions `key, image -> view` | `encoders.small_crops`, projected in `encoded.more` |
-# | `refresh` | see `methods.base.Refresh` | k-means of all features, every few epochs |
-# | `watched` | see `methods.base.Watched` | the loss of equal rows, which tells a collapse |
+# | `init` | `key, images -> params, model_state` | prototypes, a second head; once, before the first step |
+# | `after` | `params, model_state, update -> params, model_state` | rows scaled to length one; after each update of the parameters, counted from 0 |
+# | `more` | functions `key, image -> view`: uint8 `[H, W, C]` to float `[h, w, C]` | `encoders.small_crops(context, config.small)`; all of one size |
+# | `augment` | a `data.views.Augment` | masked views: `context.augment._replace(view=...)` |
+# | `refresh` | `base.Refresh(is_due, update)` | k-means of all features, every few epochs |
+# | `watched` | `base.Watched(chance, pseudo_labels)` | the loss of equal rows, which tells a collapse |
 #
-# `encoders.momentum` in place of `encoders.siamese` adds a target network, the moving average
-# (BYOL, MoCo; DINO's teacher): `encoded.targets` are its projections, constants. The average is
-# made of what a method's `after` returns. Its argument `initial_state` makes the method's state, a
-# `NamedTuple` that begins with `batch_stats` and `target` and has what else survives a step, such
-# as a center or a queue: equal on all devices, so made of rows that `collectives.gather` or
-# `collectives.mean` have joined. Parameters of your own have a moving average, too, where `init`
-# puts a copy of them into `state.target.params` under the same key (without it,
-# `state.target.params["prototypes"]` is a `KeyError`). Parameters are frozen for some steps by
-# `jnp.where(step < n, jax.lax.stop_gradient(x), x)`; weight decay still shrinks them. Features are
-# those of the network that is trained, or of its moving average with
-# `kept_network=encoders.target_network`. All of this, small crops included, is in DINO as a method
-# outside of the package, about a hundred lines with its config:
-# [dino.py](../../tests/methods/dino.py).
+# **Parameters** of your own are further entries of `params`; `fold_in` gives them their own key:
 #
-# `Config` is checked by its annotations: the types of `core.checks` (`Positive`, `Fraction`,
-# `Count`, `Duration`) refuse other values, and `checks.steps(name, value, context.steps_per_epoch)`
-# makes steps of a `Duration` such as "1 epoch". A flag sets a key that is None in the config file,
-# too; a whole section is switched off by `--config.method.small=None`. NRCC regularizes
-# `encoded.projections`, not prototypes of your own; its `branch` is `online` for
-# `encoders.siamese`, and may be `target` for `encoders.momentum`.
+# ```python
+# def init(key, images):
+#     params, state = two_view.init(key, images)
+#     shape = config.prototypes, context.network.projections
+#     rows = jax.random.normal(jax.random.fold_in(key, 1), shape)
+#     return {**params, "prototypes": ops.l2_normalize(rows)}, state
+# ```
 #
-# ## In the package
+# `jnp.where(step < n, jax.lax.stop_gradient(x), x)` freezes them for n steps, except that weight
+# decay shrinks every array of two or more axes.
 #
-# A method that comes with the package has, beside `cluster_jax/methods/uniformity.py` and
-# `configs/uniformity_digits.py`:
+# **A state** of your own is a `NamedTuple` with `batch_stats` and what else survives a step. `init`
+# returns it, or with `encoders.momentum` the argument `initial_state`. A queue (`core.queue`) takes
+# the rows of `collectives.gather`, a center the `collectives.mean` of the devices' means.
 #
-# | what | where |
-# |---|---|
-# | a new loss | `cluster_jax/losses/uniformity.py`, its name in `cluster_jax/losses/__init__.pyi` |
-# | the loss in every way to run it | a line in `tests/losses/test_table.py` |
-# | the contract of all methods | its section `method` in `tests/methods/cases.py` |
-# | a step in plain loops | `tests/methods/reference_step.py`, a line in `test_reference_step.py` |
-# | its name | the tables of `cluster_jax/methods/__init__.py` and of the README |
+# **A teacher** is the moving average of what `after` returns: `encoders.momentum` in place of
+# `siamese`, with `target` in the state. `decays` are those of the first and the last update, half a
+# cosine apart: (0.996, 1.0) in BYOL's paper, (0.9, 1.0) in the 1,500 steps of `byol_digits`. Your
+# parameters have an average if `init` puts a copy of them into `state.target.params` under the same
+# key. The network that is kept is the teacher with `kept_network=encoders.target_network`.
 #
-# The contract's tests show that its state keeps its shapes and types, a step is compiled once,
-# labels have no effect, a run resumes bit for bit, and (`pytest -m slow`) a step is the same on one
-# and on several devices. The step in plain loops over the whole batch shows that it computes what
-# its paper says.
+# **Clusters** of all images are found between two steps, on the host:
+#
+# ```python
+# def update(model_state, embedding, key, mesh):
+#     rows = embedding()["projection"]  # [images, d], not augmented, by the network that is kept
+#     found = base.spherical_kmeans(rows, config.clusters, key, mesh, n_init=3)
+#     centers = found.centers.astype(model_state.centers.dtype)
+#     return model_state._replace(labels=found.labels, centers=centers)
+# ```
+#
+# Both are in the state from the start, as zeros, `labels` as int32 `[context.images]`; those of a
+# batch are `labels[encoded.image_index]`. Of two durations, `base.refresh_schedule(context,
+# config.warmup, config.update_every)` makes the step of the first clustering, and `is_due`.
+#
+# **Not in `encoded`** are tokens of patches. A method that needs them (iBOT), or no two views,
+# replaces `encode`, or returns a `base.Method`, whose `loss` gets the images
+# ([rotation.py](../../cluster_jax/methods/rotation.py)); NRCC takes a `TwoView` only.
+#
+# Two whole methods: [SwAV](../../cluster_jax/methods/swav.py), with prototypes and small crops; and
+# [DINO](../../tests/methods/dino.py), outside of the package, with a teacher of prototypes and a
+# center, in 125 lines with its config. What else a method in the package has says
+# [CONTRIBUTING](../../CONTRIBUTING.md#add-a-method). From a checkout:
+#
+# ```bash
+# PYTHONPATH=. cluster-jax train --config=tests/methods/dino.py --out=dino --config.nrcc.weight=0.05
+# ```
+#
+# ## What the log says
+#
+# `metrics.jsonl` has your metrics, `loss`, and with NRCC `base_loss` (your loss alone), `nrcc` (the
+# regularizer of `encoded.projections`, without its weight) and `gradient_share`: how much of the
+# sampled view's way is due to the gradient of its potential, and not to noise.
+#
+# About twenty times in a training up to 512 images, not augmented, are embedded by the network that
+# is kept. Of their projections, scaled to length one, `watch_spread` is the standard deviation
+# times the root of d (1 where they point everywhere, 0 where all are equal), and `watch_rank` the
+# effective rank, a number of directions. A spread below 0.3 or a rank below 3, twice in a row or at
+# the end, is a collapse: the run warns, and ends with `--config.train.on_collapse=stop`. It also
+# warns of a loss within 0.5 % of that of equal embeddings, `Watched.chance`, and of `pseudo_labels`
+# that are nearly all the same. For K prototypes (SwAV, DINO) the first is `("loss", math.log(K))`,
+# also with NRCC; it may name a metric of yours, such as one term of the loss.

@@ -70,7 +70,7 @@ _, found = decisions.clustered(assignments.read_workdir("run"))
 cat = int(found.labels[found.names.index("00_chelsea_00.png")])
 said = decisions.Decisions(named={cat: "Chelsea"})
 pathlib.Path("corrections.csv").write_text(decisions.to_csv(said, found))
-print(corrections.correct("run", ["corrections.csv"]).splitlines()[0])
+print(corrections.correct("run", ["corrections.csv"])[0].splitlines()[0])
 
 # %% [markdown]
 # ## July to December

@@ -17,12 +17,13 @@ import numpy as np
 import pytest
 
 import cluster_jax
-from cluster_jax.cli import cluster, exit_codes
+from cluster_jax.cli import cluster, exit_codes, predict, update
 from cluster_jax.core import devices, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import tables
 from cluster_jax.evaluation import clusters, large, report, summary
 from cluster_jax.evaluation.options import ClusterOptions
+from tests.evaluation.test_report import Page
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 NAMES = ("ant", "bee", "cow")
@@ -458,6 +459,53 @@ def test_features_too_large_for_memory_are_read_in_blocks(shards, capsys, monkey
     assert "is finished" in _run(
         capsys, "--features=parts", "--labels=y.txt", f"--method={method}", *k, "--workdir=w"
     )[0]  # fmt: skip
+
+
+def _describe(count):
+    """Files of names and of metadata of rows."""
+    names = [f"r{i}" for i in range(count)]
+    pathlib.Path("ids.txt").write_text("\n".join(names))
+    lines = [f"{name},{i % 5}" for i, name in enumerate(names)]
+    pathlib.Path("m.csv").write_text("\n".join(["id,genre", *lines]))
+    return "--ids=ids.txt", "--metadata=m.csv"
+
+
+def test_ids_and_metadata_of_features_in_blocks(shards, capsys):
+    flags = ("--features=parts", *_describe(200))
+    _run(capsys, *flags, "--workdir=w", "--reduce=pca")
+    with open("w/assignments.csv") as file:
+        table = list(csv.DictReader(file))
+    assert [row["row"] for row in table] == [f"r{i}" for i in range(200)]
+    assert [row["genre"] for row in table] == [str(i % 5) for i in range(200)]
+    page = Page(pathlib.Path("w/report.html").read_text())
+    shown = [int(name.removeprefix("r")) for name in page.record["map"]["names"]]
+    assert len(shown) == 120
+    assert dict(page.record["map"]["more"])["genre"] == [str(i % 5) for i in shown]
+    assert "is finished" in _run(capsys, *flags, "--workdir=w", "--reduce=pca")[0]
+    predict.main(["--workdir=w", *flags, "--out=p.csv"])
+    with open("p.csv") as file:
+        placed = list(csv.DictReader(file))
+    for title in ("row", "cluster", "genre"):
+        assert [row[title] for row in placed] == [row[title] for row in table]
+    capsys.readouterr()
+    with pytest.raises(SystemExit):
+        update.main(["--workdir=w", "--metadata=m.csv"])
+    assert "whose rows were read in blocks: use predict, or" in capsys.readouterr().err
+    pathlib.Path("ids.txt").write_text("r\n" * 200)
+    assert "must be distinct values; got 'r' in several" in _refused(capsys, *flags, "--workdir=v")
+    pathlib.Path("ids.txt").write_text("r\n" * 3)
+    assert "the same length; got 200 and 3" in _refused(capsys, *flags, "--workdir=v")
+
+
+def test_names_of_npy_files_in_memory(files):
+    x, _ = files
+    _describe(200)
+    np.save("ids.npy", 7 + np.arange(200))
+    pathlib.Path("parts").mkdir()
+    np.save("parts/0.npy", x)
+    for source in ("x.npy", "parts"):
+        assert tables.read_table(source, None, "ids.txt").names[199] == "r199"
+        assert tables.read_table(source, None, "ids.npy").names[199] == "206"
 
 
 def test_small_shards_give_what_their_table_gives(files, capsys):

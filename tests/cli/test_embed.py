@@ -1,10 +1,13 @@
 """`cluster-jax embed` from the command line: the file it writes, and its errors."""
 
+import json
+
 import numpy as np
 import pytest
 
 from cluster_jax.cli import embed
 from tests import toy
+from tests.cli.test_output import check_keys
 
 pytestmark = [
     pytest.mark.usefixtures("one_device", "shallow_lite"),
@@ -29,8 +32,10 @@ def test_features_from_the_shell(tmp_path, capsys):
     assert "--out must be new" in capsys.readouterr().err
 
     shards = f"--out={tmp_path}/shards"
-    embed.main([*flags, shards, "--config.eval.batch_size=16"])
-    assert capsys.readouterr().out == f"features     20 x 1,280 in {tmp_path}/shards\n"
+    embed.main([*flags, shards, "--config.eval.batch_size=16", "--json"])
+    told = json.loads(capsys.readouterr().out)
+    check_keys("embed", told)
+    assert told["shape"] == [20, 1280]
     rows = np.load(tmp_path / "shards" / "features-00000-of-00001.npy")
     np.testing.assert_allclose(rows, np.load(out)["features"][:, 0], atol=1e-5)
     labels = np.load(tmp_path / "shards" / "rows.npz")["labels"]

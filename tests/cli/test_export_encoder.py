@@ -1,5 +1,6 @@
 """The command `export`: an encoder that another program runs without this package."""
 
+import json
 import os
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from cluster_jax.data import datasets
 from cluster_jax.pipeline import inference
 from cluster_jax.pipeline import run as pipeline
 from tests import toy
+from tests.cli.test_output import check_keys
 
 LOADED = """
 import sys, numpy as np, jax.export
@@ -28,11 +30,12 @@ def test_a_program_without_the_package(tmp_path, monkeypatch, capsys):
     config = toy.config(toy.file(tmp_path))
     pipeline.run_pipeline(config, tmp_path / "run", "toy")
     capsys.readouterr()
-    command.main([f"--workdir={tmp_path / 'run'}", "--out=encoder.bin"])
-    printed = capsys.readouterr().out
+    command.main([f"--workdir={tmp_path / 'run'}", "--out=encoder.bin", "--json"])
+    printed = json.loads(capsys.readouterr().out)
+    check_keys("export", printed)
     run = inference.read(tmp_path / "run")
     height, width, channels = run.images["shape"]
-    assert f"uint8 [b, {height}, {width}, {channels}]" in printed
+    assert printed["input"] == [height, width, channels]
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (5, height, width, channels), dtype=np.uint8)
     np.save("images.npy", images)

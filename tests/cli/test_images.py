@@ -19,6 +19,7 @@ from cluster_jax.core.config import load_config
 from cluster_jax.evaluation import assignments, decisions, report_data
 from cluster_jax.pipeline import workdir as workdirs
 from tests import toy
+from tests.cli.test_output import check_keys
 
 pytestmark = [
     pytest.mark.usefixtures("one_device"),
@@ -165,7 +166,11 @@ def test_groups_report_and_what_to_try_next(photos, tmp_path, capsys, monkeypatc
     # New images are placed in clusters of that name, a copy of the moved one as well.
     page = tmp_path / "more.html"
     new = [f"--workdir={out}", f"--images={photos / '00.png'}", f"--report={page}"]
-    predict.main([*new, f"--export={tmp_path / 'new'}"])
+    capsys.readouterr()
+    predict.main([*new, f"--export={tmp_path / 'new'}", "--json"])
+    told = json.loads(capsys.readouterr().out)
+    check_keys("predict", told)
+    assert (told["report"], told["exported"]) == (str(page), str(tmp_path / "new"))
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["striped"]
     (placed,) = csv.DictReader((out / "predictions.csv").read_text().splitlines())
     assert (placed["cluster"], placed["name"]) == (to, "striped")

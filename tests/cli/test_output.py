@@ -1,13 +1,18 @@
 """What commands print: --quiet, --json, --report=no; progress in the log of the package."""
 
+import argparse
 import importlib
 import json
+import pathlib
+import re
 
 import numpy as np
 import pytest
 
-from cluster_jax.cli import app, cluster, predict, report
+from cluster_jax.cli import app, cluster, predict, report, train
 from cluster_jax.core import logs
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -16,6 +21,14 @@ def features(tmp_path, monkeypatch):
     rows = np.random.default_rng(0).normal(size=(60, 6)) + 9 * (np.arange(60) % 2)[:, None]
     np.save("x.npy", rows)
     return "--features=x.npy"
+
+
+def check_keys(command, told):
+    """The keys of an object are those of the guide's table, whose last column may be missing."""
+    guide = (ROOT / "experiments" / "tutorials" / "guide.md").read_text()
+    row = re.search(rf"^\| `{command}` \|(.*?)\|(.*?)\|$", guide, re.MULTILINE)
+    always, sometimes = (set(re.findall("`(.*?)`", cell)) for cell in row.groups())
+    assert always <= told.keys() <= always | sometimes
 
 
 @pytest.mark.parametrize("command", app.COMMANDS)
@@ -41,6 +54,22 @@ def test_one_object_on_stdout(features, capsys):
     sizes = made["results"]["metrics"]["tree"]["cluster_sizes"]
     assert (placed["rows"], placed["novel"], placed["sizes"]) == (60, 0, sizes)
     assert said.err == ""
+    check_keys("cluster", made)
+    check_keys("predict", placed)
+    report.main(["out", "out", "--json", "--out=moved.csv"])
+    told = json.loads(capsys.readouterr().out)
+    check_keys("report BEFORE AFTER", told)
+    assert told["matched"] == {"0": "0", "1": "1"}
+
+
+def test_the_end_of_a_run_of_images(tmp_path, capsys):
+    for name in ("report.html", "assignments.csv"):
+        (tmp_path / name).touch()
+    given = argparse.Namespace(json=True, quiet=False, export="sorted")
+    train.end(given, tmp_path, "49 photos", {"metrics": {}})
+    told = json.loads(capsys.readouterr().out)
+    check_keys("images`, `train", told)
+    assert told["exported"] == "sorted"
 
 
 def test_quiet(features, capsys):
@@ -62,7 +91,9 @@ def test_a_report_that_is_written_later(features, tmp_path, capsys):
     for name in ("assignments.csv", "clusterer.npz"):
         assert (with_page / name).read_bytes() == (without / name).read_bytes()
     report.main(["without", "--json"])
-    assert json.loads(capsys.readouterr().out) == {"workdir": "without"}
+    told = json.loads(capsys.readouterr().out)
+    assert told["report"] == "without/report.html"
+    check_keys("report W", told)
     assert (without / "report.html").exists()
 
 

@@ -11,6 +11,7 @@ from cluster_jax.core.config import load_config, override
 from cluster_jax.nets.network import make
 from cluster_jax.pipeline import plan
 from cluster_jax.pipeline.config import parse_config
+from tests.cli.test_output import check_keys
 
 # A config is imported by ml_collections.
 
@@ -58,6 +59,7 @@ def test_what_is_printed():
     assert "an update" not in text
     several = command.describe(planned(accumulate=8))
     assert "128 a chip; an update of 8 batches, 4,096 images" in several
+    check_keys("plan", command._values(planned()))
     over = planned(memory={**planned().memory, "activations": 2 * 10**10})
     assert "does NOT fit" in command.describe(over)
 

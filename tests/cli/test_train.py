@@ -1,6 +1,7 @@
 """The command `train`: a run from the shell, one sentence for bad input, two processes."""
 
 import csv
+import json
 import os
 import pathlib
 import re
@@ -18,6 +19,7 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import load_config
 from cluster_jax.training import loop
 from tests import toy
+from tests.cli.test_output import check_keys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 pytestmark = [
@@ -229,7 +231,9 @@ def test_seeds_and_a_sweep_end_with_one_table(tmp_path, capsys, monkeypatch):
     # The same command reads the finished runs and trains none.
     monkeypatch.setattr(loop, "train", None)
     table = (out / "sweep.csv").read_bytes()
-    train.main(command)
+    capsys.readouterr()
+    train.main([*command, "--json"])
+    check_keys("train --seeds --sweep", json.loads(capsys.readouterr().out))
     assert (out / "sweep.csv").read_bytes() == table
 
 

@@ -75,8 +75,9 @@ def page_of(page):
 def test_new_renamed_and_deleted_files(place, capsys, monkeypatch):
     photos, run = place / "photos", place / "run"
     before = {row["image"]: row["cluster"] for row in table(place)}
-    update.main([f"--workdir={run}"])
-    assert "Nothing has happened" in capsys.readouterr().out
+    update.main([f"--workdir={run}", "--json"])
+    nothing = json.loads(capsys.readouterr().out)
+    assert (nothing["new"], nothing["gone"], nothing["photos"]) == (0, 0, 40)
     (photos / "05.png").rename(photos / "sub 5.png")
     (photos / "06.png").unlink()
     save(place / "more", toy.images(46, channels=3)[0][40:], "new")
@@ -91,6 +92,8 @@ def test_new_renamed_and_deleted_files(place, capsys, monkeypatch):
     assert {row["since"] for name, row in now.items() if name.startswith("more/")} == {"1"}
     kept = [n for n in before if n not in ("05.png", "06.png")]
     assert all(now[f"photos/{name}"]["id"] == before[name] for name in kept)
+    (line,) = (run / "history.jsonl").read_text().splitlines()
+    assert ["workdir", *json.loads(line)] == list(nothing)
     embedding = io.read_arrays(run / "embedding.npz")["backbone"]
     assert len(embedding) == 45
     predict.main([f"--workdir={run}", f"--images={photos / 'sub 5.png'}"])
@@ -132,8 +135,10 @@ def test_what_a_person_said_follows_the_content(place, capsys):
     assert not are_duplicates(place, "07.png", "copy.png")
     for name in ("zz.png", "03.png", "copy.png"):
         (photos / name).rename(place / name)
-    update.main([f"--workdir={run}"])
+    assert (run / "report.html").exists()
+    update.main([f"--workdir={run}", "--report=no"])
     assert "3 photos are gone" in capsys.readouterr().out
+    assert not (run / "report.html").exists()
     for name in ("zz.png", "03.png", "copy.png"):
         (place / name).rename(photos / f"back {name}")
     update.main([f"--workdir={run}"])
@@ -171,6 +176,7 @@ def test_two_halves_become_one_run(place, capsys):
     ("flags", "said"),
     [
         (["--features=x.npy"], "PHOTOS must be given in place of --features"),
+        (["--metadata=m.csv"], "PHOTOS must be given in place of --metadata"),
         (["nowhere"], "PHOTOS must be folders or files of images; got no nowhere"),
     ],
 )

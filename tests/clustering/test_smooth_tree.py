@@ -2,6 +2,7 @@
 
 import pickle
 
+import jax
 import numpy as np
 import pytest
 from scipy.cluster import hierarchy
@@ -228,6 +229,17 @@ def test_many_rows_are_condensed(monkeypatch):
         coarse = groups if k <= 4 else model.labels_
         assert len(np.unique(np.stack([fine, coarse]), axis=1).T) == max(4, k)
     assert model.smooth_rows(x).shape == (800, model.smoother_.smooth.shape[1])
+
+
+def test_micro_clusters_are_the_same_on_one_device_and_four(monkeypatch):
+    monkeypatch.setattr(smooth_tree, "MAX_ROWS", 200)
+    x, _ = blobs((200,) * 4, gap=1.0)
+    every, found = jax.devices(), []
+    for count in (1, 4):
+        monkeypatch.setattr(jax, "devices", lambda count=count: every[:count])
+        found.append(fit(x))
+    for name in ("labels_", "leaves_", "sample_", "linkage_"):
+        np.testing.assert_array_equal(*(getattr(model, name) for model in found), name)
 
 
 def test_more_clusters_than_half_of_the_micro_clusters(monkeypatch):

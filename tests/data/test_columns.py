@@ -1,5 +1,6 @@
 """Embeddings as people store them: columns of vectors, bfloat16, blanks, addresses."""
 
+import datetime
 import json
 import re
 
@@ -22,7 +23,7 @@ def write(path, columns):
     """A table in the format of the suffix."""
     if path.suffix == ".jsonl":
         rows = (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
-        path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+        path.write_text("".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows))
         return
     pa = pytest.importorskip("pyarrow")
     from pyarrow import feather, parquet
@@ -53,13 +54,65 @@ def test_a_column_of_vectors_is_found_by_itself(tmp_path, suffix):
         tables.read_table(str(path), None)
 
 
+@pytest.mark.parametrize("suffix", [".parquet", ".arrow"])
+def test_a_file_that_is_cut_says_so(tmp_path, suffix):
+    path = tmp_path / f"x{suffix}"
+    write(path, {"embedding": X.tolist()})
+    whole = path.read_bytes()
+    for count in (len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:count])
+        with pytest.raises(InputError) as stop:
+            tables.read_table(str(path), None)
+        must = f"{path} must be a whole {suffix} file; got only its first {count:,} bytes: "
+        assert str(stop.value) == f"{must}write or copy it again"
+    path.write_bytes(b"id,x")
+    with pytest.raises(InputError, match=f"x{suffix} must be a whole {suffix} file; got .*4 bytes"):
+        tables.read_table(str(path), None)
+    path.write_bytes(b"")
+    with pytest.raises(InputError, match="must not be empty; got 0 bytes: write or copy it again"):
+        tables.read_texts(str(path))
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".jsonl"])
+def test_lists_and_missing_values_are_metadata(tmp_path, suffix):
+    path = tmp_path / f"x{suffix}"
+    columns = {
+        "embedding": X.tolist(),
+        "tags": [["a"], [], ["b", "é"], None],
+        "scores": [[1.0], [], None, [2.0, 3.0]],
+        "place": [{"x": 1}, None, None, {"x": 2}],
+        "note": ["a\u2028b", None, "", "c"],
+    }
+    if suffix == ".parquet":
+        columns |= {"day": [datetime.date(2024, 1, day) for day in (1, 2, 3, 4)]}
+    write(path, columns)
+    texts = tables.read_texts(str(path))
+    assert texts["tags"] == ['["a"]', "[]", '["b", "é"]', ""]
+    assert texts["scores"] == ["[1.0]", "[]", "", "[2.0, 3.0]"]
+    assert texts["place"] == ['{"x": 1}', "", "", '{"x": 2}']
+    assert texts["note"] == ["a\u2028b", "", "", "c"]
+    assert texts.get("day", ["2024-01-01"])[0] == "2024-01-01"
+    assert "embedding" not in texts
+    np.testing.assert_array_equal(tables.read_table(str(path), None).values, X)
+    with pytest.raises(InputError, match=r"vectors of numbers of one length; got none in row 2"):
+        tables.read_table(str(path), "scores")
+
+
+def test_objects_with_other_keys_than_the_first(tmp_path):
+    (tmp_path / "m.jsonl").write_text('{"id": "a"}\n{"id": "b", "year": 1999}\n')
+    assert tables.read_texts(str(tmp_path / "m.jsonl")) == {
+        "id": ["a", "b"],
+        "year": ["", "1999"],
+    }
+
+
 def test_tensors(tmp_path):
     numpy = pytest.importorskip("safetensors.numpy")
     path = tmp_path / "x.safetensors"
     numpy.save_file({"x": X.astype(ml_dtypes.bfloat16), "bias": X[0]}, path)
     np.testing.assert_array_equal(tables.read_table(str(path), None).values, X)
     path.write_bytes(b"other")
-    with pytest.raises(InputError, match=r"must be a readable \.safetensors file; got .+"):
+    with pytest.raises(InputError, match=r"must be a whole \.safetensors file; got .+"):
         tables.read_table(str(path), None)
 
 

@@ -223,7 +223,7 @@ def test_what_is_no_vectors(tmp_path):
         "text.npy": "must hold plain arrays of NumPy; got other content",
         "text.npz": "must hold plain arrays of NumPy; got other content",
         "cut.npy": "must be a readable file",
-        "empty.npy": "must be a readable file",
+        "empty.npy": "must not be empty; got 0 bytes: write or copy it again",
         "words.npy": "must hold real numbers; got <U1",
         "complex.npy": "must hold real numbers; got complex128",
         "x.xlsx": r"must be a file of type .npy, .npz, .csv",
@@ -364,11 +364,30 @@ def test_ids_are_no_features(tmp_path, kind):
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         table = tables.read_table(str(tmp_path / "x.csv"), None)
-    assert "identifies rows, so it names the rows" in str(told[-1].message)
+    assert any("identifies rows, " in str(said.message) for said in told)
     expected = np.array([[i % 3, i % 4] for i in range(12)])
     np.testing.assert_array_equal(table.values, expected)
     place = next(i for i, t in enumerate(title.split(",")) if t in ("user_id", "serial", "UUID"))
     assert table.names == tuple(line(i).split(",")[place] for i in range(12))
+
+
+@pytest.mark.filterwarnings("default:.*key2 identifies rows")
+@pytest.mark.parametrize("title", ["user_id", "key2"])
+def test_ids_keep_their_digits(tmp_path, title):
+    names = tuple(f"00{10**17 + i}" for i in range(12))
+    lines = [f"{i}.5,{name},{-i}" for i, name in enumerate(names)]
+    (tmp_path / "x.csv").write_text("\n".join([f"a,{title},b", *lines]))
+    table = tables.read_table(str(tmp_path / "x.csv"), None, title)
+    assert table.names == names
+    np.testing.assert_array_equal(table.values, [[i + 0.5, -i] for i in range(12)])
+
+
+def test_a_text_that_is_missing_in_the_first_row(tmp_path):
+    (tmp_path / "x.csv").write_text("a,note,b\n1,,2\n3,-,4\n5,good,1\n")
+    with pytest.warns(UserWarning, match="note is text, which describes rows, and no feature"):
+        table = tables.read_table(str(tmp_path / "x.csv"), None)
+    assert dict(table.metadata) == {"note": ["", "-", "good"]}
+    np.testing.assert_array_equal(table.values, [[1, 2], [3, 4], [5, 1]])
 
 
 def test_ids_of_a_parquet_are_no_features(tmp_path):

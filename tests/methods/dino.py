@@ -22,7 +22,17 @@ from cluster_jax.methods.base import Watched
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Config:
-    """Hyper-parameters; `decay` is the teacher's first, `freeze` and `small` are as in SwAV."""
+    """Hyper-parameters of DINO; in brackets the paper's.
+
+    Attributes:
+        prototypes: number of scores (65,536).
+        temperature: of the student (0.1).
+        teacher_temperature: of the teacher (0.04, raised to 0.07).
+        center_decay: of the moving average of the teacher's scores (0.9).
+        decay: of the teacher at the first update (0.996); at the last one it is 1.
+        freeze: duration in which the student's prototypes do not change, as in SwAV.
+        small: small crops (of less than half the area); None: there are none.
+    """
 
     prototypes: int
     temperature: checks.Positive

@@ -10,6 +10,7 @@ import pytest
 from cluster_jax import load
 from cluster_jax.cli import train
 from cluster_jax.core.checks import InputError
+from cluster_jax.core.config import load_config
 from cluster_jax.methods import base, encoders
 from cluster_jax.pipeline.config import config_json, parse_config
 from cluster_jax.training import state as states
@@ -112,6 +113,14 @@ def test_other_modules_are_refused(name, message):
     with pytest.raises(InputError, match=r"method.name must be one of 'barlow', ") as error:
         base.parse(name, KEYS)
     assert message in str(error.value)
+
+
+def test_a_config_gives_the_name_of_its_own_file(tmp_path):
+    """By `__name__`; a message has the name of the file as it was typed."""
+    file = tmp_path / "my_vicreg.py"
+    file.write_text("def get_config():\n    return __name__\n")
+    with pytest.raises(InputError, match=r"folder of my_vicreg.py\); got 'my_vicreg': No module"):
+        base.parse(load_config(str(file)), KEYS)
 
 
 def test_another_name_alone_names_the_config_to_start_from(tmp_path):

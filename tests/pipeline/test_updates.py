@@ -4,6 +4,7 @@ import csv
 import hashlib
 import json
 import os
+import pathlib
 import shutil
 
 import numpy as np
@@ -17,6 +18,8 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.evaluation import assignments, decisions
 from cluster_jax.pipeline import history, updates, versions
 from cluster_jax.pipeline import workdir as workdirs
+from tests.cli.test_output import check_keys
+from tests.evaluation.test_report import Page
 
 CENTERS = 20 * np.eye(6, 8)
 
@@ -342,6 +345,8 @@ def test_two_updates_at_once(run):
         (["--workdir={run}", "photos"], "--features must be given in place of PHOTOS"),
         (["--workdir={run}", "--undo", "--refit"], "--undo must be given alone; got True"),
         (["--workdir={run}", "--undo"], "must have an update to take back"),
+        (["--workdir={run}", "--undo", "--metadata=m.csv"], "must be given alone; got m.csv"),
+        (["--workdir={run}", "--metadata={clash}"], "that assignments.csv has; got since: rename"),
         (["--workdir={run}", "--array=x"], "--array must come with --features"),
         (["--workdir={run}", "--features={wide}"], "must have 8 columns like the embeddings"),
         (["--workdir=gs://bucket/run", "--undo"], "must be a local folder"),
@@ -349,9 +354,11 @@ def test_two_updates_at_once(run):
 )
 def test_bad_input_is_one_sentence(run, flags, said, capsys):
     np.save(run.parent / "wide.npy", np.zeros((3, 9), "f4"))
+    (run.parent / "clash.csv").write_text("id,since\n0,2001\n")
+    files = {"wide": run.parent / "wide.npy", "clash": run.parent / "clash.csv"}
     before = digests(run)
     with pytest.raises(SystemExit) as stop:
-        update.main([flag.format(run=run, wide=run.parent / "wide.npy") for flag in flags])
+        update.main([flag.format(run=run, **files) for flag in flags])
     assert stop.value.code == 2
     error = capsys.readouterr().err
     assert said in error
@@ -379,9 +386,10 @@ def test_words_of_events():
         living.Event("emerged", 8, 6),
         living.Event("disappeared", 3, 0),
     )
-    change = history.Change(6, 2, 1, events, False, "photo", "group")
+    change = history.Change(6, 2, 1, 3, events, False, "photo", "group")
     assert history.words(change, {1: "dogs"}) == (
-        "6 photos are new; 2 photos are gone; 1 photo is moved or renamed.\n"
+        "6 photos are new; 2 photos are gone; 1 photo is moved or renamed; "
+        "3 photos are described anew.\n"
         "  group 8 emerged (6 photos)\n"
         "  group 1 (dogs) split: 5 photos of it now in group 7\n"
         "  group 2 merged into group 0 (8 photos)\n"
@@ -407,6 +415,90 @@ def named(tmp_path, monkeypatch):
     first = write("first.jsonl", range(70), [f"p{i}" for i in range(70)])
     cluster.main([first, "--out=out", "--reduce=pca", "--quiet"])
     return write
+
+
+def _described(first, last, years):
+    """A table of metadata of rows, by number, and the rows of `assignments.csv` that have them."""
+    lines = [f"p{i},{years + i}" for i in range(first, last)]
+    pathlib.Path("m.csv").write_text("\n".join(["id,year", *lines]))
+    return "--metadata=m.csv"
+
+
+def test_metadata_of_new_and_of_known_rows(named, tmp_path, capsys):
+    run = tmp_path / "out"
+    update.main(["--workdir=out", named("new.jsonl", [70], ["p70"]), _described(60, 71, 2000)])
+    assert capsys.readouterr().out.startswith("1 row is new; 10 rows are described anew.\n")
+    years = {row["row"]: row["year"] for row in table(run)}
+    assert (years["p59"], years["p60"], years["p70"]) == ("", "2060", "2070")
+    page = Page((run / "report.html").read_text())
+    assert "2070" in dict(page.record["map"]["more"])["year"]
+    before, tables_ = digests(run), sorted((run / "history").iterdir())
+    clusters = {name: before[name] for name in ("clusterer.npz", "living.npz", "config.json")}
+    # Metadata alone: nothing is clustered anew, and no time passes for the rows.
+    update.main(["--workdir=out", _described(0, 61, 1900), "--json"])
+    told = json.loads(capsys.readouterr().out)
+    assert (told["new"], told["described"], told["update"], told["events"]) == (0, 61, 1, [])
+    assert [json.loads(line) for line in (run / "history.jsonl").read_text().splitlines()][1] == {
+        key: value for key, value in told.items() if key != "workdir"
+    }
+    now = {row["row"]: row["year"] for row in table(run)}
+    assert (now["p0"], now["p60"], now["p61"]) == ("1900", "1960", "2061")
+    kept = digests(run)
+    assert {name: kept[name] for name in clusters} == clusters
+    assert sorted((run / "history").iterdir()) == tables_
+    page = Page((run / "report.html").read_text())
+    assert "1900" in dict(page.record["map"]["more"])["year"]
+    assert "changed" in page.sections(), "of the last update of the rows"
+    update.main(["--workdir=out", _described(0, 61, 1900)])
+    assert "Nothing has happened" in capsys.readouterr().out
+    assert digests(run) == kept
+    update.main(["--workdir=out", "--undo"])
+    assert digests(run) == before
+
+
+def test_metadata_alone_leave_decisions_as_they_are(named, tmp_path):
+    run = tmp_path / "out"
+    decided = decisions.Decisions({"p3": 1}, {0: 1}, named={1: "mine"})
+    _, found = decisions.clustered(assignments.read_workdir(run))
+    io.write(tmp_path / "page.csv", decisions.to_csv(decided, found))
+    report.main(["out", "--corrections=page.csv"])
+    before = (run / "decisions.csv").read_bytes()
+    clusters = [row["cluster"] for row in table(run)]
+    update.main(["--workdir=out", _described(0, 70, 1900)])
+    assert (run / "decisions.csv").read_bytes() == before
+    assert [row["cluster"] for row in table(run)] == clusters == ["1"] * 70
+    page = (run / "report.html").read_text()
+    assert "<title>out" in page
+    assert ".update" not in page
+    assert "mine" in str(Page(page).record)
+
+
+def test_metadata_of_the_second_run_come_with_it(named, tmp_path, capsys):
+    other = named("other.jsonl", range(20, 80), [f"p{i}" for i in range(20, 80)])
+    cluster.main([other, _described(20, 80, 2000), "--out=other", "--reduce=pca", "--quiet"])
+    capsys.readouterr()
+    merge.main(["out", "other", "--out=both", "--json"])
+    check_keys("merge", json.loads(capsys.readouterr().out))
+    years = {row["row"]: row["year"] for row in table(tmp_path / "both")}
+    assert (years["p19"], years["p20"], years["p79"]) == ("", "2020", "2079")
+
+
+def test_an_update_without_a_page(run, capsys):
+    before = digests(run)
+    updated(run, 4, 4, 4, 4, flags=["--report=no", "--json"])
+    told = json.loads(capsys.readouterr().out)
+    assert not (run / "report.html").exists(), "that of earlier rows would mislead"
+    updated(run, 4, 4, 4, 4, flags=["--json"])
+    nothing = json.loads(capsys.readouterr().out)
+    check_keys("update", nothing)
+    assert list(told) == list(nothing)
+    same = {key: (0, []).__getitem__(key == "events") for key in ("new", "events")}
+    assert nothing == {**told, **same, "date": nothing["date"]}
+    report.main([str(run), "--quiet"])
+    assert len(Page((run / "report.html").read_text()).record["map"]["names"]) == 136
+    update.main([f"--workdir={run}", "--undo", "--json"])
+    check_keys("update --undo", json.loads(capsys.readouterr().out))
+    assert digests(run) == before
 
 
 def _told(capsys, *arguments):

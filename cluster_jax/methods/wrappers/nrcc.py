@@ -120,7 +120,7 @@ class NRCCConfig:
 
 
 def with_nrcc(base: TwoView, config: NRCCConfig) -> Method:
-    """The method that trains on `base loss + weight * R`; see `losses.nrcc` for R.
+    """Builds the method that trains on `base loss + weight * R`; see `losses.nrcc` for R.
 
     The forward passes of `base` are used for the regularizer too. With one iteration of SGHMC, the
     other view as the reference and views of the network's resolution, NRCC adds one gradient with
@@ -141,7 +141,7 @@ def with_nrcc(base: TwoView, config: NRCCConfig) -> Method:
 def _regularizer(
     augment: Augment, config: NRCCConfig, encoded: Encoded, batch: Batch, keys: Array, axis: Axis
 ) -> tuple[Array, dict[str, Array]]:
-    """`weight * R` and its metrics, see `methods.base.Regularizer`."""
+    """Computes `weight * R` and its metrics, see `methods.base.Regularizer`."""
     sampler_key, view_key = keys
     inputs, metrics = encoded.sampler_inputs, dict[str, Array]()
     if config.sampler == "augment":
@@ -174,7 +174,7 @@ def _regularizer(
 def _sample(
     config: NRCCConfig, keys: Array, inputs: SamplerInputs, reference: Array, axis: Axis
 ) -> tuple[Array, dict[str, Array]]:
-    """The sampled view `[b, H, W, C]` and the sampler's metrics, averaged over the device.
+    """Samples the view `[b, H, W, C]`; its metrics are averaged over the device.
 
     The potential is that of the similarity with the projections `reference` `[b, d]`.
     """
@@ -205,7 +205,7 @@ def _sample(
 def _follow_gradient(
     config: NRCCConfig, keys: Array, initial: Array, inputs: SamplerInputs, reference: Array
 ) -> tuple[Array, samplers.SamplerInfo]:
-    """SGHMC or HMC from the images `initial`."""
+    """Runs SGHMC or HMC from the images `initial`."""
     potential_fn = samplers.POTENTIALS[config.potential]
     potential_and_grad = samplers.similarity_potential(inputs.project, reference, potential_fn)
     values = dataclasses.asdict(getattr(config, config.sampler))

@@ -37,7 +37,7 @@ class Block(nn.Module):
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
-        """`[b, h, w, c] -> [b, h, w, c]`."""
+        """Maps `[b, h, w, c] -> [b, h, w, c]`."""
         channels = x.shape[-1]
         dense = functools.partial(nn.Dense, kernel_init=truncated, dtype=self.dtype)
         y = Depthwise(KERNEL, 1, self.dtype, name="depthwise")(x)
@@ -63,7 +63,7 @@ class ConvNeXt(nn.Module):
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
-        """`[b, h, w, c] -> [b, 8 * width]`, the normalized mean over places."""
+        """Maps `[b, h, w, c] -> [b, 8 * width]`, the normalized mean over places."""
         depths, width = SIZES[self.variant]
         dtype = self.layers.dtype
         shrink = functools.partial(nn.Conv, padding="VALID", kernel_init=truncated, dtype=dtype)
@@ -82,7 +82,7 @@ class ConvNeXt(nn.Module):
 
 
 def make(name: str, *, width: int, stem: str | None) -> Backbone:
-    """A ConvNeXt.
+    """Makes a ConvNeXt.
 
     Args:
         name: one of `NAMES`.

@@ -51,7 +51,7 @@ BLOCKS = ("stem", *(f"stage{number}" for number in range(1, 8)), "head")
 
 
 def stages_of(name: str) -> tuple[Stage, ...]:
-    """The stages of a variant: all are scaled in width, all but the first and last in depth.
+    """Returns the stages of a variant: all but first and last scaled in depth, all in width.
 
     Example:
         >>> [(stage.depth, stage.channels) for stage in stages_of("efficientnet_lite2")]
@@ -85,7 +85,7 @@ class EfficientNetLite(nn.Module):
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
-        """`[b, h, w, 3] -> [b, 1280]`."""
+        """Maps `[b, h, w, 3] -> [b, 1280]`."""
         dtype = self.layers.dtype
         norms = [partial(self.layers.norm_of(i), epsilon=EPSILON) for i in range(len(BLOCKS))]
         x = nn.relu6(norms[0]()(_conv(WIDTH, 3, 2, dtype)(x)))
@@ -110,7 +110,7 @@ class InvertedBottleneck(nn.Module):
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
-        """`[b, h, w, c] -> [b, h / stride, w / stride, channels]`."""
+        """Maps `[b, h, w, c] -> [b, h / stride, w / stride, channels]`."""
         stage, inputs = self.stage, x
         if stage.expansion > 1:
             expanded = stage.expansion * x.shape[-1]
@@ -130,7 +130,7 @@ class Depthwise(nn.Module):
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
-        """`[b, h, w, c] -> [b, h / stride, w / stride, c]`."""
+        """Maps `[b, h, w, c] -> [b, h / stride, w / stride, c]`."""
         shape = (self.kernel, self.kernel, 1, x.shape[-1])
         weights = self.param("kernel", kaiming, shape, jnp.float32)
         x, weights = nn.dtypes.promote_dtype(x, weights, dtype=self.dtype)
@@ -138,7 +138,7 @@ class Depthwise(nn.Module):
 
 
 def depthwise(x: Array, weights: Array, stride: int) -> Array:
-    """Depthwise convolution with "SAME" padding.
+    """Makes a depthwise convolution with "SAME" padding.
 
     Args:
         x: `[b, h, w, c]`.
@@ -163,7 +163,7 @@ def depthwise(x: Array, weights: Array, stride: int) -> Array:
 
 
 def make(name: str, *, width: int, stem: str | None) -> Backbone:
-    """An EfficientNet-Lite; the representation has 1,280 features.
+    """Makes an EfficientNet-Lite; the representation has 1,280 features.
 
     Args:
         name: one of `NAMES`.

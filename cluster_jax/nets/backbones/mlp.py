@@ -26,7 +26,7 @@ class MLP(nn.Module):
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
-        """`[b, d] -> [b, width]`; images `[b, h, w, c]` are flattened."""
+        """Maps `[b, d] -> [b, width]`; images `[b, h, w, c]` are flattened."""
         x = x.reshape(x.shape[0], -1)
         x = nn.Dense(self.width, use_bias=False, dtype=self.layers.dtype)(x)
         x = nn.relu(self.layers.norm_of(0)()(x))
@@ -34,7 +34,7 @@ class MLP(nn.Module):
 
 
 def make(name: str, *, width: int, stem: str | None) -> Backbone:
-    """The layer; the representation has `width` features.
+    """Makes the layer; the representation has `width` features.
 
     Args:
         name: "mlp".

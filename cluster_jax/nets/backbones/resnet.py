@@ -28,7 +28,7 @@ class BasicBlock(nn.Module):
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
-        """`[b, h, w, c] -> [b, h / stride, w / stride, features]`."""
+        """Maps `[b, h, w, c] -> [b, h / stride, w / stride, features]`."""
         y = nn.relu(self._layer(x, self.features, 3, self.stride))
         y = self._layer(y, self.features, 3, 1)
         return nn.relu(y + self._shortcut(x, self.features))
@@ -37,7 +37,7 @@ class BasicBlock(nn.Module):
         return self.norm()(conv(features, size, stride, self.dtype)(x))
 
     def _shortcut(self, x: Array, features: int) -> Array:
-        """Identity, or a 1x1 convolution if the shape changes (He et al. 2016, option B)."""
+        """Passes `x`, by a 1x1 convolution if the shape changes (He et al. 2016, option B)."""
         if self.stride == 1 and x.shape[-1] == features:
             return x
         return self._layer(x, features, 1, self.stride)
@@ -52,7 +52,7 @@ class Bottleneck(BasicBlock):
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
-        """`[b, h, w, c] -> [b, h / stride, w / stride, 4 * features]`."""
+        """Maps `[b, h, w, c] -> [b, h / stride, w / stride, 4 * features]`."""
         y = nn.relu(self._layer(x, self.features, 1, 1))
         y = nn.relu(self._layer(y, self.features, 3, self.stride))
         y = self._layer(y, 4 * self.features, 1, 1)
@@ -77,7 +77,7 @@ class ResNet(nn.Module):
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
-        """`[b, h, w, c] -> [b, features]`."""
+        """Maps `[b, h, w, c] -> [b, features]`."""
         dtype = self.layers.dtype
         size, stride = (7, 2) if self.stem == "imagenet" else (3, 1)
         x = nn.relu(self.layers.norm_of(0)()(conv(self.width, size, stride, dtype)(x)))
@@ -95,7 +95,7 @@ class ResNet(nn.Module):
 
 
 def make(name: str, *, width: int, stem: str | None) -> Backbone:
-    """A ResNet; the representation has 512, 512 or 2048 features at width 64.
+    """Makes a ResNet; the representation has 512, 512 or 2048 features at width 64.
 
     Args:
         name: one of `NAMES`.

@@ -34,7 +34,7 @@ class Small(nn.Module):
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
-        """`[b, h, w, c] -> [b, features]`."""
+        """Maps `[b, h, w, c] -> [b, features]`."""
         dtype = self.layers.dtype
         second = 2 if max(x.shape[1:3]) > MAX_SIDE_DOWNSAMPLED_ONCE else 1
         for block, (multiple, stride) in enumerate(((1, 1), (1, second), (2, 2), (2, 1))):
@@ -49,7 +49,7 @@ class Small(nn.Module):
 
 
 def make(name: str, *, width: int, stem: str | None) -> Backbone:
-    """The small network; the representation has 256 features at width 16.
+    """Makes the small network; the representation has 256 features at width 16.
 
     Args:
         name: "small".

@@ -71,7 +71,7 @@ normal = nn.initializers.normal(0.02)
 
 
 def architecture(name: str) -> tuple[int, int, int, Patches]:
-    """Width, number of blocks, attention heads, and patches of one of `NAMES`."""
+    """Returns width, number of blocks, attention heads, and patches of one of `NAMES`."""
     _, size, patches = name.split("_", 2)
     return *SIZES[size], TOWERS[name] if name in TOWERS else PATCHES[patches]
 
@@ -92,7 +92,7 @@ class Embedding(nn.Module):
 
     @nn.compact
     def __call__(self, images: Array) -> Array:
-        """`[b, H, W, C] -> [b, tokens, width]`, the class token first."""
+        """Maps `[b, H, W, C] -> [b, tokens, width]`, the class token first."""
         width, _, _, patches = architecture(self.variant)
         side, has_class = (patches.size, patches.size), patches.kind != "siglip"
         x = nn.Conv(
@@ -134,7 +134,7 @@ class Block(nn.Module):
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
-        """`[b, n, width] -> [b, n, width]`."""
+        """Maps `[b, n, width] -> [b, n, width]`."""
         width = x.shape[-1]
         y = layer_norm("norm1", self.dtype, self.kind)(x)
         qkv = self._dense(3 * width, "qkv")(y)
@@ -169,7 +169,7 @@ class Pool(nn.Module):
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
-        """`[b, n, width] -> [b, width]`."""
+        """Maps `[b, n, width] -> [b, width]`."""
         b, _, width = x.shape
         dense = functools.partial(nn.Dense, kernel_init=normal, dtype=self.dtype)
         probe = self.param("probe", normal, (1, width), jnp.float32).astype(x.dtype)
@@ -196,7 +196,7 @@ class ViT(nn.Module):
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
-        """`[b, h, w, c] -> [b, features]`, the normalized class token; see `Patches` for others.
+        """Maps `[b, h, w, c] -> [b, features]`, the normalized class token; others: see `Patches`.
 
         Raises:
             InputError: `h` or `w` is not a multiple of the patch.
@@ -224,14 +224,14 @@ class ViT(nn.Module):
 
 
 def gelu(x: Array, kind: str) -> Array:
-    """The activation of a kind, see `Patches`."""
+    """Applies the activation of a kind, see `Patches`."""
     if kind == "clip":
         return x * nn.sigmoid(1.702 * x)
     return nn.gelu(x, approximate=kind == "siglip")
 
 
 def layer_norm(name: str, dtype: jnp.dtype | None, kind: str = "class") -> nn.LayerNorm:
-    """LayerNorm with statistics in at least float32.
+    """Makes a LayerNorm with statistics in at least float32.
 
     Without Flax's fast variance, which loses all digits when the mean is large.
     """
@@ -239,7 +239,7 @@ def layer_norm(name: str, dtype: jnp.dtype | None, kind: str = "class") -> nn.La
 
 
 def attention(q: Array, k: Array, v: Array) -> Array:
-    """Scaled dot-product attention, each `[b, n, heads, d] -> [b, n, heads, d]`.
+    """Computes scaled dot-product attention, each `[b, n, heads, d] -> [b, n, heads, d]`.
 
     Logits and softmax are in at least float32; `jax.nn.dot_product_attention` computes them in
     float32 also for float64 inputs.
@@ -251,7 +251,7 @@ def attention(q: Array, k: Array, v: Array) -> Array:
 
 
 def resize(grid: Array, size: tuple[int, int], antialias: bool) -> Array:
-    """Bicubic interpolation of a map, as `torch.nn.functional.interpolate` with the same option.
+    """Resizes a map bicubically, as `torch.nn.functional.interpolate` with the same option.
 
     Deviation from DINOv2's official code for models without registers: it adds 0.1 patches to the
     size, which shifts every position by a fraction of a patch. Hugging Face's code does not.
@@ -277,7 +277,7 @@ def resize(grid: Array, size: tuple[int, int], antialias: bool) -> Array:
 
 
 def _bicubic(old: int, new: int) -> np.ndarray:
-    """Weights `[new, old]` of Keys' cubic convolution kernel (1981, equation 4).
+    """Computes weights `[new, old]` of Keys' cubic convolution kernel (1981, equation 4).
 
     As in PyTorch without antialiasing, and unlike `jax.image.resize`: the kernel parameter is -0.75
     instead of -0.5, and taps outside the map repeat the border instead of being dropped.
@@ -295,7 +295,7 @@ def _bicubic(old: int, new: int) -> np.ndarray:
 
 
 def make(name: str, *, width: int, stem: str | None) -> Backbone:
-    """A Vision Transformer.
+    """Makes a Vision Transformer.
 
     Args:
         name: one of `NAMES`.

@@ -25,7 +25,7 @@ _RESNET, _CONVNEXT, *_ = LAYOUTS
 
 
 def overrides(name: str | os.PathLike) -> dict[str, Any]:
-    """Values of the section `network` of an encoder of which nothing is trained, by their keys.
+    """Returns an encoder's values of the section `network`, by keys; nothing of it is trained.
 
     Args:
         name: "lite0", "lite1" or "lite2", one of `BUNDLED`, a `.safetensors` file, or
@@ -60,7 +60,7 @@ def overrides(name: str | os.PathLike) -> dict[str, Any]:
 
 
 def _network(weights_name: str, shapes: Mapping[str, tuple]) -> tuple[str, int, str | None]:
-    """Backbone, width and stem whose tensors have these shapes."""
+    """Identifies backbone, width and stem whose tensors have these shapes."""
     found = [
         layout for layout, key in LAYOUTS.items() if any(re.fullmatch(key, name) for name in shapes)
     ]
@@ -77,7 +77,7 @@ def _network(weights_name: str, shapes: Mapping[str, tuple]) -> tuple[str, int, 
 
 
 def _nearest(shapes: Mapping[str, tuple]) -> str:
-    """The layout one of whose names is most like one of the tensors'."""
+    """Finds the layout one of whose names is most like one of the tensors'."""
     plain = {layout: key.replace("\\", "") for layout, key in LAYOUTS.items()}
 
     def likeness(layout: str) -> float:
@@ -118,7 +118,7 @@ def _convnext(weights_name: str, shapes: Mapping[str, tuple]) -> tuple[str, int,
 
 
 def _depths(shapes: Mapping[str, tuple], start: str, first: int) -> tuple[int, ...]:
-    """Number of blocks of each of four stages; the names of a stage's tensors start alike."""
+    """Counts the blocks of each of four stages; the names of a stage's tensors start alike."""
     starts = [start.format(stage) for stage in range(first, first + 4)]
     return tuple(
         len({n.removeprefix(s).split(".")[0] for n in shapes if n.startswith(s)}) for s in starts
@@ -126,7 +126,7 @@ def _depths(shapes: Mapping[str, tuple], start: str, first: int) -> tuple[int, .
 
 
 def _vit(weights_name: str, shapes: Mapping[str, tuple]) -> tuple[str, int, str | None]:
-    """The published size with these tokens, patches and registers."""
+    """Identifies the published size with these tokens, patches and registers."""
 
     def shape(*names: str) -> tuple:
         return next((shapes[name] for name in names if name in shapes), (0, 0))

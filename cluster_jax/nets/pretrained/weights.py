@@ -107,14 +107,14 @@ class Preprocessing:
 
 
 def describe(weights: str) -> str:
-    """The network, its training data and their labels in words, as far as known."""
+    """Describes the network, its training data and their labels in words, as far as known."""
     if weights in BUNDLED:
         return lite.describe(weights)
     return f"{weights}, whose training data and labels are not known here"
 
 
 def preprocessing(weights: str) -> Preprocessing:
-    """Preprocessing of the inputs of a pretrained network.
+    """Returns the preprocessing of the inputs of a pretrained network.
 
     A file of tensors holds no preprocessing; it is read from one of `CONFIGS` beside the file, as
     timm and transformers write them. Missing values default to ImageNet's. timm's center crop
@@ -134,7 +134,7 @@ def preprocessing(weights: str) -> Preprocessing:
 
 
 def _read_fields(file: pathlib.Path) -> dict[str, Any]:
-    """The `Preprocessing` fields that a JSON file contains."""
+    """Reads the `Preprocessing` fields that a JSON file contains."""
     try:
         values = json.loads(file.read_text())
         values = values.get("pretrained_cfg", values)
@@ -157,7 +157,7 @@ def _read_fields(file: pathlib.Path) -> dict[str, Any]:
 
 
 def _side(values: Mapping[str, Any]) -> Any:
-    """Side of the square image: timm's `input_size`; transformers' `crop_size`, else `size`."""
+    """Returns the side of the image: timm's `input_size`; transformers' `crop_size` or `size`."""
     given = values.get("crop_size") if values.get("do_center_crop", True) else None
     given = values.get("input_size", values.get("size") if given is None else given)
     if isinstance(given, Mapping | list):
@@ -169,7 +169,7 @@ def _side(values: Mapping[str, Any]) -> Any:
 
 
 def load(weights: str, backbone: str, params: Mapping[str, Any], stats: Any) -> tuple[Any, Any]:
-    """Parameters and BatchNorm statistics of a backbone, float32.
+    """Loads parameters and BatchNorm statistics of a backbone, float32.
 
     Args:
         weights: `network.weights`.
@@ -186,7 +186,7 @@ def load(weights: str, backbone: str, params: Mapping[str, Any], stats: Any) -> 
 
 
 def _file(weights: str) -> str | pathlib.Path:
-    """The file of tensors of a path or of a model on the Hugging Face Hub."""
+    """Finds the file of tensors of a path or of a model on the Hugging Face Hub."""
     is_on_hub = weights.startswith("hf:")
     path = from_hub(weights, "model.safetensors") if is_on_hub else weights
     if path is None:
@@ -198,7 +198,7 @@ def _file(weights: str) -> str | pathlib.Path:
 
 
 def shapes(weights: str) -> dict[str, tuple[int, ...]]:
-    """Shapes of all tensors of a file or of a model on the Hugging Face Hub, by name.
+    """Reads the shapes of all tensors of a file or of a model on the Hugging Face Hub, by name.
 
     Raises:
         InputError: see `read` and `from_hub`.
@@ -207,7 +207,7 @@ def shapes(weights: str) -> dict[str, tuple[int, ...]]:
 
 
 def read(path: str | pathlib.Path) -> dict[str, np.ndarray]:
-    """All tensors of a safetensors file, by name.
+    """Reads all tensors of a safetensors file, by name.
 
     Raises:
         InputError: a pickled, missing, truncated or edited file; safetensors is not installed.
@@ -233,7 +233,7 @@ def read(path: str | pathlib.Path) -> dict[str, np.ndarray]:
 
 
 def from_hub(weights: str, name: str) -> pathlib.Path | None:
-    """A file of a model on the Hugging Face Hub, downloaded once; None if the model lacks it.
+    """Downloads a file of a model on the Hugging Face Hub, once; None if the model lacks it.
 
     Args:
         weights: "hf:ORG/NAME".
@@ -277,7 +277,7 @@ def from_hub(weights: str, name: str) -> pathlib.Path | None:
 def convert(
     tensors: Mapping[str, np.ndarray], backbone_name: str, params: PyTree, stats: PyTree
 ) -> tuple[PyTree, PyTree]:
-    """Parameters and statistics of a backbone from PyTorch's tensors.
+    """Converts PyTorch's tensors to parameters and statistics of a backbone.
 
     Tensor names of timm and torchvision (ResNets), of timm (ConvNeXts), and of timm, DINOv2, and
     DINOv2, CLIP and SigLIP in Hugging Face's transformers (Vision Transformers) are known. What
@@ -327,7 +327,7 @@ def _check_names(backbone_name: str, kept: Mapping[str, Any], expected: Sequence
 
 
 def _abbreviated(names: Collection[str]) -> str:
-    """The first name in alphabetical order, and the number of further names."""
+    """Returns the first name in alphabetical order, and the number of further names."""
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
     return f"{min(names)!r}{more}"
 
@@ -335,7 +335,7 @@ def _abbreviated(names: Collection[str]) -> str:
 def _converted(
     tensors: Sequence[np.ndarray], names: Sequence[str], path: Path, leaf: Any
 ) -> np.ndarray:
-    """A parameter or statistic from its PyTorch tensors, with axes in Flax's order."""
+    """Converts PyTorch tensors to a parameter or statistic, with axes in Flax's order."""
     if path == ("embedding", "positions") and tensors[0].shape[1:2] == (leaf.shape[0] - 1,):
         # timm adds the position of DINOv2's class token to the token itself.
         (positions,) = tensors
@@ -352,19 +352,19 @@ def _converted(
 
 
 def _bare(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Without leading axes of one: tokens have them in some files."""
+    """Removes leading axes of one from a shape: tokens have them in some files."""
     return _bare(shape[1:]) if shape[:1] == (1,) else shape
 
 
 def _torch_shape(path: Path, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """PyTorch's shape of a Flax parameter: outputs first; tokens have a batch axis."""
+    """Returns PyTorch's shape of a Flax parameter: outputs first; tokens have a batch axis."""
     if path[-1] == "kernel":
         return (shape[-1], *shape[-2:-1], *shape[:-2])
     return (1, *shape) if len(shape) == 2 else shape
 
 
 def _names(backbone_name: str, path: Path, tensors: Mapping[str, Any]) -> tuple[str, ...]:
-    """Names of the PyTorch tensors of a Flax path: one, or three in `VIT`."""
+    """Names the PyTorch tensors of a Flax path: one, or three in `VIT`."""
     if backbone_name in resnet.NAMES:
         return (_resnet_name(backbone_name, path),)
     if backbone_name in convnext.NAMES:
@@ -392,7 +392,7 @@ CONVNEXT = {
 
 
 def _convnext_name(path: Path) -> str:
-    """The name in timm."""
+    """Returns the name in timm."""
     scope, *layer = path[0], *path[1:-1]
     leaf = f".{LEAVES[path[-1]]}" if path[-1] in LEAVES else ""
     if match := re.fullmatch(r"stage(\d)_block(\d+)", scope):
@@ -404,7 +404,7 @@ def _convnext_name(path: Path) -> str:
 
 
 def _resnet_name(backbone_name: str, path: Path) -> str:
-    """The name in timm and torchvision, which agree."""
+    """Returns the name in timm and torchvision, which agree."""
     depths = resnet.DEPTHS[backbone_name]
     blocks = [f"layer{layer}.{i}" for layer, depth in enumerate(depths, 1) for i in range(depth)]
     *block, layer, leaf = path
