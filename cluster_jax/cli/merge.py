@@ -1,7 +1,7 @@
 """Makes one run of two: what is in the second joins the groups of the first, whose ids stay.
 
 Of runs of photos, the photos of the second must be where they were; of embeddings, both workdirs
-are enough.
+are enough. What you have corrected and named in the second is not taken over.
 """
 
 from collections.abc import Sequence

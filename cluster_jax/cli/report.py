@@ -64,12 +64,12 @@ def _compare(flags: argparse.Namespace) -> tuple[str, dict[str, Any]]:
     """Writes the file of a comparison; returns what is printed, as text and for programs."""
     out = None if flags.out is None else output_file(flags.out)
     from cluster_jax.evaluation import comparison
-    from cluster_jax.pipeline import inference, updates
+    from cluster_jax.pipeline import history, inference
 
     figures: list[tuple[str, str, str]] = []
     curves: list[comparison.Curves] = []
     if any(re.search("@[0-9]+$", name) for name in (flags.before, flags.after)):
-        compared = updates.compare(flags.before, flags.after)
+        compared = history.compare(flags.before, flags.after)
     else:
         compared = comparison.compare(comparison.read(flags.before), comparison.read(flags.after))
         runs = _trained(flags.before), _trained(flags.after)

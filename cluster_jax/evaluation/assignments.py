@@ -218,11 +218,11 @@ def _sure_columns(membership: Membership | None) -> dict[str, Column]:
     }
 
 
-def duplicates_csv(dataset: Dataset, found: Duplicates) -> str:
+def duplicates_csv(sources: Sequence[str] | None, found: Duplicates) -> str:
     """The table `duplicates.csv`, one row per image in a group; only a header without groups."""
     images: list = found.images.tolist()
-    if dataset.sources is not None:
-        images = [dataset.sources[i] for i in images]
+    if sources is not None:
+        images = [sources[i] for i in images]
     kinds = np.where(found.is_exact, "exact", "near")
     facts = found.facts
     columns: dict[str, Column] = {

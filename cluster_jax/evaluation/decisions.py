@@ -28,6 +28,7 @@ DECISIONS = "decisions.csv"
 MAX_NAME = 100  # characters of a name
 FOUND = "found_cluster"  # title of the clusters that the run found, once they are corrected
 _NOVEL = splits.novel_name(0).removesuffix("0")
+PAIRS = ("same", "apart", "distinct")  # corrections about two images, and fields of `Decisions`
 _NOUNS = ("image", "row")  # titles of names
 _TYPICAL = 20  # images by which a file says which cluster it means
 _SAVE_AGAIN = "save it again on the page of the run"
@@ -68,6 +69,7 @@ class Decisions(NamedTuple):
         made: clusters that the run did not find.
         same, apart: pairs of names of images that are in one cluster, and in two, see
             `clustering.constraints`; they hold from the next update on.
+        distinct: pairs of names of images that are no duplicates of one another.
     """
 
     moved: Mapping[str, int] = {}
@@ -76,6 +78,7 @@ class Decisions(NamedTuple):
     made: frozenset[int] = frozenset()
     same: frozenset[tuple[str, str]] = frozenset()
     apart: frozenset[tuple[str, str]] = frozenset()
+    distinct: frozenset[tuple[str, str]] = frozenset()
 
     @property
     def is_of_members(self) -> bool:
@@ -119,6 +122,7 @@ class Decisions(NamedTuple):
             "named": len(self.named),
             "pairs together": len(self.same),
             "pairs apart": len(self.apart),
+            "pairs that are no duplicates": len(self.distinct),
         }
         return ", ".join(f"{n:,} {word}" for word, n in counts.items() if n) or "none"
 
@@ -136,6 +140,7 @@ def join(before: Decisions, after: Decisions) -> Decisions:
         made=before.made | after.made,
         same=(before.same - after.apart) | after.same,
         apart=(before.apart - after.same) | after.apart,
+        distinct=before.distinct | after.distinct,
     )
     for cluster, into in after.merged.items():
         old, new = joined.root(cluster), joined.root(into)
@@ -170,8 +175,8 @@ def read(file: epath.PathLike, run: Clusters, before: Decisions) -> Decisions:
         file: as a page saves it: lines of image, cluster, correction, and to. The corrections are
             "run" (to: the digest of the run), "member" (an image by which the cluster is meant),
             "new" (a new cluster and its name), "merge" (into the cluster `to`), "name", "move" (to
-            a cluster; to its own: a person has confirmed it), "wrong", "same" and "apart" (`to` is
-            another image), and "end".
+            a cluster; to its own: a person has confirmed it), "wrong", "same", "apart" and
+            "distinct" (no duplicates; `to` is another image), and "end".
         run: the clusters that the run has found.
         before: earlier decisions about them.
 
@@ -183,7 +188,7 @@ def read(file: epath.PathLike, run: Clusters, before: Decisions) -> Decisions:
     known, counts = set(run.names), collections.Counter(run.names)
     moved, merged, named = dict[str, int](), dict[int, int](), dict[int, str]()
     at: dict[tuple[str, object], int] = {}
-    pairs: dict[str, set[tuple[str, str]]] = {"same": set(), "apart": set()}
+    pairs: dict[str, set[tuple[str, str]]] = {kind: set() for kind in PAIRS}
     for number, (name, cluster, kind, to) in lines:
         must = f"line {number} of {file} must"
         if kind == "new":
@@ -221,8 +226,8 @@ def read(file: epath.PathLike, run: Clusters, before: Decisions) -> Decisions:
                     raise InputError(f"{must} name one {run.noun} of the run; got {found}")
             if is_pair:
                 pair = (min(name, other), max(name, other))
-                opposite = "apart" if kind == "same" else "same"
-                if name == other or pair in pairs[opposite]:
+                opposite = {"same": "apart", "apart": "same"}.get(kind, kind)
+                if name == other or (opposite != kind and pair in pairs[opposite]):
                     where = "itself" if name == other else f"line {at[opposite, pair]}"
                     raise InputError(
                         f"{must} agree with {where}; got {name!r} and {other!r} as {kind!r}: "
@@ -260,8 +265,7 @@ def to_csv(decisions: Decisions, run: Clusters) -> str:
     for name, cluster in decisions.moved.items():
         kind = ("wrong", "") if cluster == NO_CLUSTER else ("move", cluster)
         rows.append((name, found.get(name, ""), *kind))
-    rows += [(a, "", "same", b) for a, b in sorted(decisions.same)]
-    rows += [(a, "", "apart", b) for a, b in sorted(decisions.apart)]
+    rows += [(a, "", kind, b) for kind in PAIRS for a, b in sorted(getattr(decisions, kind))]
     rows.append(("", "", "end", ""))
     titles = (run.noun, "cluster", "correction", "to")
     return assignments.to_csv(dict(zip(titles, map(list, zip(*rows, strict=True)), strict=True)))
@@ -284,14 +288,14 @@ def _lines(file: epath.PathLike, run: Clusters) -> tuple[_Lines, dict[str, list[
         columns = "the columns image, cluster, correction, to, as a report saves them"
         raise InputError(f"{file} must have {columns}; got {', '.join(titles) or 'none'}")
     lines, members = [], collections.defaultdict(list)
-    kinds = ("member", "new", "merge", "name", "move", "wrong", "same", "apart")
+    kinds = ("member", "new", "merge", "name", "move", "wrong", *PAIRS)
     for number, row in enumerate(rows, 2):
         cells = tuple(row.get(title) for title in titles)
         name, cluster, kind, to = ("" if cell is None else cell for cell in cells)
         is_needed = {
             "member": name and cluster, "new": cluster, "merge": cluster and to,
             "name": cluster and to, "move": name and to, "wrong": name,
-            "same": name and to, "apart": name and to,
+            **dict.fromkeys(PAIRS, name and to),
         }  # fmt: skip
         if kind in ("run", "end"):
             continue

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -132,7 +133,7 @@ def counts(found: Duplicates) -> dict[str, int | float | None]:
     }
 
 
-def find(dataset: Dataset, features: NDArray) -> Duplicates:
+def find(dataset: Dataset, features: NDArray, apart: Sequence[tuple[int, int]] = ()) -> Duplicates:
     """Finds groups of duplicates: connected components of the graph of duplicate pairs.
 
     Exact duplicates are files of the same bytes, or the same whole picture in full depth, with its
@@ -143,6 +144,8 @@ def find(dataset: Dataset, features: NDArray) -> Duplicates:
     Args:
         dataset: the images.
         features: float `[n, d]`, of all of them.
+        apart: pairs of images that are in no group together, as a person has said: pairs that
+            would join them, the later ones first, are left out.
     """
     origins = first_copies(dataset)
     distinct = np.unique(origins)
@@ -154,8 +157,8 @@ def find(dataset: Dataset, features: NDArray) -> Duplicates:
         pairs = np.concatenate([close, similar_pairs(outlines(dataset, distinct), OUTLINE)])
         pairs, is_same = _compared(dataset, distinct[np.unique(pairs, axis=0)])
     copies = np.stack([np.arange(len(origins)), origins], axis=1)
-    exact = _components(len(origins), np.concatenate([copies, pairs[is_same]]))
-    components = _components(len(origins), np.concatenate([copies, pairs]))
+    exact = _components(len(origins), np.concatenate([copies, pairs[is_same]]), apart)
+    components = _components(len(origins), np.concatenate([copies, pairs]), apart)
     # The first image of each image's group, and the size of the group.
     _, firsts, groups, sizes = np.unique(
         components, return_index=True, return_inverse=True, return_counts=True
@@ -316,7 +319,17 @@ def _compared(dataset: Dataset, pairs: NDArray) -> tuple[NDArray, NDArray]:
     return pairs[is_alike], is_same[is_alike]
 
 
-def _components(count: int, pairs: NDArray) -> NDArray:
-    """Connected components of a graph, int32 `[count]`."""
+def _components(count: int, pairs: NDArray, apart: Sequence[tuple[int, int]]) -> NDArray:
+    """Connected components of a graph without edges that would join two apart, `[count]`."""
     edges = np.ones(len(pairs), bool), (pairs[:, 0], pairs[:, 1])
-    return connected_components(coo_array(edges, shape=(count, count)), directed=False)[1]
+    made = connected_components(coo_array(edges, shape=(count, count)), directed=False)[1]
+    parted = [(a, b) for a, b in apart if made[a] == made[b]]
+    if not parted:
+        return made
+    is_in = np.isin(made, made[[a for a, _ in parted]])
+    group = np.where(is_in, count + np.arange(count), made)  # each one alone, to begin with
+    for i, j in pairs[is_in[pairs[:, 0]]].tolist():
+        both = {group[i], group[j]}
+        if not any({group[a], group[b]} == both for a, b in parted):
+            group[group == group[j]] = group[i]
+    return np.unique(group, return_inverse=True)[1]

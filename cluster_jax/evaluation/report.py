@@ -14,6 +14,7 @@ from plotly.offline import get_plotlyjs
 from cluster_jax.clustering.membership import Membership
 from cluster_jax.core import io
 from cluster_jax.evaluation import (
+    changes,
     duplicates,
     pages,
     plots,
@@ -40,7 +41,7 @@ Groups = dict[str, list[tuple[int, Cluster | None]]]
 
 _compressed_once = functools.cache(pages.compressed)  # plotly.js, four megabytes
 # What people look at first; then what they ask about it, behind one line.
-SECTIONS = ("clusters", "doubtful", "isolated", "duplicates", "map", "tree", "skipped")
+SECTIONS = ("clusters", "changed", "doubtful", "isolated", "duplicates", "map", "tree", "skipped")
 DETAILS = ("sizes", "training", "bandwidth", "labels", "metrics")
 _FINDERS = {"gridshift": "GridShift", "tree": "the tree of smoothed features"}
 
@@ -78,13 +79,15 @@ def render(data: ReportData) -> str:
     bad_steps = [line["step"] for line in logged if plots.finite(line["loss"]) is None]
     tree, figures = _figures(data, clusters, curves)
     groups, isolated, doubts = exemplars(data, clusters), most_isolated(data, clusters), []
+    changed = changes.entries(data, clusters)
     uris, typical, pixelated = {}, {}, False
     if data.fetch_images is not None:
         doubts = doubtful(data, clusters)
         best = [
             i for cluster in clusters[:STYLED_CLUSTERS] for i in cluster.members[:N_BEST_IMAGES]
         ]
-        shown = np.unique([*best, *(i for i, _ in isolated)])
+        of_changes = [i for entry in changed for _, points in entry.shown for i in points]
+        shown = np.unique([*best, *of_changes, *(i for i, _ in isolated)])
         images = thumbnails.thumbnails(data.fetch_images, shown, THUMBNAIL_SIDE)
         uris = dict(zip(shown.tolist(), map(thumbnails.data_uri, images), strict=True))
         pixelated = thumbnails.is_small(images[0])
@@ -101,13 +104,16 @@ def render(data: ReportData) -> str:
         "duplicates": None if data.duplicates is None else duplicates.record(data.duplicates),
     }
     overview = _overview(data, clusters)
-    details = _section_names(data, tree, doubts, isolated, DETAILS)
+    sections, details = (
+        _section_names(data, tree, doubts, isolated, names) for names in (SECTIONS, DETAILS)
+    )
     page = sentences.Page(
         data=data,
         overview=overview,
         clusters=clusters,
         n_doubtful=len(doubts),
         has_suggestions=bool(suggested),
+        sections=sections,
         details=details,
         n_drawn=record["map"]["n_points"],
         n_leaves=len(tree["leaves"]) if tree else 0,
@@ -122,7 +128,7 @@ def render(data: ReportData) -> str:
         titles={**summary.SECTION_TITLES, "clusters": f"{data.group.capitalize()}s"},
         noun=data.noun,
         group=data.group,
-        sections=_section_names(data, tree, doubts, isolated, SECTIONS),
+        sections=sections,
         details=details,
         overview=overview,
         curves=curves,
@@ -133,6 +139,7 @@ def render(data: ReportData) -> str:
         pixelated=pixelated,
         suggested=suggested,
         isolated=isolated,
+        changed=changed,
         doubts=doubts,
         orders=_orders(data),
         clusters=clusters,
@@ -317,7 +324,7 @@ def _section_names(
     """Those of the sections that the page has; each has a template and an anchor of that name."""
     parts: dict[str, Any] = {"tree": tree, "duplicates": data.duplicates, "skipped": data.skipped}
     parts |= {"doubtful": doubts, "map": data.has_map, "sizes": data.has_map}
-    parts |= {"metrics": data.has_map, "isolated": isolated}
+    parts |= {"metrics": data.has_map, "isolated": isolated, "changed": data.changes}
     parts |= {"training": data.history, "bandwidth": data.clustering.curve}
     parts["labels"] = data.true_labels is not None
     return [name for name in names if parts.get(name, True)]

@@ -6,7 +6,7 @@ import os
 import shlex
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -35,8 +35,9 @@ from cluster_jax.evaluation.assignments import Table
 from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.evaluation.decisions import NO_CLUSTER, Decisions
 from cluster_jax.evaluation.options import EvalConfig
+from cluster_jax.evaluation.report_data import GONE, Changes
 from cluster_jax.nets.config import BUNDLED
-from cluster_jax.pipeline import build, inference, provenance
+from cluster_jax.pipeline import build, inference, known, provenance
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.build import BuiltRun, Inputs
 from cluster_jax.pipeline.config import RunConfig
@@ -106,7 +107,7 @@ def cluster(inputs: Inputs, features: Embeddings) -> Found:
     repeated = originals = None
     if config.eval.method == "tree" and dataset.open is not None and dataset.known is None:
         # The features of a smaller copy are often too far from its original's to tell it by them.
-        repeated = _repeated(config, dataset, features)
+        repeated = find_duplicates(config, dataset, features)
     if repeated is not None:
         originals = duplicates.originals(repeated, len(rows))
     unit = arrays.normalize_rows(rows)
@@ -119,15 +120,31 @@ def cluster(inputs: Inputs, features: Embeddings) -> Found:
     return Found(inputs, features, clustered, embedding, found, stored, repeated, seconds)
 
 
-def _repeated(
-    config: RunConfig, dataset: Dataset, features: Embeddings
+def find_duplicates(
+    config: RunConfig,
+    dataset: Dataset,
+    features: Embeddings,
+    distinct: Collection[tuple[str, str]] = (),
 ) -> duplicates.Duplicates | None:
-    """Duplicates among the images; None if there are no images to show."""
+    """Duplicates among the images; None if there are no images to show.
+
+    `distinct` are pairs of names of images that are no duplicates of one another.
+    """
     if dataset.shown is None:
         return None
     say("looking for duplicates")
     every = features[workdirs.TRAIN_EMBEDDING][config.eval.features]
-    return duplicates.find(dataset.shown, every)
+    return duplicates.find(dataset.shown, every, _places(dataset.sources, distinct))
+
+
+def _places(
+    names: Sequence[str] | None, pairs: Collection[tuple[str, str]]
+) -> list[tuple[int, int]]:
+    """Pairs of names, or of numbers where there are none, as indices; without those of others."""
+    place = {name: i for i, name in enumerate(names or ())}
+    if names is None:
+        return [(int(a), int(b)) for a, b in pairs]
+    return [(place[a], place[b]) for a, b in sorted(pairs) if a in place and b in place]
 
 
 def _judged(metrics: dict[str, Any], steps: int) -> dict[str, Any]:
@@ -175,7 +192,7 @@ def describe(
     rows, repeated = embedding[section.features], found.repeated
     unlabeled = found.stored.unlabeled_rows
     if repeated is None:
-        repeated = _repeated(config, dataset, features)
+        repeated = find_duplicates(config, dataset, features)
     names, net = None, config.network
     if net.weights in BUNDLED and net.is_frozen() and discovered is None:
         labels = clustering.cluster_labels
@@ -241,7 +258,7 @@ def describe(
         facts=facts,
     )
     if repeated is not None:
-        tables[workdirs.DUPLICATES] = assignments.duplicates_csv(dataset, repeated)
+        tables[workdirs.DUPLICATES] = assignments.duplicates_csv(dataset.sources, repeated)
         if repeated.n_groups:
             # Of all images, also where only the unlabeled ones are clustered.
             groups = duplicates.Shown(repeated, dataset.sources, unlabeled)
@@ -319,6 +336,7 @@ def stored_report(run: TrainedRun, table: Table) -> report.ReportData:
         linkage=linkage,
         duplicates=_stored_duplicates(run, every),
         facts=photo_facts.read(dataset),
+        changes=known.changes(run.workdir, found.names),
         **decided_fields(decided, found, run.workdir),
     )
     return data
@@ -390,11 +408,13 @@ def _stored_duplicates(run: TrainedRun, dataset: Dataset) -> duplicates.Shown | 
     if dataset.shown is None:
         return None
     shown = dataset.shown
-    gone = {name for name, why in dataset.skipped if why == inference.GONE}
+    gone = {name for name, why in dataset.skipped if why == GONE}
     here = np.array([i for i, name in enumerate(dataset.sources or ()) if name not in gone])
     if not gone:
         here = np.arange(dataset.size)
-    found = duplicates.find(select(shown, here), run.all_features[here])
+    sources = None if dataset.sources is None else [dataset.sources[i] for i in here]
+    distinct = _places(sources, run.decisions.distinct)
+    found = duplicates.find(select(shown, here), run.all_features[here], distinct)
     found = found._replace(images=here[found.images])
     if not found.n_groups:
         return None
@@ -578,12 +598,14 @@ def write_run(
     workdir: epath.PathLike,
     memory: InMemory,
     shown: epath.PathLike | None = None,
+    changes: Changes | None = None,
     *,
     with_report: bool = True,
 ) -> None:
     """Writes a run in memory into a workdir, as `run.run_pipeline` would have left it.
 
-    Like `with_report`, `shown`, what the page of the run calls the workdir, is that of `write`.
+    Like `with_report`, `shown`, what the page of the run calls the workdir, is that of `write`;
+    `changes` is what an update has done.
     """
     workdir, values = epath.Path(workdir), memory.inputs.config.values
     disk.make(workdir, parents=True)
@@ -592,7 +614,9 @@ def write_run(
     io.write_json(workdir / workdirs.IMAGES, {**images, **memory.run.images}, checksum=True)
     made_from = f"{workdirs.made_from(values, images)}:0"
     io.write_arrays(workdir / workdirs.TRAIN_EMBEDDING, memory.embedding, made_from)
-    write(workdir, memory.outputs, shown=shown, with_report=with_report)
+    made = memory.outputs
+    made = made._replace(report=made.report._replace(changes=changes))
+    write(workdir, made, shown=shown, with_report=with_report)
 
 
 def print_start(
