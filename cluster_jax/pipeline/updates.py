@@ -308,6 +308,7 @@ def update_photos(
         )
         dataset = images.select(dataset, order)._replace(unreadable=None, skipped=skipped)
         inputs, started = inputs._replace(dataset=dataset), time.perf_counter()
+        named_before = run.results.get("suggested_names") or {}
 
         def write(folder: epath.Path, found: Clustering, changes: Changes) -> None:
             stored = inference.stored_clusters(found, embedding[config.eval.features])
@@ -322,6 +323,9 @@ def update_photos(
             described = {**build.describe_images(inputs), workdirs.WEIGHTS: network.checksum}
             joined = inference.join(None, config, {}, described, embedding, stored)
             memory = outputs.InMemory(inputs, embedding, made, 0.0, joined)
+            suggested = memory.outputs.results["suggested_names"] or {}
+            # Those of a known group stay: with each new photo, others would come first.
+            suggested |= {c: names for c, names in named_before.items() if c in suggested}
             outputs.write_run(folder, memory, workdir, changes, with_report=with_report)
 
         section = config.eval
