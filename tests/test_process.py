@@ -31,6 +31,7 @@ def compare(when):
         assert old == new, f"{when}: entry {i} was {old}, is {new}"
 
 compare("import")
+assert "orbax" not in sys.modules, "27 MB that a service without a trained network does not need"
 rng = np.random.default_rng(0)
 images = rng.integers(0, 255, (20, 8, 8), np.uint8)
 rows = rng.normal(size=(60, 6)) + 9 * (np.arange(60) % 2)[:, None]

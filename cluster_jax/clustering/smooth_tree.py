@@ -86,7 +86,6 @@ from scipy import sparse
 from scipy.cluster import hierarchy
 from scipy.spatial import distance
 from sklearn.base import BaseEstimator, ClusterMixin, clone
-from sklearn.cluster import HDBSCAN
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -723,6 +722,8 @@ def _links_inside(rows: NDArray, labels: NDArray) -> float:
 def _dense(rows: NDArray, min_samples: int) -> NDArray | None:
     """Returns HDBSCAN's clusters if they hold most rows; others go to the nearest clustered row."""
     size = max(5, min(copies.DENSE_SIZE, len(rows) // 20))
+    from sklearn.cluster import HDBSCAN  # Not before: a service needs none.
+
     search = HDBSCAN(min_cluster_size=size, min_samples=min_samples, copy=True)
     labels = search.fit_predict(rows.astype(np.float64)).astype(np.int64)
     held = labels >= 0

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 from jax.sharding import Mesh
 from numpy.typing import NDArray
-from sklearn.cluster import KMeans
 
 from cluster_jax.clustering import knn
 from cluster_jax.clustering.kmeans import KMeansResult, kmeans_blocks
@@ -60,6 +59,8 @@ def kmeans_two_levels(
         >>> sorted(kmeans_two_levels(rows, 4).labels.tolist())
         [0, 1, 2, 3]
     """
+    from sklearn.cluster import KMeans  # Not before: a service needs none.
+
     n, d = x.shape
     checks.whole("n_clusters", n_clusters, 1, n)
     settings: dict[str, Any] = {"n_init": n_init, "max_iter": max_iter}

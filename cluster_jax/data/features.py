@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from numpy.typing import ArrayLike, NDArray
-from sklearn.neighbors import NearestNeighbors
 from threadpoolctl import threadpool_limits
 
 from cluster_jax.core import arrays, checks
@@ -116,6 +115,8 @@ def with_neighbors(dataset: Dataset, count: int) -> Dataset:
     blocks = arrays.blocks(dataset.size, views * columns)
     indices = (np.arange(rows.start, rows.stop) for rows in blocks)
     first = np.concatenate([dataset.fetch(block)[:, 0] for block in indices])
+    from sklearn.neighbors import NearestNeighbors  # Not before: a service needs none.
+
     nearest = np.empty((dataset.size, count), np.int64)
     for rows in groups.values():
         search = NearestNeighbors(n_neighbors=count, metric="cosine", algorithm="brute")

@@ -96,7 +96,8 @@ def read(
         InputError: the file cannot be read, has a title of ours, an id repeats, or none of them is
             that of a row.
     """
-    table = _decoded(tables.read_texts(path), path)
+    with checks.named({"data.dir": "--metadata"}):  # of an empty one
+        table = _decoded(tables.read_texts(path), path)
     are_numbered = names is None
     names = list(map(_key, map(str, range(count)) if names is None else names))
     known = frozenset(names)

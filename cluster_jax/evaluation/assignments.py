@@ -3,6 +3,7 @@
 import csv
 import io
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -95,8 +96,12 @@ def numbers(table: Table, title: str, rows: Sequence[int], empty: float) -> NDAr
 def read(file: epath.Path) -> tuple[Sequence[str], list[dict[str, str]]]:
     """The titles and the rows of a table that `to_csv` has written; of names see `unescaped`."""
     text = file.read_bytes().decode("utf-8", "replace")
-    rows = csv.DictReader(io.StringIO(text))
-    return rows.fieldnames or (), list(rows)
+    before = csv.field_size_limit(sys.maxsize)  # Of the process; metadata may have long texts.
+    try:
+        rows = csv.DictReader(io.StringIO(text))
+        return rows.fieldnames or (), list(rows)
+    finally:
+        csv.field_size_limit(before)
 
 
 def to_csv(columns: Mapping[str, Column]) -> str:

@@ -10,7 +10,6 @@ import numpy as np
 from etils import epath
 from numpy.typing import NDArray
 from plotly.offline import get_plotlyjs
-from sklearn.neighbors import NearestNeighbors
 
 from cluster_jax.clustering.membership import Membership
 from cluster_jax.core import io
@@ -299,6 +298,8 @@ def borderline(
         Pairs of a point's index and the ID of the other cluster, nearest first; none if there is
         no other cluster.
     """
+    from sklearn.neighbors import NearestNeighbors  # Not before: a service needs none.
+
     by_cluster = np.argsort(cluster_labels, kind="stable")
     sample = by_cluster[evenly_spaced(len(points), MAX_COMPARED)]
     foreign = sample[cluster_labels[sample] != cluster.id]

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.neighbors import NearestNeighbors
 
 from cluster_jax.core.arrays import normalize_rows, numeric, one_per_row
 from cluster_jax.core.checks import InputError
@@ -42,6 +41,8 @@ def knn_accuracy(
     """
     if (queries is None) != (query_labels is None):
         raise InputError("queries and query_labels must be given together; got only one of them")
+    from sklearn.neighbors import NearestNeighbors  # Not before: a service needs none.
+
     if not n_neighbors or min(n_neighbors) < 1:
         raise InputError(f"n_neighbors must be numbers of at least 1; got {n_neighbors}")
     voters, classes = _checked(features, labels)

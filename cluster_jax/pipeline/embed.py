@@ -359,11 +359,10 @@ def pretrained(config: RunConfig, channels: int, mesh: Mesh, views: int = 0) -> 
     augment = config.augment
     net, changes = network.make(section), data_views.make(augment)
     image = jax.ShapeDtypeStruct((1, augment.size, augment.size, channels), float)
-    params, stats = jax.eval_shape(net.init, jax.random.key(0), image)
+    params, stats = jax.eval_shape(lambda x: net.init(jax.random.key(0), x), image)
     loaded = weights.load(str(section.weights), section.name, params["backbone"], stats["backbone"])
     replicated = states.replicated(mesh)
     backbone = jax.device_put([{"backbone": tree} for tree in loaded], replicated)
-    root = jax.random.key(config.seed)
 
     def represent(backbone: Any, x: Array) -> Array:
         return in_chunks(
@@ -381,7 +380,8 @@ def pretrained(config: RunConfig, channels: int, mesh: Mesh, views: int = 0) -> 
 
     @functools.partial(jax.jit, out_shardings=replicated)
     def view(backbone: Any, images: Array, index: Array, number: Array) -> Array:
-        keys = image_keys(jax.random.fold_in(root, number), index)
+        # The key is made here, because a service, which has no views, does not compile it.
+        keys = image_keys(jax.random.fold_in(jax.random.key(config.seed), number), index)
         return represent(backbone, jax.vmap(changes.view)(keys, images))
 
     def forward(images: Array, index: Array) -> dict[str, NDArray]:

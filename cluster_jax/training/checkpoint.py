@@ -8,7 +8,7 @@ import contextlib
 import logging
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 from etils import epath
@@ -19,9 +19,8 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.training import state as states
 from cluster_jax.training.state import State
 
-with logs.untouched():
+if TYPE_CHECKING:
     import orbax.checkpoint as ocp
-    from orbax.checkpoint import checkpoint_managers
 
 # Name of the folder in a workdir.
 FOLDER = "checkpoints"
@@ -41,7 +40,7 @@ def read(folder: epath.PathLike, state: State, step: int) -> State:
     path = _absolute(folder) / str(step)
     if not path.exists():
         raise InputError(f"there is no checkpoint {path}; restore it from a copy, or train again")
-    with _manager(path.parent, ocp.CheckpointManagerOptions(create=False)) as manager:
+    with _manager(path.parent, _orbax().CheckpointManagerOptions(create=False)) as manager:
         return _restore(manager, path, state)
 
 
@@ -49,7 +48,7 @@ def steps(folder: epath.PathLike) -> list[int]:
     """Lists the steps of the complete checkpoints in a folder, which need not exist, ascending."""
     path = _absolute(folder)
     with contextlib.suppress(FileNotFoundError):  # In a bucket, see `_manager`.
-        return sorted(ocp.utils.checkpoint_steps(path)) if path.is_dir() else []
+        return sorted(_orbax().utils.checkpoint_steps(path)) if path.is_dir() else []
     return []
 
 
@@ -69,8 +68,10 @@ class Checkpoints:
         self.unreported: list[dict[str, float]] = []
         # What Orbax logs of an error it also raises, and here that becomes one sentence.
         logging.getLogger("absl").addFilter(_is_not_orbax)
-        options = ocp.CheckpointManagerOptions(
-            preservation_policy=checkpoint_managers.LatestN(keep), cleanup_tmp_directories=True
+        orbax = _orbax()
+        keeping = orbax.checkpoint_managers.LatestN(keep)
+        options = orbax.CheckpointManagerOptions(
+            preservation_policy=keeping, cleanup_tmp_directories=True
         )
         self._manager = _manager(self._folder, options)
 
@@ -97,7 +98,7 @@ class Checkpoints:
         # Before Orbax starts threads that fail one after the other.
         disk.check(self._folder, size(state) + 10**6, f"checkpoint {step}")
         metadata = {"step": step, "checksum": states.checksum(values), "unreported": [*unreported]}
-        arguments = ocp.args.StandardSave(values)
+        arguments = _orbax().args.StandardSave(values)
         with self._writing():
             self._manager.save(step, args=arguments, custom_metadata=metadata, force=True)
 
@@ -170,11 +171,22 @@ class Checkpoints:
             raise disk.WriteError(self._folder, error) from error
 
 
-def _manager(folder: epath.Path, options: ocp.CheckpointManagerOptions) -> ocp.CheckpointManager:
-    def made() -> ocp.CheckpointManager:
+def _orbax() -> Any:
+    """Orbax, which takes 27 MB of a process: a service without a trained network needs none."""
+    with logs.untouched():
+        import orbax.checkpoint
+    return orbax.checkpoint
+
+
+def _manager(
+    folder: epath.Path, options: "ocp.CheckpointManagerOptions"
+) -> "ocp.CheckpointManager":
+    orbax = _orbax()
+
+    def made() -> "ocp.CheckpointManager":
         # The handler is given here so that shapes can be read before anything is restored.
-        handler = ocp.StandardCheckpointHandler()
-        return ocp.CheckpointManager(folder, item_handlers=handler, options=options)
+        handler = orbax.StandardCheckpointHandler()
+        return orbax.CheckpointManager(folder, item_handlers=handler, options=options)
 
     try:
         return made()
@@ -184,7 +196,7 @@ def _manager(folder: epath.Path, options: ocp.CheckpointManagerOptions) -> ocp.C
         return made()
 
 
-def _restore(manager: ocp.CheckpointManager, path: epath.Path, state: State) -> State:
+def _restore(manager: "ocp.CheckpointManager", path: epath.Path, state: State) -> State:
     """Restores the checkpoint at a path and checks its values; see `read`.
 
     Raises:
@@ -195,7 +207,7 @@ def _restore(manager: ocp.CheckpointManager, path: epath.Path, state: State) -> 
         # Shapes are compared first: a failed restore leaves background tasks that log errors.
         is_same = _shapes(manager.item_metadata(step).tree) == _shapes(target)
         metadata = manager.metadata(step).custom_metadata or {}
-        arguments = ocp.args.StandardRestore(target)
+        arguments = _orbax().args.StandardRestore(target)
         values = manager.restore(step, args=arguments) if is_same else None
     except Exception as error:  # Orbax and TensorStore raise many types.
         text = error.strerror if isinstance(error, OSError) else None
@@ -223,7 +235,7 @@ def wait_for_all(name: str) -> None:
     A collective operation, which the first of them to come would start, waits half a minute only.
     """
     if jax.process_count() > 1:
-        ocp.multihost.get_barrier_sync_fn()(key=name, timeout_ms=24 * 3600 * 1000)
+        _orbax().multihost.get_barrier_sync_fn()(key=name, timeout_ms=24 * 3600 * 1000)
 
 
 def _is_not_orbax(record: logging.LogRecord) -> bool:

@@ -1,93 +1,31 @@
-"""One photo at a time, as a service places it, beside PyTorch and ONNX Runtime; start and memory.
+"""One photo at a time, as a service places it, beside PyTorch and ONNX Runtime.
 
 A call takes JPEG files of 640 x 480 pixels: ours decodes, embeds and places them
 (`ImageClusterer.locate`); the peers decode them by the same function and run the same network, as
-in `embed`, and place nothing. The start is that of a new process: imports, `load`, and the first
-answer, without and with JAX's compilation cache of an earlier start.
+in `embed`, and place nothing. The start and the memory of a service are in `start`.
 """
 
 import concurrent.futures
 import functools
-import json
-import os
 import pathlib
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from PIL import Image
 
-from experiments.benchmark import _measure, embed
+from experiments.benchmark import _measure, embed, start
 
-PHOTOS, WIDTH, HEIGHT, REPEATS, SEED = 64, 640, 480, 20, 0
+PHOTOS, REPEATS = start.PHOTOS, 20
 SIZES, CLIENTS, REQUESTS = (1, 8, 64), 4, 10
-START = """
-import json, pathlib, sys, time
-start = time.perf_counter()
-import cluster_jax
-model = cluster_jax.load(sys.argv[1])
-loaded = time.perf_counter()
-model.warm_up(1)
-ready = time.perf_counter()
-for _ in range(50):
-    model.locate(sys.argv[2])
-status = pathlib.Path("/proc/self/status").read_text().splitlines()
-mb = {line.split(":")[0]: int(line.split()[1]) / 1e3 for line in status if line.endswith(" kB")}
-print(json.dumps({
-    "load": loaded - start,
-    "warm_up": ready - loaded,
-    "resident_mb": mb["VmRSS"],
-    "of_its_own_mb": mb["RssAnon"],
-    "peak_mb": mb["VmHWM"],
-}))
-"""
 
 
 def measure() -> dict[str, Any]:
-    """Seconds of calls and their ratios, of the start, of four clients, and MB of memory."""
+    """Seconds of calls and their ratios, and of four clients."""
     with tempfile.TemporaryDirectory() as folder:
-        photos, run = _photos(pathlib.Path(folder)), str(pathlib.Path(folder, "run"))
-        _measure.alone(_fit, photos, run)
-        cache = str(pathlib.Path(folder, "cache"))
-        set_ = {
-            "JAX_COMPILATION_CACHE_DIR": cache,
-            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-        }
-        names = ("first", "with a compilation cache")
-        starts = {name: _start(run, photos[0], set_) for name in names}
-        return {"start": starts, **_beside(run, photos)}
-
-
-def _photos(folder: pathlib.Path) -> list[str]:
-    rng, files = np.random.default_rng(SEED), []
-    (folder / "photos").mkdir()
-    for i in range(PHOTOS):
-        small = rng.integers(0, 256, (6, 8, 3), np.uint8)
-        picture = Image.fromarray(small).resize((WIDTH, HEIGHT), Image.Resampling.BICUBIC)
-        files.append(str(folder / "photos" / f"{i}.jpg"))
-        picture.save(files[-1])
-    return files
-
-
-def _fit(photos: Sequence[str], run: str) -> None:
-    import cluster_jax
-
-    folder = str(pathlib.Path(photos[0]).parent)
-    cluster_jax.ImageClusterer(workdir=run, verbose=False).fit(folder)
-
-
-def _start(run: str, photo: str, environment: dict[str, str]) -> dict[str, float]:
-    start = time.perf_counter()
-    command = [sys.executable, "-c", START, run, photo]
-    done = subprocess.run(
-        command, env={**os.environ, **environment}, capture_output=True, text=True, check=True
-    )
-    return {"whole": time.perf_counter() - start, **json.loads(done.stdout)}
+        return _beside(*start.make(pathlib.Path(folder)))
 
 
 def _beside(run: str, photos: Sequence[str]) -> dict[str, Any]:

@@ -123,7 +123,6 @@ def test_frozen_blocks_get_no_gradient(frozen, keys):
 @pytest.mark.parametrize("content", [b"something else", b""])
 def test_another_file_is_refused(monkeypatch, tmp_path, content):
     """Another one, and half a file."""
-    lite._tensors.cache_clear()
     (tmp_path / "edited.pth").write_bytes(content)
     known = lite.FILES["efficientnet_lite0"]
     changed = {"efficientnet_lite0": (str(tmp_path / "edited.pth"), known[1])}
@@ -133,7 +132,6 @@ def test_another_file_is_refused(monkeypatch, tmp_path, content):
 
 
 def test_a_missing_wheel_is_named(monkeypatch):
-    lite._tensors.cache_clear()
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     must = (
         "network.weights 'efficientnet_lite2' must be installed; got no package "

@@ -6,7 +6,6 @@ nothing is downloaded.
 """
 
 import collections
-import functools
 import hashlib
 import importlib.util
 import io
@@ -84,7 +83,6 @@ def _flax_path(name: str) -> tuple[str, ...]:
     return *path, f"Conv_{int(is_second)}", "kernel"
 
 
-@functools.cache
 def _tensors(name: str) -> dict[str, NDArray]:
     path = file_of(name)
     content = path.read_bytes() if path.exists() else b""
@@ -150,11 +148,11 @@ def _read_tensors(content: bytes) -> dict[str, NDArray]:
     stream = io.BytesIO(content)
     *_, entries, keys = (_Reader(stream).load() for _ in range(5))
     storages = {storage[1]: storage for storage, *_ in entries.values()}
-    contents = {}
+    contents, place = {}, stream.tell()
     for key in keys:
-        stream.seek(8, io.SEEK_CUR)
         dtype, _, size = storages[key]
-        contents[key] = stream.read(size * dtype.itemsize)
+        start, place = place + 8, place + 8 + size * dtype.itemsize
+        contents[key] = memoryview(content)[start:place]
 
     def tensor(storage: Any, shape: Any, strides: Any) -> NDArray:
         dtype, key, _ = storage
