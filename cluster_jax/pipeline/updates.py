@@ -310,18 +310,11 @@ def update_photos(
         inputs, started = inputs._replace(dataset=dataset), time.perf_counter()
 
         def write(folder: epath.Path, found: Clustering, changes: Changes) -> None:
-            stored = inference.stored_clusters(found, embedding[config.eval.features])
-            files = np.array([f for f, _ in skipped if not f.endswith("/")], str)
-            stored = stored._replace(sources=now.names, skipped=files)
-            seconds = time.perf_counter() - started
-            rows = {workdirs.TRAIN_EMBEDDING: embedding}
-            repeated = outputs.find_duplicates(config, dataset, rows, held.distinct)
-            made = outputs.Found(
-                *(inputs, rows, dataset, embedding, found, stored, repeated, seconds)
-            )
-            described = {**build.describe_images(inputs), workdirs.WEIGHTS: network.checksum}
-            joined = inference.join(None, config, {}, described, embedding, stored)
-            memory = outputs.InMemory(inputs, embedding, made, 0.0, joined)
+            memory = _in_memory(inputs, embedding, found, network.checksum, held, started)
+            names = memory.outputs.results["suggested_names"] or {}
+            # Those of a known group stay: with each new photo, others would come first.
+            earlier = run.results.get("suggested_names") or {}
+            names |= {cluster: earlier[cluster] for cluster in names if cluster in earlier}
             outputs.write_run(folder, memory, workdir, changes, with_report=with_report)
 
         section = config.eval
@@ -335,6 +328,27 @@ def update_photos(
             *(workdir, known, now, is_kept, held, follow, change, fit, run.clusters.points, write),
             with_report=with_report,
         )
+
+
+def _in_memory(
+    inputs: build.Inputs,
+    embedding: dict[str, NDArray],
+    found: Clustering,
+    checksum: str,
+    held: Decisions,
+    started: float,
+) -> outputs.InMemory:
+    """The run of all photos."""
+    config, dataset, _ = inputs
+    stored = inference.stored_clusters(found, embedding[config.eval.features])
+    skipped = np.array([f for f, _ in dataset.skipped if not f.endswith("/")], str)
+    stored = stored._replace(sources=np.array(dataset.sources, np.str_), skipped=skipped)
+    seconds, rows = time.perf_counter() - started, {workdirs.TRAIN_EMBEDDING: embedding}
+    repeated = outputs.find_duplicates(config, dataset, rows, held.distinct)
+    made = outputs.Found(inputs, rows, dataset, embedding, found, stored, repeated, seconds)
+    described = {**build.describe_images(inputs), workdirs.WEIGHTS: checksum}
+    run = inference.join(None, config, {}, described, embedding, stored)
+    return outputs.InMemory(inputs, embedding, made, 0.0, run)
 
 
 def _contents(known: Known) -> dict[str, str]:

@@ -75,6 +75,7 @@ def page_of(page):
 def test_new_renamed_and_deleted_files(place, capsys, monkeypatch):
     photos, run = place / "photos", place / "run"
     before = {row["image"]: row["cluster"] for row in table(place)}
+    names = io.read_json(run / "results.json")["suggested_names"]
     update.main([f"--workdir={run}", "--json"])
     nothing = json.loads(capsys.readouterr().out)
     assert (nothing["new"], nothing["gone"], nothing["photos"]) == (0, 0, 40)
@@ -94,6 +95,7 @@ def test_new_renamed_and_deleted_files(place, capsys, monkeypatch):
     assert all(now[f"photos/{name}"]["id"] == before[name] for name in kept)
     (line,) = (run / "history.jsonl").read_text().splitlines()
     assert ["workdir", *json.loads(line)] == list(nothing)
+    assert io.read_json(run / "results.json")["suggested_names"] == names  # as they were first
     embedding = io.read_arrays(run / "embedding.npz")["backbone"]
     assert len(embedding) == 45
     predict.main([f"--workdir={run}", f"--images={photos / 'sub 5.png'}"])
