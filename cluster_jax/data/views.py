@@ -75,9 +75,13 @@ class CropConfig:
 class SmallCropConfig:
     """Small crops of a method of more than two views (multi-crop).
 
+    They are augmented as view a is. Their ratio of width to height is that of `augment.crop`, 3/4
+    to 4/3 without one.
+
     Attributes:
         count: number of crops of each image.
-        size: their side in pixels; None: that of the views.
+        size: their side in pixels; None: that of the views, which is all that networks without an
+            average over the last feature map take, such as `small`.
         scale: lowest and highest fraction of the area.
     """
 

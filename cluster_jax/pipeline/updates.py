@@ -338,7 +338,7 @@ def _in_memory(
     held: Decisions,
     started: float,
 ) -> outputs.InMemory:
-    """The run of all photos."""
+    """Returns the run of all photos."""
     config, dataset, _ = inputs
     stored = inference.stored_clusters(found, embedding[config.eval.features])
     skipped = np.array([f for f, _ in dataset.skipped if not f.endswith("/")], str)

@@ -13,6 +13,7 @@ from jax import Array
 from jax.sharding import Mesh
 
 from cluster_jax.core import disk
+from cluster_jax.core.devices import say
 from cluster_jax.core.logs import logger
 from cluster_jax.data import batches
 from cluster_jax.data.datasets import Dataset
@@ -68,6 +69,8 @@ def train(
         start = int(state.step)
         if start >= total_steps:
             return state
+        if start:
+            say(f"the training goes on after step {start:,}")
         if is_main:
             # The newest is complete before the oldest is removed.
             missing = max(1, section.keep_checkpoints + 1 - len(checkpoints.steps()))

@@ -62,7 +62,7 @@ def objective(config, params, encoded, model_state, step, key, axis):
 # | `encoded.predictions` | two of `[b, d]` | the same after the predictor; without one, the projections |
 # | `encoded.targets` | two of `[b, d]` | with `encoders.momentum` projections by the target network, constants; with `siamese` the projections, constants if there is a predictor |
 # | `encoded.representations` | two of `[b, f]` | views a and b after the backbone |
-# | `encoded.more` | tuple of `[b, d]` | projections of further views, one entry for each |
+# | `encoded.more` | tuple of `[b, d]` | projections of further views, one entry for each; by the network that is trained alone, the average does not see them |
 # | `encoded.image_index` | int32 `[b]` | which of the `context.images` training images each row shows |
 # | `model_state` | named tuple | what the last step left, and the new BatchNorm statistics; constants |
 # | `step` | int32 `[]` | number of the batch, from 0; traced: `jnp.where`, not `if`. A schedule: `schedules.cosine(0.9, 1.0, context.total_steps)(step)` |
@@ -99,11 +99,12 @@ def objective(config, params, encoded, model_state, step, key, axis):
 # | key | what to know |
 # |---|---|
 # | `method.name` | the module as `import` takes it, such as `my_lab.uniformity`; `__name__` is this file's |
-# | `network.predictor` | None, or for `predicts=True` a section; `network.projector` is the head of the projections |
+# | `network.predictor` | None, or for `predicts=True` a section; `network.projector` is the head of the projections: linear, BatchNorm, ReLU, linear, not scaled to length one. A head of your own takes `encoded.representations`; NRCC and `eval.features=projection` stay with the projector |
 # | `nrcc.weight` | 0: no NRCC. Start with 0.05: with 0.5, which most configs of the digits have, SwAV collapses there. The paper's is 0.1 |
 # | `nrcc.branch` | which network embeds the sampled view: `"online"`, the one that is trained; with `encoders.momentum` also `"target"`, its average |
 # | `optimizer.warmup` | of the learning rate alone; a longer one than `train.duration` is cut to a tenth of it |
 # | `eval.features` | what is clustered, by the network that is kept: `"backbone"` `[n, f]` or `"projection"` `[n, d]` |
+# | `optimizer` | SGD, LARS or AdamW with one learning rate and one weight decay; no clipping of gradients, and no parameter is left out but through `after` |
 # | `train.accumulate` | batches for one update of the parameters: `step` counts batches, `update` and the average of `encoders.momentum` count updates |
 
 # %%
@@ -158,7 +159,7 @@ for labels in (clusterer.labels_, clusterer.cut(k=10)):
 # |---|---|---|
 # | `init` | `key, images -> params, model_state` | prototypes, a second head; once, before the first step |
 # | `after` | `params, model_state, update -> params, model_state` | rows scaled to length one; after each update of the parameters, counted from 0 |
-# | `more` | functions `key, image -> view`: uint8 `[H, W, C]` to float `[h, w, C]` | `encoders.small_crops(context, config.small)`; all of one size |
+# | `more` | functions `key, image -> view`: uint8 `[H, W, C]` to float `[h, w, C]` | `encoders.small_crops(context, config.small)`; all of one size, which may differ from that of the views for networks with an average over the last feature map (ResNets), and not for `small` of the digits: there `size` is None |
 # | `augment` | a `data.views.Augment` | masked views: `context.augment._replace(view=...)` |
 # | `refresh` | `base.Refresh(is_due, update)` | k-means of all features, every few epochs |
 # | `watched` | `base.Watched(chance, pseudo_labels)` | the loss of equal rows, which tells a collapse |
@@ -177,14 +178,15 @@ for labels in (clusterer.labels_, clusterer.cut(k=10)):
 # decay shrinks every array of two or more axes.
 #
 # **A state** of your own is a `NamedTuple` with `batch_stats` and what else survives a step. `init`
-# returns it, or with `encoders.momentum` the argument `initial_state`. A queue (`core.queue`) takes
-# the rows of `collectives.gather`, a center the `collectives.mean` of the devices' means.
+# returns it, or with `encoders.momentum` the argument `initial_state`, such as `lambda batch_stats,
+# target: State(batch_stats, target, jnp.zeros(k))`. A queue (`core.queue`) takes the rows of
+# `collectives.gather`, a center the `collectives.mean` of the devices' means.
 #
 # **A teacher** is the moving average of what `after` returns: `encoders.momentum` in place of
 # `siamese`, with `target` in the state. `decays` are those of the first and the last update, half a
 # cosine apart: (0.996, 1.0) in BYOL's paper, (0.9, 1.0) in the 1,500 steps of `byol_digits`. Your
-# parameters have an average if `init` puts a copy of them into `state.target.params` under the same
-# key. The network that is kept is the teacher with `kept_network=encoders.target_network`.
+# parameters have an average if `init` puts the same arrays into `state.target.params`, too: `target =
+# state.target._replace(params={**state.target.params, "prototypes": rows})`. The network that is kept is the teacher with `kept_network=encoders.target_network`.
 #
 # **Clusters** of all images are found between two steps, on the host:
 #
@@ -217,13 +219,15 @@ for labels in (clusterer.labels_, clusterer.cut(k=10)):
 #
 # `metrics.jsonl` has your metrics, `loss`, and with NRCC `base_loss` (your loss alone), `nrcc` (the
 # regularizer of `encoded.projections`, without its weight) and `gradient_share`: how much of the
-# sampled view's way is due to the gradient of its potential, and not to noise.
+# sampled view's way is due to the gradient of its potential, and not to noise. It is near 0 with the
+# paper's constants, in which noise prevails ([a table](../nrcc/digits.md)), and no fault of yours.
 #
 # About twenty times in a training up to 512 images, not augmented, are embedded by the network that
 # is kept. Of their projections, scaled to length one, `watch_spread` is the standard deviation
 # times the root of d (1 where they point everywhere, 0 where all are equal), and `watch_rank` the
 # effective rank, a number of directions. A spread below 0.3 or a rank below 3, twice in a row or at
 # the end, is a collapse: the run warns, and ends with `--config.train.on_collapse=stop`. It also
-# warns of a loss within 0.5 % of that of equal embeddings, `Watched.chance`, and of `pseudo_labels`
+# warns of a loss within 0.5 % of that of equal embeddings, `Watched.chance` (`watch_loss_gap` is how far
+# it is from that, as a fraction), and of `pseudo_labels`
 # that are nearly all the same. For K prototypes (SwAV, DINO) the first is `("loss", math.log(K))`,
 # also with NRCC; it may name a metric of yours, such as one term of the loss.

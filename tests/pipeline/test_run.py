@@ -292,7 +292,8 @@ def test_steps_that_are_not_finite(tmp_path, monkeypatch):
     assert sorted(p.name for p in (tmp_path / "run" / "checkpoints").glob("[0-9]*")) == ["4", "6"]
 
 
-def test_sigterm_saves_and_the_same_command_continues(tmp_path, monkeypatch):
+def test_sigterm_saves_and_the_same_command_continues(tmp_path, monkeypatch, caplog):
+    caplog.set_level("INFO", "cluster_jax")
     config = toy.config(toy.file(tmp_path))
     pipeline.run_pipeline(config, tmp_path / "whole")
 
@@ -305,7 +306,9 @@ def test_sigterm_saves_and_the_same_command_continues(tmp_path, monkeypatch):
         _replace_step(patch, signaled)
         with pytest.raises(loop.Preempted, match="after step 3"):
             pipeline.run_pipeline(config, tmp_path / "run")
+    assert "goes on" not in caplog.text
     pipeline.run_pipeline(config, tmp_path / "run")
+    assert "the training goes on after step 3" in caplog.text
     _assert_same(_final(config, tmp_path / "whole"), _final(config, tmp_path / "run"))
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
