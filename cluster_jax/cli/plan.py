@@ -1,11 +1,12 @@
 """Plans a training on TPUs or GPUs that are not there.
 
 Compiles the training step of a config, and prints memory, operations, communication and a roofline
-estimate of the time. For GPUs it counts operations only. Nothing is trained and no data are read.
+estimate of the time; for GPUs, and without libtpu, it counts operations only. A table estimates the
+parts of the whole run, from the start to the report. Nothing is trained and no data are read.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cluster_jax.cli import exit_codes, flags, output
@@ -36,12 +37,11 @@ def _parser() -> Parser:
     return parser
 
 
-def describe(plan: "Plan") -> str:
-    """Formats a plan as lines of text."""
+def describe(plan: "Plan", assumed: Mapping[str, tuple[float, str]]) -> str:
+    """Formats a plan, and what its parts assume, as lines of text."""
     chip, seconds = plan.chip, plan.seconds
     total = sum(plan.memory.values())
     rate = plan.batch_size / plan.step_seconds
-    hours = plan.steps * plan.step_seconds / 3600
     memory = ", ".join(f"{part} {size / 1e9:.2f}" for part, size in plan.memory.items())
     links = ", ".join(
         f"{kind} {size / 1e6:,.1f} MB in {count:,}"
@@ -58,7 +58,7 @@ def describe(plan: "Plan") -> str:
         f"{updated if plan.accumulate > 1 else ''}",
         f"memory       {total / 1e9:.2f} GB a chip: {memory}",
     ]
-    at_most, at_least = ("at most ", "at least ") if plan.moved is None else ("", "")
+    at_most = "at most " if plan.moved is None else ""
     if plan.largest_batch is None:
         lines[-1] += "; activations are not known"
     else:
@@ -74,20 +74,53 @@ def describe(plan: "Plan") -> str:
         f"limited by {max(seconds, key=lambda name: seconds[name])}",
         f"speed        {at_most}{rate:,.0f} images/s, {rate / plan.hosts:,.0f} to decode on each "
         "host",
-        f"run          {plan.steps:,} steps, {at_least}{hours:,.1f} hours",
-        "These are estimates from the figures of the chip, not measurements.",
+        f"run          {plan.steps:,} steps, in parts:",
+        "",
+        *_table(plan),
+        "",
+        "Estimates, not measurements. They assume",
+        *(f"  {value:8.3g}  {text}" for value, text in assumed.values()),
     ]
     return "\n".join(lines)
+
+
+def _table(plan: "Plan") -> Iterator[str]:
+    """Yields a line for each part of a run, and what the first host does alone."""
+    row = "{:20}{:>6}{:>10}{:>12}{:>12}{:>15}".format
+    yield row("part", "hosts", "time", "GB a host", "GB bucket", "requests")
+    for part in plan.parts:
+        hosts = 1 if part.alone else plan.hosts
+        sizes = f"{part.memory / 1e9:,.1f}", f"{part.moved / 1e9:,.1f}", f"{part.requests:,.0f}"
+        yield row(part.name, hosts, _time(part.seconds), *sizes)
+    # Checkpoints are written while the training goes on.
+    last = [part for part in plan.parts if part.alone and "checkpoints" not in part.name]
+    seconds, memory = sum(part.seconds for part in last), max(part.memory for part in last)
+    yield ""
+    yield (
+        f"The first host alone, after the others: {_time(seconds)}, and {memory / 1e9:,.0f} GB of "
+        "its memory."
+    )
+
+
+def _time(seconds: float) -> str:
+    size, unit = next(x for x in ((3600, "h"), (60, "min"), (0, "s")) if seconds >= x[0])
+    return f"{seconds / (size or 1):,.1f} {unit}"
 
 
 def _values(plan: "Plan") -> dict[str, Any]:
     seconds = {"step_seconds": plan.step_seconds, "seconds": plan.seconds}
     largest = {"largest_batch": plan.largest_batch}
-    return {**plan._asdict(), "chip": plan.chip._asdict(), **seconds, **largest}
+    return {
+        **plan._asdict(),
+        "chip": plan.chip._asdict(),
+        **seconds,
+        "parts": [part._asdict() for part in plan.parts],
+        **largest,
+    }
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point; `arguments` are those of the process by default."""
+    """Runs the command; `arguments` are those of the process by default."""
     with exit_codes.handle_errors():
         given, overrides = flags.parse(_parser(), arguments)
         checks.whole("--images", given.images, 1)
@@ -99,4 +132,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
         from cluster_jax.pipeline.config import parse_config
 
         planned = plan.plan(parse_config(config, name), given.topology, given.images, devices.say)
-        output.end(given, describe(planned), _values(planned))
+        output.end(given, describe(planned, plan.ASSUMED), _values(planned))

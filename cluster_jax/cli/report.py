@@ -46,7 +46,7 @@ def _parser() -> Parser:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point; `arguments` are those of the process by default."""
+    """Runs the command; `arguments` are those of the process by default."""
     with exit_codes.handle_errors():
         flags = _parser().parse_args(arguments)
         if flags.after is None:
@@ -102,7 +102,7 @@ def _values(compared: "Comparison") -> dict[str, Any]:
 
 
 def _trained(workdir: str) -> "Trained":
-    """What a run has measured; nothing of a folder without results, as of other programs."""
+    """Reads what a run has measured; nothing of a folder without results, as of other programs."""
     from cluster_jax.evaluation import comparison
     from cluster_jax.training import progress
 
@@ -128,7 +128,7 @@ def _correct(flags: argparse.Namespace) -> tuple[str, dict[str, Any]]:
 
 
 def _image_folders(workdir: epath.PathLike) -> list[str]:
-    """Folders or zip of the images of a run; none for others, and for a folder of `cluster`."""
+    """Lists folders or zip of a run's images; none for others, and for a folder of `cluster`."""
     config = buckets.path(workdir) / workdirs.CONFIG
     data = workdirs.read_values(config).get("data", {}) if config.exists() else {}
     is_folder = isinstance(data, dict) and data.get("name") == "folder"

@@ -26,7 +26,7 @@ class Entry(NamedTuple):
 
 
 def told(event: Event, called: Callable[[int], str], noun: str) -> str:
-    """An event in words; of a cluster that survived: "".
+    """Describes an event in words; one of a cluster that survived: "".
 
     Args:
         event: the event.
@@ -49,13 +49,13 @@ def told(event: Event, called: Callable[[int], str], noun: str) -> str:
 
 
 def ordered(events: Sequence[Event]) -> list[Event]:
-    """The events that are told, births first, of a kind the largest first."""
+    """Sorts the events that are told: births first, of each kind the largest first."""
     told_ = (event for event in events if event.kind in _KINDS)
     return sorted(told_, key=lambda event: (_KINDS.index(event.kind), -event.rows, event.id))
 
 
 def entries(data: ReportData, clusters: Sequence[Cluster]) -> list[Entry]:
-    """The events of the last update, with the most typical points of each.
+    """Lists the events of the last update, with the most typical points of each.
 
     Of a cluster that grew they are new points; of a split, some of the cluster beside some of each
     part. Clusters that a person has merged since have no points of their own.

@@ -86,29 +86,29 @@ class Decisions(NamedTuple):
         return bool(self.moved or self.merged or self.made)
 
     def root(self, cluster: int) -> int:
-        """The cluster that a cluster is a part of: itself, if it was not merged."""
+        """Returns the cluster that a cluster is a part of: itself, if it was not merged."""
         while cluster in self.merged:
             cluster = self.merged[cluster]
         return cluster
 
     def labels(self, run: Clusters) -> NDArray:
-        """The clusters of all images as decided, int64 `[n]`."""
+        """Returns the clusters of all images as decided, int64 `[n]`."""
         moved = [self.moved.get(name, label) for name, label in self._found(run)]
         return np.array([self.root(label) for label in moved], np.int64)
 
     def is_decided(self, run: Clusters) -> NDArray:
-        """Which images a person has moved, confirmed, or marked wrong, bool `[n]`."""
+        """Returns which images a person has moved, confirmed, or marked wrong, bool `[n]`."""
         return np.array([name in self.moved for name in run.names], bool)
 
     def next_cluster(self, run: Clusters) -> int:
-        """The lowest number that no cluster has had."""
+        """Returns the lowest number that no cluster has had."""
         return 1 + max(*run.labels.tolist(), *self.made, *self.merged, *self.moved.values(), -1)
 
     def _found(self, run: Clusters) -> zip:
         return zip(run.names, run.labels.tolist(), strict=True)
 
     def summary(self, group: str = "cluster") -> str:
-        """How many decisions there are, in words: "3 moved, 1 in no cluster, 2 merged".
+        """Counts the decisions in words: "3 moved, 1 in no cluster, 2 merged".
 
         Args:
             group: what a cluster is called.
@@ -128,7 +128,7 @@ class Decisions(NamedTuple):
 
 
 def join(before: Decisions, after: Decisions) -> Decisions:
-    """Earlier and later decisions, of which the later ones count where both say something.
+    """Joins earlier and later decisions; the later ones count where both say something.
 
     Raises:
         InputError: the later ones merge a cluster into a part of itself.
@@ -151,7 +151,7 @@ def join(before: Decisions, after: Decisions) -> Decisions:
 
 
 def read_workdir(workdir: epath.PathLike, run: Clusters) -> Decisions:
-    """The decisions of a run; none if a person has decided nothing.
+    """Reads the decisions of a run; none if a person has decided nothing.
 
     Raises:
         InputError: the file is damaged, or belongs to other clusters than those of the run.
@@ -161,13 +161,13 @@ def read_workdir(workdir: epath.PathLike, run: Clusters) -> Decisions:
 
 
 def is_of(file: epath.PathLike, run: str) -> bool:
-    """Whether the decisions of a file are about the clusters of the run of this digest."""
+    """Returns whether a file's decisions are about the clusters of the run of this digest."""
     _, rows = assignments.read(epath.Path(file))
     return bool(rows) and rows[0].get("to") == run
 
 
 def read(file: epath.PathLike, run: Clusters, before: Decisions) -> Decisions:
-    """The decisions of a file, in the numbers of the clusters of a run.
+    """Reads the decisions in a file, in the numbers of the clusters of a run.
 
     Clusters of another run are those with most of the images by which the file means them.
 
@@ -248,7 +248,7 @@ def read(file: epath.PathLike, run: Clusters, before: Decisions) -> Decisions:
 
 
 def to_csv(decisions: Decisions, run: Clusters) -> str:
-    """The file of decisions, see `read`; the same decisions give the same text."""
+    """Formats the file of decisions, see `read`; the same decisions give the same text."""
     now, order = decisions.labels(run), np.argsort(run.distances, kind="stable")
     meant = {*decisions.named, *decisions.made, *decisions.merged, *decisions.merged.values()}
     meant |= {cluster for cluster in decisions.moved.values() if cluster != NO_CLUSTER}
@@ -275,7 +275,7 @@ _Lines = list[tuple[int, tuple[str, str, str, str]]]
 
 
 def _lines(file: epath.PathLike, run: Clusters) -> tuple[_Lines, dict[str, list[str]], bool]:
-    """Numbered lines of a file, the images by which it means clusters, and whether it is the run's.
+    """Reads a file's numbered lines, its clusters' images, and whether it is of the run itself.
 
     Lines of "run", "member" and "end" are left out.
     """
@@ -325,7 +325,7 @@ def _meant(
     *,
     is_own: bool,
 ) -> dict[str, int]:
-    """Number of a cluster in the file -> the cluster of the run that is meant."""
+    """Maps the number of each cluster in the file to the run's cluster that is meant."""
     now = dict(zip(run.names, before.labels(run).tolist(), strict=True))
     taken = {*run.labels.tolist(), *before.made, *before.merged}
     fresh, clusters = before.next_cluster(run), dict[str, int]()
@@ -366,14 +366,14 @@ def _meant(
 
 
 def _number(text: str) -> int | None:
-    """A cluster's number, or None."""
+    """Parses a cluster's number; None if it is none."""
     return int(text) if re.fullmatch("[0-9]{1,9}", text) else None
 
 
 def _match(
     file: epath.PathLike, cluster: str, members: Sequence[str], now: Mapping[str, int]
 ) -> int:
-    """The cluster of the run that has most of the images by which a file means a cluster."""
+    """Finds the run's cluster that has most of the images by which a file means a cluster."""
     here = [now[name] for name in members if name in now]
     label, most = collections.Counter(here).most_common(1)[0] if here else (NO_CLUSTER, 0)
     if 2 * len(here) > len(members) and 2 * most > len(here) and label != NO_CLUSTER:
@@ -395,7 +395,7 @@ def _name(text: str, must: str) -> str:
 
 
 def clustered(table: Table) -> tuple[list[int], Clusters]:
-    """The rows of a table that are in clusters, and these as the run has found them."""
+    """Returns the rows of a table that are in clusters, and these as the run has found them."""
     rows = [i for i, row in enumerate(table.rows) if row[table.cluster] and row.get("cluster", "0")]
     names = [assignments.unescaped(table.rows[i][table.name]) for i in rows]
     if all(row[table.name] == str(i) for i, row in enumerate(table.rows)):
@@ -408,7 +408,7 @@ def clustered(table: Table) -> tuple[list[int], Clusters]:
 
 
 def decided_membership(decided: Decisions, run: Clusters, found: Membership) -> Membership:
-    """Probabilities of the clusters after decisions: what a person has said is certain.
+    """Returns probabilities of the clusters after decisions: a person's word is certain.
 
     A runner-up that is the same cluster now adds up.
 
@@ -439,7 +439,7 @@ def decided_csv(
     is_decided: NDArray,
     names: Mapping[int, str],
 ) -> str:
-    """A table with what a person has decided.
+    """Formats a table with what a person has decided.
 
     `cluster` is the cluster now, `found_cluster` that of the run, of which the distance, the
     probability and the like are; `corrected` is 1 where a person has decided, and `name` is the

@@ -67,7 +67,7 @@ class Duplicates(NamedTuple):
 
 
 def originals(found: Duplicates, count: int) -> NDArray:
-    """The image that stands for each of `count` images, int64 `[count]`: the one to keep.
+    """Returns the image that stands for each of `count` images, the one to keep: int64 `[count]`.
 
     An image without a duplicate stands for itself.
     """
@@ -91,7 +91,7 @@ class Shown(NamedTuple):
 
 
 def record(shown: Shown) -> list[dict[str, Any]]:
-    """All groups for the page's script, the largest first.
+    """Lists all groups for the page's script, the largest first.
 
     Returns:
         For each group its "kind", "exact" if all its images are the same, and its "images": the
@@ -123,7 +123,7 @@ def record(shown: Shown) -> list[dict[str, Any]]:
 
 
 def counts(found: Duplicates) -> dict[str, int | float | None]:
-    """The entry of `results.json`: numbers of groups and of images in them, and the threshold."""
+    """Counts groups and the images in them for `results.json`, with the threshold."""
     exact = int(found.is_exact.sum())
     return {
         "groups": found.n_groups,
@@ -183,7 +183,7 @@ def find(dataset: Dataset, features: NDArray, apart: Sequence[tuple[int, int]] =
 
 
 def _to_keep(groups: NDArray, facts: PhotoFacts) -> NDArray:
-    """The image of each group to keep, bool `[m]`, see `Duplicates`."""
+    """Picks the image of each group to keep, bool `[m]`, see `Duplicates`."""
     size = facts.width.astype(np.int64) * facts.height
     dates = np.array([taken or "~" for taken in facts.taken], str)  # No date is the latest.
     order = np.lexsort((np.arange(len(groups)), dates, -facts.bytes, -size, groups))
@@ -193,7 +193,7 @@ def _to_keep(groups: NDArray, facts: PhotoFacts) -> NDArray:
 
 
 def first_copies(dataset: Dataset) -> NDArray:
-    """The first image with the same file, or the same pixels, as each image, int64 `[n]`.
+    """Finds the first image with each image's file, or its pixels, int64 `[n]`.
 
     Of files, only those are read of whose size there are several.
     """
@@ -223,7 +223,7 @@ def first_copies(dataset: Dataset) -> NDArray:
 
 
 def near_threshold(features: NDArray) -> float:
-    """The cosine similarity above which the whole pictures of two images are compared.
+    """Computes the cosine similarity above which the whole pictures of two images are compared.
 
     It is 1 - `NEARNESS` d, where d is the median of 1 - cosine between an image and its nearest
     neighbor, over at most `_SAMPLE` random images: a fraction of the median distance suits any
@@ -272,7 +272,7 @@ def similar_pairs(features: NDArray, threshold: float) -> NDArray:
 
 
 def outlines(dataset: Dataset, rows: NDArray) -> NDArray:
-    """Gray values of 16 x 16 parts of images, of which the mean is subtracted, float32 `[n, 256]`.
+    """Computes gray values of 16 x 16 parts of images less their mean, float32 `[n, 256]`.
 
     Args:
         dataset: the images.
@@ -288,7 +288,7 @@ def outlines(dataset: Dataset, rows: NDArray) -> NDArray:
 
 
 def _compared(dataset: Dataset, pairs: NDArray) -> tuple[NDArray, NDArray]:
-    """The pairs whose whole pictures show the same, and whether they are the same, bool `[p]`."""
+    """Compares whole pictures: pairs that show the same, and which are equal, bool `[p]`."""
     is_alike, is_same = np.zeros(len(pairs), bool), np.zeros(len(pairs), bool)
     shown: dict[int, Picture | None] = {}
     steps = range(0, len(pairs), _PAIRS)
@@ -320,7 +320,7 @@ def _compared(dataset: Dataset, pairs: NDArray) -> tuple[NDArray, NDArray]:
 
 
 def _components(count: int, pairs: NDArray, apart: Sequence[tuple[int, int]]) -> NDArray:
-    """Connected components of a graph without edges that would join two apart, `[count]`."""
+    """Finds the components of a graph, less edges that would join two to be apart, `[count]`."""
     edges = np.ones(len(pairs), bool), (pairs[:, 0], pairs[:, 1])
     made = connected_components(coo_array(edges, shape=(count, count)), directed=False)[1]
     parted = [(a, b) for a, b in apart if made[a] == made[b]]

@@ -18,7 +18,7 @@ _NEIGHBORS, _TYPICAL = 5, 20
 
 
 def of_images(found: decisions.Clusters, decided: Decisions) -> Decisions:
-    """Decisions as facts about images: a merge is one of typical images of both clusters."""
+    """Turns decisions into facts about images: a merge is one of both clusters' typical images."""
     typical = dict[int, str]()
     for i in np.argsort(found.distances, kind="stable").tolist():
         typical.setdefault(int(found.labels[i]), found.names[i])
@@ -38,7 +38,7 @@ def of_images(found: decisions.Clusters, decided: Decisions) -> Decisions:
 
 
 def rules(facts: Decisions, names: Sequence[str]) -> constraints.Constraints:
-    """Facts about images that are there, as constraints on their places.
+    """Turns facts about images that are there into constraints on their places.
 
     Raises:
         InputError: two facts contradict each other; names both.
@@ -74,7 +74,7 @@ def rules(facts: Decisions, names: Sequence[str]) -> constraints.Constraints:
 
 
 def followers(x: NDArray, found: decisions.Clusters, decided: Decisions) -> dict[int, int]:
-    """Rows that follow those that a person has moved since the clusters were found.
+    """Returns rows that follow those that a person has moved since the clusters were found.
 
     Of the `_NEIGHBORS` nearest rows of a moved one that are in the cluster that it has left, those
     follow that are nearer to it than to each of the `_TYPICAL` rows nearest to that cluster's mean.
@@ -130,7 +130,7 @@ def followed(
     renamed: Mapping[str, str],
     clusters: NDArray,
 ) -> tuple[Decisions, Absent]:
-    """Facts by the names of now, and those about images that are gone.
+    """Returns facts by the names of now, and those about images that are gone.
 
     Args:
         held: facts by earlier names.

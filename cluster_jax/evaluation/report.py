@@ -58,7 +58,7 @@ def write_report(path: epath.PathLike, data: ReportData) -> None:
 
 
 def render(data: ReportData) -> str:
-    """The page as text.
+    """Renders the page as text.
 
     Args:
         data: what to show.
@@ -151,7 +151,7 @@ def render(data: ReportData) -> str:
 
 
 def _orders(data: ReportData) -> dict[str, str]:
-    """What the photos of a group can be sorted by, and its words."""
+    """Returns what the photos of a group can be sorted by, with its words."""
     orders = {"": "how typical"}
     if data.clustering.membership is not None:
         orders["doubt"] = "how doubtful"
@@ -178,7 +178,7 @@ def _digest(data: ReportData, names: Mapping[str, str]) -> str:
 
 
 def exemplars(data: ReportData, clusters: Sequence[Cluster]) -> list[Groups]:
-    """The exemplars of each of the `STYLED_CLUSTERS` largest clusters; a small one is shown whole.
+    """Picks exemplars of each of the `STYLED_CLUSTERS` largest clusters; a small one is whole.
 
     Args:
         data: what the report shows.
@@ -202,7 +202,7 @@ def exemplars(data: ReportData, clusters: Sequence[Cluster]) -> list[Groups]:
 
 
 def _likelier_elsewhere(data: ReportData, cluster: Cluster) -> list[tuple[int, int]]:
-    """Up to `N_BORDERLINE` points of a cluster that may belong to another one, and its ID."""
+    """Finds up to `N_BORDERLINE` points of a cluster that may be another's, and its ID."""
     found = data.clustering
     if found.membership is not None:
         return least_probable(found.membership, cluster, N_BORDERLINE)
@@ -212,12 +212,12 @@ def _likelier_elsewhere(data: ReportData, cluster: Cluster) -> list[tuple[int, i
 
 
 def count_doubtful(membership: Membership | None) -> int | None:
-    """How many images are doubtful by their probabilities, see `doubtful`; None without any."""
+    """Counts the images that are doubtful by probability, see `doubtful`; None without any."""
     return None if membership is None else int((membership.probabilities < DOUBTFUL).sum())
 
 
 def doubtful(data: ReportData, clusters: Sequence[Cluster]) -> list[tuple[int, int]]:
-    """The points that may belong to another cluster, and the ID of that one or -1.
+    """Finds the points that may belong to another cluster, and the ID of that one or -1.
 
     With probabilities, those whose own cluster has less than `DOUBTFUL`, the least probable first;
     without them, the borderline points of each of the largest clusters. Points of which a person
@@ -244,7 +244,7 @@ def doubtful(data: ReportData, clusters: Sequence[Cluster]) -> list[tuple[int, i
 def least_probable(
     membership: Membership, cluster: Cluster, n_points: int
 ) -> list[tuple[int, int]]:
-    """The points of a cluster with the lowest probability of it, and the likeliest other cluster.
+    """Finds a cluster's points of the lowest probability of it, and their likeliest other one.
 
     Points for which no other cluster is likely are left out.
 
@@ -264,7 +264,7 @@ def least_probable(
 
 
 def most_isolated(data: ReportData, clusters: Sequence[Cluster]) -> list[tuple[int, Cluster]]:
-    """The `N_ISOLATED` points that are farthest from all others, each with its cluster.
+    """Finds the `N_ISOLATED` points that are farthest from all others, each with its cluster.
 
     On a page of new images they are up to `MAX_NOVEL` of those that are unlike the run's.
     """
@@ -282,7 +282,7 @@ def most_isolated(data: ReportData, clusters: Sequence[Cluster]) -> list[tuple[i
 def borderline(
     points: NDArray, cluster_labels: NDArray, cluster: Cluster, n_points: int
 ) -> list[tuple[int, int]]:
-    """The points of a cluster that lie nearest to another one on the map.
+    """Finds the points of a cluster that lie nearest to another one on the map.
 
     The distance of a point to another cluster is that to the nearest point of any other cluster. At
     most `MAX_COMPARED` points of other clusters are compared, drawn evenly over the clusters, with
@@ -321,7 +321,7 @@ def _section_names(
     isolated: Sequence[tuple[int, Cluster]],
     names: Sequence[str],
 ) -> list[str]:
-    """Those of the sections that the page has; each has a template and an anchor of that name."""
+    """Names the sections that the page has; each has a template and an anchor of that name."""
     parts: dict[str, Any] = {"tree": tree, "duplicates": data.duplicates, "skipped": data.skipped}
     parts |= {"doubtful": doubts, "map": data.has_map, "sizes": data.has_map}
     parts |= {"metrics": data.has_map, "isolated": isolated, "changed": data.changes}
@@ -333,7 +333,7 @@ def _section_names(
 def _figures(
     data: ReportData, clusters: Sequence[Cluster], curves: Mapping[str, Curve]
 ) -> tuple[dict[str, Any] | None, dict[str, Figure]]:
-    """The record of the tree, and all figures by the names under which the page refers to them."""
+    """Draws all figures, by the names under which the page refers to them; records the tree."""
     figures = {
         f"training-{i}": plots.training_figure(curve, summary.entry_name(name))
         for i, (name, curve) in enumerate(curves.items())
@@ -354,7 +354,7 @@ def _figures(
 
 
 def _majorities(data: ReportData, clusters: Sequence[Cluster]) -> dict[int, tuple[str, float]]:
-    """Cluster -> its most common true label (of several the lowest number), and its share."""
+    """Finds each cluster's most common true label (the lowest of several), and its share."""
     if data.true_labels is None or data.label_names is None:
         return {}
     counts = {c.id: np.bincount(data.true_labels[c.members]) for c in clusters}
@@ -365,7 +365,7 @@ def _majorities(data: ReportData, clusters: Sequence[Cluster]) -> dict[int, tupl
 
 
 def _overview(data: ReportData, clusters: Sequence[Cluster]) -> dict[str, Any]:
-    """The facts in the head of the page.
+    """Returns the facts in the head of the page.
 
     Returns:
         - "n_large", "n_small": numbers of clusters with a point that is no outlier, and of others;

@@ -129,7 +129,7 @@ class ReportData(NamedTuple):
         return self.clustering.points.shape[1] > 0
 
     def name(self, i: int) -> str:
-        """Name of point `i`: its source, or its number."""
+        """Names point `i`: by its source, or its number."""
         return f"{self.column} {i}" if self.sources is None else self.sources[i]
 
 
@@ -167,7 +167,7 @@ class Cluster(NamedTuple):
 
 
 def suggested_names(results: Mapping[str, Any]) -> dict[str, str]:
-    """ID of a cluster, as text -> the name that `results.json` suggests for it.
+    """Returns the name that `results.json` suggests for each cluster, by its ID as text.
 
     Names are distinct: two clusters that both look like "parachute" first are told apart by what
     they look like next, "parachute (sky)", or else by their numbers.
@@ -187,7 +187,7 @@ def clusters_by_size(
     names: Mapping[str, str] = {},
     noun: str = "cluster",
 ) -> list[Cluster]:
-    """The clusters, largest first, ties by number, -1 last; the first `STYLED_CLUSTERS` have looks.
+    """Sorts clusters by size, ties by number, -1 last; the first `STYLED_CLUSTERS` have looks.
 
     Args:
         cluster_labels: int `[n]`.
@@ -209,5 +209,5 @@ def clusters_by_size(
 
 
 def evenly_spaced(n: int, limit: int) -> NDArray:
-    """At most `limit` of the indices 0 to n - 1, evenly spaced, first and last included."""
+    """Picks at most `limit` of the indices 0 to n - 1, evenly spaced, first and last included."""
     return np.unique(np.linspace(0, n - 1, min(n, limit)).round().astype(np.int64))

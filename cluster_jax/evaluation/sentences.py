@@ -58,7 +58,7 @@ def about(page: Page, name: str) -> list[str]:
 
 
 def lede(page: Page) -> list[tuple[str, bool]]:
-    """What the head of the page says below its title, each with whether it is a warning."""
+    """Lists what the head of the page says below its title, and which of it is a warning."""
     data, facts, noun = page.data, page.overview, page.data.noun
     said, curve = list[tuple[str, bool]](), data.clustering.curve
     is_open = not facts["is_novel"] and curve is not None and curve.verdict == "no clear answer"

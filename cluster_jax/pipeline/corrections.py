@@ -168,7 +168,7 @@ def correct(
 
 
 def _duplicates_csv(shown: Shown | None, listed: epath.Path) -> str:
-    """The table of the duplicates that are left: of none, its titles."""
+    """Formats the table of the duplicates that are left; of none, its titles."""
     if shown is None:
         return listed.read_text().splitlines(keepends=True)[0]
     return assignments.duplicates_csv(shown.sources, shown.found)

@@ -50,7 +50,7 @@ class Change(NamedTuple):
 
 
 def words(change: Change, names: Mapping[int, str]) -> str:
-    """What has happened, in plain words: numbers of files, then a line for each event.
+    """Tells in plain words what has happened: numbers of files, then a line for each event.
 
     Args:
         change: the update.
@@ -95,7 +95,7 @@ def words(change: Change, names: Mapping[int, str]) -> str:
 
 
 def line(change: Change, state: State) -> dict[str, Any]:
-    """The line of an update in `HISTORY`, as values."""
+    """Returns the line of an update in `HISTORY`, as values."""
     return {
         "update": state.updates,
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -141,7 +141,7 @@ def write_version(
 
 
 def _version_csv(known: Known, names: Mapping[int, str]) -> str:
-    """The table of a version, by which two of them are compared."""
+    """Formats the table of a version, by which two of them are compared."""
     ids = known.state.ids.tolist()
     columns: dict[str, assignments.Column] = {
         "content": [content.tobytes().hex() for content in known.contents],
@@ -171,7 +171,7 @@ def compare(before: str, after: str) -> comparison.Comparison:
 
 
 def _read_version(given: str) -> tuple[str, dict[str, tuple[str, str]]]:
-    """The workdir, and a key of the content of each image -> its name and cluster."""
+    """Reads the workdir, and each image's name and cluster by a key of its content."""
     path, _, number = given.rpartition("@") if re.search("@[0-9]+$", given) else (given, "", "")
     folder = buckets.path(path) / TABLES
     there = sorted(int(file.stem) for file in folder.glob("*.csv")) if folder.exists() else []

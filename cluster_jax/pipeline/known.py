@@ -42,7 +42,7 @@ class Known(NamedTuple):
 
 
 def start(labels: NDArray, names: Sequence[str], contents: NDArray, x: NDArray) -> Known:
-    """What is known after a first fit, with the arguments of `Known`; `labels` int `[n]`."""
+    """Returns what is known after a first fit, by the arguments of `Known`; `labels` int `[n]`."""
     left = np.full(len(labels), NO_CLUSTER)
     return Known(living.start(labels), np.array(names, np.str_), contents, x, left)
 
@@ -62,7 +62,7 @@ def write(folder: epath.Path, known: Known, *, has_rows: bool) -> None:
 
 
 def read(workdir: epath.Path, x: NDArray | None = None) -> Known | None:
-    """The content of `STATE`, or None; `x` are the features if they are stored elsewhere."""
+    """Reads `STATE`, or returns None; `x` are the features if they are stored elsewhere."""
     if not (workdir / STATE).exists():
         return None
     stored = io.read_arrays(workdir / STATE)
@@ -76,7 +76,7 @@ def read(workdir: epath.Path, x: NDArray | None = None) -> Known | None:
 
 
 def changes(workdir: epath.Path, names: Sequence[str]) -> Changes | None:
-    """What the last update has changed; None if there was none of the images or rows of now."""
+    """Returns what the last update has changed; None if it was not of these images or rows."""
     known = read(workdir, np.empty(0))
     if known is None or not known.state.updates or known.names.tolist() != list(names):
         return None
@@ -84,5 +84,5 @@ def changes(workdir: epath.Path, names: Sequence[str]) -> Changes | None:
 
 
 def last_changes(state: State) -> Changes:
-    """What the last update has changed."""
+    """Returns what the last update has changed."""
     return Changes(state.updates, state.since == state.updates, state.events)

@@ -126,7 +126,7 @@ def find_duplicates(
     features: Embeddings,
     distinct: Collection[tuple[str, str]] = (),
 ) -> duplicates.Duplicates | None:
-    """Duplicates among the images; None if there are no images to show.
+    """Finds duplicates among the images; None if there are no images to show.
 
     `distinct` are pairs of names of images that are no duplicates of one another.
     """
@@ -273,7 +273,7 @@ def _report_data(
     clustering: Clustering,
     **more: Any,
 ) -> report.ReportData:
-    """Data of the report, with what is known of the images that were clustered."""
+    """Collects the report's data, with what is known of the images that were clustered."""
     return report.ReportData(
         title=_title(config),
         results=results,
@@ -289,7 +289,7 @@ def _report_data(
 
 
 def stored_report(run: TrainedRun, table: Table) -> report.ReportData:
-    """Data of the report of a finished run, with what a person has decided since.
+    """Collects the report's data for a finished run, with what a person has decided since.
 
     Args:
         run: of images.
@@ -345,7 +345,7 @@ def stored_report(run: TrainedRun, table: Table) -> report.ReportData:
 def decided_fields(
     decided: Decisions, found: decisions.Clusters, workdir: epath.PathLike
 ) -> dict[str, Any]:
-    """What the report of a run says of a person's decisions, and how new ones are applied."""
+    """Returns what a run's report says of a person's decisions, and how new ones are applied."""
     return {
         "names": {str(cluster): name for cluster, name in decided.named.items()},
         "is_decided": decided.is_decided(found),
@@ -356,7 +356,7 @@ def decided_fields(
 
 
 def described_fields(more: metadata.Metadata, protocol: Mapping[str, Any]) -> dict[str, Any]:
-    """What the report of embeddings says of their metadata: texts, and pictures if there are some.
+    """Returns what a report of embeddings says of metadata: texts, and pictures if there are some.
 
     Args:
         more: the metadata.
@@ -370,7 +370,7 @@ def described_fields(more: metadata.Metadata, protocol: Mapping[str, Any]) -> di
 
 
 def correction_command(workdir: epath.PathLike) -> str:
-    """What applies a file that the page of a run has saved, from the folder of that file."""
+    """Returns the command that applies a file that a run's page has saved, from its folder."""
     path = str(workdir) if "://" in str(workdir) else os.path.abspath(workdir)
     return f"cluster-jax report {shlex.quote(path)} --corrections=corrections.csv"
 
@@ -381,7 +381,7 @@ def decided_results(
     decided: Decisions,
     found: decisions.Clusters,
 ) -> dict[str, Any]:
-    """The results with the scores of corrected clusters: images in no cluster are in none right.
+    """Scores corrected clusters; images in no cluster are in none right.
 
     Names alone change no score.
     """
@@ -423,7 +423,7 @@ def _stored_duplicates(run: TrainedRun, dataset: Dataset) -> duplicates.Shown | 
 
 
 def _title(config: RunConfig) -> str:
-    """Name of the folder or file of the images, and of the config if it trains; else the latter."""
+    """Names a run by its folder or file of images; by its config if it trains or has neither."""
     name = _name_of_files(config)
     if name is None:
         return config.name
@@ -431,7 +431,7 @@ def _title(config: RunConfig) -> str:
 
 
 def _name_of_files(config: RunConfig) -> str | None:
-    """Name of the user's own folder or file of images; None for a data set that has a name."""
+    """Names the user's own folder or file of images; None for a data set that has a name."""
     if config.data.dir is None or config.data.name not in ("folder", "arrays", "features"):
         return None
     if config.data.name == "folder":
@@ -470,7 +470,7 @@ def write(
 
 
 def _readable(inputs: Inputs, features: Embeddings) -> tuple[Inputs, Embeddings]:
-    """The images and embeddings without files that could not be read."""
+    """Removes the files that could not be read from images and embeddings."""
     dataset, test = readable_images(inputs.dataset, features[workdirs.TRAIN_EMBEDDING]), inputs.test
     if test is not None and workdirs.TEST_EMBEDDING in features:
         test = readable_images(test, features[workdirs.TEST_EMBEDDING])
@@ -479,14 +479,14 @@ def _readable(inputs: Inputs, features: Embeddings) -> tuple[Inputs, Embeddings]
 
 
 def read_features(workdir: epath.Path) -> Embeddings:
-    """The embeddings in a workdir."""
+    """Reads the embeddings in a workdir."""
     names = (workdirs.TRAIN_EMBEDDING, workdirs.TEST_EMBEDDING, workdirs.INITIAL_EMBEDDING)
     there = buckets.names(workdir)
     return {n: io.read_arrays(workdir / n) for n in names if n in there}
 
 
 def with_novel_k(config: RunConfig, dataset: Dataset) -> EvalConfig:
-    """The section `eval`; in novel class discovery k-means uses the number of novel classes."""
+    """Returns the section `eval`, with the number of novel classes for k-means in discovery."""
     classes, kmeans = config.method.novel_classes, config.eval.kmeans
     if dataset.known is None or classes is None or kmeans.k is not None:
         return config.eval
@@ -494,7 +494,7 @@ def with_novel_k(config: RunConfig, dataset: Dataset) -> EvalConfig:
 
 
 def _discover(inputs: Inputs, features: Embeddings) -> discovery.Discovery | None:
-    """Classes and metrics of novel class discovery; None for other methods."""
+    """Discovers novel classes, with metrics; None for other methods than novel class discovery."""
     config, dataset, test_images = inputs
     trained, tested = (features.get(n) for n in (workdirs.TRAIN_EMBEDDING, workdirs.TEST_EMBEDDING))
     before = features.get(workdirs.INITIAL_EMBEDDING)
@@ -524,7 +524,7 @@ def _discover(inputs: Inputs, features: Embeddings) -> discovery.Discovery | Non
 
 
 def _probe_test(found: Found) -> tuple[np.ndarray, np.ndarray] | None:
-    """Features and classes of test images; None in novel class discovery, and without any."""
+    """Returns features and classes of test images; None without any, and in class discovery."""
     (config, dataset, test), rows = found.inputs, found.features.get(workdirs.TEST_EMBEDDING)
     if dataset.known is not None or test is None or test.labels is None or rows is None:
         return None
@@ -536,7 +536,7 @@ def _last(records: Sequence[dict], name: str) -> float | None:
 
 
 def _speed(records: Sequence[dict]) -> float | None:
-    """Median images per second over the log without its first line, which includes compilation."""
+    """Computes median images per second over the log but its first line, which has compilation."""
     speeds = [r["images_per_second"] for r in records[1:] or records]
     return statistics.median(speeds) if speeds else None
 

@@ -1,11 +1,13 @@
-"""Plans a training on TPUs or GPUs that are not there: memory, operations and roofline time.
+"""Plans a run on TPUs or GPUs that are not there: memory, operations, roofline time, its parts.
 
 The step of a run is compiled ahead of time for a TPU slice, on a machine without one; nothing is
 computed. Times are bounds by the figures of the chip, which no program reaches, not measurements.
+The other parts of the run are arithmetic from its config and from `ASSUMED`.
 """
 
 import collections
 import dataclasses
+import importlib.util
 import math
 import re
 from collections.abc import Callable
@@ -15,9 +17,13 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import AxisType, Mesh
 
+from cluster_jax.clustering.kmeans import kmeans
+from cluster_jax.core import buckets
 from cluster_jax.core.checks import InputError
-from cluster_jax.pipeline import build
+from cluster_jax.evaluation.report_map import MAX_THUMBNAILS
+from cluster_jax.pipeline import build, embed
 from cluster_jax.pipeline.config import RunConfig
+from cluster_jax.training import progress
 from cluster_jax.training import state as states
 from cluster_jax.training.loop import TrainingRun
 from cluster_jax.training.step import make_step
@@ -52,6 +58,48 @@ CHIPS = {
 TPUS = ("v5e", "v5p", "v6e")
 
 
+# What the arithmetic of the parts takes as given, and where it is from; files are those of
+# experiments/benchmark. On no pod has any of it been measured.
+ASSUMED = {
+    "utilization": (0.25, "of a chip's peak where nothing is compiled (a v5e in plan.json)"),
+    "jpeg": (115e3, "bytes of an image (ImageNet's tar: 147.9 GB of 1,281,167)"),
+    "decode": (1.8e-3, "seconds of a thread for it (stream.json, by pixels)"),
+    "latency": (0.05, f"seconds of a request, one an image (a guess); {buckets.REQUESTS} at once"),
+    "bandwidth": (1e9, "bytes/s of a host (a guess: a twelfth of a v5e host's network)"),
+    "compile": (92.0, "seconds to compile the step (plan.json, on two cores)"),
+    "compress": (22e6, "bytes/s of np.savez_compressed (one core of an Intel Xeon)"),
+    "host": (1.2e12, "operations/s of a host's processor (hosts.json: 75e9 of two cores; of 32)"),
+    "umap": (0.87e-3, "seconds a row of UMAP, at least (sample.json: of 64 columns), by n log n"),
+    "classes": (1000, "classes of the labels; k-means takes as many, with all updates it may"),
+    "process": (0.5e9, "bytes of a process without images (stream.json)"),
+}
+# Requests to tests/faults/gcs_server.py by a checkpoint, for each array and besides, and by a
+# restart for each host.
+_PER_ARRAY, _PER_CHECKPOINT, _PER_RESTART = 0.125, 150, 250
+_UPLOAD = 50 * 2**20  # Bytes of one request of gcsfs.
+_UPDATES = (kmeans.__kwdefaults__ or {})["max_iter"]  # at most, of a run of k-means
+
+
+class Part(NamedTuple):
+    """Estimates of a part of a run.
+
+    Attributes:
+        name: what is done.
+        alone: whether the first host does it alone.
+        seconds: time.
+        memory: bytes in a host.
+        moved: bytes between all hosts and the bucket.
+        requests: of all hosts.
+    """
+
+    name: str
+    alone: bool
+    seconds: float
+    memory: float
+    moved: float = 0.0
+    requests: float = 0.0
+
+
 class Plan(NamedTuple):
     """What a training needs, on each chip unless stated otherwise.
 
@@ -63,12 +111,13 @@ class Plan(NamedTuple):
         batch_size: images per step on all chips.
         accumulate: steps per update of the parameters.
         steps: number of steps of the training.
-        memory: part -> bytes; without "activations" and "program" for GPUs.
+        memory: part -> bytes; without "activations" and "program" if not compiled.
         flops: floating-point operations of a step.
         moved: bytes that the operations of a step read and write, by the compiler's count, in which
-            on-chip memory saves nothing; None for GPUs.
+            on-chip memory saves nothing; None if not compiled.
         collectives: kind -> number of operations in a step and the bytes of their results, before
-            the compiler merges them; empty for GPUs.
+            the compiler merges them; empty if not compiled.
+        parts: of the whole run, in order.
     """
 
     topology: str
@@ -82,6 +131,7 @@ class Plan(NamedTuple):
     flops: float
     moved: float | None
     collectives: dict[str, tuple[int, int]]
+    parts: tuple[Part, ...] = ()
 
     @property
     def seconds(self) -> dict[str, float]:
@@ -105,7 +155,7 @@ class Plan(NamedTuple):
 
     @property
     def largest_batch(self) -> int | None:
-        """Largest batch on all chips, where activations grow with it; None for GPUs."""
+        """Largest batch on all chips, where activations grow with it; None if not compiled."""
         if "activations" not in self.memory:
             return None
         growing = self.memory["activations"] + self.memory["batch"]
@@ -128,7 +178,7 @@ def plan(
         progress: called with one line of text before the step is compiled.
 
     Raises:
-        InputError: the topology is unknown, libtpu is not installed, or the config does not suit.
+        InputError: the topology is unknown, or the config does not suit.
     """
     name, _, shape = topology.partition(":")
     if name not in CHIPS or not re.fullmatch(r"\d+(x\d+)*" if name in TPUS else r"[1-9]\d*", shape):
@@ -137,11 +187,14 @@ def plan(
             f"{', '.join(CHIPS)}; got {topology!r}"
         )
     run = _built(config, images)
-    chip, batch_size, is_tpu = CHIPS[name], config.train.batch_size, name in TPUS
-    # One of the GPUs, in place of which the CPU stands.
-    devices = _tpu_devices(topology) if is_tpu else jax.devices()[:1]
-    chips = len(devices) if is_tpu else int(shape)
-    hosts = len({device.process_index for device in devices}) if is_tpu else -(-chips // 8)
+    chip, batch_size = CHIPS[name], config.train.batch_size
+    compiles = name in TPUS and importlib.util.find_spec("libtpu") is not None
+    # One of the chips, in place of which the CPU stands.
+    devices = _tpu_devices(topology) if compiles else jax.devices()[:1]
+    chips = math.prod(int(side) for side in shape.split("x"))
+    hosts = -(-chips // (4 if name in TPUS else 8))
+    if compiles:
+        hosts = len({device.process_index for device in devices})
     if batch_size % chips:
         raise InputError(
             f"train.batch_size must be a multiple of the {chips} chips of {topology}; got "
@@ -150,19 +203,101 @@ def plan(
     mesh = jax.make_mesh(
         (len(devices),), (states.AXIS,), axis_types=(AxisType.Auto,), devices=devices
     )
-    progress(f"compiling the step of {config.name} for {topology}, minutes ...")
+    if compiles:
+        progress(f"compiling the step of {config.name} for {topology}, minutes ...")
+    elif name in TPUS:
+        progress(
+            "libtpu is not installed: operations are counted alone (pip install "
+            "'cluster-jax[tpu]' compiles them)"
+        )
     lowered, memory = _lower(run, mesh, batch_size * len(devices) // chips)
     accumulate = config.train.accumulate
     common = (topology, chip, chips, hosts, batch_size, accumulate, run.total_steps)
-    if not is_tpu:
-        return Plan(*common, memory, lowered.cost_analysis()["flops"], None, {})
-    collectives = collective_bytes(lowered.compiler_ir("hlo").as_hlo_text())
-    # With the least effort: five times as fast, and memory within 2 % for nrcc_imagenet.
-    compiled = lowered.compile({"exec_time_optimization_effort": -1.0})
-    cost, needs = compiled.cost_analysis(), compiled.memory_analysis()
-    memory["activations"] = needs.temp_size_in_bytes
-    memory["program"] = needs.generated_code_size_in_bytes
-    return Plan(*common, memory, cost["flops"], cost["bytes accessed"], collectives)
+    if compiles:
+        collectives = collective_bytes(lowered.compiler_ir("hlo").as_hlo_text())
+        # With the least effort: five times as fast, and memory within 2 % for nrcc_imagenet.
+        compiled = lowered.compile({"exec_time_optimization_effort": -1.0})
+        cost, needs = compiled.cost_analysis(), compiled.memory_analysis()
+        memory["activations"] = needs.temp_size_in_bytes
+        memory["program"] = needs.generated_code_size_in_bytes
+        made = Plan(*common, memory, cost["flops"], cost["bytes accessed"], collectives)
+    else:
+        made = Plan(*common, memory, lowered.cost_analysis()["flops"], None, {})
+    return made._replace(parts=_parts(config, run, made))
+
+
+def _parts(config: RunConfig, run: TrainingRun, plan: Plan) -> tuple[Part, ...]:
+    """Counts the parts of a run in a bucket, as they are in the code that does them."""
+    n, data, section, hosts = run.dataset.size, config.data, config.eval, plan.hosts
+    a = {name: value for name, (value, _) in ASSUMED.items()}
+    state, (widths, forward) = build.abstract_state(run), _forward(run)
+    d, chip, most = widths[section.features], plan.chip.flops * a["utilization"], buckets.REQUESTS
+    rows, table = 4.0 * n * d, 4.0 * n * sum(widths.values())  # float32
+    is_kept, is_folder = data.fits(n, run.dataset.shape), data.name == "folder"
+    is_streamed = not is_kept
+
+    def read(images: float, together: float = most) -> float:
+        """Seconds of a host that reads and decodes so many images at a time."""
+        each = a["decode"] / min(together, most) + a["jpeg"] / a["bandwidth"]
+        return images * (math.ceil(together / most) * a["latency"] / together + each)
+
+    # Each host reads a set that it keeps decoded, and the labels of a TFDS set that it does not.
+    first, lists = n * (is_kept or not is_folder), -(-n // 1000) * is_folder
+    process = a["process"] + n * math.prod(run.dataset.shape) * is_kept
+    starts = a["compile"] + lists * a["latency"] + read(first)
+    share, trained = plan.batch_size / hosts, plan.steps * plan.batch_size * is_streamed
+    step = plan.flops / chip if plan.moved is None else plan.step_seconds
+    trains = plan.steps * max(step, read(share, share) * is_streamed)
+    ahead = process + (config.train.prefetch + 1) * share * math.prod(run.dataset.batch_shape)
+    saves, size = plan.steps // config.train.checkpoint_every + 1, _bytes(state)
+    saving = saves * (_PER_CHECKPOINT + _PER_ARRAY * len(jax.tree.leaves(state)))
+    saves_in = saves * size / a["bandwidth"] + saving * a["latency"]
+    # A flush writes the log and the events of TensorBoard.
+    flushes = 2 * (trains / progress.SECONDS + saves)
+    restarts = starts + size / a["bandwidth"] + _PER_RESTART * a["latency"]
+    batch = -(-section.batch_size // plan.chips) * plan.chips / hosts
+    embeds = max(n * forward / plan.chips / chip, read(n / hosts, batch) * is_streamed)
+    writes = 2 + table / _UPLOAD
+    asked = n * is_streamed + writes + 3 * embeds / embed.SECONDS  # A part: read, write, delete.
+    npz = table / a["compress"] + 2 * table / a["bandwidth"]  # written, and read again
+    held, local = process + table + rows, -(-plan.chips // hosts)
+    k, passes = section.kmeans.k or a["classes"], section.kmeans.n_init * _UPDATES
+    groups = passes * 2 * n * k * d / local / chip
+    maps = a["umap"] * n * max(1.0, math.log(n) / math.log(100_000))
+    epochs = 0 if section.linear_probe is None else section.linear_probe.epochs
+    scores = 2 * n * n * d / a["host"] + epochs * 6 * n * d * a["classes"] / chip
+    # Sizes, headers and ends of files, or the pixels of what are none; and thumbnails.
+    again = n * (3 if is_folder else is_streamed) + min(n, MAX_THUMBNAILS) * is_streamed
+    jpeg, saved = a["jpeg"], f"{saves:,} checkpoints"
+    entered, opened = hosts * (first + lists), hosts * (first * jpeg + size)
+    # All hosts have the batches of an embedding and the whole of it; its file is compressed in
+    # memory. The linear probe has three copies in float64.
+    made = (
+        Part("start", False, starts, process, hosts * first * jpeg, entered),
+        Part("training", False, trains, ahead, trained * jpeg, trained + flushes),
+        Part(saved, True, saves_in, ahead + size, saves * size, saving),
+        Part("a restart", False, restarts, ahead + size, opened, entered + hosts * _PER_RESTART),
+        Part(
+            "embedding", False, embeds, process + 2 * table, n * jpeg * is_streamed + table, asked
+        ),
+        Part("embedding.npz", True, npz, process + 4 * table, 2 * table, writes + 2),
+        Part("k-means", True, groups, held + 2 * rows),
+        Part("map by UMAP", True, maps, held + rows),
+        Part("k-NN, linear probe", True, scores, held + 6 * rows),
+        Part("duplicates, report", True, read(again), held, again * jpeg, again),
+    )
+    return tuple(p for p in made if section.reduce.method == "umap" or p.name != "map by UMAP")
+
+
+def _forward(run: TrainingRun) -> tuple[dict[str, int], float]:
+    """Returns the columns of each embedding, and operations of the forward pass of an image."""
+    state = jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), build.abstract_state(run)
+    )
+    image = jax.ShapeDtypeStruct((1, *run.dataset.shape), jnp.uint8)
+    lowered = jax.jit(run.method.embed).lower(state.params, state.model_state, image)
+    widths = {name: x.shape[-1] for name, x in lowered.out_info.items()}
+    return widths, lowered.cost_analysis()["flops"]
 
 
 def _built(config: RunConfig, images: int) -> TrainingRun:

@@ -176,7 +176,7 @@ def _grow(
     *,
     refit: bool,
 ) -> tuple[State, Clustering]:
-    """The clusters of the rows that are kept, then the new ones, and a fit of all of them."""
+    """Clusters the rows that are kept, then the new ones; fits all of them."""
     fitted = dict[int, Clustering]()
 
     def look(rows: NDArray) -> living.Look:
@@ -201,7 +201,7 @@ def _grow(
 
 
 def _old_map(points: NDArray | None, is_kept: NDArray, found: Clustering, x: NDArray) -> Clustering:
-    """Clusters that have the old map as points: new images are between those they are most like."""
+    """Adds the old map to clusters, as points: new images lie between those they are most like."""
     if points is None or not is_kept.any() or found.tree is None:
         return found
     sharp, n_old = found.tree.smoother_.project(x), int(is_kept.sum())
@@ -211,7 +211,7 @@ def _old_map(points: NDArray | None, is_kept: NDArray, found: Clustering, x: NDA
 
 
 def _with_decisions(known: Known, found: decisions.Clusters, decided: Decisions) -> Known:
-    """The clusters as a person has corrected them; an image in no cluster has its own here."""
+    """Returns the clusters as a person has corrected them; an image in none has its own here."""
     labels = decided.labels(found)
     own = np.array([decided.root(label) for label in found.labels.tolist()], np.int64)
     ids = np.where(labels == NO_CLUSTER, own, labels)
@@ -222,7 +222,7 @@ def _with_decisions(known: Known, found: decisions.Clusters, decided: Decisions)
 def _follow(
     known: Known, found: decisions.Clusters, decided: Decisions, *, exact: bool
 ) -> dict[int, int]:
-    """Rows that follow what a person has moved, or, where only that is to move, go back."""
+    """Returns rows that follow what a person has moved, or go back where only that is to move."""
     if not exact:
         return facts.followers(known.x, found, decided)
     rows = np.flatnonzero((known.left != NO_CLUSTER) & ~decided.is_decided(found))
@@ -352,7 +352,7 @@ def _in_memory(
 
 
 def _contents(known: Known) -> dict[str, str]:
-    """Name of each image -> its content as hexadecimal digits."""
+    """Returns the content of each image, by name, as hexadecimal digits."""
     keys = (content.tobytes().hex() for content in known.contents)
     return dict(zip(known.names.tolist(), keys, strict=True))
 
@@ -384,7 +384,7 @@ def _check_weights(checksum: str, run: TrainedRun, config: Any) -> None:
 
 
 def _known_photos(workdir: epath.Path, run: TrainedRun) -> Known:
-    """What the run knows, with the clusters that a person has corrected."""
+    """Returns what the run knows, with the clusters that a person has corrected."""
     stored, known = run.clusters, knowledge.read(workdir, run.features)
     if known is None:
         if stored.contents is None:
@@ -399,7 +399,7 @@ def _known_photos(workdir: epath.Path, run: TrainedRun) -> Known:
 
 
 def _inputs(run: TrainedRun, photos: Sequence[str]) -> build.Inputs:
-    """The images that are there now: of the folders of the run, and of others."""
+    """Loads the images that are there now: of the folders of the run, and of others."""
     of_run = (run.config.data.dir or "").split("\n")
     there = [name for name in of_run if buckets.path(name.removeprefix("@")).exists()]
     missing = [name for name in photos if not os.path.exists(os.path.expanduser(name))]
@@ -428,7 +428,7 @@ def _inputs(run: TrainedRun, photos: Sequence[str]) -> build.Inputs:
 
 
 def _matched(known: Known, digests: NDArray, names: Sequence[str]) -> tuple[NDArray, NDArray]:
-    """For each known image its place among the files of now, -1: gone; and the files that are new.
+    """Finds each known image's place among the files of now, -1: gone; and which files are new.
 
     Of files with the same content, one of the same name is the image, or else the first.
     """
@@ -449,7 +449,7 @@ def _matched(known: Known, digests: NDArray, names: Sequence[str]) -> tuple[NDAr
 def _by_name(
     known: Known, digests: NDArray, names: Sequence[str] | None, workdir: epath.Path
 ) -> tuple[NDArray, NDArray]:
-    """For each known row its place among those of now, -1: none; and the rows of new names.
+    """Finds each known row's place among those of now, -1: none; and the rows of new names.
 
     Raises:
         InputError: rows have no names, or the name of another row of them or of the run.
@@ -573,7 +573,7 @@ def update_rows(
 
 
 def _number_described(was: metadata.Metadata, now: metadata.Metadata, count: int) -> int:
-    """How many of `count` known rows have other metadata now."""
+    """Counts those of `count` known rows that have other metadata now."""
     before, after = (
         zip(*(of.get(title, [""] * count)[:count] for title in now), strict=True)
         for of in (was, now)

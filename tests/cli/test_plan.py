@@ -28,7 +28,13 @@ CHIP = plan.Chip(flops=100e12, memory=10e9, bandwidth=1e12, links=1e11, source="
 def planned(**changes):
     memory = {"parameters": 10**9, "batch": 10**8, "activations": 4 * 10**9}
     collectives = {"all-reduce": (3, 8 * 10**8), "all-gather": (1, 4 * 10**8)}
-    values = plan.Plan("v5e:2x2", CHIP, 4, 1, 512, 1, 1000, memory, 2e12, 5e10, collectives)
+    parts = (
+        plan.Part("training", False, 7260.0, 5e8, 3e13, 2e8),
+        plan.Part("9 checkpoints", True, 90.0, 9e8),
+        plan.Part("map by UMAP", True, 1380.0, 33e9),
+        plan.Part("k-NN, linear probe", True, 5820.0, 86e9),
+    )
+    values = plan.Plan("v5e:2x2", CHIP, 4, 1, 512, 1, 1000, memory, 2e12, 5e10, collectives, parts)
     return values._replace(**changes)
 
 
@@ -48,20 +54,25 @@ def test_the_largest_batch():
 
 
 def test_what_is_printed():
-    text = command.describe(planned())
+    text = command.describe(planned(), plan.ASSUMED)
     assert "4 chips on 1 hosts" in text
     assert "512 images, 128 a chip" in text
     assert "5.10 GB a chip: parameters 1.00, batch 0.10, activations 4.00; it fits" in text
     assert "limited by memory" in text
     assert "all-reduce 800.0 MB in 3, all-gather 400.0 MB in 1" in text
-    assert "1,000 steps, 0.0 hours" in text
+    assert "run          1,000 steps, in parts:" in text
+    rows = {line[:20].strip(): line[20:].split() for line in text.splitlines()}
+    assert rows["training"] == ["1", "2.0", "h", "0.5", "30,000.0", "200,000,000"]
+    assert rows["map by UMAP"] == ["1", "23.0", "min", "33.0", "0.0", "0"]
+    assert "The first host alone, after the others: 2.0 h, and 86 GB of its memory." in text
+    assert "  1.15e+05  bytes of an image (ImageNet's tar" in text
     assert "7,877 images/s, 7,877 to decode on each host" in text
     assert "an update" not in text
-    several = command.describe(planned(accumulate=8))
+    several = command.describe(planned(accumulate=8), plan.ASSUMED)
     assert "128 a chip; an update of 8 batches, 4,096 images" in several
     check_keys("plan", command._values(planned()))
     over = planned(memory={**planned().memory, "activations": 2 * 10**10})
-    assert "does NOT fit" in command.describe(over)
+    assert "does NOT fit" in command.describe(over, plan.ASSUMED)
 
 
 def test_collectives_of_a_program():
@@ -98,6 +109,12 @@ def test_gpus():
     assert (four.chips, four.hosts, four.steps) == (4, 1, 20)
     assert 3 < one.flops / four.flops < 4.2
     assert one.memory["batch"] == 32 * (16 * 16 * 3 + 4)
+    # The images fit into memory, where each host reads them once.
+    parts = {part.name: part for part in four.parts}
+    assert (parts["start"].requests, parts["training"].moved) == (320, 0)
+    assert parts["start"].memory == 0.5e9 + 320 * 16 * 16 * 3
+    assert parts["training"].requests < 3
+    assert parts["map by UMAP"].seconds == pytest.approx(320 * 0.87e-3)
     params, _ = make(config.network).init(jax.random.key(0), np.zeros((1, 16, 16, 3)))
     count = sum(x.size for x in jax.tree.leaves(params))
     assert one.memory["parameters"] == 4 * count
@@ -141,8 +158,30 @@ def test_bad_input(arguments, message, capsys):
     assert not said.out
 
 
-@pytest.mark.skipif(importlib.util.find_spec("libtpu") is not None, reason="libtpu is installed")
-def test_without_libtpu(capsys):
-    with pytest.raises(SystemExit):
-        command.main(["--config=nrcc_imagenet", "--topology=v5e:2x2"])
-    assert "libtpu must be installed" in capsys.readouterr().err
+def test_the_parts_of_a_run_without_libtpu(monkeypatch):
+    """Of 320 streamed files of 115 kB, which 4 hosts read 8 at a time."""
+    monkeypatch.setattr(plan.importlib.util, "find_spec", lambda name: None)
+    told, values = [], {"data.cache_mb": 0.0, "data.name": "folder", "eval.reduce.method": "pca"}
+    made = plan.plan(small(**values), "v5e:4x4", 320, told.append)
+    assert (made.chips, made.hosts, made.moved) == (16, 4, None)
+    assert "libtpu is not installed" in told[0]
+    parts = {part.name: part for part in made.parts}
+    start, training, saves = parts["start"], parts["training"], parts["1 checkpoints"]
+    assert (start.moved, start.requests) == (0, 4)  # each host lists the folder
+    each = 8 * (1.8e-3 / 8 + 115e3 / 1e9)
+    assert training.seconds == pytest.approx(20 * (0.05 + each))
+    assert training.memory == 0.5e9 + 3 * 8 * 16 * 16 * 3
+    assert training.moved == 20 * 32 * 115e3
+    assert training.requests == pytest.approx(20 * 32 + 2 * (1 + training.seconds / 30))
+    state = made.memory["parameters"] + made.memory["other state"] + made.memory["optimizer"]
+    assert saves.moved == pytest.approx(state, abs=100)  # the step, and the key
+    assert parts["a restart"].moved == 4 * saves.moved
+    assert parts["a restart"].seconds > start.seconds
+    columns = 128 + 256  # of the network `small` of width 8, and of its projection
+    assert parts["embedding"].moved == 320 * 115e3 + 4 * 320 * columns
+    assert parts["embedding.npz"].moved == 2 * 4 * 320 * columns
+    # Sizes, headers and both ends of the files, and thumbnails.
+    assert parts["duplicates, report"].requests == (3 + 1) * 320
+    assert [name for name in parts if parts[name].alone] == [
+        "1 checkpoints", "embedding.npz", "k-means", "k-NN, linear probe", "duplicates, report",
+    ]  # fmt: skip
