@@ -97,8 +97,8 @@ def _table(plan: "Plan") -> Iterator[str]:
     seconds, memory = sum(part.seconds for part in last), max(part.memory for part in last)
     yield ""
     yield (
-        f"The first host alone, after the others: {_time(seconds)}, and {memory / 1e9:,.0f} GB of "
-        "its memory."
+        f"The first host alone, while the others wait: {_time(seconds)}, and "
+        f"{memory / 1e9:,.0f} GB of its memory."
     )
 
 
