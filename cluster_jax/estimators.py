@@ -29,7 +29,7 @@ from cluster_jax.data.datasets import DataConfig, Dataset
 from cluster_jax.evaluation import summary
 from cluster_jax.evaluation.report import write_report
 from cluster_jax.nets.pretrained import encoders
-from cluster_jax.pipeline import build, embeddings, export, inference, outputs
+from cluster_jax.pipeline import build, embeddings, export, inference, known, outputs
 from cluster_jax.pipeline import run as pipeline
 from cluster_jax.pipeline.config import config_json, parse_config
 from cluster_jax.pipeline.embeddings import EmbeddingClusters
@@ -40,6 +40,8 @@ Images = str | os.PathLike | Sequence[str | os.PathLike] | ArrayLike
 
 # Written into the workdir: the parameter that the config does not have.
 _PARAMETERS = "estimator.json"
+# Beside a saved run that was updated: the clusters of all images, and the features of the new ones.
+_UPDATES = "updates.npz"
 _FILES = "_files"  # in the state of a fitted estimator: name -> content
 _LISTED = 5  # unreadable files that a warning names
 
@@ -234,9 +236,10 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         """Adds images to those so far, whose clusters keep their ids.
 
         `ids_` int64 `[n]` is of all images so far in their order, those of `fit` first, and
-        `events_` tells what has happened to each cluster, see `clustering.living`. `labels_` and
-        `predict` stay those of the fit, and `save` stores these alone: in a workdir,
-        `cluster-jax update` keeps the updates.
+        `events_` tells what has happened to each cluster, see `clustering.living`. `labels_`,
+        `predict` and the report stay those of the fit. No folder that the estimator is from is
+        changed: call `save` afterwards, and `load` goes on from there. To have a workdir whose
+        tables and report are of all images, run `cluster-jax update` on it in place of this.
 
         Args:
             X: the new images, read as in `transform`.
@@ -251,13 +254,19 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
             raise InputError(f"eval.method must be 'tree' for an update; got {found}")
         rows = self.transform(X)
         if self._living is None:
-            every = np.arange(len(self.labels_))
-            self._living = living.start(self.labels_), living.Repeated(self._run.features, every)
-        state, known = self._living
+            state, every = living.start(self.labels_), np.arange(len(self.labels_))
+            folder, features = self._run.workdir, self._run.features
+            if folder is not None and (earlier := known.read(folder, features)) is not None:
+                next_id = max(state.next_id, earlier.state.next_id)
+                state = earlier.state._replace(ids=state.ids, next_id=next_id)
+            self._living = state, living.Repeated(features, every)
+        state, x = self._living
         model = SmoothTree(section.reduce.metric, section.k, random_state=self._run.config.seed)
-        known = known.joined(rows)
-        state = living.update(state, known, model.look)
-        self._living, self.ids_, self.events_ = (state, known), state.ids, state.events
+        x = x.joined(rows)
+        return self._set_living(living.update(state, x, model.look), x)
+
+    def _set_living(self, state: living.State, x: living.Repeated) -> Self:
+        self._living, self.ids_, self.events_ = (state, x), state.ids, state.events
         return self
 
     def predict_proba(self, X: Images) -> NDArray:
@@ -315,7 +324,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         return pathlib.Path(shutil.copyfile(self._run.workdir / "report.html", path))
 
     def save(self, path: str | os.PathLike) -> pathlib.Path:
-        """Copies the workdir to the folder `path`, which must be new or empty.
+        """Copies the workdir to the folder `path`, which must be new or empty, with its updates.
 
         Raises:
             FileExistsError: `path` is a file or a folder that is not empty.
@@ -328,9 +337,14 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         if self._memory is not None:
             outputs.write_run(path, self._memory)
             self._write_parameters(path)
-            return path
-        assert self._run.workdir is not None
-        return pathlib.Path(shutil.copytree(self._run.workdir, path, dirs_exist_ok=True))
+        else:
+            assert self._run.workdir is not None
+            shutil.copytree(self._run.workdir, path, dirs_exist_ok=True)
+        if self._living is not None:
+            state, x = self._living
+            more = {"rows": x.rows[len(self.labels_) :], "run": np.asarray(self._run.found.run)}
+            io.write_arrays(path / _UPDATES, {**living.to_arrays(state), **more})
+        return path
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> Self:
@@ -346,7 +360,16 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         file = buckets.path(path) / _PARAMETERS
         parameters = io.read_json(file) if file.exists() else {}
         estimator = cls(run.results["config"], n_clusters=parameters.get("n_clusters"))
-        return estimator._set_run(run)
+        return estimator._set_run(run)._read_updates(path)
+
+    def _read_updates(self, folder: str | os.PathLike) -> Self:
+        """Goes on from the updates of a saved estimator, unless its run is another one now."""
+        file = buckets.path(folder) / _UPDATES
+        stored = io.read_arrays(file) if file.exists() else None
+        if stored is None or stored["run"].item() != self._run.found.run:
+            return self
+        x = living.Repeated(self._run.features, np.arange(len(self.labels_)))
+        return self._set_living(living.from_arrays(stored), x.joined(stored["rows"]))
 
     def _build_config(self, has_classes: bool) -> tuple[ConfigDict, str]:
         """Builds the config with the overrides, and its name.
@@ -423,7 +446,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
             file.write_bytes(content)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # They were given by the fit.
-            self._set_run(inference.read(workdir))
+            self._set_run(inference.read(workdir))._read_updates(workdir)
 
     @property
     def _is_kmeans(self) -> bool:

@@ -2,6 +2,7 @@
 
     python -m experiments.living FEATURES.npz...
     python -m experiments.living --size
+    python -m experiments.living --follow FEATURES.npz...
 
 Each file has `features` `[n, d]` and `labels` `[n]` of photos. A stream is a first fit and ten
 updates; its rows are photos of some classes, of which three (of many: six) are born on the way:
@@ -19,7 +20,9 @@ by, the others to confirm. Labels score, nothing else.
 - Clusters that keep their id in a refit after the last update, and rows.
 
 The figures are in `living.json`, of which `living.md` is written. `--size` measures an update of
-1,000 rows to 1,000,000, in a process of its own (`--updates`).
+1,000 rows to 1,000,000, in a process of its own (`--updates`). `--follow` moves up to 50 rows of
+each stream that are not of the commonest class of their cluster, one at a time, and says of what
+class those are that follow.
 """
 
 import itertools
@@ -40,6 +43,8 @@ from sklearn.metrics import adjusted_rand_score
 
 from cluster_jax import SmoothTree
 from cluster_jax.clustering import living
+from cluster_jax.core import arrays
+from cluster_jax.evaluation import decisions, facts
 from experiments import tables
 
 FILE = pathlib.Path(__file__).parent / "living.json"
@@ -292,12 +297,37 @@ def _updates(file: str) -> None:
     print(f"peak memory of the process of the updates: {peak:.2f} GiB")
 
 
+def _follow(sets: list[tuple[NDArray, NDArray]]) -> None:
+    for half in (0, 1):
+        counts = np.zeros(4, int)  # moves, followers, of these: of the class of the moved, of most
+        for i in range(half * STREAMS, (half + 1) * STREAMS):
+            s = stream(*sets[i // len(KINDS) % len(sets)], KINDS[i % len(KINDS)], i, half)
+            x, names = arrays.normalize_rows(s.x), list(map(str, range(len(s.x))))
+            labels = SmoothTree().fit(x).labels_
+            found = decisions.Clusters(names, labels, np.zeros(len(x)), "row", "")
+            most = np.array(
+                [np.bincount(s.y[labels == c]).argmax() for c in range(labels.max() + 1)]
+            )
+            for row in np.flatnonzero(s.y != most[labels])[:50].tolist():
+                moved = decisions.Decisions({names[row]: int(labels.max()) + 1})
+                own = s.y[list(facts.followers(x, found, moved))]
+                of_most = (own == most[labels[row]]).sum()
+                counts += [1, len(own), (own == s.y[row]).sum(), of_most]
+        moves, followers, right, wrong = counts
+        print(
+            f"{('choose', 'confirm')[half]}: {moves:,} rows moved, {followers / moves:.2f} follow "
+            f"each; {right / followers:.3f} of them are of its class, {wrong / followers:.3f} of "
+            "the commonest class of the cluster that they leave"
+        )
+
+
 def main() -> None:
     """Measures all files, and writes the table and the page."""
     parser = tables.parser("living", __doc__)
     parser.add_argument("files", nargs="*", type=pathlib.Path, metavar="FEATURES.npz")
     parser.add_argument("--size", action="store_true")
     parser.add_argument("--updates", metavar="MODEL.npz")
+    parser.add_argument("--follow", action="store_true")
     flags = parser.parse_args()
     if flags.updates:
         _updates(flags.updates)
@@ -307,6 +337,9 @@ def main() -> None:
         return
     stored = [np.load(file) for file in flags.files]
     sets = [(file["features"], file["labels"]) for file in stored]
+    if flags.follow:
+        _follow(sets)
+        return
     entries = []
     for i in range(2 * STREAMS):
         kind, half = KINDS[i % len(KINDS)], i // STREAMS
@@ -380,6 +413,10 @@ def texts(entries: list[dict]) -> list[str]:
         "false births 0.1; 95 % of the ids in a refit.",
         "An update of 1,000 rows to 1,000,000 of 64 columns (200 Gaussians, `--size`, the last of "
         "three runs): 5.9, 4.8 and 5.2 s on two cores, at most 0.70 GiB.",
+        "What a decision teaches (`--follow`, the same streams): of rows moved out of a cluster in "
+        "whose commonest class they are not, 0.73 others follow each. Of these, 57 % are of the "
+        "class of the moved row and 21 to 24 % of the commonest class of the cluster that they "
+        "leave (930 and 994 moves on the classes of `choose` and `confirm`).",
     ]
 
 

@@ -2,6 +2,7 @@
 
 import ast
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -112,3 +113,26 @@ def test_importing_the_package_is_cheap():
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+# Nouns, which begin the docstring of a value.
+PLURALS = {
+    "Bytes", "Classes", "Columns", "Embeddings", "Facts", "Features", "Files", "Images", "Indices",
+    "Labels", "Lines", "Logits", "Parameters", "Probabilities", "Rows", "Settings", "This",
+    "Values",
+}  # fmt: skip
+
+
+def _is_function(node):
+    is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    return is_function and "property" not in " ".join(map(ast.unparse, node.decorator_list))
+
+
+def test_docstrings_of_functions_begin_with_a_verb():
+    """As "Returns the ..."; "See `x`." is the docstring of a function like another one."""
+    for file in FILES:
+        for node in filter(_is_function, ast.walk(ast.parse(file.read_text()))):
+            doc = ast.get_docstring(node) or "See"
+            word = re.match(r"\w*", doc)[0]
+            is_verb = re.fullmatch("[A-Z][a-z]+s", word) and word not in PLURALS
+            assert is_verb or word == "See", f"{file.relative_to(ROOT)}: {doc.splitlines()[0]}"

@@ -142,7 +142,7 @@ def test_what_is_warmed_up(fitted, gray, monkeypatch):
         fitted.warm_up(0)
 
 
-def test_an_update_keeps_ids_and_adds_images(gray):
+def test_an_update_keeps_ids_and_adds_images(gray, tmp_path):
     model = ImageClusterer(overrides=PCA, verbose=False).fit(gray[:40])
     labels = model.labels_.copy()
     model.update(gray[40:44]).update(gray[44:])
@@ -152,6 +152,10 @@ def test_an_update_keeps_ids_and_adds_images(gray):
     moved = zip(labels.tolist(), model.ids_[:40].tolist(), strict=True)
     assert {pair for pair in moved if pair[0] != pair[1]} <= told
     assert model.events_
+    loaded = ImageClusterer.load(model.save(tmp_path / "saved"))
+    assert (loaded.ids_.tolist(), loaded.events_) == (model.ids_.tolist(), model.events_)
+    assert (loaded._living[1][:] == model._living[1][:]).all()
+    assert len(copy.deepcopy(loaded).ids_) == 48
     assert not hasattr(model.fit(gray[:40]), "ids_")
 
 

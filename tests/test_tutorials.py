@@ -28,10 +28,11 @@ SHORT = {
     },
     "novel": {'"200 steps"': '"12 steps"', '"20 steps"': '"3 steps"'},
     "photos": {"range(25)": "range(7)", "i < 24": "i < 6"},
+    "year": {},
 }
 # Nothing in them is drawn at random on more than one thread.
-# What trains for long, by configs that other tests run.
-LONG, SLOW = ("digits", "novel"), pytest.mark.slow
+# What trains for long, by configs that other tests run, and twelve updates of photos.
+LONG, SLOW = ("digits", "novel", "year"), pytest.mark.slow
 DETERMINISTIC = ("embeddings", "photos")
 # What a short run may print in other words: verdicts, suggested names, novelty.
 VARIABLE = r"no clear answer|one cluster|clear|\(unlike all others\)|^\d+ \w.*,.*$"
@@ -97,7 +98,7 @@ def run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     def run_cells(name, short):
-        if name == "photos":
+        if name in ("photos", "year"):
             pytest.importorskip("skimage", reason="the photographs come with scikit-image")
         return [cell.printed for cell in tutorials.run(_cells(name, short)) if cell.printed]
 

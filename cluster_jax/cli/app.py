@@ -24,13 +24,13 @@ COMMANDS = (
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point; `arguments` are those of the process by default."""
+    """Runs the command; `arguments` are those of the process by default."""
     with _ending_at_once(is_process=arguments is None):
         _run(sys.argv[1:] if arguments is None else list(arguments))
 
 
 def run(command: str) -> None:
-    """Entry point of `python -m cluster_jax.NAME`, for a command with the process's arguments."""
+    """Runs a command as `python -m cluster_jax.NAME`, with the process's arguments."""
     with _ending_at_once(is_process=True):
         _run([command, *sys.argv[1:]])
 

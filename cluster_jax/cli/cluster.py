@@ -237,7 +237,7 @@ def fingerprint(features: metadata.Rows, labels: tables.Labels | None) -> dict[s
 def _cluster(
     inputs: Inputs, options: ClusterOptions
 ) -> tuple[Clustering, large.LargeClustering | None]:
-    """Clusters; for features in shards those of the sample, and those of all rows."""
+    """Clusters features; of shards returns the clusters of the sample, and those of all rows."""
     from cluster_jax.core import devices
 
     known, all_rows = inputs.true_labels, None
@@ -282,7 +282,7 @@ def _provenance(
 
 
 def _parser() -> Parser:
-    """The flags, the only place where defaults are set."""
+    """Builds the parser with the flags, the only place where defaults are set."""
     parser = Parser("cluster", __doc__)
     add = parser.add_argument
     files = (
@@ -324,7 +324,7 @@ def _parser() -> Parser:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point; `arguments` are those of the process by default."""
+    """Runs the command; `arguments` are those of the process by default."""
     with exit_codes.handle_errors():
         parser = _parser()
         flags = parser.parse_args(arguments)

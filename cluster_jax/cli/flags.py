@@ -119,7 +119,7 @@ def add_encoder(parser: Parser) -> None:
 
 
 def encoder_values(name: str | None) -> list[str]:
-    """The flags of the config for `--encoder=NAME`; they go before those of the user.
+    """Returns the config's flags for `--encoder=NAME`; they go before those of the user.
 
     Raises:
         InputError: there is no such encoder, or its file cannot be used.
@@ -136,7 +136,7 @@ def encoder_values(name: str | None) -> list[str]:
 def output_file(
     path: epath.PathLike, *, flag: str = "--out", may_be_folder: bool = False
 ) -> epath.Path:
-    """The file to write at `path`, whose `~` is expanded.
+    """Returns the file to write at `path`, whose `~` is expanded.
 
     Raises:
         InputError: its folder does not exist, or it is a folder.
@@ -151,7 +151,7 @@ def output_file(
 
 
 def config_parser(command: str, description: str | None, example: str) -> Parser:
-    """The parser of a command with `--config=NAME` and `--config.KEY=VALUE`.
+    """Builds the parser of a command with `--config=NAME` and `--config.KEY=VALUE`.
 
     Args:
         command: name of the subcommand.
@@ -167,7 +167,7 @@ def config_parser(command: str, description: str | None, example: str) -> Parser
 
 
 def parse(parser: Parser, arguments: Sequence[str] | None) -> tuple[argparse.Namespace, list[str]]:
-    """The flags of a command, and all other arguments, which may be values of a config.
+    """Parses the flags of a command; returns all other arguments too, maybe values of a config.
 
     Args:
         parser: parser of the command.
@@ -238,7 +238,7 @@ def _set_untyped(config: ConfigDict, overrides: Sequence[str]) -> list[str]:
 
 
 def _literal(text: str) -> Any:
-    """The number, tuple, ... that a text writes, or the text."""
+    """Parses the number, tuple, ... that a text writes; else returns the text."""
     try:
         return ast.literal_eval(text)
     except (SyntaxError, ValueError):
@@ -256,7 +256,7 @@ _WANTED = {
 
 
 def _explain(error: Exception) -> str:
-    """One sentence for an error that absl or ml_collections raised while reading the flags."""
+    """Explains in one sentence an error that absl or ml_collections raised for the flags."""
     text = str(error.args[0] if error.args else error).strip().split("\n")[0]
     wanted = next((words for part, words in _WANTED.items() if part in text), None)
     match = re.match(r"flag --config\.([\w.]+)=(.*?): ", text)

@@ -57,7 +57,7 @@ def _parser() -> Parser:
 
 
 def _photos(first: str, others: Sequence[str]) -> tuple[str, list[str]]:
-    """PHOTOS as `data.dir`, several of them one a line, and the flags among other arguments.
+    """Finds PHOTOS as `data.dir`, several of them one a line, and the flags among other arguments.
 
     Raises:
         InputError: a name was cut at a space, or PHOTOS is the file of one image.
@@ -83,7 +83,7 @@ def _photos(first: str, others: Sequence[str]) -> tuple[str, list[str]]:
 
 
 def _left_out(given: argparse.Namespace) -> list[str]:
-    """The flags of the config for --exclude and --include-all."""
+    """Returns the config's flags for --exclude and --include-all."""
     made = [f"--config.data.include_all={given.include_all}"] if given.include_all else []
     if given.exclude:
         made.append(f"--config.data.exclude={tuple(given.exclude)}")
@@ -93,7 +93,7 @@ def _left_out(given: argparse.Namespace) -> list[str]:
 def _conclusion(
     results: Mapping[str, Any], workdir: epath.Path, *, is_corrected: bool = False
 ) -> str:
-    """The groups and their certainty, the path of the report, and the next commands."""
+    """Describes the groups and their certainty, the report's path, and the next commands."""
     from cluster_jax.evaluation import report_data, summary
 
     method = summary.shown(results["metrics"])
@@ -134,7 +134,7 @@ def _conclusion(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point; `arguments` are those of the process by default."""
+    """Runs the command; `arguments` are those of the process by default."""
     with exit_codes.handle_errors():
         given, overrides = flags.parse(_parser(), arguments)
         photos, overrides = _photos(given.photos, overrides)

@@ -1,7 +1,7 @@
 """Makes one run of two: what is in the second joins the groups of the first, whose ids stay.
 
 Of runs of photos, the photos of the second must be where they were; of embeddings, both workdirs
-are enough.
+are enough. What you have corrected and named in the second is not taken over.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ def _parser() -> Parser:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point; `arguments` are those of the process by default."""
+    """Runs the command; `arguments` are those of the process by default."""
     with exit_codes.handle_errors():
         flags = _parser().parse_args(arguments)
         from cluster_jax.pipeline import updates

@@ -126,7 +126,7 @@ def write_table(out: epath.Path, columns: Mapping[str, assignments.Column]) -> N
 
 
 def _absolute(path: epath.PathLike) -> str:
-    """A path that means the same in every folder."""
+    """Returns a path that means the same in every folder."""
     text = os.fspath(path)
     return text if "://" in text else os.path.abspath(os.path.expanduser(text))
 
@@ -137,7 +137,7 @@ def _corrected(
     sources: Sequence[str] | None,
     files: Sequence[epath.PathLike],
 ) -> tuple[Assignment, dict[int, str], NDArray]:
-    """New images where a person has moved them, names of clusters, and which were decided on."""
+    """Returns new images as a person has moved them, cluster names, and which were decided on."""
     names = sources or list(map(str, range(len(assignment.labels))))
     found = decisions.Clusters(
         names, assignment.labels, assignment.distances, "image", run.found.run
@@ -162,7 +162,7 @@ def describe(
     skipped: Sequence[tuple[str, str]] = (),
     words: tuple[str, str] = ("image", "cluster"),
 ) -> str:
-    """Summary for the terminal: skipped files, the largest clusters or classes, and counts.
+    """Summarizes for the terminal: skipped files, the largest clusters or classes, and counts.
 
     Args:
         placed: the new images, or rows.
@@ -194,7 +194,7 @@ def values(
     out: epath.PathLike,
     skipped: Sequence[tuple[str, str]] = (),
 ) -> dict[str, Any]:
-    """What `describe` says, for programs: see there for the arguments."""
+    """Returns what `describe` says, for programs: see there for the arguments."""
     sizes = collections.Counter(placed.labels.tolist())
     return {
         "predictions": str(out),
@@ -207,13 +207,13 @@ def values(
 
 
 def large_clusters(run: TrainedRun) -> Set[int] | None:
-    """The clusters that have training images that are not outliers; None: there are classes."""
+    """Returns clusters with training images that are not outliers; None: there are classes."""
     stored = run.clusters
     return None if run.known else set(stored.cluster_labels[~stored.outliers].tolist())
 
 
 def _fact(placed: Assignment, large: Set[int] | None, noun: str, group: str) -> str:
-    """How many images were assigned to how many clusters or classes; no full stop."""
+    """Says how many images were assigned to how many clusters or classes; no full stop."""
     used = [label for label in np.unique(placed.labels).tolist() if label != NO_CLUSTER]
     groups = counted(len(used), "class", "classes")
     if large is not None:
@@ -237,7 +237,7 @@ def _page(
     command: str,
     words: tuple[str, str],
 ) -> str:
-    """The page of new images, beside those of the run if these are still where they were."""
+    """Renders the page of new images, beside the run's if these are still where they were."""
     dataset, typical = None, dict[int, NDArray | None]()
     with contextlib.suppress(InputError):
         dataset = inference.training_images(run)
@@ -271,7 +271,7 @@ def _page(
 
 
 def _loader(run: TrainedRun, images: epath.PathLike) -> Callable[..., Dataset]:
-    """`datasets.load_new` of images for a run."""
+    """Returns `datasets.load_new` of images for a run."""
     return functools.partial(
         datasets.load_new,
         images,
@@ -282,7 +282,7 @@ def _loader(run: TrainedRun, images: epath.PathLike) -> Callable[..., Dataset]:
 
 
 def _assign(run: TrainedRun, images: epath.PathLike, out: epath.Path) -> Batch | None:
-    """The entries of an `Assignment`, `files` if there are some, and `skipped` files.
+    """Returns the entries of an `Assignment`, `files` if there are some, and `skipped` files.
 
     Args:
         run: the run.

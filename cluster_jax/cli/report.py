@@ -46,7 +46,7 @@ def _parser() -> Parser:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point; `arguments` are those of the process by default."""
+    """Runs the command; `arguments` are those of the process by default."""
     with exit_codes.handle_errors():
         flags = _parser().parse_args(arguments)
         if flags.after is None:
@@ -64,12 +64,12 @@ def _compare(flags: argparse.Namespace) -> tuple[str, dict[str, Any]]:
     """Writes the file of a comparison; returns what is printed, as text and for programs."""
     out = None if flags.out is None else output_file(flags.out)
     from cluster_jax.evaluation import comparison
-    from cluster_jax.pipeline import inference, updates
+    from cluster_jax.pipeline import history, inference
 
     figures: list[tuple[str, str, str]] = []
     curves: list[comparison.Curves] = []
     if any(re.search("@[0-9]+$", name) for name in (flags.before, flags.after)):
-        compared = updates.compare(flags.before, flags.after)
+        compared = history.compare(flags.before, flags.after)
     else:
         compared = comparison.compare(comparison.read(flags.before), comparison.read(flags.after))
         runs = _trained(flags.before), _trained(flags.after)
@@ -102,7 +102,7 @@ def _values(compared: "Comparison") -> dict[str, Any]:
 
 
 def _trained(workdir: str) -> "Trained":
-    """What a run has measured; nothing of a folder without results, as of other programs."""
+    """Reads what a run has measured; nothing of a folder without results, as of other programs."""
     from cluster_jax.evaluation import comparison
     from cluster_jax.training import progress
 
@@ -128,7 +128,7 @@ def _correct(flags: argparse.Namespace) -> tuple[str, dict[str, Any]]:
 
 
 def _image_folders(workdir: epath.PathLike) -> list[str]:
-    """Folders or zip of the images of a run; none for others, and for a folder of `cluster`."""
+    """Lists folders or zip of a run's images; none for others, and for a folder of `cluster`."""
     config = buckets.path(workdir) / workdirs.CONFIG
     data = workdirs.read_values(config).get("data", {}) if config.exists() else {}
     is_folder = isinstance(data, dict) and data.get("name") == "folder"

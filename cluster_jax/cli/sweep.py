@@ -34,17 +34,17 @@ class Setting(NamedTuple):
         return ", ".join(f"{key}={value}" for key, value in self.values.items()) or "all runs"
 
     def folder(self, seed: int) -> str:
-        """Of one of its runs, in that of all."""
+        """Names the folder of one of its runs, inside that of all."""
         parts = [*self.values.items(), ("seed", str(seed))]
         return "/".join(f"{key}={_NO_NAME.sub('_', value)}" for key, value in parts)
 
     def flags(self, seed: int) -> list[str]:
-        """Flags of one of its runs."""
+        """Returns the flags of one of its runs."""
         return [f"--config.{key}={value}" for key, value in (*self.values.items(), ("seed", seed))]
 
 
 def settings(sweeps: Iterable[str]) -> list[Setting]:
-    """All combinations of the values of flags `KEY=VALUE,VALUE`.
+    """Lists all combinations of the values of flags `KEY=VALUE,VALUE`.
 
     Raises:
         InputError: a flag has another form, or two have one key.
@@ -124,7 +124,7 @@ def _statistics(values: Sequence[float]) -> dict[str, float | None]:
 
 
 def _csv(chosen: Sequence[Setting], rows: _Rows) -> bytes:
-    """A line for each setting and figure: mean, standard deviation and number of runs."""
+    """Formats a line for each setting and figure: mean, standard deviation and number of runs."""
     by_title = {setting.title: setting.values for setting in chosen}
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -135,7 +135,7 @@ def _csv(chosen: Sequence[Setting], rows: _Rows) -> bytes:
 
 
 def _table(rows: _Rows) -> str:
-    """A line for each figure, a column for each setting: mean ± standard deviation."""
+    """Formats a line for each figure, a column for each setting: mean ± standard deviation."""
     titles, names = (list(dict.fromkeys(key[i] for key in rows)) for i in range(2))
 
     def cell(title: str, name: str) -> str:

@@ -127,7 +127,7 @@ def _parser() -> Parser:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point; `arguments` are those of the process by default."""
+    """Runs the command; `arguments` are those of the process by default."""
     with exit_codes.handle_errors():
         given, overrides = flags.parse(_parser(), arguments)
         flags.check_export(given)
@@ -142,7 +142,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _run_several(
     given: argparse.Namespace, overrides: list[str], config: ConfigDict, name: str
 ) -> None:
-    """The runs of `--seeds` and `--sweep`; all of their configs are checked before the first."""
+    """Runs `--seeds` and `--sweep`; all of their configs are checked before the first run."""
     from cluster_jax.core import devices
     from cluster_jax.pipeline import workdir as workdirs
     from cluster_jax.pipeline.config import config_json, parse_config

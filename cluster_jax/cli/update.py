@@ -5,7 +5,8 @@ files join the groups or make new ones, a moved or renamed file is the same phot
 leave. New rows of embeddings come from --features, metadata of new and known ones from --metadata.
 assignments.csv has the columns id, name and since (the update in which the photo came), report.html
 is the page of all photos, history.jsonl has a line for each update. What you have corrected or
-named holds.
+named holds; neighbors of a photo that you have moved follow it if they are more like it than like
+the typical photos of their group.
 """
 
 from collections.abc import Sequence
@@ -25,23 +26,25 @@ def _parser() -> Parser:
     output.add_report(parser)
     refit = "cluster everything anew; groups that stay mostly the same keep their ids"
     add("--refit", action="store_true", help=refit)
+    exact = "only what you have moved moves, and what followed it earlier goes back"
+    add("--exact", action="store_true", help=exact)
     add("--undo", action="store_true", help="take the last update back")
     return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point; `arguments` are those of the process by default."""
+    """Runs the command; `arguments` are those of the process by default."""
     with exit_codes.handle_errors():
         flags = _parser().parse_args(arguments)
         for name in ("array", "ids"):
             if (value := getattr(flags, name)) is not None and flags.features is None:
                 raise InputError(f"--{name} must come with --features; got {value!r} alone")
-        given = flags.photos or flags.features or flags.metadata or flags.refit
+        given = flags.photos or flags.features or flags.metadata or flags.refit or flags.exact
         if flags.undo and given:
             raise InputError(f"--undo must be given alone; got {given} beside it")
         from cluster_jax.pipeline import embeddings, updates
 
-        how = {"refit": flags.refit, "with_report": flags.report == "yes"}
+        how = {"refit": flags.refit, "exact": flags.exact, "with_report": flags.report == "yes"}
         if flags.undo:
             ended = updates.undo(flags.workdir)
         elif embeddings.is_run(flags.workdir):

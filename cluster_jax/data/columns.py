@@ -119,7 +119,7 @@ def _read(file: epath.Path) -> dict[str, NDArray]:
 
 
 def damage(file: epath.Path) -> str | None:
-    """What the marks at the ends of a damaged file say of it, or None."""
+    """Explains a damaged file by the marks at its ends; None if they tell nothing."""
     if (mark := _MARKS.get(file.suffix.lower())) is None:
         return None
     with file.open("rb") as stream:

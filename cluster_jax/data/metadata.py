@@ -142,7 +142,7 @@ def read(
 
 
 def _key(name: str) -> str:
-    """An id without what a table of floats, or a person, adds to it.
+    """Removes from an id what a table of floats, or a person, adds to it.
 
     Example:
         >>> _key(" 7.0"), _key("7.25"), _key("a.0")
@@ -152,7 +152,7 @@ def _key(name: str) -> str:
 
 
 def allowed(found: Metadata, path: str) -> Metadata:
-    """Metadata of a file of features, without titles of ours; a warning names these."""
+    """Removes titles of ours from the metadata of a file of features; a warning names these."""
     if clash := [title for title in found if title in TAKEN]:
         checks.warn(
             f"{path}: {', '.join(clash)} is left out, because assignments.csv has such a column",
@@ -162,7 +162,7 @@ def allowed(found: Metadata, path: str) -> Metadata:
 
 
 def _decoded(table: Metadata, path: str) -> dict[str, Sequence[str]]:
-    """A table without bytes that are no UTF-8 in its titles; a warning says that there are some."""
+    """Replaces bytes that are no UTF-8 in a table's titles; a warning tells of any in the table."""
     made = {
         title.strip().encode("utf-8", "surrogateescape").decode("utf-8", "replace"): cells
         for title, cells in table.items()
@@ -179,7 +179,7 @@ def _decoded(table: Metadata, path: str) -> dict[str, Sequence[str]]:
 
 
 def updated(found: Metadata, more: Metadata, at: Sequence[int]) -> Metadata:
-    """Metadata of rows, where those of a table take the place of those that were known.
+    """Updates the metadata of rows: those in a table take the place of those that were known.
 
     Args:
         found: those of the first rows.
@@ -200,7 +200,7 @@ def updated(found: Metadata, more: Metadata, at: Sequence[int]) -> Metadata:
 def pictures(
     metadata: Metadata, folders: Sequence[str], side: int
 ) -> Callable[[NDArray], NDArray] | None:
-    """What shows the pictures of rows, if a column has their paths or URLs; else None.
+    """Returns what shows the pictures of rows, if a column has their paths or URLs; else None.
 
     A picture that cannot be read is gray.
 

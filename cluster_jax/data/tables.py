@@ -74,7 +74,7 @@ class Labels(NamedTuple):
 
 
 def open_large(path: str) -> Shards | None:
-    """Features above 2^28 numbers, in a `.npy` file or a folder of them, to be read in blocks.
+    """Opens features above 2^28 numbers, in a `.npy` file or a folder of them, to read in blocks.
 
     None: they are few enough for `read_table`, or in another type of file.
 
@@ -92,7 +92,7 @@ def open_large(path: str) -> Shards | None:
 
 
 def read_table(path: str, name: str | None, ids: str | None = None) -> Table:
-    """Features of a `.npy`, `.npz`, `.csv` or `.tsv` file, or of a folder of `.npy` shards.
+    """Reads features from a `.npy`, `.npz`, `.csv` or `.tsv` file, or a folder of `.npy` shards.
 
     A `.csv` is separated by commas, or by semicolons with decimal commas, a `.tsv` by tabs. The
     encoding is UTF-8, or UTF-16 with a byte order mark. An optional header has words, or 0, 1, ...
@@ -128,7 +128,7 @@ def read_table(path: str, name: str | None, ids: str | None = None) -> Table:
 def read_features(
     path: str | None, name: str | None = None, ids: str | None = None
 ) -> tuple[Table, dict[str, NDArray]]:
-    """Features as they are stored, with what describes them, and further arrays of an `.npz`.
+    """Reads features as they are stored, what describes them, and further arrays of an `.npz`.
 
     Args:
         path: see `read_table`, like the next two.
@@ -208,7 +208,7 @@ def _check_distinct(names: Iterable[str] | None, of: str) -> None:
 
 
 def read_texts(path: str) -> Mapping[str, Sequence[str]]:
-    """All columns of a table with titles, as text: CSV, TSV, Parquet, Arrow or JSON lines.
+    """Reads all columns of a table with titles, as text: CSV, TSV, Parquet, Arrow or JSON lines.
 
     Raises:
         InputError: the file cannot be read, or has no rows, or two columns of one title.
@@ -235,7 +235,7 @@ def read_texts(path: str) -> Mapping[str, Sequence[str]]:
 
 
 def names_rows(title: str) -> bool:
-    """Whether a column of this title has names of the rows, or numbers that identify them.
+    """Returns whether a column of this title has rows' names, or numbers that identify them.
 
     Example:
         >>> names_rows("UUID"), names_rows("user_id"), names_rows("width")
@@ -246,7 +246,7 @@ def names_rows(title: str) -> bool:
 
 
 def _named(path: str, read: Columns, ids: str | None) -> Table:
-    """A table whose column `ids`, or else that which seems to, names the rows."""
+    """Makes a table whose column `ids`, or else that which seems to, names the rows."""
     values, titles, others, named = read
     if ids is None and (named is None or not names_rows(named)):
         # Of a first column of words, and one that is called "id", the latter names the rows.
@@ -266,7 +266,7 @@ def _named(path: str, read: Columns, ids: str | None) -> Table:
 
 
 def _without_ids(path: str, table: Table, titles: Sequence[str] | None) -> Table:
-    """Features without the columns of numbers that identify rows, which name them if nothing does.
+    """Removes columns of numbers that identify rows; they name these if nothing else does.
 
     These have such a title, or hold distinct integers in order. As features, they would outweigh
     all others.
@@ -290,7 +290,7 @@ def _without_ids(path: str, table: Table, titles: Sequence[str] | None) -> Table
 
 
 def read_labels(path: str, name: str | None, rows: int) -> Labels:
-    """Labels, integers or strings, from a `.npy`, `.npz`, `.csv` or `.txt` file.
+    """Reads labels, integers or strings, from a `.npy`, `.npz`, `.csv` or `.txt` file.
 
     Text files have one label per line and no blank lines. A `.csv` with one line more than
     `rows` has a header: a word, or among integers 0.
@@ -315,7 +315,7 @@ def read_labels(path: str, name: str | None, rows: int) -> Labels:
 def _read_list(
     path: str, arrays_: Sequence[str], name: str | None, rows: int, noun: str
 ) -> tuple[NDArray, dict[str, NDArray]]:
-    """One integer or string for each row, `[rows]`, and the further arrays of an `.npz`.
+    """Reads an integer or string for each row, `[rows]`, and the further arrays of an `.npz`.
 
     Args:
         path: see `read_labels`, like `name` and `rows`.
@@ -343,12 +343,12 @@ def _read_list(
 
 
 def _is_folder(path: epath.Path) -> bool:
-    """Whether a path is a folder of shards; one in a bucket has no suffix."""
+    """Returns whether a path is a folder of shards; one in a bucket has no suffix."""
     return path.is_dir() if "://" not in str(path) else not path.suffix
 
 
 def _file(path: str | None, kinds: tuple[str, ...]) -> epath.Path:
-    """The existing file at a path, of one of the kinds."""
+    """Returns the existing file at a path, of one of the kinds."""
     wanted = f"must be a file of type {', '.join(kinds)}"
     if not path:
         raise InputError(f"data.dir {wanted}; got none")
@@ -370,7 +370,7 @@ def _file(path: str | None, kinds: tuple[str, ...]) -> epath.Path:
 def read_arrays(
     path: str | None, names: Sequence[str], name: str | None = None, more: Sequence[str] = ()
 ) -> tuple[NDArray, dict[str, NDArray]]:
-    """The main array of a `.npy` or `.npz` file, and its arrays in `ROW_METADATA`.
+    """Reads the main array of a `.npy` or `.npz` file, and its arrays in `ROW_METADATA`.
 
     Args:
         path: path of the file, local or in a bucket.
@@ -417,7 +417,7 @@ def read_arrays(
 
 
 def one_array(X: ArrayLike) -> NDArray:
-    """`X` as an array; raises an `InputError` for nested lists of different lengths."""
+    """Converts `X` to an array; raises an `InputError` for nested lists of different lengths."""
     try:
         return np.asarray(X)
     except ValueError as error:
@@ -425,7 +425,7 @@ def one_array(X: ArrayLike) -> NDArray:
 
 
 def strings(others: Mapping[str, NDArray], key: str, path: str | None) -> tuple[str, ...] | None:
-    """One of the further arrays of a file as strings, or None; raises if it is no list of them."""
+    """Returns a further array of a file as strings, or None; raises if it is no list of them."""
     values = others.get(key)
     if values is not None and (values.ndim != 1 or values.dtype.kind not in "Uiu"):
         must = f"{key} in {path} must be a list of strings"
@@ -434,7 +434,7 @@ def strings(others: Mapping[str, NDArray], key: str, path: str | None) -> tuple[
 
 
 def check_labels(others: Mapping[str, NDArray], count: int, path: str) -> NDArray | None:
-    """The labels among the further arrays of a file, integers `[count]`, or None.
+    """Returns the labels among the further arrays of a file, integers `[count]`, or None.
 
     Raises:
         InputError: another shape or dtype.
@@ -449,7 +449,7 @@ def check_labels(others: Mapping[str, NDArray], count: int, path: str) -> NDArra
 def _read_vectors(
     path: str, title_row: list[str] | None, rows: Iterator[tuple[int, list[str]]], name: str | None
 ) -> Columns:
-    """A table with one column of vectors, cells such as "[0.1, 0.2]"; names as in `_read_csv`."""
+    """Reads a table with a column of vectors, cells as "[0.1, 0.2]"; names as in `_read_csv`."""
     values: list[NDArray] = []
     lines: list[list[str]] = []
     at: int | None = None
@@ -499,7 +499,7 @@ def _read_vectors(
 def _others(
     titles: Sequence[str], at: Iterable[int], rows: Sequence[Sequence[str]]
 ) -> dict[str, list[str]]:
-    """Columns that are no features, by their titles; those without one are left out."""
+    """Returns columns that are no features, by their titles; those without one are left out."""
     return {titles[i]: [row[i] for row in rows] for i in at if i < len(titles) and titles[i]}
 
 
@@ -508,7 +508,7 @@ def _is_vector(cell: str) -> bool:
 
 
 def _read_csv(path: str, name: str | None, ids: str | None) -> Columns:
-    """A table of numbers with an optional header and an optional first column of row names.
+    """Reads a table of numbers with an optional header and an optional first column of row names.
 
     Of a table with a column of vectors, it is this one, or that with the title `name`. Beside
     numbers, columns of text that have a title are no features, and neither is the column `ids`.
@@ -576,7 +576,7 @@ def _read_csv(path: str, name: str | None, ids: str | None) -> Columns:
 def _columns_of_numbers(
     path: str, titles: list[str], rows: Sequence[list[str]], first: int, ids: str | None
 ) -> list[int]:
-    """The columns from `first` on whose first cell that is not missing is a number, and no id.
+    """Finds the columns from `first` on whose first cell that is there is a number, and no id.
 
     An id keeps its digits as text.
     """
@@ -600,7 +600,7 @@ def _columns_of_numbers(
 
 
 def _is_header(path: str, number: int, line: list[str], sample: list[str], first: int) -> bool:
-    """Whether the first line is a header, judged by its cells and the next line, `sample`.
+    """Returns whether the first line is a header, by its cells and the next line, `sample`.
 
     Numbers start in the column `first`.
 
@@ -621,7 +621,7 @@ def _is_header(path: str, number: int, line: list[str], sample: list[str], first
 
 
 def _read_lines(path: str, kind: str, rows: int, noun: str) -> NDArray:
-    """One label, or other `noun`, per line: integers if all of them are integers, else strings."""
+    """Reads one label, or other `noun`, per line: integers if all are integers, else strings."""
     with _open(path) as file:
         if kind == ".txt":
             lines = [[line] for line in file]
@@ -653,7 +653,7 @@ def _read_lines(path: str, kind: str, rows: int, noun: str) -> NDArray:
 
 
 def _has_header(values: list[str]) -> bool:
-    """Whether the first value is a word and the others, two or more, are integers."""
+    """Returns whether the first value is a word and the others, two or more, are integers."""
     is_integer = [_is_number(value, int) for value in values]
     return len(values) > 2 and not is_integer[0] and all(is_integer[1:])
 
@@ -670,7 +670,7 @@ def _open(path: str) -> TextIO:
 def _lines(
     path: str, file: TextIO, blank: bool = False, *, are_texts: bool = False
 ) -> Iterator[tuple[int, list[str]]]:
-    """Line numbers and cells of the lines of a file; without blank lines unless `blank`.
+    """Yields line numbers and cells of a file's lines; without blank lines unless `blank`.
 
     Decimal commas become points unless `are_texts`.
     """
@@ -706,5 +706,5 @@ def _is_number(cell: str, kind: type[float] | type[int] = float) -> bool:
 
 
 def _is_plain(text: str) -> bool:
-    """Whether a text has none of what only Python reads as part of a number, like "0_1"."""
+    """Returns whether a text has nothing that only Python reads as part of a number, like "0_1"."""
     return "_" not in text and text.isascii()

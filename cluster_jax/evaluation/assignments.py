@@ -43,7 +43,7 @@ def escaped(name: str) -> str:
 
 
 def unescaped(name: str) -> str:
-    """The inverse of `escaped`: the file name of an escaped text."""
+    """Inverts `escaped`: returns the file name of an escaped text."""
 
     def replace(match: re.Match) -> str:
         byte = match[1]
@@ -87,14 +87,14 @@ def read_workdir(workdir: epath.PathLike) -> Table:
 
 
 def numbers(table: Table, title: str, rows: Sequence[int], empty: float) -> NDArray | None:
-    """A column of some rows as float64, or None; an empty cell has the value `empty`."""
+    """Returns a column of some rows as float64, or None; an empty cell has the value `empty`."""
     if title not in table.titles:
         return None
     return np.array([float(table.rows[i][title] or empty) for i in rows])
 
 
 def read(file: epath.Path) -> tuple[Sequence[str], list[dict[str, str]]]:
-    """The titles and the rows of a table that `to_csv` has written; of names see `unescaped`."""
+    """Reads titles and rows of a table that `to_csv` has written; of names see `unescaped`."""
     text = file.read_bytes().decode("utf-8", "replace")
     before = csv.field_size_limit(sys.maxsize)  # Of the process; metadata may have long texts.
     try:
@@ -124,7 +124,7 @@ def images_csv(
     discovered: Discovery | None,
     facts: PhotoFacts | None = None,
 ) -> str:
-    """The table `assignments.csv` of a run, one row per training image.
+    """Formats the table `assignments.csv` of a run, one row per training image.
 
     Its columns are those of `rows_csv`, the date, width, height and bytes of files, and the cluster
     by k-means. In novel class discovery, there
@@ -146,7 +146,7 @@ def images_csv(
 
 
 def rows_csv(names: Sequence[str] | None, result: Clustering, more: Metadata) -> str:
-    """The table `assignments.csv` of the command `cluster`, one row per row of features.
+    """Formats the table `assignments.csv` of the command `cluster`, one row per row of features.
 
     Its columns are the cluster, the distance to its center, the outlier flag, and the position in a
     map of up to three dimensions. For clusters of `SmoothTree` there are also the probability of
@@ -163,14 +163,14 @@ def rows_csv(names: Sequence[str] | None, result: Clustering, more: Metadata) ->
 
 
 def columns_of(table: Table) -> dict[str, Column]:
-    """The columns of a table as `to_csv` takes them."""
+    """Returns the columns of a table as `to_csv` takes them."""
     return {
         title: [unescaped(row.get(title) or "") for row in table.rows] for title in table.titles
     }
 
 
 def read_metadata(table: Table, rows: Sequence[int]) -> dict[str, list[str]]:
-    """The metadata of some rows of a table that `rows_csv` has written."""
+    """Reads the metadata of some rows of a table that `rows_csv` has written."""
     titles = [title for title in table.titles if title not in metadata.TAKEN]
     return {title: [unescaped(table.rows[i][title]) for i in rows] for title in titles}
 
@@ -191,7 +191,7 @@ def _cluster_columns(result: Clustering) -> dict[str, Column]:
 
 
 def placed_columns(placed: Assignment, names: Mapping[str, str]) -> dict[str, Column]:
-    """Columns of new rows: cluster, distance, novelty, how sure it is where that is known, name.
+    """Makes columns of new rows: cluster, distance, novelty, how sure it is where known, name.
 
     Args:
         placed: the clusters of the rows.
@@ -218,11 +218,11 @@ def _sure_columns(membership: Membership | None) -> dict[str, Column]:
     }
 
 
-def duplicates_csv(dataset: Dataset, found: Duplicates) -> str:
-    """The table `duplicates.csv`, one row per image in a group; only a header without groups."""
+def duplicates_csv(sources: Sequence[str] | None, found: Duplicates) -> str:
+    """Formats the table `duplicates.csv`, one row per image in a group; a header without groups."""
     images: list = found.images.tolist()
-    if dataset.sources is not None:
-        images = [dataset.sources[i] for i in images]
+    if sources is not None:
+        images = [sources[i] for i in images]
     kinds = np.where(found.is_exact, "exact", "near")
     facts = found.facts
     columns: dict[str, Column] = {

@@ -28,6 +28,7 @@ DECISIONS = "decisions.csv"
 MAX_NAME = 100  # characters of a name
 FOUND = "found_cluster"  # title of the clusters that the run found, once they are corrected
 _NOVEL = splits.novel_name(0).removesuffix("0")
+PAIRS = ("same", "apart", "distinct")  # corrections about two images, and fields of `Decisions`
 _NOUNS = ("image", "row")  # titles of names
 _TYPICAL = 20  # images by which a file says which cluster it means
 _SAVE_AGAIN = "save it again on the page of the run"
@@ -68,6 +69,7 @@ class Decisions(NamedTuple):
         made: clusters that the run did not find.
         same, apart: pairs of names of images that are in one cluster, and in two, see
             `clustering.constraints`; they hold from the next update on.
+        distinct: pairs of names of images that are no duplicates of one another.
     """
 
     moved: Mapping[str, int] = {}
@@ -76,6 +78,7 @@ class Decisions(NamedTuple):
     made: frozenset[int] = frozenset()
     same: frozenset[tuple[str, str]] = frozenset()
     apart: frozenset[tuple[str, str]] = frozenset()
+    distinct: frozenset[tuple[str, str]] = frozenset()
 
     @property
     def is_of_members(self) -> bool:
@@ -83,29 +86,29 @@ class Decisions(NamedTuple):
         return bool(self.moved or self.merged or self.made)
 
     def root(self, cluster: int) -> int:
-        """The cluster that a cluster is a part of: itself, if it was not merged."""
+        """Returns the cluster that a cluster is a part of: itself, if it was not merged."""
         while cluster in self.merged:
             cluster = self.merged[cluster]
         return cluster
 
     def labels(self, run: Clusters) -> NDArray:
-        """The clusters of all images as decided, int64 `[n]`."""
+        """Returns the clusters of all images as decided, int64 `[n]`."""
         moved = [self.moved.get(name, label) for name, label in self._found(run)]
         return np.array([self.root(label) for label in moved], np.int64)
 
     def is_decided(self, run: Clusters) -> NDArray:
-        """Which images a person has moved, confirmed, or marked wrong, bool `[n]`."""
+        """Returns which images a person has moved, confirmed, or marked wrong, bool `[n]`."""
         return np.array([name in self.moved for name in run.names], bool)
 
     def next_cluster(self, run: Clusters) -> int:
-        """The lowest number that no cluster has had."""
+        """Returns the lowest number that no cluster has had."""
         return 1 + max(*run.labels.tolist(), *self.made, *self.merged, *self.moved.values(), -1)
 
     def _found(self, run: Clusters) -> zip:
         return zip(run.names, run.labels.tolist(), strict=True)
 
     def summary(self, group: str = "cluster") -> str:
-        """How many decisions there are, in words: "3 moved, 1 in no cluster, 2 merged".
+        """Counts the decisions in words: "3 moved, 1 in no cluster, 2 merged".
 
         Args:
             group: what a cluster is called.
@@ -119,12 +122,13 @@ class Decisions(NamedTuple):
             "named": len(self.named),
             "pairs together": len(self.same),
             "pairs apart": len(self.apart),
+            "pairs that are no duplicates": len(self.distinct),
         }
         return ", ".join(f"{n:,} {word}" for word, n in counts.items() if n) or "none"
 
 
 def join(before: Decisions, after: Decisions) -> Decisions:
-    """Earlier and later decisions, of which the later ones count where both say something.
+    """Joins earlier and later decisions; the later ones count where both say something.
 
     Raises:
         InputError: the later ones merge a cluster into a part of itself.
@@ -136,6 +140,7 @@ def join(before: Decisions, after: Decisions) -> Decisions:
         made=before.made | after.made,
         same=(before.same - after.apart) | after.same,
         apart=(before.apart - after.same) | after.apart,
+        distinct=before.distinct | after.distinct,
     )
     for cluster, into in after.merged.items():
         old, new = joined.root(cluster), joined.root(into)
@@ -146,7 +151,7 @@ def join(before: Decisions, after: Decisions) -> Decisions:
 
 
 def read_workdir(workdir: epath.PathLike, run: Clusters) -> Decisions:
-    """The decisions of a run; none if a person has decided nothing.
+    """Reads the decisions of a run; none if a person has decided nothing.
 
     Raises:
         InputError: the file is damaged, or belongs to other clusters than those of the run.
@@ -156,13 +161,13 @@ def read_workdir(workdir: epath.PathLike, run: Clusters) -> Decisions:
 
 
 def is_of(file: epath.PathLike, run: str) -> bool:
-    """Whether the decisions of a file are about the clusters of the run of this digest."""
+    """Returns whether a file's decisions are about the clusters of the run of this digest."""
     _, rows = assignments.read(epath.Path(file))
     return bool(rows) and rows[0].get("to") == run
 
 
 def read(file: epath.PathLike, run: Clusters, before: Decisions) -> Decisions:
-    """The decisions of a file, in the numbers of the clusters of a run.
+    """Reads the decisions in a file, in the numbers of the clusters of a run.
 
     Clusters of another run are those with most of the images by which the file means them.
 
@@ -170,8 +175,8 @@ def read(file: epath.PathLike, run: Clusters, before: Decisions) -> Decisions:
         file: as a page saves it: lines of image, cluster, correction, and to. The corrections are
             "run" (to: the digest of the run), "member" (an image by which the cluster is meant),
             "new" (a new cluster and its name), "merge" (into the cluster `to`), "name", "move" (to
-            a cluster; to its own: a person has confirmed it), "wrong", "same" and "apart" (`to` is
-            another image), and "end".
+            a cluster; to its own: a person has confirmed it), "wrong", "same", "apart" and
+            "distinct" (no duplicates; `to` is another image), and "end".
         run: the clusters that the run has found.
         before: earlier decisions about them.
 
@@ -183,7 +188,7 @@ def read(file: epath.PathLike, run: Clusters, before: Decisions) -> Decisions:
     known, counts = set(run.names), collections.Counter(run.names)
     moved, merged, named = dict[str, int](), dict[int, int](), dict[int, str]()
     at: dict[tuple[str, object], int] = {}
-    pairs: dict[str, set[tuple[str, str]]] = {"same": set(), "apart": set()}
+    pairs: dict[str, set[tuple[str, str]]] = {kind: set() for kind in PAIRS}
     for number, (name, cluster, kind, to) in lines:
         must = f"line {number} of {file} must"
         if kind == "new":
@@ -221,8 +226,8 @@ def read(file: epath.PathLike, run: Clusters, before: Decisions) -> Decisions:
                     raise InputError(f"{must} name one {run.noun} of the run; got {found}")
             if is_pair:
                 pair = (min(name, other), max(name, other))
-                opposite = "apart" if kind == "same" else "same"
-                if name == other or pair in pairs[opposite]:
+                opposite = {"same": "apart", "apart": "same"}.get(kind, kind)
+                if name == other or (opposite != kind and pair in pairs[opposite]):
                     where = "itself" if name == other else f"line {at[opposite, pair]}"
                     raise InputError(
                         f"{must} agree with {where}; got {name!r} and {other!r} as {kind!r}: "
@@ -243,7 +248,7 @@ def read(file: epath.PathLike, run: Clusters, before: Decisions) -> Decisions:
 
 
 def to_csv(decisions: Decisions, run: Clusters) -> str:
-    """The file of decisions, see `read`; the same decisions give the same text."""
+    """Formats the file of decisions, see `read`; the same decisions give the same text."""
     now, order = decisions.labels(run), np.argsort(run.distances, kind="stable")
     meant = {*decisions.named, *decisions.made, *decisions.merged, *decisions.merged.values()}
     meant |= {cluster for cluster in decisions.moved.values() if cluster != NO_CLUSTER}
@@ -260,8 +265,7 @@ def to_csv(decisions: Decisions, run: Clusters) -> str:
     for name, cluster in decisions.moved.items():
         kind = ("wrong", "") if cluster == NO_CLUSTER else ("move", cluster)
         rows.append((name, found.get(name, ""), *kind))
-    rows += [(a, "", "same", b) for a, b in sorted(decisions.same)]
-    rows += [(a, "", "apart", b) for a, b in sorted(decisions.apart)]
+    rows += [(a, "", kind, b) for kind in PAIRS for a, b in sorted(getattr(decisions, kind))]
     rows.append(("", "", "end", ""))
     titles = (run.noun, "cluster", "correction", "to")
     return assignments.to_csv(dict(zip(titles, map(list, zip(*rows, strict=True)), strict=True)))
@@ -271,7 +275,7 @@ _Lines = list[tuple[int, tuple[str, str, str, str]]]
 
 
 def _lines(file: epath.PathLike, run: Clusters) -> tuple[_Lines, dict[str, list[str]], bool]:
-    """Numbered lines of a file, the images by which it means clusters, and whether it is the run's.
+    """Reads a file's numbered lines, its clusters' images, and whether it is of the run itself.
 
     Lines of "run", "member" and "end" are left out.
     """
@@ -284,14 +288,14 @@ def _lines(file: epath.PathLike, run: Clusters) -> tuple[_Lines, dict[str, list[
         columns = "the columns image, cluster, correction, to, as a report saves them"
         raise InputError(f"{file} must have {columns}; got {', '.join(titles) or 'none'}")
     lines, members = [], collections.defaultdict(list)
-    kinds = ("member", "new", "merge", "name", "move", "wrong", "same", "apart")
+    kinds = ("member", "new", "merge", "name", "move", "wrong", *PAIRS)
     for number, row in enumerate(rows, 2):
         cells = tuple(row.get(title) for title in titles)
         name, cluster, kind, to = ("" if cell is None else cell for cell in cells)
         is_needed = {
             "member": name and cluster, "new": cluster, "merge": cluster and to,
             "name": cluster and to, "move": name and to, "wrong": name,
-            "same": name and to, "apart": name and to,
+            **dict.fromkeys(PAIRS, name and to),
         }  # fmt: skip
         if kind in ("run", "end"):
             continue
@@ -321,7 +325,7 @@ def _meant(
     *,
     is_own: bool,
 ) -> dict[str, int]:
-    """Number of a cluster in the file -> the cluster of the run that is meant."""
+    """Maps the number of each cluster in the file to the run's cluster that is meant."""
     now = dict(zip(run.names, before.labels(run).tolist(), strict=True))
     taken = {*run.labels.tolist(), *before.made, *before.merged}
     fresh, clusters = before.next_cluster(run), dict[str, int]()
@@ -362,14 +366,14 @@ def _meant(
 
 
 def _number(text: str) -> int | None:
-    """A cluster's number, or None."""
+    """Parses a cluster's number; None if it is none."""
     return int(text) if re.fullmatch("[0-9]{1,9}", text) else None
 
 
 def _match(
     file: epath.PathLike, cluster: str, members: Sequence[str], now: Mapping[str, int]
 ) -> int:
-    """The cluster of the run that has most of the images by which a file means a cluster."""
+    """Finds the run's cluster that has most of the images by which a file means a cluster."""
     here = [now[name] for name in members if name in now]
     label, most = collections.Counter(here).most_common(1)[0] if here else (NO_CLUSTER, 0)
     if 2 * len(here) > len(members) and 2 * most > len(here) and label != NO_CLUSTER:
@@ -391,7 +395,7 @@ def _name(text: str, must: str) -> str:
 
 
 def clustered(table: Table) -> tuple[list[int], Clusters]:
-    """The rows of a table that are in clusters, and these as the run has found them."""
+    """Returns the rows of a table that are in clusters, and these as the run has found them."""
     rows = [i for i, row in enumerate(table.rows) if row[table.cluster] and row.get("cluster", "0")]
     names = [assignments.unescaped(table.rows[i][table.name]) for i in rows]
     if all(row[table.name] == str(i) for i, row in enumerate(table.rows)):
@@ -404,7 +408,7 @@ def clustered(table: Table) -> tuple[list[int], Clusters]:
 
 
 def decided_membership(decided: Decisions, run: Clusters, found: Membership) -> Membership:
-    """Probabilities of the clusters after decisions: what a person has said is certain.
+    """Returns probabilities of the clusters after decisions: a person's word is certain.
 
     A runner-up that is the same cluster now adds up.
 
@@ -435,7 +439,7 @@ def decided_csv(
     is_decided: NDArray,
     names: Mapping[int, str],
 ) -> str:
-    """A table with what a person has decided.
+    """Formats a table with what a person has decided.
 
     `cluster` is the cluster now, `found_cluster` that of the run, of which the distance, the
     probability and the like are; `corrected` is 1 where a person has decided, and `name` is the

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -66,7 +67,7 @@ class Duplicates(NamedTuple):
 
 
 def originals(found: Duplicates, count: int) -> NDArray:
-    """The image that stands for each of `count` images, int64 `[count]`: the one to keep.
+    """Returns the image that stands for each of `count` images, the one to keep: int64 `[count]`.
 
     An image without a duplicate stands for itself.
     """
@@ -90,7 +91,7 @@ class Shown(NamedTuple):
 
 
 def record(shown: Shown) -> list[dict[str, Any]]:
-    """All groups for the page's script, the largest first.
+    """Lists all groups for the page's script, the largest first.
 
     Returns:
         For each group its "kind", "exact" if all its images are the same, and its "images": the
@@ -122,7 +123,7 @@ def record(shown: Shown) -> list[dict[str, Any]]:
 
 
 def counts(found: Duplicates) -> dict[str, int | float | None]:
-    """The entry of `results.json`: numbers of groups and of images in them, and the threshold."""
+    """Counts groups and the images in them for `results.json`, with the threshold."""
     exact = int(found.is_exact.sum())
     return {
         "groups": found.n_groups,
@@ -132,7 +133,7 @@ def counts(found: Duplicates) -> dict[str, int | float | None]:
     }
 
 
-def find(dataset: Dataset, features: NDArray) -> Duplicates:
+def find(dataset: Dataset, features: NDArray, apart: Sequence[tuple[int, int]] = ()) -> Duplicates:
     """Finds groups of duplicates: connected components of the graph of duplicate pairs.
 
     Exact duplicates are files of the same bytes, or the same whole picture in full depth, with its
@@ -143,6 +144,8 @@ def find(dataset: Dataset, features: NDArray) -> Duplicates:
     Args:
         dataset: the images.
         features: float `[n, d]`, of all of them.
+        apart: pairs of images that are in no group together, as a person has said: pairs that
+            would join them, the later ones first, are left out.
     """
     origins = first_copies(dataset)
     distinct = np.unique(origins)
@@ -154,8 +157,8 @@ def find(dataset: Dataset, features: NDArray) -> Duplicates:
         pairs = np.concatenate([close, similar_pairs(outlines(dataset, distinct), OUTLINE)])
         pairs, is_same = _compared(dataset, distinct[np.unique(pairs, axis=0)])
     copies = np.stack([np.arange(len(origins)), origins], axis=1)
-    exact = _components(len(origins), np.concatenate([copies, pairs[is_same]]))
-    components = _components(len(origins), np.concatenate([copies, pairs]))
+    exact = _components(len(origins), np.concatenate([copies, pairs[is_same]]), apart)
+    components = _components(len(origins), np.concatenate([copies, pairs]), apart)
     # The first image of each image's group, and the size of the group.
     _, firsts, groups, sizes = np.unique(
         components, return_index=True, return_inverse=True, return_counts=True
@@ -180,7 +183,7 @@ def find(dataset: Dataset, features: NDArray) -> Duplicates:
 
 
 def _to_keep(groups: NDArray, facts: PhotoFacts) -> NDArray:
-    """The image of each group to keep, bool `[m]`, see `Duplicates`."""
+    """Picks the image of each group to keep, bool `[m]`, see `Duplicates`."""
     size = facts.width.astype(np.int64) * facts.height
     dates = np.array([taken or "~" for taken in facts.taken], str)  # No date is the latest.
     order = np.lexsort((np.arange(len(groups)), dates, -facts.bytes, -size, groups))
@@ -190,7 +193,7 @@ def _to_keep(groups: NDArray, facts: PhotoFacts) -> NDArray:
 
 
 def first_copies(dataset: Dataset) -> NDArray:
-    """The first image with the same file, or the same pixels, as each image, int64 `[n]`.
+    """Finds the first image with each image's file, or its pixels, int64 `[n]`.
 
     Of files, only those are read of whose size there are several.
     """
@@ -220,7 +223,7 @@ def first_copies(dataset: Dataset) -> NDArray:
 
 
 def near_threshold(features: NDArray) -> float:
-    """The cosine similarity above which the whole pictures of two images are compared.
+    """Computes the cosine similarity above which the whole pictures of two images are compared.
 
     It is 1 - `NEARNESS` d, where d is the median of 1 - cosine between an image and its nearest
     neighbor, over at most `_SAMPLE` random images: a fraction of the median distance suits any
@@ -269,7 +272,7 @@ def similar_pairs(features: NDArray, threshold: float) -> NDArray:
 
 
 def outlines(dataset: Dataset, rows: NDArray) -> NDArray:
-    """Gray values of 16 x 16 parts of images, of which the mean is subtracted, float32 `[n, 256]`.
+    """Computes gray values of 16 x 16 parts of images less their mean, float32 `[n, 256]`.
 
     Args:
         dataset: the images.
@@ -285,7 +288,7 @@ def outlines(dataset: Dataset, rows: NDArray) -> NDArray:
 
 
 def _compared(dataset: Dataset, pairs: NDArray) -> tuple[NDArray, NDArray]:
-    """The pairs whose whole pictures show the same, and whether they are the same, bool `[p]`."""
+    """Compares whole pictures: pairs that show the same, and which are equal, bool `[p]`."""
     is_alike, is_same = np.zeros(len(pairs), bool), np.zeros(len(pairs), bool)
     shown: dict[int, Picture | None] = {}
     steps = range(0, len(pairs), _PAIRS)
@@ -316,7 +319,17 @@ def _compared(dataset: Dataset, pairs: NDArray) -> tuple[NDArray, NDArray]:
     return pairs[is_alike], is_same[is_alike]
 
 
-def _components(count: int, pairs: NDArray) -> NDArray:
-    """Connected components of a graph, int32 `[count]`."""
+def _components(count: int, pairs: NDArray, apart: Sequence[tuple[int, int]]) -> NDArray:
+    """Finds the components of a graph, less edges that would join two to be apart, `[count]`."""
     edges = np.ones(len(pairs), bool), (pairs[:, 0], pairs[:, 1])
-    return connected_components(coo_array(edges, shape=(count, count)), directed=False)[1]
+    made = connected_components(coo_array(edges, shape=(count, count)), directed=False)[1]
+    parted = [(a, b) for a, b in apart if made[a] == made[b]]
+    if not parted:
+        return made
+    is_in = np.isin(made, made[[a for a, _ in parted]])
+    group = np.where(is_in, count + np.arange(count), made)  # each one alone, to begin with
+    for i, j in pairs[is_in[pairs[:, 0]]].tolist():
+        both = {group[i], group[j]}
+        if not any({group[a], group[b]} == both for a, b in parted):
+            group[group == group[j]] = group[i]
+    return np.unique(group, return_inverse=True)[1]

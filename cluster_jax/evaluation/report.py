@@ -14,6 +14,7 @@ from plotly.offline import get_plotlyjs
 from cluster_jax.clustering.membership import Membership
 from cluster_jax.core import io
 from cluster_jax.evaluation import (
+    changes,
     duplicates,
     pages,
     plots,
@@ -40,7 +41,7 @@ Groups = dict[str, list[tuple[int, Cluster | None]]]
 
 _compressed_once = functools.cache(pages.compressed)  # plotly.js, four megabytes
 # What people look at first; then what they ask about it, behind one line.
-SECTIONS = ("clusters", "doubtful", "isolated", "duplicates", "map", "tree", "skipped")
+SECTIONS = ("clusters", "changed", "doubtful", "isolated", "duplicates", "map", "tree", "skipped")
 DETAILS = ("sizes", "training", "bandwidth", "labels", "metrics")
 _FINDERS = {"gridshift": "GridShift", "tree": "the tree of smoothed features"}
 
@@ -57,7 +58,7 @@ def write_report(path: epath.PathLike, data: ReportData) -> None:
 
 
 def render(data: ReportData) -> str:
-    """The page as text.
+    """Renders the page as text.
 
     Args:
         data: what to show.
@@ -78,13 +79,15 @@ def render(data: ReportData) -> str:
     bad_steps = [line["step"] for line in logged if plots.finite(line["loss"]) is None]
     tree, figures = _figures(data, clusters, curves)
     groups, isolated, doubts = exemplars(data, clusters), most_isolated(data, clusters), []
+    changed = changes.entries(data, clusters)
     uris, typical, pixelated = {}, {}, False
     if data.fetch_images is not None:
         doubts = doubtful(data, clusters)
         best = [
             i for cluster in clusters[:STYLED_CLUSTERS] for i in cluster.members[:N_BEST_IMAGES]
         ]
-        shown = np.unique([*best, *(i for i, _ in isolated)])
+        of_changes = [i for entry in changed for _, points in entry.shown for i in points]
+        shown = np.unique([*best, *of_changes, *(i for i, _ in isolated)])
         images = thumbnails.thumbnails(data.fetch_images, shown, THUMBNAIL_SIDE)
         uris = dict(zip(shown.tolist(), map(thumbnails.data_uri, images), strict=True))
         pixelated = thumbnails.is_small(images[0])
@@ -101,13 +104,16 @@ def render(data: ReportData) -> str:
         "duplicates": None if data.duplicates is None else duplicates.record(data.duplicates),
     }
     overview = _overview(data, clusters)
-    details = _section_names(data, tree, doubts, isolated, DETAILS)
+    sections, details = (
+        _section_names(data, tree, doubts, isolated, names) for names in (SECTIONS, DETAILS)
+    )
     page = sentences.Page(
         data=data,
         overview=overview,
         clusters=clusters,
         n_doubtful=len(doubts),
         has_suggestions=bool(suggested),
+        sections=sections,
         details=details,
         n_drawn=record["map"]["n_points"],
         n_leaves=len(tree["leaves"]) if tree else 0,
@@ -122,7 +128,7 @@ def render(data: ReportData) -> str:
         titles={**summary.SECTION_TITLES, "clusters": f"{data.group.capitalize()}s"},
         noun=data.noun,
         group=data.group,
-        sections=_section_names(data, tree, doubts, isolated, SECTIONS),
+        sections=sections,
         details=details,
         overview=overview,
         curves=curves,
@@ -133,6 +139,7 @@ def render(data: ReportData) -> str:
         pixelated=pixelated,
         suggested=suggested,
         isolated=isolated,
+        changed=changed,
         doubts=doubts,
         orders=_orders(data),
         clusters=clusters,
@@ -144,7 +151,7 @@ def render(data: ReportData) -> str:
 
 
 def _orders(data: ReportData) -> dict[str, str]:
-    """What the photos of a group can be sorted by, and its words."""
+    """Returns what the photos of a group can be sorted by, with its words."""
     orders = {"": "how typical"}
     if data.clustering.membership is not None:
         orders["doubt"] = "how doubtful"
@@ -171,7 +178,7 @@ def _digest(data: ReportData, names: Mapping[str, str]) -> str:
 
 
 def exemplars(data: ReportData, clusters: Sequence[Cluster]) -> list[Groups]:
-    """The exemplars of each of the `STYLED_CLUSTERS` largest clusters; a small one is shown whole.
+    """Picks exemplars of each of the `STYLED_CLUSTERS` largest clusters; a small one is whole.
 
     Args:
         data: what the report shows.
@@ -195,7 +202,7 @@ def exemplars(data: ReportData, clusters: Sequence[Cluster]) -> list[Groups]:
 
 
 def _likelier_elsewhere(data: ReportData, cluster: Cluster) -> list[tuple[int, int]]:
-    """Up to `N_BORDERLINE` points of a cluster that may belong to another one, and its ID."""
+    """Finds up to `N_BORDERLINE` points of a cluster that may be another's, and its ID."""
     found = data.clustering
     if found.membership is not None:
         return least_probable(found.membership, cluster, N_BORDERLINE)
@@ -205,12 +212,12 @@ def _likelier_elsewhere(data: ReportData, cluster: Cluster) -> list[tuple[int, i
 
 
 def count_doubtful(membership: Membership | None) -> int | None:
-    """How many images are doubtful by their probabilities, see `doubtful`; None without any."""
+    """Counts the images that are doubtful by probability, see `doubtful`; None without any."""
     return None if membership is None else int((membership.probabilities < DOUBTFUL).sum())
 
 
 def doubtful(data: ReportData, clusters: Sequence[Cluster]) -> list[tuple[int, int]]:
-    """The points that may belong to another cluster, and the ID of that one or -1.
+    """Finds the points that may belong to another cluster, and the ID of that one or -1.
 
     With probabilities, those whose own cluster has less than `DOUBTFUL`, the least probable first;
     without them, the borderline points of each of the largest clusters. Points of which a person
@@ -237,7 +244,7 @@ def doubtful(data: ReportData, clusters: Sequence[Cluster]) -> list[tuple[int, i
 def least_probable(
     membership: Membership, cluster: Cluster, n_points: int
 ) -> list[tuple[int, int]]:
-    """The points of a cluster with the lowest probability of it, and the likeliest other cluster.
+    """Finds a cluster's points of the lowest probability of it, and their likeliest other one.
 
     Points for which no other cluster is likely are left out.
 
@@ -257,7 +264,7 @@ def least_probable(
 
 
 def most_isolated(data: ReportData, clusters: Sequence[Cluster]) -> list[tuple[int, Cluster]]:
-    """The `N_ISOLATED` points that are farthest from all others, each with its cluster.
+    """Finds the `N_ISOLATED` points that are farthest from all others, each with its cluster.
 
     On a page of new images they are up to `MAX_NOVEL` of those that are unlike the run's.
     """
@@ -275,7 +282,7 @@ def most_isolated(data: ReportData, clusters: Sequence[Cluster]) -> list[tuple[i
 def borderline(
     points: NDArray, cluster_labels: NDArray, cluster: Cluster, n_points: int
 ) -> list[tuple[int, int]]:
-    """The points of a cluster that lie nearest to another one on the map.
+    """Finds the points of a cluster that lie nearest to another one on the map.
 
     The distance of a point to another cluster is that to the nearest point of any other cluster. At
     most `MAX_COMPARED` points of other clusters are compared, drawn evenly over the clusters, with
@@ -314,10 +321,10 @@ def _section_names(
     isolated: Sequence[tuple[int, Cluster]],
     names: Sequence[str],
 ) -> list[str]:
-    """Those of the sections that the page has; each has a template and an anchor of that name."""
+    """Names the sections that the page has; each has a template and an anchor of that name."""
     parts: dict[str, Any] = {"tree": tree, "duplicates": data.duplicates, "skipped": data.skipped}
     parts |= {"doubtful": doubts, "map": data.has_map, "sizes": data.has_map}
-    parts |= {"metrics": data.has_map, "isolated": isolated}
+    parts |= {"metrics": data.has_map, "isolated": isolated, "changed": data.changes}
     parts |= {"training": data.history, "bandwidth": data.clustering.curve}
     parts["labels"] = data.true_labels is not None
     return [name for name in names if parts.get(name, True)]
@@ -326,7 +333,7 @@ def _section_names(
 def _figures(
     data: ReportData, clusters: Sequence[Cluster], curves: Mapping[str, Curve]
 ) -> tuple[dict[str, Any] | None, dict[str, Figure]]:
-    """The record of the tree, and all figures by the names under which the page refers to them."""
+    """Draws all figures, by the names under which the page refers to them; records the tree."""
     figures = {
         f"training-{i}": plots.training_figure(curve, summary.entry_name(name))
         for i, (name, curve) in enumerate(curves.items())
@@ -347,7 +354,7 @@ def _figures(
 
 
 def _majorities(data: ReportData, clusters: Sequence[Cluster]) -> dict[int, tuple[str, float]]:
-    """Cluster -> its most common true label (of several the lowest number), and its share."""
+    """Finds each cluster's most common true label (the lowest of several), and its share."""
     if data.true_labels is None or data.label_names is None:
         return {}
     counts = {c.id: np.bincount(data.true_labels[c.members]) for c in clusters}
@@ -358,7 +365,7 @@ def _majorities(data: ReportData, clusters: Sequence[Cluster]) -> dict[int, tupl
 
 
 def _overview(data: ReportData, clusters: Sequence[Cluster]) -> dict[str, Any]:
-    """The facts in the head of the page.
+    """Returns the facts in the head of the page.
 
     Returns:
         - "n_large", "n_small": numbers of clusters with a point that is no outlier, and of others;

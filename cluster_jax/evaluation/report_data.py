@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cluster_jax.clustering.living import Event
 from cluster_jax.data.photo_facts import PhotoFacts
 from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.evaluation.duplicates import Shown
@@ -19,7 +20,22 @@ COLORS = (
     *("#9c2f2f", "#c3a2ea", "#4f7391", "#c49a6c"),
 )
 SYMBOLS = ("circle", "square", "diamond")
+GONE = "the file is gone"  # why an image of a finished run has no picture
 STYLED_CLUSTERS = len(COLORS) * len(SYMBOLS)  # the largest ones; all others share a gray circle
+
+
+class Changes(NamedTuple):
+    """What the last update of a run has done.
+
+    Attributes:
+        update: its number.
+        is_new: bool `[n]`, points that came in it.
+        events: what has happened to the clusters.
+    """
+
+    update: int
+    is_new: NDArray
+    events: tuple[Event, ...]
 
 
 class ReportData(NamedTuple):
@@ -53,6 +69,7 @@ class ReportData(NamedTuple):
         headline: what the page says first, or None: how many clusters there are.
         command: what applies a saved file of corrections, or None: nothing does.
         metadata: title -> a text for each point, of what else is known of them.
+        changes: by the last update, or None: there was none.
     """
 
     title: str
@@ -78,6 +95,7 @@ class ReportData(NamedTuple):
     headline: str | None = None
     command: str | None = None
     metadata: Mapping[str, Sequence[str]] = {}
+    changes: Changes | None = None
 
     @property
     def noun(self) -> str:
@@ -111,7 +129,7 @@ class ReportData(NamedTuple):
         return self.clustering.points.shape[1] > 0
 
     def name(self, i: int) -> str:
-        """Name of point `i`: its source, or its number."""
+        """Names point `i`: by its source, or its number."""
         return f"{self.column} {i}" if self.sources is None else self.sources[i]
 
 
@@ -149,7 +167,7 @@ class Cluster(NamedTuple):
 
 
 def suggested_names(results: Mapping[str, Any]) -> dict[str, str]:
-    """ID of a cluster, as text -> the name that `results.json` suggests for it.
+    """Returns the name that `results.json` suggests for each cluster, by its ID as text.
 
     Names are distinct: two clusters that both look like "parachute" first are told apart by what
     they look like next, "parachute (sky)", or else by their numbers.
@@ -169,7 +187,7 @@ def clusters_by_size(
     names: Mapping[str, str] = {},
     noun: str = "cluster",
 ) -> list[Cluster]:
-    """The clusters, largest first, ties by number, -1 last; the first `STYLED_CLUSTERS` have looks.
+    """Sorts clusters by size, ties by number, -1 last; the first `STYLED_CLUSTERS` have looks.
 
     Args:
         cluster_labels: int `[n]`.
@@ -191,5 +209,5 @@ def clusters_by_size(
 
 
 def evenly_spaced(n: int, limit: int) -> NDArray:
-    """At most `limit` of the indices 0 to n - 1, evenly spaced, first and last included."""
+    """Picks at most `limit` of the indices 0 to n - 1, evenly spaced, first and last included."""
     return np.unique(np.linspace(0, n - 1, min(n, limit)).round().astype(np.int64))

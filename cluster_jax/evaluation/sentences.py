@@ -6,9 +6,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from markupsafe import Markup
 
+from cluster_jax.clustering import living
 from cluster_jax.core.names import counted, files_and_folders
-from cluster_jax.evaluation import plots, report_map, summary
-from cluster_jax.evaluation.report_data import Cluster, ReportData
+from cluster_jax.evaluation import changes, plots, report_map, summary
+from cluster_jax.evaluation.report_data import GONE, Cluster, ReportData
 
 
 class Page(NamedTuple):
@@ -20,6 +21,7 @@ class Page(NamedTuple):
         clusters: all clusters, largest first.
         n_doubtful: number of doubtful points.
         has_suggestions: whether names are suggested.
+        sections: names of the sections that are always open.
         details: names of the sections behind one line.
         n_drawn: number of points on the map.
         n_leaves: number of clusters in the tree.
@@ -32,6 +34,7 @@ class Page(NamedTuple):
     clusters: Sequence[Cluster]
     n_doubtful: int
     has_suggestions: bool
+    sections: Sequence[str]
     details: Sequence[str]
     n_drawn: int
     n_leaves: int
@@ -52,6 +55,47 @@ def about(page: Page, name: str) -> list[str]:
         name: of the section.
     """
     return _ABOUT[name](page) if name in _ABOUT else []
+
+
+def lede(page: Page) -> list[tuple[str, bool]]:
+    """Lists what the head of the page says below its title, and which of it is a warning."""
+    data, facts, noun = page.data, page.overview, page.data.noun
+    said, curve = list[tuple[str, bool]](), data.clustering.curve
+    is_open = not facts["is_novel"] and curve is not None and curve.verdict == "no clear answer"
+    if (facts["verdict"] or is_open) and noun == "photo":
+        one = "Nothing splits the photos clearly: they are one group."
+        many = "The groups are a best guess: they are not clearly apart."
+        said.append((one if facts["n_large"] == 1 else many, True))
+    elif facts["verdict"] or is_open:
+        see, there = Markup(' See <a href="#{}">{}</a>.'), (*page.sections, *page.details)
+        link = [see.format(s, s.capitalize()) for s in ("tree", "bandwidth") if s in there][:1]
+        verdict = facts["verdict"] or "The number of clusters is uncertain."
+        said.append((Markup("").join([verdict, *link]), True))
+    elif facts["is_clear"] and noun == "photo":
+        said.append(("The groups are clearly apart.", False))
+    if data.true_labels is not None and facts["accuracy"] is not None:
+        labels = counted(facts["n_true_labels"], "label")
+        share = f"the share of {noun}s in the cluster that is matched to their label"
+        best = f"(best one-to-one matching with {labels})"
+        said.append((f"Accuracy {facts['accuracy']:.1%}: {share} {best}.", False))
+    if facts["doubt"]:
+        better = (
+            f"the clusters of k-means and {facts['finder']}, listed next to the classes in "
+            "assignments.csv, may be better than the clusters shown here."
+        )
+        said.append((f"{summary.capital(facts['doubt'])}: {better}", True))
+    for finding in data.results.get("watch", ()):
+        end = "." if finding["lasts"] else " (not seen any longer at its end)."
+        said.append((f"Of the training: {finding['text']}{end}", True))
+    gone = sum(reason == GONE for _, reason in data.skipped)
+    if gone:
+        was = "is no longer where it was" if gone == 1 else "are no longer where they were"
+        said.append((f"{counted(gone, noun)} {was}: gray on this page.", False))
+    if unread := [name for name, reason in data.skipped if reason != GONE]:
+        number, was = files_and_folders(unread), "was" if len(unread) == 1 else "were"
+        see = Markup('see <a href="#skipped">Skipped</a>.')
+        said.append((Markup.escape(f"{number} could not be read and {was} left out: ") + see, True))
+    return said
 
 
 def certainty(page: Page) -> list[str]:
@@ -177,6 +221,18 @@ def _doubtful(page: Page) -> list[str]:
     return [f"{said} “Neither” takes it out of all {data.group}s."]
 
 
+def _changed(page: Page) -> list[str]:
+    data, change = page.data, page.data.changes
+    assert change is not None
+    came, same = int(change.is_new.sum()), [e.kind for e in change.events].count(living.SURVIVED)
+    said = f"Update {change.update}: {counted(came, data.noun)} {'is' if came == 1 else 'are'} new"
+    if same:
+        said += f"; {counted(same, data.group)} stayed as {'it was' if same == 1 else 'they were'}"
+    more = len(changes.ordered(change.events)) - changes.MAX_ENTRIES
+    rest = f" {more:,} more events are in history.jsonl." if more > 0 else ""
+    return [f"{said}. A {data.group} that grew is shown by new {data.noun}s.{rest}"]
+
+
 def _duplicates(page: Page) -> list[str]:
     assert page.data.duplicates is not None
     noun, found = page.data.noun, page.data.duplicates.found
@@ -190,7 +246,8 @@ def _duplicates(page: Page) -> list[str]:
     return [
         f"{counted(len(found.images), noun)} in {counted(found.n_groups, 'set')} are the same as "
         "another one, or nearly so. The best copy has the most pixels. Nothing is deleted: save a "
-        f"list of the others{script}." + (many if found.threshold is None else "")
+        f"list of the others{script}. “Not a duplicate” is a correction, which holds for good."
+        + (many if found.threshold is None else "")
     ]
 
 
@@ -351,6 +408,7 @@ def _metrics(page: Page) -> list[str]:
 
 _ABOUT = {
     "clusters": _clusters,
+    "changed": _changed,
     "doubtful": _doubtful,
     "isolated": _isolated,
     "duplicates": _duplicates,

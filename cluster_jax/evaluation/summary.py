@@ -18,7 +18,11 @@ _OTHERS = ("knn", "linear_probe", "discovery")
 _LABEL = 28
 TITLES = {"tree": "tree", "gridshift": "GridShift", "kmeans": "k-means"}
 # Sections of the report whose titles are not their names.
-SECTION_TITLES = {"doubtful": "Does it belong here?", "isolated": "Unlike all others"}
+SECTION_TITLES = {
+    "changed": "What changed",
+    "doubtful": "Does it belong here?",
+    "isolated": "Unlike all others",
+}
 # Keys of the results that read better as other words.
 _WORDS = {
     "gridshift": "GridShift",

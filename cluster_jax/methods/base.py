@@ -230,7 +230,7 @@ Regularizer = Callable[[Encoded, Batch, Array, Axis], tuple[Array, dict[str, Arr
 
 
 def unchanged(params: PyTree, model_state: State, update: Array) -> tuple[PyTree, State]:
-    """`after` of a method of whose parameters and state nothing changes."""
+    """Changes nothing: the `after` of a method whose parameters and state stay as they are."""
     return params, model_state
 
 
@@ -287,13 +287,13 @@ class Term(NamedTuple):
 
 
 def names() -> list[str]:
-    """Names of the methods: the files of this folder that define `make`."""
+    """Lists the names of the methods: the files of this folder that define `make`."""
     files = pathlib.Path(__file__).parent.glob("*.py")
     return sorted({file.stem for file in files} - {"__init__", "base", "encoders"})
 
 
 def parse(name: str, values: Mapping[str, Any]) -> MethodConfig:
-    """The `Config` of the method `name`.
+    """Parses the `Config` of the method `name`.
 
     Args:
         name: key `name` of the section `method`: one of `names()`, or the full name of a module
@@ -315,7 +315,7 @@ def parse(name: str, values: Mapping[str, Any]) -> MethodConfig:
 
 
 def build(name: str, config: MethodConfig, context: MethodContext) -> TwoView | Method:
-    """The method `name`.
+    """Builds the method `name`.
 
     Raises:
         InputError: the config does not suit the context.
@@ -324,12 +324,12 @@ def build(name: str, config: MethodConfig, context: MethodContext) -> TwoView | 
 
 
 def term_names() -> list[str]:
-    """Names of the methods that have a `Term`."""
+    """Lists the names of the methods that have a `Term`."""
     return [name for name in names() if hasattr(_module(name), "term")]
 
 
 def parse_term(name: str, values: Mapping[str, Any]) -> MethodConfig:
-    """The `TermConfig` of the method `name`.
+    """Parses the `TermConfig` of the method `name`.
 
     Raises:
         InputError: the method has no term, or a key of its config is missing, unknown or out of
@@ -340,7 +340,7 @@ def parse_term(name: str, values: Mapping[str, Any]) -> MethodConfig:
 
 
 def build_term(name: str, config: MethodConfig, context: MethodContext) -> Term:
-    """The term of the method `name`.
+    """Builds the term of the method `name`.
 
     Raises:
         InputError: the config does not suit the context.
@@ -351,7 +351,7 @@ def build_term(name: str, config: MethodConfig, context: MethodContext) -> Term:
 
 
 def _module(name: str) -> Any:
-    """The module of a method."""
+    """Imports the module of a method."""
     if name in names():
         return importlib.import_module(f"cluster_jax.methods.{name}")
     choices = ", ".join(map(repr, names()))
@@ -373,7 +373,7 @@ def _module(name: str) -> Any:
 
 
 def with_network(model_state: State, params: PyTree, batch_stats: PyTree) -> State:
-    """The state of a method whose training starts from the network of another training.
+    """Returns a method's state for a training that starts from the network of another one.
 
     A target network starts as a copy of this network, without the predictor.
     """
@@ -389,7 +389,7 @@ def with_network(model_state: State, params: PyTree, batch_stats: PyTree) -> Sta
 def spherical_kmeans(
     features: ArrayLike, clusters: int, key: Array, mesh: Mesh, n_init: int, last: Any = None
 ) -> KMeansResult:
-    """Spherical k-means of a refresh, run until convergence; see `clustering.kmeans.kmeans`.
+    """Runs the spherical k-means of a refresh until convergence; see `clustering.kmeans.kmeans`.
 
     Args:
         features: rows to cluster `[n, d]`.
@@ -417,7 +417,7 @@ def spherical_kmeans(
 def refresh_schedule(
     context: MethodContext, warmup: str, update_every: str
 ) -> tuple[int, Callable[[int], bool]]:
-    """When the clusters of a method are updated: at the end of the warm-up, then periodically.
+    """Schedules the updates of a method's clusters: after the warm-up, then periodically.
 
     Args:
         context: sizes of the training.
@@ -439,31 +439,31 @@ def refresh_schedule(
 
 
 def image_keys(key: Array, index: Array) -> Array:
-    """One random key per image, from its index `[b]`: the same on any number of devices."""
+    """Derives a random key per image from its index `[b]`: the same on any number of devices."""
     return jax.vmap(lambda i: jax.random.fold_in(key, i))(index)
 
 
 def augmented(view: View, key: Array, rows: Batch) -> Array:
-    """A view `[b, H, W, C]` of each image of `rows`, each drawn with a key of its own."""
+    """Draws a view `[b, H, W, C]` of each image of `rows`, each with a key of its own."""
     return jax.vmap(view)(image_keys(key, rows["index"]), rows["image"])
 
 
 def all_views(
     augment: Augment, key: Array, batch: Batch, more: tuple[View, ...] = ()
 ) -> tuple[Array, ...]:
-    """Views a, b and more `[b, H, W, C]` of a batch, each from a key of its own."""
+    """Draws views a, b and more `[b, H, W, C]` of a batch, each with a key of its own."""
     functions = augment.view, augment.other, *more
     keys = jax.random.split(key, len(functions))
     return tuple(augmented(view, k, batch) for view, k in zip(functions, keys, strict=True))
 
 
 def stateless(loss: Callable[[Encoded, Axis], Array]) -> Objective:
-    """The objective of a loss `(encoded, axis) -> loss` that only needs the embeddings."""
+    """Makes the objective of a loss `(encoded, axis) -> loss` that only needs the embeddings."""
     return lambda params, encoded, state, step, key, axis: (loss(encoded, axis), state, {})
 
 
 def as_method(base: TwoView[State], regularizer: Regularizer | None = None) -> Method[State]:
-    """The method that trains on a two-view objective.
+    """Makes the method that trains on a two-view objective.
 
     Args:
         base: the two-view method.
@@ -499,7 +499,7 @@ def as_method(base: TwoView[State], regularizer: Regularizer | None = None) -> M
 
 
 def with_term(base: TwoView[Any], term: Term) -> TwoView[Any]:
-    """The two-view method that trains on `base objective + term`.
+    """Makes the two-view method that trains on `base objective + term`.
 
     Its metric `instance` is the objective of `base`.
     """
@@ -531,7 +531,7 @@ def with_term(base: TwoView[Any], term: Term) -> TwoView[Any]:
 
 
 def joined(state: Any, fields: Any) -> Any:
-    """A named tuple with the fields of two: functions of either leave the other's alone."""
+    """Joins the fields of two named tuples: functions of either leave the other's alone."""
     types: tuple[Any, Any] = type(state), type(fields)
     return _joined_type(*types)(*state, *fields)
 
@@ -546,7 +546,7 @@ def _joined_type(first: Any, second: Any) -> Any:
 def embedder(
     context: MethodContext, kept_network: Callable[[PyTree, State], tuple[PyTree, PyTree]]
 ) -> Embed[State]:
-    """`embed` of a method; `kept_network` returns the parameters and statistics to embed with."""
+    """Makes a method's `embed`; `kept_network` returns parameters and statistics to embed with."""
 
     def embed(params: PyTree, model_state: State, images: Array) -> Features:
         inputs, kept = jax.vmap(context.augment.clean)(images), kept_network(params, model_state)
@@ -557,5 +557,5 @@ def embedder(
 
 
 def online_network(params: PyTree, model_state: ModelState) -> tuple[PyTree, PyTree]:
-    """Parameters and BatchNorm statistics of the network that the optimizer trains."""
+    """Returns parameters and BatchNorm statistics of the network that the optimizer trains."""
     return params, model_state.batch_stats

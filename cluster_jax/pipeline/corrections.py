@@ -16,7 +16,8 @@ from cluster_jax.evaluation import assignments, decisions, report
 from cluster_jax.evaluation.assignments import Table
 from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.evaluation.decisions import Decisions
-from cluster_jax.pipeline import embeddings, inference, outputs
+from cluster_jax.evaluation.duplicates import Shown
+from cluster_jax.pipeline import embeddings, inference, known, outputs
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.inference import TrainedRun
 
@@ -148,6 +149,9 @@ def correct(
         io.write(workdir / decisions.DECISIONS, decisions.to_csv(after, found))
     if after != Decisions() or decisions.FOUND in table.titles:  # All may have been taken back.
         io.write(workdir / workdirs.ASSIGNMENTS, new_table)
+    listed = workdir / workdirs.DUPLICATES
+    if data is not None and after.distinct != before.distinct and listed.exists():
+        io.write(listed, _duplicates_csv(data.duplicates, listed))
     if page is not None:
         io.write(workdir / workdirs.REPORT, page)
     values = {"workdir": str(workdir), "assignments": str(workdir / workdirs.ASSIGNMENTS)}
@@ -161,6 +165,13 @@ def correct(
         f"report       {values.get('report', 'none, because the run has no map')}"
     )
     return text, values
+
+
+def _duplicates_csv(shown: Shown | None, listed: epath.Path) -> str:
+    """Formats the table of the duplicates that are left; of none, its titles."""
+    if shown is None:
+        return listed.read_text().splitlines(keepends=True)[0]
+    return assignments.duplicates_csv(shown.sources, shown.found)
 
 
 def _table_report(
@@ -209,6 +220,7 @@ def _table_report(
         sources=tuple(found.names),
         linkage=linkage_of_means(features[is_in], labels[is_in]),
         features=features,
+        changes=known.changes(workdir, found.names),
         **outputs.decided_fields(decided, found, workdir),
         **outputs.described_fields(assignments.read_metadata(table, rows), results["provenance"]),
     )

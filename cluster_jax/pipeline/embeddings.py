@@ -37,7 +37,7 @@ CONTENTS = "contents"  # in it: what tells rows that are known from new ones
 
 
 def contents(features: NDArray) -> NDArray:
-    """A digest of each row `[n, d]` as float32, uint8 `[n, 16]`."""
+    """Hashes each row `[n, d]` as float32, uint8 `[n, 16]`."""
     digests = (
         hashlib.blake2b(row.tobytes(), digest_size=16).digest()
         for rows in blocks(*features.shape)
@@ -79,7 +79,7 @@ class EmbeddingClusters:
         return dict(self.decisions.named)
 
     def cut(self, *, k: int | None = None, level: float | None = None) -> NDArray:
-        """Labels int64 `[n]` at another cut of the tree, see `SmoothTree.cut`; else `labels_`.
+        """Returns labels int64 `[n]` at another cut of the tree (`SmoothTree.cut`), or `labels_`.
 
         Groups at another cut are those of the clusters that were found, before any correction.
 
@@ -93,11 +93,11 @@ class EmbeddingClusters:
         return smooth_tree.cut(self.tree, tree.sample, tree.leaves, k=k, level=level)
 
     def predict(self, X: ArrayLike, *, k: int | None = None, level: float | None = None) -> NDArray:
-        """Cluster of each row of `X` float `[m, d]` as in `labels_` or `cut`, int64 `[m]`."""
+        """Returns clusters of rows of `X` float `[m, d]`, as in `labels_` or `cut`, int64 `[m]`."""
         return self.locate(X, k=k, level=level).labels
 
     def predict_proba(self, X: ArrayLike) -> NDArray:
-        """Probability of each cluster, `np.unique(labels_)`, for each row, float64 `[m, c]`.
+        """Computes each cluster's probability, as `np.unique(labels_)`, for rows: float64 `[m, c]`.
 
         Raises:
             ValueError: the rows are invalid, or the run has no tree.
@@ -107,7 +107,7 @@ class EmbeddingClusters:
     def locate(
         self, X: ArrayLike, *, k: int | None = None, level: float | None = None
     ) -> Assignment:
-        """Clusters of the rows of `X` float `[m, d]`, how sure they are, and what is novel.
+        """Returns clusters of the rows of `X` float `[m, d]`, how sure they are, and what is novel.
 
         Rows do not affect each other.
 
@@ -155,7 +155,7 @@ class EmbeddingClusters:
 
 
 def clusterer(features: NDArray, found: Clustering, options: ClusterOptions) -> Placing | None:
-    """What places new rows in clusters of features; None for a map of t-SNE.
+    """Makes what places new rows in clusters of features; None for a map of t-SNE.
 
     Args:
         features: `[n, d]`, those that were clustered, or a sample of them.
@@ -207,7 +207,7 @@ def write(
 
 
 def is_run(workdir: epath.PathLike) -> bool:
-    """Whether a folder has a run of the command `cluster`."""
+    """Returns whether a folder has a run of the command `cluster`."""
     if not isinstance(workdir, str | os.PathLike):
         return False
     file = buckets.path(workdir) / workdirs.CONFIG

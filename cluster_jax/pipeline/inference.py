@@ -45,8 +45,8 @@ BATCHES: tuple[int, ...] = (1, 8, 64)
 # features float32 [m, d], unit rows. Of several processes each has its own images.
 Embed = Callable[..., NDArray]
 
-# What stands for an image whose file is gone, and why it is skipped.
-GRAY, GONE = 128, "the file is gone"
+# The gray that stands for an image whose file is gone.
+GRAY = 128
 
 # Fields of `StoredClusters` that are those of the tree's smoother, and of its `Membership`.
 _OF_SMOOTHER = ("mean", "components", "sharp", "is_cosine", "neighbors", "masses")
@@ -425,7 +425,7 @@ def _with_gaps(dataset: Dataset, names: tuple[str, ...]) -> Dataset:
             raise FileNotFoundError(names[i])
         return whole.open(i)
 
-    skipped = tuple((name, GONE) for name in np.array(names)[gone].tolist())
+    skipped = tuple((name, report_data.GONE) for name in np.array(names)[gone].tolist())
     return whole._replace(
         sources=names, fetch=fetch, open=opened, images=None, skipped=dataset.skipped + skipped
     )

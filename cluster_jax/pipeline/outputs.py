@@ -6,7 +6,7 @@ import os
 import shlex
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -35,8 +35,9 @@ from cluster_jax.evaluation.assignments import Table
 from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.evaluation.decisions import NO_CLUSTER, Decisions
 from cluster_jax.evaluation.options import EvalConfig
+from cluster_jax.evaluation.report_data import GONE, Changes
 from cluster_jax.nets.config import BUNDLED
-from cluster_jax.pipeline import build, inference, provenance
+from cluster_jax.pipeline import build, inference, known, provenance
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.build import BuiltRun, Inputs
 from cluster_jax.pipeline.config import RunConfig
@@ -106,7 +107,7 @@ def cluster(inputs: Inputs, features: Embeddings) -> Found:
     repeated = originals = None
     if config.eval.method == "tree" and dataset.open is not None and dataset.known is None:
         # The features of a smaller copy are often too far from its original's to tell it by them.
-        repeated = _repeated(config, dataset, features)
+        repeated = find_duplicates(config, dataset, features)
     if repeated is not None:
         originals = duplicates.originals(repeated, len(rows))
     unit = arrays.normalize_rows(rows)
@@ -119,15 +120,31 @@ def cluster(inputs: Inputs, features: Embeddings) -> Found:
     return Found(inputs, features, clustered, embedding, found, stored, repeated, seconds)
 
 
-def _repeated(
-    config: RunConfig, dataset: Dataset, features: Embeddings
+def find_duplicates(
+    config: RunConfig,
+    dataset: Dataset,
+    features: Embeddings,
+    distinct: Collection[tuple[str, str]] = (),
 ) -> duplicates.Duplicates | None:
-    """Duplicates among the images; None if there are no images to show."""
+    """Finds duplicates among the images; None if there are no images to show.
+
+    `distinct` are pairs of names of images that are no duplicates of one another.
+    """
     if dataset.shown is None:
         return None
     say("looking for duplicates")
     every = features[workdirs.TRAIN_EMBEDDING][config.eval.features]
-    return duplicates.find(dataset.shown, every)
+    return duplicates.find(dataset.shown, every, _places(dataset.sources, distinct))
+
+
+def _places(
+    names: Sequence[str] | None, pairs: Collection[tuple[str, str]]
+) -> list[tuple[int, int]]:
+    """Pairs of names, or of numbers where there are none, as indices; without those of others."""
+    place = {name: i for i, name in enumerate(names or ())}
+    if names is None:
+        return [(int(a), int(b)) for a, b in pairs]
+    return [(place[a], place[b]) for a, b in sorted(pairs) if a in place and b in place]
 
 
 def _judged(metrics: dict[str, Any], steps: int) -> dict[str, Any]:
@@ -175,7 +192,7 @@ def describe(
     rows, repeated = embedding[section.features], found.repeated
     unlabeled = found.stored.unlabeled_rows
     if repeated is None:
-        repeated = _repeated(config, dataset, features)
+        repeated = find_duplicates(config, dataset, features)
     names, net = None, config.network
     if net.weights in BUNDLED and net.is_frozen() and discovered is None:
         labels = clustering.cluster_labels
@@ -241,7 +258,7 @@ def describe(
         facts=facts,
     )
     if repeated is not None:
-        tables[workdirs.DUPLICATES] = assignments.duplicates_csv(dataset, repeated)
+        tables[workdirs.DUPLICATES] = assignments.duplicates_csv(dataset.sources, repeated)
         if repeated.n_groups:
             # Of all images, also where only the unlabeled ones are clustered.
             groups = duplicates.Shown(repeated, dataset.sources, unlabeled)
@@ -256,7 +273,7 @@ def _report_data(
     clustering: Clustering,
     **more: Any,
 ) -> report.ReportData:
-    """Data of the report, with what is known of the images that were clustered."""
+    """Collects the report's data, with what is known of the images that were clustered."""
     return report.ReportData(
         title=_title(config),
         results=results,
@@ -272,7 +289,7 @@ def _report_data(
 
 
 def stored_report(run: TrainedRun, table: Table) -> report.ReportData:
-    """Data of the report of a finished run, with what a person has decided since.
+    """Collects the report's data for a finished run, with what a person has decided since.
 
     Args:
         run: of images.
@@ -319,6 +336,7 @@ def stored_report(run: TrainedRun, table: Table) -> report.ReportData:
         linkage=linkage,
         duplicates=_stored_duplicates(run, every),
         facts=photo_facts.read(dataset),
+        changes=known.changes(run.workdir, found.names),
         **decided_fields(decided, found, run.workdir),
     )
     return data
@@ -327,7 +345,7 @@ def stored_report(run: TrainedRun, table: Table) -> report.ReportData:
 def decided_fields(
     decided: Decisions, found: decisions.Clusters, workdir: epath.PathLike
 ) -> dict[str, Any]:
-    """What the report of a run says of a person's decisions, and how new ones are applied."""
+    """Returns what a run's report says of a person's decisions, and how new ones are applied."""
     return {
         "names": {str(cluster): name for cluster, name in decided.named.items()},
         "is_decided": decided.is_decided(found),
@@ -338,7 +356,7 @@ def decided_fields(
 
 
 def described_fields(more: metadata.Metadata, protocol: Mapping[str, Any]) -> dict[str, Any]:
-    """What the report of embeddings says of their metadata: texts, and pictures if there are some.
+    """Returns what a report of embeddings says of metadata: texts, and pictures if there are some.
 
     Args:
         more: the metadata.
@@ -352,7 +370,7 @@ def described_fields(more: metadata.Metadata, protocol: Mapping[str, Any]) -> di
 
 
 def correction_command(workdir: epath.PathLike) -> str:
-    """What applies a file that the page of a run has saved, from the folder of that file."""
+    """Returns the command that applies a file that a run's page has saved, from its folder."""
     path = str(workdir) if "://" in str(workdir) else os.path.abspath(workdir)
     return f"cluster-jax report {shlex.quote(path)} --corrections=corrections.csv"
 
@@ -363,7 +381,7 @@ def decided_results(
     decided: Decisions,
     found: decisions.Clusters,
 ) -> dict[str, Any]:
-    """The results with the scores of corrected clusters: images in no cluster are in none right.
+    """Scores corrected clusters; images in no cluster are in none right.
 
     Names alone change no score.
     """
@@ -390,11 +408,13 @@ def _stored_duplicates(run: TrainedRun, dataset: Dataset) -> duplicates.Shown | 
     if dataset.shown is None:
         return None
     shown = dataset.shown
-    gone = {name for name, why in dataset.skipped if why == inference.GONE}
+    gone = {name for name, why in dataset.skipped if why == GONE}
     here = np.array([i for i, name in enumerate(dataset.sources or ()) if name not in gone])
     if not gone:
         here = np.arange(dataset.size)
-    found = duplicates.find(select(shown, here), run.all_features[here])
+    sources = None if dataset.sources is None else [dataset.sources[i] for i in here]
+    distinct = _places(sources, run.decisions.distinct)
+    found = duplicates.find(select(shown, here), run.all_features[here], distinct)
     found = found._replace(images=here[found.images])
     if not found.n_groups:
         return None
@@ -403,7 +423,7 @@ def _stored_duplicates(run: TrainedRun, dataset: Dataset) -> duplicates.Shown | 
 
 
 def _title(config: RunConfig) -> str:
-    """Name of the folder or file of the images, and of the config if it trains; else the latter."""
+    """Names a run by its folder or file of images; by its config if it trains or has neither."""
     name = _name_of_files(config)
     if name is None:
         return config.name
@@ -411,7 +431,7 @@ def _title(config: RunConfig) -> str:
 
 
 def _name_of_files(config: RunConfig) -> str | None:
-    """Name of the user's own folder or file of images; None for a data set that has a name."""
+    """Names the user's own folder or file of images; None for a data set that has a name."""
     if config.data.dir is None or config.data.name not in ("folder", "arrays", "features"):
         return None
     if config.data.name == "folder":
@@ -450,7 +470,7 @@ def write(
 
 
 def _readable(inputs: Inputs, features: Embeddings) -> tuple[Inputs, Embeddings]:
-    """The images and embeddings without files that could not be read."""
+    """Removes the files that could not be read from images and embeddings."""
     dataset, test = readable_images(inputs.dataset, features[workdirs.TRAIN_EMBEDDING]), inputs.test
     if test is not None and workdirs.TEST_EMBEDDING in features:
         test = readable_images(test, features[workdirs.TEST_EMBEDDING])
@@ -459,14 +479,14 @@ def _readable(inputs: Inputs, features: Embeddings) -> tuple[Inputs, Embeddings]
 
 
 def read_features(workdir: epath.Path) -> Embeddings:
-    """The embeddings in a workdir."""
+    """Reads the embeddings in a workdir."""
     names = (workdirs.TRAIN_EMBEDDING, workdirs.TEST_EMBEDDING, workdirs.INITIAL_EMBEDDING)
     there = buckets.names(workdir)
     return {n: io.read_arrays(workdir / n) for n in names if n in there}
 
 
 def with_novel_k(config: RunConfig, dataset: Dataset) -> EvalConfig:
-    """The section `eval`; in novel class discovery k-means uses the number of novel classes."""
+    """Returns the section `eval`, with the number of novel classes for k-means in discovery."""
     classes, kmeans = config.method.novel_classes, config.eval.kmeans
     if dataset.known is None or classes is None or kmeans.k is not None:
         return config.eval
@@ -474,7 +494,7 @@ def with_novel_k(config: RunConfig, dataset: Dataset) -> EvalConfig:
 
 
 def _discover(inputs: Inputs, features: Embeddings) -> discovery.Discovery | None:
-    """Classes and metrics of novel class discovery; None for other methods."""
+    """Discovers novel classes, with metrics; None for other methods than novel class discovery."""
     config, dataset, test_images = inputs
     trained, tested = (features.get(n) for n in (workdirs.TRAIN_EMBEDDING, workdirs.TEST_EMBEDDING))
     before = features.get(workdirs.INITIAL_EMBEDDING)
@@ -504,7 +524,7 @@ def _discover(inputs: Inputs, features: Embeddings) -> discovery.Discovery | Non
 
 
 def _probe_test(found: Found) -> tuple[np.ndarray, np.ndarray] | None:
-    """Features and classes of test images; None in novel class discovery, and without any."""
+    """Returns features and classes of test images; None without any, and in class discovery."""
     (config, dataset, test), rows = found.inputs, found.features.get(workdirs.TEST_EMBEDDING)
     if dataset.known is not None or test is None or test.labels is None or rows is None:
         return None
@@ -516,7 +536,7 @@ def _last(records: Sequence[dict], name: str) -> float | None:
 
 
 def _speed(records: Sequence[dict]) -> float | None:
-    """Median images per second over the log without its first line, which includes compilation."""
+    """Computes median images per second over the log but its first line, which has compilation."""
     speeds = [r["images_per_second"] for r in records[1:] or records]
     return statistics.median(speeds) if speeds else None
 
@@ -578,12 +598,14 @@ def write_run(
     workdir: epath.PathLike,
     memory: InMemory,
     shown: epath.PathLike | None = None,
+    changes: Changes | None = None,
     *,
     with_report: bool = True,
 ) -> None:
     """Writes a run in memory into a workdir, as `run.run_pipeline` would have left it.
 
-    Like `with_report`, `shown`, what the page of the run calls the workdir, is that of `write`.
+    Like `with_report`, `shown`, what the page of the run calls the workdir, is that of `write`;
+    `changes` is what an update has done.
     """
     workdir, values = epath.Path(workdir), memory.inputs.config.values
     disk.make(workdir, parents=True)
@@ -592,7 +614,9 @@ def write_run(
     io.write_json(workdir / workdirs.IMAGES, {**images, **memory.run.images}, checksum=True)
     made_from = f"{workdirs.made_from(values, images)}:0"
     io.write_arrays(workdir / workdirs.TRAIN_EMBEDDING, memory.embedding, made_from)
-    write(workdir, memory.outputs, shown=shown, with_report=with_report)
+    made = memory.outputs
+    made = made._replace(report=made.report._replace(changes=changes))
+    write(workdir, made, shown=shown, with_report=with_report)
 
 
 def print_start(

@@ -1,108 +1,59 @@
 """Updates of a finished run: what is new joins its clusters, which keep their ids.
 
-`STATE` in the workdir has the clusters of all images or rows so far, see `clustering.living`, and
-their contents, by which a moved or renamed file is the same image. `HISTORY` has a line for each
-update. A run of photos becomes the run of the photos that are there now, with its map, report and
-tables; whoever reads it needs to know nothing of updates. All files are replaced at once.
+An update reads the run and what it knows (`known`), sees which images or rows are there now, by
+their contents, finds their clusters (`clustering.living`), and writes the run of what is there now,
+with its map, report and tables: whoever reads it needs to know nothing of updates. All files are
+replaced at once (`versions`); `history` tells what has happened.
 """
 
 import collections
 import dataclasses
-import datetime
-import json
+import functools
 import os
-import re
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from etils import epath
 from numpy.typing import NDArray
 
-from cluster_jax import __version__
 from cluster_jax.clustering import constraints, knn, living, smooth
-from cluster_jax.clustering.living import Event, State
+from cluster_jax.clustering.living import State
 from cluster_jax.clustering.placing import ByTree
 from cluster_jax.core import arrays, buckets, checks, disk, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
 from cluster_jax.data import images, metadata, scan, splits
 from cluster_jax.data.metadata import Rows
-from cluster_jax.evaluation import (
-    assignments,
-    clusters,
-    comparison,
-    decisions,
-    report,
-    report_data,
-)
+from cluster_jax.evaluation import assignments, clusters, decisions, facts, report, report_data
 from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.evaluation.decisions import NO_CLUSTER, Decisions
 from cluster_jax.evaluation.options import ClusterOptions
+from cluster_jax.evaluation.report_data import Changes
 from cluster_jax.pipeline import (
     build,
     corrections,
     embeddings,
+    history,
     inference,
     outputs,
     provenance,
     versions,
 )
+from cluster_jax.pipeline import known as knowledge
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.config import config_json, parse_config
 from cluster_jax.pipeline.embed import UNREADABLE, embed_frozen, pretrained, readable_rows
 from cluster_jax.pipeline.inference import TrainedRun
+from cluster_jax.pipeline.known import Known
 from cluster_jax.training import state as states
 
-STATE, HISTORY, TABLES = "living.npz", "history.jsonl", "history"
 UNDONE = "decisions_undone.csv"
-_NAMED = 12  # events that are told
 
-
-class Known(NamedTuple):
-    """What a workdir knows of its n images or rows.
-
-    Attributes:
-        state: their clusters.
-        names: str `[n]`, as in `assignments.csv`, unescaped.
-        contents: uint8 `[n, 16]`, digests.
-        x: `[n, d]`, the features.
-        absent: content of an image that is gone, as hexadecimal digits -> the cluster to which a
-            person has moved it, or `NO_CLUSTER`: it may come back.
-    """
-
-    state: State
-    names: NDArray
-    contents: NDArray
-    x: NDArray
-    absent: Mapping[str, int] = {}
-
-
-def _write_state(folder: epath.Path, known: Known, *, has_rows: bool) -> None:
-    stored = {
-        "names": known.names,
-        "contents": known.contents,
-        "absent": np.asarray(json.dumps(dict(known.absent))),
-        "version": np.asarray(__version__),
-        **({"x": known.x} if has_rows else {}),
-        **living.to_arrays(known.state),
-    }
-    io.write_arrays(folder / STATE, stored, compressed=False)
-
-
-def _read_state(workdir: epath.Path, x: NDArray | None = None) -> Known | None:
-    """The content of `STATE`, or None; `x` are the features if they are stored elsewhere."""
-    if not (workdir / STATE).exists():
-        return None
-    stored = io.read_arrays(workdir / STATE)
-    try:
-        state, names, contents = living.from_arrays(stored), stored["names"], stored["contents"]
-        absent = json.loads(stored["absent"].item())
-        return Known(state, names, contents, stored["x"] if x is None else x, absent)
-    except (KeyError, TypeError) as error:
-        raise workdirs.older_version(workdir, error) from error
+# Clusters of rows `[m, d]` by the tree.
+Fit = Callable[[NDArray], Clustering]
 
 
 # What a command prints: lines for a person, and values for a program.
@@ -118,8 +69,8 @@ def undo(workdir: epath.PathLike) -> Ended:
     workdir = _folder(workdir)
     decided, said = workdir / decisions.DECISIONS, ""
     with workdirs.locked(workdir):
-        files = (decided, workdir / HISTORY)
-        if all(file.exists() for file in files) and _age(decided) > _age(workdir / HISTORY):
+        files = (decided, workdir / history.HISTORY)
+        if all(file.exists() for file in files) and _age(decided) > _age(workdir / history.HISTORY):
             # Not as they were: what a person has said since is never lost.
             later = decided.read_bytes()
             versions.undo(workdir)
@@ -145,105 +96,87 @@ def _folder(workdir: epath.PathLike) -> epath.Path:
     return path
 
 
-class Change(NamedTuple):
-    """What is new, and what became of the clusters.
-
-    Attributes:
-        came, left, renamed: numbers of images or rows.
-        described: number of known rows whose metadata are others now.
-        events: what has happened to the clusters.
-        is_refit: whether all was clustered anew.
-        noun, group: what one of them, and a cluster, is called.
-    """
-
-    came: int
-    left: int
-    renamed: int
-    described: int
-    events: tuple[Event, ...]
-    is_refit: bool
-    noun: str
-    group: str
-
-
-def words(change: Change, names: Mapping[int, str]) -> str:
-    """What has happened, in plain words: numbers of files, then a line for each event.
+def _renew(
+    workdir: epath.Path,
+    before: Known,
+    now: Known,
+    is_kept: NDArray,
+    held: Decisions,
+    follow: Mapping[int, int],
+    change: history.Change,
+    fit: Fit,
+    points: NDArray | None,
+    write: Callable[[epath.Path, Clustering, Changes], None],
+    *,
+    with_report: bool,
+) -> Ended:
+    """Finds the clusters of what is there now, writes the new version, and says what it did.
 
     Args:
-        change: the update.
-        names: a cluster -> its name.
-
-    Example:
-        >>> print(words(Change(2, 0, 0, 0, (Event("grew", 3, 2),), False, "photo", "group"), {}))
-        2 photos are new.
-          group 3 grew by 2 photos
+        workdir: of the run.
+        before: what was known.
+        now: what is there, known ones first, with the state of before.
+        is_kept: bool `[n]`, which of the known ones are there.
+        held: facts about images that are there.
+        follow: see `_follow`.
+        change: without its events.
+        fit: clusters rows.
+        points: the old map, or None.
+        write: writes the files of a run with these clusters into a folder, and on its page what
+            has changed.
+        with_report: whether the page is written.
     """
-    noun, group = change.noun, change.group
-
-    def called(cluster: int) -> str:
-        return f"{group} {cluster}" + (f" ({names[cluster]})" if names.get(cluster) else "")
-
-    def told(event: Event) -> str:
-        into, count = ", ".join(map(called, event.into)), counted(event.rows, noun)
-        return {
-            living.GREW: f"{called(event.id)} grew by {count}",
-            living.SPLIT: f"{called(event.id)} split: {count} of it now in {into}",
-            living.MERGED: f"{called(event.id)} merged into {into} ({count})",
-            living.EMERGED: f"{called(event.id)} emerged ({count})",
-            living.DISAPPEARED: f"{called(event.id)} disappeared: none of its {noun}s is left",
-        }.get(event.kind, "")
-
-    numbers = (
-        *((change.came, "new"), (change.left, "gone"), (change.renamed, "moved or renamed")),
-        (change.described, "described anew"),
-    )
-    parts = [f"{counted(n, noun)} {'is' if n == 1 else 'are'} {word}" for n, word in numbers if n]
-    lines = ["; ".join(parts) + "."] if parts else [f"No {noun} is new."]
-    if change.is_refit:
-        lines.append(f"All {noun}s were clustered anew.")
-    kinds = (living.EMERGED, living.SPLIT, living.MERGED, living.DISAPPEARED, living.GREW)
-    shown = sorted(
-        (event for event in change.events if event.kind in kinds),
-        key=lambda event: (kinds.index(event.kind), -event.rows, event.id),
-    )
-    lines += [f"  {told(event)}" for event in shown[:_NAMED]]
-    if len(shown) > _NAMED:
-        lines.append(f"  and {len(shown) - _NAMED:,} more; all are in {HISTORY}")
-    same = sum(event.kind == living.SURVIVED for event in change.events)
-    if same:
-        lines.append(
-            f"  {counted(same, group)} survived as {'it was' if same == 1 else 'they were'}"
-        )
-    return "\n".join(lines)
+    rules, place = facts.rules(held, now.names.tolist()), np.cumsum(is_kept) - 1
+    led = {int(place[row]): cluster for row, cluster in follow.items() if is_kept[row]}
+    rules = rules._replace(fixed={**led, **rules.fixed})
+    state, found = _grow(before.state, now.x, is_kept, rules, fit, refit=change.is_refit)
+    left, was = np.full(len(state.ids), NO_CLUSTER), before.state.ids[is_kept]
+    left[: len(was)] = np.where(state.ids[: len(was)] == was, before.left[is_kept], NO_CLUSTER)
+    back = [row for row, cluster in led.items() if before.left[is_kept][row] == cluster]
+    went = [row for row in led if row not in back]
+    left[went] = was[went]
+    now = now._replace(state=state, left=left)
+    change = change._replace(events=state.events, followed=len(went), returned=len(back))
+    found = _old_map(points, is_kept, clusters.with_ids(found, now.x, state.ids), now.x)
+    new = versions.start(workdir)
+    knowledge.write(new, now, has_rows=change.noun == "row")
+    write(new, found, knowledge.last_changes(state))
+    table = assignments.read_workdir(new)
+    if held != Decisions() or (workdir / decisions.DECISIONS).exists():
+        io.write(new / decisions.DECISIONS, decisions.to_csv(held, decisions.clustered(table)[1]))
+        corrections.correct(new, (), workdir, with_report=with_report)
+        table = assignments.read_workdir(new)
+    names = {**_suggested(new), **held.named}
+    labels = [int(row[table.cluster]) for row in table.rows]
+    columns, shown = assignments.columns_of(table), [names.get(label, "") for label in labels]
+    columns |= {"id": labels, "name": shown, "since": state.since}
+    io.write(new / workdirs.ASSIGNMENTS, assignments.to_csv(columns))
+    history.write_version(new, (before, held.named), (now, names))
+    return _commit(workdir, change, state, names)
 
 
-def _line(change: Change, state: State) -> dict[str, Any]:
-    """The line of an update in `HISTORY`, as values."""
-    return {
-        "update": state.updates,
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "new": change.came,
-        "gone": change.left,
-        "renamed": change.renamed,
-        "described": change.described,
-        "refit": change.is_refit,
-        f"{change.noun}s": len(state.ids),
-        "clusters": len(np.unique(state.ids)),
-        "events": [event._asdict() for event in change.events],
-        "version": __version__,
-    }
+def _commit(
+    workdir: epath.Path, change: history.Change, state: State, names: Mapping[int, str]
+) -> Ended:
+    """Puts the new version in place, with a line in the history, and says what was done."""
+    new = workdir / versions.SIDE / "new"
+    values = history.write(workdir, new, change, state)
+    # A page of what was there before would mislead.
+    removed = () if (new / workdirs.REPORT).exists() else (workdirs.REPORT,)
+    versions.commit(workdir, decisions.DECISIONS, removed=removed)
+    return history.words(change, names), {"workdir": str(workdir), **values}
 
 
 def _grow(
-    known: Known,
-    x_new: NDArray,
+    before: State,
+    x: NDArray,
     is_kept: NDArray,
     rules: constraints.Constraints,
-    fit: Callable[[NDArray], Clustering],
+    fit: Fit,
     *,
     refit: bool,
 ) -> tuple[State, Clustering]:
-    """The clusters of the rows that are kept, then the new ones, and a fit of all of them."""
+    """Clusters the rows that are kept, then the new ones; fits all of them."""
     fitted = dict[int, Clustering]()
 
     def look(rows: NDArray) -> living.Look:
@@ -252,24 +185,23 @@ def _grow(
         tree = found.tree
         return living.Look(tree.labels_, tree.predict, tree.smoother_.sharp, tree.leaves_)
 
-    x = np.concatenate([known.x[is_kept], x_new])
-    after = living.update(living.without(known.state, is_kept), x, look)
+    after = living.update(living.without(before, is_kept), x, look)
     born = {event.id for event in after.events if event.kind == living.EMERGED}
     found = fitted[len(x)] if len(x) in fitted else fit(x)
     if refit:
         assert found.tree is not None
         after = living.refit(after, found.tree.labels_)
         born |= {event.id for event in after.events if event.kind == living.EMERGED}
-    before = known.state.ids[is_kept]
-    ids, next_id = constraints.enforced(before, after.ids, after.next_id, rules)
-    made = living.events(before, ids, born, had=known.state.ids)
-    updates = known.state.updates + 1
-    since = np.where(after.since > known.state.updates, updates, after.since)
+    stayed = before.ids[is_kept]
+    ids, next_id = constraints.enforced(stayed, after.ids, after.next_id, rules)
+    made = living.events(stayed, ids, born, had=before.ids)
+    updates = before.updates + 1
+    since = np.where(after.since > before.updates, updates, after.since)
     return State(ids, since, after.apart, next_id, updates, made), found
 
 
 def _old_map(points: NDArray | None, is_kept: NDArray, found: Clustering, x: NDArray) -> Clustering:
-    """Clusters that have the old map as points: new images are between those they are most like."""
+    """Adds the old map to clusters, as points: new images lie between those they are most like."""
     if points is None or not is_kept.any() or found.tree is None:
         return found
     sharp, n_old = found.tree.smoother_.project(x), int(is_kept.sum())
@@ -279,7 +211,7 @@ def _old_map(points: NDArray | None, is_kept: NDArray, found: Clustering, x: NDA
 
 
 def _with_decisions(known: Known, found: decisions.Clusters, decided: Decisions) -> Known:
-    """The clusters as a person has corrected them; an image in no cluster has its own here."""
+    """Returns the clusters as a person has corrected them; an image in none has its own here."""
     labels = decided.labels(found)
     own = np.array([decided.root(label) for label in found.labels.tolist()], np.int64)
     ids = np.where(labels == NO_CLUSTER, own, labels)
@@ -287,167 +219,14 @@ def _with_decisions(known: Known, found: decisions.Clusters, decided: Decisions)
     return known._replace(state=known.state._replace(ids=ids, next_id=next_id))
 
 
-def _facts(found: decisions.Clusters, decided: Decisions) -> Decisions:
-    """Decisions as facts about images: a merge is one of typical images of both clusters."""
-    typical = dict[int, str]()
-    for i in np.argsort(found.distances, kind="stable").tolist():
-        typical.setdefault(int(found.labels[i]), found.names[i])
-    together = {
-        (typical[a], typical[b])
-        for a, b in decided.merged.items()
-        if a in typical and b in typical and typical[a] not in decided.moved
-    }
-    moved = {
-        name: cluster if cluster == NO_CLUSTER else decided.root(cluster)
-        for name, cluster in decided.moved.items()
-    }
-    named = {decided.root(cluster): name for cluster, name in decided.named.items()}
-    return Decisions(moved, {}, named, frozenset(), decided.same | together, decided.apart)
-
-
-def _rules(facts: Decisions, names: Sequence[str]) -> constraints.Constraints:
-    """Facts about images that are there, as constraints on their places.
-
-    Raises:
-        InputError: two facts contradict each other; names both.
-    """
-    place = {name: i for i, name in enumerate(names)}
-    fixed = {
-        place[name]: cluster
-        for name, cluster in facts.moved.items()
-        if name in place and cluster != NO_CLUSTER
-    }
-    together, apart = (
-        [(place[a], place[b]) for a, b in sorted(pairs) if a in place and b in place]
-        for pairs in (facts.same, facts.apart)
-    )
-    first = constraints.groups(len(names), together)
-    given = dict[int, int]()
-    must = "the facts in decisions.csv must agree"
-    for row, cluster in fixed.items():
-        other = given.setdefault(int(first[row]), row)
-        if fixed[other] != cluster:
-            raise InputError(
-                f"{must}; got {names[row]!r} in group {cluster} and in one group with "
-                f"{names[other]!r}, which is in group {fixed[other]}: leave one"
-            )
-    for a, b in apart:
-        same = first[a] == first[b]
-        if same or (a in fixed and b in fixed and fixed[a] == fixed[b]):
-            why = "one group" if same else f"group {fixed[a]}"
-            raise InputError(
-                f"{must}; got {names[a]!r} and {names[b]!r} apart, and both in {why}: leave one"
-            )
-    return constraints.Constraints(fixed, together, apart)
-
-
-def _renamed(facts: Decisions, now: Mapping[str, str], living_ids: NDArray) -> Decisions:
-    """Facts by the names that images have now; without those of images that are gone."""
-    pairs = (
-        frozenset((now[a], now[b]) for a, b in of if a in now and b in now)
-        for of in (facts.same, facts.apart)
-    )
-    moved = {now[name]: cluster for name, cluster in facts.moved.items() if name in now}
-    alive = set(living_ids.tolist())
-    named = {cluster: name for cluster, name in facts.named.items() if cluster in alive}
-    return Decisions(moved, {}, named, frozenset(), *pairs)
-
-
-def _decide(workdir: epath.Path, facts: Decisions, *, with_report: bool) -> None:
-    """Applies what a person has said to the new version."""
-    new = workdir / versions.SIDE / "new"
-    if facts != Decisions() or (workdir / decisions.DECISIONS).exists():
-        _, found = decisions.clustered(assignments.read_workdir(new))
-        io.write(new / decisions.DECISIONS, decisions.to_csv(facts, found))
-        corrections.correct(new, (), workdir, with_report=with_report)
-
-
-def _finish(
-    workdir: epath.Path,
-    before: Known,
-    known: Known,
-    facts: Decisions,
-    change: Change,
-    *,
-    has_rows: bool,
-) -> Ended:
-    """Writes what an update adds to the files of a run, puts all in place, and says what it did."""
-    new = workdir / versions.SIDE / "new"
-    names = {**_suggested(new), **facts.named}
-    table = assignments.read_workdir(new)
-    labels = [int(row[table.cluster]) for row in table.rows]
-    columns = assignments.columns_of(table)
-    columns["id"] = labels
-    columns["name"] = [names.get(label, "") for label in labels]
-    columns["since"] = known.state.since
-    io.write(new / workdirs.ASSIGNMENTS, assignments.to_csv(columns))
-    _write_state(new, known, has_rows=has_rows)
-    last = known.state.updates
-    disk.make(new / TABLES)
-    io.write(new / TABLES / f"{last:04}.csv", _version(known, names))
-    if last == 1:
-        io.write(new / TABLES / "0000.csv", _version(before, facts.named))
-    return _commit(workdir, change, known.state, names)
-
-
-def _commit(workdir: epath.Path, change: Change, state: State, names: Mapping[int, str]) -> Ended:
-    """Puts the new version in place, with a line in the history, and says what was done."""
-    new, history, values = workdir / versions.SIDE / "new", workdir / HISTORY, _line(change, state)
-    lines = history.read_text() if history.exists() else ""
-    io.write(new / HISTORY, f"{lines}{json.dumps(values)}\n")
-    # A page of what was there before would mislead.
-    removed = () if (new / workdirs.REPORT).exists() else (workdirs.REPORT,)
-    versions.commit(workdir, decisions.DECISIONS, removed=removed)
-    return words(change, names), {"workdir": str(workdir), **values}
-
-
-def _version(known: Known, names: Mapping[int, str]) -> str:
-    """The table of a version, by which two of them are compared."""
-    ids = known.state.ids.tolist()
-    columns: dict[str, assignments.Column] = {
-        "content": [content.tobytes().hex() for content in known.contents],
-        "image": known.names.tolist(),
-        "id": ids,
-        "name": [names.get(cluster, "") for cluster in ids],
-    }
-    return assignments.to_csv(columns)
-
-
-def compare(before: str, after: str) -> comparison.Comparison:
-    """Compares two versions of a run, or one with its last: `W@3` is W after its third update.
-
-    Images are the same by their content; clusters, by their id.
-
-    Raises:
-        InputError: the workdir has no such version, or there are two workdirs.
-    """
-    (first, old), (second, new) = map(_read_version, (before, after))
-    if os.path.realpath(first) != os.path.realpath(second):
-        raise InputError(f"versions must be of one workdir, as W@3 W@7; got {before} and {after}")
-    shown = {key: name for table in (old, new) for key, (name, _) in table.items()}
-    clusterings = ({shown[k]: cluster for k, (_, cluster) in of.items()} for of in (old, new))
-    compared = comparison.compare(*clusterings)
-    same = {cluster: cluster for _, cluster in old.values()}
-    return compared._replace(matched=same)
-
-
-def _read_version(given: str) -> tuple[str, dict[str, tuple[str, str]]]:
-    """The workdir, and a key of the content of each image -> its name and cluster."""
-    path, _, number = given.rpartition("@") if re.search("@[0-9]+$", given) else (given, "", "")
-    folder = buckets.path(path) / TABLES
-    there = sorted(int(file.stem) for file in folder.glob("*.csv")) if folder.exists() else []
-    last = int(number) if number else max(there, default=-1)
-    if last not in there:
-        has = f"0 to {max(there)}" if there else "none, as it was never updated"
-        raise InputError(
-            f"{given} must be a version of a run; got {path}, whose versions are {has}"
-        )
-    table, counts = dict[str, tuple[str, str]](), collections.Counter[str]()
-    for row in assignments.read(folder / f"{last:04}.csv")[1]:
-        counts[row["content"]] += 1
-        key = f"{row['content']} {counts[row['content']]}"
-        table[key] = assignments.unescaped(row["image"]), row["id"]
-    return path, table
+def _follow(
+    known: Known, found: decisions.Clusters, decided: Decisions, *, exact: bool
+) -> dict[int, int]:
+    """Returns rows that follow what a person has moved, or go back where only that is to move."""
+    if not exact:
+        return facts.followers(known.x, found, decided)
+    rows = np.flatnonzero((known.left != NO_CLUSTER) & ~decided.is_decided(found))
+    return dict(zip(rows.tolist(), known.left[rows].tolist(), strict=True))
 
 
 def _suggested(workdir: epath.Path) -> dict[int, str]:
@@ -457,7 +236,7 @@ def _suggested(workdir: epath.Path) -> dict[int, str]:
 
 def _nothing(workdir: epath.Path, state: State, noun: str, group: str) -> Ended:
     has = f"{workdir} has all {counted(len(state.ids), noun)} already, and none is gone"
-    values = _line(Change(0, 0, 0, 0, (), False, noun, group), state)
+    values = history.line(history.Change(0, 0, 0, 0, (), False, noun, group), state)
     return f"Nothing has happened: {has}.", {"workdir": str(workdir), **values}
 
 
@@ -466,6 +245,7 @@ def update_photos(
     photos: Sequence[str] = (),
     *,
     refit: bool = False,
+    exact: bool = False,
     with_report: bool = True,
 ) -> Ended:
     """Updates a run of photos with the files that are there now; returns what is printed.
@@ -474,6 +254,7 @@ def update_photos(
         workdir: of a finished run that trains nothing, whose clusters are those of the tree.
         photos: folders or files beside those of the run.
         refit: whether all images are clustered anew, and matched to the old clusters.
+        exact: whether nothing follows what a person has moved; what did so before goes back.
         with_report: whether the page is written; without it there is none.
 
     Raises:
@@ -484,7 +265,6 @@ def update_photos(
         run = inference.read(workdir)
         _check(run, workdir)
         known = _known_photos(workdir, run)
-        facts = _facts(run.found, run.decisions)
         inputs = _inputs(run, photos)
         dataset, config = inputs.dataset, inputs.config
         digests = images.contents(dataset)
@@ -505,52 +285,76 @@ def update_photos(
         order = np.concatenate([old[is_kept], new])
         sources = [(dataset.sources or ())[i] for i in order]
         was = known.names[is_kept].tolist()
-        roots = [str(scan.root(str(data.dir))) for data in (run.config.data, config.data)]
-        paths = (
-            [os.path.abspath(os.path.join(root, name)) for name in names]
-            for root, names in zip(roots, (was, sources), strict=True)
-        )
-        renamed = sum(a != b for a, b in zip(*paths, strict=False))
-        if not refit and not len(new) and is_kept.all() and was == sources:
+        follow = _follow(known, run.found, run.decisions, exact=exact)
+        if not (refit or len(new) or follow) and is_kept.all() and was == sources:
             return _nothing(workdir, known.state, "photo", "group")
         if not len(order):
             raise InputError(f"PHOTOS must have an image that can be read; got none of {workdir}")
-        absent = dict(known.absent)
-        for i in np.flatnonzero(~is_kept).tolist():
-            if (name := str(known.names[i])) in facts.moved:
-                absent[known.contents[i].tobytes().hex()] = facts.moved[name]
-        facts = _renamed(facts, dict(zip(was, sources, strict=False)), known.state.ids)
-        back = {
-            name: absent.pop(key)
-            for name, digest in zip(sources[len(was) :], digests[new], strict=True)
-            if (key := digest.tobytes().hex()) in absent
-        }
-        facts = facts._replace(moved={**facts.moved, **back})
-        dataset = images.select(dataset, order)._replace(unreadable=None, skipped=skipped)
-        inputs = inputs._replace(dataset=dataset)
+        paths = (
+            [os.path.abspath(os.path.join(scan.root(str(data.dir)), name)) for name in names]
+            for data, names in ((run.config.data, was), (config.data, sources))
+        )
+        renamed = sum(a != b for a, b in zip(*paths, strict=False))
         features = arrays.normalize_rows(embedding[config.eval.features])
-        started = time.perf_counter()
-
-        def fit(rows: NDArray) -> Clustering:
-            section = config.eval
-            return clusters.run_tree(
-                rows, metric=section.reduce.metric, k=section.k, seed=config.seed
-            )
-
-        state, found = _grow(
-            known, features[is_kept.sum() :], is_kept, _rules(facts, sources), fit, refit=refit
+        names = np.array(sources, np.str_)
+        now = Known(known.state, names, digests[order], features, known.left)
+        held, absent = facts.followed(
+            facts.of_images(run.found, run.decisions),
+            known.absent,
+            _contents(known),
+            _contents(now),
+            dict(zip(was, sources, strict=False)),
+            known.state.ids,
         )
-        before = known
-        known = Known(state, np.array(sources, np.str_), digests[order], features, absent)
-        found = clusters.with_ids(found, features, state.ids)
-        found = _old_map(run.clusters.points, is_kept, found, features)
-        memory = _in_memory(inputs, embedding, found, network.checksum, known, started)
-        outputs.write_run(versions.start(workdir), memory, workdir, with_report=with_report)
-        change = Change(
-            *(len(new), int((~is_kept).sum()), renamed, 0, state.events, refit, "photo", "group")
+        dataset = images.select(dataset, order)._replace(unreadable=None, skipped=skipped)
+        inputs, started = inputs._replace(dataset=dataset), time.perf_counter()
+
+        def write(folder: epath.Path, found: Clustering, changes: Changes) -> None:
+            memory = _in_memory(inputs, embedding, found, network.checksum, held, started)
+            names = memory.outputs.results["suggested_names"] or {}
+            # Those of a known group stay: with each new photo, others would come first.
+            earlier = run.results.get("suggested_names") or {}
+            names |= {cluster: earlier[cluster] for cluster in names if cluster in earlier}
+            outputs.write_run(folder, memory, workdir, changes, with_report=with_report)
+
+        section = config.eval
+        fit = functools.partial(
+            clusters.run_tree, metric=section.reduce.metric, k=section.k, seed=config.seed
         )
-        _decide(workdir, facts, with_report=with_report)
-        return _finish(workdir, before, known, facts, change, has_rows=False)
+        left = int((~is_kept).sum())
+        change = history.Change(len(new), left, renamed, 0, (), refit, "photo", "group")
+        now = now._replace(absent=absent)
+        return _renew(
+            *(workdir, known, now, is_kept, held, follow, change, fit, run.clusters.points, write),
+            with_report=with_report,
+        )
+
+
+def _in_memory(
+    inputs: build.Inputs,
+    embedding: dict[str, NDArray],
+    found: Clustering,
+    checksum: str,
+    held: Decisions,
+    started: float,
+) -> outputs.InMemory:
+    """The run of all photos."""
+    config, dataset, _ = inputs
+    stored = inference.stored_clusters(found, embedding[config.eval.features])
+    skipped = np.array([f for f, _ in dataset.skipped if not f.endswith("/")], str)
+    stored = stored._replace(sources=np.array(dataset.sources, np.str_), skipped=skipped)
+    seconds, rows = time.perf_counter() - started, {workdirs.TRAIN_EMBEDDING: embedding}
+    repeated = outputs.find_duplicates(config, dataset, rows, held.distinct)
+    made = outputs.Found(inputs, rows, dataset, embedding, found, stored, repeated, seconds)
+    described = {**build.describe_images(inputs), workdirs.WEIGHTS: checksum}
+    run = inference.join(None, config, {}, described, embedding, stored)
+    return outputs.InMemory(inputs, embedding, made, 0.0, run)
+
+
+def _contents(known: Known) -> dict[str, str]:
+    """Returns the content of each image, by name, as hexadecimal digits."""
+    keys = (content.tobytes().hex() for content in known.contents)
+    return dict(zip(known.names.tolist(), keys, strict=True))
 
 
 def _check(run: TrainedRun, workdir: epath.Path) -> None:
@@ -580,24 +384,22 @@ def _check_weights(checksum: str, run: TrainedRun, config: Any) -> None:
 
 
 def _known_photos(workdir: epath.Path, run: TrainedRun) -> Known:
-    """What the run knows, with the clusters that a person has corrected."""
-    stored, known = run.clusters, _read_state(workdir, run.features)
+    """Returns what the run knows, with the clusters that a person has corrected."""
+    stored, known = run.clusters, knowledge.read(workdir, run.features)
     if known is None:
         if stored.contents is None:
             raise workdirs.older_version(workdir, "it has no digests of its files")
-        names = np.array(inference.files(run), np.str_)
-        state = living.start(run.found.labels)
-        known = Known(state, names, stored.contents, run.features)
+        known = knowledge.start(run.found.labels, run.found.names, stored.contents, run.features)
     if known.names.tolist() != list(run.found.names):
         raise InputError(
-            f"{STATE} in {workdir} must have the images of the run; got those of another one: "
-            "delete it to begin with the clusters of the run"
+            f"{knowledge.STATE} in {workdir} must have the images of the run; got those of another "
+            "one: delete it to begin with the clusters of the run"
         )
     return _with_decisions(known, run.found, run.decisions)
 
 
 def _inputs(run: TrainedRun, photos: Sequence[str]) -> build.Inputs:
-    """The images that are there now: of the folders of the run, and of others."""
+    """Loads the images that are there now: of the folders of the run, and of others."""
     of_run = (run.config.data.dir or "").split("\n")
     there = [name for name in of_run if buckets.path(name.removeprefix("@")).exists()]
     missing = [name for name in photos if not os.path.exists(os.path.expanduser(name))]
@@ -626,7 +428,7 @@ def _inputs(run: TrainedRun, photos: Sequence[str]) -> build.Inputs:
 
 
 def _matched(known: Known, digests: NDArray, names: Sequence[str]) -> tuple[NDArray, NDArray]:
-    """For each known image its place among the files of now, -1: gone; and the files that are new.
+    """Finds each known image's place among the files of now, -1: gone; and which files are new.
 
     Of files with the same content, one of the same name is the image, or else the first.
     """
@@ -647,7 +449,7 @@ def _matched(known: Known, digests: NDArray, names: Sequence[str]) -> tuple[NDAr
 def _by_name(
     known: Known, digests: NDArray, names: Sequence[str] | None, workdir: epath.Path
 ) -> tuple[NDArray, NDArray]:
-    """For each known row its place among those of now, -1: none; and the rows of new names.
+    """Finds each known row's place among those of now, -1: none; and the rows of new names.
 
     Raises:
         InputError: rows have no names, or the name of another row of them or of the run.
@@ -674,35 +476,13 @@ def _by_name(
     return old, np.array([i for i, name in enumerate(names) if name not in place], np.int64)
 
 
-def _in_memory(
-    inputs: build.Inputs,
-    embedding: dict[str, NDArray],
-    found: Clustering,
-    checksum: str,
-    known: Known,
-    started: float,
-) -> outputs.InMemory:
-    """The run of all photos."""
-    dataset, config = inputs.dataset, inputs.config
-    stored = inference.stored_clusters(found, embedding[config.eval.features])
-    skipped = np.array([f for f, _ in dataset.skipped if not f.endswith("/")], str)
-    stored = stored._replace(sources=known.names, skipped=skipped)
-    seconds = time.perf_counter() - started
-    made = outputs.Found(
-        *(inputs, {workdirs.TRAIN_EMBEDDING: embedding}, dataset, embedding, found, stored),
-        *(None, seconds),
-    )
-    described = {**build.describe_images(inputs), workdirs.WEIGHTS: checksum}
-    run = inference.join(None, config, {}, described, embedding, stored)
-    return outputs.InMemory(inputs, embedding, made, 0.0, run)
-
-
 def update_rows(
     workdir: epath.PathLike,
     table: Rows | None = None,
     file: str | None = None,
     *,
     refit: bool = False,
+    exact: bool = False,
     digests: NDArray | None = None,
     with_report: bool = True,
 ) -> Ended:
@@ -715,6 +495,7 @@ def update_rows(
             of those that were.
         file: table of further metadata, of new rows and of known ones; or None.
         refit: whether all rows are clustered anew, and matched to the old clusters.
+        exact: whether nothing follows what a person has moved; what did so before goes back.
         digests: of the rows of the table, see `embeddings.contents`; None: they are computed.
         with_report: whether the page is written; without it there is none.
 
@@ -725,7 +506,6 @@ def update_rows(
     with workdirs.locked(workdir), disk.explained(workdir):
         run = embeddings.read(workdir)
         known = _known_rows(workdir, run)
-        facts = _facts(run.found, run.decisions)
         values = known.x[:0] if table is None else table.values[:]
         if table is not None and values.shape[1] != known.x.shape[1]:
             raise InputError(
@@ -756,40 +536,44 @@ def update_rows(
             files = [*protocol.get("metadata_of_updates", ()), os.path.abspath(file)]
             protocol["metadata_of_updates"] = list(dict.fromkeys(files))
         described = _number_described(was, more, n_known)
-        if not len(new) and not refit:
+        follow = _follow(known, run.found, run.decisions, exact=exact)
+        if not (len(new) or refit or follow):
             if not described:
                 return _nothing(workdir, known.state, "row", "cluster")
-            change = Change(0, 0, 0, described, (), False, "row", "cluster")
+            change = history.Change(0, 0, 0, described, (), False, "row", "cluster")
             return _describe(workdir, run, rows, more, change, known.state, with_report=with_report)
         options = _options(run)
         x_new = values[new].astype(known.x.dtype)
         x_new = arrays.normalize_rows(x_new) if options.metric == "cosine" else x_new
-
-        def fit(rows: NDArray) -> Clustering:
-            return clusters.run_tree(
-                rows, metric=str(options.metric), k=options.k, seed=options.seed
-            )
-
-        is_kept = np.ones(n_known, bool)
-        rules = _rules(facts, names)
-        state, found = _grow(known, x_new, is_kept, rules, fit, refit=refit)
-        x = np.concatenate([known.x, x_new])
-        contents = np.concatenate([known.contents, digests[new]])
-        before = known
-        known = Known(state, np.array(names, np.str_), contents, x)
-        result = clusters.with_ids(found, x, state.ids)
+        x, contents = (
+            np.concatenate(p) for p in ((known.x, x_new), (known.contents, digests[new]))
+        )
         axes = [assignments.numbers(rows, f"map_{axis}", range(n_known), 0.0) for axis in "xyz"]
         drawn = [axis for axis in axes if axis is not None]
-        points = np.stack(drawn, axis=1).astype(np.float32) if drawn else None
-        result = _old_map(points, is_kept, result, x)
-        _write_rows(workdir, run, result, options, x, titles, more, with_report=with_report)
-        change = Change(len(new), 0, 0, described, state.events, refit, "row", "cluster")
-        _decide(workdir, facts, with_report=with_report)
-        return _finish(workdir, before, known, facts, change, has_rows=True)
+
+        def write(folder: epath.Path, found: Clustering, changes: Changes) -> None:
+            parts = (run, found, options, x, titles, more, changes)
+            _write_rows(folder, workdir, *parts, with_report=with_report)
+
+        return _renew(
+            workdir,
+            known,
+            Known(known.state, np.array(names, np.str_), contents, x, known.left),
+            np.ones(n_known, bool),
+            facts.of_images(run.found, run.decisions),
+            follow,
+            history.Change(len(new), 0, 0, described, (), refit, "row", "cluster"),
+            functools.partial(
+                clusters.run_tree, metric=str(options.metric), k=options.k, seed=options.seed
+            ),
+            np.stack(drawn, axis=1).astype(np.float32) if drawn else None,
+            write,
+            with_report=with_report,
+        )
 
 
 def _number_described(was: metadata.Metadata, now: metadata.Metadata, count: int) -> int:
-    """How many of `count` known rows have other metadata now."""
+    """Counts those of `count` known rows that have other metadata now."""
     before, after = (
         zip(*(of.get(title, [""] * count)[:count] for title in now), strict=True)
         for of in (was, now)
@@ -802,14 +586,15 @@ def _describe(
     run: embeddings.EmbeddingClusters,
     rows: assignments.Table,
     more: metadata.Metadata,
-    change: Change,
+    change: history.Change,
     state: State,
     *,
     with_report: bool,
 ) -> Ended:
     """Replaces the metadata in the table and on the page; clusters and decisions stay."""
     new = versions.start(workdir)
-    for name in (workdirs.CONFIG, embeddings.CLUSTERER, decisions.DECISIONS):
+    stay = (workdirs.CONFIG, embeddings.CLUSTERER, decisions.DECISIONS, knowledge.STATE)
+    for name in stay:
         if (workdir / name).exists():
             (workdir / name).copy(new / name)
     io.write_json(new / workdirs.RESULTS, run.results, checksum=True)
@@ -831,7 +616,7 @@ def _known_rows(workdir: epath.Path, run: embeddings.EmbeddingClusters) -> Known
             f"the run of an update must have its rows in memory; got {workdir}, whose rows were "
             "read in blocks: use predict, or cluster all rows in another folder"
         )
-    known, tree = _read_state(workdir), run.clusterer
+    known, tree = knowledge.read(workdir), run.clusterer
     if not isinstance(tree, ByTree):
         method = run.results["config"]["method"]
         raise InputError(f"method must be 'tree' for an update; got {method!r} in {workdir}")
@@ -839,14 +624,13 @@ def _known_rows(workdir: epath.Path, run: embeddings.EmbeddingClusters) -> Known
         contents = io.read_arrays(workdir / embeddings.CLUSTERER).get(embeddings.CONTENTS)
         if contents is None or len(contents) != len(run.found.names):
             raise workdirs.older_version(workdir, "it has no digests of its rows")
-        names = np.array(run.found.names, np.str_)
-        known = Known(
-            living.start(run.found.labels), names, contents, tree.voters.rows[tree.leaves]
-        )
+        x = tree.voters.rows[tree.leaves]
+        known = knowledge.start(run.found.labels, run.found.names, contents, x)
     return _with_decisions(known, run.found, run.decisions)
 
 
 def _write_rows(
+    new: epath.Path,
     workdir: epath.Path,
     run: embeddings.EmbeddingClusters,
     result: Clustering,
@@ -854,11 +638,12 @@ def _write_rows(
     x: NDArray,
     names: Sequence[str] | None,
     more: metadata.Metadata,
+    changes: Changes,
     *,
     with_report: bool,
 ) -> None:
     """Writes the run of all rows into the folder of the new version."""
-    new, results = versions.start(workdir), dict(run.results)
+    results = dict(run.results)
     result = clusters.with_map(result, x, seed=options.seed, **options.reduce_options)
     scored = clusters.scores(None, result.cluster_labels)
     result = result._replace(metrics={**result.metrics, **scored})
@@ -881,6 +666,7 @@ def _write_rows(
         features=clusters.rows_of_likeness(result.tree, x, str(options.metric)),
         run=decisions.clustered(assignments.read_workdir(new))[1].run,
         command=outputs.correction_command(workdir),
+        changes=changes,
         **outputs.described_fields(more, results["provenance"]),
     )
     if with_report:

@@ -172,7 +172,7 @@ class Checkpoints:
 
 
 def _orbax() -> Any:
-    """Orbax, which takes 27 MB of a process: a service without a trained network needs none."""
+    """Imports Orbax, which takes 27 MB: a service without a trained network needs none."""
     with logs.untouched():
         import orbax.checkpoint
     return orbax.checkpoint

@@ -65,19 +65,21 @@ def objective(config, params, encoded, model_state, step, key, axis):
 # | `encoded.more` | tuple of `[b, d]` | projections of further views, one entry for each |
 # | `encoded.image_index` | int32 `[b]` | which of the `context.images` training images each row shows |
 # | `model_state` | named tuple | what the last step left, and the new BatchNorm statistics; constants |
-# | `step` | int32 `[]` | number of the batch, from 0; traced: `jnp.where`, not `if`; `schedules.cosine(0.9, 1.0, context.total_steps)(step)` |
+# | `step` | int32 `[]` | number of the batch, from 0; traced: `jnp.where`, not `if`. A schedule: `schedules.cosine(0.9, 1.0, context.total_steps)(step)` |
 # | `key` | random key | of the step, equal on all devices; `base.image_keys(key, encoded.image_index)` makes one for each image |
 # | `axis` | name or None | that of the devices, for `core.collectives` and `losses` |
 # | returned: loss | float `[]` | of these b images; the mean over the devices must be the loss of the whole batch |
-# | state | as `model_state` | of the same shapes and dtypes, equal on all devices; never differentiated |
-# | metrics | dictionary of floats `[]` | of these b images: the step averages them over the devices, the log over `train.log_every` steps |
+# | returned: state | as `model_state` | of the same shapes and dtypes, equal on all devices; never differentiated |
+# | returned: metrics | dictionary of floats `[]` | of these b images: the step averages them over the devices, the log over `train.log_every` steps |
 #
 # `collectives.gather` gives the rows of all devices, of which `collectives.local_rows(b, axis)` are
 # this device's; `collectives.mean` averages over devices; both are differentiable. The logarithm
 # here is that of one row, and the mean of the loss runs over all rows. For the paper's logarithm of
 # the mean over all pairs, `collectives.mean` would come first.
 #
-# The types of `Config` are those of `core.checks` and of Python; other values are refused:
+# The types of `Config` are those of `core.checks` and of Python, which refuse other values. Several
+# fields are checked together in `__post_init__`, and in `make` against its `context`, the network
+# and the sizes of the training (`base.MethodContext`).
 #
 # | type | values |
 # |---|---|
@@ -89,9 +91,6 @@ def objective(config, params, encoded, model_state, step, key, axis):
 # | `SmallCropConfig \| None` of `data.views` | a section (`count`, `size`, `scale`), as of any frozen dataclass |
 # | `Annotated[int, f]` | what `f(name, value)` lets pass, such as `functools.partial(checks.whole, least=3)` |
 #
-# `__post_init__` checks several fields together; `make` checks them against its `context`, the
-# network and the sizes of the training (`base.MethodContext`).
-#
 # ## The config, in the same file
 #
 # It starts from another config, and gives each field of `Config` a value. The keys are explained in
@@ -101,8 +100,8 @@ def objective(config, params, encoded, model_state, step, key, axis):
 # |---|---|
 # | `method.name` | the module as `import` takes it, such as `my_lab.uniformity`; `__name__` is this file's |
 # | `network.predictor` | None, or for `predicts=True` a section; `network.projector` is the head of the projections |
-# | `nrcc.weight` | 0: no NRCC; 0.1 in the paper, 0.5 in most configs of the digits, 0.05 for SwAV, which collapses there with 0.5 |
-# | `nrcc.branch` | which network embeds the sampled view: `"online"`, the one that is trained; or `"target"`, its average, only with `encoders.momentum` |
+# | `nrcc.weight` | 0: no NRCC. Start with 0.05: with 0.5, which most configs of the digits have, SwAV collapses there. The paper's is 0.1 |
+# | `nrcc.branch` | which network embeds the sampled view: `"online"`, the one that is trained; with `encoders.momentum` also `"target"`, its average |
 # | `optimizer.warmup` | of the learning rate alone; a longer one than `train.duration` is cut to a tenth of it |
 # | `eval.features` | what is clustered, by the network that is kept: `"backbone"` `[n, f]` or `"projection"` `[n, d]` |
 # | `train.accumulate` | batches for one update of the parameters: `step` counts batches, `update` and the average of `encoders.momentum` count updates |

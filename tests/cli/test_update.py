@@ -1,13 +1,18 @@
 """`cluster-jax update` of photos: new, renamed and deleted files, undo, and the estimator."""
 
+import base64
 import csv
+import gzip
 import json
+import re
 import shutil
 
+import numpy as np
 import pytest
 from PIL import Image
 
-from cluster_jax.cli import images, predict, report, update
+from cluster_jax import ImageClusterer
+from cluster_jax.cli import images, merge, predict, report, update
 from cluster_jax.core import io
 from cluster_jax.evaluation import assignments, decisions
 from cluster_jax.pipeline import updates
@@ -51,9 +56,26 @@ def table(place):
     return list(csv.DictReader((place / "run" / "assignments.csv").read_text().splitlines()))
 
 
-def test_new_renamed_and_deleted_files(place, capsys):
+def are_duplicates(place, *names):
+    """Whether two photos are in one set of duplicates, in the table and on the page."""
+    rows = csv.DictReader((place / "run" / "duplicates.csv").read_text().splitlines())
+    group = {row["image"]: row["group"] for row in rows}
+    record = page_of((place / "run" / "report.html").read_text())["duplicates"] or []
+    sets = [{image["name"] for image in one["images"]} for one in record]
+    is_listed = group.get(names[0], "none") == group.get(names[1])
+    assert any({*names} <= one for one in sets) == is_listed
+    return is_listed
+
+
+def page_of(page):
+    content = re.search('id="report-data">([^<]*)<', page)[1]
+    return json.loads(gzip.decompress(base64.b64decode(content)))
+
+
+def test_new_renamed_and_deleted_files(place, capsys, monkeypatch):
     photos, run = place / "photos", place / "run"
     before = {row["image"]: row["cluster"] for row in table(place)}
+    names = io.read_json(run / "results.json")["suggested_names"]
     update.main([f"--workdir={run}", "--json"])
     nothing = json.loads(capsys.readouterr().out)
     assert (nothing["new"], nothing["gone"], nothing["photos"]) == (0, 0, 40)
@@ -73,12 +95,19 @@ def test_new_renamed_and_deleted_files(place, capsys):
     assert all(now[f"photos/{name}"]["id"] == before[name] for name in kept)
     (line,) = (run / "history.jsonl").read_text().splitlines()
     assert ["workdir", *json.loads(line)] == list(nothing)
+    assert io.read_json(run / "results.json")["suggested_names"] == names  # as they were first
     embedding = io.read_arrays(run / "embedding.npz")["backbone"]
     assert len(embedding) == 45
     predict.main([f"--workdir={run}", f"--images={photos / 'sub 5.png'}"])
+    assert "Update 1: 6 photos are new" in (run / "report.html").read_text()
     report.main([str(run)])
     page = (run / "report.html").read_text()
+    assert "Update 1: 6 photos are new" in page
     assert ".update" not in page  # the folder in which it was made
+    model = ImageClusterer.load(run)
+    monkeypatch.setattr(model, "transform", lambda rows: rows)
+    model.update(model._run.features[:3])
+    assert model._living[0].updates == 2  # It goes on from those of the command.
     capsys.readouterr()
     update.main([f"--workdir={run}", "--refit"])
     assert "All photos were clustered anew." in capsys.readouterr().out
@@ -94,23 +123,55 @@ def test_what_a_person_said_follows_the_content(place, capsys):
     report.main([str(run), f"--corrections={place}/page.csv"])
     (photos / "00.png").rename(photos / "zz.png")
     save(photos, toy.images(44, channels=3)[0][40:], "new")
+    shutil.copy(photos / "07.png", photos / "copy.png")
     update.main([f"--workdir={run}"])
     now = {row["image"]: row for row in table(place)}
     assert now["zz.png"]["id"] == str(target)
     assert now["zz.png"]["name"] == "mine"
     assert now["03.png"]["id"] == "-1"
-    for name in ("zz.png", "03.png"):
+    assert are_duplicates(place, "07.png", "copy.png")
+    _, found = decisions.clustered(assignments.read_workdir(run))
+    distinct = decisions.Decisions(distinct=frozenset([("07.png", "copy.png")]))
+    io.write(place / "page.csv", decisions.to_csv(distinct, found))
+    report.main([str(run), f"--corrections={place}/page.csv"])
+    assert not are_duplicates(place, "07.png", "copy.png")
+    for name in ("zz.png", "03.png", "copy.png"):
         (photos / name).rename(place / name)
     assert (run / "report.html").exists()
     update.main([f"--workdir={run}", "--report=no"])
-    assert "2 photos are gone" in capsys.readouterr().out
+    assert "3 photos are gone" in capsys.readouterr().out
     assert not (run / "report.html").exists()
-    for name in ("zz.png", "03.png"):
+    for name in ("zz.png", "03.png", "copy.png"):
         (place / name).rename(photos / f"back {name}")
     update.main([f"--workdir={run}"])
     now = {row["image"]: row for row in table(place)}
     assert now["back zz.png"]["id"] == str(target)
     assert now["back 03.png"]["id"] == "-1"
+    assert not are_duplicates(place, "07.png", "back copy.png")
+
+
+@pytest.mark.slow
+def test_two_halves_become_one_run(place, capsys):
+    """Groups of the same kind become one, and the ids of the first run stay."""
+    pixels, kinds = toy.images(60, channels=3)
+    second = np.flatnonzero((np.arange(60) >= 40) & (kinds != 1))  # Kind 1 is in no one group.
+    save(place / "other", pixels[second], "other")
+    # Of the second run, its kind and the folder of its photos count.
+    shutil.copytree(place / "run", place / "second")
+    for name in ("config", "results"):
+        values = io.read_json(place / "second" / f"{name}.json")
+        (values.get("config") or values)["data"]["dir"] = "other"
+        io.write_json(place / "second" / f"{name}.json", values, checksum=True)
+    before = [int(row["cluster"]) for row in table(place)]
+    merge.main(["run", "second", "--out=both"])
+    assert f"{len(second)} photos are new." in capsys.readouterr().out
+    rows = csv.DictReader((place / "both" / "assignments.csv").read_text().splitlines())
+    now = {row["image"].split("/")[1]: int(row["id"]) for row in rows}
+    assert [now[f"{i:02}.png"] for i in range(40)] == before
+    for kind in (0, 2, 3):
+        first = {before[i] for i in np.flatnonzero(kinds[:40] == kind)}
+        assert len(first) == 1
+        assert {now[f"other{i:02}.png"] for i in np.flatnonzero(kinds[second] == kind)} == first
 
 
 @pytest.mark.parametrize(

@@ -124,6 +124,39 @@ def test_ids_that_a_library_has_written_as_floats(tmp_path):
         joined(twice, ("7",), 1)
 
 
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"r0,1999\nr1,2001\n", r"must have a line of titles; got 'r0', the id of a row, in it"),
+        (b"id\nr0\nr1\n", "must have columns beside that of ids; got 'id' alone"),
+        (b"id,year, year\nr0,1,2\n", "must have a title for each column; got id, year,  year"),
+        (b"id,year\n,1\n,2\nr0,3\n", "must have each id once; got '' in several lines of 'id'"),
+        (b"id,year\n", "must have a line of titles and rows; got 1 line$"),
+        (b"id,row,Year\nr0,1,2\n", "columns that assignments.csv has; got row: rename them"),
+        (b"", "must not be empty; got 0 bytes: write or copy it again"),
+    ],
+)
+def test_tables_of_metadata_that_are_refused(tmp_path, content, said):
+    (tmp_path / "m.csv").write_bytes(content)
+    with pytest.raises(InputError, match=rf"m\.csv {said}|m\.csv must not have {said}"):
+        joined(str(tmp_path / "m.csv"), ("r0", "r1"), 2)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "latin-1"])
+def test_a_table_of_a_spreadsheet(tmp_path, encoding):
+    """Semicolons, decimal commas, lines without content, another encoding."""
+    text = "id;größe\r\nr0;3,5\r\nr1;a, b é\r\n;\r\n"
+    (tmp_path / "m.csv").write_bytes(text.encode(encoding))
+    title, cell = "größe", "a, b é"
+    if encoding == "latin-1":
+        title, cell = "gr\ufffd\ufffde", "a, b \udce9"
+        with pytest.warns(UserWarning, match=r"must be in UTF-8; got the byte \\xf6, which stays"):
+            found = joined(str(tmp_path / "m.csv"), ("r0", "r1"), 2)
+    else:
+        found = joined(str(tmp_path / "m.csv"), ("r0", "r1"), 2)
+    assert found == {title: ["3,5", cell]}
+
+
 def test_rows_without_names_are_numbered_from_0(tmp_path):
     file = _csv(tmp_path / "m.csv", ["id", "year"], [(1, 1999), (2, 2001)])
     said = "describes 1 of 2 rows, numbered from 0, and has ids of 1 other row$"
@@ -169,7 +202,7 @@ def test_metadata_in_the_table_and_on_the_page(run, capsys):
 def test_long_texts_and_odd_characters_are_read_again(run, capsys):
     """A text may be longer than the limit of the `csv` module, which stays as it is."""
     text, limit = 'a "quoted",\r\nlong; text \u2028\u202e ' + "x" * 200_000, csv.field_size_limit()
-    lines = [{"id": f"r{i}", "text\nof it": text if i else ""} for i in range(60)]
+    lines = [{"id": f"r{i}", "text\nof it": text if i == 1 else ""} for i in range(60)]
     (run.parent / "m.jsonl").write_text("\n".join(map(json.dumps, lines)))
     update.main(["--workdir=out", "--metadata=m.jsonl", "--quiet"])
     report.main(["out"])

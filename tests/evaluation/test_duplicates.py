@@ -59,6 +59,20 @@ def test_several_groups_of_both_kinds():
     }  # fmt: skip
 
 
+def test_what_a_person_says_is_no_duplicate_is_in_no_group_together():
+    """Also where a third image is like both; the others stay together."""
+    images, x = _distinct(40)
+    images[[20, 30]], x[[20, 30]] = images[3], x[3]
+    x[5] = x[7] + 1e-3
+    _nearly(images, 5, 7)
+    dataset = in_memory("arrays", images, IN_MEMORY)
+    assert _groups(duplicates.find(dataset, x)) == [[3, 20, 30], [5, 7]]
+    assert _groups(duplicates.find(dataset, x, [(5, 7), (20, 30)])) == [[3, 20]]
+    found = duplicates.find(dataset, x, [(3, 20), (20, 30)])
+    assert _groups(found) == [[3, 30], [5, 7]]
+    assert found.is_exact.tolist() == [True, True, False, False]
+
+
 def test_no_duplicates():
     found = _find(*_distinct(40))
     assert (found.n_groups, len(found.images), len(found.similarities)) == (0, 0, 0)
@@ -66,7 +80,7 @@ def test_no_duplicates():
     assert (one.n_groups, one.threshold) == (0, 1)
     dataset = in_memory("arrays", _distinct(40)[0], IN_MEMORY)
     titles = "group,kind,image,width,height,bytes,taken,keep,similarity\n"
-    assert assignments.duplicates_csv(dataset, found) == titles
+    assert assignments.duplicates_csv(dataset.sources, found) == titles
 
 
 def test_only_the_pixels_make_exact_duplicates():
@@ -171,11 +185,11 @@ def test_table_names_files_or_numbers():
     images[30], x[30] = images[11], x[11]
     found = _find(images, x)
     dataset = in_memory("arrays", images, IN_MEMORY)
-    rows = assignments.duplicates_csv(dataset, found).splitlines()
+    rows = assignments.duplicates_csv(dataset.sources, found).splitlines()
     titles = "group,kind,image,width,height,bytes,taken,keep,similarity"
     assert rows == [titles, "0,exact,11,4,4,,,1,1", "0,exact,30,4,4,,,0,1"]
     names = tuple(f'{i}, "x".jpg' for i in range(40))
-    table = assignments.duplicates_csv(dataset._replace(sources=names), found)
+    table = assignments.duplicates_csv(names, found)
     assert [row["image"] for row in csv.DictReader(table.splitlines())] == [names[11], names[30]]
 
 

@@ -153,7 +153,7 @@ def test_the_table_says_which_to_keep(tmp_path):
     rows = [dataset.sources.index(name) for name in ("a.jpg", "b.jpg", "dated.jpg", "small.png")]
     features[rows] = features[rows[0]] + 1e-3 * features[rows]
     found = duplicates.find(dataset, features)
-    table = assignments.duplicates_csv(dataset, found).splitlines()
+    table = assignments.duplicates_csv(dataset.sources, found).splitlines()
     assert [line.rpartition(",")[0] for line in table] == [
         "group,kind,image,width,height,bytes,taken,keep",
         f"0,exact,a.jpg,320,240,{len(files['a.jpg'])},,1",

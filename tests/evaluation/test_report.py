@@ -20,6 +20,7 @@ from scipy.cluster import hierarchy
 from scipy.spatial.distance import squareform
 
 from cluster_jax.clustering.gridshift import BandwidthCurve, Candidate
+from cluster_jax.clustering.living import Event
 from cluster_jax.clustering.membership import Membership
 from cluster_jax.clustering.smooth_tree import CLEAR_GAP
 from cluster_jax.data.photo_facts import PhotoFacts
@@ -34,6 +35,7 @@ from cluster_jax.evaluation import (
 )
 from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.evaluation.report import ReportData, render, write_report
+from cluster_jax.evaluation.report_data import Changes
 
 NO_SCORES = dict.fromkeys(("acc", "nmi", "ari", "ami"))
 SCORES = {"acc": 0.8125, "nmi": 0.7654321, "ari": 0.6, "ami": 0.55}
@@ -214,6 +216,38 @@ def points_of(page):
 def groups_of(cluster_labels, distances=None):
     distances = np.zeros(len(cluster_labels)) if distances is None else distances
     return report_data.clusters_by_size(np.asarray(cluster_labels), distances)
+
+
+EVENTS = (
+    Event("survived", 2, 3),
+    Event("grew", 0, 2),
+    Event("split", 4, 25, (0,)),
+    Event("emerged", 2, 3),
+    Event("disappeared", 9, 0),
+)
+
+
+@pytest.mark.parametrize("make_page", [labeled, rows_only])
+def test_what_changed(make_page):
+    """New points of a cluster that grew, births, and splits beside their parent."""
+    data = make_page(distances=np.arange(68, dtype=float))._replace(names={"2": "cats"})
+    new = np.flatnonzero(data.clustering.cluster_labels == 0)[[3, 7]]
+    is_new = np.isin(np.arange(68), new)
+    page = page_of(data._replace(changes=Changes(3, is_new, EVENTS)))
+    section = page.by_id("changed")
+    assert "What changed" in text(section)
+    assert f"Update 3: 2 {data.noun}s are new; 1 {data.group} stayed as it was." in text(section)
+    entries = section.findall(".//h3/..")
+    assert [text(entry.find("h3")) for entry in entries] == [
+        f"{data.group.capitalize()} 2 (cats) emerged (3 {data.noun}s)",
+        f"{data.group.capitalize()} 4 split: 25 {data.noun}s of it now in {data.group} 0",
+        f"{data.group.capitalize()} 9 disappeared: none of its {data.noun}s is left",
+        f"{data.group.capitalize()} 0 grew by 2 {data.noun}s",
+    ]
+    shown = [[int(b.get("data-point")) for b in entry.iter("button")] for entry in entries]
+    members = {c: np.flatnonzero(data.clustering.cluster_labels == c).tolist() for c in (0, 2, 4)}
+    assert shown == [members[2], [*members[4][:8], *members[0][:8]], [], new.tolist()]
+    assert "changed" not in page_of(data).sections()
 
 
 def test_overview_metrics_and_sections():

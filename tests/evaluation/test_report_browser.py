@@ -403,17 +403,50 @@ def test_duplicates_are_picked_and_moved_by_a_script(tmp_path):
     assert len([path for path in folder.rglob("*") if path.is_file()]) == 64
 
 
-def test_exact_duplicates_keep_the_best_copy_at_first(tmp_path):
+def test_exact_duplicates_keep_the_best_copy_until_one_is_said_to_be_none(tmp_path):
+    """What is no duplicate leaves its set: another copy stays; of two, the set is gone."""
+    steps = (
+        DUPLICATES
+        + """
+      const other = (set, at) => all("li > div > button", set)[at].click();
+      const rest = (set) => all(".copies > li:not([hidden])", set).length;
+      const seen = () => sets.map((set) => !set.hidden && rest(set));
+      other(sets[0], 0);
+      found.said = $("said").textContent;
+      found.left = [seen(), kept()[0], $("taken-count").textContent];
+      $("save-taken").click();
+      other(sets[1], 1);
+      found.gone = [seen(), $("taken-count").textContent];
+      $("save-corrections").click();
+      key("u");
+      key("u");
+      found.undone = seen();
+    """
+    )
     shown = repeated(sources())
     exact = shown._replace(
         found=shown.found._replace(is_exact=np.ones(5, bool), similarities=np.ones(5))
     )
-    found = run(tmp_path, labeled(sources=sources(), duplicates=exact), DUPLICATES)
+    found = run(tmp_path, decided(duplicates=exact), steps)
     assert found["titles"] == ["The same picture: 3 photos", "The same picture: 2 photos"]
     assert found["kept"] == [["Keep", "Move away", "Move away"], ["Keep", "Move away"]]
+    names = [sources()[i] for i in (2, 40, 67, 5, 9)]
+    assert found["said"] == f"{names[0]} is no duplicate."
+    assert found["left"] == [[2, 2], ["Keep", "Keep", "Move away"], "2 photos to move away."]
+    listed = list(csv.reader(io.StringIO(found["downloads"][0])))[1:]
+    assert [row[2:] for row in listed] == [[names[2], names[1]], [names[4], names[3]]]
+    assert found["gone"] == [[2, False], "1 photo to move away."]
+    assert corrections(found["downloads"][1]) == [
+        [names[0], "", "distinct", names[1]],
+        [names[0], "", "distinct", names[2]],
+        [names[4], "", "distinct", names[3]],
+    ]
+    assert found["undone"] == [3, 2]
     rows = np.arange(100, 168)  # of which none is a duplicate
-    found = run(tmp_path, labeled(duplicates=exact._replace(rows=rows)), DUPLICATES)
+    steps = 'found.said = all("#duplicate-groups li > div > button:not([hidden])").length;'
+    found = run(tmp_path, labeled(duplicates=exact._replace(rows=rows)), DUPLICATES + steps)
     assert len(found["titles"]) == 2
+    assert found["said"] == 0, "a file of corrections knows the images of the clusters alone"
 
 
 def corrections(text):
@@ -506,6 +539,23 @@ def test_selection_and_corrections(tmp_path):
       found.undone = $("decided-count").textContent;
       key("Escape");
       found.cleared = $("selection").hidden;
+      const act = (kind, target) => {
+        const event = new Event(kind, { bubbles: true, cancelable: true });
+        target.dispatchEvent(event);
+        return event.defaultPrevented;
+      };
+      const dragCard = (from, to) => [act("dragstart", from), act("dragover", to), act("drop", to)];
+      found.drag = dragCard(card(2).querySelector("[draggable]"), card(0).querySelector(".best"));
+      found.merged = [card(2).hidden, $("said").textContent];
+      found.picture = dragCard(card(4).querySelector("img"), card(0));
+      const choices = [0, 1, 2].map((at) => {
+        const tile = all(".best .tile", card(4))[at];
+        tile.dispatchEvent(new MouseEvent("click", { bubbles: true, ctrlKey: true }));
+        return $("apart").hidden;
+      });
+      $("apart").click();
+      found.apart = [choices, $("said").textContent, $("selection").hidden];
+      $("save-corrections").click();
     """
     points = np.ones((68, 2), np.float32)
     points[:3] = -1  # the left half of the map
@@ -515,12 +565,20 @@ def test_selection_and_corrections(tmp_path):
     assert found["count"] == "3 photos selected"
     assert found["said"] == ["3 photos moved to no group.", "3 corrections, not yet applied."]
     assert found["members"].startswith("37 photos")
-    selected, corrected = found["downloads"]
+    selected, corrected, apart = found["downloads"]
     assert selected.splitlines() == ["image,cluster", *(f'"{name}",4' for name in names)]
     assert corrections(corrected) == [[name, "4", "wrong", ""] for name in names]
     assert found["undone"] == ""
     assert found["unselected"], "what was moved is not moved again by the next choice"
     assert found["cleared"]
+    assert found["drag"] == [False, True, True], "the browser lets the card be dropped"
+    assert found["merged"] == [True, "Group 2 is now part of Group 0."]
+    assert found["picture"] == [False, False, False]
+    said = "3 photos are in different groups from the next update on."
+    assert found["apart"] == [[True, False, False], said, True]
+    a, b, c = [sources()[i] for i in in_order(data, 4)[:3]]
+    pairs = [[a, "", "apart", b], [a, "", "apart", c], [b, "", "apart", c]]
+    assert corrections(apart) == [["", "2", "merge", "0"], *pairs]
 
 
 def test_groups_are_made_merged_named_and_undone(tmp_path):
@@ -646,7 +704,13 @@ def test_decisions_survive_that_the_page_is_closed(tmp_path):
         choose($("view-move"), "0");
         type(0, "dogs");
         choose(card(2).querySelector("[data-choice=merge]"), "0");
+        for (const at of [1, 2]) {
+          const tile = all(".best .tile", card(4))[at];
+          tile.dispatchEvent(new MouseEvent("click", { bubbles: true, ctrlKey: true }));
+        }
+        $("apart").click();
       }
+      found.count = $("decided-count").textContent;
       found.sizes = [4, 0].map((id) => card(id).querySelector("[data-size]").textContent);
       found.title = card(0).querySelector("[data-title]").textContent;
       found.said = $("said").textContent;
@@ -656,6 +720,7 @@ def test_decisions_survive_that_the_page_is_closed(tmp_path):
     again = visit(tmp_path, tmp_path / "report.html")
     assert first["sizes"] == again["sizes"] == ["39 photos", "29 photos"]
     assert first["title"] == again["title"] == "dogs"
+    assert first["count"] == again["count"] == "4 corrections, not yet applied."
     assert again["said"] == "The corrections of your last visit are here again."
     other = run(tmp_path, decided()._replace(run="fedcba9876543210"), steps)
     assert other["said"] != again["said"], "not on the page of another run"

@@ -16,7 +16,7 @@ from cluster_jax.clustering import living
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.evaluation import assignments, decisions
-from cluster_jax.pipeline import updates, versions
+from cluster_jax.pipeline import history, updates, versions
 from cluster_jax.pipeline import workdir as workdirs
 from tests.cli.test_output import check_keys
 from tests.evaluation.test_report import Page
@@ -85,6 +85,11 @@ def test_new_rows_join_and_a_new_kind_is_born(run, capsys):
     assert set(ids(run)[136:]) == {4}
     assert [row["since"] for row in table(run)] == ["0"] * 120 + ["1"] * 25
     assert [row["row"] for row in table(run)] == list(map(str, range(145)))
+    page = (run / "report.html").read_text()
+    assert "Cluster 4 emerged (9 rows)" in page
+    assert "Update 1: 25 rows are new." in page
+    report.main([str(run)])
+    assert (run / "report.html").read_text().count("Cluster 4 emerged (9 rows)") == 1
     line = json.loads((run / "history.jsonl").read_text())
     assert (line["update"], line["new"], line["rows"], line["clusters"]) == (1, 25, 145, 5)
     assert {"kind": "emerged", "id": 4, "rows": 9, "into": []} in line["events"]
@@ -215,6 +220,35 @@ def test_decisions_hold_after_updates_and_refits(run):
     assert all(f",{kind}," in decided for kind in ("move", "wrong", "same", "apart", "name"))
 
 
+def test_neighbors_follow_what_a_person_has_moved_and_go_back(run, capsys):
+    """Four rows like each other at the edge of a cluster: one is moved, a second one confirmed."""
+    rng = np.random.default_rng(5)
+    edge = CENTERS[0] + 5 * np.eye(8)[7] + rng.normal(scale=0.05, size=(4, 8))
+    np.save(run.parent / "edge.npy", edge.astype("f4"))
+    update.main([f"--workdir={run}", f"--features={run.parent}/edge.npy"])
+    own, other = ids(run)[0], ids(run)[60]
+    assert ids(run)[120:] == [own] * 4
+    _, found = decisions.clustered(assignments.read_workdir(run))
+    said = decisions.Decisions({"120": other, "121": own})
+    io.write(run.parent / "page.csv", decisions.to_csv(said, found))
+    report.main([str(run), f"--corrections={run.parent}/page.csv"])
+    before = ids_of_run(run)
+    capsys.readouterr()
+    update.main([f"--workdir={run}"])
+    told = capsys.readouterr().out
+    assert "2 rows follow those that you have moved; to take it back: --exact." in told
+    assert f"cluster {own} split: 2 rows of it now in cluster {other}" in told
+    assert ids(run) == [*before[:122], other, other]
+    update.main([f"--workdir={run}"])
+    assert "Nothing has happened" in capsys.readouterr().out
+    update.main([f"--workdir={run}", "--exact"])
+    assert "2 rows went back: what you have moved stays." in capsys.readouterr().out
+    assert ids(run) == before
+    for flags in (["--exact"], []):
+        update.main([f"--workdir={run}", *flags])
+        assert "Nothing has happened" in capsys.readouterr().out
+
+
 def ids_of_run(run):
     return [int(row["cluster"]) for row in table(run)]
 
@@ -268,10 +302,10 @@ def test_two_versions_are_compared_by_content_and_id(run, capsys):
     assert "136 in both runs" in capsys.readouterr().out
     assert "136 in both runs" in (run.parent / "moved.html").read_text()
     with pytest.raises(InputError, match="whose versions are 0 to 2"):
-        updates.compare(f"{run}@5", str(run))
+        history.compare(f"{run}@5", str(run))
     shutil.copytree(run, run.parent / "other")
     with pytest.raises(InputError, match="versions must be of one workdir"):
-        updates.compare(f"{run}@1", f"{run.parent}/other@1")
+        history.compare(f"{run}@1", f"{run.parent}/other@1")
 
 
 def test_two_runs_become_one(run, tmp_path, capsys):
@@ -352,8 +386,8 @@ def test_words_of_events():
         living.Event("emerged", 8, 6),
         living.Event("disappeared", 3, 0),
     )
-    change = updates.Change(6, 2, 1, 3, events, False, "photo", "group")
-    assert updates.words(change, {1: "dogs"}) == (
+    change = history.Change(6, 2, 1, 3, events, False, "photo", "group")
+    assert history.words(change, {1: "dogs"}) == (
         "6 photos are new; 2 photos are gone; 1 photo is moved or renamed; "
         "3 photos are described anew.\n"
         "  group 8 emerged (6 photos)\n"
@@ -414,6 +448,7 @@ def test_metadata_of_new_and_of_known_rows(named, tmp_path, capsys):
     assert sorted((run / "history").iterdir()) == tables_
     page = Page((run / "report.html").read_text())
     assert "1900" in dict(page.record["map"]["more"])["year"]
+    assert "changed" in page.sections(), "of the last update of the rows"
     update.main(["--workdir=out", _described(0, 61, 1900)])
     assert "Nothing has happened" in capsys.readouterr().out
     assert digests(run) == kept

@@ -1,5 +1,6 @@
-// What a person decides: where points belong, which groups are one, new groups, and names. The rest follows from it.
-let decisions = { moved: new Map(), merged: new Map(), named: new Map(), made: [] };
+// What a person decides: where points belong, which groups are one, new groups, names, and pairs of images that are
+// "apart" (in two groups) or "distinct" (no duplicates), by name. The rest follows from it.
+let decisions = { moved: new Map(), merged: new Map(), named: new Map(), made: [], pairs: [] };
 const history = []; // earlier decisions, the last ones last
 const firstNames = new Map(map.clusters.map(({ id, name }) => [id, name]));
 const storageKey = `cluster_jax ${report.run} ${report.state}`;
@@ -10,7 +11,7 @@ const { tree } = report;
 const doubtful = [...unpack(map.doubtful)];
 const others = unpack(map.doubtful_other);
 const likelyOther = new Map(doubtful.map((point, i) => [point, others[i]]));
-const countDecisions = () => decisions.moved.size + decisions.merged.size + decisions.named.size;
+const countDecisions = () => decisions.moved.size + decisions.merged.size + decisions.named.size + decisions.pairs.length;
 
 function rootOf(id) {
   while (decisions.merged.has(id)) id = decisions.merged.get(id);
@@ -56,6 +57,13 @@ function move(chosen, to) {
   if (chosen === selected) select([]);
 }
 
+// Says that every two of the selected points are in different groups.
+function part() {
+  const pairs = selected.flatMap((a, i) => selected.slice(i + 1).map((b) => ["apart", nameOf(a), nameOf(b)]));
+  decide(`${count(selected.length)} are in different ${words.cluster}s from the next update on.`, () => decisions.pairs.push(...pairs));
+  select([]);
+}
+
 function merge(id, into) {
   if (rootOf(into) === id) return;
   decide(`${titled(id)} is now part of ${titled(into)}.`, () => decisions.merged.set(id, into));
@@ -84,6 +92,7 @@ function refresh(message) {
   drawCards();
   for (const entry of document.querySelectorAll("[data-doubt]")) drawDoubt(entry);
   drawChoices(document);
+  drawCopies();
   placeNames();
   redraw();
   if (tree && window.Plotly) showCut();
@@ -215,6 +224,7 @@ function drawDoubt(entry) {
   likely.hidden = other === rootOf(found[point]);
 }
 
+const MOST_APART = 8; // points that are said to be in different groups
 // The bar at the lower edge: what is selected, and what was decided
 let selected = [];
 const isSelected = new Uint8Array(map.n_points);
@@ -238,6 +248,7 @@ function markTile(shown) {
 function drawBar() {
   const n = countDecisions();
   element("selection").hidden = !selected.length;
+  element("apart").hidden = selected.length < 2 || selected.length > MOST_APART;
   element("selection-count").textContent = `${count(selected.length)} selected`;
   element("decided").hidden = !n && !history.length;
   element("decided-count").textContent = n ? `${count(n, "correction")}, not yet applied.` : "";
@@ -257,9 +268,9 @@ function inStorage(use) {
 }
 
 function remember() {
-  const { moved, merged, named, made } = decisions;
+  const { moved, merged, named, made, pairs } = decisions;
   const byIndex = [...moved].map(([point, to]) => [about.index[point], to]);
-  const kept = countDecisions() ? { moved: byIndex, merged: [...merged], named: [...named], made } : null;
+  const kept = countDecisions() ? { moved: byIndex, merged: [...merged], named: [...named], made, pairs } : null;
   inStorage((storage) => storage.setItem(storageKey, JSON.stringify(kept)));
 }
 
@@ -267,7 +278,7 @@ function recall() {
   const stored = inStorage((storage) => JSON.parse(storage.getItem(storageKey)));
   if (!stored) return refresh("");
   const moved = stored.moved.filter(([index]) => pointOf.has(index)).map(([index, to]) => [pointOf.get(index), to]);
-  decisions = { moved: new Map(moved), merged: new Map(stored.merged), named: new Map(stored.named), made: stored.made };
+  decisions = { moved: new Map(moved), merged: new Map(stored.merged), named: new Map(stored.named), made: stored.made, pairs: stored.pairs ?? [] };
   return refresh("The corrections of your last visit are here again.");
 }
 
@@ -303,6 +314,7 @@ function saveCorrections() {
     ...merged.map(([id, into]) => ["", id, "merge", into]),
     ...named.map(([id, name]) => ["", id, "name", escaped(name)]),
     ...moved.map(([point, to]) => [escaped(nameOf(point)), found[point], to === NONE ? "wrong" : "move", to === NONE ? "" : to]),
+    ...decisions.pairs.map(([kind, a, b]) => [escaped(a), "", kind, escaped(b)]),
     ["", "", "end", ""],
   ]);
   const how = element("how");

@@ -12,15 +12,8 @@ function nearest(point) {
 }
 
 function nearestOnMap(point, n) {
-  const distance = (other) => axes.reduce((sum, axis) => sum + (axis[other] - axis[point]) ** 2, 0);
-  const best = [];
-  for (let other = 0; other < map.n_points; other++) {
-    const far = distance(other);
-    if (other === point || (best.length === n && far >= best.at(-1)[0])) continue;
-    best.splice(best.findIndex(([d]) => d > far) >>> 0, 0, [far, other]);
-    best.length = Math.min(best.length, n);
-  }
-  return best.map(([, other]) => other);
+  const far = everyPoint.map((other) => axes.reduce((sum, axis) => sum + (axis[other] - axis[point]) ** 2, 0));
+  return everyPoint.filter((other) => other !== point).sort((a, b) => far[a] - far[b]).slice(0, n);
 }
 
 function open(point, list) {
@@ -132,6 +125,15 @@ function startView() {
     if (target.matches?.("[data-all]")) showAll(target);
     if (target.matches?.("[data-choose]")) select(members(Number(target.closest("[data-group]").dataset.group)));
   });
+  // A group whose head is dragged onto the card of another is a part of that.
+  const cardAt = ({ target }) => target.closest?.("article[data-group]");
+  let dragged = null;
+  document.addEventListener("dragstart", (event) => { dragged = event.target.matches?.("[draggable]") ? cardAt(event) : null; });
+  document.addEventListener("dragover", (event) => { if (dragged && cardAt(event)) event.preventDefault(); });
+  document.addEventListener("drop", (event) => {
+    const [id, into] = [dragged, cardAt(event)].map((card) => Number(card?.dataset.group ?? NONE));
+    if (id !== NONE && into !== NONE) { event.preventDefault(); merge(id, into); }
+  });
   document.addEventListener("change", ({ target }) => {
     const { choice } = target.dataset ?? {};
     if (target.matches?.("input.title")) rename(Number(target.closest("[data-group]").dataset.group), target.value);
@@ -142,16 +144,13 @@ function startView() {
     target.value = "";
   });
   on("copy", "click", async ({ target }) => {
-    try {
-      await navigator.clipboard.writeText(selected.map(nameOf).join("\n"));
-      target.textContent = "Copied";
-    } catch {
-      target.textContent = "The browser refuses: save them";
-    }
+    const copied = async () => navigator.clipboard.writeText(selected.map(nameOf).join("\n"));
+    target.textContent = await copied().then(() => "Copied", () => "The browser refuses: save them");
     setTimeout(() => { target.textContent = "Copy names"; }, 2000);
   });
   on("save", "click", () => saveTable("selected.csv", [[map.column, "cluster"], ...selected.map((point) => [escaped(nameOf(point)), groupOf[point]])]));
   on("wrong", "click", () => move(selected, NONE));
+  on("apart", "click", part);
   on("save-corrections", "click", saveCorrections);
   on("more-cards", "click", showMoreCards);
   on("view-cluster", "click", () => { dialog.close(); select(members(groupOf[current])); });

@@ -1,0 +1,86 @@
+"""What an update has changed: in words, and as pictures for the report."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from cluster_jax.clustering import living
+from cluster_jax.clustering.living import Event
+from cluster_jax.core.names import counted
+from cluster_jax.evaluation.report_data import Cluster, ReportData
+
+N_SHOWN, MAX_ENTRIES = 8, 40
+# Kinds that are told, in this order.
+_KINDS = (living.EMERGED, living.SPLIT, living.MERGED, living.DISAPPEARED, living.GREW)
+
+
+class Entry(NamedTuple):
+    """An event on the page.
+
+    Attributes:
+        words: what has happened.
+        shown: clusters, each with indices of some of its points.
+    """
+
+    words: str
+    shown: list[tuple[Cluster, list[int]]]
+
+
+def told(event: Event, called: Callable[[int], str], noun: str) -> str:
+    """Describes an event in words; one of a cluster that survived: "".
+
+    Args:
+        event: the event.
+        called: names a cluster.
+        noun: what an image or row is called.
+
+    Example:
+        >>> told(Event("grew", 3, 2), "group {}".format, "photo")
+        'group 3 grew by 2 photos'
+    """
+    own, into = called(event.id), ", ".join(map(called, event.into))
+    count = counted(event.rows, noun)
+    return {
+        living.GREW: f"{own} grew by {count}",
+        living.SPLIT: f"{own} split: {count} of it now in {into}",
+        living.MERGED: f"{own} merged into {into} ({count})",
+        living.EMERGED: f"{own} emerged ({count})",
+        living.DISAPPEARED: f"{own} disappeared: none of its {noun}s is left",
+    }.get(event.kind, "")
+
+
+def ordered(events: Sequence[Event]) -> list[Event]:
+    """Sorts the events that are told: births first, of each kind the largest first."""
+    told_ = (event for event in events if event.kind in _KINDS)
+    return sorted(told_, key=lambda event: (_KINDS.index(event.kind), -event.rows, event.id))
+
+
+def entries(data: ReportData, clusters: Sequence[Cluster]) -> list[Entry]:
+    """Lists the events of the last update, with the most typical points of each.
+
+    Of a cluster that grew they are new points; of a split, some of the cluster beside some of each
+    part. Clusters that a person has merged since have no points of their own.
+
+    Args:
+        data: what the report shows.
+        clusters: all clusters.
+    """
+    change = data.changes
+    if change is None:
+        return []
+    by_id = {cluster.id: cluster for cluster in clusters}
+
+    def called(cluster: int) -> str:
+        own = by_id.get(cluster)
+        number = f"{data.group} {cluster}"
+        return f"{number} ({own.name})" if own is not None and own.name else number
+
+    def points(cluster: Cluster, *, is_new: bool) -> list[int]:
+        members = cluster.members
+        return (members[change.is_new[members]] if is_new else members)[:N_SHOWN].tolist()
+
+    made = []
+    for event in ordered(change.events)[:MAX_ENTRIES]:
+        there = [by_id[i] for i in (event.id, *event.into) if i in by_id]
+        shown = [(c, points(c, is_new=event.kind == living.GREW)) for c in there]
+        made.append(Entry(told(event, called, data.noun), shown))
+    return made

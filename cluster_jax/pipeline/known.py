@@ -1,0 +1,88 @@
+"""What a workdir knows of its images or rows, so that the next update keeps their clusters."""
+
+import json
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from etils import epath
+from numpy.typing import NDArray
+
+from cluster_jax import __version__
+from cluster_jax.clustering import living
+from cluster_jax.clustering.base import NO_CLUSTER
+from cluster_jax.clustering.living import State
+from cluster_jax.core import io
+from cluster_jax.evaluation.facts import Absent
+from cluster_jax.evaluation.report_data import Changes
+from cluster_jax.pipeline import workdir as workdirs
+
+STATE = "living.npz"
+
+
+class Known(NamedTuple):
+    """What a workdir knows of its n images or rows.
+
+    Attributes:
+        state: their clusters.
+        names: str `[n]`, as in `assignments.csv`, unescaped.
+        contents: uint8 `[n, 16]`, digests.
+        x: `[n, d]`, the features.
+        left: int64 `[n]`, the cluster that an image or row has left to follow one that a person has
+            moved, -1 for none.
+        absent: facts about images that are gone.
+    """
+
+    state: State
+    names: NDArray
+    contents: NDArray
+    x: NDArray
+    left: NDArray
+    absent: Absent = Absent()
+
+
+def start(labels: NDArray, names: Sequence[str], contents: NDArray, x: NDArray) -> Known:
+    """Returns what is known after a first fit, by the arguments of `Known`; `labels` int `[n]`."""
+    left = np.full(len(labels), NO_CLUSTER)
+    return Known(living.start(labels), np.array(names, np.str_), contents, x, left)
+
+
+def write(folder: epath.Path, known: Known, *, has_rows: bool) -> None:
+    """Writes `STATE` into a folder; `has_rows`: with the features, which nothing else stores."""
+    stored = {
+        "names": known.names,
+        "contents": known.contents,
+        "left": known.left,
+        "absent": np.asarray(json.dumps(known.absent)),
+        "version": np.asarray(__version__),
+        **({"x": known.x} if has_rows else {}),
+        **living.to_arrays(known.state),
+    }
+    io.write_arrays(folder / STATE, stored, compressed=False)
+
+
+def read(workdir: epath.Path, x: NDArray | None = None) -> Known | None:
+    """Reads `STATE`, or returns None; `x` are the features if they are stored elsewhere."""
+    if not (workdir / STATE).exists():
+        return None
+    stored = io.read_arrays(workdir / STATE)
+    try:
+        names, contents, left = (stored[name] for name in ("names", "contents", "left"))
+        absent = Absent(*json.loads(stored["absent"].item()))
+        rows = stored["x"] if x is None else x
+        return Known(living.from_arrays(stored), names, contents, rows, left, absent)
+    except (KeyError, TypeError) as error:
+        raise workdirs.older_version(workdir, error) from error
+
+
+def changes(workdir: epath.Path, names: Sequence[str]) -> Changes | None:
+    """Returns what the last update has changed; None if it was not of these images or rows."""
+    known = read(workdir, np.empty(0))
+    if known is None or not known.state.updates or known.names.tolist() != list(names):
+        return None
+    return last_changes(known.state)
+
+
+def last_changes(state: State) -> Changes:
+    """Returns what the last update has changed."""
+    return Changes(state.updates, state.since == state.updates, state.events)
