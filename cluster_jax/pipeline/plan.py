@@ -237,7 +237,7 @@ def _parts(config: RunConfig, run: TrainingRun, plan: Plan) -> tuple[Part, ...]:
     is_streamed = not is_kept
 
     def read(images: float, together: float = most) -> float:
-        """Seconds of a host that reads and decodes so many images at a time."""
+        """Returns the seconds of a host that reads and decodes so many images at a time."""
         each = a["decode"] / min(together, most) + a["jpeg"] / a["bandwidth"]
         return images * (math.ceil(together / most) * a["latency"] / together + each)
 
