@@ -41,7 +41,6 @@ def describe(plan: "Plan", assumed: Mapping[str, tuple[float, str]]) -> str:
     """Formats a plan, and what its parts assume, as lines of text."""
     chip, seconds = plan.chip, plan.seconds
     total = sum(plan.memory.values())
-    rate = plan.batch_size / plan.step_seconds
     memory = ", ".join(f"{part} {size / 1e9:.2f}" for part, size in plan.memory.items())
     links = ", ".join(
         f"{kind} {size / 1e6:,.1f} MB in {count:,}"
@@ -58,7 +57,6 @@ def describe(plan: "Plan", assumed: Mapping[str, tuple[float, str]]) -> str:
         f"{updated if plan.accumulate > 1 else ''}",
         f"memory       {total / 1e9:.2f} GB a chip: {memory}",
     ]
-    at_most = "at most " if plan.moved is None else ""
     if plan.largest_batch is None:
         lines[-1] += "; activations are not known"
     else:
@@ -72,8 +70,6 @@ def describe(plan: "Plan", assumed: Mapping[str, tuple[float, str]]) -> str:
     lines += [
         f"roofline     {1e3 * plan.step_seconds:,.1f} ms a step ({limits}): "
         f"limited by {max(seconds, key=lambda name: seconds[name])}",
-        f"speed        {at_most}{rate:,.0f} images/s, {rate / plan.hosts:,.0f} to decode on each "
-        "host",
         f"run          {plan.steps:,} steps, in parts:",
         "",
         *_table(plan),
@@ -97,8 +93,8 @@ def _table(plan: "Plan") -> Iterator[str]:
     seconds, memory = sum(part.seconds for part in last), max(part.memory for part in last)
     yield ""
     yield (
-        f"The first host alone, after the others: {_time(seconds)}, and {memory / 1e9:,.0f} GB of "
-        "its memory."
+        f"The first host alone, while the others wait: {_time(seconds)}, and "
+        f"{memory / 1e9:,.0f} GB of its memory."
     )
 
 

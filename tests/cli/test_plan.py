@@ -64,9 +64,8 @@ def test_what_is_printed():
     rows = {line[:20].strip(): line[20:].split() for line in text.splitlines()}
     assert rows["training"] == ["1", "2.0", "h", "0.5", "30,000.0", "200,000,000"]
     assert rows["map by UMAP"] == ["1", "23.0", "min", "33.0", "0.0", "0"]
-    assert "The first host alone, after the others: 2.0 h, and 86 GB of its memory." in text
+    assert "The first host alone, while the others wait: 2.0 h, and 86 GB of its memory." in text
     assert "  1.15e+05  bytes of an image (ImageNet's tar" in text
-    assert "7,877 images/s, 7,877 to decode on each host" in text
     assert "an update" not in text
     several = command.describe(planned(accumulate=8), plan.ASSUMED)
     assert "128 a chip; an update of 8 batches, 4,096 images" in several

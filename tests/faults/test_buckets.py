@@ -18,6 +18,7 @@ from cluster_jax.data import datasets, scan
 from cluster_jax.data import folder as folders
 from cluster_jax.data.images import DataConfig
 from cluster_jax.data.shards import Shards
+from cluster_jax.pipeline import plan
 from cluster_jax.pipeline import run as pipeline
 from cluster_jax.training import checkpoint, progress
 from tests import toy
@@ -138,6 +139,8 @@ def test_few_requests(server, tmp_path, monkeypatch):
     config = _config(server, tmp_path, train=train)
     pipeline.run_pipeline(config, "gs://bucket/few", "toy")
     assert server.count(without=r"checkpoints|toy\.npz") <= 40
+    each = (server.count() - server.count(without="checkpoints")) / 2
+    assert 0.5 < each / plan._PER_CHECKPOINT < 1.5
     lines = server.files("bucket/few/")["metrics.jsonl"].splitlines()
     assert [json.loads(line)["step"] for line in lines] == list(range(1, 41))
 
