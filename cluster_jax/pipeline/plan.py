@@ -73,9 +73,10 @@ ASSUMED = {
     "classes": (1000, "classes of the labels; k-means takes as many, with all updates it may"),
     "process": (0.5e9, "bytes of a process without images (stream.json)"),
 }
-# Requests by a checkpoint, for each array and besides, and by a restart of a host: as counted by
-# tests/faults/gcs_server.py, 150 to 217 and 194 to 280 for 20 to 400 arrays in one process.
-_PER_ARRAY, _PER_CHECKPOINT, _PER_RESTART = 0.125, 150, 250
+# Requests by a checkpoint, of the first host for each array and besides, and of another host, and
+# by a restart of a host. tests/faults/gcs_server.py counted 150 to 217 and 194 to 280 of one
+# process with 20 to 400 arrays, and 40 more for each checkpoint by a second process.
+_PER_ARRAY, _PER_CHECKPOINT, _PER_HOST, _PER_RESTART = 0.125, 150, 40, 250
 _UPLOAD = 50 * 2**20  # Bytes of one request of gcsfs.
 _UPDATES = (kmeans.__kwdefaults__ or {})["max_iter"]  # at most, of a run of k-means
 
@@ -251,8 +252,9 @@ def _parts(config: RunConfig, run: TrainingRun, plan: Plan) -> tuple[Part, ...]:
     ahead = process + (config.train.prefetch + 1) * share * math.prod(run.dataset.batch_shape)
     # One request after the other, at the most; the training goes on meanwhile.
     saves, size = plan.steps // config.train.checkpoint_every + 1, _bytes(state)
-    saving = saves * (_PER_CHECKPOINT + _PER_ARRAY * len(jax.tree.leaves(state)))
-    saves_in = saves * size / a["bandwidth"] + saving * a["latency"]
+    own = _PER_CHECKPOINT + _PER_ARRAY * len(jax.tree.leaves(state))
+    saving = saves * (own + _PER_HOST * (hosts - 1))
+    saves_in = saves * (size / a["bandwidth"] + own * a["latency"])
     # A flush writes the log and the events of TensorBoard.
     flushes = 2 * (trains / progress.SECONDS + saves)
     restarts = starts + size / a["bandwidth"] + _PER_RESTART * a["latency"]

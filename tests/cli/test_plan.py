@@ -174,6 +174,7 @@ def test_the_parts_of_a_run_without_libtpu(monkeypatch):
     assert training.requests == pytest.approx(20 * 32 + 2 * (1 + training.seconds / 30))
     state = made.memory["parameters"] + made.memory["other state"] + made.memory["optimizer"]
     assert saves.moved == pytest.approx(state, abs=100)  # the step, and the key
+    assert saves.requests > 150 + 3 * 40
     assert parts["a restart"].moved == 4 * saves.moved
     assert parts["a restart"].seconds > start.seconds
     columns = 128 + 256  # of the network `small` of width 8, and of its projection
