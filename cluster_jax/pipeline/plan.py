@@ -260,13 +260,15 @@ def _parts(config: RunConfig, run: TrainingRun, plan: Plan) -> tuple[Part, ...]:
     restarts = starts + size / a["bandwidth"] + _PER_RESTART * a["latency"]
     batch = -(-section.batch_size // plan.chips) * plan.chips / hosts
     embeds = max(n * forward / plan.chips / chip, read(n / hosts, batch) * is_streamed)
-    writes = 2 + table / _UPLOAD
+    refresh, writes = run.method.refresh, 2 + table / _UPLOAD
+    due = 0 if refresh is None else sum(map(refresh.is_due, range(plan.steps)))
     asked = n * is_streamed + writes + 3 * embeds / embed.SECONDS  # A part: read, write, delete.
     npz = table / a["compress"] + 2 * table / a["bandwidth"]  # written, and read again
     held, local = process + table + rows, -(-plan.chips // hosts)
     k, passes = section.kmeans.k or a["classes"], section.kmeans.n_init * _UPDATES
     groups = passes * 2 * n * k * d / local / chip
     maps = a["umap"] * n * max(1.0, math.log(n) / math.log(100_000))
+    maps *= section.reduce.method == "umap"
     epochs = 0 if section.linear_probe is None else section.linear_probe.epochs
     scores = 2 * n * n * d / a["host"] + epochs * 6 * n * d * a["classes"] / chip
     # Sizes, headers and ends of files, or the pixels of what are none; and thumbnails.
@@ -278,6 +280,11 @@ def _parts(config: RunConfig, run: TrainingRun, plan: Plan) -> tuple[Part, ...]:
     made = (
         Part("start", False, starts, process, hosts * first * jpeg, entered),
         Part("training", False, trains, ahead, trained * jpeg, trained + flushes),
+        # Of all images, by the methods that cluster them.
+        Part(
+            f"{due:,} refreshes", False, due * embeds, process + 2 * table,
+            due * n * jpeg * is_streamed, due * n * is_streamed,
+        ),
         Part(saved, True, saves_in, ahead + size, saves * size, saving),
         Part("a restart", False, restarts, ahead + size, opened, entered + hosts * _PER_RESTART),
         Part(
@@ -288,8 +295,8 @@ def _parts(config: RunConfig, run: TrainingRun, plan: Plan) -> tuple[Part, ...]:
         Part("map by UMAP", True, maps, held + rows),
         Part("k-NN, linear probe", True, scores, held + 6 * rows),
         Part("duplicates, report", True, read(again), held, again * jpeg, again),
-    )
-    return tuple(p for p in made if section.reduce.method == "umap" or p.name != "map by UMAP")
+    )  # fmt: skip
+    return tuple(part for part in made if part.seconds)
 
 
 def _forward(run: TrainingRun) -> tuple[dict[str, int], float]:

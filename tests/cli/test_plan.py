@@ -84,8 +84,8 @@ def test_collectives_of_a_program():
     assert plan.collective_bytes(program) == {"all-reduce": (2, 24 + 32), "all-gather": (1, 32)}
 
 
-def small(**values):
-    config = load_config("nrcc_imagenet")
+def small(name="nrcc_imagenet", **values):
+    config = load_config(name)
     changes = {
         "data.image_size": 16,
         "augment.size": 16,
@@ -114,6 +114,7 @@ def test_gpus():
     assert parts["start"].memory == 0.5e9 + 320 * 16 * 16 * 3
     assert parts["training"].requests < 3
     assert parts["map by UMAP"].seconds == pytest.approx(320 * 0.87e-3)
+    assert not [name for name in parts if "refreshes" in name], "NRCC clusters nothing meanwhile"
     params, _ = make(config.network).init(jax.random.key(0), np.zeros((1, 16, 16, 3)))
     count = sum(x.size for x in jax.tree.leaves(params))
     assert one.memory["parameters"] == 4 * count
@@ -161,7 +162,9 @@ def test_the_parts_of_a_run_without_libtpu(monkeypatch):
     """Of 320 streamed files of 115 kB, which 4 hosts read 8 at a time."""
     monkeypatch.setattr(plan.importlib.util, "find_spec", lambda name: None)
     told, values = [], {"data.cache_mb": 0.0, "data.name": "folder", "eval.reduce.method": "pca"}
-    made = plan.plan(small(**values), "v5e:4x4", 320, told.append)
+    clustering = {"method.clusters": 8, "method.warmup": "1 epoch"}
+    config = small("ncc_imagenet", **clustering, **values)
+    made = plan.plan(config, "v5e:4x4", 320, told.append)
     assert (made.chips, made.hosts, made.moved) == (16, 4, None)
     assert "libtpu is not installed" in told[0]
     parts = {part.name: part for part in made.parts}
@@ -177,6 +180,8 @@ def test_the_parts_of_a_run_without_libtpu(monkeypatch):
     assert saves.requests > 150 + 3 * 40
     assert parts["a restart"].moved == 4 * saves.moved
     assert parts["a restart"].seconds > start.seconds
+    # Before the second epoch, as its method clusters all images.
+    assert parts["1 refreshes"].moved == 320 * 115e3
     columns = 128 + 256  # of the network `small` of width 8, and of its projection
     assert parts["embedding"].moved == 320 * 115e3 + 4 * 320 * columns
     assert parts["embedding.npz"].moved == 2 * 4 * 320 * columns
