@@ -60,7 +60,7 @@ def objective(config, params, encoded, model_state, step, key, axis):
 # | `params` | dictionary | `"backbone"`, `"projector"`, `"predictor"` where the network has them, and your own; the loss is differentiated by these alone |
 # | `encoded.projections` | two of `[b, d]` | views a and b after the projector, at least float32, of any length |
 # | `encoded.predictions` | two of `[b, d]` | the same after the predictor; without one, the projections |
-# | `encoded.targets` | two of `[b, d]` | with `encoders.momentum` projections by the target network, constants; with `siamese` the projections, constants if there is a predictor |
+# | `encoded.targets` | two of `[b, d]` | of views a and b in this order, not swapped; with `encoders.momentum` projections by the target network, constants; with `siamese` the projections, constants if there is a predictor |
 # | `encoded.representations` | two of `[b, f]` | views a and b after the backbone |
 # | `encoded.more` | tuple of `[b, d]` | projections of further views, one entry for each; by the network that is trained alone, the average does not see them |
 # | `encoded.image_index` | int32 `[b]` | which of the `context.images` training images each row shows |
@@ -78,7 +78,7 @@ def objective(config, params, encoded, model_state, step, key, axis):
 # the mean over all pairs, `collectives.mean` would come first.
 #
 # The types of `Config` are those of `core.checks` and of Python, which refuse other values. Several
-# fields are checked together in `__post_init__`, and in `make` against its `context`, the network
+# fields are checked together in `__post_init__`, which raises `checks.InputError`, and in `make` against its `context`, the network
 # and the sizes of the training (`base.MethodContext`).
 #
 # | type | values |
@@ -86,7 +86,7 @@ def objective(config, params, encoded, model_state, step, key, axis):
 # | `Positive`, `NonNegative` | numbers above 0, of at least 0 |
 # | `Fraction`, `BelowOne`, `AtLeastOne` | 0 to 1, 0 to below 1, at least 1 |
 # | `Count`, `CountOrZero`, `base.Clusters` | whole numbers of at least 1, 0, 2 |
-# | `Duration` | "1500 steps", "2 epochs"; `checks.steps("method.freeze", config.freeze, context.steps_per_epoch)` counts the steps |
+# | `Duration` | "1500 steps", "2 epochs", "0 steps"; `checks.steps("method.freeze", config.freeze, context.steps_per_epoch)` counts the steps |
 # | `Literal["a", "b"]`, `tuple[Positive, ...]`, `Positive \| None` | one of the texts; a list; None, too |
 # | `SmallCropConfig \| None` of `data.views` | a section (`count`, `size`, `scale`), as of any frozen dataclass |
 # | `Annotated[int, f]` | what `f(name, value)` lets pass, such as `functools.partial(checks.whole, least=3)` |
@@ -186,7 +186,8 @@ for labels in (clusterer.labels_, clusterer.cut(k=10)):
 # `siamese`, with `target` in the state. `decays` are those of the first and the last update, half a
 # cosine apart: (0.996, 1.0) in BYOL's paper, (0.9, 1.0) in the 1,500 steps of `byol_digits`. Your
 # parameters have an average if `init` puts the same arrays into `state.target.params`, too: `target =
-# state.target._replace(params={**state.target.params, "prototypes": rows})`. The network that is kept is the teacher with `kept_network=encoders.target_network`.
+# state.target._replace(params={**state.target.params, "prototypes": rows})`. The
+# average of rows of length one is shorter: scale it where it is used. The network that is kept is the teacher with `kept_network=encoders.target_network`.
 #
 # **Clusters** of all images are found between two steps, on the host:
 #
