@@ -136,3 +136,9 @@ def test_docstrings_of_functions_begin_with_a_verb():
             word = re.match(r"\w*", doc)[0]
             is_verb = re.fullmatch("[A-Z][a-z]+s", word) and word not in PLURALS
             assert is_verb or word == "See", f"{file.relative_to(ROOT)}: {doc.splitlines()[0]}"
+
+
+def test_scripts_and_templates_of_the_page_stay_short():
+    folder = PACKAGE / "evaluation" / "templates"
+    lines = [len(file.read_text().splitlines()) for file in folder.rglob("*") if file.is_file()]
+    assert 0 < sum(lines) <= 1600
