@@ -9,6 +9,7 @@ the package, too; `experiments/tutorials/method.md` shows one.
 import collections
 import dataclasses
 import functools
+import hashlib
 import importlib
 import pathlib
 from collections.abc import Callable, Mapping
@@ -321,6 +322,12 @@ def build(name: str, config: MethodConfig, context: MethodContext) -> TwoView | 
         InputError: the config does not suit the context.
     """
     return _module(name).make(context, config)
+
+
+def digest(name: str) -> str | None:
+    """Hashes (SHA-256) the file of a method outside of the package; None for others."""
+    file = None if name in names() else getattr(_module(name), "__file__", None)
+    return None if file is None else hashlib.sha256(pathlib.Path(file).read_bytes()).hexdigest()
 
 
 def term_names() -> list[str]:

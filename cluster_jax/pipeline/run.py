@@ -15,12 +15,13 @@ import jax
 from etils import epath
 from ml_collections import ConfigDict
 
-from cluster_jax.core import buckets, disk, interrupt, io
+from cluster_jax.core import buckets, checks, disk, interrupt, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.devices import say
 from cluster_jax.data import scan
 from cluster_jax.data.datasets import DataConfig, Dataset
 from cluster_jax.evaluation import decisions, summary
+from cluster_jax.methods import base as methods
 from cluster_jax.methods.base import with_network
 from cluster_jax.nets.pretrained import weights as pretrained_weights
 from cluster_jax.pipeline import build, corrections, inference, outputs
@@ -76,6 +77,8 @@ def run_pipeline(
     previous = workdirs.claim(
         workdir, parsed.values, compared=workdirs.training_part, required=required
     )
+    if is_first:
+        _warn_of_an_edit(parsed.method.name, workdir)
     if previous is not None and previous["provenance"].get("cut_short"):
         previous = None  # of a training that was evaluated as it stood
     if previous is not None and dataset is not None:
@@ -101,6 +104,18 @@ def run_pipeline(
             return {}
         guard()
         return _cluster_and_write(run, inputs, started, cut_short, report)
+
+
+def _warn_of_an_edit(method: str, workdir: epath.Path) -> None:
+    """Warns if the file of a method outside of the package is another than when the run began."""
+    digest, file = methods.digest(method), workdir / workdirs.IMAGES
+    if digest is None or not file.exists():
+        return
+    if workdirs.read_values(file).get("method", digest) != digest:
+        checks.warn(
+            f"the file of method.name {method} has changed since the run in {workdir} began, and "
+            "what is done stays as it was: to train with it as it is now, choose another --out"
+        )
 
 
 def _changes(data: DataConfig, workdir: epath.Path) -> str:
@@ -263,7 +278,10 @@ class _Run:
         """Writes `config.json` and `images.json`."""
         values, file = self.inputs.config.values, self.workdir / workdirs.IMAGES
         io.write_json(self.workdir / workdirs.CONFIG, values, checksum=True)
-        described = {**self._known, **self._images, **build.describe_images(self.inputs), **network}
+        method = methods.digest(self.inputs.config.method.name)
+        code = {} if method is None else {"method": method}
+        images = build.describe_images(self.inputs)
+        described = {**code, **self._known, **self._images, **images, **network}
         io.write_json(file, described, checksum=True)
         for name in self.files.keys() - self._missing:  # left by a kill after the last part
             Parts(self.workdir / name, "").remove()

@@ -64,7 +64,7 @@ def objective(config, params, encoded, model_state, step, key, axis):
 # | `encoded.representations` | two of `[b, f]` | views a and b after the backbone |
 # | `encoded.more` | tuple of `[b, d]` | projections of further views, one entry for each; by the network that is trained alone, the average does not see them |
 # | `encoded.image_index` | int32 `[b]` | which of the `context.images` training images each row shows |
-# | `model_state` | named tuple | what the last step left, and the new BatchNorm statistics; constants |
+# | `model_state` | named tuple | what the last step left, and the new BatchNorm statistics; constants. `objective` is called once a step, also with NRCC, whose sampled view is not in `encoded` |
 # | `step` | int32 `[]` | number of the batch, from 0; traced: `jnp.where`, not `if`. A schedule: `schedules.cosine(0.9, 1.0, context.total_steps)(step)` |
 # | `key` | random key | of the step, equal on all devices; `base.image_keys(key, encoded.image_index)` makes one for each image |
 # | `axis` | name or None | that of the devices, for `core.collectives` and `losses` |
@@ -136,6 +136,8 @@ def get_config():
 #
 # For a first try: `--config.train.duration="5 steps" --config.train.log_every=1`. The first losses
 # in `metrics.jsonl` are then the same, up to rounding, after `JAX_NUM_CPU_DEVICES=1` and `=2`.
+# After Ctrl-C (exit code 75) the same command goes on. After an edit of the file choose another
+# `--out`: a run knows its config, and warns that the code has changed.
 # `ImageClusterer` takes the config itself; on this page the code is the module `__main__`.
 
 # %%
@@ -177,7 +179,8 @@ for labels in (clusterer.labels_, clusterer.cut(k=10)):
 # `jnp.where(step < n, jax.lax.stop_gradient(x), x)` freezes them for n steps, except that weight
 # decay shrinks every array of two or more axes.
 #
-# **A state** of your own is a `NamedTuple` with `batch_stats` and what else survives a step. `init`
+# **A state** of your own is a `NamedTuple` with `batch_stats: base.PyTree`, with a teacher `target:
+# encoders.Target`, and what else survives a step, such as `center: jax.Array`. `init`
 # returns it, or with `encoders.momentum` the argument `initial_state`, such as `lambda batch_stats,
 # target: State(batch_stats, target, jnp.zeros(k))`. A queue (`core.queue`) takes the rows of
 # `collectives.gather`, a center the `collectives.mean` of the devices' means.

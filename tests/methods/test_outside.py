@@ -34,7 +34,8 @@ def file(tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("one_device", "traced_once")
-def test_it_trains_with_nrcc_and_predicts(file, tmp_path):
+@pytest.mark.filterwarnings("default:the file of method.name")
+def test_it_trains_with_nrcc_and_predicts(file, tmp_path, capsys):
     small = {
         "train.duration": "2 steps",
         "train.batch_size": 16,
@@ -46,7 +47,13 @@ def test_it_trains_with_nrcc_and_predicts(file, tmp_path):
         "method.t": 3.0,
     }
     flags = [f"--config.{key}={value}" for key, value in small.items()]
-    train.main([f"--config={file}", f"--workdir={tmp_path / 'run'}", *flags])
+    flags += [f"--config={file}", f"--workdir={tmp_path / 'run'}"]
+    for _ in range(2):
+        train.main(flags)
+    assert "has changed" not in capsys.readouterr().err
+    file.write_text(file.read_text() + "\n")
+    train.main(flags)
+    assert "the file of method.name uniformity has changed since" in capsys.readouterr().err
     images = toy.images(3)[0]
     model = load(tmp_path / "run")
     assert model.predict(images).shape == (3,)
