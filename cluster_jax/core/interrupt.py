@@ -18,7 +18,7 @@ from typing import Any
 
 # Advice after an interruption that may have come before anything was saved.
 AGAIN = "the same command goes on from what is saved, if anything is"
-_ANSWER = "\nInterrupted: ending; once more ends at once.\n"
+_ANSWER = "\nInterrupted: ends when this step is done; once more ends at once.\n"
 _MOMENT = 0.5  # seconds
 _AGAIN = 128  # plus a signal: the one to send again
 _END = f"\nEnded at once; {AGAIN}.\n"
