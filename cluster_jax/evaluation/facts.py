@@ -146,7 +146,8 @@ def followed(
             moved[renamed[name]] = cluster
         else:
             gone[was[name]] = cluster
-    came = [name for name in now if name not in set(renamed.values())]
+    stayed = set(renamed.values())
+    came = [name for name in now if name not in stayed]
     moved |= {name: gone.pop(now[name]) for name in came if now[name] in gone}
     pairs, lost = {kind: set[tuple[str, str]]() for kind in PAIRS}, []
     for kind in PAIRS:

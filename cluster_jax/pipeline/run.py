@@ -22,7 +22,6 @@ from cluster_jax.data import scan
 from cluster_jax.data.datasets import DataConfig, Dataset
 from cluster_jax.evaluation import decisions, summary
 from cluster_jax.methods import base as methods
-from cluster_jax.methods.base import with_network
 from cluster_jax.nets.pretrained import weights as pretrained_weights
 from cluster_jax.pipeline import build, corrections, inference, outputs
 from cluster_jax.pipeline import workdir as workdirs
@@ -431,7 +430,7 @@ def start_from(state: State, source: Weights, name: str) -> tuple[State, str]:
         else:
             head = part.removeprefix("head ")
             params["heads"] = {**params["heads"], head: earlier[part]}
-    model_state = with_network(state.model_state, params, stats)
+    model_state = methods.with_network(state.model_state, params, stats)
     # Copied, because a step donates its state: its buffers must not be shared with one another or
     # with the source.
     state = jax.tree.map(jax.numpy.copy, state._replace(params=params, model_state=model_state))
