@@ -24,7 +24,7 @@ from cluster_jax.clustering.smooth_tree import SmoothTree
 from cluster_jax.core.arrays import normalize_rows
 from cluster_jax.core.config import load_config
 from cluster_jax.pipeline.config import config_json
-from cluster_jax.pipeline.embed import write_features
+from cluster_jax.pipeline.features import write_features
 from experiments import tables
 from experiments.benchmark import _measure, embed
 

@@ -1,6 +1,7 @@
 """`ImageClusterer` by default: a pretrained network that is not trained further."""
 
 import copy
+import dataclasses
 import html
 import importlib.util
 import json
@@ -15,7 +16,7 @@ import pytest
 from PIL import Image
 from tqdm import tqdm
 
-from cluster_jax import ImageClusterer, load
+from cluster_jax import Encoder, ImageClusterer, load
 from cluster_jax.core import io, logs
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import load_config, parse_section
@@ -97,7 +98,7 @@ def test_clusters_get_suggested_names(fitted):
     assert f"Looks like: {', '.join(suggested[largest])}" in html.unescape(report)
 
 
-def test_features_are_those_of_the_weights(fitted, gray):
+def test_features_are_those_of_the_weights(fitted, gray, tmp_path):
     params, stats = lite.load("efficientnet_lite2")
     # Gray images of 8 x 8 as the network sees them.
     pixels = resize_and_crop_all(gray[:4], Resize(32, "bicubic")).repeat(3, axis=-1)
@@ -106,6 +107,13 @@ def test_features_are_those_of_the_weights(fitted, gray):
     expected = apply({"params": params, "batch_stats": stats}, inputs)
     expected = np.asarray(expected) / np.linalg.norm(expected, axis=1, keepdims=True)
     np.testing.assert_allclose(fitted.transform(gray[:4]), expected, atol=1e-4)
+    made = Encoder.pretrained("lite2")
+    assert (made.shape, made.checksum) == ((224, 224, 3), fitted._run.images["weights_sha256"])
+    small = dataclasses.replace(made.preprocessing, size=32)
+    made = dataclasses.replace(made, shape=(32, 32, 3), preprocessing=small)
+    made.save(tmp_path / "small.npz")
+    np.testing.assert_allclose(Encoder.load(tmp_path / "small.npz")(gray[:4]), expected, atol=1e-4)
+    assert fitted.encoder_.checksum == made.checksum
 
 
 def test_a_loaded_run_places_new_images(fitted, gray, tmp_path):

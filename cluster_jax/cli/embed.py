@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
         from cluster_jax.core import devices
         from cluster_jax.pipeline.config import config_json
-        from cluster_jax.pipeline.embed import write_features
+        from cluster_jax.pipeline.features import write_features
 
         devices.use_cores(config.get("eval", {}).get("batch_size", 0))
         devices.join()

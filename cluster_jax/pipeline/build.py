@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -14,15 +14,17 @@ from jax.sharding import Mesh
 from cluster_jax.core import checks, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
-from cluster_jax.data import batches, datasets, features, host_crops, splits, views
+from cluster_jax.data import batches, datasets, features, host_crops, pixels, splits, views
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.data.images import readable, with_channels
 from cluster_jax.data.views import AugmentConfig
+from cluster_jax.encoding.encoder import Encoder
 from cluster_jax.evaluation import options
 from cluster_jax.methods import base
 from cluster_jax.methods.base import Method, MethodContext
 from cluster_jax.methods.wrappers.nrcc import with_nrcc
 from cluster_jax.nets import network
+from cluster_jax.nets.pretrained.weights import Preprocessing
 from cluster_jax.pipeline.config import MADE_ALREADY, RunConfig
 from cluster_jax.training import optim
 from cluster_jax.training import state as states
@@ -121,6 +123,63 @@ def build_run(
     built = _join(load_inputs(config, dataset, test), mesh)
     try_step(built.training)
     return built
+
+
+def pretrained(
+    config: RunConfig, shape: Sequence[int], ranges: pixels.Ranges = pixels.NO_RANGES
+) -> Encoder:
+    """Makes the encoder of a run that is not trained: of the section `embedder`, or of `network`.
+
+    Args:
+        config: config of the run; its section `augment` has mean and standard deviation.
+        shape: `[H, W, C]` of the images.
+        ranges: see `datasets.load_new`.
+
+    Raises:
+        InputError: the weights cannot be read.
+    """
+    section = config.network
+    if config.embedder is not None:
+        section = config.embedder.network(section)
+    is_resized = config.data.image_size is not None
+    more = {"is_resized": is_resized, "ranges": dict(ranges)}
+    return Encoder.of_weights(section, _preprocessing(config), shape, **more)
+
+
+def trained(inputs: Inputs, params: Any, stats: Any) -> Encoder:
+    """Makes the encoder of a training.
+
+    Args:
+        inputs: its images, or their features.
+        params: parameters of the network that its method keeps.
+        stats: BatchNorm statistics of this network.
+    """
+    config, dataset = inputs.config, inputs.dataset
+    shown = dataset.shown or dataset
+    ranges = shown.ranges or {}
+    base = None if config.embedder is None else pretrained(config, shown.shape, ranges)
+    parts = ("backbone",) if config.eval.features == "backbone" else ("backbone", "projector")
+    projector = config.network.projector if "projector" in parts else None
+    kept = [{part: tree[part] for part in parts if part in tree} for tree in (params, stats)]
+    return Encoder(
+        network=dataclasses.replace(config.network, projector=projector, predictor=None),
+        params=kept[0],
+        stats=kept[1],
+        shape=shown.shape,
+        preprocessing=_preprocessing(config) if dataset.has_images else None,
+        is_resized=config.data.image_size is not None,
+        is_trained=True,
+        base=base,
+        ranges=dict(ranges),
+    )
+
+
+def _preprocessing(config: RunConfig) -> Preprocessing:
+    augment = config.augment
+    assert augment.mean is not None  # Both are measured, or those of weights.
+    assert augment.std is not None
+    values: Any = augment.mean, augment.std, augment.size, config.data.interpolation
+    return Preprocessing(*values)
 
 
 def _channels(config: RunConfig, images: Dataset) -> Dataset:
@@ -247,6 +306,8 @@ def _join(inputs: Inputs, mesh: Mesh) -> BuiltRun:
         dataset=dataset,
         mesh=mesh,
         shape=shape,
+        network=net,
+        clean=augment.clean,
     )
     return BuiltRun(config, training, test)
 
@@ -375,7 +436,7 @@ def check_features(run: TrainingRun, features: str) -> None:
     """Raises an `InputError` unless the method embeds `features`, the config's `eval.features`."""
     images = jax.ShapeDtypeStruct((1, *run.dataset.shape), _dtype(run.dataset))
     state = abstract_state(run)
-    embedded = jax.eval_shape(run.method.embed, state.params, state.model_state, images)
+    embedded = jax.eval_shape(run.embed, state.params, state.model_state, images)
     choices = tuple(name for name in options.FEATURES if name in embedded)
     checks.one_of("eval.features", features, choices)
 

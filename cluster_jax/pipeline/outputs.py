@@ -20,6 +20,8 @@ from cluster_jax.core.names import counted
 from cluster_jax.data import metadata, photo_facts, scan, splits
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.data.images import contents, select
+from cluster_jax.encoding.embed import Batch, Parts, embed, readable_images, readable_rows
+from cluster_jax.encoding.encoder import Encoder
 from cluster_jax.evaluation import (
     assignments,
     clusters,
@@ -41,7 +43,6 @@ from cluster_jax.pipeline import build, inference, known, provenance
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.build import BuiltRun, Inputs
 from cluster_jax.pipeline.config import RunConfig
-from cluster_jax.pipeline.embed import embed_frozen, pretrained, readable_images, readable_rows
 from cluster_jax.pipeline.inference import StoredClusters, TrainedRun
 from cluster_jax.training import state as states
 from cluster_jax.training import watch
@@ -571,6 +572,15 @@ class InMemory:
         return self.run._replace(results=made.results, clusters=made.clusters)
 
 
+def embed_frozen(inputs: Inputs, encoder: Encoder, kept: Parts | None = None) -> Batch:
+    """Embeds the images of a run by a network that nothing trains."""
+    config, mesh = inputs.config, states.make_mesh()
+    forward = encoder.with_views(config.augment, config.seed, 0, mesh)
+    size = config.eval.batch_size
+    rows = embed(forward, inputs.dataset, batch_size=size, mesh=mesh, kept=kept)
+    return {"backbone": rows.pop("features")[:, 0], **rows}
+
+
 def run_in_memory(config: RunConfig, dataset: Dataset) -> InMemory:
     """Embeds and clusters images like `run.run_pipeline`, without a workdir.
 
@@ -584,12 +594,12 @@ def run_in_memory(config: RunConfig, dataset: Dataset) -> InMemory:
     started = time.perf_counter()
     inputs = build.load_inputs(config, dataset)
     print_start(inputs)
-    network = pretrained(inputs.config, inputs.dataset.shape[2], states.make_mesh())
-    embedding = embed_frozen(inputs, network)
+    encoder = build.pretrained(inputs.config, inputs.dataset.shape)
+    embedding = embed_frozen(inputs, encoder)
     seconds = time.perf_counter() - started
     found = cluster(inputs, {workdirs.TRAIN_EMBEDDING: embedding})
     say(f"found {counted(found.clustering.metrics['n_large'], 'cluster')}")
-    images = {**build.describe_images(inputs), workdirs.WEIGHTS: network.checksum}
+    images = {**build.describe_images(inputs), workdirs.WEIGHTS: encoder.checksum}
     run = inference.join(None, inputs.config, {}, images, embedding, found.stored)
     return InMemory(inputs, embedding, found, seconds, run)
 

@@ -20,6 +20,7 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.core.devices import say
 from cluster_jax.data import scan
 from cluster_jax.data.datasets import DataConfig, Dataset
+from cluster_jax.encoding.embed import Batch, Parts, embed, forward_of
 from cluster_jax.evaluation import decisions, summary
 from cluster_jax.methods import base as methods
 from cluster_jax.nets.pretrained import weights as pretrained_weights
@@ -27,15 +28,7 @@ from cluster_jax.pipeline import build, corrections, inference, outputs
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.build import BuiltRun, Inputs
 from cluster_jax.pipeline.config import RunConfig, parse_config, read_config
-from cluster_jax.pipeline.embed import (
-    Batch,
-    Parts,
-    embed,
-    embed_frozen,
-    embed_images,
-    forward_of,
-    pretrained,
-)
+from cluster_jax.pipeline.features import embed_images
 from cluster_jax.training import checkpoint, loop, watch
 from cluster_jax.training import state as states
 from cluster_jax.training.progress import read_log
@@ -72,7 +65,7 @@ def run_pipeline(
     checkpoint.wait_for_all("started")
     workdir = buckets.path(workdir or workdirs.default_workdir(parsed.values, name))
     parsed = parse_config(workdirs.with_stored_dir(parsed.values, workdir), name)
-    required = (workdirs.CLUSTERS,)
+    required = (workdirs.CLUSTERS, *([workdirs.ENCODER] if build.trains(parsed) else []))
     previous = workdirs.claim(
         workdir, parsed.values, compared=workdirs.training_part, required=required
     )
@@ -168,6 +161,8 @@ class _Run:
         self._made_from = workdirs.made_from(config.values, self._images)
         steps = self.trainings[-1].training.total_steps if self.trainings else 0
         self.files = {workdirs.TRAIN_EMBEDDING: steps}
+        if self.trainings:
+            self.files[workdirs.ENCODER] = steps
         if self.inputs.test is not None:
             self.files[workdirs.TEST_EMBEDDING] = steps
         if len(self.trainings) > 1 or config.init_from is not None:
@@ -193,13 +188,12 @@ class _Run:
         Returns:
             The inputs of the last stage: with the section `embedder`, features in place of images.
         """
-        is_done, network = workdirs.agree(not self._missing, self.workdir), None
+        is_done, encoder = workdirs.agree(not self._missing, self.workdir), None
         if not self.trainings and not is_done:
-            config, channels = self.inputs.config, self.inputs.dataset.shape[2]
-            network = pretrained(config, channels, states.make_mesh())
+            encoder = build.pretrained(self.inputs.config, self.inputs.dataset.shape)
         if jax.process_index() == 0:
-            self._write_first_files({} if network is None else {workdirs.WEIGHTS: network.checksum})
-        if network is not None:
+            self._write_first_files({} if encoder is None else {workdirs.WEIGHTS: encoder.checksum})
+        if encoder is not None:
             images = {
                 workdirs.TEST_EMBEDDING: self.inputs.test,
                 workdirs.TRAIN_EMBEDDING: self.inputs.dataset,
@@ -207,8 +201,8 @@ class _Run:
             for name, dataset in images.items():
                 if dataset is not None and name in self._missing:
                     embedded = self.inputs._replace(dataset=dataset)
-                    make = functools.partial(embed_frozen, embedded, network)
-                    self._write_embedding(name, network.checksum, make)
+                    make = functools.partial(outputs.embed_frozen, embedded, encoder)
+                    self._write_embedding(name, encoder.checksum, make)
         if not self.trainings:
             return self.inputs
         if is_done:
@@ -220,6 +214,7 @@ class _Run:
 
         state = self._train(trainings, guard)
         _end_at_once()
+        self._write_encoder(last, state)
         if last.test is not None:
             self._embed(workdirs.TEST_EMBEDDING, last, last.test, state)
         self._embed(workdirs.TRAIN_EMBEDDING, last, last.training.dataset, state)
@@ -243,8 +238,8 @@ class _Run:
             if stage is trainings[-1]:
                 self._embed(workdirs.INITIAL_EMBEDDING, stage, run.dataset, state)
             clustered = stage
-            if run.method.refresh is not None and run.method.refresh.embed is not None:
-                method = run.method._replace(embed=run.method.refresh.embed)
+            if run.method.refresh is not None and run.method.refresh.kept is not None:
+                method = run.method._replace(kept=run.method.refresh.kept)
                 clustered = stage._replace(training=run._replace(method=method))
             embed = functools.partial(embed_all, clustered, run.dataset)
             seen = watch.probe(run.dataset, stage.config.eval.batch_size)
@@ -261,6 +256,14 @@ class _Run:
             checksum = states.checksum((state.params, state.model_state))
             make = functools.partial(embed_all, stage, dataset, state)
             self._write_embedding(name, checksum, make)
+
+    def _write_encoder(self, stage: BuiltRun, state: State) -> None:
+        """Writes the network of a state, if it is missing."""
+        if workdirs.ENCODER not in self._missing or jax.process_index() != 0:
+            return
+        kept = stage.training.method.kept(state.params, state.model_state)
+        made_from = f"{self._made_from}:{self.files[workdirs.ENCODER]}"
+        build.trained(stage.inputs, *kept).save(self.workdir / workdirs.ENCODER, made_from)
 
     def _end_at_newest_checkpoint(self) -> None:
         steps = checkpoint.steps(self.workdir / checkpoint.FOLDER)
@@ -398,7 +401,7 @@ def embed_all(
     """Embeds all images of a data set by the network of a state; see `embed.embed`."""
     run = stage.training
     return embed(
-        forward_of(run.method, state.params, state.model_state, run.mesh),
+        forward_of(run, state.params, state.model_state, run.mesh),
         dataset,
         batch_size=stage.config.eval.batch_size,
         mesh=run.mesh,

@@ -27,6 +27,7 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
 from cluster_jax.data import images, metadata, scan, splits
 from cluster_jax.data.metadata import Rows
+from cluster_jax.encoding.embed import UNREADABLE, readable_rows
 from cluster_jax.evaluation import assignments, clusters, decisions, facts, report, report_data
 from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.evaluation.decisions import NO_CLUSTER, Decisions
@@ -45,10 +46,8 @@ from cluster_jax.pipeline import (
 from cluster_jax.pipeline import known as knowledge
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.config import config_json, parse_config
-from cluster_jax.pipeline.embed import UNREADABLE, embed_frozen, pretrained, readable_rows
 from cluster_jax.pipeline.inference import TrainedRun
 from cluster_jax.pipeline.known import Known
-from cluster_jax.training import state as states
 
 UNDONE = "decisions_undone.csv"
 
@@ -270,14 +269,13 @@ def update_photos(
         digests = images.contents(dataset)
         old, new = _matched(known, digests, dataset.sources or ())
         is_kept = old >= 0
-        network = pretrained(config, dataset.shape[2], states.make_mesh())
-        _check_weights(network.checksum, run, config)
+        encoder = inference.encoder(run)
         embedding = readable_rows(io.read_arrays(workdir / workdirs.TRAIN_EMBEDDING))
         embedding = {name: rows[is_kept] for name, rows in embedding.items()}
         skipped: tuple[tuple[str, str], ...] = ()
         if len(new):
             fresh = images.select(dataset, new)
-            made = embed_frozen(inputs._replace(dataset=fresh), network)
+            made = outputs.embed_frozen(inputs._replace(dataset=fresh), encoder)
             is_bad = made.get(UNREADABLE, np.zeros(len(new), bool))
             skipped, new = images.without(fresh, is_bad).skipped, new[~is_bad]
             rows = readable_rows(made)
@@ -310,7 +308,7 @@ def update_photos(
         inputs, started = inputs._replace(dataset=dataset), time.perf_counter()
 
         def write(folder: epath.Path, found: Clustering, changes: Changes) -> None:
-            memory = _in_memory(inputs, embedding, found, network.checksum, held, started)
+            memory = _in_memory(inputs, embedding, found, encoder.checksum, held, started)
             names = memory.outputs.results["suggested_names"] or {}
             # Those of a known group stay: with each new photo, others would come first.
             earlier = run.results.get("suggested_names") or {}
@@ -372,14 +370,6 @@ def _check(run: TrainedRun, workdir: epath.Path) -> None:
     if run.config.eval.method != "tree":
         raise InputError(
             f"eval.method must be 'tree' for an update; got {run.config.eval.method!r} in {workdir}"
-        )
-
-
-def _check_weights(checksum: str, run: TrainedRun, config: Any) -> None:
-    if checksum != run.images[workdirs.WEIGHTS]:
-        raise InputError(
-            f"network.weights must be those of the run; got {config.network.weights}, which has "
-            "other values now: restore the file"
         )
 
 

@@ -33,6 +33,7 @@ TRAIN_EMBEDDING, TEST_EMBEDDING = "embedding.npz", "embedding_test.npz"
 INITIAL_EMBEDDING = "embedding_before.npz"
 # Features of images that a run trains on, and of held-out test images.
 TRAIN_FEATURES, TEST_FEATURES = "features.npz", "features_test.npz"
+ENCODER = "encoder.npz"  # of a training, see `encoding.encoder.FILE`
 # Locked by the run that uses the workdir; says which process that is.
 LOCK = "lock"
 
@@ -54,7 +55,7 @@ AT_ANY_TIME = {
 # Files that a run reads again, and makes again where they lack.
 _MADE_AGAIN = (
     RESULTS, IMAGES, CLUSTERS, TRAIN_EMBEDDING, TEST_EMBEDDING, INITIAL_EMBEDDING, TRAIN_FEATURES,
-    TEST_FEATURES,
+    TEST_FEATURES, ENCODER,
 )  # fmt: skip
 
 # Files and folders that a run writes.
