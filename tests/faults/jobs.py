@@ -1,4 +1,4 @@
-"""Jobs of two processes of two devices each, which run one command."""
+"""Jobs of several processes of two devices each, which run one command."""
 
 import os
 import pathlib
@@ -12,32 +12,37 @@ _STARTED = []
 
 
 class Job:
-    """Two processes of one command.
+    """Processes of one command.
 
     Args:
-        command: arguments of `cluster-jax`.
+        command: arguments of `cluster-jax`, or "-m", a module, and its arguments.
         workdir: where `wait_for` looks for files.
-        own: arguments of the second process alone.
+        own: arguments of the last process alone.
+        processes: how many.
+        dies: rank of the process that is killed, and where, see `tests.faults.dying`.
     """
 
-    def __init__(self, command, workdir, own=()):
+    def __init__(self, command, workdir, own=(), processes=2, dies=None):
         with socket.socket() as free:
             free.bind(("localhost", 0))
             port = free.getsockname()[1]
         shared = {
             **os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu",
             "JAX_NUM_CPU_DEVICES": "2", "JAX_COORDINATOR_ADDRESS": f"localhost:{port}",
-            "JAX_NUM_PROCESSES": "2",
+            "JAX_NUM_PROCESSES": str(processes),
         }  # fmt: skip
-        command = [sys.executable, "-m", "cluster_jax.cli.app", *command]
+        app = ("-m", "cluster_jax.cli.app")
+        prefixes = [() if command[0] == "-m" else app] * processes
+        if dies is not None:
+            prefixes[dies[0]] = ("-m", "tests.faults.dying", dies[1])
         self.workdir = workdir
         self.hosts = [
             subprocess.Popen(
-                [*command, *(own if rank else ())],
+                [sys.executable, *prefix, *command, *(own if rank == processes - 1 else ())],
                 cwd=ROOT, env={**shared, "JAX_PROCESS_ID": str(rank)},
                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             )
-            for rank in range(2)
+            for rank, prefix in enumerate(prefixes)
         ]  # fmt: skip
         _STARTED.extend(self.hosts)
 
@@ -58,8 +63,8 @@ class Job:
 
     def succeed(self):
         """Until the job ends, which must succeed."""
-        codes, errors = self.end(400)
-        assert codes == [0, 0], errors
+        codes, errors = self.end(600)
+        assert not any(codes), errors
 
 
 def kill_all():
