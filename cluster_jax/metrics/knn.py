@@ -79,7 +79,7 @@ def knn_accuracy(
 
 
 def _nearest(voters: NDArray, asked: NDArray | None, k: int, mesh: Mesh) -> NDArray:
-    """Finds rows of highest cosine on the devices of a mesh, which share the voters: int32 `[m, k]`.
+    """Finds the rows of highest cosine, int32 `[m, k]`, on devices that share the voters.
 
     Args:
         voters: `[n, d]`, of length one.

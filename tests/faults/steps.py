@@ -1,4 +1,4 @@
-"""`python -m tests.faults.steps FILE STEPS CASE ...`: trainings and k-means on all devices of a job.
+"""`python -m tests.faults.steps FILE STEPS CASE ...`: trainings and k-means of a whole job.
 
 In float64, by the loop itself; the first process writes all states and labels.
 """

@@ -206,7 +206,8 @@ def test_accelerators_share_the_rows(monkeypatch):
     features, labels = _data(203)
     one = linear_probe(features, labels, **SETTINGS)
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    monkeypatch.setattr(jax, "local_devices", lambda devices=jax.devices()[:4]: devices)
+    devices = jax.devices()[:4]
+    monkeypatch.setattr(jax, "local_devices", lambda: devices)
     assert linear_probe(features, labels, **SETTINGS) == one
     placed = module._placed(features)
     assert {shard.data.shape[0] for shard in placed.addressable_shards} == {51}
