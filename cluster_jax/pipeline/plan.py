@@ -67,7 +67,7 @@ ASSUMED = {
     "latency": (0.05, f"seconds of a request, one an image (a guess); {buckets.REQUESTS} at once"),
     "bandwidth": (1e9, "bytes/s of a host (a guess: a twelfth of a v5e host's network)"),
     "compile": (92.0, "seconds to compile the step (plan.json, on two cores)"),
-    "compress": (22e6, "bytes/s of np.savez_compressed (compress.json)"),
+    "compress": (17e6, "bytes/s of np.savez_compressed (compress.json)"),
     "umap": (0.87e-3, "seconds a row of UMAP, at least (sample.json: of 64 columns), by n log n"),
     "classes": (1000, "classes of the labels; k-means takes as many, with all updates it may"),
     "process": (0.5e9, "bytes of a process without images (stream.json)"),
