@@ -1,4 +1,4 @@
-"""Jobs of several processes of two devices each, which run one command."""
+"""Jobs of several processes of CPU devices, which run one command."""
 
 import os
 import pathlib
@@ -20,15 +20,16 @@ class Job:
         own: arguments of the last process alone.
         processes: how many.
         dies: rank of the process that is killed, and where, see `tests.faults.dying`.
+        devices: how many each has.
     """
 
-    def __init__(self, command, workdir, own=(), processes=2, dies=None):
+    def __init__(self, command, workdir, own=(), processes=2, dies=None, devices=2):
         with socket.socket() as free:
             free.bind(("localhost", 0))
             port = free.getsockname()[1]
         shared = {
             **os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu",
-            "JAX_NUM_CPU_DEVICES": "2", "JAX_COORDINATOR_ADDRESS": f"localhost:{port}",
+            "JAX_NUM_CPU_DEVICES": str(devices), "JAX_COORDINATOR_ADDRESS": f"localhost:{port}",
             "JAX_NUM_PROCESSES": str(processes),
         }  # fmt: skip
         app = ("-m", "cluster_jax.cli.app")
@@ -61,9 +62,9 @@ class Job:
         errors = [host.communicate(timeout=end - time.monotonic())[1] for host in self.hosts]
         return [host.returncode for host in self.hosts], errors
 
-    def succeed(self):
+    def succeed(self, seconds=600):
         """Until the job ends, which must succeed."""
-        codes, errors = self.end(600)
+        codes, errors = self.end(seconds)
         assert not any(codes), errors
 
 
