@@ -31,9 +31,9 @@ def _state(name, steps):
 
 
 def _labels(metric):
-    """Clusters of 4,001 rows in overlapping blobs."""
+    """Clusters of 1,999 rows in overlapping blobs."""
     rng = np.random.default_rng(5)
-    rows = rng.normal(size=(30, 7))[rng.integers(0, 30, 4001)] + rng.normal(size=(4001, 7)) / 3
+    rows = rng.normal(size=(30, 7))[rng.integers(0, 30, 1999)] + rng.normal(size=(1999, 7)) / 3
     rows = rows.astype(np.float32)
     found = kmeans(rows, 20, metric=metric, n_init=2, seed=1, mesh=states.make_mesh())
     return found.labels
@@ -45,6 +45,6 @@ if __name__ == "__main__":
     devices.distribute()
     made = {name: _state(name, int(steps)) for name in names}
     with jax.enable_x64(False):
-        made |= {f"labels by {m} k-means": _labels(m) for m in ("euclidean", "cosine")}
+        made |= {f"labels by {m} k-means": _labels(m) for m in ("euclidean", "spherical")}
     if devices.is_first():
         np.savez(file, **states.named(made))

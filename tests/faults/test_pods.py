@@ -29,7 +29,7 @@ def test_twenty_steps_of_every_method_and_k_means(names):
     found = processes.differences(names)
     assert set(names) < set(found)
     assert max(found[name] for name in names) < 1e-10, found
-    for metric in ("euclidean", "cosine"):
+    for metric in ("euclidean", "spherical"):
         assert found[f"labels by {metric} k-means"] == 0
 
 
