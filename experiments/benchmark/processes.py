@@ -105,17 +105,22 @@ def killed(folder: pathlib.Path, place: str, rank: int) -> float:
         place: where it is killed, see `tests.faults.dying`.
         rank: its number.
     """
-    job = start(folder, place, (rank, place))
+    seconds = ended(start(folder, place, (rank, place)), rank)
+    start(folder, place).succeed()
+    assert_same(folder / "whole", folder / place)
+    return seconds
+
+
+def ended(job: Job, rank: int) -> float:
+    """Checks that all processes end after one was killed, and tell the cause; seconds."""
     job.hosts[rank].wait()
     since = time.monotonic()
     codes, errors = job.end(60)
     seconds = time.monotonic() - since
-    for other in set(range(4)) - {rank}:
+    for other in set(range(len(codes))) - {rank}:
         said = errors[other]
         assert codes[other] not in (0, 2, 75), (codes, said)
         assert "of the job ended" in said or "another task died" in said, said
         assert "Traceback" not in said, said
         assert "cannot be written" not in said, said
-    start(folder, place).succeed()
-    assert_same(folder / "whole", folder / place)
     return seconds

@@ -5,11 +5,13 @@ import signal
 import sys
 
 from cluster_jax.cli import app
-from cluster_jax.clustering import kmeans
 from cluster_jax.data import batches
 from cluster_jax.evaluation import evaluate
 from cluster_jax.pipeline import outputs, run
 from cluster_jax.training import checkpoint, loop
+
+# The package has its function instead.
+_KMEANS = sys.modules["cluster_jax.clustering.kmeans"]
 
 
 def _kill():
@@ -57,7 +59,7 @@ PLACES = {
     "embedding": _at_second_batch_of_the_embedding,
     "k-means": lambda: _at_call(evaluate, "kmeans"),
     "report": lambda: _at_call(outputs.report, "write_report"),
-    "k-means on all": lambda: _at_call(kmeans, "_on_mesh", 3),
+    "k-means on all": lambda: _at_call(_KMEANS, "_on_mesh", 3),
 }
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
 """Four processes of two devices are as one of eight; one that is killed ends all, which resume."""
 
+import numpy as np
 import pytest
 
 from experiments.benchmark import processes
-from tests.faults.jobs import kill_all
+from tests.faults.jobs import Job, kill_all
 from tests.methods import cases
 
 pytestmark = pytest.mark.slow
@@ -36,3 +37,16 @@ def test_twenty_steps_of_every_method_and_k_means(names):
 @pytest.mark.parametrize(("place", "rank"), processes.KILLED.items())
 def test_one_is_killed(folder, place, rank):
     processes.killed(folder, place, rank)
+
+
+def test_one_is_killed_in_the_k_means_of_all_hosts(tmp_path):
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(900, 5)))
+    flags = ("cluster", f"--features={tmp_path}/x.npy", "--method=kmeans", "--k=7")
+    one, four = (tmp_path / name / "assignments.csv" for name in ("one", "four"))
+    Job([*flags, f"--out={one.parent}"], tmp_path, processes=1, devices=8).succeed()
+    command = [*flags, f"--out={four.parent}"]
+    processes.ended(Job(command, tmp_path, processes=4, dies=(2, "k-means on all")), 2)
+    assert not four.parent.exists()
+    Job(command, tmp_path, processes=4).succeed()
+    rows = [line.split(",")[:2] for line in one.read_text().splitlines()]
+    assert rows == [line.split(",")[:2] for line in four.read_text().splitlines()]
