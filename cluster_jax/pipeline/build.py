@@ -87,7 +87,7 @@ def load_inputs(
         InputError: the config is inconsistent, or the data cannot be used.
     """
     if dataset is None:
-        dataset, test = splits.load(config.data, config.novel)
+        dataset, test = splits.load(config.data, config.novel, together=True)
     known = dataset.known
     num_clustered = dataset.size if known is None else int((known < 0).sum())
     for key, k in (("eval.k", config.eval.k), ("eval.kmeans.k", config.eval.kmeans.k)):

@@ -279,9 +279,11 @@ TRAIN = ["train", "--config=nrcc_digits", "--config.train.duration=1 step"]
         (always(403), "gs://bucket/run", "403: The caller does not have permission"),
         (always(401), "gs://bucket/run", "Anonymous caller does not have access"),
         (always(412, "write"), "gs://bucket/run", "412"),
+        (always(429), "gs://bucket/run", "The rate limit of the project"),
     ],
 )  # fmt: skip
-def test_a_bucket_that_cannot_be_written(server, capsys, fault, path, said):
+def test_a_bucket_that_cannot_be_written(server, capsys, monkeypatch, fault, path, said):
+    monkeypatch.setattr(buckets, "PATIENCE", 0.0)
     server.faults += [fault] if fault else []
     before = server.files()
     code, line = _ends([*TRAIN, f"--workdir={path}"], capsys)
