@@ -8,8 +8,8 @@ from scipy.sparse.csgraph import connected_components
 from cluster_jax.clustering import knn, smooth
 
 # Near copies are nearer than this share of the distance to the k-th neighbor, at a quantile that is
-# right as long as no more than three quarters of the rows have k near copies.
-NEARNESS, _QUANTILE = 0.3, 0.75
+# right as long as no more than nine tenths of the rows have k near copies.
+NEARNESS, _QUANTILE = 0.3, 0.9
 # As many rows, or more, are no copies but a dense cluster.
 DENSE_SIZE = 25
 # Equal rows that chance may bring about in a set without copies.
@@ -20,8 +20,8 @@ def originals(x: NDArray, metric: str, *, near: bool = True) -> tuple[NDArray, N
     """Returns one row of each group of copies, and the group of every row.
 
     Equal rows are copies, unless the columns have so few values that chance makes rows equal. Near
-    copies, in more than three columns, are rows that are linked by distances below 0.3 of the upper
-    quartile of the distances to the k-th neighbor, see `smooth.n_neighbors`; 25 such rows, or
+    copies, in more than three columns, are rows that are linked by distances below 0.3 of the last
+    decile of the distances to the k-th neighbor, see `smooth.n_neighbors`; 25 such rows, or
     equal ones, are a dense cluster, not copies. The order of the rows does not matter.
 
     Args:

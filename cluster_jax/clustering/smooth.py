@@ -198,9 +198,9 @@ def fit_all(
     axes = start.components.astype(np.float32)
     rows = np.empty((x.shape[0], axes.shape[1]), np.float32)
     for part in blocks(*x.shape):
-        centered = _centered(np.asarray(x[part]), start.mean, start.is_cosine)
+        centered = _centered(np.asarray(x[order[part]]), start.mean, start.is_cosine)
         rows[part] = (centered / scale).astype(np.float32) @ axes
-    rows, mesh = rows[order], Mesh(np.array(jax.devices()), ("rows",))
+    mesh = Mesh(np.array(jax.devices()), ("rows",))
     fitted = kmeans_two_levels(rows, n_groups, max_iter=_UPDATES, seed=seed, mesh=mesh)
     nearest = knn.nearest(rows, fitted.centers, 1).indices[:, 0]
     ordered = np.unique(nearest, return_inverse=True)[1]
@@ -241,11 +241,14 @@ def _smoothed(
             within += gaps.T @ gaps
     masses = counts if by_mass else None
     whiten = _whitening(points, *near(start._scaled(points), masses), counts, within)
-    sharp = rows @ whiten
-    rms = float(np.sqrt(np.square(sharp).sum(axis=1).mean())) or 1.0
-    sharp = start._scaled(sharp / rms).astype(np.float32)
+    sharp, lengths = np.empty_like(rows), np.empty(len(rows))
+    for part in blocks(*rows.shape):
+        lengths[part] = np.square(rows[part] @ whiten).sum(axis=1)
+    rms = float(np.sqrt(lengths.mean())) or 1.0
+    for part in blocks(*rows.shape):
+        sharp[part] = start._scaled(rows[part] @ whiten / rms)
     if groups is not None:
-        squares = cluster_means(np.square(sharp).sum(axis=1, keepdims=True), groups)[:, 0]
+        squares = cluster_means(np.einsum("ij,ij->i", sharp, sharp)[:, None], groups)[:, 0]
         squares = squares.astype(np.float32)
         sharp = cluster_means(sharp, groups).astype(np.float32)
     stages, (neighbors, weights) = [sharp], near(sharp, masses)

@@ -77,14 +77,13 @@ References:
 import functools
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from scipy.cluster import hierarchy
-from scipy.spatial import distance
 from sklearn.base import BaseEstimator, ClusterMixin, clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -107,8 +106,9 @@ METRICS = ("auto", *smooth.METRICS)
 MAX_ROWS, SAMPLE = 16_000, 10_000
 # Rows from which clusters are looked for, inside a cluster as well.
 MIN_ROWS, _MIN_SPLIT = 6, 20
-# Ratio of the numbers of clusters tried above 20, and above 300; how many are tried at the end.
-K_RATIO, _COARSE_FROM, _COARSE, _FINE = 1.12, 300, 1.3, 64
+# Ratio of the numbers of clusters tried above 20; the number from which it is larger, and Ward's
+# groups are compared as they are, on so many rows.
+K_RATIO, _MANY, _MANY_RATIO, _MANY_ROWS = 1.12, 300, 1.3, 2_000
 # Silhouette above that of one Gaussian from which there are clusters, also in standard deviations
 # of it; share of what it can be above it from which they are clear.
 MIN_GAP, MIN_DEVIATIONS, CLEAR_GAP = 0.1, 2.0, 0.3
@@ -136,13 +136,11 @@ class Split(NamedTuple):
         labels: int64 `[n]`.
         gap: silhouette above that of one Gaussian; infinite for clusters of HDBSCAN.
         verdict: one of `VERDICTS`.
-        scores: of each number of clusters that was tried.
     """
 
     labels: NDArray
     gap: float
     verdict: str
-    scores: dict[int, float]
 
 
 class SmoothTree(ClusterMixin, BaseEstimator):
@@ -250,17 +248,16 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         if n <= MAX_ROWS:
             first, self.leaves_ = self._distinct(np.asarray(x[:]))
             rows = smooth.dequantize(x[first], seed)
-            self.smoother_, self.sample_ = smooth.fit(rows, self.metric_), first
+            both, self.sample_ = (smooth.fit(rows, self.metric_),), first
         else:
             order = copies.order_of(x) if isinstance(x, np.ndarray) else np.arange(n)
             how = (min(SAMPLE, n), min(MAX_ROWS, n // 2), self.metric_, seed)
             both, self.leaves_ = smooth.fit_all(x, order, *how)
-            self.smoother_ = max(both, key=lambda rows: _best_score(rows, self.n_clusters))
             self.sample_ = order[np.unique(self.leaves_[order], return_index=True)[1]]
             rows = np.asarray(x[self.sample_])
         self.rows_ = np.asarray(x[self.sample_])
         self.sample_, self.leaves_ = kept[self.sample_], self.leaves_[place]
-        levels = self._find(rows, rng)
+        levels = self._find(rows, both, rng)
         sizes = np.bincount(self.leaves_)
         self.linkage_ = _nested(self.smoother_, sizes, levels)
         self.n_clusters_ = int(levels[0].max()) + 1
@@ -490,20 +487,24 @@ class SmoothTree(ClusterMixin, BaseEstimator):
             self.labels_, self.probabilities_, self.runners_up_, self.runner_up_probabilities_
         )
 
-    def _find(self, x: NDArray, rng: np.random.Generator) -> list[NDArray]:
-        """Finds nested labels of the leaves `[m, d]`, the finest first; sets the verdict."""
-        rows, sizes = self.smoother_, np.bincount(self.leaves_)
-        labels = np.zeros(len(x), np.int64)
-        self.gap_, self.verdict_, self.scores_ = float("nan"), ONE, {}
-        if self.n_clusters is not None:
+    def _find(
+        self, x: NDArray, both: Sequence[Smoother], rng: np.random.Generator
+    ) -> list[NDArray]:
+        """Finds nested labels of the leaves `[m, d]`, the finest first; sets the verdict.
+
+        Of several representations the one of the highest score is taken.
+        """
+        sizes, wanted = np.bincount(self.leaves_), self.n_clusters
+        labels, scores = np.zeros(len(x), np.int64), dict[int, float]()
+        self.smoother_, self.gap_, self.verdict_ = both[0], float("nan"), ONE
+        if len(x) > 1 if wanted else len(x) >= MIN_ROWS and both[0].sharp.any():
+            found = [(*_search(rows, wanted), rows) for rows in both]
+            labels, scores, self.smoother_ = max(found, key=lambda each: max(each[1].values()))
+        self.scores_ = {} if wanted else scores
+        if wanted:
             self.verdict_ = UNCLEAR
-            if len(x) > 1:
-                linkage = _ward(rows.smooth)
-                labels = _partition(rows, linkage, self.n_clusters)
-                if labels.max() + 1 < self.n_clusters:  # No sharp row is nearest to some mean.
-                    labels = tree.cut_tree(linkage, self.n_clusters)
-        elif len(x) >= MIN_ROWS and rows.sharp.any():
-            labels, self.gap_, self.verdict_, self.scores_ = _split(x, rows, rng)
+        elif scores:
+            labels, self.gap_, self.verdict_ = _split(x, self.smoother_, labels, rng)
         levels = [labels]
         # Clusters of HDBSCAN are final.
         may_split = np.isfinite(self.gap_) and self.verdict_ != ONE
@@ -512,7 +513,7 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         if may_split:
             levels.insert(0, _with_rare(x, levels[0], self.metric_, rng))
         if self.min_cluster_size is not None:
-            joined = _joined(rows.sharp, sizes, levels[0], self.min_cluster_size)
+            joined = _joined(self.smoother_.sharp, sizes, levels[0], self.min_cluster_size)
             levels = [joined, *(own for own in levels if _is_nested(joined, own))]
         return levels
 
@@ -581,6 +582,7 @@ def silhouettes(
     labels: NDArray,
     counts: NDArray | None = None,
     squares: NDArray | None = None,
+    step: int = 1,
 ) -> NDArray:
     """Computes each row's silhouette with squared distances, float64 `[n]`; 0 for a lone row.
 
@@ -591,18 +593,18 @@ def silhouettes(
         labels: int `[n]`, 0 to k - 1, none of them empty.
         counts: how many rows each row is the mean of; None: one.
         squares: mean squares of these; None: the square of the row.
+        step: of the rows, of which only every so many-th is looked at.
 
     Example:
         >>> silhouettes(np.array([[0.0], [1.0], [4.0], [5.0]]), np.array([0, 0, 1, 1])).round(2)
         array([0.95, 0.92, 0.92, 0.95])
     """
     sizes, means, members = _means(rows, labels, counts)
-    if len(sizes) == 1:
-        return np.zeros(len(rows))
     squares = np.square(rows).sum(axis=1) if squares is None else squares
     of_clusters = (members @ squares / sizes)[None, :]
+    rows, labels, squares = rows[::step], labels[::step], squares[::step]
     result = np.zeros(len(rows))
-    for part in blocks(len(rows), len(sizes)):
+    for part in blocks(len(rows), len(sizes)) if len(sizes) > 1 else ():
         apart = squares[part, None] - 2 * rows[part] @ means.T + of_clusters
         apart = np.maximum(apart, 0)
         every, own_size = np.arange(len(apart)), sizes[labels[part]]
@@ -614,80 +616,85 @@ def silhouettes(
     return result
 
 
-def _silhouette(rows: Smoother, labels: NDArray, *, smooth: bool = False) -> float:
-    """Averages the silhouettes of all sharp rows, or of all smooth ones."""
+def _silhouette(rows: Smoother, labels: NDArray, step: int = 1, *, smooth: bool = False) -> float:
+    """Averages the silhouettes of every `step`-th sharp or smooth row."""
     own = rows.smooth if smooth else rows.sharp
     # Smooth rows have hardly any spread in a micro-cluster.
-    squares = None if smooth else rows.squares
-    return float(np.average(silhouettes(own, labels, rows.counts, squares), weights=rows.counts))
+    found = silhouettes(own, labels, rows.counts, None if smooth else rows.squares, step)
+    return float(np.average(found, weights=None if rows.counts is None else rows.counts[::step]))
 
 
-def _split(x: NDArray, rows: Smoother, rng: np.random.Generator) -> Split:
-    """Takes steps 1 to 4 with rows `[n, d]`."""
-    labels, scores = _search(rows, _ward(rows.smooth))
+def _split(x: NDArray, rows: Smoother, labels: NDArray, rng: np.random.Generator) -> Split:
+    """Takes steps 3 and 4 with rows `[n, d]` and the labels of the highest score."""
     is_flat = 2 <= rows.sharp.shape[1] <= FEW_AXES
     dense = _dense(rows.sharp, 5) if is_flat else None
     if dense is not None:
         again = _dense(rows.sharp, 10)
         is_clear = again is not None and again.max() == dense.max()
-        return Split(dense, float("inf"), CLEAR if is_clear else UNCLEAR, scores)
+        return Split(dense, float("inf"), CLEAR if is_clear else UNCLEAR)
     k, expected = int(labels.max()) + 1, []
     for _ in range(min(max(1, _NULL_ROWS // len(x)), _NULLS)):
         null = _null(x, rows, rng)
-        parts = _partition(null, _ward(null.smooth), min(k, len(null.sharp) // 2))
+        parts = _partition(null, tree.ward(null.smooth), min(k, len(null.sharp) // 2))
         expected.append(_silhouette(null, parts))
     mean, deviation = max(float(np.mean(expected)), 0.0), float(np.std(expected))
     gap = _silhouette(rows, labels) - mean
     is_one = gap < max(MIN_GAP, MIN_DEVIATIONS * deviation)
     if is_one or (is_flat and _links_inside(rows.sharp, labels) < NEARLY_ALL):
-        return Split(np.zeros_like(labels), gap, ONE, scores)
+        return Split(np.zeros_like(labels), gap, ONE)
     is_clear = gap - 2 * MIN_DEVIATIONS * deviation >= CLEAR_GAP * (1 - mean)
-    return Split(labels, gap, CLEAR if is_clear else UNCLEAR, scores)
+    return Split(labels, gap, CLEAR if is_clear else UNCLEAR)
 
 
-def _best_score(rows: Smoother, k: int | None) -> float:
-    """Returns the score of the best number of clusters, or of k."""
-    linkage = _ward(rows.smooth)
-    if k is None:
-        return max(_search(rows, linkage)[1].values())
-    return _score(rows, _partition(rows, linkage, k))
-
-
-def _score(rows: Smoother, labels: NDArray) -> float:
+def _score(rows: Smoother, labels: NDArray, step: int = 1) -> float:
     """Averages both silhouettes."""
-    return float(np.mean([_silhouette(rows, labels, smooth=own) for own in (False, True)]))
+    return float(np.mean([_silhouette(rows, labels, step, smooth=own) for own in (False, True)]))
 
 
-def _search(rows: Smoother, linkage: NDArray) -> tuple[NDArray, dict[int, float]]:
-    """Returns the labels of the highest score, and the score of each k."""
+def _search(rows: Smoother, wanted: int | None = None) -> tuple[NDArray, dict[int, float]]:
+    """Returns the labels of the highest score, or of so many clusters, and the score of each k."""
+    linkage = tree.ward(rows.smooth)
     m = len(rows.sharp)
     n = m if rows.counts is None else int(rows.counts.sum())
     most = max(2, min(n // 5, m - 1), min(n // 3, 12))
     grid, k = list(range(2, min(20, most) + 1)), 20
-    while (k := round(k * (K_RATIO if k < _COARSE_FROM else _COARSE))) <= most:
+    while (k := round(k * (K_RATIO if k < _MANY else _MANY_RATIO))) <= most:
         grid.append(k)
+    grid = [wanted] if wanted else grid
     scores: dict[int, float] = {}
-    best = 0
+    labels, best = np.zeros(m, np.int64), 0
     while grid:  # The grid, then numbers between the best one and the next.
         for k in grid:
-            scores[k] = _score(rows, _partition(rows, linkage, k))
-        best, tried = max(scores, key=lambda k: scores[k]), sorted(scores)
+            parts = _partition(rows, linkage, k) if k <= _MANY else _cut(linkage, k)
+            score = _score(rows, parts, 1 if k <= _MANY else -(-m // _MANY_ROWS))
+            if score > max(scores.values(), default=-np.inf):
+                labels, best = parts, k
+            scores[k] = score
+        tried = sorted(scores)
         place = tried.index(best)
         low, high = tried[max(place - 1, 0)], tried[min(place + 1, len(tried) - 1)]
-        grid = [k for k in range(low, high + 1) if k not in scores]
-        if len(grid) > _FINE:
-            grid = [k for k in ((low + best) // 2, (best + high) // 2) if k not in scores]
-    return _partition(rows, linkage, best), scores
+        between = range(low, high + 1)
+        if best > _MANY:
+            between = (low + best) // 2, (best + high) // 2
+        grid = [k for k in between if k not in scores]
+    labels = _partition(rows, linkage, best) if best > _MANY else labels
+    if wanted and labels.max() + 1 < wanted:  # No sharp row is nearest to some mean.
+        labels = tree.cut_tree(linkage, wanted)
+    return labels, scores
 
 
 def _partition(rows: Smoother, linkage: NDArray, k: int) -> NDArray:
     """Makes at most k clusters: Ward's groups of smooth rows, k-means, then nearest sharp means."""
-    labels = hierarchy.fcluster(linkage, k, "maxclust").astype(np.int64) - 1
+    labels = _cut(linkage, k)
     for _ in range(10):
         previous, labels = labels, _to_nearest_mean(rows.smooth, labels, rows.counts)
         if np.array_equal(labels, previous):
             break
     return _to_nearest_mean(rows.sharp, labels, rows.counts)
+
+
+def _cut(linkage: NDArray, k: int) -> NDArray:
+    return hierarchy.fcluster(linkage, k, "maxclust").astype(np.int64) - 1
 
 
 def _to_nearest_mean(rows: NDArray, labels: NDArray, counts: NDArray | None) -> NDArray:
@@ -740,7 +747,8 @@ def _deeper(x: NDArray, labels: NDArray, metric: str, rng: np.random.Generator) 
     for own in sorted(_members(labels), key=len, reverse=True):
         inside = np.zeros(len(own), np.int64)
         if len(own) >= _MIN_SPLIT:
-            inside = _split(x[own], smooth.fit(x[own], metric), rng).labels
+            rows = smooth.fit(x[own], metric)
+            inside = _split(x[own], rows, _search(rows)[0], rng).labels
         whole += 0 if inside.any() else len(own)
         if whole > (1 - NEARLY_ALL) * n:
             return None
@@ -769,7 +777,7 @@ def _part_apart(rows: Smoother) -> tuple[float, NDArray]:
 
     The part has 6 rows to an eighth of all; its silhouette follows from mean squared distances.
     """
-    n, linkage = len(rows.sharp), _ward(rows.smooth)
+    n, linkage = len(rows.sharp), tree.ward(rows.smooth)
     sharp = rows.sharp.astype(np.float64)
     sums, squares = np.zeros((2 * n - 1, sharp.shape[1])), np.zeros(2 * n - 1)
     sums[:n], squares[:n] = sharp, np.square(sharp).sum(axis=1)
@@ -856,7 +864,7 @@ def _weighted_ward(sizes: NDArray, means: NDArray) -> NDArray:
     """Builds Ward's tree of means, with the heights and sizes that groups of those sizes have."""
     if len(means) == 1:
         return np.empty((0, 4))
-    merges = _ward(means)
+    merges = tree.ward(means)
     all_sizes, all_means, highest = [*sizes], [*means], 0.0
     for merge in merges:
         i, j = int(merge[0]), int(merge[1])
@@ -867,10 +875,6 @@ def _weighted_ward(sizes: NDArray, means: NDArray) -> NDArray:
         all_means.append((all_sizes[i] * all_means[i] + all_sizes[j] * all_means[j]) / total)
         all_sizes.append(total)
     return merges
-
-
-def _ward(rows: NDArray) -> NDArray:
-    return hierarchy.linkage(distance.pdist(rows.astype(np.float64)), "ward")
 
 
 def _means(

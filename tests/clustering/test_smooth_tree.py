@@ -12,7 +12,7 @@ from sklearn.metrics import adjusted_rand_score, silhouette_samples
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import cluster_jax
-from cluster_jax.clustering import smooth, smooth_tree
+from cluster_jax.clustering import smooth, smooth_tree, tree
 from cluster_jax.clustering.smooth_tree import SmoothTree
 from cluster_jax.core import arrays, io
 from cluster_jax.core.checks import InputError
@@ -322,7 +322,7 @@ def test_the_last_step_is_to_the_nearest_mean_of_sharp_rows():
     sharp = np.float32([[0], [0.1], [9], [10], [10.1], [10.2]])
     none = np.empty((6, 0), np.int64)
     rows = smooth.Smoother(np.zeros(1), np.eye(1), False, sharp, (sharp,), smooth_rows, none)
-    labels = smooth_tree._partition(rows, smooth_tree._ward(smooth_rows), 2)
+    labels = smooth_tree._partition(rows, tree.ward(smooth_rows), 2)
     assert (labels == labels[2]).tolist() == [False, False, True, True, True, True]
 
 
