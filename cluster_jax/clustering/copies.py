@@ -10,8 +10,6 @@ from cluster_jax.clustering import knn, smooth
 # Near copies are nearer than this share of the distance to the k-th neighbor, at a quantile that is
 # right as long as no more than nine tenths of the rows have k near copies.
 NEARNESS, _QUANTILE = 0.3, 0.9
-# As many rows, or more, are no copies but a dense cluster.
-DENSE_SIZE = 25
 # Equal rows that chance may bring about in a set without copies.
 _BY_CHANCE = 0.1
 
@@ -60,7 +58,7 @@ def originals(x: NDArray, metric: str, *, near: bool = True) -> tuple[NDArray, N
 
 def _apart_if_dense(group: NDArray) -> NDArray:
     """Splits each group that is too large to be copies into single rows."""
-    is_dense = np.bincount(group)[group] >= DENSE_SIZE
+    is_dense = np.bincount(group)[group] >= smooth.DENSE_SIZE
     return np.where(is_dense, group.max() + 1 + np.arange(len(group)), group)
 
 

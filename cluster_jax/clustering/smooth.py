@@ -52,8 +52,8 @@ FEW_AXES = 3
 PER_ROOT, MIN_NEIGHBORS, MAX_NEIGHBORS, N_ROUNDS = 0.6, 2, 10, 2
 # Shrinkage of the neighbors' covariance towards a multiple of the identity.
 SHRINKAGE = 0.1
-# Rows for each value from which the values of a column are taken to be rounded.
-ROWS_PER_VALUE = 20
+# Rows at one place that are many: no copies but a dense cluster, or values that were rounded.
+DENSE_SIZE = 25
 # Updates of the micro-clusters.
 _UPDATES = 10
 # Sums of squares of larger numbers leave the range of float64.
@@ -291,7 +291,7 @@ def dequantize(x: NDArray, seed: int = 0) -> NDArray:
     """Spreads the values of rounded columns of `x` `[n, d]` over their smallest gap.
 
     Rows on a coarse grid coincide, and every value would be a cluster. A column is rounded if it
-    has at least four values and 20 rows for each; fewer values are categories. `seed`: of the
+    has at least four values and 25 rows for each; fewer values are categories. `seed`: of the
     draws.
 
     Example:
@@ -305,7 +305,7 @@ def dequantize(x: NDArray, seed: int = 0) -> NDArray:
     is_repeated = (np.diff(np.sort(look, axis=0), axis=0) == 0).any(axis=0)
     for j in np.flatnonzero(is_repeated):
         values = np.unique(x[:, j].astype(np.float64))  # Gaps of small integers would overflow.
-        if 4 <= len(values) <= n / ROWS_PER_VALUE:
+        if 4 <= len(values) <= n / DENSE_SIZE:
             spread = x.astype(np.float64) if spread is None else spread
             spread[:, j] += rng.uniform(-0.5, 0.5, n) * np.diff(values).min()
     return x if spread is None else spread

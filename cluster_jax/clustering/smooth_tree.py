@@ -7,7 +7,8 @@ smooth rows (averaged over neighbors). Then:
 1. Candidates. For every k tried, Ward's tree of the smooth rows, cut into k groups, starts k-means
    on the smooth rows; then every row joins the nearest mean of sharp rows. Tried are 2 to 20, then
    numbers 12 % apart up to 300, then 30 % apart, up to a fifth of the rows (of few rows a third, up
-   to 12); then numbers on both sides of the best one, until none is better.
+   to 12); then numbers on both sides of the best one, until none is better. More than 300 of Ward's
+   groups are compared as they are, by 2,000 rows; k-means follows for the best number.
 2. Choice. The k of the highest score, which is the mean of two silhouettes, of the sharp rows and
    of the smooth rows. Each is a mean over rows with squared distances, which follow from means and
    mean squares of the clusters: `s_i = (b_i - a_i) / max(a_i, b_i)`, where `a_i` is the mean
@@ -17,17 +18,19 @@ smooth rows (averaged over neighbors). Then:
    Gaussians with the covariance of the features (in at most three axes: of uniform rows in their
    box), or 0 if that is negative: their mean over up to 12, of 1,500 rows together. Below 0.1, or
    two standard deviations over the Gaussians, the rows are one cluster. The answer is clear from
-   0.3 of the largest possible gap on, with four deviations to spare; between, the clusters are a
-   best guess.
+   0.3 of the largest possible gap on, with four deviations to spare, in more than 25 rows; between,
+   the clusters are a best guess.
 4. Shape. In two or three axes HDBSCAN [3] also runs, with 5 neighbors for the density: its
    clusters, which may be curved, are the answer if they hold 75 % of the rows, and a clear one if
-   10 neighbors find as many. Else clusters that cut through a curved sheet are no clusters: unless
-   90 % of the links between rows and their nearest neighbors stay inside, the rows are one cluster.
-5. Level. Steps 1 to 4 inside each cluster. Where clusters with 90 % of the rows split, all parts
+   10 neighbors find as many and nearly the same (an adjusted Rand index of 0.95). Else clusters
+   that cut through a curved sheet are no clusters: unless 95 % of the links between rows and their
+   nearest neighbors stay inside, the rows are one cluster.
+5. Level. Steps 1 to 4 inside each cluster. Where clusters with 95 % of the rows split, all parts
    become the clusters, and so on.
 6. Rare kinds. A mean over all rows hardly notices a kind of few. Of the parts of Ward's tree inside
-   a cluster, of 6 rows to an eighth of it, the one of the highest silhouette is a cluster of its
-   own if this exceeds by 0.3 what a Gaussian's best part has.
+   a cluster, of 6 rows to a sixth of it, that keep 95 % of the links to their nearest rows inside,
+   the one of the highest mean silhouette is a cluster of its own if this exceeds by 0.15 that of a
+   Gaussian's best part.
 
 The tree holds all this: Ward's merges inside a cluster, then those of the clusters up to one of the
 coarser level, then those of the levels above. `labels_` is one of its cuts. The probability of a
@@ -48,17 +51,15 @@ with rows or with micro-clusters as neighbors, the one of the higher best score 
 | `PER_ROOT` 0.6, `MAX_NEIGHBORS` 10 | neighbors for the square root of the rows, and at most |
 | `N_ROUNDS` 2 | rounds of averaging |
 | `SHRINKAGE` 0.1 | of the whitening towards none |
-| `ROWS_PER_VALUE` 20 | rows for each value from which a column counts as rounded |
 | `NEARNESS` 0.3 | of the distance to the last neighbor, below which rows are copies |
 | `MAX_ROWS` 16,000 | rows, or micro-clusters, that are compared with each other |
-| `MIN_ROWS` 6 | rows from which clusters are looked for, and of a rare kind |
+| `MIN_ROWS` 6 | rows from which clusters are looked for, and of a rare kind; its share at most |
 | `K_RATIO` 1.12 | of the numbers of clusters tried above 20 |
 | `MIN_GAP` 0.1 | silhouette above that of a Gaussian from which there are clusters |
 | `MIN_DEVIATIONS` 2 | the same in standard deviations of it; twice as many to be clear |
-| `CLEAR_GAP` 0.3 | share of the largest possible gap from which the answer is clear; rare kinds |
-| `RARE_SHARE` 8 | rows of a cluster for each of a part that may be a rare kind |
-| `NEARLY_ALL` 0.9 | rows in clusters that split, for their parts to count; links inside clusters |
-| `DENSE_SIZE` 25 | rows that are no copies; of HDBSCAN, at most a twentieth, at least 5 |
+| `CLEAR_GAP` 0.3 | share of the largest possible gap of a clear answer; half: of a rare kind |
+| `NEARLY_ALL` 0.95 | rows in clusters that split, for their parts to count; links inside clusters |
+| `DENSE_SIZE` 25 | rows that are no copies, of a rounded value; of HDBSCAN's clusters, at most |
 | `DENSE_SHARE` 0.75 | rows that HDBSCAN's clusters must hold |
 
 What changed when each was halved or doubled: `experiments/number_of_clusters/constants.md`.
@@ -85,6 +86,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from scipy.cluster import hierarchy
 from sklearn.base import BaseEstimator, ClusterMixin, clone
+from sklearn.metrics import adjusted_rand_score
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -114,9 +116,7 @@ K_RATIO, _MANY, _MANY_RATIO, _MANY_ROWS = 1.12, 300, 1.3, 2_000
 MIN_GAP, MIN_DEVIATIONS, CLEAR_GAP = 0.1, 2.0, 0.3
 # Rows that must be in clusters that split, for the parts to be the clusters; in few axes, links
 # between neighbors that must stay inside clusters.
-NEARLY_ALL = 0.9
-# Rows of a cluster for each of a part of it that may be a rare kind.
-RARE_SHARE = 8
+NEARLY_ALL = 0.95
 # Rows that HDBSCAN's clusters must hold.
 DENSE_SHARE = 0.75
 # Attributes of the fitted estimator that are arrays or plain values.
@@ -631,6 +631,7 @@ def _split(x: NDArray, rows: Smoother, labels: NDArray, rng: np.random.Generator
     if dense is not None:
         again = _dense(rows.sharp, 10)
         is_clear = again is not None and again.max() == dense.max()
+        is_clear = is_clear and adjusted_rand_score(again, dense) >= NEARLY_ALL
         return Split(dense, float("inf"), CLEAR if is_clear else UNCLEAR)
     k, expected = int(labels.max()) + 1, []
     for _ in range(min(max(1, _NULL_ROWS // len(x)), _NULLS)):
@@ -643,6 +644,7 @@ def _split(x: NDArray, rows: Smoother, labels: NDArray, rng: np.random.Generator
     if is_one or (is_flat and _links_inside(rows.sharp, labels) < NEARLY_ALL):
         return Split(np.zeros_like(labels), gap, ONE)
     is_clear = gap - 2 * MIN_DEVIATIONS * deviation >= CLEAR_GAP * (1 - mean)
+    is_clear = is_clear and len(x) > smooth.DENSE_SIZE
     return Split(labels, gap, CLEAR if is_clear else UNCLEAR)
 
 
@@ -728,7 +730,7 @@ def _links_inside(rows: NDArray, labels: NDArray) -> float:
 
 def _dense(rows: NDArray, min_samples: int) -> NDArray | None:
     """Returns HDBSCAN's clusters if they hold most rows; others go to the nearest clustered row."""
-    size = max(5, min(copies.DENSE_SIZE, len(rows) // 20))
+    size = max(5, min(smooth.DENSE_SIZE, len(rows) // 20))
     from sklearn.cluster import HDBSCAN  # Not before: a service needs none.
 
     search = HDBSCAN(min_cluster_size=size, min_samples=min_samples, copy=True)
@@ -761,54 +763,34 @@ def _with_rare(x: NDArray, labels: NDArray, metric: str, rng: np.random.Generato
     """Makes a small part of a cluster that stands apart a cluster of its own."""
     labels = labels.copy()
     for own in _members(labels):
-        if len(own) < RARE_SHARE * MIN_ROWS:
-            continue
-        rows = smooth.fit(x[own], metric)
-        score, part = _part_apart(rows)
-        if score >= CLEAR_GAP:
-            nulls = [_part_apart(_null(x[own], rows, rng))[0] for _ in range(2)]
-            if score - max(float(np.mean(nulls)), 0.0) >= CLEAR_GAP:
-                labels[own[part]] = labels.max() + 1
+        if len(own) >= MIN_ROWS**2:
+            rows = smooth.fit(x[own], metric)
+            score, part = _part_apart(rows, NEARLY_ALL)
+            if part:
+                nulls = [_part_apart(_null(x[own], rows, rng), 0)[0] for _ in range(2)]
+                if score - max(float(np.mean(nulls)), 0.0) >= CLEAR_GAP / 2:
+                    labels[own[part]] = labels.max() + 1
     return labels
 
 
-def _part_apart(rows: Smoother) -> tuple[float, NDArray]:
-    """Finds the part of Ward's tree with the highest silhouette beside all others, and its rows.
+def _part_apart(rows: Smoother, least: float) -> tuple[float, list[int]]:
+    """Finds the part of Ward's tree with the highest mean silhouette, and its rows.
 
-    The part has 6 rows to an eighth of all; its silhouette follows from mean squared distances.
+    The part has 6 rows to a sixth of all, and inside it at least such a share of the links from its
+    rows to their nearest ones.
     """
-    n, linkage = len(rows.sharp), tree.ward(rows.smooth)
-    sharp = rows.sharp.astype(np.float64)
-    sums, squares = np.zeros((2 * n - 1, sharp.shape[1])), np.zeros(2 * n - 1)
-    sums[:n], squares[:n] = sharp, np.square(sharp).sum(axis=1)
-    for i, (first, second) in enumerate(linkage[:, :2].astype(np.int64), n):
-        sums[i], squares[i] = sums[first] + sums[second], squares[first] + squares[second]
-    size = np.concatenate([np.ones(n), linkage[:, 3]])
-    nodes = np.flatnonzero((size >= MIN_ROWS) & (size <= n / RARE_SHARE))
-    if not len(nodes):
-        return -1.0, nodes
-    size = size[nodes]
-    mean = sums[nodes] / size[:, None]
-    rest = (sums[-1] - sums[nodes]) / (n - size)[:, None]
-    square, rest_square = squares[nodes] / size, (squares[-1] - squares[nodes]) / (n - size)
-    inside = 2 * (square - np.square(mean).sum(axis=1)) * size / (size - 1)
-    outside = square + rest_square - 2 * (mean * rest).sum(axis=1)
-    scores = (outside - inside) / np.maximum(np.maximum(outside, inside), np.finfo(float).tiny)
-    best = int(scores.argmax())
-    return float(scores[best]), _below(linkage, int(nodes[best]))
-
-
-def _below(linkage: NDArray, node: int) -> NDArray:
-    """Returns the leaves below a node of a tree, int64."""
-    n = len(linkage) + 1
-    found, waiting = [], [node]
-    while waiting:
-        node = waiting.pop()
-        if node < n:
-            found.append(node)
-        else:
-            waiting.extend(linkage[node - n, :2].astype(np.int64).tolist())
-    return np.array(found)
+    n, best = len(rows.sharp), (-1.0, list[int]())
+    near = knn.nearest(rows.sharp, rows.sharp, smooth.MAX_NEIGHBORS, exclude_self=True).indices
+    parts = [[i] for i in range(n)]
+    for first, second in tree.ward(rows.smooth)[:, :2].astype(np.int64):
+        part = parts[first] + parts[second] if parts[first] and parts[second] else []
+        parts.append(part if len(part) <= n / MIN_ROWS else [])
+        if len(parts[-1]) >= MIN_ROWS:
+            inside = np.isin(np.arange(n), part)
+            if inside[near[part, : len(part) - 1]].mean() >= least:
+                score = silhouettes(rows.sharp, inside.astype(np.int64))[inside].mean()
+                best = max(best, (float(score), part))
+    return best
 
 
 def _joined(sharp: NDArray, sizes: NDArray, labels: NDArray, least: int) -> NDArray:

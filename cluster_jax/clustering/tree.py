@@ -60,11 +60,10 @@ def ward(rows: NDArray) -> NDArray:
             near[own] = apart.argmin(axis=1)
         gaps = np.square(means - means[near]).sum(axis=1)
         height = np.sqrt(2 * sizes * sizes[near] / (sizes + sizes[near]) * gaps)
+        # The nearest two of all are each other's nearest, whatever rounding makes of equal distances.
+        lowest = height.argmin()
+        near[near[lowest]] = lowest
         is_first = (near[near] == np.arange(m)) & (np.arange(m) < near)
-        if not is_first.any():  # Of equal distances each has rounded another one down.
-            lowest = height.argmin()
-            near[near[lowest]] = lowest
-            is_first[lowest] = True
         i, j = np.flatnonzero(is_first), near[is_first]
         total = sizes[i] + sizes[j]
         height = np.maximum(height[i], np.maximum(heights[i], heights[j]))
