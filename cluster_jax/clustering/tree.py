@@ -60,7 +60,7 @@ def ward(rows: NDArray) -> NDArray:
             near[own] = apart.argmin(axis=1)
         gaps = np.square(means - means[near]).sum(axis=1)
         height = np.sqrt(2 * sizes * sizes[near] / (sizes + sizes[near]) * gaps)
-        # The nearest two of all are each other's nearest, whatever rounding makes of equal distances.
+        # The nearest two of all are each other's nearest, however equal distances are rounded.
         lowest = height.argmin()
         near[near[lowest]] = lowest
         is_first = (near[near] == np.arange(m)) & (np.arange(m) < near)
