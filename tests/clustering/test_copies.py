@@ -44,6 +44,15 @@ def test_copies_change_no_cluster(how, noise, metric):
     assert len(again.sample_) == len(x)
 
 
+def test_most_rows_may_be_copies():
+    """Four fifths of all rows: one kind of four twelve times."""
+    x, _ = kinds(n=4)
+    copied, original = with_copies(x, "one kind twelve times", 1e-2)
+    model = SmoothTree("cosine").fit(copied)
+    np.testing.assert_array_equal(model.labels_, model.labels_[original])
+    assert len(model.sample_) == len(x)
+
+
 @pytest.mark.parametrize("times", [2, 3])
 def test_wine_several_times(times):
     wine = load_wine()
