@@ -6,9 +6,9 @@ smooth rows (averaged over neighbors). Then:
 
 1. Candidates. For every k tried, Ward's tree of the smooth rows, cut into k groups, starts k-means
    on the smooth rows; then every row joins the nearest mean of sharp rows. Tried are 2 to 20, then
-   numbers 12 % apart up to 300, then 30 % apart, up to a fifth of the rows (of few rows a third, up
-   to 12); then numbers on both sides of the best one, until none is better. More than 300 of Ward's
-   groups are compared as they are, by 2,000 rows; k-means follows for the best number.
+   twice as many, and so on, up to a fifth of the rows (of few rows a third, up to 12); then numbers
+   halfway to the next ones on both sides of the best one, until none is left. More than 300 of
+   Ward's groups are compared as they are, by 2,000 rows; k-means follows for the best number.
 2. Choice. The k of the highest score, which is the mean of two silhouettes, of the sharp rows and
    of the smooth rows. Each is a mean over rows with squared distances, which follow from means and
    mean squares of the clusters: `s_i = (b_i - a_i) / max(a_i, b_i)`, where `a_i` is the mean
@@ -54,7 +54,6 @@ with rows or with micro-clusters as neighbors, the one of the higher best score 
 | `NEARNESS` 0.3 | of the distance to the last neighbor, below which rows are copies |
 | `MAX_ROWS` 16,000 | rows, or micro-clusters, that are compared with each other |
 | `MIN_ROWS` 6 | rows from which clusters are looked for, and of a rare kind; its share at most |
-| `K_RATIO` 1.12 | of the numbers of clusters tried above 20 |
 | `MIN_GAP` 0.1 | silhouette above that of a Gaussian from which there are clusters |
 | `MIN_DEVIATIONS` 2 | the same in standard deviations of it; twice as many to be clear |
 | `CLEAR_GAP` 0.3 | share of the largest possible gap of a clear answer; half: of a rare kind |
@@ -108,9 +107,8 @@ METRICS = ("auto", *smooth.METRICS)
 MAX_ROWS, SAMPLE = 16_000, 10_000
 # Rows from which clusters are looked for, inside a cluster as well.
 MIN_ROWS, _MIN_SPLIT = 6, 20
-# Ratio of the numbers of clusters tried above 20; the number from which it is larger, and Ward's
-# groups are compared as they are, on so many rows.
-K_RATIO, _MANY, _MANY_RATIO, _MANY_ROWS = 1.12, 300, 1.3, 2_000
+# Above so many clusters Ward's groups are compared as they are, on so many rows.
+_MANY, _MANY_ROWS = 300, 2_000
 # Silhouette above that of one Gaussian from which there are clusters, also in standard deviations
 # of it; share of what it can be above it from which they are clear.
 MIN_GAP, MIN_DEVIATIONS, CLEAR_GAP = 0.1, 2.0, 0.3
@@ -659,13 +657,11 @@ def _search(rows: Smoother, wanted: int | None = None) -> tuple[NDArray, dict[in
     m = len(rows.sharp)
     n = m if rows.counts is None else int(rows.counts.sum())
     most = max(2, min(n // 5, m - 1), min(n // 3, 12))
-    grid, k = list(range(2, min(20, most) + 1)), 20
-    while (k := round(k * (K_RATIO if k < _MANY else _MANY_RATIO))) <= most:
-        grid.append(k)
-    grid = [wanted] if wanted else grid
+    tried = [*range(2, 20), *(20 * 2**i for i in range(20))]
+    grid = [wanted] if wanted else [*(k for k in tried if k < most), most]
     scores: dict[int, float] = {}
     labels, best = np.zeros(m, np.int64), 0
-    while grid:  # The grid, then numbers between the best one and the next.
+    while grid:  # The grid, then numbers halfway between the best one and the next.
         for k in grid:
             parts = _partition(rows, linkage, k) if k <= _MANY else _cut(linkage, k)
             score = _score(rows, parts, 1 if k <= _MANY else -(-m // _MANY_ROWS))
@@ -675,10 +671,7 @@ def _search(rows: Smoother, wanted: int | None = None) -> tuple[NDArray, dict[in
         tried = sorted(scores)
         place = tried.index(best)
         low, high = tried[max(place - 1, 0)], tried[min(place + 1, len(tried) - 1)]
-        between = range(low, high + 1)
-        if best > _MANY:
-            between = (low + best) // 2, (best + high) // 2
-        grid = [k for k in between if k not in scores]
+        grid = [k for k in ((low + best) // 2, (best + high) // 2) if k not in scores]
     labels = _partition(rows, linkage, best) if best > _MANY else labels
     if wanted and labels.max() + 1 < wanted:  # No sharp row is nearest to some mean.
         labels = tree.cut_tree(linkage, wanted)
