@@ -51,7 +51,7 @@ from sklearn.neighbors import NearestNeighbors
 from cluster_jax import SmoothTree
 from cluster_jax.clustering import living
 from cluster_jax.core import arrays
-from cluster_jax.evaluation import decisions, facts
+from cluster_jax.report import decisions, facts
 from experiments import tables
 from experiments.number_of_clusters import peers
 

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import pytest
 
 from cluster_jax.cli import report as command
-from cluster_jax.evaluation import assignments, comparison
+from cluster_jax.report import assignments, comparison
 
 BEFORE = {"a": "0", "b": "0", "c": "0", "d": "1", "e": "1", "f": "2", "x": "2"}
 AFTER = {"a": "7", "b": "7", "c": "3", "d": "3", "e": "3", "f": "5", "y": "5", "z": "5"}

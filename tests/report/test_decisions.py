@@ -12,9 +12,9 @@ from cluster_jax.cli import report as command
 from cluster_jax.clustering.membership import Membership
 from cluster_jax.core import io as files_io
 from cluster_jax.core.checks import InputError
-from cluster_jax.evaluation import assignments, decisions
-from cluster_jax.evaluation.assignments import Table
-from cluster_jax.evaluation.decisions import Decisions
+from cluster_jax.report import assignments, decisions
+from cluster_jax.report.assignments import Table
+from cluster_jax.report.decisions import Decisions
 
 NAMES = tuple(f"{i}, é\\.png" for i in range(12))
 LABELS = np.repeat([0, 4, 7], [5, 4, 3])

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import ExifTags, Image, ImageDraw
 
-from cluster_jax.evaluation import assignments, duplicates, pictures
+from cluster_jax.report import assignments, duplicates, pictures
 from tests.data.test_folder import load
 
 
