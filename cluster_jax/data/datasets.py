@@ -17,6 +17,10 @@ from cluster_jax.core.names import counted
 from cluster_jax.data import features, folder, images, packed, pixels, scan, tables, tfds_source
 from cluster_jax.data.images import DataConfig, Dataset
 
+# A folder or file of images, several of them, or an array.
+Images = str | os.PathLike | Sequence[str | os.PathLike] | ArrayLike
+
+_LISTED = 5  # unreadable files that a warning names
 STATISTICS_IMAGES = 10_000  # the standard error of a mean over 10,000 images is about 0.1 %
 STATISTICS_CHUNK = 256
 
@@ -143,6 +147,34 @@ def load_new(
     if share is not None:
         dataset = images.select(dataset, np.array(share(dataset.size)))
     return images.readable(dataset)._replace(labels=None, label_names=None)
+
+
+def joined(images: Images) -> str | ArrayLike:
+    """Returns images as `data.dir`: a path, or several of them, one a line; arrays as they are."""
+    if isinstance(images, str | os.PathLike):
+        return os.fspath(images)
+    paths: Any = images if isinstance(images, list | tuple) else ()
+    if paths and all(isinstance(x, str | os.PathLike) for x in paths):
+        return "\n".join(map(os.fspath, paths))
+    arrays: Any = images
+    return arrays
+
+
+def warn(notes: Sequence[str], skipped: Sequence[tuple[str, str]] = ()) -> None:
+    """Warns the caller's caller of what is ignored, scaled, and unreadable, see `Dataset`."""
+    files = [entry for entry in skipped if not entry[0].endswith("/")]  # Notes name the folders.
+    for text in (*notes, *([skipped_files(files)] if files else ())):
+        checks.warn(text, 3)
+
+
+def skipped_files(skipped: Sequence[tuple[str, str]]) -> str:
+    """Returns the warning about files without a row, with the names of the first few."""
+    names = ", ".join(name for name, _ in skipped[:_LISTED])
+    more = f" and {len(skipped) - _LISTED:,} more" if len(skipped) > _LISTED else ""
+    files = counted(
+        len(skipped), "file could not be read and has", "files could not be read and have"
+    )
+    return f"{files} no row: {names}{more}"
 
 
 def _read_array(path: str) -> np.ndarray | None:

@@ -20,8 +20,9 @@ from jax.sharding import AxisType, Mesh
 from cluster_jax.clustering.kmeans import kmeans
 from cluster_jax.core import buckets
 from cluster_jax.core.checks import InputError
+from cluster_jax.encoding import embed
 from cluster_jax.evaluation.report_map import MAX_THUMBNAILS
-from cluster_jax.pipeline import build, embed
+from cluster_jax.pipeline import build
 from cluster_jax.pipeline.config import RunConfig
 from cluster_jax.training import progress
 from cluster_jax.training import state as states
@@ -306,7 +307,7 @@ def _forward(run: TrainingRun) -> tuple[dict[str, int], float]:
         lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), build.abstract_state(run)
     )
     image = jax.ShapeDtypeStruct((1, *run.dataset.shape), jnp.uint8)
-    lowered: Any = jax.jit(run.method.embed).lower(state.params, state.model_state, image)
+    lowered: Any = jax.jit(run.embed).lower(state.params, state.model_state, image)
     widths = {name: x.shape[-1] for name, x in lowered.out_info.items()}
     return widths, lowered.cost_analysis()["flops"]
 
