@@ -245,7 +245,8 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         if n <= MAX_ROWS:
             first, self.leaves_ = self._distinct(np.asarray(x[:]))
             rows = smooth.dequantize(x[first], seed)
-            both, self.sample_ = (smooth.fit(rows, self.metric_),), first
+            both: tuple[smooth.Smoother, ...] = (smooth.fit(rows, self.metric_),)
+            self.sample_ = first
         else:
             order = copies.order_of(x) if isinstance(x, np.ndarray) else np.arange(n)
             how = (min(SAMPLE, n), min(MAX_ROWS, n // 2), self.metric_, seed)
