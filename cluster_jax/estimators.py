@@ -9,7 +9,7 @@ import shutil
 import tempfile
 import warnings
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, Self
 
 import numpy as np
@@ -23,27 +23,24 @@ from cluster_jax.clustering.smooth_tree import SmoothTree
 from cluster_jax.core import buckets, checks, io, logs
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import load_config, override, override_all, parse_section
-from cluster_jax.core.names import counted
 from cluster_jax.data import datasets, splits
-from cluster_jax.data.datasets import DataConfig, Dataset
+from cluster_jax.data.datasets import DataConfig, Dataset, Images
+from cluster_jax.encoding import encoder
+from cluster_jax.encoding.encoder import Encoder
 from cluster_jax.evaluation import summary
 from cluster_jax.evaluation.report import write_report
 from cluster_jax.nets.pretrained import encoders
-from cluster_jax.pipeline import build, embeddings, export, inference, known, outputs
+from cluster_jax.pipeline import embeddings, export, inference, known, outputs
 from cluster_jax.pipeline import run as pipeline
-from cluster_jax.pipeline.config import config_json, parse_config
+from cluster_jax.pipeline.config import PhotosConfig, config_json, parse_config
 from cluster_jax.pipeline.embeddings import EmbeddingClusters
 from cluster_jax.pipeline.inference import Assignment, Nearest, TrainedRun
-
-# A folder or file of images, several of them, or an array.
-Images = str | os.PathLike | Sequence[str | os.PathLike] | ArrayLike
 
 # Written into the workdir: the parameter that the config does not have.
 _PARAMETERS = "estimator.json"
 # Beside a saved run that was updated: the clusters of all images, and the features of the new ones.
 _UPDATES = "updates.npz"
 _FILES = "_files"  # in the state of a fitted estimator: name -> content
-_LISTED = 5  # unreadable files that a warning names
 
 
 class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
@@ -100,7 +97,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
     tree_: NDArray | None
     _run: TrainedRun
     _memory: outputs.InMemory | None  # The whole run, where it has no workdir.
-    _embed: inference.Embed | None  # Restored on the first `transform`.
+    _encoder: Encoder | None  # Read on the first `transform`.
     _living: tuple[living.State, living.Repeated] | None  # After `update`.
     ids_: NDArray
     events_: tuple[living.Event, ...]
@@ -140,7 +137,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         config, name = self._build_config(has_classes=y is not None)
         with self._printing():
             dataset = _training_images(X, config)
-        _warn(dataset.notes)
+        datasets.warn(dataset.notes)
         if y is not None:
             dataset = splits.with_partial_labels(dataset, y)
             # y replaces the classes and the test images that the config may name.
@@ -148,7 +145,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         with self._printing():
             if self.workdir is None:
                 parsed = parse_config(config, name)
-                if not build.trains(parsed):  # Only checkpoints need a workdir.
+                if isinstance(parsed, PhotosConfig):  # Only checkpoints need a workdir.
                     memory = outputs.run_in_memory(parsed, dataset)
                     self._set_run(memory.run, memory)
                     return self._warn_of_unreadable()
@@ -176,19 +173,26 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         warning lists them.
         """
         check_is_fitted(self, "labels_")
-        images: Any = X if _path(X) is None else _path(X)
+        images: Any = datasets.joined(X)
         with self._printing():
-            if self._embed is None:
-                self._embed = inference.make_embed(self._run)
+            encoder = self.encoder_
             dataset = datasets.load_new(
                 images,
                 self._run.config.data,
                 self._run.images["shape"],
                 ranges=self._run.images.get("ranges", {}),
             )
-            rows = self._embed(dataset)
-        _warn(dataset.notes, dataset.skipped)
+            rows = encoder.embed(dataset)
+        datasets.warn(dataset.notes, dataset.skipped)
         return rows
+
+    @property
+    def encoder_(self) -> Encoder:
+        """The encoder that has made the features, which embeds any images of its size."""
+        check_is_fitted(self, "labels_")
+        if self._encoder is None:
+            self._encoder = inference.encoder(self._run)
+        return self._encoder
 
     def cut(self, *, k: int | None = None, level: float | None = None) -> NDArray:
         """Returns the training images' labels at another level of the tree, int64 `[n]`.
@@ -281,7 +285,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         check_is_fitted(self, "labels_")
         return inference.probabilities(self._run, self.transform(X), by_kmeans=self._is_kmeans)
 
-    def warm_up(self, n_images: int = inference.BATCHES[-1]) -> Self:
+    def warm_up(self, n_images: int = encoder.BATCHES[-1]) -> Self:
         """Loads and compiles what places new images, so that no later call waits for it.
 
         Calls are padded to one image, eight or 64, each of which is compiled once, and needs memory
@@ -292,7 +296,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         """
         check_is_fitted(self, "labels_")
         checks.whole("n_images", n_images, 1)
-        for fewer, count in zip((0, *inference.BATCHES), inference.BATCHES, strict=False):
+        for fewer, count in zip((0, *encoder.BATCHES), encoder.BATCHES, strict=False):
             if fewer < n_images:
                 self.locate(np.zeros((count, *self._run.images["shape"]), np.uint8))
         return self
@@ -386,13 +390,10 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         else:
             config, name = ConfigDict(config_json(source)), "images"
         if self.encoder is not None:
-            values = encoders.overrides(os.fspath(self.encoder))
-            part = "network"
-            if config.get("embedder") is not None:
-                part, _ = "embedder", values.pop("frozen")
-            override_all(config, {f"{part}.{key}": value for key, value in values.items()})
+            override_all(config, encoders.config_values(self.encoder, config))
         override_all(config, self.overrides or {})
-        uses_labels = config.train.labeled_batch_size is not None
+        train = config.get("train")
+        uses_labels = train is not None and train.labeled_batch_size is not None
         if n_clusters is not None:
             if not isinstance(n_clusters, numbers.Integral):
                 raise InputError(f"n_clusters must be None or a whole number; got {n_clusters!r}")
@@ -471,7 +472,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
 
     def _set_run(self, run: TrainedRun, memory: outputs.InMemory | None = None) -> Self:
         """Sets the fitted attributes from a finished run."""
-        self._run, self._memory, self._embed, self._living = run, memory, None, None
+        self._run, self._memory, self._encoder, self._living = run, memory, None, None
         for name in ("ids_", "events_"):
             self.__dict__.pop(name, None)
         self.files_ = inference.files(run)
@@ -491,7 +492,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         """Warns of the training images without a row."""
         skipped = self._run.clusters.skipped
         if skipped is not None and len(skipped):
-            _warn((), [(name, "") for name in skipped.tolist()])
+            datasets.warn((), [(name, "") for name in skipped.tolist()])
         return self
 
     @contextlib.contextmanager
@@ -505,26 +506,11 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
             yield
 
 
-def _path(X: Images) -> str | None:
-    """Returns `X` as `data.dir`: a path, or several of them, one a line; None: no path."""
-    if isinstance(X, str | os.PathLike):
-        return os.fspath(X)
-    if isinstance(X, list | tuple) and X and all(isinstance(x, str | os.PathLike) for x in X):
-        return "\n".join(map(os.fspath, X))
-    return None
-
-
-def _warn(notes: Sequence[str], skipped: Sequence[tuple[str, str]] = ()) -> None:
-    """Warns of what is ignored, scaled, and unreadable."""
-    files = [entry for entry in skipped if not entry[0].endswith("/")]  # Notes name the folders.
-    for text in (*notes, *([skipped_files(files)] if files else ())):
-        checks.warn(text, 3)
-
-
 def _training_images(X: Images, config: ConfigDict) -> Dataset:
     """Loads the images of `X` and records their source in the config's section `data`."""
     section = config.data
-    section.dir = _path(X)
+    paths = datasets.joined(X)
+    section.dir = paths if isinstance(paths, str) else None
     if section.name != "features":
         is_file = section.dir is None or section.dir.endswith((".npy", ".npz"))
         section.name = "arrays" if is_file else "folder"
@@ -532,16 +518,6 @@ def _training_images(X: Images, config: ConfigDict) -> Dataset:
     values: Any = None if section.dir is not None else X
     with checks.named({"data.dir": "X"}):
         return datasets.load(parsed, values)
-
-
-def skipped_files(skipped: Sequence[tuple[str, str]]) -> str:
-    """Returns the warning about files without a row, with the names of the first few."""
-    names = ", ".join(name for name, _ in skipped[:_LISTED])
-    more = f" and {len(skipped) - _LISTED:,} more" if len(skipped) > _LISTED else ""
-    files = counted(
-        len(skipped), "file could not be read and has", "files could not be read and have"
-    )
-    return f"{files} no row: {names}{more}"
 
 
 def load(path: str | os.PathLike) -> ImageClusterer | EmbeddingClusters:

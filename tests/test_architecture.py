@@ -16,6 +16,7 @@ ROWS = (
     ("losses", "samplers", "nets", "clustering", "metrics", "data"),
     ("methods",),
     ("training", "evaluation"),
+    ("encoding",),
     ("pipeline",),
     ("estimators",),
     ("cli",),

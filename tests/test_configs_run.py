@@ -3,7 +3,7 @@
 What a CPU cannot do in seconds is made smaller by overrides, as on the command line: 64 generated
 images of 8 or 16 pixels, batches of 16, narrow heads, short queues, few clusters, a short warm-up.
 The ResNets, whose steps take three times as long to compile, are replaced by "small", except in one
-slow test; tests/test_configs.py traces a step of every config with its own network. Everything
+slow test; tests/test_configs.py traces every config's own network. Everything
 else is the config's. Configs that are the same once they are small (CIFAR-10, -20, -100 and STL-10
 differ in images and in the number of clusters) are one case.
 """

@@ -12,8 +12,8 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 import cluster_jax
-from cluster_jax import estimators
 from cluster_jax.core.checks import InputError
+from cluster_jax.data import datasets
 from cluster_jax.estimators import ImageClusterer
 from cluster_jax.pipeline import outputs
 from cluster_jax.pipeline import run as pipeline
@@ -212,12 +212,12 @@ def test_clusters_of_outliers_are_not_counted(fitted):
 
 def test_a_few_skipped_files_are_named():
     skipped = [(f"{i}.png", "no image") for i in range(7)]
-    text = estimators.skipped_files(skipped)
+    text = datasets.skipped_files(skipped)
     assert text.endswith("7 files could not be read and have no row: 0.png, 1.png, 2.png, 3.png, "
                          "4.png and 2 more")  # fmt: skip
-    assert estimators.skipped_files(skipped[:5]).endswith("3.png, 4.png")
+    assert datasets.skipped_files(skipped[:5]).endswith("3.png, 4.png")
     one = "1 file could not be read and has no row: 0.png"
-    assert estimators.skipped_files(skipped[:1]) == one
+    assert datasets.skipped_files(skipped[:1]) == one
 
 
 def test_a_folder_that_cannot_be_read_is_no_file(caplog):
@@ -228,7 +228,7 @@ def test_a_folder_that_cannot_be_read_is_no_file(caplog):
     outputs.print_skipped(entries[:1])
     assert len(caplog.messages) == 1
     with pytest.warns(UserWarning, match=r"^1 file could not be read .*: 0\.png$"):
-        estimators._warn([], entries)
+        datasets.warn([], entries)
 
 
 def test_a_run_of_the_command(images, tmp_path):
@@ -309,4 +309,4 @@ def test_the_default_takes_ordinary_photos():
     """The default config accepts color images of any size, as far as the first step."""
     made, name = ImageClusterer()._build_config(False)
     assert name == "images"
-    assert made.data.image_size >= made.augment.size
+    assert (made.data.name, made.data.image_size, made.encoder) == ("folder", 224, "lite2")

@@ -33,12 +33,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
             )
         output_file(given.out, may_be_folder=True)
         checks.whole("--views", given.views, 0)
-        values = flags.encoder_values(given.encoder)
+        values = flags.encoder_values(given.encoder, given.config)
         config, _ = flags.read_config(given.config, [*values, *overrides])
 
         from cluster_jax.core import devices
         from cluster_jax.pipeline.config import config_json
-        from cluster_jax.pipeline.embed import write_features
+        from cluster_jax.pipeline.features import write_features
 
         devices.use_cores(config.get("eval", {}).get("batch_size", 0))
         devices.join()

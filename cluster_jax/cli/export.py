@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         run = inference.read(flags.workdir)
         if len(run.images["shape"]) == 2:
             raise InputError("the run to export must be one on images; got a run on features")
-        encode = inference.encoder(run, states.make_mesh(1))
+        encode = inference.encoder(run).on(states.make_mesh(1))
         height, width, channels = run.images["shape"]
         batch = export.symbolic_shape(f"b, {height}, {width}, {channels}")
         images = jax.ShapeDtypeStruct(batch, jnp.uint8)

@@ -24,11 +24,13 @@ from cluster_jax.core.logs import logger
 from cluster_jax.core.names import counted
 from cluster_jax.data import datasets, photo_facts, scan
 from cluster_jax.data.images import Dataset
+from cluster_jax.encoding import encoder
+from cluster_jax.encoding.embed import Batch, Parts
 from cluster_jax.evaluation import assignments, decisions, placement, report_data, summary
 from cluster_jax.evaluation.decisions import NO_CLUSTER, Decisions
-from cluster_jax.pipeline import embed, export, inference
+from cluster_jax.pipeline import export, inference
 from cluster_jax.pipeline import workdir as workdirs
-from cluster_jax.pipeline.embed import Batch, Parts
+from cluster_jax.pipeline.features import share, shared
 from cluster_jax.pipeline.inference import Assignment, TrainedRun
 
 
@@ -289,25 +291,21 @@ def _assign(run: TrainedRun, images: epath.PathLike, out: epath.Path) -> Batch |
         images: the images, of which each process assigns a share.
         out: table, beside which shares and parts are kept.
     """
-    share = (
-        None
-        if jax.process_count() == 1
-        else lambda count: embed.share(count, inference.BATCHES[-1])
-    )
+    part = None if jax.process_count() == 1 else lambda count: share(count, encoder.BATCHES[-1])
     words = {"images must": "--images must", "features must": "--images must"}
     with checks.named(words):
         inference.check(run)
-        dataset = _loader(run, images)(share=share)
+        dataset = _loader(run, images)(share=part)
         for note in dataset.notes if jax.process_index() == 0 else ():
             logger.warning("%s", note)
         about = [io.plain(run.results), workdirs.describe_images(dataset)]
         made_from = workdirs.fingerprint(json.dumps(about, sort_keys=True).encode())
 
         def make(kept: Parts) -> Batch:
-            placed = inference.place(run, inference.make_embed(run)(dataset, kept))._asdict()
+            placed = inference.place(run, inference.encoder(run).embed(dataset, kept))._asdict()
             made = {name: values for name, values in placed.items() if values is not None}
             if dataset.sources is not None:
                 made["files"] = np.array(dataset.sources)
             return {**made, "skipped": np.array(dataset.skipped, str).reshape(-1, 2)}
 
-        return embed.shared(Parts(out, made_from), make)
+        return shared(Parts(out, made_from), make)

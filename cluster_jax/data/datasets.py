@@ -17,17 +17,22 @@ from cluster_jax.core.names import counted
 from cluster_jax.data import features, folder, images, packed, pixels, scan, tables, tfds_source
 from cluster_jax.data.images import DataConfig, Dataset
 
+# A folder or file of images, several of them, or an array.
+Images = str | os.PathLike | Sequence[str | os.PathLike] | ArrayLike
+
+_LISTED = 5  # unreadable files that a warning names
 STATISTICS_IMAGES = 10_000  # the standard error of a mean over 10,000 images is about 0.1 %
 STATISTICS_CHUNK = 256
 
 
-def load(config: DataConfig, X: ArrayLike | None = None) -> Dataset:
+def load(config: DataConfig, X: ArrayLike | None = None, together: bool = False) -> Dataset:
     """Loads the data set of a config: uint8 images of one size or features, in memory or streamed.
 
     Args:
         config: the section `data`.
         X: images, or features if `data.name` is "features", in place of a file. All of them are
             taken, whatever `data.limit` is.
+        together: see `tfds_source.load`.
 
     Raises:
         InputError: the data are missing or have the wrong format.
@@ -41,8 +46,10 @@ def load(config: DataConfig, X: ArrayLike | None = None) -> Dataset:
             dataset = _arrays(config, X)
         elif config.name == "digits":
             dataset = _digits(config)
+        elif config.name == "folder":
+            dataset = folder.load(config)
         else:
-            dataset = (folder if config.name == "folder" else tfds_source).load(config)
+            dataset = tfds_source.load(config, together)
         if config.labels not in (None, "folders"):
             dataset = with_labels_of(dataset, config.labels)
     return with_tail(with_classes(_encode_labels(dataset), config.classes), config.tail)
@@ -140,6 +147,34 @@ def load_new(
     if share is not None:
         dataset = images.select(dataset, np.array(share(dataset.size)))
     return images.readable(dataset)._replace(labels=None, label_names=None)
+
+
+def joined(images: Images) -> str | ArrayLike:
+    """Returns images as `data.dir`: a path, or several of them, one a line; arrays as they are."""
+    if isinstance(images, str | os.PathLike):
+        return os.fspath(images)
+    paths: Any = images if isinstance(images, list | tuple) else ()
+    if paths and all(isinstance(x, str | os.PathLike) for x in paths):
+        return "\n".join(map(os.fspath, paths))
+    arrays: Any = images
+    return arrays
+
+
+def warn(notes: Sequence[str], skipped: Sequence[tuple[str, str]] = ()) -> None:
+    """Warns the caller's caller of what is ignored, scaled, and unreadable, see `Dataset`."""
+    files = [entry for entry in skipped if not entry[0].endswith("/")]  # Notes name the folders.
+    for text in (*notes, *([skipped_files(files)] if files else ())):
+        checks.warn(text, 3)
+
+
+def skipped_files(skipped: Sequence[tuple[str, str]]) -> str:
+    """Returns the warning about files without a row, with the names of the first few."""
+    names = ", ".join(name for name, _ in skipped[:_LISTED])
+    more = f" and {len(skipped) - _LISTED:,} more" if len(skipped) > _LISTED else ""
+    files = counted(
+        len(skipped), "file could not be read and has", "files could not be read and have"
+    )
+    return f"{files} no row: {names}{more}"
 
 
 def _read_array(path: str) -> np.ndarray | None:

@@ -204,7 +204,12 @@ def make_views(config: FeatureViewsConfig, dataset: Dataset) -> Augment:
             x = jnp.where(kept, x / (1 - config.dropout), 0)
         return x
 
-    return Augment(view, view, lambda rows: _unit_rms(rows[0]))
+    return Augment(view, view, clean)
+
+
+def clean(rows: Array) -> Array:
+    """Returns the features `[d]` of an item, float `[v, d]`, as a network takes them."""
+    return _unit_rms(rows[0])
 
 
 def _unit_rms(x: Array) -> Array:

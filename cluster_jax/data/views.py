@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Annotated, NamedTuple
 
@@ -202,24 +202,7 @@ def make(config: AugmentConfig) -> Augment:
     """
     if config.mean is None or config.std is None:
         raise ValueError("augment.mean and augment.std must be measured first; got None")
-    mean, std = config.mean, config.std
-
-    def standardized(image: Array) -> Array:
-        if (channels := image.shape[-1]) != len(mean):
-            raise InputError(
-                f"augment.mean and augment.std must have one value for each of the {channels} "
-                f"channels, or be None; got {len(mean)}"
-            )
-        center, scale = (jnp.array(values, image.dtype)[None, None] for values in (mean, std))
-        return (image - center) / scale
-
-    def clean(image: Array) -> Array:
-        if image.ndim == 4:
-            raise InputError(
-                "data.crop must be 'square' where a training needs images that are not cropped at "
-                "random; got 'host'"
-            )
-        return standardized(augment.fit(_to_float(image), config.size))
+    standardized = partial(_standardized, config.mean, config.std)
 
     def view(key: Array, image: Array, number: int) -> Array:
         section = config
@@ -241,7 +224,32 @@ def make(config: AugmentConfig) -> Augment:
 
         return view
 
+    clean = make_clean(config.size, config.mean, config.std)
     return Augment(partial(view, number=0), partial(view, number=1), clean, small)
+
+
+def make_clean(size: int, mean: Sequence[float], std: Sequence[float]) -> Callable[[Array], Array]:
+    """Makes the `Augment.clean` of images: cropped to `size` and standardized."""
+
+    def clean(image: Array) -> Array:
+        if image.ndim == 4:
+            raise InputError(
+                "data.crop must be 'square' where a training needs images that are not cropped at "
+                "random; got 'host'"
+            )
+        return _standardized(mean, std, augment.fit(_to_float(image), size))
+
+    return clean
+
+
+def _standardized(mean: Sequence[float], std: Sequence[float], image: Array) -> Array:
+    if (channels := image.shape[-1]) != len(mean):
+        raise InputError(
+            f"augment.mean and augment.std must have one value for each of the {channels} "
+            f"channels, or be None; got {len(mean)}"
+        )
+    center, scale = (jnp.array(values, image.dtype)[None, None] for values in (mean, std))
+    return (image - center) / scale
 
 
 # Compiled as a part of the step; jitted, so that the views of a batch are traced once.

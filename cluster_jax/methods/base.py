@@ -28,7 +28,7 @@ from cluster_jax.core.collectives import Axis
 from cluster_jax.core.config import Dataclass, config_names, parse_section
 from cluster_jax.data.batches import Batch
 from cluster_jax.data.views import Augment, View
-from cluster_jax.nets.network import Network
+from cluster_jax.nets.network import Network, Outputs
 
 PyTree = Any  # nested dictionaries of arrays: parameters, BatchNorm statistics
 MethodConfig = Dataclass  # the `Config` of the method's file
@@ -108,8 +108,21 @@ Loss = Callable[[PyTree, State, Batch, Array, Array, Axis], tuple[Array, Aux[Sta
 # (params, model_state, update) -> params, model_state, after an update of the parameters. `update`
 # counts from 0; it is the number of the step unless `train.accumulate` is more than 1.
 After = Callable[[PyTree, State, Array], tuple[PyTree, State]]
-# (params, model_state, images) -> {"backbone": [b, d], ...} of uint8 images [b, H, W, C].
-Embed = Callable[[PyTree, State, Array], Features]
+# (params, model_state) -> parameters and BatchNorm statistics of a network, such as
+# `online_network`; a predictor among them is left.
+Kept = Callable[[PyTree, State], tuple[PyTree, PyTree]]
+# (params, outputs of the kept network) -> {"backbone": [b, f], ...}, what is stored of images.
+Stored = Callable[[PyTree, Outputs], Features]
+
+
+def online_network(params: PyTree, model_state: ModelState) -> tuple[PyTree, PyTree]:
+    """Returns parameters and BatchNorm statistics of the network that the optimizer trains."""
+    return params, model_state.batch_stats
+
+
+def both_layers(params: PyTree, outputs: Outputs) -> Features:
+    """Returns the outputs of backbone and projector."""
+    return {"backbone": outputs.representation, "projection": outputs.projection}
 
 
 class Refresh(NamedTuple, Generic[State]):
@@ -121,18 +134,18 @@ class Refresh(NamedTuple, Generic[State]):
             and dtypes, called on every process. `embedding()` returns the features of all images
             and, as "neighbors", `Dataset.nearest` if the data set has it. The images are embedded
             only if `embedding` is called.
-        embed: computes the features for `embedding()`; None: the method's `embed`.
+        kept: the network that computes the features for `embedding()`; None: the method's `kept`.
     """
 
     is_due: Callable[[int], bool]
     update: Callable[[State, Embedding, Array, Mesh], State]
-    embed: Embed[State] | None = None
+    kept: Kept[State] | None = None
 
 
 class Watched(NamedTuple, Generic[State]):
     """Quantities from which failed trainings are detected, see `training.watch`.
 
-    The spread and the effective rank of the features of `Method.embed` are watched in any case.
+    The spread and the effective rank of the features of `embed` are watched in any case.
 
     Attributes:
         chance: name of a logged loss, and its value if the network gives every image the same
@@ -153,18 +166,20 @@ class Method(NamedTuple, Generic[State]):
         init: parameters and state before the first step.
         loss: loss of a batch.
         after: update of parameters and state after the optimizer's step, such as a moving average.
-        embed: features of images by the network that is kept after training: `"backbone"` and
-            `"projection"` `[b, e]` or the logits of classifiers.
+        kept: the network that is kept after training, whose features are clustered.
         refresh: clustering between two steps; None: the method has none.
         watched: loss of chance and pseudo-labels.
+        stored: what is stored of each image: `both_layers`, or `"backbone"` and what classifiers
+            make of it.
     """
 
     init: Init[State]
     loss: Loss[State]
     after: After[State]
-    embed: Embed[State]
+    kept: Kept[State] = online_network
     refresh: Refresh[State] | None = None
     watched: Watched[State] = Watched()
+    stored: Stored = both_layers
 
 
 class SamplerInputs(NamedTuple):
@@ -238,8 +253,8 @@ def unchanged(params: PyTree, model_state: State, update: Array) -> tuple[PyTree
 class TwoView(NamedTuple, Generic[State]):
     """A method of two views, whose forward passes are separate from its objective.
 
-    `init`, `embed`, `refresh` and `watched` are those of `Method`, whose `after` is this `after`
-    and then `average`: a method that replaces `after` keeps its moving average.
+    `init`, `kept`, `refresh`, `watched` and `stored` are those of `Method`, whose `after` is this
+    `after` and then `average`: a method that replaces `after` keeps its moving average.
 
     Attributes:
         encode: the forward passes of a step.
@@ -258,14 +273,15 @@ class TwoView(NamedTuple, Generic[State]):
     encode: Encode[State]
     objective: Objective[State]
     average: After[State]
-    embed: Embed[State]
     augment: Augment
     branches: tuple[str, ...]
     anchor_layers: tuple[str, ...]
+    kept: Kept[State] = online_network
     more: tuple[View, ...] = ()
     after: After[State] = unchanged
     refresh: Refresh[State] | None = None
     watched: Watched[State] = Watched()
+    stored: Stored = both_layers
 
 
 class Term(NamedTuple):
@@ -277,14 +293,14 @@ class Term(NamedTuple):
         value: `(params, encoded, model_state, step, axis) -> value, metrics`.
         refresh: clustering on which the value depends, or None.
         pseudo_labels: see `Watched`.
-        embed: `(params, features) -> features` to add to those of the method's `embed`.
+        heads: `(params, features) -> outputs of its classifiers`, stored beside the features.
     """
 
     init: Callable[[Array], tuple[PyTree, Any]]
     value: Callable[[PyTree, Encoded, Any, Array, Axis], tuple[Array, dict[str, Array]]]
     refresh: Refresh | None = None
     pseudo_labels: Callable[[Any], Array | np.ndarray] | None = None
-    embed: Callable[[PyTree, Features], Features] = lambda params, features: {}
+    heads: Callable[[PyTree, Features], Features] = lambda params, features: {}
 
 
 def names() -> list[str]:
@@ -502,7 +518,7 @@ def as_method(base: TwoView[State], regularizer: Regularizer | None = None) -> M
     watched = base.watched
     if regularizer is not None and watched.chance is not None and watched.chance[0] == "loss":
         watched = watched._replace(chance=("base_loss", watched.chance[1]))
-    return Method(base.init, loss, after, base.embed, base.refresh, watched)
+    return Method(base.init, loss, after, base.kept, base.refresh, watched, base.stored)
 
 
 def with_term(base: TwoView[Any], term: Term) -> TwoView[Any]:
@@ -523,17 +539,17 @@ def with_term(base: TwoView[Any], term: Term) -> TwoView[Any]:
         value, more = term.value(params, encoded, state, step, axis)
         return instance + value, state, {"instance": instance, **metrics, **more}
 
-    def embed(params: PyTree, model_state: Any, images: Array) -> Features:
-        features = base.embed(params, model_state, images)
-        return {**features, **term.embed(params, features)}
+    def stored(params: PyTree, outputs: Outputs) -> Features:
+        features = base.stored(params, outputs)
+        return {**features, **term.heads(params, features)}
 
     chance = base.watched.chance and ("instance", base.watched.chance[1])
     return base._replace(
         init=init,
         objective=objective,
-        embed=embed,
         refresh=term.refresh,
         watched=Watched(chance, term.pseudo_labels),
+        stored=stored,
     )
 
 
@@ -550,19 +566,28 @@ def _joined_type(first: Any, second: Any) -> Any:
     return make(f"{first.__name__}With{second.__name__}", fields)
 
 
-def embedder(
-    context: MethodContext, kept_network: Callable[[PyTree, State], tuple[PyTree, PyTree]]
-) -> Embed[State]:
-    """Makes a method's `embed`; `kept_network` returns parameters and statistics to embed with."""
+def embed(
+    method: Method[State],
+    network: Network,
+    clean: Callable[[Array], Array],
+    params: PyTree,
+    model_state: State,
+    images: Array,
+) -> Features:
+    """Embeds images by the network that a method keeps.
 
-    def embed(params: PyTree, model_state: State, images: Array) -> Features:
-        inputs, kept = jax.vmap(context.augment.clean)(images), kept_network(params, model_state)
-        out = context.network.forward(*kept, inputs, train=False, axis=None)
-        return {"backbone": out.representation, "projection": out.projection}
+    Args:
+        method: the method.
+        network: see `MethodContext`.
+        clean: see `Augment`.
+        params: parameters.
+        model_state: the method's state.
+        images: uint8 `[b, H, W, C]`; or features `[b, v, d]`.
 
-    return embed
-
-
-def online_network(params: PyTree, model_state: ModelState) -> tuple[PyTree, PyTree]:
-    """Returns parameters and BatchNorm statistics of the network that the optimizer trains."""
-    return params, model_state.batch_stats
+    Returns:
+        See `Method.stored`; at least float32, not normalized.
+    """
+    kept, stats = method.kept(params, model_state)
+    inputs = jax.vmap(clean)(images)
+    out = network.forward(kept, stats, inputs, train=False, axis=None)
+    return method.stored(params, out)

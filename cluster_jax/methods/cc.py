@@ -80,10 +80,10 @@ def term(context: MethodContext, config: TermConfig) -> Term:
         deficit = cc.entropy_deficit(p_a, axis=axis) + cc.entropy_deficit(p_b, axis=axis)
         return cluster + deficit, {"cluster": cluster, "entropy_deficit": deficit}
 
-    def embed(params: PyTree, features: Features) -> Features:
+    def heads(params: PyTree, features: Features) -> Features:
         return {"clusters": probabilities(params["heads"], features["backbone"])}
 
-    return Term(init, value, embed=embed)
+    return Term(init, value, heads=heads)
 
 
 def probabilities(classifiers: PyTree, representations: Array) -> Array:

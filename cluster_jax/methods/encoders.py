@@ -135,7 +135,6 @@ def siamese(
         encode,
         objective,
         base.unchanged,
-        base.embedder(context, base.online_network),
         context.augment,
         branches=("online",),
         anchor_layers=("projection", "prediction") if predicts else ("projection",),
@@ -257,10 +256,10 @@ def momentum(
         encode,
         objective,
         average,
-        base.embedder(context, kept_network),
         context.augment,
         branches=("target", "target_predictor", "online") if predicts else ("target", "online"),
         anchor_layers=("projection", "prediction") if predicts else ("projection",),
+        kept=kept_network,
     )
 
 
@@ -393,7 +392,7 @@ def with_classifiers(
     classes: Mapping[str, int],
     initial_state: Callable[[PyTree], State],
 ) -> base.Method[State]:
-    """Builds a method of one network and linear classifiers; it embeds to features and all logits.
+    """Builds a method of one network and linear classifiers; all logits are stored.
 
     Args:
         context: network, augmentation and sizes.
@@ -412,12 +411,11 @@ def with_classifiers(
         }
         return {**params, "heads": classifiers}, initial_state(batch_stats)
 
-    def embed(params: PyTree, model_state: State, images: Array) -> base.Features:
-        inputs = jax.vmap(context.augment.clean)(images)
-        out = network.forward(params, model_state.batch_stats, inputs, train=False, axis=None)
-        return {"backbone": out.representation, **_logits(params, out.representation)}
+    def stored(params: PyTree, outputs: Outputs) -> base.Features:
+        rows = outputs.representation
+        return {"backbone": rows, **_logits(params, rows)}
 
-    return base.Method(init, loss, base.unchanged, embed)
+    return base.Method(init, loss, base.unchanged, stored=stored)
 
 
 def one_head(

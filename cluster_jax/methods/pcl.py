@@ -94,8 +94,8 @@ def make(context: MethodContext, config: Config) -> TwoView[Any]:
     instances = moco.with_queue(context, loss, name="PCL", length=config.queue, decays=decays)
     two_view = base.with_term(instances, term(context, config))
     assert two_view.refresh is not None
-    by_target = base.embedder(context, encoders.target_network)
-    return two_view._replace(refresh=two_view.refresh._replace(embed=by_target))
+    by_target = two_view.refresh._replace(kept=encoders.target_network)
+    return two_view._replace(refresh=by_target)
 
 
 def term(context: MethodContext, config: TermConfig) -> Term:

@@ -6,13 +6,11 @@ Only the workdir of the run is needed, not its training images.
 import dataclasses
 import os
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, BinaryIO, NamedTuple
 
-import jax
 import numpy as np
 from etils import epath
-from jax.sharding import Mesh
 from numpy.typing import NDArray
 
 from cluster_jax.clustering import gridshift, out_of_sample, smooth_tree
@@ -22,28 +20,20 @@ from cluster_jax.clustering.membership import Membership
 from cluster_jax.clustering.placing import ByGrid, ByTree, ByVotes, Voters
 from cluster_jax.clustering.smooth import Smoother
 from cluster_jax.clustering.tree import linkage_of_means
-from cluster_jax.core import arrays, buckets, checks, io, ops
+from cluster_jax.core import arrays, buckets, checks, io
 from cluster_jax.core.checks import InputError
+from cluster_jax.core.config import parse_section
 from cluster_jax.data import packed, scan, splits
 from cluster_jax.data.images import Dataset, select, without
+from cluster_jax.encoding import embed as embeddings
+from cluster_jax.encoding.encoder import Encoder
 from cluster_jax.evaluation import decisions, discovery, duplicates, report_data
 from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.evaluation.decisions import Decisions
+from cluster_jax.nets.pretrained.weights import Preprocessing
 from cluster_jax.pipeline import build
-from cluster_jax.pipeline import embed as embeddings
 from cluster_jax.pipeline import workdir as workdirs
-from cluster_jax.pipeline.config import RunConfig, read_config
-from cluster_jax.pipeline.embed import Parts
-from cluster_jax.training import checkpoint
-from cluster_jax.training import state as states
-
-# Images per forward pass: the fewest that hold all images of a call, else the most, with the last
-# pass padded. Each is compiled once; an image alone differs from one among many by rounding.
-BATCHES: tuple[int, ...] = (1, 8, 64)
-
-# Images, and where parts are kept until all is done, for the caller to remove (None: nowhere) ->
-# features float32 [m, d], unit rows. Of several processes each has its own images.
-Embed = Callable[..., NDArray]
+from cluster_jax.pipeline.config import AnyConfig, PhotosConfig, read_config
 
 # The gray that stands for an image whose file is gone.
 GRAY = 128
@@ -230,7 +220,7 @@ class TrainedRun(NamedTuple):
     """
 
     workdir: epath.Path | None
-    config: RunConfig
+    config: AnyConfig
     results: Mapping[str, Any]
     images: Mapping[str, Any]
     features: NDArray
@@ -276,7 +266,7 @@ def _read(workdir: epath.Path) -> TrainedRun:
         found = "which does not exist"
     elif not file.exists():
         found = f"which is no folder of a run: it has no {workdirs.CONFIG}"
-    elif "network" not in workdirs.read_values(file):
+    elif "eval" not in workdirs.read_values(file):
         found = "a folder of the command `cluster`, which has no images"
     if found:
         raise InputError(f"the workdir must be that of a finished run; got {workdir}, {found}")
@@ -295,7 +285,7 @@ def _read(workdir: epath.Path) -> TrainedRun:
 
 def join(
     workdir: epath.Path | None,
-    config: RunConfig,
+    config: AnyConfig,
     results: Mapping[str, Any],
     images: Mapping[str, Any],
     embedding: Mapping[str, NDArray],
@@ -394,7 +384,7 @@ def training_images(run: TrainedRun) -> Dataset:
     data = dataclasses.replace(run.config.data, cache_mb=0.0)  # few are shown
     words = {"data.dir": "the folder of the run"}
     with checks.named(words):
-        dataset, _ = splits.load(data, run.config.novel)
+        dataset = build.load_training_images(run.config, data)
     names, unreadable = files(run), run.clusters.skipped
     if names is not None and dataset.sources is not None:
         known = {*names, *_given(unreadable).tolist()}
@@ -537,81 +527,32 @@ def check(run: TrainedRun) -> None:
         )
 
 
-def make_embed(run: TrainedRun) -> Embed:
-    """Makes the network of a run: the trained, or where nothing was trained the pretrained one.
-
-    The features of an image do not depend on the other images, beyond rounding.
+def encoder(run: TrainedRun) -> Encoder:
+    """Returns the encoder of a run: the trained one, or where nothing was trained the pretrained.
 
     Raises:
-        InputError: see `encoder`.
+        InputError: its file is missing or damaged; or the weights of the pretrained network cannot
+            be read or are others than in the run.
     """
-    mesh = states.make_mesh().local_mesh
-    encode = encoder(run, mesh)
-
-    def embed(dataset: Dataset, kept: Parts | None = None) -> NDArray:
-        count = next((count for count in BATCHES if count >= dataset.size), BATCHES[-1])
-        batch_size = -(-count // jax.device_count()) * mesh.size
-        last = dataset.size - 1
-        padded = dataset._replace(
-            size=-(-dataset.size // batch_size) * batch_size,
-            images=None,
-            fetch=lambda index: dataset.fetch(np.minimum(index, last)),
-        )
-        embedded = embeddings.embed(
-            lambda images, _: {"features": encode(images)},
-            padded,
-            batch_size=batch_size,
-            mesh=mesh,
-            rows=range(dataset.size),
-            kept=kept,
-        )
-        return arrays.normalize_rows(embedded["features"])
-
-    return embed
-
-
-def encoder(run: TrainedRun, mesh: Mesh) -> Callable[[jax.Array], jax.Array]:
-    """Makes the network of a run as one function of images, or of features in a run on features.
-
-    Args:
-        run: the trained run.
-        mesh: the devices.
-
-    Returns:
-        A pure function from images of the run's size, uint8 `[b, H, W, C]`, to the features that
-        are clustered, float32 `[b, d]`, not normalized.
-
-    Raises:
-        InputError: the checkpoint is missing, damaged, or was written by a different network; or
-            the weights of the pretrained network cannot be read or are others than in the run.
-    """
-    config, frozen = run.config, None
-    if config.embedder is not None or not run.is_trained:
-        augment = build.standardization(config.augment, run.images)
-        standardized = dataclasses.replace(config, augment=augment)
-        frozen = embeddings.pretrained(standardized, run.images["shape"][-1], mesh)
-    if not run.is_trained:
-        assert frozen is not None
-        if frozen.checksum != run.images[workdirs.WEIGHTS]:
+    config, images = run.config, run.images
+    if run.is_trained:
+        assert run.workdir is not None
+        file = run.workdir / workdirs.ENCODER
+        if not file.exists():
             raise InputError(
-                f"network.weights must be those of the run; got {config.network.weights}, which "
-                "has other values now: restore the file, or run the command of the run in another "
-                "folder"
+                f"{file} must be there to embed new images; got none: run the command of the run "
+                f"again with --workdir={run.workdir}, which makes it of the last checkpoint"
             )
-        return frozen.represent
-    assert run.workdir is not None
-    training = build.rebuild_run(config, run.images).training
-    step = run.results["provenance"]["steps"]
-    state = checkpoint.read(run.workdir / checkpoint.FOLDER, build.abstract_state(training), step)
-    weights = jax.device_get((state.params, state.model_state))  # from the mesh of all processes
-    params, model_state = jax.device_put(weights, states.replicated(mesh))
-    embed = jax.jit(training.method.embed, out_shardings=states.replicated(mesh))
-
-    def encode(images: jax.Array) -> jax.Array:
-        x = images if frozen is None else ops.l2_normalize(frozen.represent(images))[:, None]
-        return embed(params, model_state, x)[config.eval.features]
-
-    return encode
+        return Encoder.load(file)
+    assert isinstance(config, PhotosConfig)
+    prepared = parse_section(Preprocessing, "preprocessing", images["preprocessing"])
+    made = build.encoder_of(config, prepared, ranges=images.get("ranges", {}))
+    if made.checksum != images[workdirs.WEIGHTS]:
+        raise InputError(
+            f"encoder must be that of the run; got {config.encoder}, which has other values now: "
+            "restore the file, or run the command of the run in another folder"
+        )
+    return made
 
 
 def nearest(run: TrainedRun, rows: NDArray, n: int) -> Nearest:
@@ -619,7 +560,7 @@ def nearest(run: TrainedRun, rows: NDArray, n: int) -> Nearest:
 
     Args:
         run: the trained run.
-        rows: float32 `[m, d]`, features from `embed`.
+        rows: float32 `[m, d]`, features from `encoder`.
         n: capped at the number of training images.
     """
     found, names = out_of_sample.neighbors(rows, run.all_features, n), files(run)
@@ -637,7 +578,7 @@ def place(
 
     Args:
         run: a run that passes `check`.
-        rows: float32 `[m, d]`, features from `embed`.
+        rows: float32 `[m, d]`, features from `encoder`.
         labels: int64 `[n]`, of the training images at another cut of the tree; None: the clusters
             of the run.
         by_kmeans: whether the clusters are those of k-means.

@@ -20,22 +20,21 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.core.devices import say
 from cluster_jax.data import scan
 from cluster_jax.data.datasets import DataConfig, Dataset
+from cluster_jax.encoding.embed import Batch, Parts, embed, forward_of
 from cluster_jax.evaluation import decisions, summary
 from cluster_jax.methods import base as methods
 from cluster_jax.nets.pretrained import weights as pretrained_weights
 from cluster_jax.pipeline import build, corrections, inference, outputs
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.build import BuiltRun, Inputs
-from cluster_jax.pipeline.config import RunConfig, parse_config, read_config
-from cluster_jax.pipeline.embed import (
-    Batch,
-    Parts,
-    embed,
-    embed_frozen,
-    embed_images,
-    forward_of,
-    pretrained,
+from cluster_jax.pipeline.config import (
+    AnyConfig,
+    PhotosConfig,
+    RunConfig,
+    parse_config,
+    read_config,
 )
+from cluster_jax.pipeline.features import embed_images
 from cluster_jax.training import checkpoint, loop, watch
 from cluster_jax.training import state as states
 from cluster_jax.training.progress import read_log
@@ -72,11 +71,11 @@ def run_pipeline(
     checkpoint.wait_for_all("started")
     workdir = buckets.path(workdir or workdirs.default_workdir(parsed.values, name))
     parsed = parse_config(workdirs.with_stored_dir(parsed.values, workdir), name)
-    required = (workdirs.CLUSTERS,)
+    required = (workdirs.CLUSTERS, *([workdirs.ENCODER] if isinstance(parsed, RunConfig) else []))
     previous = workdirs.claim(
         workdir, parsed.values, compared=workdirs.training_part, required=required
     )
-    if is_first:
+    if is_first and isinstance(parsed, RunConfig):
         _warn_of_an_edit(parsed.method.name, workdir)
     if previous is not None and previous["provenance"].get("cut_short"):
         previous = None  # of a training that was evaluated as it stood
@@ -150,14 +149,19 @@ class _Run:
     """
 
     def __init__(
-        self, config: RunConfig, workdir: epath.Path, dataset: Dataset | None, cut_short: bool
+        self,
+        config: AnyConfig,
+        workdir: epath.Path,
+        dataset: Dataset | None,
+        cut_short: bool,
     ) -> None:
         self.workdir, self.trainings = workdir, list[BuiltRun]()
-        if build.trains(config):
+        self.inputs: Inputs[AnyConfig]
+        if isinstance(config, RunConfig):
             self.trainings = build_stages(config, workdir, dataset)
             self.inputs = self.trainings[-1].inputs
         else:
-            self.inputs = build.load_inputs(config, dataset)
+            self.inputs = build.load_photos(config, dataset)
         if cut_short:
             self._end_at_newest_checkpoint()
         outputs.print_start(self.inputs, self.trainings, workdir)
@@ -168,9 +172,12 @@ class _Run:
         self._made_from = workdirs.made_from(config.values, self._images)
         steps = self.trainings[-1].training.total_steps if self.trainings else 0
         self.files = {workdirs.TRAIN_EMBEDDING: steps}
+        if self.trainings:
+            self.files[workdirs.ENCODER] = steps
         if self.inputs.test is not None:
             self.files[workdirs.TEST_EMBEDDING] = steps
-        if len(self.trainings) > 1 or config.init_from is not None:
+        init_from = self.trainings and self.trainings[-1].config.init_from
+        if len(self.trainings) > 1 or init_from is not None:
             self.files[workdirs.INITIAL_EMBEDDING] = 0
         self._missing = [
             name
@@ -184,7 +191,7 @@ class _Run:
         elif workdirs.WEIGHTS not in self._known:  # New images get the network of the embedding.
             self._missing = list(self.files)
 
-    def make_features(self, guard: Callable[[], None]) -> Inputs:
+    def make_features(self, guard: Callable[[], None]) -> Inputs[AnyConfig]:
         """Trains, or takes the pretrained network, and writes the embeddings that are missing.
 
         Args:
@@ -193,22 +200,11 @@ class _Run:
         Returns:
             The inputs of the last stage: with the section `embedder`, features in place of images.
         """
-        is_done, network = workdirs.agree(not self._missing, self.workdir), None
+        is_done = workdirs.agree(not self._missing, self.workdir)
         if not self.trainings and not is_done:
-            config, channels = self.inputs.config, self.inputs.dataset.shape[2]
-            network = pretrained(config, channels, states.make_mesh())
-        if jax.process_index() == 0:
-            self._write_first_files({} if network is None else {workdirs.WEIGHTS: network.checksum})
-        if network is not None:
-            images = {
-                workdirs.TEST_EMBEDDING: self.inputs.test,
-                workdirs.TRAIN_EMBEDDING: self.inputs.dataset,
-            }
-            for name, dataset in images.items():
-                if dataset is not None and name in self._missing:
-                    embedded = self.inputs._replace(dataset=dataset)
-                    make = functools.partial(embed_frozen, embedded, network)
-                    self._write_embedding(name, network.checksum, make)
+            self._embed_photos()
+        elif jax.process_index() == 0:
+            self._write_first_files({})
         if not self.trainings:
             return self.inputs
         if is_done:
@@ -220,10 +216,21 @@ class _Run:
 
         state = self._train(trainings, guard)
         _end_at_once()
+        self._write_encoder(last, state)
         if last.test is not None:
             self._embed(workdirs.TEST_EMBEDDING, last, last.test, state)
         self._embed(workdirs.TRAIN_EMBEDDING, last, last.training.dataset, state)
         return last.inputs
+
+    def _embed_photos(self) -> None:
+        """Writes the features of images by a pretrained network."""
+        config, ranges = self.inputs.config, self.inputs.dataset.ranges or {}
+        assert isinstance(config, PhotosConfig)
+        encoder = build.encoder_of(config, ranges=ranges)
+        if jax.process_index() == 0:
+            self._write_first_files(build.describe_encoder(encoder))
+        make = functools.partial(outputs.embed_frozen, self.inputs, encoder)
+        self._write_embedding(workdirs.TRAIN_EMBEDDING, encoder.checksum, make)
 
     def _train(self, trainings: list[BuiltRun], guard: Callable[[], None]) -> State:
         """Trains all stages, each from the network of the previous one; resumes interrupted ones.
@@ -243,8 +250,8 @@ class _Run:
             if stage is trainings[-1]:
                 self._embed(workdirs.INITIAL_EMBEDDING, stage, run.dataset, state)
             clustered = stage
-            if run.method.refresh is not None and run.method.refresh.embed is not None:
-                method = run.method._replace(embed=run.method.refresh.embed)
+            if run.method.refresh is not None and run.method.refresh.kept is not None:
+                method = run.method._replace(kept=run.method.refresh.kept)
                 clustered = stage._replace(training=run._replace(method=method))
             embed = functools.partial(embed_all, clustered, run.dataset)
             seen = watch.probe(run.dataset, stage.config.eval.batch_size)
@@ -262,6 +269,14 @@ class _Run:
             make = functools.partial(embed_all, stage, dataset, state)
             self._write_embedding(name, checksum, make)
 
+    def _write_encoder(self, stage: BuiltRun, state: State) -> None:
+        """Writes the network of a state, if it is missing."""
+        if workdirs.ENCODER not in self._missing or jax.process_index() != 0:
+            return
+        kept = stage.training.method.kept(state.params, state.model_state)
+        made_from = f"{self._made_from}:{self.files[workdirs.ENCODER]}"
+        build.trained(stage.inputs, *kept).save(self.workdir / workdirs.ENCODER, made_from)
+
     def _end_at_newest_checkpoint(self) -> None:
         steps = checkpoint.steps(self.workdir / checkpoint.FOLDER)
         if not steps or not self.trainings:
@@ -273,14 +288,16 @@ class _Run:
         training = last.training._replace(total_steps=max(steps))
         self.trainings[-1] = last._replace(training=training)
 
-    def _write_first_files(self, network: Mapping[str, str]) -> None:
+    def _write_first_files(self, encoder: Mapping[str, Any]) -> None:
         """Writes `config.json` and `images.json`."""
         values, file = self.inputs.config.values, self.workdir / workdirs.IMAGES
         io.write_json(self.workdir / workdirs.CONFIG, values, checksum=True)
-        method = methods.digest(self.inputs.config.method.name)
+        method = None
+        if self.trainings:
+            method = methods.digest(self.trainings[-1].config.method.name)
         code = {} if method is None else {"method": method}
         images = build.describe_images(self.inputs)
-        described = {**code, **self._known, **self._images, **images, **network}
+        described = {**code, **self._known, **self._images, **images, **encoder}
         io.write_json(file, described, checksum=True)
         for name in self.files.keys() - self._missing:  # left by a kill after the last part
             Parts(self.workdir / name, "").remove()
@@ -293,7 +310,7 @@ class _Run:
 
 
 def _cluster_and_write(
-    run: _Run, inputs: Inputs, started: float, cut_short: bool, report: bool
+    run: _Run, inputs: Inputs[AnyConfig], started: float, cut_short: bool, report: bool
 ) -> dict[str, Any]:
     """Clusters the embedding in the workdir and writes clusters, tables, report and results."""
     say("clustering")
@@ -398,7 +415,7 @@ def embed_all(
     """Embeds all images of a data set by the network of a state; see `embed.embed`."""
     run = stage.training
     return embed(
-        forward_of(run.method, state.params, state.model_state, run.mesh),
+        forward_of(run, state.params, state.model_state, run.mesh),
         dataset,
         batch_size=stage.config.eval.batch_size,
         mesh=run.mesh,
@@ -456,6 +473,8 @@ def read_weights(workdir: epath.PathLike) -> Weights:
         if not (workdir / name).exists():
             raise InputError(f"init_from must be the workdir of a finished run; got {workdir}")
     config = read_config(workdir)
+    if not isinstance(config, RunConfig):
+        raise InputError(f"init_from must be the workdir of a finished training; got {workdir}")
     run = build.rebuild_run(config, workdirs.read_values(workdir / workdirs.IMAGES)).training
     state = checkpoint.read(workdir / checkpoint.FOLDER, build.abstract_state(run), run.total_steps)
     return Weights(str(workdir), state.params, state.model_state.batch_stats)

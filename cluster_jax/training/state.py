@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import hashlib
+from collections.abc import Callable
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
 import jax
@@ -16,7 +17,8 @@ from cluster_jax.core import checks
 from cluster_jax.core.checks import Count, Duration, InputError
 from cluster_jax.core.schedules import Schedule
 from cluster_jax.data.datasets import Dataset
-from cluster_jax.methods.base import Method, ModelState, PyTree
+from cluster_jax.methods.base import Features, Method, ModelState, PyTree, embed
+from cluster_jax.nets.network import Network
 
 AXIS = "data"
 Optimizer: TypeAlias = optax.GradientTransformation
@@ -72,6 +74,8 @@ class TrainingRun(NamedTuple):
         dataset: the images.
         mesh: all devices of all processes.
         shape: `[H, W, C]` of a network input.
+        network: backbone, projector and predictor.
+        clean: makes an image ready for the network, see `data.views.Augment`.
     """
 
     method: Method
@@ -83,6 +87,12 @@ class TrainingRun(NamedTuple):
     dataset: Dataset
     mesh: Mesh
     shape: tuple[int, ...]
+    network: Network
+    clean: Callable[[Array], Array]
+
+    def embed(self, params: PyTree, model_state: ModelState, images: Array) -> Features:
+        """Computes features of images by the network that is kept, see `methods.base.embed`."""
+        return embed(self.method, self.network, self.clean, params, model_state, images)
 
 
 class State(NamedTuple):

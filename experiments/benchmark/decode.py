@@ -20,8 +20,8 @@ from cluster_jax.core import arrays
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import load_config
 from cluster_jax.data import host_crops, images
+from cluster_jax.encoding.encoder import Encoder
 from cluster_jax.pipeline.config import parse_config
-from cluster_jax.pipeline.embed import pretrained
 from cluster_jax.training import state as states
 from experiments.benchmark import _measure
 
@@ -68,13 +68,11 @@ def _fractions(files: list[pathlib.Path]) -> dict[str, Any]:
     for _ in range(REPEATS):
         fraction.append(_time(lambda data: images.decode(data, resize, 3), files))
         full.append(_time(lambda data: _decode_fully(data, resize), files))
-    mesh = states.make_mesh()
-    network = pretrained(config, 3, mesh)
+    encode = Encoder.pretrained().on(states.make_mesh())
 
     def embed(decode):
         pixels = jnp.stack([decode(file.read_bytes(), resize) for file in files])
-        features = network.forward(pixels, jnp.arange(len(files)))["features"][:, 0]
-        return arrays.normalize_rows(features)
+        return arrays.normalize_rows(np.asarray(encode(pixels)))
 
     rows = embed(lambda data, resize: images.decode(data, resize, 3)), embed(_decode_fully)
     cosines = np.sum(rows[0] * rows[1], axis=1)

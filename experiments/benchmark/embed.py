@@ -16,12 +16,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from cluster_jax.core import devices
-from cluster_jax.core.config import load_config
+from cluster_jax.encoding.encoder import Encoder
 from cluster_jax.nets import network
 from cluster_jax.nets.config import NetworkConfig
-from cluster_jax.nets.pretrained import lite
-from cluster_jax.pipeline.config import parse_config
-from cluster_jax.pipeline.embed import in_chunks, pretrained
+from cluster_jax.nets.pretrained import encoders, lite
+from cluster_jax.nets.pretrained.weights import Preprocessing
 from cluster_jax.training import state as states
 from experiments.benchmark import _measure
 
@@ -77,25 +76,18 @@ def _calls(sides: dict[str, Callable], images: np.ndarray) -> dict[str, Callable
 
 def ours(name: str, side: int = SIDE) -> Callable[[np.ndarray], np.ndarray]:
     """The network `name`: images uint8 `[b, side, side, 3]` -> features float32 `[b, 1280]`."""
-    config = load_config("images")
-    config.network.update(name=name, weights=name)
-    config.data.image_size = config.augment.size = side
-    represent = pretrained(parse_config(config), 3, states.make_mesh()).represent
-    return lambda images: np.asarray(represent(images))
+    section = NetworkConfig(**encoders.overrides(name))
+    made = Encoder.of_weights(section, Preprocessing(lite.MEAN, lite.STD, side))
+    encode = made.on(states.make_mesh())
+    return lambda images: np.asarray(encode(images))
 
 
 def _random(name: str, width: int, stem: str | None) -> Callable[[np.ndarray], np.ndarray]:
-    net, mesh = network.make(NetworkConfig(name, width, stem)), states.make_mesh()
-    variables = net.init(jax.random.key(SEED), jnp.zeros((1, SIDE, SIDE, 3)))
-
-    @jax.jit
-    def forward(variables: Any, images: jax.Array) -> jax.Array:
-        def features(x: jax.Array) -> jax.Array:
-            return net.forward(*variables, x, train=False, axis=None).representation
-
-        return in_chunks(features, (images.astype(jnp.float32) - 127) / 128, mesh)
-
-    return lambda images: np.asarray(forward(variables, images))
+    section = NetworkConfig(name, width, stem)
+    variables = network.make(section).init(jax.random.key(SEED), jnp.zeros((1, SIDE, SIDE, 3)))
+    made = Encoder(section, *variables, (SIDE, SIDE, 3), Preprocessing(lite.MEAN, lite.STD, SIDE))
+    encode = made.on(states.make_mesh())
+    return lambda images: np.asarray(encode(images))
 
 
 def _torch(name: str) -> tuple[Callable, Callable]:

@@ -42,7 +42,7 @@ def test_a_program_without_the_package(tmp_path, monkeypatch, capsys):
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     subprocess.run([sys.executable, "-c", LOADED], check=True, env=environment)
     dataset = datasets.load_new(images, run.config.data, run.images["shape"])
-    expected = inference.make_embed(run)(dataset)
+    expected = inference.encoder(run).embed(dataset)
     np.testing.assert_allclose(np.load("rows.npy"), expected, atol=1e-5)
     np.testing.assert_allclose(np.linalg.norm(expected, axis=1), 1, atol=1e-5)
 

@@ -2,7 +2,6 @@
 
 import collections
 import csv
-import dataclasses
 import pathlib
 import re
 import shutil
@@ -10,6 +9,7 @@ from io import StringIO
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 from PIL import Image
 
 from cluster_jax.cli import predict, predictions
@@ -19,6 +19,7 @@ from cluster_jax.clustering.membership import Membership
 from cluster_jax.core import io, logs
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import datasets
+from cluster_jax.encoding.encoder import Encoder
 from cluster_jax.evaluation import placement
 from cluster_jax.evaluation.decisions import Decisions
 from cluster_jax.pipeline import inference
@@ -79,7 +80,7 @@ def test_training_images_get_their_own_cluster(trained, tmp_path, capsys):
 
 def test_images_do_not_affect_each_other(trained):
     run = inference.read(trained[0])
-    embed = inference.make_embed(run)
+    embed = inference.encoder(run).embed
     pixels = toy.images(100, seed=8)[0]
 
     def features(images):
@@ -109,7 +110,7 @@ def test_progress_counts_no_padding(trained, monkeypatch):
     monkeypatch.setattr(logs, "tqdm", made)
     run = inference.read(trained[0])
     dataset = datasets.load_new(toy.images(5)[0], toy.DATA, (8, 8, 1))
-    assert len(inference.make_embed(run)(dataset)) == 5
+    assert len(inference.encoder(run).embed(dataset)) == 5
     assert [(bar.total, bar.n) for bar in bars] == [(5, 5)]
 
 
@@ -118,7 +119,7 @@ def test_new_images_join_their_like(trained):
     run = inference.read(trained[0])
     pixels, kinds = toy.images(80, seed=8)
     dataset = datasets.load_new(pixels, toy.DATA, (8, 8, 1))
-    placed = inference.place(run, inference.make_embed(run)(dataset))
+    placed = inference.place(run, inference.encoder(run).embed(dataset))
     known = toy.images(90)[1]
     clusters = run.clusters.cluster_labels
     commonest = np.array(
@@ -145,7 +146,7 @@ def test_a_folder_with_files_that_cannot_be_read(trained, tmp_path, capsys):
     assert [row["image"] for row in rows] == [f"sub/{i:02}.png" for i in range(12)]
     run = inference.read(workdir)
     dataset = datasets.load(toy.DATA, pixels)
-    placed = inference.place(run, inference.make_embed(run)(dataset))
+    placed = inference.place(run, inference.encoder(run).embed(dataset))
     assert _columns(rows, "cluster") == [placed.labels.tolist()]
     predict.main([f"--workdir={workdir}", f"--images={tmp_path}/new/sub/03.png",
                   f"--out={tmp_path}/one.csv"])  # fmt: skip
@@ -156,7 +157,7 @@ def test_neither_images_nor_data_set_are_loaded(trained, monkeypatch):
     monkeypatch.setattr(datasets, "load", lambda **_: pytest.fail("loaded"))
     run = inference.read(trained[0])
     assert run.images["shape"] == [8, 8, 1]
-    assert inference.make_embed(run)
+    assert inference.encoder(run)
 
 
 def test_without_reduction_gridshift_places(trained, tmp_path):
@@ -210,7 +211,7 @@ def test_tsne_refuses(workdir, tmp_path, capsys, monkeypatch):
     results["config"]["eval"]["reduce"]["method"] = "tsne"
     io.write_json(workdir / "results.json", results, checksum=True)
     io.write_json(workdir / "config.json", results["config"], checksum=True)
-    monkeypatch.setattr(inference, "make_embed", lambda run: pytest.fail("too late"))
+    monkeypatch.setattr(inference, "encoder", lambda run: pytest.fail("too late"))
     sentence = _refused(capsys, f"--workdir={workdir}", f"--images={tmp_path}")
     assert "t-SNE" in sentence
     assert "eval.reduce.method=umap" in sentence
@@ -254,23 +255,29 @@ def test_workdirs_that_are_not_finished(workdir, tmp_path, capsys):
     assert "not finished" in _refused(capsys, f"--workdir={workdir}", images)
 
 
-def test_checkpoints_of_another_network(workdir):
-    run = inference.read(workdir)
-    (workdir / "checkpoints").rename(workdir / "elsewhere")
-    with pytest.raises(InputError, match=r"there is no checkpoint .*checkpoints/4"):
-        inference.make_embed(run)
-    (workdir / "elsewhere").rename(workdir / "checkpoints")
-    wider = dataclasses.replace(run.config.network, width=6)
-    with pytest.raises(InputError, match="was written by a different network") as error:
-        inference.make_embed(run._replace(config=dataclasses.replace(run.config, network=wider)))
-    assert "\n" not in str(error.value)
-    for file in (workdir / "checkpoints" / "4").rglob("*"):
-        if file.is_file():
-            file.write_bytes(b"damaged")
-    with pytest.raises(InputError, match=r"checkpoints/4 is damaged"):
-        inference.make_embed(run)
-    assert {p.name for p in (workdir / "checkpoints").glob("[0-9]*")} == {"2", "4"}
-    assert not (workdir / "damaged").exists()
+def test_an_encoder_that_is_missing_or_damaged_is_made_again(trained, workdir):
+    """New images need no checkpoint and no training built again, only `encoder.npz`."""
+    pixels, (_, config) = toy.images(5, seed=8)[0], trained
+    np.savez(trained[0].parent / "toy.npz", images=toy.images(90)[0], labels=toy.images(90)[1])
+    wanted = Encoder.load(workdir)(pixels)
+    assert_array_equal(inference.encoder(inference.read(workdir))(pixels), wanted)
+    file, content = workdir / "encoder.npz", (workdir / "encoder.npz").read_bytes()
+    file.write_bytes(content[:-20])
+    with pytest.raises(InputError, match=r"encoder\.npz is damaged"):
+        inference.encoder(inference.read(workdir))
+    file.unlink()
+    with pytest.raises(InputError, match=r"encoder\.npz must be there .*got none: run the command"):
+        inference.encoder(inference.read(workdir))
+    with pytest.raises(InputError, match=r"got .*run, without encoder\.npz"):
+        Encoder.load(workdir)
+    io.write_arrays(file, {"x": np.zeros(3)})
+    with pytest.raises(InputError, match="must be an encoder that `save` has written"):
+        Encoder.load(file)
+    file.unlink()
+    pipeline.run_pipeline(config, workdir)
+    shutil.rmtree(workdir / "checkpoints")
+    assert_array_equal(Encoder.load(workdir)(pixels), wanted)
+    (trained[0].parent / "toy.npz").unlink()
 
 
 def test_images_that_are_not_there_or_do_not_fit(trained, tmp_path, capsys):
@@ -297,7 +304,7 @@ def test_tables_that_cannot_be_written(trained, tmp_path, capsys, monkeypatch):
         patch.setenv("HOME", str(tmp_path))
         predict.main([*flags, "--out=~/p.csv"])
     assert len(_table(tmp_path / "p.csv")) == 2
-    monkeypatch.setattr(inference, "make_embed", lambda run: pytest.fail("too late"))
+    monkeypatch.setattr(inference, "encoder", lambda run: pytest.fail("too late"))
     sentence = _refused(capsys, *flags, f"--out={tmp_path}/none/p.csv")
     assert f"--out must be a file in a folder that exists; got {tmp_path}/none/p.csv" in sentence
 
@@ -323,7 +330,7 @@ def test_export_of_new_images(trained, tmp_path, capsys, monkeypatch):
     predict.main([*flags, f"--images={tmp_path}/x.npy", f"--export={tmp_path}/pixels"])
     assert len(list((tmp_path / "pixels").glob("cluster_*/*.png"))) == 12
     # What cannot be used is refused before the work.
-    monkeypatch.setattr(inference, "make_embed", lambda run: pytest.fail("too late"))
+    monkeypatch.setattr(inference, "encoder", lambda run: pytest.fail("too late"))
     assert "must be new or empty" in _refused(capsys, *flags, images, f"--export={tmp_path}/out")
     inside = f"--export={tmp_path}/new/out"
     assert "outside of the images' folder" in _refused(capsys, *flags, images, inside)

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from cluster_jax.pipeline import embed
+from cluster_jax.encoding import embed
 from cluster_jax.pipeline import run as pipeline
 from tests.data import test_packed
 from tests.faults.runs import assert_same, before_step, left_by_a_kill

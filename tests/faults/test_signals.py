@@ -15,7 +15,7 @@ import pytest
 from cluster_jax.cli import train
 from cluster_jax.core import io
 from cluster_jax.data import batches
-from cluster_jax.pipeline import embed
+from cluster_jax.encoding import embed
 from cluster_jax.pipeline import run as pipeline
 from cluster_jax.training import checkpoint
 from tests.faults.runs import assert_same, before_step

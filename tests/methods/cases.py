@@ -11,9 +11,9 @@ from ml_collections import ConfigDict
 
 from cluster_jax.core import ops
 from cluster_jax.data import batches
+from cluster_jax.encoding import embed
 from cluster_jax.methods.ncl import NCLState
 from cluster_jax.pipeline import build as builder
-from cluster_jax.pipeline import embed
 from cluster_jax.training import state as states
 from cluster_jax.training.state import State
 from tests import toy
@@ -194,8 +194,9 @@ def on_mesh(state, mesh):
 
 def embedding(run, state, mesh):
     """Features of all images for a method's refresh."""
-    method = run.method._replace(embed=run.method.refresh.embed or run.method.embed)
-    forward = embed.forward_of(method, state.params, state.model_state, mesh)
+    method = run.method._replace(kept=run.method.refresh.kept or run.method.kept)
+    run_of_refresh = run._replace(method=method)
+    forward = embed.forward_of(run_of_refresh, state.params, state.model_state, mesh)
     return embed.embed(forward, run.dataset, batch_size=32, mesh=mesh)
 
 

@@ -77,7 +77,7 @@ def _accuracy(run, state, embed):
 @cases.parametrize([(method, False) for method in DEFAULT], cases.TWO_VIEWS)
 def test_mirror_images_come_together(tmp_path, method, nrcc):
     run = _run(tmp_path, method, nrcc)._replace(mesh=states.make_mesh(1))
-    embed = jax.jit(run.method.embed)
+    embed = jax.jit(run.embed)
     state = states.create(run.method, run.optimizer, seed=0, shape=run.shape, mesh=run.mesh)
     assert _accuracy(run, state, embed) < 0.85
     step = make_step(run.method, run.optimizer, run.mesh)

@@ -100,11 +100,16 @@ def test_the_online_network_is_kept(case):
     method = build(case)
     params, model_state = method.init(jax.random.key(0), jnp.zeros((1, 8, 8, 3)))
     images = np.random.default_rng(0).integers(0, 256, (3, 8, 8, 3)).astype(np.uint8)
-    found = method.embed(params, model_state, images)["projection"]
+
+    def embed(params, model_state):
+        made = context(64)
+        return base.embed(method, made.network, made.augment.clean, params, model_state, images)
+
+    found = embed(params, model_state)["projection"]
     zeros = jax.tree.map(jnp.zeros_like, params)
     moved = model_state._replace(target=model_state.target._replace(params=zeros))
-    np.testing.assert_array_equal(method.embed(params, moved, images)["projection"], found)
-    assert not np.array_equal(method.embed(zeros, model_state, images)["projection"], found)
+    np.testing.assert_array_equal(embed(params, moved)["projection"], found)
+    assert not np.array_equal(embed(zeros, model_state)["projection"], found)
 
 
 @BOTH

@@ -161,6 +161,14 @@ def build(case, regularizer, changes, term=None):
     return method, {**given, **SINCE.get(case, {})}
 
 
+def embedded(case, method, state):
+    """Features of all images by the network that a method keeps."""
+    parts = tiny.PARTS if case in cases.PREDICTS else tiny.PARTS[: 1 if case in cases.STAGES else 2]
+    pixels = jnp.asarray(tiny.images()[0])
+    network = tiny.network(parts)
+    return base.embed(method, network, tiny.clean, state.params, state.model_state, pixels)
+
+
 def draw(case, step):
     """The batch of a step."""
     pixels, labels = tiny.images()
@@ -195,15 +203,14 @@ def plain(state):
     return jax.tree.map(np.array, {"params": state.params, **fields})
 
 
-def refreshed(method, state, step):
+def refreshed(case, method, state, step):
     """The state after the host's part before a step, as in the loop."""
     if method.refresh is None or not method.refresh.is_due(step):
         return state
 
     def embedding():
-        pixels = jnp.asarray(tiny.images()[0])
-        embed = method.refresh.embed or method.embed
-        return jax.device_get(embed(state.params, state.model_state, pixels))
+        by = method._replace(kept=method.refresh.kept or method.kept)
+        return jax.device_get(embedded(case, by, state))
 
     model_state = method.refresh.update(state.model_state, embedding, jax.random.key(step), None)
     return state._replace(model_state=model_state)
@@ -232,7 +239,7 @@ def check(case, regularizer, term=None, devices=2, **changes):
         np.testing.assert_array_equal(old["kernel"], wanted["params"][part]["kernel"])
     step = make_step(method, optimizer, mesh)
     for i in range(STEPS):
-        state = jax.device_put(refreshed(method, state, i), states.replicated(mesh))
+        state = jax.device_put(refreshed(case, method, state, i), states.replicated(mesh))
         wanted = reference_step.refreshed(values, wanted, i, tiny.images()[0])
         batch = draw(case, i)
         step_key = jax.random.fold_in(key, i)
@@ -259,7 +266,7 @@ def given_kmeans(monkeypatch):
 @pytest.mark.parametrize("case", CHANGES)
 def test_bare(case):
     method, state = check(case, None)
-    features = method.embed(state.params, state.model_state, jnp.asarray(tiny.images()[0]))
+    features = embedded(case, method, state)
     final = plain(state)
     kept = final["target"] if case in ("byol", "ncc") else final
     images = tiny.clean(tiny.images()[0])
@@ -294,7 +301,7 @@ def test_an_e_step_without_a_warm_start():
 def test_with_the_term_of_another_method(case, term, devices):
     method, state = check(case, None, term, devices)
     if term == "cc":  # by the network that BYOL keeps
-        features = method.embed(state.params, state.model_state, jnp.asarray(tiny.images()[0]))
+        features = embedded(case, method, state)
         wanted = reference_step.assigned(plain(state)["params"], np.array(features["backbone"]))
         compare(features["clusters"], wanted, "the last")
 

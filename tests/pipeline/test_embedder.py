@@ -9,10 +9,12 @@ from cluster_jax import ImageClusterer, load
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import batches, features
+from cluster_jax.encoding.encoder import Encoder
 from cluster_jax.evaluation import discovery
-from cluster_jax.pipeline import build, embed
+from cluster_jax.pipeline import build
 from cluster_jax.pipeline import run as pipeline
 from cluster_jax.pipeline.config import config_json, parse_config
+from cluster_jax.pipeline.features import write_features
 from tests import toy
 
 # A few steps leave the novel head undecided, of which the estimator warns.
@@ -54,7 +56,7 @@ def test_the_run_trains_on_the_features_of_its_images(finished, tmp_path):
     values["embedder"], values["stages"] = None, {}
     values["method"] = {"name": "simclr", "temperature": 0.5, "positive_in_denominator": False}
     values["train"]["labeled_batch_size"] = None
-    embed.write_features(values, tmp_path / "x.npz", 0)
+    write_features(values, tmp_path / "x.npz", 0)
     whole = io.read_arrays(tmp_path / "x.npz")["features"]
     train, test = (
         io.read_arrays(workdir / f)["features"] for f in ("features.npz", "features_test.npz")
@@ -65,6 +67,17 @@ def test_the_run_trains_on_the_features_of_its_images(finished, tmp_path):
     for row in np.concatenate([train, test])[:, 0]:
         assert np.linalg.norm(whole - row, axis=1).min() < 1e-4 * sizes
     assert not list(workdir.glob("*.parts"))
+
+
+def test_its_encoder_holds_both_networks(finished, tmp_path):
+    """Of images it makes what was clustered, without the checkpoint and the pretrained weights."""
+    workdir, _, _ = finished
+    encoder, pixels = Encoder.load(workdir), toy.images(3, channels=3)[0]
+    assert not encoder.base.is_trained
+    encoder.save(tmp_path / "own.npz")
+    rows = Encoder.load(tmp_path / "own.npz")(pixels)
+    np.testing.assert_array_equal(rows, load(workdir).transform(pixels))
+    np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1, rtol=1e-5)
 
 
 def test_it_is_shown_as_a_run_on_images(finished):

@@ -13,9 +13,10 @@ from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import load_config
 from cluster_jax.data import batches
+from cluster_jax.encoding import embed
 from cluster_jax.evaluation import evaluate
 from cluster_jax.metrics import partition
-from cluster_jax.pipeline import build, embed, outputs
+from cluster_jax.pipeline import build, outputs
 from cluster_jax.pipeline import run as pipeline
 from cluster_jax.pipeline.config import config_json, parse_config
 from cluster_jax.training import checkpoint

@@ -17,10 +17,11 @@ from cluster_jax.clustering.tree import linkage_of_means
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import datasets
+from cluster_jax.encoding import embed
 from cluster_jax.evaluation import duplicates
 from cluster_jax.methods import base
 from cluster_jax.metrics import linear_probe
-from cluster_jax.pipeline import build, embed, provenance
+from cluster_jax.pipeline import build, provenance
 from cluster_jax.pipeline import run as pipeline
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.config import config_json, parse_config, read_config
@@ -153,8 +154,8 @@ def test_what_is_needed_without_the_images(finished):
     assert (again.seed, again.total_steps, again.train) == (run.seed, run.total_steps, run.train)
     assert list(rebuilt.config.augment.mean) == images["mean"]
     state = _restored(run, workdir)
-    expected = run.method.embed(state.params, state.model_state, pixels)
-    _assert_same(expected, again.method.embed(state.params, state.model_state, pixels))
+    expected = run.embed(state.params, state.model_state, pixels)
+    _assert_same(expected, again.embed(state.params, state.model_state, pixels))
     with pytest.raises(LookupError, match="a rebuilt run has no images"):
         again.dataset.fetch(np.arange(2))
 
@@ -481,9 +482,7 @@ def test_refresh_happens_between_steps(tmp_path, nearest):
         init=init,
         loss=loss,
         after=lambda params, model_state, step: (params, model_state),
-        embed=lambda params, model_state, images: built.method.embed(
-            params, model_state["own"], images
-        ),
+        kept=lambda params, model_state: built.method.kept(params, model_state["own"]),
         refresh=base.Refresh(lambda step: step % 2 == 0, refresh),
     )
     section = dataclasses.replace(built.train, log_every=1)
@@ -491,7 +490,7 @@ def test_refresh_happens_between_steps(tmp_path, nearest):
     run = built._replace(method=method, train=section, dataset=dataset)
 
     def embed_all(state):
-        forward = embed.forward_of(method, state.params, state.model_state, run.mesh)
+        forward = embed.forward_of(run, state.params, state.model_state, run.mesh)
         return embed.embed(forward, run.dataset, batch_size=32, mesh=run.mesh)
 
     _train(run, tmp_path / "run", embed_all)

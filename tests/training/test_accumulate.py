@@ -50,7 +50,7 @@ def _after(params, state, update):
     return {"network": 2 * params["network"]}, state._replace(average=average, updates=updates)
 
 
-METHOD = Method(_init, _loss, _after, embed=lambda params, state, images: {"backbone": images})
+METHOD = Method(_init, _loss, _after)
 
 
 def _made(total_steps, batch_size, accumulate, devices=2):

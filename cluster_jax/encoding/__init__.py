@@ -1,0 +1,1 @@
+"""Networks with fixed weights that turn images into features, and the embedding of whole sets."""

