@@ -335,7 +335,9 @@ def _lines(
         raise InputError(f"{file} must have {columns}; got {', '.join(titles) or 'none'}")
     lines, members = [], collections.defaultdict(list)
     is_own = bool(rows) and rows[0]["to"] == run.run
-    named = {content: name for name, content in list(run.contents.items())[::-1]}
+    named = collections.defaultdict[str, list[str]](list)
+    for name, content in run.contents.items():
+        named[content].append(name)
     moved, pairs, names = dict[str, int](), set[tuple[str, str, str]](), dict[str, str]()
     kinds = ("member", "new", "merge", "name", "move", "wrong", *PAIRS)
     for number, row in enumerate(rows, 2):
@@ -355,11 +357,11 @@ def _lines(
             )
         contents = [row.get(title) or "" for title in CONTENTS[: 1 + (kind in PAIRS)]]
         images = [assignments.unescaped(image) for image in (name, to)[: len(contents)]]
-        # Without contents in the line or in the run, names are all that there is.
-        there = [
-            image if not (named and c) or run.contents.get(image) == c else named.get(c, _GONE)
-            for image, c in zip(images, contents, strict=True)
-        ]
+        there = list[str]()
+        for image, content in zip(images, contents, strict=True):
+            # Without contents in the line or in the run, names are all that there is.
+            same = [n for n in named[content] if n not in there] if named and content else [image]
+            there.append(image if image in same else (same or [_GONE])[0])
         if kind == "member":
             members[cluster].append(there[0])
         elif _GONE not in there:

@@ -166,6 +166,13 @@ def test_contents_say_which_images_are_meant(tmp_path):
     assert decisions.join(own, found).absent == own.absent
     file.write_text(decisions.to_csv(own, other))
     assert decisions.read_workdir(tmp_path, other) == own
+    # Two files of one content are two images.
+    twice = other._replace(
+        contents={**other.contents, "n3": contents[NAMES[3]], "n4": contents[NAMES[3]]}
+    )
+    same = Decisions(distinct=frozenset([("n3", "n4")]))
+    file.write_text(decisions.to_csv(same, twice).replace("n3,", "now,"))
+    assert decisions.read_workdir(tmp_path, twice) == same
     file.write_text(text.replace("was,,move,8", "was,,move,x"))
     with pytest.raises(InputError, match=r"the one cluster of 'was', which is gone; got 'x'"):
         decisions.read_workdir(tmp_path, other)
