@@ -320,8 +320,11 @@ def found_clusters(stored: StoredClusters, known: Sequence[str] | None) -> decis
     names = tuple(map(str, range(len(labels))))
     if stored.sources is not None:
         names = tuple((stored.sources if rows is None else stored.sources[rows]).tolist())
-    run = decisions.digest(names, labels)
-    return decisions.Clusters(names, labels, stored.distances, "image", run)
+    run, contents = decisions.digest(names, labels), dict[str, str]()
+    if stored.contents is not None:
+        own = stored.contents if rows is None else stored.contents[rows]
+        contents = {n: c.tobytes().hex() for n, c in zip(names, own, strict=True)}
+    return decisions.Clusters(names, labels, stored.distances, "image", run, contents)
 
 
 def _corrected(run: TrainedRun) -> StoredClusters:

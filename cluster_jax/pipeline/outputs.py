@@ -280,12 +280,15 @@ def _report_data(
     )
 
 
-def stored_report(run: TrainedRun, table: Table) -> report.ReportData:
+def stored_report(
+    run: TrainedRun, table: Table, repeated: duplicates.Shown | None = None
+) -> report.ReportData:
     """Collects the report's data for a finished run, with what a person has decided since.
 
     Args:
         run: of images.
         table: its `assignments.csv`.
+        repeated: duplicates among them; None: they are looked for.
 
     Raises:
         InputError: the images of the run are not where they were.
@@ -318,6 +321,7 @@ def stored_report(run: TrainedRun, table: Table) -> report.ReportData:
         isolation=assignments.numbers(table, "isolation", rows_in_clusters, 0.0),
     )
     assert run.workdir is not None
+    repeated = repeated or _stored_duplicates(run, every)
     data = _report_data(
         run.config,
         dataset,
@@ -326,7 +330,7 @@ def stored_report(run: TrainedRun, table: Table) -> report.ReportData:
         history=read_log(run.workdir),
         features=rows,
         linkage=linkage,
-        duplicates=_stored_duplicates(run, every),
+        duplicates=repeated if repeated and repeated.found.n_groups else None,
         facts=photo_facts.read(dataset),
         changes=known.changes(run.workdir, found.names),
         **decided_fields(decided, found, run.workdir),
@@ -408,10 +412,7 @@ def _stored_duplicates(run: TrainedRun, dataset: Dataset) -> duplicates.Shown | 
     distinct = _places(sources, run.decisions.distinct)
     found = duplicates.find(select(shown, here), run.all_features[here], distinct)
     found = found._replace(images=here[found.images])
-    if not found.n_groups:
-        return None
-    rows = run.clusters.unlabeled_rows
-    return duplicates.Shown(found, dataset.sources, rows)
+    return duplicates.Shown(found, dataset.sources, run.clusters.unlabeled_rows)
 
 
 def _title(config: AnyConfig) -> str:

@@ -80,7 +80,7 @@ class Shown(NamedTuple):
     """Duplicates, and which of them are in a report.
 
     Attributes:
-        found: duplicates of at least one group.
+        found: the duplicates.
         sources: file name of each image, or None.
         rows: int64 `[n]`, the image of each point of the report; None: they are the same.
     """
