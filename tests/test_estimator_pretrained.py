@@ -30,6 +30,7 @@ from cluster_jax.pipeline.config import parse_config
 from tests import toy
 from tests.nets.test_pretrained import TIMM, lite_module
 from tests.nets.test_safetensors import torch_resnet
+from tests.rows import every_row
 
 pytestmark = pytest.mark.usefixtures("one_device", "traced_once", "shallow_lite")
 
@@ -269,7 +270,7 @@ def test_an_encoder_stands_in_the_place_that_the_config_has_for_it(gray):
         ImageClusterer(encoder="lite9").fit(gray)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("overrides", "message"),
     [
         ({"network.weights": "resnet"}, "network.weights must be None, 'efficientnet_lite0',"),

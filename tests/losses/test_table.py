@@ -15,6 +15,7 @@ from cluster_jax import losses
 from cluster_jax.core.checks import InputError
 from experiments import tutorials
 from tests import conftest  # noqa: F401  Its devices, outside of pytest as well.
+from tests.rows import every_row
 
 ROWS, WHOLE = PartitionSpec("data"), PartitionSpec()
 RNG = np.random.default_rng(0)
@@ -417,7 +418,7 @@ ELSEWHERE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ELSEWHERE)
+@every_row("name", ELSEWHERE)
 def test_nan_in_a_queue_a_center_or_a_negative_stays_nan(name):
     loss, array = ELSEWHERE[name]
     array = np.array(array, np.float32)
@@ -428,7 +429,7 @@ def test_nan_in_a_queue_a_center_or_a_negative_stays_nan(name):
         assert np.isnan(loss(changed)), where
 
 
-@pytest.mark.parametrize("name", [name for name, (_, x) in ELSEWHERE.items() if x is QUEUE])
+@every_row("name", [name for name, (_, x) in ELSEWHERE.items() if x is QUEUE])
 def test_nan_in_a_slot_without_an_entry_is_not_seen(name):
     loss, queue = ELSEWHERE[name]
     queue = queue.astype(np.float32)
@@ -437,7 +438,7 @@ def test_nan_in_a_slot_without_an_entry_is_not_seen(name):
     np.testing.assert_array_equal(loss(changed), loss(queue))
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("call", "message"),
     [
         (
@@ -509,8 +510,8 @@ def test_keys_of_either_kind():
     np.testing.assert_array_equal(losses.positive_samples(old, A), losses.positive_samples(KEYS, A))
 
 
-@pytest.mark.parametrize("outside", [-1, -7, 99])
-@pytest.mark.parametrize(
+@every_row("outside", [-1, -7, 99])
+@every_row(
     "name",
     ["centroid_contrast", "cross_entropy", "info_nce", "prototype_contrast", "variance_loss"],
 )
@@ -521,8 +522,8 @@ def test_a_row_of_no_cluster_adds_nothing_to_the_mean(name, outside):
     np.testing.assert_array_equal(slope[7], 0)
 
 
-@pytest.mark.parametrize("clusters", [3, 4, 20])
-@pytest.mark.parametrize("outside", [-1, "clusters", 99])
+@every_row("clusters", [3, 4, 20])
+@every_row("outside", [-1, "clusters", 99])
 def test_prototypes_leave_rows_of_no_cluster_out(clusters, outside):
     labels = np.where(LABELS < 0, clusters if outside == "clusters" else outside, LABELS)
 

@@ -1,7 +1,7 @@
 """Steps of the real network give the same state on any number of devices.
 
-By default one method with clusters in float64, and one with a sampler in float32; the reference steps
-run every method on two devices.
+By default one method with clusters in float64, and one with a sampler in float32: the reference
+steps run every method on two devices.
 """
 
 import functools
