@@ -384,13 +384,12 @@ def test_value_and_slope_at_distance_0_are_zero(dtype):
             np.testing.assert_array_equal(array, 0, err_msg=f"gamma {gamma}")
 
 
-@pytest.mark.parametrize("distance", [1e-3, 1e-4])
 @pytest.mark.parametrize("kernel", ["laplacian", "gamma 0.5", "kernels", "halves, losses"])
 @pytest.mark.parametrize("form", ["views", "queue", "clip"])
-def test_the_gradient_of_close_positives_in_float32(keys, form, kernel, distance):
+def test_the_gradient_of_close_positives_in_float32(keys, form, kernel):
     # From inner products a squared distance of 1e-8 is rounding, and with it the attraction.
     a, step, queue = (np.float32(draw(keys, 6, 8)) for _ in range(3))
-    b = a + np.float32(distance) * step
+    b = a + np.float32(1e-4) * step
     kernel = KERNELS[kernel]
 
     def loss(a, b):
@@ -420,12 +419,9 @@ def test_small_temperatures_need_no_epsilon(keys, tau):
 @pytest.mark.parametrize(
     ("form", "kernel"),
     [
-        *(("views", kernel) for kernel in KERNELS),
-        *(
-            (form, kernel)
-            for form in ("queue", "clip")
-            for kernel in ("gamma 0.5", "halves, losses")
-        ),
+        *(("views", kernel) for kernel in ("gamma 0.5", "kernels", "halves, losses")),
+        ("queue", "gamma 0.5"),
+        ("clip", "halves, losses"),
     ],
 )
 def test_four_devices_give_the_value_and_gradient_of_one(keys, form, kernel):
