@@ -30,9 +30,9 @@ from cluster_jax.encoding.encoder import Encoder
 from cluster_jax.evaluation import summary
 from cluster_jax.evaluation.report import write_report
 from cluster_jax.nets.pretrained import encoders
-from cluster_jax.pipeline import build, embeddings, export, inference, known, outputs
+from cluster_jax.pipeline import embeddings, export, inference, known, outputs
 from cluster_jax.pipeline import run as pipeline
-from cluster_jax.pipeline.config import config_json, parse_config
+from cluster_jax.pipeline.config import PhotosConfig, config_json, parse_config
 from cluster_jax.pipeline.embeddings import EmbeddingClusters
 from cluster_jax.pipeline.inference import Assignment, Nearest, TrainedRun
 
@@ -145,7 +145,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         with self._printing():
             if self.workdir is None:
                 parsed = parse_config(config, name)
-                if not build.trains(parsed):  # Only checkpoints need a workdir.
+                if isinstance(parsed, PhotosConfig):  # Only checkpoints need a workdir.
                     memory = outputs.run_in_memory(parsed, dataset)
                     self._set_run(memory.run, memory)
                     return self._warn_of_unreadable()
@@ -390,13 +390,10 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         else:
             config, name = ConfigDict(config_json(source)), "images"
         if self.encoder is not None:
-            values = encoders.overrides(os.fspath(self.encoder))
-            part = "network"
-            if config.get("embedder") is not None:
-                part, _ = "embedder", values.pop("frozen")
-            override_all(config, {f"{part}.{key}": value for key, value in values.items()})
+            override_all(config, encoders.config_values(self.encoder, config))
         override_all(config, self.overrides or {})
-        uses_labels = config.train.labeled_batch_size is not None
+        train = config.get("train")
+        uses_labels = train is not None and train.labeled_batch_size is not None
         if n_clusters is not None:
             if not isinstance(n_clusters, numbers.Integral):
                 raise InputError(f"n_clusters must be None or a whole number; got {n_clusters!r}")

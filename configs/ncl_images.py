@@ -20,7 +20,7 @@ from cluster_jax.core.config import load_config
 def get_config():
     """The config."""
     config = load_config("ncl_features")
-    images = load_config("images")
+    images = load_config("simclr_images")
     config.data, config.augment = images.data, images.augment
     config.data.labels = "folders"  # the known classes
     network = images.network

@@ -48,9 +48,8 @@ def features(source: Mapping[str, Any], encoder: tuple[str, int], file: pathlib.
     if not file.exists():
         config = load_config("images")
         network, side = encoder
-        config.network.update(name=network, weights=network)
+        config.encoder = network
         config.data.update(image_size=side, limit=IMAGES, **source)
-        config.augment.size = side
         write_features(config_json(config), epath.Path(file), 0)
     with np.load(file) as arrays:
         return normalize_rows(arrays["features"]), arrays["labels"].astype(np.int64)

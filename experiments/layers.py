@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from cluster_jax.core.arrays import normalize_rows
 from cluster_jax.core.config import load_config
-from cluster_jax.data import splits
+from cluster_jax.data import datasets
 from cluster_jax.nets.backbone import Layers
 from cluster_jax.nets.backbones import efficientnet_lite
 from cluster_jax.nets.norm import BatchNorm
@@ -83,8 +83,7 @@ def embed(source: Mapping[str, Any], file: pathlib.Path) -> dict[str, NDArray]:
     if not file.exists():
         config = load_config("images")
         config.data.update(image_size=SIDE, limit=IMAGES, interpolation="bicubic", **source)
-        config.augment.size = SIDE
-        dataset, _ = splits.load(*(getattr(parse_config(config), s) for s in ("data", "novel")))
+        dataset = datasets.load(parse_config(config).data)
         forward, found = network(), dict[str, list]()
         for start in range(0, dataset.size, BATCH):
             images = dataset.fetch(np.arange(start, min(start + BATCH, dataset.size)))

@@ -19,12 +19,18 @@ by, the others to confirm. Labels score, nothing else.
 - False births: ids that emerge and whose commonest class was not born on the way, or has an id.
 - Clusters that keep their id in a refit after the last update, and rows.
 
+hdbscan, incdbscan and river are run where they are installed, on the rows as the first fit of
+`SmoothTree` denoises them; rows that they call noise go to the cluster of the nearest other one, of
+which incdbscan's may become another at each update. Their constants were chosen by ARI on the
+streams to choose.
+
 The figures are in `living.json`, of which `living.md` is written. `--size` measures an update of
 1,000 rows to 1,000,000, in a process of its own (`--updates`). `--follow` moves up to 50 rows of
 each stream that are not of the commonest class of their cluster, one at a time, and says of what
 class those are that follow.
 """
 
+import importlib.util
 import itertools
 import json
 import pathlib
@@ -33,19 +39,21 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score
+from sklearn.neighbors import NearestNeighbors
 
 from cluster_jax import SmoothTree
 from cluster_jax.clustering import living
 from cluster_jax.core import arrays
 from cluster_jax.evaluation import decisions, facts
 from experiments import tables
+from experiments.number_of_clusters import peers
 
 FILE = pathlib.Path(__file__).parent / "living.json"
 KINDS = ("births", "long tail", "drift", "copies", "many")
@@ -122,14 +130,72 @@ def ours(s: Stream, fits: list[SmoothTree]) -> Ids:
 
 def hungarian(s: Stream, fits: list[SmoothTree]) -> Ids:
     """A fit of everything, whose clusters are matched to the last ones."""
-    state = living.start(fits[0].labels_)
+    return _matched(fit.labels_ for fit in fits)
+
+
+def _matched(fits: Iterable[NDArray]) -> Ids:
+    """Clusters after each update, matched to the last ones."""
+    labels = iter(fits)
+    state = living.start(next(labels))
     yield state.ids, set()
-    for fit in fits[1:]:
-        grown = np.full(len(fit.labels_), -1)
+    for found in labels:
+        grown = np.full(len(found), -1)
         grown[: len(state.ids)] = state.ids
         none = np.zeros(len(grown), int)
-        state = living.refit(state._replace(ids=grown, apart=none, since=none), fit.labels_)
+        state = living.refit(state._replace(ids=grown, apart=none, since=none), found)
         yield state.ids, {e.id for e in state.events if e.kind == living.EMERGED}
+
+
+def _denoised(s: Stream, fits: list[SmoothTree], share: float) -> tuple[NDArray, float]:
+    """Rows of all updates, and a distance: of first rows to their fifth neighbor, its quantile."""
+    x = fits[0].smoother_.project(s.x).astype(np.float64)
+    first = x[: s.ends[0]]
+    far = NearestNeighbors(n_neighbors=5).fit(first).kneighbors()[0][:, -1]
+    return x, float(np.quantile(far, share))
+
+
+def approximate_predict(s: Stream, fits: list[SmoothTree]) -> Ids:
+    """HDBSCAN of the first rows, and its `approximate_predict`."""
+    import hdbscan
+
+    x, _ = _denoised(s, fits, 0.5)
+    options = {"min_cluster_size": 3, "cluster_selection_method": "leaf", "prediction_data": True}
+    model = hdbscan.HDBSCAN(**options).fit(x[: s.ends[0]])
+    new, _ = hdbscan.approximate_predict(model, x[s.ends[0] :])
+    labels = peers.without_noise(x, np.concatenate([model.labels_, new]))
+    return ((labels[:end], set()) for end in s.ends)
+
+
+def incremental_dbscan(s: Stream, fits: list[SmoothTree]) -> Ids:
+    """DBSCAN that is updated row by row; its labels stay where nothing has changed."""
+    import incdbscan
+
+    x, radius = _denoised(s, fits, 0.02)
+    model, before = incdbscan.IncrementalDBSCAN(eps=radius, min_pts=5), set[int]()
+    for a, b in zip([0, *s.ends], s.ends, strict=False):
+        model.insert(x[a:b])
+        labels = peers.without_noise(x[:b], model.get_cluster_labels(x[:b]).astype(int))
+        now = set(labels.tolist())
+        yield labels, now - before if a else set()
+        before |= now
+
+
+def dbstream(s: Stream, fits: list[SmoothTree]) -> Ids:
+    """DBSTREAM of river, whose clusters, as they have no ids, are matched to the last ones."""
+    from river import cluster
+
+    x, radius = _denoised(s, fits, 0.5)
+    model = cluster.DBSTREAM(clustering_threshold=radius, fading_factor=0.001, minimum_weight=1)
+    rows = [dict(enumerate(row)) for row in x.tolist()]
+
+    def labels() -> Iterator[NDArray]:
+        for a, b in zip([0, *s.ends], s.ends, strict=False):
+            for row in rows[a:b]:
+                model.learn_one(row)
+            found = [model.predict_one(row) for row in rows[:b]]
+            yield np.unique(found, return_inverse=True)[1]
+
+    return _matched(labels())
 
 
 def predicted(s: Stream, fits: list[SmoothTree]) -> Ids:
@@ -214,7 +280,12 @@ METHODS: dict[str, Callable[[Stream, list[SmoothTree]], Ids]] = {
     "`predict` of the first fit": predicted,
     "k-means, warm start": warm_kmeans,
     "new rows alone, merged at cosine 0.7": merged_models,
+    "HDBSCAN, `approximate_predict`": approximate_predict,
+    "incdbscan": incremental_dbscan,
+    "DBSTREAM, matched": dbstream,
 }
+# What a method needs besides the dependencies of the package.
+NEEDS = {approximate_predict: "hdbscan", incremental_dbscan: "incdbscan", dbstream: "river"}
 
 
 def _is_found(labels: NDArray, y: NDArray, c: int, is_young: Callable[[int], bool]) -> bool:
@@ -347,6 +418,8 @@ def main() -> None:
         fits = [SmoothTree().fit(s.x[:end]) for end in s.ends]
         entry = {"half": ("choose", "confirm")[half], "kind": kind, "rows": len(s.x)}
         for name, method in METHODS.items():
+            if method in NEEDS and importlib.util.find_spec(NEEDS[method]) is None:
+                continue
             history = list(method(s, fits))
             entry[name] = score(s, fits, history)
             if method is ours:
@@ -374,6 +447,7 @@ def texts(entries: list[dict]) -> list[str]:
         line(half, name, [entry for entry in entries if entry["half"] == half])
         for half in ("choose", "confirm")
         for name in METHODS
+        if name in entries[0]
     ]
     mine = next(iter(METHODS))
     kinds = [

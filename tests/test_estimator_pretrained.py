@@ -19,23 +19,21 @@ from tqdm import tqdm
 from cluster_jax import Encoder, ImageClusterer, load
 from cluster_jax.core import io, logs
 from cluster_jax.core.checks import InputError
-from cluster_jax.core.config import load_config, parse_section
+from cluster_jax.core.config import load_config
 from cluster_jax.data.images import Resize, resize_and_crop_all
 from cluster_jax.evaluation import evaluate
 from cluster_jax.nets import network
 from cluster_jax.nets.config import NetworkConfig
 from cluster_jax.nets.pretrained import lite
-from cluster_jax.pipeline import build
-from cluster_jax.pipeline.config import parse_config
+from cluster_jax.pipeline.config import RunConfig, parse_config, parse_training
 from tests import toy
 from tests.nets.test_pretrained import TIMM, lite_module
 from tests.nets.test_safetensors import torch_resnet
-from tests.rows import every_row
 
 pytestmark = pytest.mark.usefixtures("one_device", "traced_once", "shallow_lite")
 
 # Small images, so that a forward pass takes milliseconds.
-SMALL = {"data.image_size": 32, "augment.size": 32, "eval.batch_size": 16}
+SMALL = {"data.image_size": 32, "eval.batch_size": 16}
 # Where the map does not matter.
 PCA = {**SMALL, "eval.reduce.method": "pca"}
 
@@ -197,16 +195,11 @@ def test_without_a_workdir_labels_come_first(fitted, gray, tmp_path, monkeypatch
 def test_weights_from_a_file(gray, tmp_path):
     """Those of a ResNet under torchvision's names, and a pickle, which is refused."""
     safetensors = pytest.importorskip("safetensors.numpy")
-    section = {**load_config("images").network.to_dict(), "name": "resnet18", "stem": "cifar"}
-    section = {**section, "width": 4, "weights": None, "frozen": "stage4"}
-    net = network.make(parse_section(NetworkConfig, "network", section))
+    net = network.make(NetworkConfig("resnet18", 4, "cifar"))
     params, stats = net.init(jax.random.key(5), np.zeros((1, 32, 32, 3), np.float32))
     tensors = torch_resnet("resnet18", params["backbone"], stats["backbone"])
     safetensors.save_file(jax.tree.map(np.ascontiguousarray, tensors), tmp_path / "w.safetensors")
-    overrides = {
-        **PCA, "network.name": "resnet18", "network.stem": "cifar", "network.width": 4,
-        "network.frozen": "stage4", "network.weights": str(tmp_path / "w.safetensors"),
-    }  # fmt: skip
+    overrides = {**PCA, "encoder": str(tmp_path / "w.safetensors")}
     fitted = ImageClusterer(overrides=overrides, workdir=tmp_path / "run", verbose=False).fit(gray)
     assert "w.safetensors" in fitted.results_["provenance"]["pretrained"]
     assert fitted.results_["suggested_names"] is None
@@ -220,26 +213,26 @@ def test_weights_from_a_file(gray, tmp_path):
         load(tmp_path / "run").transform(gray)
 
     (tmp_path / "w.pth").write_bytes(b"pickle")
-    overrides["network.weights"] = str(tmp_path / "w.pth")
+    overrides["encoder"] = str(tmp_path / "w.pth")
     with pytest.raises(InputError, match=r"w.pth: convert it with `safetensors.torch.save_file"):
         ImageClusterer(overrides=overrides, verbose=False).fit(gray)
 
 
-def test_projections_that_were_not_trained_are_not_clustered(fitted, gray):
-    overrides = {**SMALL, "eval.features": "projection"}
-    again = ImageClusterer(overrides=overrides, workdir=fitted._run.workdir, verbose=False)
-    with pytest.raises(InputError, match=r"with eval.features = backbone, not projection"):
-        again.fit(gray)
+def test_projections_that_were_not_trained_are_not_clustered(gray):
+    with pytest.raises(InputError, match=r"eval.features must be 'backbone'; got 'projec"):
+        ImageClusterer(overrides={**SMALL, "eval.features": "projection"}, verbose=False).fit(gray)
 
 
-def test_one_setting_turns_fine_tuning_on(gray):
-    values = load_config("images")
-    assert not build.trains(parse_config(values))
-    values.network.frozen = "stage6"
-    assert build.trains(parse_config(values))
+def test_a_config_trains_or_is_one_of_photos():
+    values = load_config("simclr_images")
+    assert isinstance(parse_config(values), RunConfig)
     values.network.frozen = "head"
+    with pytest.raises(InputError, match=r"must leave blocks to train; got 'head'.* config images"):
+        parse_config(values)
     values.eval.features = "projection"
-    assert build.trains(parse_config(values))
+    assert isinstance(parse_config(values), RunConfig)
+    with pytest.raises(InputError, match="config must be one of a training; got images"):
+        parse_training(load_config("images"), "images")
 
 
 def test_an_older_run_keeps_its_encoder(gray, tmp_path, monkeypatch):
@@ -247,7 +240,7 @@ def test_an_older_run_keeps_its_encoder(gray, tmp_path, monkeypatch):
     model = ImageClusterer(overrides=PCA, encoder="lite0", verbose=False).fit(gray)
     model.save(tmp_path / "run")
     loaded = load(tmp_path / "run")
-    assert loaded.results_["config"]["network"]["weights"] == "efficientnet_lite0"
+    assert loaded.results_["config"]["encoder"] == "lite0"
     np.testing.assert_array_equal(loaded.predict(gray), model.labels_)
     find_spec = importlib.util.find_spec
     monkeypatch.setattr(
@@ -258,7 +251,8 @@ def test_an_older_run_keeps_its_encoder(gray, tmp_path, monkeypatch):
 
 
 def test_an_encoder_stands_in_the_place_that_the_config_has_for_it(gray):
-    clusterer = ImageClusterer(encoder="lite1", overrides={"network.frozen": "stage5"})
+    assert ImageClusterer(encoder="lite1")._build_config(has_classes=False)[0].encoder == "lite1"
+    clusterer = ImageClusterer("simclr_images", encoder="lite1")
     network = clusterer._build_config(has_classes=False)[0].network
     assert (network.name, network.weights, network.frozen) == (
         "efficientnet_lite1", "efficientnet_lite1", "stage5"
@@ -270,23 +264,27 @@ def test_an_encoder_stands_in_the_place_that_the_config_has_for_it(gray):
         ImageClusterer(encoder="lite9").fit(gray)
 
 
-@every_row(
-    ("overrides", "message"),
-    [
+def test_other_weights_are_named(gray):
+    with pytest.raises(InputError, match=r"encoder must be one of 'lite0', .*; got 'resnet'"):
+        ImageClusterer(overrides={**SMALL, "encoder": "resnet"}, verbose=False).fit(gray)
+    for overrides, message in (
         ({"network.weights": "resnet"}, "network.weights must be None, 'efficientnet_lite0',"),
         ({"network.name": "small"}, "network.width|network.name with network.weights"),
         ({"network.frozen": "stage9"}, "network.frozen must be one of 'stem', .*'head'"),
-    ],
-)
-def test_other_weights_are_named(gray, overrides, message):
-    with pytest.raises(InputError, match=message):
-        ImageClusterer(overrides={**SMALL, **overrides}, verbose=False).fit(gray)
+    ):
+        with pytest.raises(InputError, match=message):
+            ImageClusterer("simclr_images", overrides=overrides, verbose=False).fit(gray)
 
 
 def test_images_are_prepared_as_the_weights_say_unless_the_config_does(tmp_path):
     config = load_config("images")
-    config.network.weights = str(tmp_path / "w.safetensors")
+    config.encoder = str(tmp_path / "w.safetensors")
     (tmp_path / "config.json").write_text(json.dumps(TIMM))
+    assert parse_config(config).data.resize == Resize(98, "bilinear")
+    config.data.update(image_size=64, interpolation="lanczos")
+    assert parse_config(config).data.resize == Resize(64, "lanczos")
+    config = load_config("simclr_images")
+    config.network.weights = str(tmp_path / "w.safetensors")
     config.augment.std = (1.0, 1.0, 1.0)
     parsed = parse_config(config)
     assert parsed.data.resize == Resize(98, "bilinear")
@@ -296,9 +294,6 @@ def test_images_are_prepared_as_the_weights_say_unless_the_config_does(tmp_path)
     config.network.weights = None
     with pytest.raises(InputError, match=r"data.interpolation must be given where network.weights"):
         parse_config(config)
-    config.network.weights = str(tmp_path / "w.safetensors")
-    config.data.update(image_size=64, interpolation="lanczos")
-    assert parse_config(config).data.resize == Resize(64, "lanczos")
 
 
 def test_fewer_images_than_a_batch_of_training(gray, tmp_path):

@@ -11,8 +11,8 @@ import cluster_jax
 
 SURFACE = {
     "cluster_jax": """
-        GridShift ImageClusterer SmoothTree __version__ clustering cut_tree load losses methods
-        metrics nets samplers""",
+        Encoder GridShift ImageClusterer SmoothTree __version__ clustering cut_tree load losses
+        methods metrics nets samplers""",
     "cluster_jax.losses": """
         HardNegatives Kernel barlow_twins byol byol_views centroid_contrast clip
         cluster_contrast concentrations consistency cross_entropy entropy_deficit

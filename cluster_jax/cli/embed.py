@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             )
         output_file(given.out, may_be_folder=True)
         checks.whole("--views", given.views, 0)
-        values = flags.encoder_values(given.encoder)
+        values = flags.encoder_values(given.encoder, given.config)
         config, _ = flags.read_config(given.config, [*values, *overrides])
 
         from cluster_jax.core import devices

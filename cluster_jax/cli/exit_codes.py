@@ -52,7 +52,8 @@ def handle_errors() -> Iterator[None]:
     with _failing_at_once(), warnings.catch_warnings(), _logged(), interrupt.answered(codes):
         warnings.showwarning = _show_warning
         try:
-            yield
+            with _ended_elsewhere():
+                yield
         except (KeyboardInterrupt, interrupt.Terminated) as stop:
             code = INTERRUPTED if isinstance(stop, KeyboardInterrupt) else PREEMPTED
             _exit(f"Interrupted; {interrupt.AGAIN}.", code)
@@ -76,6 +77,20 @@ def handle_errors() -> Iterator[None]:
             if told := buckets.explain(error):
                 _exit(f"error: {told}", FAILURE)
             raise
+
+
+@contextlib.contextmanager
+def _ended_elsewhere() -> Iterator[None]:
+    """Ends a process of a job with a sentence where another one has ended, whatever failed so."""
+    try:
+        yield
+    except Exception as error:
+        if "jax" in sys.modules:
+            from cluster_jax.core import devices
+
+            if told := devices.ended_elsewhere(error):
+                _exit(f"error: {told}", FAILURE)
+        raise
 
 
 @contextlib.contextmanager

@@ -118,8 +118,8 @@ def add_encoder(parser: Parser) -> None:
     parser.add_argument("--encoder", metavar="NAME", help=f"network that embeds: {names}")
 
 
-def encoder_values(name: str | None) -> list[str]:
-    """Returns the config's flags for `--encoder=NAME`; they go before those of the user.
+def encoder_values(name: str | None, config: str) -> list[str]:
+    """Returns the flags of a config for `--encoder=NAME`; they go before those of the user.
 
     Raises:
         InputError: there is no such encoder, or its file cannot be used.
@@ -129,8 +129,8 @@ def encoder_values(name: str | None) -> list[str]:
     from cluster_jax.nets.pretrained import encoders
 
     with checks.named({"encoder": "--encoder"}):
-        values = encoders.overrides(name)
-    return [f"--config.network.{key}={value}" for key, value in values.items()]
+        values = encoders.config_values(name, load_config(config))
+    return [f"--config.{key}={value}" for key, value in values.items()]
 
 
 def output_file(

@@ -141,7 +141,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if given.out and pathlib.Path(given.out).resolve() == pathlib.Path(given.photos).resolve():
             raise InputError(f"--out must be another folder than PHOTOS; got {given.out}")
         # The last value of a flag counts: those that the command sets override the user's.
-        overrides = flags.encoder_values(given.encoder) + overrides
+        overrides = flags.encoder_values(given.encoder, "images") + overrides
         overrides += [f"--config.data.dir={photos}", *_left_out(given)]
         if pathlib.Path(given.photos).suffix in (".npy", ".npz"):
             overrides.append("--config.data.name=arrays")

@@ -125,7 +125,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             os.environ.setdefault(variable, value)
         from cluster_jax.core import devices
         from cluster_jax.pipeline import plan
-        from cluster_jax.pipeline.config import parse_config
+        from cluster_jax.pipeline.config import parse_training
 
-        planned = plan.plan(parse_config(config, name), given.topology, given.images, devices.say)
+        planned = plan.plan(parse_training(config, name), given.topology, given.images, devices.say)
         output.end(given, describe(planned, plan.ASSUMED), _values(planned))

@@ -8,10 +8,8 @@ from scipy.sparse.csgraph import connected_components
 from cluster_jax.clustering import knn, smooth
 
 # Near copies are nearer than this share of the distance to the k-th neighbor, at a quantile that is
-# right as long as no more than three quarters of the rows have k near copies.
-NEARNESS, _QUANTILE = 0.3, 0.75
-# As many rows, or more, are no copies but a dense cluster.
-DENSE_SIZE = 25
+# right as long as no more than nine tenths of the rows have k near copies.
+NEARNESS, _QUANTILE = 0.3, 0.9
 # Equal rows that chance may bring about in a set without copies.
 _BY_CHANCE = 0.1
 
@@ -20,8 +18,8 @@ def originals(x: NDArray, metric: str, *, near: bool = True) -> tuple[NDArray, N
     """Returns one row of each group of copies, and the group of every row.
 
     Equal rows are copies, unless the columns have so few values that chance makes rows equal. Near
-    copies, in more than three columns, are rows that are linked by distances below 0.3 of the upper
-    quartile of the distances to the k-th neighbor, see `smooth.n_neighbors`; 25 such rows, or
+    copies, in more than three columns, are rows that are linked by distances below 0.3 of the last
+    decile of the distances to the k-th neighbor, see `smooth.n_neighbors`; 25 such rows, or
     equal ones, are a dense cluster, not copies. The order of the rows does not matter.
 
     Args:
@@ -60,7 +58,7 @@ def originals(x: NDArray, metric: str, *, near: bool = True) -> tuple[NDArray, N
 
 def _apart_if_dense(group: NDArray) -> NDArray:
     """Splits each group that is too large to be copies into single rows."""
-    is_dense = np.bincount(group)[group] >= DENSE_SIZE
+    is_dense = np.bincount(group)[group] >= smooth.DENSE_SIZE
     return np.where(is_dense, group.max() + 1 + np.arange(len(group)), group)
 
 

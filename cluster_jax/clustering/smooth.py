@@ -52,8 +52,8 @@ FEW_AXES = 3
 PER_ROOT, MIN_NEIGHBORS, MAX_NEIGHBORS, N_ROUNDS = 0.6, 2, 10, 2
 # Shrinkage of the neighbors' covariance towards a multiple of the identity.
 SHRINKAGE = 0.1
-# Rows for each value from which the values of a column are taken to be rounded.
-ROWS_PER_VALUE = 20
+# Rows at one place that are many: no copies but a dense cluster, or values that were rounded.
+DENSE_SIZE = 25
 # Updates of the micro-clusters.
 _UPDATES = 10
 # Sums of squares of larger numbers leave the range of float64.
@@ -198,9 +198,9 @@ def fit_all(
     axes = start.components.astype(np.float32)
     rows = np.empty((x.shape[0], axes.shape[1]), np.float32)
     for part in blocks(*x.shape):
-        centered = _centered(np.asarray(x[part]), start.mean, start.is_cosine)
+        centered = _centered(np.asarray(x[order[part]]), start.mean, start.is_cosine)
         rows[part] = (centered / scale).astype(np.float32) @ axes
-    rows, mesh = rows[order], Mesh(np.array(jax.devices()), ("rows",))
+    mesh = Mesh(np.array(jax.devices()), ("rows",))
     fitted = kmeans_two_levels(rows, n_groups, max_iter=_UPDATES, seed=seed, mesh=mesh)
     nearest = knn.nearest(rows, fitted.centers, 1).indices[:, 0]
     ordered = np.unique(nearest, return_inverse=True)[1]
@@ -241,11 +241,14 @@ def _smoothed(
             within += gaps.T @ gaps
     masses = counts if by_mass else None
     whiten = _whitening(points, *near(start._scaled(points), masses), counts, within)
-    sharp = rows @ whiten
-    rms = float(np.sqrt(np.square(sharp).sum(axis=1).mean())) or 1.0
-    sharp = start._scaled(sharp / rms).astype(np.float32)
+    sharp, lengths = np.empty_like(rows), np.empty(len(rows))
+    for part in blocks(*rows.shape):
+        lengths[part] = np.square(rows[part] @ whiten).sum(axis=1)
+    rms = float(np.sqrt(lengths.mean())) or 1.0
+    for part in blocks(*rows.shape):
+        sharp[part] = start._scaled(rows[part] @ whiten / rms)
     if groups is not None:
-        squares = cluster_means(np.square(sharp).sum(axis=1, keepdims=True), groups)[:, 0]
+        squares = cluster_means(np.einsum("ij,ij->i", sharp, sharp)[:, None], groups)[:, 0]
         squares = squares.astype(np.float32)
         sharp = cluster_means(sharp, groups).astype(np.float32)
     stages, (neighbors, weights) = [sharp], near(sharp, masses)
@@ -288,7 +291,7 @@ def dequantize(x: NDArray, seed: int = 0) -> NDArray:
     """Spreads the values of rounded columns of `x` `[n, d]` over their smallest gap.
 
     Rows on a coarse grid coincide, and every value would be a cluster. A column is rounded if it
-    has at least four values and 20 rows for each; fewer values are categories. `seed`: of the
+    has at least four values and 25 rows for each; fewer values are categories. `seed`: of the
     draws.
 
     Example:
@@ -302,7 +305,7 @@ def dequantize(x: NDArray, seed: int = 0) -> NDArray:
     is_repeated = (np.diff(np.sort(look, axis=0), axis=0) == 0).any(axis=0)
     for j in np.flatnonzero(is_repeated):
         values = np.unique(x[:, j].astype(np.float64))  # Gaps of small integers would overflow.
-        if 4 <= len(values) <= n / ROWS_PER_VALUE:
+        if 4 <= len(values) <= n / DENSE_SIZE:
             spread = x.astype(np.float64) if spread is None else spread
             spread[:, j] += rng.uniform(-0.5, 0.5, n) * np.diff(values).min()
     return x if spread is None else spread

@@ -6,8 +6,9 @@ smooth rows (averaged over neighbors). Then:
 
 1. Candidates. For every k tried, Ward's tree of the smooth rows, cut into k groups, starts k-means
    on the smooth rows; then every row joins the nearest mean of sharp rows. Tried are 2 to 20, then
-   numbers 12 % apart up to 300, then 30 % apart, up to a fifth of the rows (of few rows a third, up
-   to 12); then numbers on both sides of the best one, until none is better.
+   twice as many, and so on, up to a fifth of the rows (of few rows a third, up to 12); then numbers
+   halfway to the next ones on both sides of the best one, until none is left. More than 300 of
+   Ward's groups are compared as they are, by 2,000 rows; k-means follows for the best number.
 2. Choice. The k of the highest score, which is the mean of two silhouettes, of the sharp rows and
    of the smooth rows. Each is a mean over rows with squared distances, which follow from means and
    mean squares of the clusters: `s_i = (b_i - a_i) / max(a_i, b_i)`, where `a_i` is the mean
@@ -17,17 +18,19 @@ smooth rows (averaged over neighbors). Then:
    Gaussians with the covariance of the features (in at most three axes: of uniform rows in their
    box), or 0 if that is negative: their mean over up to 12, of 1,500 rows together. Below 0.1, or
    two standard deviations over the Gaussians, the rows are one cluster. The answer is clear from
-   0.3 of the largest possible gap on, with four deviations to spare; between, the clusters are a
-   best guess.
+   0.3 of the largest possible gap on, with four deviations to spare, in more than 25 rows; between,
+   the clusters are a best guess.
 4. Shape. In two or three axes HDBSCAN [3] also runs, with 5 neighbors for the density: its
    clusters, which may be curved, are the answer if they hold 75 % of the rows, and a clear one if
-   10 neighbors find as many. Else clusters that cut through a curved sheet are no clusters: unless
-   90 % of the links between rows and their nearest neighbors stay inside, the rows are one cluster.
-5. Level. Steps 1 to 4 inside each cluster. Where clusters with 90 % of the rows split, all parts
+   10 neighbors find as many and nearly the same (an adjusted Rand index of 0.95). Else clusters
+   that cut through a curved sheet are no clusters: unless 95 % of the links between rows and their
+   nearest neighbors stay inside, the rows are one cluster.
+5. Level. Steps 1 to 4 inside each cluster. Where clusters with 95 % of the rows split, all parts
    become the clusters, and so on.
 6. Rare kinds. A mean over all rows hardly notices a kind of few. Of the parts of Ward's tree inside
-   a cluster, of 6 rows to an eighth of it, the one of the highest silhouette is a cluster of its
-   own if this exceeds by 0.3 what a Gaussian's best part has.
+   a cluster, of 6 rows to a sixth of it, that keep 95 % of the links to their nearest rows inside,
+   the one of the highest mean silhouette is a cluster of its own if this exceeds by 0.15 that of a
+   Gaussian's best part.
 
 The tree holds all this: Ward's merges inside a cluster, then those of the clusters up to one of the
 coarser level, then those of the levels above. `labels_` is one of its cuts. The probability of a
@@ -48,17 +51,14 @@ with rows or with micro-clusters as neighbors, the one of the higher best score 
 | `PER_ROOT` 0.6, `MAX_NEIGHBORS` 10 | neighbors for the square root of the rows, and at most |
 | `N_ROUNDS` 2 | rounds of averaging |
 | `SHRINKAGE` 0.1 | of the whitening towards none |
-| `ROWS_PER_VALUE` 20 | rows for each value from which a column counts as rounded |
 | `NEARNESS` 0.3 | of the distance to the last neighbor, below which rows are copies |
 | `MAX_ROWS` 16,000 | rows, or micro-clusters, that are compared with each other |
-| `MIN_ROWS` 6 | rows from which clusters are looked for, and of a rare kind |
-| `K_RATIO` 1.12 | of the numbers of clusters tried above 20 |
+| `MIN_ROWS` 6 | rows from which clusters are looked for, and of a rare kind; its share at most |
 | `MIN_GAP` 0.1 | silhouette above that of a Gaussian from which there are clusters |
 | `MIN_DEVIATIONS` 2 | the same in standard deviations of it; twice as many to be clear |
-| `CLEAR_GAP` 0.3 | share of the largest possible gap from which the answer is clear; rare kinds |
-| `RARE_SHARE` 8 | rows of a cluster for each of a part that may be a rare kind |
-| `NEARLY_ALL` 0.9 | rows in clusters that split, for their parts to count; links inside clusters |
-| `DENSE_SIZE` 25 | rows that are no copies; of HDBSCAN, at most a twentieth, at least 5 |
+| `CLEAR_GAP` 0.3 | share of the largest possible gap of a clear answer; half: of a rare kind |
+| `NEARLY_ALL` 0.95 | rows in clusters that split, for their parts to count; links inside clusters |
+| `DENSE_SIZE` 25 | rows that are no copies, of a rounded value; of HDBSCAN's clusters, at most |
 | `DENSE_SHARE` 0.75 | rows that HDBSCAN's clusters must hold |
 
 What changed when each was halved or doubled: `experiments/number_of_clusters/constants.md`.
@@ -77,15 +77,15 @@ References:
 import functools
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from scipy.cluster import hierarchy
-from scipy.spatial import distance
 from sklearn.base import BaseEstimator, ClusterMixin, clone
+from sklearn.metrics import adjusted_rand_score
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -107,16 +107,14 @@ METRICS = ("auto", *smooth.METRICS)
 MAX_ROWS, SAMPLE = 16_000, 10_000
 # Rows from which clusters are looked for, inside a cluster as well.
 MIN_ROWS, _MIN_SPLIT = 6, 20
-# Ratio of the numbers of clusters tried above 20, and above 300; how many are tried at the end.
-K_RATIO, _COARSE_FROM, _COARSE, _FINE = 1.12, 300, 1.3, 64
+# Above so many clusters Ward's groups are compared as they are, on so many rows.
+_MANY, _MANY_ROWS = 300, 2_000
 # Silhouette above that of one Gaussian from which there are clusters, also in standard deviations
 # of it; share of what it can be above it from which they are clear.
 MIN_GAP, MIN_DEVIATIONS, CLEAR_GAP = 0.1, 2.0, 0.3
 # Rows that must be in clusters that split, for the parts to be the clusters; in few axes, links
 # between neighbors that must stay inside clusters.
-NEARLY_ALL = 0.9
-# Rows of a cluster for each of a part of it that may be a rare kind.
-RARE_SHARE = 8
+NEARLY_ALL = 0.95
 # Rows that HDBSCAN's clusters must hold.
 DENSE_SHARE = 0.75
 # Attributes of the fitted estimator that are arrays or plain values.
@@ -136,13 +134,11 @@ class Split(NamedTuple):
         labels: int64 `[n]`.
         gap: silhouette above that of one Gaussian; infinite for clusters of HDBSCAN.
         verdict: one of `VERDICTS`.
-        scores: of each number of clusters that was tried.
     """
 
     labels: NDArray
     gap: float
     verdict: str
-    scores: dict[int, float]
 
 
 class SmoothTree(ClusterMixin, BaseEstimator):
@@ -250,17 +246,17 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         if n <= MAX_ROWS:
             first, self.leaves_ = self._distinct(np.asarray(x[:]))
             rows = smooth.dequantize(x[first], seed)
-            self.smoother_, self.sample_ = smooth.fit(rows, self.metric_), first
+            both: tuple[smooth.Smoother, ...] = (smooth.fit(rows, self.metric_),)
+            self.sample_ = first
         else:
             order = copies.order_of(x) if isinstance(x, np.ndarray) else np.arange(n)
             how = (min(SAMPLE, n), min(MAX_ROWS, n // 2), self.metric_, seed)
             both, self.leaves_ = smooth.fit_all(x, order, *how)
-            self.smoother_ = max(both, key=lambda rows: _best_score(rows, self.n_clusters))
             self.sample_ = order[np.unique(self.leaves_[order], return_index=True)[1]]
             rows = np.asarray(x[self.sample_])
         self.rows_ = np.asarray(x[self.sample_])
         self.sample_, self.leaves_ = kept[self.sample_], self.leaves_[place]
-        levels = self._find(rows, rng)
+        levels = self._find(rows, both, rng)
         sizes = np.bincount(self.leaves_)
         self.linkage_ = _nested(self.smoother_, sizes, levels)
         self.n_clusters_ = int(levels[0].max()) + 1
@@ -490,20 +486,24 @@ class SmoothTree(ClusterMixin, BaseEstimator):
             self.labels_, self.probabilities_, self.runners_up_, self.runner_up_probabilities_
         )
 
-    def _find(self, x: NDArray, rng: np.random.Generator) -> list[NDArray]:
-        """Finds nested labels of the leaves `[m, d]`, the finest first; sets the verdict."""
-        rows, sizes = self.smoother_, np.bincount(self.leaves_)
-        labels = np.zeros(len(x), np.int64)
-        self.gap_, self.verdict_, self.scores_ = float("nan"), ONE, {}
-        if self.n_clusters is not None:
+    def _find(
+        self, x: NDArray, both: Sequence[Smoother], rng: np.random.Generator
+    ) -> list[NDArray]:
+        """Finds nested labels of the leaves `[m, d]`, the finest first; sets the verdict.
+
+        Of several representations the one of the highest score is taken.
+        """
+        sizes, wanted = np.bincount(self.leaves_), self.n_clusters
+        labels, scores = np.zeros(len(x), np.int64), dict[int, float]()
+        self.smoother_, self.gap_, self.verdict_ = both[0], float("nan"), ONE
+        if len(x) > 1 if wanted else len(x) >= MIN_ROWS and both[0].sharp.any():
+            found = [(*_search(rows, wanted), rows) for rows in both]
+            labels, scores, self.smoother_ = max(found, key=lambda each: max(each[1].values()))
+        self.scores_ = {} if wanted else scores
+        if wanted:
             self.verdict_ = UNCLEAR
-            if len(x) > 1:
-                linkage = _ward(rows.smooth)
-                labels = _partition(rows, linkage, self.n_clusters)
-                if labels.max() + 1 < self.n_clusters:  # No sharp row is nearest to some mean.
-                    labels = tree.cut_tree(linkage, self.n_clusters)
-        elif len(x) >= MIN_ROWS and rows.sharp.any():
-            labels, self.gap_, self.verdict_, self.scores_ = _split(x, rows, rng)
+        elif scores:
+            labels, self.gap_, self.verdict_ = _split(x, self.smoother_, labels, rng)
         levels = [labels]
         # Clusters of HDBSCAN are final.
         may_split = np.isfinite(self.gap_) and self.verdict_ != ONE
@@ -512,7 +512,7 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         if may_split:
             levels.insert(0, _with_rare(x, levels[0], self.metric_, rng))
         if self.min_cluster_size is not None:
-            joined = _joined(rows.sharp, sizes, levels[0], self.min_cluster_size)
+            joined = _joined(self.smoother_.sharp, sizes, levels[0], self.min_cluster_size)
             levels = [joined, *(own for own in levels if _is_nested(joined, own))]
         return levels
 
@@ -581,6 +581,7 @@ def silhouettes(
     labels: NDArray,
     counts: NDArray | None = None,
     squares: NDArray | None = None,
+    step: int = 1,
 ) -> NDArray:
     """Computes each row's silhouette with squared distances, float64 `[n]`; 0 for a lone row.
 
@@ -591,18 +592,18 @@ def silhouettes(
         labels: int `[n]`, 0 to k - 1, none of them empty.
         counts: how many rows each row is the mean of; None: one.
         squares: mean squares of these; None: the square of the row.
+        step: of the rows, of which only every so many-th is looked at.
 
     Example:
         >>> silhouettes(np.array([[0.0], [1.0], [4.0], [5.0]]), np.array([0, 0, 1, 1])).round(2)
         array([0.95, 0.92, 0.92, 0.95])
     """
     sizes, means, members = _means(rows, labels, counts)
-    if len(sizes) == 1:
-        return np.zeros(len(rows))
     squares = np.square(rows).sum(axis=1) if squares is None else squares
     of_clusters = (members @ squares / sizes)[None, :]
+    rows, labels, squares = rows[::step], labels[::step], squares[::step]
     result = np.zeros(len(rows))
-    for part in blocks(len(rows), len(sizes)):
+    for part in blocks(len(rows), len(sizes)) if len(sizes) > 1 else ():
         apart = squares[part, None] - 2 * rows[part] @ means.T + of_clusters
         apart = np.maximum(apart, 0)
         every, own_size = np.arange(len(apart)), sizes[labels[part]]
@@ -614,80 +615,82 @@ def silhouettes(
     return result
 
 
-def _silhouette(rows: Smoother, labels: NDArray, *, smooth: bool = False) -> float:
-    """Averages the silhouettes of all sharp rows, or of all smooth ones."""
+def _silhouette(rows: Smoother, labels: NDArray, step: int = 1, *, smooth: bool = False) -> float:
+    """Averages the silhouettes of every `step`-th sharp or smooth row."""
     own = rows.smooth if smooth else rows.sharp
     # Smooth rows have hardly any spread in a micro-cluster.
-    squares = None if smooth else rows.squares
-    return float(np.average(silhouettes(own, labels, rows.counts, squares), weights=rows.counts))
+    found = silhouettes(own, labels, rows.counts, None if smooth else rows.squares, step)
+    return float(np.average(found, weights=None if rows.counts is None else rows.counts[::step]))
 
 
-def _split(x: NDArray, rows: Smoother, rng: np.random.Generator) -> Split:
-    """Takes steps 1 to 4 with rows `[n, d]`."""
-    labels, scores = _search(rows, _ward(rows.smooth))
+def _split(x: NDArray, rows: Smoother, labels: NDArray, rng: np.random.Generator) -> Split:
+    """Takes steps 3 and 4 with rows `[n, d]` and the labels of the highest score."""
     is_flat = 2 <= rows.sharp.shape[1] <= FEW_AXES
     dense = _dense(rows.sharp, 5) if is_flat else None
     if dense is not None:
         again = _dense(rows.sharp, 10)
         is_clear = again is not None and again.max() == dense.max()
-        return Split(dense, float("inf"), CLEAR if is_clear else UNCLEAR, scores)
+        is_clear = is_clear and adjusted_rand_score(again, dense) >= NEARLY_ALL
+        return Split(dense, float("inf"), CLEAR if is_clear else UNCLEAR)
     k, expected = int(labels.max()) + 1, []
     for _ in range(min(max(1, _NULL_ROWS // len(x)), _NULLS)):
         null = _null(x, rows, rng)
-        parts = _partition(null, _ward(null.smooth), min(k, len(null.sharp) // 2))
+        parts = _partition(null, tree.ward(null.smooth), min(k, len(null.sharp) // 2))
         expected.append(_silhouette(null, parts))
     mean, deviation = max(float(np.mean(expected)), 0.0), float(np.std(expected))
     gap = _silhouette(rows, labels) - mean
     is_one = gap < max(MIN_GAP, MIN_DEVIATIONS * deviation)
     if is_one or (is_flat and _links_inside(rows.sharp, labels) < NEARLY_ALL):
-        return Split(np.zeros_like(labels), gap, ONE, scores)
+        return Split(np.zeros_like(labels), gap, ONE)
     is_clear = gap - 2 * MIN_DEVIATIONS * deviation >= CLEAR_GAP * (1 - mean)
-    return Split(labels, gap, CLEAR if is_clear else UNCLEAR, scores)
+    is_clear = is_clear and len(x) > smooth.DENSE_SIZE
+    return Split(labels, gap, CLEAR if is_clear else UNCLEAR)
 
 
-def _best_score(rows: Smoother, k: int | None) -> float:
-    """Returns the score of the best number of clusters, or of k."""
-    linkage = _ward(rows.smooth)
-    if k is None:
-        return max(_search(rows, linkage)[1].values())
-    return _score(rows, _partition(rows, linkage, k))
-
-
-def _score(rows: Smoother, labels: NDArray) -> float:
+def _score(rows: Smoother, labels: NDArray, step: int = 1) -> float:
     """Averages both silhouettes."""
-    return float(np.mean([_silhouette(rows, labels, smooth=own) for own in (False, True)]))
+    return float(np.mean([_silhouette(rows, labels, step, smooth=own) for own in (False, True)]))
 
 
-def _search(rows: Smoother, linkage: NDArray) -> tuple[NDArray, dict[int, float]]:
-    """Returns the labels of the highest score, and the score of each k."""
+def _search(rows: Smoother, wanted: int | None = None) -> tuple[NDArray, dict[int, float]]:
+    """Returns the labels of the highest score, or of so many clusters, and the score of each k."""
+    linkage = tree.ward(rows.smooth)
     m = len(rows.sharp)
     n = m if rows.counts is None else int(rows.counts.sum())
     most = max(2, min(n // 5, m - 1), min(n // 3, 12))
-    grid, k = list(range(2, min(20, most) + 1)), 20
-    while (k := round(k * (K_RATIO if k < _COARSE_FROM else _COARSE))) <= most:
-        grid.append(k)
+    tried = [*range(2, 20), *(20 * 2**i for i in range(20))]
+    grid = [wanted] if wanted else [*(k for k in tried if k < most), most]
     scores: dict[int, float] = {}
-    best = 0
-    while grid:  # The grid, then numbers between the best one and the next.
+    labels, best = np.zeros(m, np.int64), 0
+    while grid:  # The grid, then numbers halfway between the best one and the next.
         for k in grid:
-            scores[k] = _score(rows, _partition(rows, linkage, k))
-        best, tried = max(scores, key=lambda k: scores[k]), sorted(scores)
+            parts = _partition(rows, linkage, k) if k <= _MANY else _cut(linkage, k)
+            score = _score(rows, parts, 1 if k <= _MANY else -(-m // _MANY_ROWS))
+            if score > max(scores.values(), default=-np.inf):
+                labels, best = parts, k
+            scores[k] = score
+        tried = sorted(scores)
         place = tried.index(best)
         low, high = tried[max(place - 1, 0)], tried[min(place + 1, len(tried) - 1)]
-        grid = [k for k in range(low, high + 1) if k not in scores]
-        if len(grid) > _FINE:
-            grid = [k for k in ((low + best) // 2, (best + high) // 2) if k not in scores]
-    return _partition(rows, linkage, best), scores
+        grid = [k for k in ((low + best) // 2, (best + high) // 2) if k not in scores]
+    labels = _partition(rows, linkage, best) if best > _MANY else labels
+    if wanted and labels.max() + 1 < wanted:  # No sharp row is nearest to some mean.
+        labels = tree.cut_tree(linkage, wanted)
+    return labels, scores
 
 
 def _partition(rows: Smoother, linkage: NDArray, k: int) -> NDArray:
     """Makes at most k clusters: Ward's groups of smooth rows, k-means, then nearest sharp means."""
-    labels = hierarchy.fcluster(linkage, k, "maxclust").astype(np.int64) - 1
+    labels = _cut(linkage, k)
     for _ in range(10):
         previous, labels = labels, _to_nearest_mean(rows.smooth, labels, rows.counts)
         if np.array_equal(labels, previous):
             break
     return _to_nearest_mean(rows.sharp, labels, rows.counts)
+
+
+def _cut(linkage: NDArray, k: int) -> NDArray:
+    return hierarchy.fcluster(linkage, k, "maxclust").astype(np.int64) - 1
 
 
 def _to_nearest_mean(rows: NDArray, labels: NDArray, counts: NDArray | None) -> NDArray:
@@ -721,7 +724,7 @@ def _links_inside(rows: NDArray, labels: NDArray) -> float:
 
 def _dense(rows: NDArray, min_samples: int) -> NDArray | None:
     """Returns HDBSCAN's clusters if they hold most rows; others go to the nearest clustered row."""
-    size = max(5, min(copies.DENSE_SIZE, len(rows) // 20))
+    size = max(5, min(smooth.DENSE_SIZE, len(rows) // 20))
     from sklearn.cluster import HDBSCAN  # Not before: a service needs none.
 
     search = HDBSCAN(min_cluster_size=size, min_samples=min_samples, copy=True)
@@ -740,7 +743,8 @@ def _deeper(x: NDArray, labels: NDArray, metric: str, rng: np.random.Generator) 
     for own in sorted(_members(labels), key=len, reverse=True):
         inside = np.zeros(len(own), np.int64)
         if len(own) >= _MIN_SPLIT:
-            inside = _split(x[own], smooth.fit(x[own], metric), rng).labels
+            rows = smooth.fit(x[own], metric)
+            inside = _split(x[own], rows, _search(rows)[0], rng).labels
         whole += 0 if inside.any() else len(own)
         if whole > (1 - NEARLY_ALL) * n:
             return None
@@ -753,54 +757,34 @@ def _with_rare(x: NDArray, labels: NDArray, metric: str, rng: np.random.Generato
     """Makes a small part of a cluster that stands apart a cluster of its own."""
     labels = labels.copy()
     for own in _members(labels):
-        if len(own) < RARE_SHARE * MIN_ROWS:
-            continue
-        rows = smooth.fit(x[own], metric)
-        score, part = _part_apart(rows)
-        if score >= CLEAR_GAP:
-            nulls = [_part_apart(_null(x[own], rows, rng))[0] for _ in range(2)]
-            if score - max(float(np.mean(nulls)), 0.0) >= CLEAR_GAP:
-                labels[own[part]] = labels.max() + 1
+        if len(own) >= MIN_ROWS**2:
+            rows = smooth.fit(x[own], metric)
+            score, part = _part_apart(rows, NEARLY_ALL)
+            if part:
+                nulls = [_part_apart(_null(x[own], rows, rng), 0)[0] for _ in range(2)]
+                if score - max(float(np.mean(nulls)), 0.0) >= CLEAR_GAP / 2:
+                    labels[own[part]] = labels.max() + 1
     return labels
 
 
-def _part_apart(rows: Smoother) -> tuple[float, NDArray]:
-    """Finds the part of Ward's tree with the highest silhouette beside all others, and its rows.
+def _part_apart(rows: Smoother, least: float) -> tuple[float, list[int]]:
+    """Finds the part of Ward's tree with the highest mean silhouette, and its rows.
 
-    The part has 6 rows to an eighth of all; its silhouette follows from mean squared distances.
+    The part has 6 rows to a sixth of all, and inside it at least such a share of the links from its
+    rows to their nearest ones.
     """
-    n, linkage = len(rows.sharp), _ward(rows.smooth)
-    sharp = rows.sharp.astype(np.float64)
-    sums, squares = np.zeros((2 * n - 1, sharp.shape[1])), np.zeros(2 * n - 1)
-    sums[:n], squares[:n] = sharp, np.square(sharp).sum(axis=1)
-    for i, (first, second) in enumerate(linkage[:, :2].astype(np.int64), n):
-        sums[i], squares[i] = sums[first] + sums[second], squares[first] + squares[second]
-    size = np.concatenate([np.ones(n), linkage[:, 3]])
-    nodes = np.flatnonzero((size >= MIN_ROWS) & (size <= n / RARE_SHARE))
-    if not len(nodes):
-        return -1.0, nodes
-    size = size[nodes]
-    mean = sums[nodes] / size[:, None]
-    rest = (sums[-1] - sums[nodes]) / (n - size)[:, None]
-    square, rest_square = squares[nodes] / size, (squares[-1] - squares[nodes]) / (n - size)
-    inside = 2 * (square - np.square(mean).sum(axis=1)) * size / (size - 1)
-    outside = square + rest_square - 2 * (mean * rest).sum(axis=1)
-    scores = (outside - inside) / np.maximum(np.maximum(outside, inside), np.finfo(float).tiny)
-    best = int(scores.argmax())
-    return float(scores[best]), _below(linkage, int(nodes[best]))
-
-
-def _below(linkage: NDArray, node: int) -> NDArray:
-    """Returns the leaves below a node of a tree, int64."""
-    n = len(linkage) + 1
-    found, waiting = [], [node]
-    while waiting:
-        node = waiting.pop()
-        if node < n:
-            found.append(node)
-        else:
-            waiting.extend(linkage[node - n, :2].astype(np.int64).tolist())
-    return np.array(found)
+    n, best = len(rows.sharp), (-1.0, list[int]())
+    near = knn.nearest(rows.sharp, rows.sharp, smooth.MAX_NEIGHBORS, exclude_self=True).indices
+    parts = [[i] for i in range(n)]
+    for first, second in tree.ward(rows.smooth)[:, :2].astype(np.int64):
+        part = parts[first] + parts[second] if parts[first] and parts[second] else []
+        parts.append(part if len(part) <= n / MIN_ROWS else [])
+        if len(parts[-1]) >= MIN_ROWS:
+            inside = np.isin(np.arange(n), part)
+            if inside[near[part, : len(part) - 1]].mean() >= least:
+                score = silhouettes(rows.sharp, inside.astype(np.int64))[inside].mean()
+                best = max(best, (float(score), part))
+    return best
 
 
 def _joined(sharp: NDArray, sizes: NDArray, labels: NDArray, least: int) -> NDArray:
@@ -856,7 +840,7 @@ def _weighted_ward(sizes: NDArray, means: NDArray) -> NDArray:
     """Builds Ward's tree of means, with the heights and sizes that groups of those sizes have."""
     if len(means) == 1:
         return np.empty((0, 4))
-    merges = _ward(means)
+    merges = tree.ward(means)
     all_sizes, all_means, highest = [*sizes], [*means], 0.0
     for merge in merges:
         i, j = int(merge[0]), int(merge[1])
@@ -867,10 +851,6 @@ def _weighted_ward(sizes: NDArray, means: NDArray) -> NDArray:
         all_means.append((all_sizes[i] * all_means[i] + all_sizes[j] * all_means[j]) / total)
         all_sizes.append(total)
     return merges
-
-
-def _ward(rows: NDArray) -> NDArray:
-    return hierarchy.linkage(distance.pdist(rows.astype(np.float64)), "ward")
 
 
 def _means(

@@ -34,6 +34,57 @@ def linkage_of_means(features: NDArray, labels: ArrayLike) -> NDArray:
     return hierarchy.linkage(squareform(distances, checks=False), "average")
 
 
+def ward(rows: NDArray) -> NDArray:
+    """Builds Ward's tree of rows `[n, r]` in the form of SciPy's `linkage`, float64 `[n - 1, 4]`.
+
+    SciPy needs all n (n - 1) / 2 distances, twice. Here all pairs of groups that are each other's
+    nearest merge at once, which gives the same tree; distances are computed in blocks.
+
+    Source: Murtagh 1983, A survey of recent advances in hierarchical clustering algorithms.
+
+    Example:
+        >>> ward(np.array([[0.0], [1.0], [9.0]])).round(2).tolist()
+        [[0.0, 1.0, 1.0, 2.0], [2.0, 3.0, 9.81, 3.0]]
+    """
+    n = len(rows)
+    means = rows.astype(np.float64) - rows.mean(axis=0, dtype=np.float64)
+    node, sizes, heights, near = np.arange(n), np.ones(n), np.zeros(n), np.full(n, -1)
+    merges = [np.empty((0, 4))]
+    while (m := len(means)) > 1:
+        squares, stale = np.square(means).sum(axis=1), np.flatnonzero(near < 0)
+        for part in arrays.blocks(len(stale), m):
+            own = stale[part]
+            apart = squares + squares[own, None] - 2 * means[own] @ means.T
+            apart *= sizes / (sizes + sizes[own, None]) * sizes[own, None]
+            apart[np.arange(len(own)), own] = np.inf
+            near[own] = apart.argmin(axis=1)
+        gaps = np.square(means - means[near]).sum(axis=1)
+        height = np.sqrt(2 * sizes * sizes[near] / (sizes + sizes[near]) * gaps)
+        # The nearest two of all are each other's nearest, however equal distances are rounded.
+        lowest = height.argmin()
+        near[near[lowest]] = lowest
+        is_first = (near[near] == np.arange(m)) & (np.arange(m) < near)
+        i, j = np.flatnonzero(is_first), near[is_first]
+        total = sizes[i] + sizes[j]
+        height = np.maximum(height[i], np.maximum(heights[i], heights[j]))
+        merges.append(np.stack([node[i], node[j], height, total], axis=1))
+        mean = (means[i] * sizes[i, None] + means[j] * sizes[j, None]) / total[:, None]
+        stays = np.ones(m, bool)
+        stays[i] = stays[j] = False
+        place = np.where(stays, np.cumsum(stays) - 1, -1)
+        near = np.concatenate([place[near[stays]], np.full(len(i), -1)])
+        means = np.concatenate([means[stays], mean])
+        sizes, heights = (
+            np.concatenate([old[stays], new]) for old, new in ((sizes, total), (heights, height))
+        )
+        node = np.concatenate([node[stays], n + sum(map(len, merges)) - len(i) + np.arange(len(i))])
+    found = np.concatenate(merges)
+    order = np.argsort(found[:, 2], kind="stable")
+    renamed = np.concatenate([np.arange(n), n + np.argsort(order)])
+    found[:, :2] = np.sort(renamed[found[:, :2].astype(np.int64)], axis=1)
+    return found[order]
+
+
 def cut_tree(linkage: ArrayLike, n_groups: int) -> NDArray:
     """Returns the group of each cluster when nearby clusters merge until `n_groups` are left.
 

@@ -4,12 +4,13 @@ import contextlib
 import hashlib
 import os
 import platform
+import re
 import warnings
 from typing import Any
 
 import jax
 
-from cluster_jax.core import interrupt
+from cluster_jax.core import checks, interrupt
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.logs import logger
 
@@ -19,6 +20,8 @@ HEARTBEAT_TIMEOUT = 20
 SHUTDOWN_TIMEOUT = 24 * 3600
 # Seconds of compilation above which a program is kept.
 _LEAST = 0.2
+# Words of JAX about other processes; its Gloo and NCCL move arrays between them.
+_OF_OTHERS = re.compile("heartbeat|coordination|barrier|gloo|nccl", re.IGNORECASE)
 
 
 def use_cores(batch_size: int) -> None:
@@ -101,6 +104,27 @@ def say(text: str) -> None:
     """Logs a line of progress, of several processes in the first alone."""
     if is_first():
         logger.info("%s", text)
+
+
+def ended_elsewhere(error: BaseException) -> str | None:
+    """Explains an error by which JAX tells that another process of the job ended; else None.
+
+    Args:
+        error: the error, or one that was raised because of it.
+    """
+    chain = [error]
+    while (inner := chain[-1].__cause__ or chain[-1].__context__) and inner not in chain:
+        chain.append(inner)
+    for each in chain if jax.distributed.is_initialized() else ():
+        text = " ".join(str(each).split())
+        if isinstance(each, jax.errors.JaxRuntimeError) and _OF_OTHERS.search(text):
+            number = re.search(r"Task (\d+) heartbeat|heartbeats\): (\d+)", text)
+            which = f"process {number[1] or number[2]}" if number else "another process"
+            return (
+                f"{which} of the job ended or does not answer ({checks.short(text, 160)}): see "
+                "what it wrote last, and run the same command again to go on"
+            )
+    return None
 
 
 def distribute() -> None:

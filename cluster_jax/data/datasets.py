@@ -25,13 +25,14 @@ STATISTICS_IMAGES = 10_000  # the standard error of a mean over 10,000 images is
 STATISTICS_CHUNK = 256
 
 
-def load(config: DataConfig, X: ArrayLike | None = None) -> Dataset:
+def load(config: DataConfig, X: ArrayLike | None = None, together: bool = False) -> Dataset:
     """Loads the data set of a config: uint8 images of one size or features, in memory or streamed.
 
     Args:
         config: the section `data`.
         X: images, or features if `data.name` is "features", in place of a file. All of them are
             taken, whatever `data.limit` is.
+        together: see `tfds_source.load`.
 
     Raises:
         InputError: the data are missing or have the wrong format.
@@ -45,8 +46,10 @@ def load(config: DataConfig, X: ArrayLike | None = None) -> Dataset:
             dataset = _arrays(config, X)
         elif config.name == "digits":
             dataset = _digits(config)
+        elif config.name == "folder":
+            dataset = folder.load(config)
         else:
-            dataset = (folder if config.name == "folder" else tfds_source).load(config)
+            dataset = tfds_source.load(config, together)
         if config.labels not in (None, "folders"):
             dataset = with_labels_of(dataset, config.labels)
     return with_tail(with_classes(_encode_labels(dataset), config.classes), config.tail)

@@ -36,17 +36,25 @@ class NovelConfig:
     holdout_seed: CountOrZero
 
 
-def load(data: DataConfig, novel: NovelConfig) -> tuple[Dataset, Dataset | None]:
+def load(
+    data: DataConfig, novel: NovelConfig, together: bool = False
+) -> tuple[Dataset, Dataset | None]:
     """Loads training images and test images; None for the latter without a test.
+
+    Args:
+        data: the section `data`.
+        novel: the section `novel`.
+        together: see `tfds_source.load`.
 
     Raises:
         InputError: the data cannot be used, or training and test images overlap.
     """
     if novel.test_split is not None:
         _check_test_split(data, novel.test_split, novel.holdout)
-    dataset, test = datasets.load(data), None
+    dataset, test = datasets.load(data, together=together), None
     if novel.test_split is not None:
-        test = datasets.load(dataclasses.replace(data, split=novel.test_split, tail=None))
+        tested = dataclasses.replace(data, split=novel.test_split, tail=None)
+        test = datasets.load(tested, together=together)
     elif novel.holdout:
         dataset, test = hold_out(dataset, share=novel.holdout, seed=novel.holdout_seed)
     if novel.classes is None:

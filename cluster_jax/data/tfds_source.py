@@ -1,14 +1,17 @@
 """Prepared TFDS data sets, read without TensorFlow."""
 
 import functools
+import itertools
 import os
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 import numpy as np
 from etils import epath
+from jax.experimental import multihost_utils
 
 from cluster_jax.core import buckets, checks
 from cluster_jax.core.checks import InputError
@@ -16,15 +19,20 @@ from cluster_jax.data import images
 from cluster_jax.data.images import DataConfig, Dataset, Decoder
 
 FORMAT = "array_record"  # TFDS's format with random access that needs no TensorFlow
+_TOGETHER = 1024  # labels that a process reads before it waits for the others
 
 
-def load(config: DataConfig) -> Dataset:
+def load(config: DataConfig, together: bool = False) -> Dataset:
     """Loads a TFDS data set, prepared as array_record, with `image` and optional labels.
 
     `data.name` is a TFDS name such as `cifar10`, `mnist:3.0.1` or `imagenet_resized/32x32`; without
     a version, the newest prepared version is read. `data.dir` is TFDS's data directory; None:
     `$TFDS_DATA_DIR`, else `~/tensorflow_datasets`. `data.split` is a TFDS split such as `train`,
     `train+test` or `train[:10%]`. If the set is streamed, one pass reads its labels.
+
+    Args:
+        config: the section `data`.
+        together: whether all processes call this, of which each reads a share of these labels.
 
     Raises:
         InputError: the set is missing, prepared in a different format, or without images; unknown
@@ -69,11 +77,27 @@ def load(config: DataConfig) -> Dataset:
             pixels[row] = image
         return images.in_memory(name, pixels, config, labels=labels, label_names=label_names)
     if labels is not None:
-        task = f"reading labels of {name}"
-        stored = images.map_threaded(lambda i: source[i][label], records, task)
-        labels[:] = np.fromiter(stored, np.int32, size)
+        labels[:] = _labels(lambda row: source[records[row]][label], size, name, together)
     fetch = images.fetcher(read, resize, channels)
     return Dataset(name, size, shape, None, fetch, labels, label_names, read=read)
+
+
+def _labels(read: Callable[[int], Any], size: int, name: str, together: bool) -> np.ndarray:
+    """Reads all labels, int32 `[size]`, for which whole records have to be read; see `load`."""
+    processes = jax.process_count() if together else 1
+    share = -(-size // processes)
+    first = share * jax.process_index() if together else 0
+    rows = [min(row, size - 1) for row in range(first, first + share)]
+    stored = images.map_threaded(read, rows, f"reading labels of {name}")
+    if processes == 1:
+        return np.fromiter(stored, np.int32, size)
+    # Some at a time: the first process to come waits half a minute for the last one.
+    parts = (
+        np.fromiter(itertools.islice(stored, _TOGETHER), np.int32)
+        for _ in range(0, share, _TOGETHER)
+    )
+    gathered = [multihost_utils.process_allgather(part) for part in parts]
+    return np.concatenate(gathered, axis=1).ravel()[:size]
 
 
 def _open(name: str, dir: str | None, split: str | None) -> tuple[Any, Sequence]:

@@ -298,15 +298,16 @@ class Encoder:
         stats = {part: trees["stats"].get(part, {}) for part in trees["params"]}
         base = {n.removeprefix("base/"): x for n, x in stored.items() if n.startswith("base/")}
         prepared = about.pop("preprocessing")
-        if prepared is not None:
-            prepared = {k: tuple(v) if isinstance(v, list) else v for k, v in prepared.items()}
+        if prepared is not None:  # Of a training images may be gray.
+            fields: Any = {k: tuple(v) if isinstance(v, list) else v for k, v in prepared.items()}
+            prepared = Preprocessing(**fields)
         section = parse_section(NetworkConfig, "network", about.pop("network"))
         return cls(
             section,
             trees["params"],
             stats,
             tuple(about.pop("shape")),
-            prepared and Preprocessing(**prepared),
+            prepared,
             base=cls._read(base, path) if base else None,
             **about,
         )

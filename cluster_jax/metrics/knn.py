@@ -1,12 +1,22 @@
 """k-nearest-neighbor accuracy of features."""
 
+import functools
 from collections.abc import Sequence
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jax import Array, lax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from numpy.typing import ArrayLike, NDArray
 
+from cluster_jax.core import collectives
 from cluster_jax.core.arrays import normalize_rows, numeric, one_per_row
 from cluster_jax.core.checks import InputError
+
+_AXIS = "rows"
+# Scores that a device computes at once (float32: 256 MB).
+_SCORES = 2**26
 
 
 def knn_accuracy(
@@ -53,9 +63,12 @@ def knn_accuracy(
     possible = [k for k in n_neighbors if k <= len(voters) - (asked is None)]
     if not possible:
         return dict.fromkeys(n_neighbors)
-    # Of unit rows the nearest by Euclidean distance have the highest cosine similarity.
-    search = NearestNeighbors(n_neighbors=max(possible), algorithm="brute").fit(voters)
-    nearest = search.kneighbors(asked, return_distance=False)
+    if jax.default_backend() == "cpu":
+        # Of unit rows the nearest by Euclidean distance have the highest cosine similarity.
+        search = NearestNeighbors(n_neighbors=max(possible), algorithm="brute").fit(voters)
+        nearest = search.kneighbors(asked, return_distance=False)
+    else:
+        nearest = _nearest(voters, asked, max(possible), Mesh(jax.local_devices(), (_AXIS,)))
     names, codes = np.unique(classes, return_inverse=True)
     accuracies: dict[int, float | None] = dict.fromkeys(n_neighbors)
     for k in possible:
@@ -63,6 +76,44 @@ def knn_accuracy(
         won = [np.bincount(ballot).argmax() for ballot in codes[nearest[:, :k]]]
         accuracies[k] = float(np.mean(names[won] == true_labels))
     return accuracies
+
+
+def _nearest(voters: NDArray, asked: NDArray | None, k: int, mesh: Mesh) -> NDArray:
+    """Finds the rows of highest cosine, int32 `[m, k]`, on devices that share the voters.
+
+    Args:
+        voters: `[n, d]`, of length one.
+        asked: `[m, d]`, of length one; None: the voters, each without itself.
+        k: number of rows.
+        mesh: the devices, of this process.
+    """
+    queries, n = voters if asked is None else asked, len(voters)
+    own = np.full(len(queries), -1) if asked is not None else np.arange(n)
+    shard, whole = PartitionSpec(_AXIS), PartitionSpec()
+    padded = np.pad(voters, ((0, -n % mesh.size), (0, 0)))
+    placed = jax.device_put(padded, NamedSharding(mesh, shard))
+    body = functools.partial(_highest, n=n, k=k)
+    search = jax.jit(
+        jax.shard_map(body, mesh=mesh, in_specs=(shard, whole, whole), out_specs=whole)
+    )
+    rows = min(len(queries), max(1, _SCORES * mesh.size // n))
+    found = []
+    for start in range(0, len(queries), rows):
+        # The last block starts early enough to be full, so that all are one program.
+        first = min(start, len(queries) - rows)
+        some = slice(first, first + rows)
+        found.append(np.asarray(search(placed, queries[some], own[some]))[start - first :])
+    return np.concatenate(found)
+
+
+def _highest(voters: Array, queries: Array, own: Array, *, n: int, k: int) -> Array:
+    """Finds the k voters of all devices nearest to each query, of equally near ones the first."""
+    numbers = collectives.local_rows(len(voters), _AXIS)
+    scores = jnp.matmul(queries, voters.T, precision=lax.Precision.HIGHEST)
+    is_other = (numbers[None] < n) & (numbers[None] != own[:, None])
+    scores, places = lax.top_k(jnp.where(is_other, scores, -jnp.inf), min(k, len(voters)))
+    scores, rows = (collectives.gather(x.T, _AXIS).T for x in (scores, numbers[places]))
+    return jnp.take_along_axis(rows, lax.top_k(scores, k)[1], axis=1)
 
 
 def _checked(features: ArrayLike, labels: ArrayLike | None) -> tuple[NDArray, NDArray]:

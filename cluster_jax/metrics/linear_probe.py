@@ -1,6 +1,6 @@
 """Accuracy of a linear classifier on frozen features."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import jax
@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax import Array, lax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from numpy.typing import ArrayLike, NDArray
 
 from cluster_jax.core import checks, schedules
@@ -15,6 +16,8 @@ from cluster_jax.core.arrays import numeric, one_per_row
 from cluster_jax.core.checks import InputError
 
 _MOMENTUM = 0.9
+# Rows that are scaled at once.
+_BLOCK = 2**14
 
 
 def linear_probe(
@@ -84,16 +87,12 @@ def linear_probe(
         rows, true_labels, test = _joined(rows, true_labels, test_features, test_labels)
         target = np.searchsorted(classes, true_labels).clip(max=len(classes) - 1)
     train = np.flatnonzero(~test)
-    mean = rows[train].mean(axis=0, dtype=np.float64)
-    centered = rows - mean
-    largest = np.abs(centered[train]).max() or 1.0  # Squares of what is divided by it are numbers.
-    length = largest * np.sqrt(((centered[train] / largest) ** 2).sum(axis=1).mean())
-
+    scaled = _scaled(rows, train)
     batch = min(batch_size, len(train))
     steps = len(train) // batch
     order = np.stack([rng.permutation(train)[: steps * batch] for _ in range(epochs)])
     logits = _train_and_predict(
-        jnp.asarray(centered / (length or 1.0)),
+        _placed(scaled),
         jnp.asarray(target, jnp.int32),
         jnp.asarray(order.reshape(epochs * steps, batch), jnp.int32),
         learning_rate,
@@ -101,9 +100,38 @@ def linear_probe(
         n_classes=len(classes),
     )
     # Equally likely classes are in the order of their numbers.
-    ranked = np.argsort(-np.asarray(logits)[test], axis=1, kind="stable")
+    ranked = np.argsort(-np.asarray(logits)[: len(rows)][test], axis=1, kind="stable")
     hits = classes[ranked] == true_labels[test, None]
     return {k: float(hits[:, :k].any(axis=1).mean()) if k <= len(classes) else None for k in top}
+
+
+def _scaled(rows: NDArray, train: NDArray) -> NDArray:
+    """Centers rows, and divides them by the root mean squared length of the training rows.
+
+    It computes in float64, in blocks, because all rows in float64 may not fit into memory.
+    """
+    mean = rows[train].mean(axis=0, dtype=np.float64)
+
+    def centered(index: NDArray) -> Iterator[NDArray]:
+        return (rows[index[i : i + _BLOCK]] - mean for i in range(0, len(index), _BLOCK))
+
+    # Squares of what is divided by the largest are numbers.
+    largest = max(np.abs(block).max() for block in centered(train)) or 1.0
+    squares = [((block / largest) ** 2).sum(axis=1) for block in centered(train)]
+    length = largest * np.sqrt(np.concatenate(squares).mean()) or 1.0
+    dtype = jax.dtypes.canonicalize_dtype(np.float64)
+    blocks = [(block / length).astype(dtype) for block in centered(np.arange(len(rows)))]
+    return np.concatenate(blocks)
+
+
+def _placed(rows: NDArray) -> Array:
+    """Puts rows on the devices of this process, which share them, and zeros to fill the last one.
+
+    CPU devices have one memory, so that one of them has all.
+    """
+    devices = jax.local_devices()[: 1 if jax.default_backend() == "cpu" else None]
+    sharding = NamedSharding(Mesh(devices, ("rows",)), PartitionSpec("rows"))
+    return jax.device_put(np.pad(rows, ((0, -len(rows) % len(devices)), (0, 0))), sharding)
 
 
 @partial(jax.jit, static_argnames="n_classes")

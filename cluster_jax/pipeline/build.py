@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
 from cluster_jax.data import batches, datasets, features, host_crops, pixels, splits, views
 from cluster_jax.data.datasets import Dataset
-from cluster_jax.data.images import readable, with_channels
+from cluster_jax.data.images import DataConfig, readable, with_channels
 from cluster_jax.data.views import AugmentConfig
 from cluster_jax.encoding.encoder import Encoder
 from cluster_jax.evaluation import options
@@ -24,24 +24,29 @@ from cluster_jax.methods import base
 from cluster_jax.methods.base import Method, MethodContext
 from cluster_jax.methods.wrappers.nrcc import with_nrcc
 from cluster_jax.nets import network
+from cluster_jax.nets.pretrained import weights
 from cluster_jax.nets.pretrained.weights import Preprocessing
-from cluster_jax.pipeline.config import MADE_ALREADY, RunConfig
+from cluster_jax.pipeline import workdir as workdirs
+from cluster_jax.pipeline.config import MADE_ALREADY, AnyConfig, PhotosConfig, RunConfig
 from cluster_jax.training import optim
 from cluster_jax.training import state as states
 from cluster_jax.training.state import State, TrainConfig, TrainingRun
 from cluster_jax.training.step import make_step
 
+Kind = TypeVar("Kind", bound=AnyConfig, covariant=True)
 
-class Inputs(NamedTuple):
+
+class Inputs(NamedTuple, Generic[Kind]):
     """The images of a run, ready for a network.
 
     Attributes:
-        config: the config, with the mean and standard deviation that standardize the images.
+        config: the config; of a training with the mean and standard deviation that standardize the
+            images.
         dataset: the images.
         test: held-out test images of novel class discovery, or None.
     """
 
-    config: RunConfig
+    config: Kind
     dataset: Dataset
     test: Dataset | None
 
@@ -62,14 +67,14 @@ class BuiltRun(NamedTuple):
     workdir: epath.Path = epath.Path()
 
     @property
-    def inputs(self) -> Inputs:
+    def inputs(self) -> Inputs[RunConfig]:
         """The images of the run."""
         return Inputs(self.config, self.training.dataset, self.test)
 
 
 def load_inputs(
     config: RunConfig, dataset: Dataset | None = None, test: Dataset | None = None
-) -> Inputs:
+) -> Inputs[RunConfig]:
     """Loads the images of a run and checks that its config suits them.
 
     Args:
@@ -82,7 +87,7 @@ def load_inputs(
         InputError: the config is inconsistent, or the data cannot be used.
     """
     if dataset is None:
-        dataset, test = splits.load(config.data, config.novel)
+        dataset, test = splits.load(config.data, config.novel, together=True)
     known = dataset.known
     num_clustered = dataset.size if known is None else int((known < 0).sum())
     for key, k in (("eval.k", config.eval.k), ("eval.kmeans.k", config.eval.kmeans.k)):
@@ -105,6 +110,29 @@ def load_inputs(
     return Inputs(config, dataset, test)
 
 
+def load_photos(config: PhotosConfig, dataset: Dataset | None = None) -> Inputs[PhotosConfig]:
+    """Loads images that a pretrained network embeds.
+
+    Args:
+        config: see `configs/images.py`.
+        dataset: the images if they are loaded already.
+
+    Raises:
+        InputError: the config is inconsistent, or the data cannot be used.
+    """
+    dataset = datasets.load(config.data) if dataset is None else dataset
+    for key, k in (("eval.k", config.eval.k), ("eval.kmeans.k", config.eval.kmeans.k)):
+        options.check_k(key, k, dataset.size, "images to cluster")
+    return Inputs(config, with_channels(dataset, 3), None)
+
+
+def load_training_images(config: AnyConfig, data: DataConfig) -> Dataset:
+    """Loads the training images of a run, with the section `data` of its config or another one."""
+    if isinstance(config, PhotosConfig):
+        return datasets.load(data)
+    return splits.load(data, config.novel)[0]
+
+
 def build_run(
     config: RunConfig, dataset: Dataset | None = None, test: Dataset | None = None
 ) -> BuiltRun:
@@ -125,10 +153,28 @@ def build_run(
     return built
 
 
+def encoder_of(config: PhotosConfig, prepared: Preprocessing | None = None, **more: Any) -> Encoder:
+    """Makes the encoder that a config names, for images as large as its `data.image_size`.
+
+    Args:
+        config: the config.
+        prepared: how images are made ready, if not as the weights say.
+        more: other attributes of the encoder.
+
+    Raises:
+        InputError: the weights cannot be read.
+    """
+    if prepared is None:
+        prepared = weights.preprocessing(str(config.network.weights))
+        side, interpolation = config.data.image_size or prepared.size, config.data.interpolation
+        prepared = dataclasses.replace(prepared, size=side, interpolation=interpolation)
+    return Encoder.of_weights(config.network, prepared, **more)
+
+
 def pretrained(
     config: RunConfig, shape: Sequence[int], ranges: pixels.Ranges = pixels.NO_RANGES
 ) -> Encoder:
-    """Makes the encoder of a run that is not trained: of the section `embedder`, or of `network`.
+    """Makes the encoder of the section `embedder` of a training, or of its `network.weights`.
 
     Args:
         config: config of the run; its section `augment` has mean and standard deviation.
@@ -141,12 +187,11 @@ def pretrained(
     section = config.network
     if config.embedder is not None:
         section = config.embedder.network(section)
-    is_resized = config.data.image_size is not None
-    more = {"is_resized": is_resized, "ranges": dict(ranges)}
+    more = {"is_resized": config.data.image_size is not None, "ranges": dict(ranges)}
     return Encoder.of_weights(section, _preprocessing(config), shape, **more)
 
 
-def trained(inputs: Inputs, params: Any, stats: Any) -> Encoder:
+def trained(inputs: Inputs[RunConfig], params: Any, stats: Any) -> Encoder:
     """Makes the encoder of a training.
 
     Args:
@@ -192,9 +237,9 @@ def _channels(config: RunConfig, images: Dataset) -> Dataset:
     return images
 
 
-def describe_images(inputs: Inputs) -> dict[str, Any]:
+def describe_images(inputs: Inputs[AnyConfig]) -> dict[str, Any]:
     """Describes images for `rebuild_run`: size, shape, known classes, channel statistics; JSON."""
-    dataset, augment = inputs.dataset, inputs.config.augment
+    dataset = inputs.dataset
     known = None
     if dataset.known is not None:
         names = splits.known_names(dataset)
@@ -204,7 +249,17 @@ def describe_images(inputs: Inputs) -> dict[str, Any]:
     images = {"size": dataset.size, "shape": list(shown.shape), "known": known}
     if shown.ranges:
         images["ranges"] = shown.ranges
-    return {**images, **io.plain({"mean": augment.mean, "std": augment.std})}
+    if isinstance(inputs.config, RunConfig):
+        augment = inputs.config.augment
+        images |= io.plain({"mean": augment.mean, "std": augment.std})
+    return images
+
+
+def describe_encoder(encoder: Encoder) -> dict[str, Any]:
+    """Describes the encoder of photos for `inference.encoder`, as JSON values."""
+    assert encoder.preprocessing is not None
+    prepared = io.plain(dataclasses.asdict(encoder.preprocessing))
+    return {"preprocessing": prepared, workdirs.WEIGHTS: encoder.checksum}
 
 
 def rebuild_run(config: RunConfig, images: Mapping[str, Any]) -> BuiltRun:
@@ -231,13 +286,10 @@ def rebuild_run(config: RunConfig, images: Mapping[str, Any]) -> BuiltRun:
     if config.embedder is not None:
         dataset = features.with_neighbors(_pending(config, dataset), config.feature_views.searched)
     if dataset.has_images:
-        config = dataclasses.replace(config, augment=standardization(config.augment, images))
+        mean, std = (tuple(images[key]) for key in ("mean", "std"))
+        augment = dataclasses.replace(config.augment, mean=mean, std=std)
+        config = dataclasses.replace(config, augment=augment)
     return _join(Inputs(config, dataset, None), states.make_mesh())
-
-
-def standardization(section: AugmentConfig, images: Mapping[str, Any]) -> AugmentConfig:
-    """Fills the section `augment` with the mean and deviation that `describe_images` stored."""
-    return dataclasses.replace(section, mean=tuple(images["mean"]), std=tuple(images["std"]))
 
 
 def _placeholder_classes(size: int, known: Mapping[str, Any] | None) -> np.ndarray | None:
@@ -260,7 +312,7 @@ def _no_images(indices: np.ndarray) -> np.ndarray:
     raise LookupError("a rebuilt run has no images; build it with build_run to read them")
 
 
-def _join(inputs: Inputs, mesh: Mesh) -> BuiltRun:
+def _join(inputs: Inputs[RunConfig], mesh: Mesh) -> BuiltRun:
     config, dataset, test = inputs
     if dataset.has_images:
         augment = views.make(config.augment)
@@ -310,23 +362,6 @@ def _join(inputs: Inputs, mesh: Mesh) -> BuiltRun:
         clean=augment.clean,
     )
     return BuiltRun(config, training, test)
-
-
-def trains(config: RunConfig) -> bool:
-    """Returns whether a run trains a network: not if it evaluates a frozen one's features.
-
-    Raises:
-        InputError: nothing is trained, but the config has a network to start from.
-    """
-    is_frozen = config.network.weights is not None and config.network.is_frozen()
-    only_backbone = config.eval.features == "backbone" and config.train.labeled_batch_size is None
-    if is_frozen and only_backbone and (config.stages or config.init_from is not None):
-        raise InputError(
-            "stages and init_from must be empty where network.weights are frozen and their "
-            "features are clustered, because nothing is trained; got "
-            f"{', '.join(config.stages) or config.init_from!r}"
-        )
-    return not (is_frozen and only_backbone)
 
 
 def _with_statistics(section: AugmentConfig, dataset: Dataset) -> AugmentConfig:

@@ -20,7 +20,7 @@ from cluster_jax.methods import base, ncl
 from cluster_jax.methods.base import MethodConfig
 from cluster_jax.methods.wrappers.nrcc import NRCCConfig
 from cluster_jax.nets.config import EmbedderConfig, NetworkConfig
-from cluster_jax.nets.pretrained import weights
+from cluster_jax.nets.pretrained import encoders, weights
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.training.optim import OptimizerConfig
 from cluster_jax.training.state import TrainConfig
@@ -71,16 +71,12 @@ class MethodSection:
 
 
 @dataclasses.dataclass(frozen=True)
-class RunConfig:
-    """The config of a run; each section is described and checked where it is defined.
+class Config:
+    """What the configs of all runs have; each section is described and checked where it is defined.
 
     Attributes:
         seed: seed of all randomness.
         note: text recorded in `results.json`.
-        embedder: None where the network trains on the images, or on features of a file.
-        stages: name -> config of each earlier training stage, in order.
-        init_from: workdir of the run whose network is the starting point, or None.
-        term: what another method adds to the objective, or None; see `methods.base.Term`.
         name: name of the config or of the stage, for messages and the title of the report.
         values: the whole config as JSON values, as in `config.json`.
     """
@@ -88,6 +84,46 @@ class RunConfig:
     seed: Annotated[int, functools.partial(checks.whole, least=0, most=2**32 - 1)]
     note: str
     data: DataConfig
+    eval: EvalConfig
+    name: str
+    values: Mapping[str, Any] = dataclasses.field(repr=False, compare=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class PhotosConfig(Config):
+    """The config of images that a pretrained network embeds; nothing is trained.
+
+    Attributes:
+        encoder: the network, see `encoders.overrides`.
+    """
+
+    encoder: str
+
+    def __post_init__(self) -> None:
+        if self.data.name == "features":
+            checks.none("encoder", self.encoder, MADE_ALREADY)
+        must = "data.crop must be 'square' where nothing is trained"
+        checks.one_of(must, self.data.crop, ("square",))
+        checks.one_of("eval.features", self.eval.features, ("backbone",))
+        encoders.check(self.encoder)
+
+    @functools.cached_property
+    def network(self) -> NetworkConfig:
+        """The network of the encoder."""
+        return NetworkConfig(**encoders.overrides(self.encoder))
+
+
+@dataclasses.dataclass(frozen=True)
+class RunConfig(Config):
+    """The config of a training.
+
+    Attributes:
+        embedder: None where the network trains on the images, or on features of a file.
+        stages: name -> config of each earlier training stage, in order.
+        init_from: workdir of the run whose network is the starting point, or None.
+        term: what another method adds to the objective, or None; see `methods.base.Term`.
+    """
+
     augment: AugmentConfig
     embedder: EmbedderConfig | None
     feature_views: FeatureViewsConfig
@@ -100,11 +136,18 @@ class RunConfig:
     nrcc: NRCCConfig
     optimizer: OptimizerConfig
     train: TrainConfig
-    eval: EvalConfig
-    name: str
-    values: Mapping[str, Any] = dataclasses.field(repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        if (
+            self.network.weights is not None
+            and self.network.is_frozen()
+            and self.eval.features == "backbone"
+            and self.train.labeled_batch_size is None
+        ):
+            raise InputError(
+                f"network.frozen must leave blocks to train; got {self.network.frozen!r}, the last "
+                "one: the config images clusters features of a network that is not trained"
+            )
         if self.data.name == "features":
             checks.none("embedder", self.embedder and self.embedder.name, MADE_ALREADY)
         batch, labeled = self.train.batch_size, self.train.labeled_batch_size or 0
@@ -121,6 +164,10 @@ class RunConfig:
                 width * (size or 0) ** 2 * images,
                 "a batch",
             )
+
+
+# The config of a run on images.
+AnyConfig = RunConfig | PhotosConfig
 
 
 def config_json(config: ConfigDict | Mapping[str, Any]) -> dict[str, Any]:
@@ -142,6 +189,8 @@ def _with_preprocessing(values: dict[str, Any]) -> dict[str, Any]:
     # Other errors are raised when the sections are parsed.
     network = values.get("embedder") or values.get("network")
     name = network.get("weights") if isinstance(network, Mapping) else None
+    if isinstance(encoder := values.get("encoder"), str):
+        name = encoders.SHORT.get(encoder, encoder)
     filled = dict(values)
     for part, keys in _PREPARED.items():
         section = values.get(part)
@@ -157,8 +206,8 @@ def _with_preprocessing(values: dict[str, Any]) -> dict[str, Any]:
     return filled
 
 
-def parse_config(config: ConfigDict | Mapping[str, Any], name: str = "run") -> RunConfig:
-    """Parses a config into typed sections.
+def parse_config(config: ConfigDict | Mapping[str, Any], name: str = "run") -> AnyConfig:
+    """Parses a config into typed sections: of photos if it has an encoder, else of a training.
 
     Args:
         config: the config.
@@ -170,15 +219,30 @@ def parse_config(config: ConfigDict | Mapping[str, Any], name: str = "run") -> R
     """
     values = config_json(config)
     own = ("name", "values")
-    keys = [field.name for field in dataclasses.fields(RunConfig) if field.name not in own]
+    kind = PhotosConfig if "encoder" in values else RunConfig
+    keys = [field.name for field in dataclasses.fields(kind) if field.name not in own]
     check_keys("", keys, values)
+    if kind is PhotosConfig:
+        return parse_section(PhotosConfig, "", {**values, "name": name, "values": values})
     parsed = {**values, "stages": _parse_stages(values), "name": name, "values": values}
     parsed["method"] = _method("method", values["method"])
     parsed["term"] = None if values["term"] is None else _method("term", values["term"])
     return parse_section(RunConfig, "", parsed)
 
 
-def read_config(workdir: epath.Path) -> RunConfig:
+def parse_training(config: ConfigDict | Mapping[str, Any], name: str = "run") -> RunConfig:
+    """Parses the config of a training.
+
+    Raises:
+        InputError: see `parse_config`, or it trains nothing.
+    """
+    parsed = parse_config(config, name)
+    if not isinstance(parsed, RunConfig):
+        raise InputError(f"config must be one of a training; got {name}, which trains nothing")
+    return parsed
+
+
+def read_config(workdir: epath.Path) -> AnyConfig:
     """Reads the config of the run in a workdir.
 
     Raises:
@@ -188,7 +252,8 @@ def read_config(workdir: epath.Path) -> RunConfig:
     try:
         return parse_config(values)
     except InputError as error:
-        if values["method"]["name"] not in base.names():  # a module that is missing here
+        method = values.get("method", {}).get("name")
+        if method is not None and method not in base.names():  # a module that is missing here
             raise
         raise workdirs.older_version(workdir, error) from error
 
@@ -226,7 +291,7 @@ def _parse_stages(values: Mapping[str, Any]) -> dict[str, RunConfig]:
             raise InputError(f"missing config key stages.{name}.method")
         own = {"stages": {}, "init_from": None, "method": changes["method"]}
         try:
-            stages[name] = parse_config({**_merged(values, changes), **own}, name)
+            stages[name] = parse_training({**_merged(values, changes), **own}, name)
         except InputError as error:
             raise InputError(f"in stages.{name}: {error}") from error
     return stages

@@ -211,7 +211,7 @@ def is_run(workdir: epath.PathLike) -> bool:
     if not isinstance(workdir, str | os.PathLike):
         return False
     file = buckets.path(workdir) / workdirs.CONFIG
-    return file.exists() and "network" not in workdirs.read_values(file)
+    return file.exists() and "eval" not in workdirs.read_values(file)
 
 
 def read(workdir: epath.PathLike) -> EmbeddingClusters:

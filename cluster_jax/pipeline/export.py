@@ -21,7 +21,7 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.data import packed, scan, splits
 from cluster_jax.data.images import Dataset
 from cluster_jax.evaluation import decisions
-from cluster_jax.pipeline import inference
+from cluster_jax.pipeline import build, inference
 from cluster_jax.pipeline.inference import TrainedRun
 
 # Longest name of a folder; file systems allow 255 bytes, which are 63 characters at worst.
@@ -202,7 +202,7 @@ def training_images(
             raise InputError(
                 "the images to export must be in files; got a run on an array in memory"
             )
-        return splits.load(section, run.config.novel)[0]
+        return build.load_training_images(run.config, section)
 
     root = scan.root(section.dir) if section.name == "folder" and section.dir else None
     files = inference.files(run)

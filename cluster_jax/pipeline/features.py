@@ -11,11 +11,13 @@ from etils import epath
 
 from cluster_jax.core import buckets, disk, io
 from cluster_jax.core.checks import InputError
+from cluster_jax.core.config import load_config, parse_section
 from cluster_jax.core.logs import logger
 from cluster_jax.data import features
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.data.images import select
 from cluster_jax.data.splits import NovelConfig
+from cluster_jax.data.views import AugmentConfig
 from cluster_jax.encoding.embed import (
     Batch,
     Parts,
@@ -28,12 +30,14 @@ from cluster_jax.encoding.embed import (
 from cluster_jax.pipeline import build
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.build import BuiltRun
-from cluster_jax.pipeline.config import parse_config
+from cluster_jax.pipeline.config import RunConfig, parse_config
 from cluster_jax.training import checkpoint
 from cluster_jax.training import state as states
 
 # Labels and names of the rows of all shards, in their folder.
 ROWS = "rows.npz"
+# What features depend on, of a config.
+_OF_FEATURES = ("seed", "data", "augment", "network", "encoder")
 
 
 def share(count: int, step: int) -> range:
@@ -149,9 +153,10 @@ def write_features(
     the folder `OUT.parts`, from which the same call resumes.
 
     Args:
-        values: a config with `network.weights`, as JSON values.
+        values: a config of photos, or one with `network.weights`, as JSON values.
         out: the `.npz` file or the folder to write.
-        views: number of views of each image, augmented by the config's section `augment`.
+        views: number of views of each image, augmented by the section `augment` of the config or,
+            where it has none, of the base config.
 
     Returns:
         Shape of the features, and path and reason of each file that could not be read; None if
@@ -177,25 +182,33 @@ def write_features(
                 f"--out must be new, or have shards of as many processes, {processes}; got {out} "
                 f"with {min(others)}"
             )
-    config = parse_config(values)
-    # All images, whatever a training would hold out.
-    config = dataclasses.replace(config, novel=NovelConfig(None, None, 0.0, 0))
-    if config.network.weights is None:
+    config, mesh = parse_config(values), states.make_mesh().local_mesh
+    if isinstance(config, RunConfig) and config.network.weights is None:
         raise InputError(
             "network.weights must be those of a pretrained network; got None: use the config "
             "'images', or set them"
         )
     if processes > 1:  # Files are decoded by the process that embeds them.
         config = dataclasses.replace(config, data=dataclasses.replace(config.data, cache_mb=0))
-    (config, dataset, _), mesh = build.load_inputs(config), states.make_mesh().local_mesh
+    if isinstance(config, RunConfig):
+        # All images, whatever a training would hold out.
+        config = dataclasses.replace(config, novel=NovelConfig(None, None, 0.0, 0))
+        config, dataset, _ = build.load_inputs(config)
+        encoder, augment = build.pretrained(config, dataset.shape), config.augment
+    else:
+        dataset, encoder = build.load_photos(config).dataset, build.encoder_of(config)
+        prepared = encoder.preprocessing
+        assert prepared is not None
+        own = {key: getattr(prepared, key) for key in ("size", "mean", "std")}
+        section = {**load_config("base").augment, **own}
+        augment = parse_section(AugmentConfig, "augment", section)
     for note in dataset.notes if process == 0 else ():
         logger.warning("%s", note)
-    kept = {key: values[key] for key in ("seed", "data", "augment", "network")}
+    kept = {key: x for key, x in values.items() if key in _OF_FEATURES}
     images = workdirs.describe_images(dataset)
     about = {**kept, "views": views, "images": images}
     made_from = workdirs.fingerprint(json.dumps(io.plain(about), sort_keys=True).encode())
-    encoder = build.pretrained(config, dataset.shape)
-    forward = encoder.with_views(config.augment, config.seed, views, mesh)
+    forward = encoder.with_views(augment, config.seed, views, mesh)
     batch_size = max(1, config.eval.batch_size // processes)
     rows = share(dataset.size, batch_size)
 

@@ -22,6 +22,7 @@ from cluster_jax.clustering.smooth import Smoother
 from cluster_jax.clustering.tree import linkage_of_means
 from cluster_jax.core import arrays, buckets, checks, io
 from cluster_jax.core.checks import InputError
+from cluster_jax.core.config import parse_section
 from cluster_jax.data import packed, scan, splits
 from cluster_jax.data.images import Dataset, select, without
 from cluster_jax.encoding import embed as embeddings
@@ -29,9 +30,10 @@ from cluster_jax.encoding.encoder import Encoder
 from cluster_jax.evaluation import decisions, discovery, duplicates, report_data
 from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.evaluation.decisions import Decisions
+from cluster_jax.nets.pretrained.weights import Preprocessing
 from cluster_jax.pipeline import build
 from cluster_jax.pipeline import workdir as workdirs
-from cluster_jax.pipeline.config import RunConfig, read_config
+from cluster_jax.pipeline.config import AnyConfig, PhotosConfig, read_config
 
 # The gray that stands for an image whose file is gone.
 GRAY = 128
@@ -218,7 +220,7 @@ class TrainedRun(NamedTuple):
     """
 
     workdir: epath.Path | None
-    config: RunConfig
+    config: AnyConfig
     results: Mapping[str, Any]
     images: Mapping[str, Any]
     features: NDArray
@@ -264,7 +266,7 @@ def _read(workdir: epath.Path) -> TrainedRun:
         found = "which does not exist"
     elif not file.exists():
         found = f"which is no folder of a run: it has no {workdirs.CONFIG}"
-    elif "network" not in workdirs.read_values(file):
+    elif "eval" not in workdirs.read_values(file):
         found = "a folder of the command `cluster`, which has no images"
     if found:
         raise InputError(f"the workdir must be that of a finished run; got {workdir}, {found}")
@@ -283,7 +285,7 @@ def _read(workdir: epath.Path) -> TrainedRun:
 
 def join(
     workdir: epath.Path | None,
-    config: RunConfig,
+    config: AnyConfig,
     results: Mapping[str, Any],
     images: Mapping[str, Any],
     embedding: Mapping[str, NDArray],
@@ -379,7 +381,7 @@ def training_images(run: TrainedRun) -> Dataset:
     data = dataclasses.replace(run.config.data, cache_mb=0.0)  # few are shown
     words = {"data.dir": "the folder of the run"}
     with checks.named(words):
-        dataset, _ = splits.load(data, run.config.novel)
+        dataset = build.load_training_images(run.config, data)
     names, unreadable = files(run), run.clusters.skipped
     if names is not None and dataset.sources is not None:
         known = {*names, *_given(unreadable).tolist()}
@@ -539,13 +541,13 @@ def encoder(run: TrainedRun) -> Encoder:
                 f"again with --workdir={run.workdir}, which makes it of the last checkpoint"
             )
         return Encoder.load(file)
-    augment = build.standardization(config.augment, images)
-    standardized = dataclasses.replace(config, augment=augment)
-    made = build.pretrained(standardized, images["shape"], images.get("ranges", {}))
+    assert isinstance(config, PhotosConfig)
+    prepared = parse_section(Preprocessing, "preprocessing", images["preprocessing"])
+    made = build.encoder_of(config, prepared, ranges=images.get("ranges", {}))
     if made.checksum != images[workdirs.WEIGHTS]:
         raise InputError(
-            f"network.weights must be those of the run; got {config.network.weights}, which has "
-            "other values now: restore the file, or run the command of the run in another folder"
+            f"encoder must be that of the run; got {config.encoder}, which has other values now: "
+            "restore the file, or run the command of the run in another folder"
         )
     return made
 

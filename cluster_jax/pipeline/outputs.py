@@ -42,7 +42,7 @@ from cluster_jax.nets.config import BUNDLED
 from cluster_jax.pipeline import build, inference, known, provenance
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.build import BuiltRun, Inputs
-from cluster_jax.pipeline.config import RunConfig
+from cluster_jax.pipeline.config import AnyConfig, PhotosConfig, RunConfig
 from cluster_jax.pipeline.inference import StoredClusters, TrainedRun
 from cluster_jax.training import state as states
 from cluster_jax.training import watch
@@ -83,7 +83,7 @@ class Found(NamedTuple):
         seconds: time that was spent.
     """
 
-    inputs: Inputs
+    inputs: Inputs[AnyConfig]
     features: Embeddings
     clustered: Dataset
     embedding: dict[str, np.ndarray]
@@ -93,7 +93,7 @@ class Found(NamedTuple):
     seconds: float
 
 
-def cluster(inputs: Inputs, features: Embeddings) -> Found:
+def cluster(inputs: Inputs[AnyConfig], features: Embeddings) -> Found:
     """Clusters the embeddings of images; in novel class discovery, of the unlabeled ones."""
     started = time.perf_counter()
     inputs, features = _readable(inputs, features)
@@ -122,7 +122,7 @@ def cluster(inputs: Inputs, features: Embeddings) -> Found:
 
 
 def find_duplicates(
-    config: RunConfig,
+    config: AnyConfig,
     dataset: Dataset,
     features: Embeddings,
     distinct: Collection[tuple[str, str]] = (),
@@ -194,10 +194,10 @@ def describe(
     unlabeled = found.stored.unlabeled_rows
     if repeated is None:
         repeated = find_duplicates(config, dataset, features)
-    names, net = None, config.network
-    if net.weights in BUNDLED and net.is_frozen() and discovered is None:
-        labels = clustering.cluster_labels
-        names = suggestions.suggest(embedding["backbone"], labels, net.weights)
+    names = None
+    if isinstance(config, PhotosConfig) and config.network.weights in BUNDLED:
+        labels, weights = clustering.cluster_labels, str(config.network.weights)
+        names = suggestions.suggest(embedding["backbone"], labels, weights)
     results = {
         "provenance": {
             **provenance.describe(config, section, dataset, clustered, steps),
@@ -268,7 +268,7 @@ def describe(
 
 
 def _report_data(
-    config: RunConfig,
+    config: AnyConfig,
     clustered: Dataset,
     results: Mapping[str, Any],
     clustering: Clustering,
@@ -423,15 +423,15 @@ def _stored_duplicates(run: TrainedRun, dataset: Dataset) -> duplicates.Shown | 
     return duplicates.Shown(found, dataset.sources, rows)
 
 
-def _title(config: RunConfig) -> str:
+def _title(config: AnyConfig) -> str:
     """Names a run by its folder or file of images; by its config if it trains or has neither."""
     name = _name_of_files(config)
     if name is None:
         return config.name
-    return f"{name}, {config.name}" if build.trains(config) else name
+    return f"{name}, {config.name}" if isinstance(config, RunConfig) else name
 
 
-def _name_of_files(config: RunConfig) -> str | None:
+def _name_of_files(config: AnyConfig) -> str | None:
     """Names the user's own folder or file of images; None for a data set that has a name."""
     if config.data.dir is None or config.data.name not in ("folder", "arrays", "features"):
         return None
@@ -470,7 +470,9 @@ def write(
     io.write_json(workdir / workdirs.RESULTS, outputs.results, checksum=True)
 
 
-def _readable(inputs: Inputs, features: Embeddings) -> tuple[Inputs, Embeddings]:
+def _readable(
+    inputs: Inputs[AnyConfig], features: Embeddings
+) -> tuple[Inputs[AnyConfig], Embeddings]:
     """Removes the files that could not be read from images and embeddings."""
     dataset, test = readable_images(inputs.dataset, features[workdirs.TRAIN_EMBEDDING]), inputs.test
     if test is not None and workdirs.TEST_EMBEDDING in features:
@@ -486,15 +488,17 @@ def read_features(workdir: epath.Path) -> Embeddings:
     return {n: io.read_arrays(workdir / n) for n in names if n in there}
 
 
-def with_novel_k(config: RunConfig, dataset: Dataset) -> EvalConfig:
+def with_novel_k(config: AnyConfig, dataset: Dataset) -> EvalConfig:
     """Returns the section `eval`, with the number of novel classes for k-means in discovery."""
-    classes, kmeans = config.method.novel_classes, config.eval.kmeans
-    if dataset.known is None or classes is None or kmeans.k is not None:
+    kmeans = config.eval.kmeans
+    if dataset.known is None or not isinstance(config, RunConfig) or kmeans.k is not None:
+        return config.eval
+    if (classes := config.method.novel_classes) is None:
         return config.eval
     return dataclasses.replace(config.eval, kmeans=dataclasses.replace(kmeans, k=classes))
 
 
-def _discover(inputs: Inputs, features: Embeddings) -> discovery.Discovery | None:
+def _discover(inputs: Inputs[AnyConfig], features: Embeddings) -> discovery.Discovery | None:
     """Discovers novel classes, with metrics; None for other methods than novel class discovery."""
     config, dataset, test_images = inputs
     trained, tested = (features.get(n) for n in (workdirs.TRAIN_EMBEDDING, workdirs.TEST_EMBEDDING))
@@ -511,6 +515,7 @@ def _discover(inputs: Inputs, features: Embeddings) -> discovery.Discovery | Non
     train, test, scores = outputs(trained, dataset.labels), None, None
     if tested is not None and test_images is not None:
         test = outputs(tested, test_images.labels)
+    assert isinstance(config, RunConfig)
     if config.method.learns_clusters:
         scores = discovery.spread_probabilities(train, dataset.known, dataset.nearest)
     return discovery.discover(
@@ -554,7 +559,7 @@ class InMemory:
         run: for new images.
     """
 
-    inputs: Inputs
+    inputs: Inputs[AnyConfig]
     embedding: dict[str, np.ndarray]
     found: Found
     seconds: float
@@ -572,34 +577,36 @@ class InMemory:
         return self.run._replace(results=made.results, clusters=made.clusters)
 
 
-def embed_frozen(inputs: Inputs, encoder: Encoder, kept: Parts | None = None) -> Batch:
+def embed_frozen(inputs: Inputs[AnyConfig], encoder: Encoder, kept: Parts | None = None) -> Batch:
     """Embeds the images of a run by a network that nothing trains."""
-    config, mesh = inputs.config, states.make_mesh()
-    forward = encoder.with_views(config.augment, config.seed, 0, mesh)
-    size = config.eval.batch_size
-    rows = embed(forward, inputs.dataset, batch_size=size, mesh=mesh, kept=kept)
-    return {"backbone": rows.pop("features")[:, 0], **rows}
+    mesh, size = states.make_mesh(), inputs.config.eval.batch_size
+    encode = encoder.on(mesh)
+
+    def forward(images: jax.Array, _: jax.Array) -> Batch:
+        return {"backbone": np.asarray(encode(images))}
+
+    return embed(forward, inputs.dataset, batch_size=size, mesh=mesh, kept=kept)
 
 
-def run_in_memory(config: RunConfig, dataset: Dataset) -> InMemory:
+def run_in_memory(config: PhotosConfig, dataset: Dataset) -> InMemory:
     """Embeds and clusters images like `run.run_pipeline`, without a workdir.
 
     Args:
-        config: of a run that trains no network, see `build.trains`.
+        config: the config.
         dataset: the images.
 
     Raises:
         InputError: the config or the data are invalid.
     """
     started = time.perf_counter()
-    inputs = build.load_inputs(config, dataset)
+    inputs = build.load_photos(config, dataset)
     print_start(inputs)
-    encoder = build.pretrained(inputs.config, inputs.dataset.shape)
+    encoder = build.encoder_of(config, ranges=inputs.dataset.ranges or {})
     embedding = embed_frozen(inputs, encoder)
     seconds = time.perf_counter() - started
     found = cluster(inputs, {workdirs.TRAIN_EMBEDDING: embedding})
     say(f"found {counted(found.clustering.metrics['n_large'], 'cluster')}")
-    images = {**build.describe_images(inputs), workdirs.WEIGHTS: encoder.checksum}
+    images = {**build.describe_images(inputs), **build.describe_encoder(encoder)}
     run = inference.join(None, inputs.config, {}, images, embedding, found.stored)
     return InMemory(inputs, embedding, found, seconds, run)
 
@@ -630,16 +637,17 @@ def write_run(
 
 
 def print_start(
-    inputs: Inputs, trainings: Sequence[BuiltRun] = (), workdir: epath.Path | None = None
+    inputs: Inputs[AnyConfig], trainings: Sequence[BuiltRun] = (), workdir: epath.Path | None = None
 ) -> None:
     """Prints the images, the work and the devices of a run."""
     config, dataset, _ = inputs
     noun = "row" if dataset.shown is None else "image"
     name = checks.one_line(_name_of_files(config) or dataset.name)
-    work = f"compared by a network trained on other photos ({config.network.name}),"
-    if trainings:
+    if not trainings:
+        work = f"compared by a network trained on other photos ({config.network.name}),"
+    else:
         lengths = " + ".join(f"{stage.training.total_steps:,}" for stage in trainings)
-        work = f"{lengths} steps of {counted(config.train.batch_size, noun)}"
+        work = f"{lengths} steps of {counted(trainings[-1].config.train.batch_size, noun)}"
     say(
         f"{counted(dataset.size, noun)} of {name}, {work} on {jax.device_count()} x "
         f"{jax.devices()[0].device_kind}" + ("" if workdir is None else f"\nworkdir {workdir}")

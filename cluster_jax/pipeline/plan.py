@@ -68,8 +68,7 @@ ASSUMED = {
     "latency": (0.05, f"seconds of a request, one an image (a guess); {buckets.REQUESTS} at once"),
     "bandwidth": (1e9, "bytes/s of a host (a guess: a twelfth of a v5e host's network)"),
     "compile": (92.0, "seconds to compile the step (plan.json, on two cores)"),
-    "compress": (22e6, "bytes/s of np.savez_compressed (one core of an Intel Xeon)"),
-    "host": (1.2e12, "operations/s of a host's processor (hosts.json: 75e9 of two cores; of 32)"),
+    "compress": (17e6, "bytes/s of np.savez_compressed (compress.json)"),
     "umap": (0.87e-3, "seconds a row of UMAP, at least (sample.json: of 64 columns), by n log n"),
     "classes": (1000, "classes of the labels; k-means takes as many, with all updates it may"),
     "process": (0.5e9, "bytes of a process without images (stream.json)"),
@@ -78,6 +77,7 @@ ASSUMED = {
 # by a restart of a host. tests/faults/gcs_server.py counted 150 to 217 and 194 to 280 of one
 # process with 20 to 400 arrays, and 40 more for each checkpoint by a second process.
 _PER_ARRAY, _PER_CHECKPOINT, _PER_HOST, _PER_RESTART = 0.125, 150, 40, 250
+_PASSES = 6  # Products of bfloat16 numbers for one of float32, as exact.
 _UPLOAD = 50 * 2**20  # Bytes of one request of gcsfs.
 _UPDATES = (kmeans.__kwdefaults__ or {})["max_iter"]  # at most, of a run of k-means
 
@@ -243,8 +243,9 @@ def _parts(config: RunConfig, run: TrainingRun, plan: Plan) -> tuple[Part, ...]:
         each = a["decode"] / min(together, most) + a["jpeg"] / a["bandwidth"]
         return images * (math.ceil(together / most) * a["latency"] / together + each)
 
-    # Each host reads a set that it keeps decoded, and the labels of a TFDS set that it does not.
-    first, lists = n * (is_kept or not is_folder), -(-n // 1000) * is_folder
+    # Each host reads a set that it keeps decoded, and its share of a TFDS set that it does not, for
+    # the labels.
+    first, lists = n * is_kept or -(-n // hosts) * (not is_folder), -(-n // 1000) * is_folder
     process = a["process"] + n * math.prod(run.dataset.shape) * is_kept
     starts = a["compile"] + lists * a["latency"] + read(first)
     share, trained = plan.batch_size / hosts, plan.steps * plan.batch_size * is_streamed
@@ -271,13 +272,13 @@ def _parts(config: RunConfig, run: TrainingRun, plan: Plan) -> tuple[Part, ...]:
     maps = a["umap"] * n * max(1.0, math.log(n) / math.log(100_000))
     maps *= section.reduce.method == "umap"
     epochs = 0 if section.linear_probe is None else section.linear_probe.epochs
-    scores = 2 * n * n * d / a["host"] + epochs * 6 * n * d * a["classes"] / chip
+    scores = _PASSES * 2 * n * n * d / local / chip + epochs * 6 * n * d * a["classes"] / chip
     # Sizes, headers and ends of files, or the pixels of what are none; and thumbnails.
     again = n * (3 if is_folder else is_streamed) + min(n, MAX_THUMBNAILS) * is_streamed
     jpeg, saved = a["jpeg"], f"{saves:,} checkpoints"
     entered, opened = hosts * (first + lists), hosts * (first * jpeg + size)
     # All hosts have the batches of an embedding and the whole of it; its file is compressed in
-    # memory. The linear probe has three copies in float64.
+    # memory. k-NN and the linear probe have two more copies, and one on the chips of a host.
     made = (
         Part("start", False, starts, process, hosts * first * jpeg, entered),
         Part("training", False, trains, ahead, trained * jpeg, trained + flushes),
@@ -294,7 +295,7 @@ def _parts(config: RunConfig, run: TrainingRun, plan: Plan) -> tuple[Part, ...]:
         Part("embedding.npz", True, npz, process + 4 * table, 2 * table, writes + 2),
         Part("k-means", True, groups, held + 2 * rows),
         Part("map by UMAP", True, maps, held + rows),
-        Part("k-NN, linear probe", True, scores, held + 6 * rows),
+        Part("k-NN, linear probe", True, scores, held + 2 * rows),
         Part("duplicates, report", True, read(again), held, again * jpeg, again),
     )  # fmt: skip
     return tuple(part for part in made if part.seconds)

@@ -14,7 +14,7 @@ from cluster_jax.data.datasets import Dataset
 from cluster_jax.evaluation import summary
 from cluster_jax.evaluation.options import EvalConfig
 from cluster_jax.nets.pretrained import weights as pretrained
-from cluster_jax.pipeline.config import RunConfig
+from cluster_jax.pipeline.config import AnyConfig, RunConfig
 
 PACKAGES = ("jax", "flax", "optax", "orbax-checkpoint", "numpy", "scikit-learn", "umap-learn")
 # Keys of the section `data` that say which images.
@@ -22,7 +22,11 @@ _DATA = ("name", "split", "limit", "image_size")
 
 
 def describe(
-    config: RunConfig, section: EvalConfig, dataset: Dataset, clustered: Dataset, steps: int
+    config: AnyConfig,
+    section: EvalConfig,
+    dataset: Dataset,
+    clustered: Dataset,
+    steps: int,
 ) -> dict[str, Any]:
     """Describes where a result is from: the images trained on and scored, the uses of labels.
 
@@ -37,14 +41,15 @@ def describe(
     k, finder = section.kmeans.k, section.method
     bandwidth = "found" if section.gridshift.bandwidth == "auto" else "given"
     uses = ["scoring"] if labeled else []
-    methods = [config.method, *([config.term] if config.term else [])]
+    methods, batch_size, nrcc = [], None, None
     # What the backbone or the features come from.
     weights, network = config.network.weights, config.network.name
-    if config.embedder is not None:
-        weights, network = (
-            config.embedder.weights,
-            f"{network} on features of {config.embedder.name}",
-        )
+    if isinstance(config, RunConfig):
+        methods = [config.method, *([config.term] if config.term else [])]
+        batch_size, nrcc = config.train.batch_size, config.nrcc
+        if config.embedder is not None:
+            weights = config.embedder.weights
+            network = f"{network} on features of {config.embedder.name}"
     data = {key: getattr(config.data, key) for key in _DATA}
     if config.data.tail is not None:
         data["tail"] = config.data.tail
@@ -71,11 +76,11 @@ def describe(
         "images_skipped": sum(not name.endswith("/") for name, _ in dataset.skipped),
         "files_ignored": dict(dataset.ignored),
         "steps": steps,
-        "batch_size": config.train.batch_size,
+        "batch_size": batch_size,
         "network": network,
         "pretrained": None if weights is None else pretrained.describe(weights),
         "method": " + ".join(part.name for part in methods) if steps else None,
-        "nrcc": config.nrcc.sampler if config.nrcc.weight else None,
+        "nrcc": nrcc.sampler if nrcc is not None and nrcc.weight else None,
         "labels_used_for": uses,
         "number_of_clusters": {
             finder: "found" if section.k is None else "given",

@@ -27,7 +27,13 @@ from cluster_jax.nets.pretrained import weights as pretrained_weights
 from cluster_jax.pipeline import build, corrections, inference, outputs
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.build import BuiltRun, Inputs
-from cluster_jax.pipeline.config import RunConfig, parse_config, read_config
+from cluster_jax.pipeline.config import (
+    AnyConfig,
+    PhotosConfig,
+    RunConfig,
+    parse_config,
+    read_config,
+)
 from cluster_jax.pipeline.features import embed_images
 from cluster_jax.training import checkpoint, loop, watch
 from cluster_jax.training import state as states
@@ -65,11 +71,11 @@ def run_pipeline(
     checkpoint.wait_for_all("started")
     workdir = buckets.path(workdir or workdirs.default_workdir(parsed.values, name))
     parsed = parse_config(workdirs.with_stored_dir(parsed.values, workdir), name)
-    required = (workdirs.CLUSTERS, *([workdirs.ENCODER] if build.trains(parsed) else []))
+    required = (workdirs.CLUSTERS, *([workdirs.ENCODER] if isinstance(parsed, RunConfig) else []))
     previous = workdirs.claim(
         workdir, parsed.values, compared=workdirs.training_part, required=required
     )
-    if is_first:
+    if is_first and isinstance(parsed, RunConfig):
         _warn_of_an_edit(parsed.method.name, workdir)
     if previous is not None and previous["provenance"].get("cut_short"):
         previous = None  # of a training that was evaluated as it stood
@@ -143,14 +149,19 @@ class _Run:
     """
 
     def __init__(
-        self, config: RunConfig, workdir: epath.Path, dataset: Dataset | None, cut_short: bool
+        self,
+        config: AnyConfig,
+        workdir: epath.Path,
+        dataset: Dataset | None,
+        cut_short: bool,
     ) -> None:
         self.workdir, self.trainings = workdir, list[BuiltRun]()
-        if build.trains(config):
+        self.inputs: Inputs[AnyConfig]
+        if isinstance(config, RunConfig):
             self.trainings = build_stages(config, workdir, dataset)
             self.inputs = self.trainings[-1].inputs
         else:
-            self.inputs = build.load_inputs(config, dataset)
+            self.inputs = build.load_photos(config, dataset)
         if cut_short:
             self._end_at_newest_checkpoint()
         outputs.print_start(self.inputs, self.trainings, workdir)
@@ -165,7 +176,8 @@ class _Run:
             self.files[workdirs.ENCODER] = steps
         if self.inputs.test is not None:
             self.files[workdirs.TEST_EMBEDDING] = steps
-        if len(self.trainings) > 1 or config.init_from is not None:
+        init_from = self.trainings and self.trainings[-1].config.init_from
+        if len(self.trainings) > 1 or init_from is not None:
             self.files[workdirs.INITIAL_EMBEDDING] = 0
         self._missing = [
             name
@@ -179,7 +191,7 @@ class _Run:
         elif workdirs.WEIGHTS not in self._known:  # New images get the network of the embedding.
             self._missing = list(self.files)
 
-    def make_features(self, guard: Callable[[], None]) -> Inputs:
+    def make_features(self, guard: Callable[[], None]) -> Inputs[AnyConfig]:
         """Trains, or takes the pretrained network, and writes the embeddings that are missing.
 
         Args:
@@ -188,21 +200,11 @@ class _Run:
         Returns:
             The inputs of the last stage: with the section `embedder`, features in place of images.
         """
-        is_done, encoder = workdirs.agree(not self._missing, self.workdir), None
+        is_done = workdirs.agree(not self._missing, self.workdir)
         if not self.trainings and not is_done:
-            encoder = build.pretrained(self.inputs.config, self.inputs.dataset.shape)
-        if jax.process_index() == 0:
-            self._write_first_files({} if encoder is None else {workdirs.WEIGHTS: encoder.checksum})
-        if encoder is not None:
-            images = {
-                workdirs.TEST_EMBEDDING: self.inputs.test,
-                workdirs.TRAIN_EMBEDDING: self.inputs.dataset,
-            }
-            for name, dataset in images.items():
-                if dataset is not None and name in self._missing:
-                    embedded = self.inputs._replace(dataset=dataset)
-                    make = functools.partial(outputs.embed_frozen, embedded, encoder)
-                    self._write_embedding(name, encoder.checksum, make)
+            self._embed_photos()
+        elif jax.process_index() == 0:
+            self._write_first_files({})
         if not self.trainings:
             return self.inputs
         if is_done:
@@ -219,6 +221,16 @@ class _Run:
             self._embed(workdirs.TEST_EMBEDDING, last, last.test, state)
         self._embed(workdirs.TRAIN_EMBEDDING, last, last.training.dataset, state)
         return last.inputs
+
+    def _embed_photos(self) -> None:
+        """Writes the features of images by a pretrained network."""
+        config, ranges = self.inputs.config, self.inputs.dataset.ranges or {}
+        assert isinstance(config, PhotosConfig)
+        encoder = build.encoder_of(config, ranges=ranges)
+        if jax.process_index() == 0:
+            self._write_first_files(build.describe_encoder(encoder))
+        make = functools.partial(outputs.embed_frozen, self.inputs, encoder)
+        self._write_embedding(workdirs.TRAIN_EMBEDDING, encoder.checksum, make)
 
     def _train(self, trainings: list[BuiltRun], guard: Callable[[], None]) -> State:
         """Trains all stages, each from the network of the previous one; resumes interrupted ones.
@@ -276,14 +288,16 @@ class _Run:
         training = last.training._replace(total_steps=max(steps))
         self.trainings[-1] = last._replace(training=training)
 
-    def _write_first_files(self, network: Mapping[str, str]) -> None:
+    def _write_first_files(self, encoder: Mapping[str, Any]) -> None:
         """Writes `config.json` and `images.json`."""
         values, file = self.inputs.config.values, self.workdir / workdirs.IMAGES
         io.write_json(self.workdir / workdirs.CONFIG, values, checksum=True)
-        method = methods.digest(self.inputs.config.method.name)
+        method = None
+        if self.trainings:
+            method = methods.digest(self.trainings[-1].config.method.name)
         code = {} if method is None else {"method": method}
         images = build.describe_images(self.inputs)
-        described = {**code, **self._known, **self._images, **images, **network}
+        described = {**code, **self._known, **self._images, **images, **encoder}
         io.write_json(file, described, checksum=True)
         for name in self.files.keys() - self._missing:  # left by a kill after the last part
             Parts(self.workdir / name, "").remove()
@@ -296,7 +310,7 @@ class _Run:
 
 
 def _cluster_and_write(
-    run: _Run, inputs: Inputs, started: float, cut_short: bool, report: bool
+    run: _Run, inputs: Inputs[AnyConfig], started: float, cut_short: bool, report: bool
 ) -> dict[str, Any]:
     """Clusters the embedding in the workdir and writes clusters, tables, report and results."""
     say("clustering")
@@ -459,6 +473,8 @@ def read_weights(workdir: epath.PathLike) -> Weights:
         if not (workdir / name).exists():
             raise InputError(f"init_from must be the workdir of a finished run; got {workdir}")
     config = read_config(workdir)
+    if not isinstance(config, RunConfig):
+        raise InputError(f"init_from must be the workdir of a finished training; got {workdir}")
     run = build.rebuild_run(config, workdirs.read_values(workdir / workdirs.IMAGES)).training
     state = checkpoint.read(workdir / checkpoint.FOLDER, build.abstract_state(run), run.total_steps)
     return Weights(str(workdir), state.params, state.model_state.batch_stats)

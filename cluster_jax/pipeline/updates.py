@@ -25,9 +25,10 @@ from cluster_jax.clustering.placing import ByTree
 from cluster_jax.core import arrays, buckets, checks, disk, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
-from cluster_jax.data import images, metadata, scan, splits
+from cluster_jax.data import datasets, images, metadata, scan
 from cluster_jax.data.metadata import Rows
 from cluster_jax.encoding.embed import UNREADABLE, readable_rows
+from cluster_jax.encoding.encoder import Encoder
 from cluster_jax.evaluation import assignments, clusters, decisions, facts, report, report_data
 from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.evaluation.decisions import NO_CLUSTER, Decisions
@@ -45,7 +46,7 @@ from cluster_jax.pipeline import (
 )
 from cluster_jax.pipeline import known as knowledge
 from cluster_jax.pipeline import workdir as workdirs
-from cluster_jax.pipeline.config import config_json, parse_config
+from cluster_jax.pipeline.config import PhotosConfig, config_json, parse_config
 from cluster_jax.pipeline.inference import TrainedRun
 from cluster_jax.pipeline.known import Known
 
@@ -308,7 +309,7 @@ def update_photos(
         inputs, started = inputs._replace(dataset=dataset), time.perf_counter()
 
         def write(folder: epath.Path, found: Clustering, changes: Changes) -> None:
-            memory = _in_memory(inputs, embedding, found, encoder.checksum, held, started)
+            memory = _in_memory(inputs, embedding, found, encoder, held, started)
             names = memory.outputs.results["suggested_names"] or {}
             # Those of a known group stay: with each new photo, others would come first.
             earlier = run.results.get("suggested_names") or {}
@@ -329,10 +330,10 @@ def update_photos(
 
 
 def _in_memory(
-    inputs: build.Inputs,
+    inputs: build.Inputs[PhotosConfig],
     embedding: dict[str, NDArray],
     found: Clustering,
-    checksum: str,
+    encoder: Encoder,
     held: Decisions,
     started: float,
 ) -> outputs.InMemory:
@@ -344,7 +345,7 @@ def _in_memory(
     seconds, rows = time.perf_counter() - started, {workdirs.TRAIN_EMBEDDING: embedding}
     repeated = outputs.find_duplicates(config, dataset, rows, held.distinct)
     made = outputs.Found(inputs, rows, dataset, embedding, found, stored, repeated, seconds)
-    described = {**build.describe_images(inputs), workdirs.WEIGHTS: checksum}
+    described = {**build.describe_images(inputs), **build.describe_encoder(encoder)}
     run = inference.join(None, config, {}, described, embedding, stored)
     return outputs.InMemory(inputs, embedding, made, 0.0, run)
 
@@ -357,7 +358,7 @@ def _contents(known: Known) -> dict[str, str]:
 
 def _check(run: TrainedRun, workdir: epath.Path) -> None:
     must = "the run of an update must"
-    if run.known is not None or run.is_trained or run.config.embedder is not None:
+    if not isinstance(run.config, PhotosConfig):
         raise InputError(
             f"{must} train nothing, as those of `cluster-jax images`; got {workdir}, whose network "
             "is one of its first images: train again, or use predict"
@@ -388,7 +389,7 @@ def _known_photos(workdir: epath.Path, run: TrainedRun) -> Known:
     return _with_decisions(known, run.found, run.decisions)
 
 
-def _inputs(run: TrainedRun, photos: Sequence[str]) -> build.Inputs:
+def _inputs(run: TrainedRun, photos: Sequence[str]) -> build.Inputs[PhotosConfig]:
     """Loads the images that are there now: of the folders of the run, and of others."""
     of_run = (run.config.data.dir or "").split("\n")
     there = [name for name in of_run if buckets.path(name.removeprefix("@")).exists()]
@@ -410,11 +411,12 @@ def _inputs(run: TrainedRun, photos: Sequence[str]) -> build.Inputs:
     values = config_json(run.config.values)
     values["data"] = {**values["data"], "dir": "\n".join(every)}
     config = parse_config(values, run.config.name)
+    assert isinstance(config, PhotosConfig)
     # Few are decoded: those that are new, and those that the report shows.
     streamed = dataclasses.replace(config.data, cache_mb=0.0)
     with checks.named({"data.dir": "PHOTOS"}):
-        dataset, _ = splits.load(streamed, config.novel)
-    return build.load_inputs(config, dataset)
+        dataset = datasets.load(streamed)
+    return build.load_photos(config, dataset)
 
 
 def _matched(known: Known, digests: NDArray, names: Sequence[str]) -> tuple[NDArray, NDArray]:

@@ -129,21 +129,18 @@ def with_stored_dir(config: Mapping[str, Any], workdir: epath.Path) -> dict[str,
 def training_part(config: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the part of a config that the checkpoints and embeddings depend on."""
     values = {k: v for k, v in config.items() if k not in AFTER_TRAINING}
-    for section, keys in AT_ANY_TIME.items():
-        values[section] = {k: v for k, v in values.get(section, {}).items() if k not in keys}
+    for section in AT_ANY_TIME.keys() & values.keys():
+        keys = AT_ANY_TIME[section]
+        values[section] = {k: v for k, v in values[section].items() if k not in keys}
     if values.get("novel", {}).get("classes") is None:  # Labels are for scores only.
         values["data"].pop("labels", None)
-    if values["network"].get("weights") is not None:
-        # Decides whether anything is trained, see `build.trains`: without that the projector is
-        # random, and so would be clusters of the stored projections.
-        values["eval"] = {"features": config["eval"]["features"]}
     return values
 
 
 def made_from(values: Mapping[str, Any], images: Mapping[str, Any]) -> str:
     """Hashes (SHA-256) config and images, which embeddings depend on beside the number of steps."""
     part = training_part(values)
-    part["train"].pop("duration")
+    part.get("train", {}).pop("duration", None)
     return fingerprint(json.dumps([part, images], sort_keys=True).encode())
 
 
@@ -443,7 +440,8 @@ def _check_same(
     compared: Callable[[Mapping[str, Any]], Mapping[str, Any]],
 ) -> None:
     """Raises an `InputError` that names the first difference of the stored config."""
-    if ("network" in stored) != ("network" in config):  # `cluster` has no network
+    # `cluster` evaluates no network, and only a training trains.
+    if any((section in stored) != (section in config) for section in ("eval", "train")):
         raise InputError(f"{workdir} contains a run of another command; choose another folder")
     if stored.keys() != config.keys():
         raise older_version(workdir)

@@ -14,7 +14,7 @@ import jax
 from etils import epath
 from jax.experimental import multihost_utils
 
-from cluster_jax.core import disk, io, logs
+from cluster_jax.core import devices, disk, io, logs
 from cluster_jax.core.checks import InputError
 from cluster_jax.training import state as states
 from cluster_jax.training.state import State
@@ -210,6 +210,8 @@ def _restore(manager: "ocp.CheckpointManager", path: epath.Path, state: State) -
         arguments = _orbax().args.StandardRestore(target)
         values = manager.restore(step, args=arguments) if is_same else None
     except Exception as error:  # Orbax and TensorStore raise many types.
+        if devices.ended_elsewhere(error):  # The checkpoint is not damaged.
+            raise
         text = error.strerror if isinstance(error, OSError) else None
         raise io.DamagedFile(path, text or "its files cannot be read") from error
     if values is None:

@@ -25,7 +25,7 @@ def run(*arguments):
 def test_features_from_the_shell(tmp_path, capsys):
     source, out = toy.file(tmp_path, 20, channels=3), tmp_path / "x.npz"
     flags = ["--config=images", "--config.data.name=arrays", f"--config.data.dir={source}"]
-    flags += ["--config.data.image_size=32", "--config.augment.size=32", f"--out={out}"]
+    flags += ["--config.data.image_size=32", f"--out={out}"]
     embed.main([*flags, "--config.eval.batch_size=16", "--views=1"])
     assert capsys.readouterr().out == f"features     20 x 2 x 1,280 in {out}\n"
     assert np.load(out)["features"].shape == (20, 2, 1280)
@@ -48,7 +48,7 @@ def test_features_from_the_shell(tmp_path, capsys):
 def test_an_encoder_by_name(tmp_path, capsys):
     source, out = toy.file(tmp_path, 20, channels=3), tmp_path / "x.npz"
     flags = ["--config=images", "--config.data.name=arrays", f"--config.data.dir={source}"]
-    flags += ["--config.data.image_size=32", "--config.augment.size=32"]
+    flags += ["--config.data.image_size=32"]
     for name in ("lite0", "lite2"):
         embed.main([*flags, f"--encoder={name}", f"--out={tmp_path / name}.npz"])
     embed.main([*flags, f"--out={out}"])

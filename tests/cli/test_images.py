@@ -27,7 +27,7 @@ pytestmark = [
 ]
 
 QUICK = (
-    "--config.data.image_size=32", "--config.augment.size=32", "--config.eval.batch_size=16",
+    "--config.data.image_size=32", "--config.eval.batch_size=16",
     "--config.eval.reduce.method=pca",
 )  # fmt: skip
 
@@ -110,7 +110,7 @@ def test_groups_report_and_what_to_try_next(photos, tmp_path, capsys, monkeypatc
     images.main([str(photos), f"--out={out}", "--k=3", f"--export={linked}", "--open", *streamed])
     results = json.loads((out / "results.json").read_text())
     assert results["config"]["seed"] == 0
-    assert results["config"]["network"]["weights"] == "efficientnet_lite0"
+    assert results["config"]["encoder"] == "lite0"
     assert results["metrics"]["tree"]["n_clusters"] == 3
     assert results["provenance"]["number_of_clusters"]["tree"] == "given"
     said = capsys.readouterr().out

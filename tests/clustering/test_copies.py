@@ -6,7 +6,7 @@ from sklearn.datasets import load_wine
 from sklearn.metrics import adjusted_rand_score
 from sklearn.preprocessing import StandardScaler
 
-from cluster_jax.clustering import copies
+from cluster_jax.clustering import copies, smooth
 from cluster_jax.clustering.smooth_tree import SmoothTree
 from tests.rows import every_row
 
@@ -45,6 +45,15 @@ def test_copies_change_no_cluster(how, noise, metric):
     assert len(again.sample_) == len(x)
 
 
+def test_most_rows_may_be_copies():
+    """Four fifths of all rows: one kind of four twelve times."""
+    x, _ = kinds(n=4)
+    copied, original = with_copies(x, "one kind twelve times", 1e-2)
+    model = SmoothTree("cosine").fit(copied)
+    np.testing.assert_array_equal(model.labels_, model.labels_[original])
+    assert len(model.sample_) == len(x)
+
+
 @pytest.mark.parametrize("times", [2, 3])
 def test_wine_several_times(times):
     wine = load_wine()
@@ -75,9 +84,9 @@ def test_rows_that_are_equal_by_chance_are_no_copies():
 @pytest.mark.parametrize("noise", [0.0, 1e-3])
 def test_a_dense_cluster_is_no_row(noise):
     x, _ = kinds()
-    dense = x[:1] + noise * np.random.default_rng(0).normal(size=(copies.DENSE_SIZE, 40))
+    dense = x[:1] + noise * np.random.default_rng(0).normal(size=(smooth.DENSE_SIZE, 40))
     first, _ = copies.originals(np.concatenate([x[1:], dense]), "euclidean")
-    assert len(first) == len(x) - 1 + copies.DENSE_SIZE
+    assert len(first) == len(x) - 1 + smooth.DENSE_SIZE
     first, _ = copies.originals(np.concatenate([x[1:], dense[1:]]), "euclidean")
     assert len(first) == len(x)
 

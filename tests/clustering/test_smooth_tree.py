@@ -12,7 +12,7 @@ from sklearn.metrics import adjusted_rand_score, silhouette_samples
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import cluster_jax
-from cluster_jax.clustering import smooth, smooth_tree
+from cluster_jax.clustering import smooth, smooth_tree, tree
 from cluster_jax.clustering.smooth_tree import SmoothTree
 from cluster_jax.core import arrays, io
 from cluster_jax.core.checks import InputError
@@ -98,9 +98,11 @@ def test_a_curved_sheet_is_one_cluster():
     assert model.gap_ > smooth_tree.MIN_GAP
 
 
-@pytest.mark.parametrize(("seed", "verdict"), [(7, "clear"), (3, "no clear answer")])
-def test_curved_clusters_are_clear_if_more_neighbors_find_as_many(seed, verdict):
-    """Two squares that touch at a corner."""
+@pytest.mark.parametrize(
+    ("seed", "verdict"), [(7, "clear"), (3, "no clear answer"), (0, "no clear answer")]
+)
+def test_curved_clusters_are_clear_if_more_neighbors_find_the_same(seed, verdict):
+    """Two squares that touch at a corner; of the last, ten neighbors find as many others."""
     rng = np.random.default_rng(seed)
     x = rng.uniform(-1, 1, size=(800, 2)) @ np.array([[1, 1], [1, -1]]) / 2
     x[400:, 0] += 2.0
@@ -118,6 +120,17 @@ def test_levels():
     model = fit(x)
     assert adjusted_rand_score(truth, model.labels_) > 0.99
     assert adjusted_rand_score(truth // 4, model.cut(k=3)) == 1
+
+
+@pytest.mark.parametrize(("split", "found"), [(9, 10), (10, 20)])
+def test_a_level_is_of_clusters_that_all_split(split, found):
+    """Ten clusters, of which so many have two parts."""
+    rng = np.random.default_rng(1)
+    truth = np.repeat(np.arange(20), 20)
+    outer, inner = 60 * rng.normal(size=(10, 16)), 2 * rng.normal(size=(20, 16))
+    inner[2 * split :] = 0
+    x = outer[truth // 2] + inner[truth] + rng.normal(size=(400, 16))
+    assert fit(x).n_clusters_ == found
 
 
 def test_columns_of_few_values():
@@ -323,7 +336,7 @@ def test_the_last_step_is_to_the_nearest_mean_of_sharp_rows():
     sharp = np.float32([[0], [0.1], [9], [10], [10.1], [10.2]])
     none = np.empty((6, 0), np.int64)
     rows = smooth.Smoother(np.zeros(1), np.eye(1), False, sharp, (sharp,), smooth_rows, none)
-    labels = smooth_tree._partition(rows, smooth_tree._ward(smooth_rows), 2)
+    labels = smooth_tree._partition(rows, tree.ward(smooth_rows), 2)
     assert (labels == labels[2]).tolist() == [False, False, True, True, True, True]
 
 
@@ -408,6 +421,12 @@ def test_known_copies_change_nothing():
     assert again.linkage_[-1, 3] == 220
     more = SmoothTree("euclidean", n_clusters=200).fit_rows(copied, originals)
     assert more.n_clusters_ == 200  # More than the originals: the copies part.
+
+
+@pytest.mark.parametrize(("n", "verdict"), [(25, "no clear answer"), (30, "clear")])
+def test_few_rows_are_never_clear(n, verdict):
+    x, _ = blobs((n // 5,) * 5)
+    assert (fit(x).n_clusters_, fit(x).verdict_) == (5, verdict)
 
 
 @pytest.mark.parametrize(("n", "kinds"), [(9, 3), (15, 5), (24, 3)])

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from scipy.cluster import hierarchy
 
-from cluster_jax.clustering.tree import cut_tree, linkage_of_means
+from cluster_jax.clustering.tree import cut_tree, linkage_of_means, ward
+from cluster_jax.core import arrays
 from cluster_jax.core.checks import InputError
 
 
@@ -64,3 +65,24 @@ def test_a_cluster_of_zeros_is_far_from_all():
 def test_groups_that_do_not_exist(n_groups):
     with pytest.raises(InputError, match=f"between 1 and 9, .*; got {n_groups}"):
         cut_tree(linkage_of_means(*_clusters()), n_groups)
+
+
+@pytest.mark.parametrize("copies", [1, 3])
+@pytest.mark.parametrize("shape", [(2, 1), (60, 1), (90, 4), (50, 80)])
+def test_ward_is_that_of_scipy(shape, copies, monkeypatch):
+    """Also with equal rows, far from zero, and in blocks."""
+    monkeypatch.setattr(arrays, "_BLOCK", 500)
+    rows = np.repeat(np.random.default_rng(0).normal(size=shape) + 1000, copies, axis=0)
+    found, expected = ward(rows), hierarchy.linkage(rows, "ward")
+    assert hierarchy.is_valid_linkage(found)
+    np.testing.assert_allclose(found[:, 2], expected[:, 2], atol=1e-9)
+    for k in range(1, len(np.unique(rows, axis=0)) + 1):
+        groups = [hierarchy.fcluster(tree, k, "maxclust") for tree in (found, expected)]
+        assert len(np.unique(np.stack(groups), axis=1).T) == k
+
+
+def test_ward_of_equal_distances():
+    """A line of equal steps, where the nearest of the nearest need not be the row itself."""
+    found = ward(np.arange(64.0)[:, None])
+    assert hierarchy.is_valid_linkage(found)
+    assert hierarchy.is_monotonic(found)

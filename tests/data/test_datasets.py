@@ -4,9 +4,12 @@ import dataclasses
 import json
 import pathlib
 import re
+import threading
 import types
 import typing
+from concurrent.futures import ThreadPoolExecutor
 
+import jax
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
@@ -329,3 +332,37 @@ def test_another_feature_can_hold_the_classes(monkeypatch):
             match=r"data.label must be a feature of cifar100, coarse_label, .*; got 'shape'",
         ):
             datasets.load(datasets.DataConfig(name="cifar100", **some | {"label": "shape"}))
+
+
+def test_processes_share_the_reading_of_labels(monkeypatch):
+    """Threads in place of three processes: each reads a third, and all have the labels of all."""
+    rank, barrier, handed, reads = threading.local(), threading.Barrier(3), {}, []
+
+    def gather(part):
+        handed[rank.number] = part
+        barrier.wait()
+        found = np.stack([handed[i] for i in range(3)])
+        barrier.wait()
+        return found
+
+    monkeypatch.setattr(jax, "process_count", lambda: 3)
+    monkeypatch.setattr(jax, "process_index", lambda: rank.number)
+    monkeypatch.setattr(tfds_source.multihost_utils, "process_allgather", gather)
+    monkeypatch.setattr(tfds_source, "_TOGETHER", 2)
+
+    def read(row):
+        reads.append(row)
+        return row * row
+
+    def labels(number):
+        rank.number = number
+        return tfds_source._labels(read, 10, "toy", together=True)
+
+    with ThreadPoolExecutor(3) as pool:
+        for found in pool.map(labels, range(3)):
+            np.testing.assert_array_equal(found, np.arange(10) ** 2)
+    assert len(reads) == 12  # in thirds of four
+    rank.number = 1
+    np.testing.assert_array_equal(
+        tfds_source._labels(read, 10, "toy", together=False), np.arange(10) ** 2
+    )

@@ -1,4 +1,4 @@
-"""Jobs of two processes of two devices each, which run one command."""
+"""Jobs of several processes of CPU devices, which run one command."""
 
 import os
 import pathlib
@@ -12,32 +12,38 @@ _STARTED = []
 
 
 class Job:
-    """Two processes of one command.
+    """Processes of one command.
 
     Args:
-        command: arguments of `cluster-jax`.
+        command: arguments of `cluster-jax`, or "-m", a module, and its arguments.
         workdir: where `wait_for` looks for files.
-        own: arguments of the second process alone.
+        own: arguments of the last process alone.
+        processes: how many.
+        dies: rank of the process that is killed, and where, see `tests.faults.dying`.
+        devices: how many each has.
     """
 
-    def __init__(self, command, workdir, own=()):
+    def __init__(self, command, workdir, own=(), processes=2, dies=None, devices=2):
         with socket.socket() as free:
             free.bind(("localhost", 0))
             port = free.getsockname()[1]
         shared = {
             **os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu",
-            "JAX_NUM_CPU_DEVICES": "2", "JAX_COORDINATOR_ADDRESS": f"localhost:{port}",
-            "JAX_NUM_PROCESSES": "2",
+            "JAX_NUM_CPU_DEVICES": str(devices), "JAX_COORDINATOR_ADDRESS": f"localhost:{port}",
+            "JAX_NUM_PROCESSES": str(processes),
         }  # fmt: skip
-        command = [sys.executable, "-m", "cluster_jax.cli.app", *command]
+        app = ("-m", "cluster_jax.cli.app")
+        prefixes = [() if command[0] == "-m" else app] * processes
+        if dies is not None:
+            prefixes[dies[0]] = ("-m", "tests.faults.dying", dies[1])
         self.workdir = workdir
         self.hosts = [
             subprocess.Popen(
-                [*command, *(own if rank else ())],
+                [sys.executable, *prefix, *command, *(own if rank == processes - 1 else ())],
                 cwd=ROOT, env={**shared, "JAX_PROCESS_ID": str(rank)},
                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             )
-            for rank in range(2)
+            for rank, prefix in enumerate(prefixes)
         ]  # fmt: skip
         _STARTED.extend(self.hosts)
 
@@ -56,10 +62,10 @@ class Job:
         errors = [host.communicate(timeout=end - time.monotonic())[1] for host in self.hosts]
         return [host.returncode for host in self.hosts], errors
 
-    def succeed(self):
+    def succeed(self, seconds=600):
         """Until the job ends, which must succeed."""
-        codes, errors = self.end(400)
-        assert codes == [0, 0], errors
+        codes, errors = self.end(seconds)
+        assert not any(codes), errors
 
 
 def kill_all():

@@ -184,7 +184,7 @@ def test_shards(server):
 @pytest.mark.usefixtures("shallow_lite")
 def test_images_and_what_follows(server, photos, capsys):
     """`images`, `predict`, `report`, `export` and `embed` on one folder of photos."""
-    flags = ["--config.data.image_size=32", "--config.augment.size=32"]
+    flags = ["--config.data.image_size=32"]
     server.faults.append(every(20, FAILING))
     app.main(["images", photos, "--out=gs://bucket/images", *flags])
     new = "--out=gs://bucket/new.csv", "--report=gs://bucket/new.html"
@@ -245,7 +245,7 @@ def test_commands_on_packed_images(server, tmp_path):
         rows = range(20 * part, 20 * part + 20)
         data = test_packed.write_parquet(tmp_path / "x.parquet", rows).read_bytes()
         server.put("bucket", f"packed/{part}.parquet", data)
-    where, flags = "gs://bucket/packed", ["--config.data.image_size=32", "--config.augment.size=32"]
+    where, flags = "gs://bucket/packed", ["--config.data.image_size=32"]
     out = tmp_path / "run"
     app.main(["images", where, f"--out={out}", f"--export={tmp_path / 'sorted'}", *flags])
     assert len([*(tmp_path / "sorted").glob("*/*-*.jpg")]) == 40
@@ -279,9 +279,11 @@ TRAIN = ["train", "--config=nrcc_digits", "--config.train.duration=1 step"]
         (always(403), "gs://bucket/run", "403: The caller does not have permission"),
         (always(401), "gs://bucket/run", "Anonymous caller does not have access"),
         (always(412, "write"), "gs://bucket/run", "412"),
+        (always(429), "gs://bucket/run", "The rate limit of the project"),
     ],
 )  # fmt: skip
-def test_a_bucket_that_cannot_be_written(server, capsys, fault, path, said):
+def test_a_bucket_that_cannot_be_written(server, capsys, monkeypatch, fault, path, said):
+    monkeypatch.setattr(buckets, "PATIENCE", 0.0)
     server.faults += [fault] if fault else []
     before = server.files()
     code, line = _ends([*TRAIN, f"--workdir={path}"], capsys)

@@ -16,7 +16,7 @@ from tests import toy
 from tests.faults.jobs import ROOT, Job, kill_all
 
 FLAGS = (
-    "--config=images", "--config.data.image_size=32", "--config.augment.size=32",
+    "--config=images", "--config.data.image_size=32",
     "--config.eval.batch_size=16", "--config.data.max_corrupt_fraction=0.1",
 )  # fmt: skip
 

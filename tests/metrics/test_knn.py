@@ -1,10 +1,13 @@
 """k-NN accuracy against scikit-learn and by hand."""
 
+import jax
 import numpy as np
 import pytest
+from jax.sharding import Mesh
 from sklearn.model_selection import LeaveOneOut, cross_val_predict
 from sklearn.neighbors import KNeighborsClassifier
 
+from cluster_jax.metrics import knn
 from cluster_jax.metrics.knn import knn_accuracy
 
 
@@ -71,3 +74,26 @@ def test_bad_input(change, message):
     given = {"features": np.eye(3)[:, :2], "labels": [0, 1, 2], "n_neighbors": (1,), **change}
     with pytest.raises(ValueError, match=message):
         knn_accuracy(given.pop("features"), given.pop("labels"), **given)
+
+
+def test_accelerators_find_the_same_neighbors(monkeypatch):
+    """Three share the voters; the last of several blocks of queries overlaps the one before."""
+    (features, labels), (queries, truth) = _data(151, 4), _data(90, 5)
+    asked = {"queries": queries, "query_labels": truth}
+    calls = [({}, (1, 4, 20)), (asked, (5, 151))]
+    on_a_cpu = [knn_accuracy(features, labels, n_neighbors=k, **more) for more, k in calls]
+    devices, meshes = jax.devices()[:3], []
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(jax, "local_devices", lambda: devices)
+    monkeypatch.setattr(knn, "_SCORES", 151 * 40 // 3)
+    monkeypatch.setattr(knn, "Mesh", lambda *args: meshes.append(Mesh(*args)) or meshes[-1])
+    assert [knn_accuracy(features, labels, n_neighbors=k, **more) for more, k in calls] == on_a_cpu
+    assert [mesh.size for mesh in meshes] == [3, 3]
+
+
+def test_of_equally_near_rows_accelerators_take_the_first():
+    rows = np.repeat(np.eye(3, dtype=np.float32), 4, axis=0)
+    found = knn._nearest(rows, None, 3, Mesh(jax.devices()[:4], ("rows",)))
+    own = np.arange(12)[:, None]
+    together = own // 4 * 4 + np.arange(4)
+    np.testing.assert_array_equal(found, together[together != own].reshape(12, 3))

@@ -2,6 +2,7 @@
 
 import sys
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -199,3 +200,27 @@ def test_float64_and_equal_rows(x64):
 def test_bad_input(features, labels, change, message):
     with pytest.raises(ValueError, match=message):
         linear_probe(features, labels, **{**SETTINGS, **change})
+
+
+def test_accelerators_share_the_rows(monkeypatch):
+    """And none has them all: a step adds up the rows of its batch over them, and nothing else."""
+    features, labels = _data(203)
+    one = linear_probe(features, labels, **SETTINGS)
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    devices = jax.devices()[:4]
+    monkeypatch.setattr(jax, "local_devices", lambda: devices)
+    assert linear_probe(features, labels, **SETTINGS) == one
+    placed = module._placed(features)
+    assert {shard.data.shape[0] for shard in placed.addressable_shards} == {51}
+    order, target = jnp.zeros((2, 8), jnp.int32), jnp.zeros(204, jnp.int32)
+    lowered = module._train_and_predict.lower(placed, target, order, 0.1, 0.1, n_classes=3)
+    text = lowered.compile().as_text()
+    assert "all-reduce" in text
+    assert "all-gather" not in text
+
+
+def test_blocks_change_no_bit(monkeypatch):
+    features, _ = _data(203)
+    whole = module._scaled(features, np.arange(3, 190))
+    monkeypatch.setattr(module, "_BLOCK", 50)
+    np.testing.assert_array_equal(module._scaled(features, np.arange(3, 190)), whole)

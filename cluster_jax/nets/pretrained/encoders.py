@@ -24,6 +24,20 @@ LAYOUTS = {
 _RESNET, _CONVNEXT, *_ = LAYOUTS
 
 
+def check(name: Any) -> None:
+    """Raises an `InputError` unless `name` may be that of an encoder; no file is read."""
+    if isinstance(name, os.PathLike):
+        name = os.fspath(name)
+    if not isinstance(name, str):
+        raise InputError(f"encoder must be a name or a path; got {name!r}")
+    if name not in (*SHORT, *BUNDLED) and not re.search(WEIGHTS, name):
+        close = difflib.get_close_matches(name.lower(), [*SHORT, *BUNDLED], 1, 0.4)
+        raise InputError(
+            f"encoder must be one of {', '.join(map(repr, SHORT))}, a .safetensors file, or "
+            f"'hf:ORG/NAME'; got {name!r}" + "".join(f": did you mean {c!r}?" for c in close)
+        )
+
+
 def overrides(name: str | os.PathLike) -> dict[str, Any]:
     """Returns an encoder's values of the section `network`, by keys; nothing of it is trained.
 
@@ -38,25 +52,31 @@ def overrides(name: str | os.PathLike) -> dict[str, Any]:
         >>> overrides("lite2")["frozen"]
         'head'
     """
-    name = os.fspath(name) if isinstance(name, os.PathLike) else name
-    if not isinstance(name, str):
-        raise InputError(f"encoder must be a name or a path; got {name!r}")
+    check(name)
+    name = os.fspath(name)
     own = SHORT.get(name, name)
     width, stem = efficientnet_lite.WIDTH, None
     if own in BUNDLED:
         network = own
-    elif re.search(WEIGHTS, own):
-        network, width, stem = _network(own, weights.shapes(own))
     else:
-        close = difflib.get_close_matches(name.lower(), [*SHORT, *BUNDLED], 1, 0.4)
-        raise InputError(
-            f"encoder must be one of {', '.join(map(repr, SHORT))}, a .safetensors file, or "
-            f"'hf:ORG/NAME'; got {name!r}" + "".join(f": did you mean {c!r}?" for c in close)
-        )
+        network, width, stem = _network(own, weights.shapes(own))
     made = backbone.make(network, width=width, stem=stem)
     return {
         "name": network, "weights": own, "width": width, "stem": stem, "frozen": made.blocks[-1]
     }  # fmt: skip
+
+
+def config_values(name: str | os.PathLike, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns an encoder's values of a config by dotted key, at the place that the config has.
+
+    Raises:
+        InputError: see `overrides`.
+    """
+    values = overrides(name)
+    if "encoder" in config:
+        return {"encoder": os.fspath(name)}
+    part = "network" if config.get("embedder") is None else "embedder"
+    return {f"{part}.{key}": value for key, value in values.items() if key != "frozen"}
 
 
 def _network(weights_name: str, shapes: Mapping[str, tuple]) -> tuple[str, int, str | None]:
