@@ -38,7 +38,7 @@ def finite(metrics, path=""):
 EVALUATED = ("images_scratch", "ncc_cifar10", "ncl_digits", "nrcc_digits")
 
 
-# Stages, losses and network as in the configs of digits, with other images and numbers.
+# Stages, losses and network as in another config, with other images and numbers.
 LIKE_OTHERS = (
     "ncl_cifar10",
     "ncl_cifar100",
@@ -48,6 +48,10 @@ LIKE_OTHERS = (
     "ncc_imagenet",
     "ncl_images",
     "ncl_images_scratch",
+    "nrcc_fashion_mnist",
+    "nrcc_imagenet",
+    "cueco_features",
+    "kernel_infonce_features",
 )
 
 

@@ -26,6 +26,7 @@ from cluster_jax.evaluation.options import ClusterOptions
 from cluster_jax.pipeline import large
 from cluster_jax.report import report, summary
 from tests.report.test_report import Page
+from tests.rows import every_row
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 NAMES = ("ant", "bee", "cow")
@@ -263,7 +264,7 @@ def test_kmeans_and_one_column(files, capsys):
     assert protocol["n_init"] == 10
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("metrics", "sentence"),
     [
         ({"verdict": "clear"}, None),
