@@ -33,7 +33,7 @@ _ARGUMENTS = {"data.dir": "PHOTOS", "eval.k": "--k", "data.labels": "--labels"}
 
 
 def _parser() -> Parser:
-    details = "configs/base.py explains the keys of a config; this command has those of images.\n\n"
+    details = "configs/images.py has the keys of the config; configs/base.py explains them.\n\n"
     parser = Parser("images", __doc__, details)
     add = parser.add_argument
     photos = f"folders or files of images, @LIST of names, or one of {', '.join(_FILES)}"
