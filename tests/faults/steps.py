@@ -5,7 +5,6 @@ In float64, by the loop itself; the first process writes all states and labels.
 
 import functools
 import sys
-import tempfile
 
 import jax
 import numpy as np
@@ -18,15 +17,14 @@ from tests import toy
 from tests.methods import cases
 
 
-def _state(name, steps):
+def _state(name, steps, file):
     """The state of a case after some steps, on the host."""
     method, nrcc = name.split("+")[0], name.endswith("+nrcc")
     run = cases.build(method, nrcc, steps=steps)
     state = states.create(run.method, run.optimizer, seed=3, shape=run.shape, mesh=run.mesh)
     state = jax.jit(toy.wide, out_shardings=states.replicated(run.mesh))(state)
     embed = functools.partial(cases.embedding, run, mesh=run.mesh)
-    with tempfile.TemporaryDirectory() as folder:
-        state = loop.train(run, state, workdir=folder, embed=embed)
+    state = loop.train(run, state, workdir=f"{file}.{name}", embed=embed)
     return jax.device_get(state._replace(key=jax.random.key_data(state.key)))
 
 
@@ -43,7 +41,7 @@ if __name__ == "__main__":
     file, steps, *names = sys.argv[1:]
     jax.config.update("jax_enable_x64", True)
     devices.distribute()
-    made = {name: _state(name, int(steps)) for name in names}
+    made = {name: _state(name, int(steps), file) for name in names}
     with jax.enable_x64(False):
         made |= {f"labels by {m} k-means": _labels(m) for m in ("euclidean", "spherical")}
     if devices.is_first():
