@@ -18,8 +18,8 @@ from cluster_jax import metrics
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import load_config
-from cluster_jax.evaluation import pictures
 from cluster_jax.pipeline.config import parse_config
+from cluster_jax.report import pictures
 from experiments import (
     duplicates,
     fashion,

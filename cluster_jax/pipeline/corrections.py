@@ -12,14 +12,14 @@ from cluster_jax.clustering.membership import Membership
 from cluster_jax.clustering.tree import linkage_of_means
 from cluster_jax.core import arrays, buckets, io
 from cluster_jax.core.checks import InputError
-from cluster_jax.evaluation import assignments, decisions, report
-from cluster_jax.evaluation.assignments import Table
 from cluster_jax.evaluation.clusters import Clustering
-from cluster_jax.evaluation.decisions import Decisions
-from cluster_jax.evaluation.duplicates import Shown
 from cluster_jax.pipeline import embeddings, inference, known, outputs
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.inference import TrainedRun
+from cluster_jax.report import assignments, decisions, report
+from cluster_jax.report.assignments import Table
+from cluster_jax.report.decisions import Decisions
+from cluster_jax.report.duplicates import Shown
 
 
 class _Finished(NamedTuple):
@@ -105,6 +105,7 @@ def correct(
     shown: epath.PathLike | None = None,
     *,
     with_report: bool = True,
+    repeated: Shown | None = None,
 ) -> tuple[str, dict[str, Any]]:
     """Applies files of corrections to a run, one after the other, and writes its outputs again.
 
@@ -117,6 +118,7 @@ def correct(
         files: as a report saves them; none: only the table and the page are written.
         shown: what the page calls the workdir.
         with_report: whether the page is written.
+        repeated: duplicates among the images of the run; None: they are looked for.
 
     Returns:
         What was done, for the terminal, and the paths of what was written.
@@ -133,7 +135,7 @@ def correct(
     if run is None:
         data = _table_report(workdir, table, results, rows, found, after)
     else:
-        data = outputs.stored_report(inference.with_decisions(run, after), table)
+        data = outputs.stored_report(inference.with_decisions(run, after), table, repeated)
     names = {int(cluster): name for cluster, name in after.named.items()}
     new_table = decisions.decided_csv(
         table, rows, found.labels, labels, after.is_decided(found), names

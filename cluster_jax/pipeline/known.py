@@ -1,6 +1,5 @@
 """What a workdir knows of its images or rows, so that the next update keeps their clusters."""
 
-import json
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -13,9 +12,8 @@ from cluster_jax.clustering import living
 from cluster_jax.clustering.base import NO_CLUSTER
 from cluster_jax.clustering.living import State
 from cluster_jax.core import io
-from cluster_jax.evaluation.facts import Absent
-from cluster_jax.evaluation.report_data import Changes
 from cluster_jax.pipeline import workdir as workdirs
+from cluster_jax.report.report_data import Changes
 
 STATE = "living.npz"
 
@@ -30,7 +28,6 @@ class Known(NamedTuple):
         x: `[n, d]`, the features.
         left: int64 `[n]`, the cluster that an image or row has left to follow one that a person has
             moved, -1 for none.
-        absent: facts about images that are gone.
     """
 
     state: State
@@ -38,7 +35,6 @@ class Known(NamedTuple):
     contents: NDArray
     x: NDArray
     left: NDArray
-    absent: Absent = Absent()
 
 
 def start(labels: NDArray, names: Sequence[str], contents: NDArray, x: NDArray) -> Known:
@@ -53,7 +49,6 @@ def write(folder: epath.Path, known: Known, *, has_rows: bool) -> None:
         "names": known.names,
         "contents": known.contents,
         "left": known.left,
-        "absent": np.asarray(json.dumps(known.absent)),
         "version": np.asarray(__version__),
         **({"x": known.x} if has_rows else {}),
         **living.to_arrays(known.state),
@@ -68,9 +63,8 @@ def read(workdir: epath.Path, x: NDArray | None = None) -> Known | None:
     stored = io.read_arrays(workdir / STATE)
     try:
         names, contents, left = (stored[name] for name in ("names", "contents", "left"))
-        absent = Absent(*json.loads(stored["absent"].item()))
         rows = stored["x"] if x is None else x
-        return Known(living.from_arrays(stored), names, contents, rows, left, absent)
+        return Known(living.from_arrays(stored), names, contents, rows, left)
     except (KeyError, TypeError) as error:
         raise workdirs.older_version(workdir, error) from error
 

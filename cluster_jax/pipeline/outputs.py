@@ -22,28 +22,19 @@ from cluster_jax.data.datasets import Dataset
 from cluster_jax.data.images import contents, select
 from cluster_jax.encoding.embed import Batch, Parts, embed, readable_images, readable_rows
 from cluster_jax.encoding.encoder import Encoder
-from cluster_jax.evaluation import (
-    assignments,
-    clusters,
-    decisions,
-    discovery,
-    duplicates,
-    evaluate,
-    report,
-    suggestions,
-    summary,
-)
-from cluster_jax.evaluation.assignments import Table
+from cluster_jax.evaluation import clusters, discovery, evaluate, suggestions
 from cluster_jax.evaluation.clusters import Clustering
-from cluster_jax.evaluation.decisions import NO_CLUSTER, Decisions
 from cluster_jax.evaluation.options import EvalConfig
-from cluster_jax.evaluation.report_data import GONE, Changes
 from cluster_jax.nets.config import BUNDLED
 from cluster_jax.pipeline import build, inference, known, provenance
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.build import BuiltRun, Inputs
 from cluster_jax.pipeline.config import AnyConfig, PhotosConfig, RunConfig
 from cluster_jax.pipeline.inference import StoredClusters, TrainedRun
+from cluster_jax.report import assignments, decisions, duplicates, report, summary
+from cluster_jax.report.assignments import Table
+from cluster_jax.report.decisions import NO_CLUSTER, Decisions
+from cluster_jax.report.report_data import GONE, Changes
 from cluster_jax.training import state as states
 from cluster_jax.training import watch
 from cluster_jax.training.progress import read_log
@@ -289,12 +280,15 @@ def _report_data(
     )
 
 
-def stored_report(run: TrainedRun, table: Table) -> report.ReportData:
+def stored_report(
+    run: TrainedRun, table: Table, repeated: duplicates.Shown | None = None
+) -> report.ReportData:
     """Collects the report's data for a finished run, with what a person has decided since.
 
     Args:
         run: of images.
         table: its `assignments.csv`.
+        repeated: duplicates among them; None: they are looked for.
 
     Raises:
         InputError: the images of the run are not where they were.
@@ -327,6 +321,7 @@ def stored_report(run: TrainedRun, table: Table) -> report.ReportData:
         isolation=assignments.numbers(table, "isolation", rows_in_clusters, 0.0),
     )
     assert run.workdir is not None
+    repeated = repeated or _stored_duplicates(run, every)
     data = _report_data(
         run.config,
         dataset,
@@ -335,7 +330,7 @@ def stored_report(run: TrainedRun, table: Table) -> report.ReportData:
         history=read_log(run.workdir),
         features=rows,
         linkage=linkage,
-        duplicates=_stored_duplicates(run, every),
+        duplicates=repeated if repeated and repeated.found.n_groups else None,
         facts=photo_facts.read(dataset),
         changes=known.changes(run.workdir, found.names),
         **decided_fields(decided, found, run.workdir),
@@ -417,10 +412,7 @@ def _stored_duplicates(run: TrainedRun, dataset: Dataset) -> duplicates.Shown | 
     distinct = _places(sources, run.decisions.distinct)
     found = duplicates.find(select(shown, here), run.all_features[here], distinct)
     found = found._replace(images=here[found.images])
-    if not found.n_groups:
-        return None
-    rows = run.clusters.unlabeled_rows
-    return duplicates.Shown(found, dataset.sources, rows)
+    return duplicates.Shown(found, dataset.sources, run.clusters.unlabeled_rows)
 
 
 def _title(config: AnyConfig) -> str:

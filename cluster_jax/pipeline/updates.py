@@ -29,11 +29,9 @@ from cluster_jax.data import datasets, images, metadata, scan
 from cluster_jax.data.metadata import Rows
 from cluster_jax.encoding.embed import UNREADABLE, readable_rows
 from cluster_jax.encoding.encoder import Encoder
-from cluster_jax.evaluation import assignments, clusters, decisions, facts, report, report_data
+from cluster_jax.evaluation import clusters
 from cluster_jax.evaluation.clusters import Clustering
-from cluster_jax.evaluation.decisions import NO_CLUSTER, Decisions
 from cluster_jax.evaluation.options import ClusterOptions
-from cluster_jax.evaluation.report_data import Changes
 from cluster_jax.pipeline import (
     build,
     corrections,
@@ -47,8 +45,13 @@ from cluster_jax.pipeline import (
 from cluster_jax.pipeline import known as knowledge
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.config import PhotosConfig, config_json, parse_config
+from cluster_jax.pipeline.embeddings import EmbeddingClusters
 from cluster_jax.pipeline.inference import TrainedRun
 from cluster_jax.pipeline.known import Known
+from cluster_jax.report import assignments, decisions, facts, report, report_data
+from cluster_jax.report.decisions import NO_CLUSTER, Decisions
+from cluster_jax.report.duplicates import Shown
+from cluster_jax.report.report_data import Changes
 
 UNDONE = "decisions_undone.csv"
 
@@ -106,7 +109,7 @@ def _renew(
     change: history.Change,
     fit: Fit,
     points: NDArray | None,
-    write: Callable[[epath.Path, Clustering, Changes], None],
+    write: Callable[[epath.Path, Clustering, Changes, bool], Shown | None],
     *,
     with_report: bool,
 ) -> Ended:
@@ -122,8 +125,8 @@ def _renew(
         change: without its events.
         fit: clusters rows.
         points: the old map, or None.
-        write: writes the files of a run with these clusters into a folder, and on its page what
-            has changed.
+        write: writes the files of a run with these clusters into a folder, and, if the last
+            argument says so, its page, with what has changed; returns the duplicates that it found.
         with_report: whether the page is written.
     """
     rules, place = facts.rules(held, now.names.tolist()), np.cumsum(is_kept) - 1
@@ -140,11 +143,15 @@ def _renew(
     found = _old_map(points, is_kept, clusters.with_ids(found, now.x, state.ids), now.x)
     new = versions.start(workdir)
     knowledge.write(new, now, has_rows=change.noun == "row")
-    write(new, found, knowledge.last_changes(state))
+    is_decided = held != Decisions() or (workdir / decisions.DECISIONS).exists()
+    with_first = with_report and not is_decided
+    repeated = write(new, found, knowledge.last_changes(state), with_first)
     table = assignments.read_workdir(new)
-    if held != Decisions() or (workdir / decisions.DECISIONS).exists():
-        io.write(new / decisions.DECISIONS, decisions.to_csv(held, decisions.clustered(table)[1]))
-        corrections.correct(new, (), workdir, with_report=with_report)
+    if is_decided:
+        run = decisions.clustered(table)[1]
+        run = run._replace(contents=_contents(now) if change.noun == "photo" else {})
+        io.write(new / decisions.DECISIONS, decisions.to_csv(held, run))
+        corrections.correct(new, (), workdir, with_report=with_report, repeated=repeated)
         table = assignments.read_workdir(new)
     names = {**_suggested(new), **held.named}
     labels = [int(row[table.cluster]) for row in table.rows]
@@ -297,9 +304,8 @@ def update_photos(
         features = arrays.normalize_rows(embedding[config.eval.features])
         names = np.array(sources, np.str_)
         now = Known(known.state, names, digests[order], features, known.left)
-        held, absent = facts.followed(
+        held = facts.followed(
             facts.of_images(run.found, run.decisions),
-            known.absent,
             _contents(known),
             _contents(now),
             dict(zip(was, sources, strict=False)),
@@ -308,13 +314,17 @@ def update_photos(
         dataset = images.select(dataset, order)._replace(unreadable=None, skipped=skipped)
         inputs, started = inputs._replace(dataset=dataset), time.perf_counter()
 
-        def write(folder: epath.Path, found: Clustering, changes: Changes) -> None:
+        def write(
+            folder: epath.Path, found: Clustering, changes: Changes, with_report: bool
+        ) -> Shown | None:
             memory = _in_memory(inputs, embedding, found, encoder, held, started)
             names = memory.outputs.results["suggested_names"] or {}
             # Those of a known group stay: with each new photo, others would come first.
             earlier = run.results.get("suggested_names") or {}
             names |= {cluster: earlier[cluster] for cluster in names if cluster in earlier}
             outputs.write_run(folder, memory, workdir, changes, with_report=with_report)
+            repeated = memory.found.repeated
+            return None if repeated is None else Shown(repeated, dataset.sources)
 
         section = config.eval
         fit = functools.partial(
@@ -322,7 +332,6 @@ def update_photos(
         )
         left = int((~is_kept).sum())
         change = history.Change(len(new), left, renamed, 0, (), refit, "photo", "group")
-        now = now._replace(absent=absent)
         return _renew(
             *(workdir, known, now, is_kept, held, follow, change, fit, run.clusters.points, write),
             with_report=with_report,
@@ -543,7 +552,9 @@ def update_rows(
         axes = [assignments.numbers(rows, f"map_{axis}", range(n_known), 0.0) for axis in "xyz"]
         drawn = [axis for axis in axes if axis is not None]
 
-        def write(folder: epath.Path, found: Clustering, changes: Changes) -> None:
+        def write(
+            folder: epath.Path, found: Clustering, changes: Changes, with_report: bool
+        ) -> None:
             parts = (run, found, options, x, titles, more, changes)
             _write_rows(folder, workdir, *parts, with_report=with_report)
 
@@ -669,7 +680,8 @@ def _write_rows(
 def merge(first: epath.PathLike, second: epath.PathLike, out: epath.PathLike) -> Ended:
     """Makes one run of two; returns what is printed.
 
-    The images or rows of the second join the clusters of the first, whose ids stay, in one update.
+    The images or rows of the second join the clusters of the first, whose ids stay, in one update;
+    then decisions and names of the second hold where the first has none.
 
     Args:
         first: workdir of a finished run.
@@ -677,7 +689,8 @@ def merge(first: epath.PathLike, second: epath.PathLike, out: epath.PathLike) ->
         out: new folder for the run of both.
 
     Raises:
-        InputError: the runs do not go together; nothing was written.
+        InputError: the runs, or what was decided about them, do not go together; nothing was
+            written.
     """
     first, second, target = _folder(first), _folder(second), buckets.path(out)
     if target.exists():
@@ -689,9 +702,10 @@ def merge(first: epath.PathLike, second: epath.PathLike, out: epath.PathLike) ->
         )
     table = digests = None
     photos: list[str] = []
+    other: TrainedRun | EmbeddingClusters
     if of_rows:
         both = embeddings.read(first), embeddings.read(second)
-        known = _known_rows(second, both[1])
+        other, known = both[1], _known_rows(second, both[1])
         widths = [run.results["provenance"]["columns"] for run in both]
         if widths[0] != widths[1]:
             raise InputError(
@@ -706,14 +720,73 @@ def merge(first: epath.PathLike, second: epath.PathLike, out: epath.PathLike) ->
         weights = [run.images.get(workdirs.WEIGHTS) for run in runs]
         if weights[0] != weights[1]:
             raise InputError(f"two runs must have one encoder; got others in {first} and {second}")
+        other, known = runs[1], _known_photos(second, runs[1])
         photos = (runs[1].config.data.dir or "").split("\n")
     disk.make(target.parent, parents=True)
     left = shutil.ignore_patterns(versions.SIDE, versions.PREVIOUS, workdirs.LOCK)
     try:
         shutil.copytree(first, target, ignore=left)
         if of_rows:
-            return update_rows(target, table, digests=digests)
-        return update_photos(target, photos)
+            done = update_rows(target, table, digests=digests)
+        else:
+            done = update_photos(target, photos)
+        if other.decisions != Decisions():
+            _take_over(target, other, known)
+        return done
     except BaseException:
         shutil.rmtree(target, ignore_errors=True)
         raise
+
+
+def _take_over(workdir: epath.Path, other: TrainedRun | EmbeddingClusters, known: Known) -> None:
+    """Adds to a run of two the decisions about the second one, whose images are told by content.
+
+    A cluster of the second run is the one in which most of its images are now, or a new one if that
+    is taken by a larger one of which something was decided, too.
+    """
+    is_rows = embeddings.is_run(workdir)
+    run: TrainedRun | EmbeddingClusters
+    run = embeddings.read(workdir) if is_rows else inference.read(workdir)
+    now = knowledge.read(workdir, known.x)
+    assert now is not None
+    ids = dict(zip(now.names.tolist(), now.state.ids.tolist(), strict=True))
+    there = {content: name for name, content in _contents(now).items()}
+    renamed = {n: there[c] for n, c in _contents(known).items() if c in there}
+    theirs = facts.of_images(other.found, other.decisions)
+    meant = {*theirs.moved.values(), *theirs.absent.moved.values(), *theirs.named} - {NO_CLUSTER}
+    members = {
+        cluster: collections.Counter(
+            ids[renamed[name]]
+            for name in known.names[known.state.ids == cluster].tolist()
+            if name in renamed
+        )
+        for cluster in meant
+    }
+    place, fresh = {NO_CLUSTER: NO_CLUSTER}, run.decisions.next_cluster(run.found)
+    fresh = max(fresh, now.state.next_id)
+    for cluster in sorted(meant, key=lambda c: (-members[c].total(), c)):
+        most = [into for into, _ in members[cluster].most_common(1) if into not in place.values()]
+        place[cluster], fresh = most[0] if most else fresh, fresh + (not most)
+    theirs = facts.followed(
+        theirs,
+        _contents(known),
+        _contents(now),
+        renamed,
+        np.array([*meant]),
+    )
+    moved, gone = (
+        {key: place[cluster] for key, cluster in of.items()}
+        for of in (theirs.moved, theirs.absent.moved)
+    )
+    made = frozenset(moved.values()) - {*ids.values(), NO_CLUSTER}
+    named = {place[cluster]: name for cluster, name in theirs.named.items()}
+    theirs = theirs._replace(
+        moved=moved,
+        named={c: name for c, name in named.items() if c in made or c in ids.values()},
+        made=made,
+        absent=theirs.absent._replace(moved=gone),
+    )
+    both = decisions.join(theirs, run.decisions)
+    facts.rules(facts.of_images(run.found, both), list(run.found.names))
+    io.write(workdir / decisions.DECISIONS, decisions.to_csv(both, run.found))
+    corrections.correct(workdir, ())

@@ -21,9 +21,11 @@ from cluster_jax.cli import cluster, exit_codes, predict, update
 from cluster_jax.core import devices, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import tables
-from cluster_jax.evaluation import clusters, large, report, summary
+from cluster_jax.evaluation import clusters
 from cluster_jax.evaluation.options import ClusterOptions
-from tests.evaluation.test_report import Page
+from cluster_jax.pipeline import large
+from cluster_jax.report import report, summary
+from tests.report.test_report import Page
 from tests.rows import every_row
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import pytest
 
 from cluster_jax.cli import report as command
-from cluster_jax.evaluation import assignments, comparison
+from cluster_jax.report import assignments, comparison
 from tests.rows import every_row
 
 BEFORE = {"a": "0", "b": "0", "c": "0", "d": "1", "e": "1", "f": "2", "x": "2"}

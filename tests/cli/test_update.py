@@ -3,9 +3,14 @@
 import base64
 import csv
 import gzip
+import hashlib
 import json
+import os
+import pathlib
 import re
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -14,8 +19,8 @@ from PIL import Image
 from cluster_jax import ImageClusterer
 from cluster_jax.cli import images, merge, predict, report, update
 from cluster_jax.core import io
-from cluster_jax.evaluation import assignments, decisions
 from cluster_jax.pipeline import updates
+from cluster_jax.report import assignments, decisions, duplicates
 from tests import toy
 from tests.cli.test_images import QUICK
 
@@ -114,7 +119,7 @@ def test_new_renamed_and_deleted_files(place, capsys, monkeypatch):
     assert updates.undo(run)[0].startswith("Took the last update")
 
 
-def test_what_a_person_said_follows_the_content(place, capsys):
+def test_what_a_person_said_follows_the_content(place, capsys, monkeypatch):
     photos, run = place / "photos", place / "run"
     _, found = decisions.clustered(assignments.read_workdir(run))
     target = int(found.labels[1])
@@ -124,7 +129,10 @@ def test_what_a_person_said_follows_the_content(place, capsys):
     (photos / "00.png").rename(photos / "zz.png")
     save(photos, toy.images(44, channels=3)[0][40:], "new")
     shutil.copy(photos / "07.png", photos / "copy.png")
+    looks, find = [], duplicates.find
+    monkeypatch.setattr(duplicates, "find", lambda *rows: looks.append(1) or find(*rows))
     update.main([f"--workdir={run}"])
+    assert looks == [1]
     now = {row["image"]: row for row in table(place)}
     assert now["zz.png"]["id"] == str(target)
     assert now["zz.png"]["name"] == "mine"
@@ -140,14 +148,52 @@ def test_what_a_person_said_follows_the_content(place, capsys):
     assert (run / "report.html").exists()
     update.main([f"--workdir={run}", "--report=no"])
     assert "3 photos are gone" in capsys.readouterr().out
+    said = [
+        row["correction"]
+        for row in csv.DictReader((run / "decisions.csv").read_text().splitlines())
+    ]
+    assert [said.count(kind) for kind in ("move", "wrong", "distinct")] == [1, 1, 1]
     assert not (run / "report.html").exists()
     for name in ("zz.png", "03.png", "copy.png"):
         (place / name).rename(photos / f"back {name}")
+    Image.fromarray(toy.images(45, channels=3)[0][44]).save(photos / "03.png")  # another picture
     update.main([f"--workdir={run}"])
     now = {row["image"]: row for row in table(place)}
     assert now["back zz.png"]["id"] == str(target)
     assert now["back 03.png"]["id"] == "-1"
+    assert now["03.png"]["id"] != "-1"
     assert not are_duplicates(place, "07.png", "back copy.png")
+
+
+# XLA without AVX, OpenBLAS and NumPy without AVX-512, on whatever processor this is.
+OLDER = {
+    "XLA_FLAGS": "--xla_cpu_max_isa=SSE4_2",
+    "OPENBLAS_CORETYPE": "Haswell",
+    "NPY_DISABLE_CPU_FEATURES": "X86_V4 AVX512_ICL AVX512_SPR",
+}
+
+
+@pytest.mark.slow
+def test_two_processors_of_other_instructions_give_the_same_ids(tmp_path):
+    save(tmp_path / "photos", toy.images(48, channels=3)[0])
+    save(tmp_path / "more", toy.images(70, channels=3)[0][48:], "new")
+
+    def run(*arguments, **environment):
+        command = [sys.executable, "-W", "ignore", "-m", "cluster_jax.cli.app", *arguments]
+        subprocess.run(command, check=True, cwd=tmp_path, env={**os.environ, **environment})
+
+    run("images", "photos", "--out=first", "--report=no")
+    digests, embeddings = [], []
+    for name, environment in (("this", {}), ("older", OLDER)):
+        shutil.copytree(tmp_path / "first", tmp_path / name)
+        run("update", f"--workdir={name}", "more", "--report=no", **environment)
+        table = (tmp_path / name / "assignments.csv").read_text().splitlines()
+        ids = " ".join(f"{row['image']} {row['id']}" for row in csv.DictReader(table))
+        digests.append(hashlib.sha256(ids.encode()).hexdigest())
+        embeddings.append(io.read_arrays(tmp_path / name / "embedding.npz")["backbone"])
+    assert digests[0] == digests[1]
+    if "avx512f" in pathlib.Path("/proc/cpuinfo").read_text():
+        assert (embeddings[0] != embeddings[1]).any()  # They did compute by other instructions.
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from PIL import Image
 from cluster_jax.cli import cluster, predict, report, update
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import metadata, tables
-from tests.evaluation.test_report import Page
+from tests.report.test_report import Page
 from tests.rows import every_row
 
 pytestmark = pytest.mark.filterwarnings("default:.*genre is text")

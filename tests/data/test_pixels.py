@@ -9,7 +9,7 @@ import pytest
 from PIL import Image, ImageDraw, PngImagePlugin
 
 from cluster_jax.data import images, pixels
-from cluster_jax.evaluation import pictures
+from cluster_jax.report import pictures
 from tests.data.test_folder import load
 from tests.rows import every_row
 

@@ -211,6 +211,7 @@ def test_preprocessing_of_the_hub(monkeypatch, tmp_path):
 def test_a_hub_out_of_reach_is_no_answer(monkeypatch, tmp_path):
     """Else the same command would prepare images otherwise without a network."""
     hub = pytest.importorskip("huggingface_hub")
+    monkeypatch.delattr(hub, "utils", raising=False)  # Nothing may have imported it.
     monkeypatch.setattr(hub.constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(hub.constants, "HF_HUB_CACHE", str(tmp_path))
     with pytest.raises(InputError, match=r"config\.json of 'hf:a/b' must be within reach .* got "):

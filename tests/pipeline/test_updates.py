@@ -15,11 +15,11 @@ from cluster_jax.cli import cluster, merge, predict, report, update
 from cluster_jax.clustering import living
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
-from cluster_jax.evaluation import assignments, decisions
 from cluster_jax.pipeline import history, updates, versions
 from cluster_jax.pipeline import workdir as workdirs
+from cluster_jax.report import assignments, decisions
 from tests.cli.test_output import check_keys
-from tests.evaluation.test_report import Page
+from tests.report.test_report import Page
 
 CENTERS = 20 * np.eye(6, 8)
 
@@ -313,13 +313,28 @@ def test_two_runs_become_one(run, tmp_path, capsys):
     other = tmp_path / "other"
     cluster.main([f"--features={tmp_path}/rows.npy", f"--workdir={other}", "--reduce=pca"])
     before = ids_of_run(run)
+    report.main([str(run), f"--corrections={correct_by_page(run, ('0', before[60]), '31')}"])
+    shared, own = ids_of_run(other)[0], ids_of_run(other)[50]
+    _, found = decisions.clustered(assignments.read_workdir(other))
+    said = decisions.Decisions(
+        {"1": own, "26": -1, "51": 9},
+        named={shared: "theirs", own: "fifth", 9: "made"},
+        made=frozenset([9]),
+        apart=frozenset([("2", "3")]),
+    )
+    io.write(tmp_path / "page.csv", decisions.to_csv(said, found))
+    report.main([str(other), f"--corrections={tmp_path}/page.csv"])
     capsys.readouterr()
     merge.main([str(run), str(other), f"--out={tmp_path}/both"])
     assert "75 rows are new." in capsys.readouterr().out
     now = ids(tmp_path / "both")
-    assert now[:120] == before
-    assert set(now[120:170]) == set(before[60:])
-    assert set(now[170:]) == {4}
+    assert now[:120] == ids_of_run(run)
+    assert set(np.delete(now[120:170], [1, 26])) == set(before[60:])
+    assert (now[121], now[146], now[171]) == (4, -1, 5)
+    assert set(np.delete(now[170:], 1)) == {4}
+    names = {int(row["id"]): row["name"] for row in table(tmp_path / "both")}
+    assert (names[before[60]], names[4], names[5]) == ("mine", "fifth", "made")
+    assert "122,,apart,123" in (tmp_path / "both" / "decisions.csv").read_text()
     with pytest.raises(InputError, match="which exists"):
         updates.merge(run, other, tmp_path / "both")
     np.save(tmp_path / "wide.npy", np.random.default_rng(0).normal(size=(30, 9)))

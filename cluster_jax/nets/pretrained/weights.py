@@ -249,13 +249,14 @@ def from_hub(weights: str, name: str) -> pathlib.Path | None:
     try:
         import huggingface_hub as hub
         from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+        from huggingface_hub.utils import logging
     except ImportError as error:
         must = f"the library huggingface-hub must be installed to download weights: {INSTALL}"
         raise InputError(f"{must}; got {weights!r}") from error
     repository = weights.removeprefix("hf:")
     # Without a network the library tells of every one of its tries.
-    level = hub.utils.logging.get_verbosity()
-    hub.utils.logging.set_verbosity_error()
+    level = logging.get_verbosity()
+    logging.set_verbosity_error()
     try:
         return pathlib.Path(hub.hf_hub_download(repository, name))
     except (OSError, ValueError, EntryNotFoundError) as error:
@@ -271,7 +272,7 @@ def from_hub(weights: str, name: str) -> pathlib.Path | None:
             "elsewhere and give the path of model.safetensors"
         ) from error
     finally:
-        hub.utils.logging.set_verbosity(level)
+        logging.set_verbosity(level)
 
 
 def convert(

@@ -6,7 +6,7 @@ import types
 import numpy as np
 from PIL import ExifTags, Image, ImageDraw
 
-from cluster_jax.evaluation import assignments, duplicates, pictures
+from cluster_jax.report import assignments, duplicates, pictures
 from tests.data.test_folder import load
 from tests.rows import every_row
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from cluster_jax.data.images import in_memory, subset
-from cluster_jax.evaluation import assignments, duplicates
+from cluster_jax.report import assignments, duplicates
 from tests.rows import every_row
 
 IN_MEMORY = types.SimpleNamespace(fits=lambda count, shape: True)

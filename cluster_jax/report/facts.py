@@ -2,15 +2,14 @@
 
 import collections
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cluster_jax.clustering import constraints, knn
 from cluster_jax.core.checks import InputError
-from cluster_jax.evaluation import decisions
-from cluster_jax.evaluation.decisions import NO_CLUSTER, PAIRS, Decisions
+from cluster_jax.report import decisions
+from cluster_jax.report.decisions import NO_CLUSTER, PAIRS, Absent, Decisions
 
 # Rows near a moved one that may follow it, and typical rows of its cluster, to which they are not
 # nearer. With more of the former, or fewer of the latter, more rows follow, and less often rightly.
@@ -27,14 +26,13 @@ def of_images(found: decisions.Clusters, decided: Decisions) -> Decisions:
         for a, b in decided.merged.items()
         if a in typical and b in typical and typical[a] not in decided.moved
     }
-    moved = {
-        name: cluster if cluster == NO_CLUSTER else decided.root(cluster)
-        for name, cluster in decided.moved.items()
-    }
-    named = {decided.root(cluster): name for cluster, name in decided.named.items()}
-    return decided._replace(
-        moved=moved, merged={}, named=named, made=frozenset(), same=decided.same | together
+    moved, gone = (
+        {key: decided.root(cluster) for key, cluster in of.items()}
+        for of in (decided.moved, decided.absent.moved)
     )
+    named = {decided.root(cluster): name for cluster, name in decided.named.items()}
+    same, absent = decided.same | together, decided.absent._replace(moved=gone)
+    return Decisions(moved, {}, named, frozenset(), same, decided.apart, decided.distinct, absent)
 
 
 def rules(facts: Decisions, names: Sequence[str]) -> constraints.Constraints:
@@ -109,37 +107,23 @@ def followers(x: NDArray, found: decisions.Clusters, decided: Decisions) -> dict
     return made
 
 
-class Absent(NamedTuple):
-    """Facts about images that are gone: they come back with them.
-
-    Attributes:
-        moved: content of an image, as hexadecimal digits -> the cluster to which a person has moved
-            it, or `NO_CLUSTER`.
-        pairs: kind of a pair, of `decisions.PAIRS`, and the contents of both images.
-    """
-
-    moved: Mapping[str, int] = {}
-    pairs: Sequence[tuple[str, str, str]] = ()
-
-
 def followed(
     held: Decisions,
-    absent: Absent,
     was: Mapping[str, str],
     now: Mapping[str, str],
     renamed: Mapping[str, str],
     clusters: NDArray,
-) -> tuple[Decisions, Absent]:
+) -> Decisions:
     """Returns facts by the names of now, and those about images that are gone.
 
     Args:
-        held: facts by earlier names.
-        absent: facts about images that were gone.
+        held: facts by earlier names, and about images that were gone.
         was: earlier names -> contents.
         now: names of now -> contents.
         renamed: earlier names of images that are there -> their names of now.
         clusters: int `[n]`, ids of clusters that there were.
     """
+    absent = held.absent
     moved, gone = dict[str, int](), dict(absent.moved)
     for name, cluster in held.moved.items():
         if name in renamed:
@@ -167,5 +151,8 @@ def followed(
             lost.append((kind, a, b))
     alive = set(clusters.tolist())
     named = {cluster: name for cluster, name in held.named.items() if cluster in alive}
-    facts = Decisions(moved, {}, named, frozenset(), *map(frozenset, pairs.values()))
-    return facts, Absent(gone, tuple(lost))
+    last = {**absent.names, **{content: name for name, content in was.items()}}
+    kept = {*gone, *(content for _, *both in lost for content in both)}
+    away = Absent(gone, frozenset(lost), {content: last[content] for content in sorted(kept)})
+    same, apart, distinct = map(frozenset, pairs.values())
+    return Decisions(moved, {}, named, frozenset(), same, apart, distinct, away)

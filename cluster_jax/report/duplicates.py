@@ -18,8 +18,8 @@ from cluster_jax.data import images as data
 from cluster_jax.data import photo_facts
 from cluster_jax.data.images import Dataset, select
 from cluster_jax.data.photo_facts import PhotoFacts
-from cluster_jax.evaluation import pictures
-from cluster_jax.evaluation.pictures import Picture
+from cluster_jax.report import pictures
+from cluster_jax.report.pictures import Picture
 
 # Whole pictures are compared of images that are closer than this fraction of the median distance
 # to the nearest neighbor: of each image, those of its nearest ones.
@@ -80,7 +80,7 @@ class Shown(NamedTuple):
     """Duplicates, and which of them are in a report.
 
     Attributes:
-        found: duplicates of at least one group.
+        found: the duplicates.
         sources: file name of each image, or None.
         rows: int64 `[n]`, the image of each point of the report; None: they are the same.
     """

@@ -12,9 +12,9 @@ from cluster_jax.cli import report as command
 from cluster_jax.clustering.membership import Membership
 from cluster_jax.core import io as files_io
 from cluster_jax.core.checks import InputError
-from cluster_jax.evaluation import assignments, decisions
-from cluster_jax.evaluation.assignments import Table
-from cluster_jax.evaluation.decisions import Decisions
+from cluster_jax.report import assignments, decisions
+from cluster_jax.report.assignments import Table
+from cluster_jax.report.decisions import Decisions
 from tests.rows import every_row
 
 NAMES = tuple(f"{i}, é\\.png" for i in range(12))
@@ -131,6 +131,52 @@ def test_a_file_of_another_run_is_matched_by_its_images(tmp_path):
     split = clusters(labels=np.arange(12))
     with pytest.raises(InputError, match=r"got 4 of 4 here, at most 1 of them together"):
         decisions.read(file, split, Decisions())
+
+
+def test_contents_say_which_images_are_meant(tmp_path):
+    """Whatever images are called now; facts about those that are gone stay in the file."""
+    contents = {name: f"{i:032x}" for i, name in enumerate(NAMES)}
+    run = clusters()._replace(contents=contents)
+    decided = Decisions(
+        {NAMES[1]: 4, NAMES[2]: -1, NAMES[9]: -1},
+        named={4: "cats", 7: "dogs"},
+        apart=frozenset([(NAMES[3], NAMES[4])]),
+        distinct=frozenset([(NAMES[3], NAMES[9])]),
+    )
+    file = tmp_path / "decisions.csv"
+    file.write_text(decisions.to_csv(decided, run))
+    assert decisions.read_workdir(tmp_path, run) == decided
+    # Of another run, in which all but image 9 have other names, and image 2 the name of image 1.
+    other_names = [NAMES[1] if i == 2 else f"n{i}" for i in range(12) if i != 9]
+    digests = [contents[NAMES[i]] for i in range(12) if i != 9]
+    other = clusters(tuple(other_names), np.delete(LABELS, 9))
+    other = other._replace(contents=dict(zip(other_names, digests, strict=True)))
+    found = decisions.read(file, other, Decisions())
+    assert (found.moved, found.named) == ({"n1": 4, NAMES[1]: -1}, {4: "cats", 7: "dogs"})
+    assert (found.apart, found.distinct) == ({("n3", "n4")}, frozenset())
+    assert found.absent == decisions.Absent()
+    # The run's own file keeps what it says of an image that is gone, and the cluster's number.
+    text = (
+        file.read_text().replace(run.run, other.run).replace(f'"{at(9)}",7,wrong,', "was,,move,8")
+    )
+    file.write_text(text)
+    own = decisions.read_workdir(tmp_path, other)
+    assert own.absent.moved == {contents[NAMES[9]]: 8}
+    assert own.absent.pairs == {("distinct", contents[NAMES[3]], contents[NAMES[9]])}
+    assert own.next_cluster(other) == 9
+    assert decisions.join(own, found).absent == own.absent
+    file.write_text(decisions.to_csv(own, other))
+    assert decisions.read_workdir(tmp_path, other) == own
+    # Two files of one content are two images.
+    twice = other._replace(
+        contents={**other.contents, "n3": contents[NAMES[3]], "n4": contents[NAMES[3]]}
+    )
+    same = Decisions(distinct=frozenset([("n3", "n4")]))
+    file.write_text(decisions.to_csv(same, twice).replace("n3,", "now,"))
+    assert decisions.read_workdir(tmp_path, twice) == same
+    file.write_text(text.replace("was,,move,8", "was,,move,x"))
+    with pytest.raises(InputError, match=r"the one cluster of 'was', which is gone; got 'x'"):
+        decisions.read_workdir(tmp_path, other)
 
 
 @every_row(

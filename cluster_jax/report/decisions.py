@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from etils import epath
@@ -21,15 +21,17 @@ from cluster_jax.clustering.membership import Membership
 from cluster_jax.core import buckets
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import splits
-from cluster_jax.evaluation import assignments
-from cluster_jax.evaluation.assignments import Table
+from cluster_jax.report import assignments
+from cluster_jax.report.assignments import Table
 
 DECISIONS = "decisions.csv"
 MAX_NAME = 100  # characters of a name
 FOUND = "found_cluster"  # title of the clusters that the run found, once they are corrected
 _NOVEL = splits.novel_name(0).removesuffix("0")
+CONTENTS = ("content", "to_content")  # titles of contents of images, where they are known
 PAIRS = ("same", "apart", "distinct")  # corrections about two images, and fields of `Decisions`
 _NOUNS = ("image", "row")  # titles of names
+_GONE = "\0"  # in place of the name of an image that is gone
 _TYPICAL = 20  # images by which a file says which cluster it means
 _SAVE_AGAIN = "save it again on the page of the run"
 
@@ -43,6 +45,8 @@ class Clusters(NamedTuple):
         distances: float `[n]`, to the centers of these.
         noun: "image" or "row".
         run: identifies the run, whatever is decided about its clusters, see `digest`.
+        contents: name -> digest of the content, as hexadecimal digits; empty: names are all that
+            tells images or rows apart.
     """
 
     names: Sequence[str]
@@ -50,12 +54,27 @@ class Clusters(NamedTuple):
     distances: NDArray
     noun: str
     run: str
+    contents: Mapping[str, str] = {}
 
 
 def digest(names: Sequence[str], labels: NDArray) -> str:
     """Identifies a run by its images and the clusters that it has found."""
     every = json.dumps(list(names)).encode()
     return hashlib.sha256(every + np.ascontiguousarray(labels, np.int64).tobytes()).hexdigest()[:16]
+
+
+class Absent(NamedTuple):
+    """Facts about images that are gone: they come back with them.
+
+    Attributes:
+        moved: content of an image -> the cluster to which a person has moved it, or `NO_CLUSTER`.
+        pairs: kind of a pair, of `PAIRS`, and the contents of both images.
+        names: content -> the last name.
+    """
+
+    moved: Mapping[str, int] = {}
+    pairs: frozenset[tuple[str, str, str]] = frozenset()
+    names: Mapping[str, str] = {}
 
 
 class Decisions(NamedTuple):
@@ -70,6 +89,7 @@ class Decisions(NamedTuple):
         same, apart: pairs of names of images that are in one cluster, and in two, see
             `clustering.constraints`; they hold from the next update on.
         distinct: pairs of names of images that are no duplicates of one another.
+        absent: facts about images that are gone.
     """
 
     moved: Mapping[str, int] = {}
@@ -79,6 +99,7 @@ class Decisions(NamedTuple):
     same: frozenset[tuple[str, str]] = frozenset()
     apart: frozenset[tuple[str, str]] = frozenset()
     distinct: frozenset[tuple[str, str]] = frozenset()
+    absent: Absent = Absent()
 
     @property
     def is_of_members(self) -> bool:
@@ -102,7 +123,8 @@ class Decisions(NamedTuple):
 
     def next_cluster(self, run: Clusters) -> int:
         """Returns the lowest number that no cluster has had."""
-        return 1 + max(*run.labels.tolist(), *self.made, *self.merged, *self.moved.values(), -1)
+        moved = (*self.moved.values(), *self.absent.moved.values())
+        return 1 + max(*run.labels.tolist(), *self.made, *self.merged, *moved, -1)
 
     def _found(self, run: Clusters) -> zip:
         return zip(run.names, run.labels.tolist(), strict=True)
@@ -141,6 +163,11 @@ def join(before: Decisions, after: Decisions) -> Decisions:
         same=(before.same - after.apart) | after.same,
         apart=(before.apart - after.same) | after.apart,
         distinct=before.distinct | after.distinct,
+        absent=Absent(
+            {**before.absent.moved, **after.absent.moved},
+            before.absent.pairs | after.absent.pairs,
+            {**before.absent.names, **after.absent.names},
+        ),
     )
     for cluster, into in after.merged.items():
         old, new = joined.root(cluster), joined.root(into)
@@ -176,14 +203,16 @@ def read(file: epath.PathLike, run: Clusters, before: Decisions) -> Decisions:
             "run" (to: the digest of the run), "member" (an image by which the cluster is meant),
             "new" (a new cluster and its name), "merge" (into the cluster `to`), "name", "move" (to
             a cluster; to its own: a person has confirmed it), "wrong", "same", "apart" and
-            "distinct" (no duplicates; `to` is another image), and "end".
+            "distinct" (no duplicates; `to` is another image), and "end". Where `content` and
+            `to_content` have the contents of the images, these say which images are meant, whatever
+            they are called now.
         run: the clusters that the run has found.
         before: earlier decisions about them.
 
     Raises:
         InputError: the file or one of its lines does not fit the run; says which and why.
     """
-    lines, members, is_own = _lines(file, run)
+    lines, members, absent, is_own = _lines(file, run)
     clusters = _meant(file, lines, members, run, before, is_own=is_own)
     known, counts = set(run.names), collections.Counter(run.names)
     moved, merged, named = dict[str, int](), dict[int, int](), dict[int, str]()
@@ -216,8 +245,7 @@ def read(file: epath.PathLike, run: Clusters, before: Decisions) -> Decisions:
                 )
             merged[old], at["merge", old] = new, number
         else:
-            name, other = assignments.unescaped(name), assignments.unescaped(to)
-            is_pair = kind in pairs
+            is_pair, other = kind in pairs, to
             if not is_own and {name, *([other] * is_pair)} - known:
                 continue
             for each in (name, other)[: 1 + is_pair]:
@@ -244,7 +272,8 @@ def read(file: epath.PathLike, run: Clusters, before: Decisions) -> Decisions:
                 )
             moved[name], at["move", name] = target, number
     made = frozenset(clusters[cluster] for _, (_, cluster, kind, _) in lines if kind == "new")
-    return Decisions(moved, merged, named, made, *map(frozenset, pairs.values()))
+    same, apart, distinct = map(frozenset, pairs.values())
+    return Decisions(moved, merged, named, made, same, apart, distinct, absent)
 
 
 def to_csv(decisions: Decisions, run: Clusters) -> str:
@@ -252,7 +281,7 @@ def to_csv(decisions: Decisions, run: Clusters) -> str:
     now, order = decisions.labels(run), np.argsort(run.distances, kind="stable")
     meant = {*decisions.named, *decisions.made, *decisions.merged, *decisions.merged.values()}
     meant |= {cluster for cluster in decisions.moved.values() if cluster != NO_CLUSTER}
-    rows: list[tuple[object, ...]] = [("", "", "run", run.run)]
+    rows: list[tuple[Any, ...]] = [("", "", "run", run.run)]
     for cluster in sorted(meant):
         labels = now if cluster in decisions.made else run.labels
         typical = order[labels[order] == cluster][:_TYPICAL]
@@ -266,31 +295,53 @@ def to_csv(decisions: Decisions, run: Clusters) -> str:
         kind = ("wrong", "") if cluster == NO_CLUSTER else ("move", cluster)
         rows.append((name, found.get(name, ""), *kind))
     rows += [(a, "", kind, b) for kind in PAIRS for a, b in sorted(getattr(decisions, kind))]
-    rows.append(("", "", "end", ""))
-    titles = (run.noun, "cluster", "correction", "to")
+    titles: tuple[str, ...] = (run.noun, "cluster", "correction", "to")
+    if run.contents:
+        key = {"": "", **run.contents}
+        rows = [
+            (name, cluster, kind, to, key.get(name, ""), key.get(to, "") if kind in PAIRS else "")
+            for name, cluster, kind, to in rows
+        ]
+        gone = decisions.absent
+        last = {**{content: name for name, content in run.contents.items()}, **gone.names}
+        for content, cluster in gone.moved.items():
+            kind = ("wrong", "") if cluster == NO_CLUSTER else ("move", cluster)
+            rows.append((last[content], "", *kind, content, ""))
+        rows += [(last[a], "", kind, last[b], a, b) for kind, a, b in sorted(gone.pairs)]
+        titles += CONTENTS
+    rows.append(("", "", "end", "", "", "")[: len(titles)])
     return assignments.to_csv(dict(zip(titles, map(list, zip(*rows, strict=True)), strict=True)))
 
 
 _Lines = list[tuple[int, tuple[str, str, str, str]]]
 
 
-def _lines(file: epath.PathLike, run: Clusters) -> tuple[_Lines, dict[str, list[str]], bool]:
+def _lines(
+    file: epath.PathLike, run: Clusters
+) -> tuple[_Lines, dict[str, list[str]], Absent, bool]:
     """Reads a file's numbered lines, its clusters' images, and whether it is of the run itself.
 
-    Lines of "run", "member" and "end" are left out.
+    Images have the names of the run; lines about images that are gone are facts of their own. Lines
+    of "run", "member" and "end" are left out.
     """
     path = buckets.path(file)
     if not path.exists() or path.is_dir():
         found = "a folder" if path.exists() else "no such file"
         raise InputError(f"{file} must be a file that a report has saved; got {found}")
     titles, rows = assignments.read(path)
-    if tuple(titles) not in [(noun, "cluster", "correction", "to") for noun in _NOUNS]:
+    expected = [(noun, "cluster", "correction", "to") for noun in _NOUNS]
+    if tuple(titles) not in [*expected, *((*plain, *CONTENTS) for plain in expected)]:
         columns = "the columns image, cluster, correction, to, as a report saves them"
         raise InputError(f"{file} must have {columns}; got {', '.join(titles) or 'none'}")
     lines, members = [], collections.defaultdict(list)
+    is_own = bool(rows) and rows[0]["to"] == run.run
+    named = collections.defaultdict[str, list[str]](list)
+    for name, content in run.contents.items():
+        named[content].append(name)
+    moved, pairs, names = dict[str, int](), set[tuple[str, str, str]](), dict[str, str]()
     kinds = ("member", "new", "merge", "name", "move", "wrong", *PAIRS)
     for number, row in enumerate(rows, 2):
-        cells = tuple(row.get(title) for title in titles)
+        cells = tuple(row.get(title) for title in titles[:4])
         name, cluster, kind, to = ("" if cell is None else cell for cell in cells)
         is_needed = {
             "member": name and cluster, "new": cluster, "merge": cluster and to,
@@ -304,16 +355,37 @@ def _lines(file: epath.PathLike, run: Clusters) -> tuple[_Lines, dict[str, list[
                 f"line {number} of {file} must have an image, a cluster, one of {', '.join(kinds)} "
                 f"and what it is moved to; got {cells}: {_SAVE_AGAIN}"
             )
+        contents = [row.get(title) or "" for title in CONTENTS[: 1 + (kind in PAIRS)]]
+        images = [assignments.unescaped(image) for image in (name, to)[: len(contents)]]
+        there = list[str]()
+        for image, content in zip(images, contents, strict=True):
+            # Without contents in the line or in the run, names are all that there is.
+            same = [n for n in named[content] if n not in there] if named and content else [image]
+            there.append(image if image in same else (same or [_GONE])[0])
         if kind == "member":
-            members[cluster].append(assignments.unescaped(name))
-        else:
-            lines.append((number, (name, cluster, kind, to)))
+            members[cluster].append(there[0])
+        elif _GONE not in there:
+            lines.append((number, (there[0], cluster, kind, there[1] if kind in PAIRS else to)))
+        elif is_own:
+            # A file that was written for the run has the contents of both images of a pair.
+            contents = [c or run.contents.get(i, "") for i, c in zip(images, contents, strict=True)]
+            names |= dict(zip(contents, images, strict=True))
+            if kind in PAIRS:
+                pairs.add((kind, contents[0], contents[1]))
+                continue
+            target = NO_CLUSTER if kind == "wrong" else _number(to)
+            if target is None or moved.get(contents[0], target) != target:
+                raise InputError(
+                    f"line {number} of {file} must have the one cluster of {images[0]!r}, which is "
+                    f"gone; got {to!r}"
+                )
+            moved[contents[0]] = target
     if not rows or rows[0]["correction"] != "run" or rows[-1]["correction"] != "end":
         raise InputError(
             f"{file} must begin with the line of its run and end with a line 'end'; got a file "
             f"that was cut off, or of an older version: {_SAVE_AGAIN}"
         )
-    return lines, dict(members), rows[0]["to"] == run.run
+    return lines, dict(members), Absent(moved, frozenset(pairs), names), is_own
 
 
 def _meant(
@@ -332,9 +404,7 @@ def _meant(
     for _, (_, cluster, kind, _) in lines:
         if kind != "new":
             continue
-        moved = [
-            assignments.unescaped(name) for _, (name, *_, to) in lines if name and to == cluster
-        ]
+        moved = [name for _, (name, *_, to) in lines if name and to == cluster]
         mine = [name for name in (*members.get(cluster, ()), *moved) if name in now]
         is_same = mine and 2 * sum(str(now[name]) == cluster for name in mine) > len(mine)
         own = _number(cluster) if is_own else None

@@ -24,7 +24,8 @@ from cluster_jax.clustering.living import Event
 from cluster_jax.clustering.membership import Membership
 from cluster_jax.clustering.smooth_tree import CLEAR_GAP
 from cluster_jax.data.photo_facts import PhotoFacts
-from cluster_jax.evaluation import (
+from cluster_jax.evaluation.clusters import Clustering
+from cluster_jax.report import (
     duplicates,
     plots,
     report,
@@ -33,9 +34,8 @@ from cluster_jax.evaluation import (
     summary,
     thumbnails,
 )
-from cluster_jax.evaluation.clusters import Clustering
-from cluster_jax.evaluation.report import ReportData, render, write_report
-from cluster_jax.evaluation.report_data import Changes
+from cluster_jax.report.report import ReportData, render, write_report
+from cluster_jax.report.report_data import Changes
 from tests.rows import every_row
 
 NO_SCORES = dict.fromkeys(("acc", "nmi", "ari", "ami"))
