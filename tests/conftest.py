@@ -57,7 +57,6 @@ LONGEST = (
     "test_stages",
     "test_sghmc",
     "test_learning",
-    "test_benchmark_gpu",
     "test_kmeans",
     "test_estimators",
     "test_ncc",

@@ -64,6 +64,8 @@ def _run(batch=16, **item):
     return build.build_run(parse_config(config), dataset).training
 
 
+# Slow: three tests compile whole steps, of a benchmark that no user runs.
+@pytest.mark.slow
 @pytest.mark.parametrize("views", ["paper", "flips"])
 def test_the_compiler_passes_both_views(one_device, views):
     """Of two equal views it would pass one alone, and the rate would be that of half a step."""
@@ -75,6 +77,7 @@ def test_the_compiler_passes_both_views(one_device, views):
     assert len(compiled) == lowered.as_text().count("stablehlo.convolution")
 
 
+@pytest.mark.slow
 def test_operations_are_those_of_one_image_on_any_devices(two_devices):
     """Counted for one CPU: other backends count nothing, and the step of a device has its share."""
     run = _run()
@@ -90,6 +93,7 @@ def test_every_rate_has_a_prediction_written_before():
     assert set(names) == set(io.read_json(gpu.PREDICTIONS)["rates"])
 
 
+@pytest.mark.slow
 def test_a_prediction_follows_from_the_code():
     """Of BYOL + NRCC; operations have changed by less than a thousandth since it was written."""
     item = gpu.BYOL._replace(sampler="sghmc")

@@ -313,7 +313,7 @@ def test_summary_counts_small_clusters_apart():
     assert lines[-1] == "and 3 small, of at most 3 rows, too small to count: 6 rows are outliers"
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("flags", "message"),
     [
         ((), "--features"),

@@ -1,5 +1,7 @@
 """Copies of rows: which rows are copies, and that they change no cluster."""
 
+import functools
+
 import numpy as np
 import pytest
 from sklearn.datasets import load_wine
@@ -30,12 +32,16 @@ def with_copies(x, how, noise):
     return np.concatenate([x, noisy]), np.concatenate([np.arange(n), added])
 
 
+@functools.cache
+def fitted(metric):
+    return SmoothTree(metric).fit(kinds()[0])
+
+
 @every_row("noise", [0, 1e-3, 1e-2])
 @every_row("how", ["twice", "three times", "a fifth twice", "one kind twelve times"])
 @every_row("metric", ["cosine", "euclidean"])
 def test_copies_change_no_cluster(how, noise, metric):
-    x, truth = kinds()
-    model = SmoothTree(metric).fit(x)
+    (x, truth), model = kinds(), fitted(metric)
     assert adjusted_rand_score(truth, model.labels_) > 0.9
     copied, original = with_copies(x, how, noise)
     again = SmoothTree(metric).fit(copied)

@@ -318,8 +318,8 @@ def test_probabilities_are_shares_of_labels_after_two_averages():
     assert (model.runner_up_probabilities_[~likely] == 0).all()
 
 
-@pytest.mark.parametrize("n", [1, 2, 5, 9, 10, 11, 19, 25])
-@pytest.mark.parametrize("metric", smooth_tree.METRICS)
+@every_row("n", [1, 2, 5, 9, 10, 11, 19, 25])
+@every_row("metric", smooth_tree.METRICS)
 def test_few_rows(n, metric):
     x = np.random.default_rng(n).normal(size=(n, 6))
     model = SmoothTree(metric).fit(x)
@@ -340,9 +340,9 @@ def test_the_last_step_is_to_the_nearest_mean_of_sharp_rows():
     assert (labels == labels[2]).tolist() == [False, False, True, True, True, True]
 
 
-@pytest.mark.parametrize("metric", smooth_tree.METRICS)
-@pytest.mark.parametrize("value", [0.0, 3.0, 1e17])
-@pytest.mark.parametrize("columns", [1, 2, 30])
+@every_row("metric", smooth_tree.METRICS)
+@every_row("value", [0.0, 3.0, 1e17])
+@every_row("columns", [1, 2, 30])
 def test_equal_rows_are_one_cluster(metric, value, columns):
     model = SmoothTree(metric).fit(np.full((50, columns), value))
     assert (model.n_clusters_, model.verdict_) == (1, "one cluster")

@@ -7,6 +7,7 @@ from scipy.cluster import hierarchy
 from cluster_jax.clustering.tree import cut_tree, linkage_of_means, ward
 from cluster_jax.core import arrays
 from cluster_jax.core.checks import InputError
+from tests.rows import every_row
 
 
 def _clusters(k=9, n=300, d=6, seed=0):
@@ -26,7 +27,7 @@ def test_scipy_on_the_same_means():
     np.testing.assert_allclose(linkage_of_means(scaled, labels * 3 + 1), expected, atol=1e-12)
 
 
-@pytest.mark.parametrize("n_groups", range(1, 10))
+@every_row("n_groups", range(1, 10))
 def test_cuts_are_those_of_scipy(n_groups):
     tree = linkage_of_means(*_clusters())
     groups = cut_tree(tree, n_groups)

@@ -16,6 +16,7 @@ from cluster_jax.evaluation import clusters
 from cluster_jax.evaluation.clusters import cluster
 from cluster_jax.evaluation.options import ClusterOptions, resolve
 from cluster_jax.metrics import partition
+from tests.rows import every_row
 
 OPTIONS = ClusterOptions(
     method="gridshift",
@@ -289,7 +290,7 @@ def test_blocks_do_not_show(monkeypatch):
         cluster(x, None, options, ignore)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("columns", "given", "expected"),
     [
         (3, {}, ("none", "euclidean")),
@@ -320,7 +321,7 @@ def test_what_is_left_open(columns, given, expected):
 X = np.ones((5, 4))
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("features", "given", "message"),
     [
         (np.ones(5), {}, r"2-D array, rows by columns; got shape \(5,\)"),

@@ -15,6 +15,7 @@ from cluster_jax.nets.config import NetworkConfig, ProjectorConfig
 from tests import reference, toy
 from tests.data.test_views import OFF, augmentation
 from tests.methods import cases
+from tests.rows import every_row
 
 BOTH = pytest.mark.parametrize("case", ["moco", "kernel_infonce on moco"])
 
@@ -119,7 +120,7 @@ def test_a_queue_that_the_set_fills_twice_is_warned_about(case):
         build(case, images=63)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("case", "change", "message"),
     [
         ("moco", {"queue": 0}, r"method\.queue must be at least 1; got 0"),

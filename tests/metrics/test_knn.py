@@ -9,6 +9,7 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from cluster_jax.metrics import knn
 from cluster_jax.metrics.knn import knn_accuracy
+from tests.rows import every_row
 
 
 def _data(n, seed, d=6, classes=5):
@@ -57,7 +58,7 @@ def test_more_neighbors_than_rows():
     assert knn_accuracy(features[:1], labels[:1], n_neighbors=(5,)) == {5: None}
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("change", "message"),
     [
         ({"features": np.zeros(3)}, "2-D"),

@@ -166,7 +166,7 @@ def test_float64_and_equal_rows(x64):
     assert 0 <= equal <= 1
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("features", "labels", "change", "message"),
     [
         (np.zeros(4), [0, 0, 1, 1], {}, "2-D"),
