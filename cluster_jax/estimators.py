@@ -27,14 +27,14 @@ from cluster_jax.data import datasets, splits
 from cluster_jax.data.datasets import DataConfig, Dataset, Images
 from cluster_jax.encoding import encoder
 from cluster_jax.encoding.encoder import Encoder
-from cluster_jax.evaluation import summary
-from cluster_jax.evaluation.report import write_report
 from cluster_jax.nets.pretrained import encoders
 from cluster_jax.pipeline import embeddings, export, inference, known, outputs
 from cluster_jax.pipeline import run as pipeline
 from cluster_jax.pipeline.config import PhotosConfig, config_json, parse_config
 from cluster_jax.pipeline.embeddings import EmbeddingClusters
 from cluster_jax.pipeline.inference import Assignment, Nearest, TrainedRun
+from cluster_jax.report import summary
+from cluster_jax.report.report import write_report
 
 # Written into the workdir: the parameter that the config does not have.
 _PARAMETERS = "estimator.json"

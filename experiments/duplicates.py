@@ -24,7 +24,7 @@ from cluster_jax.core import io
 from cluster_jax.core.config import load_config
 from cluster_jax.data import datasets
 from cluster_jax.data.images import DataConfig
-from cluster_jax.evaluation import pictures
+from cluster_jax.report import pictures
 from experiments import tables
 
 FILE = pathlib.Path(__file__).parent / "duplicates.json"

@@ -57,7 +57,7 @@ from cluster_jax.cli import cluster as clustering
 from cluster_jax.cli import update as updating
 from cluster_jax.clustering import living
 from cluster_jax.core import arrays
-from cluster_jax.evaluation import assignments, decisions, facts
+from cluster_jax.report import assignments, decisions, facts
 from experiments import tables
 from experiments.number_of_clusters import peers
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from cluster_jax.cli import exit_codes
-from cluster_jax.evaluation import summary
+from cluster_jax.report import summary
 from experiments import registry, results, tables
 from experiments.registry import Cell, Table
 from experiments.run import numbers_of, parser, seeds_of

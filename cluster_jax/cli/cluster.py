@@ -25,10 +25,12 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
 from cluster_jax.data import columns, metadata, tables
 from cluster_jax.data.shards import Shards
-from cluster_jax.evaluation import clusters, large, summary
+from cluster_jax.evaluation import clusters
 from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.evaluation.options import CLUSTERINGS, ClusterOptions, resolve
+from cluster_jax.pipeline import large
 from cluster_jax.pipeline import workdir as workdirs
+from cluster_jax.report import summary
 
 # Flag -> the flag, and its values, without which it has no use.
 _USES = {
@@ -116,8 +118,8 @@ def _run(
     import jax
 
     from cluster_jax.core import devices
-    from cluster_jax.evaluation import assignments, decisions, report
     from cluster_jax.pipeline import corrections, embeddings, outputs
+    from cluster_jax.report import assignments, decisions, report
 
     shards = inputs.shards
     if shards is None:

@@ -13,8 +13,8 @@ from cluster_jax.cli.predictions import describe, values, write_table
 from cluster_jax.clustering.base import Assignment
 from cluster_jax.core import checks
 from cluster_jax.data import metadata
-from cluster_jax.evaluation import assignments
 from cluster_jax.pipeline import embeddings
+from cluster_jax.report import assignments
 
 
 def predict(

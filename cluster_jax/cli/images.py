@@ -94,7 +94,7 @@ def _conclusion(
     results: Mapping[str, Any], workdir: epath.Path, *, is_corrected: bool = False
 ) -> str:
     """Describes the groups and their certainty, the report's path, and the next commands."""
-    from cluster_jax.evaluation import report_data, summary
+    from cluster_jax.report import report_data, summary
 
     method = summary.shown(results["metrics"])
     metrics = results["metrics"][method]

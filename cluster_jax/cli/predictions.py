@@ -26,12 +26,12 @@ from cluster_jax.data import datasets, photo_facts, scan
 from cluster_jax.data.images import Dataset
 from cluster_jax.encoding import encoder
 from cluster_jax.encoding.embed import Batch, Parts
-from cluster_jax.evaluation import assignments, decisions, placement, report_data, summary
-from cluster_jax.evaluation.decisions import NO_CLUSTER, Decisions
 from cluster_jax.pipeline import export, inference
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.features import share, shared
 from cluster_jax.pipeline.inference import Assignment, TrainedRun
+from cluster_jax.report import assignments, decisions, placement, report_data, summary
+from cluster_jax.report.decisions import NO_CLUSTER, Decisions
 
 
 def predict(
@@ -51,7 +51,7 @@ def predict(
         images: folder, image file, `.npy` or `.npz`; of a run on features `.npy`, `.npz` or `.csv`.
         out: the table to write.
         folder: new folder for the images, one folder per cluster or class; or None.
-        page: file for a page of the images in their clusters, see `evaluation.placement`; or None.
+        page: file for a page of the images in their clusters, see `report.placement`; or None.
         by: see `export.write`.
         corrections: files that a page of the same images has saved.
 

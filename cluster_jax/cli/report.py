@@ -22,7 +22,7 @@ from cluster_jax.data import scan
 from cluster_jax.pipeline import workdir as workdirs
 
 if TYPE_CHECKING:
-    from cluster_jax.evaluation.comparison import Comparison, Trained
+    from cluster_jax.report.comparison import Comparison, Trained
 
 
 def _parser() -> Parser:
@@ -63,8 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _compare(flags: argparse.Namespace) -> tuple[str, dict[str, Any]]:
     """Writes the file of a comparison; returns what is printed, as text and for programs."""
     out = None if flags.out is None else output_file(flags.out)
-    from cluster_jax.evaluation import comparison
     from cluster_jax.pipeline import history, inference
+    from cluster_jax.report import comparison
 
     figures: list[tuple[str, str, str]] = []
     curves: list[comparison.Curves] = []
@@ -103,7 +103,7 @@ def _values(compared: "Comparison") -> dict[str, Any]:
 
 def _trained(workdir: str) -> "Trained":
     """Reads what a run has measured; nothing of a folder without results, as of other programs."""
-    from cluster_jax.evaluation import comparison
+    from cluster_jax.report import comparison
     from cluster_jax.training import progress
 
     folder = buckets.path(workdir)

@@ -86,7 +86,7 @@ def run(
     Returns:
         The lines of the table, each with `setting`, `figure`, `mean`, `deviation` and `runs`.
     """
-    from cluster_jax.evaluation import summary
+    from cluster_jax.report import summary
 
     found: dict[Setting | str, list[dict[str, float]]] = {}
     runs = list(itertools.product(chosen, seeds))

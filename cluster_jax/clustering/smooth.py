@@ -2,8 +2,8 @@
 
 Given features `x_i`, of length one for cosine similarity, `fit` takes three steps.
 
-1. Denoise: center (and scale to length one again), and keep twice as many principal axes as exceed
-   the Marchenko-Pastur edge of noise, `s (1 + sqrt(m / n))^2`, where `s` is the mean of the `m`
+1. Denoise: center (and scale to length one again), and keep the principal axes that exceed the
+   Marchenko-Pastur edge of noise, `s (1 + sqrt(m / n))^2`, where `s` is the mean of the `m`
    remaining variances [1]; the edge is raised by the spread of the largest eigenvalue of noise. Of
    one to three axes above it, at least two and none beside them are kept; without any, all are.
 2. Whiten by what neighbors differ in: with `W = mean (x_i - x_j)(x_i - x_j)^T` over the k nearest
@@ -43,8 +43,8 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
 
 METRICS = ("cosine", "euclidean")
-# Principal axes at most, and how many are kept for each that stands out from noise.
-MAX_AXES, AXES_PER_SIGNAL = 64, 2
+# Principal axes at most.
+MAX_AXES = 64
 # Axes up to which rows keep their lengths, and shapes other than round ones are looked for.
 FEW_AXES = 3
 # Neighbors of a row for the square root of the rows, the fewest and the most; rounds of averaging
@@ -345,7 +345,7 @@ def _principal_axes(x: NDArray, n_axes: int | None) -> NDArray:
         vectors = x.T @ (vectors / np.where(lengths > 0, lengths, 1))
     if n_axes is None:
         found = _above_noise(variances, float(np.trace(gram)) / n, n, d)
-        n_axes = d if d <= FEW_AXES else AXES_PER_SIGNAL * found
+        n_axes = d if d <= FEW_AXES else found
         if d > FEW_AXES and found <= FEW_AXES:
             # A plane is enough for a curve; no axis that stands out means that all may matter.
             n_axes = max(found, 2) if found else d

@@ -46,7 +46,6 @@ with rows or with micro-clusters as neighbors, the one of the higher best score 
 | constant | what it does |
 |---|---|
 | `MAX_AXES` 64 | principal axes at most |
-| `AXES_PER_SIGNAL` 2 | axes kept for each that stands out from noise |
 | `FEW_AXES` 3 | axes up to which rows keep their lengths, and HDBSCAN runs from two on |
 | `PER_ROOT` 0.6, `MAX_NEIGHBORS` 10 | neighbors for the square root of the rows, and at most |
 | `N_ROUNDS` 2 | rounds of averaging |

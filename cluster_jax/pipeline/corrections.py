@@ -12,14 +12,14 @@ from cluster_jax.clustering.membership import Membership
 from cluster_jax.clustering.tree import linkage_of_means
 from cluster_jax.core import arrays, buckets, io
 from cluster_jax.core.checks import InputError
-from cluster_jax.evaluation import assignments, decisions, report
-from cluster_jax.evaluation.assignments import Table
 from cluster_jax.evaluation.clusters import Clustering
-from cluster_jax.evaluation.decisions import Decisions
-from cluster_jax.evaluation.duplicates import Shown
 from cluster_jax.pipeline import embeddings, inference, known, outputs
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.inference import TrainedRun
+from cluster_jax.report import assignments, decisions, report
+from cluster_jax.report.assignments import Table
+from cluster_jax.report.decisions import Decisions
+from cluster_jax.report.duplicates import Shown
 
 
 class _Finished(NamedTuple):

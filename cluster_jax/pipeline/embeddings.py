@@ -26,11 +26,11 @@ from cluster_jax.core import buckets, io
 from cluster_jax.core.arrays import blocks, numeric
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
-from cluster_jax.evaluation import assignments, decisions
 from cluster_jax.evaluation.clusters import Clustering
-from cluster_jax.evaluation.decisions import Decisions
 from cluster_jax.evaluation.options import ClusterOptions
 from cluster_jax.pipeline import workdir as workdirs
+from cluster_jax.report import assignments, decisions
+from cluster_jax.report.decisions import Decisions
 
 CLUSTERER = "clusterer.npz"
 CONTENTS = "contents"  # in it: what tells rows that are known from new ones

@@ -20,9 +20,9 @@ from cluster_jax.core import buckets
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import packed, scan, splits
 from cluster_jax.data.images import Dataset
-from cluster_jax.evaluation import decisions
 from cluster_jax.pipeline import build, inference
 from cluster_jax.pipeline.inference import TrainedRun
+from cluster_jax.report import decisions
 
 # Longest name of a folder; file systems allow 255 bytes, which are 63 characters at worst.
 _MAX_NAME, _MAX_BYTES = 60, 255

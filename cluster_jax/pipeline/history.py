@@ -17,8 +17,8 @@ from cluster_jax.clustering.living import Event, State
 from cluster_jax.core import buckets, disk, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
-from cluster_jax.evaluation import assignments, changes, comparison
 from cluster_jax.pipeline.known import Known
+from cluster_jax.report import assignments, changes, comparison
 
 HISTORY, TABLES = "history.jsonl", "history"
 _NAMED = 12  # events that are told

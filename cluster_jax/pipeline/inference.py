@@ -27,13 +27,14 @@ from cluster_jax.data import packed, scan, splits
 from cluster_jax.data.images import Dataset, select, without
 from cluster_jax.encoding import embed as embeddings
 from cluster_jax.encoding.encoder import Encoder
-from cluster_jax.evaluation import decisions, discovery, duplicates, report_data
+from cluster_jax.evaluation import discovery
 from cluster_jax.evaluation.clusters import Clustering
-from cluster_jax.evaluation.decisions import Decisions
 from cluster_jax.nets.pretrained.weights import Preprocessing
 from cluster_jax.pipeline import build
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.config import AnyConfig, PhotosConfig, read_config
+from cluster_jax.report import decisions, duplicates, report_data
+from cluster_jax.report.decisions import Decisions
 
 # The gray that stands for an image whose file is gone.
 GRAY = 128

@@ -12,8 +12,8 @@ from cluster_jax.clustering import living
 from cluster_jax.clustering.base import NO_CLUSTER
 from cluster_jax.clustering.living import State
 from cluster_jax.core import io
-from cluster_jax.evaluation.report_data import Changes
 from cluster_jax.pipeline import workdir as workdirs
+from cluster_jax.report.report_data import Changes
 
 STATE = "living.npz"
 

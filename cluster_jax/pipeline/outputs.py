@@ -22,28 +22,19 @@ from cluster_jax.data.datasets import Dataset
 from cluster_jax.data.images import contents, select
 from cluster_jax.encoding.embed import Batch, Parts, embed, readable_images, readable_rows
 from cluster_jax.encoding.encoder import Encoder
-from cluster_jax.evaluation import (
-    assignments,
-    clusters,
-    decisions,
-    discovery,
-    duplicates,
-    evaluate,
-    report,
-    suggestions,
-    summary,
-)
-from cluster_jax.evaluation.assignments import Table
+from cluster_jax.evaluation import clusters, discovery, evaluate, suggestions
 from cluster_jax.evaluation.clusters import Clustering
-from cluster_jax.evaluation.decisions import NO_CLUSTER, Decisions
 from cluster_jax.evaluation.options import EvalConfig
-from cluster_jax.evaluation.report_data import GONE, Changes
 from cluster_jax.nets.config import BUNDLED
 from cluster_jax.pipeline import build, inference, known, provenance
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.build import BuiltRun, Inputs
 from cluster_jax.pipeline.config import AnyConfig, PhotosConfig, RunConfig
 from cluster_jax.pipeline.inference import StoredClusters, TrainedRun
+from cluster_jax.report import assignments, decisions, duplicates, report, summary
+from cluster_jax.report.assignments import Table
+from cluster_jax.report.decisions import NO_CLUSTER, Decisions
+from cluster_jax.report.report_data import GONE, Changes
 from cluster_jax.training import state as states
 from cluster_jax.training import watch
 from cluster_jax.training.progress import read_log

@@ -21,9 +21,9 @@ from cluster_jax.clustering.kmeans import kmeans
 from cluster_jax.core import buckets
 from cluster_jax.core.checks import InputError
 from cluster_jax.encoding import embed
-from cluster_jax.evaluation.report_map import MAX_THUMBNAILS
 from cluster_jax.pipeline import build
 from cluster_jax.pipeline.config import RunConfig
+from cluster_jax.report.report_map import MAX_THUMBNAILS
 from cluster_jax.training import progress
 from cluster_jax.training import state as states
 from cluster_jax.training.loop import TrainingRun

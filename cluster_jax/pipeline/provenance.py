@@ -11,10 +11,10 @@ import jax
 from cluster_jax import __version__
 from cluster_jax.core.names import counted
 from cluster_jax.data.datasets import Dataset
-from cluster_jax.evaluation import summary
 from cluster_jax.evaluation.options import EvalConfig
 from cluster_jax.nets.pretrained import weights as pretrained
 from cluster_jax.pipeline.config import AnyConfig, RunConfig
+from cluster_jax.report import summary
 
 PACKAGES = ("jax", "flax", "optax", "orbax-checkpoint", "numpy", "scikit-learn", "umap-learn")
 # Keys of the section `data` that say which images.

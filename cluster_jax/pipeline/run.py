@@ -21,7 +21,6 @@ from cluster_jax.core.devices import say
 from cluster_jax.data import scan
 from cluster_jax.data.datasets import DataConfig, Dataset
 from cluster_jax.encoding.embed import Batch, Parts, embed, forward_of
-from cluster_jax.evaluation import decisions, summary
 from cluster_jax.methods import base as methods
 from cluster_jax.nets.pretrained import weights as pretrained_weights
 from cluster_jax.pipeline import build, corrections, inference, outputs
@@ -35,6 +34,7 @@ from cluster_jax.pipeline.config import (
     read_config,
 )
 from cluster_jax.pipeline.features import embed_images
+from cluster_jax.report import decisions, summary
 from cluster_jax.training import checkpoint, loop, watch
 from cluster_jax.training import state as states
 from cluster_jax.training.progress import read_log

@@ -29,12 +29,9 @@ from cluster_jax.data import datasets, images, metadata, scan
 from cluster_jax.data.metadata import Rows
 from cluster_jax.encoding.embed import UNREADABLE, readable_rows
 from cluster_jax.encoding.encoder import Encoder
-from cluster_jax.evaluation import assignments, clusters, decisions, facts, report, report_data
+from cluster_jax.evaluation import clusters
 from cluster_jax.evaluation.clusters import Clustering
-from cluster_jax.evaluation.decisions import NO_CLUSTER, Decisions
-from cluster_jax.evaluation.duplicates import Shown
 from cluster_jax.evaluation.options import ClusterOptions
-from cluster_jax.evaluation.report_data import Changes
 from cluster_jax.pipeline import (
     build,
     corrections,
@@ -51,6 +48,10 @@ from cluster_jax.pipeline.config import PhotosConfig, config_json, parse_config
 from cluster_jax.pipeline.embeddings import EmbeddingClusters
 from cluster_jax.pipeline.inference import TrainedRun
 from cluster_jax.pipeline.known import Known
+from cluster_jax.report import assignments, decisions, facts, report, report_data
+from cluster_jax.report.decisions import NO_CLUSTER, Decisions
+from cluster_jax.report.duplicates import Shown
+from cluster_jax.report.report_data import Changes
 
 UNDONE = "decisions_undone.csv"
 

@@ -16,8 +16,9 @@ from sklearn.metrics import adjusted_rand_score
 
 from cluster_jax.clustering import smooth_tree
 from cluster_jax.data.shards import Shards
-from cluster_jax.evaluation import clusters, large
+from cluster_jax.evaluation import clusters
 from cluster_jax.evaluation.options import ClusterOptions
+from cluster_jax.pipeline import large
 from experiments.number_of_clusters import generate
 from experiments.number_of_clusters.sets import Set
 

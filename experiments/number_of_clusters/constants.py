@@ -21,7 +21,6 @@ from experiments.number_of_clusters import real
 
 # Constant: halved, doubled; shares go half of the way to 0 and to 1.
 CONSTANTS: dict[str, tuple[float, float]] = {
-    "AXES_PER_SIGNAL": (1, 4),
     "MAX_AXES": (32, 128),
     "FEW_AXES": (1, 6),
     "PER_ROOT": (0.3, 1.2),

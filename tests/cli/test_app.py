@@ -18,6 +18,7 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import find_config
 from cluster_jax.pipeline.config import parse_config
 from cluster_jax.training import loop, progress
+from tests.rows import every_row
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -67,7 +68,7 @@ def test_help_of_the_commands_has_one_shape(module, flags, capsys):
     assert len(one.splitlines()) < 60
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("arguments", "message"),
     [
         ((), "COMMAND"),

@@ -21,9 +21,12 @@ from cluster_jax.cli import cluster, exit_codes, predict, update
 from cluster_jax.core import devices, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import tables
-from cluster_jax.evaluation import clusters, large, report, summary
+from cluster_jax.evaluation import clusters
 from cluster_jax.evaluation.options import ClusterOptions
-from tests.evaluation.test_report import Page
+from cluster_jax.pipeline import large
+from cluster_jax.report import report, summary
+from tests.report.test_report import Page
+from tests.rows import every_row
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 NAMES = ("ant", "bee", "cow")
@@ -261,7 +264,7 @@ def test_kmeans_and_one_column(files, capsys):
     assert protocol["n_init"] == 10
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("metrics", "sentence"),
     [
         ({"verdict": "clear"}, None),

@@ -8,6 +8,7 @@ import pytest
 from cluster_jax.cli import embed
 from tests import toy
 from tests.cli.test_output import check_keys
+from tests.rows import every_row
 
 pytestmark = [
     pytest.mark.usefixtures("one_device", "shallow_lite"),
@@ -67,7 +68,7 @@ def test_a_folder_with_shards_of_more_processes(tmp_path, capsys):
     assert "with features-00000-of-00004.npy" in said
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("flags", "message"),
     [
         ((), "the following arguments are required: --out"),

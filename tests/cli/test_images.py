@@ -16,10 +16,11 @@ from cluster_jax.cli import cluster, images, predict, report
 from cluster_jax.cli.flags import read_config
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import load_config
-from cluster_jax.evaluation import assignments, decisions, report_data
 from cluster_jax.pipeline import workdir as workdirs
+from cluster_jax.report import assignments, decisions, report_data
 from tests import toy
 from tests.cli.test_output import check_keys
+from tests.rows import every_row
 
 pytestmark = [
     pytest.mark.usefixtures("one_device"),
@@ -292,7 +293,7 @@ def test_an_array_and_the_number_that_is_found(tmp_path, capsys):
     assert f"\n48 photos, {large} group" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("arguments", "said"),
     [
         (("none",), "PHOTOS must be an existing folder"),

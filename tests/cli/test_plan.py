@@ -12,6 +12,7 @@ from cluster_jax.nets.network import make
 from cluster_jax.pipeline import plan
 from cluster_jax.pipeline.config import parse_config
 from tests.cli.test_output import check_keys
+from tests.rows import every_row
 
 # A config is imported by ml_collections.
 
@@ -129,7 +130,7 @@ def test_a_slice():
     assert made.largest_batch > 32
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("arguments", "message"),
     [
         (["--config=nrcc_imagenet"], "arguments are required: --topology"),

@@ -20,11 +20,11 @@ from cluster_jax.core import io, logs
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import datasets
 from cluster_jax.encoding.encoder import Encoder
-from cluster_jax.evaluation import placement
-from cluster_jax.evaluation.decisions import Decisions
 from cluster_jax.pipeline import inference
 from cluster_jax.pipeline import run as pipeline
 from cluster_jax.pipeline import workdir as workdirs
+from cluster_jax.report import placement
+from cluster_jax.report.decisions import Decisions
 from tests import toy
 
 pytestmark = pytest.mark.usefixtures("one_device", "compiled_once")

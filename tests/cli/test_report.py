@@ -9,7 +9,8 @@ from urllib.parse import quote
 import pytest
 
 from cluster_jax.cli import report as command
-from cluster_jax.evaluation import assignments, comparison
+from cluster_jax.report import assignments, comparison
+from tests.rows import every_row
 
 BEFORE = {"a": "0", "b": "0", "c": "0", "d": "1", "e": "1", "f": "2", "x": "2"}
 AFTER = {"a": "7", "b": "7", "c": "3", "d": "3", "e": "3", "f": "5", "y": "5", "z": "5"}
@@ -131,7 +132,7 @@ def test_a_folder_that_does_not_exist(tmp_path, capsys):
     assert "--out must be a file in a folder that exists" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("flags", "message"),
     [
         (("{run}", "--out={run}"), "--out must be a file; got the folder "),
@@ -157,7 +158,7 @@ def test_a_name_of_several_rows_is_not_compared(tmp_path):
     assert comparison.read(folder) == {"b": "0"}
 
 
-@pytest.mark.parametrize("case", ["no run", "no columns", "nothing in common"])
+@every_row("case", ["no run", "no columns", "nothing in common"])
 def test_bad_input(tmp_path, capsys, case):
     one = write(tmp_path / "one", BEFORE)
     two = tmp_path / "two"

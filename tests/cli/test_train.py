@@ -20,6 +20,7 @@ from cluster_jax.core.config import load_config
 from cluster_jax.training import loop
 from tests import toy
 from tests.cli.test_output import check_keys
+from tests.rows import every_row
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 pytestmark = [
@@ -111,7 +112,7 @@ def test_export_of_images_without_files(tmp_path):
     np.testing.assert_array_equal([images[i] for i in range(64)], toy.images()[0][..., 0])
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("flag", "message"),
     [
         ("--config.train.batch_sise=3", "batch_sise"),
@@ -237,7 +238,7 @@ def test_seeds_and_a_sweep_end_with_one_table(tmp_path, capsys, monkeypatch):
     assert (out / "sweep.csv").read_bytes() == table
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("flags", "sentence"),
     [
         (["--sweep=method.temperature"], "--sweep must be KEY=VALUE,VALUE"),

@@ -19,8 +19,8 @@ from PIL import Image
 from cluster_jax import ImageClusterer
 from cluster_jax.cli import images, merge, predict, report, update
 from cluster_jax.core import io
-from cluster_jax.evaluation import assignments, decisions, duplicates
 from cluster_jax.pipeline import updates
+from cluster_jax.report import assignments, decisions, duplicates
 from tests import toy
 from tests.cli.test_images import QUICK
 

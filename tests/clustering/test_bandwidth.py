@@ -6,6 +6,7 @@ from sklearn.metrics import adjusted_rand_score, silhouette_score
 
 from cluster_jax.clustering import gridshift as bandwidth
 from cluster_jax.clustering.gridshift import GridShift
+from tests.rows import every_row
 
 
 def _blobs(seed, n=900, spread=0.6):
@@ -68,7 +69,7 @@ def test_large_sets_are_sampled(monkeypatch):
 nan = np.nan
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("n_clusters", "scores", "chosen", "verdict"),
     [
         ([5, 4, 3, 1], [0.1, 0.7, 0.5, nan], 1, "clear"),
@@ -85,7 +86,7 @@ def test_choice(n_clusters, scores, chosen, verdict):
     assert found == (chosen, verdict)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("largest", "chosen", "verdict"),
     [
         ([1, 1, 1, 1, 1], 2, "one cluster"),
@@ -203,7 +204,7 @@ def test_small_clusters_do_not_count_but_the_largest_does():
     assert counts([1, 1]) == [True, True]
 
 
-@pytest.mark.parametrize(
+@every_row(
     "points", [np.zeros((1, 2)), np.full((20, 3), 0.1), np.array([[0.0], [1.0]]), np.eye(30)]
 )
 def test_degenerate_sets(points):

@@ -8,6 +8,7 @@ from sklearn.preprocessing import StandardScaler
 
 from cluster_jax.clustering import copies, smooth
 from cluster_jax.clustering.smooth_tree import SmoothTree
+from tests.rows import every_row
 
 
 def kinds(n=8, each=15, d=40):
@@ -29,9 +30,9 @@ def with_copies(x, how, noise):
     return np.concatenate([x, noisy]), np.concatenate([np.arange(n), added])
 
 
-@pytest.mark.parametrize("noise", [0, 1e-3, 1e-2])
-@pytest.mark.parametrize("how", ["twice", "three times", "a fifth twice", "one kind twelve times"])
-@pytest.mark.parametrize("metric", ["cosine", "euclidean"])
+@every_row("noise", [0, 1e-3, 1e-2])
+@every_row("how", ["twice", "three times", "a fifth twice", "one kind twelve times"])
+@every_row("metric", ["cosine", "euclidean"])
 def test_copies_change_no_cluster(how, noise, metric):
     x, truth = kinds()
     model = SmoothTree(metric).fit(x)
@@ -90,7 +91,7 @@ def test_a_dense_cluster_is_no_row(noise):
     assert len(first) == len(x)
 
 
-@pytest.mark.parametrize("n", range(2, 6))
+@every_row("n", range(2, 6))
 def test_few_rows_and_copies_of_them(n):
     x = np.random.default_rng(n).normal(size=(n, 7))
     for rows in (x, np.repeat(x, 3, axis=0)):

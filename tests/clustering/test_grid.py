@@ -1,10 +1,10 @@
 """The table of cells: grouping against NumPy, neighborhoods against all pairs, borders."""
 
 import numpy as np
-import pytest
 
 from cluster_jax.clustering import gridshift as grid
 from cluster_jax.core import arrays
+from tests.rows import every_row
 
 
 def test_a_position_that_rounds_up_to_the_border_changes_cell():
@@ -26,7 +26,7 @@ def test_grouping_rows():
         np.testing.assert_array_equal(row, inverse.ravel())
 
 
-@pytest.mark.parametrize(("d", "scale"), [(1, 20), (2, 7), (3, 4), (5, 2), (8, 2), (2, 2**40)])
+@every_row(("d", "scale"), [(1, 20), (2, 7), (3, 4), (5, 2), (8, 2), (2, 2**40)])
 def test_neighborhood_sums_over_all_near_cells(d, scale, monkeypatch):
     rng = np.random.default_rng(d)
     rows, _ = grid.group(rng.integers(-scale, scale, (150, d)) + 10**6)

@@ -14,6 +14,7 @@ from cluster_jax.clustering import gridshift as grid
 from cluster_jax.clustering.gridshift import STOPS, GridShift
 from cluster_jax.core import arrays
 from tests.clustering.reference_gridshift import gridshift as reference
+from tests.rows import every_row
 
 # Where the authors' implementation fails or differs from a correct one; labels index centers that
 # are sorted by position.
@@ -28,8 +29,8 @@ KNOWN = [
 ]
 
 
-@pytest.mark.parametrize("stop", STOPS)
-@pytest.mark.parametrize(("points", "labels", "centers"), KNOWN)
+@every_row("stop", STOPS)
+@every_row(("points", "labels", "centers"), KNOWN)
 def test_known_inputs(points, labels, centers, stop):
     model = GridShift(1.0, stop=stop).fit(np.array(points)[:, None])
     np.testing.assert_array_equal(model.labels_, labels)
@@ -155,7 +156,7 @@ def test_finds_separate_blobs():
         np.testing.assert_allclose(model.cluster_centers_[label], centers[c], atol=0.2)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@every_row("seed", range(8))
 def test_training_rows_predict_their_labels(seed):
     rng = np.random.default_rng(seed)
     points = rng.normal(size=(400, 1 + seed % 4)) * 3
@@ -198,8 +199,8 @@ def test_many_dimensions():
     assert all(len(np.unique(model.labels_[truth == c])) == 1 for c in range(3))
 
 
-@pytest.mark.parametrize("bandwidth", [1.0, "auto"])
-@pytest.mark.parametrize("points", [[[3.7, -1.2]], [[0.3, 0.3]] * 50])
+@every_row("bandwidth", [1.0, "auto"])
+@every_row("points", [[[3.7, -1.2]], [[0.3, 0.3]] * 50])
 def test_one_point_and_equal_points(points, bandwidth):
     model = GridShift(bandwidth).fit(points)
     np.testing.assert_array_equal(model.labels_, np.zeros(len(points)))
@@ -217,7 +218,7 @@ def test_huge_coordinates_are_handled_or_refused():
         model.predict([[1e17]])
 
 
-@pytest.mark.parametrize("scale", [1e200, 1e-200, 1e140, 1e-140])
+@every_row("scale", [1e200, 1e-200, 1e140, 1e-140])
 def test_numbers_without_squares_are_refused(scale):
     """And near the limits the bandwidth is that of the rows at any other scale."""
     points = np.repeat([[0.0, 0], [9, 0], [0, 9]], 50, 0)
@@ -252,7 +253,7 @@ def test_automatic_bandwidth_finds_blobs():
     assert GridShift(1.0).fit(points).bandwidth_curve_ is None
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("options", "message"),
     [
         ({"bandwidth": 0}, "bandwidth must be"),
@@ -272,7 +273,7 @@ def test_bad_options(options, message):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("points", "message"),
     [
         (

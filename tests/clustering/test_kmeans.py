@@ -16,6 +16,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from sklearn import cluster
 
 from cluster_jax.clustering.kmeans import kmeans, kmeans_blocks
+from tests.rows import every_row
 
 ROOT = pathlib.Path(__file__).parents[2]
 module = sys.modules[kmeans.__module__]
@@ -438,7 +439,7 @@ def test_float32_unless_double_precision_is_on(x64):
         assert run(x.astype(int), 3).centers.dtype == np.float64
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("points", "k", "changed", "message"),
     [
         (np.zeros((3, 2)), 0, {}, "n_clusters must be at least 1; got 0"),
@@ -588,7 +589,7 @@ def test_blocks_are_summed_in_double_precision():
     np.testing.assert_allclose(result.centers[:, 0], expected, atol=5e-5)  # ulps of 100: 8e-6
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("x", "changed", "message"),
     [
         (np.eye(3), {"n_clusters": 4}, "n_clusters must be at most 3; got 4"),

@@ -6,10 +6,11 @@ from scipy.spatial.distance import cdist
 
 from cluster_jax.clustering import knn
 from cluster_jax.core.checks import InputError
+from tests.rows import every_row
 
 
-@pytest.mark.parametrize("k", [1, 10, 39, 60])
-@pytest.mark.parametrize("exclude_self", [True, False])
+@every_row("k", [1, 10, 39, 60])
+@every_row("exclude_self", [True, False])
 def test_against_all_distances(k, exclude_self, monkeypatch):
     monkeypatch.setattr(knn, "_BLOCK", 40 * 7)  # several blocks, the last smaller
     x = np.random.default_rng(0).normal(size=(40, 5)).astype(np.float32)
@@ -37,8 +38,8 @@ def test_a_query_does_not_depend_on_the_others():
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("scale", [1e200, 1e19, 2.0, 0.5, 1e-200])
-@pytest.mark.parametrize("scaled", ["queries", "rows"])
+@every_row("scale", [1e200, 1e19, 2.0, 0.5, 1e-200])
+@every_row("scaled", ["queries", "rows"])
 def test_cosine_refuses_rows_of_other_lengths(scale, scaled):
     """At 1e200 the squares overflowed, which was an IndexError; other lengths had wrong answers."""
     x = np.random.default_rng(3).normal(size=(20, 4))
@@ -50,7 +51,7 @@ def test_cosine_refuses_rows_of_other_lengths(scale, scaled):
         knn.nearest(*both, 2, metric="cosine")
 
 
-@pytest.mark.parametrize("scale", [1e300, 1e200, 1e-200, 1e-300])
+@every_row("scale", [1e300, 1e200, 1e-200, 1e-300])
 def test_numbers_of_any_size(scale):
     rng = np.random.default_rng(2)
     rows, queries = rng.normal(size=(60, 4)), rng.normal(size=(20, 4))
@@ -68,7 +69,7 @@ def test_far_from_zero_close_rows_are_told_apart():
     assert found.indices[:, 0].tolist() == [1, 0, 1, 2]
 
 
-@pytest.mark.parametrize(("offset", "size"), [(1e4, 1), (-3e5, 10), (0, 1e30), (0, 1e-30)])
+@every_row(("offset", "size"), [(1e4, 1), (-3e5, 10), (0, 1e30), (0, 1e-30)])
 def test_a_shift_or_a_scale_changes_no_neighbors(offset, size):
     """The rounding of squares would decide: of float32 rows 1e4 away all neighbors were wrong."""
     rng = np.random.default_rng(0)

@@ -1,9 +1,9 @@
 """Label spreading over nearest rows."""
 
 import numpy as np
-import pytest
 
 from cluster_jax.clustering.label_spreading import label_spreading
+from tests.rows import every_row
 
 
 def edges(rows, count):
@@ -45,7 +45,7 @@ def test_other_neighbors_count_up_to_ten_and_where_there_are_some():
     np.testing.assert_allclose(result, fixed_point(values, adjacency), atol=2e-4)
 
 
-@pytest.mark.parametrize(("classes", "rows"), [(2, 2), (2, 4), (5, 2), (5, 4), (3, 1)])
+@every_row(("classes", "rows"), [(2, 2), (2, 4), (5, 2), (5, 4), (3, 1)])
 def test_neighbors_are_of_one_class_where_classes_are_small(classes, rows):
     group = np.repeat(np.arange(classes), rows)
     x = np.eye(classes)[group] + np.random.default_rng(0).normal(size=(len(group), classes)) / 50

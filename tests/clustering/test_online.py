@@ -9,6 +9,7 @@ from jax.sharding import AxisType, PartitionSpec
 from cluster_jax.clustering import online
 from cluster_jax.core import collectives
 from tests import reference
+from tests.rows import every_row
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -39,7 +40,7 @@ def test_assignment_is_the_nearest_centroid(rng):
     assert len(set(want)) > 2
 
 
-@pytest.mark.parametrize(("beta_1", "beta_2"), [(0.99, 0.9), (0.3, 0.6), (0.0, 0.0)])
+@every_row(("beta_1", "beta_2"), [(0.99, 0.9), (0.3, 0.6), (0.0, 0.0)])
 def test_update_equals_loops(rng, beta_1, beta_2):
     before, keys_of_batch = clusters(rng), 2 * draw(rng, 7, 3)
     after = online.update(

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from cluster_jax.clustering import knn, out_of_sample
+from tests.rows import every_row
 
 
 def _unit(rng, n, d):
@@ -36,7 +37,7 @@ def _plain(rows, features, k):
     return found
 
 
-@pytest.mark.parametrize("k", [1, 4, 60])
+@every_row("k", [1, 4, 60])
 def test_neighbors_against_loops(k, monkeypatch):
     monkeypatch.setattr(knn, "_BLOCK", 130)  # three rows at a time
     rng = np.random.default_rng(k)

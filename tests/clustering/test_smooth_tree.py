@@ -16,6 +16,7 @@ from cluster_jax.clustering import smooth, smooth_tree, tree
 from cluster_jax.clustering.smooth_tree import SmoothTree
 from cluster_jax.core import arrays, io
 from cluster_jax.core.checks import InputError
+from tests.rows import every_row
 
 
 def blobs(sizes, d=20, gap=4.0, seed=0):
@@ -29,8 +30,8 @@ def fit(x, **options):
     return SmoothTree("euclidean", **options).fit(x)
 
 
-@pytest.mark.parametrize("metric", smooth_tree.METRICS)
-@pytest.mark.parametrize("sizes", [(100, 100), (150,) * 6, (300, 100, 30), (40,) * 15])
+@every_row("metric", smooth_tree.METRICS)
+@every_row("sizes", [(100, 100), (150,) * 6, (300, 100, 30), (40,) * 15])
 def test_separate_blobs_are_found(metric, sizes):
     x, truth = blobs(sizes)
     model = SmoothTree(metric).fit(x)
@@ -42,9 +43,9 @@ def test_separate_blobs_are_found(metric, sizes):
     assert model.probabilities_.mean() > 0.98
 
 
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("metric", smooth_tree.METRICS)
-@pytest.mark.parametrize("d", [4, 30, 400])
+@every_row("seed", range(3))
+@every_row("metric", smooth_tree.METRICS)
+@every_row("d", [4, 30, 400])
 def test_one_gaussian_is_one_cluster(seed, metric, d):
     x = np.random.default_rng(seed).normal(size=(500, d)) + 1
     model = SmoothTree(metric).fit(x)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from cluster_jax.clustering.transport import sinkhorn
+from tests.rows import every_row
 
 
 @pytest.fixture
@@ -54,7 +55,7 @@ def test_scores_of_any_size_stay_finite():
     np.testing.assert_allclose(q.sum(axis=1), 1)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("scores", "epsilon", "message"),
     [
         ([[1.0, 2.0]], 0.0, "epsilon must be greater than 0; got 0.0"),

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from cluster_jax.core import arrays
+from tests.rows import every_row
 
 
 @pytest.fixture
@@ -20,9 +21,7 @@ def test_rows_have_length_one(rows):
     assert not unit[4].any()
 
 
-@pytest.mark.parametrize(
-    ("dtype", "scale"), [("float32", 1e30), ("float32", 1e-30), ("float64", 1e-200)]
-)
+@every_row(("dtype", "scale"), [("float32", 1e30), ("float32", 1e-30), ("float64", 1e-200)])
 def test_squares_outside_the_range_of_the_dtype(rows, dtype, scale):
     rows = rows.astype(dtype)
     expected = arrays.normalize_rows(rows)

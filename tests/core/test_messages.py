@@ -16,6 +16,7 @@ from cluster_jax.core.checks import MOST, InputError, sentence
 from cluster_jax.core.logs import logger
 from cluster_jax.core.names import counted
 from cluster_jax.data import scan, tables
+from tests.rows import every_row
 
 LONG = "a/" + "b" * 5000 + "/photo.jpg"
 
@@ -53,7 +54,7 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@every_row("fault", FAULTS)
 def test_no_message_is_long(fault, tmp_path):
     (tmp_path / "long.csv").write_text("title\n" + "word " * 5000 + "\n" + "y" * 5000 + ",1\n")
     (tmp_path / "vectors.csv").write_text(f'{"t" * 5000},b\n"[1]","[2]"\n')
@@ -63,7 +64,7 @@ def test_no_message_is_long(fault, tmp_path):
     assert len(str(caught.value)) <= MOST
 
 
-@pytest.mark.parametrize(
+@every_row(
     "arguments",
     [
         ["x" * 999],

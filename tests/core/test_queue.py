@@ -8,6 +8,7 @@ from jax.sharding import AxisType, PartitionSpec
 
 from cluster_jax.core import collectives
 from cluster_jax.core.queue import create_queue, enqueue
+from tests.rows import every_row
 
 push = jax.jit(enqueue)
 
@@ -22,7 +23,7 @@ def batches(keys, count, rows):
         yield {"key": key, "index": np.arange(rows, dtype=np.int32) + 100 * i}
 
 
-@pytest.mark.parametrize("rows", [1, 2, 3, 6])
+@every_row("rows", [1, 2, 3, 6])
 def test_queue_holds_the_last_rows(keys, rows):
     queue, everything = create_queue(6, entry()), {"key": [], "index": []}
     for batch in batches(keys, 15 // rows, rows):

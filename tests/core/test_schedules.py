@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from cluster_jax.core import checks, schedules
+from tests.rows import every_row
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("value", "want"),
     [
         ("50 steps", 50),
@@ -31,7 +32,7 @@ def test_duration_is_not_rounded_up_by_rounding_errors():
     assert checks.steps("key", "0.55 epochs", 100) == 55
 
 
-@pytest.mark.parametrize(
+@every_row(
     "value", ["", "5", "steps", "2 hours", "-1 steps", "1 steps 2 epochs", "nan epochs", 5, None]
 )
 def test_other_durations_are_named(value):

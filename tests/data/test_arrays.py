@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from cluster_jax.data import datasets
+from tests.rows import every_row
 
 
 def load(path, **changes):
@@ -32,7 +33,7 @@ def test_uint8_as_it_is(tmp_path, color):
     assert dataset.sources is None
 
 
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@every_row("dtype", [np.float16, np.float32, np.float64])
 def test_floats_are_scaled_and_rounded(tmp_path, color, dtype):
     np.save(tmp_path / "x.npy", (color / 255).astype(dtype))
     np.testing.assert_array_equal(load(tmp_path / "x.npy").images, color)
@@ -48,7 +49,7 @@ def test_gray_gets_a_channel(tmp_path, color):
     np.testing.assert_array_equal(load(tmp_path / "x.npy").images, color[..., :1])
 
 
-@pytest.mark.parametrize(("x", "y"), [("images", "labels"), ("x", "y"), ("anything", "y")])
+@every_row(("x", "y"), [("images", "labels"), ("x", "y"), ("anything", "y")])
 def test_archive_keys(tmp_path, color, x, y):
     labels = np.arange(9) * 3 % 5
     np.savez(tmp_path / "x.npz", **{x: color, y: labels})
@@ -99,7 +100,7 @@ def test_canvas(tmp_path, color):
 GOOD = np.full((4, 5, 6, 3), 0.5)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("array", "message"),
     [
         (np.where(np.arange(3) == 1, np.nan, GOOD), "must be finite; got NaN or infinity"),
@@ -123,7 +124,7 @@ def test_bad_images(tmp_path, array, message):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("labels", [np.zeros(3, int), np.zeros(4), np.zeros((4, 1), int)])
+@every_row("labels", [np.zeros(3, int), np.zeros(4), np.zeros((4, 1), int)])
 def test_bad_labels(tmp_path, labels):
     np.savez(tmp_path / "x.npz", images=GOOD, labels=labels)
     with pytest.raises(ValueError, match=r"labels in .*must be integers of shape \(4,\)"):

@@ -12,6 +12,7 @@ import scipy.stats
 from PIL import Image, ImageEnhance, ImageOps
 
 from cluster_jax.data import augment
+from tests.rows import every_row
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -56,7 +57,7 @@ def resized(plane: np.ndarray, box, size: int) -> np.ndarray:
     return np.asarray(cut.resize((size, size), Image.Resampling.BILINEAR))
 
 
-@pytest.mark.parametrize(
+@every_row(
     "box",
     [
         (0, 0, 11, 14),  # smaller
@@ -136,8 +137,8 @@ def test_flip(image):
     np.testing.assert_array_equal(augment.flip(image), np.fliplr(image))
 
 
-@pytest.mark.parametrize("factor", [0.0, 0.4, 1.0, 1.7])
-@pytest.mark.parametrize(
+@every_row("factor", [0.0, 0.4, 1.0, 1.7])
+@every_row(
     ("ours", "theirs"),
     [
         (augment.adjust_brightness, ImageEnhance.Brightness),
@@ -161,7 +162,7 @@ def test_gray_is_pillows(bytes_image):
         np.testing.assert_allclose(out[..., c], np.asarray(picture.convert("L")) / 255, atol=LEVELS)
 
 
-@pytest.mark.parametrize("turns", [-0.5, -0.13, 0.0, 0.08, 0.41])
+@every_row("turns", [-0.5, -0.13, 0.0, 0.08, 0.41])
 def test_hue_is_that_of_colorsys(image, turns):
     # Grays, black and white have no hue; ties between channels choose their sector.
     special = [[0.3, 0.3, 0.3], [0, 0, 0], [1, 1, 1], [0.7, 0.7, 0.1], [0.1, 0.7, 0.7], [1, 0, 1]]
@@ -236,7 +237,7 @@ def test_random_jitter_uses_all_orders(keys, image):
     assert scipy.stats.chisquare(counts).pvalue > 1e-3
 
 
-@pytest.mark.parametrize(("sigma", "radius"), [(0.1, 4), (0.8, 1), (2.0, 4), (3.0, 10)])
+@every_row(("sigma", "radius"), [(0.1, 4), (0.8, 1), (2.0, 4), (3.0, 10)])
 def test_gaussian_blur_is_scipys(image, sigma, radius):
     out = jax.jit(augment.gaussian_blur, static_argnums=2)(image, sigma, radius)
     assert out.dtype == jnp.float64
@@ -246,7 +247,7 @@ def test_gaussian_blur_is_scipys(image, sigma, radius):
     np.testing.assert_allclose(out, expected, atol=1e-12)
 
 
-@pytest.mark.parametrize("level", [0, 90, 128, 255])
+@every_row("level", [0, 90, 128, 255])
 def test_solarize_is_pillows(bytes_image, level):
     picture, pixels = bytes_image
     out = augment.solarize(pixels, level / 255)

@@ -8,6 +8,7 @@ import pytest
 
 from cluster_jax.data import batches
 from cluster_jax.data.images import Dataset
+from tests.rows import every_row
 
 SIZE = 23
 
@@ -171,8 +172,8 @@ def test_early_close_ends_the_thread():
     assert threading.active_count() == before
 
 
-@pytest.mark.parametrize("batch_size", [6, 23, 40, 1])
-@pytest.mark.parametrize("resident", [True, False])
+@every_row("batch_size", [6, 23, 40, 1])
+@every_row("resident", [True, False])
 def test_evaluation_gives_every_image_once_in_order(resident, batch_size):
     dataset = make(resident)
     seen = []

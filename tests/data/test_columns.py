@@ -14,6 +14,7 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.data import datasets, scan, tables
 from cluster_jax.data.shards import Shards
 from tests import toy
+from tests.rows import every_row
 
 X = np.arange(12, dtype=np.float32).reshape(4, 3) / 8
 NAMES = ("a.jpg", "b.jpg", "c.jpg", "d.jpg")
@@ -32,7 +33,7 @@ def write(path, columns):
     (parquet.write_table if path.suffix == ".parquet" else feather.write_feather)(table, path)
 
 
-@pytest.mark.parametrize("suffix", [".parquet", ".arrow", ".feather", ".jsonl"])
+@every_row("suffix", [".parquet", ".arrow", ".feather", ".jsonl"])
 def test_a_column_of_vectors_is_found_by_itself(tmp_path, suffix):
     path = tmp_path / f"x{suffix}"
     write(path, {"size": [3, 4, 5, 6], "file": list(NAMES), "embedding": X.tolist()})

@@ -20,6 +20,7 @@ from cluster_jax.core.config import load_config, parse_section
 from cluster_jax.data import datasets, images, tfds_source
 from cluster_jax.data.images import ClassList
 from cluster_jax.pipeline.config import config_json, parse_config
+from tests.rows import every_row
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -99,7 +100,7 @@ def test_a_long_tail_of_a_set_without_labels(tmp_path):
         datasets.load(config)
 
 
-@pytest.mark.parametrize(("classes", "got"), [((1, 12), "[12]"), ((1, 1), "[1, 1]"), ((), "[]")])
+@every_row(("classes", "got"), [((1, 12), "[12]"), ((1, 1), "[1, 1]"), ((), "[]")])
 def test_bad_classes(classes, got):
     wanted = f"data.classes must be different classes of digits that have images; got {got}"
     with pytest.raises(ValueError, match=f"^{re.escape(wanted)}$"):
@@ -112,7 +113,7 @@ CLASS_LISTS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", CLASS_LISTS)
+@every_row("name", CLASS_LISTS)
 def test_lists_of_classes_have_a_source_and_as_many_classes_as_their_set(name):
     file = ROOT / "cluster_jax" / "data" / "classes" / f"{name}.txt"
     source, *wnids = file.read_text().splitlines()
@@ -165,7 +166,7 @@ def test_classes_of_a_set_without_labels(tmp_path):
         datasets.load(config)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("change", "message"),
     [
         ({"image_size": 0}, "data.image_size must be at least 1; got 0"),
@@ -290,7 +291,7 @@ def test_streamed_subset_is_the_resident_one(cifar):
     np.testing.assert_array_equal(streamed.labels, resident.labels)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("split", "message"),
     [
         (None, "data.split must be a split of cifar10, test, train; got none"),

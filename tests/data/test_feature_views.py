@@ -10,6 +10,7 @@ from cluster_jax.core.config import parse_section
 from cluster_jax.data import features
 from cluster_jax.data.features import FeatureViewsConfig
 from tests import toy
+from tests.rows import every_row
 
 DRAWS = 200
 
@@ -35,7 +36,7 @@ def test_without_changes_a_view_is_the_row_at_root_mean_square_one():
     np.testing.assert_allclose(np.square(augment.clean(rows[3])).mean(), 1, rtol=1e-5)
 
 
-@pytest.mark.parametrize(("cached", "drawn"), [(None, [1, 2, 3]), (2, [1, 2]), (1, [1]), (0, [0])])
+@every_row(("cached", "drawn"), [(None, [1, 2, 3]), (2, [1, 2]), (1, [1]), (0, [0])])
 def test_cached_views_are_drawn(cached, drawn):
     augment, rows = make(4, cached=cached)
     views = draws(augment, rows[5])
@@ -86,7 +87,7 @@ def test_parts_have_random_numbers_of_their_own():
     np.testing.assert_allclose(with_dropout[kept] * 0.75, without[kept], rtol=1e-5)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("key", "value"),
     [
         ("cached", -1), ("neighbors", -1), ("neighbors", 1.5), ("step", 1.1), ("step", -0.1),

@@ -6,6 +6,7 @@ import pytest
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import datasets, features
 from tests import toy
+from tests.rows import every_row
 
 
 def load(path, limit=None, cache_mb=1.0):
@@ -53,7 +54,7 @@ def test_rows_of_any_size_and_of_zeros(tmp_path):
     np.testing.assert_allclose(load(tmp_path / "x.npy").images[:, 0], expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize(("x", "y"), [("features", "labels"), ("x", "y"), ("anything", "y")])
+@every_row(("x", "y"), [("features", "labels"), ("x", "y"), ("anything", "y")])
 def test_archive_with_labels_names_and_files(tmp_path, rows, x, y):
     labels, files = np.arange(12) % 3, [f"{i}.jpg" for i in range(12)]
     arrays = {x: rows, y: labels}
@@ -91,7 +92,7 @@ def test_large_sets_stay_on_the_host(tmp_path, rows):
     np.testing.assert_allclose(dataset.fetch(np.array([7, 2])), unit(rows[[7, 2]]), rtol=1e-6)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("values", "message"),
     [
         (np.zeros(4), r"must have shape \[N x d\]"),
@@ -168,7 +169,7 @@ def test_new_features_have_the_columns_of_the_training(tmp_path, rows):
         datasets.load_new(rows, toy.DATA, (1, 6))
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("arrays", "message"),
     [
         ({"label_names": np.array("a")}, "label_names in .* must be a list of strings"),

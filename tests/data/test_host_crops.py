@@ -11,6 +11,7 @@ from PIL import Image
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import augment, batches, datasets, host_crops, images, views
 from cluster_jax.data.images import HostCrops
+from tests.rows import every_row
 
 CROPS = HostCrops(4, (0.2, 1.0), (3 / 4, 4 / 3), "bilinear")
 AUGMENT = views.AugmentConfig(
@@ -68,7 +69,7 @@ def test_a_training_goes_on_with_the_same_crops(dataset):
         np.testing.assert_array_equal(a["index"], b["index"])
 
 
-@pytest.mark.parametrize(("width", "height"), [(40, 30), (30, 40), (9, 90), (90, 9)])
+@every_row(("width", "height"), [(40, 30), (30, 40), (9, 90), (90, 9)])
 def test_boxes_are_those_of_the_device(width, height):
     """Equal means of area, aspect and place over many draws of both implementations."""
     rng = np.random.default_rng(0)

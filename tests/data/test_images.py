@@ -10,6 +10,7 @@ from PIL import Image, ImageOps
 
 from cluster_jax.data import images
 from cluster_jax.data.images import Resize
+from tests.rows import every_row
 
 SMALLER = Resize(10, "bicubic")
 
@@ -90,7 +91,7 @@ def test_floats_of_a_tiff(rng):
     assert np.abs(out[..., 0] - (values - low) / (high - low) * 255).max() <= 0.51
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("orientation", "turn"),
     [
         (1, lambda x: x),

@@ -11,7 +11,8 @@ from PIL import Image
 from cluster_jax.cli import cluster, predict, report, update
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import metadata, tables
-from tests.evaluation.test_report import Page
+from tests.report.test_report import Page
+from tests.rows import every_row
 
 pytestmark = pytest.mark.filterwarnings("default:.*genre is text")
 
@@ -51,7 +52,7 @@ def test_an_id_is_nearer_to_a_name_than_the_first_text(tmp_path):
     assert dict(table.metadata) == {"genre": ["jazz"] * 3}
 
 
-@pytest.mark.parametrize("key", ["names", "ids", "mine"])
+@every_row("key", ["names", "ids", "mine"])
 def test_names_in_an_npz(tmp_path, key):
     np.savez(tmp_path / "x.npz", x=np.eye(3), **{key: np.array(["a", "b", "c"])})
     ids = key if key == "mine" else None
@@ -124,7 +125,7 @@ def test_ids_that_a_library_has_written_as_floats(tmp_path):
         joined(twice, ("7",), 1)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("content", "said"),
     [
         (b"r0,1999\nr1,2001\n", r"must have a line of titles; got 'r0', the id of a row, in it"),
@@ -142,7 +143,7 @@ def test_tables_of_metadata_that_are_refused(tmp_path, content, said):
         joined(str(tmp_path / "m.csv"), ("r0", "r1"), 2)
 
 
-@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "latin-1"])
+@every_row("encoding", ["utf-8-sig", "utf-16", "latin-1"])
 def test_a_table_of_a_spreadsheet(tmp_path, encoding):
     """Semicolons, decimal commas, lines without content, another encoding."""
     text = "id;größe\r\nr0;3,5\r\nr1;a, b é\r\n;\r\n"

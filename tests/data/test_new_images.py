@@ -8,6 +8,7 @@ from PIL import Image
 
 from cluster_jax.data import datasets
 from tests import toy
+from tests.rows import every_row
 
 
 def _load(source, shape=(8, 8, 3), cache_mb=10.0):
@@ -114,7 +115,7 @@ def test_floats_are_bytes_divided_by_255(grayscale):
     assert (_load(grayscale[..., 0] / 255.0, (8, 8, 1)).images == grayscale).all()
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("source", "message"),
     [
         # Other arrays are refused like those in files, see test_arrays.

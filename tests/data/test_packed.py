@@ -16,6 +16,7 @@ from pyarrow import parquet
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import datasets, packed, scan
 from tests import toy
+from tests.rows import every_row
 
 COUNT = 6
 
@@ -81,8 +82,8 @@ def brightness(dataset):
     return dataset.fetch(np.arange(dataset.size)).mean(axis=(1, 2, 3)).round(-1).tolist()
 
 
-@pytest.mark.parametrize("cache_mb", [1.0, 0.0])
-@pytest.mark.parametrize("kind", ["tar", "parquet"])
+@every_row("cache_mb", [1.0, 0.0])
+@every_row("kind", ["tar", "parquet"])
 def test_a_folder_of_shards(tmp_path, kind, cache_mb):
     for part, rows in enumerate((range(3), range(3, COUNT))):
         (tmp_path / "data").mkdir(exist_ok=True)
@@ -199,7 +200,7 @@ def test_rows_of_parquet(tmp_path):
     )
 
 
-@pytest.mark.parametrize("where", ["memory", "disk", "nowhere"])
+@every_row("where", ["memory", "disk", "nowhere"])
 def test_a_row_group_is_read_once_for_its_images(tmp_path, monkeypatch, where):
     """Unless there is room for all of them neither in memory nor on the disk."""
     groups, opened, temporary = 3, [], tmp_path / "temporary"
@@ -229,7 +230,7 @@ NEGATIVE = NEGATIVE.tobuf(tarfile.GNU_FORMAT) + bytes(2048)  # would be read for
 MANY = [("1.jpg", jpeg(1)), ("2.jpg", jpeg(2))]
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("make", "said"),
     [
         (lambda path: cut(write_tar(path, MANY), 1500), r"whole tar; got unexpected end of data: "),
@@ -262,7 +263,7 @@ def cut(path, size):
     path.write_bytes(path.read_bytes()[:size])
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("make", "said"),
     [
         (

@@ -8,6 +8,7 @@ from PIL import ExifTags, Image, PngImagePlugin
 
 from cluster_jax.data import images, photo_facts
 from tests.data.test_folder import load
+from tests.rows import every_row
 
 
 def _exif(orientation=None, **dates):
@@ -24,8 +25,8 @@ def _facts(folder):
     return dict(zip(dataset.sources, zip(*photo_facts.read(dataset), strict=True), strict=True))
 
 
-@pytest.mark.parametrize("suffix", ["jpg", "png", "tif", "webp", "avif", "heic"])
-@pytest.mark.parametrize("orientation", [None, *range(1, 9)])
+@every_row("suffix", ["jpg", "png", "tif", "webp", "avif", "heic"])
+@every_row("orientation", [None, *range(1, 9)])
 def test_size_is_that_of_the_upright_picture(tmp_path, suffix, orientation):
     Image.new("RGB", (20, 10), "red").save(tmp_path / f"a.{suffix}", exif=_exif(orientation))
     (width, height, size, taken) = _facts(tmp_path)[f"a.{suffix}"]

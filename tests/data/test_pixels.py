@@ -9,8 +9,9 @@ import pytest
 from PIL import Image, ImageDraw, PngImagePlugin
 
 from cluster_jax.data import images, pixels
-from cluster_jax.evaluation import pictures
+from cluster_jax.report import pictures
 from tests.data.test_folder import load
+from tests.rows import every_row
 
 
 def png(values, color, *chunks):
@@ -117,7 +118,7 @@ def test_icons_of_either_color_stay_visible():
         assert images.decode(stream.getvalue(), None, 3).std() > 100
 
 
-@pytest.mark.parametrize("kind", ["compressed", "plain", "after the pixels"])
+@every_row("kind", ["compressed", "plain", "after the pixels"])
 def test_a_png_with_a_long_text(kind):
     picture, info = Image.new("RGB", (8, 6), (200, 100, 50)), PngImagePlugin.PngInfo()
     if kind == "plain":
@@ -164,7 +165,7 @@ def test_pages_and_frames_are_counted(tmp_path):
     assert (np.abs(dataset.images - np.array([255, 0, 0])) <= 3).all()
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("data", "said"),
     [
         (b"%PDF-1.7\n", "a PDF"),
@@ -242,7 +243,7 @@ def float64(values, order="<", strips=1, **tags):
     return (head + struct.pack("<I", 0) + far).ljust(at + 8 * strips, b"\0") + content
 
 
-@pytest.mark.parametrize(("order", "strips"), [("<", 1), (">", 1), ("<", 3)])
+@every_row(("order", "strips"), [("<", 1), (">", 1), ("<", 3)])
 def test_a_tiff_of_float64(tmp_path, order, strips):
     values = np.arange(48).reshape(6, 8) * 20.5
     (tmp_path / "1.tif").write_bytes(float64(values, order, strips))
@@ -255,7 +256,7 @@ def test_a_tiff_of_float64(tmp_path, order, strips):
     np.testing.assert_allclose(fetched(tmp_path)[0]["1.tif"], expected, atol=0.51)
 
 
-@pytest.mark.parametrize("dtype", [np.uint16, np.float32, np.float64])
+@every_row("dtype", [np.uint16, np.float32, np.float64])
 def test_a_tiff_in_which_zero_is_white_is_a_negative(tmp_path, rng, dtype):
     """And no copy of one of the same numbers in which zero is black."""
     values = rng.integers(0, 200, (5, 7)).astype(dtype)

@@ -13,6 +13,7 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.data import photo_facts, raw, scan
 from cluster_jax.data.datasets import DataConfig, load
 from tests.data import dng
+from tests.rows import every_row
 
 rawpy = pytest.importorskip("rawpy")
 
@@ -31,7 +32,7 @@ def picture(seed=0, size=(96, 64)):
     return Image.fromarray(small).resize(size, Image.Resampling.BICUBIC)
 
 
-@pytest.mark.parametrize("name", ["IMG_1.DNG", "img_1.nef", "a.ARW"])
+@every_row("name", ["IMG_1.DNG", "img_1.nef", "a.ARW"])
 def test_the_preview_is_the_image(tmp_path, name):
     dng.write(tmp_path / name, picture())
     picture().save(tmp_path / "other.png")

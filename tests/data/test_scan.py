@@ -10,6 +10,7 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import natural
 from cluster_jax.data import datasets, scan
 from tests.data.test_folder import load
+from tests.rows import every_row
 
 
 def put(root, *names):
@@ -30,7 +31,7 @@ def test_numbers_in_names_are_numbers(tmp_path):
     assert sorted(["7" * 200, "a", "1", ""], key=natural) == ["", "1", "7" * 200, "a"]
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("folder", "kind"),
     [
         ("@eaDir/a.jpg", "in @eaDir"),
@@ -66,7 +67,7 @@ def test_folders_without_photos_are_counted(tmp_path, folder, kind):
     assert len(names(tmp_path, include_all=True)) == 3
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("folder", "neighbor"),
     [
         ("thumbs", "encoded-video"),

@@ -10,6 +10,7 @@ from cluster_jax.data import batches, splits
 from cluster_jax.data.datasets import DataConfig
 from cluster_jax.data.images import Dataset, select
 from cluster_jax.data.splits import NovelConfig
+from tests.rows import every_row
 
 # Of four classes: 7, 5, 6 and 5 images.
 LABELS = np.array([2, 0, 1, 3, 0, 2, 1, 0, 2, 3, 0, 1, 2, 0, 3, 1, 0, 2, 3, 0, 2, 1, 3], np.int32)
@@ -40,7 +41,7 @@ def leaves(batch):
 # --- splits --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("classes", [1, 2, 3])
+@every_row("classes", [1, 2, 3])
 def test_the_first_classes_are_known(classes):
     dataset = splits.with_known(made(), classes)
     assert dataset.known.dtype == np.int32
@@ -50,7 +51,7 @@ def test_the_first_classes_are_known(classes):
     assert splits.check_known(dataset.known) == classes
 
 
-@pytest.mark.parametrize("classes", [-1, 0, 4, 5])
+@every_row("classes", [-1, 0, 4, 5])
 def test_a_class_must_be_known_and_one_must_be_left(classes):
     with pytest.raises(
         ValueError, match=rf"labeled classes, must be at (least 1|most 3); got {classes}$"
@@ -70,7 +71,7 @@ def test_known_classes_need_labels():
         splits.with_known(made(labels=None), 2)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("known", "message"),
     [
         ([-1, -1, -1], r"^images must be .* got no labeled ones$"),
@@ -106,7 +107,7 @@ def test_hold_out_is_a_function_of_the_seed():
     assert [int(name.split(".")[0]) for name in found[0]] == [3, 6, 8, 10, 11, 12, 13, 18]
 
 
-@pytest.mark.parametrize("share", [-0.1, 1.0, 1.5, float("nan")])
+@every_row("share", [-0.1, 1.0, 1.5, float("nan")])
 def test_hold_out_of_a_share_out_of_range(share):
     values = {"classes": 2, "test_split": None, "holdout": share, "holdout_seed": 0}
     message = f"^novel.holdout must be at least 0 and below 1; got {share}$"
@@ -211,7 +212,7 @@ def test_any_step_can_be_the_first():
     jax.tree.map(np.testing.assert_array_equal, collect(dataset)[4:], collect(dataset, start=4))
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("changes", "message"),
     [
         ({"batch_size": 24, "labeled": 13}, "12 images of the set; got 13"),
@@ -278,7 +279,7 @@ def test_a_known_class_called_like_a_novel_one():
     )
 
 
-@pytest.mark.parametrize("kind", ["numbers", "names", "objects"])
+@every_row("kind", ["numbers", "names", "objects"])
 def test_given_classes(kind):
     given = np.where(LABELS % 2 == 1, LABELS + 7, -1)  # classes 8 and 10
     if kind == "names":

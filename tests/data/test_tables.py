@@ -11,6 +11,7 @@ from pyarrow import parquet
 
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import tables
+from tests.rows import every_row
 
 X = np.random.default_rng(0).normal(size=(7, 3))
 
@@ -79,9 +80,9 @@ TITLES = "id,width,height,depth"
 NAMES = ["a", "b, with a comma", "c", "1d", "é", "f", "g"]
 
 
-@pytest.mark.parametrize("titles", [False, True])
-@pytest.mark.parametrize("named", [False, True])
-@pytest.mark.parametrize("start", ["", "\n", "\ufeff"])
+@every_row("titles", [False, True])
+@every_row("named", [False, True])
+@every_row("start", ["", "\n", "\ufeff"])
 def test_csv(tmp_path, titles, named, start):
     lines = [",".join(map(repr, row.tolist())) for row in X]
     if named:
@@ -102,7 +103,7 @@ def test_small_csv(tmp_path):
         np.testing.assert_array_equal(tables.read_table(str(file), None).values, values)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("text", "message"),
     [
         ("", "must not be empty"),
@@ -141,7 +142,7 @@ PANDAS = {
 }
 
 
-@pytest.mark.parametrize("text", PANDAS)
+@every_row("text", PANDAS)
 def test_csv_of_pandas(tmp_path, text):
     (tmp_path / "x.csv").write_text(text)
     table = tables.read_table(str(tmp_path / "x.csv"), None)
@@ -150,7 +151,7 @@ def test_csv_of_pandas(tmp_path, text):
     assert table.names == names
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("text", "message"),
     [
         ("1.0,2x\n3,4\n", "line 1, column 2 must be a number; got '2x'"),
@@ -233,8 +234,8 @@ def test_what_is_no_vectors(tmp_path):
         assert re.search(message, _refused(tables.read_table, tmp_path / name, None)), name
 
 
-@pytest.mark.parametrize("suffix", [".npy", ".npz", ".csv", ".txt"])
-@pytest.mark.parametrize(
+@every_row("suffix", [".npy", ".npz", ".csv", ".txt"])
+@every_row(
     ("values", "names"),
     [
         ([10, 9, -1, 10, 9, 9, 10], ("-1", "9", "10")),
@@ -294,7 +295,7 @@ def test_labels_that_are_refused(tmp_path):
         assert message in _refused(tables.read_labels, tmp_path / name, None, 7), name
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("name", "content"),
     [
         ("x.tsv", b"a\tb\n1.5\t2\n-3\t4e2\n"),
@@ -356,7 +357,7 @@ IDS = {
 }
 
 
-@pytest.mark.parametrize("kind", IDS)
+@every_row("kind", IDS)
 def test_ids_are_no_features(tmp_path, kind):
     """As a column of features, they would outweigh all others."""
     title, line = IDS[kind]
@@ -422,7 +423,7 @@ def test_text_beside_numbers_is_left_out(tmp_path):
     np.testing.assert_array_equal(table.values, [[1, 2], [3, 4], [5, 1]])
 
 
-@pytest.mark.parametrize("missing", ["", "n/a", "null", "-"])
+@every_row("missing", ["", "n/a", "null", "-"])
 def test_a_missing_number_is_no_text(tmp_path, missing):
     (tmp_path / "x.csv").write_text(f"a,b\n1,{missing}\n3,4\n")
     with pytest.raises(InputError, match="column 2 must be a number"):

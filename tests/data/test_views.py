@@ -7,6 +7,7 @@ import pytest
 
 from cluster_jax.core.config import parse_section
 from cluster_jax.data import augment, views
+from tests.rows import every_row
 
 OFF = {
     "size": 8,
@@ -172,7 +173,7 @@ def changed(part: str, **values) -> dict:
     return {part: ON[part] | values}
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("change", "message"),
     [
         ({"size": 0}, r"augment\.size must be at least 1; got 0"),

@@ -24,6 +24,7 @@ from cluster_jax.pipeline import build
 from cluster_jax.pipeline.config import config_json, parse_config
 from cluster_jax.training.step import make_step
 from tests import toy
+from tests.rows import every_row
 
 VALUES = (
     None, True, 0, 1, -1, 3, 2**31, 2**63, 10**9, 0.5, -0.5, 1e300, 1e-300, "", "x", "5 steps",
@@ -200,7 +201,7 @@ def test_what_does_not_fit(values, monkeypatch, key, value, said):
     assert time.monotonic() - start < 20
 
 
-@pytest.mark.parametrize(
+@every_row(
     "text",
     [
         "def get_config(:\n",

@@ -15,11 +15,11 @@ from cluster_jax.core import checks, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import datasets, folder, tables
 from cluster_jax.data.datasets import DataConfig
-from cluster_jax.evaluation import assignments
 from cluster_jax.nets.pretrained import lite
 from cluster_jax.pipeline import inference
 from cluster_jax.pipeline import run as pipeline
 from cluster_jax.pipeline import workdir as workdirs
+from cluster_jax.report import assignments
 from tests import toy
 
 

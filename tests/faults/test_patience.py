@@ -10,9 +10,9 @@ import pytest
 from cluster_jax import estimators
 from cluster_jax.core import io, logs
 from cluster_jax.core.checks import InputError
-from cluster_jax.evaluation import assignments
 from cluster_jax.pipeline import inference
 from cluster_jax.pipeline import run as pipeline
+from cluster_jax.report import assignments
 from tests import toy
 from tests.faults.runs import assert_same, before_step
 

@@ -9,6 +9,7 @@ import pytest
 
 from cluster_jax.losses.byol import byol, byol_views
 from tests import reference
+from tests.rows import every_row
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -48,7 +49,7 @@ def test_directional_differences(keys):
     np.testing.assert_allclose(jax.grad(along)(0.0), (along(h) - along(-h)) / (2 * h), rtol=1e-7)
 
 
-@pytest.mark.parametrize(("factor", "want"), [(3.0, 0.0), (-0.5, 4.0), (0.0, 2.0)])
+@every_row(("factor", "want"), [(3.0, 0.0), (-0.5, 4.0), (0.0, 2.0)])
 def test_aligned_opposite_and_zero_rows(keys, factor, want):
     t = draw(keys, 4, 3).astype(jnp.float32)
     value, gradient = reference.value_and_grad(byol)(factor * t, t)

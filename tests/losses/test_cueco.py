@@ -9,6 +9,7 @@ import pytest
 
 from cluster_jax.losses.cueco import EPSILON, centroid_contrast, variance_loss
 from tests import reference
+from tests.rows import every_row
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -48,7 +49,7 @@ def test_the_own_centroid_counts_once(keys):
     assert printed - centroid_contrast(z, c, ASSIGNED, temperature=0.2) > 0.01
 
 
-@pytest.mark.parametrize("tau", [1.0, 0.2, 0.05])
+@every_row("tau", [1.0, 0.2, 0.05])
 def test_centroid_gradient_is_the_closed_form(keys, tau):
     # dL2/dz = (1/tau)(sum_l w_l c_l - c_own), over n rows.
     z, c = 3 * draw(keys, 5, 3), reference.unit(draw(keys, 5, 3))
@@ -91,7 +92,7 @@ def test_directional_differences(keys):
     np.testing.assert_allclose(jax.grad(along)(0.0), (along(h) - along(-h)) / (2 * h), rtol=1e-7)
 
 
-@pytest.mark.parametrize("case", ["duplicates", "zeros", "on the centroid", "no variance"])
+@every_row("case", ["duplicates", "zeros", "on the centroid", "no variance"])
 def test_extremes_stay_finite_in_float32(keys, case):
     z, c = draw(keys, 4, 3).astype(np.float32), reference.unit(draw(keys, 6, 3)).astype(np.float32)
     variances, assigned = np.full(6, 0.5, np.float32), np.array([0, 0, 5, 2], np.int32)
@@ -119,7 +120,7 @@ def test_bad_values():
         centroid_contrast(z, z[:1], assigned, temperature=0.2)
 
 
-@pytest.mark.parametrize("outside", [-1, 5, 99, -7])
+@every_row("outside", [-1, 5, 99, -7])
 def test_a_row_of_no_cluster_is_left_out(keys, outside):
     """Its share of the mean and its gradient are 0, and no centroid stands in for its own."""
     z, c = 3 * draw(keys, 5, 3), reference.unit(draw(keys, 5, 3))

@@ -10,6 +10,7 @@ import pytest
 
 from cluster_jax.losses.infonce import clip, info_nce, info_nce_queue, info_nce_views
 from tests import reference
+from tests.rows import every_row
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -33,8 +34,8 @@ def stacked(a, b, tau):
     )
 
 
-@pytest.mark.parametrize("positive_in_denominator", [True, False])
-@pytest.mark.parametrize("masked", [True, False])
+@every_row("positive_in_denominator", [True, False])
+@every_row("masked", [True, False])
 def test_value_equals_loops_for_separate_anchors_and_candidates(
     keys, positive_in_denominator, masked
 ):
@@ -66,7 +67,7 @@ def test_views_equal_loops(keys, positive_in_denominator):
     np.testing.assert_allclose(got, want, rtol=1e-13)
 
 
-@pytest.mark.parametrize("tau", [1.0, 0.5, 0.1])
+@every_row("tau", [1.0, 0.5, 0.1])
 def test_gradient_is_the_closed_form(keys, tau):
     a, b = reference.unit(draw(keys, 6, 4)), reference.unit(draw(keys, 6, 4))
     free = reference.two_views_gradient(a, b, tau)
@@ -80,7 +81,7 @@ def test_gradient_is_the_closed_form(keys, tau):
     np.testing.assert_allclose(jax.grad(views)(raw, b), closed, atol=1e-8)
 
 
-@pytest.mark.parametrize("tau", [1.0, 0.5, 0.1])
+@every_row("tau", [1.0, 0.5, 0.1])
 def test_gradient_with_the_positive_in_the_denominator_is_the_closed_form(keys, tau):
     a, b = np.asarray(3 * draw(keys, 6, 4)), np.asarray(draw(keys, 6, 4))
     loss = functools.partial(
@@ -123,8 +124,8 @@ def test_directional_differences(keys, positive_in_denominator):
     np.testing.assert_allclose(jax.grad(along)(0.0), (along(h) - along(-h)) / (2 * h), rtol=1e-7)
 
 
-@pytest.mark.parametrize("n", [2, 5])
-@pytest.mark.parametrize("tau", [1.0, 0.01])
+@every_row("n", [2, 5])
+@every_row("tau", [1.0, 0.01])
 def test_collinear_embeddings_leave_the_number_of_candidates(n, tau):
     # Every cosine is one: the loss is the log of the number of terms, 2n - 1 with the positive.
     a = jnp.outer(jnp.arange(1.0, n + 1), jnp.array([1.0, -2.0, 0.5]))
@@ -158,8 +159,8 @@ def test_two_modalities_are_the_same_function_both_ways(keys):
     assert abs(both(a, b, index) - both(b, a, index)) > 1e-3
 
 
-@pytest.mark.parametrize("positive_in_denominator", [True, False])
-@pytest.mark.parametrize("case", ["duplicates", "zeros", "two", "opposite"])
+@every_row("positive_in_denominator", [True, False])
+@every_row("case", ["duplicates", "zeros", "two", "opposite"])
 def test_extremes_stay_finite_in_float32(keys, positive_in_denominator, case):
     a, b = (draw(keys, 4, 3).astype(jnp.float32) for _ in range(2))
     if case == "duplicates":
@@ -216,7 +217,7 @@ def queue_of(keys, length, *shape):
     return jnp.asarray(reference.unit(draw(keys, length, *shape)))
 
 
-@pytest.mark.parametrize("filled", [0, 1, 5, 8])
+@every_row("filled", [0, 1, 5, 8])
 def test_queue_equals_loops(keys, filled):
     x, key, queue = 2 * draw(keys, 4, 3), 3 * draw(keys, 4, 3), queue_of(keys, 8, 3)
     got = info_nce_queue(x, key, queue, jnp.int32(filled), temperature=0.2)
@@ -224,7 +225,7 @@ def test_queue_equals_loops(keys, filled):
     np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-15)
 
 
-@pytest.mark.parametrize("tau", [1.0, 0.2, 0.07])
+@every_row("tau", [1.0, 0.2, 0.07])
 def test_queue_gradient_is_the_closed_form_and_reaches_the_anchors_alone(keys, tau):
     x, key, queue = 2 * draw(keys, 4, 3), draw(keys, 4, 3), queue_of(keys, 8, 3)
     loss = functools.partial(info_nce_queue, temperature=tau)
@@ -237,8 +238,8 @@ def test_queue_gradient_is_the_closed_form_and_reaches_the_anchors_alone(keys, t
         np.testing.assert_array_equal(gradient, 0)
 
 
-@pytest.mark.parametrize("filled", [0, 3, 6])
-@pytest.mark.parametrize("case", ["duplicates", "zeros", "opposite"])
+@every_row("filled", [0, 3, 6])
+@every_row("case", ["duplicates", "zeros", "opposite"])
 def test_queue_extremes_stay_finite_in_float32(keys, filled, case):
     x, key, queue = (draw(keys, n, 3).astype(jnp.float32) for n in (4, 4, 6))
     queue = queue / jnp.linalg.norm(queue, axis=1, keepdims=True)
@@ -293,7 +294,7 @@ def test_clip_gradient_is_the_closed_form(keys, tau):
         np.testing.assert_allclose(got, reference.through_unit(x, free), atol=1e-8)
 
 
-@pytest.mark.parametrize("case", ["duplicates", "zeros", "one pair", "opposite"])
+@every_row("case", ["duplicates", "zeros", "one pair", "opposite"])
 def test_clip_extremes_stay_finite_in_float32(keys, case):
     a, b = (draw(keys, 4, 3).astype(jnp.float32) for _ in range(2))
     if case == "duplicates":

@@ -11,6 +11,7 @@ from cluster_jax.core import collectives
 from cluster_jax.losses.byol import byol_views
 from cluster_jax.losses.ncc import positive_samples, proto_cl, proto_cl_views, prototypes
 from tests import reference
+from tests.rows import every_row
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -61,8 +62,8 @@ def test_more_clusters_than_images(keys):
     np.testing.assert_allclose(centers[:5], [want[k] for k in sorted(want)], rtol=1e-12)
 
 
-@pytest.mark.parametrize("part", PARTS)
-@pytest.mark.parametrize("clusters", [7, 300])
+@every_row("part", PARTS)
+@every_row("clusters", [7, 300])
 def test_views_equal_loops(keys, part, clusters):
     pair, targets = ([s * draw(keys, 10, 4) for s in (1, 2)] for _ in range(2))
     labels = LABELS if clusters == 7 else LABELS * 40
@@ -73,8 +74,8 @@ def test_views_equal_loops(keys, part, clusters):
     np.testing.assert_allclose(got, want, rtol=1e-12)
 
 
-@pytest.mark.parametrize("part", PARTS)
-@pytest.mark.parametrize("tau", [1.0, 0.5, 0.1])
+@every_row("part", PARTS)
+@every_row("tau", [1.0, 0.5, 0.1])
 def test_gradient_at_the_centers_is_the_closed_form(keys, tau, part):
     mu, target = reference.unit(draw(keys, 6, 4)), reference.unit(draw(keys, 6, 4))
     filled = np.array([True, True, False, True, True, False])
@@ -135,9 +136,9 @@ def test_a_single_cluster_has_nothing_to_leave(keys):
             np.testing.assert_allclose(gradient, 0, atol=1e-6)
 
 
-@pytest.mark.parametrize("part", PARTS)
-@pytest.mark.parametrize("case", ["duplicates", "zeros", "cancel", "one each"])
-@pytest.mark.parametrize("clusters", [4, 50])
+@every_row("part", PARTS)
+@every_row("case", ["duplicates", "zeros", "cancel", "one each"])
+@every_row("clusters", [4, 50])
 def test_extremes_stay_finite_in_float32(keys, part, case, clusters):
     a, b, t = (draw(keys, 4, 3).astype(np.float32) for _ in range(3))
     labels = np.array([0, 0, 3, 3], np.int32)
@@ -158,7 +159,7 @@ def test_extremes_stay_finite_in_float32(keys, part, case, clusters):
         assert np.isfinite(array).all()
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("values", "message"),
     [
         ({"clusters": 1}, "clusters must be at least 2; got 1"),

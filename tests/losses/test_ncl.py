@@ -23,6 +23,7 @@ from cluster_jax.losses.ncl import (
     target_weights,
 )
 from tests import reference
+from tests.rows import every_row
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -143,7 +144,7 @@ def bce(z, p, other, *, threshold, axis=None):
     return pairwise_bce(similar(z, threshold=threshold, classes=2, axis=axis), p, other, axis=axis)
 
 
-@pytest.mark.parametrize("threshold", [0.95, 0.3, -0.2])
+@every_row("threshold", [0.95, 0.3, -0.2])
 def test_pairwise_bce_equals_loops_and_closed_form(keys, threshold):
     z, p, other = draw(keys, 5, 3), softmax(draw(keys, 5, 4)), softmax(draw(keys, 5, 4))
     z[3] = 4 * z[0]  # similar at every threshold, whatever the lengths
@@ -160,9 +161,7 @@ def test_pairwise_bce_equals_loops_and_closed_form(keys, threshold):
     np.testing.assert_allclose(gradient, want[1] + want[2], atol=1e-8)
 
 
-@pytest.mark.parametrize(
-    ("n", "classes"), [(9, 3), (7, 2), (5, 3), (12, 2), (6, 40), (2, 2), (1, 3)]
-)
+@every_row(("n", "classes"), [(9, 3), (7, 2), (5, 3), (12, 2), (6, 40), (2, 2), (1, 3)])
 def test_one_pair_in_so_many_classes_is_similar(keys, n, classes):
     """The most similar pairs, each with its mirror, and every image with itself."""
     z = draw(keys, n, 4)
@@ -219,9 +218,9 @@ def test_ramp():
         ramp(0, consistency_weight=7.0, length=-1)
 
 
-@pytest.mark.parametrize("filled", [0, 1, 3, 8, QUEUE])
-@pytest.mark.parametrize("neighbors", [1, 4, QUEUE])
-@pytest.mark.parametrize("alpha", [0.0, 0.2, 1.0])
+@every_row("filled", [0, 1, 3, 8, QUEUE])
+@every_row("neighbors", [1, 4, QUEUE])
+@every_row("alpha", [0.0, 0.2, 1.0])
 def test_target_weights(rows, filled, neighbors, alpha):
     z, _, queue, _ = rows
     z, queue = reference.unit(z), reference.unit(stale(queue, filled, z))
@@ -232,9 +231,9 @@ def test_target_weights(rows, filled, neighbors, alpha):
     np.testing.assert_allclose(got.sum(1), 1, rtol=1e-12)
 
 
-@pytest.mark.parametrize("filled", [0, 2, 6, QUEUE])
-@pytest.mark.parametrize("tau", [0.5, 0.05])
-@pytest.mark.parametrize("views_nearest", [False, True])
+@every_row("filled", [0, 2, 6, QUEUE])
+@every_row("tau", [0.5, 0.05])
+@every_row("views_nearest", [False, True])
 def test_neighborhood_contrast_equals_loops_and_closed_form(rows, filled, tau, views_nearest):
     """Also where the view is nearer than any entry: it takes no neighbor's place."""
     z, views, queue, _ = rows
@@ -254,8 +253,8 @@ def test_neighborhood_contrast_equals_loops_and_closed_form(rows, filled, tau, v
     np.testing.assert_array_equal(gradients[2], 0)
 
 
-@pytest.mark.parametrize("filled", [0, 2, QUEUE])
-@pytest.mark.parametrize("tau", [0.5, 0.05])
+@every_row("filled", [0, 2, QUEUE])
+@every_row("tau", [0.5, 0.05])
 def test_supervised_contrast_equals_loops_and_closed_form(rows, filled, tau):
     z, views, queue, queue_labels = rows
     queue = stale(queue, filled, z)
@@ -322,8 +321,8 @@ def test_negatives_are_the_hardest_of_all_mixtures(keys, rows, filled, labeled_f
             np.testing.assert_allclose(slopes[i, m], closed, atol=1e-8)
 
 
-@pytest.mark.parametrize(("filled", "labeled_filled"), [(6, 5), (2, 5), (6, 2)])
-@pytest.mark.parametrize(
+@every_row(("filled", "labeled_filled"), [(6, 5), (2, 5), (6, 2)])
+@every_row(
     ("entries", "partners"),
     [("random", "random"), ("easiest", "nearest"), ("easiest", "easiest"), ("random", "nearest")],
 )
@@ -341,7 +340,7 @@ def test_other_entries_and_partners(keys, rows, filled, labeled_filled, entries,
         assert got.keep[i].sum() == len(want) == min(3, filled)
 
 
-@pytest.mark.parametrize(("filled", "left_out"), [(8, 3), (8, 6), (2, 5), (0, 3)])
+@every_row(("filled", "left_out"), [(8, 3), (8, 6), (2, 5), (0, 3)])
 def test_the_easiest_entries_are_left_out_unless_they_are_neighbors(rows, filled, left_out):
     z, views, queue, _ = rows
     queue = stale(queue, filled, -z)
@@ -456,8 +455,8 @@ def both_contrasts(z, views, queue, queue_labels, labeled, row_keys, filled):
     )
 
 
-@pytest.mark.parametrize("filled", [0, 2, QUEUE])
-@pytest.mark.parametrize("case", ["duplicates", "zeros", "opposite", "one class"])
+@every_row("filled", [0, 2, QUEUE])
+@every_row("case", ["duplicates", "zeros", "opposite", "one class"])
 def test_extremes_stay_finite_in_float32(keys, rows, filled, case):
     z, views, queue, queue_labels = (jnp.asarray(x) for x in rows)
     z, views, queue = (x.astype(jnp.float32) for x in (z, views, queue))
@@ -516,7 +515,7 @@ def test_four_devices_give_the_value_and_gradient_of_one(keys):
 NEIGHBORS = "neighbors must be between 1 and 3; got"
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("values", "message"),
     [
         ({"neighbors": 0}, f"{NEIGHBORS} 0"),
@@ -531,7 +530,7 @@ def test_bad_values_of_the_contrast(values, message):
         neighborhood_contrast(x, x, x, 3, None, **good | values)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("values", "message"),
     [
         ({"count": 0}, "count must be at least 1; got 0"),

@@ -10,6 +10,7 @@ from jax.scipy.special import logsumexp
 
 from cluster_jax.losses.nrcc import nrcc, nrcc_views
 from tests import reference
+from tests.rows import every_row
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -43,8 +44,8 @@ def test_views_are_the_mean_of_both_directions(keys, include_own_view):
 
 
 @own_view
-@pytest.mark.parametrize("tau", [1.0, 0.5, 0.1])
-@pytest.mark.parametrize("live", [True, False])
+@every_row("tau", [1.0, 0.5, 0.1])
+@every_row("live", [True, False])
 def test_gradient_is_the_closed_form(keys, include_own_view, tau, live):
     b, c, pa, pb = units(keys, 4, 6, 4)
     a = np.asarray(2 * draw(keys, 6, 4))
@@ -126,7 +127,7 @@ def test_directional_differences(keys, include_own_view):
 
 
 @own_view
-@pytest.mark.parametrize("case", ["duplicates", "zeros", "two", "opposite"])
+@every_row("case", ["duplicates", "zeros", "two", "opposite"])
 def test_extremes_stay_finite_in_float32(keys, include_own_view, case):
     a, b, c = (draw(keys, 4, 3).astype(jnp.float32) for _ in range(3))
     if case == "duplicates":

@@ -11,6 +11,7 @@ from cluster_jax.clustering.kmeans import kmeans
 from cluster_jax.core.checks import InputError
 from cluster_jax.losses.pcl import concentrations, prototype_contrast
 from tests import reference
+from tests.rows import every_row
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -46,7 +47,7 @@ def test_value_and_gradient_are_the_closed_form(keys):
     np.testing.assert_array_equal(of_phi, 0)
 
 
-@pytest.mark.parametrize("case", ["duplicates", "zeros", "small concentrations"])
+@every_row("case", ["duplicates", "zeros", "small concentrations"])
 def test_extremes_stay_finite_in_float32(keys, case):
     z, c, phi = (x.astype(np.float32) for x in (draw(keys, 5, 3), draw(keys, 5, 3), PHI))
     if case == "duplicates":
@@ -94,7 +95,7 @@ def test_concentrations_equal_loops(keys):
     assert len(set(want.round(9))) > 6
 
 
-@pytest.mark.parametrize("mean", [0, 0.0, -1, float("nan")])
+@every_row("mean", [0, 0.0, -1, float("nan")])
 def test_a_temperature_that_is_not_positive_is_refused(mean):
     with pytest.raises(InputError, match="mean must be greater than 0; got"):
         concentrations(np.eye(2), np.eye(2), np.arange(2), mean=mean)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from cluster_jax import losses
+from tests.rows import every_row
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -56,7 +57,7 @@ def test_no_loss_is_left_out():
     assert named == CASES.keys() | KERNELS.keys()
 
 
-@pytest.mark.parametrize("name", [*CASES, *KERNELS])
+@every_row("name", [*CASES, *KERNELS])
 def test_another_temperature_compiles_nothing(caplog, name):
     loss = CASES[name] if name in CASES else _of_kernel(KERNELS[name])
     first = loss(0.5)

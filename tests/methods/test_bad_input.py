@@ -15,6 +15,7 @@ from cluster_jax.training import checkpoint
 from cluster_jax.training import state as states
 from tests import toy
 from tests.methods import cases
+from tests.rows import every_row
 
 INF = float("inf")
 
@@ -27,7 +28,7 @@ def refused(tmp_path, config):
     return str(error.value)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("case", "change", "message"),
     [
         # A number of clusters of 0, 1, or more than there are images or keys.

@@ -1,7 +1,7 @@
 """Steps of the real network give the same state on any number of devices.
 
-By default one method with clusters in float64, and three in float32; the reference steps run every
-method on two devices.
+By default one method with clusters in float64, and one with a sampler in float32: the reference
+steps run every method on two devices.
 """
 
 import functools
@@ -16,11 +16,8 @@ from cluster_jax.training.step import make_step
 from tests import toy
 from tests.methods import cases
 
-DEVICES = [
-    pytest.param(2, marks=pytest.mark.slow),
-    4,
-    pytest.param(8, marks=pytest.mark.slow),
-]
+SLOW = pytest.mark.slow
+DEVICES = [pytest.param(2, marks=SLOW), 4, pytest.param(8, marks=SLOW)]
 
 
 def _advanced(run, state, devices, steps):
@@ -41,7 +38,14 @@ def _compare(one, many, tolerance):
 
 
 @pytest.mark.parametrize("devices", DEVICES)
-@pytest.mark.parametrize(("method", "nrcc"), [("simclr", True), ("cueco", False), ("ncl", False)])
+@pytest.mark.parametrize(
+    ("method", "nrcc"),
+    [
+        ("simclr", True),
+        pytest.param("cueco", False, marks=SLOW),
+        pytest.param("ncl", False, marks=SLOW),
+    ],
+)
 def test_one_step_in_float32(method, nrcc, devices):
     """As it runs: a sampler, clusters and two queues.
 

@@ -10,6 +10,7 @@ from cluster_jax.pipeline import build
 from cluster_jax.pipeline.config import config_json, parse_config
 from tests import toy
 from tests.methods import cases
+from tests.rows import every_row
 
 BASE = {"nrcc": {"weight": 0.0}}
 
@@ -29,7 +30,7 @@ def made(tmp_path, case):
     return cases.use(toy.config(toy.file(tmp_path), **BASE), case)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("case", "changes", "message"),
     [
         # Which classes are known.

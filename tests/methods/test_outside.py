@@ -18,6 +18,7 @@ from cluster_jax.training.step import make_step
 from experiments.tutorials import __main__ as tutorials
 from tests import toy
 from tests.methods import cases, dino
+from tests.rows import every_row
 
 KEYS = {"weight": 1.0, "t": 2.0}
 
@@ -107,7 +108,7 @@ def test_views_of_a_size_that_the_network_does_not_take(tmp_path, monkeypatch):
         cases.advance(run, state, step, mesh, range(1))
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("name", "message"),
     [
         ("json", "which has not both"),

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from cluster_jax.metrics.collapse import collapse
+from tests.rows import every_row
 
 
 def _rotation(d, seed=0):
@@ -59,7 +60,7 @@ def test_long_sets_are_thinned_evenly(monkeypatch):
     assert collapse(rows) != collapse(rows[:100])
 
 
-@pytest.mark.parametrize("bad", [np.zeros(3), np.zeros((0, 2)), np.array([[np.nan]])])
+@every_row("bad", [np.zeros(3), np.zeros((0, 2)), np.array([[np.nan]])])
 def test_bad_input(bad):
     with pytest.raises(ValueError, match="features"):
         collapse(bad)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from cluster_jax.metrics.linear_probe import _held_out
+from tests.rows import every_row
 
 module = sys.modules["cluster_jax.metrics.linear_probe"]  # the package has its function instead
 SETTINGS = {
@@ -32,7 +33,7 @@ def _data(n=600, d=10, classes=4, seed=0):
     return (centers[labels] + 0.5 * rng.normal(size=(n, d))).astype(np.float32), labels
 
 
-@pytest.mark.parametrize("scale", [1e-300, 1e-3, 1.0, 1e4, 1e200])
+@every_row("scale", [1e-300, 1e-3, 1.0, 1e4, 1e200])
 def test_separable_classes_at_any_scale_and_offset(scale):
     features, labels = _data()
     features = scale * (features.astype(np.float64) + 500)

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from sklearn import metrics
 
 from cluster_jax.metrics import partition
+from tests.rows import every_row
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("labels", "clusters", "expected"),
     [
         ([0, 0, 1, 1], [7, 7, 3, 3], 1.0),  # names do not matter
@@ -134,7 +135,7 @@ def test_perfect_and_renamed():
     assert ours["cluster_purity"] == {9: 1.0, 4: 1.0, 1: 1.0}
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("labels", "clusters", "message"),
     [
         ([0, 1], [0], "same length; got 2 and 1"),

@@ -13,6 +13,7 @@ from cluster_jax.nets import backbone
 from cluster_jax.nets.backbone import Layers
 from cluster_jax.nets.backbones import convnext, resnet, vit
 from cluster_jax.nets.norm import BatchNorm
+from tests.rows import every_row
 
 norm = partial(BatchNorm, train=False, axis=None, group=None, dtype=None)
 
@@ -99,9 +100,14 @@ def test_parameters_and_cost_are_the_published_ones(name):
     assert cost == pytest.approx(PUBLISHED[name][1], abs=0.005e9)
 
 
-@pytest.mark.parametrize(("name", "width"), [("resnet18", 64), ("resnet34", 8), ("resnet50", 16)])
-@pytest.mark.parametrize("stem", resnet.STEMS)
-@pytest.mark.parametrize("side", [28, 33, 96])
+@every_row(
+    ("name", "width", "stem", "side"),
+    [
+        *(("resnet18", 64, stem, side) for stem in resnet.STEMS for side in (28, 33)),
+        ("resnet34", 8, "imagenet", 96),
+        ("resnet50", 16, "cifar", 96),
+    ],
+)
 def test_resnet_shapes(name, width, stem, side):
     module, features = build(name, width, stem)
     images = jax.ShapeDtypeStruct((3, side, side, 2), jnp.float32)

@@ -10,6 +10,7 @@ import pytest
 
 from cluster_jax.training import optim
 from tests.nets.test_network import RESNET, SMALL, VIT, images_of, network_of, start
+from tests.rows import every_row
 
 VALUES = {
     "learning_rate": 0.3,
@@ -157,7 +158,7 @@ def test_no_optimizer_moves_a_frozen_parameter(keys, name):
     assert names(params) - changed == unchanged == frozen
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("base", "block", "blocks"),
     [
         (SMALL, "stage1", "'conv1', 'conv2', 'conv3', 'conv4', 'dense'"),

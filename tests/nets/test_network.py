@@ -17,6 +17,7 @@ from cluster_jax.core.config import parse_section
 from cluster_jax.nets import backbone
 from cluster_jax.nets.config import NetworkConfig
 from cluster_jax.nets.network import make
+from tests.rows import every_row
 
 SMALL = {
     "name": "small",
@@ -90,21 +91,20 @@ run = jax.jit(whole, static_argnames=("network", "train", "axis"))
 # --- shapes and dtypes ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("changes", "features"),
+# Those of the deeper ResNets follow from their published numbers of parameters (test_backbones).
+@every_row(
+    ("name", "width", "features", "dtype", "side"),
     [
-        ({"name": "resnet18", "width": 64}, 512),
-        ({"name": "resnet34", "width": 64}, 512),
-        ({"name": "resnet50", "width": 64}, 2048),
-        ({"name": "resnet18", "width": 10}, 80),
-        ({"name": "small", "width": 16}, 256),
+        ("resnet18", 64, 512, "float32", 32),
+        ("resnet18", 10, 80, "bfloat16", 8),
+        ("resnet50", 64, 2048, "bfloat16", 8),
+        ("small", 16, 256, "float32", 8),
+        ("small", 16, 256, "bfloat16", 32),
     ],
 )
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("side", [8, 32])
-def test_shapes_and_dtypes(changes, features, dtype, side):
-    stem = None if changes["name"] == "small" else "cifar"
-    network = build(**changes, stem=stem, dtype=dtype)
+def test_shapes_and_dtypes(name, width, features, dtype, side):
+    stem = None if name == "small" else "cifar"
+    network = build(name=name, width=width, stem=stem, dtype=dtype)
     assert (network.features, network.projections) == (features, 5)
     image = jax.ShapeDtypeStruct((1, side, side, 3), jnp.float32)
     params, stats = jax.eval_shape(network.init, jax.random.key(0), image)
@@ -266,15 +266,7 @@ def test_local_statistics_are_not_those_of_the_batch(x64, keys):
 # --- devices -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("changes", "devices"),
-    [
-        ({}, 4),
-        ({"norm": "local", "group": 2}, 1),
-        ({"norm": "local", "group": 2}, 2),
-        ({"norm": "local", "group": 2}, 4),
-    ],
-)
+@every_row(("changes", "devices"), [({}, 4), ({"norm": "local", "group": 2}, 2)])
 def test_devices_do_not_matter(x64, keys, changes, devices):
     network = build(**changes)
     params, stats = double(start(keys, network))
@@ -370,7 +362,7 @@ def test_vjp_of_the_images_is_the_directional_derivative(x64, keys, config):
 # --- bad input -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("changes", "message"),
     [
         (

@@ -10,6 +10,7 @@ from jax.sharding import PartitionSpec as P
 
 from cluster_jax.core import collectives
 from cluster_jax.nets.norm import BatchNorm, shuffle, unshuffle
+from tests.rows import every_row
 
 
 def mesh(devices):
@@ -87,9 +88,7 @@ def test_evaluation_uses_the_running_statistics_of_each_channel(x64, keys):
         np.testing.assert_allclose(y, expected, rtol=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("group", "devices"), [(None, 1), (None, 2), (None, 4), (2, 1), (2, 2), (2, 4)]
-)
+@every_row(("group", "devices"), [(None, 1), (None, 2), (None, 4), (2, 1), (2, 2), (2, 4)])
 def test_devices_do_not_matter(x64, keys, group, devices):
     params, stats = variables(keys, 3)
     x = jax.random.normal(next(keys), (8, 2, 3)) * jnp.arange(1.0, 9.0)[:, None, None]

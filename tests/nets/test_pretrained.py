@@ -20,6 +20,7 @@ from cluster_jax.nets.backbones import efficientnet_lite
 from cluster_jax.nets.config import BUNDLED
 from cluster_jax.nets.norm import BatchNorm
 from cluster_jax.nets.pretrained import lite, weights
+from tests.rows import every_row
 
 norm = partial(BatchNorm, False, None, None, None)
 
@@ -225,7 +226,7 @@ def test_a_hub_out_of_reach_is_no_answer(monkeypatch, tmp_path):
     assert weights.preprocessing("hf:a/b").mean == weights.IMAGENET_MEAN
 
 
-@pytest.mark.parametrize(
+@every_row(
     "text",
     [
         "{", "[]", '{"mean": [1, 2, 3]}', '{"mean": 0.5, "std": 0.5}', '{"mean": [1], "std": [1]}',

@@ -16,6 +16,7 @@ from cluster_jax.nets.backbone import Layers
 from cluster_jax.nets.backbones import resnet, vit
 from cluster_jax.nets.norm import BatchNorm
 from cluster_jax.nets.pretrained import weights
+from tests.rows import every_row
 
 norm = functools.partial(BatchNorm, train=False, axis=None, group=None, dtype=None)
 
@@ -328,7 +329,7 @@ def test_no_such_file(file):
         weights.read(missing)
 
 
-@pytest.mark.parametrize("suffix", [".pth", ".pt", ".bin"])
+@every_row("suffix", [".pth", ".pt", ".bin"])
 def test_pickled_files_are_refused_unread(tmp_path, suffix):
     path = tmp_path / f"model{suffix}"
     message = (

@@ -12,6 +12,7 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.nets import backbone
 from cluster_jax.nets.backbone import Layers
 from cluster_jax.nets.backbones import vit
+from tests.rows import every_row
 
 # timm's number of parameters without a classifier, at 224 pixels; those of DINOv2 at 518 pixels
 # in Hugging Face's transformers, which include one more token, `mask_token`.
@@ -61,7 +62,7 @@ def test_parameters_are_the_published_ones(name):
     assert sum(math.prod(p.shape) for p in jax.tree.leaves(params)) == PUBLISHED[name]
 
 
-@pytest.mark.parametrize("patches", vit.PATCHES)
+@every_row("patches", vit.PATCHES)
 def test_parameters_do_not_depend_on_the_size_of_the_image(patches):
     name = f"vit_tiny_{patches}"
     side = vit.architecture(name)[3].size

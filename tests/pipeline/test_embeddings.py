@@ -10,9 +10,9 @@ import cluster_jax
 from cluster_jax import SmoothTree
 from cluster_jax.cli import cluster, predict
 from cluster_jax.core.checks import InputError
-from cluster_jax.evaluation import decisions
-from cluster_jax.evaluation.decisions import Decisions
 from cluster_jax.pipeline import corrections
+from cluster_jax.report import decisions
+from cluster_jax.report.decisions import Decisions
 
 N, GROUPS = 240, 4
 

@@ -15,13 +15,14 @@ from cluster_jax.clustering import out_of_sample
 from cluster_jax.clustering.label_spreading import label_spreading
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
-from cluster_jax.evaluation import discovery, summary
+from cluster_jax.evaluation import discovery
 from cluster_jax.evaluation.discovery import NetworkOutputs
 from cluster_jax.methods.encoders import Target
 from cluster_jax.methods.moco import MoCoState
 from cluster_jax.pipeline import build, outputs
 from cluster_jax.pipeline import run as pipeline
 from cluster_jax.pipeline.config import config_json, parse_config
+from cluster_jax.report import summary
 from cluster_jax.training import checkpoint, loop, progress
 from cluster_jax.training import state as states
 from tests import toy

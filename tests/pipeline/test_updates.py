@@ -15,11 +15,11 @@ from cluster_jax.cli import cluster, merge, predict, report, update
 from cluster_jax.clustering import living
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
-from cluster_jax.evaluation import assignments, decisions
 from cluster_jax.pipeline import history, updates, versions
 from cluster_jax.pipeline import workdir as workdirs
+from cluster_jax.report import assignments, decisions
 from tests.cli.test_output import check_keys
-from tests.evaluation.test_report import Page
+from tests.report.test_report import Page
 
 CENTERS = 20 * np.eye(6, 8)
 

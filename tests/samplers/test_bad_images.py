@@ -7,6 +7,7 @@ import pytest
 
 from cluster_jax import samplers
 from cluster_jax.core.checks import InputError
+from tests.rows import every_row
 
 IMAGES, KEYS = np.ones((4, 2, 2, 3), np.float32), jax.random.split(jax.random.key(0), 4)
 
@@ -26,8 +27,8 @@ SAMPLERS = {
 }
 
 
-@pytest.mark.parametrize("name", SAMPLERS)
-@pytest.mark.parametrize(
+@every_row("name", SAMPLERS)
+@every_row(
     ("keys", "images", "message"),
     [
         (KEYS, (255 * IMAGES).astype(np.uint8), r"images must be float .*; got uint8\[4,2,2,3\]"),

@@ -11,6 +11,7 @@ from jax.sharding import AxisType, PartitionSpec
 from cluster_jax.samplers import base
 from cluster_jax.samplers.hmc import HMCState, hmc, kinetic_energy_change, leapfrog
 from tests import reference
+from tests.rows import every_row
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -313,7 +314,7 @@ def test_positions_may_be_any_pytree(keys):
         assert info.acceptance_rate[i] == accepted / 2
 
 
-@pytest.mark.parametrize(("name", "value"), [("step_size", -0.1), ("step_size", 0), ("clip", 0)])
+@every_row(("name", "value"), [("step_size", -0.1), ("step_size", 0), ("clip", 0)])
 def test_settings_out_of_range_are_named(name, value):
     with pytest.raises(ValueError, match=f"{name} must be greater than 0; got {value}"):
         hmc(skewed, **{"leapfrog_steps": 1, "step_size": 0.1, name: value})

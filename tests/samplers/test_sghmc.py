@@ -16,6 +16,7 @@ from cluster_jax.core.config import load_config
 from cluster_jax.samplers import base
 from cluster_jax.samplers.sghmc import SGHMCState, sghmc, step
 from tests import reference
+from tests.rows import every_row
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -133,7 +134,7 @@ def test_the_published_form_with_one_iteration_contains_no_gradient(keys):
     assert np.abs(two[0] - two[1]).max() > 1e-3
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("momentum", "iterations", "known", "calls"),
     [
         ("new", 1, True, 0),
@@ -253,7 +254,7 @@ def linear_step(stiffness, momentum):
     return np.asarray(a), np.asarray(b).reshape(2, 1)
 
 
-@pytest.mark.parametrize(("stiffness", "expected"), [(0.1, 4.901), (1.0, 4.904), (10.0, 4.933)])
+@every_row(("stiffness", "expected"), [(0.1, 4.901), (1.0, 4.904), (10.0, 4.933)])
 def test_stationary_variance_solves_the_lyapunov_equation(stiffness, expected):
     a, b = linear_step(stiffness, "new")
     covariance = scipy.linalg.solve_discrete_lyapunov(a, b @ b.T)

@@ -4,11 +4,11 @@ import io
 import types
 
 import numpy as np
-import pytest
 from PIL import ExifTags, Image, ImageDraw
 
-from cluster_jax.evaluation import assignments, duplicates, pictures
+from cluster_jax.report import assignments, duplicates, pictures
 from tests.data.test_folder import load
+from tests.rows import every_row
 
 
 def photo(seed=0, width=320, height=240):
@@ -55,7 +55,7 @@ TURNED = Image.Exif()
 TURNED[ExifTags.Base.Orientation] = 6
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("copy", "kind"),
     [
         (lambda image: write(image, "BMP"), "exact"),
@@ -89,9 +89,9 @@ def _note(text, size, ground, words=(40, 60)):
     return image
 
 
-@pytest.mark.parametrize("ground", ["white", "black", "ivory"])
-@pytest.mark.parametrize("size", [(1080, 1920), (800, 600)])
-@pytest.mark.parametrize("form", ["PNG", "JPEG"])
+@every_row("ground", ["white", "black", "ivory"])
+@every_row("size", [(1080, 1920), (800, 600)])
+@every_row("form", ["PNG", "JPEG"])
 def test_a_line_of_text_makes_a_difference(tmp_path, ground, size, form):
     files = {
         f"{i}.png": write(_note(text, size, ground), form)

@@ -17,8 +17,8 @@ from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import squareform
 
 from cluster_jax.clustering.gridshift import BandwidthCurve
-from cluster_jax.evaluation.report_data import STYLED_CLUSTERS, Cluster, evenly_spaced
 from cluster_jax.metrics import partition
+from cluster_jax.report.report_data import STYLED_CLUSTERS, Cluster, evenly_spaced
 
 MAX_CURVE_STEPS = 2_000
 MAX_BARS = 500

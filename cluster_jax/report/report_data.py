@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from cluster_jax.clustering.living import Event
 from cluster_jax.data.photo_facts import PhotoFacts
 from cluster_jax.evaluation.clusters import Clustering
-from cluster_jax.evaluation.duplicates import Shown
+from cluster_jax.report.duplicates import Shown
 
 # Twenty distinguishable colors (at least 0.08 in OKLab) and from a white and a
 # nearly black page; after the twentieth the marker changes and the colors start again.

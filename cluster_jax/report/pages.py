@@ -8,7 +8,7 @@ from typing import Any
 import jinja2
 
 from cluster_jax.core.names import counted, files_and_folders
-from cluster_jax.evaluation import summary
+from cluster_jax.report import summary
 
 
 def fill(name: str, **values: Any) -> str:
@@ -24,7 +24,7 @@ def fill(name: str, **values: Any) -> str:
 @functools.cache
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("cluster_jax.evaluation"),
+        loader=jinja2.PackageLoader("cluster_jax.report"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,

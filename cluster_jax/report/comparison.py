@@ -12,8 +12,8 @@ from sklearn.metrics import adjusted_rand_score
 
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
-from cluster_jax.evaluation import assignments, pages, plots, summary
 from cluster_jax.metrics import partition
+from cluster_jax.report import assignments, pages, plots, summary
 
 _SHOWN = 20  # kinds of moves
 _PICTURES = 24  # images of a kind of move

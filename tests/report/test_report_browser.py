@@ -14,9 +14,9 @@ import pytest
 from PIL import Image
 
 from cluster_jax.data.photo_facts import PhotoFacts
-from cluster_jax.evaluation import assignments, report_data, report_map
-from cluster_jax.evaluation.report import render
-from tests.evaluation.test_report import (
+from cluster_jax.report import assignments, report_data, report_map
+from cluster_jax.report.report import render
+from tests.report.test_report import (
     CLUSTERS,
     NAMES,
     TREE,

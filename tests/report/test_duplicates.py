@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from cluster_jax.data.images import in_memory, subset
-from cluster_jax.evaluation import assignments, duplicates
+from cluster_jax.report import assignments, duplicates
+from tests.rows import every_row
 
 IN_MEMORY = types.SimpleNamespace(fits=lambda count, shape: True)
 
@@ -119,7 +120,7 @@ def test_a_chain_is_one_group():
     assert found.similarities[3] < found.threshold < found.similarities[1]
 
 
-@pytest.mark.parametrize("threshold", [0.2, 0.6, 0.9])
+@every_row("threshold", [0.2, 0.6, 0.9])
 def test_pairs_are_those_of_the_nearest_neighbors(threshold, monkeypatch):
     monkeypatch.setattr(duplicates, "_NEIGHBORS", 6)
     x = _distinct(70, d=5)[1]

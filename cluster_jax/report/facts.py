@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from cluster_jax.clustering import constraints, knn
 from cluster_jax.core.checks import InputError
-from cluster_jax.evaluation import decisions
-from cluster_jax.evaluation.decisions import NO_CLUSTER, PAIRS, Absent, Decisions
+from cluster_jax.report import decisions
+from cluster_jax.report.decisions import NO_CLUSTER, PAIRS, Absent, Decisions
 
 # Rows near a moved one that may follow it, and typical rows of its cluster, to which they are not
 # nearer. With more of the former, or fewer of the latter, more rows follow, and less often rightly.

@@ -18,8 +18,8 @@ from cluster_jax.data import images as data
 from cluster_jax.data import photo_facts
 from cluster_jax.data.images import Dataset, select
 from cluster_jax.data.photo_facts import PhotoFacts
-from cluster_jax.evaluation import pictures
-from cluster_jax.evaluation.pictures import Picture
+from cluster_jax.report import pictures
+from cluster_jax.report.pictures import Picture
 
 # Whole pictures are compared of images that are closer than this fraction of the median distance
 # to the nearest neighbor: of each image, those of its nearest ones.

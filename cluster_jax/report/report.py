@@ -13,7 +13,7 @@ from plotly.offline import get_plotlyjs
 
 from cluster_jax.clustering.membership import Membership
 from cluster_jax.core import io
-from cluster_jax.evaluation import (
+from cluster_jax.report import (
     changes,
     duplicates,
     pages,
@@ -24,8 +24,8 @@ from cluster_jax.evaluation import (
     summary,
     thumbnails,
 )
-from cluster_jax.evaluation.plots import Curve, Figure
-from cluster_jax.evaluation.report_data import STYLED_CLUSTERS, Cluster, ReportData, evenly_spaced
+from cluster_jax.report.plots import Curve, Figure
+from cluster_jax.report.report_data import STYLED_CLUSTERS, Cluster, ReportData, evenly_spaced
 
 THUMBNAIL_SIDE = 132  # pixels
 N_BEST_IMAGES, N_TYPICAL, N_LEAST_TYPICAL, N_BORDERLINE = 8, 6, 6, 6

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from cluster_jax.clustering import living
 from cluster_jax.clustering.living import Event
 from cluster_jax.core.names import counted
-from cluster_jax.evaluation.report_data import Cluster, ReportData
+from cluster_jax.report.report_data import Cluster, ReportData
 
 N_SHOWN, MAX_ENTRIES = 8, 40
 # Kinds that are told, in this order.

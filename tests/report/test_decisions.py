@@ -12,9 +12,10 @@ from cluster_jax.cli import report as command
 from cluster_jax.clustering.membership import Membership
 from cluster_jax.core import io as files_io
 from cluster_jax.core.checks import InputError
-from cluster_jax.evaluation import assignments, decisions
-from cluster_jax.evaluation.assignments import Table
-from cluster_jax.evaluation.decisions import Decisions
+from cluster_jax.report import assignments, decisions
+from cluster_jax.report.assignments import Table
+from cluster_jax.report.decisions import Decisions
+from tests.rows import every_row
 
 NAMES = tuple(f"{i}, é\\.png" for i in range(12))
 LABELS = np.repeat([0, 4, 7], [5, 4, 3])
@@ -178,7 +179,7 @@ def test_contents_say_which_images_are_meant(tmp_path):
         decisions.read_workdir(tmp_path, other)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("rows", "message"),
     [
         ([("none.png", "0", "wrong", "")], "line 3 .* name one image of the run; got 'none.png'"),
@@ -206,7 +207,7 @@ def test_bad_rows(tmp_path, rows, message):
     assert len(str(error.value)) < 300
 
 
-@pytest.mark.parametrize("titles", ["image,cluster", "file,cluster,correction,to", "x"])
+@every_row("titles", ["image,cluster", "file,cluster,correction,to", "x"])
 def test_bad_columns(tmp_path, titles):
     message = "must have the columns image, cluster, correction, to, as a report saves them; got "
     with pytest.raises(InputError, match=message + titles.replace(",", ", ")):

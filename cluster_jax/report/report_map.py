@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from scipy.linalg import eigh
 
 from cluster_jax.clustering import knn
-from cluster_jax.evaluation import thumbnails
-from cluster_jax.evaluation.report_data import STYLED_CLUSTERS, Cluster, ReportData, evenly_spaced
+from cluster_jax.report import thumbnails
+from cluster_jax.report.report_data import STYLED_CLUSTERS, Cluster, ReportData, evenly_spaced
 
 MAX_POINTS = 100_000
 MAX_THUMBNAILS = 10_000

@@ -3,7 +3,7 @@
 import pytest
 
 from cluster_jax.clustering import smooth_tree
-from cluster_jax.evaluation import summary
+from cluster_jax.report import summary
 
 SCORES = {"acc": 0.25, "nmi": None, "ari": 0.5, "ami": 0.125}
 

@@ -21,8 +21,8 @@ from cluster_jax.clustering.membership import Membership
 from cluster_jax.core import buckets
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import splits
-from cluster_jax.evaluation import assignments
-from cluster_jax.evaluation.assignments import Table
+from cluster_jax.report import assignments
+from cluster_jax.report.assignments import Table
 
 DECISIONS = "decisions.csv"
 MAX_NAME = 100  # characters of a name

@@ -151,7 +151,7 @@ def write_assignments(path: epath.Path, found: LargeClustering, features: Rows) 
     text may not fit into memory.
     """
     # Loads JAX, which wrong input must not wait for.
-    from cluster_jax.evaluation import assignments
+    from cluster_jax.report import assignments
 
     n = len(found.labels)
     in_sample = np.isin(np.arange(n), found.sample)

@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 
 from cluster_jax.clustering.membership import Membership
 from cluster_jax.data.photo_facts import PhotoFacts
-from cluster_jax.evaluation import report
 from cluster_jax.evaluation.clusters import Clustering
-from cluster_jax.evaluation.report_data import ReportData
+from cluster_jax.report import report
+from cluster_jax.report.report_data import ReportData
 
 N_TYPICAL = 6  # images shown of a cluster of the run
 

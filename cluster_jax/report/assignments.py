@@ -22,8 +22,8 @@ from cluster_jax.data.photo_facts import PhotoFacts
 from cluster_jax.evaluation import discovery
 from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.evaluation.discovery import Discovery
-from cluster_jax.evaluation.duplicates import Duplicates
 from cluster_jax.evaluation.evaluate import Evaluation
+from cluster_jax.report.duplicates import Duplicates
 
 Column = Sequence[Any] | NDArray
 

@@ -8,8 +8,8 @@ from markupsafe import Markup
 
 from cluster_jax.clustering import living
 from cluster_jax.core.names import counted, files_and_folders
-from cluster_jax.evaluation import changes, plots, report_map, summary
-from cluster_jax.evaluation.report_data import GONE, Cluster, ReportData
+from cluster_jax.report import changes, plots, report_map, summary
+from cluster_jax.report.report_data import GONE, Cluster, ReportData
 
 
 class Page(NamedTuple):

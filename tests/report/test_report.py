@@ -24,7 +24,8 @@ from cluster_jax.clustering.living import Event
 from cluster_jax.clustering.membership import Membership
 from cluster_jax.clustering.smooth_tree import CLEAR_GAP
 from cluster_jax.data.photo_facts import PhotoFacts
-from cluster_jax.evaluation import (
+from cluster_jax.evaluation.clusters import Clustering
+from cluster_jax.report import (
     duplicates,
     plots,
     report,
@@ -33,9 +34,9 @@ from cluster_jax.evaluation import (
     summary,
     thumbnails,
 )
-from cluster_jax.evaluation.clusters import Clustering
-from cluster_jax.evaluation.report import ReportData, render, write_report
-from cluster_jax.evaluation.report_data import Changes
+from cluster_jax.report.report import ReportData, render, write_report
+from cluster_jax.report.report_data import Changes
+from tests.rows import every_row
 
 NO_SCORES = dict.fromkeys(("acc", "nmi", "ari", "ami"))
 SCORES = {"acc": 0.8125, "nmi": 0.7654321, "ari": 0.6, "ami": 0.55}
@@ -464,7 +465,7 @@ def test_without_labels_curve_and_history():
     assert "from its widest side" not in page.text
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("clusters", "headline"),
     [
         (np.zeros(20), "Found 1 cluster in 20 images."),
@@ -481,9 +482,7 @@ def test_few_clusters_and_images(clusters, headline):
     assert len(page.record["map"]["clusters"]) == n_clusters
 
 
-@pytest.mark.parametrize(
-    ("channels", "side", "kind"), [(1, 8, "png"), (1, 90, "webp"), (3, 32, "webp")]
-)
+@every_row(("channels", "side", "kind"), [(1, 8, "png"), (1, 90, "webp"), (3, 32, "webp")])
 def test_pictures_are_those_of_their_images(channels, side, kind):
     # Smooth images, so that a WebP stays near: the color tells the index.
     shade = np.arange(30, dtype=np.uint8) * 8
