@@ -21,6 +21,7 @@ from PIL import Image, ImageDraw
 
 from cluster_jax.cli import images as command
 from cluster_jax.core import io
+from cluster_jax.core.config import load_config
 from cluster_jax.data import datasets
 from cluster_jax.data.images import DataConfig
 from cluster_jax.report import pictures
@@ -130,7 +131,14 @@ def page(draws: dict[str, dict]) -> str:
         "The last column counts the pairs that are taken for the same.",
         "",
     ]
-    columns = ("photos, seed", *COPIES, "all copies", "groups of several photos", "different pairs")
+    columns = (
+        "photos, seed",
+        "encoder",
+        *COPIES,
+        "all copies",
+        "groups of several photos",
+        "different pairs",
+    )
     rows = []
     for name, row in draws.items():
         found = [row["found"][kind] for kind in COPIES]
@@ -138,6 +146,7 @@ def page(draws: dict[str, dict]) -> str:
         rows.append(
             (
                 name,
+                row["encoder"],
                 *(f"{n} of {COPIED}" for n in found),
                 f"{sum(found)} of {every}",
                 row["found"]["groups of several photos"],
@@ -163,6 +172,7 @@ def main() -> None:
         entry = {
             "found": found_copies(photos, pathlib.Path(folder)),
             "different": different_pairs(photos, draw, pathlib.Path(folder)),
+            "encoder": load_config("images").encoder,
             "origin": tables.origin("python -m experiments.duplicates DIR --seed=SEED"),
         }
     draws = io.read_json(FILE) if FILE.exists() else {}
