@@ -61,7 +61,8 @@ with rows or with micro-clusters as neighbors, the one of the higher best score 
 | `DENSE_SIZE` 25 | rows that are no copies, of a rounded value; of HDBSCAN's clusters, at most |
 | `DENSE_SHARE` 0.75 | rows that HDBSCAN's clusters must hold |
 
-What changed when each was halved or doubled: `experiments/number_of_clusters/constants.md`.
+What changed when constants of earlier rules were halved or doubled:
+`experiments/number_of_clusters/constants.md`.
 
 References:
     [1] Rousseeuw 1987, Silhouettes.
