@@ -23,7 +23,7 @@ smooth rows (averaged over neighbors). Then:
 4. Shape. In two or three axes HDBSCAN [3] also runs, with 5 neighbors for the density: its
    clusters, which may be curved, are the answer if they hold 75 % of the rows, and a clear one if
    10 neighbors find as many and nearly the same (an adjusted Rand index of 0.95). Else clusters
-   that cut through a curved sheet are no clusters: unless 95 % of the links between rows and their
+   that cut through a curved sheet are no clusters: unless 90 % of the links between rows and their
    nearest neighbors stay inside, the rows are one cluster.
 5. Level. Steps 1 to 4 inside each cluster. Where clusters with 95 % of the rows split, all parts
    become the clusters, and so on.
@@ -56,11 +56,13 @@ with rows or with micro-clusters as neighbors, the one of the higher best score 
 | `MIN_GAP` 0.1 | silhouette above that of a Gaussian from which there are clusters |
 | `MIN_DEVIATIONS` 2 | the same in standard deviations of it; twice as many to be clear |
 | `CLEAR_GAP` 0.3 | share of the largest possible gap of a clear answer; half: of a rare kind |
-| `NEARLY_ALL` 0.95 | rows in clusters that split, for their parts to count; links inside clusters |
+| `NEARLY_ALL` 0.95 | rows in clusters that split, for their parts to count; links in a rare kind |
+| `MOST_LINKS` 0.9 | links inside clusters in few axes |
 | `DENSE_SIZE` 25 | rows that are no copies, of a rounded value; of HDBSCAN's clusters, at most |
 | `DENSE_SHARE` 0.75 | rows that HDBSCAN's clusters must hold |
 
-What changed when each was halved or doubled: `experiments/number_of_clusters/constants.md`.
+What changed when constants of earlier rules were halved or doubled:
+`experiments/number_of_clusters/constants.md`.
 
 References:
     [1] Rousseeuw 1987, Silhouettes.
@@ -111,9 +113,9 @@ _MANY, _MANY_ROWS = 300, 2_000
 # Silhouette above that of one Gaussian from which there are clusters, also in standard deviations
 # of it; share of what it can be above it from which they are clear.
 MIN_GAP, MIN_DEVIATIONS, CLEAR_GAP = 0.1, 2.0, 0.3
-# Rows that must be in clusters that split, for the parts to be the clusters; in few axes, links
-# between neighbors that must stay inside clusters.
-NEARLY_ALL = 0.95
+# Rows that must be in clusters that split, for the parts to be the clusters; links between
+# neighbors that must stay inside a rare kind, and, in few axes, inside clusters.
+NEARLY_ALL, MOST_LINKS = 0.95, 0.9
 # Rows that HDBSCAN's clusters must hold.
 DENSE_SHARE = 0.75
 # Attributes of the fitted estimator that are arrays or plain values.
@@ -639,7 +641,7 @@ def _split(x: NDArray, rows: Smoother, labels: NDArray, rng: np.random.Generator
     mean, deviation = max(float(np.mean(expected)), 0.0), float(np.std(expected))
     gap = _silhouette(rows, labels) - mean
     is_one = gap < max(MIN_GAP, MIN_DEVIATIONS * deviation)
-    if is_one or (is_flat and _links_inside(rows.sharp, labels) < NEARLY_ALL):
+    if is_one or (is_flat and _links_inside(rows.sharp, labels) < MOST_LINKS):
         return Split(np.zeros_like(labels), gap, ONE)
     is_clear = gap - 2 * MIN_DEVIATIONS * deviation >= CLEAR_GAP * (1 - mean)
     is_clear = is_clear and len(x) > smooth.DENSE_SIZE
