@@ -19,6 +19,7 @@ from cluster_jax.metrics import partition
 from cluster_jax.pipeline import build, outputs
 from cluster_jax.pipeline import run as pipeline
 from cluster_jax.pipeline.config import config_json, parse_config
+from cluster_jax.pipeline.features import write_features
 from cluster_jax.training import checkpoint
 from tests import toy
 
@@ -164,17 +165,14 @@ def photos(tmp_path):
     """A config of the frozen network on 40 small color images."""
     config = load_config("images")
     config.data.name, config.data.dir = "arrays", str(toy.file(tmp_path, 40, channels=3))
-    config.data.image_size = config.augment.size = 32
-    config.augment.blur.kernel = 3
+    config.data.image_size = 32
     config.eval.batch_size = 16
     config.eval.reduce.method = "pca"
     return config_json(config)
 
 
 def test_embed_writes_what_a_run_embeds(photos, tmp_path):
-    photos["novel"].update(classes=2, holdout=0.2)  # which would leave images out
-    assert embed.write_features(photos, tmp_path / "x.npz", 0) == ((40, 1280), [])
-    photos["novel"].update(classes=None, holdout=0.0)
+    assert write_features(photos, tmp_path / "x.npz", 0) == ((40, 1280), [])
     stored = np.load(tmp_path / "x.npz")
     pipeline.run_pipeline(photos, tmp_path / "run", "photos")
     expected = io.read_arrays(tmp_path / "run" / "embedding.npz")["backbone"]
@@ -200,29 +198,29 @@ class _Evaluation:
 
 
 def test_embed_resumes_with_the_same_views(photos, tmp_path, monkeypatch):
-    assert embed.write_features(photos, tmp_path / "whole.npz", 2) == ((40, 3, 1280), [])
+    assert write_features(photos, tmp_path / "whole.npz", 2) == ((40, 3, 1280), [])
     whole = np.load(tmp_path / "whole.npz")["features"]
     assert np.abs(whole[:, 1] - whole[:, 2]).max() > 0.01
     with monkeypatch.context() as patch:
         _Evaluation(patch, stop=2)
         with pytest.raises(KeyboardInterrupt):
-            embed.write_features(photos, tmp_path / "x.npz", 2)
+            write_features(photos, tmp_path / "x.npz", 2)
     assert not (tmp_path / "x.npz").exists()
     rest = _Evaluation(monkeypatch)
-    embed.write_features(photos, tmp_path / "x.npz", 2)
+    write_features(photos, tmp_path / "x.npz", 2)
     assert rest.counts == [8]
     np.testing.assert_array_equal(np.load(tmp_path / "x.npz")["features"], whole)
     with pytest.raises(InputError, match=r"must be new; got .* which exists"):
-        embed.write_features(photos, tmp_path / "x.npz", 2)
+        write_features(photos, tmp_path / "x.npz", 2)
 
 
 def test_two_processes_write_the_same_views(photos, tmp_path, monkeypatch):
-    embed.write_features(photos, tmp_path / "whole.npz", 1)
+    write_features(photos, tmp_path / "whole.npz", 1)
     monkeypatch.setattr(checkpoint, "wait_for_all", lambda name: None)
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     for number in (1, 0):
         monkeypatch.setattr(jax, "process_index", lambda number=number: number)
-        written = embed.write_features(photos, tmp_path / "two.npz", 1)
+        written = write_features(photos, tmp_path / "two.npz", 1)
         assert (written is None) == (number == 1)
     assert written == ((40, 2, 1280), [])
     whole, two = np.load(tmp_path / "whole.npz"), np.load(tmp_path / "two.npz")
@@ -262,11 +260,11 @@ def test_embed_makes_damaged_parts_again(photos, tmp_path, monkeypatch, caplog):
     with monkeypatch.context() as patch:
         _Evaluation(patch, stop=2)
         with pytest.raises(KeyboardInterrupt):
-            embed.write_features(photos, tmp_path / "x.npz", 0)
+            write_features(photos, tmp_path / "x.npz", 0)
     folder = tmp_path / "x.npz.parts"
     (folder / "part_000000000000.npz").write_bytes(b"PK damaged")
     whole = _Evaluation(monkeypatch)
-    embed.write_features(photos, tmp_path / "x.npz", 0)
+    write_features(photos, tmp_path / "x.npz", 0)
     assert "part_000000000000.npz is damaged (it has no checksum at its end)" in caplog.text
     assert whole.counts == [16, 16, 8]
     assert not folder.exists()
@@ -276,7 +274,7 @@ def test_embed_makes_parts_of_another_seed_again(photos, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         _Evaluation(patch, stop=2)
         with pytest.raises(KeyboardInterrupt):
-            embed.write_features(photos | {"seed": 1}, tmp_path / "x.npz", 0)
+            write_features(photos | {"seed": 1}, tmp_path / "x.npz", 0)
     whole = _Evaluation(monkeypatch)
-    embed.write_features(photos, tmp_path / "x.npz", 0)
+    write_features(photos, tmp_path / "x.npz", 0)
     assert whole.counts == [16, 16, 8]

@@ -9,6 +9,7 @@ from cluster_jax.core import interrupt
 from cluster_jax.core.checks import InputError
 from cluster_jax.encoding import embed
 from cluster_jax.encoding.embed import Parts
+from cluster_jax.pipeline import features
 from cluster_jax.training import checkpoint
 
 ROWS = np.arange(20.0).reshape(10, 2)
@@ -117,7 +118,7 @@ def test_shares_hold_every_row_once_in_whole_steps(as_process, count, step):
     found = []
     for number in range(3):
         as_process(number, 3)
-        found.append(embed.share(count, step))
+        found.append(features.share(count, step))
     assert [i for share in found for i in share] == list(range(count))
     assert min(map(len, found)) > 0
     assert all(share.start % min(step, count // 3) == 0 for share in found)
@@ -126,7 +127,7 @@ def test_shares_hold_every_row_once_in_whole_steps(as_process, count, step):
 def test_more_processes_than_rows(as_process):
     as_process(0, 3)
     with pytest.raises(InputError, match="at least one for each of 3 processes; got 2"):
-        embed.share(2, 8)
+        features.share(2, 8)
 
 
 def test_shares_are_joined_and_made_once(as_process, kept):
@@ -139,7 +140,7 @@ def test_shares_are_joined_and_made_once(as_process, kept):
             made.append(own.folder.name)
             return {"a": ROWS[5 * number :][:5]}
 
-        return embed.shared(kept, make)
+        return features.shared(kept, make)
 
     with pytest.raises(
         InputError, match=r"must be the same folder .* none of share_00001-of-00002"
@@ -157,5 +158,5 @@ def test_shares_are_joined_and_made_once(as_process, kept):
 
 
 def test_alone_a_process_makes_all(kept):
-    assert embed.shared(kept, lambda own: {"folder": own.folder}) == {"folder": kept.folder}
+    assert features.shared(kept, lambda own: {"folder": own.folder}) == {"folder": kept.folder}
     assert not kept.folder.exists()
