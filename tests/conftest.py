@@ -235,7 +235,8 @@ def sharing(first, make):
             None if dataset.known is None else dataset.known.tobytes(),
         )
         known = first.setdefault(key, run)
-        run = run._replace(method=known.method, optimizer=known.optimizer)
+        shared = ("method", "optimizer", "embed")
+        run = run._replace(**{name: getattr(known, name) for name in shared})
         return built._replace(training=run)
 
     @functools.cache

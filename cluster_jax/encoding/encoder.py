@@ -131,9 +131,11 @@ class Encoder:
         """
         # The weights are arguments: as constants they would be compiled into the program.
         placed = jax.device_put((self.params, self.stats), states.replicated(mesh))
-        encode = functools.partial(
-            jax.jit(self._forward(mesh), out_shardings=states.replicated(mesh)), placed
+        jitted = jax.jit(
+            _encoded, static_argnums=(0, 1, 2, 3), out_shardings=states.replicated(mesh)
         )
+        of = self.network, self.preprocessing, self.is_trained, mesh
+        encode = functools.partial(jitted, *of, placed)
         if self.base is None:
             return encode
         before = self.base.on(mesh)
@@ -160,7 +162,8 @@ class Encoder:
         @functools.partial(jax.jit, out_shardings=replicated)
         def view(variables: Any, images: Array, index: Array, number: Array) -> Array:
             keys = image_keys(jax.random.fold_in(jax.random.key(seed), number), index)
-            return self._rows(variables, jax.vmap(changed)(keys, images), mesh)
+            made = jax.vmap(changed)(keys, images)
+            return _rows(self.network, self.is_trained, mesh, variables, made)
 
         def forward(images: Array, index: Array) -> dict[str, NDArray]:
             # One by one: dozens of programs in flight can deadlock (see training/progress.py).
@@ -170,21 +173,6 @@ class Encoder:
             return {"features": np.stack(rows, axis=1)}
 
         return forward
-
-    def _forward(self, mesh: Mesh) -> Callable[[Any, Array], Array]:
-        prepared = self.preprocessing
-        clean: Callable[[Array], Array] = features.clean
-        if prepared is not None:
-            clean = views.make_clean(prepared.size, prepared.mean, prepared.std)
-        return lambda variables, x: self._rows(variables, jax.vmap(clean)(x), mesh)
-
-    def _rows(self, variables: tuple[Any, Any], inputs: Array, mesh: Mesh) -> Array:
-        net, (params, stats) = network.make(self.network), variables
-
-        def rows(part: Array) -> Array:
-            return net.forward(params, stats, part, train=False, axis=None).projection
-
-        return rows(inputs) if self.is_trained else _in_chunks(rows, inputs, mesh)
 
     @functools.cached_property
     def _here(self) -> tuple[Mesh, Callable[[Array], Array]]:
@@ -311,6 +299,32 @@ class Encoder:
             base=cls._read(base, path) if base else None,
             **about,
         )
+
+
+def _encoded(
+    section: NetworkConfig,
+    prepared: Preprocessing | None,
+    is_trained: bool,
+    mesh: Mesh,
+    variables: tuple[Any, Any],
+    x: Array,
+) -> Array:
+    """Computes features of images; of equal encoders JAX compiles one."""
+    clean: Callable[[Array], Array] = features.clean
+    if prepared is not None:
+        clean = views.make_clean(prepared.size, prepared.mean, prepared.std)
+    return _rows(section, is_trained, mesh, variables, jax.vmap(clean)(x))
+
+
+def _rows(
+    section: NetworkConfig, is_trained: bool, mesh: Mesh, variables: tuple[Any, Any], inputs: Array
+) -> Array:
+    net, (params, stats) = network.make(section), variables
+
+    def rows(part: Array) -> Array:
+        return net.forward(params, stats, part, train=False, axis=None).projection
+
+    return rows(inputs) if is_trained else _in_chunks(rows, inputs, mesh)
 
 
 def _in_chunks(function: Callable[[Array], Array], x: Array, mesh: Mesh) -> Array:

@@ -1,6 +1,7 @@
 """Builds a run from its config: data, method and optimizer, checked together."""
 
 import dataclasses
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -360,6 +361,7 @@ def _join(inputs: Inputs[RunConfig], mesh: Mesh) -> BuiltRun:
         shape=shape,
         network=net,
         clean=augment.clean,
+        embed=functools.partial(base.embed, method, net, augment.clean),
     )
     return BuiltRun(config, training, test)
 

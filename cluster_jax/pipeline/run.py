@@ -252,7 +252,7 @@ class _Run:
             clustered = stage
             if run.method.refresh is not None and run.method.refresh.kept is not None:
                 method = run.method._replace(kept=run.method.refresh.kept)
-                clustered = stage._replace(training=run._replace(method=method))
+                clustered = stage._replace(training=run.with_method(method))
             embed = functools.partial(embed_all, clustered, run.dataset)
             seen = watch.probe(run.dataset, stage.config.eval.batch_size)
             probe = functools.partial(embed_all, stage, seen)

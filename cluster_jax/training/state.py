@@ -17,7 +17,8 @@ from cluster_jax.core import checks
 from cluster_jax.core.checks import Count, Duration, InputError
 from cluster_jax.core.schedules import Schedule
 from cluster_jax.data.datasets import Dataset
-from cluster_jax.methods.base import Features, Method, ModelState, PyTree, embed
+from cluster_jax.methods import base as methods
+from cluster_jax.methods.base import Features, Method, ModelState, PyTree
 from cluster_jax.nets.network import Network
 
 AXIS = "data"
@@ -76,6 +77,8 @@ class TrainingRun(NamedTuple):
         shape: `[H, W, C]` of a network input.
         network: backbone, projector and predictor.
         clean: makes an image ready for the network, see `data.views.Augment`.
+        embed: features of images by the network that is kept, see `methods.base.embed`; one
+            function for a run, which JAX compiles once.
     """
 
     method: Method
@@ -89,10 +92,12 @@ class TrainingRun(NamedTuple):
     shape: tuple[int, ...]
     network: Network
     clean: Callable[[Array], Array]
+    embed: Callable[[PyTree, ModelState, Array], Features]
 
-    def embed(self, params: PyTree, model_state: ModelState, images: Array) -> Features:
-        """Computes features of images by the network that is kept, see `methods.base.embed`."""
-        return embed(self.method, self.network, self.clean, params, model_state, images)
+    def with_method(self, method: Method) -> "TrainingRun":
+        """Returns the run with another method, or the same with another network to keep."""
+        of = functools.partial(methods.embed, method, self.network, self.clean)
+        return self._replace(method=method, embed=of)
 
 
 class State(NamedTuple):

@@ -195,7 +195,7 @@ def on_mesh(state, mesh):
 def embedding(run, state, mesh):
     """Features of all images for a method's refresh."""
     method = run.method._replace(kept=run.method.refresh.kept or run.method.kept)
-    run_of_refresh = run._replace(method=method)
+    run_of_refresh = run.with_method(method)
     forward = embed.forward_of(run_of_refresh, state.params, state.model_state, mesh)
     return embed.embed(forward, run.dataset, batch_size=32, mesh=mesh)
 

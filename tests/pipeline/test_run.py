@@ -487,7 +487,7 @@ def test_refresh_happens_between_steps(tmp_path, nearest):
     )
     section = dataclasses.replace(built.train, log_every=1)
     dataset = built.dataset._replace(nearest=nearest)
-    run = built._replace(method=method, train=section, dataset=dataset)
+    run = built.with_method(method)._replace(train=section, dataset=dataset)
 
     def embed_all(state):
         forward = embed.forward_of(run, state.params, state.model_state, run.mesh)
