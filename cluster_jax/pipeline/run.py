@@ -145,7 +145,9 @@ class _Run:
         workdir: its folder.
         inputs: the images.
         trainings: its stages; empty if nothing is trained.
-        files: file of an embedding -> number of training steps of its network.
+        steps: number of steps of the last stage.
+        files: file of an embedding -> number of training steps of its network; of the encoder,
+            also which features it computes, because they may change after the training.
     """
 
     def __init__(
@@ -170,10 +172,10 @@ class _Run:
             say(f"the images have changed since the run in {workdir.parent}: all are embedded")
         self._known = workdirs.check_images(workdir, self._images)
         self._made_from = workdirs.made_from(config.values, self._images)
-        steps = self.trainings[-1].training.total_steps if self.trainings else 0
-        self.files = {workdirs.TRAIN_EMBEDDING: steps}
+        steps = self.steps = self.trainings[-1].training.total_steps if self.trainings else 0
+        self.files: dict[str, int | str] = {workdirs.TRAIN_EMBEDDING: steps}
         if self.trainings:
-            self.files[workdirs.ENCODER] = steps
+            self.files[workdirs.ENCODER] = f"{steps}:{config.eval.features}"
         if self.inputs.test is not None:
             self.files[workdirs.TEST_EMBEDDING] = steps
         init_from = self.trainings and self.trainings[-1].config.init_from
@@ -185,6 +187,11 @@ class _Run:
             if not workdirs.has_embedding(workdir / name, self._made_from, step)
         ]
         self._weights = None
+        if self._missing == [workdirs.ENCODER] and not _started(self.trainings):
+            raise InputError(
+                f"{workdir} must have its checkpoints, of which {workdirs.ENCODER} is made; got "
+                "none: restore them from a copy, or train in another folder"
+            )
         if self.trainings:
             again = workdirs.INITIAL_EMBEDDING in self._missing
             self._weights = initial_weights(self.trainings, again=again)
@@ -317,7 +324,7 @@ def _cluster_and_write(
     seconds, workdir = time.perf_counter() - started, run.workdir
     made = outputs.describe(
         outputs.cluster(inputs, outputs.read_features(workdir)),
-        steps=run.files[workdirs.TRAIN_EMBEDDING],
+        steps=run.steps,
         records=read_log(workdir),
         seconds=seconds,
         cut_short=cut_short,

@@ -410,13 +410,13 @@ def check_images(workdir: epath.Path, images: Mapping[str, Any]) -> dict[str, An
     return known
 
 
-def has_embedding(file: epath.Path, fingerprint: str, step: int) -> bool:
-    """Returns whether a file has the embedding of a run after a number of steps.
+def has_embedding(file: epath.Path, fingerprint: str, step: int | str) -> bool:
+    """Returns whether a file has the embedding, or the encoder, of a run after a number of steps.
 
     Args:
         file: an embedding of the workdir; need not exist.
         fingerprint: of the run's config and images.
-        step: number of steps of the network that made it.
+        step: number of steps of the network that made it; of the encoder with its features.
 
     Raises:
         InputError: it is the embedding of another run.

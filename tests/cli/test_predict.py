@@ -275,8 +275,20 @@ def test_an_encoder_that_is_missing_or_damaged_is_made_again(trained, workdir):
         Encoder.load(file)
     file.unlink()
     pipeline.run_pipeline(config, workdir)
-    shutil.rmtree(workdir / "checkpoints")
     assert_array_equal(Encoder.load(workdir)(pixels), wanted)
+    # Other features of the same training are clustered: those of new images follow.
+    other = config.copy_and_resolve_references()
+    other.eval.features = "backbone"
+    pipeline.run_pipeline(other, workdir)
+    run = inference.read(workdir)
+    assert run.features.shape[1] != wanted.shape[1]
+    rows = Encoder.load(workdir)(toy.images(90)[0])
+    np.testing.assert_allclose(rows, run.features, atol=1e-5)
+    shutil.rmtree(workdir / "checkpoints")
+    assert_array_equal(Encoder.load(workdir)(toy.images(90)[0]), rows)
+    file.unlink()
+    with pytest.raises(InputError, match=r"must have its checkpoints, of which encoder\.npz"):
+        pipeline.run_pipeline(other, workdir)
     (trained[0].parent / "toy.npz").unlink()
 
 

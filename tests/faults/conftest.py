@@ -12,6 +12,7 @@ from cluster_jax.pipeline import run as pipeline
 from cluster_jax.training import loop
 from tests import toy
 from tests.conftest import sharing
+from tests.faults.jobs import kill_all
 
 
 class Run(NamedTuple):
@@ -27,6 +28,13 @@ def interruptible():
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_process_is_left():
+    """What a module has started and left running ends with it."""
+    yield
+    kill_all()
 
 
 @pytest.fixture(scope="session")

@@ -13,18 +13,12 @@ from cluster_jax.cli import cluster, predict
 from cluster_jax.core import io
 from cluster_jax.data.shards import Shards
 from tests import toy
-from tests.faults.jobs import ROOT, Job, kill_all
+from tests.faults.jobs import ROOT, Job
 
 FLAGS = (
     "--config=images", "--config.data.image_size=32",
     "--config.eval.batch_size=16", "--config.data.max_corrupt_fraction=0.1",
 )  # fmt: skip
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _no_process_is_left():
-    yield
-    kill_all()
 
 
 @pytest.fixture(scope="module")

@@ -4,17 +4,11 @@ import numpy as np
 import pytest
 
 from experiments.benchmark import processes
-from tests.faults.jobs import Job, kill_all
+from tests.faults.jobs import Job
 from tests.methods import cases
 
 pytestmark = pytest.mark.slow
 NAMES = [f"{method}{'+nrcc' * nrcc}" for method, nrcc in cases.EVERY]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _no_process_is_left():
-    yield
-    kill_all()
 
 
 @pytest.fixture(scope="module")

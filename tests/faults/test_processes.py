@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from tests import toy
-from tests.faults.jobs import Job, kill_all
+from tests.faults.jobs import Job
 from tests.faults.runs import assert_same
 
 STEPS = 60
@@ -19,12 +19,6 @@ FLAGS = (
     "--config.eval.reduce.method=pca", "--config.eval.linear_probe.epochs=1",
     "--config.data.name=folder", "--config.data.cache_mb=0",
 )  # fmt: skip
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _no_process_is_left():
-    yield
-    kill_all()
 
 
 def _job(folder, workdir, own=()):
