@@ -22,7 +22,7 @@ def test_the_tiny_form_measures_a_step(tmp_path, monkeypatch, capsys):
     command.main()
     result = io.read_json(tmp_path / "a.json")
     found = result["figures"]["steps"]
-    assert found["byol + nrcc"]["images_per_second"]["low"] > 0
+    assert found["byol + nrcc"]["low"] > 0
     assert found["byol + nrcc"]["gigaflop_per_image"] > 0
     assert "x_digits" in found["wrong"]["error"]
     assert result["figures"]["profile"]["kernels"]
@@ -64,11 +64,11 @@ def test_time_counts_once_where_kernels_overlap():
 
 
 def test_pytorch_runs_in_a_process_of_its_own(monkeypatch):
-    printed = json.dumps({"images_per_second": {"median": 3.0}})
+    printed = json.dumps({"median": 3.0})
     done = types.SimpleNamespace(returncode=0, stdout=f"{printed}\n", stderr="")
     monkeypatch.setattr(step.importlib.util, "find_spec", lambda name: True)
     monkeypatch.setattr(step.subprocess, "run", lambda command, **options: done)
-    assert step.torch_rate(step.LARGE, 1.0) == {"images_per_second": {"median": 3.0}}
+    assert step.torch_rate(step.LARGE, 1.0) == {"median": 3.0}
     done.returncode, done.stderr = 1, "trace\nRuntimeError: no CUDA\n"
     assert step.torch_rate(step.LARGE, 1.0) == {"error": "RuntimeError: no CUDA"}
     monkeypatch.setattr(step.importlib.util, "find_spec", lambda name: None)

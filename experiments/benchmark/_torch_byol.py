@@ -100,11 +100,7 @@ def main() -> None:
     first = _measure.seconds(steps, 1)
     count = max(1, round(float(sys.argv[5]) * WARM_UP / _measure.seconds(steps, WARM_UP)))
     rates = [batch * count / _measure.seconds(steps, count) for _ in range(ROUNDS)]
-    figures = {
-        "images_per_second": _measure.spread(rates),
-        "first_step_seconds": first,
-        "torch": torch.__version__,
-    }
+    figures = {**_measure.spread(rates), "first_step_seconds": first, "torch": torch.__version__}
     print(json.dumps(figures))
 
 

@@ -60,8 +60,13 @@ STEPS: dict[str, tuple[str, dict[str, Any]]] = {
     "byol + nrcc, remat": ("byol", {**NRCC, "train.remat": True}),
     "byol, flips alone": ("byol", FLIPS),
 }
-PROFILED, PEER = "byol + nrcc", "byol, flips alone"
+PROFILED = "byol + nrcc"
 LARGE, SMALL, TINY = Size(256), Size(32, width=16, hidden=256), Size(32, pixels=8)
+# Entry of a step's figures -> column of the table.
+COLUMNS = {
+    "median": "images/s", "low": "lowest", "high": "highest", "gigaflop_per_image": "GFLOP/image",
+    "temporary_mb": "temporary MB", "first_step_seconds": "first step s",
+}  # fmt: skip
 IMAGES, ROUNDS, ROUND_SECONDS, TORCH_SECONDS, PROFILED_STEPS, KERNELS = 4_096, 3, 2.0, 240, 10, 10
 
 
@@ -148,7 +153,7 @@ def rate(config: RunConfig, seconds: float) -> dict[str, Any]:
     count = max(1, round(seconds / _measure.seconds(steps, 1)))
     times = [_measure.seconds(steps, count) for _ in range(ROUNDS)]
     rates = [config.train.batch_size * count / t for t in times]
-    return {"images_per_second": _measure.spread(rates), **figures}
+    return {**_measure.spread(rates), **figures}
 
 
 def torch_rate(size: Size, seconds: float) -> dict[str, Any]:
@@ -202,18 +207,10 @@ def summarize(events: Iterable[tuple[str, float, float]]) -> dict[str, Any]:
 
 def texts(figures: Mapping[str, Any], about: Mapping[str, Any]) -> list[str]:
     """The figures as Markdown."""
-    columns = ("gigaflop_per_image", "temporary_mb", "first_step_seconds")
     rows = [
-        [name, row["error"]]
-        if "error" in row
-        else [
-            name,
-            *(f"{value:,.0f}" for value in row["images_per_second"].values()),
-            *(f"{row[key]:,.3g}" if key in row else "" for key in columns),
-        ]
+        [name, *(f"{row[key]:,.4g}" if key in row else "" for key in COLUMNS), row.get("error", "")]
         for name, row in figures["steps"].items()
     ]
-    head = ["", "images/s", "lowest", "highest", "GFLOP/image", "temporary MB", "first step s"]
     traced = figures["profile"]
     kernels = [
         [f"`{name[:80]}`", f"{of['ms']:.3g}", f"{of['share']:.1%}", of["calls"]]
@@ -222,7 +219,7 @@ def texts(figures: Mapping[str, Any], about: Mapping[str, Any]) -> list[str]:
     return [
         f"# A training step on {about['device']}",
         f"Sizes: {figures['size']}.",
-        tables.markdown(head, rows),
+        tables.markdown(["", *COLUMNS.values(), ""], rows),
         f"Kernels of {PROFILED_STEPS} steps of {PROFILED}; one runs in {traced['busy']:.1%} of it:"
         if kernels
         else f"Profile: {traced.get('error', 'no kernels')}.",
