@@ -28,7 +28,7 @@ smooth rows (averaged over neighbors). Then:
 5. Level. Steps 1 to 4 inside each cluster. Where clusters with 95 % of the rows split, all parts
    become the clusters, and so on.
 6. Rare kinds. A mean over all rows hardly notices a kind of few. Of the parts of Ward's tree inside
-   a cluster, of 6 rows to a sixth of it, that keep 90 % of the links to their nearest rows inside,
+   a cluster, of 6 rows to a sixth of it, that keep 95 % of the links to their nearest rows inside,
    the one of the highest mean silhouette is a cluster of its own if this exceeds by 0.15 that of a
    Gaussian's best part.
 
@@ -56,8 +56,8 @@ with rows or with micro-clusters as neighbors, the one of the higher best score 
 | `MIN_GAP` 0.1 | silhouette above that of a Gaussian from which there are clusters |
 | `MIN_DEVIATIONS` 2 | the same in standard deviations of it; twice as many to be clear |
 | `CLEAR_GAP` 0.3 | share of the largest possible gap of a clear answer; half: of a rare kind |
-| `NEARLY_ALL` 0.95 | rows in clusters that split, for their parts to count |
-| `MOST_LINKS` 0.9 | links inside a rare kind and, in few axes, inside clusters |
+| `NEARLY_ALL` 0.95 | rows in clusters that split, for their parts to count; links in a rare kind |
+| `MOST_LINKS` 0.9 | links inside clusters in few axes |
 | `DENSE_SIZE` 25 | rows that are no copies, of a rounded value; of HDBSCAN's clusters, at most |
 | `DENSE_SHARE` 0.75 | rows that HDBSCAN's clusters must hold |
 
@@ -114,7 +114,7 @@ _MANY, _MANY_ROWS = 300, 2_000
 # of it; share of what it can be above it from which they are clear.
 MIN_GAP, MIN_DEVIATIONS, CLEAR_GAP = 0.1, 2.0, 0.3
 # Rows that must be in clusters that split, for the parts to be the clusters; links between
-# neighbors that must stay inside a rare kind and, in few axes, inside clusters.
+# neighbors that must stay inside a rare kind, and, in few axes, inside clusters.
 NEARLY_ALL, MOST_LINKS = 0.95, 0.9
 # Rows that HDBSCAN's clusters must hold.
 DENSE_SHARE = 0.75
@@ -760,7 +760,7 @@ def _with_rare(x: NDArray, labels: NDArray, metric: str, rng: np.random.Generato
     for own in _members(labels):
         if len(own) >= MIN_ROWS**2:
             rows = smooth.fit(x[own], metric)
-            score, part = _part_apart(rows, MOST_LINKS)
+            score, part = _part_apart(rows, NEARLY_ALL)
             if part:
                 nulls = [_part_apart(_null(x[own], rows, rng), 0)[0] for _ in range(2)]
                 if score - max(float(np.mean(nulls)), 0.0) >= CLEAR_GAP / 2:
