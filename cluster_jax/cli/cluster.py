@@ -327,7 +327,7 @@ def _parser() -> Parser:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command; `arguments` are those of the process by default."""
-    with exit_codes.handle_errors():
+    with exit_codes.handle_errors(joins=True):
         parser = _parser()
         flags = parser.parse_args(arguments)
         _check(flags, parser)
