@@ -25,7 +25,7 @@ def _parser() -> Parser:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command; `arguments` are those of the process by default."""
-    with exit_codes.handle_errors():
+    with exit_codes.handle_errors(joins=True):
         given, overrides = flags.parse(_parser(), arguments)
         if pathlib.PurePath(given.out).suffix not in ("", ".npz"):
             raise InputError(

@@ -16,6 +16,7 @@ import os
 import pathlib
 import signal
 import sys
+import threading
 import traceback
 import warnings
 from collections.abc import Iterator
@@ -23,7 +24,7 @@ from typing import NoReturn
 
 import absl.logging
 
-from cluster_jax.core import buckets, interrupt, logs
+from cluster_jax.core import buckets, interrupt, jobs, logs
 from cluster_jax.core.checks import InputError, sentence
 
 SUCCESS = 0
@@ -41,15 +42,18 @@ SHORT = "exit codes: 0 success, 1 failure, 2 bad input, 75 and 130 interrupted (
 
 
 @contextlib.contextmanager
-def handle_errors() -> Iterator[None]:
+def handle_errors(*, joins: bool = False) -> Iterator[None]:
     """Ends a command with one sentence on stderr and an exit code after an expected error.
 
     Warnings are printed as one line each. Other errors are bugs and keep their traceback.
+
+    Args:
+        joins: whether the command joins the job of several processes that is announced.
     """
     if getattr(sys.stdout, "errors", None) == "strict":  # A file name may not be valid UTF-8.
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     codes = {int(signal.SIGINT): INTERRUPTED, int(signal.SIGTERM): PREEMPTED}
-    with _failing_at_once(), warnings.catch_warnings(), _logged(), interrupt.answered(codes):
+    with _failing_at_once(joins), warnings.catch_warnings(), _logged(), interrupt.answered(codes):
         warnings.showwarning = _show_warning
         try:
             with _ended_elsewhere():
@@ -94,29 +98,43 @@ def _ended_elsewhere() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _failing_at_once() -> Iterator[None]:
-    """Ends a failed process of a multi-process job at once.
+def _failing_at_once(joins: bool) -> Iterator[None]:
+    """Ends a failed process at once where Python would wait at its exit.
 
-    At exit, JAX waits for the other processes, which in turn wait for the failed process in their
-    next step. After a preemption all processes end, so this one ends as usual.
+    JAX waits for the other processes of a job, which in turn wait for the failed process in their
+    next step, or for it to join. After a preemption all processes end, so this one ends as usual.
+    And Python waits for a save that Orbax has given up, in which TensorStore may try again for
+    ever.
     """
     try:
         yield
     except BaseException as error:
-        if "jax" not in sys.modules:  # It ended before there were several.
+        code = error.code if isinstance(error, SystemExit) else FAILURE
+        is_told = joins and code in (FAILURE, BAD_INPUT) and _is_announced()
+        if "jax" not in sys.modules and not is_told:  # It is alone.
             raise
         import jax
 
+        from cluster_jax.core import devices
         from cluster_jax.training import loop
 
-        if not jax.distributed.is_initialized() or isinstance(error.__context__, loop.Preempted):
+        is_saving = any(type(x).__module__.startswith("orbax.") for x in threading.enumerate())
+        is_job = jax.distributed.is_initialized() or is_told
+        if not is_saving and (not is_job or isinstance(error.__context__, loop.Preempted)):
             raise
         if not isinstance(error, SystemExit):
             traceback.print_exc()
         sys.stdout.flush()
         sys.stderr.flush()
-        code = error.code if isinstance(error, SystemExit) else None
+        if is_told:
+            devices.tell_others()
         os._exit(code if isinstance(code, int) else FAILURE)
+
+
+def _is_announced() -> bool:
+    with contextlib.suppress(InputError, ValueError):
+        return jobs.announced() is not None
+    return False
 
 
 @contextlib.contextmanager

@@ -135,7 +135,7 @@ def _conclusion(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command; `arguments` are those of the process by default."""
-    with exit_codes.handle_errors():
+    with exit_codes.handle_errors(joins=True):
         given, overrides = flags.parse(_parser(), arguments)
         photos, overrides = _photos(given.photos, overrides)
         if given.out and pathlib.Path(given.out).resolve() == pathlib.Path(given.photos).resolve():

@@ -5,17 +5,20 @@ import hashlib
 import os
 import platform
 import re
+import threading
 import warnings
-from typing import Any
 
 import jax
 
-from cluster_jax.core import checks, interrupt
-from cluster_jax.core.checks import InputError
+from cluster_jax.core import checks, interrupt, jobs
 from cluster_jax.core.logs import logger
 
 # Seconds without a heartbeat after which a process counts as dead, and JAX ends the others.
 HEARTBEAT_TIMEOUT = 20
+# Seconds at the start after which a process says that it waits for others.
+QUIET = 10.0
+# Seconds that a process that fails at the start waits for the others, to end them as well.
+TELL_TIMEOUT = 60.0
 # Seconds that the other processes wait at the end while the first one clusters and reports.
 SHUTDOWN_TIMEOUT = 24 * 3600
 # Seconds of compilation above which a program is kept.
@@ -128,35 +131,34 @@ def ended_elsewhere(error: BaseException) -> str | None:
 
 
 def distribute() -> None:
-    """Initializes `jax.distributed` for a pod or a cluster job of more than one process.
+    """Initializes `jax.distributed` for a pod or a cluster job, see `jobs.announced`.
 
     JAX's coordination service then ends all processes within a minute of the death of one.
 
-    Environment variables announce the job: `JAX_COORDINATOR_ADDRESS` with `JAX_NUM_PROCESSES` and
-    `JAX_PROCESS_ID` (any cluster), several hosts in `TPU_WORKER_HOSTNAMES` or a multislice job
-    (Cloud TPU), more than one task of SLURM or Open MPI.
-
     Raises:
-        InputError: `JAX_COORDINATOR_ADDRESS` is set without the other two.
+        InputError: the job is announced incompletely.
     """
-    env = os.environ
-    job: dict[str, Any] = {}  # If empty, JAX detects number and ID of the processes by itself.
-    if "JAX_COORDINATOR_ADDRESS" in env:  # JAX reads the address, but not the other two.
-        for key in ("num_processes", "process_id"):
-            if (name := f"JAX_{key.upper()}") not in env:
-                raise InputError(f"{name} must be set with JAX_COORDINATOR_ADDRESS; got nothing")
-            job[key] = int(env[name])
-    is_distributed = (
-        job
-        or len(env.get("TPU_WORKER_HOSTNAMES", "").split(",")) > 1
-        or "MEGASCALE_COORDINATOR_ADDRESS" in env
-        or int(env.get("SLURM_STEP_NUM_TASKS", 1)) > 1
-        or int(env.get("OMPI_COMM_WORLD_SIZE", 1)) > 1
+    job = jobs.announced()
+    if job is None or jax.distributed.is_initialized():
+        return
+    told = threading.Timer(QUIET, logger.info, ("waiting for the other processes of the job",))
+    told.daemon = True
+    told.start()
+    jax.distributed.initialize(
+        **job,
+        heartbeat_timeout_seconds=HEARTBEAT_TIMEOUT,
+        shutdown_timeout_seconds=SHUTDOWN_TIMEOUT,
     )
-    if is_distributed and not jax.distributed.is_initialized():
-        jax.distributed.initialize(
-            **job,
-            heartbeat_timeout_seconds=HEARTBEAT_TIMEOUT,
-            shutdown_timeout_seconds=SHUTDOWN_TIMEOUT,
-        )
-        jax.devices()  # Now: a process waits at most two minutes here for all others.
+    told.cancel()
+    jax.devices()  # Now: a process waits at most two minutes here for all others.
+
+
+def tell_others() -> None:
+    """Joins the job in a process that fails before it has, so that the others miss it and end.
+
+    One that has not joined they await for as long as one that starts late: JAX's five minutes.
+    Where one of them has not started after a minute, this process waits no longer.
+    """
+    thread = threading.Thread(target=distribute, daemon=True)  # JAX aborts where time is over.
+    thread.start()
+    thread.join(TELL_TIMEOUT)

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import os
+import secrets
 import shutil
 from collections.abc import Iterator
 
@@ -55,7 +56,8 @@ def check(folder: epath.Path, needed: int = 0, what: str = "") -> None:
     if buckets.is_in_bucket(folder):
         if not needed:
             with explained(folder):
-                probe = f"{folder}/.writable"
+                # Each host of a job has its own: a server limits the writes of one object.
+                probe = f"{folder}/.writable-{secrets.token_hex(4)}"
                 buckets.write(probe, b"")
                 buckets.remove([probe])
         return

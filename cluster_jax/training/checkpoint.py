@@ -95,8 +95,11 @@ class Checkpoints:
         if step in self._manager.all_steps():
             return
         values = state._asdict()
-        # Before Orbax starts threads that fail one after the other.
+        # Before Orbax starts threads that fail one after the other. TensorStore takes a refusal by
+        # 412 for another writer, and tries again for as long as Orbax lets it, ten minutes.
         disk.check(self._folder, size(state) + 10**6, f"checkpoint {step}")
+        if jax.process_index() == 0:
+            disk.check(self._folder)
         metadata = {"step": step, "checksum": states.checksum(values), "unreported": [*unreported]}
         arguments = _orbax().args.StandardSave(values)
         with self._writing():

@@ -1,10 +1,12 @@
 """The console script, exit codes, and help that loads no JAX."""
 
+import contextlib
 import io
 import logging
 import re
 import subprocess
 import sys
+import threading
 import tomllib
 import warnings
 from pathlib import Path
@@ -14,6 +16,7 @@ import pytest
 
 import cluster_jax
 from cluster_jax.cli import app, cluster, embed, exit_codes, flags, images, predict, train
+from cluster_jax.core import disk
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import find_config
 from cluster_jax.pipeline.config import parse_config
@@ -142,6 +145,38 @@ def test_a_bug_keeps_its_traceback(capsys):
     with pytest.raises(ZeroDivisionError), exit_codes.handle_errors():
         1 / 0  # noqa: B018
     assert capsys.readouterr().err == ""
+
+
+@pytest.fixture
+def ended(monkeypatch):
+    """What a process does that ends at once."""
+    calls = []
+    monkeypatch.setattr("cluster_jax.core.devices.tell_others", lambda: calls.append("told"))
+    monkeypatch.setattr(exit_codes.os, "_exit", calls.append)
+    return calls
+
+
+@pytest.mark.parametrize("joins", [True, False])
+def test_a_process_that_fails_before_it_has_joined_tells_the_others(monkeypatch, ended, joins):
+    for name in ("COORDINATOR_ADDRESS", "NUM_PROCESSES", "PROCESS_ID"):
+        monkeypatch.setenv(f"JAX_{name}", "1")
+    with contextlib.suppress(SystemExit), exit_codes.handle_errors(joins=joins):
+        raise InputError("--k must be at least 2; got 1")
+    assert ended == (["told", 2] if joins else [])
+
+
+def test_a_save_that_was_given_up_is_not_awaited(monkeypatch, ended):
+    class Saving(threading.Thread):
+        __module__ = "orbax.checkpoint._src.futures.future"
+
+    end = threading.Event()
+    thread = Saving(target=end.wait)
+    thread.start()
+    with contextlib.suppress(SystemExit), exit_codes.handle_errors():
+        raise disk.WriteError("gs://bucket/run/checkpoints", ValueError("timed out"))
+    end.set()
+    thread.join()
+    assert ended == [1]
 
 
 def test_warnings_are_a_line(capsys):

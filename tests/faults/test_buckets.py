@@ -371,16 +371,23 @@ def test_the_faults_are_met(server):
 
 
 @pytest.mark.usefixtures("one_device", "traced_once", "compiled_once")
-@pytest.mark.parametrize("where", ["ocdbt|/d/", "checkpoints"])
-def test_a_checkpoint_that_cannot_be_written(server, tmp_path, where):
-    """The reason is the library's own, of TensorStore or gcsfs; what was there stays."""
+@pytest.mark.parametrize(
+    ("answer", "where", "reason"),
+    [
+        (403, "ocdbt|/d/", "permission"),  # of TensorStore
+        (403, "checkpoints/2", "permission"),  # of Orbax, by gcsfs
+        (412, "checkpoints", "changed by another one (412)"),
+    ],
+)
+def test_a_checkpoint_that_cannot_be_written(server, tmp_path, answer, where, reason):
+    """The reason is the library's own; what was there stays."""
     config = _config(server, tmp_path)
-    server.faults.append(always(403, "write", where=where))
+    server.faults.append(always(answer, "write", where=where))
     with pytest.raises(disk.WriteError) as caught:
         pipeline.run_pipeline(config, "gs://bucket/refused", "toy")
     said = str(caught.value)
     assert said.startswith("gs://bucket/refused/checkpoints cannot be written (")
-    assert "permission" in said.lower()
+    assert reason in said.lower()
     assert "free space" not in said
     assert not any("commit_success" in name for name in server.files("bucket/refused/"))
     server.faults.clear()
