@@ -173,7 +173,7 @@ def main() -> None:
     for title in dict.fromkeys(line["list"] for line in found.lines):
         own = complete([line for line in found.lines if line["list"] == title])
         text += [f"## {title}", table(own), verdicts(own)]
-    found.write(f"{parser.prog} --data=DIR --real FILES", *text)
+    found.write(f"{parser.prog} --data=DIR --real FILES --seed={flags.seed}", *text)
 
 
 if __name__ == "__main__":

@@ -215,7 +215,7 @@ def test_what_another_version_or_a_kill_left(files, capsys, monkeypatch):
     pathlib.Path("out/.config.json.partial").write_text("{")
     _run(capsys, *flags)
     assert "is finished" in _run(capsys, *flags)[0]
-    monkeypatch.setattr(cluster, "__version__", "99.0")
+    monkeypatch.setattr(rows, "__version__", "99.0")
     text = _refused(capsys, *flags)
     assert f"out contains a run with version = {cluster_jax.__version__}, not 99.0" in text
     pathlib.Path("out/config.json").write_text("[1]")
