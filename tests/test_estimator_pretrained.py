@@ -107,6 +107,7 @@ def test_features_are_those_of_the_weights(fitted, gray, tmp_path):
     expected = np.asarray(expected) / np.linalg.norm(expected, axis=1, keepdims=True)
     np.testing.assert_allclose(fitted.transform(gray[:4]), expected, atol=1e-4)
     made = Encoder.pretrained("lite2")
+    assert len(repr(made)) < 1_000, "weights are not printed"
     assert (made.shape, made.checksum) == ((224, 224, 3), fitted._run.images["weights_sha256"])
     small = dataclasses.replace(made.preprocessing, size=32)
     made = dataclasses.replace(made, shape=(32, 32, 3), preprocessing=small)

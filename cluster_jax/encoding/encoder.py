@@ -60,8 +60,8 @@ class Encoder:
     """
 
     network: NetworkConfig
-    params: Any
-    stats: Any
+    params: Any = dataclasses.field(repr=False)
+    stats: Any = dataclasses.field(repr=False)
     shape: tuple[int, ...]
     preprocessing: Preprocessing | None
     is_resized: bool = True
