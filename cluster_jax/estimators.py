@@ -23,16 +23,18 @@ from cluster_jax.clustering.smooth_tree import SmoothTree
 from cluster_jax.core import buckets, checks, io, logs
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import load_config, override, override_all, parse_section
-from cluster_jax.data import datasets, splits
+from cluster_jax.data import datasets
 from cluster_jax.data.datasets import DataConfig, Dataset, Images
+from cluster_jax.discovery import splits
 from cluster_jax.encoding import encoder
 from cluster_jax.encoding.encoder import Encoder
 from cluster_jax.nets.pretrained import encoders
-from cluster_jax.pipeline import embeddings, export, inference, known, outputs
+from cluster_jax.pipeline import embeddings, export, inference, known, photos
 from cluster_jax.pipeline import run as pipeline
 from cluster_jax.pipeline.config import PhotosConfig, config_json, parse_config
 from cluster_jax.pipeline.embeddings import EmbeddingClusters
 from cluster_jax.pipeline.inference import Assignment, Nearest, TrainedRun
+from cluster_jax.pipeline.photos import Photos
 from cluster_jax.report import summary
 from cluster_jax.report.report import write_report
 
@@ -96,7 +98,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
     labels_: NDArray
     tree_: NDArray | None
     _run: TrainedRun
-    _memory: outputs.InMemory | None  # The whole run, where it has no workdir.
+    _memory: Photos | None  # The whole run, where it has no workdir.
     _encoder: Encoder | None  # Read on the first `transform`.
     _living: tuple[living.State, living.Repeated] | None  # After `update`.
     ids_: NDArray
@@ -146,7 +148,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
             if self.workdir is None:
                 parsed = parse_config(config, name)
                 if isinstance(parsed, PhotosConfig):  # Only checkpoints need a workdir.
-                    memory = outputs.run_in_memory(parsed, dataset)
+                    memory = photos.in_memory(parsed, dataset)
                     self._set_run(memory.run, memory)
                     return self._warn_of_unreadable()
                 workdir = pathlib.Path(tempfile.mkdtemp(prefix="cluster_jax_"))
@@ -339,7 +341,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
             said = checks.sentence(f"path must be a new or empty folder; got {path}")
             raise FileExistsError(said)
         if self._memory is not None:
-            outputs.write_run(path, self._memory)
+            photos.save(path, self._memory)
             self._write_parameters(path)
         else:
             assert self._run.workdir is not None
@@ -470,7 +472,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
                 self._run = self._memory.complete
         return self._run
 
-    def _set_run(self, run: TrainedRun, memory: outputs.InMemory | None = None) -> Self:
+    def _set_run(self, run: TrainedRun, memory: Photos | None = None) -> Self:
         """Sets the fitted attributes from a finished run."""
         self._run, self._memory, self._encoder, self._living = run, memory, None, None
         for name in ("ids_", "events_"):

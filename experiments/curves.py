@@ -12,7 +12,7 @@ from etils import epath
 from cluster_jax.evaluation.evaluate import evaluate
 from cluster_jax.pipeline import build
 from cluster_jax.pipeline.config import RunConfig
-from cluster_jax.pipeline.run import embed_all
+from cluster_jax.pipeline.trainings import embed_all
 from cluster_jax.training import checkpoint
 
 

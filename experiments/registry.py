@@ -1,14 +1,11 @@
 """Which runs make which table of the papers, and what the papers print in it.
 
-The rows and printed numbers are data in `experiments/PAPER/tables.txt`; what each row trains is in
-`variants.ini` beside it. This module turns a table and a scale into runs.
+The tables are lists in `experiments/PAPER/tables.py`. This module turns one and a scale into runs.
 """
 
-import ast
-import configparser
-import pathlib
+import importlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
@@ -16,7 +13,6 @@ from ml_collections import ConfigDict
 from cluster_jax.core import config as configs
 from cluster_jax.core.checks import InputError
 
-FOLDER = pathlib.Path(__file__).parent
 PAPERS = ("nrcc", "ncc", "cueco", "kernel_infonce", "ncl")
 SCALES = {
     "digits": (
@@ -31,6 +27,17 @@ SCALES = {
         "epochs)"
     ),
     "full": "the paper's setting, see the docstring of each config for what it leaves open",
+}
+# What the scale "cpu" changes in NCL.
+NCL_ON_A_CPU = {
+    "data.limit": 10_000,
+    "method.queue": 1024,
+    "method.neighbors": 102,
+    "method.ramp": "10 epochs",
+    "method.hng.count": 204,
+    "stages.rotation.train.duration": "8 epochs",
+    "stages.supervised.train.duration": "50 epochs",
+    "train.duration": "40 epochs",
 }
 SEEDS = {"digits": 3, "cpu": 1, "full": 3}  # where --seeds does not say how many
 
@@ -125,112 +132,78 @@ class Variant(NamedTuple):
     function: str | None = None
     missing: str = ""
 
+    def but(
+        self,
+        changes: Mapping[str, Any] = {},
+        small: Mapping[str, Any] = {},
+        large: Mapping[str, Any] = {},
+        **fields: str,
+    ) -> "Variant":
+        """The same with more changes, and other fields."""
+        more = {"changes": changes, "small": small, "large": large}
+        merged = {name: {**getattr(self, name), **values} for name, values in more.items()}
+        return self._replace(**merged, **fields)
+
 
 class Row(NamedTuple):
     """A row of a table.
 
     Attributes:
-        line: where it is printed, in `papers/PAPER.txt`, whose lines stand in for pages; 0: not.
         name: as in the paper.
         variant: what is trained.
         score: which scores of the run: "kmeans", "gridshift", "discovery.novel", ...
-        printed: what the paper prints, one cell for each metric of each set, "-" for an empty one.
+        line: where it is printed, in `papers/PAPER.txt`, whose lines stand in for pages; 0: not.
+        printed: what the paper prints, a word for each metric of each set, "-" for an empty one.
     """
 
-    line: int
     name: str
     variant: Variant
     score: str
-    printed: tuple[str, ...]
+    line: int = 0
+    printed: str = ""
 
 
 class Table(NamedTuple):
     """A table or figure of a paper.
 
     Attributes:
-        title: what it shows.
-        rows: in the order of the paper.
         source: line of the caption in `papers/PAPER.txt`.
+        title: what it shows.
         metrics: columns of each set: "ACC" is the entry "acc" of a row's score; see `table.PATHS`.
         sets: data sets of the paper, in the order of its columns. At the scales `digits` and `cpu`
             ours stands beside the first one.
+        rows: in the order of the paper.
         protocol: of the paper.
     """
 
-    title: str
-    rows: list[Row]
     source: int
+    title: str
     metrics: tuple[str, ...]
     sets: tuple[str, ...]
+    rows: list[Row]
     protocol: str
 
 
-def parse_variants(text: str) -> dict[str, Variant]:
-    """Name -> variant, from the sections of an INI file.
-
-    A section may start from an earlier one, `like = NAME`. Its other lines are fields of `Variant`
-    or dotted keys of a config, whose values are as in Python: a key that begins with `small.` or
-    `large.` is of that field, another of `changes`. A section with `each = VALUE, VALUE` is one
-    for each value, which takes the place of every `*`.
-    """
-    file, found = configparser.ConfigParser(delimiters="=", interpolation=None), {}
-    file.read_string(text)
-    for section in file.sections():
-        for each in file.get(section, "each", fallback="*").split(", "):
-            lines = {key: value.replace("*", each) for key, value in file[section].items()}
-            lines.pop("each", None)
-            made = found[lines.pop("like")] if "like" in lines else Variant()
-            for key, line in lines.items():
-                value, (field, _, rest) = ast.literal_eval(line), key.partition(".")
-                if key in Variant._fields:
-                    made = made._replace(**{key: value})
-                elif field in ("small", "large"):
-                    made = made._replace(**{field: {**getattr(made, field), rest: value}})
-                else:
-                    made = made._replace(changes={**made.changes, key: value})
-            found[section.replace("*", each)] = made
-    return found
+def table(
+    source: int, title: str, metrics: str, sets: str, rows: Iterable[Iterable], protocol: str = ""
+) -> Table:
+    """A table of rows and of words: metrics "NMI ACC", sets "CIFAR-10, CIFAR-20"; see `Table`."""
+    names = tuple(metrics.split()), tuple(sets.split(", "))
+    return Table(source, title, *names, [Row(*row) for row in rows], protocol)
 
 
-def variants(paper: str) -> dict[str, Variant]:
-    """Name -> what the rows of a paper train, from `PAPER/variants.ini`."""
-    return parse_variants((FOLDER / paper / "variants.ini").read_text())
+def swept(
+    name: str, base: Variant, key: str, values: Iterable[float], score: str = "kmeans"
+) -> list[Row]:
+    """Rows that differ in a key."""
+    return [Row(f"{name} {x:g}", base.but({key: x}), score) for x in values]
 
 
-def parse(text: str, variants: Mapping[str, Variant]) -> dict[str, Table]:
-    """Number -> table, from lines of text.
-
-    Args:
-        text: the first line is the protocol of the paper. A table begins with
-            `# number | line | title | metrics | set, set`, and behind it ` | protocol` where it
-            has one of its own; its rows are
-            `line | name | variant | score | printed`, or `* score | variant | variant` for rows
-            that are named like their variants and have nothing printed. The score "tsne" is that
-            of GridShift on a map by t-SNE.
-        variants: by name.
-    """
-    found: dict[str, Table] = {}
-    protocol, *entries = text.splitlines()
-    for entry in entries:
-        cells = [cell.strip() for cell in entry.lstrip("#* ").split(" | ")]
-        if entry.startswith("#"):
-            number, line, title, metrics, sets, *own = cells
-            found[number] = Table(
-                title, [], int(line), tuple(metrics.split()), tuple(sets.split(", ")),
-                own[0] if own else protocol,
-            )  # fmt: skip
-        elif entry.startswith("*"):
-            names = cells[1:]
-            found[number].rows.extend(Row(0, n, variants[n], cells[0], ()) for n in names)
-        else:
-            line, name, variant, score, printed = cells
-            chosen = variants[variant]
-            if score == "tsne":
-                changes = {**chosen.changes, "eval.reduce.method": "tsne"}
-                chosen, score = chosen._replace(changes=changes), "gridshift"
-            numbers = () if printed == "-" else tuple(printed.split())
-            found[number].rows.append(Row(int(line), name, chosen, score, numbers))
-    return found
+def curve(name: str, variant: Variant, every: int) -> list[Row]:
+    """Rows of five checkpoints of a training, at full scale after each `every` steps."""
+    small, large = ({"train.checkpoint_every": steps} for steps in (100, every))
+    kept = variant.but({"train.keep_checkpoints": 5}, small, large, function="curves")
+    return [Row(f"{name}, {share} %", kept, f"after.{share}") for share in range(20, 101, 20)]
 
 
 class Cell(NamedTuple):
@@ -251,10 +224,14 @@ def tables(paper: str) -> dict[str, Table]:
     """
     if paper not in PAPERS:
         raise InputError(f"paper must be one of {', '.join(PAPERS)}; got {paper!r}")
-    return parse((FOLDER / paper / "tables.txt").read_text(), variants(paper))
+    module = importlib.import_module(f"experiments.{paper}.tables")
+    return {
+        number: table._replace(protocol=table.protocol or module.PROTOCOL)
+        for number, table in module.TABLES.items()
+    }
 
 
-def table(paper: str, number: str) -> Table:
+def find(paper: str, number: str) -> Table:
     """The table of a paper, by its number ("2", "A4", "figure4").
 
     Raises:
@@ -278,7 +255,7 @@ def cells(chosen: Table, scale: str) -> list[Cell]:
     for row in chosen.rows:
         for i, name in enumerate(chosen.sets if scale == "full" else chosen.sets[:1]):
             run, missing = _run(row.variant, name, scale)
-            printed = row.printed[i * width : (i + 1) * width] or ("-",) * width
+            printed = tuple(row.printed.split())[i * width : (i + 1) * width] or ("-",) * width
             found.append(Cell(row, name, run, missing, printed))
     return found
 
@@ -320,7 +297,7 @@ def _training(variant: Variant, data: str, scale: str) -> tuple[Run | None, str]
     is_ncl, changes = config.startswith("ncl"), {**variant.changes, **variant.small}
     if scale == "digits":
         return Run(config, changes, steps=1.0 if is_ncl else 1 / 3), ""
-    reduced = variants("ncl")["cpu"].changes if is_ncl else {"data.limit": 5_000}
+    reduced = NCL_ON_A_CPU if is_ncl else {"data.limit": 5_000}
     steps = 1.0 if is_ncl else 2 / 15
     return Run(config, {**reduced, **changes}, variant.full, steps), ""
 

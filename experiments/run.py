@@ -57,7 +57,7 @@ def seeds_of(flags: argparse.Namespace) -> range:
 
 def planned(flags: argparse.Namespace) -> list[tuple[Run, int]]:
     """Runs and seeds of the tables, each once; a seed of all rows comes before the next seed."""
-    chosen = [registry.table(flags.paper, n) for n in numbers_of(flags.paper, flags.table)]
+    chosen = [registry.find(flags.paper, n) for n in numbers_of(flags.paper, flags.table)]
     cells = [cell for table in chosen for cell in registry.cells(table, flags.scale)]
     found = {}
     for seed in seeds_of(flags):

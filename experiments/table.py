@@ -187,7 +187,7 @@ def page(paper: str, number: str, flags: Any, rows: Mapping[str, Any]) -> str:
     Raises:
         InputError: no such paper, table or scale, or the seeds of a row have different provenance.
     """
-    chosen, seeds = registry.table(paper, number), seeds_of(flags)
+    chosen, seeds = registry.find(paper, number), seeds_of(flags)
     allowed = flags.across.split(",") if flags.across else []
     values, blocks, gaps = collect(chosen, flags.scale, seeds, rows, allowed)
     if not blocks and flags.table == "all":

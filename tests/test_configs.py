@@ -14,7 +14,7 @@ from PIL import Image
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import config_names, find_config, load_config
 from cluster_jax.evaluation import options
-from cluster_jax.pipeline import build
+from cluster_jax.pipeline import build, trainings
 from cluster_jax.pipeline import run as pipeline
 from cluster_jax.pipeline.config import PhotosConfig, config_json, parse_config
 from tests import toy
@@ -77,7 +77,7 @@ def test_config_builds(name, tmp_path, monkeypatch):
         config.method.clusters = min(config.method.clusters, 20)
     if config.method.get("prototypes"):
         config.method.prototypes = (5, 20) if config.method.name == "pcl" else 20
-    for stage in pipeline.build_stages(parse_config(config, name), tmp_path, None):
+    for stage in trainings.build_stages(parse_config(config, name), tmp_path, None):
         run = stage.training
         assert run.shape == (shape if config.embedder is None else (1280,))
 

@@ -1,28 +1,19 @@
 """The experiments: modules import, tables fit the package and the papers, runner and tables."""
 
-import dataclasses
-import gzip
 import importlib.util
 import json
 import os
 import pathlib
-import random
 import re
 import types
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from cluster_jax import metrics
-from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
-from cluster_jax.core.config import load_config
 from cluster_jax.pipeline.config import parse_config
-from cluster_jax.report import pictures
 from experiments import (
-    duplicates,
-    fashion,
     peers,
     registry,
     results,
@@ -70,7 +61,7 @@ def test_every_run_is_a_valid_config(scale):
     """A misspelled key or a value out of range would only fail when the run is built."""
     runs = {}
     for paper, number in TABLES:
-        for cell in registry.cells(registry.table(paper, number), scale):
+        for cell in registry.cells(registry.find(paper, number), scale):
             assert (cell.run is None) == bool(cell.missing)
             if cell.run is not None and cell.run.config:
                 runs[results.key(cell.run, 0)] = cell.run
@@ -125,7 +116,7 @@ def test_the_page_of_the_experiments_says_what_has_been_run():
         cells = {
             scale: [
                 cell
-                for cell in registry.cells(registry.table(paper, number), scale)
+                for cell in registry.cells(registry.find(paper, number), scale)
                 if cell.run is not None and cell.run.config
             ]
             for scale in ("cpu", "full")
@@ -149,31 +140,8 @@ def test_the_page_of_the_experiments_says_what_has_been_run():
         assert words.startswith(f"{reverse} of the {count} ") or (reverse, count) == ("3", "3")
 
 
-def test_variants_start_from_earlier_ones_and_are_swept():
-    text = """
-    [one]
-    digits = "ncc_digits"
-    network.width = 8
-    small.nrcc.weight = 0.5
-    [two *]
-    each = 1, 2
-    like = one
-    network.width = 1*
-    small.train.duration = "* epochs"
-    large.network.name = None
-    """
-    found = registry.parse_variants("\n".join(map(str.strip, text.splitlines())))
-    assert found.keys() == {"one", "two 1", "two 2"}
-    one = registry.Variant("ncc_digits", "", {"network.width": 8}, {"nrcc.weight": 0.5})
-    assert found["one"] == one
-    small = {"nrcc.weight": 0.5, "train.duration": "2 epochs"}
-    assert found["two 2"] == one._replace(
-        changes={"network.width": 12}, small=small, large={"network.name": None}
-    )
-
-
 def test_scales_change_what_they_say():
-    row = registry.table("ncc", "4").rows[-1]
+    row = registry.find("ncc", "4").rows[-1]
     small, cpu, full = (
         registry.build(registry._run(row.variant, "CIFAR-20", scale)[0], 5, "DIR")
         for scale in registry.SCALES
@@ -190,13 +158,13 @@ def test_scales_change_what_they_say():
     assert full.train.duration == "1000 epochs"
     for name in ("BYOL + CC", "CC + ProtoCL"):  # the number of clusters is that of the set
         assert _full("ncc", "4", name, "CIFAR-20").term.clusters == 20
-    cueco = registry.table("cueco", "3").rows[0].variant  # a set without a config of its own
+    cueco = registry.find("cueco", "3").rows[0].variant  # a set without a config of its own
     built = registry.build(registry._run(cueco, "CIFAR-100", "full")[0], 0)
     assert (built.data.name, built.method.clusters) == ("cifar100", 100)
 
 
 def _full(paper, number, name, data):
-    row = next(row for row in registry.table(paper, number).rows if row.name == name)
+    row = next(row for row in registry.find(paper, number).rows if row.name == name)
     return registry.build(registry._run(row.variant, data, "full")[0], 0)
 
 
@@ -230,7 +198,7 @@ def test_a_longer_queue_keeps_the_neighbors_of_its_set():
 @pytest.mark.parametrize(("paper", "number"), [("nrcc", "6"), ("ncc", "A4")])
 def test_long_tails_at_full_scale_are_of_the_training_images(paper, number):
     """Of every row; NCC's other tables train on all images."""
-    chosen = registry.table(paper, number)
+    chosen = registry.find(paper, number)
     for row in chosen.rows:
         for data in chosen.sets:
             built = _full(paper, number, row.name, data)
@@ -244,7 +212,7 @@ def test_long_tails_at_full_scale_are_of_the_training_images(paper, number):
 def test_what_has_no_command_at_full_scale():
     """As `experiments/README.md` says: only methods that are not implemented."""
     for paper, number in TABLES:
-        for cell in registry.cells(registry.table(paper, number), "full"):
+        for cell in registry.cells(registry.find(paper, number), "full"):
             assert cell.run is not None or cell.row.variant.missing or not cell.row.variant.full, (
                 paper, number, cell.row.name, cell.data, cell.missing,
             )  # fmt: skip
@@ -268,7 +236,7 @@ def test_settings_that_the_papers_print():
 
 
 def test_a_table_may_have_a_protocol_of_its_own():
-    own, common = (registry.table("nrcc", number).protocol for number in ("10", "2"))
+    own, common = (registry.find("nrcc", number).protocol for number in ("10", "2"))
     assert own.startswith("ResNet-50, 200 epochs")
     assert common.startswith("ResNet-34, 1,000 epochs")
 
@@ -283,17 +251,18 @@ def _plain(text):
 @every_row(("paper", "number"), TABLES)
 def test_printed_numbers_are_those_of_the_paper(paper, number):
     lines = (PAPERS / f"{paper}.txt").read_text().splitlines()
-    chosen = registry.table(paper, number)
+    chosen = registry.find(paper, number)
     caption = lines[chosen.source - 1]
     assert re.search(r"Table|Fig|SYNTHETIC", caption)
     for row in chosen.rows:
         assert bool(row.line) == bool(row.printed), row
-        assert not row.printed or len(row.printed) == len(chosen.metrics) * len(chosen.sets), row
+        printed = row.printed.split()
+        assert not printed or len(printed) == len(chosen.metrics) * len(chosen.sets), row
         text = "\n".join(lines[row.line - 1 :]).split("</tr>")[0] if "<td>" in lines[
             row.line - 1
         ] else lines[row.line - 1]  # fmt: skip
         found = _plain(text)
-        for value in row.printed:
+        for value in printed:
             assert value == "-" or value in found, (row.name, value, found)
             if "array" not in text and value != "-":  # the numbers of several rows in one line
                 found = found[found.index(value) + len(value) :]
@@ -561,40 +530,6 @@ def test_augmentations_of_photos_alone():
     assert found["jitter"].jitter.probability == 1
 
 
-def test_fashion_mnist_from_its_files_to_the_page(tmp_path, monkeypatch, trained):
-    """Images in the order of the files, one run of each method and seed, a row of each."""
-    monkeypatch.setattr(fashion, "ARRAYS", tmp_path / "arrays" / "all.npz")
-    monkeypatch.setattr(fashion, "reduce", lambda x, **_: x[:, :3])
-    rng = np.random.default_rng(0)
-    pixels = rng.integers(0, 256, (40, 28, 28), np.uint8)
-    labels = np.arange(40, dtype=np.uint8) % 10
-    for part, rows in (("train", slice(0, 30)), ("t10k", slice(30, 40))):
-        for kind, header, values in (("images-idx3", 16, pixels), ("labels-idx1", 8, labels)):
-            with gzip.open(tmp_path / f"{part}-{kind}-ubyte.gz", "wb") as file:
-                file.write(b"h" * header + values[rows].tobytes())
-    out = [f"--results={tmp_path / 'f.jsonl'}", f"--runs={tmp_path}"]
-    assert fashion.main([str(tmp_path), "--seeds=2", *out]) == 0
-    with np.load(fashion.ARRAYS) as arrays:
-        np.testing.assert_array_equal(arrays["images"], pixels)
-        np.testing.assert_array_equal(arrays["labels"], labels)
-    assert trained.made[:2] == [("simclr", 0), ("simclr", 0)]
-    assert len(trained.made) == 2 * len(fashion.METHODS)
-    page = (tmp_path / "f.md").read_text()
-    assert "| NCC | 2 | 0.755 ± 0.007 |" in page
-    assert all(f"| {name} | 2 | " in page for name in (*fashion.PIXELS, *fashion.METHODS))
-
-
-def test_the_runs_of_fashion_mnist_are_valid_configs():
-    config = parse_config(load_config(fashion.CONFIG))
-    for name in fashion.METHODS:
-        built = parse_config(registry.build(fashion.plan(name), 0, "x.npz").to_dict())
-        assert built.augment == config.augment, name
-        assert (built.nrcc.weight > 0) == ("NRCC" in name)
-        if "NRCC" in name:
-            own = dataclasses.replace(built, values={}, name="", data=config.data, eval=config.eval)
-            assert own == dataclasses.replace(config, values={}, name="", note=built.note)
-
-
 def test_several_tables_are_one_page_and_tables_without_a_run_are_left_out(
     tmp_path, trained, capsys
 ):
@@ -701,27 +636,3 @@ def test_lines_that_are_there_are_not_run_again(tmp_path):
     assert f"an older one, {again.lines[1]['commit']}." in page or (
         f"{again.lines[1]['commit']}, an older one." in page
     )
-
-
-def test_the_page_of_near_duplicates_is_that_of_its_draws():
-    draws = io.read_json(duplicates.FILE)
-    assert duplicates.page(draws) == duplicates.FILE.with_suffix(".md").read_text()
-    for row in draws.values():
-        copies = sum(row["found"][kind] for kind in duplicates.COPIES)
-        assert copies >= 0.95 * duplicates.COPIED * len(duplicates.COPIES)
-        assert row["different"] == row["found"]["groups of several photos"] == 0
-
-
-def test_a_copy_and_a_different_picture(tmp_path, monkeypatch):
-    """The script tells them apart, as its page says; so it can fail."""
-    monkeypatch.setattr(duplicates, "PAIRS", 4)
-    photo = tmp_path / "photo.jpg"
-    values = np.random.default_rng(0).integers(0, 256, (12, 12, 3), np.uint8)
-    Image.fromarray(values).resize((240, 180), Image.Resampling.BICUBIC).save(photo)
-    made = tmp_path / "made"
-    made.mkdir()
-    assert duplicates.different_pairs([photo], random.Random(0), made) == 0
-    monkeypatch.setattr(pictures, "alike", lambda a, b: True)
-    other = tmp_path / "other"
-    other.mkdir()
-    assert duplicates.different_pairs([photo], random.Random(0), other) == 4

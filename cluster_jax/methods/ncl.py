@@ -172,7 +172,7 @@ def make(context: MethodContext, config: Config) -> Method[NCLState]:
     not depend on earlier pseudo-labels, and not on their errors. Last,
     `clustering.transport.sinkhorn` turns the smoothed cosines into classes of about equal size, as
     in the benchmarks of novel class discovery (experiments/ncl/heads.md). After training, label
-    spreading smooths the predictions of the head for unlabeled images (`evaluation.discovery`).
+    spreading smooths the predictions of the head for unlabeled images (`discovery.scores`).
 
     Metrics of the unlabeled images: `similar`, the share of pairs that (2) assigns to one class,
     and `confidence`, the mean of the novel head's highest probability. A confidence near 1 / C^u

@@ -15,10 +15,11 @@ from jax.sharding import Mesh
 from cluster_jax.core import checks, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
-from cluster_jax.data import batches, datasets, features, host_crops, pixels, splits, views
+from cluster_jax.data import batches, datasets, features, host_crops, pixels, views
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.data.images import DataConfig, readable, with_channels
 from cluster_jax.data.views import AugmentConfig
+from cluster_jax.discovery import splits
 from cluster_jax.encoding.encoder import Encoder
 from cluster_jax.evaluation import options
 from cluster_jax.methods import base

@@ -13,8 +13,8 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import check_keys, parse_section
 from cluster_jax.data.datasets import DataConfig
 from cluster_jax.data.features import FeatureViewsConfig
-from cluster_jax.data.splits import NovelConfig
 from cluster_jax.data.views import AugmentConfig
+from cluster_jax.discovery.splits import NovelConfig
 from cluster_jax.evaluation.options import EvalConfig
 from cluster_jax.methods import base, ncl
 from cluster_jax.methods.base import MethodConfig

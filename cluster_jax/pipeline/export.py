@@ -18,8 +18,9 @@ from PIL import Image
 
 from cluster_jax.core import buckets
 from cluster_jax.core.checks import InputError
-from cluster_jax.data import packed, scan, splits
+from cluster_jax.data import packed, scan
 from cluster_jax.data.images import Dataset
+from cluster_jax.discovery import splits
 from cluster_jax.pipeline import build, inference
 from cluster_jax.pipeline.inference import TrainedRun
 from cluster_jax.report import decisions

@@ -16,8 +16,8 @@ from cluster_jax.core.logs import logger
 from cluster_jax.data import features
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.data.images import select
-from cluster_jax.data.splits import NovelConfig
 from cluster_jax.data.views import AugmentConfig
+from cluster_jax.discovery.splits import NovelConfig
 from cluster_jax.encoding.embed import (
     Batch,
     Parts,

@@ -23,11 +23,12 @@ from cluster_jax.clustering.tree import linkage_of_means
 from cluster_jax.core import arrays, buckets, checks, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import parse_section
-from cluster_jax.data import packed, scan, splits
+from cluster_jax.data import packed, scan
 from cluster_jax.data.images import Dataset, select, without
+from cluster_jax.discovery import scores as discovery
+from cluster_jax.discovery import splits
 from cluster_jax.encoding import embed as embeddings
 from cluster_jax.encoding.encoder import Encoder
-from cluster_jax.evaluation import discovery
 from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.nets.pretrained.weights import Preprocessing
 from cluster_jax.pipeline import build

@@ -1,7 +1,6 @@
 """The outputs of a run: clusters, metrics, tables and the report."""
 
 import dataclasses
-import functools
 import os
 import shlex
 import statistics
@@ -14,19 +13,20 @@ import numpy as np
 from etils import epath
 
 from cluster_jax.clustering.tree import linkage_of_means
-from cluster_jax.core import arrays, buckets, checks, disk, io
+from cluster_jax.core import arrays, buckets, checks, io
 from cluster_jax.core.devices import say
 from cluster_jax.core.names import counted
-from cluster_jax.data import metadata, photo_facts, scan, splits
+from cluster_jax.data import metadata, photo_facts, scan
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.data.images import contents, select
-from cluster_jax.encoding.embed import Batch, Parts, embed, readable_images, readable_rows
-from cluster_jax.encoding.encoder import Encoder
-from cluster_jax.evaluation import clusters, discovery, evaluate, suggestions
+from cluster_jax.discovery import scores as discovery
+from cluster_jax.discovery import splits
+from cluster_jax.encoding.embed import readable_images, readable_rows
+from cluster_jax.evaluation import clusters, evaluate, suggestions
 from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.evaluation.options import EvalConfig
 from cluster_jax.nets.config import BUNDLED
-from cluster_jax.pipeline import build, inference, known, provenance
+from cluster_jax.pipeline import inference, known, provenance
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.build import BuiltRun, Inputs
 from cluster_jax.pipeline.config import AnyConfig, PhotosConfig, RunConfig
@@ -34,8 +34,7 @@ from cluster_jax.pipeline.inference import StoredClusters, TrainedRun
 from cluster_jax.report import assignments, decisions, duplicates, report, summary
 from cluster_jax.report.assignments import Table
 from cluster_jax.report.decisions import NO_CLUSTER, Decisions
-from cluster_jax.report.report_data import GONE, Changes
-from cluster_jax.training import state as states
+from cluster_jax.report.report_data import GONE
 from cluster_jax.training import watch
 from cluster_jax.training.progress import read_log
 
@@ -537,95 +536,6 @@ def _speed(records: Sequence[dict]) -> float | None:
     """Computes median images per second over the log but its first line, which has compilation."""
     speeds = [r["images_per_second"] for r in records[1:] or records]
     return statistics.median(speeds) if speeds else None
-
-
-@dataclasses.dataclass
-class InMemory:
-    """A run of a pretrained network that is not trained, in memory.
-
-    Attributes:
-        inputs: the images.
-        embedding: of all of them.
-        found: their clusters.
-        seconds: time that the embedding took.
-        run: for new images.
-    """
-
-    inputs: Inputs[AnyConfig]
-    embedding: dict[str, np.ndarray]
-    found: Found
-    seconds: float
-    run: TrainedRun
-
-    @functools.cached_property
-    def outputs(self) -> Outputs:
-        """Scores, map, tables and report, which are made when they are asked for."""
-        return describe(self.found, seconds=self.seconds)
-
-    @property
-    def complete(self) -> TrainedRun:
-        """The run with its results."""
-        made = self.outputs
-        return self.run._replace(results=made.results, clusters=made.clusters)
-
-
-def embed_frozen(inputs: Inputs[AnyConfig], encoder: Encoder, kept: Parts | None = None) -> Batch:
-    """Embeds the images of a run by a network that nothing trains."""
-    mesh, size = states.make_mesh(), inputs.config.eval.batch_size
-    encode = encoder.on(mesh)
-
-    def forward(images: jax.Array, _: jax.Array) -> Batch:
-        return {"backbone": np.asarray(encode(images))}
-
-    return embed(forward, inputs.dataset, batch_size=size, mesh=mesh, kept=kept)
-
-
-def run_in_memory(config: PhotosConfig, dataset: Dataset) -> InMemory:
-    """Embeds and clusters images like `run.run_pipeline`, without a workdir.
-
-    Args:
-        config: the config.
-        dataset: the images.
-
-    Raises:
-        InputError: the config or the data are invalid.
-    """
-    started = time.perf_counter()
-    inputs = build.load_photos(config, dataset)
-    print_start(inputs)
-    encoder = build.encoder_of(config, ranges=inputs.dataset.ranges or {})
-    embedding = embed_frozen(inputs, encoder)
-    seconds = time.perf_counter() - started
-    found = cluster(inputs, {workdirs.TRAIN_EMBEDDING: embedding})
-    say(f"found {counted(found.clustering.metrics['n_large'], 'cluster')}")
-    images = {**build.describe_images(inputs), **build.describe_encoder(encoder)}
-    run = inference.join(None, inputs.config, {}, images, embedding, found.stored)
-    return InMemory(inputs, embedding, found, seconds, run)
-
-
-def write_run(
-    workdir: epath.PathLike,
-    memory: InMemory,
-    shown: epath.PathLike | None = None,
-    changes: Changes | None = None,
-    *,
-    with_report: bool = True,
-) -> None:
-    """Writes a run in memory into a workdir, as `run.run_pipeline` would have left it.
-
-    Like `with_report`, `shown`, what the page of the run calls the workdir, is that of `write`;
-    `changes` is what an update has done.
-    """
-    workdir, values = epath.Path(workdir), memory.inputs.config.values
-    disk.make(workdir, parents=True)
-    images = workdirs.describe_images(memory.inputs.dataset)
-    io.write_json(workdir / workdirs.CONFIG, values, checksum=True)
-    io.write_json(workdir / workdirs.IMAGES, {**images, **memory.run.images}, checksum=True)
-    made_from = f"{workdirs.made_from(values, images)}:0"
-    io.write_arrays(workdir / workdirs.TRAIN_EMBEDDING, memory.embedding, made_from)
-    made = memory.outputs
-    made = made._replace(report=made.report._replace(changes=changes))
-    write(workdir, made, shown=shown, with_report=with_report)
 
 
 def print_start(

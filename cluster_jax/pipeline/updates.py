@@ -48,6 +48,7 @@ from cluster_jax.pipeline.config import PhotosConfig, config_json, parse_config
 from cluster_jax.pipeline.embeddings import EmbeddingClusters
 from cluster_jax.pipeline.inference import TrainedRun
 from cluster_jax.pipeline.known import Known
+from cluster_jax.pipeline.photos import Photos, embed, save
 from cluster_jax.report import assignments, decisions, facts, report, report_data
 from cluster_jax.report.decisions import NO_CLUSTER, Decisions
 from cluster_jax.report.duplicates import Shown
@@ -283,7 +284,7 @@ def update_photos(
         skipped: tuple[tuple[str, str], ...] = ()
         if len(new):
             fresh = images.select(dataset, new)
-            made = outputs.embed_frozen(inputs._replace(dataset=fresh), encoder)
+            made = embed(inputs._replace(dataset=fresh), encoder)
             is_bad = made.get(UNREADABLE, np.zeros(len(new), bool))
             skipped, new = images.without(fresh, is_bad).skipped, new[~is_bad]
             rows = readable_rows(made)
@@ -322,7 +323,7 @@ def update_photos(
             # Those of a known group stay: with each new photo, others would come first.
             earlier = run.results.get("suggested_names") or {}
             names |= {cluster: earlier[cluster] for cluster in names if cluster in earlier}
-            outputs.write_run(folder, memory, workdir, changes, with_report=with_report)
+            save(folder, memory, workdir, changes, with_report=with_report)
             repeated = memory.found.repeated
             return None if repeated is None else Shown(repeated, dataset.sources)
 
@@ -345,7 +346,7 @@ def _in_memory(
     encoder: Encoder,
     held: Decisions,
     started: float,
-) -> outputs.InMemory:
+) -> Photos:
     """Returns the run of all photos."""
     config, dataset, _ = inputs
     stored = inference.stored_clusters(found, embedding[config.eval.features])
@@ -356,7 +357,7 @@ def _in_memory(
     made = outputs.Found(inputs, rows, dataset, embedding, found, stored, repeated, seconds)
     described = {**build.describe_images(inputs), **build.describe_encoder(encoder)}
     run = inference.join(None, config, {}, described, embedding, stored)
-    return outputs.InMemory(inputs, embedding, made, 0.0, run)
+    return Photos(inputs, embedding, made, 0.0, run)
 
 
 def _contents(known: Known) -> dict[str, str]:

@@ -377,7 +377,7 @@ def fingerprint(*parts: bytes | memoryview) -> str:
 
 def describe_images(dataset: Dataset) -> dict[str, Any]:
     """Returns number and fingerprint of a run's images, to detect changes when it is resumed."""
-    from cluster_jax.data import splits  # Loads JAX, as above.
+    from cluster_jax.discovery import splits  # Loads JAX, as above.
 
     dataset = dataset.shown or dataset
     count = min(dataset.size, _FINGERPRINT_IMAGES)

@@ -15,13 +15,14 @@ from cluster_jax.clustering.base import Assignment
 from cluster_jax.clustering.membership import Membership
 from cluster_jax.core import buckets
 from cluster_jax.core.checks import InputError
-from cluster_jax.data import metadata, splits
+from cluster_jax.data import metadata
 from cluster_jax.data.images import Dataset
 from cluster_jax.data.metadata import Metadata
 from cluster_jax.data.photo_facts import PhotoFacts
-from cluster_jax.evaluation import discovery
+from cluster_jax.discovery import scores as discovery
+from cluster_jax.discovery import splits
+from cluster_jax.discovery.scores import Discovery
 from cluster_jax.evaluation.clusters import Clustering
-from cluster_jax.evaluation.discovery import Discovery
 from cluster_jax.evaluation.evaluate import Evaluation
 from cluster_jax.report.duplicates import Duplicates
 

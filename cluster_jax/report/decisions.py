@@ -20,7 +20,7 @@ from cluster_jax.clustering.base import NO_CLUSTER as NO_CLUSTER
 from cluster_jax.clustering.membership import Membership
 from cluster_jax.core import buckets
 from cluster_jax.core.checks import InputError
-from cluster_jax.data import splits
+from cluster_jax.discovery import splits
 from cluster_jax.report import assignments
 from cluster_jax.report.assignments import Table
 

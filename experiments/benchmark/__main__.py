@@ -2,8 +2,7 @@
 
 A benchmark is a file in this folder with `measure() -> figures`, a dictionary; its docstring says
 what is measured, and its constants in capitals (numbers, tuples, and dictionaries) go into the
-provenance. `decode` takes `--data`; `gpu` takes `--data` and `--tiny`, and writes a table beside
-the JSON file.
+provenance. `step` also writes a table beside the JSON file.
 """
 
 import importlib
@@ -13,7 +12,6 @@ import pathlib
 import jax
 
 from cluster_jax.core import io
-from cluster_jax.core.checks import InputError
 from experiments import tables
 
 FOLDER = pathlib.Path(__file__).parent
@@ -25,24 +23,17 @@ def main() -> None:
     parser = tables.parser("benchmark", __doc__)
     parser.add_argument("name", choices=names)
     parser.add_argument("--json", help="file to write; by default the result is only printed")
-    data = "decode: folder of photos; gpu: TFDS folder with CIFAR-10, to train on it too"
-    parser.add_argument("--data", help=data)
-    parser.add_argument("--tiny", action="store_true", help="gpu: a part of it, on a CPU")
+    parser.add_argument("--tiny", action="store_true", help="step: sizes for a test")
     flags = parser.parse_args()
     module = importlib.import_module(f"experiments.benchmark.{flags.name}")
-    arguments = {"decode": (flags.data,), "gpu": (flags.data, flags.tiny)}.get(flags.name, ())
-    try:
-        figures = module.measure(*arguments)
-    except InputError as error:
-        parser.error(str(error))
-    command = f"{parser.prog} {flags.name}"
-    command += " --data=DIR" * bool(flags.data) + " --tiny" * flags.tiny
+    figures = module.measure(*[True] * flags.tiny)
+    command = f"{parser.prog} {flags.name}{' --tiny' * flags.tiny}"
     device = jax.devices()[0].device_kind
     about = {"constants": constants(module), "device": device, **tables.origin(command)}
     about = io.plain(about)
     result = io.plain({"name": flags.name, "figures": figures})
     print(json.dumps({**result, "provenance": about}, indent=2))
-    if flags.json and flags.name == "gpu":
+    if flags.json and hasattr(module, "texts"):
         path = flags.json.removesuffix(".json")
         print(tables.write(path, result, about, *module.texts(figures, about)))
     elif flags.json:

@@ -1,23 +1,21 @@
-"""`python -m experiments.benchmark._torch_byol`: the BYOL step written plainly in PyTorch.
+"""BYOL's step written plainly in PyTorch: `_torch_byol BATCH PIXELS WIDTH HIDDEN SECONDS`.
 
-ResNet-18 with CIFAR stem, heads of 4096 and 256, SGD with momentum, moving average of the target;
-channels_last, autocast, torch.compile, TF32 allowed. The images are resident; one view is the
-images, the other their mirror images, so the peer to compare with is our step with `views` "flips".
-Of two equal views the compiler would pass one alone.
+ResNet-18 with CIFAR stem, SGD with momentum, moving average of the target; channels_last, autocast
+on a GPU, torch.compile, TF32 allowed. The images are resident; one view is the images, the other
+their mirror images. Of two equal views the compiler would pass one alone.
 """
 
-import argparse
 import copy
 import json
-import statistics
-import time
+import sys
 
 import torch
 from torch import nn
 from torch.nn import functional
 
-HIDDEN, OUT, IMAGES, PREDICTOR_RATE = 4096, 256, 50_000, 10.0
-WARM_UP, ROUNDS, ROUND_SECONDS = 10, 3, 2.0
+from experiments.benchmark import _measure
+
+OUT, IMAGES, WARM_UP, ROUNDS = 256, 4_096, 10, 3
 
 
 class Block(nn.Module):
@@ -39,24 +37,19 @@ class Block(nn.Module):
         return functional.relu(self.norm2(self.conv2(y)) + self.shortcut(x))
 
 
-def backbone() -> nn.Module:
+def backbone(width: int) -> nn.Module:
     """ResNet-18 with CIFAR stem."""
-    layers = [nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.BatchNorm2d(64), nn.ReLU()]
-    inputs = 64
-    for outputs, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
+    layers = [nn.Conv2d(3, width, 3, 1, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU()]
+    for i in range(4):
+        inputs, outputs, stride = width << max(i - 1, 0), width << i, 2 if i else 1
         layers += [Block(inputs, outputs, stride), Block(outputs, outputs, 1)]
-        inputs = outputs
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
 
 
-def head(inputs: int) -> nn.Module:
+def head(inputs: int, hidden: int) -> nn.Module:
     """Fully connected, BatchNorm, ReLU, fully connected."""
-    return nn.Sequential(
-        nn.Linear(inputs, HIDDEN, bias=False),
-        nn.BatchNorm1d(HIDDEN),
-        nn.ReLU(),
-        nn.Linear(HIDDEN, OUT),
-    )
+    first = nn.Linear(inputs, hidden, bias=False)
+    return nn.Sequential(first, nn.BatchNorm1d(hidden), nn.ReLU(), nn.Linear(hidden, OUT))
 
 
 def loss(
@@ -74,66 +67,40 @@ def loss(
 
 def main() -> None:
     """Prints the figures as JSON."""
-    parser = argparse.ArgumentParser(prog="python -m experiments.benchmark._torch_byol")
-    parser.add_argument("--batch", type=int, required=True)
-    parser.add_argument("--dtype", choices=("bfloat16", "float32"), required=True)
-    arguments = parser.parse_args()
+    batch, pixels, width, hidden = map(int, sys.argv[1:5])
+    device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.manual_seed(0)
     torch.backends.cudnn.benchmark = True
     torch.set_float32_matmul_precision("high")
-    online = nn.Sequential(backbone(), head(512)).cuda().to(memory_format=torch.channels_last)
-    target = copy.deepcopy(online)
-    predictor = head(OUT).cuda()
-    groups = [
-        {"params": online.parameters(), "lr": 0.05},
-        {"params": predictor.parameters(), "lr": 0.05 * PREDICTOR_RATE},
-    ]
-    optimizer = torch.optim.SGD(groups, momentum=0.9, weight_decay=5e-4, fused=True)
-    images = torch.randint(0, 256, (IMAGES, 3, 32, 32), dtype=torch.uint8, device="cuda")
-    half = arguments.dtype == "bfloat16"
+    online = nn.Sequential(backbone(width), head(8 * width, hidden)).to(device)
+    online = online.to(memory_format=torch.channels_last)
+    target, predictor = copy.deepcopy(online), head(OUT, hidden).to(device)
+    groups = [{"params": online.parameters()}, {"params": predictor.parameters(), "lr": 0.5}]
+    optimizer = torch.optim.SGD(groups, lr=0.05, momentum=0.9, weight_decay=5e-4, fused=True)
+    shape = (IMAGES, 3, pixels, pixels)
+    images = torch.randint(0, 256, shape, dtype=torch.uint8, device=device)
 
+    @torch.compile
     def forward(x: torch.Tensor) -> torch.Tensor:
-        with torch.autocast("cuda", torch.bfloat16, enabled=half):
+        with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
             return loss(online, target, predictor, x)
 
-    compiled = torch.compile(forward)
-
-    def step() -> None:
-        index = torch.randint(0, IMAGES, (arguments.batch,), device="cuda")
-        x = images[index].float().div_(255).contiguous(memory_format=torch.channels_last)
-        optimizer.zero_grad(set_to_none=True)
-        compiled(x).backward()
-        optimizer.step()
-        with torch.no_grad():
-            torch._foreach_lerp_(list(target.parameters()), list(online.parameters()), 0.004)
-
-    start = time.perf_counter()
-    step()
-    torch.cuda.synchronize()
-    first = time.perf_counter() - start
-    for _ in range(WARM_UP):
-        step()
-    torch.cuda.synchronize()
-    start = time.perf_counter()
-    for _ in range(WARM_UP):
-        step()
-    torch.cuda.synchronize()
-    count = max(3, round(ROUND_SECONDS * WARM_UP / (time.perf_counter() - start)))
-    rounds = []
-    for _ in range(ROUNDS):
-        start = time.perf_counter()
+    def steps(count: int) -> None:
         for _ in range(count):
-            step()
-        torch.cuda.synchronize()
-        rounds.append((time.perf_counter() - start) / count)
-    figures = {
-        "images_per_second": arguments.batch / statistics.median(rounds),
-        "images_per_second_range": [arguments.batch / max(rounds), arguments.batch / min(rounds)],
-        "milliseconds": 1e3 * statistics.median(rounds),
-        "first_step_seconds": first,
-        "torch": torch.__version__,
-        "device": torch.cuda.get_device_name(),
-    }
+            index = torch.randint(0, IMAGES, (batch,), device=device)
+            x = images[index].float().div_(255).contiguous(memory_format=torch.channels_last)
+            optimizer.zero_grad(set_to_none=True)
+            forward(x).backward()
+            optimizer.step()
+            with torch.no_grad():
+                torch._foreach_lerp_(list(target.parameters()), list(online.parameters()), 0.004)
+        if device == "cuda":
+            torch.cuda.synchronize()
+
+    first = _measure.seconds(steps, 1)
+    count = max(1, round(float(sys.argv[5]) * WARM_UP / _measure.seconds(steps, WARM_UP)))
+    rates = [batch * count / _measure.seconds(steps, count) for _ in range(ROUNDS)]
+    figures = {**_measure.spread(rates), "first_step_seconds": first, "torch": torch.__version__}
     print(json.dumps(figures))
 
 

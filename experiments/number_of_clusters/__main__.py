@@ -1,12 +1,13 @@
 """Finds clusters without their number on photos, generated and real sets, ours beside peers.
 
-    python -m experiments.number_of_clusters --data=DIR [--real FILE.npz ...] [--choose]
+    python -m experiments.number_of_clusters --data=DIR [--real FILE.npz ...] [--seed=400000]
 
 DIR holds `features/tiny95.npz` and `features/cifar100_50.npz` (frozen EfficientNet-Lite0),
-`features/tiny95_lite2.npz` (Lite2) and `lowdim`, two batteries of Gagolewski's suite. Constants
-were chosen on `--choose`, which draws photos and generated sets from other seeds. Labels are used
-to score only. Lines that `results.jsonl` has are not computed again; `results.md` is written at the
-end.
+`features/tiny95_lite2.npz` (Lite2) and `lowdim`, two batteries of Gagolewski's suite; for rare
+kinds, if they are there, also Imagenette and ten classes of Tiny-ImageNet by `cluster-jax embed`,
+`features/imagenette_lite2.npz` and `features/tiny_imagenet10_lite2.npz`. Constants were chosen with
+`--seed=100`. Labels are used to score only. Lines that `results.jsonl` has are not computed again;
+`results.md` is written at the end, of `blind.jsonl` with `--out=.../blind`.
 """
 
 import functools
@@ -31,9 +32,9 @@ FOLDER = pathlib.Path(__file__).parent
 _MOST_ROWS = 3_000
 
 
-def lists(data: pathlib.Path, files: list[str], choose: bool) -> dict[str, Callable]:
+def lists(data: pathlib.Path, files: list[str], seed: int) -> dict[str, Callable]:
     """Title of each list and what yields its cases."""
-    seeds = (100, 320_000) if choose else (400_000, 450_000)
+    seeds = (seed, seed + 50_000)
     features = data / "features"
     return {
         "photos": lambda: real.photos(features, seeds[0], 40),
@@ -41,6 +42,7 @@ def lists(data: pathlib.Path, files: list[str], choose: bool) -> dict[str, Calla
         "few photos": lambda: real.few(features, seeds[0], 36),
         "copies of photos": lambda: real.copied(features, seeds[0], 24),
         "rare kinds": lambda: real.rare(features, seeds[0], 30),
+        "rare kinds, Lite2": lambda: real.rare_lite2(features, seeds[0], 60),
         "one class of photos": lambda: real.single_classes(features),
         "generated": lambda: generated(seeds[1]),
         "low-dimensional": lambda: real.low_dimensional(data / "lowdim"),
@@ -154,13 +156,13 @@ def main() -> None:
     parser = tables.parser("number_of_clusters", __doc__)
     parser.add_argument("--data", type=pathlib.Path, required=True)
     parser.add_argument("--real", nargs="*", default=[], metavar="FILE")
-    parser.add_argument("--choose", action="store_true")
+    parser.add_argument("--seed", type=int, default=400_000, help="of draws and generated sets")
     parser.add_argument("--only", nargs="*", help="methods")
     parser.add_argument("--out", type=pathlib.Path, default=FOLDER / "results")
     flags = parser.parse_args()
     warnings.simplefilter("ignore")
     found = tables.Lines(flags.out, "list", "set", "method")
-    for title, cases in lists(flags.data, flags.real, flags.choose).items():
+    for title, cases in lists(flags.data, flags.real, flags.seed).items():
         for case in cases():
             x = normalize_rows(case.rows) if case.metric == "cosine" else case.rows
             points = functools.cache(functools.partial(peers.umap, x))
@@ -171,7 +173,7 @@ def main() -> None:
     for title in dict.fromkeys(line["list"] for line in found.lines):
         own = complete([line for line in found.lines if line["list"] == title])
         text += [f"## {title}", table(own), verdicts(own)]
-    found.write(f"{parser.prog} --data=DIR --real FILES", *text)
+    found.write(f"{parser.prog} --data=DIR --real FILES --seed={flags.seed}", *text)
 
 
 if __name__ == "__main__":

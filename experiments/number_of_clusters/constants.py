@@ -34,13 +34,14 @@ CONSTANTS: dict[str, tuple[float, float]] = {
     "MIN_DEVIATIONS": (1, 4),
     "CLEAR_GAP": (0.15, 0.6),
     "NEARLY_ALL": (0.9, 0.975),
+    "MOST_LINKS": (0.8, 0.95),
     "DENSE_SHARE": (0.375, 0.875),
 }
 
 
 def cases(data: pathlib.Path) -> dict[str, list[real.Case]]:
     """Title of each list and some of its cases, small enough to run them many times."""
-    every = experiment.lists(data, [], choose=True)
+    every = experiment.lists(data, [], seed=100)
 
     def some(title: str, most: int, count: int, step: int = 1) -> list[real.Case]:
         return [case for case in every[title]() if len(case.rows) <= most][::step][:count]

@@ -10,6 +10,8 @@ from sklearn import datasets
 
 # Features of photos by EfficientNet-Lite0, and by Lite2.
 FILES, LITE2 = ("tiny95.npz", "cifar100_50.npz"), "tiny95_lite2.npz"
+# Photos of a large kind, of the files that `rare_lite2` draws from.
+LARGE = {LITE2: 60, "imagenette_lite2.npz": 220, "tiny_imagenet10_lite2.npz": 150}
 BUNDLED = ("iris", "wine", "breast_cancer", "digits")
 # Rows of a file, at most: the first ones.
 _ROWS = 5_000
@@ -112,9 +114,25 @@ def rare(folder: pathlib.Path, seed: int, count: int) -> Iterator[Case]:
         yield _drawn(folder, f"rare-{seed + i}", seed + i, sizes)
 
 
-def _drawn(folder: pathlib.Path, name: str, seed: int, sizes: list[int]) -> Case:
-    """Photos of random classes, so many of each."""
-    rng, (x, y) = np.random.default_rng(seed), _pool(folder, FILES[seed % 2])
+def rare_lite2(folder: pathlib.Path, seed: int, count: int) -> Iterator[Case]:
+    """6 to 30 photos of one class, the last, beside many of each of two to five others.
+
+    A large class has 220, 150 or 60 photos, by file; files that are not there are left out.
+    """
+    for i in range(count):
+        file = list(LARGE)[i % len(LARGE)]
+        if not (folder / file).exists():
+            continue
+        rng = np.random.default_rng(seed + i)
+        sizes = [LARGE[file]] * int(rng.integers(2, 6)) + [int(rng.integers(6, 31))]
+        yield _drawn(folder, f"rare-{seed + i}-{file.split('_')[0]}", seed + i, sizes, file)
+
+
+def _drawn(
+    folder: pathlib.Path, name: str, seed: int, sizes: list[int], file: str | None = None
+) -> Case:
+    """Photos of random classes, so many of each; of two files in turn, unless one is named."""
+    rng, (x, y) = np.random.default_rng(seed), _pool(folder, file or FILES[seed % 2])
     chosen = rng.permutation(np.unique(y))[: len(sizes)]
     members = zip(chosen, sizes, strict=True)
     rows = np.concatenate([rng.permutation(np.flatnonzero(y == c))[:n] for c, n in members])

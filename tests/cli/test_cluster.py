@@ -23,7 +23,7 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.data import tables
 from cluster_jax.evaluation import clusters
 from cluster_jax.evaluation.options import ClusterOptions
-from cluster_jax.pipeline import large
+from cluster_jax.pipeline import large, rows
 from cluster_jax.report import report, summary
 from tests.report.test_report import Page
 from tests.rows import every_row
@@ -215,7 +215,7 @@ def test_what_another_version_or_a_kill_left(files, capsys, monkeypatch):
     pathlib.Path("out/.config.json.partial").write_text("{")
     _run(capsys, *flags)
     assert "is finished" in _run(capsys, *flags)[0]
-    monkeypatch.setattr(cluster, "__version__", "99.0")
+    monkeypatch.setattr(rows, "__version__", "99.0")
     text = _refused(capsys, *flags)
     assert f"out contains a run with version = {cluster_jax.__version__}, not 99.0" in text
     pathlib.Path("out/config.json").write_text("[1]")
@@ -407,12 +407,12 @@ def test_names_and_labels_belong_to_what_is_finished(files):
     table = tables.Table(x, None)
     known = tables.Labels(labels.astype(np.int32), NAMES)
     prints = [
-        cluster.fingerprint(table, None),
-        cluster.fingerprint(table, known),
-        cluster.fingerprint(table, known._replace(names=("a", "b", "c"))),
-        cluster.fingerprint(table._replace(names=("r",) * 200), known),
-        cluster.fingerprint(tables.Table(x.reshape(100, 6), None), known),
-        cluster.fingerprint(tables.Table(x[::-1], None), known),
+        rows.fingerprint(table, None),
+        rows.fingerprint(table, known),
+        rows.fingerprint(table, known._replace(names=("a", "b", "c"))),
+        rows.fingerprint(table._replace(names=("r",) * 200), known),
+        rows.fingerprint(tables.Table(x.reshape(100, 6), None), known),
+        rows.fingerprint(tables.Table(x[::-1], None), known),
     ]
     assert len({str(p) for p in prints}) == len(prints)
 
@@ -422,8 +422,8 @@ def shards(files, monkeypatch):
     """The three heaps in a folder of shards, which count as too large for memory."""
     x, labels = files
     pathlib.Path("parts").mkdir()
-    for i, rows in enumerate(np.split(x, [70, 150])):
-        np.save(f"parts/{i}.npy", rows)
+    for i, part in enumerate(np.split(x, [70, 150])):
+        np.save(f"parts/{i}.npy", part)
     monkeypatch.setattr(tables, "LARGE", 300)
     monkeypatch.setattr(large, "SAMPLE", 120)
     return x, labels
@@ -514,8 +514,8 @@ def test_names_of_npy_files_in_memory(files):
 def test_small_shards_give_what_their_table_gives(files, capsys):
     x, _ = files
     pathlib.Path("parts").mkdir()
-    for i, rows in enumerate(np.split(x, [70, 150])):
-        np.save(f"parts/{i}.npy", rows)
+    for i, part in enumerate(np.split(x, [70, 150])):
+        np.save(f"parts/{i}.npy", part)
     for source, workdir in (("parts", "a"), ("x.npy", "b")):
         _run(capsys, f"--features={source}", f"--workdir={workdir}")
     assert pathlib.Path("a/assignments.csv").read_text() == (

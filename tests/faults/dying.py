@@ -7,7 +7,7 @@ import sys
 from cluster_jax.cli import app
 from cluster_jax.data import batches
 from cluster_jax.evaluation import evaluate
-from cluster_jax.pipeline import outputs, run
+from cluster_jax.pipeline import outputs, stores
 from cluster_jax.training import checkpoint, loop
 
 # The package has its function instead.
@@ -36,7 +36,7 @@ def _at_call(owner, name, number=1, after=False):
 
 def _at_second_batch_of_the_embedding():
     """The training embeds images as well, on which it is watched."""
-    write, stream = run._Run._write_embedding, batches.evaluation
+    write, stream = stores.write, batches.evaluation
 
     def second(*arguments, **options):
         made = stream(*arguments, **options)
@@ -47,7 +47,7 @@ def _at_second_batch_of_the_embedding():
         batches.evaluation = second
         write(*arguments)
 
-    run._Run._write_embedding = written
+    stores.write = written
 
 
 PLACES = {

@@ -11,6 +11,7 @@ import pytest
 from cluster_jax.core import disk
 from cluster_jax.core.checks import InputError
 from cluster_jax.pipeline import run as pipeline
+from cluster_jax.pipeline import trainings
 from cluster_jax.training import loop
 from tests import toy
 from tests.faults.runs import before_step
@@ -82,7 +83,7 @@ def test_a_disk_that_fills_before_the_report(tmp_path, monkeypatch):
 
 
 def test_a_read_only_disk(tmp_path, monkeypatch):
-    monkeypatch.setattr(pipeline, "build_stages", lambda *_: pytest.fail("long work first"))
+    monkeypatch.setattr(trainings, "build_stages", lambda *_: pytest.fail("long work first"))
     config = toy.config(toy.file(tmp_path))
     with _mounted(tmp_path / "disk", "size=20m,ro") as folder:
         for workdir in (folder, folder / "new" / "run"):
@@ -90,7 +91,7 @@ def test_a_read_only_disk(tmp_path, monkeypatch):
 
 
 def test_a_workdir_that_is_a_file(tmp_path, monkeypatch):
-    monkeypatch.setattr(pipeline, "build_stages", lambda *_: pytest.fail("long work first"))
+    monkeypatch.setattr(trainings, "build_stages", lambda *_: pytest.fail("long work first"))
     config = toy.config(toy.file(tmp_path))
     (tmp_path / "file").write_text("mine")
     for workdir in (tmp_path / "file", tmp_path / "file" / "run"):

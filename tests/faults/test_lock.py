@@ -14,6 +14,7 @@ from etils import epath
 
 from cluster_jax.core.checks import InputError
 from cluster_jax.pipeline import run as pipeline
+from cluster_jax.pipeline import trainings
 from cluster_jax.pipeline import workdir as workdirs
 from tests import toy
 from tests.faults.runs import assert_same, before_step
@@ -106,8 +107,8 @@ def test_two_runs_at_once(finished, tmp_path, monkeypatch):
         said.append(str(error.value))
 
     before_step(monkeypatch, 2, second)
-    built, build_stages = [], pipeline.build_stages
-    monkeypatch.setattr(pipeline, "build_stages", lambda *a: built.append(1) or build_stages(*a))
+    built, build_stages = [], trainings.build_stages
+    monkeypatch.setattr(trainings, "build_stages", lambda *a: built.append(1) or build_stages(*a))
     pipeline.run_pipeline(config, tmp_path / "run")
     assert f"{tmp_path}/run is used by another run, process {os.getpid()}" in said[0]
     assert built == [1]

@@ -9,8 +9,8 @@ from cluster_jax import ImageClusterer, load
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import batches, features
+from cluster_jax.discovery import scores as discovery
 from cluster_jax.encoding.encoder import Encoder
-from cluster_jax.evaluation import discovery
 from cluster_jax.pipeline import build
 from cluster_jax.pipeline import run as pipeline
 from cluster_jax.pipeline.config import config_json, parse_config

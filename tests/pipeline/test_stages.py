@@ -15,11 +15,11 @@ from cluster_jax.clustering import out_of_sample
 from cluster_jax.clustering.label_spreading import label_spreading
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
-from cluster_jax.evaluation import discovery
-from cluster_jax.evaluation.discovery import NetworkOutputs
+from cluster_jax.discovery import scores as discovery
+from cluster_jax.discovery.scores import NetworkOutputs
 from cluster_jax.methods.encoders import Target
 from cluster_jax.methods.moco import MoCoState
-from cluster_jax.pipeline import build, outputs
+from cluster_jax.pipeline import build, outputs, trainings
 from cluster_jax.pipeline import run as pipeline
 from cluster_jax.pipeline.config import config_json, parse_config
 from cluster_jax.report import summary
@@ -60,7 +60,7 @@ def whole(folder, config):
 @pytest.fixture(scope="module")
 def built(config, folder):
     """The three trainings of the run, by name."""
-    found = pipeline.build_stages(parse_config(config, "ncl"), folder / "whole", None)
+    found = trainings.build_stages(parse_config(config, "ncl"), folder / "whole", None)
     return {stage.config.name: stage for stage in found}
 
 
@@ -154,7 +154,7 @@ def test_embedding_before_is_that_of_the_weights_at_the_border(whole, built):
     workdir, _ = whole
     stage = built["supervised"]
     state = final(stage)
-    wanted = pipeline.embed_all(stage, stage.training.dataset, state)
+    wanted = trainings.embed_all(stage, stage.training.dataset, state)
     before, after = (
         io.read_arrays(workdir / name) for name in ("embedding_before.npz", "embedding.npz")
     )
@@ -187,7 +187,7 @@ def test_frozen_blocks_are_the_same_before_and_after(built):
 def test_resume_is_bit_exact_in_each_stage_and_at_a_border(whole, config, tmp_path, monkeypatch):
     """Killed within stage 2, before the first checkpoint of stage 3, and within stage 3."""
     step, said = loop.make_step, []
-    monkeypatch.setattr(pipeline, "say", said.append)
+    monkeypatch.setattr(trainings, "say", said.append)
 
     def killed(after):
         """A process that is gone before this many steps of all stages are made."""
@@ -241,7 +241,7 @@ def test_resume_is_bit_exact_in_each_stage_and_at_a_border(whole, config, tmp_pa
     same(before, io.read_arrays(run / "embedding_before.npz"))
     parsed = parse_config(config)
     for one, other in zip(
-        *(pipeline.build_stages(parsed, workdir, None) for workdir in (run, whole[0])),
+        *(trainings.build_stages(parsed, workdir, None) for workdir in (run, whole[0])),
         strict=True,
     ):
         a, b = final(one), final(other)
@@ -282,8 +282,8 @@ def test_start_takes_what_has_the_same_name_and_shapes(built):
     source = final(built["supervised"])
     heads = source.params["heads"] | {"spare": source.params["heads"]["labeled"]}
     params = {**source.params, "heads": heads, "projector": {"kernel": np.ones(2)}}
-    weights = pipeline.Weights("first", params, source.model_state.batch_stats)
-    started, said = pipeline.start_from(state, weights, "second")
+    weights = trainings.Weights("first", params, source.model_state.batch_stats)
+    started, said = trainings.start_from(state, weights, "second")
     assert said == (
         "second starts from first: took backbone, head labeled; new: head novel; "
         "left: projector, head spare"
@@ -303,10 +303,10 @@ def test_start_leaves_a_head_of_other_classes(built):
     state = build.initial_state(built["ncl"].training)
     source = final(built["supervised"])
     other = {"kernel": np.ones((64, 3), np.float32), "bias": np.ones(3, np.float32)}
-    weights = pipeline.Weights(
+    weights = trainings.Weights(
         "first", {**source.params, "heads": {"labeled": other}}, source.model_state.batch_stats
     )
-    started, said = pipeline.start_from(state, weights, "second")
+    started, said = trainings.start_from(state, weights, "second")
     assert said.endswith("took backbone; new: head labeled, head novel; left: head labeled")
     same(started.params["heads"], state.params["heads"])
 
@@ -315,7 +315,7 @@ def test_stages_of_different_backbones(config, folder):
     changed = config.copy_and_resolve_references()
     with changed.stages.unlocked():
         changed.stages.rotation.network = {"width": 2, "frozen": None}
-    said = refused(pipeline.build_stages, parse_config(changed), folder / "whole", None)
+    said = refused(trainings.build_stages, parse_config(changed), folder / "whole", None)
     assert said == (
         "rotation uses a different backbone from supervised; give both the same network section"
     )
@@ -334,7 +334,7 @@ def test_a_moving_average_starts_as_what_it_follows():
         MoCoState(parts, old, jnp.full(3, 7.0)), (),
     )  # fmt: skip
     source = arrays(3.0, "backbone", "projector", "predictor"), arrays(4.0, *parts)
-    started, said = pipeline.start_from(state, pipeline.Weights("first", *source), "second")
+    started, said = trainings.start_from(state, trainings.Weights("first", *source), "second")
     assert said == "second starts from first: took backbone, projector, predictor"
     params, stats = source
     same(started.params, params)
@@ -429,9 +429,9 @@ def test_a_run_from_a_finished_run(whole, built, config, tmp_path, caplog):
 
 
 def test_start_from_a_run_of_another_method(simclr, built):
-    weights = pipeline.read_weights(simclr)
+    weights = trainings.read_weights(simclr)
     state = build.initial_state(built["ncl"].training)
-    started, said = pipeline.start_from(state, weights, "ncl")
+    started, said = trainings.start_from(state, weights, "ncl")
     assert said == (
         f"ncl starts from {simclr}: took backbone; new: head labeled, head novel; left: projector"
     )
@@ -452,11 +452,11 @@ def test_init_from_a_run_of_another_network(simclr, config, tmp_path):
 
 
 def test_init_from_what_is_no_finished_run(simclr, tmp_path):
-    said = refused(pipeline.read_weights, tmp_path)
+    said = refused(trainings.read_weights, tmp_path)
     assert said == f"init_from must be the workdir of a finished run; got {tmp_path}"
     for name in ("config.json", "images.json"):
         (tmp_path / name).write_bytes((simclr / name).read_bytes())
-    said = refused(pipeline.read_weights, tmp_path)
+    said = refused(trainings.read_weights, tmp_path)
     assert said.startswith(f"there is no checkpoint {tmp_path}/checkpoints/2")
 
 

@@ -6,10 +6,11 @@ import pytest
 
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import parse_section
-from cluster_jax.data import batches, splits
+from cluster_jax.data import batches
 from cluster_jax.data.datasets import DataConfig
 from cluster_jax.data.images import Dataset, select
-from cluster_jax.data.splits import NovelConfig
+from cluster_jax.discovery import splits
+from cluster_jax.discovery.splits import NovelConfig
 from tests.rows import every_row
 
 # Of four classes: 7, 5, 6 and 5 images.

@@ -11,7 +11,7 @@ from cluster_jax.clustering import knn, out_of_sample
 from cluster_jax.clustering.kmeans import kmeans
 from cluster_jax.clustering.label_spreading import among, label_spreading
 from cluster_jax.core import arrays
-from cluster_jax.data import splits
+from cluster_jax.discovery import splits
 from cluster_jax.evaluation import clusters
 from cluster_jax.metrics import partition
 

@@ -1,0 +1,1 @@
+"""CueCo: which runs make which table."""

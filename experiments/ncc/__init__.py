@@ -1,0 +1,1 @@
+"""NCC: which runs make which table."""
