@@ -14,10 +14,11 @@ from PIL import Image
 from cluster_jax.cli import app
 from cluster_jax.core import buckets, disk
 from cluster_jax.core.checks import InputError
-from cluster_jax.data import datasets, scan
+from cluster_jax.data import batches, datasets, scan
 from cluster_jax.data import folder as folders
 from cluster_jax.data.images import DataConfig
 from cluster_jax.data.shards import Shards
+from cluster_jax.encoding import embed
 from cluster_jax.pipeline import plan
 from cluster_jax.pipeline import run as pipeline
 from cluster_jax.training import checkpoint, progress
@@ -181,25 +182,58 @@ def test_shards(server):
         Shards("gs://bucket/shards")[:]
 
 
+class _Killed(BaseException):
+    """What no code but a test's handles."""
+
+
+def _resumed(monkeypatch, *arguments):
+    """Runs a command that is killed in its embedding, and then goes on after its first part."""
+    starts, stream = [], batches.evaluation
+
+    def dying(*given, start=0, **options):
+        starts.append(start)
+        for i, batch in enumerate(stream(*given, start=start, **options)):
+            if i == 2 and len(starts) == 1:
+                raise _Killed
+            yield batch
+
+    with monkeypatch.context() as patch:
+        patch.setattr(batches, "evaluation", dying)
+        patch.setattr(embed, "SECONDS", -1.0)  # Each batch is a part.
+        with pytest.raises(_Killed):
+            app.main(arguments)
+        app.main(arguments)
+    assert starts[:2] == [0, 32]
+
+
 @pytest.mark.usefixtures("shallow_lite")
-def test_images_and_what_follows(server, photos, capsys):
+def test_images_and_what_follows(server, photos, monkeypatch):
     """`images`, `predict`, `report`, `export` and `embed` on one folder of photos."""
-    flags = ["--config.data.image_size=32"]
+    flags = ["--config.data.image_size=32", "--config.eval.batch_size=16"]
     server.faults.append(every(20, FAILING))
-    app.main(["images", photos, "--out=gs://bucket/images", *flags])
+    _resumed(monkeypatch, "images", photos, "--out=gs://bucket/images", *flags)
     new = "--out=gs://bucket/new.csv", "--report=gs://bucket/new.html"
     app.main(["predict", "--workdir=gs://bucket/images", f"--images={photos}", *new])
     app.main(["report", "gs://bucket/images"])
     app.main(["export", "--workdir=gs://bucket/images", "--out=gs://bucket/encoder"])
-    data = "--config=images", *flags, f"--config.data.dir={photos}"
-    app.main(["embed", *data, "--out=gs://bucket/one.npz"])
-    app.main(["embed", *data, "--out=gs://bucket/shares"])
+    data = "embed", "--config=images", *flags, f"--config.data.dir={photos}"
+    app.main([*data, "--out=gs://bucket/one.npz"])
+    _resumed(monkeypatch, *data, "--out=gs://bucket/shares")
     made = server.files("bucket/")
     assert {"new.csv", "new.html", "encoder", "one.npz", "images/report.html"} <= made.keys()
+    assert not [name for name in made if ".parts" in name]
     one = np.load(io.BytesIO(made["one.npz"]))["features"]
     np.testing.assert_array_equal(Shards("gs://bucket/shares")[:], one)
+    (own,) = (
+        x
+        for x in np.load(io.BytesIO(made["images/embedding.npz"])).values()
+        if x.shape == one.shape
+    )
+    np.testing.assert_array_equal(own, one)
     app.main(["cluster", "--features=gs://bucket/one.npz", "--out=gs://bucket/clusters"])
-    assert "clusters/results.json" in server.files("bucket/")
+    kmeans = "--features=gs://bucket/shares", "--method=kmeans", "--k=4"
+    app.main(["cluster", *kmeans, "--out=gs://bucket/kmeans"])
+    assert {"clusters/results.json", "kmeans/results.json"} <= server.files("bucket/").keys()
 
 
 @pytest.mark.usefixtures("one_device", "traced_once", "compiled_once")
