@@ -5,7 +5,7 @@
 
 See `simclr_features` for the data, the views and the head; method, warm-up and moving average are
 those of `ncc_digits`. Training took 103 to 159 s on one busy
-CPU core for 1,500 to 10,000 rows (experiments/features.md).
+CPU core for 1,500 to 10,000 rows of Lite0's features.
 """
 
 from ml_collections import ConfigDict

@@ -5,11 +5,11 @@
 x.npz, .npy or .csv holds features `[n, d]` by any network, or `[n, v, d]` with v views of each
 image (`cluster-jax embed` makes them). A view of a row is a random point between it and one of its
 10 nearest neighbors; with cached views it starts from one of them. Rows are scaled to length one.
-Training took 68 to 151 s on one busy CPU core for 1,500 to 10,000 rows (experiments/features.md);
+Training took 68 to 151 s on one busy CPU core for 1,500 to 10,000 rows of Lite0's features;
 the search for neighbors compares all pairs of rows.
 
 k-means is spherical, by the cosine of the loss, and the best of 50 runs: by the Euclidean one, or
-with 10 runs, much of what the training gains is lost (experiments/features.md).
+with 10 runs, much of what the training gains is lost, as was seen on Lite0's features.
 
 Temperature, optimizer (at half the rate) and number of steps are those of `nrcc_digits`; rate, size
 of the head and views were not tuned.
