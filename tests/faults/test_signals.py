@@ -17,6 +17,7 @@ from cluster_jax.core import io
 from cluster_jax.data import batches
 from cluster_jax.encoding import embed
 from cluster_jax.pipeline import run as pipeline
+from cluster_jax.pipeline import trainings
 from cluster_jax.training import checkpoint
 from tests.faults.runs import assert_same, before_step
 
@@ -172,7 +173,7 @@ def _send(number):
 SIGNALS = {signal.SIGTERM: 75, signal.SIGINT: 130}
 # Part of a run -> what starts it.
 PARTS = {
-    "embedding": (pipeline, "embed"),
+    "embedding": (trainings, "embed"),
     "embedded": (embed.Parts, "finish"),
     "clustering": (pipeline.outputs.evaluate, "evaluate"),
     "report": (pipeline.outputs.report, "write_report"),
@@ -251,7 +252,7 @@ def test_in_the_midst_of_the_embedding(command, tmp_path, monkeypatch, capsys, n
 @pytest.mark.usefixtures("one_device", "traced_once", "compiled_once")
 @pytest.mark.parametrize("number", SIGNALS)
 def test_before_anything_is_saved(command, tmp_path, monkeypatch, capsys, number):
-    _before(monkeypatch, pipeline, "build_stages", lambda: _send(number))
+    _before(monkeypatch, trainings, "build_stages", lambda: _send(number))
     assert command() == SIGNALS[number]
     assert "Interrupted; the same command goes on from what is saved" in capsys.readouterr().err
 
