@@ -125,7 +125,8 @@ def main() -> None:
                 case = {"set": name, "method": method, "seed": seed}
                 if file.exists():
                     found.add(case, lambda: measure(file, METHODS[method], seed))  # noqa: B023
-    found.write(f"{parser.prog} DIR", page(found.lines))
+    seeds = len({line["seed"] for line in found.lines})
+    found.write(f"{parser.prog} DIR --seeds={seeds}", "ACC.", page(found.lines))
 
 
 if __name__ == "__main__":

@@ -29,6 +29,20 @@ from cluster_jax.training import state as states
 from cluster_jax.training.state import State
 
 
+class Weights(NamedTuple):
+    """The network of a finished training.
+
+    Attributes:
+        name: name of that stage or workdir, for messages.
+        params: its parameters.
+        stats: its BatchNorm statistics.
+    """
+
+    name: str
+    params: Any
+    stats: Any
+
+
 def prepare(
     config: RunConfig,
     workdir: epath.Path,
@@ -72,12 +86,11 @@ def prepare(
             "restore them from a copy, or train in another folder"
         )
     weights = initial_weights(stages, again=workdirs.INITIAL_EMBEDDING in store.missing)
-
     return store, functools.partial(_make_features, stages, store, weights)
 
 
 def _make_features(
-    stages: list[BuiltRun], store: Store, weights: "Weights | None", guard: Callable[[], None]
+    stages: list[BuiltRun], store: Store, weights: Weights | None, guard: Callable[[], None]
 ) -> Inputs[RunConfig]:
     """Trains, and writes the embeddings and the encoder that are missing.
 
@@ -105,7 +118,7 @@ def _make_features(
 
 
 def _train(
-    stages: list[BuiltRun], store: Store, weights: "Weights | None", guard: Callable[[], None]
+    stages: list[BuiltRun], store: Store, weights: Weights | None, guard: Callable[[], None]
 ) -> State:
     """Trains all stages, each from the network of the previous one; resumes interrupted ones.
 
@@ -162,20 +175,6 @@ def _end_at_once() -> None:
     """Lets SIGTERM end a process at once after training, when no step is left to save."""
     if jax.process_count() > 1:
         interrupt.terminate()
-
-
-class Weights(NamedTuple):
-    """The network of a finished training.
-
-    Attributes:
-        name: name of that stage or workdir, for messages.
-        params: its parameters.
-        stats: its BatchNorm statistics.
-    """
-
-    name: str
-    params: Any
-    stats: Any
 
 
 def build_stages(config: RunConfig, workdir: epath.Path, dataset: Dataset | None) -> list[BuiltRun]:
