@@ -55,11 +55,11 @@ def measure(file: pathlib.Path, name: str | None, seed: int) -> dict[str, Any]:
         section = load_config("simclr_features").eval
         rows = arrays.normalize_rows(stored["features"].astype(np.float32))
         points = reduce(rows, seed=seed, **section.reduce)
-        grid = clusters.run_gridshift(points, None, **section.gridshift)
+        grid = clusters.run_gridshift(points, **section.gridshift)
         return scores(rows, labels, points, grid.cluster_labels, seed)
     config = load_config(name)
     config.seed, config.data.dir = seed, str(file)
-    config.eval.update(linear_probe=None, method="gridshift")
+    config.eval.method, config.eval.linear_probe = "gridshift", None
     if "clusters" in config.method:
         config.method.clusters = len(np.unique(labels))
     with tempfile.TemporaryDirectory() as workdir:
