@@ -3,7 +3,8 @@
     python -m experiments.features DIR [--seeds=3] [--only SimCLR ...]
 
 DIR holds imagenette.npz (3,000 photos), cifar10.npz (the first 10,000), tiny_imagenet10.npz (1,500)
-and fashion_mnist.npz (the 10,000 test images, a PNG each), by the default encoder:
+and fashion_mnist.npz (the 10,000 test images, a PNG each), by the default encoder; of more than
+3,000 rows so many are drawn:
 
     cluster-jax embed --config=images --config.data.dir=PHOTOS --config.data.labels=folders
         --out=DIR/imagenette.npz
@@ -44,25 +45,30 @@ METHODS = {
     "Kernel-InfoNCE": "kernel_infonce_features",
     "CueCo": "cueco_features",
 }
+ROWS = 3_000
 COLUMNS = ("k-means", "spherical k-means", "k-means on the map", "GridShift")
 
 
 def measure(file: pathlib.Path, name: str | None, seed: int) -> dict[str, Any]:
     """ACC of k-means and GridShift on the features, or on what the config `name` trains on them."""
     stored = io.read_arrays(file)
-    labels = stored["labels"].astype(np.int64)
+    drawn = np.sort(np.random.default_rng(0).permutation(len(stored["labels"]))[:ROWS])
+    values, labels = stored["features"][drawn], stored["labels"][drawn].astype(np.int64)
     if name is None:
         section = load_config("simclr_features").eval
-        rows = arrays.normalize_rows(stored["features"].astype(np.float32))
+        rows = arrays.normalize_rows(values.astype(np.float32))
         points = reduce(rows, seed=seed, **section.reduce)
         grid = clusters.run_gridshift(points, **section.gridshift)
         return scores(rows, labels, points, grid.cluster_labels, seed)
     config = load_config(name)
-    config.seed, config.data.dir = seed, str(file)
+    config.seed = seed
     config.eval.method, config.eval.linear_probe = "gridshift", None
     if "clusters" in config.method:
         config.method.clusters = len(np.unique(labels))
     with tempfile.TemporaryDirectory() as workdir:
+        config.data.dir = f"{workdir}/{file.name}"
+        io.write_arrays(config.data.dir, {"features": values, "labels": labels})
+        workdir = f"{workdir}/run"
         pipeline.run_pipeline(config, workdir)
         embedding = io.read_arrays(pathlib.Path(workdir) / "embedding.npz")
         found = io.read_arrays(pathlib.Path(workdir) / "clusters.npz")
