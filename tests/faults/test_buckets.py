@@ -16,7 +16,7 @@ from PIL import Image
 from cluster_jax.cli import app, export
 from cluster_jax.core import buckets, disk
 from cluster_jax.core.checks import InputError
-from cluster_jax.data import batches, datasets, scan
+from cluster_jax.data import batches, datasets, metadata, scan, tables
 from cluster_jax.data import folder as folders
 from cluster_jax.data.images import DataConfig
 from cluster_jax.data.shards import Shards
@@ -139,12 +139,14 @@ def test_few_requests(server, trained):
         ("parquet", "^(?!.*checkpoints)"),  # TensorStore waits for a second and more.
     ],
 )
-def test_a_training_that_is_killed_resumes_bit_for_bit(server, trained, monkeypatch, kind, where):
+def test_a_training_that_is_killed_resumes_bit_for_bit(
+    server, trained, monkeypatch, caplog, kind, where
+):
     """It streams images in tars or Parquet files, and ends as one that was left alone."""
     config, left = trained[0][kind], {}
 
     def kill():
-        while not any("commit_success" in name for name in server.files("bucket/killed/")):
+        while "checkpoints/2/commit_success.txt" not in server.files("bucket/killed/"):
             time.sleep(0.01)
         left.update(server.objects)
         raise _Killed
@@ -156,7 +158,9 @@ def test_a_training_that_is_killed_resumes_bit_for_bit(server, trained, monkeypa
             pipeline.run_pipeline(config, "gs://bucket/killed", "toy")
     server.objects = left
     assert "results.json" not in server.files("bucket/killed/")
+    caplog.set_level("INFO")
     pipeline.run_pipeline(config, "gs://bucket/killed", "toy")
+    assert "the training goes on after step 2" in caplog.text
     _assert_same(server, "killed", "tar")
 
 
@@ -247,7 +251,7 @@ def run(store, photos, one_device, shallow_lite):
 def test_features_are_the_same_in_a_run_a_file_and_shards(server, run):
     files = server.files("bucket/")
     assert not [name for name in files if ".parts" in name]
-    one = np.load(io.BytesIO(files["one.npz"]))["features"]
+    one = metadata.read_rows("gs://bucket/one.npz", None, None, None).values
     np.testing.assert_array_equal(Shards("gs://bucket/shares")[:], one)
     stored = np.load(io.BytesIO(files["images/embedding.npz"])).values()
     (features,) = (values for values in stored if values.shape == one.shape)
@@ -258,8 +262,7 @@ PREDICT = ["predict", "--workdir=gs://bucket/images", "--images=gs://bucket/phot
 PREDICT += ["--out=gs://bucket/new.csv", "--report=gs://bucket/new.html"]
 REPORT = ["report", "gs://bucket/images", "--corrections=gs://bucket/corrections.csv"]
 EXPORT = ["export", "--workdir=gs://bucket/images", "--out=gs://bucket/encoder"]
-CLUSTER = ["cluster", "--features=gs://bucket/one.npz", "--out=gs://bucket/clusters"]
-CLUSTER += ["--reduce=pca"]
+TREE = ["cluster", "--features=gs://bucket/shares", "--out=gs://bucket/tree", "--reduce=pca"]
 KMEANS = ["cluster", "--features=gs://bucket/shares", "--out=gs://bucket/kmeans"]
 KMEANS += ["--method=kmeans", "--k=4"]
 
@@ -270,7 +273,7 @@ KMEANS += ["--method=kmeans", "--k=4"]
         (PREDICT, "new.csv.parts/part_000000000016.npz"),
         (REPORT, "images/assignments.csv"),
         (EXPORT, "encoder"),
-        (CLUSTER, "clusters/report.html"),
+        (TREE, "tree/report.html"),
         (KMEANS, "kmeans/assignments.csv"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else value,
@@ -282,6 +285,7 @@ def test_a_command_that_is_killed_ends_alike(server, run, monkeypatch, command, 
     corrections = "\n".join(["image,cluster,correction,to", *lines])
     server.put("bucket", "corrections.csv", corrections.encode())
     monkeypatch.setattr(embed, "SECONDS", -1.0)  # Each batch is a part.
+    monkeypatch.setattr(tables, "LARGE", 0)  # Shards are read in blocks.
     monkeypatch.setattr(export, "_PLATFORMS", ("cpu",))
     monkeypatch.setattr(rows, "time", types.SimpleNamespace(perf_counter=lambda: 0.0))
     before, states, left = server.files(), collections.defaultdict(set), {}
@@ -439,7 +443,7 @@ def test_two_processes_and_a_bucket(server, photos, tmp_path):
     server.faults.append(every(20, FAILING))
     Job([*flags, "--workdir=gs://bucket/two"], tmp_path).succeed()
     job = Job([*flags, "--workdir=gs://bucket/dies"], tmp_path)
-    while not any("commit_success" in name for name in server.files("bucket/dies/")):
+    while "checkpoints/10/commit_success.txt" not in server.files("bucket/dies/"):
         assert all(host.poll() is None for host in job.hosts), job.end()
         time.sleep(0.1)
     job.hosts[1].kill()
