@@ -412,6 +412,34 @@ def test_images_that_cannot_be_read(server, photos, capsys, tmp_path, fault, pat
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(
+    ("path", "name", "number"),
+    [
+        ("photos", "photos/3/11.png", 1),
+        ("tar", "tar/1.tar", 3),  # after its index, of two requests
+        ("rows", "rows/1.parquet", 4),
+    ],
+)
+def test_images_that_change_during_a_run(server, photos, capsys, tmp_path, path, name, number):
+    members = {"1.jpg": test_packed.jpeg(1), "2.jpg": test_packed.jpeg(2)}
+    tar = test_packed.write_tar(tmp_path / "1.tar", members)
+    parquet = test_packed.write_parquet(tmp_path / "1.parquet")
+    server.put("bucket", "tar/1.tar", tar.read_bytes())
+    server.put("bucket", "rows/1.parquet", parquet.read_bytes())
+    asked = itertools.count(1)
+
+    def change(request):
+        if request.name == name and next(asked) == number:
+            server.put("bucket", name, server.objects["bucket", name].data)
+
+    server.faults.append(change)
+    code, line = _ends(["images", f"gs://bucket/{path}", f"--out={tmp_path}/run"], capsys)
+    assert code == 2
+    assert line.startswith(f"error: gs://bucket/{name} must stay as it is during a run; got it ch")
+    assert line.endswith("(412): end what writes it, and run the same command again")
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_busy_server_is_waited_for(server, monkeypatch):
     """gcsfs itself gives up after half a minute."""
     slept = []
@@ -466,7 +494,7 @@ def test_the_faults_are_met(server):
     [
         (403, "ocdbt|/d/", "permission"),  # of TensorStore
         (403, "checkpoints/2", "permission"),  # of Orbax, by gcsfs
-        (412, "checkpoints", "changed by another one (412)"),
+        (412, "checkpoints", "changed meanwhile (412)"),
     ],
 )
 def test_a_checkpoint_that_cannot_be_written(server, trained, answer, where, reason):
