@@ -495,10 +495,12 @@ def test_the_faults_are_met(server):
         (403, "ocdbt|/d/", "permission"),  # of TensorStore
         (403, "checkpoints/2", "permission"),  # of Orbax, by gcsfs
         (412, "checkpoints", "changed meanwhile (412)"),
+        (412, "manifest", "timed out after 2.00 seconds"),  # TensorStore would try for ever.
     ],
 )
-def test_a_checkpoint_that_cannot_be_written(server, trained, answer, where, reason):
+def test_a_checkpoint_that_cannot_be_written(server, trained, monkeypatch, answer, where, reason):
     """The reason is the library's own; what was there stays."""
+    monkeypatch.setattr(buckets, "PATIENCE", 2.0)
     server.faults.append(always(answer, "write", where=where))
     with pytest.raises(disk.WriteError) as caught:
         pipeline.run_pipeline(trained[0]["tar"], "gs://bucket/refused", "toy")
