@@ -6,6 +6,7 @@ import csv
 import io
 import itertools
 import json
+import re
 import time
 import types
 
@@ -396,12 +397,16 @@ def test_a_bucket_that_cannot_be_written(server, capsys, monkeypatch, fault, pat
         (always(403, "read"), "gs://bucket/tars", "tars/1.tar may not be used (403: The caller"),
         (always(403, "read"), "gs://bucket/rows", "rows/1.parquet may not be used (403: The"),
         (None, "gs://bucket/tars/1.tar", "1.tar must be a whole tar; got its end missing"),
+        (None, "gs://bucket/twice.tar", "twice.tar must have one member of a name; got two 1.jpg"),
         (None, "gs://bucket/tars/2.tar", "tars/2.tar must exist; got no such file or bucket"),
     ],
 )  # fmt: skip
 def test_images_that_cannot_be_read(server, photos, capsys, tmp_path, fault, path, said):
     packed = test_packed.write_tar(tmp_path / "1.tar", {"1.jpg": test_packed.jpeg(1)})
     server.put("bucket", "tars/1.tar", packed.read_bytes()[:1536])
+    twice = [("1.jpg", test_packed.jpeg(i)) for i in range(2)]
+    packed = test_packed.write_tar(tmp_path / "twice.tar", twice)
+    server.put("bucket", "twice.tar", packed.read_bytes())
     parquet = test_packed.write_parquet(tmp_path / "1.parquet")
     server.put("bucket", "rows/1.parquet", parquet.read_bytes())
     server.faults += [fault] if fault else []
@@ -440,7 +445,7 @@ def test_images_that_change_during_a_run(server, photos, capsys, tmp_path, path,
     assert not (tmp_path / "run").exists()
 
 
-def test_a_busy_server_is_waited_for(server, monkeypatch):
+def test_a_busy_server_is_waited_for(server, monkeypatch, caplog):
     """gcsfs itself gives up after half a minute."""
     slept = []
 
@@ -449,8 +454,11 @@ def test_a_busy_server_is_waited_for(server, monkeypatch):
 
     monkeypatch.setattr("gcsfs.retry.asyncio.sleep", sleep)
     server.faults.append(lambda request: 429 if len(server.requests) <= 20 else None)
+    caplog.set_level("INFO")
     buckets.write("gs://bucket/patient", b"1")
     assert sum(slept) > 60
+    (line,) = (record.getMessage() for record in caplog.records if record.name == "cluster_jax")
+    assert re.fullmatch(r"gs://bucket/patient does not answer \(The rate .*\): trying .* s", line)
     monkeypatch.setattr(buckets, "PATIENCE", 0.0)
     server.faults[:] = [always(429)]
     with pytest.raises(disk.WriteError, match=r"gs://bucket/x cannot be written \(.* limit of the"):
