@@ -458,7 +458,7 @@ def test_a_busy_server_is_waited_for(server, monkeypatch, caplog):
     buckets.write("gs://bucket/patient", b"1")
     assert sum(slept) > 60
     (line,) = (record.getMessage() for record in caplog.records if record.name == "cluster_jax")
-    assert re.fullmatch(r"gs://bucket/patient does not answer \(The rate .*\): trying .* s", line)
+    assert re.fullmatch(r"gs://bucket does not answer \(The rate .*\): trying .* s", line)
     monkeypatch.setattr(buckets, "PATIENCE", 0.0)
     server.faults[:] = [always(429)]
     with pytest.raises(disk.WriteError, match=r"gs://bucket/x cannot be written \(.* limit of the"):
