@@ -232,7 +232,7 @@ def sharing(first, make):
             run.total_steps,
             dataclasses.replace(run.train, **intervals),
             *(dataset.size, dataset.shape),
-            None if dataset.known is None else dataset.known.tobytes(),
+            None if dataset.partial_labels is None else dataset.partial_labels.tobytes(),
         )
         known = first.setdefault(key, run)
         shared = ("method", "optimizer", "embed")

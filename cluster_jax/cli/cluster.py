@@ -33,18 +33,18 @@ _USES = {
 def _check(flags: argparse.Namespace, parser: Parser) -> None:
     """Raises an `InputError` for a flag that has no use with the others."""
     for name, (other, values) in _USES.items():
-        given, choice = getattr(flags, name), getattr(flags, other)
-        if given != parser.get_default(name) and choice not in values:
-            raise InputError(f"--{name} must be left out for --{other}={choice}; got {given}")
+        value, choice = getattr(flags, name), getattr(flags, other)
+        if value != parser.get_default(name) and choice not in values:
+            raise InputError(f"--{name} must be left out for --{other}={choice}; got {value}")
     for name, array in (("features", "array"), ("labels", "labels_array")):
-        file, given = getattr(flags, name), getattr(flags, array)
+        file, value = getattr(flags, name), getattr(flags, array)
         if file == "":
             raise InputError(f"--{name} must be the path of a file; got an empty one")
         suffix = pathlib.Path(file or "").suffix.lower()
         named = (".npz", ".csv", ".tsv", *columns.SUFFIXES) if name == "features" else (".npz",)
-        if given is not None and suffix not in named:
+        if value is not None and suffix not in named:
             raise InputError(
-                f"--{array} must name an array of a file of type {', '.join(named)}; got {given!r} "
+                f"--{array} must name an array of a file of type {', '.join(named)}; got {value!r} "
                 f"of {file}"
             )
 

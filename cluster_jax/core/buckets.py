@@ -97,17 +97,17 @@ def tree(folder: epath.PathLike, delimiter: str = "") -> dict[str, int]:
     """
     bucket, _, prefix = str(folder).removeprefix("gs://").rstrip("/").partition("/")
     prefix = f"{prefix}/" if prefix else ""
-    files, found, token = _files(), dict[str, int](), None
+    files, sizes, token = _files(), dict[str, int](), None
     while token != "":
         page = files.call(
             "GET", "b/{}/o", bucket, json_out=True, prefix=prefix or None, pageToken=token,
             delimiter=delimiter or None, maxResults=1000,
             fields="items(name,size),prefixes,nextPageToken",
         )  # fmt: skip
-        found |= {x["name"]: int(x["size"]) for x in page.get("items", ())}
-        found |= dict.fromkeys(page.get("prefixes", ()), 0)
+        sizes |= {x["name"]: int(x["size"]) for x in page.get("items", ())}
+        sizes |= dict.fromkeys(page.get("prefixes", ()), 0)
         token = page.get("nextPageToken", "")
-    rest = {name.removeprefix(prefix): size for name, size in found.items()}
+    rest = {name.removeprefix(prefix): size for name, size in sizes.items()}
     return {name: size for name, size in rest.items() if name}  # An empty one marks the folder.
 
 

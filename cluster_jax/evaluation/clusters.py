@@ -243,15 +243,15 @@ def run_tree(
     return Clustering(metrics, points, centers, labels, distances, outliers, None, model, member)
 
 
-def with_ids(found: Clustering, features: NDArray, ids: NDArray) -> Clustering:
+def with_ids(clustering: Clustering, features: NDArray, ids: NDArray) -> Clustering:
     """Replaces the clusters of a fit by those that keep their ids, in the fit's representation.
 
     Args:
-        found: result of `run_tree` for all rows.
+        clustering: result of `run_tree` for all rows.
         features: the rows `[n, d]`.
         ids: int `[n]`, the cluster of each row, 0 or more, see `clustering.living`.
     """
-    model = found.tree
+    model = clustering.tree
     assert model is not None
     every, codes = np.unique(ids, return_inverse=True)
     sizes = np.bincount(codes)
@@ -263,15 +263,15 @@ def with_ids(found: Clustering, features: NDArray, ids: NDArray) -> Clustering:
     around = membership.shares(model.smoother_, leaves)
     member = membership.membership(leaves, around)
     second = np.where(member.runners_up < 0, NO_CLUSTER, of_leaves[member.runners_up])
-    own = (member.probabilities, second, member.runner_up_probabilities)
+    columns = (member.probabilities, second, member.runner_up_probabilities)
     counts = {"n_large": int((~is_small).sum()), "outliers": int(sizes[is_small].sum())}
-    return found._replace(
-        metrics={**found.metrics, **counts},
+    return clustering._replace(
+        metrics={**clustering.metrics, **counts},
         centers=centers,
         cluster_labels=every[codes].astype(np.int32),
         distances=distances,
         outliers=is_small[codes],
-        membership=Membership(ids, *(column[model.leaves_] for column in own)),
+        membership=Membership(ids, *(column[model.leaves_] for column in columns)),
         has_ids=True,
     )
 
@@ -288,7 +288,7 @@ def rows_of_likeness(tree: SmoothTree | None, features: NDArray, metric: str = "
 
 
 def with_map(
-    found: Clustering,
+    clustering: Clustering,
     features: NDArray,
     *,
     seed: int,
@@ -301,21 +301,22 @@ def with_map(
     rows that are equal. Of micro-clusters, a row lies at the mean of its three nearest ones.
 
     Args:
-        found: result of `run_tree`; if it has points, the map starts from them and is laid on them.
+        clustering: result of `run_tree`; if it has points, the map starts from them and is laid on
+            them.
         features: those of its rows that it describes.
         seed: random seed of the map.
         shown: int `[m]`, the rows that it describes; None: all rows.
         options: arguments of `reduce`.
     """
-    model = found.tree
+    model = clustering.tree
     assert model is not None
     leaves = model.leaves_ if shown is None else model.leaves_[shown]
     smooth, is_condensed = model.smoother_.smooth, model.smoother_.counts is not None
     # A quarter of micro-clusters suffices: all would take a third of the time of 200,000 rows.
     compared = np.unique(leaves, return_index=True)[1][:: 4 if is_condensed else 1]
-    found = found._replace(isolation=isolation(features, model.metric_, compared))
+    clustering = clustering._replace(isolation=isolation(features, model.metric_, compared))
     placed = smooth if not is_condensed else model.smoother_.transform(features)
-    old = found.points if found.points.shape[1] == options.get("n_components") else None
+    old = clustering.points if clustering.points.shape[1] == options.get("n_components") else None
     if smooth.shape[1] > MAP_COLUMNS and options["method"] != "none":
         start = (
             None if old is None or is_condensed else old[np.unique(leaves, return_index=True)[1]]
@@ -324,7 +325,7 @@ def with_map(
         near = knn.nearest(placed, smooth, 3).indices if is_condensed else None
         placed = points if near is None else points[near].mean(axis=1)
     placed = placed if is_condensed else placed[leaves]
-    return found._replace(points=placed if old is None else registered(placed, old))
+    return clustering._replace(points=placed if old is None else registered(placed, old))
 
 
 def registered(points: NDArray, onto: NDArray) -> NDArray:

@@ -53,7 +53,7 @@ class EmbeddingClusters:
     Attributes:
         workdir: folder of the run.
         results: content of `results.json`.
-        found: the clusters as they were found, and the names of the rows.
+        computed: the clusters as they were found, and the names of the rows.
         decisions: what a person has decided about them.
         clusterer: what places new rows; None after t-SNE, whose map has no place for them.
         rows: int `[m]`, of the n rows those that it has labels of.
@@ -62,7 +62,7 @@ class EmbeddingClusters:
 
     workdir: epath.Path
     results: dict[str, Any]
-    found: decisions.Clusters
+    computed: decisions.Clusters
     decisions: Decisions
     clusterer: Placing | None
     rows: NDArray
@@ -71,7 +71,7 @@ class EmbeddingClusters:
     @property
     def labels_(self) -> NDArray:
         """Cluster of each row, int64 `[n]`, -1 for none."""
-        return self.decisions.labels(self.found)
+        return self.decisions.labels(self.computed)
 
     @property
     def names_(self) -> dict[int, str]:
@@ -154,35 +154,37 @@ class EmbeddingClusters:
         return self.clusterer
 
 
-def clusterer(features: NDArray, found: Clustering, options: ClusterOptions) -> Placing | None:
+def clusterer(features: NDArray, clustering: Clustering, options: ClusterOptions) -> Placing | None:
     """Makes what places new rows in clusters of features; None for a map of t-SNE.
 
     Args:
         features: `[n, d]`, those that were clustered, or a sample of them.
-        found: their clusters.
+        clustering: their clusters.
         options: of the clustering.
     """
-    if found.tree is not None:
-        if not found.has_ids:
-            return found.tree.clusterer_
-        labels = found.cluster_labels.astype(np.int64)
-        return dataclasses.replace(found.tree.clusterer_, labels=labels)
+    if clustering.tree is not None:
+        if not clustering.has_ids:
+            return clustering.tree.clusterer_
+        labels = clustering.cluster_labels.astype(np.int64)
+        return dataclasses.replace(clustering.tree.clusterer_, labels=labels)
     if options.reduce == "tsne":
         return None
-    known, labels = voters(features, str(options.metric)), found.cluster_labels
+    known_rows, labels = voters(features, str(options.metric)), clustering.cluster_labels
     if options.reduce == "none" and options.method == "kmeans":
-        return ByCenters(found.centers, labels, options.metric == "cosine", known)
-    width = found.metrics.get("bandwidth", 1.0)
+        return ByCenters(clustering.centers, labels, options.metric == "cosine", known_rows)
+    width = clustering.metrics.get("bandwidth", 1.0)
     if options.reduce == "none":
         grid = GridShift()
-        return ByGrid(labels, found.points, width, grid.stop, grid.max_iter, known)
-    return ByVotes(labels, options.n_neighbors, known, found.points, found.centers, width)
+        return ByGrid(labels, clustering.points, width, grid.stop, grid.max_iter, known_rows)
+    return ByVotes(
+        labels, options.n_neighbors, known_rows, clustering.points, clustering.centers, width
+    )
 
 
 def write(
     workdir: epath.Path,
     features: NDArray,
-    found: Clustering,
+    clustering: Clustering,
     options: ClusterOptions,
     sample: NDArray | None,
 ) -> None:
@@ -191,14 +193,17 @@ def write(
     Args:
         workdir: folder of the run.
         features: `[n, d]`, those that were clustered, or a sample of them.
-        found: their clusters; of a tree they are those of all rows.
+        clustering: their clusters; of a tree they are those of all rows.
         options: of the clustering.
         sample: int `[n]`, the rows of the sample; None: they are all rows.
     """
-    placed_by = clusterer(features, found, options)
+    placed_by = clusterer(features, clustering, options)
     stored = {} if placed_by is None else to_arrays(placed_by)
-    if found.tree is not None:
-        stored |= {"tree": found.tree.linkage_, "rows": np.arange(len(found.tree.labels_))}
+    if clustering.tree is not None:
+        stored |= {
+            "tree": clustering.tree.linkage_,
+            "rows": np.arange(len(clustering.tree.labels_)),
+        }
         if sample is None:
             stored[CONTENTS] = contents(features)
     else:
@@ -228,9 +233,9 @@ def read(workdir: epath.PathLike) -> EmbeddingClusters:
         )
     if not (workdir / CLUSTERER).exists():
         raise workdirs.older_version(workdir)
-    _, found = decisions.clustered(assignments.read_workdir(workdir))
-    decided = decisions.read_workdir(workdir, found)
+    _, computed = decisions.clustered(assignments.read_workdir(workdir))
+    decided = decisions.read_workdir(workdir, computed)
     stored = io.read_arrays(workdir / CLUSTERER)
     rows, tree, _ = stored.pop("rows"), stored.pop("tree", None), stored.pop(CONTENTS, None)
     placed_by = from_arrays(stored) if stored else None
-    return EmbeddingClusters(workdir, results, found, decided, placed_by, rows, tree)
+    return EmbeddingClusters(workdir, results, computed, decided, placed_by, rows, tree)

@@ -132,29 +132,31 @@ class StoredClusters(NamedTuple):
         )
 
 
-def stored_clusters(found: Clustering, features: NDArray) -> StoredClusters:
+def stored_clusters(clustering: Clustering, features: NDArray) -> StoredClusters:
     """Collects the clusters by `eval.method` of the images that were clustered, to be stored.
 
     Args:
-        found: the clusters.
+        clustering: the clusters.
         features: float `[n, d]`, as the network made them.
     """
-    tree, bandwidth = found.tree, found.metrics.get("bandwidth")
+    tree, bandwidth = clustering.tree, clustering.metrics.get("bandwidth")
     stored = StoredClusters(
-        points=found.points.astype(np.float32) if found.points.size else None,
-        centers=found.centers,
-        cluster_labels=found.cluster_labels,
-        distances=found.distances,
-        outliers=found.outliers,
+        points=clustering.points.astype(np.float32) if clustering.points.size else None,
+        centers=clustering.centers,
+        cluster_labels=clustering.cluster_labels,
+        distances=clustering.distances,
+        outliers=clustering.outliers,
         kmeans_labels=None,
         novelty_threshold=None,
-        linkage=found.linkage(features),
+        linkage=clustering.linkage(features),
         bandwidth=None if bandwidth is None else np.asarray(bandwidth),
-        scan=None if found.curve is None else np.array(found.curve[:3], np.float64),
+        scan=None if clustering.curve is None else np.array(clustering.curve[:3], np.float64),
     )
     if tree is None:
         return stored
-    _, *member = found.membership if found.membership and found.has_ids else tree.membership_
+    _, *member = (
+        clustering.membership if clustering.membership and clustering.has_ids else tree.membership_
+    )
     fields = {name: getattr(tree.smoother_, name) for name in _OF_SMOOTHER}
     smoother = {name: np.asarray(value) for name, value in fields.items() if value is not None}
     stored = stored._replace(
@@ -213,11 +215,11 @@ class TrainedRun(NamedTuple):
         images: content of `images.json`: size, shape and statistics of the training images.
         features: float32 `[n, d]`, unit rows, as they were clustered.
         clusters: content of `clusters.npz`.
-        known: names of the known classes in novel class discovery, otherwise None. With known
-            classes, `features` and `clusters` are of the unlabeled images alone.
+        known_classes: names of the known classes in novel class discovery, otherwise None. With
+            them, `features` and `clusters` are of the unlabeled images alone.
         all_features: float32 `[N, d]`, features of all training images; the same as `features` if
             `known` is None.
-        found: the clusters that the run found; `clusters` are those that a person has corrected.
+        computed: the clusters that the run found; `clusters` are those that a person has corrected.
         decisions: what a person has decided about them.
     """
 
@@ -227,15 +229,15 @@ class TrainedRun(NamedTuple):
     images: Mapping[str, Any]
     features: NDArray
     clusters: StoredClusters
-    known: tuple[str, ...] | None
+    known_classes: tuple[str, ...] | None
     all_features: NDArray
-    found: decisions.Clusters
+    computed: decisions.Clusters
     decisions: Decisions = Decisions()
 
     @property
     def names(self) -> dict[str, str]:
         """A cluster, as text, or a novel class -> its name: a person's, or the suggested one."""
-        text = str if self.known is None else splits.novel_name
+        text = str if self.known_classes is None else splits.novel_name
         named = {text(cluster): name for cluster, name in self.decisions.named.items()}
         return {**report_data.suggested_names(self.results), **named}
 
@@ -263,15 +265,15 @@ def read(workdir: epath.PathLike) -> TrainedRun:
 
 def _read(workdir: epath.Path) -> TrainedRun:
     file = workdir / workdirs.CONFIG
-    found = None
+    problem = None
     if not workdir.exists():
-        found = "which does not exist"
+        problem = "which does not exist"
     elif not file.exists():
-        found = f"which is no folder of a run: it has no {workdirs.CONFIG}"
+        problem = f"which is no folder of a run: it has no {workdirs.CONFIG}"
     elif "eval" not in workdirs.read_values(file):
-        found = "a folder of the command `cluster`, which has no images"
-    if found:
-        raise InputError(f"the workdir must be that of a finished run; got {workdir}, {found}")
+        problem = "a folder of the command `cluster`, which has no images"
+    if problem:
+        raise InputError(f"the workdir must be that of a finished run; got {workdir}, {problem}")
     needed = (workdirs.CLUSTERS, workdirs.IMAGES, workdirs.TRAIN_EMBEDDING)
     results = workdirs.finished_results(workdir, needed)
     if results is None:
@@ -295,13 +297,22 @@ def join(
 ) -> TrainedRun:
     """Joins the parts of a run, see `TrainedRun`, with the features of all images."""
     all_features = arrays.normalize_rows(embeddings.readable_rows(embedding)[config.eval.features])
-    known = None if clusters.class_labels is None else tuple(images["known"]["names"])
+    known_classes = None if clusters.class_labels is None else tuple(images["known"]["names"])
     rows = clusters.unlabeled_rows
     features = all_features if rows is None else all_features[rows]
-    found = found_clusters(clusters, known)
-    decided = Decisions() if workdir is None else decisions.read_workdir(workdir, found)
+    computed = computed_clusters(clusters, known_classes)
+    decided = Decisions() if workdir is None else decisions.read_workdir(workdir, computed)
     run = TrainedRun(
-        workdir, config, results, images, features, clusters, known, all_features, found, decided
+        workdir,
+        config,
+        results,
+        images,
+        features,
+        clusters,
+        known_classes,
+        all_features,
+        computed,
+        decided,
     )
     return run._replace(clusters=_corrected(run))
 
@@ -313,18 +324,20 @@ def with_decisions(run: TrainedRun, decided: Decisions) -> TrainedRun:
     return run._replace(clusters=_corrected(run))
 
 
-def found_clusters(stored: StoredClusters, known: Sequence[str] | None) -> decisions.Clusters:
+def computed_clusters(
+    stored: StoredClusters, known_classes: Sequence[str] | None
+) -> decisions.Clusters:
     """Returns the clusters that a run found, or its novel classes, for decisions about them."""
     labels, rows = stored.cluster_labels, stored.unlabeled_rows
-    if known is not None:
-        labels = _given(stored.class_labels)[rows] - len(known)
+    if known_classes is not None:
+        labels = _given(stored.class_labels)[rows] - len(known_classes)
     names = tuple(map(str, range(len(labels))))
     if stored.sources is not None:
         names = tuple((stored.sources if rows is None else stored.sources[rows]).tolist())
     run, contents = decisions.digest(names, labels), dict[str, str]()
     if stored.contents is not None:
-        own = stored.contents if rows is None else stored.contents[rows]
-        contents = {n: c.tobytes().hex() for n, c in zip(names, own, strict=True)}
+        digests = stored.contents if rows is None else stored.contents[rows]
+        contents = {n: c.tobytes().hex() for n, c in zip(names, digests, strict=True)}
     return decisions.Clusters(names, labels, stored.distances, "image", run, contents)
 
 
@@ -333,16 +346,18 @@ def _corrected(run: TrainedRun) -> StoredClusters:
     stored, decided = run.clusters, run.decisions
     if decided == Decisions():
         return stored
-    labels = decided.labels(run.found)
-    if run.known is not None:
+    labels = decided.labels(run.computed)
+    if run.known_classes is not None:
         classes = _given(stored.class_labels).copy()
-        classes[stored.unlabeled_rows] = np.where(labels < 0, labels, len(run.known) + labels)
+        classes[stored.unlabeled_rows] = np.where(
+            labels < 0, labels, len(run.known_classes) + labels
+        )
         return stored._replace(class_labels=classes)
-    is_decided = decided.is_decided(run.found)
+    is_decided = decided.is_decided(run.computed)
     corrected = stored._replace(cluster_labels=labels, outliers=stored.outliers & ~is_decided)
-    if (found := stored.membership) is None:
+    if (member := stored.membership) is None:
         return corrected
-    _, *member_now = decisions.decided_membership(decided, run.found, found)
+    _, *member_now = decisions.decided_membership(decided, run.computed, member)
     return corrected._replace(**dict(zip(_OF_MEMBERSHIP, member_now, strict=True)))
 
 
@@ -389,8 +404,8 @@ def training_images(run: TrainedRun) -> Dataset:
         dataset = build.load_training_images(run.config, data)
     names, unreadable = files(run), run.clusters.skipped
     if names is not None and dataset.sources is not None:
-        known = {*names, *_given(unreadable).tolist()}
-        rows = [i for i, name in enumerate(dataset.sources) if name in known]
+        listed = {*names, *_given(unreadable).tolist()}
+        rows = [i for i, name in enumerate(dataset.sources) if name in listed]
         dataset = select(dataset, np.array(rows, np.int64))
         dataset = without(dataset, ~np.isin(np.array(dataset.sources), names))
     if names is not None and dataset.sources is not None and dataset.size:
@@ -466,7 +481,7 @@ def cut(run: TrainedRun, *, k: int | None = None, level: float | None = None) ->
 
 def class_names(run: TrainedRun, classes: NDArray) -> NDArray:
     """Names classes, str `[m]`: a known class by its name, the j-th novel one as "novel j"."""
-    return np.asarray([discovery.name(c, run.known or ()) for c in classes])
+    return np.asarray([discovery.name(c, run.known_classes or ()) for c in classes])
 
 
 def fitted(run: TrainedRun, *, by_kmeans: bool) -> tuple[StoredClusters, int]:
@@ -477,7 +492,7 @@ def fitted(run: TrainedRun, *, by_kmeans: bool) -> tuple[StoredClusters, int]:
         the number of clusters that count, or of novel classes.
     """
     stored, every = run.clusters, run.all_features
-    if run.known:
+    if run.known_classes:
         codes, unlabeled = _given(stored.class_labels), stored.unlabeled_rows
         labels, outliers = class_names(run, codes), np.zeros(len(codes), bool)
         outliers[unlabeled] = stored.outliers
@@ -521,7 +536,7 @@ class Nearest(NamedTuple):
 
 def check(run: TrainedRun) -> None:
     """Raises an `InputError` if the run cannot assign new images to its clusters."""
-    has_voters = run.known is not None or run.clusters.smoother is not None
+    has_voters = run.known_classes is not None or run.clusters.smoother is not None
     if run.config.eval.reduce.method == "tsne" and not has_voters:
         raise InputError(
             "Runs that used t-SNE cannot assign new images; run the same command again with "
@@ -548,13 +563,13 @@ def encoder(run: TrainedRun) -> Encoder:
         return Encoder.load(file)
     assert isinstance(config, PhotosConfig)
     prepared = parse_section(Preprocessing, "preprocessing", images["preprocessing"])
-    made = build.encoder_of(config, prepared, ranges=images.get("ranges", {}))
-    if made.checksum != images[workdirs.WEIGHTS]:
+    rebuilt = build.encoder_of(config, prepared, ranges=images.get("ranges", {}))
+    if rebuilt.checksum != images[workdirs.WEIGHTS]:
         raise InputError(
             f"encoder must be that of the run; got {config.encoder}, which has other values now: "
             "restore the file, or run the command of the run in another folder"
         )
-    return made
+    return rebuilt
 
 
 def nearest(run: TrainedRun, rows: NDArray, n: int) -> Nearest:
@@ -565,9 +580,9 @@ def nearest(run: TrainedRun, rows: NDArray, n: int) -> Nearest:
         rows: float32 `[m, d]`, features from `encoder`.
         n: capped at the number of training images.
     """
-    found, names = out_of_sample.neighbors(rows, run.all_features, n), files(run)
-    named = None if names is None else np.asarray(names)[found.indices]
-    return Nearest(found.indices, 1 - found.distances, named)
+    neighbors, names = out_of_sample.neighbors(rows, run.all_features, n), files(run)
+    named = None if names is None else np.asarray(names)[neighbors.indices]
+    return Nearest(neighbors.indices, 1 - neighbors.distances, named)
 
 
 def place(
@@ -589,7 +604,7 @@ def place(
         InputError: the rows have a different size from the run's features.
     """
     placed_by = clusterer(run, by_kmeans=by_kmeans)
-    if run.known:
+    if run.known_classes:
         classes = placed_by.place(rows)
         return classes._replace(labels=class_names(run, classes.labels))
     decided = _decided_labels(run)
@@ -604,7 +619,7 @@ def _as_decided(run: TrainedRun, rows: NDArray, placed: Assignment) -> Assignmen
 
     Those that a person has moved lie among others, which would outvote them.
     """
-    is_decided, distinct = run.decisions.is_decided(run.found), run.clusters.sample
+    is_decided, distinct = run.decisions.is_decided(run.computed), run.clusters.sample
     if not is_decided.any():
         return placed
     near = out_of_sample.neighbors(arrays.normalize_rows(rows), run.features, 1)
@@ -631,11 +646,11 @@ def probabilities(run: TrainedRun, rows: NDArray, *, by_kmeans: bool = False) ->
     Raises:
         InputError: the run has no tree of groups.
     """
-    placed_by = None if run.known else clusterer(run, by_kmeans=by_kmeans)
+    placed_by = None if run.known_classes else clusterer(run, by_kmeans=by_kmeans)
     if not isinstance(placed_by, ByTree):
-        what = "y must be None" if run.known else "eval.method must be 'tree'"
-        found = "classes" if run.known else run.config.eval.method
-        raise InputError(f"{what} for probabilities of new images; got {found}")
+        what = "y must be None" if run.known_classes else "eval.method must be 'tree'"
+        value = "classes" if run.known_classes else run.config.eval.method
+        raise InputError(f"{what} for probabilities of new images; got {value}")
     return placed_by.probabilities(rows, _decided_labels(run))
 
 
@@ -651,12 +666,12 @@ def clusterer(run: TrainedRun, *, by_kmeans: bool = False) -> Clusterer:
     each row to its mode.
     """
     section, stored, smoother = run.config.eval, run.clusters, run.clusters.smoother
-    if run.known:
+    if run.known_classes:
         far = float(_given(stored.class_novelty_threshold))
         every = Voters(run.all_features, "cosine", far)
         return ByVotes(_given(stored.class_labels), discovery.VOTERS, every)
-    known, n_neighbors = stored.novelty_threshold, section.reduce.n_neighbors
-    far = novelty_threshold(run.features, stored) if known is None else float(known)
+    threshold, n_neighbors = stored.novelty_threshold, section.reduce.n_neighbors
+    far = novelty_threshold(run.features, stored) if threshold is None else float(threshold)
     voters = Voters(run.features, "cosine", far)
     if by_kmeans:
         return ByVotes(_given(stored.kmeans_labels), n_neighbors, voters)

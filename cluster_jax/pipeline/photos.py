@@ -43,20 +43,20 @@ class Photos:
 
     inputs: Inputs[PhotosConfig]
     embedding: Batch
-    found: outputs.Found
+    clustered_run: outputs.ClusteredRun
     seconds: float
     run: TrainedRun
 
     @functools.cached_property
     def outputs(self) -> outputs.Outputs:
         """Scores, map, tables and report, which are made when they are asked for."""
-        return outputs.describe(self.found, seconds=self.seconds)
+        return outputs.describe(self.clustered_run, seconds=self.seconds)
 
     @property
     def complete(self) -> TrainedRun:
         """The run with its results."""
-        made = self.outputs
-        return self.run._replace(results=made.results, clusters=made.clusters)
+        described = self.outputs
+        return self.run._replace(results=described.results, clusters=described.clusters)
 
 
 def prepare(
@@ -103,16 +103,16 @@ def in_memory(config: PhotosConfig, dataset: Dataset) -> Photos:
     encoder = _encoder(inputs)
     embedding = embed(inputs, encoder)
     seconds = time.perf_counter() - started
-    found = outputs.cluster(inputs, {workdirs.TRAIN_EMBEDDING: embedding})
-    say(f"found {counted(found.clustering.metrics['n_large'], 'cluster')}")
+    clustered_run = outputs.cluster(inputs, {workdirs.TRAIN_EMBEDDING: embedding})
+    say(f"found {counted(clustered_run.clustering.metrics['n_large'], 'cluster')}")
     images = {**build.describe_images(inputs), **build.describe_encoder(encoder)}
-    run = inference.join(None, inputs.config, {}, images, embedding, found.stored)
-    return Photos(inputs, embedding, found, seconds, run)
+    run = inference.join(None, inputs.config, {}, images, embedding, clustered_run.stored)
+    return Photos(inputs, embedding, clustered_run, seconds, run)
 
 
 def _embed_into(store: Store, inputs: Inputs[PhotosConfig]) -> None:
     """Writes the embedding into the workdir, if it is missing."""
-    if workdirs.WEIGHTS not in store.known:  # New images get the network of the embedding.
+    if workdirs.WEIGHTS not in store.recorded:  # New images get the network of the embedding.
         store = store._replace(missing=tuple(store.files))
     if workdirs.agree(not store.missing, store.workdir):
         stores.begin(store, inputs, {})
@@ -161,6 +161,6 @@ def save(
     stores.begin(store, photos.inputs, photos.run.images)
     name = workdirs.TRAIN_EMBEDDING
     io.write_arrays(workdir / name, photos.embedding, stores.origin(store, name))
-    made = photos.outputs
-    made = made._replace(report=made.report._replace(changes=changes))
-    outputs.write(workdir, made, shown=shown, with_report=with_report)
+    described = photos.outputs
+    described = described._replace(report=described.report._replace(changes=changes))
+    outputs.write(workdir, described, shown=shown, with_report=with_report)

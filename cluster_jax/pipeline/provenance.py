@@ -61,8 +61,11 @@ def describe(
     if config.data.classes is not None and dataset.labels is not None:
         chosen = int(dataset.labels.max()) + 1
         uses.append(f"the choice of the images of {counted(chosen, 'class', 'classes')}")
-    if dataset.known is not None:
-        images, classes = int((dataset.known >= 0).sum()), int(dataset.known.max()) + 1
+    if dataset.partial_labels is not None:
+        images, classes = (
+            int((dataset.partial_labels >= 0).sum()),
+            int(dataset.partial_labels.max()) + 1,
+        )
         uses.append(
             f"training on the {counted(images, 'image')} of "
             f"{counted(classes, 'known class', 'known classes')}"

@@ -164,10 +164,10 @@ def _check_same_files(
         file = stored["provenance"].get(name)
         if hashed == data.get(name):
             continue
-        given = files[name]
-        as_it_was = " as it was before" if file == given else ""
+        asked = files[name]
+        as_it_was = " as it was before" if file == asked else ""
         raise InputError(
-            f"{workdir} contains a run with --{name}={file}{as_it_was}, not {given}; choose "
+            f"{workdir} contains a run with --{name}={file}{as_it_was}, not {asked}; choose "
             "another folder"
         )
 
@@ -187,10 +187,10 @@ def fingerprint(features: metadata.Rows, labels: tables.Labels | None) -> dict[s
     if labels is not None:
         label_names = json.dumps(labels.names).encode()
         label_hash = workdirs.fingerprint(labels.codes.tobytes(), label_names)
-    found = {"features": hashed, "labels": label_hash}
+    hashes = {"features": hashed, "labels": label_hash}
     if more:
-        found["metadata"] = workdirs.fingerprint(json.dumps(dict(more), sort_keys=True).encode())
-    return found
+        hashes["metadata"] = workdirs.fingerprint(json.dumps(dict(more), sort_keys=True).encode())
+    return hashes
 
 
 def _cluster(
@@ -199,11 +199,11 @@ def _cluster(
     """Clusters features; of shards returns the clusters of the sample, and those of all rows."""
     from cluster_jax.core import devices
 
-    known, all_rows = inputs.true_labels, None
+    true_labels, all_rows = inputs.true_labels, None
     if inputs.shards is None:
-        result = clusters.cluster(inputs.shown.values, known, options, devices.say)
+        result = clusters.cluster(inputs.shown.values, true_labels, options, devices.say)
     else:
-        all_rows = large.cluster_shards(inputs.shards, known, options, devices.say)
+        all_rows = large.cluster_shards(inputs.shards, true_labels, options, devices.say)
         result = all_rows.clustering
     if inputs.labels is not None:
         names, matching = inputs.labels.names, result.metrics["matching"]

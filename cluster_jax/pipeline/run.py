@@ -112,11 +112,14 @@ def _changes(data: DataConfig, workdir: epath.Path) -> str:
     stored = inference.read_clusters(workdir)
     if not is_whole or stored.sources is None or data.dir is None or "://" in data.dir:
         return ", and images were not read again: to cluster again, choose another --out"
-    known = {*stored.sources.tolist(), *([] if stored.skipped is None else stored.skipped.tolist())}
+    stored_names = {
+        *stored.sources.tolist(),
+        *([] if stored.skipped is None else stored.skipped.tolist()),
+    }
     now = set()
     with contextlib.suppress(ValueError):  # No folder, or no image in it: all are gone.
         now = set(scan.find(data.dir, data.exclude, data.include_all).names)
-    new, gone, shown = len(now - known), len(known - now), scan.shown(data.dir)
+    new, gone, shown = len(now - stored_names), len(stored_names - now), scan.shown(data.dir)
     if not new and not gone:
         return f" with the files of {shown}: to cluster them again, choose another --out"
     parts = [f"{n:,} {word}" for n, word in ((new, "new"), (gone, "gone")) if n]
@@ -134,7 +137,7 @@ def _cluster_and_write(
     """Clusters the embedding in the workdir and writes clusters, tables, report and results."""
     say("clustering")
     seconds, workdir = time.perf_counter() - started, store.workdir
-    made = outputs.describe(
+    described = outputs.describe(
         outputs.cluster(inputs, outputs.read_features(workdir)),
         steps=int(store.files[workdirs.TRAIN_EMBEDDING]),
         records=read_log(workdir),
@@ -142,14 +145,14 @@ def _cluster_and_write(
         cut_short=cut_short,
     )
     say("writing the report" if report else "writing the clusters")
-    outputs.write(workdir, made, with_report=report)
+    outputs.write(workdir, described, with_report=report)
     if decisions.DECISIONS in buckets.names(workdir):  # They are about the same clusters.
         corrections.correct(workdir, (), with_report=report)
     if not inputs.dataset.skipped:
-        outputs.print_skipped(made.report.skipped)
-    say(summary.run_table(corrections.current_results(workdir) or made.results))
+        outputs.print_skipped(described.report.skipped)
+    say(summary.run_table(corrections.current_results(workdir) or described.results))
     if report:
         say(f"\nreport       {workdir / workdirs.REPORT}")
     say(f"assignments  {workdir / workdirs.ASSIGNMENTS}")
     say(f"metrics      {workdir / workdirs.RESULTS}")
-    return dict(made.results)
+    return dict(described.results)

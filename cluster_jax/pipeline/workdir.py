@@ -385,8 +385,8 @@ def describe_images(dataset: Dataset) -> dict[str, Any]:
     # Without the neighbors that features come with: they follow from the features.
     parts = [rows[:, : dataset.shape[0] - dataset.neighbors].tobytes()]
     parts += [os.fsencode(name) for name in dataset.sources or ()]
-    if dataset.known is not None:
-        parts.append(dataset.known.astype(np.int32).tobytes())
+    if dataset.partial_labels is not None:
+        parts.append(dataset.partial_labels.astype(np.int32).tobytes())
         parts.append("\n".join(splits.known_names(dataset)).encode())
     return {"size": dataset.size, "sha256": fingerprint(*parts)}
 
@@ -399,15 +399,15 @@ def check_images(workdir: epath.Path, images: Mapping[str, Any]) -> dict[str, An
         images: see `describe_images`.
     """
     try:
-        known = read_values(workdir / IMAGES)
+        recorded = read_values(workdir / IMAGES)
     except FileNotFoundError:
         return {}
-    if not images.items() <= known.items():
+    if not images.items() <= recorded.items():
         raise InputError(
             f"the images or their known classes have changed since the run in {workdir} started; "
             "choose another folder"
         )
-    return known
+    return recorded
 
 
 def has_embedding(file: epath.Path, fingerprint: str, step: int | str) -> bool:

@@ -413,7 +413,7 @@ def test_placed_rows_have_probabilities(tmp_path):
     assert again.probabilities[0] >= shares[has_other][0, [first, second]].sum() - 1e-6
 
     # A copy of an image that a person has moved, or marked wrong, goes with it, and no other does.
-    names, labels = run.found.names, run.clusters.cluster_labels
+    names, labels = run.computed.names, run.clusters.cluster_labels
     moved = {names[i]: int(labels.max()) - int(labels[i]) for i in (0, 1)} | {names[2]: -1}
     corrected = inference.with_decisions(run, Decisions(moved=moved))
     near = run.features + rng.normal(size=run.features.shape).astype(np.float32) / 1_000

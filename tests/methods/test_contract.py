@@ -89,7 +89,7 @@ def test_a_batch_holds_labels_of_known_classes_alone(method):
 def _relabelled(run):
     """Other labels for all images but those of known classes."""
     dataset = run.dataset
-    known = np.full(dataset.size, -1) if dataset.known is None else dataset.known
+    known = np.full(dataset.size, -1) if dataset.partial_labels is None else dataset.partial_labels
     labels = np.where(known >= 0, dataset.labels, 3 - dataset.labels)
     assert (labels != dataset.labels).any()
     return run._replace(dataset=dataset._replace(labels=labels.astype(np.int32)))

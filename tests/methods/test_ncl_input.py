@@ -222,7 +222,7 @@ def test_all_weights_are_needed_and_no_others(tmp_path):
 )
 def test_known_classes_of_a_set_in_hand(tmp_path, known, message):
     dataset = toy.built(made(tmp_path, "ncl")).dataset
-    dataset = dataset._replace(known=known(dataset.labels).astype(np.int32))
+    dataset = dataset._replace(partial_labels=known(dataset.labels).astype(np.int32))
     assert message in refused(made(tmp_path, "ncl"), dataset)
 
 
@@ -232,7 +232,7 @@ def test_fewer_images_of_a_part_than_rows(tmp_path, few):
     dataset = toy.built(made(tmp_path, "ncl")).dataset
     known = np.full(dataset.size, -1 if few == "labeled" else 0, np.int32)
     known[:5] = 0 if few == "labeled" else -1
-    said = refused(made(tmp_path, "ncl"), dataset._replace(known=known))
+    said = refused(made(tmp_path, "ncl"), dataset._replace(partial_labels=known))
     assert said.startswith(
         f"the number of {few} images must be at least the 8 in a batch; got 5 (lower "
     )

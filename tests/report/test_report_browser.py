@@ -376,7 +376,7 @@ def test_duplicates_are_picked_and_moved_by_a_script(tmp_path):
     )
     shown = repeated(names)
     keep = np.array([False, True, False, True, False])
-    shown = shown._replace(found=shown.found._replace(facts=facts, keep=keep))
+    shown = shown._replace(duplicates=shown.duplicates._replace(facts=facts, keep=keep))
     data = labeled(sources=names, duplicates=shown)
     found = run(tmp_path, data, steps)
     assert found["titles"] == ["Nearly the same: 3 photos", "Nearly the same: 2 photos"]
@@ -425,7 +425,7 @@ def test_exact_duplicates_keep_the_best_copy_until_one_is_said_to_be_none(tmp_pa
     )
     shown = repeated(sources())
     exact = shown._replace(
-        found=shown.found._replace(is_exact=np.ones(5, bool), similarities=np.ones(5))
+        duplicates=shown.duplicates._replace(is_exact=np.ones(5, bool), similarities=np.ones(5))
     )
     found = run(tmp_path, decided(duplicates=exact), steps)
     assert found["titles"] == ["The same picture: 3 photos", "The same picture: 2 photos"]
@@ -475,10 +475,10 @@ def test_equal_copies_follow(tmp_path):
     """
     shown = repeated(sources())
     equal = np.array([True, True, True, False, False])
-    same = shown.found._replace(is_exact=equal, similarities=np.where(equal, 1, 0.97))
+    same = shown.duplicates._replace(is_exact=equal, similarities=np.where(equal, 1, 0.97))
     # The points that are clicked are the most typical ones, and so on their cards.
     distances = np.where(np.isin(np.arange(68), [2, 5]), 0, 1.0)
-    data = decided(duplicates=shown._replace(found=same), distances=distances)
+    data = decided(duplicates=shown._replace(duplicates=same), distances=distances)
     found = run(tmp_path, data, steps)
     assert found["said"] == "3 photos moved to Group 0, 2 of them as an equal copy."
     assert found["near"] == "1 photo moved to Group 0."
