@@ -245,8 +245,8 @@ def _duplicates(page: Page) -> list[str]:
         )
     return [
         f"{counted(len(repeated.images), noun)} in {counted(repeated.n_groups, 'set')} are the "
-        "same as another one, or nearly so. The best copy has the most pixels. Nothing is deleted: save "
-        f"a list of the others{script}. “Not a duplicate” is a correction, which holds for good."
+        "same as another one, or nearly so. The best copy has the most pixels. Nothing is "
+        f"deleted: save a list of the others{script}. “Not a duplicate” is a correction, which holds for good."
         + (many if repeated.threshold is None else "")
     ]
 
