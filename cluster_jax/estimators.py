@@ -234,9 +234,8 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         """
         check_is_fitted(self, "labels_")
         labels = None if k is None and level is None else self.cut(k=k, level=level)
-        if not self._is_kmeans:
-            inference.check(self._run)
-        return inference.place(self._run, self.transform(X), labels, by_kmeans=self._is_kmeans)
+        inference.check(self._run)
+        return inference.place(self._run, self.transform(X), labels)
 
     def update(self, X: Images) -> Self:
         """Adds images to those so far, whose clusters keep their ids.
@@ -285,7 +284,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
             ValueError: the images are invalid, or there is no tree of groups.
         """
         check_is_fitted(self, "labels_")
-        return inference.probabilities(self._run, self.transform(X), by_kmeans=self._is_kmeans)
+        return inference.probabilities(self._run, self.transform(X))
 
     def warm_up(self, n_images: int = encoder.BATCHES[-1]) -> Self:
         """Loads and compiles what places new images, so that no later call waits for it.
@@ -470,6 +469,8 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         if self._memory is not None:
             with self._printing():
                 self._run = self._memory.complete
+            if self._is_kmeans:
+                self._run = inference.with_kmeans(self._run)
         return self._run
 
     def _set_run(self, run: TrainedRun, memory: Photos | None = None) -> Self:
@@ -482,8 +483,9 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
             doubt = summary.doubt(run.results["metrics"]["discovery"])
             if doubt is not None:
                 checks.warn(f"{doubt}; see the report's clusters", 3)
-        run = self._complete() if self._is_kmeans else run
-        fitted, self.n_clusters_ = inference.fitted(run, by_kmeans=self._is_kmeans)
+        if self._is_kmeans:
+            run = self._run = self._complete() if memory else inference.with_kmeans(run)
+        fitted, self.n_clusters_ = inference.fitted(run)
         labels = fitted.cluster_labels
         self.labels_ = labels if run.known_classes else labels.astype(np.int64)
         self.probabilities_, self.linkage_, self.tree_ = (

@@ -10,6 +10,7 @@ from cluster_jax.clustering import knn, membership, placing
 from cluster_jax.clustering.base import NO_CLUSTER
 from cluster_jax.clustering.gridshift import BandwidthCurve, GridShift
 from cluster_jax.clustering.membership import Membership
+from cluster_jax.clustering.placing import ByCenters, ByGrid, ByTree, ByVotes, Placing, Voters
 from cluster_jax.clustering.reduce import MAP_COLUMNS, reduce
 from cluster_jax.clustering.smooth_tree import SmoothTree
 from cluster_jax.clustering.tree import linkage_of_means
@@ -274,6 +275,43 @@ def with_ids(clustering: Clustering, features: NDArray, ids: NDArray) -> Cluster
         membership=Membership(ids, *(column[model.leaves_] for column in columns)),
         has_ids=True,
     )
+
+
+def clusterer(
+    clustering: Clustering,
+    known: Voters,
+    *,
+    reduce: str | None,
+    n_neighbors: int,
+    stop: str,
+    max_iter: int,
+) -> Placing | None:
+    """Makes what places new rows in clusters; None for a map of t-SNE, which has no place for them.
+
+    Args:
+        clustering: the clusters; of a tree they are those of all rows.
+        known: the rows that were clustered, or a sample of them.
+        reduce: method by which the map was made that was clustered, `"none"` for the rows.
+        n_neighbors: rows that vote.
+        stop: of `GridShift`.
+        max_iter: of `GridShift`.
+    """
+    labels, tree = clustering.cluster_labels, clustering.tree
+    if tree is not None:
+        labels = labels.astype(np.int64) if clustering.has_ids else tree.labels_
+        return ByTree(tree.smoother_, labels, tree.sample_, tree.leaves_, known)
+    if reduce == "tsne":
+        return None
+    width, points, centers = (
+        clustering.metrics.get("bandwidth"),
+        clustering.points,
+        clustering.centers,
+    )
+    if reduce != "none":
+        return ByVotes(labels, n_neighbors, known, points, centers, width or 1.0)
+    if width is None:  # k-means
+        return ByCenters(centers, labels, known.metric == "cosine", known)
+    return ByGrid(labels, points, width, stop, max_iter, known)
 
 
 def rows_of_likeness(tree: SmoothTree | None, features: NDArray, metric: str = "cosine") -> NDArray:

@@ -12,28 +12,19 @@ from numpy.typing import ArrayLike, NDArray
 from cluster_jax.clustering import smooth, smooth_tree
 from cluster_jax.clustering.base import Assignment
 from cluster_jax.clustering.gridshift import GridShift
-from cluster_jax.clustering.placing import (
-    ByCenters,
-    ByGrid,
-    ByTree,
-    ByVotes,
-    Placing,
-    from_arrays,
-    to_arrays,
-    voters,
-)
+from cluster_jax.clustering.placing import ByTree, Placing, from_arrays, to_arrays, voters
 from cluster_jax.core import buckets, io
 from cluster_jax.core.arrays import blocks, numeric
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
+from cluster_jax.evaluation import clusters
 from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.evaluation.options import ClusterOptions
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.report import assignments, decisions
 from cluster_jax.report.decisions import Decisions
 
-CLUSTERER = "clusterer.npz"
-CONTENTS = "contents"  # in it: what tells rows that are known from new ones
+CONTENTS = "contents"  # in `clusterer.npz`: what tells rows that are known from new ones
 
 
 def contents(features: NDArray) -> NDArray:
@@ -154,33 +145,6 @@ class EmbeddingClusters:
         return self.clusterer
 
 
-def clusterer(features: NDArray, clustering: Clustering, options: ClusterOptions) -> Placing | None:
-    """Makes what places new rows in clusters of features; None for a map of t-SNE.
-
-    Args:
-        features: `[n, d]`, those that were clustered, or a sample of them.
-        clustering: their clusters.
-        options: of the clustering.
-    """
-    if clustering.tree is not None:
-        if not clustering.has_ids:
-            return clustering.tree.clusterer_
-        labels = clustering.cluster_labels.astype(np.int64)
-        return dataclasses.replace(clustering.tree.clusterer_, labels=labels)
-    if options.reduce == "tsne":
-        return None
-    known_rows, labels = voters(features, str(options.metric)), clustering.cluster_labels
-    if options.reduce == "none" and options.method == "kmeans":
-        return ByCenters(clustering.centers, labels, options.metric == "cosine", known_rows)
-    width = clustering.metrics.get("bandwidth", 1.0)
-    if options.reduce == "none":
-        grid = GridShift()
-        return ByGrid(labels, clustering.points, width, grid.stop, grid.max_iter, known_rows)
-    return ByVotes(
-        labels, options.n_neighbors, known_rows, clustering.points, clustering.centers, width
-    )
-
-
 def write(
     workdir: epath.Path,
     features: NDArray,
@@ -197,18 +161,24 @@ def write(
         options: of the clustering.
         sample: int `[n]`, the rows of the sample; None: they are all rows.
     """
-    placed_by = clusterer(features, clustering, options)
+    tree, grid = clustering.tree, GridShift()
+    known = voters(features, str(options.metric)) if tree is None else tree.clusterer_.voters
+    placed_by = clusters.clusterer(
+        clustering,
+        known,
+        reduce=options.reduce,
+        n_neighbors=options.n_neighbors,
+        stop=grid.stop,
+        max_iter=grid.max_iter,
+    )
     stored = {} if placed_by is None else to_arrays(placed_by)
-    if clustering.tree is not None:
-        stored |= {
-            "tree": clustering.tree.linkage_,
-            "rows": np.arange(len(clustering.tree.labels_)),
-        }
+    if tree is not None:
+        stored |= {"tree": tree.linkage_, "rows": np.arange(len(tree.labels_))}
         if sample is None:
             stored[CONTENTS] = contents(features)
     else:
         stored["rows"] = np.arange(len(features)) if sample is None else sample
-    io.write_arrays(workdir / CLUSTERER, stored, compressed=False)
+    io.write_arrays(workdir / workdirs.CLUSTERER, stored, compressed=False)
 
 
 def is_run(workdir: epath.PathLike) -> bool:
@@ -231,11 +201,11 @@ def read(workdir: epath.PathLike) -> EmbeddingClusters:
         raise InputError(
             f"the run in {workdir} is not finished; run its command again with --workdir={workdir}"
         )
-    if not (workdir / CLUSTERER).exists():
+    if not (workdir / workdirs.CLUSTERER).exists():
         raise workdirs.older_version(workdir)
     _, computed = decisions.clustered(assignments.read_workdir(workdir))
     decided = decisions.read_workdir(workdir, computed)
-    stored = io.read_arrays(workdir / CLUSTERER)
+    stored = io.read_arrays(workdir / workdirs.CLUSTERER)
     rows, tree, _ = stored.pop("rows"), stored.pop("tree", None), stored.pop(CONTENTS, None)
     placed_by = from_arrays(stored) if stored else None
     return EmbeddingClusters(workdir, results, computed, decided, placed_by, rows, tree)

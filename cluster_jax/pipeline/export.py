@@ -183,7 +183,7 @@ def run_clusters(workdir: epath.PathLike, folder: os.PathLike | str, by: str = "
         InputError: see `write`.
     """
     run = inference.read(workdir)
-    fitted, _ = inference.fitted(run, by_kmeans=False)
+    fitted, _ = inference.fitted(run)
     return training_images(run, fitted.cluster_labels, folder, names_of_folders(run), by)
 
 

@@ -11,7 +11,9 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from etils import epath
+from numpy.typing import NDArray
 
+from cluster_jax.clustering.placing import ByTree, Placing
 from cluster_jax.clustering.tree import linkage_of_means
 from cluster_jax.core import arrays, buckets, checks, io
 from cluster_jax.core.devices import say
@@ -49,12 +51,14 @@ class Outputs(NamedTuple):
     Attributes:
         results: content of `results.json`.
         clusters: content of `clusters.npz`.
+        clusterer: content of `clusterer.npz`.
         tables: content of each table, by the name of its file.
         report: data of the report.
     """
 
     results: Mapping[str, Any]
     clusters: StoredClusters
+    clusterer: Placing | None
     tables: dict[str, str]
     report: report.ReportData
 
@@ -68,6 +72,7 @@ class ClusteredRun(NamedTuple):
         clustered: the images that were clustered.
         embedding: of these images.
         clustering: their clusters.
+        clusterer: what places new images in them.
         stored: content of `clusters.npz`, as far as it is known.
         repeated: duplicates among all images, if the clustering needed them.
         seconds: time that was spent.
@@ -78,6 +83,7 @@ class ClusteredRun(NamedTuple):
     clustered: Dataset
     embedding: dict[str, np.ndarray]
     clustering: Clustering
+    clusterer: Placing | None
     stored: StoredClusters
     repeated: duplicates.Duplicates | None
     seconds: float
@@ -88,29 +94,47 @@ def cluster(inputs: Inputs[AnyConfig], features: Embeddings) -> ClusteredRun:
     started = time.perf_counter()
     inputs, features = _readable(inputs, features)
     config, dataset, _ = inputs
-    unlabeled, clustered, embedding = None, dataset, features[workdirs.TRAIN_EMBEDDING]
-    if dataset.partial_labels is not None:
-        unlabeled = np.flatnonzero(dataset.partial_labels < 0)
-        clustered = select(dataset, unlabeled)
-        embedding = {name: rows[unlabeled] for name, rows in embedding.items()}
+    embedding, unlabeled = features[workdirs.TRAIN_EMBEDDING], _unlabeled(dataset)
     checks.one_of("eval.features", config.eval.features, tuple(embedding))
     rows = embedding[config.eval.features]
     repeated = originals = None
-    if config.eval.method == "tree" and dataset.open is not None and dataset.partial_labels is None:
+    if config.eval.method == "tree" and dataset.open is not None and unlabeled is None:
         # The features of a smaller copy are often too far from its original's to tell it by them.
         repeated = find_duplicates(config, dataset, features)
     if repeated is not None:
         originals = duplicates.originals(repeated, len(rows))
-    unit = arrays.normalize_rows(rows)
+    unit = arrays.normalize_rows(rows if unlabeled is None else rows[unlabeled])
     clustering = clusters.find(unit, config.eval, seed=config.seed, originals=originals)
+    return collect(inputs, features, clustering, repeated, started)
+
+
+def collect(
+    inputs: Inputs[AnyConfig],
+    features: Embeddings,
+    clustering: Clustering,
+    repeated: duplicates.Duplicates | None,
+    started: float,
+) -> ClusteredRun:
+    """Collects what belongs to clusters, see `ClusteredRun`; `started`: when the work began."""
+    config, dataset, _ = inputs
+    clustered, embedding = dataset, features[workdirs.TRAIN_EMBEDDING]
+    if (unlabeled := _unlabeled(dataset)) is not None:
+        clustered = select(dataset, unlabeled)
+        embedding = {name: rows[unlabeled] for name, rows in embedding.items()}
+    rows = embedding[config.eval.features]
+    placed_by = inference.new_clusterer(clustering, arrays.normalize_rows(rows), config.eval)
     stored = inference.stored_clusters(clustering, rows)._replace(unlabeled_rows=unlabeled)
     if dataset.sources is not None:
         skipped = np.array([f for f, _ in dataset.skipped if not f.endswith("/")], str)
         stored = stored._replace(sources=np.array(dataset.sources), skipped=skipped)
-    seconds = time.perf_counter() - started
-    return ClusteredRun(
-        inputs, features, clustered, embedding, clustering, stored, repeated, seconds
-    )
+    run = inputs, features, clustered, embedding, clustering, placed_by, stored, repeated
+    return ClusteredRun(*run, time.perf_counter() - started)
+
+
+def _unlabeled(dataset: Dataset) -> NDArray | None:
+    """Returns the rows that are clustered in novel class discovery; None: all are."""
+    partial_labels = dataset.partial_labels
+    return None if partial_labels is None else np.flatnonzero(partial_labels < 0)
 
 
 def find_duplicates(
@@ -211,12 +235,7 @@ def describe(
         },
         "config": config.values,
     }
-    threshold = inference.novelty_threshold(arrays.normalize_rows(rows), run.stored)
-    stored = run.stored._replace(
-        points=clustering.points,
-        kmeans_labels=evaluation.kmeans_labels,
-        novelty_threshold=np.asarray(threshold),
-    )
+    stored = run.stored._replace(points=clustering.points, kmeans_labels=evaluation.kmeans_labels)
     facts = photo_facts.read(dataset)
     if dataset.open is not None:
         stored = stored._replace(contents=contents(dataset))
@@ -256,7 +275,7 @@ def describe(
             # Of all images, also where only the unlabeled ones are clustered.
             groups = duplicates.Shown(repeated, dataset.sources, unlabeled)
             data = data._replace(duplicates=groups)
-    return Outputs(data.results, stored, tables, data)
+    return Outputs(data.results, stored, run.clusterer, tables, data)
 
 
 def _report_data(
@@ -299,7 +318,9 @@ def stored_report(
     dataset = every = inference.training_images(run)
     if stored.unlabeled_rows is not None:
         dataset = select(every, stored.unlabeled_rows)
-    rows = run.features if stored.smoother is None else stored.smoother.project(run.features)
+    rows = run.features
+    if isinstance(run.clusterer, ByTree):
+        rows = run.clusterer.smoother.project(rows)
     labels, distances, linkage = decided.labels(computed), stored.distances, stored.linkage
     results = run.results
     if decided.is_of_members or run.known_classes is not None:
@@ -313,7 +334,7 @@ def stored_report(
     clustering = Clustering(
         metrics={},
         points=stored.points,
-        centers=stored.centers,
+        centers=np.empty((0, 0)),  # Nothing is placed.
         cluster_labels=labels,
         distances=distances,
         outliers=stored.outliers if run.known_classes is None else np.zeros(len(labels), bool),
@@ -451,7 +472,7 @@ def write(
     file, there = workdir / decisions.DECISIONS, buckets.names(workdir)
     if file.name in there and not decisions.is_of(file, outputs.report.run):
         file.replace(workdir / workdirs.OLD_DECISIONS)
-    inference.write_clusters(workdir, outputs.clusters)
+    inference.write_clusters(workdir, outputs.clusters, outputs.clusterer)
     for name, table in outputs.tables.items():
         io.write(workdir / name, table)
     data = outputs.report._replace(command=correction_command(shown or workdir))

@@ -36,7 +36,7 @@ class Photos:
     Attributes:
         inputs: the photos.
         embedding: of all of them.
-        found: their clusters.
+        clustered_run: their clusters.
         seconds: time that the embedding took.
         run: for new photos.
     """
@@ -105,8 +105,20 @@ def in_memory(config: PhotosConfig, dataset: Dataset) -> Photos:
     seconds = time.perf_counter() - started
     clustered_run = outputs.cluster(inputs, {workdirs.TRAIN_EMBEDDING: embedding})
     say(f"found {counted(clustered_run.clustering.metrics['n_large'], 'cluster')}")
+    return collect(inputs, embedding, clustered_run, encoder, seconds)
+
+
+def collect(
+    inputs: Inputs[PhotosConfig],
+    embedding: Batch,
+    clustered_run: outputs.ClusteredRun,
+    encoder: Encoder,
+    seconds: float,
+) -> Photos:
+    """Collects what belongs to photos whose clusters are found, see `Photos`."""
     images = {**build.describe_images(inputs), **build.describe_encoder(encoder)}
-    run = inference.join(None, inputs.config, {}, images, embedding, clustered_run.stored)
+    parts = images, embedding, clustered_run.stored, clustered_run.clusterer
+    run = inference.join(None, inputs.config, {}, *parts)
     return Photos(inputs, embedding, clustered_run, seconds, run)
 
 

@@ -28,7 +28,6 @@ from cluster_jax.core.names import counted
 from cluster_jax.data import datasets, images, metadata, scan
 from cluster_jax.data.metadata import Rows
 from cluster_jax.encoding.embed import UNREADABLE, readable_rows
-from cluster_jax.encoding.encoder import Encoder
 from cluster_jax.evaluation import clusters
 from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.evaluation.options import ClusterOptions
@@ -47,7 +46,7 @@ from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.config import PhotosConfig, config_json, parse_config
 from cluster_jax.pipeline.embeddings import EmbeddingClusters
 from cluster_jax.pipeline.inference import TrainedRun
-from cluster_jax.pipeline.photos import Photos, embed, save
+from cluster_jax.pipeline.photos import collect, embed, save
 from cluster_jax.pipeline.snapshots import Snapshot
 from cluster_jax.report import assignments, decisions, facts, report, report_data
 from cluster_jax.report.decisions import NO_CLUSTER, Decisions
@@ -322,13 +321,15 @@ def update_photos(
         def write(
             folder: epath.Path, clustering: Clustering, changes: Changes, with_report: bool
         ) -> Shown | None:
-            memory = _in_memory(inputs, embedding, clustering, encoder, held, started)
+            rows = {workdirs.TRAIN_EMBEDDING: embedding}
+            repeated = outputs.find_duplicates(config, dataset, rows, held.distinct)
+            run_of_all = outputs.collect(inputs, rows, clustering, repeated, started)
+            memory = collect(inputs, embedding, run_of_all, encoder, 0.0)
             names = memory.outputs.results["suggested_names"] or {}
             # Those of a known group stay: with each new photo, others would come first.
             earlier = run.results.get("suggested_names") or {}
             names |= {cluster: earlier[cluster] for cluster in names if cluster in earlier}
             save(folder, memory, workdir, changes, with_report=with_report)
-            repeated = memory.clustered_run.repeated
             return None if repeated is None else Shown(repeated, dataset.sources)
 
         section = config.eval
@@ -352,29 +353,6 @@ def update_photos(
             ),
             with_report=with_report,
         )
-
-
-def _in_memory(
-    inputs: build.Inputs[PhotosConfig],
-    embedding: dict[str, NDArray],
-    clustering: Clustering,
-    encoder: Encoder,
-    held: Decisions,
-    started: float,
-) -> Photos:
-    """Returns the run of all photos."""
-    config, dataset, _ = inputs
-    stored = inference.stored_clusters(clustering, embedding[config.eval.features])
-    skipped = np.array([f for f, _ in dataset.skipped if not f.endswith("/")], str)
-    stored = stored._replace(sources=np.array(dataset.sources, np.str_), skipped=skipped)
-    seconds, rows = time.perf_counter() - started, {workdirs.TRAIN_EMBEDDING: embedding}
-    repeated = outputs.find_duplicates(config, dataset, rows, held.distinct)
-    clustered_run = outputs.ClusteredRun(
-        inputs, rows, dataset, embedding, clustering, stored, repeated, seconds
-    )
-    described = {**build.describe_images(inputs), **build.describe_encoder(encoder)}
-    run = inference.join(None, config, {}, described, embedding, stored)
-    return Photos(inputs, embedding, clustered_run, 0.0, run)
 
 
 def _contents(snapshot: Snapshot) -> dict[str, str]:
@@ -619,7 +597,7 @@ def _describe(
 ) -> Ended:
     """Replaces the metadata in the table and on the page; clusters and decisions stay."""
     new = versions.start(workdir)
-    stay = (workdirs.CONFIG, embeddings.CLUSTERER, decisions.DECISIONS, snapshots.STATE)
+    stay = (workdirs.CONFIG, workdirs.CLUSTERER, decisions.DECISIONS, snapshots.STATE)
     for name in stay:
         if (workdir / name).exists():
             (workdir / name).copy(new / name)
@@ -647,7 +625,7 @@ def _known_rows(workdir: epath.Path, run: embeddings.EmbeddingClusters) -> Snaps
         method = run.results["config"]["method"]
         raise InputError(f"method must be 'tree' for an update; got {method!r} in {workdir}")
     if snapshot is None:
-        contents = io.read_arrays(workdir / embeddings.CLUSTERER).get(embeddings.CONTENTS)
+        contents = io.read_arrays(workdir / workdirs.CLUSTERER).get(embeddings.CONTENTS)
         if contents is None or len(contents) != len(run.computed.names):
             raise workdirs.older_version(workdir, "it has no digests of its rows")
         x = tree.voters.rows[tree.leaves]

@@ -25,7 +25,7 @@ ASSIGNMENTS, REPORT = "assignments.csv", "report.html"
 OLD_DECISIONS = "decisions_before.csv"  # those about clusters that were replaced
 DUPLICATES = "duplicates.csv"
 # Needed to assign new images without the training images.
-IMAGES, CLUSTERS = "images.json", "clusters.npz"
+IMAGES, CLUSTERS, CLUSTERER = "images.json", "clusters.npz", "clusterer.npz"
 WEIGHTS = "weights_sha256"  # in images.json: of a pretrained network that is not trained
 # Embeddings of the training images, of held-out test images, and of the training images by the
 # network with which the last stage starts.

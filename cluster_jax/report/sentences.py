@@ -247,8 +247,7 @@ def _duplicates(page: Page) -> list[str]:
         f"{counted(len(repeated.images), noun)} in {counted(repeated.n_groups, 'set')} are the "
         "same as another one, or nearly so. The best copy has the most pixels. Nothing is deleted: "
         f"save a list of the others{script}. “Not a duplicate” is a correction, which holds for "
-        "good."
-        + (many if repeated.threshold is None else "")
+        "good." + (many if repeated.threshold is None else "")
     ]
 
 
