@@ -55,8 +55,8 @@ def run_pipeline(
     checkpoint.wait_for_all("started")
     workdir = buckets.path(workdir or workdirs.default_workdir(parsed.values, name))
     parsed = parse_config(workdirs.with_stored_dir(parsed.values, workdir), name)
-    required = [workdirs.CLUSTERS, workdirs.CLUSTERER]
-    required += [workdirs.ENCODER] if isinstance(parsed, RunConfig) else []
+    required: tuple[str, ...] = (workdirs.CLUSTERS, workdirs.CLUSTERER)
+    required += (workdirs.ENCODER,) if isinstance(parsed, RunConfig) else ()
     previous = workdirs.claim(
         workdir, parsed.values, compared=workdirs.training_part, required=required
     )
