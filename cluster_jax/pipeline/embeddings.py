@@ -166,6 +166,7 @@ def write(
     placed_by = clusters.clusterer(
         clustering,
         known,
+        method=options.method,
         reduce=options.reduce,
         n_neighbors=options.n_neighbors,
         stop=grid.stop,

@@ -146,6 +146,7 @@ def new_clusterer(clustering: Clustering, features: NDArray, section: EvalConfig
     return clusterer(
         clustering,
         known,
+        method=section.method,
         reduce=section.reduce.method,
         n_neighbors=section.reduce.n_neighbors,
         stop=section.gridshift.stop,
@@ -461,7 +462,7 @@ def cut(run: TrainedRun, *, k: int | None = None, level: float | None = None) ->
     stored, tree = run.clusters, run.clusterer
     if stored.tree is None or not isinstance(tree, ByTree):
         raise InputError(
-            "eval.method must be 'tree' to cut the tree of groups; got 'gridshift', which has none"
+            f"eval.method must be 'tree' to cut the tree of groups; got {run.config.eval.method!r}"
         )
     if k is None and level is None:
         return stored.cluster_labels.astype(np.int64)
