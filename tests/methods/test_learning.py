@@ -63,8 +63,7 @@ def _run(folder, method, nrcc):
     made.method.update(CHANGES.get(method, {}))
     if made.network.predictor is not None:
         made.network.predictor.hidden = 64
-    if not nrcc:
-        made.nrcc.weight = 0.0
+    made.nrcc.weight = 0.5 * nrcc
     return toy.built(made)
 
 

@@ -69,7 +69,6 @@ def test_dino_on_one_device_and_four(x64, tmp_path):
     config = toy.config(toy.file(tmp_path), optimizer={"name": "sgd"})
     config.method = dino.get_config().method
     config.method.freeze = "0 steps"
-    config.nrcc.weight = 0.0
     run = toy.built(config)
     start = states.create(run.method, run.optimizer, seed=0, shape=run.shape, mesh=run.mesh)
     start = jax.device_get(toy.wide(start._replace(key=jax.random.key_data(start.key))))

@@ -15,7 +15,7 @@ from tests.methods import cases
 def _built(path, remat, **sections):
     config = toy.byol(toy.config(path, optimizer={"name": "sgd"}, **sections))
     config.train.remat = remat
-    config.nrcc.sghmc.iterations = 1
+    config.nrcc.weight, config.nrcc.sghmc.iterations = 0.5, 1
     config.nrcc.sghmc.normalize_gradient = True
     return toy.built(config)
 
