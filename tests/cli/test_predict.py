@@ -211,6 +211,7 @@ def test_tsne_refuses(workdir, tmp_path, capsys, monkeypatch):
     results["config"]["eval"]["reduce"]["method"] = "tsne"
     io.write_json(workdir / "results.json", results, checksum=True)
     io.write_json(workdir / "config.json", results["config"], checksum=True)
+    io.write_arrays(workdir / "clusterer.npz", {})  # as such a run leaves it
     monkeypatch.setattr(inference, "encoder", lambda run: pytest.fail("too late"))
     sentence = _refused(capsys, f"--workdir={workdir}", f"--images={tmp_path}")
     assert "t-SNE" in sentence

@@ -96,7 +96,8 @@ def test_what_a_run_leaves(finished):
     assert [int(r["outlier"]) for r in rows] == stored["outliers"].tolist()
     assert stored["bandwidth"] == metrics["gridshift"]["bandwidth"]
     # Distances are to the own mode, in bandwidths.
-    apart = np.linalg.norm(stored["points"] - stored["centers"][stored["cluster_labels"]], axis=1)
+    centers = io.read_arrays(workdir / "clusterer.npz")["centers"]
+    apart = np.linalg.norm(stored["points"] - centers[stored["cluster_labels"]], axis=1)
     wanted = apart / stored["bandwidth"]
     np.testing.assert_allclose([float(r["distance"]) for r in rows], wanted, rtol=1e-4, atol=1e-6)
     features = io.read_arrays(workdir / "embedding.npz")["projection"]
