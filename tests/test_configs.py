@@ -205,7 +205,10 @@ def test_missing_and_spare_keys_are_named(tmp_path):
     ],
 )  # fmt: skip
 def test_bad_values_get_one_sentence(tmp_path, section, values, message):
-    config = toy.config(toy.file(tmp_path), **{section: values})
+    sections = {"nrcc": {"weight": 0.5}, section: values}
+    if section == "nrcc":
+        sections["nrcc"] = {"weight": 0.5, **values}
+    config = toy.config(toy.file(tmp_path), **sections)
     with pytest.raises(InputError, match=message) as error:
         pipeline.run_pipeline(config, tmp_path / "run")
     assert "\n" not in str(error.value)
@@ -213,7 +216,7 @@ def test_bad_values_get_one_sentence(tmp_path, section, values, message):
 
 
 def test_byol_needs_a_predictor(tmp_path):
-    config = toy.config(toy.file(tmp_path), nrcc={"weight": 0.0})
+    config = toy.config(toy.file(tmp_path))
     config.method = ConfigDict({"name": "byol", "decay": 0.9, "final_decay": 1.0})
     with pytest.raises(InputError, match=r"network\.predictor"):
         toy.built(config)

@@ -12,9 +12,6 @@ from tests import toy
 from tests.methods import cases
 from tests.rows import every_row
 
-BASE = {"nrcc": {"weight": 0.0}}
-
-
 NO_TERM = ("ce", "bce", "consistency", "ncl", "scl")
 
 
@@ -27,7 +24,7 @@ def refused(config, dataset=None):
 
 
 def made(tmp_path, case):
-    return cases.use(toy.config(toy.file(tmp_path), **BASE), case)
+    return cases.use(toy.config(toy.file(tmp_path)), case)
 
 
 @every_row(
@@ -190,7 +187,7 @@ def test_values_of_another_type(tmp_path):
 @pytest.mark.parametrize("case", ["byol", "ncc"])
 def test_labeled_rows_for_a_method_that_takes_no_labels(tmp_path, case):
     """Neither with known classes nor without."""
-    config = cases.use(toy.config(toy.file(tmp_path), nrcc={"weight": 0.0}), case)
+    config = cases.use(toy.config(toy.file(tmp_path)), case)
     config.train.labeled_batch_size = 8
     for known in (None, 2):
         config.novel.classes = known
@@ -240,6 +237,6 @@ def test_fewer_images_of_a_part_than_rows(tmp_path, few):
 
 def test_a_set_without_labels(tmp_path):
     np.savez(tmp_path / "bare.npz", images=toy.images()[0])
-    config = cases.use(toy.config(tmp_path / "bare.npz", **BASE), "ncl")
+    config = cases.use(toy.config(tmp_path / "bare.npz"), "ncl")
     sentence = "novel.classes must be None for arrays, which has no labels; got 2"
     assert refused(config) == sentence

@@ -37,7 +37,7 @@ pytestmark = pytest.mark.usefixtures("two_devices", "traced_once", "compiled_onc
 def finished(tmp_path_factory, two_devices, traced_once, compiled_once):
     """A finished run: its config, workdir and results."""
     folder = tmp_path_factory.mktemp("finished")
-    config = toy.config(toy.file(folder))
+    config = toy.config(toy.file(folder), nrcc={"weight": 0.5})
     return config, folder / "run", pipeline.run_pipeline(config, folder / "run", "toy")
 
 
@@ -459,7 +459,7 @@ def test_the_last_step_is_saved(tmp_path):
 @pytest.mark.parametrize("nearest", [None, np.ones((64, 3), np.int64)], ids=["", "neighbors"])
 def test_refresh_happens_between_steps(tmp_path, nearest):
     """The host's refresh gets the embedding of the whole set, and its result reaches the step."""
-    built = toy.built(toy.config(toy.file(tmp_path), nrcc={"weight": 0.0}))
+    built = toy.built(toy.config(toy.file(tmp_path)))
     shapes, neighbors = [], []
 
     def loss(params, model_state, batch, step, key, axis):
@@ -503,7 +503,7 @@ def test_refresh_happens_between_steps(tmp_path, nearest):
 
 def test_a_bad_step_is_skipped_and_counted(tmp_path, caplog):
     """It changes nothing but the count of steps, and the next goes on from there."""
-    built = toy.built(toy.config(toy.file(tmp_path), nrcc={"weight": 0.0}))
+    built = toy.built(toy.config(toy.file(tmp_path)))
     bad = built.method._replace(loss=_infinite_at(built.method.loss, 1))
     section = dataclasses.replace(built.train, log_every=50, checkpoint_every=1, keep_checkpoints=9)
     run = built._replace(method=bad, train=section)
