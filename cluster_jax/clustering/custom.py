@@ -28,8 +28,8 @@ def check(key: str, name: str, choices: Sequence[str]) -> None:
     Example:
         >>> check("--method", "math", ("tree",))
         Traceback (most recent call last):
-        cluster_jax.core.checks.InputError: --method must be one of 'tree', or a module of your own, \
-with a function fit; got 'math', which has none
+        cluster_jax.core.checks.InputError: --method must be one of 'tree', or a module of your \
+own, with a function fit; got 'math', which has none
     """
     if name not in choices and not callable(getattr(_module(key, name, choices), "fit", None)):
         raise InputError(f"{outside.must(key, choices, HAVING)}; got {name!r}, which has none")
