@@ -164,8 +164,8 @@ def find(
         metric = config.reduce.metric
         return run_tree(x, metric=metric, k=config.k, seed=seed, originals=originals)
     if config.method not in CLUSTERINGS:
-        found = run_custom(x, config.method, k=config.k, seed=seed)
-        return found._replace(points=reduce(x, seed=seed, **vars(config.reduce)))
+        clustering = run_custom(x, config.method, k=config.k, seed=seed)
+        return clustering._replace(points=reduce(x, seed=seed, **vars(config.reduce)))
     points = reduce(x, seed=seed, **vars(config.reduce))
     return run_gridshift(points, **{**vars(config.gridshift), "random_state": seed})
 
@@ -309,7 +309,7 @@ def with_ids(clustering: Clustering, features: NDArray, ids: NDArray) -> Cluster
 
 def clusterer(
     clustering: Clustering,
-    known: Voters,
+    training_rows: Voters,
     *,
     method: str,
     reduce: str | None,
@@ -321,7 +321,7 @@ def clusterer(
 
     Args:
         clustering: the clusters; of a tree they are those of all rows.
-        known: the rows that were clustered, or a sample of them.
+        training_rows: the rows that were clustered, or a sample of them.
         method: of the clustering.
         reduce: method by which the map was made, `"none"` for the rows.
         n_neighbors: rows that vote.
@@ -331,9 +331,9 @@ def clusterer(
     labels, tree = clustering.cluster_labels, clustering.tree
     if tree is not None:
         labels = labels.astype(np.int64) if clustering.has_ids else tree.labels_
-        return ByTree(tree.smoother_, labels, tree.sample_, tree.leaves_, known)
+        return ByTree(tree.smoother_, labels, tree.sample_, tree.leaves_, training_rows)
     if method not in CLUSTERINGS:
-        return ByVotes(labels, n_neighbors, known)
+        return ByVotes(labels, n_neighbors, training_rows)
     if reduce == "tsne":
         return None
     width, points, centers = (
@@ -342,10 +342,10 @@ def clusterer(
         clustering.centers,
     )
     if reduce != "none":
-        return ByVotes(labels, n_neighbors, known, points, centers, width or 1.0)
+        return ByVotes(labels, n_neighbors, training_rows, points, centers, width or 1.0)
     if width is None:  # k-means
-        return ByCenters(centers, labels, known.metric == "cosine", known)
-    return ByGrid(labels, points, width, stop, max_iter, known)
+        return ByCenters(centers, labels, training_rows.metric == "cosine", training_rows)
+    return ByGrid(labels, points, width, stop, max_iter, training_rows)
 
 
 def rows_of_likeness(tree: SmoothTree | None, features: NDArray, metric: str = "cosine") -> NDArray:
