@@ -29,7 +29,7 @@ from cluster_jax.discovery import splits
 from cluster_jax.encoding import encoder
 from cluster_jax.encoding.encoder import Encoder
 from cluster_jax.nets.pretrained import encoders
-from cluster_jax.pipeline import embeddings, export, inference, known, photos
+from cluster_jax.pipeline import embeddings, export, inference, photos, snapshots
 from cluster_jax.pipeline import run as pipeline
 from cluster_jax.pipeline.config import PhotosConfig, config_json, parse_config
 from cluster_jax.pipeline.embeddings import EmbeddingClusters
@@ -210,7 +210,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
             ValueError: there is no tree, or `k` or `level` is out of range.
         """
         check_is_fitted(self, "labels_")
-        if self._run.known:
+        if self._run.known_classes:
             raise InputError(
                 "y must be None to cut the tree of groups, which classes do not follow; got "
                 "classes: fit again without them"
@@ -234,9 +234,8 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         """
         check_is_fitted(self, "labels_")
         labels = None if k is None and level is None else self.cut(k=k, level=level)
-        if not self._is_kmeans:
-            inference.check(self._run)
-        return inference.place(self._run, self.transform(X), labels, by_kmeans=self._is_kmeans)
+        inference.check(self._run)
+        return inference.place(self._run, self.transform(X), labels)
 
     def update(self, X: Images) -> Self:
         """Adds images to those so far, whose clusters keep their ids.
@@ -255,14 +254,14 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         """
         check_is_fitted(self, "labels_")
         section = self._run.config.eval
-        if self._run.known or section.method != "tree":
-            found = "classes" if self._run.known else section.method
-            raise InputError(f"eval.method must be 'tree' for an update; got {found}")
+        if self._run.known_classes or section.method != "tree":
+            kind = "classes" if self._run.known_classes else section.method
+            raise InputError(f"eval.method must be 'tree' for an update; got {kind}")
         rows = self.transform(X)
         if self._living is None:
             state, every = living.start(self.labels_), np.arange(len(self.labels_))
             folder, features = self._run.workdir, self._run.features
-            if folder is not None and (earlier := known.read(folder, features)) is not None:
+            if folder is not None and (earlier := snapshots.read(folder, features)) is not None:
                 next_id = max(state.next_id, earlier.state.next_id)
                 state = earlier.state._replace(ids=state.ids, next_id=next_id)
             self._living = state, living.Repeated(features, every)
@@ -285,7 +284,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
             ValueError: the images are invalid, or there is no tree of groups.
         """
         check_is_fitted(self, "labels_")
-        return inference.probabilities(self._run, self.transform(X), by_kmeans=self._is_kmeans)
+        return inference.probabilities(self._run, self.transform(X))
 
     def warm_up(self, n_images: int = encoder.BATCHES[-1]) -> Self:
         """Loads and compiles what places new images, so that no later call waits for it.
@@ -348,7 +347,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
             shutil.copytree(self._run.workdir, path, dirs_exist_ok=True)
         if self._living is not None:
             state, x = self._living
-            more = {"rows": x.rows[len(self.labels_) :], "run": np.asarray(self._run.found.run)}
+            more = {"rows": x.rows[len(self.labels_) :], "run": np.asarray(self._run.computed.run)}
             io.write_arrays(path / _UPDATES, {**living.to_arrays(state), **more})
         return path
 
@@ -372,7 +371,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         """Goes on from the updates of a saved estimator, unless its run is another one now."""
         file = buckets.path(folder) / _UPDATES
         stored = io.read_arrays(file) if file.exists() else None
-        if stored is None or stored["run"].item() != self._run.found.run:
+        if stored is None or stored["run"].item() != self._run.computed.run:
             return self
         x = living.Repeated(self._run.features, np.arange(len(self.labels_)))
         return self._set_living(living.from_arrays(stored), x.joined(stored["rows"]))
@@ -399,8 +398,8 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         if n_clusters is not None:
             if not isinstance(n_clusters, numbers.Integral):
                 raise InputError(f"n_clusters must be None or a whole number; got {n_clusters!r}")
-            is_tree = config.eval.method == "tree" and not has_classes
-            override(config, "eval.k" if is_tree else "eval.kmeans.k", n_clusters)
+            has_k = config.eval.method != "gridshift" and not has_classes
+            override(config, "eval.k" if has_k else "eval.kmeans.k", n_clusters)
         if has_classes and not uses_labels:
             raise InputError(
                 f"y must be None for the config {name!r}, which trains without labels; got classes "
@@ -470,6 +469,8 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         if self._memory is not None:
             with self._printing():
                 self._run = self._memory.complete
+            if self._is_kmeans:
+                self._run = inference.with_kmeans(self._run)
         return self._run
 
     def _set_run(self, run: TrainedRun, memory: Photos | None = None) -> Self:
@@ -478,16 +479,21 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         for name in ("ids_", "events_"):
             self.__dict__.pop(name, None)
         self.files_ = inference.files(run)
-        if run.known:
+        if run.known_classes:
             doubt = summary.doubt(run.results["metrics"]["discovery"])
             if doubt is not None:
                 checks.warn(f"{doubt}; see the report's clusters", 3)
-        run = self._complete() if self._is_kmeans else run
-        made, self.n_clusters_ = inference.fitted(run, by_kmeans=self._is_kmeans)
-        labels = made.cluster_labels
-        self.labels_ = labels if run.known else labels.astype(np.int64)
-        self.probabilities_, self.linkage_, self.tree_ = made.probabilities, made.linkage, made.tree
-        self.distances_, self.outliers_ = made.distances.astype(np.float64), made.outliers
+        if self._is_kmeans:
+            run = self._run = self._complete() if memory else inference.with_kmeans(run)
+        fitted, self.n_clusters_ = inference.fitted(run)
+        labels = fitted.cluster_labels
+        self.labels_ = labels if run.known_classes else labels.astype(np.int64)
+        self.probabilities_, self.linkage_, self.tree_ = (
+            fitted.probabilities,
+            fitted.linkage,
+            fitted.tree,
+        )
+        self.distances_, self.outliers_ = fitted.distances.astype(np.float64), fitted.outliers
         return self
 
     def _warn_of_unreadable(self) -> Self:

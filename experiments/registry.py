@@ -3,6 +3,7 @@
 The tables are lists in `experiments/PAPER/tables.py`. This module turns one and a scale into runs.
 """
 
+import functools
 import importlib
 import re
 from collections.abc import Iterable, Mapping
@@ -270,9 +271,14 @@ def _run(variant: Variant, data: str, scale: str) -> tuple[Run | None, str]:
     return run and run._replace(function=variant.function), missing
 
 
+# Read once each: a table at full scale asks for its configs hundreds of times.
+_known = functools.cache(configs.config_names)
+_read = functools.cache(configs.load_config)  # not to be changed
+
+
 def _training(variant: Variant, data: str, scale: str) -> tuple[Run | None, str]:
     """The training of a variant on a set of the paper, or None and why there is none."""
-    config, known = variant.full if scale == "full" else variant.digits, configs.config_names()
+    config, known = variant.full if scale == "full" else variant.digits, _known()
     if scale == "full" and data not in SETS:
         return None, f"there is no config of {data} yet"
     for needed in (config, variant.full if scale == "cpu" else config):
@@ -282,13 +288,13 @@ def _training(variant: Variant, data: str, scale: str) -> tuple[Run | None, str]
         name, changes, classes = SETS[data]
         # A subset of ImageNet has no other split, whatever the variant takes of CIFAR.
         split = {key: changes[key] for key in ("data.split",) if key in changes}
-        if configs.load_config(config).novel.test_split is None:
+        if _read(config).novel.test_split is None:
             changes = {key: value for key, value in changes.items() if key != "novel.test_split"}
         own = config.replace("cifar10", name)
         if own in known:
             config, changes = own, {}
         wanted = {**variant.changes, **variant.large}
-        sections = {"method": configs.load_config(config).method, **wanted}
+        sections = {"method": _read(config).method, **wanted}
         for section in ("method", "term"):
             if "clusters" in sections.get(section, {}):
                 changes = {**changes, f"{section}.clusters": classes}

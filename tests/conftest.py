@@ -32,6 +32,7 @@ import numpy as np
 import pytest
 
 from cluster_jax.core import logs
+from cluster_jax.encoding import encoder
 from cluster_jax.nets.backbones import efficientnet_lite
 from cluster_jax.nets.pretrained import lite
 from cluster_jax.pipeline import build
@@ -195,26 +196,25 @@ def shallow_lite():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(efficientnet_lite, "stages_of", shallow_stages)
         patch.setattr(lite, "load", shallow_load)
+        encoder._structure.cache_clear()
         yield
+    encoder._structure.cache_clear()
+
+
+@pytest.fixture(scope="session")
+def _built():
+    """The runs that were built first, and `loop.make_step`, cached."""
+    return {}, functools.cache(loop.make_step)
 
 
 @pytest.fixture(scope="module")
-def compiled_once():
-    """Runs of a module that differ in what no step depends on share the step compiled first."""
-    with sharing({}, functools.cache(loop.make_step)):
-        yield
+def compiled_once(_built):
+    """Runs that differ in what no step depends on share the step compiled first, and its state.
 
-
-@contextlib.contextmanager
-def sharing(first, make):
-    """Shares compiled steps and initial states between runs alike in what these depend on.
-
-    Each is built all the same; it then gets the method and the optimizer of the first such run.
-
-    Args:
-        first: the runs that were built, to which others are added.
-        make: `loop.make_step`, cached.
+    Each is built all the same; it then gets the method and the optimizer of the first such run, of
+    whatever module.
     """
+    first, make = _built
     join, create = build._join, states.create
     # What follows from these is in the key, or has no effect on a step.
     left_out = {"seed": 0, "note": "", "data": None, "novel": None, "init_from": None}
@@ -228,11 +228,12 @@ def sharing(first, make):
             return built
         run = built.training
         key = (
+            mesh,
             repr({**vars(built.config), **left_out}),
             run.total_steps,
             dataclasses.replace(run.train, **intervals),
             *(dataset.size, dataset.shape),
-            None if dataset.known is None else dataset.known.tobytes(),
+            None if dataset.partial_labels is None else dataset.partial_labels.tobytes(),
         )
         known = first.setdefault(key, run)
         shared = ("method", "optimizer", "embed")

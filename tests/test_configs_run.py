@@ -38,8 +38,20 @@ def finite(metrics, path=""):
 EVALUATED = ("images_scratch", "ncc_cifar10", "ncl_digits", "nrcc_digits")
 
 
-# Stages, losses and network as in another config, with other images and numbers.
+# Losses, stages or network as in another config, with other images and numbers; or a step that a
+# state of tests/methods/test_contract.py takes, in a run like another one's.
 LIKE_OTHERS = (
+    "barlow_digits",
+    "byol_digits",
+    "cc_digits",
+    "cueco_digits",
+    "moco_digits",
+    "ncc_digits",
+    "ncl_features",
+    "nrcc_cifar10",
+    "pcl_digits",
+    "simclr_features",
+    "simsiam_digits",
     "ncl_cifar10",
     "ncl_cifar100",
     "ncl_imagenet",

@@ -72,7 +72,7 @@ def workdir(fitted, tmp_path):
 @pytest.fixture
 def leaves(fitted):
     """Rows that are no copies of others."""
-    return len(fitted._run.clusters.sample)
+    return len(fitted._run.clusterer.sample)
 
 
 def _is_union(coarse, fine):
@@ -175,14 +175,14 @@ def test_new_images_follow_the_cut(fitted, features, tmp_path, capsys):
     found = fitted.locate(features)
     np.testing.assert_array_equal(found.labels, fitted.labels_)
     np.testing.assert_allclose(found.distances, fitted.distances_, atol=1e-5)
-    tree = fitted._run.clusters
+    tree = fitted._run.clusterer
     sharp = tree.smoother.project(fitted._run.features)
     for k in (2, 6, 9):
         groups = fitted.cut(k=k)
         np.testing.assert_array_equal(fitted.predict(features, k=k), groups)
         np.testing.assert_array_equal(fitted.predict(features[:1], k=k), groups[:1])
         rows, leaf = sharp[groups == 0], tree.leaves[groups == 0]
-        center = tree.sharp[leaf].mean(axis=0)  # Copies are where their original is.
+        center = tree.smoother.sharp[leaf].mean(axis=0)  # Copies are where their original is.
         wanted = np.linalg.norm(rows - center, axis=1)
         distances = fitted.locate(features[groups == 0], k=k).distances
         np.testing.assert_allclose(distances, wanted, atol=1e-5)
@@ -214,7 +214,7 @@ def test_many_images_are_condensed(make, fitted, features, workdir, monkeypatch)
 @pytest.mark.parametrize("method", ["none", "tsne"])
 def test_the_map_is_only_a_picture(make, fitted, features, workdir, method):
     again = make(workdir=workdir, overrides={"eval.reduce.method": method}).fit(features)
-    shape = (COUNT, fitted._run.clusters.sharp.shape[1] if method == "none" else 3)
+    shape = (COUNT, fitted._run.clusterer.smoother.sharp.shape[1] if method == "none" else 3)
     assert again._run.clusters.points.shape == shape
     np.testing.assert_array_equal(again.labels_, fitted.labels_)
     for ours, theirs in zip(again.locate(features, k=3), fitted.locate(features, k=3), strict=True):

@@ -118,7 +118,7 @@ def test_a_given_number_of_clusters(images, tmp_path, capsys):
 
 def test_quiet_training_still_warns(images, tmp_path, monkeypatch, capsys):
     """Once, also if the training fails, and again in the next, verbose training."""
-    config = cases.use(toy.config("unused", nrcc={"weight": 0.0}), "moco")
+    config = cases.use(toy.config("unused"), "moco")
     config.method.queue = 64
     monkeypatch.setattr(loop, "train", lambda *a, **k: 1 / 0)
     # The filters of a user, whose warnings go to the standard error output.

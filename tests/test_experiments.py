@@ -462,7 +462,7 @@ def test_a_run_without_training_from_command_to_page(tmp_path, monkeypatch, caps
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory):
+def measured(tmp_path_factory, one_device, traced_once, compiled_once):
     """What the runs of NRCC's Tables 1 and 13 and of curves add, for a small training."""
     folder, found = tmp_path_factory.mktemp("measured"), {}
     changes = {
@@ -477,10 +477,14 @@ def measured(tmp_path_factory):
         "train.keep_checkpoints": 5,
         "eval.reduce.method": "pca",
     }
-    for function in ("curves", "nrcc.views"):
-        chosen = registry.Run("byol_digits", changes, function=function)
-        run.run_all(_flags(folder), "python -m x", [(chosen, 0)])
-        found |= results.read(folder / "results.jsonl")[0][results.key(chosen, 0)]["metrics"]
+    assert views.ITERATIONS == (1, 3, 5, 7, 9, 11, 13)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(views, "ITERATIONS", (1, 13))
+        patch.setattr(run.devices, "use_cores", lambda batch: None)
+        for function in ("curves", "nrcc.views"):
+            chosen = registry.Run("byol_digits", changes, function=function)
+            run.run_all(_flags(folder), "python -m x", [(chosen, 0)])
+            found |= results.read(folder / "results.jsonl")[0][results.key(chosen, 0)]["metrics"]
     return found
 
 
@@ -507,9 +511,7 @@ def test_a_curve_that_lacks_a_checkpoint_has_a_gap_there(measured):
 
 def test_distances_of_views_are_those_of_one_transformation_each(measured):
     found = {name: value["distance"] for name, value in measured["views"].items()}
-    assert found.keys() == {
-        "jitter", "grayscale", "rotation", "crop", *(f"sghmc_{n}" for n in range(1, 14, 2)),
-    }  # fmt: skip
+    assert found.keys() == {"jitter", "grayscale", "rotation", "crop", "sghmc_1", "sghmc_13"}
     # Without a shift the "crop" of the digits is the image itself.
     assert found.pop("crop") < 1e-5
     assert all(1e-3 < distance < 2 for distance in found.values())
@@ -586,7 +588,7 @@ def test_recalls_are_of_classes_by_size_and_matched_clusters():
     ("method", "options"),
     [
         (trained_heads.turtle, {"steps": 2000}),
-        (trained_heads.temi, {"steps": 200, "heads": 2, "rate": 1e-3}),
+        (trained_heads.temi, {"steps": 100, "heads": 2, "rate": 1e-3}),
     ],
 )
 def test_trained_heads_find_separate_classes(method, options):

@@ -58,7 +58,7 @@ def test_command_for_embeddings(embeddings, capsys):
     assert all(pathlib.Path(file).stat().st_size for file in files)
 
 
-@pytest.mark.usefixtures("one_device")
+@pytest.mark.usefixtures("one_device", "optimized")
 def test_photos(tmp_path, monkeypatch, capsys):
     data = os.environ.get("CLUSTER_JAX_TEST_DATA")
     if data is None:

@@ -108,7 +108,7 @@ def run(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=SLOW if name in LONG else ()) for name in PAGES]
 )
-@pytest.mark.usefixtures("one_device", "traced_once")
+@pytest.mark.usefixtures("one_device", "traced_once", "shallow_lite")
 def test_a_tutorial_runs(name, run):
     printed = run(name, short=True)
     assert [_words(text) for text in printed] == [_words(text) for text in _shown(name)]

@@ -30,8 +30,12 @@ def images(count: int = 64, seed: int = 0, channels: int = 1) -> tuple[np.ndarra
 
 
 def config(path, **sections) -> ConfigDict:
-    """A run of a few steps on an array file, with overrides like `train={"batch_size": 8}`."""
+    """A run of a few steps on an array file, with overrides like `train={"batch_size": 8}`.
+
+    Without NRCC, whose sampler takes longer to compile than the rest of a step.
+    """
     made = load_config("nrcc_digits")
+    made.nrcc.weight = 0.0
     made.data.name, made.data.dir = "arrays", str(path)
     made.network.width = 4
     made.network.projector.hidden, made.network.projector.out = 16, 8

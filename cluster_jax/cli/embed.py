@@ -26,15 +26,15 @@ def _parser() -> Parser:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command; `arguments` are those of the process by default."""
     with exit_codes.handle_errors(joins=True):
-        given, overrides = flags.parse(_parser(), arguments)
-        if pathlib.PurePath(given.out).suffix not in ("", ".npz"):
+        args, overrides = flags.parse(_parser(), arguments)
+        if pathlib.PurePath(args.out).suffix not in ("", ".npz"):
             raise InputError(
-                f"--out must be the path of an .npz file or of a folder to write; got {given.out}"
+                f"--out must be the path of an .npz file or of a folder to write; got {args.out}"
             )
-        output_file(given.out, may_be_folder=True)
-        checks.whole("--views", given.views, 0)
-        values = flags.encoder_values(given.encoder, given.config)
-        config, _ = flags.read_config(given.config, [*values, *overrides])
+        output_file(args.out, may_be_folder=True)
+        checks.whole("--views", args.views, 0)
+        values = flags.encoder_values(args.encoder, args.config)
+        config, _ = flags.read_config(args.config, [*values, *overrides])
 
         from cluster_jax.core import devices
         from cluster_jax.pipeline.config import config_json
@@ -42,12 +42,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
         devices.use_cores(config.get("eval", {}).get("batch_size", 0))
         devices.join()
-        written = write_features(config_json(config), given.out, given.views)
+        written = write_features(config_json(config), args.out, args.views)
         if written is None:  # the first process has written it
             return
         sides, skipped = written
         lines = [f"skipped {file} ({reason})" for file, reason in skipped]
         shape = " x ".join(f"{n:,}" for n in sides)
-        lines.append(f"features     {shape} in {given.out}")
-        written_values = {"features": given.out, "shape": sides, "skipped": dict(skipped)}
-        output.end(given, "\n".join(lines), written_values)
+        lines.append(f"features     {shape} in {args.out}")
+        written_values = {"features": args.out, "shape": sides, "skipped": dict(skipped)}
+        output.end(args, "\n".join(lines), written_values)

@@ -42,10 +42,10 @@ class Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def]
         """Refuses an unknown flag before others are missed: it may be one of them, mistyped."""
-        args, known = sys.argv[1:] if args is None else list(args), [*self._option_string_actions]
+        args, options = sys.argv[1:] if args is None else list(args), [*self._option_string_actions]
         for name in (argument.split("=")[0] for argument in args):
-            if re.match(r"--(?!(no)?config\.)[a-z]", name) and name not in known:
-                close = difflib.get_close_matches(name, known, 1)
+            if re.match(r"--(?!(no)?config\.)[a-z]", name) and name not in options:
+                close = difflib.get_close_matches(name, options, 1)
                 meant = f"; did you mean {close[0]}?" if close else ""
                 self.error(f"there is no flag {name}{meant}")
         parsed, others = super().parse_known_args(args, namespace)
@@ -84,11 +84,11 @@ def add_export(parser: Parser, groups: str) -> None:
     add("--yes", action="store_true", help="confirms --by=move; undo.sh in DIR takes it back")
 
 
-def check_export(given: argparse.Namespace) -> None:
+def check_export(args: argparse.Namespace) -> None:
     """Raises an `InputError` for flags of an export that do not go together."""
-    if given.export is None and (given.by != "link" or given.yes):
+    if args.export is None and (args.by != "link" or args.yes):
         raise InputError("--by and --yes must come with --export=DIR; got no --export")
-    if given.by == "move" and not given.yes:
+    if args.by == "move" and not args.yes:
         raise InputError(
             "--by=move must come with --yes, because it takes the files out of their folders; got "
             "no --yes (undo.sh in the new folder takes it back)"

@@ -82,12 +82,12 @@ def _photos(first: str, others: Sequence[str]) -> tuple[str, list[str]]:
     return "\n".join([first, *more]), [other for other in others if other not in more]
 
 
-def _left_out(given: argparse.Namespace) -> list[str]:
+def _left_out(args: argparse.Namespace) -> list[str]:
     """Returns the config's flags for --exclude and --include-all."""
-    made = [f"--config.data.include_all={given.include_all}"] if given.include_all else []
-    if given.exclude:
-        made.append(f"--config.data.exclude={tuple(given.exclude)}")
-    return made
+    overrides = [f"--config.data.include_all={args.include_all}"] if args.include_all else []
+    if args.exclude:
+        overrides.append(f"--config.data.exclude={tuple(args.exclude)}")
+    return overrides
 
 
 def _conclusion(
@@ -136,20 +136,20 @@ def _conclusion(
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command; `arguments` are those of the process by default."""
     with exit_codes.handle_errors(joins=True):
-        given, overrides = flags.parse(_parser(), arguments)
-        photos, overrides = _photos(given.photos, overrides)
-        if given.out and pathlib.Path(given.out).resolve() == pathlib.Path(given.photos).resolve():
-            raise InputError(f"--out must be another folder than PHOTOS; got {given.out}")
+        args, overrides = flags.parse(_parser(), arguments)
+        photos, overrides = _photos(args.photos, overrides)
+        if args.out and pathlib.Path(args.out).resolve() == pathlib.Path(args.photos).resolve():
+            raise InputError(f"--out must be another folder than PHOTOS; got {args.out}")
         # The last value of a flag counts: those that the command sets override the user's.
-        overrides = flags.encoder_values(given.encoder, "images") + overrides
-        overrides += [f"--config.data.dir={photos}", *_left_out(given)]
-        if pathlib.Path(given.photos).suffix in (".npy", ".npz"):
+        overrides = flags.encoder_values(args.encoder, "images") + overrides
+        overrides += [f"--config.data.dir={photos}", *_left_out(args)]
+        if pathlib.Path(args.photos).suffix in (".npy", ".npz"):
             overrides.append("--config.data.name=arrays")
-        if given.k is not None:
-            overrides.append(f"--config.eval.k={given.k}")
-        if given.labels is not None:
-            overrides.append(f"--config.data.labels={given.labels}")
-        flags.check_export(given)
+        if args.k is not None:
+            overrides.append(f"--config.eval.k={args.k}")
+        if args.labels is not None:
+            overrides.append(f"--config.data.labels={args.labels}")
+        flags.check_export(args)
         config = flags.read_config("images", overrides)
 
         from cluster_jax.cli import train
@@ -158,11 +158,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         from cluster_jax.pipeline import workdir as workdirs
 
         with checks.named(_ARGUMENTS):
-            how = {"by": given.by, "is_kept": True, "report": given.report == "yes"}
-            workdir = train.run(*config, given.out, given.export, **how)
+            how = {"by": args.by, "is_kept": True, "report": args.report == "yes"}
+            workdir = train.run(*config, args.out, args.export, **how)
         corrected = corrections.current_results(workdir)
         results = corrected or io.read_json(workdir / workdirs.RESULTS)
         text = _conclusion(results, workdir, is_corrected=corrected is not None)
-        train.end(given, workdir, text, results)
-        if given.open:
+        train.end(args, workdir, text, results)
+        if args.open:
             webbrowser.open(pathlib.Path(workdir / workdirs.REPORT).resolve().as_uri())

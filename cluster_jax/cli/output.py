@@ -25,25 +25,25 @@ def add_report(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--report", choices=("yes", "no"), default="yes", help=page)
 
 
-def follow(given: argparse.Namespace) -> None:
+def follow(args: argparse.Namespace) -> None:
     """Follows `--quiet` and `--json` from now on, until `exit_codes.handle_errors` ends."""
-    if given.quiet:
+    if args.quiet:
         logger.setLevel(logging.WARNING)
     for handler in logger.handlers:
         if isinstance(handler, Printer):
-            handler.is_stdout_free = given.json
+            handler.is_stdout_free = args.json
 
 
-def end(given: argparse.Namespace, text: str, values: Mapping[str, Any]) -> None:
+def end(args: argparse.Namespace, text: str, values: Mapping[str, Any]) -> None:
     """Prints how a command ended.
 
     Args:
-        given: its flags.
+        args: its flags.
         text: for a person, lines; left out with `--quiet`.
         values: for a program, the object of `--json`, printed with `--quiet` too.
     """
-    if given.json:
+    if args.json:
         sys.stdout.write(f"{json.dumps(io.plain(values))}\n")
-    elif text and not given.quiet:
+    elif text and not args.quiet:
         sys.stdout.write(f"{text}\n")
     sys.stdout.flush()

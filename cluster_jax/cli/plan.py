@@ -118,14 +118,14 @@ def _values(plan: "Plan") -> dict[str, Any]:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command; `arguments` are those of the process by default."""
     with exit_codes.handle_errors():
-        given, overrides = flags.parse(_parser(), arguments)
-        checks.whole("--images", given.images, 1)
-        config, name = flags.read_config(given.config, overrides)
+        args, overrides = flags.parse(_parser(), arguments)
+        checks.whole("--images", args.images, 1)
+        config, name = flags.read_config(args.config, overrides)
         for variable, value in _ENVIRONMENT.items():
             os.environ.setdefault(variable, value)
         from cluster_jax.core import devices
         from cluster_jax.pipeline import plan
         from cluster_jax.pipeline.config import parse_training
 
-        planned = plan.plan(parse_training(config, name), given.topology, given.images, devices.say)
-        output.end(given, describe(planned, plan.ASSUMED), _values(planned))
+        planned = plan.plan(parse_training(config, name), args.topology, args.images, devices.say)
+        output.end(args, describe(planned, plan.ASSUMED), _values(planned))

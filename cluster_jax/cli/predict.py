@@ -44,9 +44,9 @@ def _check(flags: argparse.Namespace) -> None:
     is_of_embeddings = embeddings.is_run(workdir)
     wanted, other = ("features", "images") if is_of_embeddings else ("images", "features")
     of = "of embeddings" if is_of_embeddings else "of images"
-    if (given := getattr(flags, other)) is not None:
+    if (got := getattr(flags, other)) is not None:
         raise InputError(
-            f"--{wanted} must be given in place of --{other} for a run {of}; got {given}"
+            f"--{wanted} must be given in place of --{other} for a run {of}; got {got}"
         )
     if getattr(flags, wanted) is None:
         raise InputError(f"--{wanted} must be given for a run {of}; got none")

@@ -72,20 +72,20 @@ def predict(
     page = None if page is None else output_file(page, flag="--report")
     if page == out:
         raise InputError(f"--report must be another file than the table; got {page}")
-    if corrections and run.known is not None:
+    if corrections and run.known_classes is not None:
         raise InputError("--corrections must be left out for a run with known classes; got some")
-    made = _assign(run, images, out)
-    if made is None:
+    arrays = _assign(run, images, out)
+    if arrays is None:
         return None
-    files, skipped = made.pop("files", None), made.pop("skipped").tolist()
-    assignment = Assignment(**made)
+    files, skipped = arrays.pop("files", None), arrays.pop("skipped").tolist()
+    assignment = Assignment(**arrays)
     sources = None if files is None else files.tolist()
     named, is_decided = dict[int, str](), None
     if corrections:
         assignment, named, is_decided = _corrected(run, assignment, sources, corrections)
     names = {**run.names, **{str(cluster): name for cluster, name in named.items()}}
     columns = assignments.placed_columns(assignment, names)
-    if run.known is not None:
+    if run.known_classes is not None:
         del columns["distance"]
         columns = {"class" if title == "cluster" else title: c for title, c in columns.items()}
     write_table(out, {"image": sources or range(len(assignment.labels)), **columns})
@@ -98,9 +98,9 @@ def predict(
         title = f"{path.name}, in the groups of {epath.Path(workdir).name}"
         is_folder = path.is_dir()
         folder_uri = inference.image_folder("folder", str(path), sources) if is_folder else None
-        given = [("workdir", workdir), ("images", images), ("out", out), ("report", page)]
-        given += [("corrections", file) for file in corrections]
-        flags = [f"--{name}={_absolute(path)}" for name, path in given]
+        paths = [("workdir", workdir), ("images", images), ("out", out), ("report", page)]
+        paths += [("corrections", file) for file in corrections]
+        flags = [f"--{name}={_absolute(path)}" for name, path in paths]
         command = shlex.join(["cluster-jax", "predict", *flags, "--corrections=corrections.csv"])
         loaded = load(share=range)
         made_page = _page(
@@ -141,18 +141,18 @@ def _corrected(
 ) -> tuple[Assignment, dict[int, str], NDArray]:
     """Returns new images as a person has moved them, cluster names, and which were decided on."""
     names = sources or list(map(str, range(len(assignment.labels))))
-    found = decisions.Clusters(
-        names, assignment.labels, assignment.distances, "image", run.found.run
+    clusters = decisions.Clusters(
+        names, assignment.labels, assignment.distances, "image", run.computed.run
     )
     of_run = frozenset(run.clusters.cluster_labels.tolist()) - {NO_CLUSTER}
-    decided = Decisions(merged=run.decisions.merged, made=run.decisions.made | of_run)
+    decided = Decisions(merged=run.decisions.merged, created=run.decisions.created | of_run)
     for file in files:
-        decided = decisions.join(decided, decisions.read(file, found, decided))
-    labels, sure = decided.labels(found), assignment.membership
+        decided = decisions.join(decided, decisions.read(file, clusters, decided))
+    labels, sure = decided.labels(clusters), assignment.membership
     if sure is not None:
-        labels, *now = decisions.decided_membership(decided, found, sure)
+        labels, *now = decisions.decided_membership(decided, clusters, sure)
         assignment = Assignment(labels, assignment.distances, assignment.is_novel, *now)
-    return assignment._replace(labels=labels), dict(decided.named), decided.is_decided(found)
+    return assignment._replace(labels=labels), dict(decided.named), decided.is_decided(clusters)
 
 
 def describe(
@@ -211,7 +211,7 @@ def values(
 def large_clusters(run: TrainedRun) -> Set[int] | None:
     """Returns clusters with training images that are not outliers; None: there are classes."""
     stored = run.clusters
-    return None if run.known else set(stored.cluster_labels[~stored.outliers].tolist())
+    return None if run.known_classes else set(stored.cluster_labels[~stored.outliers].tolist())
 
 
 def _fact(placed: Assignment, large: Set[int] | None, noun: str, group: str) -> str:
@@ -244,7 +244,7 @@ def _page(
     with contextlib.suppress(InputError):
         dataset = inference.training_images(run)
     labels, of_page = assignment.labels, dict(names)
-    if run.known is None:
+    if run.known_classes is None:
         stored = run.clusters
         for cluster in report_data.clusters_by_size(stored.cluster_labels, stored.distances):
             shown = cluster.members[: placement.N_TYPICAL]
@@ -264,9 +264,9 @@ def _page(
         is_decided=is_decided,
         folder=folder,
         facts=photo_facts.read(images),
-        run=run.found.run if run.known is None else "",
-        next_cluster=run.decisions.next_cluster(run.found),
-        command=command if run.known is None else None,
+        run=run.computed.run if run.known_classes is None else "",
+        next_cluster=run.decisions.next_cluster(run.computed),
+        command=command if run.known_classes is None else None,
         steps=inference.steps(run),
     )
     return placement.page(title, _fact(assignment, large_clusters(run), *words), new)
@@ -303,9 +303,9 @@ def _assign(run: TrainedRun, images: epath.PathLike, out: epath.Path) -> Batch |
 
         def make(kept: Parts) -> Batch:
             placed = inference.place(run, inference.encoder(run).embed(dataset, kept))._asdict()
-            made = {name: values for name, values in placed.items() if values is not None}
+            stored = {name: values for name, values in placed.items() if values is not None}
             if dataset.sources is not None:
-                made["files"] = np.array(dataset.sources)
-            return {**made, "skipped": np.array(dataset.skipped, str).reshape(-1, 2)}
+                stored["files"] = np.array(dataset.sources)
+            return {**stored, "skipped": np.array(dataset.skipped, str).reshape(-1, 2)}
 
         return shared(Parts(out, made_from), make)

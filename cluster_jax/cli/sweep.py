@@ -88,15 +88,15 @@ def run(
     """
     from cluster_jax.report import summary
 
-    found: dict[Setting | str, list[dict[str, float]]] = {}
+    scores: dict[Setting | str, list[dict[str, float]]] = {}
     runs = list(itertools.product(chosen, seeds))
     for number, (setting, seed) in enumerate(runs, start=1):
         say(f"\nrun {number} of {len(runs)}: {setting.title}, seed {seed}")
         results = train(setting.flags(seed), folder / setting.folder(seed))
         if results is not None:
-            found.setdefault(setting.title, []).append(summary.figures(results))
-    rows = _rows(found)
-    if found:
+            scores.setdefault(setting.title, []).append(summary.figures(results))
+    rows = _rows(scores)
+    if scores:
         files.write(folder / FILE, _csv(chosen, rows))
         say(f"\n{_table(rows)}\n\ntable        {folder / FILE}")
     return [
@@ -109,9 +109,9 @@ def run(
 _Rows = dict[tuple[str, str], list[float]]
 
 
-def _rows(found: Mapping[Any, Sequence[Mapping[str, float]]]) -> _Rows:
+def _rows(scores: Mapping[Any, Sequence[Mapping[str, float]]]) -> _Rows:
     rows: _Rows = {}
-    for title, runs in found.items():
+    for title, runs in scores.items():
         for values in runs:
             for name, value in values.items():
                 rows.setdefault((title, name), []).append(value)

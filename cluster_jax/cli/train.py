@@ -76,7 +76,7 @@ def run(
 
 
 def end(
-    given: argparse.Namespace,
+    args: argparse.Namespace,
     workdir: epath.Path,
     text: str = "",
     results: Mapping[str, Any] | None = None,
@@ -84,7 +84,7 @@ def end(
     """Prints the end of a run, of several processes in the first alone.
 
     Args:
-        given: the flags of the command.
+        args: the flags of the command.
         workdir: of the run.
         text: lines for a person.
         results: for programs; None: content of `results.json`.
@@ -95,13 +95,13 @@ def end(
     if not devices.is_first():
         return
     values: dict[str, Any] = {"workdir": str(workdir)}
-    if given.json:
+    if args.json:
         files = {"report": workdirs.REPORT, "assignments": workdirs.ASSIGNMENTS}
         there = {key: workdir / name for key, name in files.items()}
         values |= {key: str(file) for key, file in there.items() if file.exists()}
         values["results"] = results or io.read_json(workdir / workdirs.RESULTS)
-        values |= {"exported": given.export} if given.export else {}
-    output.end(given, text, values)
+        values |= {"exported": args.export} if args.export else {}
+    output.end(args, text, values)
 
 
 def _parser() -> Parser:
@@ -129,36 +129,36 @@ def _parser() -> Parser:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command; `arguments` are those of the process by default."""
     with exit_codes.handle_errors(joins=True):
-        given, overrides = flags.parse(_parser(), arguments)
-        flags.check_export(given)
-        config = flags.read_config(given.config, overrides)
-        if given.seeds is not None or given.sweep:
-            _run_several(given, overrides, *config)
+        args, overrides = flags.parse(_parser(), arguments)
+        flags.check_export(args)
+        config = flags.read_config(args.config, overrides)
+        if args.seeds is not None or args.sweep:
+            _run_several(args, overrides, *config)
         else:
-            how = {"by": given.by, "cut_short": given.cut_short, "report": given.report == "yes"}
-            end(given, run(*config, given.workdir, given.export, **how))
+            how = {"by": args.by, "cut_short": args.cut_short, "report": args.report == "yes"}
+            end(args, run(*config, args.workdir, args.export, **how))
 
 
 def _run_several(
-    given: argparse.Namespace, overrides: list[str], config: ConfigDict, name: str
+    args: argparse.Namespace, overrides: list[str], config: ConfigDict, name: str
 ) -> None:
     """Runs `--seeds` and `--sweep`; all of their configs are checked before the first run."""
     from cluster_jax.core import devices
     from cluster_jax.pipeline import workdir as workdirs
     from cluster_jax.pipeline.config import config_json, parse_config
 
-    checks.none("--export", given.export, "several runs")
-    checks.whole("--seeds", 1 if given.seeds is None else given.seeds, 1)
-    chosen = sweep.settings(given.sweep)
-    seeds = range(config.seed, config.seed + (given.seeds or 1))
+    checks.none("--export", args.export, "several runs")
+    checks.whole("--seeds", 1 if args.seeds is None else args.seeds, 1)
+    chosen = sweep.settings(args.sweep)
+    seeds = range(config.seed, config.seed + (args.seeds or 1))
     default = f"{workdirs.default_workdir(config_json(config), name)}-sweep"
-    folder = buckets.path(given.workdir or default)
+    folder = buckets.path(args.workdir or default)
 
     def read(added: list[str]) -> tuple[ConfigDict, str]:
-        return flags.read_config(given.config, [*overrides, *added])
+        return flags.read_config(args.config, [*overrides, *added])
 
     def train(added: list[str], workdir: epath.Path) -> Mapping[str, Any] | None:
-        how = {"cut_short": given.cut_short, "report": given.report == "yes"}
+        how = {"cut_short": args.cut_short, "report": args.report == "yes"}
         run(*read(added), workdir, None, **how)
         return workdirs.finished_results(workdir, ()) if devices.is_first() else None
 
@@ -167,4 +167,4 @@ def _run_several(
     figures = sweep.run(chosen, seeds, folder, train, devices.say)
     values = {"workdir": str(folder), "table": str(folder / sweep.FILE), "figures": figures}
     if devices.is_first():
-        output.end(given, "", values)
+        output.end(args, "", values)

@@ -39,9 +39,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for name in ("array", "ids"):
             if (value := getattr(flags, name)) is not None and flags.features is None:
                 raise InputError(f"--{name} must come with --features; got {value!r} alone")
-        given = flags.photos or flags.features or flags.metadata or flags.refit or flags.exact
-        if flags.undo and given:
-            raise InputError(f"--undo must be given alone; got {given} beside it")
+        change = flags.photos or flags.features or flags.metadata or flags.refit or flags.exact
+        if flags.undo and change:
+            raise InputError(f"--undo must be given alone; got {change} beside it")
         from cluster_jax.pipeline import embeddings, updates
 
         how = {"refit": flags.refit, "exact": flags.exact, "with_report": flags.report == "yes"}

@@ -62,16 +62,16 @@ def enforced(
         >>> enforced(before, after, 2, Constraints({}, [(0, 2)], [(0, 3)]))[0].tolist()
         [0, 0, 0, 2]
     """
-    ids, known = after.copy(), set(before.tolist())
+    ids, earlier = after.copy(), set(before.tolist())
     first = groups(len(ids), rules.together)
     fixed = {int(first[row]): cluster for row, cluster in rules.fixed.items()}
     members = {int(g): np.flatnonzero(first == g) for g in np.unique(first[_rows(rules)])}
     for group, rows in members.items():
         here = np.unique(ids[rows]).tolist()
-        old = [cluster for cluster in here if cluster in known]
-        target = fixed.get(group, ids[group] if ids[group] in known else (old or here)[0])
+        old = [cluster for cluster in here if cluster in earlier]
+        target = fixed.get(group, ids[group] if ids[group] in earlier else (old or here)[0])
         for cluster in here:
-            if cluster != target and cluster not in known and group not in fixed:
+            if cluster != target and cluster not in earlier and group not in fixed:
                 ids[ids == cluster] = target
         ids[rows] = target
     for a, b in rules.apart:

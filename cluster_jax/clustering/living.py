@@ -174,20 +174,20 @@ def update(state: State, x: Rows, fit: Callable[[NDArray], Look]) -> State:
     old, m = len(state.ids), x.shape[0]
     if m == old:
         return state._replace(events=())
-    rows, found, is_seen = _looked_at(state, m), np.full(m, -1), np.zeros(m, bool)
+    rows, labels, is_seen = _looked_at(state, m), np.full(m, -1), np.zeros(m, bool)
     look = fit(np.asarray(x[rows]))
     since = np.concatenate([state.since, np.full(m - old, state.updates + 1)])
-    found[rows], is_seen[rows] = _with_newcomers(look, _is_recent(since[rows], since[-1])), True
+    labels[rows], is_seen[rows] = _with_newcomers(look, _is_recent(since[rows], since[-1])), True
     new = np.flatnonzero(~is_seen[old:]) + old
-    found[new] = _placed(look, x, new)
-    after = explain(state, found, is_seen)
+    labels[new] = _placed(look, x, new)
+    after = explain(state, labels, is_seen)
     # What was decided on a sample holds for all rows of the cluster.
     changed = np.unique(state.ids[after.ids[:old] != state.ids])
     others = np.flatnonzero(~is_seen[:old] & np.isin(state.ids, changed))
     if not len(others):
         return after
-    found[others] = _placed(look, x, others)
-    return explain(state, found, is_seen)
+    labels[others] = _placed(look, x, others)
+    return explain(state, labels, is_seen)
 
 
 def _placed(look: Look, x: Rows, rows: NDArray) -> NDArray:
@@ -220,8 +220,8 @@ def _with_newcomers(look: Look, is_recent: NDArray) -> NDArray:
     is_link = np.isin(second, apart)
     links = coo_array((np.ones(is_link.sum()), (first[is_link], second[is_link])), shape=(n, n))
     group = connected_components(links, directed=False)[1]
-    for own in np.unique(group[apart]):
-        core = apart[group[apart] == own]
+    for label in np.unique(group[apart]):
+        core = apart[group[apart] == label]
         if len(core) < LEAST:
             continue
         rows = np.isin(look.leaves, np.union1d(core, near[core]))
@@ -250,12 +250,12 @@ def _priority(rows: NDArray) -> NDArray:
     return rows.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
 
 
-def explain(state: State, found: NDArray, is_seen: NDArray | None = None) -> State:
+def explain(state: State, labels: NDArray, is_seen: NDArray | None = None) -> State:
     """Derives the clusters of all rows from those that a clustering of some of them has found.
 
     Args:
         state: of the n rows before.
-        found: int `[m]`, the cluster that the look has found for each row, -1 for rows that were
+        labels: int `[m]`, the cluster that the look has found for each row, -1 for rows that were
             not looked at; the rows from n on are new, and all of them have one.
         is_seen: bool `[m]`, rows by which splits and merges are decided; None: all.
 
@@ -265,17 +265,17 @@ def explain(state: State, found: NDArray, is_seen: NDArray | None = None) -> Sta
         >>> after.ids[-1], after.events[-1]
         (np.int64(2), Event(kind='emerged', id=2, rows=6, into=()))
     """
-    old, m, now = len(state.ids), len(found), state.updates + 1
+    old, m, now = len(state.ids), len(labels), state.updates + 1
     ids, since, apart = (
         np.concatenate([column, np.full(m - old, value)])
         for column, value in ((state.ids, NO_CLUSTER), (state.since, now), (state.apart, 0))
     )
     is_seen = np.ones(m, bool) if is_seen is None else is_seen
-    is_known = is_seen & (ids != NO_CLUSTER) & (found >= 0)
+    is_known = is_seen & (ids != NO_CLUSTER) & (labels >= 0)
     live, codes = np.unique(ids[is_known], return_inverse=True)
-    k, next_id, born = int(found.max()) + 1, state.next_id, set[int]()
+    k, next_id, born = int(labels.max()) + 1, state.next_id, set[int]()
     counts = np.zeros((len(live), k), np.int64)
-    np.add.at(counts, (codes, found[is_known]), 1)
+    np.add.at(counts, (codes, labels[is_known]), 1)
     sizes, main = counts.sum(axis=1), counts.argmax(axis=1) if len(live) else np.array([], int)
     owned = np.where(main[:, None] == np.arange(k), counts, 0)
     owner = np.full(k, NO_CLUSTER)
@@ -284,7 +284,7 @@ def explain(state: State, found: NDArray, is_seen: NDArray | None = None) -> Sta
             owner[b] = live[owned[:, b].argmax()]
     before = ids.copy()
     for b in np.flatnonzero(owner == NO_CLUSTER).tolist():
-        rows = np.flatnonzero(found == b)
+        rows = np.flatnonzero(labels == b)
         parent = int(live[counts[:, b].argmax()]) if counts[:, b].any() else NO_CLUSTER
         is_new = rows >= old
         ids[rows[is_new]] = parent
@@ -303,11 +303,11 @@ def explain(state: State, found: NDArray, is_seen: NDArray | None = None) -> Sta
             continue
         ids[mine], owner[b], next_id = next_id, next_id, next_id + 1
     is_new = np.arange(m) >= old
-    has_owner = (found >= 0) & (owner[found] != NO_CLUSTER)
-    ids[is_new & has_owner] = owner[found[is_new & has_owner]]
-    is_apart = (found >= 0) & (owner[found] != ids)
+    has_owner = (labels >= 0) & (owner[labels] != NO_CLUSTER)
+    ids[is_new & has_owner] = owner[labels[is_new & has_owner]]
+    is_apart = (labels >= 0) & (owner[labels] != ids)
     for i, b in np.argwhere(counts).tolist():
-        cell = np.flatnonzero((found == b) & (before == live[i]))
+        cell = np.flatnonzero((labels == b) & (before == live[i]))
         seen = cell[is_seen[cell]]
         is_due = (apart[seen] >= JOIN_LOOKS).mean() >= SEEN
         # A cluster without most of its rows would have changed its meaning.
@@ -315,11 +315,11 @@ def explain(state: State, found: NDArray, is_seen: NDArray | None = None) -> Sta
         if owner[b] not in (live[i], NO_CLUSTER) and is_due and not is_main:
             ids[cell] = owner[b]
     is_apart &= ids == np.concatenate([state.ids, ids[old:]])
-    apart = np.where(found < 0, apart, np.where(is_apart, apart + 1, 0))
+    apart = np.where(labels < 0, apart, np.where(is_apart, apart + 1, 0))
     return State(ids, since, apart, next_id, now, events(state.ids, ids, born))
 
 
-def refit(state: State, found: NDArray) -> State:
+def refit(state: State, labels: NDArray) -> State:
     """Names the clusters int `[n]` of a fit of all rows by the ids of the old ones most like them.
 
     Clusters are matched one to one, by the largest sum of their Jaccard indices; below 0.5 a
@@ -329,11 +329,11 @@ def refit(state: State, found: NDArray) -> State:
         >>> refit(start(np.array([0, 0, 1, 1, 1])), np.array([1, 1, 0, 0, 0])).ids.tolist()
         [0, 0, 1, 1, 1]
     """
-    is_in = (state.ids != NO_CLUSTER) & (found >= 0)
+    is_in = (state.ids != NO_CLUSTER) & (labels >= 0)
     live, codes = np.unique(state.ids[is_in], return_inverse=True)
-    k, next_id = int(found.max()) + 1, state.next_id
+    k, next_id = int(labels.max()) + 1, state.next_id
     both = np.zeros((len(live), k))
-    np.add.at(both, (codes, found[is_in]), 1)
+    np.add.at(both, (codes, labels[is_in]), 1)
     index = both / np.maximum(both.sum(1)[:, None] + both.sum(0)[None, :] - both, 1)
     ids_of = np.full(k + 1, NO_CLUSTER)
     for i, b in zip(*linear_sum_assignment(-index), strict=True):
@@ -343,10 +343,10 @@ def refit(state: State, found: NDArray) -> State:
     ids_of[unmatched] = next_id + np.arange(len(unmatched))
     # A new cluster of which most rows come from one old one is a part of that.
     is_born = [2 * both[:, b].max(initial=0) <= both[:, b].sum() for b in unmatched]
-    ids, now = ids_of[found], state.updates + 1
-    made = events(state.ids, ids, ids_of[unmatched[is_born]].tolist())
+    ids, now = ids_of[labels], state.updates + 1
+    changes = events(state.ids, ids, ids_of[unmatched[is_born]].tolist())
     apart = np.zeros_like(state.apart)
-    return State(ids, state.since, apart, next_id + len(unmatched), now, made)
+    return State(ids, state.since, apart, next_id + len(unmatched), now, changes)
 
 
 def without(state: State, is_kept: NDArray) -> State:
@@ -379,7 +379,7 @@ def events(
         [('split', 0), ('merged', 1)]
     """
     had, stayed = before if had is None else had, after[: len(before)]
-    made = []
+    result = []
     for cluster in np.unique(np.concatenate([had, after])).tolist():
         if cluster == NO_CLUSTER:
             continue
@@ -388,17 +388,17 @@ def events(
         into = tuple(np.unique(lost[lost != NO_CLUSTER]).tolist())
         if into:
             kind = MERGED if len(into) == 1 and not rows else SPLIT
-            made.append(Event(kind, cluster, len(lost), into))
+            result.append(Event(kind, cluster, len(lost), into))
         came = int((after[len(before) :] == cluster).sum())
         if cluster in born:
-            made.append(Event(EMERGED, cluster, rows))
+            result.append(Event(EMERGED, cluster, rows))
         elif not rows and not into:
-            made.append(Event(DISAPPEARED, cluster, 0))
+            result.append(Event(DISAPPEARED, cluster, 0))
         elif came and cluster in had:
-            made.append(Event(GREW, cluster, came))
+            result.append(Event(GREW, cluster, came))
         elif rows and not into and cluster in had:
-            made.append(Event(SURVIVED, cluster, rows))
-    return tuple(made)
+            result.append(Event(SURVIVED, cluster, rows))
+    return tuple(result)
 
 
 def to_arrays(state: State) -> dict[str, NDArray]:
@@ -419,7 +419,7 @@ def from_arrays(stored: Mapping[str, NDArray]) -> State:
         >>> from_arrays(to_arrays(start(np.array([0, 1])))).next_id
         2
     """
-    made = json.loads(stored["events"].item())
-    events_ = tuple(Event(kind, i, rows, tuple(into)) for kind, i, rows, into in made)
+    changes = json.loads(stored["events"].item())
+    events_ = tuple(Event(kind, i, rows, tuple(into)) for kind, i, rows, into in changes)
     ids, since, apart = (stored[name] for name in ("ids", "since", "apart"))
     return State(ids, since, apart, int(stored["next_id"]), int(stored["updates"]), events_)

@@ -57,10 +57,10 @@ def shares(rows: Smoother, labels: NDArray) -> sparse.csr_array:
     weights[:, 1:] *= np.arange(k) < others[:, None]
     columns = np.concatenate([np.arange(n)[:, None], rows.neighbors], axis=1)
     shape = (n, int(labels.max()) + 1)
-    found = sparse.csr_array((np.ones(n), labels, np.arange(n + 1)), shape=shape)
+    result = sparse.csr_array((np.ones(n), labels, np.arange(n + 1)), shape=shape)
     for _ in range(smooth.N_ROUNDS):
-        found = _means(columns, weights, found)
-    return found
+        result = _means(columns, weights, result)
+    return result
 
 
 def membership(labels: NDArray, around: sparse.csr_array) -> Membership:
@@ -77,7 +77,7 @@ def membership(labels: NDArray, around: sparse.csr_array) -> Membership:
     n = around.shape[0]
     row = np.repeat(np.arange(n), np.diff(around.indptr))
     is_own = around.indices == labels[row]
-    own = np.bincount(row[is_own], around.data[is_own], n)
+    probabilities = np.bincount(row[is_own], around.data[is_own], n)
     row, cluster, share = row[~is_own], around.indices[~is_own], around.data[~is_own]
     # The last of each row is its largest share, of equal ones that of the lowest number.
     order = np.lexsort((-cluster, share, row))
@@ -85,7 +85,7 @@ def membership(labels: NDArray, around: sparse.csr_array) -> Membership:
     last = last[share[last] > 0]
     second, largest = np.full(n, -1), np.zeros(n)
     second[row[last]], largest[row[last]] = cluster[last], share[last]
-    return Membership(labels, own, second, largest)
+    return Membership(labels, probabilities, second, largest)
 
 
 def of_new_rows(
@@ -109,10 +109,10 @@ def of_new_rows(
         [0, 1]
     """
     near, weights = _near(rows, x)
-    found = _means(near, weights, around)
+    means = _means(near, weights, around)
     is_copy = weights[:, 0] > weights[:, 1:].sum(axis=1)
-    likeliest = np.asarray(found.argmax(axis=1)).ravel()
-    return membership(np.where(is_copy, labels[near[:, 0]], likeliest), found)
+    likeliest = np.asarray(means.argmax(axis=1)).ravel()
+    return membership(np.where(is_copy, labels[near[:, 0]], likeliest), means)
 
 
 def probabilities(rows: Smoother, around: sparse.csr_array, x: NDArray) -> NDArray:
@@ -130,8 +130,8 @@ def probabilities(rows: Smoother, around: sparse.csr_array, x: NDArray) -> NDArr
 def _near(rows: Smoother, x: NDArray) -> tuple[NDArray, NDArray]:
     """Returns the training rows int64 `[m, c]` nearest to new rows, and their weights."""
     count = max(1, smooth.n_neighbors(len(rows.sharp)))
-    found = knn.nearest(rows.project(x), rows.sharp, count)
-    return found.indices, knn.weights(found)
+    neighbors = knn.nearest(rows.project(x), rows.sharp, count)
+    return neighbors.indices, knn.weights(neighbors)
 
 
 def _means(columns: NDArray, weights: NDArray, values: sparse.csr_array) -> sparse.csr_array:
@@ -139,7 +139,7 @@ def _means(columns: NDArray, weights: NDArray, values: sparse.csr_array) -> spar
     m, c = columns.shape
     starts = np.arange(0, m * c + 1, c)
     shape = (m, values.shape[0])
-    found = sparse.csr_array((weights.ravel(), columns.ravel(), starts), shape=shape) @ values
+    means = sparse.csr_array((weights.ravel(), columns.ravel(), starts), shape=shape) @ values
     # Divided last: whole numbers have exact sums, and a share of all is 1.
-    found.data /= np.repeat(weights.sum(axis=1), np.diff(found.indptr))
-    return found
+    means.data /= np.repeat(weights.sum(axis=1), np.diff(means.indptr))
+    return means

@@ -89,12 +89,12 @@ class ByTree:
     def place(self, x: NDArray, labels: NDArray | None = None) -> Assignment:
         """See `base.Clusterer`."""
         ids, leaves, centers, around = self._own if labels is None else self._groups(labels)
-        found = membership.of_new_rows(self.smoother, leaves, around, x)
-        distances = arrays.distances_to_centers(self.smoother.project(x), centers, found.labels)
-        second = np.where(found.runners_up < 0, NO_CLUSTER, ids[found.runners_up])
+        member = membership.of_new_rows(self.smoother, leaves, around, x)
+        distances = arrays.distances_to_centers(self.smoother.project(x), centers, member.labels)
+        second = np.where(member.runners_up < 0, NO_CLUSTER, ids[member.runners_up])
         is_novel = self.voters.is_novel(self.voters.nearest(x))
-        sure = found.probabilities, second, found.runner_up_probabilities
-        return Assignment(ids[found.labels], distances, is_novel, *sure)
+        sure = member.probabilities, second, member.runner_up_probabilities
+        return Assignment(ids[member.labels], distances, is_novel, *sure)
 
     def probabilities(self, x: NDArray, labels: NDArray | None = None) -> NDArray:
         """Computes probabilities of the distinct labels, ascending, for new rows: float64 `[m, k]`.
@@ -103,9 +103,9 @@ class ByTree:
         """
         ids, _, _, around = self._own if labels is None else self._groups(labels)
         every = np.unique(self.labels if labels is None else labels)
-        found = np.zeros((len(x), len(every)))
-        found[:, np.searchsorted(every, ids)] = membership.probabilities(self.smoother, around, x)
-        return found
+        result = np.zeros((len(x), len(every)))
+        result[:, np.searchsorted(every, ids)] = membership.probabilities(self.smoother, around, x)
+        return result
 
     @functools.cached_property
     def _own(self) -> _Groups:
@@ -178,10 +178,10 @@ class ByGrid:
     def place(self, x: NDArray, labels: NDArray | None = None) -> Assignment:
         """See `base.Clusterer`."""
         grid = GridShift(self.bandwidth, stop=self.stop, max_iter=self.max_iter)
-        found = grid.fit(self.points).locate(x)
+        cells = grid.fit(self.points).locate(x)
         now = _renamed(grid.labels_, self.labels if labels is None else labels)
         is_novel = self.voters.is_novel(self.voters.nearest(x))
-        return Assignment(now[found.labels], found.distances, is_novel)
+        return Assignment(now[cells.labels], cells.distances, is_novel)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -208,10 +208,10 @@ class ByCenters:
         near = knn.nearest(rows, centers, 1)
         # Half the squared distance of unit rows is 1 - cosine.
         distances = near.distances[:, 0] ** 2 / 2 if self.is_spherical else near.distances[:, 0]
-        found = near.indices[:, 0]
+        nearest = near.indices[:, 0]
         if labels is not None:
-            found = _renamed(self.labels, labels, len(centers))[found]
-        return Assignment(found, distances, self.voters.is_novel(self.voters.nearest(x)))
+            nearest = _renamed(self.labels, labels, len(centers))[nearest]
+        return Assignment(nearest, distances, self.voters.is_novel(self.voters.nearest(x)))
 
 
 def coded(labels: NDArray) -> tuple[NDArray, NDArray]:
@@ -240,11 +240,11 @@ def centers_of_leaves(rows: NDArray, labels: NDArray, leaves: NDArray) -> NDArra
     return sums / np.bincount(labels, counts)[:, None]
 
 
-def _renamed(found: NDArray, now: NDArray, count: int = 0) -> NDArray:
+def _renamed(labels: NDArray, now: NDArray, count: int = 0) -> NDArray:
     """Returns the present label of most rows of each found cluster, int64 `[k]`."""
     ids, codes = coded(now)
-    count = max(count, int(found.max()) + 1)
-    votes = np.bincount(found * len(ids) + codes, minlength=count * len(ids))
+    count = max(count, int(labels.max()) + 1)
+    votes = np.bincount(labels * len(ids) + codes, minlength=count * len(ids))
     return ids[votes.reshape(count, len(ids)).argmax(axis=1)]
 
 

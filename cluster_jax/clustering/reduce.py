@@ -91,8 +91,8 @@ def _pca(x: NDArray, n_components: int) -> NDArray:
     solver = "covariance_eigh" if len(x) > x.shape[1] else "full"
     # The explained variance, which nothing here reads, is 0 / 0 for equal rows.
     with np.errstate(invalid="ignore"):
-        found = PCA(count, svd_solver=solver).fit_transform(centered / largest)
-    reduced[:, :count] = largest * found
+        components = PCA(count, svd_solver=solver).fit_transform(centered / largest)
+    reduced[:, :count] = largest * components
     return reduced
 
 

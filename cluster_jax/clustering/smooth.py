@@ -97,8 +97,8 @@ class Smoother(NamedTuple):
     def weights(self) -> NDArray:
         """Of each row and of its neighbors, float32 `[n, k + 1]`, see `near`."""
         masses = self.masses
-        own = np.ones(len(self.sharp), np.float32) if masses is None else masses
-        return _weights(self.neighbors, masses, own)
+        own_masses = np.ones(len(self.sharp), np.float32) if masses is None else masses
+        return _weights(self.neighbors, masses, own_masses)
 
     def project(self, x: NDArray) -> NDArray:
         """Computes sharp rows float32 `[m, r]` of features `[m, d]`, each on its own."""
@@ -206,7 +206,9 @@ def fit_all(
     ordered = np.unique(nearest, return_inverse=True)[1]
     groups = np.empty(len(order), np.int64)
     groups[order] = ordered
-    by_mass, by_number = (_smoothed(start, scale, rows, ordered, own) for own in (True, False))
+    by_mass, by_number = (
+        _smoothed(start, scale, rows, ordered, by_masses) for by_masses in (True, False)
+    )
     return (by_mass, by_number), groups
 
 
@@ -344,11 +346,11 @@ def _principal_axes(x: NDArray, n_axes: int | None) -> NDArray:
         lengths = np.sqrt(np.maximum(variances * n, 1e-12 * variances[0] * n))
         vectors = x.T @ (vectors / np.where(lengths > 0, lengths, 1))
     if n_axes is None:
-        found = _above_noise(variances, float(np.trace(gram)) / n, n, d)
-        n_axes = d if d <= FEW_AXES else found
-        if d > FEW_AXES and found <= FEW_AXES:
+        n_above = _above_noise(variances, float(np.trace(gram)) / n, n, d)
+        n_axes = d if d <= FEW_AXES else n_above
+        if d > FEW_AXES and n_above <= FEW_AXES:
             # A plane is enough for a curve; no axis that stands out means that all may matter.
-            n_axes = max(found, 2) if found else d
+            n_axes = max(n_above, 2) if n_above else d
     return vectors[:, : min(n_axes, MAX_AXES)].astype(np.float32)
 
 
@@ -383,17 +385,17 @@ def near(rows: NDArray, counts: NDArray | None) -> tuple[NDArray, NDArray]:
         [[2.0, 1.0, 0.0], [3.0, 0.0, 0.0], [1.0, 2.0, 0.0]]
     """
     indices = knn.nearest(rows, rows, n_neighbors(len(rows)), exclude_self=True).indices
-    own = np.ones(len(rows), np.float32) if counts is None else counts
-    return indices, _weights(indices, counts, own)
+    own_counts = np.ones(len(rows), np.float32) if counts is None else counts
+    return indices, _weights(indices, counts, own_counts)
 
 
-def _weights(neighbors: NDArray, counts: NDArray | None, own: NDArray) -> NDArray:
+def _weights(neighbors: NDArray, counts: NDArray | None, own_counts: NDArray) -> NDArray:
     """Counts the k + 1 rows nearest to each row, by its own group and those of its neighbors.
 
     Args:
         neighbors: int `[n, k]`, the nearest first.
         counts: rows of each neighbor; None: one.
-        own: float32 `[n]`, rows of each row's own group.
+        own_counts: float32 `[n]`, rows of each row's own group.
 
     Returns:
         float32 `[n, k + 1]`, of its own group first; the sum is k + 1.
@@ -401,7 +403,7 @@ def _weights(neighbors: NDArray, counts: NDArray | None, own: NDArray) -> NDArra
     n, k = neighbors.shape
     if counts is None:
         return np.ones((n, k + 1), np.float32)
-    before = np.cumsum(np.concatenate([own[:, None], counts[neighbors]], axis=1), axis=1)
+    before = np.cumsum(np.concatenate([own_counts[:, None], counts[neighbors]], axis=1), axis=1)
     return np.diff(np.minimum(before, k + 1), axis=1, prepend=0).astype(np.float32)
 
 

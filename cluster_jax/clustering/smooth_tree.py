@@ -498,8 +498,8 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         labels, scores = np.zeros(len(x), np.int64), dict[int, float]()
         self.smoother_, self.gap_, self.verdict_ = both[0], float("nan"), ONE
         if len(x) > 1 if wanted else len(x) >= MIN_ROWS and both[0].sharp.any():
-            found = [(*_search(rows, wanted), rows) for rows in both]
-            labels, scores, self.smoother_ = max(found, key=lambda each: max(each[1].values()))
+            searches = [(*_search(rows, wanted), rows) for rows in both]
+            labels, scores, self.smoother_ = max(searches, key=lambda each: max(each[1].values()))
         self.scores_ = {} if wanted else scores
         if wanted:
             self.verdict_ = UNCLEAR
@@ -514,7 +514,7 @@ class SmoothTree(ClusterMixin, BaseEstimator):
             levels.insert(0, _with_rare(x, levels[0], self.metric_, rng))
         if self.min_cluster_size is not None:
             joined = _joined(self.smoother_.sharp, sizes, levels[0], self.min_cluster_size)
-            levels = [joined, *(own for own in levels if _is_nested(joined, own))]
+            levels = [joined, *(level for level in levels if _is_nested(joined, level))]
         return levels
 
 
@@ -608,20 +608,20 @@ def silhouettes(
         apart = squares[part, None] - 2 * rows[part] @ means.T + of_clusters
         apart = np.maximum(apart, 0)
         every, own_size = np.arange(len(apart)), sizes[labels[part]]
-        own = apart[every, labels[part]] * own_size / np.maximum(own_size - 1, 1)
+        within = apart[every, labels[part]] * own_size / np.maximum(own_size - 1, 1)
         apart[every, labels[part]] = np.inf
         other = apart.min(axis=1)
-        largest = np.maximum(np.maximum(own, other), np.finfo(np.float32).tiny)
-        result[part] = np.where(own_size > 1, (other - own) / largest, 0.0)
+        largest = np.maximum(np.maximum(within, other), np.finfo(np.float32).tiny)
+        result[part] = np.where(own_size > 1, (other - within) / largest, 0.0)
     return result
 
 
 def _silhouette(rows: Smoother, labels: NDArray, step: int = 1, *, smooth: bool = False) -> float:
     """Averages the silhouettes of every `step`-th sharp or smooth row."""
-    own = rows.smooth if smooth else rows.sharp
+    x = rows.smooth if smooth else rows.sharp
     # Smooth rows have hardly any spread in a micro-cluster.
-    found = silhouettes(own, labels, rows.counts, None if smooth else rows.squares, step)
-    return float(np.average(found, weights=None if rows.counts is None else rows.counts[::step]))
+    values = silhouettes(x, labels, rows.counts, None if smooth else rows.squares, step)
+    return float(np.average(values, weights=None if rows.counts is None else rows.counts[::step]))
 
 
 def _split(x: NDArray, rows: Smoother, labels: NDArray, rng: np.random.Generator) -> Split:
@@ -650,7 +650,9 @@ def _split(x: NDArray, rows: Smoother, labels: NDArray, rng: np.random.Generator
 
 def _score(rows: Smoother, labels: NDArray, step: int = 1) -> float:
     """Averages both silhouettes."""
-    return float(np.mean([_silhouette(rows, labels, step, smooth=own) for own in (False, True)]))
+    return float(
+        np.mean([_silhouette(rows, labels, step, smooth=smooth) for smooth in (False, True)])
+    )
 
 
 def _search(rows: Smoother, wanted: int | None = None) -> tuple[NDArray, dict[int, float]]:
@@ -741,15 +743,15 @@ def _deeper(x: NDArray, labels: NDArray, metric: str, rng: np.random.Generator) 
     """Splits all clusters and labels the parts; None unless clusters of nearly all rows split."""
     n = len(x)
     whole, parts, n_parts = 0, np.zeros(n, np.int64), 0
-    for own in sorted(_members(labels), key=len, reverse=True):
-        inside = np.zeros(len(own), np.int64)
-        if len(own) >= _MIN_SPLIT:
-            rows = smooth.fit(x[own], metric)
-            inside = _split(x[own], rows, _search(rows)[0], rng).labels
-        whole += 0 if inside.any() else len(own)
+    for members in sorted(_members(labels), key=len, reverse=True):
+        inside = np.zeros(len(members), np.int64)
+        if len(members) >= _MIN_SPLIT:
+            rows = smooth.fit(x[members], metric)
+            inside = _split(x[members], rows, _search(rows)[0], rng).labels
+        whole += 0 if inside.any() else len(members)
         if whole > (1 - NEARLY_ALL) * n:
             return None
-        parts[own] = n_parts + inside
+        parts[members] = n_parts + inside
         n_parts += int(inside.max()) + 1
     return parts
 
@@ -757,14 +759,14 @@ def _deeper(x: NDArray, labels: NDArray, metric: str, rng: np.random.Generator) 
 def _with_rare(x: NDArray, labels: NDArray, metric: str, rng: np.random.Generator) -> NDArray:
     """Makes a small part of a cluster that stands apart a cluster of its own."""
     labels = labels.copy()
-    for own in _members(labels):
-        if len(own) >= MIN_ROWS**2:
-            rows = smooth.fit(x[own], metric)
+    for members in _members(labels):
+        if len(members) >= MIN_ROWS**2:
+            rows = smooth.fit(x[members], metric)
             score, part = _part_apart(rows, NEARLY_ALL)
             if part:
-                nulls = [_part_apart(_null(x[own], rows, rng), 0)[0] for _ in range(2)]
+                nulls = [_part_apart(_null(x[members], rows, rng), 0)[0] for _ in range(2)]
                 if score - max(float(np.mean(nulls)), 0.0) >= CLEAR_GAP / 2:
-                    labels[own[part]] = labels.max() + 1
+                    labels[members[part]] = labels.max() + 1
     return labels
 
 
@@ -822,18 +824,18 @@ def _nested(rows: Smoother, sizes: NDArray, levels: list[NDArray]) -> NDArray:
     sizes = sizes.astype(np.float64)
     for labels in (*levels, np.zeros(n, np.int64)):
         members = _members(labels[row])
-        trees = [_weighted_ward(sizes[own], means[own]) for own in members]
-        nodes = [node[own].tolist() for own in members]
+        trees = [_weighted_ward(sizes[part], means[part]) for part in members]
+        nodes = [node[part].tolist() for part in members]
         steps = ((step[2], g, i) for g, merged in enumerate(trees) for i, step in enumerate(merged))
         for height, g, i in sorted(steps):
             first, second, _, size = trees[g][i]
             highest = max(highest, height)
             merges.append((nodes[g][int(first)], nodes[g][int(second)], highest, size))
             nodes[g].append(n + len(merges) - 1)
-        node = np.array([own[-1] for own in nodes])
-        means = np.stack([np.average(means[own], axis=0, weights=sizes[own]) for own in members])
-        sizes = np.array([sizes[own].sum() for own in members])
-        row = row[[own[0] for own in members]]
+        node = np.array([part[-1] for part in nodes])
+        means = np.stack([np.average(means[part], axis=0, weights=sizes[part]) for part in members])
+        sizes = np.array([sizes[part].sum() for part in members])
+        row = row[[part[0] for part in members]]
     return np.array(merges, np.float64).reshape(-1, 4)
 
 

@@ -53,11 +53,11 @@ def ward(rows: NDArray) -> NDArray:
     while (m := len(means)) > 1:
         squares, stale = np.square(means).sum(axis=1), np.flatnonzero(near < 0)
         for part in arrays.blocks(len(stale), m):
-            own = stale[part]
-            apart = squares + squares[own, None] - 2 * means[own] @ means.T
-            apart *= sizes / (sizes + sizes[own, None]) * sizes[own, None]
-            apart[np.arange(len(own)), own] = np.inf
-            near[own] = apart.argmin(axis=1)
+            block = stale[part]
+            apart = squares + squares[block, None] - 2 * means[block] @ means.T
+            apart *= sizes / (sizes + sizes[block, None]) * sizes[block, None]
+            apart[np.arange(len(block)), block] = np.inf
+            near[block] = apart.argmin(axis=1)
         gaps = np.square(means - means[near]).sum(axis=1)
         height = np.sqrt(2 * sizes * sizes[near] / (sizes + sizes[near]) * gaps)
         # The nearest two of all are each other's nearest, however equal distances are rounded.
@@ -78,11 +78,11 @@ def ward(rows: NDArray) -> NDArray:
             np.concatenate([old[stays], new]) for old, new in ((sizes, total), (heights, height))
         )
         node = np.concatenate([node[stays], n + sum(map(len, merges)) - len(i) + np.arange(len(i))])
-    found = np.concatenate(merges)
-    order = np.argsort(found[:, 2], kind="stable")
+    linkage = np.concatenate(merges)
+    order = np.argsort(linkage[:, 2], kind="stable")
     renamed = np.concatenate([np.arange(n), n + np.argsort(order)])
-    found[:, :2] = np.sort(renamed[found[:, :2].astype(np.int64)], axis=1)
-    return found[order]
+    linkage[:, :2] = np.sort(renamed[linkage[:, :2].astype(np.int64)], axis=1)
+    return linkage[order]
 
 
 def cut_tree(linkage: ArrayLike, n_groups: int) -> NDArray:

@@ -91,13 +91,15 @@ def kmeans_two_levels(
         is_large = len(members) > most
         values = read(np.sort(rng.choice(members, most, replace=False)) if is_large else members)
         fitted = KMeans(count, random_state=seed % 2**32, **settings).fit(values).cluster_centers_
-        own = arrays.normalize_rows(fitted) if is_spherical else fitted
+        scaled = arrays.normalize_rows(fitted) if is_spherical else fitted
         for low in range(0, len(members), block_rows):
             rows = members[low : low + block_rows]
-            near = knn.nearest(read(rows) if is_large else values[low : low + block_rows], own, 1)
+            near = knn.nearest(
+                read(rows) if is_large else values[low : low + block_rows], scaled, 1
+            )
             labels[rows] = start + near.indices[:, 0]
             inertia += float(np.square(near.distances).sum())
-        centers[start : start + count] = own
+        centers[start : start + count] = scaled
         start += count
     return KMeansResult(labels, centers, inertia, first.n_iter)
 

@@ -155,17 +155,17 @@ def tree(folder: epath.PathLike, delimiter: str = "") -> dict[str, int]:
     """
     bucket, prefix = _split(str(folder).rstrip("/"))
     prefix = f"{prefix}/" if prefix else ""
-    files, found, token = _files(), dict[str, int](), None
+    files, generations, token = _files(), dict[str, int](), None
     while token != "":
         page = files.call(
             "GET", "b/{}/o", bucket, json_out=True, prefix=prefix or None, pageToken=token,
             delimiter=delimiter or None, maxResults=1000,
             fields="items(name,generation),prefixes,nextPageToken",
         )  # fmt: skip
-        found |= {x["name"]: int(x["generation"]) for x in page.get("items", ())}
-        found |= dict.fromkeys(page.get("prefixes", ()), 0)
+        generations |= {x["name"]: int(x["generation"]) for x in page.get("items", ())}
+        generations |= dict.fromkeys(page.get("prefixes", ()), 0)
         token = page.get("nextPageToken", "")
-    rest = {name.removeprefix(prefix): x for name, x in found.items()}
+    rest = {name.removeprefix(prefix): x for name, x in generations.items()}
     return {name: x for name, x in rest.items() if name}  # An empty one marks the folder.
 
 

@@ -51,9 +51,9 @@ def find_config(config: str) -> pathlib.Path:
         return path.resolve()
     is_name = path.parent in (pathlib.Path(), pathlib.Path("configs"))
     files = [folder / f"{path.stem}.py" for folder in _FOLDERS]
-    found = next(filter(pathlib.Path.is_file, files), None)
-    if is_name and path.suffix in ("", ".py") and found is not None:
-        return found
+    file = next(filter(pathlib.Path.is_file, files), None)
+    if is_name and path.suffix in ("", ".py") and file is not None:
+        return file
     names = config_names()
     close = difflib.get_close_matches(path.stem, names, 3, 0.75) if is_name else []
     wanted = "the path of a file or the name of a config" if close else "the path of a file or one "

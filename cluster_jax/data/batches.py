@@ -62,10 +62,10 @@ def parts(dataset: Dataset, batch_size: int, labeled: int | None) -> dict[str, t
     """
     if labeled is None:
         return {"all": (np.arange(dataset.size, dtype=np.int32), batch_size)}
-    if dataset.known is None:
+    if dataset.partial_labels is None:
         must = "train.labeled_batch_size must be None where no class is known"
         raise InputError(f"{must}; got {labeled}: set novel.classes, the number of labeled classes")
-    is_labeled = dataset.known >= 0
+    is_labeled = dataset.partial_labels >= 0
     rows = {"labeled": (is_labeled, labeled), "unlabeled": (~is_labeled, batch_size - labeled)}
     return {
         name: (np.flatnonzero(mask).astype(np.int32), count)
@@ -129,8 +129,8 @@ def stream(
         )
         index = members[positions[rows[name]]]
         arrays = {"index": index}
-        if name == "labeled" and dataset.known is not None:
-            arrays["label"] = dataset.known[index]
+        if name == "labeled" and dataset.partial_labels is not None:
+            arrays["label"] = dataset.partial_labels[index]
         if dataset.crops is not None:
             arrays["image"] = host_crops.fetch(dataset, index, seed=seed, step=step)
         elif dataset.images is None:

@@ -36,13 +36,13 @@ def read(
     columns = _read(file)
     vectors = [key for key, column in columns.items() if column.ndim == 2]
     if name is None and len(vectors) > 1:
-        found = short(", ".join(vectors))
-        raise InputError(f"--array must name one of the vectors of {file}, {found}; got none")
+        listed = short(", ".join(vectors))
+        raise InputError(f"--array must name one of the vectors of {file}, {listed}; got none")
     chosen, titles = name if name is not None else next(iter(vectors), None), None
     if chosen is not None:
         if chosen not in columns:
-            found = short(", ".join(columns))
-            raise InputError(f"--array must be a column of {file}, {found}; got {short(chosen)}")
+            listed = short(", ".join(columns))
+            raise InputError(f"--array must be a column of {file}, {listed}; got {short(chosen)}")
         values = columns[chosen]
         _check_vectors(file, values)
         values = values if values.ndim == 2 else values[:, None]
@@ -56,8 +56,8 @@ def read(
         if not numbers:
             for column in columns.values():
                 _check_vectors(file, column)
-            found = short(", ".join(columns)) or "nothing"
-            raise InputError(f"{file} must have columns of numbers or of vectors; got {found}")
+            listed = short(", ".join(columns)) or "nothing"
+            raise InputError(f"{file} must have columns of numbers or of vectors; got {listed}")
         values, titles, used = np.stack(list(numbers.values()), axis=1), list(numbers), {*numbers}
     others = {
         key: _texts(column)
@@ -100,12 +100,12 @@ def _check_vectors(file: epath.Path, column: NDArray) -> None:
         return
     lengths = [len(value) if isinstance(value, list) else None for value in column]
     if None in lengths:
-        found = f"none in row {lengths.index(None)}"
+        problem = f"none in row {lengths.index(None)}"
     else:
         row = next((i for i, length in enumerate(lengths) if length != lengths[0]), None)
         lists = f"of different lengths, {lengths[0]} in row 0 and {lengths[row or 0]} in row {row}"
-        found = "other content" if row is None else f"vectors {lists}"
-    raise InputError(f"{file} must have vectors of numbers of one length; got {found}")
+        problem = "other content" if row is None else f"vectors {lists}"
+    raise InputError(f"{file} must have vectors of numbers of one length; got {problem}")
 
 
 def _read(file: epath.Path) -> dict[str, NDArray]:
@@ -198,7 +198,7 @@ def _column(values: list) -> NDArray:
         with contextlib.suppress(ValueError, TypeError):  # of other lists than vectors
             return np.array(values, np.float64).reshape(len(values), -1)
     if any(isinstance(value, list | dict) for value in values):
-        made = np.empty(len(values), object)
-        made[:] = values
-        return made
+        column = np.empty(len(values), object)
+        column[:] = values
+        return column
     return np.array(list(map(_text, values)), str)

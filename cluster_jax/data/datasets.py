@@ -70,20 +70,20 @@ def with_labels_of(dataset: Dataset, file: str) -> Dataset:
     if path.suffix.lower() == ".csv" and path.exists() and dataset.sources is not None:
         rows = [row for row in csv.reader(path.read_text("utf-8").splitlines()) if row]
         if all(len(row) == 2 for row in rows):
-            given = dict(rows)
-            missing = [name for name in dataset.sources if name not in given]
+            label_of = dict(rows)
+            missing = [name for name in dataset.sources if name not in label_of]
             if missing:
                 raise InputError(
                     f"data.labels must name each of the {dataset.size:,} images; got none of "
                     f"{missing[0]} in {file} (and {len(missing) - 1:,} more)"
                 )
-            names, labels = np.unique([given[n] for n in dataset.sources], return_inverse=True)
+            names, labels = np.unique([label_of[n] for n in dataset.sources], return_inverse=True)
             return dataset._replace(
                 labels=labels.astype(np.int32), label_names=tuple(names.tolist())
             )
     with checks.named({"features and labels": "images and data.labels"}):
-        found = tables.read_labels(file, None, dataset.size)
-    return dataset._replace(labels=found.codes, label_names=tuple(found.names))
+        table = tables.read_labels(file, None, dataset.size)
+    return dataset._replace(labels=table.codes, label_names=tuple(table.names))
 
 
 def load_new(
@@ -137,9 +137,9 @@ def load_new(
             else:
                 dataset = _arrays(config, X, path or "X")
         dataset = images.with_channels(dataset, shape[2])
-        own = np.shape(X)[1:3] if is_native and X is not None else (height, width)
-        if own != (height, width) == dataset.shape[:2]:
-            sizes = f"of {own[0]} x {own[1]} were resized to the {height} x {width}"
+        sides = np.shape(X)[1:3] if is_native and X is not None else (height, width)
+        if sides != (height, width) == dataset.shape[:2]:
+            sizes = f"of {sides[0]} x {sides[1]} were resized to the {height} x {width}"
             checks.warn(f"images {sizes} of the training images", 3)
         if dataset.shape != tuple(shape):
             must = f"images must be {height} x {width} (height x width) like the training images"
@@ -334,8 +334,8 @@ def _encode_labels(dataset: Dataset) -> Dataset:
     if labels is None or (labels == -1).all():
         return dataset._replace(labels=None, label_names=None)
     if labels.min() < 0:
-        found = f"{(labels < 0).sum()} of {len(labels)} below 0"
-        raise InputError(f"labels must be at least 0 for all images or absent; got {found}")
+        invalid = f"{(labels < 0).sum()} of {len(labels)} below 0"
+        raise InputError(f"labels must be at least 0 for all images or absent; got {invalid}")
     if names is None:
         classes, labels = np.unique(labels, return_inverse=True)
         names = tuple(map(str, classes))

@@ -76,9 +76,9 @@ def of_images(images: Dataset, values: NDArray, cache_mb: float) -> Dataset:
     Raises:
         ValueError: a value is not finite.
     """
-    found = _dataset(values, f"features of {images.name}", cache_mb)
+    features = _dataset(values, f"features of {images.name}", cache_mb)
     return images._replace(
-        shape=found.shape, images=found.images, fetch=found.fetch, features_of=images
+        shape=features.shape, images=features.images, fetch=features.fetch, features_of=images
     )
 
 
@@ -105,8 +105,8 @@ def with_neighbors(dataset: Dataset, count: int) -> Dataset:
     views, columns = dataset.shape
     shape = (views + count, columns)
     groups = {"rows of the data": np.arange(dataset.size)}
-    if (known := dataset.known) is not None:
-        labeled, unlabeled = np.flatnonzero(known >= 0), np.flatnonzero(known < 0)
+    if (partial := dataset.partial_labels) is not None:
+        labeled, unlabeled = np.flatnonzero(partial >= 0), np.flatnonzero(partial < 0)
         groups = {"labeled rows": labeled, "unlabeled rows": unlabeled}
     for kind, rows in groups.items():
         checks.at_most("feature_views.neighbors", count, len(rows) - 1, f"for {len(rows)} {kind}")

@@ -43,26 +43,26 @@ def load(config: DataConfig, ranges: pixels.Ranges = pixels.NO_RANGES) -> Datase
             which for a streamed set `fetch` raises.
     """
     label = config.label if config.labels in (None, "folders") else None
-    found = scan.find(config.dir, config.exclude, config.include_all, label)
-    labels, names = _labels(found) if config.labels == "folders" else (None, None)
+    listing = scan.find(config.dir, config.exclude, config.include_all, label)
+    labels, names = _labels(listing) if config.labels == "folders" else (None, None)
     if labels is None:
-        labels, names = _classes(found)
-    files, labels = images.limited(config.limit, found.names, labels)
+        labels, names = _classes(listing)
+    files, labels = images.limited(config.limit, listing.names, labels)
     size = len(files)
-    is_local = "://" not in str(found.root) and not packed.is_packed(found.root, files)
-    seen = survey.look(files, lambda i: found.open(files[i]), is_local)
+    is_local = "://" not in str(listing.root) and not packed.is_packed(listing.root, files)
+    seen = survey.look(files, lambda i: listing.open(files[i]), is_local)
     ranges = {**seen.ranges, **ranges}
-    reader = _Reader(found, files, config, ranges)
+    reader = _Reader(listing, files, config, ranges)
     fetch = images.fetcher(reader.read, config.resize, CHANNELS, ranges)
     dataset = Dataset("folder", size, reader.shape, None, fetch, labels, names, files)
     dataset = dataset._replace(
         open=reader.open,
-        skipped=found.unreadable,
+        skipped=listing.unreadable,
         unreadable=reader.unreadable,
         read=reader.read,
         ranges=ranges,
-        ignored=found.ignored,
-        notes=tuple(_notes(found, survey.describe(seen._replace(ranges=ranges)))),
+        ignored=listing.ignored,
+        notes=tuple(_notes(listing, survey.describe(seen._replace(ranges=ranges)))),
     )
     if not config.fits(size, reader.shape):
         return dataset
@@ -77,14 +77,14 @@ def load(config: DataConfig, ranges: pixels.Ranges = pixels.NO_RANGES) -> Datase
     return dataset._replace(images=pixels, fetch=pixels.__getitem__, read=None)
 
 
-def _notes(found: scan.Files, texts: Sequence[str]) -> Iterator[str]:
+def _notes(listing: scan.Files, texts: Sequence[str]) -> Iterator[str]:
     """Yields what a user is told of a folder before its images are read."""
-    if found.ignored:
-        yield f"ignored files: {scan.describe_ignored(found.ignored)}"
-    for path, reason in found.unreadable[:_LISTED]:
+    if listing.ignored:
+        yield f"ignored files: {scan.describe_ignored(listing.ignored)}"
+    for path, reason in listing.unreadable[:_LISTED]:
         yield f"the folder {path} cannot be read ({reason})"
-    if len(found.unreadable) > _LISTED:
-        yield f"{counted(len(found.unreadable) - _LISTED, 'more folder')} cannot be read"
+    if len(listing.unreadable) > _LISTED:
+        yield f"{counted(len(listing.unreadable) - _LISTED, 'more folder')} cannot be read"
     yield from texts
 
 
@@ -97,9 +97,9 @@ class _Reader:
     """
 
     def __init__(
-        self, found: scan.Files, files: Sequence[str], config: DataConfig, ranges: pixels.Ranges
+        self, listing: scan.Files, files: Sequence[str], config: DataConfig, ranges: pixels.Ranges
     ):
-        self._root, self._open, self._files = found.root, found.open, files
+        self._root, self._open, self._files = listing.root, listing.open, files
         self._config, self._ranges = config, ranges
         self._is_read = np.zeros(len(files), bool)
         self.reasons: dict[int, str] = {}
@@ -170,9 +170,9 @@ class _Reader:
         texts = [f"{self._files[i]} ({reason})" for i, reason in skipped[:3]]
         examples = "; ".join([*texts, *(["..."] if len(skipped) > 3 else [])])
         if len(skipped) == total:
-            found = f"{counted(total, 'file')} that cannot be read: {examples}"
+            unreadable = f"{counted(total, 'file')} that cannot be read: {examples}"
             raise InputError(
-                f"images in {self._root} must be readable; got {found} (save them anew, for "
+                f"images in {self._root} must be readable; got {unreadable} (save them anew, for "
                 "example as JPEG, or give another folder)"
             )
         if len(skipped) > most * total:
@@ -183,13 +183,13 @@ class _Reader:
             )
 
 
-def _labels(found: scan.Files) -> tuple[np.ndarray | None, tuple[str, ...] | None]:
+def _labels(listing: scan.Files) -> tuple[np.ndarray | None, tuple[str, ...] | None]:
     """Returns each file's first-level subfolder, int32, and their sorted names, or None twice.
 
     In tars they are folders of the tar.
     """
-    files: Sequence[str] = found.names
-    if packed.is_packed(found.root, files):
+    files: Sequence[str] = listing.names
+    if packed.is_packed(listing.root, files):
         files = [packed.member(file) for file in files]
     # One string for each name, not for each of a million files.
     tops = {file.split("/", 1)[0] for file in files if "/" in file}
@@ -201,11 +201,11 @@ def _labels(found: scan.Files) -> tuple[np.ndarray | None, tuple[str, ...] | Non
     return np.fromiter(codes, np.int32, len(files)), names
 
 
-def _classes(found: scan.Files) -> tuple[np.ndarray | None, tuple[str, ...] | None]:
+def _classes(listing: scan.Files) -> tuple[np.ndarray | None, tuple[str, ...] | None]:
     """Returns the classes of images in tars and Parquet files, int32, and names, or None twice."""
-    if not found.classes:
+    if not listing.classes:
         return None, None
-    names = tuple(sorted(set(found.classes.values()), key=natural))
+    names = tuple(sorted(set(listing.classes.values()), key=natural))
     number = {name: i for i, name in enumerate(names)}
-    codes = (number[found.classes[name]] for name in found.names)
-    return np.fromiter(codes, np.int32, len(found.names)), names
+    codes = (number[listing.classes[name]] for name in listing.names)
+    return np.fromiter(codes, np.int32, len(listing.names)), names

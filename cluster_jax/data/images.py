@@ -170,8 +170,8 @@ class Dataset(NamedTuple):
         ranges: black and white of values beyond 8 bits, by their kind, see `pixels.Deep`.
         ignored: (suffix or other kind, number) of the files of a folder that are left out.
         notes: sentences for the user: what is ignored, scaled, and read in part.
-        known: int32 `[N]`, class labels for training, -1 for unlabeled images; None except in novel
-            class discovery.
+        partial_labels: int32 `[N]`, class labels for training, -1 for unlabeled images; None
+            except in novel class discovery.
         neighbors: number of neighbors, whose features are the last rows of each item.
         nearest: int64 `[N, neighbors]`, indices of the neighbors, the most similar first; None
             without neighbors, or before the images are embedded.
@@ -194,7 +194,7 @@ class Dataset(NamedTuple):
     ranges: pixels.Ranges = pixels.NO_RANGES
     ignored: tuple[tuple[str, int], ...] = ()
     notes: tuple[str, ...] = ()
-    known: np.ndarray | None = None
+    partial_labels: np.ndarray | None = None
     neighbors: int = 0
     nearest: np.ndarray | None = None
     features_of: "Dataset | None" = None
@@ -232,18 +232,18 @@ def with_channels(dataset: Dataset, channels: int) -> Dataset:
     return dataset._replace(shape=(*dataset.shape[:2], channels), images=images, fetch=fetch)
 
 
-def in_memory(name: str, images: np.ndarray, config: DataConfig, **known: Any) -> Dataset:
+def in_memory(name: str, images: np.ndarray, config: DataConfig, **fields: Any) -> Dataset:
     """Makes a data set from one uint8 array `[N, H, W, C]`, on the device if it `fits`.
 
-    `known` has further fields of the data set, such as its labels.
+    `fields` has further fields of the data set, such as its labels.
     """
     count, *shape = images.shape
     cached = images if config.fits(count, tuple(shape)) else None
-    return Dataset(name, count, tuple(shape), cached, images.__getitem__, **known)
+    return Dataset(name, count, tuple(shape), cached, images.__getitem__, **fields)
 
 
 # The fields of a data set that have an entry for each image.
-_COLUMNS = ("images", "labels", "sources", "known")
+_COLUMNS = ("images", "labels", "sources", "partial_labels")
 # Those that are functions of indices.
 _FUNCTIONS = ("fetch", "unreadable", "read", "open")
 

@@ -100,13 +100,13 @@ def read(
         table = _decoded(tables.read_texts(path), path)
     are_numbered = names is None
     names = list(map(_key, map(str, range(count)) if names is None else names))
-    known = frozenset(names)
+    known_names = frozenset(names)
     titled = list(filter(tables.names_rows, table)) or list(table)[:1]
     keys = {title: list(map(_key, table[title])) for title in titled}
-    key = max(keys, key=lambda title: sum(name in known for name in keys[title]), default="")
+    key = max(keys, key=lambda title: sum(name in known_names for name in keys[title]), default="")
     if not table.get(key):
         raise InputError(f"{path} must have a row for each id; got no rows")
-    if key in known and not are_numbered:
+    if key in known_names and not are_numbered:
         raise InputError(f"{path} must have a line of titles; got {key!r}, the id of a row, in it")
     if len(table) == 1:
         raise InputError(f"{path} must have columns beside that of ids; got {key!r} alone")
@@ -130,10 +130,10 @@ def read(
             f"{path} must not have columns that assignments.csv has; got {', '.join(clash)}: "
             "rename them"
         )
-    found, unused, said = sum(at[i] >= 0 for i in new), len(ids) - len({*at} - {-1}), []
-    if found < len(new):
+    n_described, unused, said = sum(at[i] >= 0 for i in new), len(ids) - len({*at} - {-1}), []
+    if n_described < len(new):
         rows = counted(len(new), "row" if len(new) == count else "new row")
-        said.append(f"describes {found:,} of {rows}{', numbered from 0' * are_numbered}")
+        said.append(f"describes {n_described:,} of {rows}{', numbered from 0' * are_numbered}")
     if unused:
         said.append(f"has ids of {counted(unused, 'other row')}")
     if said:
@@ -151,19 +151,19 @@ def _key(name: str) -> str:
     return re.sub(r"^(-?\d+)\.0+$", r"\1", name.strip())
 
 
-def allowed(found: Metadata, path: str) -> Metadata:
+def allowed(columns: Metadata, path: str) -> Metadata:
     """Removes titles of ours from the metadata of a file of features; a warning names these."""
-    if clash := [title for title in found if title in TAKEN]:
+    if clash := [title for title in columns if title in TAKEN]:
         checks.warn(
             f"{path}: {', '.join(clash)} is left out, because assignments.csv has such a column",
             2,
         )
-    return _decoded({t: cells for t, cells in found.items() if t not in TAKEN}, path)
+    return _decoded({t: cells for t, cells in columns.items() if t not in TAKEN}, path)
 
 
 def _decoded(table: Metadata, path: str) -> dict[str, Sequence[str]]:
     """Replaces bytes that are no UTF-8 in a table's titles; a warning tells of any in the table."""
-    made = {
+    decoded = {
         title.strip().encode("utf-8", "surrogateescape").decode("utf-8", "replace"): cells
         for title, cells in table.items()
     }
@@ -175,26 +175,26 @@ def _decoded(table: Metadata, path: str) -> dict[str, Sequence[str]]:
         checks.warn(
             f"{path} must be in UTF-8; got the byte {byte}, which stays as it is: save it again", 2
         )
-    return made
+    return decoded
 
 
-def updated(found: Metadata, more: Metadata, at: Sequence[int]) -> Metadata:
+def updated(before: Metadata, more: Metadata, at: Sequence[int]) -> Metadata:
     """Updates the metadata of rows: those in a table take the place of those that were known.
 
     Args:
-        found: those of the first rows.
+        before: those of the first rows.
         more: the table.
         at: for each row its place in the table, -1 for none.
     """
 
     def cells(title: str) -> Sequence[str]:
-        known, given = found.get(title, ()), more.get(title)
-        known = [*known, *[""] * (len(at) - len(known))]
-        if given is None:
-            return known
-        return [cell if i < 0 else given[i] for cell, i in zip(known, at, strict=True)]
+        old, new = before.get(title, ()), more.get(title)
+        old = [*old, *[""] * (len(at) - len(old))]
+        if new is None:
+            return old
+        return [cell if i < 0 else new[i] for cell, i in zip(old, at, strict=True)]
 
-    return {title: cells(title) for title in {**found, **more}}
+    return {title: cells(title) for title in {**before, **more}}
 
 
 def pictures(

@@ -92,13 +92,17 @@ def index(
             return _tar(root / file, kind, label)
         return _parquet(root / file, label)
 
-    found = list(images.map_threaded(one, files, "reading the index", "file"))
-    names = [f"{file}/{name}" for file, own in zip(files, found, strict=True) for name in own.names]
-    number = np.repeat(np.arange(len(files)), [len(own.names) for own in found])
-    places = np.concatenate([np.array(own.places, np.int64) for own in found])
+    archives = list(images.map_threaded(one, files, "reading the index", "file"))
+    names = [
+        f"{file}/{name}"
+        for file, archive in zip(files, archives, strict=True)
+        for name in archive.names
+    ]
+    number = np.repeat(np.arange(len(files)), [len(archive.names) for archive in archives])
+    places = np.concatenate([np.array(archive.places, np.int64) for archive in archives])
     rows = {name: i for i, name in enumerate(names)}
-    generations = {file: own.generation for file, own in zip(files, found, strict=True)}
-    from_groups = _groups(root, sum(own.size for own in found), generations)
+    generations = {file: each.generation for file, each in zip(files, archives, strict=True)}
+    from_groups = _groups(root, sum(each.size for each in archives), generations)
 
     def read(name: str) -> bytes:
         i = rows[name]
@@ -110,10 +114,10 @@ def index(
             raise ValueError(f"{file} has become shorter")
         return data
 
-    classes = [value for own in found for value in own.classes if value is not None]
-    known = dict(zip(names, classes, strict=True)) if len(classes) == len(names) else {}
-    ignored = sum((own.ignored for own in found), collections.Counter[str]())
-    return Packed(names, read, known, ignored)
+    classes = [value for archive in archives for value in archive.classes if value is not None]
+    class_of = dict(zip(names, classes, strict=True)) if len(classes) == len(names) else {}
+    ignored = sum((archive.ignored for archive in archives), collections.Counter[str]())
+    return Packed(names, read, class_of, ignored)
 
 
 def is_packed(root: epath.PathLike, names: Sequence[str] | None) -> bool:

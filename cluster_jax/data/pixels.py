@@ -346,8 +346,8 @@ def _stated(image: ImageFile.ImageFile, data: bytes, values: NDArray) -> tuple[f
     if image.format in ("PPM", "JPEG2000") and values.dtype.kind != "f":
         return 0.0, 65535.0  # Pillow has scaled them.
     if image.format == "TIFF":
-        found = (image.tag_v2.get(tag) for tag in (_S_MIN, _S_MAX))  # type: ignore[attr-defined]
-        low, high = (np.ravel(tag).astype(float).tolist() if tag else [] for tag in found)
+        tags = (image.tag_v2.get(tag) for tag in (_S_MIN, _S_MAX))  # type: ignore[attr-defined]
+        low, high = (np.ravel(tag).astype(float).tolist() if tag else [] for tag in tags)
         if high and max(high) > (black := min(low, default=0.0)):
             return black, max(high)
     if image.format == "PNG" and (at := data.find(b"sBIT", 8, data.find(b"IDAT"))) > 0:
@@ -358,12 +358,12 @@ def _stated(image: ImageFile.ImageFile, data: bytes, values: NDArray) -> tuple[f
     return None
 
 
-def scaled(found: Deep, ranges: Ranges) -> NDArray:
+def scaled(image: Deep, ranges: Ranges) -> NDArray:
     """Scales the values to uint8, from black to white; values that are no numbers are black."""
-    low, high = found.range(ranges)
+    low, high = image.range(ranges)
     factor = 255 / (high - low) if high > low else 0.0
-    values = (found.values.astype(np.float32) - np.float32(low)) * np.float32(factor)
-    values = 255 - values if found.is_white_zero else values
+    values = (image.values.astype(np.float32) - np.float32(low)) * np.float32(factor)
+    values = 255 - values if image.is_white_zero else values
     return np.rint(np.clip(np.nan_to_num(values), 0, 255)).astype(np.uint8)
 
 

@@ -44,12 +44,12 @@ def preview(stream: BinaryIO) -> BinaryIO:
 
     try:
         with rawpy.imread(stream) as photo:
-            found, flip = photo.extract_thumb(), photo.sizes.flip
+            thumbnail, flip = photo.extract_thumb(), photo.sizes.flip
     except rawpy.LibRawError as error:
         reason = error.args[0].decode() if isinstance(error.args[0], bytes) else error
         raise OSError(f"a raw photo without a preview ({reason}): export it as JPEG") from error
-    if found.format == rawpy.ThumbFormat.JPEG:
-        return io.BytesIO(bytes(found.data))
-    image, file = Image.fromarray(np.rot90(found.data, _TURNS.get(flip, 0))), io.BytesIO()
+    if thumbnail.format == rawpy.ThumbFormat.JPEG:
+        return io.BytesIO(bytes(thumbnail.data))
+    image, file = Image.fromarray(np.rot90(thumbnail.data, _TURNS.get(flip, 0))), io.BytesIO()
     image.save(file, "BMP")
     return file

@@ -36,8 +36,8 @@ _SOMETHING_ELSE = (".fit", ".msp", ".im", ".iim", ".vst", ".vda", ".icb", ".ftc"
 def suffixes() -> tuple[str, ...]:
     """Returns the suffixes of the files that Pillow can read, in lower case."""
     Image.init()
-    known = Image.registered_extensions().items()
-    readable = {s for s, name in known if name in Image.OPEN and name not in pixels.NOT_DECODED}
+    formats = Image.registered_extensions().items()
+    readable = {s for s, name in formats if name in Image.OPEN and name not in pixels.NOT_DECODED}
     # A format by several names.
     return tuple(sorted((readable | {".mpo", *HEIC}) - {*_SOMETHING_ELSE}))
 
@@ -183,13 +183,13 @@ def find(
         InputError: something does not exist or cannot be read, or there is no image.
     """
     rule = _Rule(tuple(exclude), include_all, label)
-    given = _given(dir or "")
-    if not given:
+    paths = _given(dir or "")
+    if not paths:
         raise InputError("data.dir must be a folder of images; got none")
-    if len(given) == 1 and given[0].startswith("@") and not os.path.exists(given[0]):
-        given = _listed(given[0])
-    elif len(given) == 1:
-        path = buckets.path(given[0])
+    if len(paths) == 1 and paths[0].startswith("@") and not os.path.exists(paths[0]):
+        paths = _listed(paths[0])
+    elif len(paths) == 1:
+        path = buckets.path(paths[0])
         if not _is_local(path):
             return _in_bucket(path, rule)
         if not path.exists():
@@ -201,28 +201,28 @@ def find(
         if not path.is_dir():
             raise InputError(f"data.dir must be a folder of images; got the file {path}")
         return _checked(_Search(rule).folder(path, "").files(path), str(path))
-    return _several(given, rule)
+    return _several(paths, rule)
 
 
 def root(dir: str) -> epath.Path:
     """Returns the folder that names of `find` are relative to: a zip itself, a file's folder."""
-    given = _given(dir)
-    if len(given) == 1 and given[0].startswith("@") and not os.path.exists(given[0]):
-        given = _listed(given[0])
-    elif len(given) == 1:
-        path = buckets.path(given[0])
+    paths = _given(dir)
+    if len(paths) == 1 and paths[0].startswith("@") and not os.path.exists(paths[0]):
+        paths = _listed(paths[0])
+    elif len(paths) == 1:
+        path = buckets.path(paths[0])
         return path.parent if path.is_file() and path.suffix.lower() != ".zip" else path
-    return _common(given)
+    return _common(paths)
 
 
 def folders(dir: str) -> list[str]:
     """Lists the folders in `data.dir`, and the zip, without files that are named one by one."""
-    given = _given(dir)
-    if len(given) == 1 and given[0].startswith("@") and not os.path.exists(given[0]):
-        given = _listed(given[0])
-    elif len(given) == 1 and given[0].lower().endswith(".zip"):
-        return given
-    return [name for name in given if buckets.path(name).is_dir()]
+    paths = _given(dir)
+    if len(paths) == 1 and paths[0].startswith("@") and not os.path.exists(paths[0]):
+        paths = _listed(paths[0])
+    elif len(paths) == 1 and paths[0].lower().endswith(".zip"):
+        return paths
+    return [name for name in paths if buckets.path(name).is_dir()]
 
 
 def shown(dir: str) -> str:
@@ -423,12 +423,12 @@ class _Search:
         """Returns all that was found."""
         if self._links:
             prefixes = {prefix: real for real, prefix in self._real.items()}
-            known = set()
+            real_paths = set()
             for path in self._paths:
                 prefix, _, name = path.rpartition("/")
-                known.add(os.path.join(prefixes[f"{prefix}/" if prefix else ""], name))
+                real_paths.add(os.path.join(prefixes[f"{prefix}/" if prefix else ""], name))
             for path, real in self._links:
-                if real in known:
+                if real in real_paths:
                     self._others[_LINK] += 1
                 else:
                     self._paths.append(path)
@@ -450,14 +450,14 @@ class _Search:
 
 def _kept(load: Callable[[str], bytes]) -> Callable[[str], bytes]:
     """Reads files of a bucket; a run reads each several times, so the first ones are kept."""
-    known, free = dict[str, bytes](), [_KEPT]
+    cache, free = dict[str, bytes](), [_KEPT]
 
     def read(name: str) -> bytes:
-        data = known.get(name)
+        data = cache.get(name)
         if data is None:
             data = load(name)
             if len(data) <= free[0]:
-                known[name] = data
+                cache[name] = data
                 free[0] -= len(data)
         return data
 
@@ -538,31 +538,31 @@ def _listed(name: str) -> list[str]:
     for number, line in enumerate(lines, 1):
         # A name in quotes, or with the separators of Windows.
         forms = [line, line.strip().strip("\"'"), line.strip().replace("\\", "/")]
-        given = [f if "://" in f else str(file.parent / os.path.expanduser(f)) for f in forms]
-        found = next((name for name in given if "://" in name or os.path.exists(name)), None)
-        if found is None and line.strip():
+        candidates = [f if "://" in f else str(file.parent / os.path.expanduser(f)) for f in forms]
+        path = next((name for name in candidates if "://" in name or os.path.exists(name)), None)
+        if path is None and line.strip():
             must = f"line {number} of {file} must be a folder or an image"
             raise InputError(f"{must}; got {line.strip()}, which does not exist")
-        names += [found] if line.strip() and found else []
+        names += [path] if line.strip() and path else []
     if not names:
         raise InputError(f"{file} must name images, one a line; got an empty file")
     return names
 
 
-def _common(given: Sequence[str]) -> epath.Path:
+def _common(names: Sequence[str]) -> epath.Path:
     """Returns the folder that has all of several folders and files in it."""
-    if any("://" in name for name in given):
+    if any("://" in name for name in names):
         raise InputError("several folders of images must be local ones; got one in a bucket")
-    paths = [os.path.abspath(os.path.expanduser(name)) for name in given]
+    paths = [os.path.abspath(os.path.expanduser(name)) for name in names]
     return epath.Path(os.path.commonpath([os.path.dirname(path) for path in paths]))
 
 
-def _several(given: Sequence[str], rule: _Rule) -> Files:
+def _several(paths: Sequence[str], rule: _Rule) -> Files:
     """Finds the images of several folders and files."""
-    root, search = _common(given), _Search(rule)
-    if all(name.lower().endswith(packed.SUFFIXES) and os.path.isfile(name) for name in given):
-        return _in_packed(root, [os.path.relpath(name, root) for name in given], rule)
-    for name in given:
+    root, search = _common(paths), _Search(rule)
+    if all(name.lower().endswith(packed.SUFFIXES) and os.path.isfile(name) for name in paths):
+        return _in_packed(root, [os.path.relpath(name, root) for name in paths], rule)
+    for name in paths:
         path = epath.Path(os.path.abspath(os.path.expanduser(name)))
         if not path.exists():
             raise InputError(f"{name} must be a folder or an image; got no such file")
@@ -571,7 +571,7 @@ def _several(given: Sequence[str], rule: _Rule) -> Files:
             search.folder(path, f"{relative}/")
         else:
             search.file(path, relative)
-    return _checked(search.files(root), shown("\n".join(given)))
+    return _checked(search.files(root), shown("\n".join(paths)))
 
 
 def _in_bucket(path: epath.Path, rule: _Rule) -> Files:
@@ -667,18 +667,18 @@ def _in_packed(
         return reason or (None if suffix in readable else suffix)
 
     with _explained():
-        found = packed.index(root, sorted(files, key=natural), kind, rule.label)
-    load = found.read if _is_local(root) else _kept(found.read)
+        index = packed.index(root, sorted(files, key=natural), kind, rule.label)
+    load = index.read if _is_local(root) else _kept(index.read)
 
     def read(name: str) -> BinaryIO:
         return _opened(name, io.BytesIO(load(name)))
 
-    ignored = found.ignored + (others or collections.Counter())
-    made = _files(root, found.names, read, ignored, unreadable)
-    return made._replace(classes=found.classes)
+    ignored = index.ignored + (others or collections.Counter())
+    listing = _files(root, index.names, read, ignored, unreadable)
+    return listing._replace(classes=index.classes)
 
 
-def _checked(files: Files, given: str) -> Files:
+def _checked(files: Files, where: str) -> Files:
     """Returns the files; raises an `InputError` if there are none."""
     if files.names:
         return files
@@ -688,5 +688,5 @@ def _checked(files: Files, given: str) -> Files:
     parts += [f"{path} cannot be read ({reason})" for path, reason in files.unreadable[:1]]
     raise InputError(
         f"data.dir must hold images, such as jpg, png, tif, webp or heic; got no image file in "
-        f"{given} or its subfolders{''.join(f'; {part}' for part in parts)}"
+        f"{where} or its subfolders{''.join(f'; {part}' for part in parts)}"
     )

@@ -65,9 +65,9 @@ class Shards:
         memories = [_open(file) for file in self.files]
         columns = memories[0].shape[1]
         for file, array in zip(self.files, memories, strict=True):
-            if (own := array.shape[1]) != columns:
+            if (width := array.shape[1]) != columns:
                 like = f"{counted(columns, 'column')} like {self.files[0].name}"
-                raise InputError(f"{file} must have {like}; got {own}")
+                raise InputError(f"{file} must have {like}; got {width}")
         self.starts = np.cumsum([0, *(len(memory) for memory in memories)])
         self.shape = int(self.starts[-1]), columns
         # As the rows of a table in memory: large integers need float64.
@@ -85,21 +85,21 @@ class Shards:
                 return self._range(start, max(start, stop))
             rows = np.arange(start, stop, step)
         rows = np.asarray(rows)
-        found = np.empty((len(rows), self.shape[1]), self.dtype)
+        result = np.empty((len(rows), self.shape[1]), self.dtype)
         shard = np.searchsorted(self.starts, rows, side="right") - 1
         for i in np.unique(shard):
-            own = shard == i
-            found[own] = arrays.widened(_open(self.files[i])[rows[own] - self.starts[i]])
-        return found
+            is_here = shard == i
+            result[is_here] = arrays.widened(_open(self.files[i])[rows[is_here] - self.starts[i]])
+        return result
 
     def _range(self, start: int, stop: int) -> NDArray:
-        found = np.empty((stop - start, self.shape[1]), self.dtype)
+        result = np.empty((stop - start, self.shape[1]), self.dtype)
         for file, low, high in zip(self.files, self.starts[:-1], self.starts[1:], strict=True):
             first, last = max(start, int(low)), min(stop, int(high))
             if first < last:
                 part = _open(file)[first - low : last - low]
-                found[first - start : last - start] = arrays.widened(part)
-        return found
+                result[first - start : last - start] = arrays.widened(part)
+        return result
 
     def blocks(self) -> Iterator[tuple[slice, NDArray]]:
         """Yields consecutive slices and their rows, at most 2^24 numbers at a time.
@@ -147,11 +147,11 @@ class _Remote:
         if not isinstance(rows, slice):
             rows, low = np.asarray(rows), int(np.min(rows))
             step = max(1, _BLOCK // self.shape[1])
-            found = np.empty((len(rows), *self.shape[1:]), self.dtype)
+            result = np.empty((len(rows), *self.shape[1:]), self.dtype)
             for first in range(low, int(np.max(rows)) + 1, step):
-                own = (rows >= first) & (rows < first + step)
-                found[own] = self[first : first + step][rows[own] - first]
-            return found
+                is_here = (rows >= first) & (rows < first + step)
+                result[is_here] = self[first : first + step][rows[is_here] - first]
+            return result
         start, stop, _ = rows.indices(len(self))
         count, width = max(0, stop - start), int(np.prod(self.shape[1:])) * self.dtype.itemsize
         place = self._start + start * width

@@ -83,12 +83,12 @@ def look(files: Sequence[str], open: Callable[[int], BinaryIO], is_local: bool) 
             pixels.check_size(image)
             with pixels.one_large_at_a_time(image):
                 pixels.load(image)
-                found = pixels.deep(image, data)
+                content = pixels.deep(image, data)
         except Exception:  # As above.
             return None
-        if found is None or found.stated is not None or found.is_fraction():
+        if content is None or content.stated is not None or content.is_fraction():
             return None
-        return found.kind, *found.extremes()
+        return content.kind, *content.extremes()
 
     ranges: dict[str, tuple[float, float]] = {}
     for kind, low, high in filter(None, images.map_threaded(extremes, chosen, "reading scales")):
@@ -97,14 +97,14 @@ def look(files: Sequence[str], open: Callable[[int], BinaryIO], is_local: bool) 
     return Survey(ranges, sum(several for _, several in headers))
 
 
-def describe(found: Survey) -> list[str]:
+def describe(survey: Survey) -> list[str]:
     """Describes the scales and the pages to the user, in sentences."""
     texts = [
         f"{kind} images: {low:g} is black and {high:g}, their highest value, is white"
-        for kind, (low, high) in sorted(found.ranges.items())
+        for kind, (low, high) in sorted(survey.ranges.items())
         if (low, high) != pixels.USUAL.get(kind)
     ]
-    if found.several:
-        files = counted(found.several, "file has", "files have")
+    if survey.several:
+        files = counted(survey.several, "file has", "files have")
         texts.append(f"{files} several pages or frames, of which the first is taken")
     return texts

@@ -151,10 +151,10 @@ def read_features(
             return Table(values, read_names(ids, len(values))), others
         if ids is not None and ids not in others:
             raise InputError(f"--ids must be an array of {path}; got {ids}")
-        found = (
+        name_columns = (
             strings(others, key, path) for key in ([ids] if ids else ["files", "names", "ids"])
         )
-        table = Table(values, next((names for names in found if names is not None), None))
+        table = Table(values, next((names for names in name_columns if names is not None), None))
     names = table.names
     if names is not None and len(names) != len(table.values):
         must = f"files in {path} must name each of the {counted(len(table.values), 'row')}"
@@ -222,8 +222,8 @@ def read_texts(path: str) -> Mapping[str, Sequence[str]]:
         lines = list(_lines(path, stream, are_texts=True))
     lines = [(number, line) for number, line in lines if any(map(str.strip, line))]
     if len(lines) < 2:
-        found = counted(len(lines), "line")
-        raise InputError(f"{path} must have a line of titles and rows; got {found}")
+        content = counted(len(lines), "line")
+        raise InputError(f"{path} must have a line of titles and rows; got {content}")
     (_, titles), *rows = lines
     if len(set(map(str.strip, titles))) < len(titles):
         raise InputError(f"{path} must have a title for each column; got {', '.join(titles)}")
@@ -397,8 +397,10 @@ def read_arrays(
             only = candidates if len(candidates) == 1 and name is None else ()
             name = next((key for key in (*names, *only) if key in members), None)
             if name is None:
-                wanted, found = " or ".join(map(repr, names)), ", ".join(sorted(candidates))
-                raise InputError(f"{path} must hold an array {wanted}; got {found or 'no arrays'}")
+                wanted, available = " or ".join(map(repr, names)), ", ".join(sorted(candidates))
+                raise InputError(
+                    f"{path} must hold an array {wanted}; got {available or 'no arrays'}"
+                )
             values = loaded[name]
             if not isinstance(values, np.ndarray):
                 raise InputError(f"{name!r} of {path} must be an array; got other data")
@@ -410,8 +412,8 @@ def read_arrays(
     except Exception as error:
         if "pickle" in str(error):  # NumPy takes any content that is no array for a pickle.
             is_array = "Object arrays" in str(error)
-            found = "pickled objects, which are never loaded" if is_array else "other content"
-            raise InputError(f"{path} must hold plain arrays of NumPy; got {found}") from error
+            available = "pickled objects, which are never loaded" if is_array else "other content"
+            raise InputError(f"{path} must hold plain arrays of NumPy; got {available}") from error
         reason = str(error).strip().split("\n")[0]
         raise InputError(f"{path} must be a readable file; got an error: {reason}") from error
 
@@ -459,9 +461,9 @@ def _read_vectors(
         if at is None:
             vectors = [i for i, cell in enumerate(line) if _is_vector(cell)]
             if (name is not None and name not in titles) or (name is None and len(vectors) > 1):
-                found = checks.short(", ".join(titles) or "columns without titles")
+                available = checks.short(", ".join(titles) or "columns without titles")
                 raise InputError(
-                    f"--array must be the title of a column of vectors of {path}, {found}; got "
+                    f"--array must be the title of a column of vectors of {path}, {available}; got "
                     f"{name}"
                 )
             at = vectors[0] if name is None else titles.index(name)
@@ -566,11 +568,11 @@ def _read_csv(path: str, name: str | None, ids: str | None) -> Columns:
     table = np.array(values).reshape(-1, len(numbers))
     of_numbers = None if titles is None or len(titles) != width else [titles[i] for i in numbers]
     is_text = [i for i in range(first, width) if i not in numbers]
-    found = _others(titles or [], is_text, texts)
+    text_columns = _others(titles or [], is_text, texts)
     if not has_names:
-        return Columns(table, of_numbers, found, None)
+        return Columns(table, of_numbers, text_columns, None)
     key = titles[0].strip() if titles and len(titles) == width else ""
-    return Columns(table, of_numbers, {key: names, **found}, key)
+    return Columns(table, of_numbers, {key: names, **text_columns}, key)
 
 
 def _columns_of_numbers(
@@ -589,12 +591,12 @@ def _columns_of_numbers(
     is_text = {i for i in every if not _is_number(cells[i])}
     if len(is_text | is_id) == len(every):
         return list(every)
-    for found, said in (
+    for which, said in (
         (is_text, "is text, which describes rows, and no feature"),
         (set[int]() if ids else is_id - is_text, "identifies rows, and is no feature"),
     ):
-        if found:
-            listed = checks.short(", ".join(titles[i].strip() for i in sorted(found)))
+        if which:
+            listed = checks.short(", ".join(titles[i].strip() for i in sorted(which)))
             checks.warn(f"{path}: {listed} {said}", 5)
     return [i for i in every if i not in is_text | is_id]
 
@@ -642,8 +644,8 @@ def _read_lines(path: str, kind: str, rows: int, noun: str) -> NDArray:
     if kind == ".csv" and len(values) == rows + 1 and is_title:
         values = values[1:]
     elif kind == ".csv" and _has_header(values):
-        found = f"{len(values) - 1:,} below the title {values[0]!r}"
-        raise InputError(f"{path} must hold {counted(rows, noun)}; got {found}")
+        content = f"{len(values) - 1:,} below the title {values[0]!r}"
+        raise InputError(f"{path} must hold {counted(rows, noun)}; got {content}")
     try:
         numbers = np.array([int(value) for value in values], np.int64)
     except (ValueError, OverflowError):

@@ -119,14 +119,14 @@ def _open(name: str, dir: str | None, split: str | None) -> tuple[Any, Sequence]
     builder = tfds.builder_from_directory(folder)
     formats = sorted(form.value for form in builder.info.available_file_formats())
     if FORMAT not in formats:
-        found = f"{', '.join(formats)}, which only TensorFlow reads: {prepare}"
-        raise InputError(f"{folder} must be prepared as {FORMAT}; got {found}")
+        content = f"{', '.join(formats)}, which only TensorFlow reads: {prepare}"
+        raise InputError(f"{folder} must be prepared as {FORMAT}; got {content}")
     splits = ", ".join(sorted(builder.info.splits))
     if not split:
         raise InputError(f"data.split must be a split of {name}, {splits}; got none")
     if "image" not in builder.info.features:
-        found = ", ".join(builder.info.features)
-        raise InputError(f"{name} must have a feature 'image'; got {found}")
+        content = ", ".join(builder.info.features)
+        raise InputError(f"{name} must have a feature 'image'; got {content}")
     # Pillow decodes the images, so that images of all sources are resized in the same way.
     raw = {"image": tfds.decode.SkipDecoding()}
     try:

@@ -61,28 +61,34 @@ class Discovery(NamedTuple):
     distances: NDArray
 
 
-def name(label: int, known: Sequence[str]) -> str:
+def name(label: int, known_names: Sequence[str]) -> str:
     """Names a class: a known one by its name, the j-th novel one "novel j", -1 "none"."""
     if label < 0:
         return "none"
-    return known[label] if label < len(known) else splits.novel_name(label - len(known))
+    return (
+        known_names[label]
+        if label < len(known_names)
+        else splits.novel_name(label - len(known_names))
+    )
 
 
-def spread_probabilities(train: NetworkOutputs, known: NDArray, nearest: NDArray | None) -> NDArray:
+def spread_probabilities(
+    train: NetworkOutputs, partial_labels: NDArray, nearest: NDArray | None
+) -> NDArray:
     """Spreads the novel head's probabilities over the neighbors of unlabeled images.
 
     `methods.ncl` spreads the cosines of its pseudo-labels in the same way.
 
     Args:
         train: the training images.
-        known: int32 `[n]`, -1 for unlabeled images.
+        partial_labels: int32 `[n]`, -1 for unlabeled images.
         nearest: int `[n, k]`, neighbors of each image that the data set provides, the nearest
             first; or None.
 
     Returns:
         float64 `[u, C^u]`.
     """
-    unlabeled = np.flatnonzero(known < 0)
+    unlabeled = np.flatnonzero(partial_labels < 0)
     probabilities = special.softmax(train.novel_logits[unlabeled], axis=1)
     others = None if nearest is None else among(nearest, unlabeled)
     return label_spreading(probabilities, train.features[unlabeled], others)
@@ -90,7 +96,7 @@ def spread_probabilities(train: NetworkOutputs, known: NDArray, nearest: NDArray
 
 def discover(
     train: NetworkOutputs,
-    known: NDArray,
+    partial_labels: NDArray,
     initial_features: NDArray | None,
     test: NetworkOutputs | None,
     *,
@@ -107,7 +113,7 @@ def discover(
 
     Args:
         train: the training images.
-        known: int32 `[n]`, the class of labeled ones, -1 for the others.
+        partial_labels: int32 `[n]`, the class of labeled ones, -1 for the others.
         initial_features: features `[n, d]`, rows of length one, at the first step of the
             discovery, or None.
         test: held-out images, or None.
@@ -123,13 +129,13 @@ def discover(
         probability on unlabeled images, needs no label; `"undecided"`: it is low (see
         `summary.doubt`).
     """
-    unlabeled = known < 0
+    unlabeled = partial_labels < 0
     n_known, n_novel = train.labeled_logits.shape[1], train.novel_logits.shape[1]
     logits = train.novel_logits[unlabeled]
     cluster_labels = np.argmax(logits if scores is None else scores, axis=1).astype(np.int32)
-    classes = known.astype(np.int32)
+    classes = partial_labels.astype(np.int32)
     classes[unlabeled] = n_known + cluster_labels
-    labeled_acc = _share_right(train.labeled_logits, known, ~unlabeled)
+    labeled_acc = _share_right(train.labeled_logits, partial_labels, ~unlabeled)
     confidence = float(np.mean(np.max(special.softmax(logits, axis=1), axis=1)))
     metrics: dict[str, Any] = {
         "novel_classes": n_novel,

@@ -88,8 +88,8 @@ def with_known(dataset: Dataset, classes: int) -> Dataset:
         raise InputError(f"{must}; got {classes}")
     count = int(dataset.labels.max()) + 1
     checks.whole("novel.classes, the number of labeled classes,", classes, 1, count - 1)
-    known = np.where(dataset.labels < classes, dataset.labels, UNLABELED).astype(np.int32)
-    dataset = dataset._replace(known=known)
+    partial_labels = np.where(dataset.labels < classes, dataset.labels, UNLABELED).astype(np.int32)
+    dataset = dataset._replace(partial_labels=partial_labels)
     known_names(dataset)
     return dataset
 
@@ -125,11 +125,11 @@ def with_partial_labels(dataset: Dataset, y: ArrayLike) -> Dataset:
         raise InputError(f"y must be -1 for images without a class; got {classes.min()}")
     classes = classes if kind in "iu" else classes.astype(str)
     labeled = classes != (UNLABELED if kind in "iu" else str(UNLABELED))
-    known = np.full(dataset.size, UNLABELED, np.int32)
-    values, known[labeled] = np.unique(classes[labeled], return_inverse=True)
-    check_known(known)
+    codes = np.full(dataset.size, UNLABELED, np.int32)
+    values, codes[labeled] = np.unique(classes[labeled], return_inverse=True)
+    check_known(codes)
     names = tuple(map(str, values))
-    dataset = dataset._replace(known=known, labels=None, label_names=names)
+    dataset = dataset._replace(partial_labels=codes, labels=None, label_names=names)
     known_names(dataset)
     return dataset
 
@@ -139,17 +139,17 @@ def novel_name(number: int) -> str:
     return f"novel {number}"
 
 
-def check_known(known: np.ndarray) -> int:
+def check_known(partial_labels: np.ndarray) -> int:
     """Counts the known classes; checks that they are 0, 1, ... and that unlabeled images exist.
 
     Raises:
         InputError: no or every image is labeled, or a class has no image.
     """
-    labeled = known >= 0
+    labeled = partial_labels >= 0
     if labeled.all() or not labeled.any():
         must = "images must be labeled and unlabeled (-1) for novel class discovery"
         raise InputError(f"{must}; got no {'unlabeled' if labeled.all() else 'labeled'} ones")
-    sizes = np.bincount(known[labeled])
+    sizes = np.bincount(partial_labels[labeled])
     if not sizes.all():
         gap = sizes.argmin()
         must = "known classes must be numbered without gaps"
@@ -163,9 +163,9 @@ def known_names(dataset: Dataset) -> tuple[str, ...]:
     Raises:
         InputError: no class is known, or a name is reserved for novel classes.
     """
-    if dataset.known is None:
+    if dataset.partial_labels is None:
         raise InputError(f"the set {dataset.name} must have known classes; got none")
-    count = int(dataset.known.max()) + 1
+    count = int(dataset.partial_labels.max()) + 1
     names = (dataset.label_names or tuple(map(str, range(count))))[:count]
     reserved = [name for name in names if re.fullmatch(r"novel \d+", name)]
     if reserved:

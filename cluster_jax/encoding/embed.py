@@ -66,13 +66,13 @@ class Parts(NamedTuple):
         """Deletes the parts, and their folder if nothing else is in it."""
         # A kill may have left the temporary file of a part, which has a dot before its name.
         there = buckets.names(self.folder)
-        own = {name for name in there if re.match(r"\.?part_|share_.*\.npz$", name)}
+        files = {name for name in there if re.match(r"\.?part_|share_.*\.npz$", name)}
         if buckets.is_in_bucket(self.folder):
-            buckets.remove(str(self.folder / name) for name in own)
+            buckets.remove(str(self.folder / name) for name in files)
             return
-        for name in own:
+        for name in files:
             (self.folder / name).unlink()
-        if there == own and self.folder.exists():
+        if there == files and self.folder.exists():
             self.folder.rmdir()
 
 
@@ -121,12 +121,12 @@ def collect(
 
 def _read(parts: Parts, together: bool) -> list[Batch]:
     """Reads the parts from the first row on, without a gap, as far as all processes can."""
-    found: list[Batch] = []
-    while (batch := read_file(parts, _file(parts, _count(found)))) is not None:
-        found.append(batch)
+    batches: list[Batch] = []
+    while (batch := read_file(parts, _file(parts, _count(batches)))) is not None:
+        batches.append(batch)
     if together and jax.process_count() > 1:
-        found = found[: multihost_utils.process_allgather(np.int32(len(found))).min()]
-    return found
+        batches = batches[: multihost_utils.process_allgather(np.int32(len(batches))).min()]
+    return batches
 
 
 def read_file(parts: Parts, file: epath.Path) -> Batch | None:

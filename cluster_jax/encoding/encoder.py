@@ -105,11 +105,9 @@ class Encoder:
         section = dataclasses.replace(section, projector=None, predictor=None)
         side = preprocessing.size
         shape = (side, side, 3) if shape is None else tuple(shape)
-        image = jax.ShapeDtypeStruct((1, side, side, shape[2]), float)
-        net = network.make(section)
-        made = jax.eval_shape(lambda x: net.init(jax.random.key(0), x), image)
+        outputs = _structure(section, (1, side, side, shape[2]))
         params, stats = weights.load(
-            str(section.weights), section.name, *(tree["backbone"] for tree in made)
+            str(section.weights), section.name, *(tree["backbone"] for tree in outputs)
         )
         backbone = {"backbone": params}, {"backbone": stats}
         return cls(section, *backbone, shape, preprocessing, **more)
@@ -162,8 +160,8 @@ class Encoder:
         @functools.partial(jax.jit, out_shardings=replicated)
         def view(variables: Any, images: Array, index: Array, number: Array) -> Array:
             keys = image_keys(jax.random.fold_in(jax.random.key(seed), number), index)
-            made = jax.vmap(changed)(keys, images)
-            return _rows(self.network, self.is_trained, mesh, variables, made)
+            changed_images = jax.vmap(changed)(keys, images)
+            return _rows(self.network, self.is_trained, mesh, variables, changed_images)
 
         def forward(images: Array, index: Array) -> dict[str, NDArray]:
             # One by one: dozens of programs in flight can deadlock (see training/progress.py).
@@ -299,6 +297,15 @@ class Encoder:
             base=cls._read(base, path) if base else None,
             **about,
         )
+
+
+# Traced once: a process that reads the same weights again, as a service does, need not wait.
+@functools.cache
+def _structure(section: NetworkConfig, shape: tuple[int, ...]) -> tuple[Any, Any]:
+    """Shapes and dtypes of parameters and statistics of a network of images `[1, H, W, C]`."""
+    net, image = network.make(section), jax.ShapeDtypeStruct(shape, float)
+    params, stats = jax.eval_shape(lambda x: net.init(jax.random.key(0), x), image)
+    return params, stats
 
 
 def _encoded(

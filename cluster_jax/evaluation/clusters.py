@@ -6,10 +6,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cluster_jax.clustering import knn, membership, placing
+from cluster_jax.clustering import custom, knn, membership, placing
 from cluster_jax.clustering.base import NO_CLUSTER
 from cluster_jax.clustering.gridshift import BandwidthCurve, GridShift
 from cluster_jax.clustering.membership import Membership
+from cluster_jax.clustering.placing import ByCenters, ByGrid, ByTree, ByVotes, Placing, Voters
 from cluster_jax.clustering.reduce import MAP_COLUMNS, reduce
 from cluster_jax.clustering.smooth_tree import SmoothTree
 from cluster_jax.clustering.tree import linkage_of_means
@@ -17,7 +18,7 @@ from cluster_jax.core import arrays, checks
 from cluster_jax.core.arrays import Rows
 from cluster_jax.core.names import counted
 from cluster_jax.data.shards import Shards
-from cluster_jax.evaluation.options import ClusterOptions, EvalConfig, resolve
+from cluster_jax.evaluation.options import CLUSTERINGS, ClusterOptions, EvalConfig, resolve
 from cluster_jax.metrics import partition
 from cluster_jax.metrics.silhouette import silhouette
 
@@ -103,6 +104,12 @@ def cluster(
         result = run_tree(features, metric=metric, k=k, progress=progress, seed=seed)
         progress("drawing the map ...")
         result = with_map(result, features, seed=seed, **map_options)
+    elif options.method not in CLUSTERINGS:
+        progress(f"running {options.method} on {counted(len(features), 'row')} ...")
+        x = arrays.normalize_rows(features) if options.metric == "cosine" else features
+        result = run_custom(x, options.method, k=k, seed=seed)
+        progress("drawing the map ...")
+        result = result._replace(points=reduce(x, seed=seed, **map_options))
     else:
         points = features
         if options.reduce != "none":
@@ -156,6 +163,9 @@ def find(
     if config.method == "tree":
         metric = config.reduce.metric
         return run_tree(x, metric=metric, k=config.k, seed=seed, originals=originals)
+    if config.method not in CLUSTERINGS:
+        clustering = run_custom(x, config.method, k=config.k, seed=seed)
+        return clustering._replace(points=reduce(x, seed=seed, **vars(config.reduce)))
     points = reduce(x, seed=seed, **vars(config.reduce))
     return run_gridshift(points, **{**vars(config.gridshift), "random_state": seed})
 
@@ -184,6 +194,27 @@ def run_gridshift(points: NDArray, **grid_options: Any) -> Clustering:
     }
     centers, labels = grid.cluster_centers_, labels.astype(np.int32)
     return Clustering(metrics, points, centers, labels, distances, outliers, curve)
+
+
+def run_custom(x: NDArray, method: str, *, k: int | None, seed: int) -> Clustering:
+    """Clusters rows `[n, d]` by a module of one's own, see `clustering.custom`; without points.
+
+    Args:
+        x: the rows.
+        method: the module.
+        k: number of clusters; None: it is found.
+        seed: random seed.
+    """
+    labels, n_clusters = custom.fit(method, x, k, seed)
+    sizes = np.bincount(labels)
+    # Where the number of clusters is given, every cluster counts.
+    is_small = sizes < (0 if k is not None else min(MIN_CLUSTER_ROWS, sizes.max()))
+    is_small[n_clusters:] = True  # rows in no cluster
+    centers = arrays.cluster_means(x, labels)
+    distances = arrays.distances_to_centers(x, centers, labels).astype(np.float32)
+    outliers, points = is_small[labels], np.empty((len(x), 0), np.float32)
+    metrics = {"n_large": int((~is_small).sum()), "outliers": int(outliers.sum())}
+    return Clustering(metrics, points, centers, labels.astype(np.int32), distances, outliers)
 
 
 def run_tree(
@@ -243,15 +274,15 @@ def run_tree(
     return Clustering(metrics, points, centers, labels, distances, outliers, None, model, member)
 
 
-def with_ids(found: Clustering, features: NDArray, ids: NDArray) -> Clustering:
+def with_ids(clustering: Clustering, features: NDArray, ids: NDArray) -> Clustering:
     """Replaces the clusters of a fit by those that keep their ids, in the fit's representation.
 
     Args:
-        found: result of `run_tree` for all rows.
+        clustering: result of `run_tree` for all rows.
         features: the rows `[n, d]`.
         ids: int `[n]`, the cluster of each row, 0 or more, see `clustering.living`.
     """
-    model = found.tree
+    model = clustering.tree
     assert model is not None
     every, codes = np.unique(ids, return_inverse=True)
     sizes = np.bincount(codes)
@@ -263,17 +294,58 @@ def with_ids(found: Clustering, features: NDArray, ids: NDArray) -> Clustering:
     around = membership.shares(model.smoother_, leaves)
     member = membership.membership(leaves, around)
     second = np.where(member.runners_up < 0, NO_CLUSTER, of_leaves[member.runners_up])
-    own = (member.probabilities, second, member.runner_up_probabilities)
+    columns = (member.probabilities, second, member.runner_up_probabilities)
     counts = {"n_large": int((~is_small).sum()), "outliers": int(sizes[is_small].sum())}
-    return found._replace(
-        metrics={**found.metrics, **counts},
+    return clustering._replace(
+        metrics={**clustering.metrics, **counts},
         centers=centers,
         cluster_labels=every[codes].astype(np.int32),
         distances=distances,
         outliers=is_small[codes],
-        membership=Membership(ids, *(column[model.leaves_] for column in own)),
+        membership=Membership(ids, *(column[model.leaves_] for column in columns)),
         has_ids=True,
     )
+
+
+def clusterer(
+    clustering: Clustering,
+    training_rows: Voters,
+    *,
+    method: str,
+    reduce: str | None,
+    n_neighbors: int,
+    stop: str,
+    max_iter: int,
+) -> Placing | None:
+    """Makes what places new rows in clusters; None for a map of t-SNE, which has no place for them.
+
+    Args:
+        clustering: the clusters; of a tree they are those of all rows.
+        training_rows: the rows that were clustered, or a sample of them.
+        method: of the clustering.
+        reduce: method by which the map was made, `"none"` for the rows.
+        n_neighbors: rows that vote.
+        stop: of `GridShift`.
+        max_iter: of `GridShift`.
+    """
+    labels, tree = clustering.cluster_labels, clustering.tree
+    if tree is not None:
+        labels = labels.astype(np.int64) if clustering.has_ids else tree.labels_
+        return ByTree(tree.smoother_, labels, tree.sample_, tree.leaves_, training_rows)
+    if method not in CLUSTERINGS:
+        return ByVotes(labels, n_neighbors, training_rows)
+    if reduce == "tsne":
+        return None
+    width, points, centers = (
+        clustering.metrics.get("bandwidth"),
+        clustering.points,
+        clustering.centers,
+    )
+    if reduce != "none":
+        return ByVotes(labels, n_neighbors, training_rows, points, centers, width or 1.0)
+    if width is None:  # k-means
+        return ByCenters(centers, labels, training_rows.metric == "cosine", training_rows)
+    return ByGrid(labels, points, width, stop, max_iter, training_rows)
 
 
 def rows_of_likeness(tree: SmoothTree | None, features: NDArray, metric: str = "cosine") -> NDArray:
@@ -288,7 +360,7 @@ def rows_of_likeness(tree: SmoothTree | None, features: NDArray, metric: str = "
 
 
 def with_map(
-    found: Clustering,
+    clustering: Clustering,
     features: NDArray,
     *,
     seed: int,
@@ -301,21 +373,22 @@ def with_map(
     rows that are equal. Of micro-clusters, a row lies at the mean of its three nearest ones.
 
     Args:
-        found: result of `run_tree`; if it has points, the map starts from them and is laid on them.
+        clustering: result of `run_tree`; if it has points, the map starts from them and is laid on
+            them.
         features: those of its rows that it describes.
         seed: random seed of the map.
         shown: int `[m]`, the rows that it describes; None: all rows.
         options: arguments of `reduce`.
     """
-    model = found.tree
+    model = clustering.tree
     assert model is not None
     leaves = model.leaves_ if shown is None else model.leaves_[shown]
     smooth, is_condensed = model.smoother_.smooth, model.smoother_.counts is not None
     # A quarter of micro-clusters suffices: all would take a third of the time of 200,000 rows.
     compared = np.unique(leaves, return_index=True)[1][:: 4 if is_condensed else 1]
-    found = found._replace(isolation=isolation(features, model.metric_, compared))
+    clustering = clustering._replace(isolation=isolation(features, model.metric_, compared))
     placed = smooth if not is_condensed else model.smoother_.transform(features)
-    old = found.points if found.points.shape[1] == options.get("n_components") else None
+    old = clustering.points if clustering.points.shape[1] == options.get("n_components") else None
     if smooth.shape[1] > MAP_COLUMNS and options["method"] != "none":
         start = (
             None if old is None or is_condensed else old[np.unique(leaves, return_index=True)[1]]
@@ -324,7 +397,7 @@ def with_map(
         near = knn.nearest(placed, smooth, 3).indices if is_condensed else None
         placed = points if near is None else points[near].mean(axis=1)
     placed = placed if is_condensed else placed[leaves]
-    return found._replace(points=placed if old is None else registered(placed, old))
+    return clustering._replace(points=placed if old is None else registered(placed, old))
 
 
 def registered(points: NDArray, onto: NDArray) -> NDArray:

@@ -38,7 +38,7 @@ def evaluate(
     config: EvalConfig,
     *,
     seed: int,
-    found: Clustering | None = None,
+    clustering: Clustering | None = None,
     test: tuple[NDArray, NDArray] | None = None,
 ) -> Evaluation:
     """Clusters an embedding by `config.method` and by k-means, and scores the results.
@@ -51,22 +51,22 @@ def evaluate(
         true_labels: int32 `[n]`, or None.
         config: the section `eval`.
         seed: random seed of the clustering, the map, k-means, and the linear probe.
-        found: result of `clusters.find`, if that was called before.
+        clustering: result of `clusters.find`, if that was called before.
         test: features `[m, d]` and classes `[m]` to score the linear probe on; None: it holds out a
             part of each class.
     """
     features = embedding[config.features]
     x = arrays.normalize_rows(features)
-    found = clusters.find(x, config, seed=seed) if found is None else found
+    clustering = clusters.find(x, config, seed=seed) if clustering is None else clustering
     rows = x
-    if found.tree is not None:
-        rows = found.tree.smooth_rows(x)
-        found = clusters.with_map(found, x, seed=seed, **vars(config.reduce))
-    scored = {**clusters.scores(true_labels, found.cluster_labels), **found.metrics}
-    found = found._replace(metrics=scored)
+    if clustering.tree is not None:
+        rows = clustering.tree.smooth_rows(x)
+        clustering = clusters.with_map(clustering, x, seed=seed, **vars(config.reduce))
+    scored = {**clusters.scores(true_labels, clustering.cluster_labels), **clustering.metrics}
+    clustering = clustering._replace(metrics=scored)
     k, n_init = config.kmeans.k, config.kmeans.n_init
     if k is None:
-        k = found.metrics["n_large"] if true_labels is None else len(np.unique(true_labels))
+        k = clustering.metrics["n_large"] if true_labels is None else len(np.unique(true_labels))
     kmeans_labels = kmeans(rows, k, metric=config.kmeans.metric, n_init=n_init, seed=seed).labels
     accuracies: Mapping[int, float | None] = {}
     probe: Mapping[int, float | None] = {}
@@ -86,12 +86,12 @@ def evaluate(
                 **vars(config.linear_probe),
             )
     metrics = {
-        config.method: found.metrics,
+        config.method: clustering.metrics,
         "kmeans": {**clusters.scores(true_labels, kmeans_labels), "k_given": k},
         "knn": {str(k): accuracies.get(k) for k in config.knn},
         "linear_probe": probe.get(1),
         "linear_probe_top_5": probe.get(5),
         "collapse": {name: collapse(f) for name, f in embedding.items()},
     }
-    found = found._replace(points=found.points.astype(np.float32))
-    return Evaluation(metrics, found, kmeans_labels.astype(np.int32))
+    clustering = clustering._replace(points=clustering.points.astype(np.float32))
+    return Evaluation(metrics, clustering, kmeans_labels.astype(np.int32))

@@ -65,16 +65,16 @@ def array_function(
         @functools.partial(jax.jit, static_argnames=static)
         @functools.wraps(function)
         def traced(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
-            given = signature.bind(*args, **kwargs).arguments
-            check_shapes({name: (given.get(name), shape) for name, shape in shapes.items()})
-            arrays = {name: x for name, x in given.items() if name not in static}
+            bound = signature.bind(*args, **kwargs).arguments
+            check_shapes({name: (bound.get(name), shape) for name, shape in shapes.items()})
+            arrays = {name: x for name, x in bound.items() if name not in static}
             types = [jax.typeof(x) for x in jax.tree.leaves(arrays)]
             meshes = [x.sharding.mesh for x in types if _explicit_axes(x.sharding.mesh)]
             if not meshes:
                 return function(*args, **kwargs)
-            rows = jax.typeof(given[next(iter(shapes))]).sharding.spec[:1] if by_rows else ()
+            rows = jax.typeof(bound[next(iter(shapes))]).sharding.spec[:1] if by_rows else ()
             run = jax.sharding.auto_axes(
-                lambda arrays: by_name(**{**given, **arrays}),
+                lambda arrays: by_name(**{**bound, **arrays}),
                 axes=_explicit_axes(meshes[0]),
                 out_sharding=PartitionSpec(*rows),
             )
@@ -149,20 +149,20 @@ def _check_shape(name: str, value: Any, shape: str, sizes: dict[str, int]) -> No
     """Checks one array; `sizes` has the sizes known so far, to which its own are added."""
     kind, inner = re.fullmatch(r"(\w+)\[(.*)\]", shape).groups()  # type: ignore[union-attr]
     names = inner.split(", ") if inner else []
-    known = {size: sizes[size] for size in names if size in sizes}
+    fixed = {size: sizes[size] for size in names if size in sizes}
     if not hasattr(value, "dtype") or not hasattr(value, "shape"):
         raise InputError(f"{name} must be an array {shape}; got {_described(value)}")
-    own, dtype = value.shape, value.dtype
+    actual, dtype = value.shape, value.dtype
     if kind == "key" and jnp.issubdtype(dtype, np.uint32):  # a key of jax.random.PRNGKey
-        own, dtype = own[:-1], jax.dtypes.prng_key
-    fits = jnp.issubdtype(dtype, _KINDS[kind]) and len(own) == len(names)
-    wrong = {s: n for s, n in known.items() if fits and own[names.index(s)] != n}
+        actual, dtype = actual[:-1], jax.dtypes.prng_key
+    fits = jnp.issubdtype(dtype, _KINDS[kind]) and len(actual) == len(names)
+    wrong = {s: n for s, n in fixed.items() if fits and actual[names.index(s)] != n}
     if not fits or wrong:
         sized = f" with {' and '.join(f'{s} = {n}' for s, n in wrong.items())}" if wrong else ""
         raise InputError(f"{name} must be {shape}{sized}; got {_described(value)}")
-    if 0 in own:  # Means of nothing are NaN, and some sums would be numbers.
+    if 0 in actual:  # Means of nothing are NaN, and some sums would be numbers.
         raise InputError(f"{name} must be {shape} with no size of 0; got {_described(value)}")
-    sizes |= dict(zip(names, own, strict=True))
+    sizes |= dict(zip(names, actual, strict=True))
 
 
 def _described(value: Any) -> str:

@@ -367,14 +367,16 @@ def target_weights(
     checks.between("neighbors", neighbors, 1, length)
     checks.between("alpha", alpha, 0, 1)
     entries = jnp.arange(length, dtype=jnp.int32) < filled
-    known = jnp.where(entries[None, :], lax.stop_gradient(similarities), -jnp.inf)
-    nearest = _highest(known, neighbors)
+    filled_similarities = jnp.where(entries[None, :], lax.stop_gradient(similarities), -jnp.inf)
+    nearest = _highest(filled_similarities, neighbors)
     count = jnp.minimum(neighbors, filled)
     # Sorted: where the queue has fewer than k entries, they come before its empty slots.
     share = jnp.where(jnp.arange(neighbors) < count, (1 - alpha) / jnp.maximum(count, 1), 0)
-    share = jnp.broadcast_to(share.astype(known.dtype)[None, :], nearest.shape)
-    of_queue = jnp.put_along_axis(jnp.zeros_like(known), nearest, share, axis=1, inplace=False)
-    of_view = jnp.where(filled > 0, alpha, 1).astype(known.dtype)
+    share = jnp.broadcast_to(share.astype(filled_similarities.dtype)[None, :], nearest.shape)
+    of_queue = jnp.put_along_axis(
+        jnp.zeros_like(filled_similarities), nearest, share, axis=1, inplace=False
+    )
+    of_view = jnp.where(filled > 0, alpha, 1).astype(filled_similarities.dtype)
     return jnp.concatenate([jnp.full((rows, 1), of_view), of_queue], axis=1)
 
 

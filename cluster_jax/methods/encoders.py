@@ -351,11 +351,11 @@ def _project_more(
         return (), batch_stats
     joined = jnp.concatenate(more)
     if not context.network.any_size and joined.shape[1:] != a.shape[1:]:
-        own, other = (" x ".join(map(str, x.shape[1:3])) for x in (a, joined))
+        size, other = (" x ".join(map(str, x.shape[1:3])) for x in (a, joined))
         raise InputError(
-            f"the method's further views must have the size of views a and b, {own}, for a network "
-            f"that does not average its last feature map; got {other} (encoders.small_crops checks "
-            "it before the training)"
+            f"the method's further views must have the size of views a and b, {size}, for a "
+            "network that does not average its last feature map; got "
+            f"{other} (encoders.small_crops checks it before the training)"
         )
     out = context.network.forward(params, batch_stats, joined, train=True, axis=axis)
     return tuple(jnp.split(out.projection, len(more))), out.stats

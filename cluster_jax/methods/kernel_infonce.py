@@ -44,8 +44,8 @@ class Config:
 
     def __post_init__(self) -> None:
         self.kernel()
-        given = {value is not None for value in (self.queue, self.decay, self.final_decay)}
-        if len(given) == 2:
+        is_set = {value is not None for value in (self.queue, self.decay, self.final_decay)}
+        if len(is_set) == 2:
             raise InputError(
                 "method.decay and method.final_decay must be given with method.queue and None "
                 f"without; got {self.decay}, {self.final_decay} and a queue of {self.queue}"

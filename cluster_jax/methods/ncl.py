@@ -355,11 +355,11 @@ def _contrast(
     if config.hng.count and config.hng.variant in ("removed", "replacing"):
         left_out = jnp.where(use_hng, config.hng.count, 0)
     if config.hng.count and config.hng.variant != "removed":
-        own, entries, other, partners = HNG_VARIANTS[config.hng.variant]
+        view, entries, other, partners = HNG_VARIANTS[config.hng.variant]
         negatives = ncl.hard_negatives(
             keys,
             a.features[count:],
-            *queues[own],
+            *queues[view],
             *queues[other],
             count=config.hng.count,
             rounds=config.hng.rounds,

@@ -128,12 +128,12 @@ def term(context: MethodContext, config: TermConfig) -> Term:
         terms = [
             pcl.prototype_contrast(
                 z,
-                jnp.asarray(own.prototypes),
-                own.labels[encoded.image_index],
-                jnp.asarray(own.concentrations),
+                jnp.asarray(clustering.prototypes),
+                clustering.labels[encoded.image_index],
+                jnp.asarray(clustering.concentrations),
             )
             for z in encoded.projections
-            for own in state.clusterings
+            for clustering in state.clusterings
         ]
         prototype = jnp.mean(jnp.stack(terms))
         active = jnp.where(step < warmup, 0, config.weight).astype(prototype.dtype)
@@ -155,9 +155,11 @@ def cluster(
 
     def update(i: int, old: Clustering) -> Clustering:
         k = len(old.prototypes)
-        found = base.spherical_kmeans(rows, k, jax.random.fold_in(key, i), mesh, config.n_init)
-        phi = pcl.concentrations(rows, found.centers, found.labels, mean=config.temperature)
-        new = Clustering(found.labels, found.centers, phi)
+        clustering = base.spherical_kmeans(rows, k, jax.random.fold_in(key, i), mesh, config.n_init)
+        phi = pcl.concentrations(
+            rows, clustering.centers, clustering.labels, mean=config.temperature
+        )
+        new = Clustering(clustering.labels, clustering.centers, phi)
         return jax.tree.map(lambda x, y: np.asarray(x, y.dtype), new, old)
 
     return state._replace(

@@ -88,7 +88,7 @@ def _nearest(voters: NDArray, asked: NDArray | None, k: int, mesh: Mesh) -> NDAr
         mesh: the devices, of this process.
     """
     queries, n = voters if asked is None else asked, len(voters)
-    own = np.full(len(queries), -1) if asked is not None else np.arange(n)
+    numbers = np.full(len(queries), -1) if asked is not None else np.arange(n)
     shard, whole = PartitionSpec(_AXIS), PartitionSpec()
     padded = np.pad(voters, ((0, -n % mesh.size), (0, 0)))
     placed = jax.device_put(padded, NamedSharding(mesh, shard))
@@ -97,20 +97,20 @@ def _nearest(voters: NDArray, asked: NDArray | None, k: int, mesh: Mesh) -> NDAr
         jax.shard_map(body, mesh=mesh, in_specs=(shard, whole, whole), out_specs=whole)
     )
     rows = min(len(queries), max(1, _SCORES * mesh.size // n))
-    found = []
+    parts = []
     for start in range(0, len(queries), rows):
         # The last block starts early enough to be full, so that all are one program.
         first = min(start, len(queries) - rows)
         some = slice(first, first + rows)
-        found.append(np.asarray(search(placed, queries[some], own[some]))[start - first :])
-    return np.concatenate(found)
+        parts.append(np.asarray(search(placed, queries[some], numbers[some]))[start - first :])
+    return np.concatenate(parts)
 
 
-def _highest(voters: Array, queries: Array, own: Array, *, n: int, k: int) -> Array:
+def _highest(voters: Array, queries: Array, own_numbers: Array, *, n: int, k: int) -> Array:
     """Finds the k voters of all devices nearest to each query, of equally near ones the first."""
     numbers = collectives.local_rows(len(voters), _AXIS)
     scores = jnp.matmul(queries, voters.T, precision=lax.Precision.HIGHEST)
-    is_other = (numbers[None] < n) & (numbers[None] != own[:, None])
+    is_other = (numbers[None] < n) & (numbers[None] != own_numbers[:, None])
     scores, places = lax.top_k(jnp.where(is_other, scores, -jnp.inf), min(k, len(voters)))
     scores, rows = (collectives.gather(x.T, _AXIS).T for x in (scores, numbers[places]))
     return jnp.take_along_axis(rows, lax.top_k(scores, k)[1], axis=1)

@@ -139,5 +139,5 @@ class EmbedderConfig:
 
     def network(self, network: NetworkConfig) -> NetworkConfig:
         """Returns the network without heads; norm, group and dtype are taken from `network`."""
-        own = {key: getattr(self, key) for key in ("name", "width", "stem", "weights")}
-        return dataclasses.replace(network, **own, frozen=None, projector=None, predictor=None)
+        section = {key: getattr(self, key) for key in ("name", "width", "stem", "weights")}
+        return dataclasses.replace(network, **section, frozen=None, projector=None, predictor=None)

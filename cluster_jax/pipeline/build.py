@@ -90,8 +90,8 @@ def load_inputs(
     """
     if dataset is None:
         dataset, test = splits.load(config.data, config.novel, together=True)
-    known = dataset.known
-    num_clustered = dataset.size if known is None else int((known < 0).sum())
+    partial_labels = dataset.partial_labels
+    num_clustered = dataset.size if partial_labels is None else int((partial_labels < 0).sum())
     for key, k in (("eval.k", config.eval.k), ("eval.kmeans.k", config.eval.kmeans.k)):
         options.check_k(key, k, num_clustered, "images to cluster")
     dataset, test = _channels(config, dataset), test and _channels(config, test)
@@ -242,13 +242,13 @@ def _channels(config: RunConfig, images: Dataset) -> Dataset:
 def describe_images(inputs: Inputs[AnyConfig]) -> dict[str, Any]:
     """Describes images for `rebuild_run`: size, shape, known classes, channel statistics; JSON."""
     dataset = inputs.dataset
-    known = None
-    if dataset.known is not None:
+    known_classes = None
+    if dataset.partial_labels is not None:
         names = splits.known_names(dataset)
-        labeled = int((dataset.known >= 0).sum())
-        known = {"images": labeled, "classes": len(names), "names": list(names)}
+        labeled = int((dataset.partial_labels >= 0).sum())
+        known_classes = {"images": labeled, "classes": len(names), "names": list(names)}
     shown = dataset.shown or dataset
-    images = {"size": dataset.size, "shape": list(shown.shape), "known": known}
+    images = {"size": dataset.size, "shape": list(shown.shape), "known": known_classes}
     if shown.ranges:
         images["ranges"] = shown.ranges
     if isinstance(inputs.config, RunConfig):
@@ -274,7 +274,7 @@ def rebuild_run(config: RunConfig, images: Mapping[str, Any]) -> BuiltRun:
     Raises:
         InputError: the config and the images are inconsistent.
     """
-    known = _placeholder_classes(images["size"], images.get("known"))
+    partial_labels = _placeholder_classes(images["size"], images.get("known"))
     shape = tuple(images["shape"])
     dataset = Dataset(
         config.data.name,
@@ -282,7 +282,7 @@ def rebuild_run(config: RunConfig, images: Mapping[str, Any]) -> BuiltRun:
         shape,
         images=None,
         fetch=_no_images,
-        known=known,
+        partial_labels=partial_labels,
         neighbors=config.feature_views.searched if len(shape) == 2 else 0,
     )
     if config.embedder is not None:
@@ -294,12 +294,14 @@ def rebuild_run(config: RunConfig, images: Mapping[str, Any]) -> BuiltRun:
     return _join(Inputs(config, dataset, None), states.make_mesh())
 
 
-def _placeholder_classes(size: int, known: Mapping[str, Any] | None) -> np.ndarray | None:
+def _placeholder_classes(size: int, classes_of_run: Mapping[str, Any] | None) -> np.ndarray | None:
     """Makes known classes int32 `[size]` with the run's counts, which fix shapes and durations."""
-    if known is None:
+    if classes_of_run is None:
         return None
     classes = np.full(size, -1, np.int32)
-    classes[: known["images"]] = np.arange(known["images"]) % known["classes"]
+    classes[: classes_of_run["images"]] = (
+        np.arange(classes_of_run["images"]) % classes_of_run["classes"]
+    )
     return classes
 
 
@@ -322,7 +324,9 @@ def _join(inputs: Inputs[RunConfig], mesh: Mesh) -> BuiltRun:
     else:
         augment, shape = features.make_views(config.feature_views, dataset), dataset.shape[1:]
     train = config.train
-    known_classes = 0 if dataset.known is None else splits.check_known(dataset.known)
+    known_classes = (
+        0 if dataset.partial_labels is None else splits.check_known(dataset.partial_labels)
+    )
     steps_per_epoch = _steps_per_epoch(train, dataset)
     total_steps = checks.steps("train.duration", train.duration, steps_per_epoch)
     checks.at_least("train.duration", total_steps, 1)
@@ -339,7 +343,9 @@ def _join(inputs: Inputs[RunConfig], mesh: Mesh) -> BuiltRun:
         total_updates=total_steps // train.accumulate,
         labeled_batch_size=train.labeled_batch_size,
         known_classes=known_classes,
-        unlabeled_rows=None if dataset.known is None else np.flatnonzero(dataset.known < 0),
+        unlabeled_rows=None
+        if dataset.partial_labels is None
+        else np.flatnonzero(dataset.partial_labels < 0),
     )
     method = _method(config, context)
     optimizer, learning_rate = optim.make(

@@ -201,8 +201,8 @@ def _with_preprocessing(values: dict[str, Any]) -> dict[str, Any]:
             key = f"{part}.{required.pop()}"
             raise InputError(f"{key} must be given where network.weights is None; got None")
         if isinstance(name, str) and missing:
-            known = weights.preprocessing(name)
-            filled[part] = {**section, **{key: getattr(known, keys[key]) for key in missing}}
+            published = weights.preprocessing(name)
+            filled[part] = {**section, **{key: getattr(published, keys[key]) for key in missing}}
     return filled
 
 
@@ -218,9 +218,9 @@ def parse_config(config: ConfigDict | Mapping[str, Any], name: str = "run") -> A
             labeled images or does not fit into memory.
     """
     values = config_json(config)
-    own = ("name", "values")
+    internal = ("name", "values")
     kind = PhotosConfig if "encoder" in values else RunConfig
-    keys = [field.name for field in dataclasses.fields(kind) if field.name not in own]
+    keys = [field.name for field in dataclasses.fields(kind) if field.name not in internal]
     check_keys("", keys, values)
     if kind is PhotosConfig:
         return parse_section(PhotosConfig, "", {**values, "name": name, "values": values})
@@ -289,9 +289,9 @@ def _parse_stages(values: Mapping[str, Any]) -> dict[str, RunConfig]:
                 )
         if "method" not in changes:
             raise InputError(f"missing config key stages.{name}.method")
-        own = {"stages": {}, "init_from": None, "method": changes["method"]}
+        final = {"stages": {}, "init_from": None, "method": changes["method"]}
         try:
-            stages[name] = parse_training({**_merged(values, changes), **own}, name)
+            stages[name] = parse_training({**_merged(values, changes), **final}, name)
         except InputError as error:
             raise InputError(f"in stages.{name}: {error}") from error
     return stages

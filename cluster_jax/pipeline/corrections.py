@@ -13,7 +13,7 @@ from cluster_jax.clustering.tree import linkage_of_means
 from cluster_jax.core import arrays, buckets, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.evaluation.clusters import Clustering
-from cluster_jax.pipeline import embeddings, inference, known, outputs
+from cluster_jax.pipeline import embeddings, inference, outputs, snapshots
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.inference import TrainedRun
 from cluster_jax.report import assignments, decisions, report
@@ -30,7 +30,7 @@ class _Finished(NamedTuple):
         results: content of `results.json`.
         run: of images or their features; None: a folder of `cluster`.
         rows: which rows of the table are in clusters.
-        found: the clusters that were found.
+        computed: the clusters before decisions.
         decided: what a person has decided so far.
     """
 
@@ -38,7 +38,7 @@ class _Finished(NamedTuple):
     results: dict[str, Any]
     run: TrainedRun | None
     rows: Sequence[int]
-    found: decisions.Clusters
+    computed: decisions.Clusters
     decided: Decisions
 
 
@@ -48,16 +48,16 @@ def _read(workdir: epath.Path) -> _Finished:
     if results is None:
         raise InputError(f"the run in {workdir} must be finished; got no results")
     run = inference.read(workdir) if (workdir / workdirs.CLUSTERS).exists() else None
-    rows, found = decisions.clustered(table)
+    rows, computed = decisions.clustered(table)
     if run is None:
-        decided = decisions.read_workdir(workdir, found)
-        return _Finished(table, results, run, rows, found, decided)
-    if list(run.found.names) != list(found.names):
+        decided = decisions.read_workdir(workdir, computed)
+        return _Finished(table, results, run, rows, computed, decided)
+    if list(run.computed.names) != list(computed.names):
         raise InputError(
             f"assignments.csv in {workdir} must have the images of the run in their order; got "
             "others: run the command of the run again"
         )
-    return _Finished(table, results, run, rows, run.found, run.decisions)
+    return _Finished(table, results, run, rows, run.computed, run.decisions)
 
 
 def current_results(
@@ -80,7 +80,7 @@ def current_results(
     workdir = buckets.path(workdir)
     if not (workdir / decisions.DECISIONS).exists():
         return None
-    _, results, run, rows, found, decided = _read(workdir)
+    _, results, run, rows, computed, decided = _read(workdir)
     if decided == Decisions():
         return None
     if true_labels is not None:
@@ -90,8 +90,8 @@ def current_results(
             true_labels = inference.training_images(run).labels
         if true_labels is not None and run.clusters.unlabeled_rows is not None:
             true_labels = true_labels[run.clusters.unlabeled_rows]
-    results = outputs.decided_results(results, true_labels, decided, found)
-    if run is None or run.known is not None:
+    results = outputs.decided_results(results, true_labels, decided, computed)
+    if run is None or run.known_classes is not None:
         return results
     here = set(map(str, run.clusters.cluster_labels.tolist()))
     names = {cluster: [name] for cluster, name in run.names.items() if cluster in here}
@@ -127,18 +127,18 @@ def correct(
         InputError: the run is not finished, or a file does not fit it; nothing was written.
     """
     workdir = buckets.path(workdir)
-    table, results, run, rows, found, before = _read(workdir)
+    table, results, run, rows, computed, before = _read(workdir)
     after = before
     for file in files:
-        after = decisions.join(after, decisions.read(file, found, after))
-    labels = after.labels(found)
+        after = decisions.join(after, decisions.read(file, computed, after))
+    labels = after.labels(computed)
     if run is None:
-        data = _table_report(workdir, table, results, rows, found, after)
+        data = _table_report(workdir, table, results, rows, computed, after)
     else:
         data = outputs.stored_report(inference.with_decisions(run, after), table, repeated)
     names = {int(cluster): name for cluster, name in after.named.items()}
     new_table = decisions.decided_csv(
-        table, rows, found.labels, labels, after.is_decided(found), names
+        table, rows, computed.labels, labels, after.is_decided(computed), names
     )
     if data is not None and shown is not None:
         title = data.title if run is not None else buckets.path(shown).name
@@ -148,7 +148,7 @@ def correct(
     if data is not None and with_report:
         page = report.render(data).encode("utf-8", "backslashreplace")
     if after != Decisions():
-        io.write(workdir / decisions.DECISIONS, decisions.to_csv(after, found))
+        io.write(workdir / decisions.DECISIONS, decisions.to_csv(after, computed))
     if after != Decisions() or decisions.FOUND in table.titles:  # All may have been taken back.
         io.write(workdir / workdirs.ASSIGNMENTS, new_table)
     listed = workdir / workdirs.DUPLICATES
@@ -173,7 +173,7 @@ def _duplicates_csv(shown: Shown | None, listed: epath.Path) -> str:
     """Formats the table of the duplicates that are left; of none, its titles."""
     if shown is None:
         return listed.read_text().splitlines(keepends=True)[0]
-    return assignments.duplicates_csv(shown.sources, shown.found)
+    return assignments.duplicates_csv(shown.sources, shown.duplicates)
 
 
 def _table_report(
@@ -181,7 +181,7 @@ def _table_report(
     table: Table,
     results: dict[str, Any],
     rows: Sequence[int],
-    found: decisions.Clusters,
+    computed: decisions.Clusters,
     decided: Decisions,
 ) -> report.ReportData | None:
     """Builds the data of the report of a table of `cluster`; None without a map."""
@@ -189,13 +189,13 @@ def _table_report(
     axes = [column for column in columns if column is not None]
     if not axes:
         return None
-    points, labels = np.stack(axes, axis=1), decided.labels(found)
+    points, labels = np.stack(axes, axis=1), decided.labels(computed)
     run = embeddings.read(workdir)
     features = points if run.clusterer is None else run.rows_of_likeness
     _, codes = np.unique(labels, return_inverse=True)
     means = arrays.cluster_means(features, codes)
-    distances, membership = found.distances, None
-    results = outputs.decided_results(results, None, decided, found)
+    distances, membership = computed.distances, None
+    results = outputs.decided_results(results, None, decided, computed)
     if decided.is_of_members:
         distances = arrays.distances_to_centers(features, means, codes)
     is_in = labels != decisions.NO_CLUSTER
@@ -203,8 +203,8 @@ def _table_report(
     second = assignments.numbers(table, "runner_up_probability", rows, 0.0)
     others = assignments.numbers(table, "runner_up", rows, decisions.NO_CLUSTER)
     if sure is not None and second is not None and others is not None:
-        membership = Membership(found.labels, sure, others.astype(np.int64), second)
-        membership = decisions.decided_membership(decided, found, membership)
+        membership = Membership(computed.labels, sure, others.astype(np.int64), second)
+        membership = decisions.decided_membership(decided, computed, membership)
     outliers = assignments.numbers(table, "outlier", rows, 0.0)
     return report.ReportData(
         title=workdir.name,
@@ -219,10 +219,10 @@ def _table_report(
             membership=membership,
             isolation=assignments.numbers(table, "isolation", rows, 0.0),
         ),
-        sources=tuple(found.names),
+        sources=tuple(computed.names),
         linkage=linkage_of_means(features[is_in], labels[is_in]),
         features=features,
-        changes=known.changes(workdir, found.names),
-        **outputs.decided_fields(decided, found, workdir),
+        changes=snapshots.changes(workdir, computed.names),
+        **outputs.decided_fields(decided, computed, workdir),
         **outputs.described_fields(assignments.read_metadata(table, rows), results["provenance"]),
     )

@@ -12,28 +12,19 @@ from numpy.typing import ArrayLike, NDArray
 from cluster_jax.clustering import smooth, smooth_tree
 from cluster_jax.clustering.base import Assignment
 from cluster_jax.clustering.gridshift import GridShift
-from cluster_jax.clustering.placing import (
-    ByCenters,
-    ByGrid,
-    ByTree,
-    ByVotes,
-    Placing,
-    from_arrays,
-    to_arrays,
-    voters,
-)
+from cluster_jax.clustering.placing import ByTree, Placing, from_arrays, to_arrays, voters
 from cluster_jax.core import buckets, io
 from cluster_jax.core.arrays import blocks, numeric
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
+from cluster_jax.evaluation import clusters
 from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.evaluation.options import ClusterOptions
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.report import assignments, decisions
 from cluster_jax.report.decisions import Decisions
 
-CLUSTERER = "clusterer.npz"
-CONTENTS = "contents"  # in it: what tells rows that are known from new ones
+CONTENTS = "contents"  # in `clusterer.npz`: what tells rows that are known from new ones
 
 
 def contents(features: NDArray) -> NDArray:
@@ -53,7 +44,7 @@ class EmbeddingClusters:
     Attributes:
         workdir: folder of the run.
         results: content of `results.json`.
-        found: the clusters as they were found, and the names of the rows.
+        computed: the clusters as they were found, and the names of the rows.
         decisions: what a person has decided about them.
         clusterer: what places new rows; None after t-SNE, whose map has no place for them.
         rows: int `[m]`, of the n rows those that it has labels of.
@@ -62,7 +53,7 @@ class EmbeddingClusters:
 
     workdir: epath.Path
     results: dict[str, Any]
-    found: decisions.Clusters
+    computed: decisions.Clusters
     decisions: Decisions
     clusterer: Placing | None
     rows: NDArray
@@ -71,7 +62,7 @@ class EmbeddingClusters:
     @property
     def labels_(self) -> NDArray:
         """Cluster of each row, int64 `[n]`, -1 for none."""
-        return self.decisions.labels(self.found)
+        return self.decisions.labels(self.computed)
 
     @property
     def names_(self) -> dict[int, str]:
@@ -154,35 +145,10 @@ class EmbeddingClusters:
         return self.clusterer
 
 
-def clusterer(features: NDArray, found: Clustering, options: ClusterOptions) -> Placing | None:
-    """Makes what places new rows in clusters of features; None for a map of t-SNE.
-
-    Args:
-        features: `[n, d]`, those that were clustered, or a sample of them.
-        found: their clusters.
-        options: of the clustering.
-    """
-    if found.tree is not None:
-        if not found.has_ids:
-            return found.tree.clusterer_
-        labels = found.cluster_labels.astype(np.int64)
-        return dataclasses.replace(found.tree.clusterer_, labels=labels)
-    if options.reduce == "tsne":
-        return None
-    known, labels = voters(features, str(options.metric)), found.cluster_labels
-    if options.reduce == "none" and options.method == "kmeans":
-        return ByCenters(found.centers, labels, options.metric == "cosine", known)
-    width = found.metrics.get("bandwidth", 1.0)
-    if options.reduce == "none":
-        grid = GridShift()
-        return ByGrid(labels, found.points, width, grid.stop, grid.max_iter, known)
-    return ByVotes(labels, options.n_neighbors, known, found.points, found.centers, width)
-
-
 def write(
     workdir: epath.Path,
     features: NDArray,
-    found: Clustering,
+    clustering: Clustering,
     options: ClusterOptions,
     sample: NDArray | None,
 ) -> None:
@@ -191,19 +157,31 @@ def write(
     Args:
         workdir: folder of the run.
         features: `[n, d]`, those that were clustered, or a sample of them.
-        found: their clusters; of a tree they are those of all rows.
+        clustering: their clusters; of a tree they are those of all rows.
         options: of the clustering.
         sample: int `[n]`, the rows of the sample; None: they are all rows.
     """
-    placed_by = clusterer(features, found, options)
+    tree, grid = clustering.tree, GridShift()
+    training_rows = (
+        voters(features, str(options.metric)) if tree is None else tree.clusterer_.voters
+    )
+    placed_by = clusters.clusterer(
+        clustering,
+        training_rows,
+        method=options.method,
+        reduce=options.reduce,
+        n_neighbors=options.n_neighbors,
+        stop=grid.stop,
+        max_iter=grid.max_iter,
+    )
     stored = {} if placed_by is None else to_arrays(placed_by)
-    if found.tree is not None:
-        stored |= {"tree": found.tree.linkage_, "rows": np.arange(len(found.tree.labels_))}
+    if tree is not None:
+        stored |= {"tree": tree.linkage_, "rows": np.arange(len(tree.labels_))}
         if sample is None:
             stored[CONTENTS] = contents(features)
     else:
         stored["rows"] = np.arange(len(features)) if sample is None else sample
-    io.write_arrays(workdir / CLUSTERER, stored, compressed=False)
+    io.write_arrays(workdir / workdirs.CLUSTERER, stored, compressed=False)
 
 
 def is_run(workdir: epath.PathLike) -> bool:
@@ -226,11 +204,11 @@ def read(workdir: epath.PathLike) -> EmbeddingClusters:
         raise InputError(
             f"the run in {workdir} is not finished; run its command again with --workdir={workdir}"
         )
-    if not (workdir / CLUSTERER).exists():
+    if not (workdir / workdirs.CLUSTERER).exists():
         raise workdirs.older_version(workdir)
-    _, found = decisions.clustered(assignments.read_workdir(workdir))
-    decided = decisions.read_workdir(workdir, found)
-    stored = io.read_arrays(workdir / CLUSTERER)
+    _, computed = decisions.clustered(assignments.read_workdir(workdir))
+    decided = decisions.read_workdir(workdir, computed)
+    stored = io.read_arrays(workdir / workdirs.CLUSTERER)
     rows, tree, _ = stored.pop("rows"), stored.pop("tree", None), stored.pop(CONTENTS, None)
     placed_by = from_arrays(stored) if stored else None
-    return EmbeddingClusters(workdir, results, found, decided, placed_by, rows, tree)
+    return EmbeddingClusters(workdir, results, computed, decided, placed_by, rows, tree)

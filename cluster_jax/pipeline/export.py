@@ -183,8 +183,8 @@ def run_clusters(workdir: epath.PathLike, folder: os.PathLike | str, by: str = "
         InputError: see `write`.
     """
     run = inference.read(workdir)
-    found, _ = inference.fitted(run, by_kmeans=False)
-    return training_images(run, found.cluster_labels, folder, names_of_folders(run), by)
+    fitted, _ = inference.fitted(run)
+    return training_images(run, fitted.cluster_labels, folder, names_of_folders(run), by)
 
 
 def training_images(
@@ -213,9 +213,9 @@ def training_images(
 
 def names_of_folders(run: TrainedRun) -> dict[Any, str]:
     """Names the folder of each cluster or class: as a person has called it, or by the guess."""
-    given = run.decisions.named
-    if run.known is not None:
-        return {splits.novel_name(cluster): name for cluster, name in given.items()}
+    named = run.decisions.named
+    if run.known_classes is not None:
+        return {splits.novel_name(cluster): name for cluster, name in named.items()}
     return {int(cluster): name for cluster, name in run.names.items()}
 
 

@@ -75,11 +75,11 @@ def shared(parts: Parts, make: Callable[[Parts], Batch]) -> Batch | None:
     if processes == 1:
         return make(parts)
     files = [parts.folder / f"share_{i:05d}-of-{processes:05d}.npz" for i in range(processes)]
-    own = files[jax.process_index()]
-    if read_file(parts, own) is None:
+    file_of_process = files[jax.process_index()]
+    if read_file(parts, file_of_process) is None:
         disk.make(parts.folder)
-        kept = parts._replace(file=own)
-        io.write_arrays(own, make(kept), parts.fingerprint, compressed=False)
+        kept = parts._replace(file=file_of_process)
+        io.write_arrays(file_of_process, make(kept), parts.fingerprint, compressed=False)
         kept.remove()
     checkpoint.wait_for_all("shared")
     if jax.process_index() != 0:
@@ -125,8 +125,8 @@ def embed_images(stages: Sequence[BuiltRun], fingerprint: str) -> list[BuiltRun]
             encoder = build.pretrained(config, images.shape)
             forward = encoder.with_views(config.augment, config.seed, embedder.views, mesh)
             size = config.eval.batch_size
-            made = embed(forward, images, batch_size=size, mesh=mesh, kept=kept)
-            kept.finish({"features": made["features"]}, "")
+            embeddings = embed(forward, images, batch_size=size, mesh=mesh, kept=kept)
+            kept.finish({"features": embeddings["features"]}, "")
         kept.remove()
         values = io.read_arrays(kept.file)["features"]
         dataset = features.of_images(images, values, config.data.cache_mb)
@@ -199,8 +199,8 @@ def write_features(
         dataset, encoder = build.load_photos(config).dataset, build.encoder_of(config)
         prepared = encoder.preprocessing
         assert prepared is not None
-        own = {key: getattr(prepared, key) for key in ("size", "mean", "std")}
-        section = {**load_config("base").augment, **own}
+        preprocessing = {key: getattr(prepared, key) for key in ("size", "mean", "std")}
+        section = {**load_config("base").augment, **preprocessing}
         augment = parse_section(AugmentConfig, "augment", section)
     for note in dataset.notes if process == 0 else ():
         logger.warning("%s", note)
@@ -216,9 +216,9 @@ def write_features(
         embedded = embed(forward, dataset, batch_size=batch_size, mesh=mesh, rows=rows, kept=kept)
         features = readable_rows(embedded)["features"]
         features = features if views else features[:, 0]
-        own = select(dataset._replace(images=None), np.array(rows))
-        own = readable_images(own, embedded)
-        skipped = np.array(own.skipped, str).reshape(-1, 2)
+        readable = select(dataset._replace(images=None), np.array(rows))
+        readable = readable_images(readable, embedded)
+        skipped = np.array(readable.skipped, str).reshape(-1, 2)
         arrays = {"shape": np.array([features.shape]), "skipped": skipped}
         if in_shards:
             disk.make(out)
@@ -229,9 +229,11 @@ def write_features(
                 partial.replace(out / shard)
         else:
             arrays["features"] = features
-        if own.labels is not None:
-            arrays["labels"] = own.labels
-        return arrays if own.sources is None else {**arrays, "files": np.array(own.sources)}
+        if readable.labels is not None:
+            arrays["labels"] = readable.labels
+        if readable.sources is not None:
+            arrays["files"] = np.array(readable.sources)
+        return arrays
 
     parts = Parts(out, made_from)
     arrays = shared(parts, make)

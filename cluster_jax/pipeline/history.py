@@ -17,7 +17,7 @@ from cluster_jax.clustering.living import Event, State
 from cluster_jax.core import buckets, disk, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
-from cluster_jax.pipeline.known import Known
+from cluster_jax.pipeline.snapshots import Snapshot
 from cluster_jax.report import assignments, changes, comparison
 
 HISTORY, TABLES = "history.jsonl", "history"
@@ -123,8 +123,8 @@ def write(workdir: epath.Path, new: epath.Path, change: Change, state: State) ->
 
 def write_version(
     new: epath.Path,
-    before: tuple[Known, Mapping[int, str]],
-    after: tuple[Known, Mapping[int, str]],
+    before: tuple[Snapshot, Mapping[int, str]],
+    after: tuple[Snapshot, Mapping[int, str]],
 ) -> None:
     """Writes the table of a version into a folder, beside the first one that of what was before.
 
@@ -140,12 +140,12 @@ def write_version(
         io.write(new / TABLES / "0000.csv", _version_csv(*before))
 
 
-def _version_csv(known: Known, names: Mapping[int, str]) -> str:
+def _version_csv(snapshot: Snapshot, names: Mapping[int, str]) -> str:
     """Formats the table of a version, by which two of them are compared."""
-    ids = known.state.ids.tolist()
+    ids = snapshot.state.ids.tolist()
     columns: dict[str, assignments.Column] = {
-        "content": [content.tobytes().hex() for content in known.contents],
-        "image": known.names.tolist(),
+        "content": [content.tobytes().hex() for content in snapshot.contents],
+        "image": snapshot.names.tolist(),
         "id": ids,
         "name": [names.get(cluster, "") for cluster in ids],
     }
@@ -170,16 +170,18 @@ def compare(before: str, after: str) -> comparison.Comparison:
     return compared._replace(matched=same)
 
 
-def _read_version(given: str) -> tuple[str, dict[str, tuple[str, str]]]:
+def _read_version(version: str) -> tuple[str, dict[str, tuple[str, str]]]:
     """Reads the workdir, and each image's name and cluster by a key of its content."""
-    path, _, number = given.rpartition("@") if re.search("@[0-9]+$", given) else (given, "", "")
+    path, _, number = (
+        version.rpartition("@") if re.search("@[0-9]+$", version) else (version, "", "")
+    )
     folder = buckets.path(path) / TABLES
     there = sorted(int(file.stem) for file in folder.glob("*.csv")) if folder.exists() else []
     last = int(number) if number else max(there, default=-1)
     if last not in there:
         has = f"0 to {max(there)}" if there else "none, as it was never updated"
         raise InputError(
-            f"{given} must be a version of a run; got {path}, whose versions are {has}"
+            f"{version} must be a version of a run; got {path}, whose versions are {has}"
         )
     table, counts = dict[str, tuple[str, str]](), collections.Counter[str]()
     for row in assignments.read(folder / f"{last:04}.csv")[1]:

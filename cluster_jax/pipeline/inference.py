@@ -13,12 +13,11 @@ import numpy as np
 from etils import epath
 from numpy.typing import NDArray
 
-from cluster_jax.clustering import gridshift, out_of_sample, smooth_tree
-from cluster_jax.clustering.base import NO_CLUSTER, Assignment, Clusterer
+from cluster_jax.clustering import gridshift, out_of_sample, placing, smooth_tree
+from cluster_jax.clustering.base import NO_CLUSTER, Assignment
 from cluster_jax.clustering.gridshift import BandwidthCurve
 from cluster_jax.clustering.membership import Membership
-from cluster_jax.clustering.placing import ByGrid, ByTree, ByVotes, Voters
-from cluster_jax.clustering.smooth import Smoother
+from cluster_jax.clustering.placing import ByTree, ByVotes, Placing, Voters, voters
 from cluster_jax.clustering.tree import linkage_of_means
 from cluster_jax.core import arrays, buckets, checks, io
 from cluster_jax.core.checks import InputError
@@ -29,7 +28,8 @@ from cluster_jax.discovery import scores as discovery
 from cluster_jax.discovery import splits
 from cluster_jax.encoding import embed as embeddings
 from cluster_jax.encoding.encoder import Encoder
-from cluster_jax.evaluation.clusters import Clustering
+from cluster_jax.evaluation.clusters import Clustering, clusterer
+from cluster_jax.evaluation.options import EvalConfig
 from cluster_jax.nets.pretrained.weights import Preprocessing
 from cluster_jax.pipeline import build
 from cluster_jax.pipeline import workdir as workdirs
@@ -40,28 +40,26 @@ from cluster_jax.report.decisions import Decisions
 # The gray that stands for an image whose file is gone.
 GRAY = 128
 
-# Fields of `StoredClusters` that are those of the tree's smoother, and of its `Membership`.
-_OF_SMOOTHER = ("mean", "components", "sharp", "is_cosine", "neighbors", "masses")
+# Fields of `StoredClusters` that are those of its `Membership`.
 _OF_MEMBERSHIP = ("probabilities", "runners_up", "runner_up_probabilities")
+
+# The array of `clusterer.npz` that is not stored there.
+_FEATURES = "voters.rows"
 
 
 class StoredClusters(NamedTuple):
     """Content of `clusters.npz` for the n images that were clustered, of N training images.
 
-    `eval.method` found the clusters; the tree of m leaves, their sharp rows and the probabilities
-    are None for GridShift, the bandwidth is None for the tree. The map, the
-    clusters of k-means and the threshold of novelty are None in a run in memory that nobody has
-    asked for them.
+    `eval.method` found the clusters; the tree of m leaves and the probabilities are None for
+    GridShift, the bandwidth is None for the tree. The map and the clusters of k-means are None in a
+    run in memory that nobody has asked for them.
 
     Attributes:
         points: float32 `[n, p]`, the map.
-        centers: float64 `[k, c]`, of the clusters in the space in which they were found: the map,
-            and for the tree its sharp rows.
         cluster_labels: int32 `[n]`.
         distances: float32 `[n]`, to the center of the cluster, in bandwidths if there is one.
         outliers: bool `[n]`, images of clusters too small to count.
         kmeans_labels: int32 `[n]`, clusters of k-means.
-        novelty_threshold: float64 `[]`, see `clustering.out_of_sample.novelty_threshold`.
         linkage: float64 `[k - 1, 4]`, the tree of the clusters, in SciPy's form, see
             `clustering.smooth_tree.cluster_linkage` and `clustering.tree.linkage_of_means`.
         bandwidth: float64 `[]`, side length of GridShift's cells.
@@ -69,12 +67,9 @@ class StoredClusters(NamedTuple):
             for a bandwidth that was given.
         unlabeled_rows: int64 `[n]`, indices of the clustered images; None: all were clustered.
         class_labels: int32 `[N]`, classes of novel class discovery, or None.
-        class_novelty_threshold: float64 `[]`, the threshold of all training images, or None.
+        class_novelty_threshold: float64 `[]`, `out_of_sample.novelty_threshold` of all training
+            images, or None.
         tree: float64 `[m - 1, 4]`, `SmoothTree.linkage_`.
-        sample: int64 `[m]`, `SmoothTree.sample_`.
-        leaves: int64 `[n]`, `SmoothTree.leaves_`.
-        mean, components, sharp, is_cosine, neighbors, masses: of its `smooth.Smoother`, by which
-            new images are assigned; masses are None where each row counts as one.
         probabilities: float64 `[n]`, of the cluster.
         runners_up: int64 `[n]`, the second likeliest cluster, -1 for none.
         runner_up_probabilities: float64 `[n]`.
@@ -84,27 +79,17 @@ class StoredClusters(NamedTuple):
     """
 
     points: NDArray | None
-    centers: NDArray
     cluster_labels: NDArray
     distances: NDArray
     outliers: NDArray
-    kmeans_labels: NDArray | None
-    novelty_threshold: NDArray | None
     linkage: NDArray
+    kmeans_labels: NDArray | None = None
     bandwidth: NDArray | None = None
     scan: NDArray | None = None
     unlabeled_rows: NDArray | None = None
     class_labels: NDArray | None = None
     class_novelty_threshold: NDArray | None = None
     tree: NDArray | None = None
-    sample: NDArray | None = None
-    leaves: NDArray | None = None
-    mean: NDArray | None = None
-    components: NDArray | None = None
-    sharp: NDArray | None = None
-    is_cosine: NDArray | None = None
-    neighbors: NDArray | None = None
-    masses: NDArray | None = None
     probabilities: NDArray | None = None
     runners_up: NDArray | None = None
     runner_up_probabilities: NDArray | None = None
@@ -120,58 +105,53 @@ class StoredClusters(NamedTuple):
         sure = (self.probabilities, self.runners_up, self.runner_up_probabilities)
         return Membership(self.cluster_labels, *map(np.asarray, sure))
 
-    @property
-    def smoother(self) -> Smoother | None:
-        """The representation in which the tree was found, or None."""
-        if self.mean is None or self.components is None or self.sharp is None:
-            return None
-        sharp, masses = self.sharp, self.masses
-        return Smoother(
-            *(self.mean, self.components, bool(self.is_cosine), sharp, (), sharp),
-            *(_given(self.neighbors), masses, None, masses is not None),
-        )
 
-
-def stored_clusters(found: Clustering, features: NDArray) -> StoredClusters:
+def stored_clusters(clustering: Clustering, features: NDArray) -> StoredClusters:
     """Collects the clusters by `eval.method` of the images that were clustered, to be stored.
 
     Args:
-        found: the clusters.
+        clustering: the clusters.
         features: float `[n, d]`, as the network made them.
     """
-    tree, bandwidth = found.tree, found.metrics.get("bandwidth")
+    tree, bandwidth = clustering.tree, clustering.metrics.get("bandwidth")
     stored = StoredClusters(
-        points=found.points.astype(np.float32) if found.points.size else None,
-        centers=found.centers,
-        cluster_labels=found.cluster_labels,
-        distances=found.distances,
-        outliers=found.outliers,
-        kmeans_labels=None,
-        novelty_threshold=None,
-        linkage=found.linkage(features),
+        points=clustering.points.astype(np.float32) if clustering.points.size else None,
+        cluster_labels=clustering.cluster_labels,
+        distances=clustering.distances,
+        outliers=clustering.outliers,
+        linkage=clustering.linkage(features),
         bandwidth=None if bandwidth is None else np.asarray(bandwidth),
-        scan=None if found.curve is None else np.array(found.curve[:3], np.float64),
+        scan=None if clustering.curve is None else np.array(clustering.curve[:3], np.float64),
     )
     if tree is None:
         return stored
-    _, *member = found.membership if found.membership and found.has_ids else tree.membership_
-    fields = {name: getattr(tree.smoother_, name) for name in _OF_SMOOTHER}
-    smoother = {name: np.asarray(value) for name, value in fields.items() if value is not None}
-    stored = stored._replace(
-        tree=tree.linkage_, sample=tree.sample_, leaves=tree.leaves_, **smoother
+    _, *member = (
+        clustering.membership if clustering.membership and clustering.has_ids else tree.membership_
     )
-    return stored._replace(**dict(zip(_OF_MEMBERSHIP, member, strict=True)))
+    return stored._replace(tree=tree.linkage_, **dict(zip(_OF_MEMBERSHIP, member, strict=True)))
 
 
-def novelty_threshold(features: NDArray, stored: StoredClusters) -> float:
-    """See `out_of_sample.novelty_threshold`; of copies that the tree has found one counts.
+def new_clusterer(clustering: Clustering, features: NDArray, section: EvalConfig) -> Placing | None:
+    """Makes what places new images in clusters by `eval.method`.
 
     Args:
+        clustering: the clusters.
         features: unit rows `[n, d]` of the clustered images.
-        stored: their clusters.
+        section: the section `eval`.
     """
-    is_known = stored.sample is not None and len(features) <= smooth_tree.MAX_ROWS
-    return out_of_sample.novelty_threshold(features[stored.sample] if is_known else features)
+    tree, distinct = clustering.tree, features
+    if tree is not None and len(features) <= smooth_tree.MAX_ROWS:
+        distinct = features[tree.sample_]  # Of copies one counts.
+    training_rows = Voters(features, "cosine", out_of_sample.novelty_threshold(distinct))
+    return clusterer(
+        clustering,
+        training_rows,
+        method=section.method,
+        reduce=section.reduce.method,
+        n_neighbors=section.reduce.n_neighbors,
+        stop=section.gridshift.stop,
+        max_iter=section.gridshift.max_iter,
+    )
 
 
 def stored_curve(run: "TrainedRun") -> BandwidthCurve | None:
@@ -185,9 +165,14 @@ def stored_curve(run: "TrainedRun") -> BandwidthCurve | None:
     return BandwidthCurve(bandwidths, n_clusters, scores, best, verdict, others)
 
 
-def write_clusters(workdir: epath.Path, clusters: StoredClusters) -> None:
-    """Writes `clusters.npz`."""
+def write_clusters(
+    workdir: epath.Path, clusters: StoredClusters, placed_by: Placing | None
+) -> None:
+    """Writes `clusters.npz` and `clusterer.npz`, without the features, which have their file."""
     fields = {name: value for name, value in clusters._asdict().items() if value is not None}
+    stored = {} if placed_by is None else placing.to_arrays(placed_by)
+    stored.pop(_FEATURES, None)
+    io.write_arrays(workdir / workdirs.CLUSTERER, stored)
     io.write_arrays(workdir / workdirs.CLUSTERS, fields)
 
 
@@ -213,11 +198,12 @@ class TrainedRun(NamedTuple):
         images: content of `images.json`: size, shape and statistics of the training images.
         features: float32 `[n, d]`, unit rows, as they were clustered.
         clusters: content of `clusters.npz`.
-        known: names of the known classes in novel class discovery, otherwise None. With known
-            classes, `features` and `clusters` are of the unlabeled images alone.
+        clusterer: what places new images in them; None for GridShift on a map of t-SNE.
+        known_classes: names of the known classes in novel class discovery, otherwise None. With
+            them, `features` and `clusters` are of the unlabeled images alone.
         all_features: float32 `[N, d]`, features of all training images; the same as `features` if
             `known` is None.
-        found: the clusters that the run found; `clusters` are those that a person has corrected.
+        computed: the clusters that the run found; `clusters` are those that a person has corrected.
         decisions: what a person has decided about them.
     """
 
@@ -227,15 +213,16 @@ class TrainedRun(NamedTuple):
     images: Mapping[str, Any]
     features: NDArray
     clusters: StoredClusters
-    known: tuple[str, ...] | None
+    clusterer: Placing | None
+    known_classes: tuple[str, ...] | None
     all_features: NDArray
-    found: decisions.Clusters
+    computed: decisions.Clusters
     decisions: Decisions = Decisions()
 
     @property
     def names(self) -> dict[str, str]:
         """A cluster, as text, or a novel class -> its name: a person's, or the suggested one."""
-        text = str if self.known is None else splits.novel_name
+        text = str if self.known_classes is None else splits.novel_name
         named = {text(cluster): name for cluster, name in self.decisions.named.items()}
         return {**report_data.suggested_names(self.results), **named}
 
@@ -263,16 +250,16 @@ def read(workdir: epath.PathLike) -> TrainedRun:
 
 def _read(workdir: epath.Path) -> TrainedRun:
     file = workdir / workdirs.CONFIG
-    found = None
+    problem = None
     if not workdir.exists():
-        found = "which does not exist"
+        problem = "which does not exist"
     elif not file.exists():
-        found = f"which is no folder of a run: it has no {workdirs.CONFIG}"
+        problem = f"which is no folder of a run: it has no {workdirs.CONFIG}"
     elif "eval" not in workdirs.read_values(file):
-        found = "a folder of the command `cluster`, which has no images"
-    if found:
-        raise InputError(f"the workdir must be that of a finished run; got {workdir}, {found}")
-    needed = (workdirs.CLUSTERS, workdirs.IMAGES, workdirs.TRAIN_EMBEDDING)
+        problem = "a folder of the command `cluster`, which has no images"
+    if problem:
+        raise InputError(f"the workdir must be that of a finished run; got {workdir}, {problem}")
+    needed = (workdirs.CLUSTERS, workdirs.CLUSTERER, workdirs.IMAGES, workdirs.TRAIN_EMBEDDING)
     results = workdirs.finished_results(workdir, needed)
     if results is None:
         raise InputError(
@@ -281,8 +268,11 @@ def _read(workdir: epath.Path) -> TrainedRun:
     config = read_config(workdir)
     images = workdirs.read_values(workdir / workdirs.IMAGES)
     embedding = io.read_arrays(workdir / workdirs.TRAIN_EMBEDDING)
-    clusters = read_clusters(workdir)
-    return join(workdir, config, results, images, embedding, clusters)
+    clusters, stored = read_clusters(workdir), io.read_arrays(workdir / workdirs.CLUSTERER)
+    run = join(workdir, config, results, images, embedding, clusters, None)
+    if not stored:
+        return run
+    return run._replace(clusterer=placing.from_arrays({**stored, _FEATURES: run.features}))
 
 
 def join(
@@ -292,16 +282,27 @@ def join(
     images: Mapping[str, Any],
     embedding: Mapping[str, NDArray],
     clusters: StoredClusters,
+    placed_by: Placing | None,
 ) -> TrainedRun:
     """Joins the parts of a run, see `TrainedRun`, with the features of all images."""
     all_features = arrays.normalize_rows(embeddings.readable_rows(embedding)[config.eval.features])
-    known = None if clusters.class_labels is None else tuple(images["known"]["names"])
+    known_classes = None if clusters.class_labels is None else tuple(images["known"]["names"])
     rows = clusters.unlabeled_rows
     features = all_features if rows is None else all_features[rows]
-    found = found_clusters(clusters, known)
-    decided = Decisions() if workdir is None else decisions.read_workdir(workdir, found)
+    computed = computed_clusters(clusters, known_classes)
+    decided = Decisions() if workdir is None else decisions.read_workdir(workdir, computed)
     run = TrainedRun(
-        workdir, config, results, images, features, clusters, known, all_features, found, decided
+        workdir,
+        config,
+        results,
+        images,
+        features,
+        clusters,
+        placed_by,
+        known_classes,
+        all_features,
+        computed,
+        decided,
     )
     return run._replace(clusters=_corrected(run))
 
@@ -313,18 +314,20 @@ def with_decisions(run: TrainedRun, decided: Decisions) -> TrainedRun:
     return run._replace(clusters=_corrected(run))
 
 
-def found_clusters(stored: StoredClusters, known: Sequence[str] | None) -> decisions.Clusters:
+def computed_clusters(
+    stored: StoredClusters, known_classes: Sequence[str] | None
+) -> decisions.Clusters:
     """Returns the clusters that a run found, or its novel classes, for decisions about them."""
     labels, rows = stored.cluster_labels, stored.unlabeled_rows
-    if known is not None:
-        labels = _given(stored.class_labels)[rows] - len(known)
+    if known_classes is not None:
+        labels = _given(stored.class_labels)[rows] - len(known_classes)
     names = tuple(map(str, range(len(labels))))
     if stored.sources is not None:
         names = tuple((stored.sources if rows is None else stored.sources[rows]).tolist())
     run, contents = decisions.digest(names, labels), dict[str, str]()
     if stored.contents is not None:
-        own = stored.contents if rows is None else stored.contents[rows]
-        contents = {n: c.tobytes().hex() for n, c in zip(names, own, strict=True)}
+        digests = stored.contents if rows is None else stored.contents[rows]
+        contents = {n: c.tobytes().hex() for n, c in zip(names, digests, strict=True)}
     return decisions.Clusters(names, labels, stored.distances, "image", run, contents)
 
 
@@ -333,16 +336,18 @@ def _corrected(run: TrainedRun) -> StoredClusters:
     stored, decided = run.clusters, run.decisions
     if decided == Decisions():
         return stored
-    labels = decided.labels(run.found)
-    if run.known is not None:
+    labels = decided.labels(run.computed)
+    if run.known_classes is not None:
         classes = _given(stored.class_labels).copy()
-        classes[stored.unlabeled_rows] = np.where(labels < 0, labels, len(run.known) + labels)
+        classes[stored.unlabeled_rows] = np.where(
+            labels < 0, labels, len(run.known_classes) + labels
+        )
         return stored._replace(class_labels=classes)
-    is_decided = decided.is_decided(run.found)
+    is_decided = decided.is_decided(run.computed)
     corrected = stored._replace(cluster_labels=labels, outliers=stored.outliers & ~is_decided)
-    if (found := stored.membership) is None:
+    if (member := stored.membership) is None:
         return corrected
-    _, *member_now = decisions.decided_membership(decided, run.found, found)
+    _, *member_now = decisions.decided_membership(decided, run.computed, member)
     return corrected._replace(**dict(zip(_OF_MEMBERSHIP, member_now, strict=True)))
 
 
@@ -389,8 +394,8 @@ def training_images(run: TrainedRun) -> Dataset:
         dataset = build.load_training_images(run.config, data)
     names, unreadable = files(run), run.clusters.skipped
     if names is not None and dataset.sources is not None:
-        known = {*names, *_given(unreadable).tolist()}
-        rows = [i for i, name in enumerate(dataset.sources) if name in known]
+        listed = {*names, *_given(unreadable).tolist()}
+        rows = [i for i, name in enumerate(dataset.sources) if name in listed]
         dataset = select(dataset, np.array(rows, np.int64))
         dataset = without(dataset, ~np.isin(np.array(dataset.sources), names))
     if names is not None and dataset.sources is not None and dataset.size:
@@ -454,50 +459,58 @@ def cut(run: TrainedRun, *, k: int | None = None, level: float | None = None) ->
     Raises:
         InputError: the run has no tree, or `k` or `level` is out of range.
     """
-    stored = run.clusters
-    if stored.tree is None or stored.sample is None or stored.leaves is None:
+    stored, tree = run.clusters, run.clusterer
+    if stored.tree is None or not isinstance(tree, ByTree):
         raise InputError(
-            "eval.method must be 'tree' to cut the tree of groups; got 'gridshift', which has none"
+            f"eval.method must be 'tree' to cut the tree of groups; got {run.config.eval.method!r}"
         )
     if k is None and level is None:
         return stored.cluster_labels.astype(np.int64)
-    return smooth_tree.cut(stored.tree, stored.sample, stored.leaves, k=k, level=level)
+    return smooth_tree.cut(stored.tree, tree.sample, tree.leaves, k=k, level=level)
 
 
 def class_names(run: TrainedRun, classes: NDArray) -> NDArray:
     """Names classes, str `[m]`: a known class by its name, the j-th novel one as "novel j"."""
-    return np.asarray([discovery.name(c, run.known or ()) for c in classes])
+    return np.asarray([discovery.name(c, run.known_classes or ()) for c in classes])
 
 
-def fitted(run: TrainedRun, *, by_kmeans: bool) -> tuple[StoredClusters, int]:
-    """Returns the clusters found, those of k-means, or the classes of novel class discovery.
+def fitted(run: TrainedRun) -> tuple[StoredClusters, int]:
+    """Returns the clusters, or the classes of novel class discovery, by name, in their place.
 
     Returns:
-        The clusters, where those of k-means or the classes, named, have replaced the others; and
-        the number of clusters that count, or of novel classes.
+        The clusters, and the number of those that count, or of novel classes.
     """
-    stored, every = run.clusters, run.all_features
-    if run.known:
-        codes, unlabeled = _given(stored.class_labels), stored.unlabeled_rows
-        labels, outliers = class_names(run, codes), np.zeros(len(codes), bool)
-        outliers[unlabeled] = stored.outliers
-        count = len(np.unique(codes[unlabeled]))
-    elif by_kmeans:
-        labels = codes = _given(stored.kmeans_labels)
-        # Those of the clusters that were found are not: a given number of clusters has none.
-        outliers, count = np.zeros(len(codes), bool), len(np.unique(labels))
-    else:
+    stored = run.clusters
+    if not run.known_classes:
         counted = np.unique(stored.cluster_labels[~stored.outliers])
         return stored, int((counted != decisions.NO_CLUSTER).sum())
-    stored = stored._replace(
+    codes, unlabeled = _given(stored.class_labels), stored.unlabeled_rows
+    outliers = np.zeros(len(codes), bool)
+    outliers[unlabeled] = stored.outliers
+    stored = _with_labels(stored, run.all_features, codes)
+    stored = stored._replace(cluster_labels=class_names(run, codes), outliers=outliers)
+    return stored, len(np.unique(codes[unlabeled]))
+
+
+def with_kmeans(run: TrainedRun) -> TrainedRun:
+    """Returns a run whose clusters are those of k-means, without a person's decisions."""
+    stored, n_neighbors = run.clusters, run.config.eval.reduce.n_neighbors
+    stored = _with_labels(stored, run.features, _given(stored.kmeans_labels))
+    placed_by = ByVotes(stored.cluster_labels, n_neighbors, voters(run.features, "cosine"))
+    return run._replace(clusters=stored, clusterer=placed_by, decisions=Decisions())
+
+
+def _with_labels(stored: StoredClusters, features: NDArray, labels: NDArray) -> StoredClusters:
+    """Returns other clusters of these features, all of which count."""
+    means = arrays.cluster_means(features, labels)
+    return stored._replace(
         cluster_labels=labels,
-        distances=arrays.distances_to_centers(every, arrays.cluster_means(every, codes), codes),
-        outliers=outliers,
-        linkage=linkage_of_means(every, labels),
+        distances=arrays.distances_to_centers(features, means, labels),
+        outliers=np.zeros(len(labels), bool),
+        linkage=linkage_of_means(features, labels),
         tree=None,
         probabilities=None,
     )
-    return stored, count
 
 
 def _given(array: NDArray | None) -> NDArray:
@@ -521,8 +534,7 @@ class Nearest(NamedTuple):
 
 def check(run: TrainedRun) -> None:
     """Raises an `InputError` if the run cannot assign new images to its clusters."""
-    has_voters = run.known is not None or run.clusters.smoother is not None
-    if run.config.eval.reduce.method == "tsne" and not has_voters:
+    if run.known_classes is None and run.clusterer is None:
         raise InputError(
             "Runs that used t-SNE cannot assign new images; run the same command again with "
             "--config.eval.reduce.method=umap"
@@ -548,13 +560,13 @@ def encoder(run: TrainedRun) -> Encoder:
         return Encoder.load(file)
     assert isinstance(config, PhotosConfig)
     prepared = parse_section(Preprocessing, "preprocessing", images["preprocessing"])
-    made = build.encoder_of(config, prepared, ranges=images.get("ranges", {}))
-    if made.checksum != images[workdirs.WEIGHTS]:
+    rebuilt = build.encoder_of(config, prepared, ranges=images.get("ranges", {}))
+    if rebuilt.checksum != images[workdirs.WEIGHTS]:
         raise InputError(
             f"encoder must be that of the run; got {config.encoder}, which has other values now: "
             "restore the file, or run the command of the run in another folder"
         )
-    return made
+    return rebuilt
 
 
 def nearest(run: TrainedRun, rows: NDArray, n: int) -> Nearest:
@@ -565,38 +577,38 @@ def nearest(run: TrainedRun, rows: NDArray, n: int) -> Nearest:
         rows: float32 `[m, d]`, features from `encoder`.
         n: capped at the number of training images.
     """
-    found, names = out_of_sample.neighbors(rows, run.all_features, n), files(run)
-    named = None if names is None else np.asarray(names)[found.indices]
-    return Nearest(found.indices, 1 - found.distances, named)
+    neighbors, names = out_of_sample.neighbors(rows, run.all_features, n), files(run)
+    named = None if names is None else np.asarray(names)[neighbors.indices]
+    return Nearest(neighbors.indices, 1 - neighbors.distances, named)
 
 
-def place(
-    run: TrainedRun, rows: NDArray, labels: NDArray | None = None, *, by_kmeans: bool = False
-) -> Assignment:
+def place(run: TrainedRun, rows: NDArray, labels: NDArray | None = None) -> Assignment:
     """Assigns new images to clusters or, in novel class discovery, to classes.
 
-    Each image is assigned independently of the others, see `clusterer`. A copy of an image of which
-    a person has decided goes where that one is.
+    Each image is assigned independently of the others. A copy of an image of which a person has
+    decided goes where that one is. A class is that of most of the nearest training images.
 
     Args:
         run: a run that passes `check`.
         rows: float32 `[m, d]`, features from `encoder`.
         labels: int64 `[n]`, of the training images at another cut of the tree; None: the clusters
             of the run.
-        by_kmeans: whether the clusters are those of k-means.
 
     Raises:
         InputError: the rows have a different size from the run's features.
     """
-    placed_by = clusterer(run, by_kmeans=by_kmeans)
-    if run.known:
-        classes = placed_by.place(rows)
+    if run.known_classes:
+        training_rows = Voters(
+            run.all_features, "cosine", float(_given(run.clusters.class_novelty_threshold))
+        )
+        by_class = ByVotes(_given(run.clusters.class_labels), discovery.VOTERS, training_rows)
+        classes = by_class.place(rows)
         return classes._replace(labels=class_names(run, classes.labels))
+    assert run.clusterer is not None  # See `check`.
     decided = _decided_labels(run)
-    if labels is not None or decided is None or by_kmeans:
-        return placed_by.place(rows, labels)
-    placed = placed_by.place(rows, decided)
-    return _as_decided(run, rows, placed)
+    if labels is not None or decided is None:
+        return run.clusterer.place(rows, labels)
+    return _as_decided(run, rows, run.clusterer.place(rows, decided))
 
 
 def _as_decided(run: TrainedRun, rows: NDArray, placed: Assignment) -> Assignment:
@@ -604,15 +616,14 @@ def _as_decided(run: TrainedRun, rows: NDArray, placed: Assignment) -> Assignmen
 
     Those that a person has moved lie among others, which would outvote them.
     """
-    is_decided, distinct = run.decisions.is_decided(run.found), run.clusters.sample
+    is_decided = run.decisions.is_decided(run.computed)
     if not is_decided.any():
         return placed
     near = out_of_sample.neighbors(arrays.normalize_rows(rows), run.features, 1)
     if not is_decided[near.indices[:, 0]].any():
         return placed
-    threshold = duplicates.near_threshold(
-        run.features if distinct is None else run.features[distinct]
-    )
+    distinct = run.clusterer.sample if isinstance(run.clusterer, ByTree) else slice(None)
+    threshold = duplicates.near_threshold(run.features[distinct])
     nearest = near.indices[:, 0]
     is_copy = is_decided[nearest] & (1 - near.distances[:, 0] >= threshold)
     labels = np.where(is_copy, run.clusters.cluster_labels[nearest], placed.labels)
@@ -623,7 +634,7 @@ def _as_decided(run: TrainedRun, rows: NDArray, placed: Assignment) -> Assignmen
     return placed._replace(**{name: np.where(is_copy, to, now) for name, now, to in certain})
 
 
-def probabilities(run: TrainedRun, rows: NDArray, *, by_kmeans: bool = False) -> NDArray:
+def probabilities(run: TrainedRun, rows: NDArray) -> NDArray:
     """Computes the probability of each cluster, ascending, for new images: float64 `[m, k]`.
 
     Args: see `place`.
@@ -631,41 +642,13 @@ def probabilities(run: TrainedRun, rows: NDArray, *, by_kmeans: bool = False) ->
     Raises:
         InputError: the run has no tree of groups.
     """
-    placed_by = None if run.known else clusterer(run, by_kmeans=by_kmeans)
-    if not isinstance(placed_by, ByTree):
-        what = "y must be None" if run.known else "eval.method must be 'tree'"
-        found = "classes" if run.known else run.config.eval.method
-        raise InputError(f"{what} for probabilities of new images; got {found}")
-    return placed_by.probabilities(rows, _decided_labels(run))
+    if run.known_classes or not isinstance(run.clusterer, ByTree):
+        what = "y must be None" if run.known_classes else "eval.method must be 'tree'"
+        value = "classes" if run.known_classes else run.config.eval.method
+        raise InputError(f"{what} for probabilities of new images; got {value}")
+    return run.clusterer.probabilities(rows, _decided_labels(run))
 
 
 def _decided_labels(run: TrainedRun) -> NDArray | None:
     """Returns the training images' clusters as corrected; None: as they were found."""
     return None if run.decisions == Decisions() else run.clusters.cluster_labels
-
-
-def clusterer(run: TrainedRun, *, by_kmeans: bool = False) -> Clusterer:
-    """Builds what places new images: the tree, or a vote of the nearest training images by cosine.
-
-    With GridShift these also determine the position in the map; without a map, GridShift shifts
-    each row to its mode.
-    """
-    section, stored, smoother = run.config.eval, run.clusters, run.clusters.smoother
-    if run.known:
-        far = float(_given(stored.class_novelty_threshold))
-        every = Voters(run.all_features, "cosine", far)
-        return ByVotes(_given(stored.class_labels), discovery.VOTERS, every)
-    known, n_neighbors = stored.novelty_threshold, section.reduce.n_neighbors
-    far = novelty_threshold(run.features, stored) if known is None else float(known)
-    voters = Voters(run.features, "cosine", far)
-    if by_kmeans:
-        return ByVotes(_given(stored.kmeans_labels), n_neighbors, voters)
-    labels, centers = stored.cluster_labels, stored.centers
-    if smoother is not None:
-        tree = _given(stored.sample), _given(stored.leaves)
-        return ByTree(smoother, labels, *tree, voters)
-    bandwidth, points = float(_given(stored.bandwidth)), _given(stored.points)
-    if section.reduce.method == "none":
-        options = section.gridshift
-        return ByGrid(labels, points, bandwidth, options.stop, options.max_iter, voters)
-    return ByVotes(labels, n_neighbors, voters, points, centers, bandwidth)

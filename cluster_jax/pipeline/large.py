@@ -107,13 +107,13 @@ def cluster_shards(
         used = {**used, "clustered": n}
     else:
         progress(f"clustering a random sample of {len(sample):,} of {n:,} rows ...")
-        known = None if true_labels is None else true_labels[sample]
-        result = clusters.cluster(values, known, options, progress)
+        labels_of_sample = None if true_labels is None else true_labels[sample]
+        result = clusters.cluster(values, labels_of_sample, options, progress)
         votes, shown = _voter(values, result, options), 0
         labels, shares = np.empty(n, np.int32), np.empty(n, np.float32)
         for rows, block in features.blocks():
-            found = votes(block)
-            labels[rows], shares[rows] = found.argmax(axis=1), found.max(axis=1)
+            block_shares = votes(block)
+            labels[rows], shares[rows] = block_shares.argmax(axis=1), block_shares.max(axis=1)
             if rows.stop * 10 // n > shown:
                 shown = rows.stop * 10 // n
                 progress(f"placed {rows.stop:,} of {n:,} rows by their neighbors in the sample")
@@ -144,7 +144,7 @@ def _voter(
     return votes
 
 
-def write_assignments(path: epath.Path, found: LargeClustering, features: Rows) -> None:
+def write_assignments(path: epath.Path, clustering: LargeClustering, features: Rows) -> None:
     """Writes `assignments.csv`: row, cluster, share of its votes, whether it is in the sample.
 
     Metadata follow. For k-means there is no share. The file is written in parts, because the whole
@@ -153,11 +153,11 @@ def write_assignments(path: epath.Path, found: LargeClustering, features: Rows) 
     # Loads JAX, which wrong input must not wait for.
     from cluster_jax.report import assignments
 
-    n = len(found.labels)
-    in_sample = np.isin(np.arange(n), found.sample)
+    n = len(clustering.labels)
+    in_sample = np.isin(np.arange(n), clustering.sample)
     columns: dict[str, assignments.Column | None] = {
         "row": range(n) if features.names is None else features.names,
-        **{"cluster": found.labels, "share": found.shares, "in_sample": in_sample},
+        **{"cluster": clustering.labels, "share": clustering.shares, "in_sample": in_sample},
         **features.metadata,
     }
     with path.open("w") as file:

@@ -11,7 +11,9 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from etils import epath
+from numpy.typing import NDArray
 
+from cluster_jax.clustering.placing import ByTree, Placing
 from cluster_jax.clustering.tree import linkage_of_means
 from cluster_jax.core import arrays, buckets, checks, io
 from cluster_jax.core.devices import say
@@ -26,7 +28,7 @@ from cluster_jax.evaluation import clusters, evaluate, suggestions
 from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.evaluation.options import EvalConfig
 from cluster_jax.nets.config import BUNDLED
-from cluster_jax.pipeline import inference, known, provenance
+from cluster_jax.pipeline import inference, provenance, snapshots
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.build import BuiltRun, Inputs
 from cluster_jax.pipeline.config import AnyConfig, PhotosConfig, RunConfig
@@ -49,17 +51,19 @@ class Outputs(NamedTuple):
     Attributes:
         results: content of `results.json`.
         clusters: content of `clusters.npz`.
+        clusterer: content of `clusterer.npz`.
         tables: content of each table, by the name of its file.
         report: data of the report.
     """
 
     results: Mapping[str, Any]
     clusters: StoredClusters
+    clusterer: Placing | None
     tables: dict[str, str]
     report: report.ReportData
 
 
-class Found(NamedTuple):
+class ClusteredRun(NamedTuple):
     """Clusters of embeddings, neither scored nor drawn.
 
     Attributes:
@@ -68,6 +72,7 @@ class Found(NamedTuple):
         clustered: the images that were clustered.
         embedding: of these images.
         clustering: their clusters.
+        clusterer: what places new images in them.
         stored: content of `clusters.npz`, as far as it is known.
         repeated: duplicates among all images, if the clustering needed them.
         seconds: time that was spent.
@@ -78,37 +83,58 @@ class Found(NamedTuple):
     clustered: Dataset
     embedding: dict[str, np.ndarray]
     clustering: Clustering
+    clusterer: Placing | None
     stored: StoredClusters
     repeated: duplicates.Duplicates | None
     seconds: float
 
 
-def cluster(inputs: Inputs[AnyConfig], features: Embeddings) -> Found:
+def cluster(inputs: Inputs[AnyConfig], features: Embeddings) -> ClusteredRun:
     """Clusters the embeddings of images; in novel class discovery, of the unlabeled ones."""
     started = time.perf_counter()
     inputs, features = _readable(inputs, features)
     config, dataset, _ = inputs
-    unlabeled, clustered, embedding = None, dataset, features[workdirs.TRAIN_EMBEDDING]
-    if dataset.known is not None:
-        unlabeled = np.flatnonzero(dataset.known < 0)
-        clustered = select(dataset, unlabeled)
-        embedding = {name: rows[unlabeled] for name, rows in embedding.items()}
+    embedding, unlabeled = features[workdirs.TRAIN_EMBEDDING], _unlabeled(dataset)
     checks.one_of("eval.features", config.eval.features, tuple(embedding))
     rows = embedding[config.eval.features]
     repeated = originals = None
-    if config.eval.method == "tree" and dataset.open is not None and dataset.known is None:
+    if config.eval.method == "tree" and dataset.open is not None and unlabeled is None:
         # The features of a smaller copy are often too far from its original's to tell it by them.
         repeated = find_duplicates(config, dataset, features)
     if repeated is not None:
         originals = duplicates.originals(repeated, len(rows))
-    unit = arrays.normalize_rows(rows)
-    found = clusters.find(unit, config.eval, seed=config.seed, originals=originals)
-    stored = inference.stored_clusters(found, rows)._replace(unlabeled_rows=unlabeled)
+    unit = arrays.normalize_rows(rows if unlabeled is None else rows[unlabeled])
+    clustering = clusters.find(unit, config.eval, seed=config.seed, originals=originals)
+    return collect(inputs, features, clustering, repeated, started)
+
+
+def collect(
+    inputs: Inputs[AnyConfig],
+    features: Embeddings,
+    clustering: Clustering,
+    repeated: duplicates.Duplicates | None,
+    started: float,
+) -> ClusteredRun:
+    """Collects what belongs to clusters, see `ClusteredRun`; `started`: when the work began."""
+    config, dataset, _ = inputs
+    clustered, embedding = dataset, features[workdirs.TRAIN_EMBEDDING]
+    if (unlabeled := _unlabeled(dataset)) is not None:
+        clustered = select(dataset, unlabeled)
+        embedding = {name: rows[unlabeled] for name, rows in embedding.items()}
+    rows = embedding[config.eval.features]
+    placed_by = inference.new_clusterer(clustering, arrays.normalize_rows(rows), config.eval)
+    stored = inference.stored_clusters(clustering, rows)._replace(unlabeled_rows=unlabeled)
     if dataset.sources is not None:
         skipped = np.array([f for f, _ in dataset.skipped if not f.endswith("/")], str)
         stored = stored._replace(sources=np.array(dataset.sources), skipped=skipped)
-    seconds = time.perf_counter() - started
-    return Found(inputs, features, clustered, embedding, found, stored, repeated, seconds)
+    run = inputs, features, clustered, embedding, clustering, placed_by, stored, repeated
+    return ClusteredRun(*run, time.perf_counter() - started)
+
+
+def _unlabeled(dataset: Dataset) -> NDArray | None:
+    """Returns the rows that are clustered in novel class discovery; None: all are."""
+    partial_labels = dataset.partial_labels
+    return None if partial_labels is None else np.flatnonzero(partial_labels < 0)
 
 
 def find_duplicates(
@@ -151,7 +177,7 @@ def _judged(metrics: dict[str, Any], steps: int) -> dict[str, Any]:
 
 
 def describe(
-    found: Found,
+    run: ClusteredRun,
     *,
     steps: int = 0,
     records: Sequence[dict] = (),
@@ -161,27 +187,27 @@ def describe(
     """Scores and draws clusters; writes nothing.
 
     Args:
-        found: the clusters.
+        run: the clusters.
         steps: number of training steps; 0: nothing was trained.
         records: log of the training.
         seconds: time that the embeddings took, with the training.
         cut_short: whether the training is to go on later.
     """
     started = time.perf_counter()
-    (config, dataset, _), features, clustered = found.inputs, found.features, found.clustered
-    section, embedding = with_novel_k(config, dataset), found.embedding
+    (config, dataset, _), features, clustered = run.inputs, run.features, run.clustered
+    section, embedding = with_novel_k(config, dataset), run.embedding
     say("drawing the map")
     evaluation = evaluate.evaluate(
         embedding,
         clustered.labels,
         section,
         seed=config.seed,
-        found=found.clustering,
-        test=_probe_test(found),
+        clustering=run.clustering,
+        test=_probe_test(run),
     )
-    discovered, clustering = _discover(found.inputs, features), evaluation.clustering
-    rows, repeated = embedding[section.features], found.repeated
-    unlabeled = found.stored.unlabeled_rows
+    discovered, clustering = _discover(run.inputs, features), evaluation.clustering
+    rows, repeated = embedding[section.features], run.repeated
+    unlabeled = run.stored.unlabeled_rows
     if repeated is None:
         repeated = find_duplicates(config, dataset, features)
     names = None
@@ -205,16 +231,11 @@ def describe(
         "images_per_second": _speed(records),
         "seconds": {
             "train_and_embed": seconds,
-            "cluster": found.seconds + time.perf_counter() - started,
+            "cluster": run.seconds + time.perf_counter() - started,
         },
         "config": config.values,
     }
-    threshold = inference.novelty_threshold(arrays.normalize_rows(rows), found.stored)
-    stored = found.stored._replace(
-        points=clustering.points,
-        kmeans_labels=evaluation.kmeans_labels,
-        novelty_threshold=np.asarray(threshold),
-    )
+    stored = run.stored._replace(points=clustering.points, kmeans_labels=evaluation.kmeans_labels)
     facts = photo_facts.read(dataset)
     if dataset.open is not None:
         stored = stored._replace(contents=contents(dataset))
@@ -236,7 +257,7 @@ def describe(
             outliers=np.zeros(len(labels), bool),
             membership=None,
         )
-    known = None if discovered is None else splits.known_names(dataset)
+    known_classes = None if discovered is None else splits.known_names(dataset)
     data = _report_data(
         config,
         clustered,
@@ -245,7 +266,7 @@ def describe(
         history=records,
         features=clusters.rows_of_likeness(clustering.tree, rows),
         linkage=linkage,
-        run=inference.found_clusters(stored, known).run,
+        run=inference.computed_clusters(stored, known_classes).run,
         facts=facts,
     )
     if repeated is not None:
@@ -254,7 +275,7 @@ def describe(
             # Of all images, also where only the unlabeled ones are clustered.
             groups = duplicates.Shown(repeated, dataset.sources, unlabeled)
             data = data._replace(duplicates=groups)
-    return Outputs(data.results, stored, tables, data)
+    return Outputs(data.results, stored, run.clusterer, tables, data)
 
 
 def _report_data(
@@ -292,31 +313,33 @@ def stored_report(
     Raises:
         InputError: the images of the run are not where they were.
     """
-    stored, decided, found = run.clusters, run.decisions, run.found
+    stored, decided, computed = run.clusters, run.decisions, run.computed
     rows_in_clusters, _ = decisions.clustered(table)
     dataset = every = inference.training_images(run)
     if stored.unlabeled_rows is not None:
         dataset = select(every, stored.unlabeled_rows)
-    rows = run.features if stored.smoother is None else stored.smoother.project(run.features)
-    labels, distances, linkage = decided.labels(found), stored.distances, stored.linkage
+    rows = run.features
+    if isinstance(run.clusterer, ByTree):
+        rows = run.clusterer.smoother.project(rows)
+    labels, distances, linkage = decided.labels(computed), stored.distances, stored.linkage
     results = run.results
-    if decided.is_of_members or run.known is not None:
+    if decided.is_of_members or run.known_classes is not None:
         _, codes = np.unique(labels, return_inverse=True)
         means = arrays.cluster_means(rows, codes)
         distances = arrays.distances_to_centers(rows, means, codes)
         is_in = labels != NO_CLUSTER
         linkage = linkage_of_means(run.features[is_in], labels[is_in])
-    results = decided_results(results, dataset.labels, decided, found)
+    results = decided_results(results, dataset.labels, decided, computed)
     assert stored.points is not None
     clustering = Clustering(
         metrics={},
         points=stored.points,
-        centers=stored.centers,
+        centers=np.empty((0, 0)),  # Nothing is placed.
         cluster_labels=labels,
         distances=distances,
-        outliers=stored.outliers if run.known is None else np.zeros(len(labels), bool),
+        outliers=stored.outliers if run.known_classes is None else np.zeros(len(labels), bool),
         curve=inference.stored_curve(run),
-        membership=stored.membership if run.known is None else None,
+        membership=stored.membership if run.known_classes is None else None,
         isolation=assignments.numbers(table, "isolation", rows_in_clusters, 0.0),
     )
     assert run.workdir is not None
@@ -329,23 +352,23 @@ def stored_report(
         history=read_log(run.workdir),
         features=rows,
         linkage=linkage,
-        duplicates=repeated if repeated and repeated.found.n_groups else None,
+        duplicates=repeated if repeated and repeated.duplicates.n_groups else None,
         facts=photo_facts.read(dataset),
-        changes=known.changes(run.workdir, found.names),
-        **decided_fields(decided, found, run.workdir),
+        changes=snapshots.changes(run.workdir, computed.names),
+        **decided_fields(decided, computed, run.workdir),
     )
     return data
 
 
 def decided_fields(
-    decided: Decisions, found: decisions.Clusters, workdir: epath.PathLike
+    decided: Decisions, computed: decisions.Clusters, workdir: epath.PathLike
 ) -> dict[str, Any]:
     """Returns what a run's report says of a person's decisions, and how new ones are applied."""
     return {
         "names": {str(cluster): name for cluster, name in decided.named.items()},
-        "is_decided": decided.is_decided(found),
-        "next_cluster": decided.next_cluster(found),
-        "run": found.run,
+        "is_decided": decided.is_decided(computed),
+        "next_cluster": decided.next_cluster(computed),
+        "run": computed.run,
         "command": correction_command(workdir),
     }
 
@@ -374,7 +397,7 @@ def decided_results(
     results: Mapping[str, Any],
     true_labels: np.ndarray | None,
     decided: Decisions,
-    found: decisions.Clusters,
+    computed: decisions.Clusters,
 ) -> dict[str, Any]:
     """Scores corrected clusters; images in no cluster are in none right.
 
@@ -383,11 +406,11 @@ def decided_results(
     if not decided.is_of_members:
         return dict(results)
     metrics, provenance_ = dict(results["metrics"]), dict(results["provenance"])
-    labels = decided.labels(found)
+    labels = decided.labels(computed)
     is_in = labels != NO_CLUSTER
-    known = None if true_labels is None or not is_in.any() else true_labels[is_in]
-    scores = clusters.scores(known, labels[is_in])
-    if known is not None:
+    labels_in = None if true_labels is None or not is_in.any() else true_labels[is_in]
+    scores = clusters.scores(labels_in, labels[is_in])
+    if labels_in is not None:
         scores["acc"] *= float(is_in.mean())
     if metrics.get("discovery"):
         metrics["discovery"] = {**metrics["discovery"], "novel": scores}
@@ -409,9 +432,9 @@ def _stored_duplicates(run: TrainedRun, dataset: Dataset) -> duplicates.Shown | 
         here = np.arange(dataset.size)
     sources = None if dataset.sources is None else [dataset.sources[i] for i in here]
     distinct = _places(sources, run.decisions.distinct)
-    found = duplicates.find(select(shown, here), run.all_features[here], distinct)
-    found = found._replace(images=here[found.images])
-    return duplicates.Shown(found, dataset.sources, run.clusters.unlabeled_rows)
+    repeated = duplicates.find(select(shown, here), run.all_features[here], distinct)
+    repeated = repeated._replace(images=here[repeated.images])
+    return duplicates.Shown(repeated, dataset.sources, run.clusters.unlabeled_rows)
 
 
 def _title(config: AnyConfig) -> str:
@@ -449,7 +472,7 @@ def write(
     file, there = workdir / decisions.DECISIONS, buckets.names(workdir)
     if file.name in there and not decisions.is_of(file, outputs.report.run):
         file.replace(workdir / workdirs.OLD_DECISIONS)
-    inference.write_clusters(workdir, outputs.clusters)
+    inference.write_clusters(workdir, outputs.clusters, outputs.clusterer)
     for name, table in outputs.tables.items():
         io.write(workdir / name, table)
     data = outputs.report._replace(command=correction_command(shown or workdir))
@@ -482,7 +505,7 @@ def read_features(workdir: epath.Path) -> Embeddings:
 def with_novel_k(config: AnyConfig, dataset: Dataset) -> EvalConfig:
     """Returns the section `eval`, with the number of novel classes for k-means in discovery."""
     kmeans = config.eval.kmeans
-    if dataset.known is None or not isinstance(config, RunConfig) or kmeans.k is not None:
+    if dataset.partial_labels is None or not isinstance(config, RunConfig) or kmeans.k is not None:
         return config.eval
     if (classes := config.method.novel_classes) is None:
         return config.eval
@@ -494,7 +517,7 @@ def _discover(inputs: Inputs[AnyConfig], features: Embeddings) -> discovery.Disc
     config, dataset, test_images = inputs
     trained, tested = (features.get(n) for n in (workdirs.TRAIN_EMBEDDING, workdirs.TEST_EMBEDDING))
     before = features.get(workdirs.INITIAL_EMBEDDING)
-    if trained is None or "novel" not in trained or dataset.known is None:
+    if trained is None or "novel" not in trained or dataset.partial_labels is None:
         return None
 
     def outputs(
@@ -508,10 +531,10 @@ def _discover(inputs: Inputs[AnyConfig], features: Embeddings) -> discovery.Disc
         test = outputs(tested, test_images.labels)
     assert isinstance(config, RunConfig)
     if config.method.learns_clusters:
-        scores = discovery.spread_probabilities(train, dataset.known, dataset.nearest)
+        scores = discovery.spread_probabilities(train, dataset.partial_labels, dataset.nearest)
     return discovery.discover(
         train,
-        dataset.known,
+        dataset.partial_labels,
         None if before is None else arrays.normalize_rows(before["backbone"]),
         test,
         scores=scores,
@@ -520,10 +543,10 @@ def _discover(inputs: Inputs[AnyConfig], features: Embeddings) -> discovery.Disc
     )
 
 
-def _probe_test(found: Found) -> tuple[np.ndarray, np.ndarray] | None:
+def _probe_test(run: ClusteredRun) -> tuple[np.ndarray, np.ndarray] | None:
     """Returns features and classes of test images; None without any, and in class discovery."""
-    (config, dataset, test), rows = found.inputs, found.features.get(workdirs.TEST_EMBEDDING)
-    if dataset.known is not None or test is None or test.labels is None or rows is None:
+    (config, dataset, test), rows = run.inputs, run.features.get(workdirs.TEST_EMBEDDING)
+    if dataset.partial_labels is not None or test is None or test.labels is None or rows is None:
         return None
     return rows[config.eval.features], test.labels
 

@@ -12,6 +12,7 @@ import jax
 import numpy as np
 from etils import epath
 
+from cluster_jax.clustering import custom
 from cluster_jax.core import disk, io
 from cluster_jax.core.devices import say
 from cluster_jax.core.names import counted
@@ -19,6 +20,7 @@ from cluster_jax.data.datasets import Dataset
 from cluster_jax.encoding.embed import Batch, Parts
 from cluster_jax.encoding.embed import embed as embed_batches
 from cluster_jax.encoding.encoder import Encoder
+from cluster_jax.evaluation.options import FINDERS
 from cluster_jax.pipeline import build, inference, outputs, stores
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.build import Inputs
@@ -36,27 +38,27 @@ class Photos:
     Attributes:
         inputs: the photos.
         embedding: of all of them.
-        found: their clusters.
+        clustered_run: their clusters.
         seconds: time that the embedding took.
         run: for new photos.
     """
 
     inputs: Inputs[PhotosConfig]
     embedding: Batch
-    found: outputs.Found
+    clustered_run: outputs.ClusteredRun
     seconds: float
     run: TrainedRun
 
     @functools.cached_property
     def outputs(self) -> outputs.Outputs:
         """Scores, map, tables and report, which are made when they are asked for."""
-        return outputs.describe(self.found, seconds=self.seconds)
+        return outputs.describe(self.clustered_run, seconds=self.seconds)
 
     @property
     def complete(self) -> TrainedRun:
         """The run with its results."""
-        made = self.outputs
-        return self.run._replace(results=made.results, clusters=made.clusters)
+        described = self.outputs
+        return self.run._replace(results=described.results, clusters=described.clusters)
 
 
 def prepare(
@@ -98,21 +100,34 @@ def in_memory(config: PhotosConfig, dataset: Dataset) -> Photos:
         InputError: the config or the data are invalid, or the weights cannot be read.
     """
     started = time.perf_counter()
+    custom.check("eval.method", config.eval.method, FINDERS)
     inputs = build.load_photos(config, dataset)
     outputs.print_start(inputs)
     encoder = _encoder(inputs)
     embedding = embed(inputs, encoder)
     seconds = time.perf_counter() - started
-    found = outputs.cluster(inputs, {workdirs.TRAIN_EMBEDDING: embedding})
-    say(f"found {counted(found.clustering.metrics['n_large'], 'cluster')}")
+    clustered_run = outputs.cluster(inputs, {workdirs.TRAIN_EMBEDDING: embedding})
+    say(f"found {counted(clustered_run.clustering.metrics['n_large'], 'cluster')}")
+    return collect(inputs, embedding, clustered_run, encoder, seconds)
+
+
+def collect(
+    inputs: Inputs[PhotosConfig],
+    embedding: Batch,
+    clustered_run: outputs.ClusteredRun,
+    encoder: Encoder,
+    seconds: float,
+) -> Photos:
+    """Collects what belongs to photos whose clusters are found, see `Photos`."""
     images = {**build.describe_images(inputs), **build.describe_encoder(encoder)}
-    run = inference.join(None, inputs.config, {}, images, embedding, found.stored)
-    return Photos(inputs, embedding, found, seconds, run)
+    parts = images, embedding, clustered_run.stored, clustered_run.clusterer
+    run = inference.join(None, inputs.config, {}, *parts)
+    return Photos(inputs, embedding, clustered_run, seconds, run)
 
 
 def _embed_into(store: Store, inputs: Inputs[PhotosConfig]) -> None:
     """Writes the embedding into the workdir, if it is missing."""
-    if workdirs.WEIGHTS not in store.known:  # New images get the network of the embedding.
+    if workdirs.WEIGHTS not in store.recorded:  # New images get the network of the embedding.
         store = store._replace(missing=tuple(store.files))
     if workdirs.agree(not store.missing, store.workdir):
         stores.begin(store, inputs, {})
@@ -161,6 +176,6 @@ def save(
     stores.begin(store, photos.inputs, photos.run.images)
     name = workdirs.TRAIN_EMBEDDING
     io.write_arrays(workdir / name, photos.embedding, stores.origin(store, name))
-    made = photos.outputs
-    made = made._replace(report=made.report._replace(changes=changes))
-    outputs.write(workdir, made, shown=shown, with_report=with_report)
+    described = photos.outputs
+    described = described._replace(report=described.report._replace(changes=changes))
+    outputs.write(workdir, described, shown=shown, with_report=with_report)

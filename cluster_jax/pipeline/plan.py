@@ -222,10 +222,10 @@ def plan(
         cost, needs = compiled.cost_analysis(), compiled.memory_analysis()
         memory["activations"] = needs.temp_size_in_bytes
         memory["program"] = needs.generated_code_size_in_bytes
-        made = Plan(*common, memory, cost["flops"], cost["bytes accessed"], collectives)
+        planned = Plan(*common, memory, cost["flops"], cost["bytes accessed"], collectives)
     else:
-        made = Plan(*common, memory, lowered.cost_analysis()["flops"], None, {})
-    return made._replace(parts=_parts(config, run, made))
+        planned = Plan(*common, memory, lowered.cost_analysis()["flops"], None, {})
+    return planned._replace(parts=_parts(config, run, planned))
 
 
 def _parts(config: RunConfig, run: TrainingRun, plan: Plan) -> tuple[Part, ...]:
@@ -254,9 +254,9 @@ def _parts(config: RunConfig, run: TrainingRun, plan: Plan) -> tuple[Part, ...]:
     ahead = process + (config.train.prefetch + 1) * share * math.prod(run.dataset.batch_shape)
     # One request after the other, at the most; the training goes on meanwhile.
     saves, size = plan.steps // config.train.checkpoint_every + 1, _bytes(state)
-    own = _PER_CHECKPOINT + _PER_ARRAY * len(jax.tree.leaves(state))
-    saving = saves * (own + _PER_HOST * (hosts - 1))
-    saves_in = saves * (size / a["bandwidth"] + own * a["latency"])
+    per_save = _PER_CHECKPOINT + _PER_ARRAY * len(jax.tree.leaves(state))
+    saving = saves * (per_save + _PER_HOST * (hosts - 1))
+    saves_in = saves * (size / a["bandwidth"] + per_save * a["latency"])
     # A flush writes the log and the events of TensorBoard.
     flushes = 2 * (trains / progress.SECONDS + saves)
     restarts = starts + size / a["bandwidth"] + _PER_RESTART * a["latency"]
@@ -279,7 +279,7 @@ def _parts(config: RunConfig, run: TrainingRun, plan: Plan) -> tuple[Part, ...]:
     entered, opened = hosts * (first + lists), hosts * (first * jpeg + size)
     # All hosts have the batches of an embedding and the whole of it; its file is compressed in
     # memory. k-NN and the linear probe have two more copies, and one on the chips of a host.
-    made = (
+    parts = (
         Part("start", False, starts, process, hosts * first * jpeg, entered),
         Part("training", False, trains, ahead, trained * jpeg, trained + flushes),
         # Of all images, by the methods that cluster them.
@@ -298,7 +298,7 @@ def _parts(config: RunConfig, run: TrainingRun, plan: Plan) -> tuple[Part, ...]:
         Part("k-NN, linear probe", True, scores, held + 2 * rows),
         Part("duplicates, report", True, read(again), held, again * jpeg, again),
     )  # fmt: skip
-    return tuple(part for part in made if part.seconds)
+    return tuple(part for part in parts if part.seconds)
 
 
 def _forward(run: TrainingRun) -> tuple[dict[str, int], float]:

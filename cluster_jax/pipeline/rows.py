@@ -12,6 +12,7 @@ from etils import epath
 from numpy.typing import NDArray
 
 from cluster_jax import __version__
+from cluster_jax.clustering import custom
 from cluster_jax.core import buckets, disk, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
@@ -19,7 +20,7 @@ from cluster_jax.data import metadata, tables
 from cluster_jax.data.shards import Shards
 from cluster_jax.evaluation import clusters
 from cluster_jax.evaluation.clusters import Clustering
-from cluster_jax.evaluation.options import ClusterOptions, resolve
+from cluster_jax.evaluation.options import CLUSTERINGS, ClusterOptions, resolve
 from cluster_jax.pipeline import large
 from cluster_jax.pipeline import workdir as workdirs
 
@@ -95,6 +96,7 @@ def run(
     config = {
         **dataclasses.asdict(options),
         "data": fingerprint(inputs.features, inputs.labels),
+        **custom.described(options.method, CLUSTERINGS),
         "version": __version__,
     }
     stem = pathlib.Path(str(files["features"])).stem
@@ -164,10 +166,10 @@ def _check_same_files(
         file = stored["provenance"].get(name)
         if hashed == data.get(name):
             continue
-        given = files[name]
-        as_it_was = " as it was before" if file == given else ""
+        asked = files[name]
+        as_it_was = " as it was before" if file == asked else ""
         raise InputError(
-            f"{workdir} contains a run with --{name}={file}{as_it_was}, not {given}; choose "
+            f"{workdir} contains a run with --{name}={file}{as_it_was}, not {asked}; choose "
             "another folder"
         )
 
@@ -187,10 +189,10 @@ def fingerprint(features: metadata.Rows, labels: tables.Labels | None) -> dict[s
     if labels is not None:
         label_names = json.dumps(labels.names).encode()
         label_hash = workdirs.fingerprint(labels.codes.tobytes(), label_names)
-    found = {"features": hashed, "labels": label_hash}
+    hashes = {"features": hashed, "labels": label_hash}
     if more:
-        found["metadata"] = workdirs.fingerprint(json.dumps(dict(more), sort_keys=True).encode())
-    return found
+        hashes["metadata"] = workdirs.fingerprint(json.dumps(dict(more), sort_keys=True).encode())
+    return hashes
 
 
 def _cluster(
@@ -199,11 +201,11 @@ def _cluster(
     """Clusters features; of shards returns the clusters of the sample, and those of all rows."""
     from cluster_jax.core import devices
 
-    known, all_rows = inputs.true_labels, None
+    true_labels, all_rows = inputs.true_labels, None
     if inputs.shards is None:
-        result = clusters.cluster(inputs.shown.values, known, options, devices.say)
+        result = clusters.cluster(inputs.shown.values, true_labels, options, devices.say)
     else:
-        all_rows = large.cluster_shards(inputs.shards, known, options, devices.say)
+        all_rows = large.cluster_shards(inputs.shards, true_labels, options, devices.say)
         result = all_rows.clustering
     if inputs.labels is not None:
         names, matching = inputs.labels.names, result.metrics["matching"]

@@ -10,10 +10,12 @@ import jax
 from etils import epath
 from ml_collections import ConfigDict
 
+from cluster_jax.clustering import custom
 from cluster_jax.core import buckets, checks, disk
 from cluster_jax.core.devices import say
 from cluster_jax.data import scan
 from cluster_jax.data.datasets import DataConfig, Dataset
+from cluster_jax.evaluation.options import FINDERS
 from cluster_jax.methods import base as methods
 from cluster_jax.pipeline import corrections, inference, outputs, photos, trainings
 from cluster_jax.pipeline import workdir as workdirs
@@ -55,14 +57,20 @@ def run_pipeline(
     checkpoint.wait_for_all("started")
     workdir = buckets.path(workdir or workdirs.default_workdir(parsed.values, name))
     parsed = parse_config(workdirs.with_stored_dir(parsed.values, workdir), name)
-    required = (workdirs.CLUSTERS, *([workdirs.ENCODER] if isinstance(parsed, RunConfig) else []))
+    required: tuple[str, ...] = (workdirs.CLUSTERS, workdirs.CLUSTERER)
+    required += (workdirs.ENCODER,) if isinstance(parsed, RunConfig) else ()
     previous = workdirs.claim(
         workdir, parsed.values, compared=workdirs.training_part, required=required
     )
     if is_first and isinstance(parsed, RunConfig):
         _warn_of_an_edit(parsed.method.name, workdir)
+    custom.check("eval.method", parsed.eval.method, FINDERS)
+    code = custom.described(parsed.eval.method, FINDERS)
     if previous is not None and previous["provenance"].get("cut_short"):
         previous = None  # of a training that was evaluated as it stood
+    if previous is not None and not code.items() <= previous["provenance"].items():
+        say(f"the file of {parsed.eval.method} has changed: the images are clustered again")
+        previous = None
     if previous is not None and dataset is not None:
         workdirs.check_images(workdir, workdirs.describe_images(dataset))
     if workdirs.agree(previous is not None, workdir) and previous is not None:
@@ -112,11 +120,14 @@ def _changes(data: DataConfig, workdir: epath.Path) -> str:
     stored = inference.read_clusters(workdir)
     if not is_whole or stored.sources is None or data.dir is None or "://" in data.dir:
         return ", and images were not read again: to cluster again, choose another --out"
-    known = {*stored.sources.tolist(), *([] if stored.skipped is None else stored.skipped.tolist())}
+    stored_names = {
+        *stored.sources.tolist(),
+        *([] if stored.skipped is None else stored.skipped.tolist()),
+    }
     now = set()
     with contextlib.suppress(ValueError):  # No folder, or no image in it: all are gone.
         now = set(scan.find(data.dir, data.exclude, data.include_all).names)
-    new, gone, shown = len(now - known), len(known - now), scan.shown(data.dir)
+    new, gone, shown = len(now - stored_names), len(stored_names - now), scan.shown(data.dir)
     if not new and not gone:
         return f" with the files of {shown}: to cluster them again, choose another --out"
     parts = [f"{n:,} {word}" for n, word in ((new, "new"), (gone, "gone")) if n]
@@ -134,7 +145,7 @@ def _cluster_and_write(
     """Clusters the embedding in the workdir and writes clusters, tables, report and results."""
     say("clustering")
     seconds, workdir = time.perf_counter() - started, store.workdir
-    made = outputs.describe(
+    described = outputs.describe(
         outputs.cluster(inputs, outputs.read_features(workdir)),
         steps=int(store.files[workdirs.TRAIN_EMBEDDING]),
         records=read_log(workdir),
@@ -142,14 +153,14 @@ def _cluster_and_write(
         cut_short=cut_short,
     )
     say("writing the report" if report else "writing the clusters")
-    outputs.write(workdir, made, with_report=report)
+    outputs.write(workdir, described, with_report=report)
     if decisions.DECISIONS in buckets.names(workdir):  # They are about the same clusters.
         corrections.correct(workdir, (), with_report=report)
     if not inputs.dataset.skipped:
-        outputs.print_skipped(made.report.skipped)
-    say(summary.run_table(corrections.current_results(workdir) or made.results))
+        outputs.print_skipped(described.report.skipped)
+    say(summary.run_table(corrections.current_results(workdir) or described.results))
     if report:
         say(f"\nreport       {workdir / workdirs.REPORT}")
     say(f"assignments  {workdir / workdirs.ASSIGNMENTS}")
     say(f"metrics      {workdir / workdirs.RESULTS}")
-    return dict(made.results)
+    return dict(described.results)

@@ -22,7 +22,7 @@ class Store(NamedTuple):
     Attributes:
         workdir: the folder.
         images: description of the images, see `workdir.describe_images`.
-        known: content of `images.json`, if an earlier call has written it.
+        recorded: content of `images.json`, if an earlier call has written it.
         made_from: fingerprint of config and images.
         files: file of an embedding -> number of training steps of its network; of the encoder,
             also which features it computes, because they may change after the training.
@@ -31,7 +31,7 @@ class Store(NamedTuple):
 
     workdir: epath.Path
     images: Mapping[str, Any]
-    known: Mapping[str, Any]
+    recorded: Mapping[str, Any]
     made_from: str
     files: Mapping[str, int | str]
     missing: tuple[str, ...]
@@ -46,11 +46,11 @@ def find(workdir: epath.Path, inputs: Inputs[AnyConfig], files: Mapping[str, int
     images = workdirs.describe_images(inputs.dataset)
     if workdirs.forget_other_images(workdir, images):
         say(f"the images have changed since the run in {workdir.parent}: all are embedded")
-    known = workdirs.check_images(workdir, images)
+    recorded = workdirs.check_images(workdir, images)
     made_from = workdirs.made_from(inputs.config.values, images)
     there = (workdirs.has_embedding(workdir / name, made_from, by) for name, by in files.items())
     missing = tuple(name for name, is_there in zip(files, there, strict=True) if not is_there)
-    return Store(workdir, images, known, made_from, files, missing)
+    return Store(workdir, images, recorded, made_from, files, missing)
 
 
 def begin(store: Store, inputs: Inputs[AnyConfig], encoder: Mapping[str, Any]) -> None:
@@ -61,7 +61,13 @@ def begin(store: Store, inputs: Inputs[AnyConfig], encoder: Mapping[str, Any]) -
     io.write_json(workdir / workdirs.CONFIG, config.values, checksum=True)
     digest = methods.digest(config.method.name) if isinstance(config, RunConfig) else None
     code = {} if digest is None else {"method": digest}
-    described = {**code, **store.known, **store.images, **build.describe_images(inputs), **encoder}
+    described = {
+        **code,
+        **store.recorded,
+        **store.images,
+        **build.describe_images(inputs),
+        **encoder,
+    }
     io.write_json(workdir / workdirs.IMAGES, described, checksum=True)
     for name in store.files.keys() - set(store.missing):  # left by a kill after the last part
         Parts(workdir / name, "").remove()

@@ -258,9 +258,11 @@ def start_from(state: State, source: Weights, name: str) -> tuple[State, str]:
     Returns:
         The state, and a message that lists the parts that were taken, are new, and were left.
     """
-    own, earlier = _parts(state.params), _parts(source.params)
-    taken = [part for part in own if _shapes(own[part]) == _shapes(earlier.get(part))]
-    new, unused = ([p for p in parts if p not in taken] for parts in (own, earlier))
+    parts_of_run, earlier = _parts(state.params), _parts(source.params)
+    taken = [
+        part for part in parts_of_run if _shapes(parts_of_run[part]) == _shapes(earlier.get(part))
+    ]
+    new, unused = ([p for p in parts if p not in taken] for parts in (parts_of_run, earlier))
     params, stats = dict(state.params), dict(state.model_state.batch_stats)
     for part in taken:
         if part in params:

@@ -28,7 +28,6 @@ from cluster_jax.core.names import counted
 from cluster_jax.data import datasets, images, metadata, scan
 from cluster_jax.data.metadata import Rows
 from cluster_jax.encoding.embed import UNREADABLE, readable_rows
-from cluster_jax.encoding.encoder import Encoder
 from cluster_jax.evaluation import clusters
 from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.evaluation.options import ClusterOptions
@@ -40,15 +39,15 @@ from cluster_jax.pipeline import (
     inference,
     outputs,
     provenance,
+    snapshots,
     versions,
 )
-from cluster_jax.pipeline import known as knowledge
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.config import PhotosConfig, config_json, parse_config
 from cluster_jax.pipeline.embeddings import EmbeddingClusters
 from cluster_jax.pipeline.inference import TrainedRun
-from cluster_jax.pipeline.known import Known
-from cluster_jax.pipeline.photos import Photos, embed, save
+from cluster_jax.pipeline.photos import collect, embed, save
+from cluster_jax.pipeline.snapshots import Snapshot
 from cluster_jax.report import assignments, decisions, facts, report, report_data
 from cluster_jax.report.decisions import NO_CLUSTER, Decisions
 from cluster_jax.report.duplicates import Shown
@@ -102,8 +101,8 @@ def _folder(workdir: epath.PathLike) -> epath.Path:
 
 def _renew(
     workdir: epath.Path,
-    before: Known,
-    now: Known,
+    before: Snapshot,
+    now: Snapshot,
     is_kept: NDArray,
     held: Decisions,
     follow: Mapping[int, int],
@@ -133,7 +132,7 @@ def _renew(
     rules, place = facts.rules(held, now.names.tolist()), np.cumsum(is_kept) - 1
     led = {int(place[row]): cluster for row, cluster in follow.items() if is_kept[row]}
     rules = rules._replace(fixed={**led, **rules.fixed})
-    state, found = _grow(before.state, now.x, is_kept, rules, fit, refit=change.is_refit)
+    state, clustering = _grow(before.state, now.x, is_kept, rules, fit, refit=change.is_refit)
     left, was = np.full(len(state.ids), NO_CLUSTER), before.state.ids[is_kept]
     left[: len(was)] = np.where(state.ids[: len(was)] == was, before.left[is_kept], NO_CLUSTER)
     back = [row for row, cluster in led.items() if before.left[is_kept][row] == cluster]
@@ -141,12 +140,12 @@ def _renew(
     left[went] = was[went]
     now = now._replace(state=state, left=left)
     change = change._replace(events=state.events, followed=len(went), returned=len(back))
-    found = _old_map(points, is_kept, clusters.with_ids(found, now.x, state.ids), now.x)
+    clustering = _old_map(points, is_kept, clusters.with_ids(clustering, now.x, state.ids), now.x)
     new = versions.start(workdir)
-    knowledge.write(new, now, has_rows=change.noun == "row")
+    snapshots.write(new, now, has_rows=change.noun == "row")
     is_decided = held != Decisions() or (workdir / decisions.DECISIONS).exists()
     with_first = with_report and not is_decided
-    repeated = write(new, found, knowledge.last_changes(state), with_first)
+    repeated = write(new, clustering, snapshots.last_changes(state), with_first)
     table = assignments.read_workdir(new)
     if is_decided:
         run = decisions.clustered(table)[1]
@@ -188,53 +187,57 @@ def _grow(
     fitted = dict[int, Clustering]()
 
     def look(rows: NDArray) -> living.Look:
-        fitted[len(rows)] = found = fit(rows)
-        assert found.tree is not None
-        tree = found.tree
+        fitted[len(rows)] = clustering = fit(rows)
+        assert clustering.tree is not None
+        tree = clustering.tree
         return living.Look(tree.labels_, tree.predict, tree.smoother_.sharp, tree.leaves_)
 
     after = living.update(living.without(before, is_kept), x, look)
     born = {event.id for event in after.events if event.kind == living.EMERGED}
-    found = fitted[len(x)] if len(x) in fitted else fit(x)
+    clustering = fitted[len(x)] if len(x) in fitted else fit(x)
     if refit:
-        assert found.tree is not None
-        after = living.refit(after, found.tree.labels_)
+        assert clustering.tree is not None
+        after = living.refit(after, clustering.tree.labels_)
         born |= {event.id for event in after.events if event.kind == living.EMERGED}
     stayed = before.ids[is_kept]
     ids, next_id = constraints.enforced(stayed, after.ids, after.next_id, rules)
-    made = living.events(stayed, ids, born, had=before.ids)
+    changes = living.events(stayed, ids, born, had=before.ids)
     updates = before.updates + 1
     since = np.where(after.since > before.updates, updates, after.since)
-    return State(ids, since, after.apart, next_id, updates, made), found
+    return State(ids, since, after.apart, next_id, updates, changes), clustering
 
 
-def _old_map(points: NDArray | None, is_kept: NDArray, found: Clustering, x: NDArray) -> Clustering:
+def _old_map(
+    points: NDArray | None, is_kept: NDArray, clustering: Clustering, x: NDArray
+) -> Clustering:
     """Adds the old map to clusters, as points: new images lie between those they are most like."""
-    if points is None or not is_kept.any() or found.tree is None:
-        return found
-    sharp, n_old = found.tree.smoother_.project(x), int(is_kept.sum())
+    if points is None or not is_kept.any() or clustering.tree is None:
+        return clustering
+    sharp, n_old = clustering.tree.smoother_.project(x), int(is_kept.sum())
     near = knn.nearest(sharp[n_old:], sharp[:n_old], 3).indices
     old = points[is_kept]
-    return found._replace(points=np.concatenate([old, old[near].mean(axis=1)]))
+    return clustering._replace(points=np.concatenate([old, old[near].mean(axis=1)]))
 
 
-def _with_decisions(known: Known, found: decisions.Clusters, decided: Decisions) -> Known:
+def _with_decisions(
+    snapshot: Snapshot, computed: decisions.Clusters, decided: Decisions
+) -> Snapshot:
     """Returns the clusters as a person has corrected them; an image in none has its own here."""
-    labels = decided.labels(found)
-    own = np.array([decided.root(label) for label in found.labels.tolist()], np.int64)
-    ids = np.where(labels == NO_CLUSTER, own, labels)
-    next_id = max(known.state.next_id, decided.next_cluster(found))
-    return known._replace(state=known.state._replace(ids=ids, next_id=next_id))
+    labels = decided.labels(computed)
+    roots = np.array([decided.root(label) for label in computed.labels.tolist()], np.int64)
+    ids = np.where(labels == NO_CLUSTER, roots, labels)
+    next_id = max(snapshot.state.next_id, decided.next_cluster(computed))
+    return snapshot._replace(state=snapshot.state._replace(ids=ids, next_id=next_id))
 
 
 def _follow(
-    known: Known, found: decisions.Clusters, decided: Decisions, *, exact: bool
+    snapshot: Snapshot, computed: decisions.Clusters, decided: Decisions, *, exact: bool
 ) -> dict[int, int]:
     """Returns rows that follow what a person has moved, or go back where only that is to move."""
     if not exact:
-        return facts.followers(known.x, found, decided)
-    rows = np.flatnonzero((known.left != NO_CLUSTER) & ~decided.is_decided(found))
-    return dict(zip(rows.tolist(), known.left[rows].tolist(), strict=True))
+        return facts.followers(snapshot.x, computed, decided)
+    rows = np.flatnonzero((snapshot.left != NO_CLUSTER) & ~decided.is_decided(computed))
+    return dict(zip(rows.tolist(), snapshot.left[rows].tolist(), strict=True))
 
 
 def _suggested(workdir: epath.Path) -> dict[int, str]:
@@ -272,11 +275,11 @@ def update_photos(
     with workdirs.locked(workdir), disk.explained(workdir):
         run = inference.read(workdir)
         _check(run, workdir)
-        known = _known_photos(workdir, run)
+        snapshot = _known_photos(workdir, run)
         inputs = _inputs(run, photos)
         dataset, config = inputs.dataset, inputs.config
         digests = images.contents(dataset)
-        old, new = _matched(known, digests, dataset.sources or ())
+        old, new = _matched(snapshot, digests, dataset.sources or ())
         is_kept = old >= 0
         encoder = inference.encoder(run)
         embedding = readable_rows(io.read_arrays(workdir / workdirs.TRAIN_EMBEDDING))
@@ -284,17 +287,17 @@ def update_photos(
         skipped: tuple[tuple[str, str], ...] = ()
         if len(new):
             fresh = images.select(dataset, new)
-            made = embed(inputs._replace(dataset=fresh), encoder)
-            is_bad = made.get(UNREADABLE, np.zeros(len(new), bool))
+            embeddings = embed(inputs._replace(dataset=fresh), encoder)
+            is_bad = embeddings.get(UNREADABLE, np.zeros(len(new), bool))
             skipped, new = images.without(fresh, is_bad).skipped, new[~is_bad]
-            rows = readable_rows(made)
+            rows = readable_rows(embeddings)
             embedding = {k: np.concatenate([v, rows[k]]) for k, v in embedding.items()}
         order = np.concatenate([old[is_kept], new])
         sources = [(dataset.sources or ())[i] for i in order]
-        was = known.names[is_kept].tolist()
-        follow = _follow(known, run.found, run.decisions, exact=exact)
+        was = snapshot.names[is_kept].tolist()
+        follow = _follow(snapshot, run.computed, run.decisions, exact=exact)
         if not (refit or len(new) or follow) and is_kept.all() and was == sources:
-            return _nothing(workdir, known.state, "photo", "group")
+            return _nothing(workdir, snapshot.state, "photo", "group")
         if not len(order):
             raise InputError(f"PHOTOS must have an image that can be read; got none of {workdir}")
         paths = (
@@ -304,27 +307,29 @@ def update_photos(
         renamed = sum(a != b for a, b in zip(*paths, strict=False))
         features = arrays.normalize_rows(embedding[config.eval.features])
         names = np.array(sources, np.str_)
-        now = Known(known.state, names, digests[order], features, known.left)
+        now = Snapshot(snapshot.state, names, digests[order], features, snapshot.left)
         held = facts.followed(
-            facts.of_images(run.found, run.decisions),
-            _contents(known),
+            facts.of_images(run.computed, run.decisions),
+            _contents(snapshot),
             _contents(now),
             dict(zip(was, sources, strict=False)),
-            known.state.ids,
+            snapshot.state.ids,
         )
         dataset = images.select(dataset, order)._replace(unreadable=None, skipped=skipped)
         inputs, started = inputs._replace(dataset=dataset), time.perf_counter()
 
         def write(
-            folder: epath.Path, found: Clustering, changes: Changes, with_report: bool
+            folder: epath.Path, clustering: Clustering, changes: Changes, with_report: bool
         ) -> Shown | None:
-            memory = _in_memory(inputs, embedding, found, encoder, held, started)
+            rows = {workdirs.TRAIN_EMBEDDING: embedding}
+            repeated = outputs.find_duplicates(config, dataset, rows, held.distinct)
+            run_of_all = outputs.collect(inputs, rows, clustering, repeated, started)
+            memory = collect(inputs, embedding, run_of_all, encoder, 0.0)
             names = memory.outputs.results["suggested_names"] or {}
             # Those of a known group stay: with each new photo, others would come first.
             earlier = run.results.get("suggested_names") or {}
             names |= {cluster: earlier[cluster] for cluster in names if cluster in earlier}
             save(folder, memory, workdir, changes, with_report=with_report)
-            repeated = memory.found.repeated
             return None if repeated is None else Shown(repeated, dataset.sources)
 
         section = config.eval
@@ -334,36 +339,26 @@ def update_photos(
         left = int((~is_kept).sum())
         change = history.Change(len(new), left, renamed, 0, (), refit, "photo", "group")
         return _renew(
-            *(workdir, known, now, is_kept, held, follow, change, fit, run.clusters.points, write),
+            *(
+                workdir,
+                snapshot,
+                now,
+                is_kept,
+                held,
+                follow,
+                change,
+                fit,
+                run.clusters.points,
+                write,
+            ),
             with_report=with_report,
         )
 
 
-def _in_memory(
-    inputs: build.Inputs[PhotosConfig],
-    embedding: dict[str, NDArray],
-    found: Clustering,
-    encoder: Encoder,
-    held: Decisions,
-    started: float,
-) -> Photos:
-    """Returns the run of all photos."""
-    config, dataset, _ = inputs
-    stored = inference.stored_clusters(found, embedding[config.eval.features])
-    skipped = np.array([f for f, _ in dataset.skipped if not f.endswith("/")], str)
-    stored = stored._replace(sources=np.array(dataset.sources, np.str_), skipped=skipped)
-    seconds, rows = time.perf_counter() - started, {workdirs.TRAIN_EMBEDDING: embedding}
-    repeated = outputs.find_duplicates(config, dataset, rows, held.distinct)
-    made = outputs.Found(inputs, rows, dataset, embedding, found, stored, repeated, seconds)
-    described = {**build.describe_images(inputs), **build.describe_encoder(encoder)}
-    run = inference.join(None, config, {}, described, embedding, stored)
-    return Photos(inputs, embedding, made, 0.0, run)
-
-
-def _contents(known: Known) -> dict[str, str]:
+def _contents(snapshot: Snapshot) -> dict[str, str]:
     """Returns the content of each image, by name, as hexadecimal digits."""
-    keys = (content.tobytes().hex() for content in known.contents)
-    return dict(zip(known.names.tolist(), keys, strict=True))
+    keys = (content.tobytes().hex() for content in snapshot.contents)
+    return dict(zip(snapshot.names.tolist(), keys, strict=True))
 
 
 def _check(run: TrainedRun, workdir: epath.Path) -> None:
@@ -384,19 +379,21 @@ def _check(run: TrainedRun, workdir: epath.Path) -> None:
         )
 
 
-def _known_photos(workdir: epath.Path, run: TrainedRun) -> Known:
+def _known_photos(workdir: epath.Path, run: TrainedRun) -> Snapshot:
     """Returns what the run knows, with the clusters that a person has corrected."""
-    stored, known = run.clusters, knowledge.read(workdir, run.features)
-    if known is None:
+    stored, snapshot = run.clusters, snapshots.read(workdir, run.features)
+    if snapshot is None:
         if stored.contents is None:
             raise workdirs.older_version(workdir, "it has no digests of its files")
-        known = knowledge.start(run.found.labels, run.found.names, stored.contents, run.features)
-    if known.names.tolist() != list(run.found.names):
+        snapshot = snapshots.start(
+            run.computed.labels, run.computed.names, stored.contents, run.features
+        )
+    if snapshot.names.tolist() != list(run.computed.names):
         raise InputError(
-            f"{knowledge.STATE} in {workdir} must have the images of the run; got those of another "
+            f"{snapshots.STATE} in {workdir} must have the images of the run; got those of another "
             "one: delete it to begin with the clusters of the run"
         )
-    return _with_decisions(known, run.found, run.decisions)
+    return _with_decisions(snapshot, run.computed, run.decisions)
 
 
 def _inputs(run: TrainedRun, photos: Sequence[str]) -> build.Inputs[PhotosConfig]:
@@ -406,8 +403,8 @@ def _inputs(run: TrainedRun, photos: Sequence[str]) -> build.Inputs[PhotosConfig
     missing = [name for name in photos if not os.path.exists(os.path.expanduser(name))]
     if missing:
         raise InputError(f"PHOTOS must be folders or files of images; got no {missing[0]}")
-    given = [str(workdirs.normalized(name)) for name in photos]
-    every = list(dict.fromkeys([*there, *given]))
+    added = [str(workdirs.normalized(name)) for name in photos]
+    every = list(dict.fromkeys([*there, *added]))
     if not every:
         raise InputError(f"PHOTOS must be given, because {of_run[0]} is gone; got none")
     inside = [os.path.realpath(os.path.expanduser(name)) + os.sep for name in every]
@@ -429,7 +426,7 @@ def _inputs(run: TrainedRun, photos: Sequence[str]) -> build.Inputs[PhotosConfig
     return build.load_photos(config, dataset)
 
 
-def _matched(known: Known, digests: NDArray, names: Sequence[str]) -> tuple[NDArray, NDArray]:
+def _matched(snapshot: Snapshot, digests: NDArray, names: Sequence[str]) -> tuple[NDArray, NDArray]:
     """Finds each known image's place among the files of now, -1: gone; and which files are new.
 
     Of files with the same content, one of the same name is the image, or else the first.
@@ -437,11 +434,11 @@ def _matched(known: Known, digests: NDArray, names: Sequence[str]) -> tuple[NDAr
     there = collections.defaultdict[bytes, list[int]](list)
     for i, digest in enumerate(digests):
         there[digest.tobytes()].append(i)
-    place = np.full(len(known.names), -1)
-    keys = [digest.tobytes() for digest in known.contents]
+    place = np.full(len(snapshot.names), -1)
+    keys = [digest.tobytes() for digest in snapshot.contents]
     for by_name in (True, False):
         for j in np.flatnonzero(place < 0).tolist():
-            same = [i for i in there[keys[j]] if not by_name or names[i] == known.names[j]]
+            same = [i for i in there[keys[j]] if not by_name or names[i] == snapshot.names[j]]
             if same:
                 place[j] = same[0]
                 there[keys[j]].remove(same[0])
@@ -449,7 +446,7 @@ def _matched(known: Known, digests: NDArray, names: Sequence[str]) -> tuple[NDAr
 
 
 def _by_name(
-    known: Known, digests: NDArray, names: Sequence[str] | None, workdir: epath.Path
+    snapshot: Snapshot, digests: NDArray, names: Sequence[str] | None, workdir: epath.Path
 ) -> tuple[NDArray, NDArray]:
     """Finds each known row's place among those of now, -1: none; and the rows of new names.
 
@@ -460,19 +457,19 @@ def _by_name(
         raise InputError(
             f"--features must name its rows, as {workdir} does; got none: say which column by --ids"
         )
-    place = {name: i for i, name in enumerate(known.names.tolist())}
+    place = {name: i for i, name in enumerate(snapshot.names.tolist())}
     counts = collections.Counter(names)
     if repeated := [name for name, count in counts.items() if count > 1]:
         raise InputError(f"--features must name each row once; got {repeated[0]!r} several times")
     pairs = [(i, place[name]) for i, name in enumerate(names) if name in place]
-    other = [i for i, j in pairs if (digests[i] != known.contents[j]).any()]
+    other = [i for i, j in pairs if (digests[i] != snapshot.contents[j]).any()]
     if other:
         raise InputError(
             f"--features must have the vectors of before for rows of {workdir}; got others for "
             f"{len(other):,}, such as {names[other[0]]!r}: give changed rows new names, or cluster "
             "all rows in another folder"
         )
-    old = np.full(len(known.names), -1)
+    old = np.full(len(snapshot.names), -1)
     for i, j in pairs:
         old[j] = i
     return old, np.array([i for i, name in enumerate(names) if name not in place], np.int64)
@@ -507,26 +504,27 @@ def update_rows(
     workdir = _folder(workdir)
     with workdirs.locked(workdir), disk.explained(workdir):
         run = embeddings.read(workdir)
-        known = _known_rows(workdir, run)
-        values = known.x[:0] if table is None else table.values[:]
-        if table is not None and values.shape[1] != known.x.shape[1]:
+        snapshot = _known_rows(workdir, run)
+        values = snapshot.x[:0] if table is None else table.values[:]
+        if table is not None and values.shape[1] != snapshot.x.shape[1]:
+            columns = counted(snapshot.x.shape[1], "column")
             raise InputError(
-                f"--features must have {counted(known.x.shape[1], 'column')} like the embeddings "
-                f"of {workdir}; got {values.shape[1]}"
+                f"--features must have {columns} like the embeddings of {workdir}; got "
+                f"{values.shape[1]}"
             )
         if len(values):
             arrays.numeric(values, "--features", smooth.LARGEST)
         digests = embeddings.contents(values) if digests is None else digests
-        is_numbered = known.names.tolist() == list(map(str, range(len(known.names))))
-        given = None if table is None else table.names
+        is_numbered = snapshot.names.tolist() == list(map(str, range(len(snapshot.names))))
+        row_names = None if table is None else table.names
         if is_numbered or table is None:
-            old, new = _matched(known, digests, [""] * len(values))
-            count = len(known.names) + len(new)
-            names = [*map(str, range(count))] if is_numbered else known.names.tolist()
+            old, new = _matched(snapshot, digests, [""] * len(values))
+            count = len(snapshot.names) + len(new)
+            names = [*map(str, range(count))] if is_numbered else snapshot.names.tolist()
         else:
-            old, new = _by_name(known, digests, given, workdir)
-            names = [*known.names.tolist(), *(given[i] for i in new.tolist() if given)]
-        titles, n_known, count = None if is_numbered else names, len(known.names), len(names)
+            old, new = _by_name(snapshot, digests, row_names, workdir)
+            names = [*snapshot.names.tolist(), *(row_names[i] for i in new.tolist() if row_names)]
+        titles, n_known, count = None if is_numbered else names, len(snapshot.names), len(names)
         rows = assignments.read_workdir(workdir)
         was = assignments.read_metadata(rows, range(n_known))
         more = metadata.updated(was, {} if table is None else table.metadata, [*old, *new])
@@ -538,33 +536,35 @@ def update_rows(
             files = [*protocol.get("metadata_of_updates", ()), os.path.abspath(file)]
             protocol["metadata_of_updates"] = list(dict.fromkeys(files))
         described = _number_described(was, more, n_known)
-        follow = _follow(known, run.found, run.decisions, exact=exact)
+        follow = _follow(snapshot, run.computed, run.decisions, exact=exact)
         if not (len(new) or refit or follow):
             if not described:
-                return _nothing(workdir, known.state, "row", "cluster")
+                return _nothing(workdir, snapshot.state, "row", "cluster")
             change = history.Change(0, 0, 0, described, (), False, "row", "cluster")
-            return _describe(workdir, run, rows, more, change, known.state, with_report=with_report)
+            return _describe(
+                workdir, run, rows, more, change, snapshot.state, with_report=with_report
+            )
         options = _options(run)
-        x_new = values[new].astype(known.x.dtype)
+        x_new = values[new].astype(snapshot.x.dtype)
         x_new = arrays.normalize_rows(x_new) if options.metric == "cosine" else x_new
         x, contents = (
-            np.concatenate(p) for p in ((known.x, x_new), (known.contents, digests[new]))
+            np.concatenate(p) for p in ((snapshot.x, x_new), (snapshot.contents, digests[new]))
         )
         axes = [assignments.numbers(rows, f"map_{axis}", range(n_known), 0.0) for axis in "xyz"]
         drawn = [axis for axis in axes if axis is not None]
 
         def write(
-            folder: epath.Path, found: Clustering, changes: Changes, with_report: bool
+            folder: epath.Path, clustering: Clustering, changes: Changes, with_report: bool
         ) -> None:
-            parts = (run, found, options, x, titles, more, changes)
+            parts = (run, clustering, options, x, titles, more, changes)
             _write_rows(folder, workdir, *parts, with_report=with_report)
 
         return _renew(
             workdir,
-            known,
-            Known(known.state, np.array(names, np.str_), contents, x, known.left),
+            snapshot,
+            Snapshot(snapshot.state, np.array(names, np.str_), contents, x, snapshot.left),
             np.ones(n_known, bool),
-            facts.of_images(run.found, run.decisions),
+            facts.of_images(run.computed, run.decisions),
             follow,
             history.Change(len(new), 0, 0, described, (), refit, "row", "cluster"),
             functools.partial(
@@ -597,7 +597,7 @@ def _describe(
 ) -> Ended:
     """Replaces the metadata in the table and on the page; clusters and decisions stay."""
     new = versions.start(workdir)
-    stay = (workdirs.CONFIG, embeddings.CLUSTERER, decisions.DECISIONS, knowledge.STATE)
+    stay = (workdirs.CONFIG, workdirs.CLUSTERER, decisions.DECISIONS, snapshots.STATE)
     for name in stay:
         if (workdir / name).exists():
             (workdir / name).copy(new / name)
@@ -614,23 +614,23 @@ def _options(run: embeddings.EmbeddingClusters) -> ClusterOptions:
     return ClusterOptions(**{k: v for k, v in run.results["config"].items() if k in fields})
 
 
-def _known_rows(workdir: epath.Path, run: embeddings.EmbeddingClusters) -> Known:
+def _known_rows(workdir: epath.Path, run: embeddings.EmbeddingClusters) -> Snapshot:
     if "rows_used" in run.results["provenance"]:
         raise InputError(
             f"the run of an update must have its rows in memory; got {workdir}, whose rows were "
             "read in blocks: use predict, or cluster all rows in another folder"
         )
-    known, tree = knowledge.read(workdir), run.clusterer
+    snapshot, tree = snapshots.read(workdir), run.clusterer
     if not isinstance(tree, ByTree):
         method = run.results["config"]["method"]
         raise InputError(f"method must be 'tree' for an update; got {method!r} in {workdir}")
-    if known is None:
-        contents = io.read_arrays(workdir / embeddings.CLUSTERER).get(embeddings.CONTENTS)
-        if contents is None or len(contents) != len(run.found.names):
+    if snapshot is None:
+        contents = io.read_arrays(workdir / workdirs.CLUSTERER).get(embeddings.CONTENTS)
+        if contents is None or len(contents) != len(run.computed.names):
             raise workdirs.older_version(workdir, "it has no digests of its rows")
         x = tree.voters.rows[tree.leaves]
-        known = knowledge.start(run.found.labels, run.found.names, contents, x)
-    return _with_decisions(known, run.found, run.decisions)
+        snapshot = snapshots.start(run.computed.labels, run.computed.names, contents, x)
+    return _with_decisions(snapshot, run.computed, run.decisions)
 
 
 def _write_rows(
@@ -706,7 +706,7 @@ def merge(first: epath.PathLike, second: epath.PathLike, out: epath.PathLike) ->
     other: TrainedRun | EmbeddingClusters
     if of_rows:
         both = embeddings.read(first), embeddings.read(second)
-        other, known = both[1], _known_rows(second, both[1])
+        other, snapshot = both[1], _known_rows(second, both[1])
         widths = [run.results["provenance"]["columns"] for run in both]
         if widths[0] != widths[1]:
             raise InputError(
@@ -715,13 +715,13 @@ def merge(first: epath.PathLike, second: epath.PathLike, out: epath.PathLike) ->
             )
         rows = assignments.read_workdir(second)
         more = assignments.read_metadata(rows, range(len(rows.rows)))
-        table, digests = Rows(known.x, tuple(known.names.tolist()), more), known.contents
+        table, digests = Rows(snapshot.x, tuple(snapshot.names.tolist()), more), snapshot.contents
     else:
         runs = inference.read(first), inference.read(second)
         weights = [run.images.get(workdirs.WEIGHTS) for run in runs]
         if weights[0] != weights[1]:
             raise InputError(f"two runs must have one encoder; got others in {first} and {second}")
-        other, known = runs[1], _known_photos(second, runs[1])
+        other, snapshot = runs[1], _known_photos(second, runs[1])
         photos = (runs[1].config.data.dir or "").split("\n")
     disk.make(target.parent, parents=True)
     left = shutil.ignore_patterns(versions.SIDE, versions.PREVIOUS, workdirs.LOCK)
@@ -732,14 +732,16 @@ def merge(first: epath.PathLike, second: epath.PathLike, out: epath.PathLike) ->
         else:
             done = update_photos(target, photos)
         if other.decisions != Decisions():
-            _take_over(target, other, known)
+            _take_over(target, other, snapshot)
         return done
     except BaseException:
         shutil.rmtree(target, ignore_errors=True)
         raise
 
 
-def _take_over(workdir: epath.Path, other: TrainedRun | EmbeddingClusters, known: Known) -> None:
+def _take_over(
+    workdir: epath.Path, other: TrainedRun | EmbeddingClusters, snapshot: Snapshot
+) -> None:
     """Adds to a run of two the decisions about the second one, whose images are told by content.
 
     A cluster of the second run is the one in which most of its images are now, or a new one if that
@@ -748,29 +750,29 @@ def _take_over(workdir: epath.Path, other: TrainedRun | EmbeddingClusters, known
     is_rows = embeddings.is_run(workdir)
     run: TrainedRun | EmbeddingClusters
     run = embeddings.read(workdir) if is_rows else inference.read(workdir)
-    now = knowledge.read(workdir, known.x)
+    now = snapshots.read(workdir, snapshot.x)
     assert now is not None
     ids = dict(zip(now.names.tolist(), now.state.ids.tolist(), strict=True))
     there = {content: name for name, content in _contents(now).items()}
-    renamed = {n: there[c] for n, c in _contents(known).items() if c in there}
-    theirs = facts.of_images(other.found, other.decisions)
+    renamed = {n: there[c] for n, c in _contents(snapshot).items() if c in there}
+    theirs = facts.of_images(other.computed, other.decisions)
     meant = {*theirs.moved.values(), *theirs.absent.moved.values(), *theirs.named} - {NO_CLUSTER}
     members = {
         cluster: collections.Counter(
             ids[renamed[name]]
-            for name in known.names[known.state.ids == cluster].tolist()
+            for name in snapshot.names[snapshot.state.ids == cluster].tolist()
             if name in renamed
         )
         for cluster in meant
     }
-    place, fresh = {NO_CLUSTER: NO_CLUSTER}, run.decisions.next_cluster(run.found)
+    place, fresh = {NO_CLUSTER: NO_CLUSTER}, run.decisions.next_cluster(run.computed)
     fresh = max(fresh, now.state.next_id)
     for cluster in sorted(meant, key=lambda c: (-members[c].total(), c)):
         most = [into for into, _ in members[cluster].most_common(1) if into not in place.values()]
         place[cluster], fresh = most[0] if most else fresh, fresh + (not most)
     theirs = facts.followed(
         theirs,
-        _contents(known),
+        _contents(snapshot),
         _contents(now),
         renamed,
         np.array([*meant]),
@@ -779,15 +781,15 @@ def _take_over(workdir: epath.Path, other: TrainedRun | EmbeddingClusters, known
         {key: place[cluster] for key, cluster in of.items()}
         for of in (theirs.moved, theirs.absent.moved)
     )
-    made = frozenset(moved.values()) - {*ids.values(), NO_CLUSTER}
+    created = frozenset(moved.values()) - {*ids.values(), NO_CLUSTER}
     named = {place[cluster]: name for cluster, name in theirs.named.items()}
     theirs = theirs._replace(
         moved=moved,
-        named={c: name for c, name in named.items() if c in made or c in ids.values()},
-        made=made,
+        named={c: name for c, name in named.items() if c in created or c in ids.values()},
+        created=created,
         absent=theirs.absent._replace(moved=gone),
     )
     both = decisions.join(theirs, run.decisions)
-    facts.rules(facts.of_images(run.found, both), list(run.found.names))
-    io.write(workdir / decisions.DECISIONS, decisions.to_csv(both, run.found))
+    facts.rules(facts.of_images(run.computed, both), list(run.computed.names))
+    io.write(workdir / decisions.DECISIONS, decisions.to_csv(both, run.computed))
     corrections.correct(workdir, ())

@@ -92,8 +92,8 @@ def finish(workdir: epath.Path) -> None:
 
 def _names(folder: epath.Path) -> Sequence[str]:
     """Lists the paths of the files in a folder, relative to it."""
-    found = (os.path.join(top, name) for top, _, names in os.walk(folder) for name in names)
-    return sorted(os.path.relpath(path, folder) for path in found)
+    paths = (os.path.join(top, name) for top, _, names in os.walk(folder) for name in names)
+    return sorted(os.path.relpath(path, folder) for path in paths)
 
 
 def _link(file: epath.Path, other: epath.Path) -> None:

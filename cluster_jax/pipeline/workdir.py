@@ -25,7 +25,7 @@ ASSIGNMENTS, REPORT = "assignments.csv", "report.html"
 OLD_DECISIONS = "decisions_before.csv"  # those about clusters that were replaced
 DUPLICATES = "duplicates.csv"
 # Needed to assign new images without the training images.
-IMAGES, CLUSTERS = "images.json", "clusters.npz"
+IMAGES, CLUSTERS, CLUSTERER = "images.json", "clusters.npz", "clusterer.npz"
 WEIGHTS = "weights_sha256"  # in images.json: of a pretrained network that is not trained
 # Embeddings of the training images, of held-out test images, and of the training images by the
 # network with which the last stage starts.
@@ -54,8 +54,8 @@ AT_ANY_TIME = {
 
 # Files that a run reads again, and makes again where they lack.
 _MADE_AGAIN = (
-    RESULTS, IMAGES, CLUSTERS, TRAIN_EMBEDDING, TEST_EMBEDDING, INITIAL_EMBEDDING, TRAIN_FEATURES,
-    TEST_FEATURES, ENCODER,
+    RESULTS, IMAGES, CLUSTERS, CLUSTERER, TRAIN_EMBEDDING, TEST_EMBEDDING, INITIAL_EMBEDDING,
+    TRAIN_FEATURES, TEST_FEATURES, ENCODER,
 )  # fmt: skip
 
 # Files and folders that a run writes.
@@ -385,8 +385,8 @@ def describe_images(dataset: Dataset) -> dict[str, Any]:
     # Without the neighbors that features come with: they follow from the features.
     parts = [rows[:, : dataset.shape[0] - dataset.neighbors].tobytes()]
     parts += [os.fsencode(name) for name in dataset.sources or ()]
-    if dataset.known is not None:
-        parts.append(dataset.known.astype(np.int32).tobytes())
+    if dataset.partial_labels is not None:
+        parts.append(dataset.partial_labels.astype(np.int32).tobytes())
         parts.append("\n".join(splits.known_names(dataset)).encode())
     return {"size": dataset.size, "sha256": fingerprint(*parts)}
 
@@ -399,15 +399,15 @@ def check_images(workdir: epath.Path, images: Mapping[str, Any]) -> dict[str, An
         images: see `describe_images`.
     """
     try:
-        known = read_values(workdir / IMAGES)
+        recorded = read_values(workdir / IMAGES)
     except FileNotFoundError:
         return {}
-    if not images.items() <= known.items():
+    if not images.items() <= recorded.items():
         raise InputError(
             f"the images or their known classes have changed since the run in {workdir} started; "
             "choose another folder"
         )
-    return known
+    return recorded
 
 
 def has_embedding(file: epath.Path, fingerprint: str, step: int | str) -> bool:

@@ -134,12 +134,12 @@ def images_csv(
     """
     columns = _cluster_columns(evaluation.clustering)
     columns["kmeans_cluster"] = evaluation.kmeans_labels
-    if dataset.known is not None:
-        unlabeled = dataset.known < 0
+    if dataset.partial_labels is not None:
+        unlabeled = dataset.partial_labels < 0
         columns = {title: _scatter_cells(_cells(c), unlabeled) for title, c in columns.items()}
-        known = splits.known_names(dataset)
-        classes = dataset.known if discovered is None else discovered.classes
-        columns["class"] = [discovery.name(c, known) if c >= 0 else "" for c in classes]
+        known_classes = splits.known_names(dataset)
+        classes = dataset.partial_labels if discovered is None else discovered.classes
+        columns["class"] = [discovery.name(c, known_classes) if c >= 0 else "" for c in classes]
     if facts is not None:
         columns |= {"taken": facts.taken, "width": facts.width, "height": facts.height}
         columns["bytes"] = facts.bytes
@@ -219,23 +219,23 @@ def _sure_columns(membership: Membership | None) -> dict[str, Column]:
     }
 
 
-def duplicates_csv(sources: Sequence[str] | None, found: Duplicates) -> str:
+def duplicates_csv(sources: Sequence[str] | None, repeated: Duplicates) -> str:
     """Formats the table `duplicates.csv`, one row per image in a group; a header without groups."""
-    images: list = found.images.tolist()
+    images: list = repeated.images.tolist()
     if sources is not None:
         images = [sources[i] for i in images]
-    kinds = np.where(found.is_exact, "exact", "near")
-    facts = found.facts
+    kinds = np.where(repeated.is_exact, "exact", "near")
+    facts = repeated.facts
     columns: dict[str, Column] = {
-        "group": found.groups,
+        "group": repeated.groups,
         "kind": kinds,
         "image": images,
         "width": facts.width,
         "height": facts.height,
         "bytes": [size or "" for size in facts.bytes.tolist()],  # An array has none.
         "taken": facts.taken,
-        "keep": found.keep,
-        "similarity": found.similarities,
+        "keep": repeated.keep,
+        "similarity": repeated.similarities,
     }
     return to_csv(columns)
 

@@ -37,14 +37,14 @@ def told(event: Event, called: Callable[[int], str], noun: str) -> str:
         >>> told(Event("grew", 3, 2), "group {}".format, "photo")
         'group 3 grew by 2 photos'
     """
-    own, into = called(event.id), ", ".join(map(called, event.into))
+    cluster, into = called(event.id), ", ".join(map(called, event.into))
     count = counted(event.rows, noun)
     return {
-        living.GREW: f"{own} grew by {count}",
-        living.SPLIT: f"{own} split: {count} of it now in {into}",
-        living.MERGED: f"{own} merged into {into} ({count})",
-        living.EMERGED: f"{own} emerged ({count})",
-        living.DISAPPEARED: f"{own} disappeared: none of its {noun}s is left",
+        living.GREW: f"{cluster} grew by {count}",
+        living.SPLIT: f"{cluster} split: {count} of it now in {into}",
+        living.MERGED: f"{cluster} merged into {into} ({count})",
+        living.EMERGED: f"{cluster} emerged ({count})",
+        living.DISAPPEARED: f"{cluster} disappeared: none of its {noun}s is left",
     }.get(event.kind, "")
 
 
@@ -70,17 +70,17 @@ def entries(data: ReportData, clusters: Sequence[Cluster]) -> list[Entry]:
     by_id = {cluster.id: cluster for cluster in clusters}
 
     def called(cluster: int) -> str:
-        own = by_id.get(cluster)
+        facts = by_id.get(cluster)
         number = f"{data.group} {cluster}"
-        return f"{number} ({own.name})" if own is not None and own.name else number
+        return f"{number} ({facts.name})" if facts is not None and facts.name else number
 
     def points(cluster: Cluster, *, is_new: bool) -> list[int]:
         members = cluster.members
         return (members[change.is_new[members]] if is_new else members)[:N_SHOWN].tolist()
 
-    made = []
+    result = []
     for event in ordered(change.events)[:MAX_ENTRIES]:
         there = [by_id[i] for i in (event.id, *event.into) if i in by_id]
         shown = [(c, points(c, is_new=event.kind == living.GREW)) for c in there]
-        made.append(Entry(told(event, called, data.noun), shown))
-    return made
+        result.append(Entry(told(event, called, data.noun), shown))
+    return result

@@ -110,7 +110,7 @@ def _number(value: float | None) -> str:
 def learning_curves(before: Trained, after: Trained) -> list[Curves]:
     """Returns what both runs have logged, without values that are not finite."""
     first, second = (plots.training_curves(run.history) for run in (before, after))
-    found = []
+    curves = []
     for name in (name for name in first if name in second):
         points = [
             [(x, y) for x, y in curve[name].items() if y is not None] for curve in (first, second)
@@ -122,8 +122,8 @@ def learning_curves(before: Trained, after: Trained) -> list[Curves]:
             " ".join(f"{x * x_scale:.1f},{(high - y) * y_scale:.1f}" for x, y in line)
             for line in points
         ]
-        found.append(Curves(name.replace("_", " "), lines, last, low, high))
-    return found
+        curves.append(Curves(name.replace("_", " "), lines, last, low, high))
+    return curves
 
 
 def read(workdir: epath.PathLike) -> dict[str, str]:

@@ -85,7 +85,7 @@ class Decisions(NamedTuple):
             it, or `NO_CLUSTER`.
         merged: cluster -> the one that it is a part of.
         named: cluster -> its name.
-        made: clusters that the run did not find.
+        created: clusters that the run did not find.
         same, apart: pairs of names of images that are in one cluster, and in two, see
             `clustering.constraints`; they hold from the next update on.
         distinct: pairs of names of images that are no duplicates of one another.
@@ -95,7 +95,7 @@ class Decisions(NamedTuple):
     moved: Mapping[str, int] = {}
     merged: Mapping[int, int] = {}
     named: Mapping[int, str] = {}
-    made: frozenset[int] = frozenset()
+    created: frozenset[int] = frozenset()
     same: frozenset[tuple[str, str]] = frozenset()
     apart: frozenset[tuple[str, str]] = frozenset()
     distinct: frozenset[tuple[str, str]] = frozenset()
@@ -104,7 +104,7 @@ class Decisions(NamedTuple):
     @property
     def is_of_members(self) -> bool:
         """Whether a person has decided about images or clusters, and not about names alone."""
-        return bool(self.moved or self.merged or self.made)
+        return bool(self.moved or self.merged or self.created)
 
     def root(self, cluster: int) -> int:
         """Returns the cluster that a cluster is a part of: itself, if it was not merged."""
@@ -124,7 +124,7 @@ class Decisions(NamedTuple):
     def next_cluster(self, run: Clusters) -> int:
         """Returns the lowest number that no cluster has had."""
         moved = (*self.moved.values(), *self.absent.moved.values())
-        return 1 + max(*run.labels.tolist(), *self.made, *self.merged, *moved, -1)
+        return 1 + max(*run.labels.tolist(), *self.created, *self.merged, *moved, -1)
 
     def _found(self, run: Clusters) -> zip:
         return zip(run.names, run.labels.tolist(), strict=True)
@@ -139,7 +139,7 @@ class Decisions(NamedTuple):
         counts = {
             "moved or confirmed": len(self.moved) - lost,
             f"in no {group}": lost,
-            "new": len(self.made),
+            "new": len(self.created),
             "merged": len(self.merged),
             "named": len(self.named),
             "pairs together": len(self.same),
@@ -159,7 +159,7 @@ def join(before: Decisions, after: Decisions) -> Decisions:
     joined = Decisions(
         {**before.moved, **after.moved},
         merged,
-        made=before.made | after.made,
+        created=before.created | after.created,
         same=(before.same - after.apart) | after.same,
         apart=(before.apart - after.same) | after.apart,
         distinct=before.distinct | after.distinct,
@@ -214,7 +214,7 @@ def read(file: epath.PathLike, run: Clusters, before: Decisions) -> Decisions:
     """
     lines, members, absent, is_own = _lines(file, run)
     clusters = _meant(file, lines, members, run, before, is_own=is_own)
-    known, counts = set(run.names), collections.Counter(run.names)
+    names, counts = set(run.names), collections.Counter(run.names)
     moved, merged, named = dict[str, int](), dict[int, int](), dict[int, str]()
     at: dict[tuple[str, object], int] = {}
     pairs: dict[str, set[tuple[str, str]]] = {kind: set() for kind in PAIRS}
@@ -246,12 +246,12 @@ def read(file: epath.PathLike, run: Clusters, before: Decisions) -> Decisions:
             merged[old], at["merge", old] = new, number
         else:
             is_pair, other = kind in pairs, to
-            if not is_own and {name, *([other] * is_pair)} - known:
+            if not is_own and {name, *([other] * is_pair)} - names:
                 continue
             for each in (name, other)[: 1 + is_pair]:
                 if counts[each] != 1:
-                    found = f"{each!r}" + (", which several have" if counts[each] else "")
-                    raise InputError(f"{must} name one {run.noun} of the run; got {found}")
+                    problem = f"{each!r}" + (", which several have" if counts[each] else "")
+                    raise InputError(f"{must} name one {run.noun} of the run; got {problem}")
             if is_pair:
                 pair = (min(name, other), max(name, other))
                 opposite = {"same": "apart", "apart": "same"}.get(kind, kind)
@@ -271,29 +271,29 @@ def read(file: epath.PathLike, run: Clusters, before: Decisions) -> Decisions:
                     f"{name!r}: leave one"
                 )
             moved[name], at["move", name] = target, number
-    made = frozenset(clusters[cluster] for _, (_, cluster, kind, _) in lines if kind == "new")
+    created = frozenset(clusters[cluster] for _, (_, cluster, kind, _) in lines if kind == "new")
     same, apart, distinct = map(frozenset, pairs.values())
-    return Decisions(moved, merged, named, made, same, apart, distinct, absent)
+    return Decisions(moved, merged, named, created, same, apart, distinct, absent)
 
 
 def to_csv(decisions: Decisions, run: Clusters) -> str:
     """Formats the file of decisions, see `read`; the same decisions give the same text."""
     now, order = decisions.labels(run), np.argsort(run.distances, kind="stable")
-    meant = {*decisions.named, *decisions.made, *decisions.merged, *decisions.merged.values()}
+    meant = {*decisions.named, *decisions.created, *decisions.merged, *decisions.merged.values()}
     meant |= {cluster for cluster in decisions.moved.values() if cluster != NO_CLUSTER}
     rows: list[tuple[Any, ...]] = [("", "", "run", run.run)]
     for cluster in sorted(meant):
-        labels = now if cluster in decisions.made else run.labels
+        labels = now if cluster in decisions.created else run.labels
         typical = order[labels[order] == cluster][:_TYPICAL]
         rows += [(run.names[i], cluster, "member", "") for i in typical]
-    rows += [("", cluster, "new", "") for cluster in sorted(decisions.made)]
+    rows += [("", cluster, "new", "") for cluster in sorted(decisions.created)]
     rows += [("", a, "merge", b) for a, b in sorted(decisions.merged.items())]
     named = sorted(decisions.named.items())
     rows += [("", cluster, "name", name) for cluster, name in named]
-    found = dict(zip(run.names, run.labels.tolist(), strict=True))
+    cluster_of = dict(zip(run.names, run.labels.tolist(), strict=True))
     for name, cluster in decisions.moved.items():
         kind = ("wrong", "") if cluster == NO_CLUSTER else ("move", cluster)
-        rows.append((name, found.get(name, ""), *kind))
+        rows.append((name, cluster_of.get(name, ""), *kind))
     rows += [(a, "", kind, b) for kind in PAIRS for a, b in sorted(getattr(decisions, kind))]
     titles: tuple[str, ...] = (run.noun, "cluster", "correction", "to")
     if run.contents:
@@ -326,8 +326,8 @@ def _lines(
     """
     path = buckets.path(file)
     if not path.exists() or path.is_dir():
-        found = "a folder" if path.exists() else "no such file"
-        raise InputError(f"{file} must be a file that a report has saved; got {found}")
+        problem = "a folder" if path.exists() else "no such file"
+        raise InputError(f"{file} must be a file that a report has saved; got {problem}")
     titles, rows = assignments.read(path)
     expected = [(noun, "cluster", "correction", "to") for noun in _NOUNS]
     if tuple(titles) not in [*expected, *((*plain, *CONTENTS) for plain in expected)]:
@@ -399,7 +399,7 @@ def _meant(
 ) -> dict[str, int]:
     """Maps the number of each cluster in the file to the run's cluster that is meant."""
     now = dict(zip(run.names, before.labels(run).tolist(), strict=True))
-    taken = {*run.labels.tolist(), *before.made, *before.merged}
+    taken = {*run.labels.tolist(), *before.created, *before.merged}
     fresh, clusters = before.next_cluster(run), dict[str, int]()
     for _, (_, cluster, kind, _) in lines:
         if kind != "new":
@@ -407,9 +407,9 @@ def _meant(
         moved = [name for _, (name, *_, to) in lines if name and to == cluster]
         mine = [name for name in (*members.get(cluster, ()), *moved) if name in now]
         is_same = mine and 2 * sum(str(now[name]) == cluster for name in mine) > len(mine)
-        own = _number(cluster) if is_own else None
-        if own is not None and (own not in taken or is_same):
-            clusters[cluster], fresh = own, max(fresh, own + 1)
+        same_number = _number(cluster) if is_own else None
+        if same_number is not None and (same_number not in taken or is_same):
+            clusters[cluster], fresh = same_number, max(fresh, same_number + 1)
         else:
             clusters[cluster], fresh = fresh, fresh + 1
     for number, (_, cluster, kind, to) in lines:
@@ -470,14 +470,14 @@ def clustered(table: Table) -> tuple[list[int], Clusters]:
     names = [assignments.unescaped(table.rows[i][table.name]) for i in rows]
     if all(row[table.name] == str(i) for i, row in enumerate(table.rows)):
         names = list(map(str, range(len(rows))))  # Without names, the report numbers what it shows.
-    found = [table.rows[i].get(FOUND) or table.rows[i][table.cluster] for i in rows]
-    labels = np.array([int(cluster.removeprefix(_NOVEL)) for cluster in found])
+    computed = [table.rows[i].get(FOUND) or table.rows[i][table.cluster] for i in rows]
+    labels = np.array([int(cluster.removeprefix(_NOVEL)) for cluster in computed])
     distances = np.array([float(table.rows[i].get("distance") or "inf") for i in rows])
     run = digest(names, labels)
     return rows, Clusters(names, labels, distances, table.name, run)
 
 
-def decided_membership(decided: Decisions, run: Clusters, found: Membership) -> Membership:
+def decided_membership(decided: Decisions, run: Clusters, member: Membership) -> Membership:
     """Returns probabilities of the clusters after decisions: a person's word is certain.
 
     A runner-up that is the same cluster now adds up.
@@ -485,13 +485,13 @@ def decided_membership(decided: Decisions, run: Clusters, found: Membership) -> 
     Args:
         decided: the decisions.
         run: the clusters that the run has found.
-        found: their probabilities.
+        member: their probabilities.
     """
     labels, is_decided = decided.labels(run), decided.is_decided(run)
-    others = np.array([decided.root(other) for other in found.runners_up.tolist()], np.int64)
-    second = found.runner_up_probabilities
+    others = np.array([decided.root(other) for other in member.runners_up.tolist()], np.int64)
+    second = member.runner_up_probabilities
     is_same = others == labels
-    sure = np.minimum(found.probabilities + np.where(is_same, second, 0), 1)
+    sure = np.minimum(member.probabilities + np.where(is_same, second, 0), 1)
     is_sure = is_decided | is_same
     return Membership(
         labels,
@@ -504,7 +504,7 @@ def decided_membership(decided: Decisions, run: Clusters, found: Membership) -> 
 def decided_csv(
     table: Table,
     rows: Sequence[int],
-    found: NDArray,
+    computed: NDArray,
     labels: NDArray,
     is_decided: NDArray,
     names: Mapping[int, str],
@@ -518,7 +518,7 @@ def decided_csv(
     Args:
         table: content of `assignments.csv`.
         rows: which of its n rows are in clusters, see `clustered`.
-        found: int `[n]`, the clusters that were found.
+        computed: int `[n]`, the clusters that were found.
         labels: int `[n]`, the clusters now, -1 for none.
         is_decided: bool `[n]`.
         names: cluster -> its name.
@@ -526,7 +526,7 @@ def decided_csv(
     changed = [dict(row) for row in table.rows]
     prefix = _NOVEL if table.cluster == "class" else ""
     for i, old, now, decided in zip(
-        rows, *map(np.ndarray.tolist, (found, labels, is_decided)), strict=True
+        rows, *map(np.ndarray.tolist, (computed, labels, is_decided)), strict=True
     ):
         row = changed[i]
         row[table.cluster] = f"{'' if now < 0 else prefix}{now}"

@@ -66,13 +66,13 @@ class Duplicates(NamedTuple):
         return int(self.groups[-1]) + 1 if len(self.groups) else 0
 
 
-def originals(found: Duplicates, count: int) -> NDArray:
+def originals(repeated: Duplicates, count: int) -> NDArray:
     """Returns the image that stands for each of `count` images, the one to keep: int64 `[count]`.
 
     An image without a duplicate stands for itself.
     """
     result = np.arange(count)
-    result[found.images] = found.images[found.keep][found.groups]
+    result[repeated.images] = repeated.images[repeated.keep][repeated.groups]
     return result
 
 
@@ -80,12 +80,12 @@ class Shown(NamedTuple):
     """Duplicates, and which of them are in a report.
 
     Attributes:
-        found: the duplicates.
+        duplicates: the duplicates.
         sources: file name of each image, or None.
         rows: int64 `[n]`, the image of each point of the report; None: they are the same.
     """
 
-    found: Duplicates
+    duplicates: Duplicates
     sources: tuple[str, ...] | None
     rows: NDArray | None = None
 
@@ -98,11 +98,11 @@ def record(shown: Shown) -> list[dict[str, Any]]:
         number of the point in the report ("index", -1 for none), "name", "width", "height",
         "bytes", "taken", and whether it is the copy to "keep".
     """
-    found, facts = shown.found, shown.found.facts
+    repeated, facts = shown.duplicates, shown.duplicates.facts
     point_of = None if shown.rows is None else {row: i for i, row in enumerate(shown.rows.tolist())}
     groups = []
-    for number in range(found.n_groups):
-        places = np.flatnonzero(found.groups == number)
+    for number in range(repeated.n_groups):
+        places = np.flatnonzero(repeated.groups == number)
         images = [
             {
                 "index": image if point_of is None else point_of.get(image, -1),
@@ -111,25 +111,25 @@ def record(shown: Shown) -> list[dict[str, Any]]:
                 "height": int(facts.height[place]),
                 "bytes": int(facts.bytes[place]),
                 "taken": facts.taken[place],
-                "keep": bool(found.keep[place]),
+                "keep": bool(repeated.keep[place]),
             }
-            for place, image in zip(places.tolist(), found.images[places].tolist(), strict=True)
+            for place, image in zip(places.tolist(), repeated.images[places].tolist(), strict=True)
         ]
         # A group may have two pairs of copies, one like the other.
-        is_same = found.is_exact[places].all() and (found.similarities[places] == 1).all()
+        is_same = repeated.is_exact[places].all() and (repeated.similarities[places] == 1).all()
         kind = "exact" if is_same else "near"
         groups.append({"kind": kind, "images": images})
     return groups
 
 
-def counts(found: Duplicates) -> dict[str, int | float | None]:
+def counts(repeated: Duplicates) -> dict[str, int | float | None]:
     """Counts groups and the images in them for `results.json`, with the threshold."""
-    exact = int(found.is_exact.sum())
+    exact = int(repeated.is_exact.sum())
     return {
-        "groups": found.n_groups,
+        "groups": repeated.n_groups,
         "exact_images": exact,
-        "near_images": len(found.images) - exact,
-        "near_above_similarity": found.threshold,
+        "near_images": len(repeated.images) - exact,
+        "near_above_similarity": repeated.threshold,
     }
 
 
@@ -254,7 +254,7 @@ def similar_pairs(features: NDArray, threshold: float) -> NDArray:
     n = len(features)
     if threshold >= 1:  # Similarities round to slightly more.
         return np.empty((0, 2), np.int64)
-    found = []
+    pairs = []
     for start in range(0, n, _BLOCK):
         rows = unit_rows(features[start : start + _BLOCK])
         best: list[tuple[NDArray, NDArray, NDArray]] = []
@@ -267,8 +267,8 @@ def similar_pairs(features: NDArray, threshold: float) -> NDArray:
         i, j = i[order], j[order]
         rank = np.arange(len(i)) - np.searchsorted(i, i)
         is_near = (rank <= _NEIGHBORS) & (i != j)
-        found.append(np.sort(np.stack([i, j], axis=1)[is_near], axis=1))
-    return np.unique(np.concatenate(found), axis=0)
+        pairs.append(np.sort(np.stack([i, j], axis=1)[is_near], axis=1))
+    return np.unique(np.concatenate(pairs), axis=0)
 
 
 def outlines(dataset: Dataset, rows: NDArray) -> NDArray:
@@ -278,13 +278,13 @@ def outlines(dataset: Dataset, rows: NDArray) -> NDArray:
         dataset: the images.
         rows: int `[n]`, those that are wanted.
     """
-    made = np.empty((len(rows), _OUTLINE_SIDE**2), np.float32)
+    result = np.empty((len(rows), _OUTLINE_SIDE**2), np.float32)
     for start in range(0, len(rows), _BATCH):
         for k, values in enumerate(dataset.fetch(rows[start : start + _BATCH]), start):
             image = Image.fromarray(values[..., 0] if values.shape[-1] == 1 else values)
             small = image.convert("L").resize((_OUTLINE_SIDE,) * 2, Image.Resampling.BOX)
-            made[k] = np.asarray(small, np.float32).ravel()
-    return made - made.mean(axis=1, keepdims=True)
+            result[k] = np.asarray(small, np.float32).ravel()
+    return result - result.mean(axis=1, keepdims=True)
 
 
 def _compared(dataset: Dataset, pairs: NDArray) -> tuple[NDArray, NDArray]:
@@ -296,9 +296,9 @@ def _compared(dataset: Dataset, pairs: NDArray) -> tuple[NDArray, NDArray]:
         part = pairs[start : start + _PAIRS]
         wanted = np.unique(part)
         missing = np.array([i for i in wanted.tolist() if i not in shown], np.int64)
-        made = data.map_indices(lambda i: pictures.read(dataset, i), missing)
-        known = {i: shown[i] for i in wanted.tolist() if i in shown}
-        shown = {**known, **dict(zip(missing.tolist(), made, strict=True))}
+        pictures_read = data.map_indices(lambda i: pictures.read(dataset, i), missing)
+        at_hand = {i: shown[i] for i in wanted.tolist() if i in shown}
+        shown = {**at_hand, **dict(zip(missing.tolist(), pictures_read, strict=True))}
 
         def compare(k: int, shown: dict[int, Picture | None] = shown) -> tuple[bool, bool]:
             i, j = pairs[k].tolist()
@@ -322,12 +322,12 @@ def _compared(dataset: Dataset, pairs: NDArray) -> tuple[NDArray, NDArray]:
 def _components(count: int, pairs: NDArray, apart: Sequence[tuple[int, int]]) -> NDArray:
     """Finds the components of a graph, less edges that would join two to be apart, `[count]`."""
     edges = np.ones(len(pairs), bool), (pairs[:, 0], pairs[:, 1])
-    made = connected_components(coo_array(edges, shape=(count, count)), directed=False)[1]
-    parted = [(a, b) for a, b in apart if made[a] == made[b]]
+    component = connected_components(coo_array(edges, shape=(count, count)), directed=False)[1]
+    parted = [(a, b) for a, b in apart if component[a] == component[b]]
     if not parted:
-        return made
-    is_in = np.isin(made, made[[a for a, _ in parted]])
-    group = np.where(is_in, count + np.arange(count), made)  # each one alone, to begin with
+        return component
+    is_in = np.isin(component, component[[a for a, _ in parted]])
+    group = np.where(is_in, count + np.arange(count), component)  # each one alone, to begin with
     for i, j in pairs[is_in[pairs[:, 0]]].tolist():
         both = {group[i], group[j]}
         if not any({group[a], group[b]} == both for a, b in parted):

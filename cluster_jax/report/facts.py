@@ -16,11 +16,11 @@ from cluster_jax.report.decisions import NO_CLUSTER, PAIRS, Absent, Decisions
 _NEIGHBORS, _TYPICAL = 5, 20
 
 
-def of_images(found: decisions.Clusters, decided: Decisions) -> Decisions:
+def of_images(computed: decisions.Clusters, decided: Decisions) -> Decisions:
     """Turns decisions into facts about images: a merge is one of both clusters' typical images."""
     typical = dict[int, str]()
-    for i in np.argsort(found.distances, kind="stable").tolist():
-        typical.setdefault(int(found.labels[i]), found.names[i])
+    for i in np.argsort(computed.distances, kind="stable").tolist():
+        typical.setdefault(int(computed.labels[i]), computed.names[i])
     together = {
         (typical[a], typical[b])
         for a, b in decided.merged.items()
@@ -52,10 +52,10 @@ def rules(facts: Decisions, names: Sequence[str]) -> constraints.Constraints:
         for pairs in (facts.same, facts.apart)
     )
     first = constraints.groups(len(names), together)
-    given = dict[int, int]()
+    first_of = dict[int, int]()
     must = "the facts in decisions.csv must agree"
     for row, cluster in fixed.items():
-        other = given.setdefault(int(first[row]), row)
+        other = first_of.setdefault(int(first[row]), row)
         if fixed[other] != cluster:
             raise InputError(
                 f"{must}; got {names[row]!r} in group {cluster} and in one group with "
@@ -71,7 +71,7 @@ def rules(facts: Decisions, names: Sequence[str]) -> constraints.Constraints:
     return constraints.Constraints(fixed, together, apart)
 
 
-def followers(x: NDArray, found: decisions.Clusters, decided: Decisions) -> dict[int, int]:
+def followers(x: NDArray, computed: decisions.Clusters, decided: Decisions) -> dict[int, int]:
     """Returns rows that follow those that a person has moved since the clusters were found.
 
     Of the `_NEIGHBORS` nearest rows of a moved one that are in the cluster that it has left, those
@@ -80,7 +80,7 @@ def followers(x: NDArray, found: decisions.Clusters, decided: Decisions) -> dict
 
     Args:
         x: `[n, d]`.
-        found: the clusters that the run has found, of n rows.
+        computed: the clusters that the run has found, of n rows.
         decided: decisions about them.
 
     Returns:
@@ -88,13 +88,13 @@ def followers(x: NDArray, found: decisions.Clusters, decided: Decisions) -> dict
     """
     if not decided.moved:
         return {}
-    own = np.array([decided.root(label) for label in found.labels.tolist()], np.int64)
-    labels, is_decided = decided.labels(found), decided.is_decided(found)
+    roots = np.array([decided.root(label) for label in computed.labels.tolist()], np.int64)
+    labels, is_decided = decided.labels(computed), decided.is_decided(computed)
     paired = {name for kind in PAIRS for pair in getattr(decided, kind) for name in pair}
-    is_free = ~is_decided & ~np.isin(found.names, list(paired))
-    made = dict[int, int]()
-    for row in np.flatnonzero(is_decided & (labels != own) & (labels != NO_CLUSTER)).tolist():
-        left = np.flatnonzero((own == own[row]) & ~is_decided)
+    is_free = ~is_decided & ~np.isin(computed.names, list(paired))
+    following = dict[int, int]()
+    for row in np.flatnonzero(is_decided & (labels != roots) & (labels != NO_CLUSTER)).tolist():
+        left = np.flatnonzero((roots == roots[row]) & ~is_decided)
         if len(left) <= _TYPICAL:
             continue
         to_mean = np.linalg.norm(x[left] - x[left].mean(axis=0), axis=1)
@@ -103,8 +103,8 @@ def followers(x: NDArray, found: decisions.Clusters, decided: Decisions) -> dict
         near = np.argsort(far, kind="stable")[:_NEIGHBORS]
         to_typical = knn.nearest(x[others[near]], x[typical], 1).distances[:, 0]
         follow = others[near][far[near] < to_typical]
-        made |= dict.fromkeys(follow[is_free[follow]].tolist(), int(labels[row]))
-    return made
+        following |= dict.fromkeys(follow[is_free[follow]].tolist(), int(labels[row]))
+    return following
 
 
 def followed(

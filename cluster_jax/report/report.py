@@ -63,16 +63,16 @@ def render(data: ReportData) -> str:
     Args:
         data: what to show.
     """
-    found = data.clustering
-    if found.points.shape[1] == 1:  # A map has two axes.
-        found = found._replace(points=np.pad(found.points, ((0, 0), (0, 1))))
-        data = data._replace(clustering=found)
+    clustering = data.clustering
+    if clustering.points.shape[1] == 1:  # A map has two axes.
+        clustering = clustering._replace(points=np.pad(clustering.points, ((0, 0), (0, 1))))
+        data = data._replace(clustering=clustering)
     if data.true_labels is not None and data.label_names is None:
         data = data._replace(label_names=tuple(map(str, range(int(data.true_labels.max()) + 1))))
     suggested = data.results.get("suggested_names") or {}
     names = {**report_data.suggested_names(data.results), **data.names}
     clusters = report_data.clusters_by_size(
-        found.cluster_labels, found.distances, names, data.group
+        clustering.cluster_labels, clustering.distances, names, data.group
     )
     curves = plots.training_curves(data.history)
     logged = [line for line in data.history if "loss" in line]
@@ -95,7 +95,7 @@ def render(data: ReportData) -> str:
     record: dict[str, Any] = {
         "run": data.run,
         "state": _digest(data, names),
-        "next_cluster": max(data.next_cluster, 1 + int(found.cluster_labels.max())),
+        "next_cluster": max(data.next_cluster, 1 + int(clustering.cluster_labels.max())),
         "words": {"point": data.noun, "cluster": data.group},
         "figures": figures,
         "look": plots.LOOK,
@@ -203,12 +203,12 @@ def exemplars(data: ReportData, clusters: Sequence[Cluster]) -> list[Groups]:
 
 def _likelier_elsewhere(data: ReportData, cluster: Cluster) -> list[tuple[int, int]]:
     """Finds up to `N_BORDERLINE` points of a cluster that may be another's, and its ID."""
-    found = data.clustering
-    if found.membership is not None:
-        return least_probable(found.membership, cluster, N_BORDERLINE)
+    clustering = data.clustering
+    if clustering.membership is not None:
+        return least_probable(clustering.membership, cluster, N_BORDERLINE)
     if not data.has_map:
         return []
-    return borderline(found.points, found.cluster_labels, cluster, N_BORDERLINE)
+    return borderline(clustering.points, clustering.cluster_labels, cluster, N_BORDERLINE)
 
 
 def count_doubtful(membership: Membership | None) -> int | None:
@@ -227,13 +227,13 @@ def doubtful(data: ReportData, clusters: Sequence[Cluster]) -> list[tuple[int, i
         data: what the report shows.
         clusters: all clusters, largest first.
     """
-    found, decided = data.clustering, data.is_decided
-    if found.membership is not None:
-        sure = found.membership.probabilities
-        points = np.flatnonzero((sure < DOUBTFUL) & (found.cluster_labels >= 0))
+    clustering, decided = data.clustering, data.is_decided
+    if clustering.membership is not None:
+        sure = clustering.membership.probabilities
+        points = np.flatnonzero((sure < DOUBTFUL) & (clustering.cluster_labels >= 0))
         points = points[np.argsort(sure[points], kind="stable")]
         pairs = list(
-            zip(points.tolist(), found.membership.runners_up[points].tolist(), strict=True)
+            zip(points.tolist(), clustering.membership.runners_up[points].tolist(), strict=True)
         )
     else:
         shown = [c for c in clusters[:STYLED_CLUSTERS] if c.id >= 0]
@@ -385,33 +385,33 @@ def _overview(data: ReportData, clusters: Sequence[Cluster]) -> dict[str, Any]:
     metrics = data.results["metrics"]
     discovery = metrics.get("discovery")
     method = summary.shown(metrics)
-    found = metrics[method]
+    scores = metrics[method]
     origin = data.results["provenance"].get("number_of_clusters", {}).get(method)
     # The verdict is about the clusters that are found without k.
-    judged = found if method == "tree" and not discovery and origin != "given" else {}
+    judged = scores if method == "tree" and not discovery and origin != "given" else {}
     outliers, rows_used = data.clustering.outliers, data.results["provenance"].get("rows_used")
     # If every point is an outlier, no cluster is smaller than the others.
     real = [cluster for cluster in clusters if cluster.id >= 0]
     n_large = sum(not outliers[c.members].all() for c in real) or len(real)
     n_small = len(real) - n_large
     if rows_used:
-        n_large, n_small = summary.tally(found)
+        n_large, n_small = summary.tally(scores)
     return {
         "n_large": n_large,
         "n_small": n_small,
         "n_points": rows_used["all"] if rows_used else len(outliers),
         "is_given": bool(discovery) or origin == "given",
         "is_corrected": data.is_corrected,
-        "n_empty": max(found.get("k_given", 0) - n_large, 0) if origin == "given" else 0,
+        "n_empty": max(scores.get("k_given", 0) - n_large, 0) if origin == "given" else 0,
         "is_novel": bool(discovery),
-        "finder": _FINDERS.get(method, ""),
-        "found_clusters": summary.groups(*summary.tally(found), "cluster"),
+        "finder": _FINDERS.get(method, method),
+        "found_clusters": summary.groups(*summary.tally(scores), "cluster"),
         "is_clear": judged.get("verdict") == "clear",
         "verdict": None
         if n_large == 1 and not summary.is_too_few(judged)
         else summary.verdict(judged, f"{data.noun}s"),
-        "accuracy": plots.finite((discovery["novel"] if discovery else found).get("acc")),
+        "accuracy": plots.finite((discovery["novel"] if discovery else scores).get("acc")),
         "n_true_labels": 0 if data.true_labels is None else len(np.unique(data.true_labels)),
-        "n_outliers": found.get("outliers", 0) if rows_used else int(outliers.sum()),
+        "n_outliers": scores.get("outliers", 0) if rows_used else int(outliers.sum()),
         "doubt": summary.doubt(discovery) if discovery else None,
     }

@@ -80,8 +80,8 @@ def build_map(
         images = thumbnails.thumbnails(data.fetch_images, points[sample], side)
         sprite = thumbnails.sprite(images)
     if data.features is not None:
-        found = nearest_points(data.features[points], sample)
-        nearest, n_nearest = _pack(found), found.shape[1]
+        neighbors = nearest_points(data.features[points], sample)
+        nearest, n_nearest = _pack(neighbors), neighbors.shape[1]
     columns = {
         "index": np.arange(len(data.clustering.points)),
         "sample": places,
@@ -132,10 +132,10 @@ def nearest_points(features: NDArray, sample: NDArray) -> NDArray:
         features: float `[n, d]`.
         sample: int `[m]`, indices of rows.
     """
-    found = knn.nearest(features[sample], features, N_NEAREST + 1).indices
-    is_other = found != sample[:, None]
+    nearest = knn.nearest(features[sample], features, N_NEAREST + 1).indices
+    is_other = nearest != sample[:, None]
     is_other[is_other.all(axis=1), -1] = False  # More copies of the row than neighbors.
-    return found[is_other].reshape(len(sample), -1)
+    return nearest[is_other].reshape(len(sample), -1)
 
 
 def principal_components(points: NDArray) -> NDArray:

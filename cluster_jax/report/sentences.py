@@ -101,8 +101,8 @@ def lede(page: Page) -> list[tuple[str, bool]]:
 def certainty(page: Page) -> list[str]:
     """Explains in paragraphs how sure the clusters are, and where they are from."""
     data, facts = page.data, page.overview
-    noun, group, found = data.noun, data.group, data.results["provenance"]
-    steps, network, said = found.get("steps"), found.get("pretrained"), list[str]()
+    noun, group, provenance = data.noun, data.group, data.results["provenance"]
+    steps, network, said = provenance.get("steps"), provenance.get("pretrained"), list[str]()
     if facts["is_novel"]:
         see = Markup(': see <a href="#bandwidth">Bandwidth</a>')
         said.append(
@@ -162,7 +162,7 @@ def certainty(page: Page) -> list[str]:
 def _origin(page: Page) -> str:
     """Explains where the number of clusters is from."""
     facts, group = page.overview, page.data.group
-    given = page.data.results["provenance"].get("clusters_given_to_training")
+    count = page.data.results["provenance"].get("clusters_given_to_training")
     if facts["is_corrected"]:
         said = f"A person has corrected the {group}s that were found."
     elif facts["is_given"]:
@@ -172,8 +172,8 @@ def _origin(page: Page) -> str:
         said = f"The number of {group}s was estimated from the data."
         if page.data.noun == "photo":
             said = "Nobody has said how many groups there are: the computer has found their number."
-    if given:
-        said += f" The training, however, was given {given} as their number."
+    if count:
+        said += f" The training, however, was given {count} as their number."
     if facts["n_large"] == 1 and not facts["is_corrected"] and not facts["verdict"]:
         said += f" The {page.data.noun}s do not split into several {group}s."
     return said
@@ -235,7 +235,7 @@ def _changed(page: Page) -> list[str]:
 
 def _duplicates(page: Page) -> list[str]:
     assert page.data.duplicates is not None
-    noun, found = page.data.noun, page.data.duplicates.found
+    noun, repeated = page.data.noun, page.data.duplicates.duplicates
     many = f" There are too many {noun}s to look for nearly equal ones."
     script = ""
     if page.data.folder:
@@ -244,10 +244,10 @@ def _duplicates(page: Page) -> list[str]:
             "it (sh move_duplicates.sh)"
         )
     return [
-        f"{counted(len(found.images), noun)} in {counted(found.n_groups, 'set')} are the same as "
-        "another one, or nearly so. The best copy has the most pixels. Nothing is deleted: save a "
-        f"list of the others{script}. “Not a duplicate” is a correction, which holds for good."
-        + (many if found.threshold is None else "")
+        f"{counted(len(repeated.images), noun)} in {counted(repeated.n_groups, 'set')} are the "
+        "same as another one, or nearly so. The best copy has the most pixels. Nothing is deleted: "
+        f"save a list of the others{script}. “Not a duplicate” is a correction, which holds for "
+        "good." + (many if repeated.threshold is None else "")
     ]
 
 
@@ -355,12 +355,12 @@ def _training(page: Page) -> list[str]:
 def _bandwidth(page: Page) -> list[str]:
     curve, noun = page.data.clustering.curve, page.data.noun
     assert curve is not None
-    found = counted(int(curve.n_clusters[curve.best_index]), "cluster")
+    clusters = counted(int(curve.n_clusters[curve.best_index]), "cluster")
     said = [
         f"The number of clusters depends on the bandwidth, the distance within which two {noun}s "
         "count as close. Top: the number of clusters at each bandwidth. Bottom: the score that "
         "selects a bandwidth, computed without labels.",
-        f"Selected: {curve.bandwidths[curve.best_index]:.4g}, which gives {found}.",
+        f"Selected: {curve.bandwidths[curve.best_index]:.4g}, which gives {clusters}.",
     ]
     if curve.verdict == "one cluster":
         said.append(

@@ -6,7 +6,7 @@ from typing import Any
 
 from cluster_jax.clustering.smooth_tree import CLEAR_GAP, MIN_ROWS
 from cluster_jax.core.names import counted
-from cluster_jax.evaluation.options import CLUSTERINGS
+from cluster_jax.evaluation.options import FINDERS
 
 # Number of clusters that a summary lists, the largest ones.
 NAMED = 20
@@ -75,12 +75,12 @@ def capital(text: str) -> str:
 
 
 def shown(metrics: Mapping[str, Any]) -> str:
-    """Names the algorithm whose clusters are shown: the one that finds k, else k-means.
+    """Names the algorithm whose clusters are shown.
 
     Args:
-        metrics: metrics of all algorithms, by name.
+        metrics: metrics of all algorithms, by name; those of a clusterer of one's own come first.
     """
-    return next(name for name in CLUSTERINGS if name in metrics)
+    return next((name for name in FINDERS if name in metrics), next(iter(metrics)))
 
 
 def verdict(metrics: Mapping[str, Any], noun: str, group: str = "cluster") -> str | None:
@@ -91,15 +91,15 @@ def verdict(metrics: Mapping[str, Any], noun: str, group: str = "cluster") -> st
         noun: "photos", "images" or "rows".
         group: what a cluster of them is called.
     """
-    found, gap = metrics.get("verdict"), metrics.get("gap")
+    answer, gap = metrics.get("verdict"), metrics.get("gap")
     if is_too_few(metrics):
         return (
             f"There are fewer than {MIN_ROWS} different {noun}, too few to look for a number of "
             f"{group}s: give it instead."
         )
-    if found == "one cluster":
+    if answer == "one cluster":
         return f"The {noun} form one {group}: no split separates them clearly."
-    if found != "no clear answer":
+    if answer != "no clear answer":
         return None
     clusters = counted(metrics["n_clusters"], f"{group} is", f"{group}s are")
     if gap is None and "gap" in metrics:  # The tree's clusters by density have no gap.
@@ -169,7 +169,7 @@ def run_table(results: Mapping[str, Any]) -> str:
         results: content of its `results.json`.
     """
     metrics, data = results["metrics"], results["provenance"].get("data")
-    found, discovery = metrics[shown(metrics)], metrics.get("discovery")
+    scores, discovery = metrics[shown(metrics)], metrics.get("discovery")
     noun, group = "images", "cluster"
     if data is None or data["name"] == "features":
         noun = "rows"
@@ -177,17 +177,17 @@ def run_table(results: Mapping[str, Any]) -> str:
         noun, group = "photos", "group"
     entries = {name: metrics.get(name) for name in ("knn", "linear_probe", "gradient_share")}
     entries |= {"images_per_second": results.get("images_per_second")}
-    sentences = [verdict(found, noun, group)]
+    sentences = [verdict(scores, noun, group)]
     sentences += [f"watch: {finding['text']}" for finding in results.get("watch", ())]
     if discovery:
         entries["discovery"] = {**discovery, "novel": None, "undecided": None}  # said by `doubt`
         reason = doubt(discovery)
         sentences += [reason and f"{reason}: the clusters may be better than its classes"]
-    if "cluster_sizes" in found:
-        lines = [*_score_table(results, (*SCORES, "silhouette")), "", *_largest_clusters(found)]
+    if "cluster_sizes" in scores:
+        lines = [*_score_table(results, (*SCORES, "silhouette")), "", *_largest_clusters(scores)]
     else:
         lines = _score_table(results, SCORES, group)
-        entries = {"outliers": found.get("outliers") or None, **entries}
+        entries = {"outliers": scores.get("outliers") or None, **entries}
     named = [f"{name:<{_LABEL}} {value}" for name, value in _named(entries)]
     return "\n".join([*lines, *filter(None, sentences), *named])
 

@@ -192,17 +192,17 @@ def _manager(
 ) -> "ocp.CheckpointManager":
     orbax = _orbax()
 
-    def made() -> "ocp.CheckpointManager":
+    def opened() -> "ocp.CheckpointManager":
         # The handler is given here so that shapes can be read before anything is restored.
         handler = orbax.StandardCheckpointHandler()
         return orbax.CheckpointManager(folder, item_handlers=handler, options=options)
 
     try:
-        return made()
+        return opened()
     except FileNotFoundError:
         # In a bucket a folder goes with the last of its files: it can be there when Orbax looks for
         # it, and gone when Orbax lists it.
-        return made()
+        return opened()
 
 
 def _restore(manager: "ocp.CheckpointManager", path: epath.Path, state: State) -> State:

@@ -116,15 +116,15 @@ def findings(records: Sequence[Mapping[str, Any]], total: int) -> list[Finding]:
         "clusters": (lambda r: _value(r, CLUSTERS, 9.0) < _CLUSTERS, _clusters_text),
         "loss": (lambda r: r["step"] >= _EARLY * total and _value(r, GAP, 1.0) < _GAP, _loss_text),
     }
-    found = [_finding(kind, looks(records), *sign) for kind, sign in signs.items()]
+    result = [_finding(kind, looks(records), *sign) for kind, sign in signs.items()]
     bad = [r for r in records if r.get(SKIPPED)]
     if bad:
         count, first, last = int(sum(r[SKIPPED] for r in bad)), bad[0]["step"], bad[-1]["step"]
         steps = "step was" if count == 1 else "steps were"
         why = "whose loss or gradient was not finite"
         text = f"{count} {steps} skipped, {why}: try {CALMER} in another folder"
-        found.append(Finding("skipped", first, last, last == records[-1]["step"], text))
-    return [finding for finding in found if finding is not None]
+        result.append(Finding("skipped", first, last, last == records[-1]["step"], text))
+    return [finding for finding in result if finding is not None]
 
 
 def _finding(kind: str, looks: list, is_seen: Any, text: Any) -> Finding | None:

@@ -11,7 +11,7 @@ from PIL import Image
 from cluster_jax.cli import images, predict, report
 from tests import toy
 from tests.cli.test_images import QUICK
-from tests.report.test_report_browser import CHROMIUM, STEPS, WATCH, visit
+from tests.report.browser import CHROMIUM, STEPS, WATCH, visit
 
 pytestmark = [
     pytest.mark.usefixtures("one_device"),

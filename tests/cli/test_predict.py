@@ -211,6 +211,7 @@ def test_tsne_refuses(workdir, tmp_path, capsys, monkeypatch):
     results["config"]["eval"]["reduce"]["method"] = "tsne"
     io.write_json(workdir / "results.json", results, checksum=True)
     io.write_json(workdir / "config.json", results["config"], checksum=True)
+    io.write_arrays(workdir / "clusterer.npz", {})  # as such a run leaves it
     monkeypatch.setattr(inference, "encoder", lambda run: pytest.fail("too late"))
     sentence = _refused(capsys, f"--workdir={workdir}", f"--images={tmp_path}")
     assert "t-SNE" in sentence
@@ -219,7 +220,7 @@ def test_tsne_refuses(workdir, tmp_path, capsys, monkeypatch):
 
 def test_kmeans_clusters(trained):
     run = inference.read(trained[0])
-    placed = inference.place(run, run.features, by_kmeans=True)
+    placed = inference.place(inference.with_kmeans(run), run.features)
     labels = run.clusters.kmeans_labels
     assert (placed.labels == labels).all()
     for c in range(labels.max() + 1):
@@ -228,7 +229,7 @@ def test_kmeans_clusters(trained):
         np.testing.assert_allclose(placed.distances[labels == c], wanted, rtol=1e-4, atol=1e-6)
     outliers = np.arange(len(labels)) < 3  # of the clusters that were found
     run = run._replace(clusters=run.clusters._replace(outliers=outliers))
-    assert not inference.fitted(run, by_kmeans=True)[0].outliers.any()
+    assert not inference.with_kmeans(run).clusters.outliers.any()
 
 
 def test_workdirs_that_are_not_finished(workdir, tmp_path, capsys):
@@ -243,7 +244,7 @@ def test_workdirs_that_are_not_finished(workdir, tmp_path, capsys):
     assert "photos, which is no folder of a run: it has no config.json" in _refused(
         capsys, f"--workdir={tmp_path}/photos", images
     )
-    for name in ("results.json", workdirs.CLUSTERS):
+    for name in ("results.json", workdirs.CLUSTERS, workdirs.CLUSTERER):
         kept = (workdir / name).read_bytes()
         (workdir / name).unlink()
         assert "not finished" in _refused(capsys, f"--workdir={workdir}", images)
@@ -348,7 +349,7 @@ def test_export_of_new_images(trained, tmp_path, capsys, monkeypatch):
     assert "outside of the images' folder" in _refused(capsys, *flags, images, inside)
 
 
-@pytest.mark.parametrize("name", ["embedding.npz", workdirs.CLUSTERS])
+@pytest.mark.parametrize("name", ["embedding.npz", workdirs.CLUSTERS, workdirs.CLUSTERER])
 @pytest.mark.parametrize("kept", [0, 40, -60])
 def test_files_that_were_cut(workdir, tmp_path, capsys, name, kept):
     (workdir / name).write_bytes((workdir / name).read_bytes()[:kept])
@@ -396,9 +397,9 @@ def test_placed_rows_have_probabilities(tmp_path):
     rng = np.random.default_rng(0)
     rows = run.features + rng.normal(size=run.features.shape).astype(np.float32) / 3
     placed = inference.place(run, rows)
-    leaves = run.clusters.cluster_labels[run.clusters.sample]
-    around = membership.shares(run.clusters.smoother, leaves)
-    shares = membership.probabilities(run.clusters.smoother, around, rows)
+    leaves, smoother = run.clusters.cluster_labels[run.clusterer.sample], run.clusterer.smoother
+    around = membership.shares(smoother, leaves)
+    shares = membership.probabilities(smoother, around, rows)
     every = np.arange(len(rows))
     assert (placed.probabilities == shares[every, placed.labels]).all()
     has_other = placed.runners_up >= 0
@@ -413,7 +414,7 @@ def test_placed_rows_have_probabilities(tmp_path):
     assert again.probabilities[0] >= shares[has_other][0, [first, second]].sum() - 1e-6
 
     # A copy of an image that a person has moved, or marked wrong, goes with it, and no other does.
-    names, labels = run.found.names, run.clusters.cluster_labels
+    names, labels = run.computed.names, run.clusters.cluster_labels
     moved = {names[i]: int(labels.max()) - int(labels[i]) for i in (0, 1)} | {names[2]: -1}
     corrected = inference.with_decisions(run, Decisions(moved=moved))
     near = run.features + rng.normal(size=run.features.shape).astype(np.float32) / 1_000

@@ -30,7 +30,7 @@ TINY = (
     "--config.network.width=4", "--config.network.projector.hidden=16",
     "--config.network.projector.out=8", "--config.train.batch_size=16",
     "--config.train.duration=2 steps", "--config.train.log_every=1",
-    "--config.optimizer.warmup=1 step", "--config.eval.reduce.method=pca",
+    "--config.optimizer.warmup=1 step", "--config.eval.reduce.method=pca", "--config.nrcc.weight=0",
     "--config.eval.linear_probe.epochs=1",
 )  # fmt: skip
 
@@ -210,24 +210,26 @@ def test_two_processes_equal_one(tmp_path):
 def test_seeds_and_a_sweep_end_with_one_table(tmp_path, capsys, monkeypatch):
     out = tmp_path / "all"
     command = ["--config=nrcc_digits", *TINY, f"--workdir={out}", "--seeds=2"]
-    command += ["--sweep=method.temperature=0.2,0.5", "--config.eval.knn=(5,)"]
+    # Of what no step depends on: the training is compiled once.
+    command += ["--sweep=eval.kmeans.k=4,7", "--config.eval.knn=(5,)"]
     train.main(command)
     printed = capsys.readouterr().out
-    assert "run 3 of 4: method.temperature=0.5, seed 0" in printed
+    assert "run 3 of 4: eval.kmeans.k=7, seed 0" in printed
     results = [
-        io.read_json(out / f"method.temperature={t}" / f"seed={s}" / "results.json")["metrics"]
-        for t in (0.2, 0.5)
+        io.read_json(out / f"eval.kmeans.k={k}" / f"seed={s}" / "results.json")["metrics"]
+        for k in (4, 7)
         for s in (0, 1)
     ]
+    assert [len(result["kmeans"]["cluster_sizes"]) for result in results] == [4, 4, 7, 7]
     acc = [result["kmeans"]["acc"] for result in results]
     assert len({*acc}) > 1
     with (out / "sweep.csv").open() as file:
         rows = list(csv.DictReader(file))
-    found = {row["method.temperature"]: row for row in rows if row["figure"] == "k-means acc"}
-    for t, pair in zip(("0.2", "0.5"), (acc[:2], acc[2:]), strict=True):
-        assert float(found[t]["mean"]) == pytest.approx(np.mean(pair))
-        assert float(found[t]["deviation"]) == pytest.approx(np.std(pair, ddof=1))
-        assert found[t]["runs"] == "2"
+    found = {row["eval.kmeans.k"]: row for row in rows if row["figure"] == "k-means acc"}
+    for k, pair in zip("47", (acc[:2], acc[2:]), strict=True):
+        assert float(found[k]["mean"]) == pytest.approx(np.mean(pair))
+        assert float(found[k]["deviation"]) == pytest.approx(np.std(pair, ddof=1))
+        assert found[k]["runs"] == "2"
         assert f"{np.mean(pair):.3f} ± {np.std(pair, ddof=1):.3f}" in printed
     # The same command reads the finished runs and trains none.
     monkeypatch.setattr(loop, "train", None)

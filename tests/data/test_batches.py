@@ -44,7 +44,7 @@ def test_parts_of_equal_size_have_orders_of_their_own():
     """Else a labeled image would always be beside the same unlabeled one."""
     known = np.repeat([0, -1], 12)
     dataset = make(resident=True)._replace(
-        size=24, images=np.zeros((24, 2, 2, 1), np.uint8), known=known
+        size=24, images=np.zeros((24, 2, 2, 1), np.uint8), partial_labels=known
     )
     for batch in collect(dataset, batch_size=8, labeled=4, stop=3):
         labeled, unlabeled = batch["labeled"]["index"], batch["unlabeled"]["index"] - 12

@@ -139,13 +139,15 @@ def test_labeled_rows_have_labeled_neighbors_and_others_others():
     angles = np.array([0.0, 0.1, 0.3, 0.35, 0.5, 0.51])
     x = np.stack([np.cos(angles), np.sin(angles)], axis=1)
     known = np.array([-1, 0, -1, 1, -1, 0], np.int32)
-    dataset = features.load(toy.DATA, x)._replace(known=known)
+    dataset = features.load(toy.DATA, x)._replace(partial_labels=known)
     nearest = features.with_neighbors(dataset, 2).nearest
     assert nearest.tolist() == [[2, 4], [3, 5], [4, 0], [5, 1], [2, 0], [3, 1]]
     with pytest.raises(InputError, match="must be at most 1 for 2 labeled rows; got 2"):
-        features.with_neighbors(dataset._replace(known=known - (known == 1) * 2), 2)
+        features.with_neighbors(dataset._replace(partial_labels=known - (known == 1) * 2), 2)
     with pytest.raises(InputError, match="must be at most 0 for 1 unlabeled rows; got 1"):
-        features.with_neighbors(dataset._replace(known=np.arange(6, dtype=np.int32) - 1), 1)
+        features.with_neighbors(
+            dataset._replace(partial_labels=np.arange(6, dtype=np.int32) - 1), 1
+        )
 
 
 def test_a_copy_may_be_a_neighbor_but_not_the_row_itself():

@@ -45,11 +45,11 @@ def leaves(batch):
 @every_row("classes", [1, 2, 3])
 def test_the_first_classes_are_known(classes):
     dataset = splits.with_known(made(), classes)
-    assert dataset.known.dtype == np.int32
-    for label, known in zip(LABELS, dataset.known, strict=True):
+    assert dataset.partial_labels.dtype == np.int32
+    for label, known in zip(LABELS, dataset.partial_labels, strict=True):
         assert known == (label if label < classes else -1)
     np.testing.assert_array_equal(dataset.labels, LABELS)
-    assert splits.check_known(dataset.known) == classes
+    assert splits.check_known(dataset.partial_labels) == classes
 
 
 @every_row("classes", [-1, 0, 4, 5])
@@ -97,7 +97,7 @@ def test_hold_out_takes_a_share_of_every_class():
     for part, chosen in zip((rest, held), numbers, strict=True):
         np.testing.assert_array_equal(part.images, PIXELS[chosen])
         np.testing.assert_array_equal(part.labels, LABELS[chosen])
-        np.testing.assert_array_equal(part.known, np.where(LABELS < 2, LABELS, -1)[chosen])
+        np.testing.assert_array_equal(part.partial_labels, np.where(LABELS < 2, LABELS, -1)[chosen])
         assert part.label_names == ("a", "b", "c", "d")
 
 
@@ -139,14 +139,14 @@ def test_select(resident):
     assert (part.size, part.name, part.shape) == (4, "made", (2, 2, 1))
     assert part.sources == ("7.png", "2.png", "2.png", "20.png")
     np.testing.assert_array_equal(part.labels, [0, 1, 1, 2])
-    np.testing.assert_array_equal(part.known, [0, 1, 1, -1])
+    np.testing.assert_array_equal(part.partial_labels, [0, 1, 1, -1])
     np.testing.assert_array_equal(part.fetch(np.array([3, 0])), PIXELS[[20, 7]])
     if resident:
         np.testing.assert_array_equal(part.images, PIXELS[chosen])
     else:
         assert part.images is None
     bare = select(made()._replace(labels=None, sources=None), chosen)
-    assert bare.labels is bare.sources is bare.known is None
+    assert bare.labels is bare.sources is bare.partial_labels is None
 
 
 # --- batches of two parts ------------------------------------------------------------------------
@@ -156,7 +156,7 @@ def test_select(resident):
 def test_labels_of_the_labeled_part_only(resident):
     """Exactly these leaves; labels are those of known classes, and images belong to indices."""
     dataset = splits.with_known(made(resident), 2)
-    poisoned = np.where(dataset.known < 0, -77, LABELS)
+    poisoned = np.where(dataset.partial_labels < 0, -77, LABELS)
     found = collect(dataset)
     again = collect(dataset._replace(labels=poisoned))
     image = set() if resident else {"['labeled']['image']", "['unlabeled']['image']"}
@@ -275,9 +275,8 @@ def test_a_known_class_called_like_a_novel_one():
     named = made()._replace(label_names=tuple(f"novel {n + 3}" for n in range(LABELS.max() + 1)))
     with pytest.raises(ValueError, match=message):
         splits.with_known(named, 1)
-    assert (
-        splits.with_partial_labels(made(), np.where(given == "-1", "-1", "novel")).known.max() == 0
-    )
+    named = splits.with_partial_labels(made(), np.where(given == "-1", "-1", "novel"))
+    assert named.partial_labels.max() == 0
 
 
 @every_row("kind", ["numbers", "names", "objects"])
@@ -290,9 +289,9 @@ def test_given_classes(kind):
     dataset = splits.with_partial_labels(made(), given)
     names = {"numbers": ("8", "10"), "names": ("10", "8"), "objects": ("of 10", "of 8")}[kind]
     assert dataset.label_names == splits.known_names(dataset) == names
-    assert dataset.known.dtype == np.int32
+    assert dataset.partial_labels.dtype == np.int32
     assert dataset.labels is None
-    for label, known in zip(LABELS, dataset.known, strict=True):
+    for label, known in zip(LABELS, dataset.partial_labels, strict=True):
         if label % 2 == 0:
             assert known == -1
         else:

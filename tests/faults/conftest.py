@@ -1,6 +1,5 @@
-"""What these modules share: one compiled step, and a finished run to copy and damage."""
+"""What these modules share: a finished run to copy and damage."""
 
-import functools
 import pathlib
 import shutil
 import signal
@@ -9,9 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from cluster_jax.pipeline import run as pipeline
-from cluster_jax.training import loop
 from tests import toy
-from tests.conftest import sharing
 from tests.faults.jobs import kill_all
 
 
@@ -38,28 +35,20 @@ def no_process_is_left():
 
 
 @pytest.fixture(scope="session")
-def _shared(tmp_path_factory):
-    """What all modules share: runs built, the cached `make_step`, runs that are finished."""
-    return {}, functools.cache(loop.make_step), {}
+def _finished():
+    """The finished run, when there is one."""
+    return {}
 
 
 @pytest.fixture(scope="module")
-def compiled_once(_shared):
-    """As elsewhere, but for all modules here together."""
-    with sharing(*_shared[:2]):
-        yield
-
-
-@pytest.fixture(scope="module")
-def finished(_shared, tmp_path_factory, one_device, traced_once, compiled_once):
+def finished(_finished, tmp_path_factory, one_device, traced_once, compiled_once):
     """A run of four steps, saved at two and four, that was left alone; never to be changed."""
-    done = _shared[2]
-    if "toy" not in done:
+    if "toy" not in _finished:
         folder = tmp_path_factory.mktemp("finished")
         config = toy.config(toy.file(folder))
         pipeline.run_pipeline(config, folder / "run", "toy")
-        done["toy"] = Run(config, folder / "run")
-    return done["toy"]
+        _finished["toy"] = Run(config, folder / "run")
+    return _finished["toy"]
 
 
 @pytest.fixture

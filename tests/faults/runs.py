@@ -44,7 +44,7 @@ def assert_same(folder, other):
     assert first == second
     table = (other / "assignments.csv").read_bytes()
     assert (folder / "assignments.csv").read_bytes() == table
-    for name in ("embedding.npz", "clusters.npz"):
+    for name in ("embedding.npz", "clusters.npz", "clusterer.npz"):
         left, right = (io.read_arrays(path / name) for path in (folder, other))
         assert left.keys() == right.keys()
         for key, array in left.items():

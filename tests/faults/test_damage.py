@@ -20,7 +20,7 @@ pytestmark = [
 ]
 
 # Files that a run reads again and makes again.
-MADE_AGAIN = ("results.json", "images.json", "embedding.npz", "clusters.npz")
+MADE_AGAIN = ("results.json", "images.json", "embedding.npz", "clusters.npz", "clusterer.npz")
 
 
 def _cases():

@@ -1,22 +1,19 @@
-"""`embed`, `cluster` and `predict` on two processes of two devices: as one of four devices."""
+"""`embed`, `cluster` and `predict` on two processes of two devices: as one process."""
 
 import csv
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from cluster_jax.cli import cluster, predict
+from cluster_jax.cli import cluster, embed, predict
 from cluster_jax.core import io
 from cluster_jax.data.shards import Shards
 from tests import toy
-from tests.faults.jobs import ROOT, Job
+from tests.faults.jobs import Job
 
 FLAGS = (
-    "--config=images", "--config.data.image_size=32",
+    "--config=images", "--config.encoder=lite0", "--config.data.image_size=32",
     "--config.eval.batch_size=16", "--config.data.max_corrupt_fraction=0.1",
 )  # fmt: skip
 
@@ -29,9 +26,7 @@ def folder(tmp_path_factory):
         (folder / "photos" / str(label)).mkdir(parents=True, exist_ok=True)
         Image.fromarray(image).save(folder / "photos" / str(label) / f"{i:02}.png")
     (folder / "photos" / "0" / "bad.png").write_bytes(b"no image")
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_NUM_CPU_DEVICES": "4"}
-    command = [sys.executable, "-m", "cluster_jax.cli.app", *_embed(folder, "one.npz")]
-    subprocess.run(command, cwd=ROOT, env=env, check=True)
+    embed.main(_embed(folder, "one.npz")[1:])
     return folder
 
 

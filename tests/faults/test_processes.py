@@ -10,14 +10,14 @@ from tests import toy
 from tests.faults.jobs import Job
 from tests.faults.runs import assert_same
 
-STEPS = 60
+STEPS = 300
 FLAGS = (
     "--config.network.width=4", "--config.network.projector.hidden=16",
     "--config.network.projector.out=8", "--config.train.batch_size=16",
     f"--config.train.duration={STEPS} steps", "--config.train.log_every=10",
     "--config.train.checkpoint_every=10", "--config.optimizer.warmup=1 step",
     "--config.eval.reduce.method=pca", "--config.eval.linear_probe.epochs=1",
-    "--config.data.name=folder", "--config.data.cache_mb=0",
+    "--config.data.name=folder", "--config.data.cache_mb=0", "--config.nrcc.weight=0.0",
 )  # fmt: skip
 
 

@@ -96,7 +96,7 @@ def test_looks_are_spread_over_the_training():
 def collapsed(tmp_path_factory):
     """SimSiam's collapse on the toy images: weight decay pulls all kernels to zero."""
     folder = tmp_path_factory.mktemp("collapsed")
-    config = toy.config(toy.file(folder), nrcc={"weight": 0.0}, train={"duration": "40 steps"})
+    config = toy.config(toy.file(folder), train={"duration": "40 steps"})
     simsiam = load_config("simsiam_digits")
     config.method, config.network.predictor = simsiam.method, simsiam.network.predictor
     config.network.projector.out = 16

@@ -167,9 +167,8 @@ def build(method, nrcc, steps=None, **network):
         path = toy.file(pathlib.Path(folder))
         sections = {"network": network, "optimizer": optimizer, "train": train}
         config = use(toy.config(path, **sections), method)
-        if not nrcc:
-            config.nrcc.weight = 0.0
-        else:
+        if nrcc:
+            config.nrcc.weight = 0.5
             # Several iterations with a strong drift: the sampler's own forward passes count too.
             config.nrcc.sghmc.iterations = 2
             config.nrcc.sghmc.normalize_gradient = True

@@ -91,7 +91,7 @@ def refused(tmp_path, config):
     ],
 )
 def test_bad_values_get_one_sentence(tmp_path, case, change, message):
-    config = cases.use(toy.config(toy.file(tmp_path), nrcc={"weight": 0.0}), case)
+    config = cases.use(toy.config(toy.file(tmp_path)), case)
     config.method.update(change)
     said = refused(tmp_path, config)
     assert message in said
@@ -136,12 +136,12 @@ def test_groups_of_a_shuffled_batch(tmp_path, monkeypatch):
         (16, "network.group must be at most 15 with network.norm 'shuffle'; got 16"),
     ):
         network = {"norm": "shuffle", "group": group}
-        config = toy.config(toy.file(tmp_path), nrcc={"weight": 0.0}, network=network)
+        config = toy.config(toy.file(tmp_path), network=network)
         assert message in refused(tmp_path, cases.use(config, "moco"))
 
 
 def test_all_weights_of_cueco_are_needed(tmp_path):
-    config = cases.use(toy.config(toy.file(tmp_path), nrcc={"weight": 0.0}), "cueco")
+    config = cases.use(toy.config(toy.file(tmp_path)), "cueco")
     del config.method.weights["variance"]
     assert refused(tmp_path, config) == "missing config key method.weights.variance"
 
@@ -166,7 +166,7 @@ def test_metric_of_k_means(tmp_path):
 
 @pytest.mark.parametrize("method", cases.STAGES)
 def test_nrcc_on_a_method_without_two_views(tmp_path, method):
-    config = cases.use(toy.config(toy.file(tmp_path)), method)
+    config = cases.use(toy.config(toy.file(tmp_path), nrcc={"weight": 0.5}), method)
     said = refused(tmp_path, config)
     assert said == (
         f"nrcc.weight must be 0 for the method {method}, which is not a two-view method; "
@@ -193,7 +193,7 @@ TERM = {"name": "ncc", **cases.TERMS["ncc"]}
     ],
 )
 def test_terms_of_other_methods(tmp_path, method, changes, sentence):
-    config = cases.use(toy.config(toy.file(tmp_path), nrcc={"weight": 0.0}), method)
+    config = cases.use(toy.config(toy.file(tmp_path)), method)
     config.term = ConfigDict({**TERM, **changes})
     assert refused(tmp_path, config).startswith(sentence)
 

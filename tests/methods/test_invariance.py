@@ -1,7 +1,7 @@
 """Steps of the real network give the same state on any number of devices.
 
-By default one method with clusters in float64, and one with a sampler in float32: the reference
-steps run every method on two devices.
+By default one method with clusters: the reference steps run every method on two devices, in
+float64, and with a sampler.
 """
 
 import functools
@@ -41,7 +41,7 @@ def _compare(one, many, tolerance):
 @pytest.mark.parametrize(
     ("method", "nrcc"),
     [
-        ("simclr", True),
+        pytest.param("simclr", True, marks=SLOW),
         pytest.param("cueco", False, marks=SLOW),
         pytest.param("ncl", False, marks=SLOW),
     ],
@@ -78,7 +78,7 @@ def _grouped(norm, devices):
     return _advanced(cases.build("byol", False, norm=norm, group=4), state, devices, range(2))
 
 
-@pytest.mark.parametrize("norm", ["local", "shuffle"])
+@pytest.mark.parametrize("norm", [pytest.param("local", marks=SLOW), "shuffle"])
 def test_grouped_batchnorm(x64, norm):
     _compare(_grouped(norm, 1), _grouped(norm, 4), 1e-10)
 

@@ -46,7 +46,7 @@ def refreshed(built, state, features, model_state=None, **others):
 
 def groups(built, seed=0, sizes=None):
     """Features of all rows, unlabeled ones in two groups, and the group of each unlabeled row."""
-    rng, known = np.random.default_rng(seed), built.training.dataset.known
+    rng, known = np.random.default_rng(seed), built.training.dataset.partial_labels
     group = np.arange(80) % 2 if sizes is None else np.repeat([0, 1], sizes)
     means = np.eye(2, 4)[group]
     means[known >= 0] = [0, 0, 9, 9]
@@ -55,7 +55,7 @@ def groups(built, seed=0, sizes=None):
 
 def test_unlabeled_rows_get_their_cluster_and_labeled_ones_none(built, state):
     features, group = groups(built)
-    known = built.training.dataset.known
+    known = built.training.dataset.partial_labels
     result = refreshed(built, state, features)
     labels = np.asarray(result.pseudo_labels)
     assert labels.shape == (80,)
@@ -74,7 +74,7 @@ def test_a_later_clustering_keeps_the_numbers(built, state):
             centers = np.asarray(first.centers)[::-1]
             model_state = first._replace(centers=centers)
         again = refreshed(built, state, features, model_state)
-        unlabeled = built.training.dataset.known < 0
+        unlabeled = built.training.dataset.partial_labels < 0
         same = np.asarray(again.pseudo_labels == first.pseudo_labels)[unlabeled]
         assert same.all() if not flipped else not same.any()
 
@@ -126,7 +126,7 @@ def test_a_term_without_weight_is_left_out(built, state, monkeypatch):
 
 def test_classes_are_of_equal_size(built, state):
     features, group = groups(built)
-    unlabeled = np.flatnonzero(built.training.dataset.known < 0)
+    unlabeled = np.flatnonzero(built.training.dataset.partial_labels < 0)
     moved = unlabeled[group == 1][:10]
     features[moved] = features[unlabeled[group == 0][:10]]  # now 30 and 10
     features[moved, 1] += 0.3  # of the larger group, the rows nearest to the smaller one
@@ -138,7 +138,7 @@ def test_classes_are_of_equal_size(built, state):
 def test_the_ten_nearest_rows_have_a_say(built, state):
     features, _ = groups(built)
     features += np.random.default_rng(2).normal(size=features.shape).astype(np.float32) / 2
-    unlabeled = np.flatnonzero(built.training.dataset.known < 0)
+    unlabeled = np.flatnonzero(built.training.dataset.partial_labels < 0)
     result = refreshed(built, state, features)
     labels = np.asarray(result.pseudo_labels)[unlabeled]
     rows = features[unlabeled].astype(np.float64)
@@ -152,7 +152,7 @@ def test_the_ten_nearest_rows_have_a_say(built, state):
 def test_the_neighbors_in_the_data_have_a_say_where_they_are_unlabeled(built, state):
     features, _ = groups(built)
     features += np.random.default_rng(2).normal(size=features.shape).astype(np.float32) / 2
-    unlabeled = np.flatnonzero(built.training.dataset.known < 0)
+    unlabeled = np.flatnonzero(built.training.dataset.partial_labels < 0)
     # Twelve of each row: the last two are too many.
     near = np.stack([np.random.default_rng(i).permutation(80)[:12] for i in range(80)])
     result = refreshed(built, state, features, neighbors=near)
@@ -184,7 +184,7 @@ def test_the_head_learns_the_pseudo_labels_from_both_views(built, state):
     rng = np.random.default_rng(1)
     pseudo_labels = rng.integers(0, 2, 80).astype(np.int32)
     model_state = state.model_state._replace(pseudo_labels=pseudo_labels)
-    known = run.dataset.known
+    known = run.dataset.partial_labels
     rows = {"labeled": np.flatnonzero(known >= 0)[:8], "unlabeled": np.flatnonzero(known < 0)[:8]}
     batch = {
         name: {"index": index.astype(np.int32), "image": run.dataset.fetch(index)}

@@ -12,9 +12,6 @@ from tests import toy
 from tests.methods import cases
 from tests.rows import every_row
 
-BASE = {"nrcc": {"weight": 0.0}}
-
-
 NO_TERM = ("ce", "bce", "consistency", "ncl", "scl")
 
 
@@ -27,7 +24,7 @@ def refused(config, dataset=None):
 
 
 def made(tmp_path, case):
-    return cases.use(toy.config(toy.file(tmp_path), **BASE), case)
+    return cases.use(toy.config(toy.file(tmp_path)), case)
 
 
 @every_row(
@@ -190,7 +187,7 @@ def test_values_of_another_type(tmp_path):
 @pytest.mark.parametrize("case", ["byol", "ncc"])
 def test_labeled_rows_for_a_method_that_takes_no_labels(tmp_path, case):
     """Neither with known classes nor without."""
-    config = cases.use(toy.config(toy.file(tmp_path), nrcc={"weight": 0.0}), case)
+    config = cases.use(toy.config(toy.file(tmp_path)), case)
     config.train.labeled_batch_size = 8
     for known in (None, 2):
         config.novel.classes = known
@@ -222,7 +219,7 @@ def test_all_weights_are_needed_and_no_others(tmp_path):
 )
 def test_known_classes_of_a_set_in_hand(tmp_path, known, message):
     dataset = toy.built(made(tmp_path, "ncl")).dataset
-    dataset = dataset._replace(known=known(dataset.labels).astype(np.int32))
+    dataset = dataset._replace(partial_labels=known(dataset.labels).astype(np.int32))
     assert message in refused(made(tmp_path, "ncl"), dataset)
 
 
@@ -232,7 +229,7 @@ def test_fewer_images_of_a_part_than_rows(tmp_path, few):
     dataset = toy.built(made(tmp_path, "ncl")).dataset
     known = np.full(dataset.size, -1 if few == "labeled" else 0, np.int32)
     known[:5] = 0 if few == "labeled" else -1
-    said = refused(made(tmp_path, "ncl"), dataset._replace(known=known))
+    said = refused(made(tmp_path, "ncl"), dataset._replace(partial_labels=known))
     assert said.startswith(
         f"the number of {few} images must be at least the 8 in a batch; got 5 (lower "
     )
@@ -240,6 +237,6 @@ def test_fewer_images_of_a_part_than_rows(tmp_path, few):
 
 def test_a_set_without_labels(tmp_path):
     np.savez(tmp_path / "bare.npz", images=toy.images()[0])
-    config = cases.use(toy.config(tmp_path / "bare.npz", **BASE), "ncl")
+    config = cases.use(toy.config(tmp_path / "bare.npz"), "ncl")
     sentence = "novel.classes must be None for arrays, which has no labels; got 2"
     assert refused(config) == sentence

@@ -65,11 +65,10 @@ def test_it_trains_with_nrcc_and_predicts(file, tmp_path, capsys):
 
 
 def test_dino_on_one_device_and_four(x64, tmp_path):
-    """A teacher with prototypes, a center, small crops; with NRCC; within 150 lines."""
+    """A teacher with prototypes, a center, small crops; within 150 lines."""
     config = toy.config(toy.file(tmp_path), optimizer={"name": "sgd"})
     config.method = dino.get_config().method
     config.method.freeze = "0 steps"
-    config.nrcc.branch = "target"
     run = toy.built(config)
     start = states.create(run.method, run.optimizer, seed=0, shape=run.shape, mesh=run.mesh)
     start = jax.device_get(toy.wide(start._replace(key=jax.random.key_data(start.key))))

@@ -139,7 +139,7 @@ def test_corrections_hold_for_new_rows(make, rows, new, tmp_path, capsys):
     before = cluster_jax.load(workdir)
     a, b = before.labels_[:2].tolist()
     said = Decisions(merged={a: b}, named={b: "birds"})
-    (tmp_path / "saved.csv").write_text(decisions.to_csv(said, before.found))
+    (tmp_path / "saved.csv").write_text(decisions.to_csv(said, before.computed))
     corrections.correct(workdir, [tmp_path / "saved.csv"])
     run = cluster_jax.load(workdir)
     assert run.names_ == {b: "birds"}

@@ -132,14 +132,14 @@ def test_what_the_head_on_clusters_says_is_spread_over_neighbors(tmp_path, head)
     config.feature_views.neighbors = 10
     built = build.build_run(parse_config(config))
     dataset = built.training.dataset
-    rng, n_known = np.random.default_rng(0), int(dataset.known.max()) + 1
+    rng, n_known = np.random.default_rng(0), int(dataset.partial_labels.max()) + 1
     # Groups that the head sees through noise, other ones than those of the data.
     group = rng.permutation(80) % 2
     rows = np.eye(2, 5)[group] + rng.normal(size=(80, 5)) / 3
     novel = 2 * np.eye(2)[group] + rng.normal(size=(80, 2)) * 3
     embedding = {"backbone": rows, "labeled": rng.normal(size=(80, n_known)), "novel": novel}
     found = outputs._discover(built.inputs, {"embedding.npz": embedding})
-    unlabeled = np.flatnonzero(dataset.known < 0)
+    unlabeled = np.flatnonzero(dataset.partial_labels < 0)
     of_head = novel[unlabeled].argmax(axis=1)
     if head == "pairs":
         np.testing.assert_array_equal(found.cluster_labels, of_head)

@@ -37,7 +37,7 @@ pytestmark = pytest.mark.usefixtures("two_devices", "traced_once", "compiled_onc
 def finished(tmp_path_factory, two_devices, traced_once, compiled_once):
     """A finished run: its config, workdir and results."""
     folder = tmp_path_factory.mktemp("finished")
-    config = toy.config(toy.file(folder))
+    config = toy.config(toy.file(folder), nrcc={"weight": 0.5})
     return config, folder / "run", pipeline.run_pipeline(config, folder / "run", "toy")
 
 
@@ -96,7 +96,8 @@ def test_what_a_run_leaves(finished):
     assert [int(r["outlier"]) for r in rows] == stored["outliers"].tolist()
     assert stored["bandwidth"] == metrics["gridshift"]["bandwidth"]
     # Distances are to the own mode, in bandwidths.
-    apart = np.linalg.norm(stored["points"] - stored["centers"][stored["cluster_labels"]], axis=1)
+    centers = io.read_arrays(workdir / "clusterer.npz")["centers"]
+    apart = np.linalg.norm(stored["points"] - centers[stored["cluster_labels"]], axis=1)
     wanted = apart / stored["bandwidth"]
     np.testing.assert_allclose([float(r["distance"]) for r in rows], wanted, rtol=1e-4, atol=1e-6)
     features = io.read_arrays(workdir / "embedding.npz")["projection"]
@@ -458,7 +459,7 @@ def test_the_last_step_is_saved(tmp_path):
 @pytest.mark.parametrize("nearest", [None, np.ones((64, 3), np.int64)], ids=["", "neighbors"])
 def test_refresh_happens_between_steps(tmp_path, nearest):
     """The host's refresh gets the embedding of the whole set, and its result reaches the step."""
-    built = toy.built(toy.config(toy.file(tmp_path), nrcc={"weight": 0.0}))
+    built = toy.built(toy.config(toy.file(tmp_path)))
     shapes, neighbors = [], []
 
     def loss(params, model_state, batch, step, key, axis):
@@ -502,7 +503,7 @@ def test_refresh_happens_between_steps(tmp_path, nearest):
 
 def test_a_bad_step_is_skipped_and_counted(tmp_path, caplog):
     """It changes nothing but the count of steps, and the next goes on from there."""
-    built = toy.built(toy.config(toy.file(tmp_path), nrcc={"weight": 0.0}))
+    built = toy.built(toy.config(toy.file(tmp_path)))
     bad = built.method._replace(loss=_infinite_at(built.method.loss, 1))
     section = dataclasses.replace(built.train, log_every=50, checkpoint_every=1, keep_checkpoints=9)
     run = built._replace(method=bad, train=section)

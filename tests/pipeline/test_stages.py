@@ -98,7 +98,7 @@ def test_what_a_run_leaves(whole, built):
     # A fifth of each of the four groups is held out.
     wanted = np.rint(0.2 * np.bincount(toy.images()[1])).astype(int)
     np.testing.assert_array_equal(np.bincount(test.labels), wanted)
-    new = np.flatnonzero(dataset.known < 0)
+    new = np.flatnonzero(dataset.partial_labels < 0)
     stored = io.read_arrays(workdir / "clusters.npz")
     rows = table(workdir / "assignments.csv")
     assert [int(row["image"]) for row in rows] == list(range(dataset.size))
@@ -106,10 +106,11 @@ def test_what_a_run_leaves(whole, built):
         str(c) if c < 2 else f"novel {c - 2}" for c in stored["class_labels"]
     ]
     np.testing.assert_array_equal(
-        stored["class_labels"][dataset.known >= 0], dataset.labels[dataset.known >= 0]
+        stored["class_labels"][dataset.partial_labels >= 0],
+        dataset.labels[dataset.partial_labels >= 0],
     )
     assert [int(rows[i]["cluster"]) for i in new] == stored["cluster_labels"].tolist()
-    assert {rows[i]["cluster"] for i in np.flatnonzero(dataset.known >= 0)} == {""}
+    assert {rows[i]["cluster"] for i in np.flatnonzero(dataset.partial_labels >= 0)} == {""}
     page = (workdir / "report.html").read_text()
     assert "Novel head" in page
     novel = len(set(stored["class_labels"][new]))
@@ -133,7 +134,7 @@ def test_figures_are_those_of_the_stored_features(whole, built):
     assert {k: v.shape for k, v in tested.items()} == {
         "backbone": (test.size, 64), "labeled": (test.size, 2), "novel": (test.size, 2),
     }  # fmt: skip
-    old = dataset.known >= 0
+    old = dataset.partial_labels >= 0
     right = trained["labeled"][old].argmax(axis=1) == dataset.labels[old]
     assert found["labeled_acc"] == pytest.approx(right.mean())
     for features, images, acc in (
@@ -395,7 +396,7 @@ def test_an_unknown_key_of_a_stage(config):
 @pytest.fixture(scope="module")
 def simclr(folder, config):
     """What a run of another method leaves, with the same backbone and a projector."""
-    made = toy.config(config.data.dir, nrcc={"weight": 0.0}, train={"duration": "2 steps"})
+    made = toy.config(config.data.dir, train={"duration": "2 steps"})
     made.seed = 5
     built = build.build_run(parse_config(made))
     workdir = folder / "simclr"
@@ -601,7 +602,7 @@ def test_k_means_has_the_number_of_novel_classes(config, built):
     values = config_json(config)
     values["eval"]["kmeans"]["k"] = None
     assert outputs.with_novel_k(parse_config(values), dataset).kmeans.k == 2
-    images = dataset._replace(known=None)
+    images = dataset._replace(partial_labels=None)
     assert outputs.with_novel_k(parse_config(values), images).kmeans.k is None
     values["eval"]["kmeans"]["k"] = 3
     assert outputs.with_novel_k(parse_config(values), dataset).kmeans.k == 3

@@ -319,7 +319,7 @@ def test_two_runs_become_one(run, tmp_path, capsys):
     said = decisions.Decisions(
         {"1": own, "26": -1, "51": 9},
         named={shared: "theirs", own: "fifth", 9: "made"},
-        made=frozenset([9]),
+        created=frozenset([9]),
         apart=frozenset([("2", "3")]),
     )
     io.write(tmp_path / "page.csv", decisions.to_csv(said, found))

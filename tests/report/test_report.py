@@ -1130,7 +1130,7 @@ def test_duplicates_section():
     assert [image["keep"] for image in second["images"]] == [True, False]
     assert [first["images"][0][key] for key in ("width", "height", "bytes")] == [8, 8, 8]
     assert first["images"][0]["taken"] == "2020-01-02T03:04:05"
-    many = repeated()._replace(found=repeated().found._replace(threshold=None))
+    many = repeated()._replace(duplicates=repeated().duplicates._replace(threshold=None))
     page = page_of(labeled(duplicates=many))
     assert "too many images" in text(page.by_id("duplicates"))
 

@@ -2,10 +2,8 @@
 
 import csv
 import io
-import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 
@@ -16,6 +14,7 @@ from PIL import Image
 from cluster_jax.data.photo_facts import PhotoFacts
 from cluster_jax.report import assignments, report_data, report_map
 from cluster_jax.report.report import render
+from tests.report.browser import CHROMIUM, STEPS, WATCH, visit
 from tests.report.test_report import (
     CLUSTERS,
     NAMES,
@@ -27,84 +26,12 @@ from tests.report.test_report import (
     smooth_tree,
 )
 
-NAMES_OF_BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-CHROMIUM = next(filter(None, map(shutil.which, NAMES_OF_BROWSERS)), None)
 # Of the photos beside a page, with a byte that is no UTF-8 where a system takes it.
 FOLDER = "images caf\udce9 é" if sys.platform == "linux" else "images"
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
 
-# Before the page's own scripts: what goes wrong, and what is downloaded or copied.
-WATCH = """<script>
-window.problems = [];
-addEventListener("error", (event) => problems.push(String(event.message)));
-addEventListener("securitypolicyviolation", (event) => problems.push(event.blockedURI));
-console.error = (...words) => problems.push(words.join(" "));
-addEventListener("unhandledrejection", (event) => problems.push(String(event.reason?.stack)));
-window.downloads = [];
-const createURL = URL.createObjectURL;
-URL.createObjectURL = (blob) => {
-  if (!blob.type.startsWith("text/")) return createURL.call(URL, blob);
-  downloads.push(blob.text());
-  return "#";
-};
-</script>"""
-# After them: the steps of a test, whose result becomes the text of an element.
-STEPS = """<script>
-addEventListener("load", async () => {
-  const $ = (id) => document.getElementById(id);
-  const key = (key, target = document.body) =>
-    target.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
-  const found = {};
-  const all = (selector, parent = document) => [...parent.querySelectorAll(selector)];
-  const pause = () => new Promise((resolve) => setTimeout(resolve, 20));
-  const until = async (condition) => { while (!condition()) await pause(); };
-  const choose = (select, value) => {
-    select.value = value;
-    select.dispatchEvent(new Event("change", { bubbles: true }));
-  };
-  const card = (id) => document.querySelector(`article[data-group="${id}"]`);
-  const button = (parent, text) => all("button", parent).find((one) => one.textContent === text);
-  const type = (id, text) => {
-    const field = card(id).querySelector("input");
-    field.value = text;
-    field.dispatchEvent(new Event("change", { bubbles: true }));
-  };
-  // A mouse at a place of the map, in pixels from its corner.
-  const mouse = (kind, [x, y], more = {}) => {
-    const box = $("plot-map").getBoundingClientRect();
-    const at = { clientX: box.left + x, clientY: box.top + y, pointerId: 1, pointerType: "mouse" };
-    $("plot-map").dispatchEvent(new PointerEvent(kind, { bubbles: true, ...at, ...more }));
-  };
-  const drag = (corners, more) => {
-    mouse("pointerdown", corners[0], more);
-    for (const corner of corners) mouse("pointermove", corner, more);
-    mouse("pointerup", corners.at(-1), more);
-  };
-  // Where the card shows a text: tried point by point.
-  const placeOf = (text, step = 3) => {
-    for (let y = 0; y < $("plot-map").clientHeight; y += step) {
-      for (let x = 0; x < $("plot-map").clientWidth; x += step) {
-        mouse("pointermove", [x, y]);
-        if (!$("card").hidden && $("card").innerText.includes(text)) return [x, y];
-      }
-    }
-    throw Error(`${text} is not on the map`);
-  };
-  await until(() => document.body.dataset.ready);
-  try { %s } catch (error) { problems.push(String(error.stack)); }
-  found.downloads = await Promise.all(downloads);
-  found.problems = problems;
-  found.requests = performance.getEntriesByType("resource").map((entry) => entry.name)
-    .filter((name) => !/^(data|blob|file):/.test(name));
-  const result = document.createElement("pre");
-  result.id = "result";
-  result.textContent = JSON.stringify(found);
-  document.body.append(result);
-});
-</script></body>"""
 
-
-def run(tmp_path, data, steps, *flags):
+def run(tmp_path, data, steps, size=None):
     """What the steps found, in JavaScript, on the page of the data; its photos lie beside it."""
     if data.fetch_images is not None and data.sources is not None and data.folder is None:
         data = beside(tmp_path, data)
@@ -113,25 +40,7 @@ def run(tmp_path, data, steps, *flags):
     page = f"{head}{WATCH}<title>{rest}{STEPS % steps}"
     file = tmp_path / "report.html"
     file.write_bytes(page.encode("utf-8", "backslashreplace"))
-    return visit(tmp_path, file, *flags)
-
-
-def visit(tmp_path, file, *more):
-    """What the steps of a page in a file found; the browser keeps what an earlier visit stored."""
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=60000"]
-    command = [CHROMIUM, *flags, *more, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom"]
-    for _ in range(3):  # A browser without a screen may end early on a busy machine.
-        uri = file.as_uri()
-        ended = subprocess.run([*command, uri], capture_output=True, text=True, timeout=120)
-        found = re.search(r'<pre id="result">(.*?)</pre>', ended.stdout, re.DOTALL)
-        if found:
-            break
-    assert found, ended.stderr[-2000:]
-    text = found[1].replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
-    result = json.loads(text)
-    assert result.pop("problems") == []
-    assert result.pop("requests") == []
-    return result
+    return visit(tmp_path, file, size)
 
 
 def beside(tmp_path, data):
@@ -376,7 +285,7 @@ def test_duplicates_are_picked_and_moved_by_a_script(tmp_path):
     )
     shown = repeated(names)
     keep = np.array([False, True, False, True, False])
-    shown = shown._replace(found=shown.found._replace(facts=facts, keep=keep))
+    shown = shown._replace(duplicates=shown.duplicates._replace(facts=facts, keep=keep))
     data = labeled(sources=names, duplicates=shown)
     found = run(tmp_path, data, steps)
     assert found["titles"] == ["Nearly the same: 3 photos", "Nearly the same: 2 photos"]
@@ -425,7 +334,7 @@ def test_exact_duplicates_keep_the_best_copy_until_one_is_said_to_be_none(tmp_pa
     )
     shown = repeated(sources())
     exact = shown._replace(
-        found=shown.found._replace(is_exact=np.ones(5, bool), similarities=np.ones(5))
+        duplicates=shown.duplicates._replace(is_exact=np.ones(5, bool), similarities=np.ones(5))
     )
     found = run(tmp_path, decided(duplicates=exact), steps)
     assert found["titles"] == ["The same picture: 3 photos", "The same picture: 2 photos"]
@@ -475,10 +384,10 @@ def test_equal_copies_follow(tmp_path):
     """
     shown = repeated(sources())
     equal = np.array([True, True, True, False, False])
-    same = shown.found._replace(is_exact=equal, similarities=np.where(equal, 1, 0.97))
+    same = shown.duplicates._replace(is_exact=equal, similarities=np.where(equal, 1, 0.97))
     # The points that are clicked are the most typical ones, and so on their cards.
     distances = np.where(np.isin(np.arange(68), [2, 5]), 0, 1.0)
-    data = decided(duplicates=shown._replace(found=same), distances=distances)
+    data = decided(duplicates=shown._replace(duplicates=same), distances=distances)
     found = run(tmp_path, data, steps)
     assert found["said"] == "3 photos moved to Group 0, 2 of them as an equal copy."
     assert found["near"] == "1 photo moved to Group 0."
@@ -655,7 +564,7 @@ def test_on_a_phone_most_of_the_page_is_seen_beside_the_bar(tmp_path):
       key("u");
       found.changed = $("how").hidden;
     """
-    found = run(tmp_path, decided(command="x"), steps, "--window-size=390,844")
+    found = run(tmp_path, decided(command="x"), steps, (390, 844))
     assert found["share"] < 0.2
     assert not found["saved"][0]
     assert found["saved"][1] < 0.3
@@ -714,7 +623,7 @@ def test_decisions_survive_that_the_page_is_closed(tmp_path):
       found.sizes = [4, 0].map((id) => card(id).querySelector("[data-size]").textContent);
       found.title = card(0).querySelector("[data-title]").textContent;
       found.said = $("said").textContent;
-      await new Promise((resolve) => setTimeout(resolve, 500));  // until it is on the disk
+      await pause();
     """
     first = run(tmp_path, decided(), steps)
     again = visit(tmp_path, tmp_path / "report.html")

@@ -126,7 +126,7 @@ def test_restored_between_two_updates(tmp_path):
     assert ends[0] == ends[1]
 
 
-@pytest.mark.usefixtures("one_device")
+@pytest.mark.usefixtures("one_device", "compiled_once")
 def test_a_training_in_two_parts(tmp_path):
     """BYOL + NRCC, stopped between two updates; the log has the rate of the update to come."""
     train = {"accumulate": 2, "duration": "6 steps", "checkpoint_every": 3, "log_every": 1}

@@ -54,16 +54,15 @@ def overrides(name: str | os.PathLike) -> dict[str, Any]:
     """
     check(name)
     name = os.fspath(name)
-    own = SHORT.get(name, name)
+    weights_name = SHORT.get(name, name)
     width, stem = efficientnet_lite.WIDTH, None
-    if own in BUNDLED:
-        network = own
+    if weights_name in BUNDLED:
+        network = weights_name
     else:
-        network, width, stem = _network(own, weights.shapes(own))
-    made = backbone.make(network, width=width, stem=stem)
-    return {
-        "name": network, "weights": own, "width": width, "stem": stem, "frozen": made.blocks[-1]
-    }  # fmt: skip
+        network, width, stem = _network(weights_name, weights.shapes(weights_name))
+    frozen = backbone.make(network, width=width, stem=stem).blocks[-1]
+    values = {"name": network, "weights": weights_name, "width": width, "stem": stem}
+    return {**values, "frozen": frozen}
 
 
 def config_values(name: str | os.PathLike, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -81,17 +80,17 @@ def config_values(name: str | os.PathLike, config: Mapping[str, Any]) -> dict[st
 
 def _network(weights_name: str, shapes: Mapping[str, tuple]) -> tuple[str, int, str | None]:
     """Identifies backbone, width and stem whose tensors have these shapes."""
-    found = [
+    candidates = [
         layout for layout, key in LAYOUTS.items() if any(re.fullmatch(key, name) for name in shapes)
     ]
-    if not found:
+    if not candidates:
         raise InputError(
             f"encoder must have the tensors of a known network; got {weights_name}, with "
             f"{min(shapes, default='none')!r}: the nearest known one is {_nearest(shapes)}"
         )
-    if found[0] == _RESNET:
+    if candidates[0] == _RESNET:
         return _resnet(weights_name, shapes)
-    if found[0] == _CONVNEXT:
+    if candidates[0] == _CONVNEXT:
         return _convnext(weights_name, shapes)
     return _vit(weights_name, shapes)
 
@@ -162,8 +161,8 @@ def _vit(weights_name: str, shapes: Mapping[str, tuple]) -> tuple[str, int, str 
         kind = "clip" if "visual_projection.weight" in shapes else "siglip"
     for name in vit.NAMES:
         published, _, _, patches = vit.architecture(name)
-        own = published, patches.size, patches.registers, patches.kind
-        if own == (width, patch, registers, kind):
+        published_sizes = published, patches.size, patches.registers, patches.kind
+        if published_sizes == (width, patch, registers, kind):
             return name, width, None
     raise InputError(
         f"encoder must be one of {', '.join(vit.NAMES)} if it is a Vision Transformer; got "

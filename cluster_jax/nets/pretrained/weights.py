@@ -158,14 +158,14 @@ def _read_fields(file: pathlib.Path) -> dict[str, Any]:
 
 def _side(values: Mapping[str, Any]) -> Any:
     """Returns the side of the image: timm's `input_size`; transformers' `crop_size` or `size`."""
-    given = values.get("crop_size") if values.get("do_center_crop", True) else None
-    given = values.get("input_size", values.get("size") if given is None else given)
-    if isinstance(given, Mapping | list):
-        sides = list(given.values()) if isinstance(given, Mapping) else given[-2:]
+    size = values.get("crop_size") if values.get("do_center_crop", True) else None
+    size = values.get("input_size", values.get("size") if size is None else size)
+    if isinstance(size, Mapping | list):
+        sides = list(size.values()) if isinstance(size, Mapping) else size[-2:]
         if len(set(sides)) != 1:
-            raise ValueError(f"the size {given!r}")
-        given = sides[0]
-    return given
+            raise ValueError(f"the size {size!r}")
+        size = sides[0]
+    return size
 
 
 def load(weights: str, backbone: str, params: Mapping[str, Any], stats: Any) -> tuple[Any, Any]:
@@ -263,8 +263,8 @@ def from_hub(weights: str, name: str) -> pathlib.Path | None:
         if isinstance(error, EntryNotFoundError) and not isinstance(error, LocalEntryNotFoundError):
             return None
         # The library also keeps which files the Hub did not have.
-        known = hub.try_to_load_from_cache(repository, name)
-        if known is not None and not isinstance(known, str):
+        cached = hub.try_to_load_from_cache(repository, name)
+        if cached is not None and not isinstance(cached, str):
             return None
         raise InputError(
             f"{name} of {weights!r} must be within reach on the Hugging Face Hub; got "

@@ -1,4 +1,4 @@
-"""What a workdir knows of its images or rows, so that the next update keeps their clusters."""
+"""Snapshot of the images or rows of a workdir, by which the next update keeps their clusters."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -18,11 +18,11 @@ from cluster_jax.report.report_data import Changes
 STATE = "living.npz"
 
 
-class Known(NamedTuple):
-    """What a workdir knows of its n images or rows.
+class Snapshot(NamedTuple):
+    """The n images or rows of a workdir and their clusters, as the last run or update left them.
 
     Attributes:
-        state: their clusters.
+        state: their clusters, and the history of these.
         names: str `[n]`, as in `assignments.csv`, unescaped.
         contents: uint8 `[n, 16]`, digests.
         x: `[n, d]`, the features.
@@ -37,26 +37,26 @@ class Known(NamedTuple):
     left: NDArray
 
 
-def start(labels: NDArray, names: Sequence[str], contents: NDArray, x: NDArray) -> Known:
-    """Returns what is known after a first fit, by the arguments of `Known`; `labels` int `[n]`."""
+def start(labels: NDArray, names: Sequence[str], contents: NDArray, x: NDArray) -> Snapshot:
+    """Returns the snapshot after a first fit; `labels` int `[n]`, the others as in `Snapshot`."""
     left = np.full(len(labels), NO_CLUSTER)
-    return Known(living.start(labels), np.array(names, np.str_), contents, x, left)
+    return Snapshot(living.start(labels), np.array(names, np.str_), contents, x, left)
 
 
-def write(folder: epath.Path, known: Known, *, has_rows: bool) -> None:
+def write(folder: epath.Path, snapshot: Snapshot, *, has_rows: bool) -> None:
     """Writes `STATE` into a folder; `has_rows`: with the features, which nothing else stores."""
     stored = {
-        "names": known.names,
-        "contents": known.contents,
-        "left": known.left,
+        "names": snapshot.names,
+        "contents": snapshot.contents,
+        "left": snapshot.left,
         "version": np.asarray(__version__),
-        **({"x": known.x} if has_rows else {}),
-        **living.to_arrays(known.state),
+        **({"x": snapshot.x} if has_rows else {}),
+        **living.to_arrays(snapshot.state),
     }
     io.write_arrays(folder / STATE, stored, compressed=False)
 
 
-def read(workdir: epath.Path, x: NDArray | None = None) -> Known | None:
+def read(workdir: epath.Path, x: NDArray | None = None) -> Snapshot | None:
     """Reads `STATE`, or returns None; `x` are the features if they are stored elsewhere."""
     if not (workdir / STATE).exists():
         return None
@@ -64,17 +64,17 @@ def read(workdir: epath.Path, x: NDArray | None = None) -> Known | None:
     try:
         names, contents, left = (stored[name] for name in ("names", "contents", "left"))
         rows = stored["x"] if x is None else x
-        return Known(living.from_arrays(stored), names, contents, rows, left)
+        return Snapshot(living.from_arrays(stored), names, contents, rows, left)
     except (KeyError, TypeError) as error:
         raise workdirs.older_version(workdir, error) from error
 
 
 def changes(workdir: epath.Path, names: Sequence[str]) -> Changes | None:
     """Returns what the last update has changed; None if it was not of these images or rows."""
-    known = read(workdir, np.empty(0))
-    if known is None or not known.state.updates or known.names.tolist() != list(names):
+    snapshot = read(workdir, np.empty(0))
+    if snapshot is None or not snapshot.state.updates or snapshot.names.tolist() != list(names):
         return None
-    return last_changes(known.state)
+    return last_changes(snapshot.state)
 
 
 def last_changes(state: State) -> Changes:
