@@ -71,8 +71,8 @@ def server(store):
 
 @pytest.fixture(scope="module")
 def photos(store):
-    """41 images in four folders of `gs://bucket/photos`."""
-    for i, (image, label) in enumerate(zip(*toy.images(41, channels=3), strict=True)):
+    """24 images in four folders of `gs://bucket/photos`."""
+    for i, (image, label) in enumerate(zip(*toy.images(24, channels=3), strict=True)):
         file = io.BytesIO()
         Image.fromarray(image).save(file, "PNG")
         store.put("bucket", f"photos/{label}/{i:02}.png", file.getvalue())
@@ -184,8 +184,8 @@ def test_photos_are_read_many_at_once(server, photos):
     server.seconds = 0.2
     section = DataConfig("folder", photos, None, "label", 32, "bicubic", None, 100.0, 0.0)
     dataset = folders.load(section)
-    assert dataset.size == 41
-    assert server.kinds() == {"list": 1, "read": 41}
+    assert dataset.size == 24
+    assert server.kinds() == {"list": 1, "read": 24}
     assert server.most >= 16
 
 
@@ -194,7 +194,7 @@ def test_a_folder_of_photos(server, photos):
     server.put("bucket", "photos/0/notes.txt", b"")
     server.put("bucket", "photos/0/", b"")  # marks a folder
     found = scan.find(photos)
-    assert len(found.names) == 41
+    assert len(found.names) == 24
     assert found.ignored == ((".txt", 1), ("in @eaDir", 1))
 
 
@@ -231,11 +231,11 @@ def _resumed(monkeypatch, *arguments):
         with pytest.raises(_Killed):
             app.main(arguments)
         app.main(arguments)
-    assert starts[:2] == [0, 32]
+    assert starts[:2] == [0, 16]
 
 
 FLAGS = (
-    "--config.data.image_size=32", "--config.eval.batch_size=16", "--config.eval.reduce.method=pca",
+    "--config.data.image_size=32", "--config.eval.batch_size=8", "--config.eval.reduce.method=pca",
 )  # fmt: skip
 
 
@@ -503,12 +503,12 @@ def test_the_faults_are_met(server):
         (403, "ocdbt|/d/", "permission"),  # of TensorStore
         (403, "checkpoints/2", "permission"),  # of Orbax, by gcsfs
         (412, "checkpoints", "changed meanwhile (412)"),
-        (412, "manifest", "timed out after 2."),  # TensorStore would try for ever.
+        (412, "manifest", "timed out after 1."),  # TensorStore would try for ever.
     ],
 )
 def test_a_checkpoint_that_cannot_be_written(server, trained, monkeypatch, answer, where, reason):
     """The reason is the library's own; what was there stays."""
-    monkeypatch.setattr(buckets, "PATIENCE", 2.0)
+    monkeypatch.setattr(buckets, "PATIENCE", 1.0)
     server.faults.append(always(answer, "write", where=where))
     with pytest.raises(disk.WriteError) as caught:
         pipeline.run_pipeline(trained[0]["tar"], "gs://bucket/refused", "toy")
