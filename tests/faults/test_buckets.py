@@ -359,6 +359,16 @@ def _ends(arguments, capsys):
     return stop.value.code, capsys.readouterr().err.strip().splitlines()[-1]
 
 
+@pytest.mark.parametrize(
+    "command", [["update", "--workdir=gs://bucket/run"], ["report", "x", "--export=gs://bucket/x"]]
+)
+def test_what_needs_a_local_folder(server, capsys, command):
+    code, line = _ends(command, capsys)
+    assert code == 2
+    assert re.search("must be a local (folder|one); got gs://bucket/", line)
+    assert not server.count("write")
+
+
 TRAIN = ["train", "--config=nrcc_digits", "--config.train.duration=1 step"]
 
 
