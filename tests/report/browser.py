@@ -90,6 +90,7 @@ CONNECT = """import os, sys
 ends = [os.dup(int(number)) for number in sys.argv[1:3]]
 for end, number in zip(ends, (3, 4)):
     os.dup2(end, number)
+    os.set_inheritable(number, True)  # also where they are the same
 os.execvp(sys.argv[3], sys.argv[3:])"""
 
 
