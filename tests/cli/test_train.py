@@ -23,9 +23,7 @@ from tests.cli.test_output import check_keys
 from tests.rows import every_row
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-pytestmark = [
-    pytest.mark.usefixtures("one_device", "compiled_once"),
-]
+pytestmark = [pytest.mark.usefixtures("one_device", "compiled_once")]
 TINY = (
     "--config.network.width=4", "--config.network.projector.hidden=16",
     "--config.network.projector.out=8", "--config.train.batch_size=16",

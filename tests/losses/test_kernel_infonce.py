@@ -471,10 +471,7 @@ GOOD = {
         ({"weight": None}, "weight must be between 0 and 1; got None"),
         ({"mixture": "product"}, "mixture must be one of 'kernel', 'loss'; got 'product'"),
         ({"mixture": None}, "mixture must be one of 'kernel', 'loss'; got None"),
-        (
-            {"gammas": (1.0,), "temperatures": (0.4,)},
-            "None and halves False for one kernel",
-        ),
+        ({"gammas": (1.0,), "temperatures": (0.4,)}, "None and halves False for one kernel"),
     ],
 )
 def test_bad_values(values, message):
