@@ -6,6 +6,7 @@ import csv
 import io
 import itertools
 import json
+import re
 import time
 import types
 
@@ -70,8 +71,8 @@ def server(store):
 
 @pytest.fixture(scope="module")
 def photos(store):
-    """41 images in four folders of `gs://bucket/photos`."""
-    for i, (image, label) in enumerate(zip(*toy.images(41, channels=3), strict=True)):
+    """24 images in four folders of `gs://bucket/photos`."""
+    for i, (image, label) in enumerate(zip(*toy.images(24, channels=3), strict=True)):
         file = io.BytesIO()
         Image.fromarray(image).save(file, "PNG")
         store.put("bucket", f"photos/{label}/{i:02}.png", file.getvalue())
@@ -135,9 +136,11 @@ def test_few_requests(server, trained):
 @pytest.mark.parametrize(
     ("kind", "where"),
     [
-        ("tar", ""),
-        ("parquet", "^(?!.*checkpoints)"),  # TensorStore waits for a second and more.
+        ("tar", "^(?!.*(ocdbt|/d/))"),  # TensorStore waits for a second and more.
+        ("parquet", "^(?!.*(ocdbt|/d/))"),
+        pytest.param("tar", "", marks=pytest.mark.slow),
     ],
+    ids=["tar", "parquet", "all fail"],
 )
 def test_a_training_that_is_killed_resumes_bit_for_bit(
     server, trained, monkeypatch, caplog, kind, where
@@ -178,11 +181,11 @@ def _assert_same(server, first, second):
 
 
 def test_photos_are_read_many_at_once(server, photos):
-    server.seconds = 0.05
+    server.seconds = 0.2
     section = DataConfig("folder", photos, None, "label", 32, "bicubic", None, 100.0, 0.0)
     dataset = folders.load(section)
-    assert dataset.size == 41
-    assert server.kinds() == {"list": 1, "read": 41}
+    assert dataset.size == 24
+    assert server.kinds() == {"list": 1, "read": 24}
     assert server.most >= 16
 
 
@@ -191,7 +194,7 @@ def test_a_folder_of_photos(server, photos):
     server.put("bucket", "photos/0/notes.txt", b"")
     server.put("bucket", "photos/0/", b"")  # marks a folder
     found = scan.find(photos)
-    assert len(found.names) == 41
+    assert len(found.names) == 24
     assert found.ignored == ((".txt", 1), ("in @eaDir", 1))
 
 
@@ -228,11 +231,11 @@ def _resumed(monkeypatch, *arguments):
         with pytest.raises(_Killed):
             app.main(arguments)
         app.main(arguments)
-    assert starts[:2] == [0, 32]
+    assert starts[:2] == [0, 16]
 
 
 FLAGS = (
-    "--config.data.image_size=32", "--config.eval.batch_size=16", "--config.eval.reduce.method=pca",
+    "--config.data.image_size=32", "--config.eval.batch_size=8", "--config.eval.reduce.method=pca",
 )  # fmt: skip
 
 
@@ -347,8 +350,6 @@ def test_commands_on_packed_images(server, tmp_path):
     )
     assert before == after
     assert "0.parquet/3-3.jpg" in after
-    app.main(["embed", "--config=images", *flags, f"--config.data.dir={where}", f"--out={out}.npz"])
-    assert len(np.load(f"{out}.npz")["features"]) == 40
 
 
 def _ends(arguments, capsys):
@@ -396,12 +397,16 @@ def test_a_bucket_that_cannot_be_written(server, capsys, monkeypatch, fault, pat
         (always(403, "read"), "gs://bucket/tars", "tars/1.tar may not be used (403: The caller"),
         (always(403, "read"), "gs://bucket/rows", "rows/1.parquet may not be used (403: The"),
         (None, "gs://bucket/tars/1.tar", "1.tar must be a whole tar; got its end missing"),
+        (None, "gs://bucket/twice.tar", "twice.tar must have one member of a name; got two 1.jpg"),
         (None, "gs://bucket/tars/2.tar", "tars/2.tar must exist; got no such file or bucket"),
     ],
 )  # fmt: skip
 def test_images_that_cannot_be_read(server, photos, capsys, tmp_path, fault, path, said):
     packed = test_packed.write_tar(tmp_path / "1.tar", {"1.jpg": test_packed.jpeg(1)})
     server.put("bucket", "tars/1.tar", packed.read_bytes()[:1536])
+    twice = [("1.jpg", test_packed.jpeg(i)) for i in range(2)]
+    packed = test_packed.write_tar(tmp_path / "twice.tar", twice)
+    server.put("bucket", "twice.tar", packed.read_bytes())
     parquet = test_packed.write_parquet(tmp_path / "1.parquet")
     server.put("bucket", "rows/1.parquet", parquet.read_bytes())
     server.faults += [fault] if fault else []
@@ -440,7 +445,7 @@ def test_images_that_change_during_a_run(server, photos, capsys, tmp_path, path,
     assert not (tmp_path / "run").exists()
 
 
-def test_a_busy_server_is_waited_for(server, monkeypatch):
+def test_a_busy_server_is_waited_for(server, monkeypatch, caplog):
     """gcsfs itself gives up after half a minute."""
     slept = []
 
@@ -449,8 +454,11 @@ def test_a_busy_server_is_waited_for(server, monkeypatch):
 
     monkeypatch.setattr("gcsfs.retry.asyncio.sleep", sleep)
     server.faults.append(lambda request: 429 if len(server.requests) <= 20 else None)
+    caplog.set_level("INFO")
     buckets.write("gs://bucket/patient", b"1")
     assert sum(slept) > 60
+    (line,) = (record.getMessage() for record in caplog.records if record.name == "cluster_jax")
+    assert re.fullmatch(r"gs://bucket does not answer \(The rate .*\): trying .* s", line)
     monkeypatch.setattr(buckets, "PATIENCE", 0.0)
     server.faults[:] = [always(429)]
     with pytest.raises(disk.WriteError, match=r"gs://bucket/x cannot be written \(.* limit of the"):
@@ -495,12 +503,12 @@ def test_the_faults_are_met(server):
         (403, "ocdbt|/d/", "permission"),  # of TensorStore
         (403, "checkpoints/2", "permission"),  # of Orbax, by gcsfs
         (412, "checkpoints", "changed meanwhile (412)"),
-        (412, "manifest", "timed out after 2.00 seconds"),  # TensorStore would try for ever.
+        (412, "manifest", "timed out after 1."),  # TensorStore would try for ever.
     ],
 )
 def test_a_checkpoint_that_cannot_be_written(server, trained, monkeypatch, answer, where, reason):
     """The reason is the library's own; what was there stays."""
-    monkeypatch.setattr(buckets, "PATIENCE", 2.0)
+    monkeypatch.setattr(buckets, "PATIENCE", 1.0)
     server.faults.append(always(answer, "write", where=where))
     with pytest.raises(disk.WriteError) as caught:
         pipeline.run_pipeline(trained[0]["tar"], "gs://bucket/refused", "toy")
