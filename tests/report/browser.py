@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 
@@ -83,6 +84,15 @@ addEventListener("load", async () => {
 });
 </script></body>"""
 
+# 3 and 4 are the numbers of the files that Chromium reads and writes; no code of ours may run
+# between fork and exec, because JAX has threads.
+CONNECT = """import os, sys
+ends = [os.dup(int(number)) for number in sys.argv[1:3]]
+for end, number in zip(ends, (3, 4)):
+    os.dup2(end, number)
+    os.set_inheritable(number, True)  # also where they are the same
+os.execvp(sys.argv[3], sys.argv[3:])"""
+
 
 class Browser:
     """Chromium without a screen, which takes commands of the DevTools protocol from a pipe."""
@@ -90,17 +100,12 @@ class Browser:
     def __init__(self, folder):
         taken, self.commands = os.pipe()
         self.answers, given = os.pipe()
-
-        def connect():  # In the new process: 3 and 4 are the numbers that it reads and writes.
-            ends = os.dup(taken), os.dup(given)
-            os.dup2(ends[0], 3)
-            os.dup2(ends[1], 4)
-
         flags = ["--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe"]
+        command = [CHROMIUM, *flags, f"--user-data-dir={folder}"]
         null = subprocess.DEVNULL
         self.process = subprocess.Popen(
-            [CHROMIUM, *flags, f"--user-data-dir={folder}"], preexec_fn=connect, close_fds=False,
-            stdout=null, stderr=null,
+            [sys.executable, "-c", CONNECT, f"{taken}", f"{given}", *command],
+            pass_fds=(taken, given), stdout=null, stderr=null,
         )  # fmt: skip
         os.close(taken)
         os.close(given)
