@@ -398,8 +398,8 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         if n_clusters is not None:
             if not isinstance(n_clusters, numbers.Integral):
                 raise InputError(f"n_clusters must be None or a whole number; got {n_clusters!r}")
-            is_tree = config.eval.method == "tree" and not has_classes
-            override(config, "eval.k" if is_tree else "eval.kmeans.k", n_clusters)
+            has_k = config.eval.method != "gridshift" and not has_classes
+            override(config, "eval.k" if has_k else "eval.kmeans.k", n_clusters)
         if has_classes and not uses_labels:
             raise InputError(
                 f"y must be None for the config {name!r}, which trains without labels; got classes "

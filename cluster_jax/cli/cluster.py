@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from cluster_jax.cli import exit_codes, output
 from cluster_jax.cli.flags import Parser, add_row_names
+from cluster_jax.clustering import custom
 from cluster_jax.clustering.reduce import METHODS
 from cluster_jax.clustering.smooth import METRICS
 from cluster_jax.core.checks import InputError
@@ -84,10 +85,13 @@ def _parser() -> Parser:
     add("--labels_array", metavar="NAME", help="array of an .npz file of labels (default: labels)")
     workdir = "folder of the results (default: clusters/NAME-HASH)"
     add("--workdir", "--out", metavar="DIR", help=workdir)
-    methods = "tree and gridshift find the number of clusters (default: %(default)s)"
+    methods = (
+        "tree or gridshift, which find the number of clusters, kmeans, or a module of your own, "
+        "with a function fit(x, k, seed) (default: %(default)s)"
+    )
     output.add_report(parser)
-    add("--method", default="tree", choices=CLUSTERINGS, help=methods)
-    add("--k", type=int, help="number of clusters of kmeans or tree (default: found)")
+    add("--method", default="tree", metavar="METHOD", help=methods)
+    add("--k", type=int, help="number of clusters, not of gridshift (default: found)")
     reductions = "map; gridshift clusters in it (default: umap; none for kmeans or 3 columns)"
     add("--reduce", choices=METHODS, help=reductions)
     columns = "columns after the reduction (default: %(default)s)"
@@ -115,6 +119,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser = _parser()
         flags = parser.parse_args(arguments)
         _check(flags, parser)
+        custom.check("--method", flags.method, CLUSTERINGS)
         names = [field.name for field in dataclasses.fields(ClusterOptions)]
         options = ClusterOptions(**{name: getattr(flags, name) for name in names})
         inputs = _read(flags, options.seed)

@@ -31,6 +31,8 @@ runs on all devices of a mesh, as NCC's E-step does. Choose it for a known numbe
 rows of many dimensions. `kmeans_blocks` reads rows that do not fit into memory block by block;
 `kmeans_two_levels` finds 100,000 clusters in them.
 
+A clusterer of one's own is a Python file with a function `fit`, see `custom`.
+
 `label_spreading` spreads labels over the graph of nearest neighbors (Zhou et al. 2004), `sinkhorn`
 balances the sizes of classes, `nearest` searches neighbors, and `linkage_of_means` with `cut_tree`
 merges clusters by the similarity of their means.

@@ -7,9 +7,11 @@ some 50 ms, wherefore a file is read and written by one, and a folder is listed 
 
 import contextlib
 import functools
+import io
+import os
 import re
 from collections.abc import Iterable
-from typing import Any, BinaryIO
+from typing import Any
 
 import fsspec
 from etils import epath
@@ -43,28 +45,82 @@ def _register() -> None:
         )  # fmt: skip
 
 
-def read(path: epath.PathLike, start: int | None = None, end: int | None = None) -> bytes:
+def read(
+    path: epath.PathLike,
+    start: int | None = None,
+    end: int | None = None,
+    generation: int | None = None,
+) -> bytes:
     """Reads a file, by one request in a bucket, of which also bytes from `start` to `end`.
+
+    Args:
+        path: the file.
+        start: first byte.
+        end: one past the last byte.
+        generation: of the object that is meant, see `tree`; None: whichever is there.
 
     Raises:
         FileNotFoundError: there is none.
+        FileExistsError: the object was replaced by another one.
     """
     if not str(path).startswith("gs://"):
         with epath.Path(path).open("rb") as file:
             file.seek(start or 0)
             return file.read(-1 if end is None else end - file.tell())
-    return _files().cat_file(str(path), start=start, end=end)
+    if start is not None and start == end:
+        return b""
+    span = {} if start is None else {"Range": f"bytes={start}-{'' if end is None else end - 1}"}
+    more = {"alt": "media", "headers": span, "ifGenerationMatch": generation}
+    return _files().call("GET", "b/{}/o/{}", *_split(path), **more)[1]
 
 
-def opened(path: epath.PathLike, ahead: int) -> BinaryIO:
+class _Opened(io.RawIOBase):
+    """An object of a bucket, opened to read; one that replaces it in the meantime is an error.
+
+    Args:
+        path: the object.
+        generation: see `read`; None: of the one that is there now.
+
+    Attributes:
+        size: its bytes.
+        generation: its generation.
+    """
+
+    def __init__(self, path: epath.PathLike, generation: int | None = None):
+        facts = _files().call(
+            "GET", "b/{}/o/{}", *_split(path), json_out=True, fields="size,generation",
+            ifGenerationMatch=generation,
+        )  # fmt: skip
+        self.size, self.generation = int(facts["size"]), int(facts["generation"])
+        self._path, self._place = path, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._place, os.SEEK_END: self.size}[whence]
+        self._place = max(0, start + offset)
+        return self._place
+
+    def readinto(self, buffer: Any) -> int:
+        start = min(self._place, self.size)
+        data = read(self._path, start, min(start + len(buffer), self.size), self.generation)
+        buffer[: len(data)] = data
+        self._place += len(data)
+        return len(data)
+
+
+def opened(path: epath.PathLike, ahead: int, generation: int | None = None) -> io.BufferedReader:
     """Opens a file to read, in a bucket with some bytes ahead: more bytes are fewer requests.
 
-    Raises:
-        FileNotFoundError: there is none.
+    The attribute `raw` of one in a bucket is an `_Opened`; see there and `read` for the errors.
     """
     if not str(path).startswith("gs://"):
         return epath.Path(path).open("rb")
-    return _files().open(str(path), "rb", block_size=ahead, cache_type="readahead")
+    return io.BufferedReader(_Opened(path, generation), ahead)
 
 
 def write(path: epath.PathLike, content: bytes) -> None:
@@ -84,31 +140,39 @@ def names(folder: epath.PathLike) -> set[str]:
 
 
 def tree(folder: epath.PathLike, delimiter: str = "") -> dict[str, int]:
-    """Returns the size of each object below a folder of a bucket, by the rest of its name.
+    """Returns the generation of each object below a folder of a bucket, by the rest of its name.
+
+    An object that is written again, by whatever name, has another generation.
 
     It takes one request for 1,000 objects.
 
     Args:
         folder: `gs://bucket/folder`.
-        delimiter: "/": only what is in the folder itself; its folders end on "/", of size 0.
+        delimiter: "/": only what is in the folder itself; its folders end on "/", and have 0.
 
     Raises:
         FileNotFoundError: there is no such bucket.
     """
-    bucket, _, prefix = str(folder).removeprefix("gs://").rstrip("/").partition("/")
+    bucket, prefix = _split(str(folder).rstrip("/"))
     prefix = f"{prefix}/" if prefix else ""
-    files, sizes, token = _files(), dict[str, int](), None
+    files, generations, token = _files(), dict[str, int](), None
     while token != "":
         page = files.call(
             "GET", "b/{}/o", bucket, json_out=True, prefix=prefix or None, pageToken=token,
             delimiter=delimiter or None, maxResults=1000,
-            fields="items(name,size),prefixes,nextPageToken",
+            fields="items(name,generation),prefixes,nextPageToken",
         )  # fmt: skip
-        sizes |= {x["name"]: int(x["size"]) for x in page.get("items", ())}
-        sizes |= dict.fromkeys(page.get("prefixes", ()), 0)
+        generations |= {x["name"]: int(x["generation"]) for x in page.get("items", ())}
+        generations |= dict.fromkeys(page.get("prefixes", ()), 0)
         token = page.get("nextPageToken", "")
-    rest = {name.removeprefix(prefix): size for name, size in sizes.items()}
-    return {name: size for name, size in rest.items() if name}  # An empty one marks the folder.
+    rest = {name.removeprefix(prefix): x for name, x in generations.items()}
+    return {name: x for name, x in rest.items() if name}  # An empty one marks the folder.
+
+
+def _split(path: epath.PathLike) -> tuple[str, str]:
+    """Returns the bucket and the name of an object."""
+    bucket, _, name = str(path).removeprefix("gs://").partition("/")
+    return bucket, name
 
 
 def remove(paths: Iterable[str]) -> None:
@@ -148,8 +212,8 @@ def cause(error: BaseException) -> tuple[str, str] | None:
     if isinstance(error, FileNotFoundError) or code == 404:
         return f"{where} must exist; got no such file or bucket", "check its name"
     if isinstance(error, FileExistsError) or code == 412:
-        changed = f"{where} must stay as it is during a run; got it changed by another one (412)"
-        return changed, "end that one, and run the same command again"
+        changed = f"{where} must stay as it is during a run; got it changed meanwhile (412)"
+        return changed, "end what writes it, and run the same command again"
     if text.startswith("Forbidden") or code == 403:
         return f"{where} may not be used (403: {reason})", "ask for the role Storage Object User"
     if code == 401 or library == "google":

@@ -12,6 +12,10 @@ from fsspec import asyn
 from gcsfs import retry
 
 from cluster_jax.core import buckets
+from cluster_jax.core.logs import logger
+
+# Seconds between two lines about a server that is waited for.
+_SILENT = 60.0
 
 # gcsfs prints the traceback of an error that it raises as well.
 logging.getLogger("gcsfs").setLevel(logging.CRITICAL)
@@ -27,6 +31,7 @@ class Files(gcsfs.core.GCSFileSystem):
     def __init__(self, *arguments: Any, **options: Any):
         options["use_listings_cache"] = False
         super().__init__(*arguments, **options)
+        self._told = -_SILENT
 
     async def _call(self, *arguments: Any, **options: Any) -> Any:
         end = time.monotonic() + buckets.PATIENCE
@@ -36,8 +41,12 @@ class Files(gcsfs.core.GCSFileSystem):
             except Exception as error:
                 error.where = _where(*arguments[1:])  # type: ignore[attr-defined]
                 wait = retry.is_retriable(error) or buckets.status(error) in buckets.BUSY
-                if not wait or time.monotonic() > end:
+                now = time.monotonic()
+                if not wait or now > end:
                     raise
+                if now - self._told > _SILENT:
+                    self._told, told = now, buckets.cause(error) or [str(error)]
+                    logger.info("%s: trying again for %.0f s", told[0], end - now)
                 await asyncio.sleep(1.0)  # gcsfs itself has waited half a minute before.
 
     call = asyn.sync_wrapper(_call)  # that of gcsfs is bound to its own

@@ -60,6 +60,7 @@ class _Index(NamedTuple):
         classes: of each image, or None.
         ignored: as in `Packed`.
         size: bytes of the row groups.
+        generation: of the file in a bucket, which must stay it, or None.
     """
 
     names: list[str]
@@ -67,6 +68,7 @@ class _Index(NamedTuple):
     classes: list[str | None]
     ignored: collections.Counter[str]
     size: int
+    generation: int | None
 
 
 def index(
@@ -99,14 +101,15 @@ def index(
     number = np.repeat(np.arange(len(files)), [len(archive.names) for archive in archives])
     places = np.concatenate([np.array(archive.places, np.int64) for archive in archives])
     rows = {name: i for i, name in enumerate(names)}
-    from_groups = _groups(root, sum(archive.size for archive in archives))
+    generations = {file: each.generation for file, each in zip(files, archives, strict=True)}
+    from_groups = _groups(root, sum(each.size for each in archives), generations)
 
     def read(name: str) -> bytes:
         i = rows[name]
         file, (first, second) = files[number[i]], places[i].tolist()
         if file.lower().endswith(".parquet"):
             return from_groups(file, first, second)
-        data = buckets.read(root / file, first, first + second)
+        data = buckets.read(root / file, first, first + second, generations[file])
         if len(data) < second:
             raise ValueError(f"{file} has become shorter")
         return data
@@ -159,7 +162,11 @@ def _tar(path: epath.Path, kind: Callable[[str], str | None], label: str | None)
         others = ", ".join(f"{n:,} {suffix}" for suffix, n in ignored.items()) or "nothing"
         raise InputError(f"{path} must hold images, such as jpg or png; got {others}")
     told_of = [classes.get(_sample(name)) for name in places]
-    return _Index(list(places), list(places.values()), told_of, ignored, 0)
+    return _Index(list(places), list(places.values()), told_of, ignored, 0, _generation(stream))
+
+
+def _generation(stream: Any) -> int | None:
+    return getattr(getattr(stream, "raw", None), "generation", None)
 
 
 def _sample(name: str) -> tuple[str, str]:
@@ -189,7 +196,7 @@ def _class(value: Any, names: Any = None) -> str | None:
 
 
 def _parquet(path: epath.Path, label: str | None) -> _Index:
-    with _parquet_file(path) as file:
+    with _parquet_file(path) as (file, generation):
         schema, metadata = file.schema_arrow, file.metadata
         column, size = _image_column(path, schema), metadata.num_rows
         paths, values = [None] * size, [None] * size
@@ -210,6 +217,7 @@ def _parquet(path: epath.Path, label: str | None) -> _Index:
         [_class(value, names) for value in values],
         collections.Counter(),
         sum(metadata.row_group(group).total_byte_size for group in range(len(sizes))),
+        generation,
     )
 
 
@@ -228,14 +236,14 @@ def _image_column(path: epath.Path, schema: Any) -> str:
 
 
 @contextlib.contextmanager
-def _parquet_file(path: epath.Path) -> Iterator[Any]:
-    """Opens a `ParquetFile`; errors of the library become an `InputError`."""
+def _parquet_file(path: epath.Path, generation: int | None = None) -> Iterator[Any]:
+    """Opens a `ParquetFile`, and tells its generation; errors of it become an `InputError`."""
     import pyarrow
     from pyarrow import parquet
 
-    with buckets.opened(path, _AHEAD_PARQUET) as stream:
+    with buckets.opened(path, _AHEAD_PARQUET, generation) as stream:
         try:
-            yield parquet.ParquetFile(stream)
+            yield parquet.ParquetFile(stream), _generation(stream)
         except (pyarrow.ArrowException, OSError) as error:
             if getattr(error, "errno", None) or buckets.explain(error):
                 raise
@@ -243,7 +251,9 @@ def _parquet_file(path: epath.Path) -> Iterator[Any]:
             raise InputError(f"{path} must be a whole Parquet file; got {reason}") from error
 
 
-def _groups(root: epath.Path, total: int) -> Callable[[str, int, int], bytes]:
+def _groups(
+    root: epath.Path, total: int, generations: Mapping[str, int | None]
+) -> Callable[[str, int, int], bytes]:
     """Reads an image by its file, row group and row in it.
 
     A group is read once: its images stay in memory, or those of a large set in a temporary file. If
@@ -252,6 +262,7 @@ def _groups(root: epath.Path, total: int) -> Callable[[str, int, int], bytes]:
     Args:
         root: the folder of the files.
         total: bytes of all groups.
+        generations: of the files, see `_Index`.
     """
     # The place in the file, or the bytes; and where each image ends.
     kept = dict[tuple[str, int], tuple[int | bytes, NDArray]]()
@@ -262,7 +273,7 @@ def _groups(root: epath.Path, total: int) -> Callable[[str, int, int], bytes]:
         os.unlink(name)
 
     def load(file: str, group: int) -> tuple[int | bytes, NDArray]:
-        with _parquet_file(root / file) as opened:
+        with _parquet_file(root / file, generations[file]) as (opened, _):
             column = _image_column(root / file, opened.schema_arrow)
             rows = opened.read_row_group(group, [f"{column}.bytes"])[column].to_pylist()
         values = [(row and row["bytes"]) or b"" for row in rows]

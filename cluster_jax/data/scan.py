@@ -331,10 +331,15 @@ def _entries(folder: epath.Path) -> Iterable[os.DirEntry]:
 
 
 class _Search:
-    """A search for images in folders."""
+    """A search for images in folders; those of a bucket have generations, by their paths."""
 
-    def __init__(self, rule: _Rule, entries: Callable[[epath.Path], Iterable] = _entries) -> None:
-        self._entries = entries
+    def __init__(
+        self,
+        rule: _Rule,
+        entries: Callable[[epath.Path], Iterable] = _entries,
+        generations: Mapping[str, int] = {},
+    ) -> None:
+        self._entries, self._generations = entries, generations
         self._rule, self._suffixes = rule, (*suffixes(), *raw.SUFFIXES)
         self._paths: list[str] = []
         self._packed: list[str] = []
@@ -432,7 +437,8 @@ class _Search:
             for suffix in packed.SUFFIXES:
                 del self._others[suffix]
             return _in_packed(root, self._packed, self._rule, self._others, self._unreadable)
-        kept = _kept(lambda name: buckets.read(root / name))
+        now = {path: self._generations[path] for path in self._paths if self._generations}
+        kept = _kept(lambda name: buckets.read(root / name, generation=now[name]))
 
         def read(name: str) -> BinaryIO:
             if _is_local(root):
@@ -594,7 +600,7 @@ def _in_bucket(path: epath.Path, rule: _Rule) -> Files:
         inside = str(folder).removeprefix(str(path)).strip("/")
         return [_Entry(name, files) for name, files in below[inside].items()]
 
-    return _checked(_Search(rule, entries).folder(path, "").files(path), str(path))
+    return _checked(_Search(rule, entries, tree).folder(path, "").files(path), str(path))
 
 
 @contextlib.contextmanager

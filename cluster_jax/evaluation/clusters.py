@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cluster_jax.clustering import knn, membership, placing
+from cluster_jax.clustering import custom, knn, membership, placing
 from cluster_jax.clustering.base import NO_CLUSTER
 from cluster_jax.clustering.gridshift import BandwidthCurve, GridShift
 from cluster_jax.clustering.membership import Membership
@@ -18,7 +18,7 @@ from cluster_jax.core import arrays, checks
 from cluster_jax.core.arrays import Rows
 from cluster_jax.core.names import counted
 from cluster_jax.data.shards import Shards
-from cluster_jax.evaluation.options import ClusterOptions, EvalConfig, resolve
+from cluster_jax.evaluation.options import CLUSTERINGS, ClusterOptions, EvalConfig, resolve
 from cluster_jax.metrics import partition
 from cluster_jax.metrics.silhouette import silhouette
 
@@ -104,6 +104,12 @@ def cluster(
         result = run_tree(features, metric=metric, k=k, progress=progress, seed=seed)
         progress("drawing the map ...")
         result = with_map(result, features, seed=seed, **map_options)
+    elif options.method not in CLUSTERINGS:
+        progress(f"running {options.method} on {counted(len(features), 'row')} ...")
+        x = arrays.normalize_rows(features) if options.metric == "cosine" else features
+        result = run_custom(x, options.method, k=k, seed=seed)
+        progress("drawing the map ...")
+        result = result._replace(points=reduce(x, seed=seed, **map_options))
     else:
         points = features
         if options.reduce != "none":
@@ -157,6 +163,9 @@ def find(
     if config.method == "tree":
         metric = config.reduce.metric
         return run_tree(x, metric=metric, k=config.k, seed=seed, originals=originals)
+    if config.method not in CLUSTERINGS:
+        clustering = run_custom(x, config.method, k=config.k, seed=seed)
+        return clustering._replace(points=reduce(x, seed=seed, **vars(config.reduce)))
     points = reduce(x, seed=seed, **vars(config.reduce))
     return run_gridshift(points, **{**vars(config.gridshift), "random_state": seed})
 
@@ -185,6 +194,27 @@ def run_gridshift(points: NDArray, **grid_options: Any) -> Clustering:
     }
     centers, labels = grid.cluster_centers_, labels.astype(np.int32)
     return Clustering(metrics, points, centers, labels, distances, outliers, curve)
+
+
+def run_custom(x: NDArray, method: str, *, k: int | None, seed: int) -> Clustering:
+    """Clusters rows `[n, d]` by a module of one's own, see `clustering.custom`; without points.
+
+    Args:
+        x: the rows.
+        method: the module.
+        k: number of clusters; None: it is found.
+        seed: random seed.
+    """
+    labels, n_clusters = custom.fit(method, x, k, seed)
+    sizes = np.bincount(labels)
+    # Where the number of clusters is given, every cluster counts.
+    is_small = sizes < (0 if k is not None else min(MIN_CLUSTER_ROWS, sizes.max()))
+    is_small[n_clusters:] = True  # rows in no cluster
+    centers = arrays.cluster_means(x, labels)
+    distances = arrays.distances_to_centers(x, centers, labels).astype(np.float32)
+    outliers, points = is_small[labels], np.empty((len(x), 0), np.float32)
+    metrics = {"n_large": int((~is_small).sum()), "outliers": int(outliers.sum())}
+    return Clustering(metrics, points, centers, labels.astype(np.int32), distances, outliers)
 
 
 def run_tree(
@@ -279,8 +309,9 @@ def with_ids(clustering: Clustering, features: NDArray, ids: NDArray) -> Cluster
 
 def clusterer(
     clustering: Clustering,
-    known: Voters,
+    training_rows: Voters,
     *,
+    method: str,
     reduce: str | None,
     n_neighbors: int,
     stop: str,
@@ -290,8 +321,9 @@ def clusterer(
 
     Args:
         clustering: the clusters; of a tree they are those of all rows.
-        known: the rows that were clustered, or a sample of them.
-        reduce: method by which the map was made that was clustered, `"none"` for the rows.
+        training_rows: the rows that were clustered, or a sample of them.
+        method: of the clustering.
+        reduce: method by which the map was made, `"none"` for the rows.
         n_neighbors: rows that vote.
         stop: of `GridShift`.
         max_iter: of `GridShift`.
@@ -299,7 +331,9 @@ def clusterer(
     labels, tree = clustering.cluster_labels, clustering.tree
     if tree is not None:
         labels = labels.astype(np.int64) if clustering.has_ids else tree.labels_
-        return ByTree(tree.smoother_, labels, tree.sample_, tree.leaves_, known)
+        return ByTree(tree.smoother_, labels, tree.sample_, tree.leaves_, training_rows)
+    if method not in CLUSTERINGS:
+        return ByVotes(labels, n_neighbors, training_rows)
     if reduce == "tsne":
         return None
     width, points, centers = (
@@ -308,10 +342,10 @@ def clusterer(
         clustering.centers,
     )
     if reduce != "none":
-        return ByVotes(labels, n_neighbors, known, points, centers, width or 1.0)
+        return ByVotes(labels, n_neighbors, training_rows, points, centers, width or 1.0)
     if width is None:  # k-means
-        return ByCenters(centers, labels, known.metric == "cosine", known)
-    return ByGrid(labels, points, width, stop, max_iter, known)
+        return ByCenters(centers, labels, training_rows.metric == "cosine", training_rows)
+    return ByGrid(labels, points, width, stop, max_iter, training_rows)
 
 
 def rows_of_likeness(tree: SmoothTree | None, features: NDArray, metric: str = "cosine") -> NDArray:

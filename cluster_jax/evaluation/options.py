@@ -11,17 +11,18 @@ from typing import Annotated, Any, Literal
 
 from numpy.typing import NDArray
 
-from cluster_jax.clustering import smooth
+from cluster_jax.clustering import custom, smooth
 from cluster_jax.clustering.reduce import MAP_COLUMNS
-from cluster_jax.core import checks
+from cluster_jax.core import checks, outside
 from cluster_jax.core.arrays import numeric
 from cluster_jax.core.checks import Count, InputError, NonNegative, Positive
 from cluster_jax.core.config import check_values
 from cluster_jax.core.names import counted
 
 FEATURES = ("backbone", "projection")
-# Of these, all but k-means find the number of clusters.
 CLUSTERINGS = ("tree", "gridshift", "kmeans")
+# Those of them that find the number of clusters, as trainings and images need it.
+FINDERS = ("tree", "gridshift")
 # The largest value of counters and seeds, that of int32.
 _INT32_MAX = 2**31 - 1
 
@@ -38,6 +39,12 @@ def parse_bandwidth(name: str, bandwidth: float | str) -> float | str:
     raise InputError(f"{name} must be 'auto' or a number greater than 0; got {bandwidth!r}")
 
 
+def _check_finder(name: str, value: str) -> None:
+    # A run that is read needs no module: it has the clusters.
+    outside.check(name, value, FINDERS, custom.HAVING)
+
+
+Finder = Annotated[str, _check_finder]
 Reduction = Literal["umap", "tsne", "pca", "none"]
 Neighborhood = Annotated[int, functools.partial(checks.whole, least=2)]
 Counter = Annotated[int, functools.partial(checks.whole, least=1, most=_INT32_MAX)]
@@ -106,11 +113,11 @@ class EvalConfig:
             length one.
         method: clustering method that also finds the number of clusters: `"gridshift"`, as in the
             papers, or `"tree"` for `clustering.smooth_tree.SmoothTree`, the default of the command
-            `cluster`. With `"tree"`, k-means clusters the smooth rows.
-        k: number of clusters for `"tree"`; None: it is found, as GridShift always does.
+            `cluster`; or a module of one's own, see `clustering.custom`. With `"tree"`, k-means
+            clusters the smooth rows.
+        k: number of clusters; None: it is found, as GridShift always does.
         batch_size: number of images in a forward pass of the embedding.
-        reduce: reduction to the map. GridShift clusters the map; for `"tree"` the map is only
-            drawn.
+        reduce: reduction to the map. GridShift clusters the map; for the others it is only drawn.
         gridshift: settings of GridShift; with `"tree"`, the bandwidth must be "auto".
         kmeans: settings of k-means.
         knn: numbers of neighbors for k-NN accuracy.
@@ -118,7 +125,7 @@ class EvalConfig:
     """
 
     features: Literal["backbone", "projection"]
-    method: Literal["tree", "gridshift"]
+    method: Finder
     k: int | None
     batch_size: Count
     reduce: ReduceConfig
@@ -143,13 +150,13 @@ class ClusterOptions:
     """How features are clustered.
 
     Attributes:
-        method: `"tree"` for `clustering.smooth_tree.SmoothTree`, `"gridshift"`, or `"kmeans"` for a
-            given number of clusters.
-        k: number of clusters: required for k-means, None for GridShift; for the tree, None if the
+        method: `"tree"` for `clustering.smooth_tree.SmoothTree`, `"gridshift"`, `"kmeans"` for a
+            given number of clusters, or a module of one's own, see `clustering.custom`.
+        k: number of clusters: required for k-means, None for GridShift; for the others, None if the
             number is to be found.
         reduce: a method of `clustering.reduce`; None: `"none"` for k-means and for up to three
-            columns, else `"umap"`. GridShift and k-means cluster the reduced features; the tree
-            clusters the features, and the reduced features are the map of the report.
+            columns, else `"umap"`. GridShift and k-means cluster the reduced features; the others
+            cluster the features, and the reduced features are the map of the report.
         n_components: number of columns of the reduced features.
         n_neighbors: number of neighbors of UMAP, perplexity of t-SNE.
         min_dist: `min_dist` of UMAP.
@@ -162,7 +169,7 @@ class ClusterOptions:
         seed: random seed.
     """
 
-    method: Literal["tree", "gridshift", "kmeans"]
+    method: str
     k: int | None
     reduce: Reduction | None
     n_components: Count
@@ -176,6 +183,7 @@ class ClusterOptions:
 
     def __post_init__(self) -> None:
         check_values("", self)
+        custom.check("method", self.method, CLUSTERINGS)
         object.__setattr__(self, "bandwidth", parse_bandwidth("bandwidth", self.bandwidth))
         _check_unused("", self.method, self.k, "", self.bandwidth)
         if self.method == "kmeans" and self.k is None:
@@ -203,7 +211,8 @@ def resolve(features: NDArray, options: ClusterOptions) -> ClusterOptions:
     if map_method is None:
         map_method = "none" if method == "kmeans" or is_low_dimensional else "umap"
     # Whether any step computes distances between the features themselves.
-    is_compared = method == "tree" or (method == "kmeans" and map_method == "none")
+    is_compared = method not in ("gridshift", "kmeans")
+    is_compared |= method == "kmeans" and map_method == "none"
     is_compared |= map_method in ("umap", "tsne")
     metric = options.metric or ("euclidean" if is_low_dimensional or not is_compared else "cosine")
     if metric == "cosine" and not is_compared:

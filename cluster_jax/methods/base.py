@@ -9,7 +9,6 @@ the package, too; `experiments/tutorials/method.md` shows one.
 import collections
 import dataclasses
 import functools
-import hashlib
 import importlib
 import pathlib
 from collections.abc import Callable, Mapping
@@ -22,7 +21,7 @@ from jax.sharding import Mesh
 from numpy.typing import ArrayLike
 
 from cluster_jax.clustering.kmeans import KMeansResult, kmeans
-from cluster_jax.core import checks
+from cluster_jax.core import checks, outside
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.collectives import Axis
 from cluster_jax.core.config import Dataclass, config_names, parse_section
@@ -342,8 +341,7 @@ def build(name: str, config: MethodConfig, context: MethodContext) -> TwoView | 
 
 def digest(name: str) -> str | None:
     """Hashes (SHA-256) the file of a method outside of the package; None for others."""
-    file = None if name in names() else getattr(_module(name), "__file__", None)
-    return None if file is None else hashlib.sha256(pathlib.Path(file).read_bytes()).hexdigest()
+    return None if name in names() else outside.digest(_module(name))
 
 
 def term_names() -> list[str]:
@@ -377,21 +375,10 @@ def _module(name: str) -> Any:
     """Imports the module of a method."""
     if name in names():
         return importlib.import_module(f"cluster_jax.methods.{name}")
-    choices = ", ".join(map(repr, names()))
-    must = f"method.name must be one of {choices}, or a module of your own"
-    if not isinstance(name, str) or not all(part.isidentifier() for part in name.split(".")):
-        raise InputError(f"{must}; got {name!r}")
-    try:
-        module = importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        where = f"PYTHONPATH=FOLDER has the folder of {name.split('.')[0]}.py"
-        raise InputError(
-            f"{must}, which Python can import ({where}); got {name!r}: {error}"
-        ) from error
+    module = outside.module("method.name", name, names())
     if not dataclasses.is_dataclass(getattr(module, "Config", None)) or not hasattr(module, "make"):
-        raise InputError(
-            f"{must}, with a dataclass Config and a function make; got {name!r}, which has not both"
-        )
+        must = outside.must("method.name", names(), ", with a dataclass Config and a function make")
+        raise InputError(f"{must}; got {name!r}, which has not both")
     return module
 
 

@@ -78,7 +78,7 @@ def current_results(
         InputError: the run is not finished, or `decisions.csv` does not fit it.
     """
     workdir = buckets.path(workdir)
-    if not (workdir / decisions.DECISIONS).exists():
+    if decisions.DECISIONS not in buckets.names(workdir):
         return None
     _, results, run, rows, computed, decided = _read(workdir)
     if decided == Decisions():

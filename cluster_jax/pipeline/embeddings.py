@@ -162,10 +162,13 @@ def write(
         sample: int `[n]`, the rows of the sample; None: they are all rows.
     """
     tree, grid = clustering.tree, GridShift()
-    known = voters(features, str(options.metric)) if tree is None else tree.clusterer_.voters
+    training_rows = (
+        voters(features, str(options.metric)) if tree is None else tree.clusterer_.voters
+    )
     placed_by = clusters.clusterer(
         clustering,
-        known,
+        training_rows,
+        method=options.method,
         reduce=options.reduce,
         n_neighbors=options.n_neighbors,
         stop=grid.stop,

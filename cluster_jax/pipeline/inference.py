@@ -142,10 +142,11 @@ def new_clusterer(clustering: Clustering, features: NDArray, section: EvalConfig
     tree, distinct = clustering.tree, features
     if tree is not None and len(features) <= smooth_tree.MAX_ROWS:
         distinct = features[tree.sample_]  # Of copies one counts.
-    known = Voters(features, "cosine", out_of_sample.novelty_threshold(distinct))
+    training_rows = Voters(features, "cosine", out_of_sample.novelty_threshold(distinct))
     return clusterer(
-        clustering,
-        known,
+        clustering._replace(points=clustering.points.astype(np.float32)),
+        training_rows,
+        method=section.method,
         reduce=section.reduce.method,
         n_neighbors=section.reduce.n_neighbors,
         stop=section.gridshift.stop,
@@ -461,7 +462,7 @@ def cut(run: TrainedRun, *, k: int | None = None, level: float | None = None) ->
     stored, tree = run.clusters, run.clusterer
     if stored.tree is None or not isinstance(tree, ByTree):
         raise InputError(
-            "eval.method must be 'tree' to cut the tree of groups; got 'gridshift', which has none"
+            f"eval.method must be 'tree' to cut the tree of groups; got {run.config.eval.method!r}"
         )
     if k is None and level is None:
         return stored.cluster_labels.astype(np.int64)
@@ -597,10 +598,10 @@ def place(run: TrainedRun, rows: NDArray, labels: NDArray | None = None) -> Assi
         InputError: the rows have a different size from the run's features.
     """
     if run.known_classes:
-        known = Voters(
+        training_rows = Voters(
             run.all_features, "cosine", float(_given(run.clusters.class_novelty_threshold))
         )
-        by_class = ByVotes(_given(run.clusters.class_labels), discovery.VOTERS, known)
+        by_class = ByVotes(_given(run.clusters.class_labels), discovery.VOTERS, training_rows)
         classes = by_class.place(rows)
         return classes._replace(labels=class_names(run, classes.labels))
     assert run.clusterer is not None  # See `check`.

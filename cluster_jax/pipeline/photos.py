@@ -12,6 +12,7 @@ import jax
 import numpy as np
 from etils import epath
 
+from cluster_jax.clustering import custom
 from cluster_jax.core import disk, io
 from cluster_jax.core.devices import say
 from cluster_jax.core.names import counted
@@ -19,6 +20,7 @@ from cluster_jax.data.datasets import Dataset
 from cluster_jax.encoding.embed import Batch, Parts
 from cluster_jax.encoding.embed import embed as embed_batches
 from cluster_jax.encoding.encoder import Encoder
+from cluster_jax.evaluation.options import FINDERS
 from cluster_jax.pipeline import build, inference, outputs, stores
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.build import Inputs
@@ -98,6 +100,7 @@ def in_memory(config: PhotosConfig, dataset: Dataset) -> Photos:
         InputError: the config or the data are invalid, or the weights cannot be read.
     """
     started = time.perf_counter()
+    custom.check("eval.method", config.eval.method, FINDERS)
     inputs = build.load_photos(config, dataset)
     outputs.print_start(inputs)
     encoder = _encoder(inputs)
@@ -115,7 +118,7 @@ def collect(
     encoder: Encoder,
     seconds: float,
 ) -> Photos:
-    """Collects what belongs to photos whose clusters are found, see `Photos`."""
+    """Builds the run of photos whose clusters are found, see `Photos`."""
     images = {**build.describe_images(inputs), **build.describe_encoder(encoder)}
     parts = images, embedding, clustered_run.stored, clustered_run.clusterer
     run = inference.join(None, inputs.config, {}, *parts)

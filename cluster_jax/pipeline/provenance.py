@@ -9,9 +9,10 @@ from typing import Any
 import jax
 
 from cluster_jax import __version__
+from cluster_jax.clustering import custom
 from cluster_jax.core.names import counted
 from cluster_jax.data.datasets import Dataset
-from cluster_jax.evaluation.options import EvalConfig
+from cluster_jax.evaluation.options import FINDERS, EvalConfig
 from cluster_jax.nets.pretrained import weights as pretrained
 from cluster_jax.pipeline.config import AnyConfig, RunConfig
 from cluster_jax.report import summary
@@ -57,7 +58,7 @@ def describe(
     if config.data.resize is not None:
         data["interpolation"] = config.data.interpolation
     is_given = labeled or k is not None or section.k is not None
-    kmeans = "given" if is_given else f"as found by {summary.TITLES[finder]}"
+    kmeans = "given" if is_given else f"as found by {summary.TITLES.get(finder, finder)}"
     if config.data.classes is not None and dataset.labels is not None:
         chosen = int(dataset.labels.max()) + 1
         uses.append(f"the choice of the images of {counted(chosen, 'class', 'classes')}")
@@ -89,6 +90,7 @@ def describe(
             finder: "found" if section.k is None else "given",
             "kmeans": kmeans,
         },
+        **custom.described(finder, FINDERS),
         # Of NCC, CueCo and CC: what is found in their features is then not found from nothing.
         "clusters_given_to_training": next(filter(None, (m.clusters for m in methods)), None)
         if steps

@@ -12,6 +12,7 @@ from etils import epath
 from numpy.typing import NDArray
 
 from cluster_jax import __version__
+from cluster_jax.clustering import custom
 from cluster_jax.core import buckets, disk, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
@@ -19,7 +20,7 @@ from cluster_jax.data import metadata, tables
 from cluster_jax.data.shards import Shards
 from cluster_jax.evaluation import clusters
 from cluster_jax.evaluation.clusters import Clustering
-from cluster_jax.evaluation.options import ClusterOptions, resolve
+from cluster_jax.evaluation.options import CLUSTERINGS, ClusterOptions, resolve
 from cluster_jax.pipeline import large
 from cluster_jax.pipeline import workdir as workdirs
 
@@ -95,6 +96,7 @@ def run(
     config = {
         **dataclasses.asdict(options),
         "data": fingerprint(inputs.features, inputs.labels),
+        **custom.described(options.method, CLUSTERINGS),
         "version": __version__,
     }
     stem = pathlib.Path(str(files["features"])).stem

@@ -10,10 +10,12 @@ import jax
 from etils import epath
 from ml_collections import ConfigDict
 
+from cluster_jax.clustering import custom
 from cluster_jax.core import buckets, checks, disk
 from cluster_jax.core.devices import say
 from cluster_jax.data import scan
 from cluster_jax.data.datasets import DataConfig, Dataset
+from cluster_jax.evaluation.options import FINDERS
 from cluster_jax.methods import base as methods
 from cluster_jax.pipeline import corrections, inference, outputs, photos, trainings
 from cluster_jax.pipeline import workdir as workdirs
@@ -62,8 +64,13 @@ def run_pipeline(
     )
     if is_first and isinstance(parsed, RunConfig):
         _warn_of_an_edit(parsed.method.name, workdir)
+    custom.check("eval.method", parsed.eval.method, FINDERS)
+    code = custom.described(parsed.eval.method, FINDERS)
     if previous is not None and previous["provenance"].get("cut_short"):
         previous = None  # of a training that was evaluated as it stood
+    if previous is not None and not code.items() <= previous["provenance"].items():
+        say(f"the file of {parsed.eval.method} has changed: the images are clustered again")
+        previous = None
     if previous is not None and dataset is not None:
         workdirs.check_images(workdir, workdirs.describe_images(dataset))
     if workdirs.agree(previous is not None, workdir) and previous is not None:

@@ -404,7 +404,7 @@ def _overview(data: ReportData, clusters: Sequence[Cluster]) -> dict[str, Any]:
         "is_corrected": data.is_corrected,
         "n_empty": max(scores.get("k_given", 0) - n_large, 0) if origin == "given" else 0,
         "is_novel": bool(discovery),
-        "finder": _FINDERS.get(method, ""),
+        "finder": _FINDERS.get(method, method),
         "found_clusters": summary.groups(*summary.tally(scores), "cluster"),
         "is_clear": judged.get("verdict") == "clear",
         "verdict": None

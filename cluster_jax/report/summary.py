@@ -6,7 +6,7 @@ from typing import Any
 
 from cluster_jax.clustering.smooth_tree import CLEAR_GAP, MIN_ROWS
 from cluster_jax.core.names import counted
-from cluster_jax.evaluation.options import CLUSTERINGS
+from cluster_jax.evaluation.options import FINDERS
 
 # Number of clusters that a summary lists, the largest ones.
 NAMED = 20
@@ -75,12 +75,12 @@ def capital(text: str) -> str:
 
 
 def shown(metrics: Mapping[str, Any]) -> str:
-    """Names the algorithm whose clusters are shown: the one that finds k, else k-means.
+    """Names the algorithm whose clusters are shown.
 
     Args:
-        metrics: metrics of all algorithms, by name.
+        metrics: metrics of all algorithms, by name; those of a clusterer of one's own come first.
     """
-    return next(name for name in CLUSTERINGS if name in metrics)
+    return next((name for name in FINDERS if name in metrics), next(iter(metrics)))
 
 
 def verdict(metrics: Mapping[str, Any], noun: str, group: str = "cluster") -> str | None:

@@ -14,7 +14,7 @@ import jax
 from etils import epath
 from jax.experimental import multihost_utils
 
-from cluster_jax.core import devices, disk, io, logs
+from cluster_jax.core import buckets, devices, disk, io, logs
 from cluster_jax.core.checks import InputError
 from cluster_jax.training import state as states
 from cluster_jax.training.state import State
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 # Name of the folder in a workdir.
 FOLDER = "checkpoints"
+# Bytes a second that a save writes at least, or it has failed; and it may wait as for a request.
+_SLOWEST = 10_000_000
 
 
 def read(folder: epath.PathLike, state: State, step: int) -> State:
@@ -58,20 +60,24 @@ class Checkpoints:
     Args:
         folder: folder of the checkpoints.
         keep: number of checkpoints to keep.
+        expected: bytes of each, see `size`, which say how long a save may take.
 
     Attributes:
         unreported: the metrics of steps that were saved with the checkpoint that was restored.
     """
 
-    def __init__(self, folder: epath.PathLike, *, keep: int):
+    def __init__(self, folder: epath.PathLike, *, keep: int, expected: int = 0):
         self._folder = _absolute(folder)
         self.unreported: list[dict[str, float]] = []
         # What Orbax logs of an error it also raises, and here that becomes one sentence.
         logging.getLogger("absl").addFilter(_is_not_orbax)
         orbax = _orbax()
-        keeping = orbax.checkpoint_managers.LatestN(keep)
+        # TensorStore tries for ever what a bucket refuses by 412 during a save.
+        patience = orbax.AsyncOptions(timeout_secs=int(buckets.PATIENCE + expected / _SLOWEST))
         options = orbax.CheckpointManagerOptions(
-            preservation_policy=keeping, cleanup_tmp_directories=True
+            preservation_policy=orbax.checkpoint_managers.LatestN(keep),
+            cleanup_tmp_directories=True,
+            async_options=patience,
         )
         self._manager = _manager(self._folder, options)
 

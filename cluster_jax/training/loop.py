@@ -63,7 +63,10 @@ def train(
     section, total_steps, is_main = run.train, run.total_steps, jax.process_index() == 0
     with contextlib.ExitStack() as stack:
         folder = epath.Path(workdir) / checkpoint.FOLDER
-        checkpoints = checkpoint.Checkpoints(folder, keep=section.keep_checkpoints)
+        expected = checkpoint.size(initial)
+        checkpoints = checkpoint.Checkpoints(
+            folder, keep=section.keep_checkpoints, expected=expected
+        )
         stack.enter_context(contextlib.closing(checkpoints))
         state = checkpoints.restore(initial) or initial
         start = int(state.step)
@@ -74,7 +77,7 @@ def train(
         if is_main:
             # The newest is complete before the oldest is removed.
             missing = max(1, section.keep_checkpoints + 1 - len(checkpoints.steps()))
-            disk.check(folder.parent, checkpoint.size(state) * missing, f"{missing} checkpoints")
+            disk.check(folder.parent, expected * missing, f"{missing} checkpoints")
         stream = stack.enter_context(contextlib.closing(_stream(run, start)))
         signals = stack.enter_context(_stop_signals())
         step_function = make_step(run.method, run.optimizer, run.mesh)

@@ -95,7 +95,8 @@ def _kill(server: Server) -> dict[str, Any]:
     server.faults.append(every(FAILING, (503, CUT, 429)))
     server.requests.clear()
     process = _start("gs://bucket/killed")
-    while not any("commit_success" in name for name in server.files("bucket/killed/")):
+    committed = f"{_CHECKPOINTS}/{STEPS // 4}/commit_success.txt"
+    while committed not in server.files("bucket/killed/"):
         if process.poll() is not None:
             raise RuntimeError(process.communicate()[1].decode())
         time.sleep(0.02)

@@ -329,7 +329,7 @@ def test_summary_counts_small_clusters_apart():
         (("--features=empty.npy",), "a minimum of 1 is required"),
         (("--features=words.npy",), "must hold real numbers"),
         (("--features=pickled.npy",), "never loaded"),
-        (("--features=x.npy", "--method=magic"), "'kmeans'; got 'magic'"),
+        (("--features=x.npy", "--method=magic"), "'kmeans', or a module of your own, with"),
         (("--features=x.npy", "--method=kmeans"), "k must be given for k-means; got none"),
         (
             ("--features=x.npy", "--method=kmeans", "--k=201"),

@@ -1,6 +1,8 @@
 """The command `plan`: its arithmetic, the program that it counts, and what it refuses."""
 
 import importlib.util
+import json
+import pathlib
 
 import jax
 import numpy as np
@@ -193,3 +195,24 @@ def test_the_parts_of_a_run_without_libtpu(monkeypatch):
     assert [name for name in parts if parts[name].alone] == [
         "1 checkpoints", "embedding.npz", "k-means", "k-NN, linear probe", "duplicates, report",
     ]  # fmt: skip
+
+
+def test_the_tables_of_the_guide_are_those_that_are_stored():
+    folder = pathlib.Path(__file__).parents[2] / "experiments"
+    stored = json.loads((folder / "benchmark" / "pods.json").read_text())["figures"].values()
+    plans = [
+        plan.Plan(
+            **{name: value for name, value in values.items() if name in plan.Plan._fields}
+        )._replace(
+            chip=plan.Chip(**values["chip"]),
+            parts=tuple(plan.Part(**part) for part in values["parts"]),
+        )
+        for values in stored
+    ]
+    guide = (folder / "tutorials" / "guide.md").read_text()
+    assert command.describe(plans[0], plan.ASSUMED) in guide
+    for parts in zip(*(each.parts for each in plans), strict=True):
+        times = " | ".join(command._time(part.seconds) for part in parts)
+        assert f"| {parts[0].name} | {times} |" in guide
+    times = " | ".join(f"{1e3 * each.step_seconds:.1f} ms" for each in plans)
+    assert f"images, at least | {times} |" in guide

@@ -1,0 +1,94 @@
+"""Clusterers outside of the package: a Python module with a function `fit`.
+
+`fit(x, k, seed)` gets the features, float `[n, d]`, by default unit rows; the number of clusters,
+or None if it is to be found; and a random seed. It returns a whole number for each row, `[n]`, its
+cluster, below 0 for a row that is in none. All else is the package's: scores, map, report, and the
+clusters of new rows, by a vote of the nearest rows of the fit.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cluster_jax.core import outside
+from cluster_jax.core.checks import InputError
+
+HAVING = ", with a function fit"
+
+
+def check(key: str, name: str, choices: Sequence[str]) -> None:
+    """Raises an `InputError` unless `name` is one of `choices`, or a module with a function `fit`.
+
+    Args:
+        key: the flag, or the key of a config.
+        name: the clusterer.
+        choices: those in the package.
+
+    Example:
+        >>> check("--method", "math", ("tree",))
+        Traceback (most recent call last):
+        cluster_jax.core.checks.InputError: --method must be one of 'tree', or a module of your \
+own, with a function fit; got 'math', which has none
+    """
+    if name not in choices and not callable(getattr(_module(key, name, choices), "fit", None)):
+        raise InputError(f"{outside.must(key, choices, HAVING)}; got {name!r}, which has none")
+
+
+def fit(name: str, x: NDArray, k: int | None, seed: int) -> tuple[NDArray, int]:
+    """Clusters rows by the function `fit` of a module.
+
+    Args:
+        name: the module, see `check`.
+        x: float `[n, d]`.
+        k: number of clusters; None: it is found.
+        seed: random seed.
+
+    Returns:
+        Labels int64 `[n]`, and the number of clusters. The largest cluster is 0; the rows in no
+        cluster come after the smallest, each with a label of its own.
+
+    Raises:
+        InputError: the function returned something else than a whole number for each row, or put
+            none into a cluster.
+
+    Example:
+        >>> import sys, types
+        >>> fit_signs = lambda x, k, seed: np.sign(x[:, 0]).astype(int)
+        >>> sys.modules["signs"] = types.SimpleNamespace(fit=fit_signs)
+        >>> fit("signs", np.array([[-1.0], [2.0], [0.0], [3.0]]), None, 0)
+        (array([2, 0, 1, 0]), 2)
+    """
+    returned: ArrayLike = _module("method", name, ()).fit(x, k, seed)
+    labels = np.asarray(returned)
+    if labels.shape != (len(x),) or labels.dtype.kind not in "iu":
+        raise InputError(
+            f"{name}.fit must return a whole number for each of {len(x):,} rows; got an array "
+            f"{labels.shape} of {labels.dtype}"
+        )
+    is_in = labels >= 0
+    if not is_in.any():
+        raise InputError(f"{name}.fit must put rows into clusters, from 0 on; got all below 0")
+    _, codes, sizes = np.unique(labels[is_in], return_inverse=True, return_counts=True)
+    rank = np.empty(len(sizes), np.int64)
+    rank[np.argsort(-sizes, kind="stable")] = np.arange(len(sizes))
+    result = np.empty(len(labels), np.int64)
+    result[is_in] = rank[codes]
+    result[~is_in] = len(sizes) + np.arange(len(labels) - is_in.sum())
+    return result, len(sizes)
+
+
+def described(name: str, choices: Sequence[str]) -> dict[str, str | None]:
+    """Returns the hash of the file of a clusterer by "clusterer_file"; {} for `choices`.
+
+    Example:
+        >>> described("tree", ("tree", "gridshift"))
+        {}
+    """
+    if name in choices:
+        return {}
+    return {"clusterer_file": outside.digest(_module("method", name, choices))}
+
+
+def _module(key: str, name: str, choices: Sequence[str]) -> outside.ModuleType:
+    return outside.module(key, name, choices, HAVING)
