@@ -5,6 +5,7 @@ import functools
 import itertools
 import json
 import os
+import select
 import shutil
 import subprocess
 import sys
@@ -84,6 +85,8 @@ addEventListener("load", async () => {
 });
 </script></body>"""
 
+PATIENCE = 120  # seconds
+
 # 3 and 4 are the numbers of the files that Chromium reads and writes; no code of ours may run
 # between fork and exec, because JAX has threads.
 CONNECT = """import os, sys
@@ -122,8 +125,9 @@ class Browser:
         os.write(self.commands, json.dumps(command).encode() + b"\0")
         while True:
             while b"\0" not in self.rest:
-                more = os.read(self.answers, 2**20)
-                assert more, "the browser has ended"
+                answers, _, _ = select.select([self.answers], [], [], PATIENCE)
+                more = answers and os.read(self.answers, 2**20)
+                assert more, "the browser has ended, or a script of the page does not"
                 self.rest += more
             one, _, self.rest = self.rest.partition(b"\0")
             answer = json.loads(one)
@@ -137,7 +141,7 @@ class Browser:
             "Target.createTarget", url=uri, browserContextId=self.profile(profile), **size
         )
         session = self.call("Target.attachToTarget", **target, flatten=True)["sessionId"]
-        text, end = "document.getElementById('result')?.textContent", time.monotonic() + 120
+        text, end = "document.getElementById('result')?.textContent", time.monotonic() + PATIENCE
         while True:
             found = self.call("Runtime.evaluate", session, expression=text)["result"].get("value")
             if found:
@@ -165,7 +169,11 @@ def start():
 
 def visit(tmp_path, file, size=None):
     """What the steps of a page in a file found; the browser keeps what an earlier visit stored."""
-    result = json.loads(start().result(tmp_path, file.as_uri(), size))
+    try:
+        result = json.loads(start().result(tmp_path, file.as_uri(), size))
+    except BaseException:
+        start.cache_clear()  # The next page gets another browser.
+        raise
     assert result.pop("problems") == []
     assert result.pop("requests") == []
     return result
