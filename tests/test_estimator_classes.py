@@ -105,11 +105,7 @@ def test_a_workdir_is_of_the_same_classes(fitted, config, images):
         ({}, ["a"] * 3, r"^y must have one class for each of the 64 images, .*got shape \(3,\)$"),
         ({}, [-1] * 64, "got no labeled ones"),
         ({}, ["a"] * 64, "got no unlabeled ones"),
-        (
-            {"config": "images"},
-            None,
-            "^y must be None for the config 'images', which trains",
-        ),
+        ({"config": "images"}, None, "^y must be None for the config 'images', which trains"),
         (
             {"n_clusters": 60},
             None,

@@ -13,15 +13,7 @@ import pytest
 from cluster_jax import metrics
 from cluster_jax.core.checks import InputError
 from cluster_jax.pipeline.config import parse_config
-from experiments import (
-    peers,
-    registry,
-    results,
-    run,
-    table,
-    tables,
-    trained_heads,
-)
+from experiments import peers, registry, results, run, table, tables, trained_heads
 from experiments.kernel_infonce import spectral
 from experiments.nrcc import views
 from tests.rows import every_row

@@ -20,7 +20,12 @@ SHORT = {
         '"eval.linear_probe.epochs": 2}'
     },
     "embeddings": {},
-    "loop": {"steps = 400": "steps = 3", "width=24": "width=4"},
+    "loop": {
+        "steps = 400": "steps = 3",
+        "width=24": "width=4",
+        "digits = load_digits()\n": "digits = load_digits()\n"
+        "digits.update({key: digits[key][:400] for key in ('images', 'data', 'target')})\n",
+    },
     "method": {
         '"500 steps"\n': '"12 steps"\n    config.optimizer.warmup = "3 steps"\n'
         '    config.network.width = 4\n    config.eval.reduce.method = "pca"\n'

@@ -95,7 +95,7 @@ class Smoother(NamedTuple):
 
     @property
     def weights(self) -> NDArray:
-        """Of each row and of its neighbors, float32 `[n, k + 1]`, see `near`."""
+        """Weights of each row and of its neighbors, float32 `[n, k + 1]`, see `near`."""
         masses = self.masses
         own_masses = np.ones(len(self.sharp), np.float32) if masses is None else masses
         return _weights(self.neighbors, masses, own_masses)

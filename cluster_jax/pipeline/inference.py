@@ -144,7 +144,7 @@ def new_clusterer(clustering: Clustering, features: NDArray, section: EvalConfig
         distinct = features[tree.sample_]  # Of copies one counts.
     training_rows = Voters(features, "cosine", out_of_sample.novelty_threshold(distinct))
     return clusterer(
-        clustering,
+        clustering._replace(points=clustering.points.astype(np.float32)),
         training_rows,
         method=section.method,
         reduce=section.reduce.method,

@@ -115,7 +115,7 @@ def collect(
     repeated: duplicates.Duplicates | None,
     started: float,
 ) -> ClusteredRun:
-    """Collects what belongs to clusters, see `ClusteredRun`; `started`: when the work began."""
+    """Builds the run of a clustering, see `ClusteredRun`; `started` is when the work began."""
     config, dataset, _ = inputs
     clustered, embedding = dataset, features[workdirs.TRAIN_EMBEDDING]
     if (unlabeled := _unlabeled(dataset)) is not None:

@@ -118,7 +118,7 @@ def collect(
     encoder: Encoder,
     seconds: float,
 ) -> Photos:
-    """Collects what belongs to photos whose clusters are found, see `Photos`."""
+    """Builds the run of photos whose clusters are found, see `Photos`."""
     images = {**build.describe_images(inputs), **build.describe_encoder(encoder)}
     parts = images, embedding, clustered_run.stored, clustered_run.clusterer
     run = inference.join(None, inputs.config, {}, *parts)

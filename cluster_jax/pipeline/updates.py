@@ -339,18 +339,16 @@ def update_photos(
         left = int((~is_kept).sum())
         change = history.Change(len(new), left, renamed, 0, (), refit, "photo", "group")
         return _renew(
-            *(
-                workdir,
-                snapshot,
-                now,
-                is_kept,
-                held,
-                follow,
-                change,
-                fit,
-                run.clusters.points,
-                write,
-            ),
+            workdir,
+            snapshot,
+            now,
+            is_kept,
+            held,
+            follow,
+            change,
+            fit,
+            run.clusters.points,
+            write,
             with_report=with_report,
         )
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from etils import epath
 
-from cluster_jax.core import buckets, io
+from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 
 SIDE, PREVIOUS = ".update", ".previous"
@@ -72,7 +72,7 @@ def undo(workdir: epath.Path) -> None:
 def finish(workdir: epath.Path) -> None:
     """Completes an update that was done when it was interrupted; nothing if there is none."""
     side = workdir / SIDE
-    if _JOURNAL not in buckets.names(side):
+    if "://" in str(workdir) or not (side / _JOURNAL).exists():  # In buckets there are no updates.
         return
     journal = io.read_json(side / _JOURNAL)
     # Another process may be doing the same.

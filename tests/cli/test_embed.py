@@ -10,9 +10,7 @@ from tests import toy
 from tests.cli.test_output import check_keys
 from tests.rows import every_row
 
-pytestmark = [
-    pytest.mark.usefixtures("one_device", "shallow_lite"),
-]
+pytestmark = [pytest.mark.usefixtures("one_device", "shallow_lite")]
 
 
 def run(*arguments):

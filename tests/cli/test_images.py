@@ -22,9 +22,7 @@ from tests import toy
 from tests.cli.test_output import check_keys
 from tests.rows import every_row
 
-pytestmark = [
-    pytest.mark.usefixtures("one_device"),
-]
+pytestmark = [pytest.mark.usefixtures("one_device")]
 
 QUICK = (
     "--config.data.image_size=32", "--config.eval.batch_size=16",

@@ -23,9 +23,7 @@ from tests.cli.test_output import check_keys
 from tests.rows import every_row
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-pytestmark = [
-    pytest.mark.usefixtures("one_device", "compiled_once"),
-]
+pytestmark = [pytest.mark.usefixtures("one_device", "compiled_once")]
 TINY = (
     "--config.network.width=4", "--config.network.projector.hidden=16",
     "--config.network.projector.out=8", "--config.train.batch_size=16",
@@ -220,7 +218,7 @@ def test_seeds_and_a_sweep_end_with_one_table(tmp_path, capsys, monkeypatch):
         for k in (4, 7)
         for s in (0, 1)
     ]
-    assert [len(result["kmeans"]["cluster_sizes"]) for result in results] == [4, 4, 7, 7]
+    assert [result["kmeans"]["n_clusters"] for result in results] == [4, 4, 7, 7]
     acc = [result["kmeans"]["acc"] for result in results]
     assert len({*acc}) > 1
     with (out / "sweep.csv").open() as file:

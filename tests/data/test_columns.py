@@ -101,10 +101,7 @@ def test_lists_and_missing_values_are_metadata(tmp_path, suffix):
 
 def test_objects_with_other_keys_than_the_first(tmp_path):
     (tmp_path / "m.jsonl").write_text('{"id": "a"}\n{"id": "b", "year": 1999}\n')
-    assert tables.read_texts(str(tmp_path / "m.jsonl")) == {
-        "id": ["a", "b"],
-        "year": ["", "1999"],
-    }
+    assert tables.read_texts(str(tmp_path / "m.jsonl")) == {"id": ["a", "b"], "year": ["", "1999"]}
 
 
 def test_tensors(tmp_path):

@@ -185,11 +185,7 @@ def test_classes_of_a_set_without_labels(tmp_path):
 )
 def test_bad_values(change, message):
     with pytest.raises(ValueError, match=message):
-        parse_section(
-            datasets.DataConfig,
-            "data",
-            {**load_config("base").data, **BASE, **change},
-        )
+        parse_section(datasets.DataConfig, "data", {**load_config("base").data, **BASE, **change})
 
 
 def test_statistics_are_those_of_all_pixels(rng, tmp_path):

@@ -234,16 +234,10 @@ MANY = [("1.jpg", jpeg(1)), ("2.jpg", jpeg(2))]
     ("make", "said"),
     [
         (lambda path: cut(write_tar(path, MANY), 1500), r"whole tar; got unexpected end of data: "),
-        (
-            lambda path: cut(write_tar(path, MANY), 512 + 1024),
-            r"whole tar; got its end missing: ",
-        ),
+        (lambda path: cut(write_tar(path, MANY), 512 + 1024), r"whole tar; got its end missing: "),
         (lambda path: path.write_bytes(b"no tar" * 200), r"whole tar; got .*: copy it again"),
         (lambda path: path.write_bytes(b""), r"whole tar; got empty file: copy it again"),
-        (
-            lambda path: write_tar(path, [*MANY, MANY[0]]),
-            r"one member of a name; got two 1\.jpg",
-        ),
+        (lambda path: write_tar(path, [*MANY, MANY[0]]), r"one member of a name; got two 1\.jpg"),
         (
             lambda path: write_tar(path, [("1.txt", b"a"), ("2.txt", b"b"), ("1.cls", b"3")]),
             r"hold images, such as jpg or png; got 2 \.txt",
@@ -278,10 +272,7 @@ def cut(path, size):
             lambda path: cut(write_parquet(path), 3000),
             r"must be a whole Parquet file; got only its first [\d,]+ bytes: write",
         ),
-        (
-            lambda path: path.write_bytes(b""),
-            r"must be a whole Parquet file; got 0 bytes$",
-        ),
+        (lambda path: path.write_bytes(b""), r"must be a whole Parquet file; got 0 bytes$"),
     ],
 )
 def test_a_bad_parquet_file(tmp_path, make, said):

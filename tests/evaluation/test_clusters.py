@@ -96,10 +96,7 @@ def test_few_columns_go_to_gridshift_as_they_are():
     assert "silhouette_reduced" not in metrics, "there is only one space"
     assert sum(metrics["cluster_sizes"].values()) == 300
     assert metrics["cluster_sizes"][int(grid.labels_[0])] == (grid.labels_ == grid.labels_[0]).sum()
-    assert progress == [
-        "running GridShift on 300 points, bandwidth auto ...",
-        "scoring ...",
-    ]
+    assert progress == ["running GridShift on 300 points, bandwidth auto ...", "scoring ..."]
 
 
 def test_small_clusters_are_counted_apart():
@@ -327,11 +324,7 @@ X = np.ones((5, 4))
         (np.ones(5), {}, r"2-D array, rows by columns; got shape \(5,\)"),
         (np.ones((0, 4)), {}, "a minimum of 1 is required"),
         (np.ones((4, 0)), {}, "a minimum of 1 is required"),
-        (
-            np.array([[1.0, np.inf]]),
-            {},
-            r"NaN or infinity in 1 of 1 row, first inf at \[0, 1\]",
-        ),
+        (np.array([[1.0, np.inf]]), {}, r"NaN or infinity in 1 of 1 row, first inf at \[0, 1\]"),
         (
             X,
             {"metric": "cosine", "reduce": "pca"},

@@ -172,10 +172,7 @@ def test_extremes_stay_finite_in_float32(keys, positive_in_denominator, case):
     else:
         b = -a
     loss = functools.partial(
-        info_nce_views,
-        temperature=0.01,
-        positive_in_denominator=positive_in_denominator,
-        axis=None,
+        info_nce_views, temperature=0.01, positive_in_denominator=positive_in_denominator, axis=None
     )
     value, gradients = reference.value_and_grad(loss, argnums=(0, 1))(a, b)
     assert value.dtype == jnp.float32

@@ -384,8 +384,14 @@ def test_value_and_slope_at_distance_0_are_zero(dtype):
             np.testing.assert_array_equal(array, 0, err_msg=f"gamma {gamma}")
 
 
-@every_row("kernel", ["laplacian", "gamma 0.5", "kernels", "halves, losses"])
-@every_row("form", ["views", "queue", "clip"])
+@every_row(
+    ("form", "kernel"),
+    [
+        *(("views", kernel) for kernel in ("laplacian", "gamma 0.5", "kernels", "halves, losses")),
+        ("queue", "gamma 0.5"),
+        ("clip", "halves, losses"),
+    ],
+)
 def test_the_gradient_of_close_positives_in_float32(keys, form, kernel):
     # From inner products a squared distance of 1e-8 is rounding, and with it the attraction.
     a, step, queue = (np.float32(draw(keys, 6, 8)) for _ in range(3))
@@ -465,10 +471,7 @@ GOOD = {
         ({"weight": None}, "weight must be between 0 and 1; got None"),
         ({"mixture": "product"}, "mixture must be one of 'kernel', 'loss'; got 'product'"),
         ({"mixture": None}, "mixture must be one of 'kernel', 'loss'; got None"),
-        (
-            {"gammas": (1.0,), "temperatures": (0.4,)},
-            "None and halves False for one kernel",
-        ),
+        ({"gammas": (1.0,), "temperatures": (0.4,)}, "None and halves False for one kernel"),
     ],
 )
 def test_bad_values(values, message):

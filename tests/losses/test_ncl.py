@@ -536,10 +536,7 @@ def test_bad_values_of_the_contrast(values, message):
         ({"count": 0}, "count must be at least 1; got 0"),
         ({"rounds": 0}, "rounds must be at least 1; got 0"),
         ({"mixing": ()}, r"mixing must be one or more values from 0 to 1; got \(\)"),
-        (
-            {"mixing": (0.5, 1.5)},
-            r"from 0 to 1; got \(0\.5, 1\.5\)",
-        ),
+        ({"mixing": (0.5, 1.5)}, r"from 0 to 1; got \(0\.5, 1\.5\)"),
         ({"entries": "hard"}, "entries must be one of 'easiest', 'random'; got 'hard'"),
         ({"partners": "all"}, "partners must be one of 'random', 'easiest', 'nearest'; got 'all'"),
     ],

@@ -488,10 +488,7 @@ def test_nan_in_a_slot_without_an_entry_is_not_seen(name):
             lambda: losses.swapped_prediction((A, B, C[:3])),
             "scores[2] must be float[rows, K] with rows = 8; got float32[3,6]",
         ),
-        (
-            lambda: losses.sinkhorn_codes(A, epsilon=0),
-            "epsilon must be greater than 0; got 0",
-        ),
+        (lambda: losses.sinkhorn_codes(A, epsilon=0), "epsilon must be greater than 0; got 0"),
         (lambda: losses.clip(A, B, temperature=0), "temperature must be greater than 0; got 0"),
         (
             lambda: losses.nrcc(A, B, C, temperature=-1.0),

@@ -26,12 +26,7 @@ CHANGES = {
         "warmup": "40 steps",
         "update_every": "50 steps",
     },
-    "pcl": {
-        "queue": 128,
-        "prototypes": (8, 16),
-        "warmup": "40 steps",
-        "update_every": "50 steps",
-    },
+    "pcl": {"queue": 128, "prototypes": (8, 16), "warmup": "40 steps", "update_every": "50 steps"},
     "cueco": {"clusters": GROUPS, "queue": 128, "warmup": "40 steps", "update_every": "1000 steps"},
 }
 

@@ -111,11 +111,7 @@ def made(tmp_path, case):
         ),
         ("ncl", {"method.alpha": 1.1}, "method.alpha must be between 0 and 1; got 1.1"),
         ("ncl", {"method.classes": 60}, "method.classes must be at most the "),
-        (
-            "ncl",
-            {"method.threshold": "0.5"},
-            "method.threshold must be a number or None; got",
-        ),
+        ("ncl", {"method.threshold": "0.5"}, "method.threshold must be a number or None; got"),
         ("ncl", {"method.alpha": None}, "method.alpha must be a number; got None"),
         (
             "ncl",
@@ -125,11 +121,7 @@ def made(tmp_path, case):
         ("ncl", {"method.hng.mixing": (0.5, "x")}, "method.hng.mixing must be a number; got 'x'"),
         ("ncl", {"method.weights": dict.fromkeys(NO_TERM, 0.0)}, "one of method.weights must be"),
         ("ncl", {"network.norm": "local", "network.group": 4}, "network.norm must be 'sync' for"),
-        (
-            "rotation",
-            {"network.norm": "local", "network.group": 4},
-            "the method rotation, wh",
-        ),
+        ("rotation", {"network.norm": "local", "network.group": 4}, "the method rotation, wh"),
         (
             "ncl",
             {"method.consistency_weight": -1.0},
@@ -153,11 +145,7 @@ def made(tmp_path, case):
         ("rotation", {"nrcc.weight": 0.1}, "nrcc.weight must be 0 for the method rotation"),
         ("supervised", {"network.projector": {"hidden": 8, "out": 4}}, "classifies the backbone's"),
         ("ncl", {"network.projector": {"hidden": 8, "out": 4}}, "network.projector and network.pr"),
-        (
-            "ncl",
-            {"network.frozen": "stage3"},
-            "network.frozen must be one of 'conv1', 'conv2'",
-        ),
+        ("ncl", {"network.frozen": "stage3"}, "network.frozen must be one of 'conv1', 'conv2'"),
         (
             "ncl",
             {"optimizer.lr_decay_every": "0 epochs"},

@@ -146,11 +146,6 @@ def test_perfect_and_renamed():
     ],
 )
 def test_bad_input(labels, clusters, message):
-    for function in (
-        partition.accuracy,
-        partition.matching,
-        partition.purity,
-        partition.scores,
-    ):
+    for function in (partition.accuracy, partition.matching, partition.purity, partition.scores):
         with pytest.raises(ValueError, match=message):
             function(labels, clusters)

@@ -381,10 +381,7 @@ def test_vjp_of_the_images_is_the_directional_derivative(x64, keys, config):
             "network.stem of resnet18 must be one of 'cifar', 'imagenet'; got 'tiny'",
         ),
         ({"norm": "layer"}, "network.norm must be one of 'sync', 'local', 'shuffle'; got 'layer'"),
-        (
-            {"norm": "local"},
-            "network.group must be at least 2 with network.norm 'local'; got None",
-        ),
+        ({"norm": "local"}, "network.group must be at least 2 with network.norm 'local'; got None"),
         ({"norm": "local", "group": 1}, "network.group must be at least 2; got 1"),
         (
             {"norm": "shuffle"},

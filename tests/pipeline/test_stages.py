@@ -242,8 +242,7 @@ def test_resume_is_bit_exact_in_each_stage_and_at_a_border(whole, config, tmp_pa
     same(before, io.read_arrays(run / "embedding_before.npz"))
     parsed = parse_config(config)
     for one, other in zip(
-        *(trainings.build_stages(parsed, workdir, None) for workdir in (run, whole[0])),
-        strict=True,
+        *(trainings.build_stages(parsed, workdir, None) for workdir in (run, whole[0])), strict=True
     ):
         a, b = final(one), final(other)
         assert int(a.step) == STEPS

@@ -5,8 +5,10 @@ import functools
 import itertools
 import json
 import os
+import select
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 
@@ -83,6 +85,17 @@ addEventListener("load", async () => {
 });
 </script></body>"""
 
+PATIENCE = 120  # seconds
+
+# 3 and 4 are the numbers of the files that Chromium reads and writes; no code of ours may run
+# between fork and exec, because JAX has threads.
+CONNECT = """import os, sys
+ends = [os.dup(int(number)) for number in sys.argv[1:3]]
+for end, number in zip(ends, (3, 4)):
+    os.dup2(end, number)
+    os.set_inheritable(number, True)  # also where they are the same
+os.execvp(sys.argv[3], sys.argv[3:])"""
+
 
 class Browser:
     """Chromium without a screen, which takes commands of the DevTools protocol from a pipe."""
@@ -90,17 +103,12 @@ class Browser:
     def __init__(self, folder):
         taken, self.commands = os.pipe()
         self.answers, given = os.pipe()
-
-        def connect():  # In the new process: 3 and 4 are the numbers that it reads and writes.
-            ends = os.dup(taken), os.dup(given)
-            os.dup2(ends[0], 3)
-            os.dup2(ends[1], 4)
-
         flags = ["--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe"]
+        command = [CHROMIUM, *flags, f"--user-data-dir={folder}"]
         null = subprocess.DEVNULL
         self.process = subprocess.Popen(
-            [CHROMIUM, *flags, f"--user-data-dir={folder}"], preexec_fn=connect, close_fds=False,
-            stdout=null, stderr=null,
+            [sys.executable, "-c", CONNECT, f"{taken}", f"{given}", *command],
+            pass_fds=(taken, given), stdout=null, stderr=null,
         )  # fmt: skip
         os.close(taken)
         os.close(given)
@@ -117,8 +125,9 @@ class Browser:
         os.write(self.commands, json.dumps(command).encode() + b"\0")
         while True:
             while b"\0" not in self.rest:
-                more = os.read(self.answers, 2**20)
-                assert more, "the browser has ended"
+                answers, _, _ = select.select([self.answers], [], [], PATIENCE)
+                more = answers and os.read(self.answers, 2**20)
+                assert more, "the browser has ended, or a script of the page does not"
                 self.rest += more
             one, _, self.rest = self.rest.partition(b"\0")
             answer = json.loads(one)
@@ -132,7 +141,7 @@ class Browser:
             "Target.createTarget", url=uri, browserContextId=self.profile(profile), **size
         )
         session = self.call("Target.attachToTarget", **target, flatten=True)["sessionId"]
-        text, end = "document.getElementById('result')?.textContent", time.monotonic() + 120
+        text, end = "document.getElementById('result')?.textContent", time.monotonic() + PATIENCE
         while True:
             found = self.call("Runtime.evaluate", session, expression=text)["result"].get("value")
             if found:
@@ -160,7 +169,11 @@ def start():
 
 def visit(tmp_path, file, size=None):
     """What the steps of a page in a file found; the browser keeps what an earlier visit stored."""
-    result = json.loads(start().result(tmp_path, file.as_uri(), size))
+    try:
+        result = json.loads(start().result(tmp_path, file.as_uri(), size))
+    except BaseException:
+        start.cache_clear()  # The next page gets another browser.
+        raise
     assert result.pop("problems") == []
     assert result.pop("requests") == []
     return result

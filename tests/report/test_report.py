@@ -828,8 +828,7 @@ def test_bandwidth_section():
 
 
 @pytest.mark.parametrize(
-    ("verdict", "words"),
-    [("no clear answer", "No clear answer."), ("one cluster", "One cluster.")],
+    ("verdict", "words"), [("no clear answer", "No clear answer."), ("one cluster", "One cluster.")]
 )
 def test_verdict_of_the_curve(verdict, words):
     page = page_of(make(CLUSTERS, curve=CURVE._replace(verdict=verdict, runners_up=())))
