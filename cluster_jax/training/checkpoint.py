@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 # Name of the folder in a workdir.
 FOLDER = "checkpoints"
-# Bytes a second that a save writes at least, or it has failed; and it may wait as for a request.
+# Bytes a second that a save into a bucket writes at least, or it has failed, beside the time that
+# one request may wait.
 _SLOWEST = 10_000_000
 
 
@@ -72,8 +73,11 @@ class Checkpoints:
         # What Orbax logs of an error it also raises, and here that becomes one sentence.
         logging.getLogger("absl").addFilter(_is_not_orbax)
         orbax = _orbax()
-        # TensorStore tries for ever what a bucket refuses by 412 during a save.
-        patience = orbax.AsyncOptions(timeout_secs=int(buckets.PATIENCE + expected / _SLOWEST))
+        patience = orbax.AsyncOptions()
+        if buckets.is_in_bucket(self._folder):
+            # TensorStore tries for ever what a bucket refuses by 412 during a save.
+            seconds = int(buckets.PATIENCE + expected / _SLOWEST)
+            patience = orbax.AsyncOptions(timeout_secs=seconds)
         options = orbax.CheckpointManagerOptions(
             preservation_policy=orbax.checkpoint_managers.LatestN(keep),
             cleanup_tmp_directories=True,
