@@ -466,7 +466,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
 
     def _complete(self) -> TrainedRun:
         """Returns the run with its scores, its map and the clusters of k-means."""
-        if self._memory is not None:
+        if self._memory is not None and not self._run.results:
             with self._printing():
                 self._run = self._memory.complete
             if self._is_kmeans:

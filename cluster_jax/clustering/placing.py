@@ -264,8 +264,8 @@ def to_arrays(clusterer: Placing) -> dict[str, NDArray]:
     for field in dataclasses.fields(clusterer):
         value = getattr(clusterer, field.name)
         parts = value._asdict() if field.name in _PARTS else {"": value}
-        # The stages of a representation are for `transform`, which places nothing.
-        parts.pop("stages", None)
+        # Smooth rows and the stages before are for `transform`, which places nothing.
+        parts = {k: v for k, v in parts.items() if k not in ("smooth", "stages")}
         for name, part in parts.items():
             if part is not None:
                 stored[f"{field.name}.{name}".removesuffix(".")] = np.asarray(part)
@@ -291,6 +291,6 @@ def from_arrays(stored: Mapping[str, NDArray]) -> Placing:
         elif name != "kind":
             fields[name] = plain
     for name, values in parts.items():
-        missing = {"stages": ()} if name == "smoother" else {}
-        fields[name] = _PARTS[name](**missing, **values)
+        missing = {"smooth": values["sharp"], "stages": ()} if name == "smoother" else {}
+        fields[name] = _PARTS[name](**{**missing, **values})
     return kind(**fields)

@@ -17,7 +17,7 @@ def check(key: str, name: Any, choices: Sequence[str], having: str = "") -> None
         key: what has this name.
         name: the name.
         choices: the names in the package.
-        having: what another module must have, such as " with a function fit".
+        having: what another module must have, such as ", with a function fit".
     """
     is_module = isinstance(name, str) and all(part.isidentifier() for part in name.split("."))
     if name not in choices and not is_module:
