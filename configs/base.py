@@ -108,7 +108,7 @@ def _add_images(config):
 def _add_training(config):
     """Network, method, NRCC, optimizer, training."""
     config.network = ConfigDict()
-    # "resnet18", "resnet34", "resnet50", "efficientnet_lite0" (1, 2), "small", or
+    # "resnet18", "resnet34", "resnet50", "efficientnet_lite2", "small", or
     # "vit_small_patch16" etc.
     config.network.name = "resnet34"
     config.network.width = 64  # channels of the first layer; of a ViT, columns of a token
@@ -120,7 +120,7 @@ def _add_training(config):
     config.network.predictor.hidden = 4096  # columns of its hidden layer
     # Standard deviation of its initial weights; None: LeCun's
     config.network.predictor.init_std = 0.01
-    # "efficientnet_lite0" (1, 2), a .safetensors file or "hf:ORG/NAME"; None: random
+    # "efficientnet_lite2", a .safetensors file or "hf:ORG/NAME"; None: random
     config.network.weights = config_dict.placeholder(str)
     # Last block that is not trained, such as "stage5"; None: the whole backbone is trained
     config.network.frozen = config_dict.placeholder(str)
