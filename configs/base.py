@@ -118,7 +118,7 @@ VALUES = {
     "nrcc.sampler": "sghmc",  # of the third view; or "hmc", "monte_carlo", "noise", "augment"
     "nrcc.initial_view": "own",  # what the sampler starts at; or "random", any view of the batch
     "nrcc.reference": "other_view",  # what the potential compares with; or "clean", not augmented
-    # Side in pixels at which the view is sampled; None: that of the network's input
+    # Shorter side in pixels at which the view is sampled; None: that of the network's input
     "nrcc.resolution": placeholder(int),
     "nrcc.potential": "inverse",  # (16) of the paper; or "log_inverse_square", its official code
     "nrcc.sghmc.iterations": 1,  # steps of the sampler

@@ -24,7 +24,7 @@ from cluster_jax.encoding.encoder import Encoder
 from cluster_jax.evaluation import options
 from cluster_jax.methods import base
 from cluster_jax.methods.base import Method, MethodContext
-from cluster_jax.methods.wrappers.nrcc import with_nrcc
+from cluster_jax.methods.nrcc import with_nrcc
 from cluster_jax.nets import network
 from cluster_jax.nets.pretrained import Preprocessing, preprocessing
 from cluster_jax.pipeline import workdir as workdirs

@@ -18,7 +18,7 @@ from cluster_jax.discovery.splits import NovelConfig
 from cluster_jax.evaluation.options import EvalConfig
 from cluster_jax.methods import base, ncl
 from cluster_jax.methods.base import MethodConfig
-from cluster_jax.methods.wrappers.nrcc import NRCCConfig
+from cluster_jax.methods.nrcc import NRCCConfig
 from cluster_jax.nets import pretrained
 from cluster_jax.nets.config import EmbedderConfig, NetworkConfig
 from cluster_jax.pipeline import workdir as workdirs
