@@ -28,6 +28,8 @@ PATHS = {
     "20-NN": ("metrics.knn.20", 100.0),
     "100-NN": ("metrics.knn.100", 100.0),
     "std": ("metrics.collapse.projection.std", 1.0),
+    "found": ("metrics.gridshift.n_clusters", 1.0),
+    "found-ACC": ("metrics.gridshift.acc", 100.0),
     "distance": ("", 1.0),
     "N_min/N_max": ("", 1.0),
     "minutes": ("provenance.seconds.train_and_embed", 1 / 60),
@@ -200,10 +202,11 @@ def page(paper: str, number: str, flags: Any, rows: Mapping[str, Any]) -> str:
     plain = [metric for metric in chosen.metrics if metric in DIGITS]
     unit = ", in percent" if len(plain) < len(chosen.metrics) else ""
     unit += f" but for {' and '.join(plain)}" if unit and plain else ""
+    shown = [str(seed) for seed in seeds]
     parts = [
         f"## {paper} {kind}: {chosen.title}",
-        f"`python -m experiments.run {paper} {number} --scale={flags.scale} --seeds={len(seeds)}`. "
-        f"Mean ± standard deviation over seeds {', '.join(map(str, seeds))}{unit}. "
+        f"`python -m experiments.run {paper} {number} --scale={flags.scale} --seeds "
+        f"{' '.join(shown)}`. Mean ± standard deviation over seeds {', '.join(shown)}{unit}. "
         + (scale if not generated else "Generated data, the same at every scale."),
         markdown(values),
         orderings(values),
