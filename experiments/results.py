@@ -2,10 +2,11 @@
 
 import ast
 import fcntl
+import functools
 import hashlib
 import json
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -13,7 +14,7 @@ from ml_collections import ConfigDict
 
 from cluster_jax.core.checks import InputError
 from cluster_jax.pipeline.config import config_json
-from experiments import tables
+from experiments import registry, tables
 from experiments.registry import Run
 
 FILE = pathlib.Path(__file__).parent / "results.jsonl"
@@ -61,6 +62,7 @@ def append(path: pathlib.Path, row: Mapping[str, Any]) -> None:
         tables.append(path, row)
 
 
+@functools.cache
 def code_digest() -> str:
     """Returns a digest of the code that makes the numbers, without comments and docstrings."""
     digest = hashlib.sha256()
@@ -80,6 +82,26 @@ def config_digest(config: ConfigDict) -> str:
     values = config_json(config)
     values |= {"seed": 0, "data": {**values["data"], "dir": None}}
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def mark(
+    rows: Mapping[str, Mapping[str, Any]], runs: Iterable[Run | None], seeds: Sequence[int]
+) -> str:
+    """Returns a sentence for a page if a config or the code has changed since its numbers; or "".
+
+    Args:
+        rows: the results, see `read`.
+        runs: of the page.
+        seeds: of the page.
+    """
+    for run in filter(None, runs):
+        now = {"code_digest": code_digest()}
+        if run.config:
+            now["config_digest"] = config_digest(registry.build(run, 0))
+        for row in filter(None, (rows.get(key(run, seed)) for seed in seeds)):
+            if not now.items() <= row.get("provenance", now).items():
+                return "**Of an earlier version**: a config or the code has changed since."
+    return ""
 
 
 def numbers(metrics: Any) -> Any:

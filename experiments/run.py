@@ -10,7 +10,10 @@ is the paper's setting and needs an accelerator. The sets of `cpu` and `full` ar
 Every finished run adds a line to experiments/results.jsonl (--results=FILE) and is not run again;
 tables of all papers share runs, and processes may share a file if their --rows or --seeds differ.
 An interrupted run is continued from its workdir in --runs. A run that fails leaves its sentence in
-the file, is not tried again in the same call, and is in the next.
+the file, is not tried again in the same call, and is in the next. In the end the page of the table
+is printed, ours as mean ± standard deviation over the seeds beside the paper's (--show: nothing
+else is done); what is missing is a gap with its reason. Seeds whose provenance differs are not
+averaged; the key is named, and --across=KEY,KEY allows it.
 """
 
 import argparse
@@ -30,25 +33,13 @@ from cluster_jax.pipeline import run as pipeline
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.config import config_json, parse_config
 from cluster_jax.training.loop import Preempted
-from experiments import registry, results, tables
+from experiments import registry, results, table, tables
 from experiments.registry import Run
 
 
-def parser(name: str, document: str | None) -> argparse.ArgumentParser:
-    """The arguments that `experiments.run` and `experiments.table` share."""
-    made = tables.parser(name, document)
-    made.add_argument("paper")
-    made.add_argument("table")
-    made.add_argument("--scale", default="digits")
-    made.add_argument("--rows", nargs="+", help="names of the rows; all if not given")
-    made.add_argument("--seeds", type=int, nargs="+", help="0 1 2 if not given, see registry.SEEDS")
-    made.add_argument("--results", type=pathlib.Path, default=results.FILE)
-    return made
-
-
-def numbers_of(paper: str, table: str) -> list[str]:
-    """The numbers of the tables that the argument `table` stands for."""
-    return list(registry.tables(paper)) if table == "all" else table.split(",")
+def numbers_of(paper: str, argument: str) -> list[str]:
+    """The numbers of the tables that the argument stands for."""
+    return list(registry.tables(paper)) if argument == "all" else argument.split(",")
 
 
 def seeds_of(flags: argparse.Namespace) -> list[int]:
@@ -59,7 +50,7 @@ def seeds_of(flags: argparse.Namespace) -> list[int]:
 def planned(flags: argparse.Namespace) -> list[tuple[Run, int]]:
     """Runs and seeds of the tables, each once; a seed of all rows comes before the next seed."""
     chosen = [registry.find(flags.paper, n) for n in numbers_of(flags.paper, flags.table)]
-    cells = [cell for table in chosen for cell in registry.cells(table, flags.scale)]
+    cells = [cell for one in chosen for cell in registry.cells(one, flags.scale)]
     names = list(dict.fromkeys(cell.row.name for cell in cells))
     for name in flags.rows or ():
         if name not in names:
@@ -159,15 +150,37 @@ def _measure(
     return {"metrics": metrics, "provenance": origin}
 
 
+def parser() -> argparse.ArgumentParser:
+    """The arguments."""
+    parser = tables.parser("run", __doc__)
+    parser.add_argument("paper")
+    parser.add_argument("table")
+    parser.add_argument("--scale", default="digits")
+    parser.add_argument("--rows", nargs="+", help="names of the rows; all if not given")
+    parser.add_argument("--seeds", type=int, nargs="+", help="such as 0 1 2, see registry.SEEDS")
+    parser.add_argument("--show", action="store_true", help="the page of what has been run only")
+    parser.add_argument("--across", help="keys of the provenance that may differ between seeds")
+    parser.add_argument("--data", help="folder of the data sets")
+    parser.add_argument("--runs", type=pathlib.Path, default=pathlib.Path("runs/experiments"))
+    parser.add_argument("--results", type=pathlib.Path, default=results.FILE)
+    parser.add_argument("--out", type=pathlib.Path, help="file of the page")
+    return parser
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point; the exit code is 1 if a run failed."""
-    made = parser("run", __doc__)
-    made.add_argument("--data", help="folder of the data sets")
-    made.add_argument("--runs", type=pathlib.Path, default=pathlib.Path("runs/experiments"))
-    flags = made.parse_args(arguments)
-    command = f"{made.prog} {flags.paper} {flags.table} --scale={flags.scale}"
+    flags = parser().parse_args(arguments)
+    command = f"python -m experiments.run {flags.paper} {flags.table} --scale={flags.scale}"
     with exit_codes.handle_errors():
-        return exit_codes.FAILURE if run_all(flags, command) else exit_codes.SUCCESS
+        failures = 0 if flags.show else run_all(flags, command)
+        rows, warning = results.read(flags.results)
+        numbers, seeds = numbers_of(flags.paper, flags.table), seeds_of(flags)
+        allowed = flags.across.split(",") if flags.across else []
+        text = table.pages(flags.paper, numbers, flags.scale, seeds, rows, allowed)
+        print(text + (f"\n({warning}.)\n" if warning else ""))
+        if flags.out:
+            flags.out.write_text(text)
+        return exit_codes.FAILURE if failures else exit_codes.SUCCESS
 
 
 if __name__ == "__main__":
