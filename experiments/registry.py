@@ -1,14 +1,17 @@
 """Which runs make which table of the papers, and what the papers print in it.
 
-The tables are lists in `experiments/PAPER/tables.py`. This module turns one and a scale into runs.
+The tables are in `experiments/PAPER/tables.yaml`: named variants, each the fields of `Variant` and
+which other it is `from`, and the rows, `[name, variant, score, line, printed]`. This module turns a
+table and a scale into runs.
 """
 
 import functools
-import importlib
+import pathlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import yaml
 from ml_collections import ConfigDict
 
 from cluster_jax.core import config as configs
@@ -190,28 +193,6 @@ class Table(NamedTuple):
     protocol: str
 
 
-def table(
-    source: int, title: str, metrics: str, sets: str, rows: Iterable[Iterable], protocol: str = ""
-) -> Table:
-    """A table of rows and of words: metrics "NMI ACC", sets "CIFAR-10, CIFAR-20"; see `Table`."""
-    names = tuple(metrics.split()), tuple(sets.split(", "))
-    return Table(source, title, *names, [Row(*row) for row in rows], protocol)
-
-
-def swept(
-    name: str, base: Variant, key: str, values: Iterable[float], score: str = "kmeans"
-) -> list[Row]:
-    """Rows that differ in a key."""
-    return [Row(f"{name} {x:g}", base.but({key: x}), score) for x in values]
-
-
-def curve(name: str, variant: Variant, every: int) -> list[Row]:
-    """Rows of five checkpoints of a training, at full scale after each `every` steps."""
-    small, large = ({"train.checkpoint_every": steps} for steps in (100, every))
-    kept = variant.but({"train.keep_checkpoints": 5}, small, large, function="curves")
-    return [Row(f"{name}, {share} %", kept, f"after.{share}") for share in range(20, 101, 20)]
-
-
 class Cell(NamedTuple):
     """A row of a table on one data set: its run, or why there is none, and what is printed."""
 
@@ -222,19 +203,36 @@ class Cell(NamedTuple):
     printed: tuple[str, ...]
 
 
-def tables(paper: str) -> dict[str, Table]:
-    """Number -> table, of a paper.
+def tables(group: str) -> dict[str, Table]:
+    """Number -> table, of a paper or of the digits.
 
     Raises:
         InputError: no such paper.
     """
-    if paper not in GROUPS:
-        raise InputError(f"paper must be one of {', '.join(GROUPS)}; got {paper!r}")
-    module = importlib.import_module(f"experiments.{paper}.tables")
-    return {
-        number: table._replace(protocol=table.protocol or module.PROTOCOL)
-        for number, table in module.TABLES.items()
-    }
+    if group not in GROUPS:
+        raise InputError(f"paper must be one of {', '.join(GROUPS)}; got {group!r}")
+    stored, found = _read(group), {}
+    for number, table in stored["tables"].items():
+        rows = [Row(name, _variant(made, group), *rest) for name, made, *rest in table["rows"]]
+        words = table["metrics"].split(), table["sets"].split(", ")
+        protocol = table.get("protocol", stored.get("protocol", ""))
+        found[number] = Table(table["source"], table["title"], *map(tuple, words), rows, protocol)
+    return found
+
+
+@functools.cache
+def _read(group: str) -> dict[str, Any]:
+    return yaml.safe_load((pathlib.Path(__file__).parent / group / "tables.yaml").read_text())
+
+
+def _variant(made: str | Mapping[str, Any], group: str) -> Variant:
+    """A variant by its name, of another paper "ncc.moco34", or by its fields and `from`."""
+    if isinstance(made, str):
+        other, _, name = made.rpartition(".")
+        return _variant(_read(other or group)["variants"][name], other or group)
+    fields = dict(made)
+    base = _variant(fields.pop("from"), group) if "from" in fields else Variant()
+    return base.but(**fields)
 
 
 def find(paper: str, number: str) -> Table:
@@ -278,7 +276,7 @@ def _run(variant: Variant, data: str, scale: str) -> tuple[Run | None, str]:
 
 # Read once each: a table at full scale asks for its configs hundreds of times.
 _known = functools.cache(configs.config_names)
-_read = functools.cache(configs.load_config)  # not to be changed
+_config = functools.cache(configs.load_config)  # not to be changed
 
 
 def _training(variant: Variant, data: str, scale: str) -> tuple[Run | None, str]:
@@ -293,13 +291,13 @@ def _training(variant: Variant, data: str, scale: str) -> tuple[Run | None, str]
         name, changes, classes = SETS[data]
         # A subset of ImageNet has no other split, whatever the variant takes of CIFAR.
         split = {key: changes[key] for key in ("data.split",) if key in changes}
-        if _read(config).novel.test_split is None:
+        if _config(config).novel.test_split is None:
             changes = {key: value for key, value in changes.items() if key != "novel.test_split"}
         own = config.replace("cifar10", name)
         if own in known:
             config, changes = own, {}
         wanted = {**variant.changes, **variant.large}
-        sections = {"method": _read(config).method, **wanted}
+        sections = {"method": _config(config).method, **wanted}
         for section in ("method", "term"):
             if "clusters" in sections.get(section, {}):
                 changes = {**changes, f"{section}.clusters": classes}

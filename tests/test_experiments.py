@@ -71,7 +71,7 @@ def _full(paper, number, name, data):
 # Paper, table, row, set; key of the config at full scale and its value.
 SETTINGS = [
     ("ncc", "4", "MoCo v2", "CIFAR-10", "method.queue", 4096),  # ncc.txt, 429 and 431
-    ("ncc", "4", "PCL", "CIFAR-10", "method.prototypes", (250, 500, 1000)),
+    ("ncc", "4", "PCL", "CIFAR-10", "method.prototypes", [250, 500, 1000]),
     ("ncc", "4", "BYOL + CC", "CIFAR-20", "term.clusters", 20),  # that of the set
     ("ncc", "2", "NCC", "ImageNet-10 at 96", "augment.size", 96),
     ("ncc", "2", "NCC", "STL-10", "network.stem", "imagenet"),
@@ -91,7 +91,7 @@ def test_settings_at_full_scale(paper, number, name, data, key, value):
     found = _full(paper, number, name, data)
     for part in key.split("."):
         found = found[part]
-    assert found == value
+    assert found == value, key
 
 
 def _plain(text):
