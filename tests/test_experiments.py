@@ -178,7 +178,7 @@ def test_variants_times_seeds_from_command_to_page(tmp_path, trained, capsys):
 @every_row(
     ("arguments", "sentence"),
     [
-        (["hrcc", "2"], "paper must be one of nrcc, .*; got 'hrcc'"),
+        (["hrcc", "2"], "paper must be one of nrcc, .*, or a .yaml file of tables; got 'hrcc'"),
         (["nrcc", "99"], "table of nrcc must be one of 1, 2, .*; got '99'"),
         (["nrcc", "2", "--scale=huge"], "scale must be one of .*; got 'huge'"),
         (["nrcc", "2", "--rows", "x"], "--rows must be some of InfoNCE, k-means; .*; got 'x'"),
@@ -188,6 +188,19 @@ def test_bad_arguments_are_one_sentence(arguments, sentence, tmp_path, capsys):
     with pytest.raises(SystemExit, match="2"):
         run.main([*arguments, f"--results={tmp_path}/r.jsonl"])
     assert re.fullmatch(f"error: {sentence}\n", capsys.readouterr().err)
+
+
+def test_a_table_of_ones_own(tmp_path, trained, capsys):
+    """Values of a key times seeds."""
+    (tmp_path / "rates.yaml").write_text(
+        "tables:\n  rate:\n    title: Rates\n    metrics: ACC\n    rows:\n"
+        "    - [low, {digits: byol_digits, changes: {optimizer.learning_rate: 0.001}}, kmeans]\n"
+        "    - [high, {digits: byol_digits, changes: {optimizer.learning_rate: 0.004}}, kmeans]\n"
+    )
+    command = [f"{tmp_path}/rates.yaml", "rate", "--scale=config", "--seeds", "3", "4"]
+    assert run.main([*command, f"--results={tmp_path}/r.jsonl"]) == 0
+    assert trained[0] == [("byol", 3), ("byol", 3), ("byol", 4), ("byol", 4)]
+    assert "|  | ACC |\n| --- | ---: |\n| low | 53.5 ± 0.7 |" in capsys.readouterr().out
 
 
 def test_a_run_without_training(tmp_path, monkeypatch, capsys):
