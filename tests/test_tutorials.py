@@ -35,7 +35,7 @@ SHORT = {
     "photos": {"range(25)": "range(7)", "i < 24": "i < 6"},
     "year": {},
 }
-# What other tests run as well: trainings by configs, a method of one's own, photos and their updates.
+# What other tests run as well: trainings by configs, a method of one's own, photos, updates.
 LONG, SLOW = ("digits", "method", "novel", "photos", "year"), pytest.mark.slow
 # Nothing in them is drawn at random on more than one thread.
 DETERMINISTIC = ("embeddings", "photos")
