@@ -12,8 +12,8 @@ something is.
 .. include:: ../README.md
 """
 
-from cluster_jax.core import lazy
+import lazy_loader
 
 __version__ = "0.2.0"
 
-__getattr__, __dir__, __all__ = lazy.exports(__name__)
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,6 +1,6 @@
-# The public names, which `core.lazy` reads.
+# The public names, which `lazy_loader` reads.
 
-from cluster_jax import (
+from . import (
     clustering as clustering,
     losses as losses,
     methods as methods,
@@ -8,10 +8,10 @@ from cluster_jax import (
     nets as nets,
     samplers as samplers,
 )
-from cluster_jax.clustering.gridshift import GridShift as GridShift
-from cluster_jax.clustering.smooth_tree import SmoothTree as SmoothTree
-from cluster_jax.clustering.tree import cut_tree as cut_tree
-from cluster_jax.encoding.encoder import Encoder as Encoder
-from cluster_jax.estimators import ImageClusterer as ImageClusterer, load as load
+from .clustering.gridshift import GridShift as GridShift
+from .clustering.smooth_tree import SmoothTree as SmoothTree
+from .clustering.tree import cut_tree as cut_tree
+from .encoding.encoder import Encoder as Encoder
+from .estimators import ImageClusterer as ImageClusterer, load as load
 
 __version__: str

@@ -11,7 +11,7 @@ import cluster_jax
 
 SURFACE = {
     "cluster_jax": """
-        Encoder GridShift ImageClusterer SmoothTree __version__ clustering cut_tree load losses
+        Encoder GridShift ImageClusterer SmoothTree clustering cut_tree load losses
         methods metrics nets samplers""",
     "cluster_jax.losses": """
         HardNegatives Kernel barlow_twins byol byol_views centroid_contrast clip
@@ -53,7 +53,7 @@ def test_the_whole_surface(package):
         if package != "cluster_jax" and name != "PotentialAndGrad":
             assert value.__module__.startswith(f"{package}.")
             assert value.__doc__
-    with pytest.raises(AttributeError, match=f"module '{package}' has no attribute 'absent'"):
+    with pytest.raises(AttributeError, match=f"{package} attribute absent"):
         _ = module.absent
 
 

@@ -38,6 +38,6 @@ balances the sizes of classes, `nearest` searches neighbors, and `linkage_of_mea
 merges clusters by the similarity of their means.
 """
 
-from cluster_jax.core import lazy
+import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy.exports(__name__)
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -89,6 +89,6 @@ Example:
     >>> features = network.forward(params, stats, images, train=False, axis=None).representation
 """
 
-from cluster_jax.core import lazy
+import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy.exports(__name__)
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

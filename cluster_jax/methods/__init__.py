@@ -45,6 +45,6 @@ with a `Config`, a function `make` and a config, here or anywhere else:
 `experiments/tutorials/method.md`.
 """
 
-from cluster_jax.core import lazy
+import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy.exports(__name__)
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,6 +1,6 @@
-# The public names, which `core.lazy` reads.
+# The public names, which `lazy_loader` reads.
 
-from cluster_jax.methods.base import (
+from .base import (
     Aux as Aux,
     Encoded as Encoded,
     Method as Method,
@@ -16,7 +16,7 @@ from cluster_jax.methods.base import (
     parse_term as parse_term,
     with_term as with_term,
 )
-from cluster_jax.methods.wrappers.nrcc import (
+from .wrappers.nrcc import (
     HMCConfig as HMCConfig,
     MonteCarloConfig as MonteCarloConfig,
     NoiseConfig as NoiseConfig,

@@ -1,9 +1,9 @@
-# The public names, which `core.lazy` reads.
+# The public names, which `lazy_loader` reads.
 
-from cluster_jax.metrics.collapse import collapse as collapse
-from cluster_jax.metrics.knn import knn_accuracy as knn_accuracy
-from cluster_jax.metrics.linear_probe import linear_probe as linear_probe
-from cluster_jax.metrics.partition import (
+from .collapse import collapse as collapse
+from .knn import knn_accuracy as knn_accuracy
+from .linear_probe import linear_probe as linear_probe
+from .partition import (
     Contingency as Contingency,
     accuracy as accuracy,
     contingency as contingency,
@@ -11,4 +11,4 @@ from cluster_jax.metrics.partition import (
     purity as purity,
     scores as scores,
 )
-from cluster_jax.metrics.silhouette import silhouette as silhouette
+from .silhouette import silhouette as silhouette

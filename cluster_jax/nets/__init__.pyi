@@ -1,12 +1,12 @@
-# The public names, which `core.lazy` reads.
+# The public names, which `lazy_loader` reads.
 
-from cluster_jax.nets.backbone import names as names
-from cluster_jax.nets.config import (
+from .backbone import names as names
+from .config import (
     NetworkConfig as NetworkConfig,
     PredictorConfig as PredictorConfig,
     ProjectorConfig as ProjectorConfig,
 )
-from cluster_jax.nets.network import (
+from .network import (
     Network as Network,
     Outputs as Outputs,
     classifier as classifier,

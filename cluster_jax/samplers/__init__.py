@@ -30,6 +30,6 @@ the cheapest: take it as a control, since what `sghmc` gains over it is due to t
 are peers in NRCC's Table 8, which does not specify them further.
 """
 
-from cluster_jax.core import lazy
+import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy.exports(__name__)
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

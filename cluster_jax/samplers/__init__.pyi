@@ -1,6 +1,6 @@
-# The public names, which `core.lazy` reads.
+# The public names, which `lazy_loader` reads.
 
-from cluster_jax.samplers.base import (
+from .base import (
     PotentialAndGrad as PotentialAndGrad,
     Sampler as Sampler,
     SamplerInfo as SamplerInfo,
@@ -9,6 +9,6 @@ from cluster_jax.samplers.base import (
     sample as sample,
     similarity_potential as similarity_potential,
 )
-from cluster_jax.samplers.hmc import HMCState as HMCState, hmc as hmc
-from cluster_jax.samplers.monte_carlo import monte_carlo as monte_carlo
-from cluster_jax.samplers.sghmc import SGHMCState as SGHMCState, sghmc as sghmc
+from .hmc import HMCState as HMCState, hmc as hmc
+from .monte_carlo import monte_carlo as monte_carlo
+from .sghmc import SGHMCState as SGHMCState, sghmc as sghmc

@@ -106,7 +106,7 @@ def test_every_text_becomes_one_short_line():
 
 # What only functions of the package catch, or what holds no value of a user.
 CAUGHT = {
-    "core/collectives.py", "core/lazy.py", "data/columns.py", "data/packed.py", "data/pixels.py",
+    "core/collectives.py", "data/columns.py", "data/packed.py", "data/pixels.py",
     "data/raw.py", "data/scan.py", "nets/pretrained/weights.py",
 }  # fmt: skip
 
