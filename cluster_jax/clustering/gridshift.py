@@ -27,6 +27,7 @@ from sklearn.metrics.pairwise import euclidean_distances
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from cluster_jax.clustering import knn
+from cluster_jax.clustering.base import CLEAR, ONE, UNCLEAR
 from cluster_jax.clustering.smooth import LARGEST
 from cluster_jax.core import checks
 from cluster_jax.core.arrays import blocks, distances_to_centers, numeric, stacked
@@ -411,8 +412,6 @@ _ITERATIONS = 50
 # Alternatives that are reported, and pairs of halves that `stability` compares.
 _RUNNERS_UP, _SPLITS = 3, 3
 
-VERDICTS = ("clear", "one cluster", "no clear answer")
-
 
 class Candidate(NamedTuple):
     """A bandwidth not selected: its clusters of at least `min_cluster_size` and its score."""
@@ -653,13 +652,13 @@ def _choose(
         fewest = near_best[n_clusters[near_best] == n_clusters[near_best].min()]
         best = int(fewest[len(fewest) // 2])
         if scores[best] >= _CLEAR_SCORE:
-            return best, VERDICTS[0]
+            return best, CLEAR
     # First bandwidth from which on one cluster holds most rows.
     split = np.flatnonzero(largest < _MIN_LARGEST_FRACTION)
     first_merged = int(split[-1]) + 1 if len(split) else 0
     if first_merged < len(scores) and relative[first_merged] <= _MAX_SPLIT_BANDWIDTH:
-        return (first_merged + len(scores)) // 2, VERDICTS[1]
-    return best, VERDICTS[2]
+        return (first_merged + len(scores)) // 2, ONE
+    return best, UNCLEAR
 
 
 def runners_up(
