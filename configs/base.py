@@ -105,7 +105,10 @@ VALUES = {
     # of `name`, "cc", "pcl" or "ncc", and the keys of the `TermConfig` in that method's file
     "term": placeholder(ConfigDict),
     # NRCC's published constants. Symbols in (18): friction d1, step_size d2, noise d3, iterations
-    # zeta.
+    # zeta. Three things are not as printed: the position follows the new momentum, as in the
+    # authors' code, since by the old one a single iteration is noise without any gradient; the
+    # gradient is clipped, as there; and the potential (16) is a line below a similarity of -0.99,
+    # where it has a pole. As printed are momentum="old" and clip=None.
     # Of the regularizer in the loss, lambda; 0 turns NRCC off. Most configs of the digits take 0.5,
     # SwAV's, which collapses with it, 0.05
     "nrcc.weight": 0.1,
