@@ -178,12 +178,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         images: Any = datasets.joined(X)
         with self._printing():
             encoder = self.encoder_
-            dataset = datasets.load_new(
-                images,
-                self._run.config.data,
-                self._run.images["shape"],
-                ranges=self._run.images.get("ranges", {}),
-            )
+            dataset = datasets.load_new(images, self._run.config.data, self._run.images["shape"])
             rows = encoder.embed(dataset)
         datasets.warn(dataset.notes, dataset.skipped)
         return rows
