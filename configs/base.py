@@ -14,7 +14,7 @@ VALUES = {
     "data.name": "digits",  # "folder", "arrays", "features", or the name of a TFDS set
     "data.dir": placeholder(str),  # folder or file; of TFDS its data directory
     "data.split": placeholder(str),  # of a TFDS set, "train" or "train+test"
-    "data.label": "label",  # feature of TFDS or column of Parquet with the labels for scoring
+    "data.label": "label",  # feature of TFDS with the labels for scoring
     # Labels of a folder, for scores only: "folders", its subfolders; or a file, CSV of image, label
     "data.labels": "folders",
     # Side of the square that images are resized to; None: that of pretrained weights, or as it is
