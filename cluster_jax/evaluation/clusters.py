@@ -180,7 +180,7 @@ def run_gridshift(points: NDArray, **grid_options: Any) -> Clustering:
     Returns:
         The result. Its metrics are `n_large`, the number of clusters that count (smaller ones
         consist of outliers, see `gridshift.min_cluster_size`), `bandwidth`, the `verdict` of the
-        scan over bandwidths, `stability`, and the number of `outliers`.
+        scan over bandwidths, and the number of `outliers`.
     """
     grid = GridShift(**grid_options).fit(points)
     labels, curve, located = grid.labels_, grid.bandwidth_curve_, grid.locate(points)
@@ -189,7 +189,6 @@ def run_gridshift(points: NDArray, **grid_options: Any) -> Clustering:
         "n_large": len(np.unique(labels[~outliers])),
         "bandwidth": float(grid.bandwidth_),
         "verdict": None if curve is None else curve.verdict,
-        "stability": grid.stability_,
         "outliers": int(outliers.sum()),
     }
     centers, labels = grid.cluster_centers_, labels.astype(np.int32)
