@@ -7,7 +7,7 @@ al., "GridShift: A Faster Mode-seeking Algorithm for Image Segmentation and Obje
 The occupied cells come first, then the choice of a bandwidth without labels, which is ours, then
 the estimator. Cells are kept sorted and moved by array operations in float64, so that the cost
 grows with the number of occupied cells, not of points. The thresholds of the choice were set on the
-tuning halves of generated data sets; `experiments/bandwidth.md` compares the rule with others on
+tuning halves of generated data sets; `experiments/log.md` compares the rule with others on
 the held-out halves.
 """
 
@@ -382,7 +382,7 @@ def scan(
     others split off fragments at almost the same score), and the middle one is taken. Where no
     score is as high as separate clusters reach, and at all bandwidths of 0.115 of the extent
     and above one cluster holds 80 % of the rows, the answer is one cluster: uniform noise does not
-    hold together there. `experiments/bandwidth.md` compares the rule with others.
+    hold together there. `experiments/log.md` compares the rule with others.
 
     All rows are clustered, and 1,000 of them, drawn at random, are scored.
 
