@@ -10,7 +10,7 @@ from cluster_jax.clustering import custom, knn, membership, placing
 from cluster_jax.clustering.base import NO_CLUSTER
 from cluster_jax.clustering.gridshift import BandwidthCurve, GridShift
 from cluster_jax.clustering.membership import Membership
-from cluster_jax.clustering.placing import ByCenters, ByGrid, ByTree, ByVotes, Placing, Voters
+from cluster_jax.clustering.placing import ByCenters, ByTree, ByVotes, Placing, Voters
 from cluster_jax.clustering.reduce import MAP_COLUMNS, reduce
 from cluster_jax.clustering.smooth_tree import SmoothTree
 from cluster_jax.clustering.tree import linkage_of_means
@@ -313,8 +313,6 @@ def clusterer(
     method: str,
     reduce: str | None,
     n_neighbors: int,
-    stop: str,
-    max_iter: int,
 ) -> Placing | None:
     """Makes what places new rows in clusters; None for a map of t-SNE, which has no place for them.
 
@@ -324,8 +322,6 @@ def clusterer(
         method: of the clustering.
         reduce: method by which the map was made, `"none"` for the rows.
         n_neighbors: rows that vote.
-        stop: of `GridShift`.
-        max_iter: of `GridShift`.
     """
     labels, tree = clustering.cluster_labels, clustering.tree
     if tree is not None:
@@ -340,11 +336,9 @@ def clusterer(
         clustering.points,
         clustering.centers,
     )
-    if reduce != "none":
-        return ByVotes(labels, n_neighbors, training_rows, points, centers, width or 1.0)
-    if width is None:  # k-means
+    if reduce == "none" and width is None:  # k-means
         return ByCenters(centers, labels, training_rows.metric == "cosine", training_rows)
-    return ByGrid(labels, points, width, stop, max_iter, training_rows)
+    return ByVotes(labels, n_neighbors, training_rows, points, centers, width or 1.0)
 
 
 def rows_of_likeness(tree: SmoothTree | None, features: NDArray, metric: str = "cosine") -> NDArray:
