@@ -7,6 +7,7 @@ replaced in one step: JSON as its last key, arrays in the comment of the archive
 import hashlib
 import io
 import json
+import os
 import zipfile
 from collections.abc import Mapping
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 from etils import epath
 
-from cluster_jax.core import buckets, checks, disk
+from cluster_jax.core import buckets, checks
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.logs import logger
 
@@ -31,10 +32,22 @@ class DamagedFile(InputError):
         super().__init__(f"{path} is damaged ({reason}); restore it from a copy")
 
 
+def check_writable(folder: epath.Path) -> None:
+    """Raises an `InputError` unless a folder, which need not exist, can be written."""
+    folder = epath.Path(folder).expanduser()
+    if buckets.is_in_bucket(folder):
+        return
+    folder = folder.resolve()
+    nearest = next(path for path in (folder, *folder.parents) if path.exists())
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        must = f"{nearest} must be a folder that can be written"
+        raise InputError(f"{must}; got one that is read-only: choose another folder")
+
+
 def set_aside(path: epath.Path, folder: epath.Path, reason: str) -> None:
     """Moves a damaged file or folder to `folder/damaged`, in place of one with the same name."""
     aside = folder / "damaged" / path.name
-    disk.make(aside.parent)
+    aside.parent.mkdir(exist_ok=True)
     if aside.exists():
         aside.rmtree() if aside.is_dir() else aside.unlink()
     path.rename(aside)
@@ -46,14 +59,13 @@ def write(path: epath.PathLike, content: str | bytes) -> None:
 
     In a bucket a file appears as a whole by itself.
     """
+    path = epath.Path(path)
     if isinstance(content, str):
         # File names in tables may not be valid Unicode; their bytes are written unchanged.
         content = content.encode("utf-8", "surrogateescape")
     if buckets.is_in_bucket(path):
-        with disk.explained(path):
-            buckets.write(path, content)
+        path.write_bytes(content)
         return
-    path = epath.Path(path)
     partial = path.parent / f".{path.name}.partial"
     try:
         partial.write_bytes(content)
@@ -83,7 +95,7 @@ def read_json(path: epath.PathLike) -> Any:
         DamagedFile: it is not JSON, or not what was written.
     """
     try:
-        value = json.loads(buckets.read(path))
+        value = json.loads(epath.Path(path).read_bytes())
     except (ValueError, RecursionError) as error:
         raise DamagedFile(path, "it is not JSON") from error
     if isinstance(value, dict) and CHECKSUM in value:
@@ -144,7 +156,7 @@ def read_fingerprint(path: epath.PathLike) -> str:
 
 def _checked(path: epath.PathLike) -> bytes:
     """Reads a file of `write_arrays` and checks its checksum."""
-    content = buckets.read(path)
+    content = epath.Path(path).read_bytes()
     if content[:-_DIGEST][-len(_MARK) :] != _MARK:
         raise DamagedFile(path, "it has no checksum at its end")
     if content[-_DIGEST:] != _sha256(content[:-_DIGEST]).encode():

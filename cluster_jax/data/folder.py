@@ -7,7 +7,6 @@ from typing import BinaryIO
 
 import numpy as np
 
-from cluster_jax.core import buckets
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.logs import logger
 from cluster_jax.core.names import counted, natural
@@ -126,8 +125,6 @@ class _Reader:
             raise
         # Pillow raises errors of many types on damaged bytes, SyntaxError included.
         except Exception as error:
-            if told := buckets.explain(error):
-                raise InputError(told) from error
             # An error of the disk or the network may not occur again.
             is_lasting = isinstance(error, PermissionError) or os.path.islink(path)
             if isinstance(error, OSError) and error.errno and not is_lasting:

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, Literal, NamedTuple, cast, get_args
 import numpy as np
 from PIL import ExifTags, Image, ImageFile
 
-from cluster_jax.core import buckets, logs
+from cluster_jax.core import logs
 from cluster_jax.core.checks import AtLeastOne, Count, CountOrZero, Fraction, NonNegative
 from cluster_jax.data import pixels
 
@@ -41,7 +41,8 @@ _LONGEST = 64
 _END = 2**16
 # Largest number of decoded images that wait to be consumed, which bounds memory.
 CHUNK = 1024
-# More threads read, of which most wait for a bucket, than decode, which takes memory.
+_AT_ONCE = 32  # files that are read at once
+# Fewer threads decode, which takes memory, than read, of which most wait for a disk.
 decoding = threading.BoundedSemaphore(min(32, (os.cpu_count() or 1) + 4))
 
 
@@ -451,7 +452,7 @@ def map_threaded(
     function: Callable[[Any], Any], items: Sequence, task: str, unit: str = "image"
 ) -> Iterator:
     """Yields `function` of each item, in order, by threads; a progress bar if it takes over 2 s."""
-    results, count = computed_ahead(function, items, CHUNK, buckets.REQUESTS), len(items)
+    results, count = computed_ahead(function, items, CHUNK, _AT_ONCE), len(items)
     return iter(
         logs.progress_bar(results, desc=task, total=count, unit=unit, delay=2.0, leave=False)
     )
@@ -460,7 +461,7 @@ def map_threaded(
 @functools.cache
 def _pool() -> ThreadPoolExecutor:
     """Returns the threads that read streamed images; they live until the process ends."""
-    return ThreadPoolExecutor(buckets.REQUESTS)
+    return ThreadPoolExecutor(_AT_ONCE)
 
 
 def map_indices(function: Callable[[int], Any], indices: np.ndarray) -> list:

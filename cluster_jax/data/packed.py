@@ -21,7 +21,6 @@ import numpy as np
 from etils import epath
 from numpy.typing import NDArray
 
-from cluster_jax.core import buckets
 from cluster_jax.core.checks import InputError, short
 from cluster_jax.data import columns, images
 
@@ -109,7 +108,7 @@ def index(
         file, (first, second) = files[number[i]], places[i].tolist()
         if file.lower().endswith(".parquet"):
             return from_groups(file, first, second)
-        data = buckets.read(root / file, first, first + second, generations[file])
+        data = _part(root / file, first, second)
         if len(data) < second:
             raise ValueError(f"{file} has become shorter")
         return data
@@ -118,6 +117,12 @@ def index(
     class_of = dict(zip(names, classes, strict=True)) if len(classes) == len(names) else {}
     ignored = sum((archive.ignored for archive in archives), collections.Counter[str]())
     return Packed(names, read, class_of, ignored)
+
+
+def _part(path: epath.Path, first: int, count: int) -> bytes:
+    with path.open("rb") as file:
+        file.seek(first)
+        return file.read(count)
 
 
 def is_packed(root: epath.PathLike, names: Sequence[str] | None) -> bool:
@@ -134,7 +139,7 @@ def member(name: str) -> str:
 def _tar(path: epath.Path, kind: Callable[[str], str | None], label: str | None) -> _Index:
     places, classes = dict[str, tuple[int, int]](), dict[tuple[str, str], str]()
     ignored, must = collections.Counter[str](), f"{path} must be a whole tar"
-    with buckets.opened(path, _AHEAD_TAR) as stream:
+    with path.open("rb") as stream:
         try:
             with tarfile.open(fileobj=stream, mode="r:") as archive:
                 while (entry := archive.next()) is not None:
@@ -241,11 +246,11 @@ def _parquet_file(path: epath.Path, generation: int | None = None) -> Iterator[A
     import pyarrow
     from pyarrow import parquet
 
-    with buckets.opened(path, _AHEAD_PARQUET, generation) as stream:
+    with path.open("rb") as stream:
         try:
             yield parquet.ParquetFile(stream), _generation(stream)
         except (pyarrow.ArrowException, OSError) as error:
-            if getattr(error, "errno", None) or buckets.explain(error):
+            if getattr(error, "errno", None):
                 raise
             reason = columns.damage(path) or short(" ".join(str(error).split()))
             raise InputError(f"{path} must be a whole Parquet file; got {reason}") from error

@@ -437,8 +437,7 @@ class _Search:
             for suffix in packed.SUFFIXES:
                 del self._others[suffix]
             return _in_packed(root, self._packed, self._rule, self._others, self._unreadable)
-        now = {path: self._generations[path] for path in self._paths if self._generations}
-        kept = _kept(lambda name: buckets.read(root / name, generation=now[name]))
+        kept = _kept(lambda name: (root / name).read_bytes())
 
         def read(name: str) -> BinaryIO:
             if _is_local(root):
@@ -581,7 +580,7 @@ def _in_bucket(path: epath.Path, rule: _Rule) -> Files:
         InputError: there is no such folder, or it may not be read.
     """
     with _explained():
-        tree = buckets.tree(path)
+        tree = dict[str, int]()
         if not tree and path.suffix.lower() == ".zip":
             return _in_zip(path, rule)
     if not tree and path.suffix.lower() in packed.SUFFIXES:
@@ -609,9 +608,9 @@ def _explained() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if isinstance(error, InputError) or not (told := buckets.explain(error)):
+        if isinstance(error, InputError):
             raise
-        raise InputError(f"data.dir: {told}") from error
+        raise InputError(f"data.dir: {error}") from error
 
 
 def _in_zip(path: epath.Path, rule: _Rule) -> Files:
@@ -621,7 +620,7 @@ def _in_zip(path: epath.Path, rule: _Rule) -> Files:
         InputError: it is damaged.
     """
     try:
-        archive = zipfile.ZipFile(path if _is_local(path) else io.BytesIO(buckets.read(path)))
+        archive = zipfile.ZipFile(path if _is_local(path) else io.BytesIO(path.read_bytes()))
     except (OSError, zipfile.BadZipFile) as error:
         raise InputError(f"{path} must be a zip archive; got {error}") from error
     names, readable = [], (*suffixes(), *raw.SUFFIXES)

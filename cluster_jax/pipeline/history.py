@@ -14,7 +14,7 @@ from etils import epath
 from cluster_jax import __version__
 from cluster_jax.clustering import living
 from cluster_jax.clustering.living import Event, State
-from cluster_jax.core import buckets, disk, io
+from cluster_jax.core import buckets, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
 from cluster_jax.pipeline.snapshots import Snapshot
@@ -134,7 +134,7 @@ def write_version(
         after: what is known now, and the names.
     """
     last = after[0].state.updates
-    disk.make(new / TABLES)
+    (new / TABLES).mkdir(exist_ok=True)
     io.write(new / TABLES / f"{last:04}.csv", _version_csv(*after))
     if last == 1:
         io.write(new / TABLES / "0000.csv", _version_csv(*before))

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from cluster_jax.clustering import constraints, knn, living, smooth
 from cluster_jax.clustering.living import State
 from cluster_jax.clustering.placing import ByTree
-from cluster_jax.core import arrays, buckets, checks, disk, io
+from cluster_jax.core import arrays, buckets, checks, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
 from cluster_jax.data import datasets, images, metadata, scan
@@ -90,7 +90,7 @@ def _age(file: epath.Path) -> int:
 
 
 def _folder(workdir: epath.PathLike) -> epath.Path:
-    path = buckets.path(workdir)
+    path = epath.Path(checks.local(workdir)).expanduser()
     if "://" in str(path):
         raise InputError(f"the workdir of an update must be a local folder; got {path}")
     if not path.is_dir():
@@ -272,7 +272,7 @@ def update_photos(
         InputError: the run or the photos cannot be used; nothing was written.
     """
     workdir = _folder(workdir)
-    with workdirs.locked(workdir), disk.explained(workdir):
+    with workdirs.locked(workdir):
         run = inference.read(workdir)
         _check(run, workdir)
         snapshot = _known_photos(workdir, run)
@@ -500,7 +500,7 @@ def update_rows(
         InputError: the run, the rows or the metadata cannot be used; nothing was written.
     """
     workdir = _folder(workdir)
-    with workdirs.locked(workdir), disk.explained(workdir):
+    with workdirs.locked(workdir):
         run = embeddings.read(workdir)
         snapshot = _known_rows(workdir, run)
         values = snapshot.x[:0] if table is None else table.values[:]
@@ -721,7 +721,7 @@ def merge(first: epath.PathLike, second: epath.PathLike, out: epath.PathLike) ->
             raise InputError(f"two runs must have one encoder; got others in {first} and {second}")
         other, snapshot = runs[1], _known_photos(second, runs[1])
         photos = (runs[1].config.data.dir or "").split("\n")
-    disk.make(target.parent, parents=True)
+    target.parent.mkdir(parents=True, exist_ok=True)
     left = shutil.ignore_patterns(versions.SIDE, versions.PREVIOUS, workdirs.LOCK)
     try:
         shutil.copytree(first, target, ignore=left)
