@@ -50,8 +50,8 @@ def test_every_step_is_a_valid_config(size):
         "cc",
     }
     assert methods >= {"pcl", "ncc", "cueco", "ncl"}
-    assert made["byol + nrcc, remat"].train.remat
-    assert made["byol, flips alone"].augment.crop is None
+    assert made["byol + nrcc + remat"].train.remat
+    assert made["byol with flips alone"].augment.crop is None
 
 
 def test_time_counts_once_where_kernels_overlap():

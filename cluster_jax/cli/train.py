@@ -12,9 +12,9 @@ from typing import Any
 from etils import epath
 from ml_collections import ConfigDict
 
-from cluster_jax.cli import exit_codes, flags, output, sweep
+from cluster_jax.cli import exit_codes, flags, output
 from cluster_jax.cli.flags import Parser
-from cluster_jax.core import buckets, checks
+from cluster_jax.core import buckets
 from cluster_jax.core.names import counted
 
 
@@ -113,16 +113,6 @@ def _parser() -> Parser:
     add("--cut_short", action="store_true", help=now)
     output.add_report(parser)
     flags.add_export(parser, "cluster")
-    seeds = (
-        "number of runs with the seeds that follow the config's, in subfolders of\n"
-        "--workdir, one after another; ends with a table of mean and deviation"
-    )
-    add("--seeds", metavar="N", type=int, help=seeds)
-    values = (
-        "runs with each of these values, for example method.temperature=0.2,0.5; may be\n"
-        "given for several keys, of whose values all combinations are run"
-    )
-    add("--sweep", metavar="KEY=VALUE,VALUE", action="append", default=[], help=values)
     return parser
 
 
@@ -132,39 +122,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
         args, overrides = flags.parse(_parser(), arguments)
         flags.check_export(args)
         config = flags.read_config(args.config, overrides)
-        if args.seeds is not None or args.sweep:
-            _run_several(args, overrides, *config)
-        else:
-            how = {"by": args.by, "cut_short": args.cut_short, "report": args.report == "yes"}
-            end(args, run(*config, args.workdir, args.export, **how))
-
-
-def _run_several(
-    args: argparse.Namespace, overrides: list[str], config: ConfigDict, name: str
-) -> None:
-    """Runs `--seeds` and `--sweep`; all of their configs are checked before the first run."""
-    from cluster_jax.core import devices
-    from cluster_jax.pipeline import workdir as workdirs
-    from cluster_jax.pipeline.config import config_json, parse_config
-
-    checks.none("--export", args.export, "several runs")
-    checks.whole("--seeds", 1 if args.seeds is None else args.seeds, 1)
-    chosen = sweep.settings(args.sweep)
-    seeds = range(config.seed, config.seed + (args.seeds or 1))
-    default = f"{workdirs.default_workdir(config_json(config), name)}-sweep"
-    folder = buckets.path(args.workdir or default)
-
-    def read(added: list[str]) -> tuple[ConfigDict, str]:
-        return flags.read_config(args.config, [*overrides, *added])
-
-    def train(added: list[str], workdir: epath.Path) -> Mapping[str, Any] | None:
-        how = {"cut_short": args.cut_short, "report": args.report == "yes"}
-        run(*read(added), workdir, None, **how)
-        return workdirs.finished_results(workdir, ()) if devices.is_first() else None
-
-    for setting in chosen:
-        parse_config(*read(setting.flags(config.seed)))
-    figures = sweep.run(chosen, seeds, folder, train, devices.say)
-    values = {"workdir": str(folder), "table": str(folder / sweep.FILE), "figures": figures}
-    if devices.is_first():
-        output.end(args, "", values)
+        how = {"by": args.by, "cut_short": args.cut_short, "report": args.report == "yes"}
+        end(args, run(*config, args.workdir, args.export, **how))

@@ -10,7 +10,6 @@ import collections
 import dataclasses
 import functools
 import os
-import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -44,7 +43,6 @@ from cluster_jax.pipeline import (
 )
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.config import PhotosConfig, config_json, parse_config
-from cluster_jax.pipeline.embeddings import EmbeddingClusters
 from cluster_jax.pipeline.inference import TrainedRun
 from cluster_jax.pipeline.photos import collect, embed, save
 from cluster_jax.pipeline.snapshots import Snapshot
@@ -158,7 +156,6 @@ def _renew(
     columns, shown = assignments.columns_of(table), [names.get(label, "") for label in labels]
     columns |= {"id": labels, "name": shown, "since": state.since}
     io.write(new / workdirs.ASSIGNMENTS, assignments.to_csv(columns))
-    history.write_version(new, (before, held.named), (now, names))
     return _commit(workdir, change, state, names)
 
 
@@ -674,120 +671,3 @@ def _write_rows(
     if with_report:
         report.write_report(new / workdirs.REPORT, data)
     io.write_json(new / workdirs.RESULTS, results, checksum=True)
-
-
-def merge(first: epath.PathLike, second: epath.PathLike, out: epath.PathLike) -> Ended:
-    """Makes one run of two; returns what is printed.
-
-    The images or rows of the second join the clusters of the first, whose ids stay, in one update;
-    then decisions and names of the second hold where the first has none.
-
-    Args:
-        first: workdir of a finished run.
-        second: that of another one of the same kind; of photos, they must be where they were.
-        out: new folder for the run of both.
-
-    Raises:
-        InputError: the runs, or what was decided about them, do not go together; nothing was
-            written.
-    """
-    first, second, target = _folder(first), _folder(second), buckets.path(out)
-    if target.exists():
-        raise InputError(f"--out must be a new folder; got {target}, which exists")
-    of_rows = embeddings.is_run(first)
-    if of_rows != embeddings.is_run(second):
-        raise InputError(
-            f"two runs must be of photos, or of embeddings; got one of each: {first} and {second}"
-        )
-    table = digests = None
-    photos: list[str] = []
-    other: TrainedRun | EmbeddingClusters
-    if of_rows:
-        both = embeddings.read(first), embeddings.read(second)
-        other, snapshot = both[1], _known_rows(second, both[1])
-        widths = [run.results["provenance"]["columns"] for run in both]
-        if widths[0] != widths[1]:
-            raise InputError(
-                f"two runs must have embeddings of as many columns; got {widths[0]} in {first} and "
-                f"{widths[1]} in {second}"
-            )
-        rows = assignments.read_workdir(second)
-        more = assignments.read_metadata(rows, range(len(rows.rows)))
-        table, digests = Rows(snapshot.x, tuple(snapshot.names.tolist()), more), snapshot.contents
-    else:
-        runs = inference.read(first), inference.read(second)
-        weights = [run.images.get(workdirs.WEIGHTS) for run in runs]
-        if weights[0] != weights[1]:
-            raise InputError(f"two runs must have one encoder; got others in {first} and {second}")
-        other, snapshot = runs[1], _known_photos(second, runs[1])
-        photos = (runs[1].config.data.dir or "").split("\n")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    left = shutil.ignore_patterns(versions.SIDE, versions.PREVIOUS, workdirs.LOCK)
-    try:
-        shutil.copytree(first, target, ignore=left)
-        if of_rows:
-            done = update_rows(target, table, digests=digests)
-        else:
-            done = update_photos(target, photos)
-        if other.decisions != Decisions():
-            _take_over(target, other, snapshot)
-        return done
-    except BaseException:
-        shutil.rmtree(target, ignore_errors=True)
-        raise
-
-
-def _take_over(
-    workdir: epath.Path, other: TrainedRun | EmbeddingClusters, snapshot: Snapshot
-) -> None:
-    """Adds to a run of two the decisions about the second one, whose images are told by content.
-
-    A cluster of the second run is the one in which most of its images are now, or a new one if that
-    is taken by a larger one of which something was decided, too.
-    """
-    is_rows = embeddings.is_run(workdir)
-    run: TrainedRun | EmbeddingClusters
-    run = embeddings.read(workdir) if is_rows else inference.read(workdir)
-    now = snapshots.read(workdir, snapshot.x)
-    assert now is not None
-    ids = dict(zip(now.names.tolist(), now.state.ids.tolist(), strict=True))
-    there = {content: name for name, content in _contents(now).items()}
-    renamed = {n: there[c] for n, c in _contents(snapshot).items() if c in there}
-    theirs = facts.of_images(other.computed, other.decisions)
-    meant = {*theirs.moved.values(), *theirs.absent.moved.values(), *theirs.named} - {NO_CLUSTER}
-    members = {
-        cluster: collections.Counter(
-            ids[renamed[name]]
-            for name in snapshot.names[snapshot.state.ids == cluster].tolist()
-            if name in renamed
-        )
-        for cluster in meant
-    }
-    place, fresh = {NO_CLUSTER: NO_CLUSTER}, run.decisions.next_cluster(run.computed)
-    fresh = max(fresh, now.state.next_id)
-    for cluster in sorted(meant, key=lambda c: (-members[c].total(), c)):
-        most = [into for into, _ in members[cluster].most_common(1) if into not in place.values()]
-        place[cluster], fresh = most[0] if most else fresh, fresh + (not most)
-    theirs = facts.followed(
-        theirs,
-        _contents(snapshot),
-        _contents(now),
-        renamed,
-        np.array([*meant]),
-    )
-    moved, gone = (
-        {key: place[cluster] for key, cluster in of.items()}
-        for of in (theirs.moved, theirs.absent.moved)
-    )
-    created = frozenset(moved.values()) - {*ids.values(), NO_CLUSTER}
-    named = {place[cluster]: name for cluster, name in theirs.named.items()}
-    theirs = theirs._replace(
-        moved=moved,
-        named={c: name for c, name in named.items() if c in created or c in ids.values()},
-        created=created,
-        absent=theirs.absent._replace(moved=gone),
-    )
-    both = decisions.join(theirs, run.decisions)
-    facts.rules(facts.of_images(run.computed, both), list(run.computed.names))
-    io.write(workdir / decisions.DECISIONS, decisions.to_csv(both, run.computed))
-    corrections.correct(workdir, ())

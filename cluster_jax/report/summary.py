@@ -12,8 +12,6 @@ from cluster_jax.evaluation.options import FINDERS
 NAMED = 20
 # Scores of `metrics.partition.scores` that every table shows.
 SCORES = ("acc", "nmi", "ari", "ami")
-# Parts of the results beside the clusterings of which tables of several runs have the numbers.
-_OTHERS = ("knn", "linear_probe", "discovery")
 # Width of the first column of the tables.
 _LABEL = 28
 TITLES = {"tree": "tree", "gridshift": "GridShift", "kmeans": "k-means"}
@@ -290,29 +288,6 @@ def provenance(results: Mapping[str, Any]) -> list[tuple[str, str]]:
         (entry_name(key), str(value) if key == "seed" else format_value(value, decimals=False))
         for key, value in results["provenance"].items()
     ]
-
-
-def figures(results: Mapping[str, Any]) -> dict[str, float]:
-    """Maps names to numbers: clusters and scores of each clustering, and what else was measured.
-
-    Args:
-        results: content of a run's `results.json`.
-    """
-    named = dict[str, float]()
-
-    def add(value: Any, *path: str) -> None:
-        if isinstance(value, Mapping):
-            for key, part in value.items():
-                add(part, *path, key)
-        elif isinstance(value, int | float) and not isinstance(value, bool):
-            named[entry_name(*path)] = float(value)
-
-    for key, entry in results.get("metrics", {}).items():
-        if isinstance(entry, Mapping) and "n_clusters" in entry:
-            add({score: entry.get(score) for score in ("n_clusters", *SCORES)}, key)
-        elif key in _OTHERS:
-            add(entry, key)
-    return named
 
 
 def entry_name(*path: str) -> str:

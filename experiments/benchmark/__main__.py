@@ -24,10 +24,13 @@ def main() -> None:
     parser.add_argument("name", choices=names)
     parser.add_argument("--json", help="file to write; by default the result is only printed")
     parser.add_argument("--tiny", action="store_true", help="step: sizes for a test")
+    parser.add_argument("--only", help="step: names of the steps to measure")
     flags = parser.parse_args()
     module = importlib.import_module(f"experiments.benchmark.{flags.name}")
-    figures = module.measure(*[True] * flags.tiny)
+    options = {"tiny": flags.tiny, "only": flags.only} if flags.name == "step" else {}
+    figures = module.measure(**options)
     command = f"{parser.prog} {flags.name}{' --tiny' * flags.tiny}"
+    command += f" --only='{flags.only}'" if flags.only else ""
     device = jax.devices()[0].device_kind
     about = {"constants": constants(module), "device": device, **tables.origin(command)}
     about = io.plain(about)

@@ -1,13 +1,15 @@
 """A training step of every method on the device that is there: rate, memory, profile, PyTorch's.
 
 Generated images of 32 pixels lie on the device, where the step augments them; one batch is taken
-again and again. Network, heads, augmentation and optimizer are those of `nrcc_cifar10` with a
-ResNet-18, the method is that of its digits config; on a CPU batch and network are smaller. `--tiny`
-takes the digits config as it is, with a small batch. "remat" computes blocks again for gradients.
+again and again. "nrcc_cifar10" and "ncc_cifar10" are those configs, with their ResNet-34. Of the
+others the method is that of its digits config; network, heads, augmentation and optimizer are those
+of `nrcc_cifar10` with a ResNet-18. On a CPU batch and network are smaller. `--tiny` takes the
+digits config as it is, with a small batch. "remat" computes blocks again for gradients.
+`--only=NAMES` measures some of them, and PyTorch's.
 
 PyTorch runs BYOL's step where it is installed (`_torch_byol.py`), in a process of its own; its two
-views are an image and its mirror image, so it is compared with "byol, flips alone". Operations are
-counted before XLA compiles, for a CPU, because other backends count none; memory is what the
+views are an image and its mirror image, so it is compared with "byol with flips alone". Operations
+are counted before XLA compiles, for a CPU, because other backends count none; memory is what the
 compiler plans.
 """
 
@@ -50,15 +52,20 @@ FLIPS = {
     "augment.crop": None, "augment.jitter": None, "augment.blur": None, "augment.grayscale": 0.0,
     "augment.flip": 0.5,
 }  # fmt: skip
-# Name -> the digits config, and changes of it.
+METHODS = (
+    "byol", "simsiam", "barlow", "moco", "kernel_infonce", "swav", "cc", "pcl", "ncc", "cueco",
+    "ncl",
+)  # fmt: skip
+# Name -> the config, and changes of it.
 STEPS: dict[str, tuple[str, dict[str, Any]]] = {
-    "simclr": ("nrcc", {"nrcc.weight": 0.0}),
-    **{m: (m, {}) for m in ("byol", "simsiam", "barlow", "moco", "kernel_infonce", "swav", "cc")},
-    **{m: (m, {}) for m in ("pcl", "ncc", "cueco", "ncl")},
-    "byol + nrcc": ("byol", NRCC),
-    "byol + nrcc by HMC": ("byol", {**NRCC, "nrcc.sampler": "hmc"}),
-    "byol + nrcc, remat": ("byol", {**NRCC, "train.remat": True}),
-    "byol, flips alone": ("byol", FLIPS),
+    "nrcc_cifar10": ("nrcc_cifar10", {}),
+    "ncc_cifar10": ("ncc_cifar10", {}),
+    "simclr": ("nrcc_digits", {"nrcc.weight": 0.0}),
+    **{method: (f"{method}_digits", {}) for method in METHODS},
+    "byol + nrcc": ("byol_digits", NRCC),
+    "byol + nrcc by HMC": ("byol_digits", {**NRCC, "nrcc.sampler": "hmc"}),
+    "byol + nrcc + remat": ("byol_digits", {**NRCC, "train.remat": True}),
+    "byol with flips alone": ("byol_digits", FLIPS),
 }
 PROFILED = "byol + nrcc"
 LARGE, SMALL, TINY = Size(256), Size(32, width=16, hidden=256), Size(32, pixels=8)
@@ -70,8 +77,13 @@ COLUMNS = {
 IMAGES, ROUNDS, ROUND_SECONDS, TORCH_SECONDS, PROFILED_STEPS, KERNELS = 4_096, 3, 2.0, 240, 10, 10
 
 
-def measure(tiny: bool = False) -> dict[str, Any]:
-    """Figures of all steps and of PyTorch's, and a profile; what fails has its error instead."""
+def measure(tiny: bool = False, only: str | None = None) -> dict[str, Any]:
+    """Figures of the steps and of PyTorch's, and a profile; what fails has its error instead.
+
+    Args:
+        tiny: whether batch and network are as small as a test needs.
+        only: names of the steps, separated by commas; None: all.
+    """
     size = TINY if tiny else SMALL if jax.default_backend() == "cpu" else LARGE
     seconds, figures = ROUND_SECONDS / (100 if tiny else 1), dict[str, Any]()
     with tempfile.TemporaryDirectory() as folder:
@@ -79,7 +91,7 @@ def measure(tiny: bool = False) -> dict[str, Any]:
         shape = (IMAGES, size.pixels, size.pixels, 1 if tiny else 3)
         images = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
         np.savez(file, images=images, labels=np.arange(IMAGES) % 10)
-        for name in STEPS:
+        for name in only.split(",") if only else STEPS:
             figures[name] = attempt(lambda name=name: rate(configure(name, file, size), seconds))
             print(f"{name}: {figures[name]}", file=sys.stderr, flush=True)
         figures["PyTorch, byol"] = attempt(lambda: torch_rate(size, seconds))
@@ -97,16 +109,18 @@ def attempt(call: Callable[[], Any]) -> Any:
 
 def configure(name: str, file: str, size: Size) -> RunConfig:
     """The config of a step on the images of a file."""
-    method, changes = STEPS[name]
-    config, cifar = load_config(f"{method}_digits"), load_config("nrcc_cifar10")
+    base, changes = STEPS[name]
+    config, cifar = load_config(base), load_config("nrcc_cifar10")
     config.data.update(name="arrays", dir=file)
     config.train.batch_size, config.stages = size.batch, {}
     if config.train.labeled_batch_size:
         config.train.labeled_batch_size = size.batch // 2
     if size != TINY:
-        config.augment, config.optimizer = cifar.augment, cifar.optimizer
-        config.train.duration = cifar.train.duration
-        config.network.update(name="resnet18", width=size.width, stem="cifar")
+        if base.endswith("_digits"):
+            config.augment, config.optimizer = cifar.augment, cifar.optimizer
+            config.train.duration = cifar.train.duration
+            config.network.update(name="resnet18", stem="cifar")
+        config.network.width = size.width
         if config.network.frozen:
             config.network.frozen = "stage3"
         for head in (config.network.projector, config.network.predictor):

@@ -56,10 +56,6 @@ def test_one_object_on_stdout(features, capsys):
     assert said.err == ""
     check_keys("cluster", made)
     check_keys("predict", placed)
-    report.main(["out", "out", "--json", "--out=moved.csv"])
-    told = json.loads(capsys.readouterr().out)
-    check_keys("report BEFORE AFTER", told)
-    assert told["matched"] == {"0": "0", "1": "1"}
 
 
 def test_the_end_of_a_run_of_images(tmp_path, capsys):

@@ -1,7 +1,6 @@
 """The command `train`: a run from the shell, one sentence for bad input, two processes."""
 
 import csv
-import json
 import os
 import pathlib
 import re
@@ -19,7 +18,6 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import load_config
 from cluster_jax.training import loop
 from tests import toy
-from tests.cli.test_output import check_keys
 from tests.rows import every_row
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -203,56 +201,3 @@ def test_two_processes_equal_one(tmp_path):
     one, two = (io.read_arrays(tmp_path / n / "embedding.npz") for n in ("one", "two"))
     np.testing.assert_allclose(one["projection"], two["projection"], atol=2e-3)
     assert io.read_json(tmp_path / "two" / "results.json")["provenance"]["processes"] == 2
-
-
-def test_seeds_and_a_sweep_end_with_one_table(tmp_path, capsys, monkeypatch):
-    out = tmp_path / "all"
-    command = ["--config=nrcc_digits", *TINY, f"--workdir={out}", "--seeds=2"]
-    # Of what no step depends on: the training is compiled once.
-    command += ["--sweep=eval.kmeans.k=4,7", "--config.eval.knn=(5,)"]
-    train.main(command)
-    printed = capsys.readouterr().out
-    assert "run 3 of 4: eval.kmeans.k=7, seed 0" in printed
-    results = [
-        io.read_json(out / f"eval.kmeans.k={k}" / f"seed={s}" / "results.json")["metrics"]
-        for k in (4, 7)
-        for s in (0, 1)
-    ]
-    assert [result["kmeans"]["n_clusters"] for result in results] == [4, 4, 7, 7]
-    acc = [result["kmeans"]["acc"] for result in results]
-    assert len({*acc}) > 1
-    with (out / "sweep.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    found = {row["eval.kmeans.k"]: row for row in rows if row["figure"] == "k-means acc"}
-    for k, pair in zip("47", (acc[:2], acc[2:]), strict=True):
-        assert float(found[k]["mean"]) == pytest.approx(np.mean(pair))
-        assert float(found[k]["deviation"]) == pytest.approx(np.std(pair, ddof=1))
-        assert found[k]["runs"] == "2"
-        assert f"{np.mean(pair):.3f} ± {np.std(pair, ddof=1):.3f}" in printed
-    # The same command reads the finished runs and trains none.
-    monkeypatch.setattr(loop, "train", None)
-    table = (out / "sweep.csv").read_bytes()
-    capsys.readouterr()
-    train.main([*command, "--json"])
-    check_keys("train --seeds --sweep", json.loads(capsys.readouterr().out))
-    assert (out / "sweep.csv").read_bytes() == table
-
-
-@every_row(
-    ("flags", "sentence"),
-    [
-        (["--sweep=method.temperature"], "--sweep must be KEY=VALUE,VALUE"),
-        (["--sweep=seed=1,2"], "and seeds by --seeds; got 'seed=1,2'"),
-        (["--sweep=nrcc.weight=1", "--sweep=nrcc.weight=2"], "each key once"),
-        (["--sweep=method.temprature=1"], "did you mean"),
-        (["--sweep=method.temperature=0.5,0"], "method.temperature must be greater than 0"),
-        (["--seeds=0"], "--seeds must be at least 1; got 0"),
-        (["--seeds=2", "--export=x"], "--export must be None for several runs"),
-    ],
-)
-def test_a_sweep_that_cannot_run_begins_no_run(tmp_path, capsys, flags, sentence):
-    with pytest.raises(SystemExit) as stop:
-        train.main(["--config=nrcc_digits", f"--workdir={tmp_path / 'all'}", *flags])
-    assert stop.value.code == 2
-    assert sentence in capsys.readouterr().err
-    assert not (tmp_path / "all").exists()

@@ -12,12 +12,11 @@ import shutil
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 from PIL import Image
 
 from cluster_jax import ImageClusterer
-from cluster_jax.cli import images, merge, predict, report, update
+from cluster_jax.cli import images, predict, report, update
 from cluster_jax.core import io
 from cluster_jax.pipeline import updates
 from cluster_jax.report import assignments, decisions, duplicates
@@ -194,30 +193,6 @@ def test_two_processors_of_other_instructions_give_the_same_ids(tmp_path):
     assert digests[0] == digests[1]
     if "avx512f" in pathlib.Path("/proc/cpuinfo").read_text():
         assert (embeddings[0] != embeddings[1]).any()  # They did compute by other instructions.
-
-
-@pytest.mark.slow
-def test_two_halves_become_one_run(place, capsys):
-    """Groups of the same kind become one, and the ids of the first run stay."""
-    pixels, kinds = toy.images(60, channels=3)
-    second = np.flatnonzero((np.arange(60) >= 40) & (kinds != 1))  # Kind 1 is in no one group.
-    save(place / "other", pixels[second], "other")
-    # Of the second run, its kind and the folder of its photos count.
-    shutil.copytree(place / "run", place / "second")
-    for name in ("config", "results"):
-        values = io.read_json(place / "second" / f"{name}.json")
-        (values.get("config") or values)["data"]["dir"] = "other"
-        io.write_json(place / "second" / f"{name}.json", values, checksum=True)
-    before = [int(row["cluster"]) for row in table(place)]
-    merge.main(["run", "second", "--out=both"])
-    assert f"{len(second)} photos are new." in capsys.readouterr().out
-    rows = csv.DictReader((place / "both" / "assignments.csv").read_text().splitlines())
-    now = {row["image"].split("/")[1]: int(row["id"]) for row in rows}
-    assert [now[f"{i:02}.png"] for i in range(40)] == before
-    for kind in (0, 2, 3):
-        first = {before[i] for i in np.flatnonzero(kinds[:40] == kind)}
-        assert len(first) == 1
-        assert {now[f"other{i:02}.png"] for i in np.flatnonzero(kinds[second] == kind)} == first
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from etils import epath
 
-from cluster_jax.cli import cluster, merge, predict, report, update
+from cluster_jax.cli import cluster, predict, report, update
 from cluster_jax.clustering import living
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
@@ -93,7 +93,6 @@ def test_new_rows_join_and_a_new_kind_is_born(run, capsys):
     line = json.loads((run / "history.jsonl").read_text())
     assert (line["update"], line["new"], line["rows"], line["clusters"]) == (1, 25, 145, 5)
     assert {"kind": "emerged", "id": 4, "rows": 9, "into": []} in line["events"]
-    assert (run / "history" / "0000.csv").exists()
     capsys.readouterr()
     np.save(run.parent / "near.npy", rows(0, 0, 0, 0, 2, seed=9))
     predict.main([f"--workdir={run}", f"--features={run.parent}/near.npy"])
@@ -290,61 +289,6 @@ def test_contradictions_name_both_facts(run, lines, said, capsys):
     assert said in capsys.readouterr().err
 
 
-def test_two_versions_are_compared_by_content_and_id(run, capsys):
-    updated(run, 4, 4, 4, 4)
-    updated(run, 4, 4, 4, 4, 9, seed=2)
-    capsys.readouterr()
-    report.main([f"{run}@0", f"{run}@2"])
-    said = capsys.readouterr().out
-    assert "120 in both runs: 4 clusters before, 4 after, ARI 1.000" in said
-    assert "0 moved" in said
-    report.main([f"{run}@1", str(run), f"--out={run.parent}/moved.html"])
-    assert "136 in both runs" in capsys.readouterr().out
-    assert "136 in both runs" in (run.parent / "moved.html").read_text()
-    with pytest.raises(InputError, match="whose versions are 0 to 2"):
-        history.compare(f"{run}@5", str(run))
-    shutil.copytree(run, run.parent / "other")
-    with pytest.raises(InputError, match="versions must be of one workdir"):
-        history.compare(f"{run}@1", f"{run.parent}/other@1")
-
-
-def test_two_runs_become_one(run, tmp_path, capsys):
-    np.save(tmp_path / "rows.npy", rows(0, 0, 25, 25, 25, seed=7))
-    other = tmp_path / "other"
-    cluster.main([f"--features={tmp_path}/rows.npy", f"--workdir={other}", "--reduce=pca"])
-    before = ids_of_run(run)
-    report.main([str(run), f"--corrections={correct_by_page(run, ('0', before[60]), '31')}"])
-    shared, own = ids_of_run(other)[0], ids_of_run(other)[50]
-    _, found = decisions.clustered(assignments.read_workdir(other))
-    said = decisions.Decisions(
-        {"1": own, "26": -1, "51": 9},
-        named={shared: "theirs", own: "fifth", 9: "made"},
-        created=frozenset([9]),
-        apart=frozenset([("2", "3")]),
-    )
-    io.write(tmp_path / "page.csv", decisions.to_csv(said, found))
-    report.main([str(other), f"--corrections={tmp_path}/page.csv"])
-    capsys.readouterr()
-    merge.main([str(run), str(other), f"--out={tmp_path}/both"])
-    assert "75 rows are new." in capsys.readouterr().out
-    now = ids(tmp_path / "both")
-    assert now[:120] == ids_of_run(run)
-    assert set(np.delete(now[120:170], [1, 26])) == set(before[60:])
-    assert (now[121], now[146], now[171]) == (4, -1, 5)
-    assert set(np.delete(now[170:], 1)) == {4}
-    names = {int(row["id"]): row["name"] for row in table(tmp_path / "both")}
-    assert (names[before[60]], names[4], names[5]) == ("mine", "fifth", "made")
-    assert "122,,apart,123" in (tmp_path / "both" / "decisions.csv").read_text()
-    with pytest.raises(InputError, match="which exists"):
-        updates.merge(run, other, tmp_path / "both")
-    np.save(tmp_path / "wide.npy", np.random.default_rng(0).normal(size=(30, 9)))
-    flags = [f"--features={tmp_path}/wide.npy", f"--workdir={tmp_path}/wide", "--reduce=pca"]
-    cluster.main(flags)
-    with pytest.raises(InputError, match="as many columns; got 8 in"):
-        updates.merge(run, tmp_path / "wide", tmp_path / "new")
-    assert not (tmp_path / "new").exists()
-
-
 def test_two_updates_at_once(run):
     with (
         workdirs.locked(epath.Path(run)),
@@ -447,7 +391,7 @@ def test_metadata_of_new_and_of_known_rows(named, tmp_path, capsys):
     assert (years["p59"], years["p60"], years["p70"]) == ("", "2060", "2070")
     page = Page((run / "report.html").read_text())
     assert "2070" in dict(page.record["map"]["more"])["year"]
-    before, tables_ = digests(run), sorted((run / "history").iterdir())
+    before = digests(run)
     clusters = {name: before[name] for name in ("clusterer.npz", "living.npz", "config.json")}
     # Metadata alone: nothing is clustered anew, and no time passes for the rows.
     update.main(["--workdir=out", _described(0, 61, 1900), "--json"])
@@ -460,7 +404,6 @@ def test_metadata_of_new_and_of_known_rows(named, tmp_path, capsys):
     assert (now["p0"], now["p60"], now["p61"]) == ("1900", "1960", "2061")
     kept = digests(run)
     assert {name: kept[name] for name in clusters} == clusters
-    assert sorted((run / "history").iterdir()) == tables_
     page = Page((run / "report.html").read_text())
     assert "1900" in dict(page.record["map"]["more"])["year"]
     assert "changed" in page.sections(), "of the last update of the rows"
@@ -486,16 +429,6 @@ def test_metadata_alone_leave_decisions_as_they_are(named, tmp_path):
     assert "<title>out" in page
     assert ".update" not in page
     assert "mine" in str(Page(page).record)
-
-
-def test_metadata_of_the_second_run_come_with_it(named, tmp_path, capsys):
-    other = named("other.jsonl", range(20, 80), [f"p{i}" for i in range(20, 80)])
-    cluster.main([other, _described(20, 80, 2000), "--out=other", "--reduce=pca", "--quiet"])
-    capsys.readouterr()
-    merge.main(["out", "other", "--out=both", "--json"])
-    check_keys("merge", json.loads(capsys.readouterr().out))
-    years = {row["row"]: row["year"] for row in table(tmp_path / "both")}
-    assert (years["p19"], years["p20"], years["p79"]) == ("", "2020", "2079")
 
 
 def test_an_update_without_a_page(run, capsys):

@@ -1,0 +1,1 @@
+"""The methods on scikit-learn's digits: the table of the README."""
