@@ -18,22 +18,15 @@ pytestmark = [
     pytest.mark.usefixtures("one_device", "traced_once", "compiled_once"),
 ]
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-CONFIG = """
-from tests import toy
-
-def get_config():
-    return toy.config({path!r})
-"""
 
 
 @pytest.fixture
-def command(finished, tmp_path):
+def command(toy_config, tmp_path):
     """The command of the run that was left alone; its exit code."""
-    (tmp_path / "toy.py").write_text(CONFIG.format(path=str(finished.config.data.dir)))
 
     def run():
         try:
-            train.main([f"--config={tmp_path}/toy.py", f"--workdir={tmp_path}/run"])
+            train.main([f"--config={toy_config}", f"--workdir={tmp_path}/run"])
         except SystemExit as stop:
             return stop.code
         return 0
@@ -91,10 +84,10 @@ def test_outside_of_the_training(
     _goes_on(command, finished, tmp_path / "run", monkeypatch)
 
 
-def test_a_process_by_sigterm(command, finished, tmp_path, monkeypatch):
+def test_a_process_by_sigterm(command, toy_config, finished, tmp_path, monkeypatch):
     """From outside, while it trains or compiles: its code, and the same command goes on."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
-    arguments = ["train", f"--config={tmp_path}/toy.py", f"--workdir={tmp_path}/run"]
+    arguments = ["train", f"--config={toy_config}", f"--workdir={tmp_path}/run"]
     process = subprocess.Popen(
         [sys.executable, "-m", "cluster_jax.cli.app", *arguments], cwd=ROOT, env=environment,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
