@@ -69,7 +69,7 @@ def test_pickles_in_place_of_a_workdirs_files(tmp_path, pwned):
     with pytest.raises(InputError, match="is damaged"):
         estimators.load(tmp_path)
     io.write_arrays(tmp_path / "clusters.npz", {"points": _objects(pwned)})
-    with pytest.raises(io.DamagedFile, match="it has no arrays"):
+    with pytest.raises(io.DamagedFile, match="its arrays cannot be read"):
         inference.read_clusters(tmp_path)
 
 
