@@ -14,10 +14,7 @@ from typing import BinaryIO, NamedTuple
 import numpy as np
 from PIL import Image
 
-<<<<<<< HEAD
-=======
 from cluster_jax.core import checks
->>>>>>> main
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted, natural
 from cluster_jax.data import decode, images
@@ -424,113 +421,9 @@ def _notes(listing: Files) -> Iterator[str]:
         yield f"nothing is left out by the pattern {glob}: no file or folder has this name"
 
 
-<<<<<<< HEAD
-class _Reader:
-    """Reads the files of a folder and remembers which cannot be read.
-
-    Attributes:
-        shape: of all images: the square of the config, or the shape of the first readable image.
-        reasons: index -> reason, of the unreadable files that were met.
-    """
-
-    def __init__(
-        self, listing: scan.Files, files: Sequence[str], config: DataConfig, ranges: pixels.Ranges
-    ):
-        self._root, self._open, self._files = listing.root, listing.open, files
-        self._config, self._ranges = config, ranges
-        self._is_read = np.zeros(len(files), bool)
-        self.reasons: dict[int, str] = {}
-        self.shape: tuple[int, ...] = ()
-        side = config.image_size
-        self.shape = self.read(0, self._square).shape if side is None else (side, side, CHANNELS)
-
-    def _square(self, data: bytes) -> np.ndarray:
-        return images.decode(data, self._config.resize, CHANNELS, self._ranges)
-
-    def open(self, i: int) -> BinaryIO:
-        """Opens file i to read its bytes."""
-        return self._open(self._files[i])
-
-    def attempt(self, i: int, decode: Decoder | None = None) -> np.ndarray | None:
-        """Reads image i; None if it cannot be read, with an entry in `reasons`."""
-        path, data = self._root / self._files[i], b""
-        try:
-            with self.open(i) as file:
-                data = file.read()
-            with images.decoding:
-                image = (decode or self._square)(data)
-        except MemoryError:
-            raise
-        # Pillow raises errors of many types on damaged bytes, SyntaxError included.
-        except Exception as error:
-            # An error of the disk or the network may not occur again.
-            is_lasting = isinstance(error, PermissionError) or os.path.islink(path)
-            if isinstance(error, OSError) and error.errno and not is_lasting:
-                raise InputError(
-                    f"{path} must stay there during a run; got it deleted or moved "
-                    f"({error.strerror}): put it back, and run the same command again"
-                ) from error
-            self.reasons[i] = pixels.reason(error, data)
-            return None
-        self._is_read[i] = True
-        if self.shape and image.ndim == 3 and image.shape != self.shape:
-            (h, w, _), (h0, w0, _) = image.shape, self.shape
-            raise InputError(
-                f"images must have one size; got {self._files[i]} of {h} x {w} and {h0} x {w0} "
-                "before (height x width): set data.image_size to resize and crop them"
-            )
-        return image
-
-    def read(self, i: int, decode: Decoder) -> np.ndarray:
-        """Reads image i, or the next readable one, whichever files were read before."""
-        for j in itertools.chain(range(i, len(self._files)), range(i)):
-            if j not in self.reasons:
-                image = self.attempt(j, decode)
-                if image is not None:
-                    return image
-                logger.warning("%s cannot be read (%s)", self._files[j], self.reasons[j])
-                self.check()
-        raise AssertionError("`check` raises if no file is readable")
-
-    def unreadable(self, indices: np.ndarray) -> list[str | None]:
-        """Returns why each file cannot be read, None for readable ones."""
-        rest = [i for i in indices.tolist() if not self._is_read[i] and i not in self.reasons]
-        images.map_indices(self.attempt, np.array(rest, int))
-        return [self.reasons.get(i) for i in indices.tolist()]
-
-    def check(self) -> None:
-        """Raises an `InputError` if too many files, or all, turned out to be unreadable."""
-        skipped, total = sorted(self.reasons.items()), len(self._files)
-        most = self._config.max_corrupt_fraction
-        texts = [f"{self._files[i]} ({reason})" for i, reason in skipped[:3]]
-        examples = "; ".join([*texts, *(["..."] if len(skipped) > 3 else [])])
-        if len(skipped) == total:
-            unreadable = f"{counted(total, 'file')} that cannot be read: {examples}"
-            raise InputError(
-                f"images in {self._root} must be readable; got {unreadable} (save them anew, for "
-                "example as JPEG, or give another folder)"
-            )
-        if len(skipped) > most * total:
-            raise InputError(
-                f"unreadable files in {self._root} must be at most data.max_corrupt_fraction = "
-                f"{most:g} of all; got {len(skipped)} of {total}: {examples} (repair or remove "
-                "them, or set data.max_corrupt_fraction higher to leave them out)"
-            )
-
-
-def _labels(listing: scan.Files) -> tuple[np.ndarray | None, tuple[str, ...] | None]:
-    """Returns each file's first-level subfolder, int32, and their sorted names, or None twice.
-
-    In tars they are folders of the tar.
-    """
-    files: Sequence[str] = listing.names
-    if packed.is_packed(listing.root, files):
-        files = [packed.member(file) for file in files]
-=======
 def _labels(listing: Files) -> tuple[np.ndarray | None, tuple[str, ...] | None]:
     """Returns each file's first-level subfolder, int32, and their sorted names, or None twice."""
     files = listing.names
->>>>>>> main
     # One string for each name, not for each of a million files.
     tops = {file.split("/", 1)[0] for file in files if "/" in file}
     names = tuple(sorted(tops, key=natural))

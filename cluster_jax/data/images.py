@@ -13,10 +13,6 @@ import numpy as np
 from PIL import Image
 
 from cluster_jax.core import logs
-<<<<<<< HEAD
-from cluster_jax.core.checks import AtLeastOne, Count, CountOrZero, Fraction, NonNegative
-from cluster_jax.data import pixels
-=======
 from cluster_jax.core.checks import (
     AtLeastOne,
     Count,
@@ -29,36 +25,17 @@ from cluster_jax.core.logs import logger
 from cluster_jax.core.names import counted
 from cluster_jax.data import decode
 from cluster_jax.data.decode import Interpolation, Item, Resize
->>>>>>> main
 
 CHANNELS = 3  # of images of files
 
 # Largest number of decoded images that wait to be consumed, which bounds memory.
 CHUNK = 1024
-<<<<<<< HEAD
-_AT_ONCE = 32  # files that are read at once
-# Fewer threads decode, which takes memory, than read, of which most wait for a disk.
-decoding = threading.BoundedSemaphore(min(32, (os.cpu_count() or 1) + 4))
-
-
-class Resize(NamedTuple):
-    """The square that images are resized and cropped to.
-
-    Attributes:
-        side: side of the square in pixels.
-        interpolation: one of `INTERPOLATIONS`.
-    """
-
-    side: int
-    interpolation: str
-=======
 # More threads read, of which some wait for a disk or a bucket, than decode.
 THREADS = 32
 # What `Dataset.facts` knows of each image.
 FACTS = np.dtype(
     [("width", "i4"), ("height", "i4"), ("bytes", "i8"), ("taken", "S19"), ("digest", "u1", 32)]
 )
->>>>>>> main
 
 
 # Files of `data/classes`.
@@ -523,11 +500,7 @@ def map_threaded(
     function: Callable[[Any], Any], items: Sequence, task: str, unit: str = "image"
 ) -> Iterator:
     """Yields `function` of each item, in order, by threads; a progress bar if it takes over 2 s."""
-<<<<<<< HEAD
-    results, count = computed_ahead(function, items, CHUNK, _AT_ONCE), len(items)
-=======
     results, count = computed_ahead(function, items, CHUNK, THREADS), len(items)
->>>>>>> main
     return iter(
         logs.progress_bar(results, desc=task, total=count, unit=unit, delay=2.0, leave=False)
     )
@@ -536,11 +509,7 @@ def map_threaded(
 @functools.cache
 def _pool() -> ThreadPoolExecutor:
     """Returns the threads that read streamed images; they live until the process ends."""
-<<<<<<< HEAD
-    return ThreadPoolExecutor(_AT_ONCE)
-=======
     return ThreadPoolExecutor(THREADS)
->>>>>>> main
 
 
 def map_indices(function: Callable[[int], Any], indices: np.ndarray) -> list:
