@@ -52,12 +52,15 @@ def test_an_encoder_of_the_hub_without_a_network_is_one_sentence(photos, monkeyp
     monkeypatch.setattr(hub, "try_to_load_from_cache", lambda repository, name: None)
     level = hub.utils.logging.get_verbosity()
     with pytest.raises(SystemExit) as stop:
-        images.main([str(photos), f"--out={photos.parent / 'out'}", "--encoder=hf:a/b"])
+        images.main(
+            [str(photos), f"--out={photos.parent / 'out'}", "--encoder=hf:facebook/dinov2-small"]
+        )
     assert stop.value.code == 2
     assert capsys.readouterr().err == (
-        "error: model.safetensors of 'hf:a/b' must be within reach on the Hugging Face Hub; got "
+        "error: preprocessor_config.json of 'hf:facebook/dinov2-small' must be within reach on the "
+        "Hugging Face Hub; got "
         "LocalEntryNotFoundError: try again with a network, or download the files of the model "
-        "elsewhere into a folder b and give the path of model.safetensors\n"
+        "elsewhere into a folder dinov2-small and give the path of model.safetensors\n"
     )
     assert hub.utils.logging.get_verbosity() == level
 
