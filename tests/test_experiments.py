@@ -209,6 +209,19 @@ def test_a_run_without_training(tmp_path, monkeypatch, capsys):
     assert "Generated data, the same at every scale." in text
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("optimized")
+def test_the_digits_keep_their_accuracy(tmp_path):
+    """k-means ACC of seeds 0 to 2 was 0.957 to 0.978 on AMD processors, 0.975 on an Intel one.
+
+    Rounding moves a run as another seed does; with noise or no third view it was 0.953 to 0.978.
+    """
+    file = tmp_path / "r.jsonl"
+    command = ["digits", "methods", "--scale=config", "--rows", "SimCLR + NRCC, SGHMC"]
+    assert run.main([*command, "--seeds", "0", f"--results={file}", f"--runs={tmp_path}"]) == 0
+    assert 0.94 < json.loads(file.read_text())["metrics"]["kmeans"]["acc"] < 0.99
+
+
 @pytest.mark.usefixtures("one_device", "traced_once", "compiled_once")
 def test_what_curves_and_views_measure(tmp_path, monkeypatch):
     """Of a small training: the scores at its end, distances of one transformation each."""
