@@ -158,7 +158,7 @@ def test_variants_times_seeds_from_command_to_page(tmp_path, trained, capsys):
     assert "BYOL is above " not in text
     assert "earlier version" not in text
     file.write_bytes(file.read_bytes()[:-40])
-    run.main(["cueco", "1", "--rows", "BYOL", "MoCo v2", "--seeds", "0", f"--results={file}"])
+    run.main(["cueco", "1", "--rows", "BYOL", "MoCo-v2", "--seeds", "0", f"--results={file}"])
     assert "2 runs, 2 of them finished" in capsys.readouterr().out  # they stand in NCC's, too
     run.main(command)
     assert len(made) == count + 1
