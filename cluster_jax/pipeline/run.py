@@ -11,9 +11,9 @@ from etils import epath
 from ml_collections import ConfigDict
 
 from cluster_jax.clustering import custom
-from cluster_jax.core import buckets, checks, disk
+from cluster_jax.core import buckets, checks, io
 from cluster_jax.core.devices import say
-from cluster_jax.data import scan
+from cluster_jax.data import folder as image_files
 from cluster_jax.data.datasets import DataConfig, Dataset
 from cluster_jax.evaluation.options import FINDERS
 from cluster_jax.methods import base as methods
@@ -56,6 +56,8 @@ def run_pipeline(
     parsed, is_first = parse_config(config, name), jax.process_index() == 0
     checkpoint.wait_for_all("started")
     workdir = buckets.path(workdir or workdirs.default_workdir(parsed.values, name))
+    if not isinstance(parsed, RunConfig):  # Trainings alone write into a bucket.
+        checks.local(workdir)
     parsed = parse_config(workdirs.with_stored_dir(parsed.values, workdir), name)
     required: tuple[str, ...] = (workdirs.CLUSTERS, workdirs.CLUSTERER)
     required += (workdirs.ENCODER,) if isinstance(parsed, RunConfig) else ()
@@ -80,7 +82,7 @@ def run_pipeline(
             say(summary.run_table(corrections.current_results(workdir) or previous))
         return previous
     started = time.perf_counter()
-    disk.check(workdir)
+    io.check_writable(workdir)
     if is_first:
         workdirs.check_unused(workdir)
     make: Callable[[Callable[[], None]], Inputs[Any]]
@@ -94,7 +96,7 @@ def run_pipeline(
     if results is not None and (differing := workdirs.difference(results["config"], parsed.values)):
         say(f"the results in {workdir} had {differing}: they are replaced")
     lock = workdirs.locked(workdir) if is_first else contextlib.nullcontext(lambda: None)
-    with disk.explained(workdir), lock as guard:
+    with lock as guard:
         inputs = make(guard)
         if not is_first:
             return {}
@@ -126,8 +128,8 @@ def _changes(data: DataConfig, workdir: epath.Path) -> str:
     }
     now = set()
     with contextlib.suppress(ValueError):  # No folder, or no image in it: all are gone.
-        now = set(scan.find(data.dir, data.exclude, data.include_all).names)
-    new, gone, shown = len(now - stored_names), len(stored_names - now), scan.shown(data.dir)
+        now = set(image_files.find(data.dir, data.exclude, data.include_all).names)
+    new, gone, shown = len(now - stored_names), len(stored_names - now), image_files.shown(data.dir)
     if not new and not gone:
         return f" with the files of {shown}: to cluster them again, choose another --out"
     parts = [f"{n:,} {word}" for n, word in ((new, "new"), (gone, "gone")) if n]
