@@ -178,7 +178,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(text + (f"\n({warning}.)\n" if warning else ""))
         if flags.out:
             flags.out.write_text(text)
-        return exit_codes.FAILURE if failures else exit_codes.SUCCESS
+        return exit_codes.FAILURE if failures else 0
 
 
 if __name__ == "__main__":
