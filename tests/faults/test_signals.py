@@ -87,6 +87,7 @@ def test_outside_of_the_training(
 def test_a_process_by_sigterm(command, toy_config, finished, tmp_path, monkeypatch):
     """From outside, while it trains or compiles: its code, and the same command goes on."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
+    environment["JAX_NUM_CPU_DEVICES"] = "1"
     arguments = ["train", f"--config={toy_config}", f"--workdir={tmp_path}/run"]
     process = subprocess.Popen(
         [sys.executable, "-m", "cluster_jax.cli.app", *arguments], cwd=ROOT, env=environment,
