@@ -507,8 +507,8 @@ def test_names_of_npy_files_in_memory(files):
     pathlib.Path("parts").mkdir()
     np.save("parts/0.npy", x)
     for source in ("x.npy", "parts"):
-        assert tables.read_table(source, None, "ids.txt").names[199] == "r199"
-        assert tables.read_table(source, None, "ids.npy").names[199] == "206"
+        assert tables.read_rows(source, None, "ids.txt").names[199] == "r199"
+        assert tables.read_rows(source, None, "ids.npy").names[199] == "206"
 
 
 def test_small_shards_give_what_their_table_gives(files, capsys):

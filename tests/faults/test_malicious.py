@@ -56,7 +56,7 @@ def test_pickled_objects(tmp_path, pwned, suffix):
         np.savez(file, images=_objects(pwned), features=_objects(pwned))
     readers = (
         lambda: tables.read_arrays(str(file), ("images", "features")),
-        lambda: tables.read_table(str(file), "features" if suffix == ".npz" else None),
+        lambda: tables.read_rows(str(file), "features" if suffix == ".npz" else None),
         lambda: datasets.load_new(str(file), toy.DATA, (8, 8, 1)),
     )
     for read in readers:
@@ -92,7 +92,7 @@ def test_a_zip_bomb(tmp_path, monkeypatch):
         bomb.writestr("images.npy", header.getvalue() + bytes(10**8))
     for read in (
         lambda: tables.read_arrays(str(file), ("images",)),
-        lambda: tables.read_table(str(file), None),
+        lambda: tables.read_rows(str(file), None),
     ):
         with pytest.raises(ValueError, match="must unpack to at most half of the memory"):
             read()
