@@ -91,10 +91,9 @@ def read_rows(
         (array,), columns = columns, None
     path = os.path.expanduser(checks.local(path))
     if os.path.isdir(path) or path.lower().endswith(".npy"):
-        shards = None if os.path.isfile(path) else Shards(path)
-        if shards is None and os.path.getsize(existing(path, (".npy",))) > 2 * LARGE:
+        is_folder = os.path.isdir(path)
+        if is_folder or existing(path, (".npy",)).stat().length > 2 * LARGE:
             shards = Shards(path)
-        if shards is not None:
             is_large = math.prod(shards.shape) > LARGE
             return Table(shards if is_large else shards[:], read_names(ids, len(shards)), ids)
     kinds = (".npy", ".npz", *SUFFIXES)

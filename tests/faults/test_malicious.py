@@ -13,7 +13,7 @@ from PIL import Image
 from cluster_jax import estimators
 from cluster_jax.core import checks, io
 from cluster_jax.core.checks import InputError
-from cluster_jax.data import datasets, folder, tables
+from cluster_jax.data import datasets, tables
 from cluster_jax.data.datasets import DataConfig
 from cluster_jax.nets.pretrained import lite
 from cluster_jax.pipeline import inference
@@ -122,7 +122,7 @@ def test_markup_and_paths_in_every_text(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     script = "<script>alert(1)</script>"
     # Gray, as the run with which this one shares its step.
-    monkeypatch.setattr(folder, "CHANNELS", 1)
+    monkeypatch.setattr("cluster_jax.data.images.CHANNELS", 1)
     images, labels = toy.images()
     for image, label in zip(images, labels, strict=True):
         photos = tmp_path / "photos" / f"<b>{label}&"
