@@ -6,7 +6,11 @@ import html
 import importlib.util
 import json
 import logging
+import pathlib
 import pickle
+import re
+import sys
+import types
 from io import BytesIO
 
 import jax
@@ -366,15 +370,20 @@ def test_the_guides_examples_of_sequences(tmp_path, monkeypatch):
     guide = (pathlib.Path(__file__).parent.parent / "experiments/tutorials/guide.md").read_text()
     start = guide.index("In Python, images may also be any sequence")
     blocks = re.findall(r"```python\n(.*?)```", guide[start:], re.DOTALL)[:3]
-    assert ["datasets", "torchvision", "webdataset"] == [
-        re.search(r"datasets|torchvision|webdataset", block)[0] for block in blocks
+    assert [re.search(r"datasets|torchvision|webdataset", block)[0] for block in blocks] == [
+        "datasets",
+        "torchvision",
+        "webdataset",
     ]
-    of_folder = ImageClusterer(verbose=False).fit("photos")
+    options = {"verbose": False, "overrides": PCA}
+    of_folder = ImageClusterer(**options).fit("photos")
     for block in blocks:
-        namespace = {}
-        exec(block.replace("ImageClusterer()", "ImageClusterer(verbose=False)"), namespace)
+        namespace = {"options": options}
+        exec(block.replace("ImageClusterer()", "ImageClusterer(**options)"), namespace)
         clusterer = namespace["clusterer"]
         assert clusterer.files_ == tuple(map(str, range(24)))
         np.testing.assert_array_equal(clusterer.labels_, of_folder.labels_)
         np.testing.assert_array_equal(clusterer._run.features, of_folder._run.features)
-        assert clusterer.predict([files[3].read_bytes()]).tolist() == clusterer.labels_[3:4].tolist()
+        assert (
+            clusterer.predict([files[3].read_bytes()]).tolist() == clusterer.labels_[3:4].tolist()
+        )
