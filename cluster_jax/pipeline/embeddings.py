@@ -12,7 +12,6 @@ from numpy.typing import ArrayLike, NDArray
 from cluster_jax.clustering import smooth
 from cluster_jax.clustering import tree as trees
 from cluster_jax.clustering.base import Assignment
-from cluster_jax.clustering.gridshift import GridShift
 from cluster_jax.clustering.placing import ByTree, Placing, from_arrays, to_arrays, voters
 from cluster_jax.core import buckets, io
 from cluster_jax.core.arrays import blocks, numeric
@@ -179,7 +178,7 @@ def write(
         options: of the clustering.
         sample: int `[n]`, the rows of the sample; None: they are all rows.
     """
-    tree, grid = clustering.tree, GridShift()
+    tree = clustering.tree
     training_rows = (
         voters(features, str(options.metric)) if tree is None else tree.clusterer_.voters
     )
@@ -189,8 +188,6 @@ def write(
         method=options.method,
         reduce=options.reduce,
         n_neighbors=options.n_neighbors,
-        stop=grid.stop,
-        max_iter=grid.max_iter,
     )
     stored = {} if placed_by is None else to_arrays(placed_by)
     if tree is not None:
