@@ -27,7 +27,7 @@ from cluster_jax.encoding.embed import readable_images, readable_rows
 from cluster_jax.evaluation import clusters, evaluate, suggestions
 from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.evaluation.options import EvalConfig
-from cluster_jax.nets.config import BUNDLED
+from cluster_jax.nets.config import LITE2
 from cluster_jax.pipeline import inference, provenance, snapshots
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.build import BuiltRun, Inputs
@@ -211,9 +211,8 @@ def describe(
     if repeated is None:
         repeated = find_duplicates(config, dataset, features)
     names = None
-    if isinstance(config, PhotosConfig) and config.network.weights in BUNDLED:
-        labels, weights = clustering.cluster_labels, str(config.network.weights)
-        names = suggestions.suggest(embedding["backbone"], labels, weights)
+    if isinstance(config, PhotosConfig) and config.network.weights == LITE2:
+        names = suggestions.suggest(embedding["backbone"], clustering.cluster_labels)
     results = {
         "provenance": {
             **provenance.describe(config, section, dataset, clustered, steps),
