@@ -110,26 +110,26 @@ def test_an_epoch_in_blocks_sees_no_image_twice_and_epochs_differ():
 def test_each_part_of_a_batch_has_blocks_of_its_own(monkeypatch):
     """So that a process reads its share of the blocks, and few of them at a time."""
     monkeypatch.setattr(batches, "LANES", 4)
-    monkeypatch.setattr(batches, "WINDOW", 4 * 60)
+    monkeypatch.setattr(batches, "WINDOW", 4 * 120)
     rows = BLOCK_OF[by_blocks(0)].reshape(23, 4, 32)
     blocks = [set(rows[:, lane].ravel().tolist()) for lane in range(4)]
     assert sum(map(len, blocks)) <= 101 + 3  # A block can lie on the border of two parts.
+    new = np.zeros(23, int)
     for lane in range(4):
         steps = {block: np.flatnonzero((rows[:, lane] == block).any(1)) for block in blocks[lane]}
-        # An image is at most two windows of 60 from others of its block: four steps of 32.
-        assert max(at.max() - at.min() for at in steps.values()) <= 4
-        assert np.mean([len(set(row)) for row in rows[:, lane].tolist()]) > 1.5
-    # The parts do not all go on to further blocks in the same steps.
-    new = [
-        {min(np.flatnonzero((rows[:, lane] == b).any(1))) for b in blocks[lane]} for lane in (0, 2)
-    ]
-    assert new[0] != new[1]
+        # An image is at most two windows of 120 from others of its block: eight steps of 32.
+        assert max(at.max() - at.min() for at in steps.values()) <= 8
+        assert np.mean([len(set(row)) for row in rows[:, lane].tolist()]) > 3
+        np.add.at(new, [at.min() for at in steps.values()], 1)
+    # A window has four blocks: all parts would begin new ones in the same steps, 16 at once.
+    assert new[1:].max() <= 10
 
 
 def test_blocks_are_requested_before_their_batch():
     requested, fetched = [], []
 
     def fetch(index):
+        assert len(requested) >= min(len(fetched), 11) + batches.READ_AHEAD + 1
         assert set(index.tolist()) <= {i for rows in requested for i in rows.tolist()}
         fetched.append(index)
         return np.zeros((len(index), 2, 2, 1), np.uint8)
@@ -137,11 +137,12 @@ def test_blocks_are_requested_before_their_batch():
     dataset = make(resident=False, fetch=fetch)._replace(
         block_of=np.arange(SIZE, dtype=np.int32) // 4, read_ahead=requested.append
     )
-    index = [batch["index"] for batch in collect(dataset, process=1, processes=2, stop=20)]
+    part = [batch["index"] for batch in collect(dataset, process=1, processes=2, stop=20)]
+    np.testing.assert_array_equal(np.stack(requested[:20]), np.stack(part))
+    requested.clear()
+    fetched.clear()
     whole = [batch["index"] for batch in collect(dataset, stop=20)]
-    for part, batch in zip(index, whole, strict=True):
-        np.testing.assert_array_equal(part, batch[3:])
-    np.testing.assert_array_equal(requested[batches.READ_AHEAD], index[batches.READ_AHEAD])
+    np.testing.assert_array_equal(np.stack(part), np.stack(whole)[:, 3:])
 
 
 @pytest.mark.parametrize("resident", [True, False])
