@@ -1,11 +1,12 @@
 """Runs variants times seeds of a table: `python -m experiments.run PAPER TABLE --scale=digits`.
 
-PAPER is nrcc, ncc, cueco, kernel_infonce or ncl; TABLE a number ("2", "A4", "figure4", "C"),
-several ("2,3"), or "all". Scales: `config` is the digits config of each method, `digits` a third of
-its steps; `cpu` takes half an hour on two cores for one seed of a table of eight trainings, `full`
-is the paper's setting and needs an accelerator. The sets of `cpu` and `full` are read from
---data=DIR, as `data.dir` in configs/base.py. The table of the README is
-`python -m experiments.run digits methods --scale=config --seeds 0 1 2 3 4`.
+PAPER is nrcc, ncc, cueco, kernel_infonce or ncl, or digits, or a file of your own such as
+`experiments/digits/tables.yaml`: values of keys of a config times seeds, in one table. TABLE is a
+number ("2", "A4", "figure4", "C"), several ("2,3"), or "all". Scales: `config` is the digits config
+of each method, `digits` a third of its steps; `cpu` takes half an hour on two cores for one seed of
+a table of eight trainings, `full` is the paper's setting and needs an accelerator. The sets of
+`cpu` and `full` are read from --data=DIR, as `data.dir` in configs/base.py. The table of the README
+is `python -m experiments.run digits methods --scale=config`.
 
 Every finished run adds a line to experiments/results.jsonl (--results=FILE) and is not run again;
 tables of all papers share runs, and processes may share a file if their --rows or --seeds differ.

@@ -24,8 +24,6 @@ MODULES = sorted(
 )
 PAPERS = pathlib.Path(os.environ.get("CLUSTER_JAX_TEST_DATA", "nowhere")).parent / "papers"
 TABLES = [(group, number) for group in registry.GROUPS for number in registry.tables(group)]
-# What a page shows besides all tables of the digits: a table of the scale `cpu`.
-CPU = {"nrcc": "2", "ncc": "4", "cueco": "3"}
 
 
 @every_row("name", MODULES)
@@ -54,9 +52,8 @@ def test_pages_are_those_of_the_results(paper):
     """Those of an earlier version say so; every row of the digits has been run."""
     rows, _ = results.read(results.FILE)
     page = table.pages(paper, list(registry.tables(paper)), "digits", [0], rows)
-    if paper in CPU:
-        page += "\n" + table.pages(paper, [CPU[paper]], "cpu", [0], rows)
-    assert page == (ROOT / "experiments" / paper / "tables.md").read_text(), "see experiments.run"
+    command = f"python -m experiments.run {paper} all --seeds 0 --show --out=..."
+    assert page == (ROOT / "experiments" / paper / "tables.md").read_text(), command
     for chosen in registry.tables(paper).values():
         for cell in registry.cells(chosen, "digits"):
             if cell.run is not None:
@@ -71,7 +68,7 @@ def _full(paper, number, name, data):
 # Paper, table, row, set; key of the config at full scale and its value.
 SETTINGS = [
     ("ncc", "4", "MoCo v2", "CIFAR-10", "method.queue", 4096),  # ncc.txt, 429 and 431
-    ("ncc", "4", "PCL", "CIFAR-10", "method.prototypes", (250, 500, 1000)),
+    ("ncc", "4", "PCL", "CIFAR-10", "method.prototypes", [250, 500, 1000]),
     ("ncc", "4", "BYOL + CC", "CIFAR-20", "term.clusters", 20),  # that of the set
     ("ncc", "2", "NCC", "ImageNet-10 at 96", "augment.size", 96),
     ("ncc", "2", "NCC", "STL-10", "network.stem", "imagenet"),
@@ -91,7 +88,7 @@ def test_settings_at_full_scale(paper, number, name, data, key, value):
     found = _full(paper, number, name, data)
     for part in key.split("."):
         found = found[part]
-    assert found == value
+    assert found == value, key
 
 
 def _plain(text):
@@ -178,7 +175,7 @@ def test_variants_times_seeds_from_command_to_page(tmp_path, trained, capsys):
 @every_row(
     ("arguments", "sentence"),
     [
-        (["hrcc", "2"], "paper must be one of nrcc, .*; got 'hrcc'"),
+        (["hrcc", "2"], "paper must be one of nrcc, .*, or a .yaml file of tables; got 'hrcc'"),
         (["nrcc", "99"], "table of nrcc must be one of 1, 2, .*; got '99'"),
         (["nrcc", "2", "--scale=huge"], "scale must be one of .*; got 'huge'"),
         (["nrcc", "2", "--rows", "x"], "--rows must be some of InfoNCE, k-means; .*; got 'x'"),
@@ -188,6 +185,19 @@ def test_bad_arguments_are_one_sentence(arguments, sentence, tmp_path, capsys):
     with pytest.raises(SystemExit, match="2"):
         run.main([*arguments, f"--results={tmp_path}/r.jsonl"])
     assert re.fullmatch(f"error: {sentence}\n", capsys.readouterr().err)
+
+
+def test_a_table_of_ones_own(tmp_path, trained, capsys):
+    """Values of a key times seeds."""
+    (tmp_path / "rates.yaml").write_text(
+        "tables:\n  rate:\n    title: Rates\n    metrics: ACC\n    rows:\n"
+        "    - [low, {digits: byol_digits, changes: {optimizer.learning_rate: 0.001}}, kmeans]\n"
+        "    - [high, {digits: byol_digits, changes: {optimizer.learning_rate: 0.004}}, kmeans]\n"
+    )
+    command = [f"{tmp_path}/rates.yaml", "rate", "--scale=config", "--seeds", "3", "4"]
+    assert run.main([*command, f"--results={tmp_path}/r.jsonl"]) == 0
+    assert trained[0] == [("byol", 3), ("byol", 3), ("byol", 4), ("byol", 4)]
+    assert "|  | ACC |\n| --- | ---: |\n| low | 53.5 ± 0.7 |" in capsys.readouterr().out
 
 
 def test_a_run_without_training(tmp_path, monkeypatch, capsys):

@@ -22,8 +22,9 @@ from cluster_jax.core import buckets, checks, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.logs import logger
 from cluster_jax.core.names import counted
-from cluster_jax.data import datasets, photo_facts, scan
-from cluster_jax.data.images import Dataset
+from cluster_jax.data import datasets
+from cluster_jax.data import folder as image_files
+from cluster_jax.data.images import Dataset, photo_facts
 from cluster_jax.encoding import encoder
 from cluster_jax.encoding.embed import Batch, Parts
 from cluster_jax.pipeline import export, inference
@@ -68,7 +69,7 @@ def predict(
     if folder is not None or page is not None:
         export.check_has_images(run.config.data.name)
     if folder is not None:
-        export.check(folder, scan.folders(os.fspath(images)), by=by)
+        export.check(folder, image_files.folders(os.fspath(images)), by=by)
     page = None if page is None else output_file(page, flag="--report")
     if page == out:
         raise InputError(f"--report must be another file than the table; got {page}")
@@ -110,7 +111,7 @@ def predict(
         text += f"\nreport       {page}"
         made_values["report"] = str(page)
     if folder is not None:
-        root = scan.root(os.fspath(images))
+        root = image_files.root(os.fspath(images))
         folders = {**export.names_of_folders(run), **named}
         labels = assignment.labels
         count = export.write(folder, labels, root, sources, load, folders, by, words[1])
@@ -263,7 +264,7 @@ def _page(
         membership=assignment.membership,
         is_decided=is_decided,
         folder=folder,
-        facts=photo_facts.read(images),
+        facts=photo_facts(images),
         run=run.computed.run if run.known_classes is None else "",
         next_cluster=run.decisions.next_cluster(run.computed),
         command=command if run.known_classes is None else None,
@@ -274,13 +275,7 @@ def _page(
 
 def _loader(run: TrainedRun, images: epath.PathLike) -> Callable[..., Dataset]:
     """Returns `datasets.load_new` of images for a run."""
-    return functools.partial(
-        datasets.load_new,
-        images,
-        run.config.data,
-        run.images["shape"],
-        ranges=run.images.get("ranges", {}),
-    )
+    return functools.partial(datasets.load_new, images, run.config.data, run.images["shape"])
 
 
 def _assign(run: TrainedRun, images: epath.PathLike, out: epath.Path) -> Batch | None:

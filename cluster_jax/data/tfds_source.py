@@ -18,7 +18,7 @@ from jax.experimental import multihost_utils
 
 from cluster_jax.core import buckets, checks
 from cluster_jax.core.checks import InputError
-from cluster_jax.data import images
+from cluster_jax.data import decode, images
 from cluster_jax.data.images import DataConfig, Dataset, Decoder
 
 FORMAT = "array_record"  # TFDS's format with random access that needs no TensorFlow
@@ -141,12 +141,12 @@ def load(config: DataConfig, together: bool = False) -> Dataset:
             read_ahead(np.array([row, min(row + BLOCK, size - 1)]))
             yield row
 
-    def read(row: int, decode: Decoder) -> np.ndarray:
+    def read(row: int, decoder: Decoder) -> np.ndarray:
         record = record_of(row)
         if labels is not None:
             labels[row] = record[label]
         try:
-            return decode(record["image"])
+            return decoder(record["image"])
         # Pillow raises errors of many types on damaged bytes.
         except Exception as error:
             raise InputError(
@@ -156,7 +156,7 @@ def load(config: DataConfig, together: bool = False) -> Dataset:
 
     if config.fits(size, shape):
         pixels = np.empty((size, *shape), np.uint8)
-        square = functools.partial(images.decode, resize=resize, channels=channels)
+        square = functools.partial(decode.decode, resize=resize, channels=channels)
         rows = in_order(range(size))
         decoded = images.map_threaded(
             lambda row: read(row, square), rows, f"reading {name}", count=size
@@ -175,7 +175,7 @@ def load(config: DataConfig, together: bool = False) -> Dataset:
 
 def _labels(
     read: Callable[[int], Any],
-    in_order: Callable[[Iterable[int]], Iterable[int]],
+    in_order: Callable[[Iterable[int]], Iterator[int]],
     size: int,
     name: str,
     together: bool,

@@ -18,7 +18,7 @@ from PIL import Image
 
 from cluster_jax.core import buckets
 from cluster_jax.core.checks import InputError
-from cluster_jax.data import packed, scan
+from cluster_jax.data import folder as image_files
 from cluster_jax.data.images import Dataset
 from cluster_jax.discovery import splits
 from cluster_jax.pipeline import build, inference
@@ -98,7 +98,7 @@ def write(
         labels: cluster `[n]` of each image, int, or names of classes; -1: in no cluster.
         images: the folder that `sources` are relative to; None without sources.
         sources: file of each image; None: the images become PNG files named by their index.
-        load: the images; called without `sources`, and for those of a zip, tar or Parquet file.
+        load: the images; called without `sources`, and for those of a zip.
         names: label -> name of its folder, see `folder_names`.
         by: one of `flags.EXPORT_WAYS`.
         group: what a cluster is called.
@@ -118,9 +118,9 @@ def write(
                 f"the images must be those of the run, {len(labels):,}; got {dataset.size:,}"
             )
         write_image = functools.partial(_write_pixels, dataset)
-    elif _is_zip(images) or packed.is_packed(images, sources):
+    elif _is_zip(images):
         if by == "move":
-            must = "--by must be link or copy for images in a zip, tar or Parquet file"
+            must = "--by must be link or copy for images in a zip"
             raise InputError(f"{must}; got move and {images}")
         write_image = functools.partial(_unpack, load(), sources, collections.defaultdict(set))
     else:
@@ -205,7 +205,7 @@ def training_images(
             )
         return build.load_training_images(run.config, section)
 
-    root = scan.root(section.dir) if section.name == "folder" and section.dir else None
+    root = image_files.root(section.dir) if section.name == "folder" and section.dir else None
     files = inference.files(run)
     _, group = inference.words(run, files)
     return write(folder, labels, root, files, load, names, by, group)
@@ -306,7 +306,7 @@ def _unpack(
     i: int,
     folder: pathlib.Path,
 ) -> list[tuple[str, str]]:
-    """Copies image i out of a zip, tar or Parquet file."""
+    """Copies image i out of a zip."""
     assert dataset.open is not None
     assert dataset.sources is not None
     name = pathlib.PurePosixPath(sources[i]).name

@@ -5,15 +5,15 @@ Only the workdir of the run is needed, not its training images.
 
 import dataclasses
 import os
-import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from etils import epath
 from numpy.typing import NDArray
 
 from cluster_jax.clustering import gridshift, out_of_sample, placing, smooth_tree
+from cluster_jax.clustering import tree as trees
 from cluster_jax.clustering.base import NO_CLUSTER, Assignment
 from cluster_jax.clustering.gridshift import BandwidthCurve
 from cluster_jax.clustering.membership import Membership
@@ -22,7 +22,8 @@ from cluster_jax.clustering.tree import linkage_of_means
 from cluster_jax.core import arrays, buckets, checks, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import parse_section
-from cluster_jax.data import packed, scan
+from cluster_jax.data import folder as image_files
+from cluster_jax.data.decode import Item
 from cluster_jax.data.images import Dataset, select, without
 from cluster_jax.discovery import scores as discovery
 from cluster_jax.discovery import splits
@@ -61,7 +62,7 @@ class StoredClusters(NamedTuple):
         outliers: bool `[n]`, images of clusters too small to count.
         kmeans_labels: int32 `[n]`, clusters of k-means.
         linkage: float64 `[k - 1, 4]`, the tree of the clusters, in SciPy's form, see
-            `clustering.smooth_tree.cluster_linkage` and `clustering.tree.linkage_of_means`.
+            `clustering.tree.cluster_linkage` and `linkage_of_means` there.
         bandwidth: float64 `[]`, side length of GridShift's cells.
         scan: float64 `[3, b]`, bandwidths, numbers of clusters and scores of GridShift's scan; None
             for a bandwidth that was given.
@@ -75,7 +76,7 @@ class StoredClusters(NamedTuple):
         runner_up_probabilities: float64 `[n]`.
         sources: str `[N]`, path of each training image relative to its folder; None: no files.
         skipped: str `[s]`, those of the files that cannot be read; None: no files.
-        contents: uint8 `[N, 16]`, see `data.images.contents`; None: no files.
+        contents: uint8 `[N, 32]`, see `data.images.contents`; None: no files.
     """
 
     points: NDArray | None
@@ -420,14 +421,25 @@ def _with_gaps(dataset: Dataset, names: tuple[str, ...]) -> Dataset:
     def fetch(indices: NDArray) -> NDArray:
         return np.where(gone[indices][:, None, None, None], GRAY, whole.fetch(indices)).astype("u1")
 
-    def opened(i: int) -> BinaryIO:
-        if gone[i] or whole.open is None:
+    def load(i: int) -> Item:
+        if gone[i] or whole.load is None:
             raise FileNotFoundError(names[i])
-        return whole.open(i)
+        return whole.load(i)
+
+    def facts(indices: NDArray) -> NDArray:
+        assert whole.facts is not None
+        known = whole.facts(indices)
+        known[gone[indices]] = np.zeros((), known.dtype)
+        return known
 
     skipped = tuple((name, report_data.GONE) for name in np.array(names)[gone].tolist())
     return whole._replace(
-        sources=names, fetch=fetch, open=opened, images=None, skipped=dataset.skipped + skipped
+        sources=names,
+        fetch=fetch,
+        load=load,
+        facts=facts,
+        images=None,
+        skipped=dataset.skipped + skipped,
     )
 
 
@@ -441,9 +453,8 @@ def image_folder(name: str, folder: str | None, sources: Sequence[str] | None) -
     """
     if name != "folder" or folder is None or "://" in folder:
         return None
-    root = pathlib.Path(scan.root(folder)).resolve()
-    is_no_folder = root.is_file() or packed.is_packed(root, sources)
-    return None if is_no_folder else root.as_uri() + "/"
+    root = image_files.root(folder).resolve()
+    return None if root.is_file() else root.as_uri() + "/"
 
 
 def cut(run: TrainedRun, *, k: int | None = None, level: float | None = None) -> NDArray:
@@ -466,7 +477,7 @@ def cut(run: TrainedRun, *, k: int | None = None, level: float | None = None) ->
         )
     if k is None and level is None:
         return stored.cluster_labels.astype(np.int64)
-    return smooth_tree.cut(stored.tree, tree.sample, tree.leaves, k=k, level=level)
+    return trees.cut(stored.tree, tree.sample, tree.leaves, k=k, level=level)
 
 
 def class_names(run: TrainedRun, classes: NDArray) -> NDArray:
@@ -560,7 +571,7 @@ def encoder(run: TrainedRun) -> Encoder:
         return Encoder.load(file)
     assert isinstance(config, PhotosConfig)
     prepared = parse_section(Preprocessing, "preprocessing", images["preprocessing"])
-    rebuilt = build.encoder_of(config, prepared, ranges=images.get("ranges", {}))
+    rebuilt = build.encoder_of(config, prepared)
     if rebuilt.checksum != images[workdirs.WEIGHTS]:
         raise InputError(
             f"encoder must be that of the run; got {config.encoder}, which has other values now: "

@@ -24,7 +24,8 @@ from cluster_jax.clustering.placing import ByTree
 from cluster_jax.core import arrays, buckets, checks, disk, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
-from cluster_jax.data import datasets, images, metadata, scan
+from cluster_jax.data import datasets, images, metadata
+from cluster_jax.data import folder as image_files
 from cluster_jax.data.metadata import Rows
 from cluster_jax.encoding.embed import UNREADABLE, readable_rows
 from cluster_jax.evaluation import clusters
@@ -298,7 +299,7 @@ def update_photos(
         if not len(order):
             raise InputError(f"PHOTOS must have an image that can be read; got none of {workdir}")
         paths = (
-            [os.path.abspath(os.path.join(scan.root(str(data.dir)), name)) for name in names]
+            [os.path.abspath(os.path.join(image_files.root(str(data.dir)), name)) for name in names]
             for data, names in ((run.config.data, was), (config.data, sources))
         )
         renamed = sum(a != b for a, b in zip(*paths, strict=False))
@@ -394,7 +395,7 @@ def _known_photos(workdir: epath.Path, run: TrainedRun) -> Snapshot:
 def _inputs(run: TrainedRun, photos: Sequence[str]) -> build.Inputs[PhotosConfig]:
     """Loads the images that are there now: of the folders of the run, and of others."""
     of_run = (run.config.data.dir or "").split("\n")
-    there = [name for name in of_run if buckets.path(name.removeprefix("@")).exists()]
+    there = [name for name in of_run if buckets.path(name).exists()]
     missing = [name for name in photos if not os.path.exists(os.path.expanduser(name))]
     if missing:
         raise InputError(f"PHOTOS must be folders or files of images; got no {missing[0]}")
@@ -408,8 +409,8 @@ def _inputs(run: TrainedRun, photos: Sequence[str]) -> build.Inputs[PhotosConfig
         for name, path in zip(every, inside, strict=True)
         if not any(path != other and path.startswith(other) for other in inside)
     ]
-    if len(every) > 1 and any(name.startswith("@") or name.endswith(".zip") for name in every):
-        raise InputError(f"PHOTOS must be left out for a run of a list or a .zip; got {photos}")
+    if len(every) > 1 and any(name.endswith(".zip") for name in every):
+        raise InputError(f"PHOTOS must be left out for a run of a .zip; got {photos}")
     values = config_json(run.config.values)
     values["data"] = {**values["data"], "dir": "\n".join(every)}
     config = parse_config(values, run.config.name)

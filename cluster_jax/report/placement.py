@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cluster_jax.clustering.membership import Membership
-from cluster_jax.data.photo_facts import PhotoFacts
+from cluster_jax.data.images import PhotoFacts
 from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.report import report
 from cluster_jax.report.report_data import ReportData

@@ -1,1 +1,0 @@
-"""The methods on scikit-learn's digits: the table of the README."""
