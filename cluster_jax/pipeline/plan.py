@@ -18,7 +18,6 @@ import jax.numpy as jnp
 from jax.sharding import AxisType, Mesh
 
 from cluster_jax.clustering.kmeans import kmeans
-from cluster_jax.core import buckets
 from cluster_jax.core.checks import InputError
 from cluster_jax.encoding import embed
 from cluster_jax.pipeline import build
@@ -65,7 +64,7 @@ ASSUMED = {
     "utilization": (0.25, "of a chip's peak where nothing is compiled (a v5e in plan.json)"),
     "jpeg": (115e3, "bytes of an image (ImageNet's tar: 147.9 GB of 1,281,167)"),
     "decode": (1.8e-3, "seconds of a thread for it (stream.json, by pixels)"),
-    "latency": (0.05, f"seconds of a request, one an image (a guess); {buckets.REQUESTS} at once"),
+    "latency": (0.05, "seconds of a request, one an image (a guess); 32 at once"),
     "bandwidth": (1e9, "bytes/s of a host (a guess: a twelfth of a v5e host's network)"),
     "compile": (92.0, "seconds to compile the step (plan.json, on two cores)"),
     "compress": (17e6, "bytes/s of np.savez_compressed (compress.json)"),
@@ -233,7 +232,7 @@ def _parts(config: RunConfig, run: TrainingRun, plan: Plan) -> tuple[Part, ...]:
     n, data, section, hosts = run.dataset.size, config.data, config.eval, plan.hosts
     a = {name: value for name, (value, _) in ASSUMED.items()}
     state, (widths, forward) = build.abstract_state(run), _forward(run)
-    d, chip, most = widths[section.features], plan.chip.flops * a["utilization"], buckets.REQUESTS
+    d, chip, most = widths[section.features], plan.chip.flops * a["utilization"], 32
     rows, table = 4.0 * n * d, 4.0 * n * sum(widths.values())  # float32
     is_kept, is_folder = data.fits(n, run.dataset.shape), data.name == "folder"
     is_streamed = not is_kept
