@@ -12,12 +12,13 @@ from numpy.typing import ArrayLike, NDArray
 from cluster_jax.clustering import smooth
 from cluster_jax.clustering import tree as trees
 from cluster_jax.clustering.base import Assignment
-from cluster_jax.clustering.gridshift import GridShift
 from cluster_jax.clustering.placing import ByTree, Placing, from_arrays, to_arrays, voters
 from cluster_jax.core import buckets, io
 from cluster_jax.core.arrays import blocks, numeric
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
+from cluster_jax.data import tables
+from cluster_jax.data.tables import Table
 from cluster_jax.evaluation import clusters
 from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.evaluation.options import ClusterOptions
@@ -26,6 +27,21 @@ from cluster_jax.report import assignments, decisions
 from cluster_jax.report.decisions import Decisions
 
 CONTENTS = "contents"  # in `clusterer.npz`: what tells rows that are known from new ones
+
+
+def read_rows(
+    run: "EmbeddingClusters", path: str, array: str | None = None, ids: str | None = None
+) -> Table:
+    """Reads new rows of a run, of the same columns and ids; see `tables.read_rows`.
+
+    Raises:
+        InputError: the file cannot be used.
+    """
+    stored = run.results["provenance"]
+    columns, is_table = stored["feature_columns"], path.lower().endswith(tables.SUFFIXES)
+    if is_table and columns is not None and array is None:
+        return tables.read_rows(path, None, ids or stored["ids"], columns)
+    return tables.read_rows(path, array, ids)
 
 
 def contents(features: NDArray) -> NDArray:
@@ -162,7 +178,7 @@ def write(
         options: of the clustering.
         sample: int `[n]`, the rows of the sample; None: they are all rows.
     """
-    tree, grid = clustering.tree, GridShift()
+    tree = clustering.tree
     training_rows = (
         voters(features, str(options.metric)) if tree is None else tree.clusterer_.voters
     )
@@ -172,8 +188,6 @@ def write(
         method=options.method,
         reduce=options.reduce,
         n_neighbors=options.n_neighbors,
-        stop=grid.stop,
-        max_iter=grid.max_iter,
     )
     stored = {} if placed_by is None else to_arrays(placed_by)
     if tree is not None:
