@@ -71,8 +71,7 @@ def run(
         is_folder = config.data.name == "folder" and config.data.dir
         images = image_files.folders(config.data.dir) if is_folder else []
         export.check(export_folder, images, workdir, by)
-    how = {"cut_short": cut_short, "report": report, "until": until}
-    pipeline.run_pipeline(config, workdir, name, **how)
+    pipeline.run_pipeline(config, workdir, name, cut_short=cut_short, report=report, until=until)
     if export_folder is not None and jax.process_index() == 0:
         folders = export.run_clusters(workdir, export_folder, by)
         devices.say(f"exported     {counted(folders, 'folder')} to {export_folder}")
