@@ -3,10 +3,9 @@
 The photos are those that are there now, in the folders of the run and in others that are named: new
 files join the groups or make new ones, a moved or renamed file is the same photo, deleted files
 leave. New rows of embeddings come from --features, metadata of new and known ones from --metadata.
-assignments.csv has the columns id, name and since (the update in which the photo came), report.html
-is the page of all photos, history.jsonl has a line for each update. What you have corrected or
-named holds; neighbors of a photo that you have moved follow it if they are more like it than like
-the typical photos of their group.
+assignments.csv has the columns name and since (the update in which the photo came), report.html is
+the page of all photos, history.jsonl has a line for each update. What you have corrected or named
+holds.
 """
 
 from collections.abc import Sequence
@@ -26,8 +25,6 @@ def _parser() -> Parser:
     output.add_report(parser)
     refit = "cluster everything anew; groups that stay mostly the same keep their ids"
     add("--refit", action="store_true", help=refit)
-    exact = "only what you have moved moves, and what followed it earlier goes back"
-    add("--exact", action="store_true", help=exact)
     add("--undo", action="store_true", help="take the last update back")
     return parser
 
@@ -39,12 +36,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for name in ("array", "ids"):
             if (value := getattr(flags, name)) is not None and flags.features is None:
                 raise InputError(f"--{name} must come with --features; got {value!r} alone")
-        change = flags.photos or flags.features or flags.metadata or flags.refit or flags.exact
+        change = flags.photos or flags.features or flags.metadata or flags.refit
         if flags.undo and change:
             raise InputError(f"--undo must be given alone; got {change} beside it")
         from cluster_jax.pipeline import embeddings, updates
 
-        how = {"refit": flags.refit, "exact": flags.exact, "with_report": flags.report == "yes"}
+        how = {"refit": flags.refit, "with_report": flags.report == "yes"}
         if flags.undo:
             ended = updates.undo(flags.workdir)
         elif embeddings.is_run(flags.workdir):

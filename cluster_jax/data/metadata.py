@@ -25,8 +25,8 @@ Metadata = Mapping[str, Sequence[str]]
 # updates add, and of `predictions.csv`.
 TAKEN = (
     *("row", "cluster", "distance", "outlier", "map_x", "map_y", "map_z", "probability"),
-    *("runner_up", "runner_up_probability", "isolation", "found_cluster", "corrected", "name"),
-    *("id", "since", "share", "in_sample", "is_novel"),
+    *("runner_up", "runner_up_probability", "found_cluster", "corrected", "name"),
+    *("since", "share", "in_sample", "is_novel"),
 )
 # How the title of a column of files of pictures ends.
 _PICTURES = ("image", "picture", "photo", "thumbnail", "file", "filename", "path")

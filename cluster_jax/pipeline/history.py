@@ -27,8 +27,6 @@ class Change(NamedTuple):
         described: number of known rows whose metadata are others now.
         events: what has happened to the clusters.
         is_refit: whether all was clustered anew.
-        followed: how many have followed those that a person has moved.
-        returned: how many of these have gone back.
         noun, group: what one of them, and a cluster, is called.
     """
 
@@ -40,8 +38,6 @@ class Change(NamedTuple):
     is_refit: bool
     noun: str
     group: str
-    followed: int = 0
-    returned: int = 0
 
 
 def words(change: Change, names: Mapping[int, str]) -> str:
@@ -69,14 +65,6 @@ def words(change: Change, names: Mapping[int, str]) -> str:
     lines = ["; ".join(parts) + "."] if parts else [f"No {noun} is new."]
     if change.is_refit:
         lines.append(f"All {noun}s were clustered anew.")
-    if change.followed:
-        verb = "follows" if change.followed == 1 else "follow"
-        lines.append(
-            f"{counted(change.followed, noun)} {verb} those that you have moved; to take it back: "
-            "--exact."
-        )
-    if change.returned:
-        lines.append(f"{counted(change.returned, noun)} went back: what you have moved stays.")
     shown = changes.ordered(change.events)
     lines += [f"  {changes.told(event, called, noun)}" for event in shown[:_NAMED]]
     if len(shown) > _NAMED:
@@ -99,8 +87,6 @@ def line(change: Change, state: State) -> dict[str, Any]:
         "renamed": change.renamed,
         "described": change.described,
         "refit": change.is_refit,
-        "followed": change.followed,
-        "returned": change.returned,
         f"{change.noun}s": len(state.ids),
         "clusters": len(np.unique(state.ids)),
         "events": [event._asdict() for event in change.events],

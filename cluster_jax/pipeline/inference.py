@@ -324,11 +324,8 @@ def computed_clusters(
     names = tuple(map(str, range(len(labels))))
     if stored.sources is not None:
         names = tuple((stored.sources if rows is None else stored.sources[rows]).tolist())
-    run, contents = decisions.digest(names, labels), dict[str, str]()
-    if stored.contents is not None:
-        digests = stored.contents if rows is None else stored.contents[rows]
-        contents = {n: c.tobytes().hex() for n, c in zip(names, digests, strict=True)}
-    return decisions.Clusters(names, labels, stored.distances, "image", run, contents)
+    run = decisions.digest(names, labels)
+    return decisions.Clusters(names, labels, stored.distances, "image", run)
 
 
 def _corrected(run: TrainedRun) -> StoredClusters:

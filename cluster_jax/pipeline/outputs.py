@@ -5,7 +5,7 @@ import os
 import shlex
 import statistics
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -141,27 +141,13 @@ def find_duplicates(
     config: AnyConfig,
     dataset: Dataset,
     features: Embeddings,
-    distinct: Collection[tuple[str, str]] = (),
 ) -> duplicates.Duplicates | None:
-    """Finds duplicates among the images; None if there are no images to show.
-
-    `distinct` are pairs of names of images that are no duplicates of one another.
-    """
+    """Finds duplicates among the images; None if there are no images to show."""
     if dataset.shown is None:
         return None
     say("looking for duplicates")
     every = features[workdirs.TRAIN_EMBEDDING][config.eval.features]
-    return duplicates.find(dataset.shown, every, _places(dataset.sources, distinct))
-
-
-def _places(
-    names: Sequence[str] | None, pairs: Collection[tuple[str, str]]
-) -> list[tuple[int, int]]:
-    """Pairs of names, or of numbers where there are none, as indices; without those of others."""
-    place = {name: i for i, name in enumerate(names or ())}
-    if names is None:
-        return [(int(a), int(b)) for a, b in pairs]
-    return [(place[a], place[b]) for a, b in sorted(pairs) if a in place and b in place]
+    return duplicates.find(dataset.shown, every)
 
 
 def _judged(metrics: dict[str, Any], steps: int) -> dict[str, Any]:
@@ -314,7 +300,6 @@ def stored_report(
         InputError: the images of the run are not where they were.
     """
     stored, decided, computed = run.clusters, run.decisions, run.computed
-    rows_in_clusters, _ = decisions.clustered(table)
     dataset = every = inference.training_images(run)
     if stored.unlabeled_rows is not None:
         dataset = select(every, stored.unlabeled_rows)
@@ -340,10 +325,11 @@ def stored_report(
         outliers=stored.outliers if run.known_classes is None else np.zeros(len(labels), bool),
         curve=inference.stored_curve(run),
         membership=stored.membership if run.known_classes is None else None,
-        isolation=assignments.numbers(table, "isolation", rows_in_clusters, 0.0),
     )
     assert run.workdir is not None
     repeated = repeated or _stored_duplicates(run, every)
+    if repeated is not None:
+        repeated = duplicates.with_picked(repeated, decided.kept)
     data = _report_data(
         run.config,
         dataset,
@@ -430,9 +416,7 @@ def _stored_duplicates(run: TrainedRun, dataset: Dataset) -> duplicates.Shown | 
     here = np.array([i for i, name in enumerate(dataset.sources or ()) if name not in gone])
     if not gone:
         here = np.arange(dataset.size)
-    sources = None if dataset.sources is None else [dataset.sources[i] for i in here]
-    distinct = _places(sources, run.decisions.distinct)
-    repeated = duplicates.find(select(shown, here), run.all_features[here], distinct)
+    repeated = duplicates.find(select(shown, here), run.all_features[here])
     repeated = repeated._replace(images=here[repeated.images])
     return duplicates.Shown(repeated, dataset.sources, run.clusters.unlabeled_rows)
 

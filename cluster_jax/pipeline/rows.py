@@ -126,25 +126,27 @@ def run(
     disk.make(workdir, parents=True)
     io.write_json(workdir / workdirs.CONFIG, config, checksum=True)
     sample = None if all_rows is None else all_rows.sample
-    embeddings.write(workdir, inputs.shown.values, result, options, sample)
-    labels = inputs.true_labels
+    found = result.cluster_labels if all_rows is None else all_rows.labels
+    embeddings.write(workdir, inputs.shown.values, result, options, found, sample)
+    labels, names = inputs.true_labels, inputs.features.names or range(len(found))
+    digest = decisions.digest(list(map(str, names)), found)
     if all_rows is None:
         table = assignments.rows_csv(inputs.features.names, result, inputs.features.metadata)
         io.write(workdir / workdirs.ASSIGNMENTS, table)
     else:
         large.write_assignments(workdir / workdirs.ASSIGNMENTS, all_rows, inputs.features)
         labels = None if labels is None else labels[all_rows.sample]
-    tree, names = result.tree, None if inputs.labels is None else inputs.labels.names
+    tree, label_names = result.tree, None if inputs.labels is None else inputs.labels.names
     data = report.ReportData(
         title=pathlib.Path(str(files["features"])).name,
         results=results,
         clustering=result,
         true_labels=labels,
-        label_names=names,
+        label_names=label_names,
         sources=inputs.shown.names,
         linkage=None if tree is None else tree.cluster_linkage_,
         features=clusters.rows_of_likeness(tree, inputs.shown.values, str(options.metric)),
-        run=decisions.clustered(assignments.read_workdir(workdir))[1].run,
+        run=digest,
         command=outputs.correction_command(workdir),
         **outputs.described_fields(inputs.shown.metadata, results["provenance"]),
     )
@@ -159,7 +161,7 @@ def _check_same_files(
     workdir: epath.Path, files: Mapping[str, str | None], data: Mapping[str, str | None]
 ) -> None:
     """Raises an `InputError` that names the files if the folder has clusters of other ones."""
-    if (stored := workdirs.finished_results(workdir)) is None:
+    if (stored := workdirs.intact_results(workdir)) is None:
         return
     for name in ("features", "labels", "metadata"):
         hashed = stored["config"].get("data", data).get(name)

@@ -12,13 +12,13 @@ import functools
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from etils import epath
 from numpy.typing import NDArray
 
-from cluster_jax.clustering import constraints, knn, living, smooth
+from cluster_jax.clustering import knn, living, smooth
 from cluster_jax.clustering.living import State
 from cluster_jax.clustering.placing import ByTree
 from cluster_jax.core import arrays, buckets, checks, disk, io
@@ -46,7 +46,7 @@ from cluster_jax.pipeline.config import PhotosConfig, config_json, parse_config
 from cluster_jax.pipeline.inference import TrainedRun
 from cluster_jax.pipeline.photos import collect, embed, save
 from cluster_jax.pipeline.snapshots import Snapshot
-from cluster_jax.report import assignments, decisions, facts, report, report_data
+from cluster_jax.report import assignments, decisions, report, report_data
 from cluster_jax.report.decisions import NO_CLUSTER, Decisions
 from cluster_jax.report.duplicates import Shown
 from cluster_jax.report.report_data import Changes
@@ -97,66 +97,77 @@ def _folder(workdir: epath.PathLike) -> epath.Path:
     return path
 
 
-def _renew(
-    workdir: epath.Path,
-    before: Snapshot,
-    now: Snapshot,
-    is_kept: NDArray,
-    held: Decisions,
-    follow: Mapping[int, int],
-    change: history.Change,
-    fit: Fit,
-    points: NDArray | None,
-    write: Callable[[epath.Path, Clustering, Changes, bool], Shown | None],
-    *,
-    with_report: bool,
-) -> Ended:
-    """Finds the clusters of what is there now, writes the new version, and says what it did.
+class _Update(NamedTuple):
+    """What an update knows before it clusters.
 
-    Args:
-        workdir: of the run.
+    Attributes:
         before: what was known.
         now: what is there, known ones first, with the state of before.
         is_kept: bool `[n]`, which of the known ones are there.
-        held: facts about images that are there.
-        follow: see `_follow`.
+        decided: what a person has decided about those that are there, by their names of now.
         change: without its events.
-        fit: clusters rows.
         points: the old map, or None.
-        write: writes the files of a run with these clusters into a folder, and, if the last
-            argument says so, its page, with what has changed; returns the duplicates that it found.
-        with_report: whether the page is written.
+        fit: clusters rows.
     """
-    rules, place = facts.rules(held, now.names.tolist()), np.cumsum(is_kept) - 1
-    led = {int(place[row]): cluster for row, cluster in follow.items() if is_kept[row]}
-    rules = rules._replace(fixed={**led, **rules.fixed})
-    state, clustering = _grow(before.state, now.x, is_kept, rules, fit, refit=change.is_refit)
-    left, was = np.full(len(state.ids), NO_CLUSTER), before.state.ids[is_kept]
-    left[: len(was)] = np.where(state.ids[: len(was)] == was, before.left[is_kept], NO_CLUSTER)
-    back = [row for row, cluster in led.items() if before.left[is_kept][row] == cluster]
-    went = [row for row in led if row not in back]
-    left[went] = was[went]
-    now = now._replace(state=state, left=left)
-    change = change._replace(events=state.events, followed=len(went), returned=len(back))
-    clustering = _old_map(points, is_kept, clusters.with_ids(clustering, now.x, state.ids), now.x)
+
+    before: Snapshot
+    now: Snapshot
+    is_kept: NDArray
+    decided: Decisions
+    change: history.Change
+    points: NDArray | None
+    fit: Fit
+
+
+# Writes the files of a run with some clusters into a folder, and, if the last argument says so, its
+# page, with what has changed; returns the duplicates that it found.
+Write = Callable[[epath.Path, Clustering, Changes, bool], Shown | None]
+
+
+def _renew(workdir: epath.Path, update: _Update, write: Write, *, with_report: bool) -> Ended:
+    """Finds the clusters of what is there now, writes the new version, and says what it did."""
+    state, clustering = _grow(update)
+    now = update.now._replace(state=state)
+    decided = _alive(update.decided, state.ids)
+    change = update.change._replace(events=state.events)
+    clustering = clusters.with_ids(clustering, now.x, state.ids)
+    clustering = _old_map(update.points, update.is_kept, clustering, now.x)
     new = versions.start(workdir)
     snapshots.write(new, now, has_rows=change.noun == "row")
-    is_decided = held != Decisions() or (workdir / decisions.DECISIONS).exists()
+    is_decided = decided != Decisions() or (workdir / decisions.DECISIONS).exists()
     with_first = with_report and not is_decided
     repeated = write(new, clustering, snapshots.last_changes(state), with_first)
     table = assignments.read_workdir(new)
     if is_decided:
         run = decisions.clustered(table)[1]
-        run = run._replace(contents=_contents(now) if change.noun == "photo" else {})
-        io.write(new / decisions.DECISIONS, decisions.to_csv(held, run))
+        io.write(new / decisions.DECISIONS, decisions.to_csv(decided, run))
         corrections.correct(new, (), workdir, with_report=with_report, repeated=repeated)
         table = assignments.read_workdir(new)
-    names = {**_suggested(new), **held.named}
-    labels = [int(row[table.cluster]) for row in table.rows]
-    columns, shown = assignments.columns_of(table), [names.get(label, "") for label in labels]
-    columns |= {"id": labels, "name": shown, "since": state.since}
+    names = {**_suggested(new), **decided.named}
+    called = [names.get(int(label), "") for label in table.columns[table.cluster]]
+    columns: dict[str, assignments.Column] = dict(assignments.columns_of(table))
+    columns |= {"name": called, "since": state.since}
     io.write(new / workdirs.ASSIGNMENTS, assignments.to_csv(columns))
     return _commit(workdir, change, state, names)
+
+
+def _carried(decided: Decisions, names: Mapping[str, str]) -> Decisions:
+    """Returns decisions about the images that are there, whose earlier names have those of now."""
+    moved = {
+        names[name]: decided.root(cluster)
+        for name, cluster in decided.moved.items()
+        if name in names
+    }
+    kept = tuple(names[name] for name in decided.kept if name in names)
+    return decided._replace(moved=moved, kept=kept)
+
+
+def _alive(decided: Decisions, ids: NDArray) -> Decisions:
+    """Returns decisions about the clusters that are there; a merged one is a part of such a one."""
+    there = set(ids.tolist())
+    merged = {c: decided.root(c) for c in decided.merged if decided.root(c) in there}
+    named = {c: name for c, name in decided.named.items() if c in there}
+    return decided._replace(merged=merged, named=named, created=frozenset(merged))
 
 
 def _commit(
@@ -171,37 +182,55 @@ def _commit(
     return history.words(change, names), {"workdir": str(workdir), **values}
 
 
-def _grow(
-    before: State,
-    x: NDArray,
-    is_kept: NDArray,
-    rules: constraints.Constraints,
-    fit: Fit,
-    *,
-    refit: bool,
-) -> tuple[State, Clustering]:
+def _grow(update: _Update) -> tuple[State, Clustering]:
     """Clusters the rows that are kept, then the new ones; fits all of them."""
-    fitted = dict[int, Clustering]()
+    fitted, before, x = dict[int, Clustering](), update.before.state, update.now.x
 
     def look(rows: NDArray) -> living.Look:
-        fitted[len(rows)] = clustering = fit(rows)
+        fitted[len(rows)] = clustering = update.fit(rows)
         assert clustering.tree is not None
         tree = clustering.tree
         return living.Look(tree.labels_, tree.predict, tree.smoother_.sharp, tree.leaves_)
 
-    after = living.update(living.without(before, is_kept), x, look)
+    after = living.update(living.without(before, update.is_kept), x, look)
     born = {event.id for event in after.events if event.kind == living.EMERGED}
-    clustering = fitted[len(x)] if len(x) in fitted else fit(x)
-    if refit:
+    clustering = fitted[len(x)] if len(x) in fitted else update.fit(x)
+    if update.change.is_refit:
         assert clustering.tree is not None
         after = living.refit(after, clustering.tree.labels_)
         born |= {event.id for event in after.events if event.kind == living.EMERGED}
-    stayed = before.ids[is_kept]
-    ids, next_id = constraints.enforced(stayed, after.ids, after.next_id, rules)
+    stayed = before.ids[update.is_kept]
+    ids = _as_decided(stayed, after.ids, born, update)
     changes = living.events(stayed, ids, born, had=before.ids)
     updates = before.updates + 1
     since = np.where(after.since > before.updates, updates, after.since)
-    return State(ids, since, after.apart, next_id, updates, changes), clustering
+    return State(ids, since, after.apart, after.next_id, updates, changes), clustering
+
+
+def _as_decided(stayed: NDArray, ids: NDArray, born: set[int], update: _Update) -> NDArray:
+    """Returns the clusters int `[m]` in which what a person has decided holds.
+
+    No row leaves a cluster that a person has named, made or merged, which has what would split off
+    it, and each row is where a person has moved it.
+
+    Args:
+        stayed: int `[n]`, the clusters of the known rows before.
+        ids: int `[m]`, those of all rows that were found.
+        born: ids of new clusters that are no part of a known one.
+        update: the update.
+    """
+    ids, is_held = ids.copy(), np.isin(stayed, list(update.decided.held))
+    for cluster in set(ids.tolist()) - {*stayed.tolist(), *born, NO_CLUSTER}:
+        of_known = ids[: len(stayed)] == cluster
+        if of_known.any() and is_held[of_known].mean() > 0.5:
+            values, counts = np.unique(stayed[of_known], return_counts=True)
+            ids[ids == cluster] = values[counts.argmax()]
+    ids[: len(stayed)][is_held] = stayed[is_held]
+    place = {name: i for i, name in enumerate(update.now.names.tolist())}
+    for name, cluster in update.decided.moved.items():
+        if cluster != NO_CLUSTER:
+            ids[place[name]] = cluster
+    return ids
 
 
 def _old_map(
@@ -227,16 +256,6 @@ def _with_decisions(
     return snapshot._replace(state=snapshot.state._replace(ids=ids, next_id=next_id))
 
 
-def _follow(
-    snapshot: Snapshot, computed: decisions.Clusters, decided: Decisions, *, exact: bool
-) -> dict[int, int]:
-    """Returns rows that follow what a person has moved, or go back where only that is to move."""
-    if not exact:
-        return facts.followers(snapshot.x, computed, decided)
-    rows = np.flatnonzero((snapshot.left != NO_CLUSTER) & ~decided.is_decided(computed))
-    return dict(zip(rows.tolist(), snapshot.left[rows].tolist(), strict=True))
-
-
 def _suggested(workdir: epath.Path) -> dict[int, str]:
     named = report_data.suggested_names(workdirs.read_values(workdir / workdirs.RESULTS))
     return {int(cluster): name for cluster, name in named.items()}
@@ -253,7 +272,6 @@ def update_photos(
     photos: Sequence[str] = (),
     *,
     refit: bool = False,
-    exact: bool = False,
     with_report: bool = True,
 ) -> Ended:
     """Updates a run of photos with the files that are there now; returns what is printed.
@@ -262,7 +280,6 @@ def update_photos(
         workdir: of a finished run that trains nothing, whose clusters are those of the tree.
         photos: folders or files beside those of the run.
         refit: whether all images are clustered anew, and matched to the old clusters.
-        exact: whether nothing follows what a person has moved; what did so before goes back.
         with_report: whether the page is written; without it there is none.
 
     Raises:
@@ -292,8 +309,7 @@ def update_photos(
         order = np.concatenate([old[is_kept], new])
         sources = [(dataset.sources or ())[i] for i in order]
         was = snapshot.names[is_kept].tolist()
-        follow = _follow(snapshot, run.computed, run.decisions, exact=exact)
-        if not (refit or len(new) or follow) and is_kept.all() and was == sources:
+        if not (refit or len(new)) and is_kept.all() and was == sources:
             return _nothing(workdir, snapshot.state, "photo", "group")
         if not len(order):
             raise InputError(f"PHOTOS must have an image that can be read; got none of {workdir}")
@@ -304,14 +320,8 @@ def update_photos(
         renamed = sum(a != b for a, b in zip(*paths, strict=False))
         features = arrays.normalize_rows(embedding[config.eval.features])
         names = np.array(sources, np.str_)
-        now = Snapshot(snapshot.state, names, digests[order], features, snapshot.left)
-        held = facts.followed(
-            facts.of_images(run.computed, run.decisions),
-            _contents(snapshot),
-            _contents(now),
-            dict(zip(was, sources, strict=False)),
-            snapshot.state.ids,
-        )
+        now = Snapshot(snapshot.state, names, digests[order], features)
+        decided = _carried(run.decisions, dict(zip(was, sources, strict=False)))
         dataset = images.select(dataset, order)._replace(unreadable=None, skipped=skipped)
         inputs, started = inputs._replace(dataset=dataset), time.perf_counter()
 
@@ -319,7 +329,7 @@ def update_photos(
             folder: epath.Path, clustering: Clustering, changes: Changes, with_report: bool
         ) -> Shown | None:
             rows = {workdirs.TRAIN_EMBEDDING: embedding}
-            repeated = outputs.find_duplicates(config, dataset, rows, held.distinct)
+            repeated = outputs.find_duplicates(config, dataset, rows)
             run_of_all = outputs.collect(inputs, rows, clustering, repeated, started)
             memory = collect(inputs, embedding, run_of_all, encoder, 0.0)
             names = memory.outputs.results["suggested_names"] or {}
@@ -335,25 +345,8 @@ def update_photos(
         )
         left = int((~is_kept).sum())
         change = history.Change(len(new), left, renamed, 0, (), refit, "photo", "group")
-        return _renew(
-            workdir,
-            snapshot,
-            now,
-            is_kept,
-            held,
-            follow,
-            change,
-            fit,
-            run.clusters.points,
-            write,
-            with_report=with_report,
-        )
-
-
-def _contents(snapshot: Snapshot) -> dict[str, str]:
-    """Returns the content of each image, by name, as hexadecimal digits."""
-    keys = (content.tobytes().hex() for content in snapshot.contents)
-    return dict(zip(snapshot.names.tolist(), keys, strict=True))
+        found = _Update(snapshot, now, is_kept, decided, change, run.clusters.points, fit)
+        return _renew(workdir, found, write, with_report=with_report)
 
 
 def _check(run: TrainedRun, workdir: epath.Path) -> None:
@@ -476,7 +469,6 @@ def update_rows(
     file: str | None = None,
     *,
     refit: bool = False,
-    exact: bool = False,
     digests: NDArray | None = None,
     with_report: bool = True,
 ) -> Ended:
@@ -489,7 +481,6 @@ def update_rows(
             of those that were.
         file: table of further metadata, of new rows and of known ones; or None.
         refit: whether all rows are clustered anew, and matched to the old clusters.
-        exact: whether nothing follows what a person has moved; what did so before goes back.
         digests: of the rows of the table, see `embeddings.contents`; None: they are computed.
         with_report: whether the page is written; without it there is none.
 
@@ -531,8 +522,7 @@ def update_rows(
             files = [*protocol.get("metadata_of_updates", ()), os.path.abspath(file)]
             protocol["metadata_of_updates"] = list(dict.fromkeys(files))
         described = _number_described(was, more, n_known)
-        follow = _follow(snapshot, run.computed, run.decisions, exact=exact)
-        if not (len(new) or refit or follow):
+        if not (len(new) or refit):
             if not described:
                 return _nothing(workdir, snapshot.state, "row", "cluster")
             change = history.Change(0, 0, 0, described, (), False, "row", "cluster")
@@ -554,21 +544,15 @@ def update_rows(
             parts = (run, clustering, options, x, titles, more, changes)
             _write_rows(folder, workdir, *parts, with_report=with_report)
 
-        return _renew(
-            workdir,
-            snapshot,
-            Snapshot(snapshot.state, np.array(names, np.str_), contents, x, snapshot.left),
-            np.ones(n_known, bool),
-            facts.of_images(run.computed, run.decisions),
-            follow,
-            history.Change(len(new), 0, 0, described, (), refit, "row", "cluster"),
-            functools.partial(
-                clusters.run_tree, metric=str(options.metric), k=options.k, seed=options.seed
-            ),
-            np.stack(drawn, axis=1).astype(np.float32) if drawn else None,
-            write,
-            with_report=with_report,
+        fit = functools.partial(
+            clusters.run_tree, metric=str(options.metric), k=options.k, seed=options.seed
         )
+        now = Snapshot(snapshot.state, np.array(names, np.str_), contents, x)
+        is_kept, points = np.ones(n_known, bool), np.stack(drawn, axis=1) if drawn else None
+        points = None if points is None else points.astype(np.float32)
+        change = history.Change(len(new), 0, 0, described, (), refit, "row", "cluster")
+        found = _Update(snapshot, now, is_kept, run.decisions, change, points, fit)
+        return _renew(workdir, found, write, with_report=with_report)
 
 
 def _number_described(was: metadata.Metadata, now: metadata.Metadata, count: int) -> int:
@@ -654,7 +638,7 @@ def _write_rows(
     }
     results = io.plain(results)
     (workdir / workdirs.CONFIG).copy(new / workdirs.CONFIG)
-    embeddings.write(new, x, result, options, None)
+    embeddings.write(new, x, result, options, result.cluster_labels, None)
     io.write(new / workdirs.ASSIGNMENTS, assignments.rows_csv(names, result, more))
     data = report.ReportData(
         title=epath.Path(results["provenance"]["features"]).name,
@@ -663,7 +647,7 @@ def _write_rows(
         sources=None if names is None else tuple(names),
         linkage=result.linkage(x),
         features=clusters.rows_of_likeness(result.tree, x, str(options.metric)),
-        run=decisions.clustered(assignments.read_workdir(new))[1].run,
+        run=decisions.digest(list(map(str, names or range(len(x)))), result.cluster_labels),
         command=outputs.correction_command(workdir),
         changes=changes,
         **outputs.described_fields(more, results["provenance"]),

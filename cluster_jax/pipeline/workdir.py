@@ -209,7 +209,7 @@ def of_other_k(workdir: epath.Path, values: Mapping[str, Any]) -> epath.Path:
     Returns:
         The folder; `workdir` itself unless such a run is in it.
     """
-    results = finished_results(workdir, ())
+    results = intact_results(workdir)
     if results is None or results["provenance"].get("cut_short"):
         return workdir
     stored, k = results["config"], values["eval"]["k"]
@@ -356,6 +356,14 @@ def finished_results(
         raise older_version(workdir)
     # An interrupted second evaluation has written its config next to the first one's results.
     return results if results["config"] == read_values(workdir / CONFIG) else None
+
+
+def intact_results(workdir: epath.PathLike) -> dict[str, Any] | None:
+    """Reads the results as `finished_results`; None too if damaged, which `claim` puts aside."""
+    try:
+        return finished_results(workdir)
+    except io.DamagedFile:
+        return None
 
 
 def older_version(workdir: epath.PathLike, reason: object = None) -> InputError:

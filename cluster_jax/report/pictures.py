@@ -37,12 +37,21 @@ class Picture(NamedTuple):
     several: bool
 
 
-def read(dataset: Dataset, i: int) -> Picture | None:
-    """Reads the picture of image i from its file, or else from the data set; None: unreadable."""
-    if dataset.open is None:
-        values = dataset.fetch(np.array([i]))[0]
-        image = Image.fromarray(values[..., 0] if values.shape[-1] == 1 else values)
-        return Picture(_small(image.convert("RGB")), image.size, False)
+def read(dataset: Dataset, indices: NDArray) -> list[Picture | None]:
+    """Reads pictures from their files, or else from the data set; None: unreadable."""
+    if dataset.open is not None:
+        return images.map_indices(lambda i: _read_file(dataset, i), indices)
+    # Not in the threads of images: `fetch` waits for these.
+    return [_as_fetched(values) for values in dataset.fetch(indices)] if len(indices) else []
+
+
+def _as_fetched(values: NDArray) -> Picture:
+    image = Image.fromarray(values[..., 0] if values.shape[-1] == 1 else values)
+    return Picture(_small(image.convert("RGB")), image.size, False)
+
+
+def _read_file(dataset: Dataset, i: int) -> Picture | None:
+    assert dataset.open is not None
     try:
         with dataset.open(i) as stream:
             data = stream.read()

@@ -29,7 +29,6 @@ from cluster_jax.report.report_data import STYLED_CLUSTERS, Cluster, ReportData,
 
 THUMBNAIL_SIDE = 132  # pixels
 N_BEST_IMAGES, N_TYPICAL, N_LEAST_TYPICAL, N_BORDERLINE = 8, 6, 6, 6
-N_ISOLATED, MAX_NOVEL = 12, 48
 # An image is doubtful if the probability of its cluster is lower.
 DOUBTFUL = 0.8
 # Without probabilities, the search for borderline points compares at most this many members of a
@@ -41,7 +40,7 @@ Groups = dict[str, list[tuple[int, Cluster | None]]]
 
 _compressed_once = functools.cache(pages.compressed)  # plotly.js, four megabytes
 # What people look at first; then what they ask about it, behind one line.
-SECTIONS = ("clusters", "changed", "doubtful", "isolated", "duplicates", "map", "tree", "skipped")
+SECTIONS = ("clusters", "changed", "doubtful", "duplicates", "map", "tree", "skipped")
 DETAILS = ("sizes", "training", "bandwidth", "labels", "metrics")
 _FINDERS = {"gridshift": "GridShift", "tree": "the tree of smoothed features"}
 
@@ -78,20 +77,19 @@ def render(data: ReportData) -> str:
     logged = [line for line in data.history if "loss" in line]
     bad_steps = [line["step"] for line in logged if plots.finite(line["loss"]) is None]
     tree, figures = _figures(data, clusters, curves)
-    groups, isolated, doubts = exemplars(data, clusters), most_isolated(data, clusters), []
+    groups, doubts = exemplars(data, clusters), []
     changed = changes.entries(data, clusters)
-    uris, typical, pixelated = {}, {}, False
+    uris, pixelated = {}, False
     if data.fetch_images is not None:
         doubts = doubtful(data, clusters)
         best = [
             i for cluster in clusters[:STYLED_CLUSTERS] for i in cluster.members[:N_BEST_IMAGES]
         ]
         of_changes = [i for entry in changed for _, points in entry.shown for i in points]
-        shown = np.unique([*best, *of_changes, *(i for i, _ in isolated)])
+        shown = np.unique([*best, *of_changes])
         images = thumbnails.thumbnails(data.fetch_images, shown, THUMBNAIL_SIDE)
         uris = dict(zip(shown.tolist(), map(thumbnails.data_uri, images), strict=True))
         pixelated = thumbnails.is_small(images[0])
-        typical = {c: _uris(images) for c, images in data.typical.items() if images is not None}
     record: dict[str, Any] = {
         "run": data.run,
         "state": _digest(data, names),
@@ -104,9 +102,7 @@ def render(data: ReportData) -> str:
         "duplicates": None if data.duplicates is None else duplicates.record(data.duplicates),
     }
     overview = _overview(data, clusters)
-    sections, details = (
-        _section_names(data, tree, doubts, isolated, names) for names in (SECTIONS, DETAILS)
-    )
+    sections, details = (_section_names(data, tree, doubts, names) for names in (SECTIONS, DETAILS))
     page = sentences.Page(
         data=data,
         overview=overview,
@@ -135,10 +131,8 @@ def render(data: ReportData) -> str:
         cards=list(zip(clusters, groups, strict=False)),
         majorities=_majorities(data, clusters),
         uris=uris,
-        typical=typical,
         pixelated=pixelated,
         suggested=suggested,
-        isolated=isolated,
         changed=changed,
         doubts=doubts,
         orders=_orders(data),
@@ -162,11 +156,6 @@ def _orders(data: ReportData) -> dict[str, str]:
     if data.facts is not None:
         orders["size"] = "size of the file"
     return orders
-
-
-def _uris(images: NDArray) -> list[str]:
-    small = thumbnails.thumbnails(images.__getitem__, np.arange(len(images)), THUMBNAIL_SIDE)
-    return list(map(thumbnails.data_uri, small))
 
 
 def _digest(data: ReportData, names: Mapping[str, str]) -> str:
@@ -197,7 +186,8 @@ def exemplars(data: ReportData, clusters: Sequence[Cluster]) -> list[Groups]:
         shown.append({"Most typical": members[:N_TYPICAL], "Least typical": least})
         by_id = {other.id: other for other in clusters}
         if near := _likelier_elsewhere(data, cluster):
-            shown[-1]["Borderline"] = [(i, by_id[other]) for i, other in near]
+            # All rows of a cluster may have been moved away.
+            shown[-1]["Borderline"] = [(i, by_id[other]) for i, other in near if other in by_id]
     return shown
 
 
@@ -263,22 +253,6 @@ def least_probable(
     return list(zip(shown.tolist(), membership.runners_up[shown].tolist(), strict=True))
 
 
-def most_isolated(data: ReportData, clusters: Sequence[Cluster]) -> list[tuple[int, Cluster]]:
-    """Finds the `N_ISOLATED` points that are farthest from all others, each with its cluster.
-
-    On a page of new images they are up to `MAX_NOVEL` of those that are unlike the run's.
-    """
-    isolation, labels = data.clustering.isolation, data.clustering.cluster_labels
-    by_id = {cluster.id: cluster for cluster in clusters}
-    if data.is_novel is not None:
-        shown = np.flatnonzero(data.is_novel)[:MAX_NOVEL].tolist()
-    elif isolation is None:
-        return []
-    else:
-        shown = np.argsort(-isolation, kind="stable")[:N_ISOLATED].tolist()
-    return [(i, by_id[int(labels[i])]) for i in shown]
-
-
 def borderline(
     points: NDArray, cluster_labels: NDArray, cluster: Cluster, n_points: int
 ) -> list[tuple[int, int]]:
@@ -318,13 +292,12 @@ def _section_names(
     data: ReportData,
     tree: dict[str, Any] | None,
     doubts: Sequence[tuple[int, int]],
-    isolated: Sequence[tuple[int, Cluster]],
     names: Sequence[str],
 ) -> list[str]:
     """Names the sections that the page has; each has a template and an anchor of that name."""
     parts: dict[str, Any] = {"tree": tree, "duplicates": data.duplicates, "skipped": data.skipped}
     parts |= {"doubtful": doubts, "map": data.has_map, "sizes": data.has_map}
-    parts |= {"metrics": data.has_map, "isolated": isolated, "changed": data.changes}
+    parts |= {"metrics": data.has_map, "changed": data.changes}
     parts |= {"training": data.history, "bandwidth": data.clustering.curve}
     parts["labels"] = data.true_labels is not None
     return [name for name in names if parts.get(name, True)]

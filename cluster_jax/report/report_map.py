@@ -68,9 +68,6 @@ def build_map(
         is_placed = data.has_map and start < stop and i < STYLED_CLUSTERS
         at = _name_position(axes[start:stop]) if is_placed else None
         drawn.append({**cluster.look, "size": len(cluster.members), "stop": stop, "at": at})
-    for i in data.typical.keys() - {cluster.id for cluster in clusters}:  # No new image is there.
-        look = Cluster(i, np.empty(0), "var(--faint)", "circle", data.names.get(str(i), "")).look
-        drawn.append({**look, "size": 0, "stop": len(points), "at": None})
     sample = evenly_spaced(len(points), MAX_THUMBNAILS)
     places = np.full(len(data.clustering.points), -1)
     places[points[sample]] = np.arange(len(sample))
@@ -89,7 +86,6 @@ def build_map(
         "outlier": data.clustering.outliers,
         "label": data.true_labels,
         "decided": np.zeros(len(places), bool) if data.is_decided is None else data.is_decided,
-        "novel": data.is_novel,
     }
     if data.facts is not None:
         columns |= {"width": data.facts.width, "height": data.facts.height}
@@ -139,7 +135,7 @@ def nearest_points(features: NDArray, sample: NDArray) -> NDArray:
 
 
 def principal_components(points: NDArray) -> NDArray:
-    """Projects `points` `[n, d]` on three principal axes (d > 2); unchanged for d = 2.
+    """Projects `points` `[n, d]` on two principal axes (d > 2); unchanged for d = 2.
 
     An axis has no sign of its own: its largest component is made positive. Not scikit-learn's
     PCA, which refuses fewer points than axes: a report of one or two images has a map, too.
@@ -148,15 +144,15 @@ def principal_components(points: NDArray) -> NDArray:
         points: float `[n, d]`, n >= 1, d >= 2.
 
     Returns:
-        float `[n, 3]`, or `points` themselves for d = 2.
+        float `[n, 2]`, or `points` themselves for d = 2.
     """
     d = points.shape[1]
     if d == 2:
         return points
     centered = points - points.mean(axis=0, dtype=np.float64)
-    _, axes = eigh(centered.T @ centered, subset_by_index=[d - 3, d - 1])
+    _, axes = eigh(centered.T @ centered, subset_by_index=[d - 2, d - 1])
     axes = axes[:, ::-1]
-    return centered @ (axes * np.sign(axes[np.abs(axes).argmax(axis=0), range(3)]))
+    return centered @ (axes * np.sign(axes[np.abs(axes).argmax(axis=0), range(2)]))
 
 
 def _name_position(coordinates: NDArray) -> list[float]:

@@ -237,33 +237,12 @@ def _duplicates(page: Page) -> list[str]:
     assert page.data.duplicates is not None
     noun, repeated = page.data.noun, page.data.duplicates.duplicates
     many = f" There are too many {noun}s to look for nearly equal ones."
-    script = ""
-    if page.data.folder:
-        script = (
-            f", or a file that moves them into a folder beside that of the {noun}s when you run "
-            "it (sh move_duplicates.sh)"
-        )
     return [
         f"{counted(len(repeated.images), noun)} in {counted(repeated.n_groups, 'set')} are the "
-        "same as another one, or nearly so. The best copy has the most pixels. Nothing is deleted: "
-        f"save a list of the others{script}. “Not a duplicate” is a correction, which holds for "
-        "good." + (many if repeated.threshold is None else "")
+        "same as another one, or nearly so. The best copy has the most pixels; choose another one "
+        "to keep. Nothing is deleted: --export=DIR has the others in a folder of their own."
+        + (many if repeated.threshold is None else "")
     ]
-
-
-def _isolated(page: Page) -> list[str]:
-    data, nouns = page.data, f"{summary.capital(page.data.noun)}s"
-    farthest = "farthest from all others, the farthest first"
-    if data.noun == "photo":
-        farthest = "least like any other one, the oddest first"
-    said = f"{nouns} that are {farthest}; they are in a "
-    said += f"{data.group} all the same."
-    if data.is_novel is not None:
-        said = (
-            f"{nouns} that are unlike all earlier ones: the {data.group} under each means little."
-        )
-    rows = " Isolation is the mean distance to the five nearest rows; all are in assignments.csv."
-    return [said + ("" if data.fetch_images else rows)]
 
 
 def _map(page: Page) -> list[str]:
@@ -287,11 +266,6 @@ def _map(page: Page) -> list[str]:
         )
     if data.fetch_images and page.n_drawn > report_map.MAX_THUMBNAILS:
         said.append(f"{report_map.MAX_THUMBNAILS:,} of them have a thumbnail.")
-    if data.clustering.points.shape[1] > 2:
-        n_axes = data.clustering.points.shape[1]
-        depth = "depth: choose 3-D to turn it" if n_axes == 3 else f"{n_axes} dimensions"
-        turn = f"The map has {depth}; 2-D shows it from its widest side."
-        said.append("Choose 3-D to turn the map around." if noun == "photo" else turn)
     return said
 
 
@@ -410,7 +384,6 @@ _ABOUT = {
     "clusters": _clusters,
     "changed": _changed,
     "doubtful": _doubtful,
-    "isolated": _isolated,
     "duplicates": _duplicates,
     "map": _map,
     "tree": _tree,

@@ -19,7 +19,6 @@ TITLES = {"tree": "tree", "gridshift": "GridShift", "kmeans": "k-means"}
 SECTION_TITLES = {
     "changed": "What changed",
     "doubtful": "Does it belong here?",
-    "isolated": "Unlike all others",
 }
 # Keys of the results that read better as other words.
 _WORDS = {

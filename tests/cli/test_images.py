@@ -146,7 +146,7 @@ def test_groups_report_and_what_to_try_next(photos, tmp_path, capsys, monkeypatc
     assert "<h1>49 photos, 3 groups" in page
     assert page.count('<img class="picture') > 20
     assert 'value="striped"' in page
-    for section in ("tree", "duplicates", "skipped", "isolated", "map"):
+    for section in ("tree", "duplicates", "skipped", "map"):
         assert f'id="{section}"' in page
     new = list(csv.DictReader((out / "assignments.csv").read_text().splitlines()))
     assert (new[0]["image"], new[0]["cluster"], new[0]["corrected"]) == ("00.png", to, "1")

@@ -60,17 +60,6 @@ def table(place):
     return list(csv.DictReader((place / "run" / "assignments.csv").read_text().splitlines()))
 
 
-def are_duplicates(place, *names):
-    """Whether two photos are in one set of duplicates, in the table and on the page."""
-    rows = csv.DictReader((place / "run" / "duplicates.csv").read_text().splitlines())
-    group = {row["image"]: row["group"] for row in rows}
-    record = page_of((place / "run" / "report.html").read_text())["duplicates"] or []
-    sets = [{image["name"] for image in one["images"]} for one in record]
-    is_listed = group.get(names[0], "none") == group.get(names[1])
-    assert any({*names} <= one for one in sets) == is_listed
-    return is_listed
-
-
 def page_of(page):
     content = re.search('id="report-data">([^<]*)<', page)[1]
     return json.loads(gzip.decompress(base64.b64decode(content)))
@@ -92,11 +81,11 @@ def test_new_renamed_and_deleted_files(place, capsys, monkeypatch):
     assert "6 photos are new; 1 photo is gone; 1 photo is moved or renamed." in said
     now = {row["image"]: row for row in table(place)}
     assert len(now) == 45
-    assert now["photos/sub 5.png"]["id"] == before["05.png"]
+    assert now["photos/sub 5.png"]["cluster"] == before["05.png"]
     assert "photos/06.png" not in now
     assert {row["since"] for name, row in now.items() if name.startswith("more/")} == {"1"}
     kept = [n for n in before if n not in ("05.png", "06.png")]
-    assert all(now[f"photos/{name}"]["id"] == before[name] for name in kept)
+    assert all(now[f"photos/{name}"]["cluster"] == before[name] for name in kept)
     (line,) = (run / "history.jsonl").read_text().splitlines()
     assert ["workdir", *json.loads(line)] == list(nothing)
     assert io.read_json(run / "results.json")["suggested_names"] == names  # as they were first
@@ -118,50 +107,43 @@ def test_new_renamed_and_deleted_files(place, capsys, monkeypatch):
     assert updates.undo(run)[0].startswith("Took the last update")
 
 
-def test_what_a_person_said_follows_the_content(place, capsys, monkeypatch):
+def test_what_a_person_said_holds_for_renamed_photos(place, capsys, monkeypatch):
     photos, run = place / "photos", place / "run"
     _, found = decisions.clustered(assignments.read_workdir(run))
     target = int(found.labels[1])
-    decided = decisions.Decisions({"00.png": target, "03.png": -1}, named={target: "mine"})
+    own = int(found.labels[0] if found.labels[0] != target else found.labels[2])
+    shutil.copy(photos / "07.png", photos / "copy.png")
+    decided = decisions.Decisions(
+        {"00.png": target, "03.png": -1, "04.png": own},
+        {own: target},
+        named={target: "mine", own: "other"},
+        kept=("copy.png",),
+    )
     io.write(place / "page.csv", decisions.to_csv(decided, found))
+    update.main([f"--workdir={run}"])
     report.main([str(run), f"--corrections={place}/page.csv"])
+    merged = [row["image"] for row in table(place) if int(row["found_cluster"]) in (own, target)]
     (photos / "00.png").rename(photos / "zz.png")
     save(photos, toy.images(44, channels=3)[0][40:], "new")
-    shutil.copy(photos / "07.png", photos / "copy.png")
     looks, find = [], duplicates.find
     monkeypatch.setattr(duplicates, "find", lambda *rows: looks.append(1) or find(*rows))
     update.main([f"--workdir={run}"])
     assert looks == [1]
     now = {row["image"]: row for row in table(place)}
-    assert now["zz.png"]["id"] == str(target)
-    assert now["zz.png"]["name"] == "mine"
-    assert now["03.png"]["id"] == "-1"
-    assert are_duplicates(place, "07.png", "copy.png")
-    _, found = decisions.clustered(assignments.read_workdir(run))
-    distinct = decisions.Decisions(distinct=frozenset([("07.png", "copy.png")]))
-    io.write(place / "page.csv", decisions.to_csv(distinct, found))
-    report.main([str(run), f"--corrections={place}/page.csv"])
-    assert not are_duplicates(place, "07.png", "copy.png")
-    for name in ("zz.png", "03.png", "copy.png"):
-        (photos / name).rename(place / name)
-    assert (run / "report.html").exists()
-    update.main([f"--workdir={run}", "--report=no"])
-    assert "3 photos are gone" in capsys.readouterr().out
-    said = [
-        row["correction"]
-        for row in csv.DictReader((run / "decisions.csv").read_text().splitlines())
-    ]
-    assert [said.count(kind) for kind in ("move", "wrong", "distinct")] == [1, 1, 1]
-    assert not (run / "report.html").exists()
-    for name in ("zz.png", "03.png", "copy.png"):
-        (place / name).rename(photos / f"back {name}")
-    Image.fromarray(toy.images(45, channels=3)[0][44]).save(photos / "03.png")  # another picture
-    update.main([f"--workdir={run}"])
-    now = {row["image"]: row for row in table(place)}
-    assert now["back zz.png"]["id"] == str(target)
-    assert now["back 03.png"]["id"] == "-1"
-    assert now["03.png"]["id"] != "-1"
-    assert not are_duplicates(place, "07.png", "back copy.png")
+    assert (now["zz.png"]["cluster"], now["zz.png"]["name"]) == (str(target), "mine")
+    assert now["03.png"]["cluster"] == "-1"
+    held = {name: now[name]["cluster"] for name in merged if name in now and name != "03.png"}
+    assert set(held.values()) == {str(target)}, "what was merged stays together"
+    copies = csv.DictReader((run / "duplicates.csv").read_text().splitlines())
+    assert {row["image"]: row["keep"] for row in copies} == {"07.png": "0", "copy.png": "1"}
+    # A named group whose photos are all gone loses its name, and nothing is refused.
+    for name, row in now.items():
+        if row["cluster"] == str(target):
+            (photos / name).unlink()
+    for flags in ([], ["--refit"]):
+        update.main([f"--workdir={run}", *flags, "--report=no"])
+    assert "disappeared" in capsys.readouterr().out
+    assert not {"mine", "other"} & {row["name"] for row in table(place)}
 
 
 # XLA without AVX, OpenBLAS and NumPy without AVX-512, on whatever processor this is.

@@ -184,7 +184,7 @@ def run(tmp_path, monkeypatch):
 
 def test_metadata_in_the_table_and_on_the_page(run, capsys):
     text = (run / "assignments.csv").read_text().splitlines()
-    assert text[0].endswith(",isolation,genre,picture,year")
+    assert text[0].endswith(",genre,picture,year")
     assert set(text[0].split(",")[:-3]) <= set(metadata.TAKEN)
     assert text[1].startswith("r0,")
     assert text[1].endswith(",soul,0.png,1990")
