@@ -2,10 +2,10 @@
 
 The photos are those that are there now, in the folders of the run and in others that are named: new
 files join the groups or make new ones, a moved or renamed file is the same photo, deleted files
-leave. New rows of embeddings come from --features, metadata of new and known ones from --metadata.
-assignments.csv has the columns name and since (the update in which the photo came), report.html is
-the page of all photos, history.jsonl has a line for each update. What you have corrected or named
-holds.
+leave. Photos of a folder that is not there stay; name the place to which it has moved. New rows of
+embeddings come from --features, metadata of new and known ones from --metadata. assignments.csv has
+the columns name and since (the update in which the photo came), report.html is the page of all
+photos, history.jsonl has a line for each update. What you have corrected or named holds.
 """
 
 from collections.abc import Sequence
@@ -25,6 +25,7 @@ def _parser() -> Parser:
     output.add_report(parser)
     refit = "cluster everything anew; groups that stay mostly the same keep their ids"
     add("--refit", action="store_true", help=refit)
+    add("--yes", action="store_true", help="more than half of the photos may leave")
     add("--undo", action="store_true", help="take the last update back")
     return parser
 
@@ -63,5 +64,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
                         f"PHOTOS must be given in place of --{name} for a run of photos; got "
                         f"{value}"
                     )
+            how["confirmed"] = flags.yes
             ended = updates.update_photos(flags.workdir, flags.photos, **how)
         output.end(flags, *ended)

@@ -17,13 +17,13 @@ from PIL import Image
 
 from cluster_jax.core import buckets
 from cluster_jax.core.checks import InputError
-from cluster_jax.data import packed, scan
+from cluster_jax.data import images, packed, scan
 from cluster_jax.data.images import Dataset
 from cluster_jax.discovery import splits
 from cluster_jax.pipeline import build, inference
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.inference import TrainedRun
-from cluster_jax.report import assignments, decisions
+from cluster_jax.report import assignments, decisions, report_data
 
 # Longest name of a folder; file systems allow 255 bytes, which are 63 characters at worst.
 _MAX_NAME, _MAX_BYTES = 60, 255
@@ -203,11 +203,26 @@ def training_images(
             )
         return build.load_training_images(run.config, section)
 
+    if run.clusters.contents is not None and run.workdir is not None:
+        _check_contents(run)
     root = scan.root(section.dir) if section.name == "folder" and section.dir else None
     files = inference.files(run)
     _, group = inference.words(run, files)
     where = places(labels, names, group, files, _copies(run))
     return write(folder, where, Images(root, files, load), by)
+
+
+def _check_contents(run: TrainedRun) -> None:
+    """Raises an `InputError` if a file of the run has another content now."""
+    dataset = inference.training_images(run)
+    gone = {name for name, why in dataset.skipped if why == report_data.GONE}
+    is_other = (images.contents(dataset) != run.clusters.contents).any(axis=1)
+    names = np.array(dataset.sources)[is_other].tolist()
+    if changed := [name for name in names if name not in gone]:
+        raise InputError(
+            f"the images to export must be those of the run; got {changed[0]} with another "
+            f"content: run `cluster-jax update --workdir={run.workdir}` first"
+        )
 
 
 def _copies(run: TrainedRun) -> set[str]:

@@ -28,6 +28,7 @@ class Change(NamedTuple):
         events: what has happened to the clusters.
         is_refit: whether all was clustered anew.
         noun, group: what one of them, and a cluster, is called.
+        away: folders that are not there, whose images stay as they were.
     """
 
     came: int
@@ -38,6 +39,7 @@ class Change(NamedTuple):
     is_refit: bool
     noun: str
     group: str
+    away: tuple[str, ...] = ()
 
 
 def words(change: Change, names: Mapping[int, str]) -> str:
@@ -62,7 +64,7 @@ def words(change: Change, names: Mapping[int, str]) -> str:
         (change.described, "described anew"),
     )
     parts = [f"{counted(n, noun)} {'is' if n == 1 else 'are'} {word}" for n, word in numbers if n]
-    lines = ["; ".join(parts) + "."] if parts else [f"No {noun} is new."]
+    lines = [*told_away(change), "; ".join(parts) + "." if parts else f"No {noun} is new."]
     if change.is_refit:
         lines.append(f"All {noun}s were clustered anew.")
     shown = changes.ordered(change.events)
@@ -77,6 +79,13 @@ def words(change: Change, names: Mapping[int, str]) -> str:
     return "\n".join(lines)
 
 
+def told_away(change: Change) -> list[str]:
+    """Returns a sentence for each folder that is not there."""
+    return [
+        f"{folder} is not there: its {change.noun}s stay as they were." for folder in change.away
+    ]
+
+
 def line(change: Change, state: State) -> dict[str, Any]:
     """Returns the line of an update in `HISTORY`, as values."""
     return {
@@ -87,6 +96,7 @@ def line(change: Change, state: State) -> dict[str, Any]:
         "renamed": change.renamed,
         "described": change.described,
         "refit": change.is_refit,
+        "away": list(change.away),
         f"{change.noun}s": len(state.ids),
         "clusters": len(np.unique(state.ids)),
         "events": [event._asdict() for event in change.events],

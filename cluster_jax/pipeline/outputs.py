@@ -146,8 +146,17 @@ def find_duplicates(
     if dataset.shown is None:
         return None
     say("looking for duplicates")
-    every = features[workdirs.TRAIN_EMBEDDING][config.eval.features]
-    return duplicates.find(dataset.shown, every)
+    return _duplicates(dataset, features[workdirs.TRAIN_EMBEDDING][config.eval.features])
+
+
+def _duplicates(dataset: Dataset, features: NDArray) -> duplicates.Duplicates:
+    """Finds duplicates among the images whose files are there; `features` `[n, d]` are of all."""
+    assert dataset.shown is not None
+    gone = {name for name, why in dataset.skipped if why == GONE}
+    names = dataset.sources or range(dataset.size)
+    here = np.array([i for i, name in enumerate(names) if name not in gone], np.int64)
+    repeated = duplicates.find(select(dataset.shown, here), features[here])
+    return repeated._replace(images=here[repeated.images])
 
 
 def _judged(metrics: dict[str, Any], steps: int) -> dict[str, Any]:
@@ -223,7 +232,7 @@ def describe(
     }
     stored = run.stored._replace(points=clustering.points, kmeans_labels=evaluation.kmeans_labels)
     facts = photo_facts.read(dataset)
-    if dataset.open is not None:
+    if stored.contents is None and dataset.open is not None:
         stored = stored._replace(contents=contents(dataset))
     table = assignments.images_csv(dataset, evaluation, discovered, facts)
     tables = {workdirs.ASSIGNMENTS: table}
@@ -327,7 +336,9 @@ def stored_report(
         membership=stored.membership if run.known_classes is None else None,
     )
     assert run.workdir is not None
-    repeated = repeated or _stored_duplicates(run, every)
+    if repeated is None and every.shown is not None:
+        found = _duplicates(every, run.all_features)
+        repeated = duplicates.Shown(found, every.sources, stored.unlabeled_rows)
     if repeated is not None:
         repeated = duplicates.with_picked(repeated, decided.kept)
     data = _report_data(
@@ -406,19 +417,6 @@ def decided_results(
         origins = provenance_.get("number_of_clusters", {})
         provenance_["number_of_clusters"] = {**origins, method: "corrected"}
     return {**results, "metrics": metrics, "provenance": provenance_}
-
-
-def _stored_duplicates(run: TrainedRun, dataset: Dataset) -> duplicates.Shown | None:
-    if dataset.shown is None:
-        return None
-    shown = dataset.shown
-    gone = {name for name, why in dataset.skipped if why == GONE}
-    here = np.array([i for i, name in enumerate(dataset.sources or ()) if name not in gone])
-    if not gone:
-        here = np.arange(dataset.size)
-    repeated = duplicates.find(select(shown, here), run.all_features[here])
-    repeated = repeated._replace(images=here[repeated.images])
-    return duplicates.Shown(repeated, dataset.sources, run.clusters.unlabeled_rows)
 
 
 def _title(config: AnyConfig) -> str:

@@ -25,8 +25,10 @@ from cluster_jax.core import arrays, buckets, checks, disk, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
 from cluster_jax.data import datasets, images, metadata, scan
+from cluster_jax.data.images import Dataset
 from cluster_jax.data.metadata import Rows
-from cluster_jax.encoding.embed import UNREADABLE, readable_rows
+from cluster_jax.encoding.embed import UNREADABLE, Batch, readable_rows
+from cluster_jax.encoding.encoder import Encoder
 from cluster_jax.evaluation import clusters
 from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.evaluation.options import ClusterOptions
@@ -49,7 +51,7 @@ from cluster_jax.pipeline.snapshots import Snapshot
 from cluster_jax.report import assignments, decisions, report, report_data
 from cluster_jax.report.decisions import NO_CLUSTER, Decisions
 from cluster_jax.report.duplicates import Shown
-from cluster_jax.report.report_data import Changes
+from cluster_jax.report.report_data import GONE, Changes
 
 UNDONE = "decisions_undone.csv"
 
@@ -261,10 +263,42 @@ def _suggested(workdir: epath.Path) -> dict[int, str]:
     return {int(cluster): name for cluster, name in named.items()}
 
 
-def _nothing(workdir: epath.Path, state: State, noun: str, group: str) -> Ended:
+def _nothing(
+    workdir: epath.Path, state: State, noun: str, group: str, away: tuple[str, ...] = ()
+) -> Ended:
     has = f"{workdir} has all {counted(len(state.ids), noun)} already, and none is gone"
-    values = history.line(history.Change(0, 0, 0, 0, (), False, noun, group), state)
-    return f"Nothing has happened: {has}.", {"workdir": str(workdir), **values}
+    change = history.Change(0, 0, 0, 0, (), False, noun, group, away)
+    text = "\n".join([*history.told_away(change), f"Nothing has happened: {has}."])
+    return text, {"workdir": str(workdir), **history.line(change, state)}
+
+
+class _Photos(NamedTuple):
+    """The photos that are there now, beside those that a run knows.
+
+    Attributes:
+        inputs: all of them, in the folders of the run and in others.
+        digests: of their contents, uint8 `[m, 16]`.
+        known: int `[n]`, place of each known photo among them, -1: none.
+        new: int `[l]`, places of those that are new.
+        away: folders of the run that are not there, or empty.
+        is_away: bool `[n]`, known photos in these; they stay.
+        paths: of the m photos, absolute.
+        earlier: of the n known ones.
+    """
+
+    inputs: build.Inputs[PhotosConfig]
+    digests: NDArray
+    known: NDArray
+    new: NDArray
+    away: tuple[str, ...]
+    is_away: NDArray
+    paths: list[str]
+    earlier: list[str]
+
+    @property
+    def is_kept(self) -> NDArray:
+        """Which of the known photos stay, bool `[n]`."""
+        return (self.known >= 0) | self.is_away
 
 
 def update_photos(
@@ -272,14 +306,18 @@ def update_photos(
     photos: Sequence[str] = (),
     *,
     refit: bool = False,
+    confirmed: bool = False,
     with_report: bool = True,
 ) -> Ended:
     """Updates a run of photos with the files that are there now; returns what is printed.
+
+    Photos of a folder of the run that is not there stay as they were.
 
     Args:
         workdir: of a finished run that trains nothing, whose clusters are those of the tree.
         photos: folders or files beside those of the run.
         refit: whether all images are clustered anew, and matched to the old clusters.
+        confirmed: whether more than half of the photos may leave.
         with_report: whether the page is written; without it there is none.
 
     Raises:
@@ -289,64 +327,171 @@ def update_photos(
     with workdirs.locked(workdir), disk.explained(workdir):
         run = inference.read(workdir)
         _check(run, workdir)
-        snapshot = _known_photos(workdir, run)
-        inputs = _inputs(run, photos)
-        dataset, config = inputs.dataset, inputs.config
-        digests = images.contents(dataset)
-        old, new = _matched(snapshot, digests, dataset.sources or ())
-        is_kept = old >= 0
+        snapshot, started = _known_photos(workdir, run), time.perf_counter()
+        there = _looked(workdir, run, snapshot, photos)
+        gone = int((~there.is_kept).sum())
+        if 2 * gone > len(snapshot.names) and not confirmed:
+            raise InputError(
+                f"{gone:,} of the {counted(len(snapshot.names), 'photo')} of {workdir} must be "
+                "where they were; got them gone: name the folder in which they are now, or confirm "
+                "by --yes that they leave"
+            )
         encoder = inference.encoder(run)
-        embedding = readable_rows(io.read_arrays(workdir / workdirs.TRAIN_EMBEDDING))
-        embedding = {name: rows[is_kept] for name, rows in embedding.items()}
-        skipped: tuple[tuple[str, str], ...] = ()
-        if len(new):
-            fresh = images.select(dataset, new)
-            embeddings = embed(inputs._replace(dataset=fresh), encoder)
-            is_bad = embeddings.get(UNREADABLE, np.zeros(len(new), bool))
-            skipped, new = images.without(fresh, is_bad).skipped, new[~is_bad]
-            rows = readable_rows(embeddings)
-            embedding = {k: np.concatenate([v, rows[k]]) for k, v in embedding.items()}
-        order = np.concatenate([old[is_kept], new])
-        sources = [(dataset.sources or ())[i] for i in order]
-        was = snapshot.names[is_kept].tolist()
-        if not (refit or len(new)) and is_kept.all() and was == sources:
-            return _nothing(workdir, snapshot.state, "photo", "group")
-        if not len(order):
+        there, embedding, skipped = _embedded(workdir, there, encoder)
+        dataset, names, now = _photos_now(there, snapshot, embedding)
+        was = snapshot.names[there.is_kept].tolist()
+        paths = zip(np.array(there.earlier)[there.is_kept], names, strict=False)
+        root = scan.root(str(there.inputs.config.data.dir))
+        renamed = sum(a != os.path.abspath(os.path.join(root, b)) for a, b in paths)
+        if not (refit or len(there.new) or gone) and was == names[: len(was)]:
+            return _nothing(workdir, snapshot.state, "photo", "group", there.away)
+        if not names:
             raise InputError(f"PHOTOS must have an image that can be read; got none of {workdir}")
-        paths = (
-            [os.path.abspath(os.path.join(scan.root(str(data.dir)), name)) for name in names]
-            for data, names in ((run.config.data, was), (config.data, sources))
+        skipped = (*(entry for entry in dataset.skipped if entry[1] == GONE), *skipped)
+        dataset = dataset._replace(unreadable=None, skipped=skipped)
+        inputs = there.inputs._replace(dataset=dataset)
+        section = inputs.config.eval
+        found = _Update(
+            snapshot,
+            now,
+            there.is_kept,
+            _carried(run.decisions, dict(zip(was, names, strict=False))),
+            history.Change(
+                len(there.new), gone, renamed, 0, (), refit, "photo", "group", there.away
+            ),
+            run.clusters.points,
+            functools.partial(
+                clusters.run_tree,
+                metric=section.reduce.metric,
+                k=section.k,
+                seed=inputs.config.seed,
+            ),
         )
-        renamed = sum(a != b for a, b in zip(*paths, strict=False))
-        features = arrays.normalize_rows(embedding[config.eval.features])
-        names = np.array(sources, np.str_)
-        now = Snapshot(snapshot.state, names, digests[order], features)
-        decided = _carried(run.decisions, dict(zip(was, sources, strict=False)))
-        dataset = images.select(dataset, order)._replace(unreadable=None, skipped=skipped)
-        inputs, started = inputs._replace(dataset=dataset), time.perf_counter()
+        parts = (inputs, embedding, encoder, now.contents, started)
+        renewed = _Renewed(workdir, run, *parts)
+        return _renew(workdir, found, renewed.write, with_report=with_report)
 
-        def write(
-            folder: epath.Path, clustering: Clustering, changes: Changes, with_report: bool
-        ) -> Shown | None:
-            rows = {workdirs.TRAIN_EMBEDDING: embedding}
-            repeated = outputs.find_duplicates(config, dataset, rows)
-            run_of_all = outputs.collect(inputs, rows, clustering, repeated, started)
-            memory = collect(inputs, embedding, run_of_all, encoder, 0.0)
-            names = memory.outputs.results["suggested_names"] or {}
-            # Those of a known group stay: with each new photo, others would come first.
-            earlier = run.results.get("suggested_names") or {}
-            names |= {cluster: earlier[cluster] for cluster in names if cluster in earlier}
-            save(folder, memory, workdir, changes, with_report=with_report)
-            return None if repeated is None else Shown(repeated, dataset.sources)
 
-        section = config.eval
-        fit = functools.partial(
-            clusters.run_tree, metric=section.reduce.metric, k=section.k, seed=config.seed
+def _looked(
+    workdir: epath.Path, run: TrainedRun, snapshot: Snapshot, photos: Sequence[str]
+) -> _Photos:
+    """Finds the photos that are there now, and which of them the run knows, by their contents."""
+    old_dir = str(run.config.data.dir)
+    folders = _folders(old_dir, photos)
+    there = [name for name in folders if os.path.exists(name)]
+    if not there:
+        raise InputError(
+            f"PHOTOS must be given, because {scan.shown(old_dir)} is not there; got none: name the "
+            "folder in which the photos are now"
         )
-        left = int((~is_kept).sum())
-        change = history.Change(len(new), left, renamed, 0, (), refit, "photo", "group")
-        found = _Update(snapshot, now, is_kept, decided, change, run.clusters.points, fit)
-        return _renew(workdir, found, write, with_report=with_report)
+    inputs = _load(run, there)
+    dataset = inputs.dataset
+    earlier, paths = (
+        [os.path.abspath(os.path.join(scan.root(folder), name)) for name in names]
+        for folder, names in (
+            (old_dir, snapshot.names.tolist()),
+            ("\n".join(there), dataset.sources or ()),
+        )
+    )
+    digests = images.contents(dataset)
+    known, new = _matched(snapshot.contents, earlier, digests, paths)
+    is_away, away = np.zeros(len(earlier), bool), list[str]()
+    for folder in old_dir.split("\n"):
+        inside = np.array([path.startswith(folder + os.sep) for path in earlier])
+        is_there = any(path.startswith(folder + os.sep) for path in paths)
+        # Where most of its photos are elsewhere, the folder has moved.
+        if inside.any() and not is_there and 2 * (known[inside] >= 0).sum() < inside.sum():
+            is_away |= inside & (known < 0)
+            away.append(folder)
+    kept = [name for name in folders if name in there or name in away]
+    if kept != there:
+        values = inputs.config.values
+        values = {**values, "data": {**values["data"], "dir": "\n".join(kept)}}
+        config = parse_config(values, inputs.config.name)
+        assert isinstance(config, PhotosConfig)
+        inputs = inputs._replace(config=config)
+    return _Photos(inputs, digests, known, new, tuple(away), is_away, paths, earlier)
+
+
+def _embedded(
+    workdir: epath.Path, there: _Photos, encoder: Encoder
+) -> tuple[_Photos, Batch, tuple[tuple[str, str], ...]]:
+    """Embeds the photos that are new; returns those that can be read, all rows, and the others."""
+    embedding = readable_rows(io.read_arrays(workdir / workdirs.TRAIN_EMBEDDING))
+    embedding = {name: rows[there.is_kept] for name, rows in embedding.items()}
+    if not len(there.new):
+        return there, embedding, ()
+    fresh = images.select(there.inputs.dataset, there.new)
+    made = embed(there.inputs._replace(dataset=fresh), encoder)
+    is_bad = made.get(UNREADABLE, np.zeros(len(there.new), bool))
+    skipped, rows = images.without(fresh, is_bad).skipped, readable_rows(made)
+    embedding = {name: np.concatenate([old, rows[name]]) for name, old in embedding.items()}
+    return there._replace(new=there.new[~is_bad]), embedding, skipped
+
+
+def _photos_now(
+    there: _Photos, snapshot: Snapshot, embedding: Batch
+) -> tuple[Dataset, list[str], Snapshot]:
+    """Returns the photos of the updated run, their names, and what is known of them.
+
+    The known ones come first; those that are away are gray.
+    """
+    config, dataset = there.inputs.config, there.inputs.dataset
+    root = os.path.abspath(scan.root(str(config.data.dir)))
+    sources = tuple(os.path.relpath(path, root) for path in there.paths)
+    known = there.known[there.is_kept]
+    contents = snapshot.contents[there.is_kept].copy()
+    names = [os.path.relpath(path, root) for path in np.array(there.earlier)[there.is_kept]]
+    for i, place in enumerate(known.tolist()):
+        if place >= 0:
+            names[i], contents[i] = sources[place], there.digests[place]
+    names += [sources[place] for place in there.new]
+    present = np.concatenate([known[known >= 0], there.new])
+    dataset = images.select(dataset._replace(sources=sources, skipped=()), present)
+    dataset = inference.with_gaps(dataset, tuple(names))
+    features = arrays.normalize_rows(embedding[config.eval.features])
+    contents = np.concatenate([contents, there.digests[there.new]])
+    return dataset, names, Snapshot(snapshot.state, np.array(names, np.str_), contents, features)
+
+
+class _Renewed(NamedTuple):
+    """What the files of an updated run of photos are made of.
+
+    Attributes:
+        workdir: of the run.
+        run: the run before.
+        inputs: the photos.
+        embedding: of these.
+        encoder: of the run.
+        contents: digests of the photos, uint8 `[n, 16]`.
+        started: when the update began.
+    """
+
+    workdir: epath.Path
+    run: TrainedRun
+    inputs: build.Inputs[PhotosConfig]
+    embedding: Batch
+    encoder: Encoder
+    contents: NDArray
+    started: float
+
+    def write(
+        self, folder: epath.Path, clustering: Clustering, changes: Changes, with_report: bool
+    ) -> Shown | None:
+        """Writes the files into the folder of the new version, see `Write`."""
+        rows = {workdirs.TRAIN_EMBEDDING: self.embedding}
+        repeated = outputs.find_duplicates(self.inputs.config, self.inputs.dataset, rows)
+        run_of_all = outputs.collect(self.inputs, rows, clustering, repeated, self.started)
+        stored = run_of_all.stored._replace(contents=self.contents)
+        memory = collect(
+            self.inputs, self.embedding, run_of_all._replace(stored=stored), self.encoder, 0.0
+        )
+        names = memory.outputs.results["suggested_names"] or {}
+        # Those of a known group stay: with each new photo, others would come first.
+        earlier = self.run.results.get("suggested_names") or {}
+        names |= {cluster: earlier[cluster] for cluster in names if cluster in earlier}
+        save(folder, memory, self.workdir, changes, with_report=with_report)
+        return None if repeated is None else Shown(repeated, self.inputs.dataset.sources)
 
 
 def _check(run: TrainedRun, workdir: epath.Path) -> None:
@@ -384,27 +529,27 @@ def _known_photos(workdir: epath.Path, run: TrainedRun) -> Snapshot:
     return _with_decisions(snapshot, run.computed, run.decisions)
 
 
-def _inputs(run: TrainedRun, photos: Sequence[str]) -> build.Inputs[PhotosConfig]:
-    """Loads the images that are there now: of the folders of the run, and of others."""
-    of_run = (run.config.data.dir or "").split("\n")
-    there = [name for name in of_run if buckets.path(name.removeprefix("@")).exists()]
+def _folders(of_run: str, photos: Sequence[str]) -> list[str]:
+    """Lists the folders of a run and others, without those that are inside of others."""
     missing = [name for name in photos if not os.path.exists(os.path.expanduser(name))]
     if missing:
         raise InputError(f"PHOTOS must be folders or files of images; got no {missing[0]}")
     added = [str(workdirs.normalized(name)) for name in photos]
-    every = list(dict.fromkeys([*there, *added]))
-    if not every:
-        raise InputError(f"PHOTOS must be given, because {of_run[0]} is gone; got none")
+    every = list(dict.fromkeys([*of_run.split("\n"), *added]))
     inside = [os.path.realpath(os.path.expanduser(name)) + os.sep for name in every]
-    every = [
+    return [
         name
         for name, path in zip(every, inside, strict=True)
         if not any(path != other and path.startswith(other) for other in inside)
     ]
-    if len(every) > 1 and any(name.startswith("@") or name.endswith(".zip") for name in every):
-        raise InputError(f"PHOTOS must be left out for a run of a list or a .zip; got {photos}")
+
+
+def _load(run: TrainedRun, folders: Sequence[str]) -> build.Inputs[PhotosConfig]:
+    """Loads the images that are in folders now, with the config of the run."""
+    if len(folders) > 1 and any(name.endswith(".zip") for name in folders):
+        raise InputError(f"PHOTOS must be left out for a run of a .zip; got {folders[-1]}")
     values = config_json(run.config.values)
-    values["data"] = {**values["data"], "dir": "\n".join(every)}
+    values["data"] = {**values["data"], "dir": "\n".join(folders)}
     config = parse_config(values, run.config.name)
     assert isinstance(config, PhotosConfig)
     # Few are decoded: those that are new, and those that the report shows.
@@ -414,19 +559,27 @@ def _inputs(run: TrainedRun, photos: Sequence[str]) -> build.Inputs[PhotosConfig
     return build.load_photos(config, dataset)
 
 
-def _matched(snapshot: Snapshot, digests: NDArray, names: Sequence[str]) -> tuple[NDArray, NDArray]:
-    """Finds each known image's place among the files of now, -1: gone; and which files are new.
+def _matched(
+    contents: NDArray, names: Sequence[str], digests: NDArray, now: Sequence[str]
+) -> tuple[NDArray, NDArray]:
+    """Finds each known image's place among those of now, -1: gone; and which of these are new.
 
-    Of files with the same content, one of the same name is the image, or else the first.
+    Of images with the same content, one of the same name is the image, or else the first.
+
+    Args:
+        contents: digests uint8 `[n, 16]` of the known ones.
+        names: of these.
+        digests: uint8 `[m, 16]` of those of now.
+        now: their names.
     """
     there = collections.defaultdict[bytes, list[int]](list)
     for i, digest in enumerate(digests):
         there[digest.tobytes()].append(i)
-    place = np.full(len(snapshot.names), -1)
-    keys = [digest.tobytes() for digest in snapshot.contents]
+    place = np.full(len(names), -1)
+    keys = [digest.tobytes() for digest in contents]
     for by_name in (True, False):
         for j in np.flatnonzero(place < 0).tolist():
-            same = [i for i in there[keys[j]] if not by_name or names[i] == snapshot.names[j]]
+            same = [i for i in there[keys[j]] if not by_name or now[i] == names[j]]
             if same:
                 place[j] = same[0]
                 there[keys[j]].remove(same[0])
@@ -504,7 +657,8 @@ def update_rows(
         is_numbered = snapshot.names.tolist() == list(map(str, range(len(snapshot.names))))
         row_names = None if table is None else table.names
         if is_numbered or table is None:
-            old, new = _matched(snapshot, digests, [""] * len(values))
+            empty = [""] * len(snapshot.names)
+            old, new = _matched(snapshot.contents, empty, digests, [""] * len(values))
             count = len(snapshot.names) + len(new)
             names = [*map(str, range(count))] if is_numbered else snapshot.names.tolist()
         else:

@@ -98,32 +98,50 @@ def default_workdir(config: Mapping[str, Any], name: str) -> pathlib.Path:
 
 
 def normalized(path: str | None) -> str | None:
-    """Normalizes a local path: relative if it is in the current folder, else absolute.
+    """Returns an absolute local path; of several, one a line. Others stay as they are.
 
     Example:
-        >>> normalized("./photos/"), normalized("gs://bucket/photos/")
-        ('photos', 'gs://bucket/photos/')
+        >>> normalized("/photos/../x/"), normalized("gs://bucket/photos/")
+        ('/x', 'gs://bucket/photos/')
     """
     if path is None or "://" in path:
         return path
-    if "\n" in path:  # Several, one a line.
+    if "\n" in path:
         return "\n".join(str(normalized(line)) for line in path.split("\n"))
-    if path.startswith("@"):  # A list of names.
-        return f"@{normalized(path[1:])}"
-    absolute = pathlib.Path(os.path.abspath(os.path.expanduser(path)))
-    here = pathlib.Path.cwd()
-    return str(absolute.relative_to(here) if absolute.is_relative_to(here) else absolute)
+    return os.path.abspath(os.path.expanduser(path))
+
+
+def located(path: str | None, workdir: epath.Path, images: Mapping[str, Any]) -> str | None:
+    """Returns where the images of a run are: as stored, or else in their place beside the run.
+
+    Args:
+        path: `data.dir` of the run, absolute.
+        workdir: where the run is now.
+        images: content of its `images.json`.
+    """
+    before = images.get("workdir")
+    if path is None or "://" in path or before is None:
+        return path
+
+    now = os.path.abspath(workdir)
+
+    def moved(line: str) -> str:
+        beside = os.path.normpath(
+            os.path.join(os.path.abspath(workdir), os.path.relpath(line, before))
+        )
+        return beside if not os.path.exists(line) and os.path.exists(beside) else line
+
+    return "\n".join(map(moved, path.split("\n")))
 
 
 def with_stored_dir(config: Mapping[str, Any], workdir: epath.Path) -> dict[str, Any]:
-    """Spells `data.dir` as in a workdir, if both are the same folder."""
-    try:
+    """Makes `data.dir` absolute; as in the workdir, if that is the same folder, moved with it."""
+    asked = normalized(config["data"]["dir"])
+    with contextlib.suppress(OSError, KeyError, TypeError, io.DamagedFile):
         stored = read_values(workdir / CONFIG)["data"]["dir"]
-    except (OSError, KeyError, TypeError, io.DamagedFile):
-        return dict(config)
-    if normalized(stored) != normalized(config["data"]["dir"]):
-        return dict(config)
-    return {**config, "data": {**config["data"], "dir": stored}}
+        if located(stored, workdir, read_values(workdir / IMAGES)) == asked:
+            asked = stored
+    return {**config, "data": {**config["data"], "dir": asked}}
 
 
 def training_part(config: Mapping[str, Any]) -> dict[str, Any]:
