@@ -119,16 +119,12 @@ def located(path: str | None, workdir: epath.Path, images: Mapping[str, Any]) ->
         workdir: where the run is now.
         images: content of its `images.json`.
     """
-    before = images.get("workdir")
+    before, now = images.get("workdir"), os.path.abspath(workdir)
     if path is None or "://" in path or before is None:
         return path
 
-    now = os.path.abspath(workdir)
-
     def moved(line: str) -> str:
-        beside = os.path.normpath(
-            os.path.join(os.path.abspath(workdir), os.path.relpath(line, before))
-        )
+        beside = os.path.normpath(os.path.join(now, os.path.relpath(line, before)))
         return beside if not os.path.exists(line) and os.path.exists(beside) else line
 
     return "\n".join(map(moved, path.split("\n")))

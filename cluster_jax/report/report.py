@@ -20,7 +20,6 @@ from cluster_jax.report import (
     plots,
     report_data,
     report_map,
-    sentences,
     summary,
     thumbnails,
 )
@@ -103,24 +102,15 @@ def render(data: ReportData) -> str:
     }
     overview = _overview(data, clusters)
     sections, details = (_section_names(data, tree, doubts, names) for names in (SECTIONS, DETAILS))
-    page = sentences.Page(
-        data=data,
-        overview=overview,
-        clusters=clusters,
-        n_doubtful=len(doubts),
-        has_suggestions=bool(suggested),
-        sections=sections,
-        details=details,
-        n_drawn=record["map"]["n_points"],
-        n_leaves=len(tree["leaves"]) if tree else 0,
-        n_curves=len(curves),
-        bad_steps=bad_steps,
-    )
     return pages.fill(
         "report.html",
         data=data,
-        sentences=sentences,
-        page=page,
+        gone=report_data.GONE,
+        plots=plots,
+        report_map=report_map,
+        bad_steps=bad_steps,
+        sizes=[len(cluster.members) for cluster in clusters if cluster.id >= 0] or [0],
+        more_changes=_n_more_changes(data),
         titles={**summary.SECTION_TITLES, "clusters": f"{data.group.capitalize()}s"},
         noun=data.noun,
         group=data.group,
@@ -137,11 +127,18 @@ def render(data: ReportData) -> str:
         doubts=doubts,
         orders=_orders(data),
         clusters=clusters,
-        n_clusters=page.n_clusters,
+        n_clusters=sum(cluster.id >= 0 for cluster in clusters),
         **record,
         record=pages.compressed(json.dumps(record, allow_nan=False, separators=(",", ":"))),
         plotlyjs=_compressed_once(get_plotlyjs()),
     )  # fmt: skip
+
+
+def _n_more_changes(data: ReportData) -> int:
+    """Counts the events of the last update that the page does not show."""
+    if data.changes is None:
+        return 0
+    return max(len(changes.ordered(data.changes.events)) - changes.MAX_ENTRIES, 0)
 
 
 def _orders(data: ReportData) -> dict[str, str]:

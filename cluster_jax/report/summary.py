@@ -250,6 +250,11 @@ def score_rows(
     return rows
 
 
+def is_scored(results: Mapping[str, Any]) -> bool:
+    """Returns whether a clustering has scores, which need labels."""
+    return any(score is not None for *_, row in score_rows(results) for score in row)
+
+
 def _is_clustering(entry: object) -> bool:
     return isinstance(entry, Mapping) and "n_clusters" in entry
 

@@ -45,15 +45,12 @@ def made(tmp_path_factory, one_device, shallow_lite):
 
 @pytest.fixture
 def place(made, tmp_path, monkeypatch):
-    """The photos and their run, which finds them from the working folder, as they are typed."""
+    """The photos and their run, moved together: the run finds them in their place beside it."""
     shutil.copytree(made, tmp_path / "here")
-    config = io.read_json(tmp_path / "here" / "run" / "config.json")
-    config["data"]["dir"] = "photos"
+    shutil.move(made / "photos", made / "away")
     monkeypatch.chdir(tmp_path / "here")
-    results = io.read_json(tmp_path / "here" / "run" / "results.json")
-    for name, value in (("config", config), ("results", {**results, "config": config})):
-        io.write_json(tmp_path / "here" / "run" / f"{name}.json", value, checksum=True)
-    return tmp_path / "here"
+    yield tmp_path / "here"
+    shutil.move(made / "away", made / "photos")
 
 
 def table(place):
@@ -177,6 +174,50 @@ def test_two_processors_of_other_instructions_give_the_same_ids(tmp_path):
         assert (embeddings[0] != embeddings[1]).any()  # They did compute by other instructions.
 
 
+def test_folders_that_are_away_or_have_moved(place, capsys, monkeypatch):
+    """A disk that is away is not a folder of deleted photos; and nobody stands in their folder."""
+    run, more = place / "run", place / "more"
+    save(more, toy.images(52, channels=3)[0][40:], "new")
+    update.main([f"--workdir={run}", "more", "--report=no"])
+    before = {row["image"]: row["cluster"] for row in table(place)}
+    more.rename(place / "disk")
+    more.mkdir()  # where it is mounted
+    (place / "photos" / "01.png").unlink()
+    monkeypatch.chdir(place.parent)
+    capsys.readouterr()
+    update.main([f"--workdir={run}"])
+    said = capsys.readouterr().out
+    assert f"{more} is not there: its photos stay as they were.\n1 photo is gone." in said
+    del before["photos/01.png"]
+    assert {row["image"]: row["cluster"] for row in table(place)} == before
+    assert "12 photos are no longer where they were" in (run / "report.html").read_text()
+    more.rmdir()
+    (place / "disk").rename(more)
+    update.main([f"--workdir={run}"])
+    assert "Nothing has happened" in capsys.readouterr().out
+    report.main([str(run), f"--export={place}/sorted"])
+    # The whole folder elsewhere: its new place is taken.
+    (place / "photos").rename(place / "pictures")
+    update.main([f"--workdir={run}", f"{place}/pictures"])
+    assert "39 photos are moved or renamed." in capsys.readouterr().out
+    now = {row["image"].replace("pictures/", "photos/"): row["cluster"] for row in table(place)}
+    assert now == before
+    # Another content under a known name is no photo of the run.
+    shutil.copy(place / "pictures/02.png", place / "pictures/03.png")
+    with pytest.raises(SystemExit):
+        report.main([str(run), f"--export={place}/again"])
+    assert "pictures/03.png with another content: run `cluster-jax" in capsys.readouterr().err
+    # Most of them gone: it asks; and two that are left are no error.
+    for file in [*more.iterdir(), *(place / "pictures").iterdir()][2:]:
+        file.unlink()
+    (place / "pictures/x.png").write_bytes((more / min(os.listdir(more))).read_bytes())
+    with pytest.raises(SystemExit):
+        update.main([f"--workdir={run}", "--report=no"])
+    assert "of the 51 photos of" in capsys.readouterr().err
+    update.main([f"--workdir={run}", "--yes", "--report=no"])
+    assert len(table(place)) == 3
+
+
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
@@ -197,4 +238,4 @@ def test_all_photos_are_gone(place, capsys):
     with pytest.raises(SystemExit) as stop:
         update.main([f"--workdir={place}/run"])
     assert stop.value.code == 2
-    assert "PHOTOS must be given, because" in capsys.readouterr().err
+    assert "photos is not there; got none: name the folder in which" in capsys.readouterr().err
