@@ -389,9 +389,9 @@ def with_map(
         near = knn.nearest(placed, smooth, 3).indices if is_condensed else None
         placed = points if near is None else points[near].mean(axis=1)
     placed = placed if is_condensed else placed[leaves]
-    # A few rows have a map of fewer columns.
-    is_alike = old is not None and old.shape == placed.shape
-    return clustering._replace(points=registered(placed, old) if is_alike else placed)
+    if old is not None and old.shape == placed.shape:  # A few rows have fewer columns.
+        placed = registered(placed, old)
+    return clustering._replace(points=placed)
 
 
 def registered(points: NDArray, onto: NDArray) -> NDArray:
