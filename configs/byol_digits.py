@@ -7,8 +7,7 @@ compare with. Network, augmentation and number of steps are those of `nrcc_digit
 on the labels of the digits. BYOL + NRCC is --config.nrcc.weight=0.5.
 
 The decay of the moving average starts at 0.9 instead of 0.996, which the papers use for a hundred
-times as many steps. It was chosen on the labels: 0.99 is worse (experiments/nrcc has 0.99,
-experiments/digits 0.9).
+times as many steps. It was chosen on the labels: 0.99 is worse.
 """
 
 from ml_collections import ConfigDict

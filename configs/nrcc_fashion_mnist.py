@@ -4,7 +4,7 @@
 
 DIR holds the TFDS set `fashion_mnist`; --config.data.name=arrays takes an .npz file of `images` and
 `labels` instead. Training took five to eight minutes on one CPU core. No paper uses this data set;
-for results see experiments/fashion.md.
+for results see experiments/log.md.
 
 No setting was chosen by labels of this set. Network, temperature, lambda and optimizer are those of
 `nrcc_digits`. Augmentation and embedding were chosen by the silhouette of k-means, with k given, on

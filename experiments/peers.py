@@ -32,7 +32,7 @@ from cluster_jax.clustering import knn, reduce, sinkhorn, smooth
 from cluster_jax.clustering.smooth_tree import SmoothTree
 from cluster_jax.core.arrays import normalize_rows
 from cluster_jax.pipeline import run as pipeline
-from experiments import registry, tables, trained_heads
+from experiments import registry, tables
 from experiments.number_of_clusters import peers
 from experiments.registry import Run
 
@@ -160,8 +160,6 @@ METHODS: dict[str, Method] = {
     "k-means, balanced, k given": lambda x, k, seed, _: _balanced(x, k, seed),
     "spectral clustering, k given": lambda x, k, seed, _: _spectral(x, k, seed),
     "DROWCULA: UMAP + k-means, k given": lambda x, k, seed, _: _drowcula(x, k, seed),
-    "TURTLE, k given": lambda x, k, seed, _: trained_heads.turtle(x, k, seed),
-    "TEMI, k given": lambda x, k, seed, _: trained_heads.temi(x, k, seed),
     "SimCLR, k given": _trained("nrcc", {"nrcc.weight": 0.0}),
     "SimCLR on smooth rows, k given": _trained_on_smooth,
     "SimCLR + NRCC, k given": _trained("nrcc", {}),
@@ -176,7 +174,7 @@ METHODS: dict[str, Method] = {
     "EVoC": lambda x, _k, seed, _: _evoc(x, seed),
 }
 # Names begin like these where a training is compiled for every set: no call before warms it up.
-TRAINED = ("TURTLE", "TEMI", "SimCLR", "NCC")
+TRAINED = ("SimCLR", "NCC")
 
 
 def read(file: pathlib.Path) -> tuple[NDArray, NDArray, str]:

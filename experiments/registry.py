@@ -1,94 +1,35 @@
 """Which runs make which table of the papers, and what the papers print in it.
 
-The tables are lists in `experiments/PAPER/tables.py`. This module turns one and a scale into runs.
+The tables are in `experiments/PAPER/tables.yaml`: named variants, each the fields of `Variant` and
+which other it is `from`, and the rows, `[name, variant, score, line, printed]`; scales and sets
+are in `experiments/sets.yaml`. This module turns a table and a scale into runs.
 """
 
 import functools
-import importlib
+import pathlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import yaml
 from ml_collections import ConfigDict
 
 from cluster_jax.core import config as configs
 from cluster_jax.core.checks import InputError
 
 PAPERS = ("nrcc", "ncc", "cueco", "kernel_infonce", "ncl")
-SCALES = {
-    "digits": (
-        "scikit-learn's digits (8 x 8 pixels) and the digits config of each method; every duration "
-        "that is given in steps is a third of the config's, so that 500 steps are trained instead "
-        "of 1,500 (128,000 images seen; NCL: its config unchanged)"
-    ),
-    "cpu": (
-        "the first 5,000 images of the paper's set (NCL: 10,000), with the augmentation of its "
-        "config; network, method, and optimizer of the digits config, which is a network of three "
-        "convolutions instead of a ResNet; 200 steps (51,200 images seen; NCL: 8, 50 and 40 "
-        "epochs)"
-    ),
-    "full": "the paper's setting, see the docstring of each config for what it leaves open",
-}
-# What the scale "cpu" changes in NCL.
-NCL_ON_A_CPU = {
-    "data.limit": 10_000,
-    "method.queue": 1024,
-    "method.neighbors": 102,
-    "method.ramp": "10 epochs",
-    "method.hng.count": 204,
-    "stages.rotation.train.duration": "8 epochs",
-    "stages.supervised.train.duration": "50 epochs",
-    "train.duration": "40 epochs",
-}
-SEEDS = {"digits": 3, "cpu": 1, "full": 3}  # where --seeds does not say how many
+GROUPS = (*PAPERS, "digits")  # folders with tables; that of the digits is no paper's
+FOLDER = pathlib.Path(__file__).parent
 
 
-def _imagenet(classes: str, image_size: int = 256, size: int = 224) -> dict[str, Any]:
-    """Keys of a subset of ImageNet-1k, of square views of `size` pixels."""
-    return {
-        "data.name": "imagenet2012",
-        "data.split": "train",
-        "data.classes": classes,
-        "data.image_size": image_size,
-        "augment.size": size,
-        "network.stem": "imagenet",
-        "novel.test_split": "validation",
-    }
+@functools.cache
+def _read(file: str) -> dict[str, Any]:
+    return yaml.safe_load((FOLDER / file).read_text())
 
 
-# What stands for "cifar10" in the names of configs; the keys in which a set differs from CIFAR-10
-# where there is no such config; the number of classes.
-SETS: dict[str, tuple[str, dict[str, Any], int]] = {
-    "CIFAR-10": ("cifar10", {}, 10),
-    "CIFAR-20": ("cifar20", {"data.name": "cifar100", "data.label": "coarse_label"}, 20),
-    "CIFAR-100": ("cifar100", {"data.name": "cifar100"}, 100),
-    # The variants draw the tail.
-    "CIFAR-10-LT": ("cifar10", {}, 10),
-    "CIFAR-20-LT": ("cifar20", {"data.name": "cifar100", "data.label": "coarse_label"}, 20),
-    "STL-10": ("stl10", {"data.name": "stl10", "augment.size": 96}, 10),
-    "ImageNet-10": ("imagenet_10", _imagenet("imagenet_10"), 10),
-    "ImageNet-Dogs": ("imagenet_dogs", _imagenet("imagenet_dogs"), 15),
-    # NCC's size. As with 224 pixels, views are 7/8 of the square that they are taken from.
-    "ImageNet-10 at 96": ("imagenet_10_96", _imagenet("imagenet_10", 110, 96), 10),
-    "ImageNet-Dogs at 96": ("imagenet_dogs_96", _imagenet("imagenet_dogs", 110, 96), 15),
-    # Of Tiny ImageNet's classes, all images of ImageNet; the set has 500 each, of 64 pixels.
-    "TinyImageNet": ("tiny_imagenet", _imagenet("tiny_imagenet"), 200),
-    "TinyImageNet at 96": ("tiny_imagenet_96", _imagenet("tiny_imagenet", 110, 96), 200),
-    "ImageNet-50": ("imagenet_50", _imagenet("imagenet_50"), 50),
-    # CueCo trains 400 epochs on it, with BYOL's blur; a variant may say otherwise.
-    "ImageNet-100": (
-        "imagenet_100",
-        {
-            **_imagenet("imagenet_100"),
-            "augment.blur.kernel": 23,
-            "train.duration": "400 epochs",
-        },
-        100,
-    ),
-    "ImageNet-200": ("imagenet_200", _imagenet("imagenet_200"), 200),
-    "ImageNet-1k": ("imagenet", {}, 1000),
-    "ImageNet": ("imagenet", {}, 30),  # NCL's, of which the novel classes are found
-}
+_SETS = _read("sets.yaml")
+SCALES: dict[str, str] = _SETS["scales"]
+SEEDS: dict[str, int] = _SETS["seeds"]
 
 
 class Run(NamedTuple):
@@ -185,28 +126,6 @@ class Table(NamedTuple):
     protocol: str
 
 
-def table(
-    source: int, title: str, metrics: str, sets: str, rows: Iterable[Iterable], protocol: str = ""
-) -> Table:
-    """A table of rows and of words: metrics "NMI ACC", sets "CIFAR-10, CIFAR-20"; see `Table`."""
-    names = tuple(metrics.split()), tuple(sets.split(", "))
-    return Table(source, title, *names, [Row(*row) for row in rows], protocol)
-
-
-def swept(
-    name: str, base: Variant, key: str, values: Iterable[float], score: str = "kmeans"
-) -> list[Row]:
-    """Rows that differ in a key."""
-    return [Row(f"{name} {x:g}", base.but({key: x}), score) for x in values]
-
-
-def curve(name: str, variant: Variant, every: int) -> list[Row]:
-    """Rows of five checkpoints of a training, at full scale after each `every` steps."""
-    small, large = ({"train.checkpoint_every": steps} for steps in (100, every))
-    kept = variant.but({"train.keep_checkpoints": 5}, small, large, function="curves")
-    return [Row(f"{name}, {share} %", kept, f"after.{share}") for share in range(20, 101, 20)]
-
-
 class Cell(NamedTuple):
     """A row of a table on one data set: its run, or why there is none, and what is printed."""
 
@@ -217,19 +136,41 @@ class Cell(NamedTuple):
     printed: tuple[str, ...]
 
 
-def tables(paper: str) -> dict[str, Table]:
-    """Number -> table, of a paper.
+def tables(group: str) -> dict[str, Table]:
+    """Number -> table, of a paper, of the digits, or of a file "mine.yaml".
 
     Raises:
-        InputError: no such paper.
+        InputError: no such paper or file.
     """
-    if paper not in PAPERS:
-        raise InputError(f"paper must be one of {', '.join(PAPERS)}; got {paper!r}")
-    module = importlib.import_module(f"experiments.{paper}.tables")
-    return {
-        number: table._replace(protocol=table.protocol or module.PROTOCOL)
-        for number, table in module.TABLES.items()
-    }
+    stored, found = _stored(group), {}
+    for number, table in stored["tables"].items():
+        rows = [Row(name, _variant(made, group), *rest) for name, made, *rest in table["rows"]]
+        metrics, sets = table["metrics"].split(), table.get("sets", group).split(", ")
+        protocol = table.get("protocol", stored.get("protocol", ""))
+        source, title = table.get("source", 0), table["title"]
+        found[number] = Table(source, title, tuple(metrics), tuple(sets), rows, protocol)
+    return found
+
+
+def _stored(group: str) -> dict[str, Any]:
+    if group in GROUPS:
+        return _read(f"{group}/tables.yaml")
+    file = pathlib.Path(group).resolve()
+    if file.suffix != ".yaml" or not file.exists():
+        raise InputError(
+            f"paper must be one of {', '.join(GROUPS)}, or a .yaml file of tables; got {group!r}"
+        )
+    return _read(str(file))
+
+
+def _variant(made: str | Mapping[str, Any], group: str) -> Variant:
+    """A variant by its name, of another paper "ncc.moco34", or by its fields and `from`."""
+    if isinstance(made, str):
+        other, _, name = made.rpartition(".")
+        return _variant(_stored(other or group)["variants"][name], other or group)
+    fields = dict(made)
+    base = _variant(fields.pop("from"), group) if "from" in fields else Variant()
+    return base.but(**fields)
 
 
 def find(paper: str, number: str) -> Table:
@@ -273,37 +214,38 @@ def _run(variant: Variant, data: str, scale: str) -> tuple[Run | None, str]:
 
 # Read once each: a table at full scale asks for its configs hundreds of times.
 _known = functools.cache(configs.config_names)
-_read = functools.cache(configs.load_config)  # not to be changed
+_config = functools.cache(configs.load_config)  # not to be changed
 
 
 def _training(variant: Variant, data: str, scale: str) -> tuple[Run | None, str]:
     """The training of a variant on a set of the paper, or None and why there is none."""
     config, known = variant.full if scale == "full" else variant.digits, _known()
-    if scale == "full" and data not in SETS:
+    if scale == "full" and data not in _SETS["sets"]:
         return None, f"there is no config of {data} yet"
     for needed in (config, variant.full if scale == "cpu" else config):
         if needed not in known:
             return None, f"there is no config {needed}".rstrip() + f" for the scale {scale}"
     if scale == "full":
-        name, changes, classes = SETS[data]
+        name, changes, classes = _SETS["sets"][data]
         # A subset of ImageNet has no other split, whatever the variant takes of CIFAR.
         split = {key: changes[key] for key in ("data.split",) if key in changes}
-        if _read(config).novel.test_split is None:
+        if _config(config).novel.test_split is None:
             changes = {key: value for key, value in changes.items() if key != "novel.test_split"}
         own = config.replace("cifar10", name)
         if own in known:
             config, changes = own, {}
         wanted = {**variant.changes, **variant.large}
-        sections = {"method": _read(config).method, **wanted}
+        sections = {"method": _config(config).method, **wanted}
         for section in ("method", "term"):
             if "clusters" in sections.get(section, {}):
                 changes = {**changes, f"{section}.clusters": classes}
         # Twice, because a section is replaced before its keys are.
         return Run(config, {**wanted, **changes, **wanted, **split}), ""
     is_ncl, changes = config.startswith("ncl"), {**variant.changes, **variant.small}
-    if scale == "digits":
-        return Run(config, changes, steps=1.0 if is_ncl else 1 / 3), ""
-    reduced = NCL_ON_A_CPU if is_ncl else {"data.limit": 5_000}
+    if scale in ("config", "digits"):
+        whole = is_ncl or scale == "config"
+        return Run(config, changes, steps=1.0 if whole else 1 / 3), ""
+    reduced = _SETS["ncl_on_a_cpu"] if is_ncl else {"data.limit": 5_000}
     steps = 1.0 if is_ncl else 2 / 15
     return Run(config, {**reduced, **changes}, variant.full, steps), ""
 

@@ -1,19 +1,26 @@
-"""Rows of results: one JSON line per run, appended by one runner at a time."""
+"""Rows of results: one JSON line per run, appended by any number of processes."""
 
-import contextlib
+import ast
 import fcntl
+import functools
+import hashlib
 import json
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
+from ml_collections import ConfigDict
 
 from cluster_jax.core.checks import InputError
-from experiments import tables
+from cluster_jax.pipeline.config import config_json
+from experiments import registry, tables
 from experiments.registry import Run
 
 FILE = pathlib.Path(__file__).parent / "results.jsonl"
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+# The rooms of the package that make the numbers of a training.
+CODE = "losses samplers nets metrics clustering data methods training evaluation"
 # What may differ between the seeds of a row.
 PER_RUN = ("seed", "seconds", "command")
 
@@ -46,27 +53,55 @@ def read(path: pathlib.Path) -> tuple[dict[str, dict[str, Any]], str]:
     return rows, ""
 
 
-@contextlib.contextmanager
-def locked(path: pathlib.Path) -> Iterator[None]:
-    """Keeps a second runner off the file, and drops a last line that is cut.
-
-    Raises:
-        InputError: another runner writes to the file.
-    """
+def append(path: pathlib.Path, row: Mapping[str, Any]) -> None:
+    """Adds a line to a file that other processes may write to; a last line that is cut goes."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+b") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise InputError(
-                f"another runner writes to {path}; wait for it or take another file by --results"
-            ) from error
-        if read(path)[1]:
-            content = path.read_bytes()
-            file.truncate(content.rstrip(b"\n").rfind(b"\n") + 1)
-        elif file.tell() and not path.read_bytes().endswith(b"\n"):
-            file.write(b"\n")
-        yield
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.truncate(path.read_bytes().rfind(b"\n") + 1)
+        tables.append(path, row)
+
+
+@functools.cache
+def code_digest() -> str:
+    """Returns a digest of the code that makes the numbers, without comments and docstrings."""
+    digest = hashlib.sha256()
+    for room in CODE.split():
+        for file in sorted((ROOT / "cluster_jax" / room).rglob("*.py")):
+            tree = ast.parse(file.read_text())
+            for node in ast.walk(tree):
+                documented = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
+                if documented and ast.get_docstring(node) is not None:
+                    node.body[0] = ast.Pass()
+            digest.update(ast.unparse(tree).encode())
+    return digest.hexdigest()[:12]
+
+
+def config_digest(config: ConfigDict) -> str:
+    """Returns a digest of a config, whatever its seed and the folder of its data."""
+    values = config_json(config)
+    values |= {"seed": 0, "data": {**values["data"], "dir": None}}
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def mark(
+    rows: Mapping[str, Mapping[str, Any]], runs: Iterable[Run | None], seeds: Sequence[int]
+) -> str:
+    """Returns a sentence for a page if a config or the code has changed since its numbers; or "".
+
+    Args:
+        rows: the results, see `read`.
+        runs: of the page.
+        seeds: of the page.
+    """
+    for run in filter(None, runs):
+        now = {"code_digest": code_digest()}
+        if run.config:
+            now["config_digest"] = config_digest(registry.build(run, 0))
+        for row in filter(None, (rows.get(key(run, seed)) for seed in seeds)):
+            if not now.items() <= row.get("provenance", now).items():
+                return "**Of an earlier version**: a config or the code has changed since."
+    return ""
 
 
 def numbers(metrics: Any) -> Any:
@@ -82,6 +117,7 @@ def origin(command: str) -> dict[str, Any]:
     accelerated = jax.default_backend() in ("gpu", "tpu")
     return {
         **tables.origin(command),
+        "code_digest": code_digest(),
         "devices": f"{jax.device_count()} x {jax.devices()[0].device_kind}",
         "precision": "bfloat16, losses float32" if accelerated else "float32",
     }

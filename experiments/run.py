@@ -1,13 +1,20 @@
-"""Runs a table of a paper: `python -m experiments.run PAPER TABLE --scale=digits`.
+"""Runs variants times seeds of a table: `python -m experiments.run PAPER TABLE --scale=digits`.
 
-PAPER is nrcc, ncc, cueco, kernel_infonce or ncl; TABLE a number ("2", "A4", "figure4", "C"),
-several ("2,3"), or "all". Scales: `digits` takes minutes, `cpu` half an hour on two cores for one
-seed of a table of eight trainings, `full` is the paper's setting and needs an accelerator. The sets
-of `cpu` and `full` are read from --data=DIR, as `data.dir` in configs/base.py.
+PAPER is nrcc, ncc, cueco, kernel_infonce or ncl, or digits, or a file of your own such as
+`experiments/digits/tables.yaml`: values of keys of a config times seeds, in one table. TABLE is a
+number ("2", "A4", "figure4", "C"), several ("2,3"), or "all". Scales: `config` is the digits config
+of each method, `digits` a third of its steps; `cpu` takes half an hour on two cores for one seed of
+a table of eight trainings, `full` is the paper's setting and needs an accelerator. The sets of
+`cpu` and `full` are read from --data=DIR, as `data.dir` in configs/base.py. The table of the README
+is `python -m experiments.run digits methods --scale=config`.
 
 Every finished run adds a line to experiments/results.jsonl (--results=FILE) and is not run again;
-tables of all papers share runs. An interrupted run is continued from its workdir in --runs. A run
-that fails leaves its sentence in the file, is not tried again in the same call, and is in the next.
+tables of all papers share runs, and processes may share a file if their --rows or --seeds differ.
+An interrupted run is continued from its workdir in --runs. A run that fails leaves its sentence in
+the file, is not tried again in the same call, and is in the next. In the end the page of the table
+is printed, ours as mean ± standard deviation over the seeds beside the paper's (--show: nothing
+else is done); what is missing is a gap with its reason. Seeds whose provenance differs are not
+averaged; the key is named, and --across=KEY,KEY allows it.
 """
 
 import argparse
@@ -27,38 +34,29 @@ from cluster_jax.pipeline import run as pipeline
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.config import config_json, parse_config
 from cluster_jax.training.loop import Preempted
-from experiments import registry, results, tables
+from experiments import registry, results, table, tables
 from experiments.registry import Run
 
 
-def parser(name: str, document: str | None) -> argparse.ArgumentParser:
-    """The arguments that `experiments.run` and `experiments.table` share."""
-    made = tables.parser(name, document)
-    made.add_argument("paper")
-    made.add_argument("table")
-    made.add_argument("--scale", default="digits")
-    made.add_argument("--seeds", type=int, help="how many; 3 if not given, at the scale cpu 1")
-    made.add_argument("--results", type=pathlib.Path, default=results.FILE)
-    return made
+def numbers_of(paper: str, argument: str) -> list[str]:
+    """The numbers of the tables that the argument stands for."""
+    return list(registry.tables(paper)) if argument == "all" else argument.split(",")
 
 
-def numbers_of(paper: str, table: str) -> list[str]:
-    """The numbers of the tables that the argument `table` stands for."""
-    return list(registry.tables(paper)) if table == "all" else table.split(",")
-
-
-def seeds_of(flags: argparse.Namespace) -> range:
+def seeds_of(flags: argparse.Namespace) -> list[int]:
     """The seeds that the flags ask for."""
-    count = registry.SEEDS.get(flags.scale, 1) if flags.seeds is None else flags.seeds
-    if count < 1:
-        raise InputError(f"--seeds must be at least 1; got {count}")
-    return range(count)
+    return flags.seeds or list(range(registry.SEEDS.get(flags.scale, 1)))
 
 
 def planned(flags: argparse.Namespace) -> list[tuple[Run, int]]:
     """Runs and seeds of the tables, each once; a seed of all rows comes before the next seed."""
     chosen = [registry.find(flags.paper, n) for n in numbers_of(flags.paper, flags.table)]
-    cells = [cell for table in chosen for cell in registry.cells(table, flags.scale)]
+    cells = [cell for one in chosen for cell in registry.cells(one, flags.scale)]
+    names = list(dict.fromkeys(cell.row.name for cell in cells))
+    for name in flags.rows or ():
+        if name not in names:
+            raise InputError(f"--rows must be some of {'; '.join(names)}; got {name!r}")
+    cells = [cell for cell in cells if not flags.rows or cell.row.name in flags.rows]
     found = {}
     for seed in seeds_of(flags):
         for cell in cells:
@@ -78,38 +76,37 @@ def run_all(
         wanted: runs and seeds; None: those of the tables in `flags`.
 
     Raises:
-        InputError: an argument is invalid, or another runner writes to the file.
+        InputError: an argument is invalid.
     """
     wanted = planned(flags) if wanted is None else wanted
     finished, warning = results.read(flags.results)
     if warning:
         print(warning)
-    with results.locked(flags.results):
-        open_runs = [
-            (run, seed)
-            for run, seed in wanted
-            if "metrics" not in finished.get(results.key(run, seed), {})
-        ]
-        print(f"{len(wanted)} runs, {len(wanted) - len(open_runs)} of them finished")
-        if not open_runs:
-            return 0
-        _use_cores(open_runs)
-        shared, started, failures = results.origin(command), time.perf_counter(), 0
-        for i, (run, seed) in enumerate(open_runs):
-            mean = (time.perf_counter() - started) / max(i, 1)
-            left = f", about {mean * (len(open_runs) - i) / 60:.0f} min left" if i else ""
-            name = run.config or run.function
-            print(f"[{i + 1}/{len(open_runs)}] {name}, seed {seed}{left}", flush=True)
-            row = {**run._asdict(), "seed": seed}
-            try:
-                row |= _measure(run, seed, flags, shared)
-            except Preempted:
-                raise
-            except Exception as error:  # whatever one run raises, the others go on
-                failures += 1
-                row["error"] = sentence(error)
-                print(f"failed: {row['error']}", flush=True)
-            tables.append(flags.results, row)
+    open_runs = [
+        (run, seed)
+        for run, seed in wanted
+        if "metrics" not in finished.get(results.key(run, seed), {})
+    ]
+    print(f"{len(wanted)} runs, {len(wanted) - len(open_runs)} of them finished")
+    if not open_runs:
+        return 0
+    _use_cores(open_runs)
+    shared, started, failures = results.origin(command), time.perf_counter(), 0
+    for i, (run, seed) in enumerate(open_runs):
+        mean = (time.perf_counter() - started) / max(i, 1)
+        left = f", about {mean * (len(open_runs) - i) / 60:.0f} min left" if i else ""
+        name = run.config or run.function
+        print(f"[{i + 1}/{len(open_runs)}] {name}, seed {seed}{left}", flush=True)
+        row = {**run._asdict(), "seed": seed}
+        try:
+            row |= _measure(run, seed, flags, shared)
+        except Preempted:
+            raise
+        except Exception as error:  # whatever one run raises, the others go on
+            failures += 1
+            row["error"] = sentence(error)
+            print(f"failed: {row['error']}", flush=True)
+        results.append(flags.results, row)
     return failures
 
 
@@ -148,21 +145,43 @@ def _measure(
     if module:
         metrics |= module.measure(parse_config(config), epath.Path(workdir))
     origin = {**found["provenance"], **shared, "seconds": found["seconds"]}
-    origin["config"] = run.config
+    origin |= {"config": run.config, "config_digest": results.config_digest(config)}
     if config.network.dtype != "auto":
         origin["precision"] = config.network.dtype
     return {"metrics": metrics, "provenance": origin}
 
 
+def parser() -> argparse.ArgumentParser:
+    """The arguments."""
+    parser = tables.parser("run", __doc__)
+    parser.add_argument("paper")
+    parser.add_argument("table")
+    parser.add_argument("--scale", default="digits")
+    parser.add_argument("--rows", nargs="+", help="names of the rows; all if not given")
+    parser.add_argument("--seeds", type=int, nargs="+", help="such as 0 1 2, see registry.SEEDS")
+    parser.add_argument("--show", action="store_true", help="the page of what has been run only")
+    parser.add_argument("--across", help="keys of the provenance that may differ between seeds")
+    parser.add_argument("--data", help="folder of the data sets")
+    parser.add_argument("--runs", type=pathlib.Path, default=pathlib.Path("runs/experiments"))
+    parser.add_argument("--results", type=pathlib.Path, default=results.FILE)
+    parser.add_argument("--out", type=pathlib.Path, help="file of the page")
+    return parser
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point; the exit code is 1 if a run failed."""
-    made = parser("run", __doc__)
-    made.add_argument("--data", help="folder of the data sets")
-    made.add_argument("--runs", type=pathlib.Path, default=pathlib.Path("runs/experiments"))
-    flags = made.parse_args(arguments)
-    command = f"{made.prog} {flags.paper} {flags.table} --scale={flags.scale}"
+    flags = parser().parse_args(arguments)
+    command = f"python -m experiments.run {flags.paper} {flags.table} --scale={flags.scale}"
     with exit_codes.handle_errors():
-        return exit_codes.FAILURE if run_all(flags, command) else exit_codes.SUCCESS
+        failures = 0 if flags.show else run_all(flags, command)
+        rows, warning = results.read(flags.results)
+        numbers, seeds = numbers_of(flags.paper, flags.table), seeds_of(flags)
+        allowed = flags.across.split(",") if flags.across else []
+        text = table.pages(flags.paper, numbers, flags.scale, seeds, rows, allowed)
+        print(text + (f"\n({warning}.)\n" if warning else ""))
+        if flags.out:
+            flags.out.write_text(text)
+        return exit_codes.FAILURE if failures else exit_codes.SUCCESS
 
 
 if __name__ == "__main__":

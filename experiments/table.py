@@ -1,24 +1,15 @@
-"""A table of a paper beside ours, as Markdown: `python -m experiments.table PAPER TABLE`.
-
-Ours is the mean ± standard deviation over the seeds in experiments/results.jsonl; what is missing
-is a gap with its reason. Rows whose provenance differs in more than the seed are not averaged; the
-key is named, and --across=KEY,KEY allows it. --out=FILE.md writes the page; TABLE may be
-several ("2,3") or "all", which leaves out tables without any run.
-"""
+"""The page of a table of `experiments.run`: ours beside the paper's, as Markdown."""
 
 import itertools
 import json
-import pathlib
 import re
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from cluster_jax.cli import exit_codes
 from cluster_jax.report import summary
 from experiments import registry, results, tables
 from experiments.registry import Cell, Table
-from experiments.run import numbers_of, parser, seeds_of
 
 # Metrics that may not be part of a row's score: path in the results of a run, and factor.
 PATHS = {
@@ -28,11 +19,18 @@ PATHS = {
     "20-NN": ("metrics.knn.20", 100.0),
     "100-NN": ("metrics.knn.100", 100.0),
     "std": ("metrics.collapse.projection.std", 1.0),
+    "clusters": ("metrics.gridshift.n_clusters", 1.0),
+    "their-ACC": ("metrics.gridshift.acc", 100.0),
     "distance": ("", 1.0),
     "N_min/N_max": ("", 1.0),
     "minutes": ("provenance.seconds.train_and_embed", 1 / 60),
 }
-DIGITS = {"std": 3, "distance": 4, "N_min/N_max": 2}  # decimals of metrics that are no percent
+DIGITS = {
+    "clusters": 0,
+    "std": 3,
+    "distance": 4,
+    "N_min/N_max": 2,
+}  # decimals of metrics that are no percent
 SHOWN = 12  # pairs of rows in another order than the paper's, the largest differences first
 # Provenance that is stated once for a table where all rows agree.
 STATED = (
@@ -118,17 +116,28 @@ def _finished(
 
 
 def markdown(values: Sequence[Value]) -> str:
-    """Ours, the paper's, and the difference, for every row, set, and metric."""
+    """Ours, the paper's, and the difference, for every row, set, and metric.
+
+    Where the paper prints nothing, ours alone; of a number of clusters that of each seed.
+    """
     columns, lines = [""], []
+    is_printed = any(value.text != "-" for value in values)
     for row, group in itertools.groupby(values, lambda value: value.row):
         cells, columns = [row], [""]
         for value in group:
             metric, difference = value.metric, ""
             digits = DIGITS.get(metric, 1)
+            ours = tables.mean(value.ours, digits) if value.ours else ""
+            if metric == "clusters":
+                ours = ", ".join(f"{x:.0f}" for x in value.ours)
             if value.ours and value.printed is not None:
                 difference = f"{statistics.fmean(value.ours) - value.printed:+.{digits}f}"
-            columns += [f"{metric}, ours", f"{metric}, paper, {value.data}", "difference"]
-            cells += [tables.mean(value.ours, digits) if value.ours else "", value.text, difference]
+            if is_printed:
+                columns += [f"{metric}, ours", f"{metric}, paper, {value.data}", "difference"]
+                cells += [ours, value.text, difference]
+            else:
+                columns.append(metric)
+                cells.append(ours)
         lines.append(cells)
     return tables.markdown(columns, lines)
 
@@ -181,64 +190,64 @@ def provenance(blocks: Sequence[Mapping[str, Any]]) -> str:
     return text + (f" Rows differ in: {', '.join(differing)}." if differing else "")
 
 
-def page(paper: str, number: str, flags: Any, rows: Mapping[str, Any]) -> str:
-    """A table with its protocol, orderings, provenance and gaps; "" if it has no run.
+def pages(
+    paper: str,
+    numbers: Sequence[str],
+    scale: str,
+    seeds: Sequence[int],
+    rows: Mapping[str, Any],
+    allowed: Sequence[str] = (),
+) -> str:
+    """The tables that have a run, in Markdown.
+
+    Args:
+        paper: of the tables.
+        numbers: of the tables.
+        scale: of their runs.
+        seeds: of their runs.
+        rows: the results, see `results.read`.
+        allowed: keys of the provenance that may differ between seeds.
 
     Raises:
         InputError: no such paper, table or scale, or the seeds of a row have different provenance.
     """
-    chosen, seeds = registry.find(paper, number), seeds_of(flags)
-    allowed = flags.across.split(",") if flags.across else []
-    values, blocks, gaps = collect(chosen, flags.scale, seeds, rows, allowed)
-    if not blocks and flags.table == "all":
-        return ""
-    generated = not any(row.variant.digits or row.variant.full for row in chosen.rows)
-    scale = f"Scale {flags.scale}: {registry.SCALES[flags.scale]}."
-    if flags.scale != "full":
-        scale += " These are other images than the paper's, so that only orderings can be compared."
-    kind = number.replace("figure", "Figure ") if "figure" in number else f"Table {number}"
+    found = []
+    for number in numbers:
+        chosen = registry.find(paper, number)
+        values, blocks, gaps = collect(chosen, scale, seeds, rows, allowed)
+        if blocks:
+            parts = [
+                f"## {paper} {_kind(number)}: {chosen.title}",
+                _about(chosen, f"{paper} {number}", scale, seeds),
+                results.mark(rows, [cell.run for cell in registry.cells(chosen, scale)], seeds),
+                markdown(values),
+                orderings(values),
+                f"The paper (papers/{paper}.txt, line {chosen.source}): {chosen.protocol}."
+                if chosen.protocol
+                else "",
+                provenance(blocks),
+                "\n".join(f"- Gap, {', '.join(names)}: {why}." for why, names in gaps.items()),
+            ]
+            found.append("\n\n".join(part for part in parts if part) + "\n")
+    return "\n".join(found)
+
+
+def _kind(number: str) -> str:
+    return number.replace("figure", "Figure ") if "figure" in number else f"Table {number}"
+
+
+def _about(chosen: Table, name: str, scale: str, seeds: Sequence[int]) -> str:
+    """The command of a table, its seeds, units and scale."""
     plain = [metric for metric in chosen.metrics if metric in DIGITS]
     unit = ", in percent" if len(plain) < len(chosen.metrics) else ""
     unit += f" but for {' and '.join(plain)}" if unit and plain else ""
-    parts = [
-        f"## {paper} {kind}: {chosen.title}",
-        f"`python -m experiments.run {paper} {number} --scale={flags.scale} --seeds={len(seeds)}`. "
-        f"Mean ± standard deviation over seeds {', '.join(map(str, seeds))}{unit}. "
-        + (scale if not generated else "Generated data, the same at every scale."),
-        markdown(values),
-        orderings(values),
-        f"The paper (papers/{paper}.txt, line {chosen.source}): {chosen.protocol}."
-        if chosen.protocol
-        else "",
-        provenance(blocks) if blocks else "",
-        "\n".join(f"- Gap, {', '.join(names)}: {why}." for why, names in gaps.items()),
-    ]
-    return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def write(flags: Any) -> None:
-    """Prints the tables, and writes them to `--out`.
-
-    Raises:
-        InputError: see `page`.
-    """
-    rows, warning = results.read(flags.results)
-    pages = [page(flags.paper, n, flags, rows) for n in numbers_of(flags.paper, flags.table)]
-    text = "\n".join(part for part in pages if part)
-    print(text + (f"\n({warning}.)\n" if warning else ""))
-    if flags.out:
-        flags.out.write_text(text)
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point."""
-    made = parser("table", __doc__)
-    made.add_argument("--across", help="keys of the provenance that may differ between seeds")
-    made.add_argument("--out", type=pathlib.Path)
-    flags = made.parse_args(arguments)
-    with exit_codes.handle_errors():
-        write(flags)
-
-
-if __name__ == "__main__":
-    main()
+    about = f"Scale {scale}: {registry.SCALES[scale]}."
+    if chosen.protocol and scale != "full":
+        about += " These are other images than the paper's, so that only orderings can be compared."
+    if not any(row.variant.digits or row.variant.full for row in chosen.rows):
+        about = "Generated data, the same at every scale."
+    words = [str(seed) for seed in seeds]
+    return (
+        f"`python -m experiments.run {name} --scale={scale} --seeds {' '.join(words)}`. "
+        f"Mean ± standard deviation over seeds {', '.join(words)}{unit}. {about}"
+    )

@@ -35,9 +35,9 @@ SHORT = {
     "photos": {"range(25)": "range(7)", "i < 24": "i < 6"},
     "year": {},
 }
+# What other tests run as well: trainings by configs, a method of one's own, photos, updates.
+LONG, SLOW = ("digits", "method", "novel", "photos", "year"), pytest.mark.slow
 # Nothing in them is drawn at random on more than one thread.
-# What trains for long, by configs that other tests run, and twelve updates of photos.
-LONG, SLOW = ("digits", "novel", "year"), pytest.mark.slow
 DETERMINISTIC = ("embeddings", "photos")
 # What a short run may print in other words: verdicts, suggested names, novelty.
 VARIABLE = r"no clear answer|one cluster|clear|\(unlike all others\)|^\d+ \w.*,.*$"

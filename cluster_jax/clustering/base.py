@@ -6,6 +6,8 @@ from numpy.typing import NDArray
 
 from cluster_jax.clustering.membership import Membership
 
+# Verdicts of what finds the number of clusters.
+VERDICTS = CLEAR, ONE, UNCLEAR = "clear", "one cluster", "no clear answer"
 # Label of rows that are in a wrong cluster and in no other, as that of scikit-learn's noise.
 NO_CLUSTER = -1
 

@@ -1,34 +1,44 @@
 """Copies of rows: one of each is clustered, so that copying rows changes no cluster."""
 
+import hashlib
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from cluster_jax.clustering import knn, smooth
+from cluster_jax.core.arrays import Rows, blocks
 
 # Near copies are nearer than this share of the distance to the k-th neighbor, at a quantile that is
 # right as long as no more than nine tenths of the rows have k near copies.
 NEARNESS, _QUANTILE = 0.3, 0.9
-# Equal rows that chance may bring about in a set without copies.
-_BY_CHANCE = 0.1
+# Share of the distinct rows that are not near copies of others, at least.
+_LEAST_LEFT = 0.2
+# Equal rows that chance may bring about in a set without copies, by the values of so many rows.
+_BY_CHANCE, _LOOK = 0.1, 10_000
+# Distinct rows in which near copies are looked for: all are compared with each other.
+_MOST_NEAR = 32_000
 
 
-def originals(x: NDArray, metric: str, *, near: bool = True) -> tuple[NDArray, NDArray]:
+def originals(x: Rows, metric: str, *, near: bool = True) -> tuple[NDArray, NDArray]:
     """Returns one row of each group of copies, and the group of every row.
 
     Equal rows are copies, unless the columns have so few values that chance makes rows equal. Near
-    copies, in more than three columns, are rows that are linked by distances below 0.3 of the last
-    decile of the distances to the k-th neighbor, see `smooth.n_neighbors`; 25 such rows, or
-    equal ones, are a dense cluster, not copies. The order of the rows does not matter.
+    copies, in more than three columns and of up to 32,000 distinct rows, are rows that are linked
+    by distances below 0.3 of the last decile of the distances to the k-th neighbor, see
+    `smooth.n_neighbors`. 25 such rows, or equal ones, are a dense cluster, not copies; all are
+    small clusters where fewer than a fifth of the distinct rows would be left. The order of the
+    rows of an array does not matter.
 
     Args:
-        x: `[n, d]`.
+        x: `[n, d]`, read a part at a time.
         metric: `"cosine"` or `"euclidean"`.
         near: whether near copies are copies.
 
     Returns:
-        int64 `[m]`, rows, in an order that depends on their values alone; int64 `[n]`, 0 to m - 1.
+        int64 `[m]`, rows, of an array in an order that depends on their values alone, else
+        ascending; int64 `[n]`, 0 to m - 1.
 
     Example:
         >>> x = np.random.default_rng(0).normal(size=(40, 3))
@@ -37,22 +47,26 @@ def originals(x: NDArray, metric: str, *, near: bool = True) -> tuple[NDArray, N
         (40, True)
     """
     n, d = x.shape
-    order = order_of(x)
-    is_new = np.concatenate([[True], (np.diff(x[order], axis=0) != 0).any(axis=1)])
-    if not is_new.all() and _equal_by_chance(x) > _BY_CHANCE:
-        is_new[:] = True
-    group = np.empty(n, np.int64)
-    group[order] = _apart_if_dense(np.cumsum(is_new))
-    first, group = _first(order, group)
-    if not near or d <= smooth.FEW_AXES or len(first) < 3:
+    keys = digests(x)
+    order = np.argsort(keys, kind="stable") if isinstance(x, np.ndarray) else np.arange(n)
+    group = np.unique(keys, return_inverse=True)[1].astype(np.int64)
+    if group.max(initial=0) < n - 1 and _equal_by_chance(x, order) > _BY_CHANCE:
+        group = np.arange(n)
+    first, group = _first(order, _apart_if_dense(group))
+    if not near or d <= smooth.FEW_AXES or not 3 <= len(first) <= _MOST_NEAR:
         return first, group
-    rows = (smooth.unit_rows(x[first]) if metric == "cosine" else x[first]).astype(np.float32)
+    rows = np.asarray(x[first])
+    rows = (smooth.unit_rows(rows) if metric == "cosine" else rows).astype(np.float32)
     count = smooth.n_neighbors(len(rows))
     indices, distances = knn.nearest(rows, rows, count, exclude_self=True)
     i, j = np.nonzero(distances < NEARNESS * np.quantile(distances[:, -1], _QUANTILE))
     links = coo_array((np.ones(len(i)), (i, indices[i, j])), shape=(len(rows),) * 2)
     linked = connected_components(links, directed=False)[1].astype(np.int64)
     kept, linked = _first(np.arange(len(rows)), _apart_if_dense(linked))
+    if len(kept) < _LEAST_LEFT * len(
+        rows
+    ):  # Rows of many small clusters, each far from the others.
+        return first, group
     return first[kept], linked[group]
 
 
@@ -70,23 +84,32 @@ def _first(order: NDArray, group: NDArray) -> tuple[NDArray, NDArray]:
     return order[np.sort(first)], numbers
 
 
-def _equal_by_chance(x: NDArray) -> float:
+def _equal_by_chance(x: Rows, order: NDArray) -> float:
     """Returns how many others are expected to equal a row whose columns are independent."""
-    expected = float(len(x))
-    for column in x.T:
+    n = len(order)
+    expected, look = float(n), np.sort(order[:: -(-n // _LOOK)])
+    for column in np.asarray(x[look]).T:
         if expected < _BY_CHANCE:
             break
         counts = np.unique(column, return_counts=True)[1]
-        expected *= float(np.square(counts / len(x)).sum())
+        expected *= float(np.square(counts / counts.sum()).sum())
     return expected
 
 
-def order_of(x: NDArray) -> NDArray:
-    """Orders rows `[n, d]` by their bytes, int64 `[n]`, so that their own order does not matter.
+def digests(x: Rows) -> NDArray:
+    """Returns a number for each row `[n, d]`, uint64 `[n]`: equal rows have the same, others not.
+
+    To sort by it gives an order that looks random and does not depend on that of the rows.
 
     Example:
-        >>> order_of(np.array([[2], [1], [2]], np.uint8))
-        array([1, 0, 2])
+        >>> first, second, third = digests(np.array([[2.0], [1.0], [2.0]]))
+        >>> bool(first == third), bool(first == second)
+        (True, False)
     """
-    rows = np.ascontiguousarray(x + 0.0 if x.dtype.kind == "f" else x)  # one zero, not two
-    return np.argsort(rows.view(f"V{rows.strides[0]}")[:, 0], kind="stable")
+    result = np.empty(x.shape[0], np.uint64)
+    for part in blocks(*x.shape):
+        rows = np.asarray(x[part])
+        rows = np.ascontiguousarray(rows + 0.0 if rows.dtype.kind == "f" else rows)  # one zero
+        keys = [hashlib.blake2b(row, digest_size=8).digest() for row in rows]
+        result[part] = np.frombuffer(b"".join(keys), np.uint64)
+    return result

@@ -7,7 +7,7 @@ al., "GridShift: A Faster Mode-seeking Algorithm for Image Segmentation and Obje
 The occupied cells come first, then the choice of a bandwidth without labels, which is ours, then
 the estimator. Cells are kept sorted and moved by array operations in float64, so that the cost
 grows with the number of occupied cells, not of points. The thresholds of the choice were set on the
-tuning halves of generated data sets; `experiments/bandwidth.md` compares the rule with others on
+tuning halves of generated data sets; `experiments/log.md` compares the rule with others on
 the held-out halves.
 """
 
@@ -27,6 +27,7 @@ from sklearn.metrics.pairwise import euclidean_distances
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from cluster_jax.clustering import knn
+from cluster_jax.clustering.base import CLEAR, ONE, UNCLEAR
 from cluster_jax.clustering.smooth import LARGEST
 from cluster_jax.core import checks
 from cluster_jax.core.arrays import blocks, distances_to_centers, numeric, stacked
@@ -411,8 +412,6 @@ _ITERATIONS = 50
 # Alternatives that are reported, and pairs of halves that `stability` compares.
 _RUNNERS_UP, _SPLITS = 3, 3
 
-VERDICTS = ("clear", "one cluster", "no clear answer")
-
 
 class Candidate(NamedTuple):
     """A bandwidth not selected: its clusters of at least `min_cluster_size` and its score."""
@@ -503,7 +502,7 @@ def scan(
     others split off fragments at almost the same score), and the middle one is taken. Where no
     score is as high as separate clusters reach, and at all bandwidths of 0.115 of the extent
     and above one cluster holds 80 % of the rows, the answer is one cluster: uniform noise does not
-    hold together there. `experiments/bandwidth.md` compares the rule with others.
+    hold together there. `experiments/log.md` compares the rule with others.
 
     All rows are clustered, and 1,000 of them, drawn at random, are scored.
 
@@ -653,13 +652,13 @@ def _choose(
         fewest = near_best[n_clusters[near_best] == n_clusters[near_best].min()]
         best = int(fewest[len(fewest) // 2])
         if scores[best] >= _CLEAR_SCORE:
-            return best, VERDICTS[0]
+            return best, CLEAR
     # First bandwidth from which on one cluster holds most rows.
     split = np.flatnonzero(largest < _MIN_LARGEST_FRACTION)
     first_merged = int(split[-1]) + 1 if len(split) else 0
     if first_merged < len(scores) and relative[first_merged] <= _MAX_SPLIT_BANDWIDTH:
-        return (first_merged + len(scores)) // 2, VERDICTS[1]
-    return best, VERDICTS[2]
+        return (first_merged + len(scores)) // 2, ONE
+    return best, UNCLEAR
 
 
 def runners_up(

@@ -10,7 +10,7 @@ finds its clusters in a map, k-means by the nearest center; the shares around a 
 of another representation, in which neither was found, and were measured for the tree alone.
 
 On photos 0.9 or more is told to 45 to 64 % of the rows, of which 88 to 95 % are right
-(`experiments/probabilities.md`).
+(`experiments/log.md`).
 """
 
 from typing import NamedTuple

@@ -2,7 +2,7 @@
 
 For clusterings of a UMAP map, which assigns no new rows itself: a UMAP object cannot be stored
 without pickle, takes minutes to rebuild for large sets, and maps a row differently alone and in a
-batch. Voting by the nearest training rows is as accurate (`experiments/placement.md`), instant,
+batch. Voting by the nearest training rows is as accurate (`experiments/log.md`), instant,
 and gives each training row its own label.
 """
 
@@ -81,7 +81,7 @@ def novelty_threshold(features: NDArray, metric: str = "cosine") -> float:
 
     A new row farther than this from every training row is novel. On
     digits this flags 0.3 to 2.5 % of held-out rows; for images of other sets see
-    `experiments/placement.md`. At most 5,000 evenly spaced rows are looked up.
+    `experiments/log.md`. At most 5,000 evenly spaced rows are looked up.
 
     Args:
         features: float `[n, d]`, for cosine of length one or zero.

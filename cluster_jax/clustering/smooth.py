@@ -2,10 +2,13 @@
 
 Given features `x_i`, of length one for cosine similarity, `fit` takes three steps.
 
-1. Denoise: center (and scale to length one again), and keep the principal axes that exceed the
-   Marchenko-Pastur edge of noise, `s (1 + sqrt(m / n))^2`, where `s` is the mean of the `m`
-   remaining variances [1]; the edge is raised by the spread of the largest eigenvalue of noise. Of
-   one to three axes above it, at least two and none beside them are kept; without any, all are.
+1. Denoise: center, and keep the principal axes that exceed the Marchenko-Pastur edge of noise,
+   `s (1 + sqrt(m / n))^2`, where `s` is the mean of the `m` remaining variances [1]; the edge is
+   raised by the spread of the largest eigenvalue of noise. Of one to three axes above it, at least
+   two and none beside them are kept; without any, all are. All are as well where the rows are in
+   clusters along the others, so that their nearest rows are half as far as those of Gaussian rows:
+   the covariance of many random centers is that of noise. Rows of the cosine metric are not scaled
+   again here: the mean lies in a huge cluster, whose rows would become long ones.
 2. Whiten by what neighbors differ in: with `W = mean (x_i - x_j)(x_i - x_j)^T` over the k nearest
    neighbors j of every row i, shrunk by a tenth towards the identity, the sharp rows are
    `W^(-1/2) x_i`. Directions in which neighbors differ are noise, those in which they agree are
@@ -52,6 +55,9 @@ FEW_AXES = 3
 PER_ROOT, MIN_NEIGHBORS, MAX_NEIGHBORS, N_ROUNDS = 0.6, 2, 10, 2
 # Shrinkage of the neighbors' covariance towards a multiple of the identity.
 SHRINKAGE = 0.1
+# Share of the distance to the nearest row, among Gaussian rows, below which rows along the axes of
+# noise are in clusters; rows among which it is taken, at most.
+NEARER, _LOOK = 0.5, 10_000
 # Rows at one place that are many: no copies but a dense cluster, or values that were rounded.
 DENSE_SIZE = 25
 # Updates of the micro-clusters.
@@ -74,7 +80,6 @@ class Smoother(NamedTuple):
         counts: float32 `[n]`, of the rows of each micro-cluster, whose means `sharp` are; None: of
             one row each.
         squares: float32 `[n]`, mean square of their sharp rows; None as well.
-        by_mass: whether a neighbor is a row of a micro-cluster, not the micro-cluster.
     """
 
     mean: NDArray
@@ -86,19 +91,17 @@ class Smoother(NamedTuple):
     neighbors: NDArray
     counts: NDArray | None = None
     squares: NDArray | None = None
-    by_mass: bool = False
 
     @property
-    def masses(self) -> NDArray | None:
-        """How many neighbors each row counts as; None: one."""
-        return self.counts if self.by_mass else None
+    def metric(self) -> str:
+        """The metric of `fit`."""
+        return "cosine" if self.is_cosine else "euclidean"
 
     @property
     def weights(self) -> NDArray:
         """Weights of each row and of its neighbors, float32 `[n, k + 1]`, see `near`."""
-        masses = self.masses
-        own_masses = np.ones(len(self.sharp), np.float32) if masses is None else masses
-        return _weights(self.neighbors, masses, own_masses)
+        own_counts = np.ones(len(self.sharp), np.float32) if self.counts is None else self.counts
+        return _weights(self.neighbors, self.counts, own_counts)
 
     def project(self, x: NDArray) -> NDArray:
         """Computes sharp rows float32 `[m, r]` of features `[m, d]`, each on its own."""
@@ -122,7 +125,7 @@ class Smoother(NamedTuple):
             )
         smooth = self.project(x)
         neighbors = knn.nearest(smooth, self.sharp, n_neighbors(len(self.sharp))).indices
-        weights = _weights(neighbors, self.masses, np.ones(len(smooth), np.float32))
+        weights = _weights(neighbors, self.counts, np.ones(len(smooth), np.float32))
         for stage in self.stages:
             smooth = self._averaged(smooth, stage, neighbors, weights)
         return smooth
@@ -164,8 +167,8 @@ def fit(x: ArrayLike, metric: str = "cosine", *, n_axes: int | None = None) -> S
 
 def fit_all(
     x: Rows, order: NDArray, n_sample: int, n_groups: int, metric: str, seed: int
-) -> tuple[tuple[Smoother, Smoother], NDArray]:
-    """Computes two representations of micro-clusters of rows in memory, a memory map, or shards.
+) -> tuple[Smoother, NDArray]:
+    """Computes the representation of micro-clusters of rows in memory, a memory map, or shards.
 
     The axes are those of a sample. k-means in two levels on all devices condenses the projected
     rows, and every row joins the nearest of all means. In memory are these rows, of 64 columns at
@@ -173,18 +176,18 @@ def fit_all(
 
     Args:
         x: finite rows `[n, d]`.
-        order: int `[n]`, the order of the rows in which they are sampled and condensed.
-        n_sample: rows of the sample.
-        n_groups: number of micro-clusters, at most n; some may stay empty and are left out.
+        order: int `[m]`, the rows that are sampled and condensed, in this order.
+        n_sample: rows of the sample, at most m.
+        n_groups: number of micro-clusters, at most m; some may stay empty and are left out.
         metric: as for `fit`.
         seed: of the sample and of the micro-clusters.
 
     Returns:
-        Both representations of m micro-clusters, and the one of each row, int64 `[n]`.
+        The representation of the micro-clusters, and the one of each row of `order`, int64 `[m]`.
 
     Example:
         >>> x = np.random.default_rng(0).normal(size=(300, 5))
-        >>> (rows, _), groups = fit_all(x, np.arange(300), 200, 60, "cosine", seed=0)
+        >>> rows, groups = fit_all(x, np.arange(300), 200, 60, "cosine", seed=0)
         >>> bool(len(rows.sharp) == groups.max() + 1 <= 60), int(rows.counts.sum())
         (True, 300)
     """
@@ -196,20 +199,15 @@ def fit_all(
     sample = np.random.default_rng(seed).choice(len(order), n_sample, replace=False)
     start, scale = _denoised(np.asarray(x[order[np.sort(sample)]]), metric, None)
     axes = start.components.astype(np.float32)
-    rows = np.empty((x.shape[0], axes.shape[1]), np.float32)
-    for part in blocks(*x.shape):
+    rows = np.empty((len(order), axes.shape[1]), np.float32)
+    for part in blocks(len(order), x.shape[1]):
         centered = _centered(np.asarray(x[order[part]]), start.mean, start.is_cosine)
         rows[part] = (centered / scale).astype(np.float32) @ axes
     mesh = Mesh(np.array(jax.devices()), ("rows",))
     fitted = kmeans_two_levels(rows, n_groups, max_iter=_UPDATES, seed=seed, mesh=mesh)
     nearest = knn.nearest(rows, fitted.centers, 1).indices[:, 0]
-    ordered = np.unique(nearest, return_inverse=True)[1]
-    groups = np.empty(len(order), np.int64)
-    groups[order] = ordered
-    by_mass, by_number = (
-        _smoothed(start, scale, rows, ordered, by_masses) for by_masses in (True, False)
-    )
-    return (by_mass, by_number), groups
+    groups = np.unique(nearest, return_inverse=True)[1].astype(np.int64)
+    return _smoothed(start, scale, rows, groups), groups
 
 
 def _denoised(x: NDArray, metric: str, n_axes: int | None) -> tuple[Smoother, float]:
@@ -226,11 +224,7 @@ def _denoised(x: NDArray, metric: str, n_axes: int | None) -> tuple[Smoother, fl
 
 
 def _smoothed(
-    start: Smoother,
-    scale: float,
-    rows: NDArray,
-    groups: NDArray | None = None,
-    by_mass: bool = False,
+    start: Smoother, scale: float, rows: NDArray, groups: NDArray | None = None
 ) -> Smoother:
     """Takes steps 2 and 3 with rows `[n, r]`, or with the means of groups of them."""
     counts = squares = None
@@ -241,8 +235,7 @@ def _smoothed(
         for part in blocks(*rows.shape):
             gaps = (rows[part] - points[groups[part]]).astype(np.float64)
             within += gaps.T @ gaps
-    masses = counts if by_mass else None
-    whiten = _whitening(points, *near(start._scaled(points), masses), counts, within)
+    whiten = _whitening(points, *near(start._scaled(points), counts), counts, within)
     sharp, lengths = np.empty_like(rows), np.empty(len(rows))
     for part in blocks(*rows.shape):
         lengths[part] = np.square(rows[part] @ whiten).sum(axis=1)
@@ -253,13 +246,13 @@ def _smoothed(
         squares = cluster_means(np.einsum("ij,ij->i", sharp, sharp)[:, None], groups)[:, 0]
         squares = squares.astype(np.float32)
         sharp = cluster_means(sharp, groups).astype(np.float32)
-    stages, (neighbors, weights) = [sharp], near(sharp, masses)
+    stages, (neighbors, weights) = [sharp], near(sharp, counts)
     for _ in range(N_ROUNDS):
         stages.append(start._averaged(stages[-1], stages[-1], neighbors, weights))
     components = start.components @ whiten / scale / rms
     smooth = stages.pop()
     stored = (start.mean, components, start.is_cosine, sharp, tuple(stages), smooth, neighbors)
-    return Smoother(*stored, counts, squares, by_mass)
+    return Smoother(*stored, counts, squares)
 
 
 def averaged(rows: NDArray, others: NDArray, neighbors: NDArray, weights: NDArray) -> NDArray:
@@ -324,12 +317,12 @@ def unit_rows(x: NDArray) -> NDArray:
 
 
 def _centered(x: NDArray, mean: NDArray, is_cosine: bool) -> NDArray:
-    """Subtracts the mean, float64 `[m, d]`; for cosine, rows have length one before and after."""
+    """Subtracts the mean, float64 `[m, d]`; for cosine, rows have length one before."""
     rows = unit_rows(x) if is_cosine else x.astype(np.float64)
     gaps = rows - mean
     # Equal rows differ from their mean by rounding, which must not become a direction.
     gaps[np.abs(gaps) <= 1e-14 * np.abs(mean)] = 0
-    return unit_rows(gaps) if is_cosine else gaps
+    return gaps
 
 
 def _principal_axes(x: NDArray, n_axes: int | None) -> NDArray:
@@ -345,13 +338,28 @@ def _principal_axes(x: NDArray, n_axes: int | None) -> NDArray:
     if is_wide:
         lengths = np.sqrt(np.maximum(variances * n, 1e-12 * variances[0] * n))
         vectors = x.T @ (vectors / np.where(lengths > 0, lengths, 1))
-    if n_axes is None:
-        n_above = _above_noise(variances, float(np.trace(gram)) / n, n, d)
-        n_axes = d if d <= FEW_AXES else n_above
-        if d > FEW_AXES and n_above <= FEW_AXES:
-            # A plane is enough for a curve; no axis that stands out means that all may matter.
-            n_axes = max(n_above, 2) if n_above else d
-    return vectors[:, : min(n_axes, MAX_AXES)].astype(np.float32)
+    vectors = vectors[:, :MAX_AXES].astype(np.float32)
+    if n_axes is None and d > FEW_AXES:
+        n_axes = _above_noise(variances, float(np.trace(gram)) / n, n, d)
+        # A plane is enough for a curve; no axis that stands out means that all may matter.
+        n_axes = 2 if n_axes == 1 else n_axes or d
+        n_axes = d if _has_clusters(x @ vectors[:, n_axes:]) else n_axes
+    return vectors[:, :n_axes]
+
+
+def _has_clusters(rows: NDArray) -> bool:
+    """Returns whether rows `[n, r]` are far nearer to each other than Gaussian rows would be.
+
+    The covariance of many clusters around random centers is that of noise.
+    """
+    rows = rows[:: -(-len(rows) // _LOOK)]
+    if not rows.size or len(rows) < 2 * DENSE_SIZE:
+        return False
+    null = np.random.default_rng(0).standard_normal(rows.shape, np.float32) * rows.std(axis=0)
+    gaps, expected = (
+        np.median(knn.nearest(each, each, 1, exclude_self=True).distances) for each in (rows, null)
+    )
+    return bool(gaps < NEARER * expected)
 
 
 def _above_noise(variances: NDArray, total: float, n: int, d: int) -> int:

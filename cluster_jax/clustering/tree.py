@@ -5,7 +5,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.cluster import hierarchy
 from scipy.spatial.distance import squareform
 
-from cluster_jax.core import arrays
+from cluster_jax.core import arrays, checks
 from cluster_jax.core.checks import InputError
 
 
@@ -86,17 +86,17 @@ def ward(rows: NDArray) -> NDArray:
 
 
 def cut_tree(linkage: ArrayLike, n_groups: int) -> NDArray:
-    """Returns the group of each cluster when nearby clusters merge until `n_groups` are left.
+    """Returns the group of each leaf when nearby ones merge until `n_groups` are left.
 
     Args:
-        linkage: from `linkage_of_means`, `[k - 1, 4]`.
+        linkage: of k leaves, `[k - 1, 4]`.
         n_groups: 1 to k.
 
     Returns:
-        int64 `[k]`, groups 0 to `n_groups` - 1, numbered by their first cluster.
+        int64 `[k]`, groups 0 to `n_groups` - 1, numbered by their first leaf.
 
     Raises:
-        InputError: there are fewer clusters than groups.
+        InputError: there are fewer leaves than groups.
 
     Example:
         >>> features = np.array([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]])
@@ -105,13 +105,185 @@ def cut_tree(linkage: ArrayLike, n_groups: int) -> NDArray:
     """
     linkage = np.asarray(linkage, np.float64)
     k = len(linkage) + 1
-    if not 1 <= n_groups <= k:
-        raise InputError(
-            f"n_groups must be between 1 and {k}, the number of clusters; got {n_groups}"
-        )
+    checks.whole("n_groups", n_groups, 1, k)
     # From the last merge down: SciPy's `cut_tree` changes the order of merges at one height.
-    group = np.arange(2 * k - 1)
+    pairs, group = linkage[:, :2].astype(np.int64).tolist(), list(range(2 * k - 1))
     for i in range(k - n_groups - 1, -1, -1):
-        group[linkage[i, :2].astype(np.int64)] = group[k + i]
-    _, first, codes = np.unique(group[:k], return_index=True, return_inverse=True)
-    return np.argsort(np.argsort(first))[codes]
+        first, second = pairs[i]
+        group[first] = group[second] = group[k + i]
+    _, first_leaf, codes = np.unique(group[:k], return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(first_leaf))[codes]
+
+
+def cut(
+    linkage: NDArray, sample: NDArray, leaves: NDArray, *, k: int | None, level: float | None
+) -> NDArray:
+    """Returns the labels of all rows at a cut of their tree, int64 `[n]`, largest first.
+
+    Args:
+        linkage: float `[m - 1, 4]`, `SmoothTree.linkage_`.
+        sample: int `[m]`, `SmoothTree.sample_`.
+        leaves: int `[n]`, `SmoothTree.leaves_`.
+        k: number of groups, 1 to m.
+        level: height, as a fraction of the highest merge, 0 to 1; merges above it are undone.
+
+    Raises:
+        ValueError: not one of `k` and `level` is given, or it is out of range.
+
+    Example:
+        >>> linkage = np.array([[0, 1, 1.0, 2], [2, 3, 4.0, 3]])
+        >>> rows = np.arange(3)
+        >>> cut(linkage, rows, rows, k=1, level=None).tolist()
+        [0, 0, 0]
+        >>> cut(linkage, rows, rows, k=None, level=0.5).tolist()
+        [0, 0, 1]
+    """
+    if level is not None and k is None:
+        checks.between("level", level, 0, 1)
+        k = 1 + int((linkage[:, 2] > level * linkage[:, 2].max(initial=0)).sum())
+    elif k is None or level is not None:
+        raise InputError(f"one of k and level must be given; got k={k} and level={level}")
+    checks.whole("k", k, 1, len(sample))
+    placed = cut_tree(linkage, int(k))[leaves]
+    return by_size(placed, sample)[placed]
+
+
+def by_size(labels: NDArray, order: NDArray) -> NDArray:
+    """Numbers labels int `[n]`, 0 to k - 1, by size, int64 `[k]`: the largest first.
+
+    Of labels of one size the one that comes first in `order`, int `[m]`, does; each is in it.
+
+    Example:
+        >>> by_size(np.array([0, 1, 1, 2]), np.arange(4)).tolist()
+        [1, 0, 2]
+    """
+    _, first = np.unique(labels[order], return_index=True)
+    rank = np.empty(len(first), np.int64)
+    rank[np.lexsort((first, -np.bincount(labels)))] = np.arange(len(first))
+    return rank
+
+
+def members(labels: NDArray) -> list[NDArray]:
+    """Lists the rows of each cluster `[n]`, 0 to k - 1: k arrays int64.
+
+    Example:
+        >>> [rows.tolist() for rows in members(np.array([1, 0, 1]))]
+        [[1], [0, 2]]
+    """
+    order = np.argsort(labels, kind="stable")
+    return np.split(order, np.cumsum(np.bincount(labels))[:-1])
+
+
+def cluster_linkage(linkage: NDArray, labels: NDArray) -> NDArray:
+    """Returns the tree above a cut into k groups as a linkage of these, float64 `[k - 1, 4]`.
+
+    Args:
+        linkage: float `[m - 1, 4]`.
+        labels: int `[m]`, of the cut; leaf i is group i.
+
+    Example:
+        >>> linkage = np.array([[0, 1, 1.0, 2], [2, 3, 4.0, 3]])
+        >>> cluster_linkage(linkage, np.array([0, 0, 1])).tolist()
+        [[1.0, 0.0, 4.0, 2.0]]
+    """
+    m, k = len(labels), int(labels.max()) + 1
+    groups = np.concatenate([labels, np.full(m - 1, -1)])
+    sizes, merges = [1.0] * k, []
+    for i, (first, second, height, _) in enumerate(linkage.tolist()):
+        a, b = int(groups[int(first)]), int(groups[int(second)])
+        if i < m - k:
+            groups[m + i] = a
+            continue
+        groups[m + i] = len(sizes)
+        sizes.append(sizes[a] + sizes[b])
+        merges.append((a, b, height, sizes[-1]))
+    return np.array(merges, np.float64).reshape(-1, 4)
+
+
+def joined(sharp: NDArray, sizes: NDArray, levels: list[NDArray], least: int) -> list[NDArray]:
+    """Merges the smallest cluster with the nearest until each has at least `least` rows.
+
+    Args:
+        sharp: `[n, r]`, of n leaves.
+        sizes: int `[n]`, rows of each leaf.
+        levels: nested labels, the finest first.
+        least: rows of a cluster.
+
+    Returns:
+        Nested labels, of which the first are the merged ones.
+
+    Example:
+        >>> rows, labels = np.array([[0.0], [1.0], [9.0]]), np.arange(3)
+        >>> joined(rows, np.array([5, 1, 5]), [labels], 2)[0].tolist()
+        [0, 0, 1]
+    """
+    labels = levels[0]
+    counts = np.bincount(labels, sizes)
+    while counts.min() < least and len(counts) > 1:
+        sums = np.stack([np.bincount(labels, sizes * column) for column in sharp.T], axis=1)
+        means = sums / counts[:, None]
+        small = int(counts.argmin())
+        apart = np.square(means - means[small]).sum(axis=1)
+        apart[small] = np.inf
+        labels = np.where(labels == small, apart.argmin(), labels)
+        labels = np.unique(labels, return_inverse=True)[1]
+        counts = np.bincount(labels, sizes)
+    return [labels, *(level for level in levels if _is_nested(labels, level))]
+
+
+def _is_nested(fine: NDArray, coarse: NDArray) -> bool:
+    """Returns whether every cluster of the finer labels is inside one of the coarser."""
+    return len(np.unique(np.stack([fine, coarse]), axis=1).T) == fine.max() + 1
+
+
+def nested(rows: NDArray, sizes: NDArray, levels: list[NDArray]) -> NDArray:
+    """Joins nested labels in one linkage of all leaves, float64 `[n - 1, 4]`: each level is a cut.
+
+    Args:
+        rows: `[n, r]`, smooth rows of n leaves.
+        sizes: int `[n]`, rows of each leaf.
+        levels: nested labels, the finest first.
+
+    Example:
+        >>> rows, one = np.array([[0.0], [5.0], [9.0]]), np.ones(3, int)
+        >>> nested(rows, one, [np.array([0, 0, 1])])[:, :2].tolist()
+        [[0.0, 1.0], [3.0, 2.0]]
+    """
+    n = len(sizes)
+    merges: list[tuple[float, float, float, float]] = []
+    highest = 0.0
+    # The groups so far: their node in the tree, size, mean, and one of their rows.
+    node, means, row = np.arange(n), rows.astype(np.float64), np.arange(n)
+    sizes = sizes.astype(np.float64)
+    for labels in (*levels, np.zeros(n, np.int64)):
+        parts = members(labels[row])
+        trees = [_weighted_ward(sizes[part], means[part]) for part in parts]
+        nodes = [node[part].tolist() for part in parts]
+        steps = ((step[2], g, i) for g, merged in enumerate(trees) for i, step in enumerate(merged))
+        for height, g, i in sorted(steps):
+            first, second, _, size = trees[g][i]
+            highest = max(highest, height)
+            merges.append((nodes[g][int(first)], nodes[g][int(second)], highest, size))
+            nodes[g].append(n + len(merges) - 1)
+        node = np.array([part[-1] for part in nodes])
+        means = np.stack([np.average(means[part], axis=0, weights=sizes[part]) for part in parts])
+        sizes = np.array([sizes[part].sum() for part in parts])
+        row = row[[part[0] for part in parts]]
+    return np.array(merges, np.float64).reshape(-1, 4)
+
+
+def _weighted_ward(sizes: NDArray, means: NDArray) -> NDArray:
+    """Builds Ward's tree of means, with the heights and sizes that groups of those sizes have."""
+    if len(means) == 1:
+        return np.empty((0, 4))
+    merges = ward(means)
+    all_sizes, all_means, highest = [*sizes], [*means], 0.0
+    for merge in merges:
+        i, j = int(merge[0]), int(merge[1])
+        total = all_sizes[i] + all_sizes[j]
+        gap = np.linalg.norm(all_means[i] - all_means[j])
+        highest = max(highest, gap * np.sqrt(2 * all_sizes[i] * all_sizes[j] / total))
+        merge[2:] = highest, total
+        all_means.append((all_sizes[i] * all_means[i] + all_sizes[j] * all_means[j]) / total)
+        all_sizes.append(total)
+    return merges

@@ -10,7 +10,8 @@ import numpy as np
 from etils import epath
 from numpy.typing import ArrayLike, NDArray
 
-from cluster_jax.clustering import smooth, smooth_tree
+from cluster_jax.clustering import smooth
+from cluster_jax.clustering import tree as trees
 from cluster_jax.clustering.base import Assignment
 from cluster_jax.clustering.gridshift import GridShift
 from cluster_jax.clustering.placing import ByTree, Placing, from_arrays, to_arrays, voters
@@ -90,7 +91,7 @@ class EmbeddingClusters:
             return self.labels_
         tree = self._of_tree("cut")
         assert self.tree is not None
-        return smooth_tree.cut(self.tree, tree.sample, tree.leaves, k=k, level=level)
+        return trees.cut(self.tree, tree.sample, tree.leaves, k=k, level=level)
 
     def predict(self, X: ArrayLike, *, k: int | None = None, level: float | None = None) -> NDArray:
         """Returns clusters of rows of `X` float `[m, d]`, as in `labels_` or `cut`, int64 `[m]`."""

@@ -14,6 +14,7 @@ from etils import epath
 from numpy.typing import NDArray
 
 from cluster_jax.clustering import gridshift, out_of_sample, placing, smooth_tree
+from cluster_jax.clustering import tree as trees
 from cluster_jax.clustering.base import NO_CLUSTER, Assignment
 from cluster_jax.clustering.gridshift import BandwidthCurve
 from cluster_jax.clustering.membership import Membership
@@ -61,7 +62,7 @@ class StoredClusters(NamedTuple):
         outliers: bool `[n]`, images of clusters too small to count.
         kmeans_labels: int32 `[n]`, clusters of k-means.
         linkage: float64 `[k - 1, 4]`, the tree of the clusters, in SciPy's form, see
-            `clustering.smooth_tree.cluster_linkage` and `clustering.tree.linkage_of_means`.
+            `clustering.tree.cluster_linkage` and `linkage_of_means` there.
         bandwidth: float64 `[]`, side length of GridShift's cells.
         scan: float64 `[3, b]`, bandwidths, numbers of clusters and scores of GridShift's scan; None
             for a bandwidth that was given.
@@ -473,7 +474,7 @@ def cut(run: TrainedRun, *, k: int | None = None, level: float | None = None) ->
         )
     if k is None and level is None:
         return stored.cluster_labels.astype(np.int64)
-    return smooth_tree.cut(stored.tree, tree.sample, tree.leaves, k=k, level=level)
+    return trees.cut(stored.tree, tree.sample, tree.leaves, k=k, level=level)
 
 
 def class_names(run: TrainedRun, classes: NDArray) -> NDArray:

@@ -163,7 +163,7 @@ def _judged(metrics: dict[str, Any], steps: int) -> dict[str, Any]:
     """Metrics in which no clusters are "clear" after a training.
 
     A training drives its own images apart, also within a kind: all 15 runs of
-    `experiments/fashion.md` were clear at an ARI of 0.25 to 0.50.
+    `experiments/log.md` were clear at an ARI of 0.25 to 0.50.
     """
     tree = metrics.get("tree")
     if not steps or tree is None or tree["verdict"] != "clear":

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cluster_jax.clustering.smooth_tree import CLEAR_GAP, MIN_ROWS
+from cluster_jax.clustering.number import CLEAR_GAP, MIN_ROWS
 from cluster_jax.core.names import counted
 from cluster_jax.evaluation.options import FINDERS
 

@@ -1,8 +1,7 @@
-"""What the benchmarks share: times, spreads, memory, processes of their own, and point clouds."""
+"""What the benchmarks share: times, spreads, processes of their own, and point clouds."""
 
 import concurrent.futures
 import multiprocessing
-import pathlib
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -46,15 +45,6 @@ def alone(function: Callable[..., Any], *arguments: Any) -> Any:
     spawn = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(1, mp_context=spawn) as pool:
         return pool.submit(function, *arguments).result()
-
-
-def memory_mb(field: str = "VmHWM") -> float:
-    """Highest resident memory of this process so far; "VmRSS": what it has now.
-
-    On Linux `ru_maxrss` starts from the value of the parent.
-    """
-    status = pathlib.Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in status if line.startswith(field)) / 1e3
 
 
 def blobs(n: int) -> tuple[NDArray, NDArray]:

@@ -14,7 +14,7 @@ import numpy as np
 from sklearn.metrics import adjusted_rand_score
 from threadpoolctl import threadpool_limits
 
-from cluster_jax.clustering import copies, smooth, smooth_tree
+from cluster_jax.clustering import copies, number, smooth, smooth_tree
 from experiments import tables
 from experiments.number_of_clusters import __main__ as experiment
 from experiments.number_of_clusters import real
@@ -31,7 +31,7 @@ CONSTANTS: dict[str, tuple[float, float]] = {
     "NEARNESS": (0.15, 0.6),
     "MIN_ROWS": (3, 12),
     "MIN_GAP": (0.05, 0.2),
-    "MIN_DEVIATIONS": (1, 4),
+    "CLEAR_DEVIATIONS": (2, 8),
     "CLEAR_GAP": (0.15, 0.6),
     "NEARLY_ALL": (0.9, 0.975),
     "MOST_LINKS": (0.8, 0.95),
@@ -84,7 +84,7 @@ def main() -> None:
     base = scores()
     rows = [["as it is", *(f"{value:.3f}" for value in base)]]
     for name, values in CONSTANTS.items():
-        homes = [each for each in (smooth, smooth_tree, copies) if hasattr(each, name)]
+        homes = [each for each in (smooth, number, smooth_tree, copies) if hasattr(each, name)]
         before = getattr(homes[0], name)
         for value in values:
             for home in homes:

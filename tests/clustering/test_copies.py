@@ -8,8 +8,9 @@ from sklearn.datasets import load_wine
 from sklearn.metrics import adjusted_rand_score
 from sklearn.preprocessing import StandardScaler
 
-from cluster_jax.clustering import copies, smooth
+from cluster_jax.clustering import copies, smooth, smooth_tree
 from cluster_jax.clustering.smooth_tree import SmoothTree
+from cluster_jax.data.shards import Shards
 from tests.rows import every_row
 
 
@@ -104,3 +105,24 @@ def test_few_rows_and_copies_of_them(n):
         model = SmoothTree("euclidean").fit(rows)
         assert (model.n_clusters_, model.verdict_) == (1, "one cluster")
         assert len(model.sample_) == n
+
+
+@pytest.mark.parametrize("noise", [0, 1e-3])
+def test_copies_among_more_rows_than_are_compared(noise, monkeypatch):
+    """A set of one cluster, all of it twice, is no set of hundreds of clusters of two rows."""
+    monkeypatch.setattr(smooth_tree, "MAX_ROWS", 400)
+    x = np.random.default_rng(0).normal(size=(500, 12))
+    copied, original = with_copies(x, "twice", noise)
+    model = SmoothTree("euclidean").fit(copied)
+    assert (model.n_clusters_, model.verdict_) == (1, "one cluster")
+    np.testing.assert_array_equal(model.leaves_, model.leaves_[original])
+
+
+def test_copies_in_shards(tmp_path):
+    """Rows that are read a part at a time stay in their order, and equal ones are one."""
+    x, _ = kinds()
+    copied, original = with_copies(x, "three times", 0)
+    np.save(tmp_path / "rows.npy", copied)
+    first, group = copies.originals(Shards(tmp_path / "rows.npy"), "cosine")
+    np.testing.assert_array_equal(first, np.arange(len(x)))
+    np.testing.assert_array_equal(group, original)

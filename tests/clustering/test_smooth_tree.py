@@ -6,130 +6,17 @@ import jax
 import numpy as np
 import pytest
 from scipy.cluster import hierarchy
-from sklearn.datasets import load_iris, make_circles, make_moons
 from sklearn.exceptions import NotFittedError
-from sklearn.metrics import adjusted_rand_score, silhouette_samples
+from sklearn.metrics import adjusted_rand_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import cluster_jax
-from cluster_jax.clustering import smooth, smooth_tree, tree
+from cluster_jax.clustering import knn, smooth, smooth_tree
 from cluster_jax.clustering.smooth_tree import SmoothTree
-from cluster_jax.core import arrays, io
+from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
+from tests.clustering.blobs import blobs, fit
 from tests.rows import every_row
-
-
-def blobs(sizes, d=20, gap=4.0, seed=0):
-    rng = np.random.default_rng(seed)
-    truth = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
-    centers = gap * rng.normal(size=(len(sizes), d))
-    return centers[truth] + rng.normal(size=(len(truth), d)), truth
-
-
-def fit(x, **options):
-    return SmoothTree("euclidean", **options).fit(x)
-
-
-@every_row("metric", smooth_tree.METRICS)
-@every_row("sizes", [(100, 100), (150,) * 6, (300, 100, 30), (40,) * 15])
-def test_separate_blobs_are_found(metric, sizes):
-    x, truth = blobs(sizes)
-    model = SmoothTree(metric).fit(x)
-    assert model.n_clusters_ == len(sizes)
-    assert adjusted_rand_score(truth, model.labels_) > 0.99
-    assert model.verdict_ == "clear"
-    assert model.gap_ >= smooth_tree.CLEAR_GAP
-    assert (np.diff(np.bincount(model.labels_)) <= 0).all()  # the largest first
-    assert model.probabilities_.mean() > 0.98
-
-
-@every_row("metric", smooth_tree.METRICS)
-@every_row(("d", "seed"), [(4, 0), (4, 1), (30, 0), (30, 1), (400, 2)])
-def test_one_gaussian_is_one_cluster(seed, metric, d):
-    x = np.random.default_rng(seed).normal(size=(500, d)) + 1
-    model = SmoothTree(metric).fit(x)
-    assert (model.n_clusters_, model.verdict_) == (1, "one cluster")
-    assert not model.labels_.any()
-    assert (model.probabilities_ == 1).all()
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_uniform_rows_are_one_cluster(seed):
-    for d in (1, 3, 16):
-        x = np.random.default_rng(seed).uniform(size=(700, d))
-        assert fit(x).n_clusters_ == 1
-
-
-def test_between_one_cluster_and_clear_ones_there_is_no_clear_answer():
-    x, _ = blobs((100,) * 6, gap=0.7, seed=1)
-    model = fit(x)
-    assert smooth_tree.MIN_GAP < model.gap_ < smooth_tree.CLEAR_GAP
-    assert (model.n_clusters_, model.verdict_) == (5, "no clear answer")
-
-
-def test_clusters_in_one_column_can_be_clear():
-    """The silhouette of uniform rows on a line is 0.75, so that no gap exceeds 0.25."""
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(300, 1)) + 1000 * np.repeat(range(3), 100)[:, None]
-    model = fit(x)
-    assert (model.n_clusters_, model.verdict_) == (3, "clear")
-    assert model.gap_ < smooth_tree.CLEAR_GAP
-
-
-@pytest.mark.parametrize(
-    ("x", "truth"),
-    [make_moons(600, noise=0.05, random_state=1), make_circles(800, factor=0.4, random_state=1)],
-)
-@pytest.mark.parametrize("columns", [2, 9])
-def test_curved_clusters_stay_whole(x, truth, columns):
-    rng = np.random.default_rng(0)
-    turn = np.linalg.qr(rng.normal(size=(columns, columns)))[0][:2]
-    wide = x @ turn + 0.03 * rng.normal(size=(len(x), columns))
-    assert adjusted_rand_score(truth, fit(wide).labels_) > 0.98
-
-
-def test_a_curved_sheet_is_one_cluster():
-    """The surface of a ball: groups tile it, but cut through links between neighbors."""
-    x = np.random.default_rng(0).normal(size=(1000, 3))
-    x /= np.linalg.norm(x, axis=1, keepdims=True)
-    model = fit(x)
-    assert (model.n_clusters_, model.verdict_) == (1, "one cluster")
-    assert model.gap_ > smooth_tree.MIN_GAP
-
-
-@pytest.mark.parametrize(
-    ("seed", "verdict"), [(7, "clear"), (3, "no clear answer"), (0, "no clear answer")]
-)
-def test_curved_clusters_are_clear_if_more_neighbors_find_the_same(seed, verdict):
-    """Two squares that touch at a corner; of the last, ten neighbors find as many others."""
-    rng = np.random.default_rng(seed)
-    x = rng.uniform(-1, 1, size=(800, 2)) @ np.array([[1, 1], [1, -1]]) / 2
-    x[400:, 0] += 2.0
-    model = fit(x)
-    assert model.gap_ == np.inf
-    assert model.verdict_ == verdict
-
-
-def test_levels():
-    """Clusters within clusters: the parts are found, and the tree has their groups above them."""
-    rng = np.random.default_rng(0)
-    truth = rng.permutation(np.repeat(np.arange(12), 60))
-    outer, inner = 40 * rng.normal(size=(3, 16)), 4 * rng.normal(size=(12, 16))
-    x = outer[truth // 4] + inner[truth] + rng.normal(size=(720, 16))
-    model = fit(x)
-    assert adjusted_rand_score(truth, model.labels_) > 0.99
-    assert adjusted_rand_score(truth // 4, model.cut(k=3)) == 1
-
-
-@pytest.mark.parametrize(("split", "found"), [(9, 10), (10, 20)])
-def test_a_level_is_of_clusters_that_all_split(split, found):
-    """Ten clusters, of which so many have two parts."""
-    rng = np.random.default_rng(1)
-    truth = np.repeat(np.arange(20), 20)
-    outer, inner = 60 * rng.normal(size=(10, 16)), 2 * rng.normal(size=(20, 16))
-    inner[2 * split :] = 0
-    x = outer[truth // 2] + inner[truth] + rng.normal(size=(400, 16))
-    assert fit(x).n_clusters_ == found
 
 
 def test_columns_of_few_values():
@@ -204,7 +91,7 @@ def test_training_rows_keep_their_cluster_and_rows_do_not_affect_each_other():
 
 
 @pytest.mark.parametrize("most", [400, 350])  # The second: micro-clusters.
-@pytest.mark.parametrize("metric", smooth_tree.METRICS)
+@pytest.mark.parametrize("metric", smooth.METRICS)
 def test_the_order_of_the_rows_changes_nothing(metric, most, monkeypatch):
     monkeypatch.setattr(smooth_tree, "MAX_ROWS", most)
     x, _ = blobs((100,) * 4, gap=1.0)
@@ -264,48 +151,12 @@ def test_more_clusters_than_half_of_the_micro_clusters(monkeypatch):
     assert adjusted_rand_score(truth, model.labels_) > 0.99
 
 
-def test_silhouettes_of_means_are_those_of_their_rows():
-    rng = np.random.default_rng(0)
-    x, labels = rng.normal(size=(60, 3)), np.repeat([0, 1, 2], 20)
-    groups = np.arange(60) // 5
-    counts, means = np.bincount(groups).astype(np.float32), arrays.cluster_means(x, groups)
-    squares = arrays.cluster_means(np.square(x).sum(axis=1, keepdims=True), groups)[:, 0]
-    found = smooth_tree.silhouettes(means, labels[::5], counts, squares)
-    apart = np.square(x[:, None] - x[None]).sum(axis=2)
-    for leaf in range(12):
-        rows = apart[5 * leaf : 5 * leaf + 5]
-        to = [rows[:, labels == c].mean() for c in range(3)]
-        own = labels[5 * leaf]
-        a, b = to[own] * 20 / 19, min(to[:own] + to[own + 1 :])
-        assert found[leaf] == pytest.approx((b - a) / max(a, b), abs=1e-5)
-
-
-def test_silhouettes_are_those_of_squared_distances():
-    rng = np.random.default_rng(0)
-    x, labels = rng.normal(size=(60, 3)), rng.integers(0, 4, 60)
-    labels[labels == 3] = 2
-    labels[0] = 3  # a cluster of one row
-    squares = np.square(x[:, None] - x[None]).sum(axis=2)
-    expected = silhouette_samples(squares, labels, metric="precomputed")
-    found = smooth_tree.silhouettes(x.astype(np.float32), labels)
-    np.testing.assert_allclose(found, expected, atol=1e-5)
-
-
-def test_a_score_is_the_mean_of_the_silhouettes_of_sharp_and_smooth_rows():
-    x, _ = blobs((60,) * 5)
-    model = fit(x)
-    rows, labels = model.smoother_, model.labels_[model.sample_]
-    both = [smooth_tree.silhouettes(r, labels).mean() for r in (rows.sharp, rows.smooth)]
-    assert model.scores_[5] == pytest.approx(np.mean(both))
-    assert max(model.scores_, key=model.scores_.get) == 5
-
-
 def test_probabilities_are_shares_of_labels_after_two_averages():
     x, _ = blobs((100,) * 4, gap=0.8)
     model = fit(x)
     sharp, order = model.smoother_.sharp, model.sample_
     count = smooth.n_neighbors(len(order))
-    near = smooth_tree.knn.nearest(sharp, sharp, count, exclude_self=True).indices
+    near = knn.nearest(sharp, sharp, count, exclude_self=True).indices
     shares = np.eye(model.n_clusters_)[model.labels_[order]]
     for _ in range(2):
         shares = (shares + shares[near].sum(axis=1)) / (count + 1)
@@ -318,7 +169,7 @@ def test_probabilities_are_shares_of_labels_after_two_averages():
 
 
 @every_row("n", [1, 2, 5, 9, 10, 11, 19, 25])
-@every_row("metric", smooth_tree.METRICS)
+@every_row("metric", smooth.METRICS)
 def test_few_rows(n, metric):
     x = np.random.default_rng(n).normal(size=(n, 6))
     model = SmoothTree(metric).fit(x)
@@ -329,17 +180,7 @@ def test_few_rows(n, metric):
     assert len(np.unique(model.cut(k=leaves))) == leaves
 
 
-def test_the_last_step_is_to_the_nearest_mean_of_sharp_rows():
-    """Row 2 is with the first rows by its smooth row, and with the last by its sharp one."""
-    smooth_rows = np.float32([[0], [0.1], [0.2], [10], [10.1], [10.2]])
-    sharp = np.float32([[0], [0.1], [9], [10], [10.1], [10.2]])
-    none = np.empty((6, 0), np.int64)
-    rows = smooth.Smoother(np.zeros(1), np.eye(1), False, sharp, (sharp,), smooth_rows, none)
-    labels = smooth_tree._partition(rows, tree.ward(smooth_rows), 2)
-    assert (labels == labels[2]).tolist() == [False, False, True, True, True, True]
-
-
-@every_row("metric", smooth_tree.METRICS)
+@every_row("metric", smooth.METRICS)
 @every_row("value", [0.0, 3.0, 1e17])
 @every_row("columns", [1, 2, 30])
 def test_equal_rows_are_one_cluster(metric, value, columns):
@@ -393,20 +234,6 @@ def test_small_clusters_join_the_nearest():
     assert fit(x, min_cluster_size=250).n_clusters_ == 1
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_a_rare_kind_inside_a_cluster_becomes_one(seed):
-    """Eight rows that stand apart from 200; where none do, the cluster stays whole."""
-    rng = np.random.default_rng(seed)
-    scales = np.where(np.arange(30) < 8, 3, 1)
-    x = scales * rng.normal(size=(208, 30))
-    whole = smooth_tree._with_rare(x, np.zeros(208, int), "euclidean", np.random.default_rng(0))
-    assert not whole.any()
-    x[200:] = 3 * scales * np.sign(rng.normal(size=30)) + 0.5 * rng.normal(size=(8, 30))
-    labels = smooth_tree._with_rare(x, np.zeros(208, int), "euclidean", np.random.default_rng(0))
-    assert not labels[:200].any()
-    assert labels[200:].sum() >= 6
-
-
 def test_known_copies_change_nothing():
     """Rows that something else than their values tells to be copies take their original's place."""
     x, _ = blobs((40,) * 4)
@@ -420,35 +247,6 @@ def test_known_copies_change_nothing():
     assert again.linkage_[-1, 3] == 220
     more = SmoothTree("euclidean", n_clusters=200).fit_rows(copied, originals)
     assert more.n_clusters_ == 200  # More than the originals: the copies part.
-
-
-@pytest.mark.parametrize(("n", "verdict"), [(25, "no clear answer"), (30, "clear")])
-def test_few_rows_are_never_clear(n, verdict):
-    x, _ = blobs((n // 5,) * 5)
-    assert (fit(x).n_clusters_, fit(x).verdict_) == (5, verdict)
-
-
-@pytest.mark.parametrize(("n", "kinds"), [(9, 3), (15, 5), (24, 3)])
-def test_few_rows_of_separate_kinds(n, kinds):
-    x, truth = blobs((n // kinds,) * kinds)
-    for options in ({}, {"n_clusters": kinds}):
-        assert adjusted_rand_score(truth, fit(x, **options).labels_) == 1
-
-
-def test_few_rows_are_clear_only_with_deviations_to_spare():
-    """The gap alone would do, but Gaussians of 25 rows differ as much."""
-    model = fit(blobs((5,) * 5, gap=1.0, seed=3)[0])
-    assert model.gap_ > smooth_tree.CLEAR_GAP
-    assert model.verdict_ == "no clear answer"
-
-
-def test_more_clusters_than_three_hundred():
-    centers = 30 * np.random.default_rng(0).normal(size=(320, 8))
-    truth = np.repeat(np.arange(320), 12)
-    x = centers[truth] + np.random.default_rng(1).normal(size=(3840, 8))
-    model = fit(x)
-    assert (model.n_clusters_, model.verdict_) == (320, "clear")
-    assert adjusted_rand_score(truth, model.labels_) == 1
 
 
 def test_clusters_asked_for_beyond_the_distinct_rows():
@@ -499,11 +297,6 @@ def test_bad_rows(bad):
     x[3, 4] = bad
     with pytest.raises(ValueError, match=r"finite|scale them"):
         fit(x)
-
-
-def test_iris_splits_where_it_is_split():
-    x, y = load_iris(return_X_y=True)
-    assert adjusted_rand_score(y > 0, fit(x).labels_) == 1
 
 
 @parametrize_with_checks([SmoothTree(metric="euclidean")])
@@ -571,7 +364,9 @@ def test_saved_and_loaded(few_and_copies, tmp_path):
     again = SmoothTree.load(tmp_path / "model.npz")
     assert again.get_params() == model.get_params()
     assert again.scores_ == model.scores_
-    for name in (n for n in vars(model) if n.endswith("_") and n not in ("smoother_", "scores_")):
+    for name in (
+        n for n in vars(model) if n.endswith("_") and n not in ("smoother_", "scores_", "_shares_")
+    ):
         np.testing.assert_array_equal(getattr(model, name), getattr(again, name))
     new = (x[:60] + x[40:100]) / 2
     for ours, theirs in zip(model.locate(new), again.locate(new), strict=True):
@@ -611,3 +406,23 @@ def test_a_label_that_only_a_copy_has(few_and_copies, moved_to):
     assert every.shape == (len(x), 4)
     np.testing.assert_allclose(every.sum(axis=1), 1)
     assert not every[:, np.unique(labels).tolist().index(moved_to)].any()
+
+
+def test_a_second_fit_leaves_nothing_of_the_first():
+    x, _ = blobs((60, 60, 60))
+    other, truth = blobs((60, 60, 60, 60), seed=1)
+    model = SmoothTree("euclidean").fit(x)
+    model.update(x[:5])
+    model.locate(x)
+    model.fit(other)
+    np.testing.assert_array_equal(model.locate(other).labels, model.labels_)
+    assert adjusted_rand_score(truth, model.locate(other).labels) == 1
+    assert not hasattr(model, "ids_")
+
+
+def test_more_clusters_than_micro_clusters(monkeypatch):
+    monkeypatch.setattr(smooth_tree, "MAX_ROWS", 200)
+    x, _ = blobs((200,) * 4)
+    message = "n_clusters must be at most .* micro-clusters of 800 rows; got 300"
+    with pytest.raises(InputError, match=message):
+        fit(x, n_clusters=300)

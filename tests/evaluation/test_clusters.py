@@ -7,7 +7,7 @@ import pytest
 from sklearn.decomposition import PCA
 from sklearn.metrics import silhouette_score
 
-from cluster_jax.clustering import smooth_tree
+from cluster_jax.clustering import number, smooth_tree
 from cluster_jax.clustering.gridshift import GridShift
 from cluster_jax.clustering.smooth_tree import SmoothTree
 from cluster_jax.core import arrays
@@ -209,7 +209,7 @@ def test_a_best_guess_has_a_gap():
     metrics = cluster(x, None, TREE, ignore).metrics
     assert metrics["verdict"] == "no clear answer"
     assert metrics["gap"] == SmoothTree("euclidean").fit(x).gap_
-    assert smooth_tree.MIN_GAP <= metrics["gap"] < smooth_tree.CLEAR_GAP
+    assert number.MIN_GAP <= metrics["gap"] < number.CLEAR_GAP
 
 
 def test_rows_of_small_clusters_are_outliers(monkeypatch):

@@ -22,7 +22,7 @@ from scipy.spatial.distance import squareform
 from cluster_jax.clustering.gridshift import BandwidthCurve, Candidate
 from cluster_jax.clustering.living import Event
 from cluster_jax.clustering.membership import Membership
-from cluster_jax.clustering.smooth_tree import CLEAR_GAP
+from cluster_jax.clustering.number import CLEAR_GAP
 from cluster_jax.data.photo_facts import PhotoFacts
 from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.report import (

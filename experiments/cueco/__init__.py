@@ -1,1 +1,0 @@
-"""CueCo: which runs make which table."""

@@ -1,1 +1,0 @@
-"""NCC: which runs make which table."""

@@ -1,0 +1,256 @@
+"""The number of clusters: blobs, curved shapes, levels, rare kinds, few rows, and verdicts."""
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_iris, make_circles, make_moons
+from sklearn.metrics import adjusted_rand_score, silhouette_samples
+
+from cluster_jax.clustering import number, smooth, tree
+from cluster_jax.clustering.smooth_tree import SmoothTree
+from cluster_jax.core import arrays
+from tests.clustering.blobs import blobs, fit
+from tests.rows import every_row
+
+
+@every_row("metric", smooth.METRICS)
+@every_row("sizes", [(100, 100), (150,) * 6, (300, 100, 30), (40,) * 15])
+def test_separate_blobs_are_found(metric, sizes):
+    x, truth = blobs(sizes)
+    model = SmoothTree(metric).fit(x)
+    assert model.n_clusters_ == len(sizes)
+    assert adjusted_rand_score(truth, model.labels_) > 0.99
+    assert model.verdict_ == "clear"
+    assert model.gap_ >= number.CLEAR_GAP
+    assert (np.diff(np.bincount(model.labels_)) <= 0).all()  # the largest first
+    assert model.probabilities_.mean() > 0.98
+
+
+@every_row("metric", smooth.METRICS)
+@every_row(("d", "seed"), [(4, 0), (4, 1), (30, 0), (30, 1), (400, 2)])
+def test_one_gaussian_is_one_cluster(seed, metric, d):
+    x = np.random.default_rng(seed).normal(size=(500, d)) + 1
+    model = SmoothTree(metric).fit(x)
+    assert (model.n_clusters_, model.verdict_) == (1, "one cluster")
+    assert not model.labels_.any()
+    assert (model.probabilities_ == 1).all()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_uniform_rows_are_one_cluster(seed):
+    for d in (1, 3, 16):
+        x = np.random.default_rng(seed).uniform(size=(700, d))
+        assert fit(x).n_clusters_ == 1
+
+
+def test_between_one_cluster_and_clear_ones_there_is_no_clear_answer():
+    x, _ = blobs((100,) * 6, gap=0.7, seed=1)
+    model = fit(x)
+    assert number.MIN_GAP < model.gap_ < number.CLEAR_GAP
+    assert (model.n_clusters_, model.verdict_) == (5, "no clear answer")
+
+
+def test_clusters_in_one_column_can_be_clear():
+    """The silhouette of uniform rows on a line is 0.75, so that no gap exceeds 0.25."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(300, 1)) + 1000 * np.repeat(range(3), 100)[:, None]
+    model = fit(x)
+    assert (model.n_clusters_, model.verdict_) == (3, "clear")
+    assert model.gap_ < number.CLEAR_GAP
+
+
+@pytest.mark.parametrize(
+    ("x", "truth"),
+    [make_moons(600, noise=0.05, random_state=1), make_circles(800, factor=0.4, random_state=1)],
+)
+@pytest.mark.parametrize("columns", [2, 9])
+def test_curved_clusters_stay_whole(x, truth, columns):
+    rng = np.random.default_rng(0)
+    turn = np.linalg.qr(rng.normal(size=(columns, columns)))[0][:2]
+    wide = x @ turn + 0.03 * rng.normal(size=(len(x), columns))
+    assert adjusted_rand_score(truth, fit(wide).labels_) > 0.98
+
+
+def test_a_curved_sheet_is_one_cluster():
+    """The surface of a ball: groups tile it, but cut through links between neighbors."""
+    x = np.random.default_rng(0).normal(size=(1000, 3))
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    model = fit(x)
+    assert (model.n_clusters_, model.verdict_) == (1, "one cluster")
+    assert model.gap_ > number.MIN_GAP
+
+
+@pytest.mark.parametrize(("seed", "verdict"), [(7, "clear"), (3, "clear"), (0, "no clear answer")])
+def test_curved_clusters_are_clear_if_more_neighbors_find_the_same(seed, verdict):
+    """Two squares that touch at a corner.
+
+    Of the second, five neighbors find seven clusters that hold 78 % of the rows, and ten two that
+    hold nearly all; of the last, ten neighbors find as many others.
+    """
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(-1, 1, size=(800, 2)) @ np.array([[1, 1], [1, -1]]) / 2
+    x[400:, 0] += 2.0
+    model = fit(x)
+    assert model.gap_ == np.inf
+    assert model.verdict_ == verdict
+    assert verdict != "clear" or adjusted_rand_score(np.arange(800) < 400, model.labels_) == 1
+
+
+def test_levels():
+    """Clusters within clusters: the parts are found, and the tree has their groups above them."""
+    rng = np.random.default_rng(0)
+    truth = rng.permutation(np.repeat(np.arange(12), 60))
+    outer, inner = 40 * rng.normal(size=(3, 16)), 4 * rng.normal(size=(12, 16))
+    x = outer[truth // 4] + inner[truth] + rng.normal(size=(720, 16))
+    model = fit(x)
+    assert adjusted_rand_score(truth, model.labels_) > 0.99
+    assert adjusted_rand_score(truth // 4, model.cut(k=3)) == 1
+
+
+@pytest.mark.parametrize(("split", "found"), [(9, 10), (10, 20)])
+def test_a_level_is_of_clusters_that_all_split(split, found):
+    """Ten clusters, of which so many have two parts."""
+    rng = np.random.default_rng(1)
+    truth = np.repeat(np.arange(20), 20)
+    outer, inner = 60 * rng.normal(size=(10, 16)), 2 * rng.normal(size=(20, 16))
+    inner[2 * split :] = 0
+    x = outer[truth // 2] + inner[truth] + rng.normal(size=(400, 16))
+    assert fit(x).n_clusters_ == found
+
+
+def test_silhouettes_of_means_are_those_of_their_rows():
+    rng = np.random.default_rng(0)
+    x, labels = rng.normal(size=(60, 3)), np.repeat([0, 1, 2], 20)
+    groups = np.arange(60) // 5
+    counts, means = np.bincount(groups).astype(np.float32), arrays.cluster_means(x, groups)
+    squares = arrays.cluster_means(np.square(x).sum(axis=1, keepdims=True), groups)[:, 0]
+    found = number.silhouettes(means, labels[::5], counts, squares)
+    apart = np.square(x[:, None] - x[None]).sum(axis=2)
+    for leaf in range(12):
+        rows = apart[5 * leaf : 5 * leaf + 5]
+        to = [rows[:, labels == c].mean() for c in range(3)]
+        own = labels[5 * leaf]
+        a, b = to[own] * 20 / 19, min(to[:own] + to[own + 1 :])
+        assert found[leaf] == pytest.approx((b - a) / max(a, b), abs=1e-5)
+
+
+def test_silhouettes_are_those_of_squared_distances():
+    rng = np.random.default_rng(0)
+    x, labels = rng.normal(size=(60, 3)), rng.integers(0, 4, 60)
+    labels[labels == 3] = 2
+    labels[0] = 3  # a cluster of one row
+    squares = np.square(x[:, None] - x[None]).sum(axis=2)
+    expected = silhouette_samples(squares, labels, metric="precomputed")
+    found = number.silhouettes(x.astype(np.float32), labels)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_a_score_is_the_mean_of_the_silhouettes_of_sharp_and_smooth_rows():
+    x, _ = blobs((60,) * 5)
+    model = fit(x)
+    rows, labels = model.smoother_, model.labels_[model.sample_]
+    both = [number.silhouettes(r, labels).mean() for r in (rows.sharp, rows.smooth)]
+    assert model.scores_[5] == pytest.approx(np.mean(both))
+    assert max(model.scores_, key=model.scores_.get) == 5
+
+
+def test_the_last_step_is_to_the_nearest_mean_of_sharp_rows():
+    """Row 2 is with the first rows by its smooth row, and with the last by its sharp one."""
+    smooth_rows = np.float32([[0], [0.1], [0.2], [10], [10.1], [10.2]])
+    sharp = np.float32([[0], [0.1], [9], [10], [10.1], [10.2]])
+    none = np.empty((6, 0), np.int64)
+    rows = smooth.Smoother(np.zeros(1), np.eye(1), False, sharp, (sharp,), smooth_rows, none)
+    labels = number.partition(rows, tree.ward(smooth_rows), 2)
+    assert (labels == labels[2]).tolist() == [False, False, True, True, True, True]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_rare_kind_inside_a_cluster_becomes_one(seed):
+    """Eight rows that stand apart from 200; where none do, the cluster stays whole."""
+    rng, one = np.random.default_rng(seed), np.zeros(208, int)
+    scales = np.where(np.arange(30) < 8, 3, 1)
+    x = scales * rng.normal(size=(208, 30))
+
+    def found():
+        rows = smooth.fit(x, "euclidean")
+        return number.with_rare(x, rows, one, np.random.default_rng(0))
+
+    assert not found().any()
+    x[200:] = 3 * scales * np.sign(rng.normal(size=30)) + 0.5 * rng.normal(size=(8, 30))
+    assert not found()[:200].any()
+    assert found()[200:].sum() >= 6
+
+
+@pytest.mark.parametrize(("n", "verdict"), [(25, "no clear answer"), (30, "clear")])
+def test_few_rows_are_never_clear(n, verdict):
+    x, _ = blobs((n // 5,) * 5)
+    assert (fit(x).n_clusters_, fit(x).verdict_) == (5, verdict)
+
+
+@pytest.mark.parametrize(("n", "kinds"), [(9, 3), (15, 5), (24, 3)])
+def test_few_rows_of_separate_kinds(n, kinds):
+    x, truth = blobs((n // kinds,) * kinds)
+    for options in ({}, {"n_clusters": kinds}):
+        assert adjusted_rand_score(truth, fit(x, **options).labels_) == 1
+
+
+def test_few_rows_are_clear_only_with_deviations_to_spare():
+    """The gap alone would do, but Gaussians of 25 rows differ as much."""
+    model = fit(blobs((5,) * 5, gap=1.0, seed=3)[0])
+    assert model.gap_ > number.CLEAR_GAP
+    assert model.verdict_ == "no clear answer"
+
+
+def test_more_clusters_than_three_hundred():
+    centers = 30 * np.random.default_rng(0).normal(size=(320, 8))
+    truth = np.repeat(np.arange(320), 12)
+    x = centers[truth] + np.random.default_rng(1).normal(size=(3840, 8))
+    model = fit(x)
+    assert (model.n_clusters_, model.verdict_) == (320, "clear")
+    assert adjusted_rand_score(truth, model.labels_) == 1
+
+
+def test_iris_splits_where_it_is_split():
+    x, y = load_iris(return_X_y=True)
+    assert adjusted_rand_score(y > 0, fit(x).labels_) == 1
+
+
+@pytest.mark.parametrize("noise", [0.08, 0.05])
+def test_one_huge_cluster_beside_many_small_ones(noise):
+    """The rows of the huge one have no say in the number of the others."""
+    rng = np.random.default_rng(1)
+    centers = smooth.unit_rows(rng.normal(size=(16, 32)))
+    truth = np.repeat(np.arange(16), [1500, *[20] * 15])
+    x = centers[truth] + noise * rng.normal(size=(1800, 32))
+    for wanted in (None, 16):
+        model = SmoothTree("cosine", n_clusters=wanted).fit(x)
+        assert adjusted_rand_score(truth, model.labels_) > 0.99
+        assert model.n_clusters_ == 16
+        assert wanted or model.verdict_ == "clear"
+
+
+@every_row("columns", [2, 6, 20])
+def test_seven_rows_in_two_groups(columns):
+    """A silhouette ends at 1: it cannot be two deviations above those of so few Gaussian rows."""
+    for seed in range(3):
+        x = np.random.default_rng(seed).normal(size=(7, columns))
+        x[:4, 0] += 12
+        assert adjusted_rand_score(np.arange(7) < 4, fit(x).labels_) == 1
+
+
+def test_the_null_has_five_rows_for_each_cluster():
+    """Of two rows a cluster, the silhouette of Gaussian rows would be low."""
+    x = np.random.default_rng(0).normal(size=(3000, 8))
+    rows = smooth.fit(x, "euclidean")
+    labels = number.partition(rows, tree.ward(rows.smooth), 600)
+    assert abs(number.split(x, rows, labels, np.random.default_rng(0)).gap) < 0.03
+
+
+@pytest.mark.parametrize(("k", "each", "least"), [(60, 20, 0.99), (120, 10, 0.9)])
+def test_many_random_centers_in_few_columns(k, each, least):
+    """The covariance of the centers is that of noise, and small clusters are no copies."""
+    truth = np.repeat(np.arange(k), each)
+    centers = 30 * np.random.default_rng(0).normal(size=(k, 8))
+    x = centers[truth] + np.random.default_rng(1).normal(size=(k * each, 8))
+    model = fit(x)
+    assert model.verdict_ == "clear"
+    assert adjusted_rand_score(truth, model.labels_) > least
