@@ -237,6 +237,5 @@ def _provenance(
         "labels_used_for": [] if inputs.labels is None else ["scoring"],
         "number_of_clusters": {options.method: "found" if options.k is None else "given"},
         "bandwidth": bandwidth if options.method == "gridshift" else None,
-        "nmi": "arithmetic mean of the entropies",
         **provenance.environment(),
     }

@@ -26,8 +26,6 @@ _WORDS = {
     "gap": "silhouette above that of one cluster",
     "rows_clustered": "distinct rows or micro-clusters that were compared",
     "kmeans": "k-means",
-    "kmeans_n_init": "k-means initializations",
-    "kmeans_metric": "k-means metric",
     "knn": "k-NN accuracy, k =",
     "linear_probe": "linear probe accuracy",
     "collapse": "embedding",
