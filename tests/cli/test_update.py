@@ -108,7 +108,7 @@ def test_what_a_person_said_holds_for_renamed_photos(place, capsys, monkeypatch)
     photos, run = place / "photos", place / "run"
     _, found = decisions.clustered(assignments.read_workdir(run))
     target = int(found.labels[1])
-    own = int(found.labels[0] if found.labels[0] != target else found.labels[2])
+    own = next(int(label) for label in found.labels if label != target)
     shutil.copy(photos / "07.png", photos / "copy.png")
     decided = decisions.Decisions(
         {"00.png": target, "03.png": -1, "04.png": own},
