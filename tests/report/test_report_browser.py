@@ -542,7 +542,8 @@ def test_decisions_survive_that_the_page_is_closed(tmp_path):
     assert first["title"] == again["title"] == "dogs"
     assert first["count"] == again["count"] == "4 corrections, not yet applied."
     assert again["said"] == "The corrections of your last visit are here again."
-    other = run(tmp_path, decided()._replace(run="fedcba9876543210"), steps)
+    other = decided(duplicates=repeated(sources()))._replace(run="fedcba9876543210")
+    other = run(tmp_path, other, steps)
     assert other["said"] != again["said"], "not on the page of another run"
 
 
