@@ -52,10 +52,11 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
     assumes that none of them belongs to a known class.
 
     Images are the path of a folder of files, a `.zip` or a list of them, of paths too, a `.npy` or
-    `.npz` file, or an array `[n, H, W]` or
-    `[n, H, W, C]` of uint8 or of floats in [0, 1], with C 1 or 3; for a config of features a file
-    or an array `[n, d]` or `[n, v, d]`. `save` writes the fitted model to a folder,
-    `load` reads it, and nothing is pickled.
+    `.npz` file, an array `[n, H, W]` or `[n, H, W, C]` of uint8 or of floats in [0, 1], with C 1 or
+    3, or any sequence of images: paths, bytes, PIL images or arrays, as a column of Hugging Face's
+    `datasets`, a set of torchvision or samples of WebDataset, see `data.decode.of_sample`. For a
+    config of features they are a file or an array `[n, d]` or `[n, v, d]`. `save` writes the fitted
+    model to a folder, `load` reads it, and nothing is pickled.
 
     Args:
         config: name or path of a config, or a config itself; None: `"images"`, or `"ncl_images"`
@@ -87,7 +88,8 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
             none; False for images of known classes.
         n_clusters_: number of clusters, without those too small to count; of k-means and of novel
             classes the nonempty ones.
-        files_: path of each image relative to the folder; None for an array.
+        files_: path of each image relative to the folder; its number in a sequence; None for an
+            array.
         results_: content of `results.json`: metrics and their provenance. Without a workdir they
             are computed, and the map is drawn, when they are first asked for.
         ids_, events_: after `update`.
@@ -178,12 +180,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         images: Any = datasets.joined(X)
         with self._printing():
             encoder = self.encoder_
-            dataset = datasets.load_new(
-                images,
-                self._run.config.data,
-                self._run.images["shape"],
-                ranges=self._run.images.get("ranges", {}),
-            )
+            dataset = datasets.load_new(images, self._run.config.data, self._run.images["shape"])
             rows = encoder.embed(dataset)
         datasets.warn(dataset.notes, dataset.skipped)
         return rows

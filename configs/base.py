@@ -25,7 +25,7 @@ def _add_images(config):
     config.data.name = "digits"  # "folder", "arrays", "features", or the name of a TFDS set
     config.data.dir = config_dict.placeholder(str)  # folder or file; of TFDS its data directory
     config.data.split = config_dict.placeholder(str)  # of a TFDS set, "train" or "train+test"
-    config.data.label = "label"  # feature of TFDS or column of Parquet with the labels for scoring
+    config.data.label = "label"  # feature of TFDS with the labels for scoring
     # Labels of a folder, for scores only: "folders", its subfolders; or a file, CSV of image, label
     config.data.labels = "folders"
     # Side of the square that images are resized to; None: that of pretrained weights, or as it is

@@ -20,7 +20,7 @@ from cluster_jax import Encoder, ImageClusterer, load
 from cluster_jax.core import io, logs
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import load_config
-from cluster_jax.data.images import Resize, resize_and_crop_all
+from cluster_jax.data.decode import Resize, resize_and_crop_all
 from cluster_jax.evaluation import evaluate
 from cluster_jax.nets import network
 from cluster_jax.nets.config import NetworkConfig

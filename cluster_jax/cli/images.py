@@ -26,7 +26,7 @@ _SURENESS = {
     "no clear answer": "a best guess: they are not clearly apart",
     "one cluster": "no split separates the photos clearly",
 }
-_FILES = (".npy", ".npz", ".parquet", ".tar", ".zip")  # of images
+_FILES = (".npy", ".npz", ".zip")  # of images
 _NAMED = 8  # suggested names that are printed
 # Keys of the config -> the arguments of this command that set them, which errors name.
 _ARGUMENTS = {"data.dir": "PHOTOS", "eval.k": "--k", "data.labels": "--labels"}
@@ -36,7 +36,7 @@ def _parser() -> Parser:
     details = "configs/images.py has the keys of the config; configs/base.py explains them.\n\n"
     parser = Parser("images", __doc__, details)
     add = parser.add_argument
-    photos = f"folders or files of images, @LIST of names, or one of {', '.join(_FILES)}"
+    photos = f"folders or files of images, or one of {', '.join(_FILES)}"
     add("photos", metavar="PHOTOS", help=photos)
     out = "folder of the results (default: runs/images-HASH)"
     add("--out", "--workdir", metavar="DIR", help=out)

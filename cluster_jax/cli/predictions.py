@@ -19,7 +19,8 @@ from cluster_jax.core import checks, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.logs import logger
 from cluster_jax.core.names import counted
-from cluster_jax.data import datasets, scan
+from cluster_jax.data import datasets
+from cluster_jax.data import folder as image_files
 from cluster_jax.data.images import Dataset
 from cluster_jax.encoding import encoder
 from cluster_jax.encoding.embed import Batch, Parts
@@ -58,7 +59,7 @@ def predict(
     run, out = inference.read(workdir), output_file(out)
     if folder is not None:
         export.check_has_images(run.config.data.name)
-        export.check(folder, scan.folders(os.fspath(images)))
+        export.check(folder, image_files.folders(os.fspath(images)))
     arrays = _assign(run, images, out)
     if arrays is None:
         return None
@@ -74,7 +75,7 @@ def predict(
     text = describe(placed, run.names, out, large=large, skipped=skipped, words=words)
     made_values = values(placed, run.names, out, skipped)
     if folder is not None:
-        root, names = scan.root(os.fspath(images)), export.names_of_folders(run)
+        root, names = image_files.root(os.fspath(images)), export.names_of_folders(run)
         load = functools.partial(_loader(run, images), share=range)
         places = export.places(placed.labels, names, words[1])
         count = export.write(folder, places, export.Images(root, sources, load), by)
@@ -166,13 +167,7 @@ def _fact(placed: Assignment, large: Set[int] | None, noun: str, group: str) -> 
 
 def _loader(run: TrainedRun, images: epath.PathLike) -> Callable[..., Dataset]:
     """Returns `datasets.load_new` of images for a run."""
-    return functools.partial(
-        datasets.load_new,
-        images,
-        run.config.data,
-        run.images["shape"],
-        ranges=run.images.get("ranges", {}),
-    )
+    return functools.partial(datasets.load_new, images, run.config.data, run.images["shape"])
 
 
 def _assign(run: TrainedRun, images: epath.PathLike, out: epath.Path) -> Batch | None:

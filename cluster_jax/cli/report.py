@@ -12,7 +12,7 @@ from cluster_jax.cli import exit_codes, output
 from cluster_jax.cli.flags import Parser, add_export, check_export
 from cluster_jax.core import buckets
 from cluster_jax.core.names import counted
-from cluster_jax.data import scan
+from cluster_jax.data import folder as image_files
 from cluster_jax.pipeline import workdir as workdirs
 
 
@@ -51,4 +51,4 @@ def _image_folders(workdir: epath.PathLike) -> list[str]:
     config = buckets.path(workdir) / workdirs.CONFIG
     data = workdirs.read_values(config).get("data", {}) if config.exists() else {}
     is_folder = isinstance(data, dict) and data.get("name") == "folder"
-    return scan.folders(data["dir"]) if is_folder and data.get("dir") else []
+    return image_files.folders(data["dir"]) if is_folder and data.get("dir") else []

@@ -48,7 +48,7 @@ def run(
     import jax
 
     from cluster_jax.core import devices
-    from cluster_jax.data import scan
+    from cluster_jax.data import folder as image_files
     from cluster_jax.pipeline import export
     from cluster_jax.pipeline import run as pipeline
     from cluster_jax.pipeline import workdir as workdirs
@@ -66,7 +66,7 @@ def run(
     if export_folder is not None:
         export.check_has_images(config.data.name)
         is_folder = config.data.name == "folder" and config.data.dir
-        images = scan.folders(config.data.dir) if is_folder else []
+        images = image_files.folders(config.data.dir) if is_folder else []
         export.check(export_folder, images, workdir)
     pipeline.run_pipeline(config, workdir, name, cut_short=cut_short, report=report)
     if export_folder is not None and jax.process_index() == 0:

@@ -14,11 +14,11 @@ from numpy.typing import ArrayLike
 from cluster_jax.core import buckets, checks
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
-from cluster_jax.data import features, folder, images, packed, pixels, scan, tables, tfds_source
+from cluster_jax.data import decode, features, folder, images, tables, tfds_source
 from cluster_jax.data.images import DataConfig, Dataset
 
-# A folder or file of images, several of them, or an array.
-Images = str | os.PathLike | Sequence[str | os.PathLike] | ArrayLike
+# A folder or file of images, several of them, an array, or any sequence of images.
+Images = str | os.PathLike | Sequence[Any] | ArrayLike
 
 _LISTED = 5  # unreadable files that a warning names
 STATISTICS_IMAGES = 10_000  # the standard error of a mean over 10,000 images is about 0.1 %
@@ -30,8 +30,8 @@ def load(config: DataConfig, X: ArrayLike | None = None, together: bool = False)
 
     Args:
         config: the section `data`.
-        X: images, or features if `data.name` is "features", in place of a file. All of them are
-            taken, whatever `data.limit` is.
+        X: images, one array or a sequence, or features if `data.name` is "features", in place of a
+            file. All of them are taken, whatever `data.limit` is.
         together: see `tfds_source.load`.
 
     Raises:
@@ -39,9 +39,11 @@ def load(config: DataConfig, X: ArrayLike | None = None, together: bool = False)
     """
     if X is not None:
         config = dataclasses.replace(config, limit=None)
-    with checks.reading(scan.shown(os.fspath(config.dir or "files")) if X is None else "files"):
+    with checks.reading(folder.shown(os.fspath(config.dir or "files")) if X is None else "files"):
         if config.name == "features":
             dataset = features.load(config, X)
+        elif is_sequence(X):
+            dataset = _sequence(config, X)
         elif config.name == "arrays" or X is not None:
             dataset = _arrays(config, X)
         elif config.name == "digits":
@@ -70,14 +72,15 @@ def with_labels_of(dataset: Dataset, file: str) -> Dataset:
     if path.suffix.lower() == ".csv" and path.exists() and dataset.sources is not None:
         rows = [row for row in csv.reader(path.read_text("utf-8").splitlines()) if row]
         if all(len(row) == 2 for row in rows):
-            label_of = dict(rows)
-            missing = [name for name in dataset.sources if name not in label_of]
+            label_of = {images.composed(name): label for name, label in rows}
+            sources = [images.composed(name) for name in dataset.sources]
+            missing = [name for name in sources if name not in label_of]
             if missing:
                 raise InputError(
                     f"data.labels must name each of the {dataset.size:,} images; got none of "
                     f"{missing[0]} in {file} (and {len(missing) - 1:,} more)"
                 )
-            names, labels = np.unique([label_of[n] for n in dataset.sources], return_inverse=True)
+            names, labels = np.unique([label_of[n] for n in sources], return_inverse=True)
             return dataset._replace(
                 labels=labels.astype(np.int32), label_names=tuple(names.tolist())
             )
@@ -91,7 +94,6 @@ def load_new(
     config: DataConfig,
     shape: Sequence[int],
     share: Callable[[int], range] | None = None,
-    ranges: pixels.Ranges = pixels.NO_RANGES,
 ) -> Dataset:
     """Loads new images for a trained network: uint8 `[H, W, C]`, shaped as the training images.
 
@@ -101,13 +103,13 @@ def load_new(
     folders are ignored.
 
     Args:
-        source: a folder, an image file, a `.npy` or `.npz` file, or an array `[N, H, W(, C)]`; for
-            a run on features a `.npy`, `.npz` or `.csv` file or an array `[N, d]` or `[N, v, d]`.
+        source: a folder, an image file, a `.npy` or `.npz` file, an array `[N, H, W(, C)]` or a
+            sequence of images; for a run on features a `.npy`, `.npz` or `.csv` file or an array
+            `[N, d]` or `[N, v, d]`.
         config: section `data` of the training: interpolation, and the size of a set that is decoded
             into memory.
         shape: `[H, W, C]` of the training images, or `[v, d]` of features.
         share: number of images -> those to load, of which files are decoded; None: all.
-        ranges: black and white of values beyond 8 bits in the training images, by their kind.
 
     Raises:
         InputError: the file is missing or unreadable, or the images differ in size from the
@@ -133,11 +135,14 @@ def load_new(
             if path is not None:
                 X = _read_array(path)
             if path is not None and X is None:
-                dataset = _load_path(path, config, ranges)
+                dataset = folder.load(config)
+            elif is_sequence(X):
+                dataset = _sequence(config, X)
             else:
                 dataset = _arrays(config, X, path or "X")
         dataset = images.with_channels(dataset, shape[2])
-        sides = np.shape(X)[1:3] if is_native and X is not None else (height, width)
+        is_array = is_native and X is not None and not is_sequence(X)
+        sides = np.shape(X)[1:3] if is_array else (height, width)
         if sides != (height, width) == dataset.shape[:2]:
             sizes = f"of {sides[0]} x {sides[1]} were resized to the {height} x {width}"
             checks.warn(f"images {sizes} of the training images", 3)
@@ -158,6 +163,44 @@ def joined(images: Images) -> str | ArrayLike:
         return "\n".join(map(os.fspath, paths))
     arrays: Any = images
     return arrays
+
+
+def is_sequence(images: Any) -> bool:
+    """Returns whether images are a sequence whose items are images, and not one array or a path.
+
+    Raises:
+        InputError: they have no length, or cannot be indexed, as a stream.
+    """
+    if images is None or isinstance(images, str | os.PathLike) or hasattr(images, "__array__"):
+        return False
+    if not hasattr(images, "__len__") or not hasattr(images, "__getitem__"):
+        kind = type(images).__name__
+        raise InputError(
+            f"images must be a folder, an array or a sequence with a length; got a {kind}: give "
+            "list(...) of it"
+        )
+    if not isinstance(images, list | tuple):
+        return True
+    if not images or isinstance(images[0], int | float | list):
+        return False
+    shapes = {getattr(image, "shape", None) for image in images}
+    return None in shapes or len(shapes) > 1
+
+
+def _sequence(config: DataConfig, X: Any) -> Dataset:
+    """Loads a sequence of images: paths, bytes, PIL images or arrays, see `decode.of_sample`.
+
+    It is indexed from several threads, an image at a time, and never as a whole. Images are named
+    by their numbers; those that cannot be read have no row.
+
+    Raises:
+        InputError: it is empty, or its items are no images.
+    """
+    if not len(X):
+        raise InputError("images must not be empty; got a sequence of length 0")
+    names = [str(i) for i in range(len(X))]
+    reader = images.ItemReader(lambda i: decode.of_sample(X[i]), names, config, "X")
+    return images.load("arrays", reader, config)
 
 
 def warn(notes: Sequence[str], skipped: Sequence[tuple[str, str]] = ()) -> None:
@@ -185,28 +228,6 @@ def _read_array(path: str) -> np.ndarray | None:
     return tables.read_arrays(path, ("images", "x"))[0] if is_file else None
 
 
-def _load_path(path: str, config: DataConfig, ranges: pixels.Ranges) -> Dataset:
-    """Loads the images of a folder or the like, see `scan.find`, or one image file."""
-    file = buckets.path(path)
-    is_archive = file.suffix.lower() in (".zip", *packed.SUFFIXES)
-    if path.startswith("@") or "\n" in path or file.is_dir() or is_archive:
-        return folder.load(config, ranges)
-    if not file.exists():
-        raise InputError(f"images must be an existing file or folder; got {path}")
-    data = file.read_bytes()
-    try:
-        image = images.decode(data, config.resize, folder.CHANNELS, ranges)
-    except Exception as error:  # Pillow raises errors of many types on damaged bytes.
-        kinds = "an image file, a folder, .npy or .npz"
-        reason = pixels.reason(error, data)
-        raise InputError(
-            f"images must be {kinds}; got {path}, which cannot be read ({reason})"
-        ) from error
-    return images.in_memory(
-        "folder", image[None], config, sources=(file.name,), open=lambda i: file.open("rb")
-    )
-
-
 def _arrays(config: DataConfig, X: ArrayLike | None = None, name: str = "X") -> Dataset:
     """Loads images `[N, H, W]` or `[N, H, W, C]`: uint8, or floats in [0, 1] (times 255, rounded).
 
@@ -231,7 +252,7 @@ def _arrays(config: DataConfig, X: ArrayLike | None = None, name: str = "X") -> 
         for i, image in enumerate(floats):  # one by one, to avoid a float64 copy of the whole set
             pixels[i] = np.rint(image.astype(np.float64) * 255)
     pixels = pixels[..., None] if pixels.ndim == 3 else pixels
-    pixels = images.resize_and_crop_all(pixels, config.resize)
+    pixels = decode.resize_and_crop_all(pixels, config.resize)
     return images.in_memory("arrays", pixels, config, labels=labels)
 
 
@@ -376,7 +397,7 @@ def _digits(config: DataConfig) -> Dataset:
     pixels, labels = load_digits(return_X_y=True)
     pixels = np.rint(pixels.reshape(-1, 8, 8, 1) * (255 / 16)).astype(np.uint8)
     pixels, labels = images.limited(config.limit, pixels, labels)
-    pixels = images.resize_and_crop_all(pixels, config.resize)
+    pixels = decode.resize_and_crop_all(pixels, config.resize)
     return images.in_memory(
         "digits", pixels, config, labels=labels, label_names=tuple("0123456789")
     )

@@ -1,196 +1,429 @@
-"""Image folders: nested or flat, with or without class folders."""
+"""Image folders: nested or flat, with or without class folders; a zip, or single files."""
 
+import collections
+import fnmatch
+import functools
+import io
 import itertools
 import os
-from collections.abc import Iterator, Sequence
-from typing import BinaryIO
+import pathlib
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
+from PIL import Image
 
-from cluster_jax.core import buckets
+from cluster_jax.core import checks
 from cluster_jax.core.checks import InputError
-from cluster_jax.core.logs import logger
 from cluster_jax.core.names import counted, natural
-from cluster_jax.data import images, packed, pixels, scan, survey
-from cluster_jax.data.images import DataConfig, Dataset, Decoder
+from cluster_jax.data import decode, images
+from cluster_jax.data.images import DataConfig, Dataset
 
-CHANNELS = 3
+# Suffixes that Pillow gives to a format of its own, but most such files are something else: rides
+# of a sports watch, patches of Windows, mouse pointers, ...
+_SOMETHING_ELSE = (".fit", ".msp", ".im", ".iim", ".vst", ".vda", ".icb", ".ftc", ".ftu", ".cur")
+_HEIC = (".heic", ".heif", ".hif")
+_ARCHIVES = (".rar", ".7z", ".tar", ".gz", ".tgz", ".tbz2", ".xz", ".parquet")
+# Kinds of what is left out besides suffixes.
+_HIDDEN, _EXCLUDED = "with a dot before the name", "excluded"
+_SPECIAL, _LINKS = "pipes, devices or broken links", "links to folders"
+_TWIN = "raw beside an image of the same name"
+_OUTSIDE = "that lead out of the archive"
+# Characters of a list of ignored files, which is a part of a sentence.
+_MOST_NAMED = 220
+# Bytes that a file in a zip may have once it is unpacked, which bounds memory.
+_MOST_UNPACKED = 2**30
 _LISTED = 3  # unreadable folders that are named
 
+# Globs of folders whose pictures are no photos of the user's, in lower case, some with the folder
+# above. Folders that begin with a dot are left out anyway.
+NO_PHOTOS = (
+    # Network drives: thumbnails, deleted files, snapshots.
+    *("@eadir", "#recycle", "#snapshot", "@sharebin", "@sharesnap", "@tmp", "@appstore"),
+    *("@appdata", "@apptemp", "@synologydrive", "@recycle", "@recently-snapshot", "@thumb"),
+    *("@transcode", "network trash folder"),
+    # Systems: deleted files, caches, programs.
+    *("$recycle.bin", "recycler", "system volume information", "$windows.~*", "appdata/local"),
+    *("__macosx", "library/caches", "*.app", "android/data", "android/obb", "node_modules"),
+    # Cameras and programs for photos: thumbnails, previews, deleted files.
+    *("thmbnl", "captureone/cache", "*.cocatalog/cache", "*.lrdata", "*.dtrash", "cacheclip"),
+    *("appdata_oc*", "files_trashbin", "files_versions", "encoded-video", "storage/cache"),
+    *("storage/sidecar", "_data/i", "pwg_representative", "protected_media", "*.trickplay"),
+    *("extrafanart", "extrathumbs", "plex media server", "google photos/trash"),
+    *("google photos/bin", "google fotos/papierkorb", "google photos/corbeille"),
+)
+# A library of Apple's Photos: the photos, and beside them thumbnails of the same.
+_LIBRARIES = (".photoslibrary", ".photolibrary", ".migratedphotolibrary", ".aplibrary")
+_ORIGINALS = ("originals", "masters")
 
-def load(config: DataConfig, ranges: pixels.Ranges = pixels.NO_RANGES) -> Dataset:
+
+class Files(NamedTuple):
+    """Image files.
+
+    Attributes:
+        root: the folder that `names` are relative to; of a zip, the zip.
+        names: paths of the files, in the order of `natural`.
+        open: name -> the file, opened to read its bytes.
+        ignored: (suffix or kind, number) of other files.
+        unreadable: (path, reason) of folders that cannot be read.
+        unused: globs of files to leave out that no file or folder has.
+    """
+
+    root: pathlib.Path
+    names: tuple[str, ...]
+    open: Callable[[str], BinaryIO]
+    ignored: tuple[tuple[str, int], ...]
+    unreadable: tuple[tuple[str, str], ...] = ()
+    unused: tuple[str, ...] = ()
+
+
+def load(config: DataConfig) -> Dataset:
     """Loads the images of `data.dir` and all its subfolders, in the order of paths, as RGB.
 
     With `data.labels` "folders", labels are the first-level subfolders if there are at least two
-    and every image lies in one. Else, and without `data.labels`, they are the classes that tars and
-    Parquet files hold.
-
-    A cached set is decoded once, and an unreadable file has no row. Of a streamed set only names
-    and headers are read here, so that a training starts at once. A file that turns out to be
-    unreadable is logged; in a training the next readable image in the order of paths stands in for
-    it, whatever was read before, and the evaluation leaves it out, see `Dataset.unreadable`.
+    and every image lies in one. See `images.load` for what is read when.
 
     `data.limit` is the number of files of the random subset; unreadable files are not replaced.
 
     Args:
         config: the section `data`.
-        ranges: black and white of values beyond 8 bits, by their kind, as the training of a network
-            had them; others are found, see `survey.look`.
 
     Raises:
         ValueError: the folder is missing or has no image; an `InputError` if too many files are
             unreadable, images differ in size without `data.image_size`, or a file was deleted,
             which for a streamed set `fetch` raises.
     """
-    label = config.label if config.labels in (None, "folders") else None
-    listing = scan.find(config.dir, config.exclude, config.include_all, label)
-    labels, names = _labels(listing) if config.labels == "folders" else (None, None)
-    if labels is None:
-        labels, names = _classes(listing)
-    files, labels = images.limited(config.limit, listing.names, labels)
-    size = len(files)
-    is_local = "://" not in str(listing.root) and not packed.is_packed(listing.root, files)
-    seen = survey.look(files, lambda i: listing.open(files[i]), is_local)
-    ranges = {**seen.ranges, **ranges}
-    reader = _Reader(listing, files, config, ranges)
-    fetch = images.fetcher(reader.read, config.resize, CHANNELS, ranges)
-    dataset = Dataset("folder", size, reader.shape, None, fetch, labels, names, files)
-    dataset = dataset._replace(
-        open=reader.open,
-        skipped=listing.unreadable,
-        unreadable=reader.unreadable,
-        read=reader.read,
-        ranges=ranges,
+    listing = find(config.dir, config.exclude, config.include_all)
+    labels, label_names = _labels(listing) if config.labels == "folders" else (None, None)
+    names, labels = images.limited(config.limit, listing.names, labels)
+
+    def read(i: int) -> bytes:
+        with listing.open(names[i]) as file:
+            return file.read()
+
+    reader = images.ItemReader(read, names, config, str(listing.root))
+    dataset = images.load(
+        "folder",
+        reader,
+        config,
+        labels=labels,
+        label_names=label_names,
+        open=lambda i: listing.open(names[i]),
         ignored=listing.ignored,
-        notes=tuple(_notes(listing, survey.describe(seen._replace(ranges=ranges)))),
+        notes=tuple(_notes(listing)),
     )
-    if not config.fits(size, reader.shape):
-        return dataset
-    pixels, is_unreadable, count = np.empty((size, *reader.shape), np.uint8), [], 0
-    for image in images.map_threaded(reader.attempt, range(size), "reading images"):
-        is_unreadable.append(image is None)
-        if image is not None:
-            pixels[count], count = image, count + 1
-    reader.check()
-    pixels = pixels[:count]
-    dataset = images.without(dataset, np.array(is_unreadable))
-    return dataset._replace(images=pixels, fetch=pixels.__getitem__, read=None)
+    return dataset._replace(skipped=(*listing.unreadable, *dataset.skipped))
 
 
-def _notes(listing: scan.Files, texts: Sequence[str]) -> Iterator[str]:
+def suffixes() -> tuple[str, ...]:
+    """Returns the suffixes of the files that Pillow can read, in lower case."""
+    Image.init()
+    formats = Image.registered_extensions().items()
+    readable = {s for s, name in formats if name in Image.OPEN and name not in decode.NOT_DECODED}
+    # A format by several names.
+    return tuple(sorted((readable | {".mpo", *decode.HEIC}) - {*_SOMETHING_ELSE}))
+
+
+def find(dir: str | None, exclude: Sequence[str] = (), include_all: bool = False) -> Files:
+    """Finds the images of `data.dir`, see `DataConfig`.
+
+    Folders are searched with their subfolders, but not links to folders. A raw photo beside an
+    image of the same name counts once. Files that are named one by one are taken whatever their
+    name.
+
+    Args:
+        dir: a folder, a `.zip`, or several folders and files, one a line.
+        exclude: globs of names, or of paths in the folder, that are left out.
+        include_all: whether hidden files and folders of `NO_PHOTOS` are taken too.
+
+    Raises:
+        InputError: something does not exist or cannot be read, or there is no image.
+    """
+    rule, paths = _Rule(exclude, include_all), _given(dir or "")
+    if not paths:
+        raise InputError("data.dir must be a folder of images; got none")
+    for name, path in paths.items():
+        if not path.exists():
+            raise InputError(f"data.dir must be an existing folder of images; got {name}")
+        if path.suffix.lower() in _ARCHIVES and not path.is_dir():
+            raise InputError(
+                f"data.dir must be a folder or a zip of images; got {name}: unpack it, or give "
+                "ImageClusterer what a library reads from it, any sequence of images"
+            )
+    if len(paths) == 1 and _is_zip(path):
+        return _in_zip(path, rule)
+    base, search = root(dir or ""), _Search(rule)
+    for path in paths.values():
+        prefix = os.path.relpath(path, base)
+        if path.is_dir():
+            search.folder(path, "" if prefix == "." else f"{prefix}/")
+        elif path.is_file():
+            search.paths[prefix] = None
+        else:
+            raise InputError(f"{path} must be an image; got a pipe or a device")
+
+    def opened(name: str) -> BinaryIO:
+        return open(base / name, "rb")
+
+    files = _files(base, search.paths, opened, search.others, rule)
+    return _checked(files._replace(unreadable=tuple(search.unreadable)), shown(dir or ""))
+
+
+def root(dir: str) -> pathlib.Path:
+    """Returns the folder that names of `find` are relative to; a zip itself."""
+    paths = list(_given(dir).values())
+    if len(paths) == 1 and (paths[0].is_dir() or _is_zip(paths[0])):
+        return paths[0]
+    absolute = [os.path.abspath(path) for path in paths]
+    return pathlib.Path(os.path.commonpath([os.path.dirname(path) for path in absolute]))
+
+
+def folders(dir: str) -> list[str]:
+    """Lists the folders in `data.dir`, and the zip, without files that are named one by one."""
+    return [name for name, path in _given(dir).items() if path.is_dir() or _is_zip(path)]
+
+
+def shown(dir: str) -> str:
+    """Shortens `data.dir` for a sentence: of several paths the first, and how many others."""
+    first, *others = _given(dir) or [""]
+    return f"{first} and {len(others):,} more" if others else first
+
+
+def _given(dir: str) -> dict[str, pathlib.Path]:
+    """Returns the paths in `data.dir`, one a line: a single one if there is a file of all of it."""
+    lines = [dir] if os.path.exists(os.path.expanduser(dir)) else dir.split("\n")
+    names = [checks.local(line) for line in lines if line]
+    for name in names:
+        if "://" in name:
+            raise InputError(
+                f"data.dir must be a local folder of images; got {name}: mount or copy it"
+            )
+    return {name: pathlib.Path(name).expanduser() for name in names}
+
+
+def _is_zip(path: pathlib.Path) -> bool:
+    return path.suffix.lower() == ".zip" and path.is_file()
+
+
+def describe_ignored(ignored: Sequence[tuple[str, int]]) -> str:
+    """Counts ignored files by kind, and names the packages that read HEIC and raw photos.
+
+    Of many kinds those about which something can be done, and the most frequent ones, are named.
+    """
+    kinds = list[tuple[bool, int, str]]()
+    for kind, count in ignored:
+        to_do = None
+        if kind in _HEIC and not decode.HEIC:
+            to_do = "to read HEIC: pip install pillow-heif"
+        elif kind in decode.RAW:
+            to_do = "to read raw photos: pip install rawpy"
+        elif kind == ".zip":
+            to_do = "unpack them, or give one alone"
+        elif kind in _ARCHIVES:
+            to_do = "unpack them"
+        called = checks.short(kind, 60) or "without suffix"
+        about = f" ({to_do})" if to_do else ""
+        kinds.append((to_do is None, -count, f"{count:,} {called}{about}"))
+    if sum(len(text) + 2 for *_, text in kinds) > _MOST_NAMED:
+        kinds.sort(key=lambda kind: kind[:2])
+    lengths = itertools.accumulate(len(text) + 2 for *_, text in kinds)
+    named = sum(length <= _MOST_NAMED for length in lengths)
+    parts = [text for *_, text in kinds[:named]]
+    if rest := kinds[named:]:
+        files = -sum(count for _, count, _ in rest)
+        parts.append(f"{files:,} of {counted(len(rest), 'other kind')}")
+    return ", ".join(parts)
+
+
+class _Rule:
+    """What is left out: globs, and the defaults unless `include_all`.
+
+    Attributes:
+        unused: the globs that have left nothing out so far.
+    """
+
+    def __init__(self, exclude: Sequence[str], include_all: bool) -> None:
+        self._globs = {glob: images.composed(glob) for glob in exclude}
+        self._include_all, self.unused = include_all, dict.fromkeys(exclude)
+
+    def kind(self, path: str, is_folder: bool) -> str | None:
+        """Says why a file or folder is left out, as a kind of ignored files; None: it is taken."""
+        *above, name = path.split("/")
+        forms = images.composed(name), images.composed(path)
+        found = [
+            glob
+            for glob, normal in self._globs.items()
+            if any(fnmatch.fnmatch(form, normal) for form in forms)
+        ]
+        for glob in found:
+            self.unused.pop(glob, None)
+        if found:
+            return _EXCLUDED
+        if self._include_all:
+            return None
+        if name.startswith("."):
+            return _HIDDEN
+        if not is_folder:
+            return None
+        low, parent = name.lower(), above[-1].lower() if above else ""
+        if any(fnmatch.fnmatchcase(low, glob) for glob in NO_PHOTOS):
+            return f"in {name}"
+        is_library = os.path.splitext(parent)[1] in _LIBRARIES and low not in _ORIGINALS
+        both = f"{parent}/{low}"
+        if is_library or any(fnmatch.fnmatchcase(both, glob) for glob in NO_PHOTOS if "/" in glob):
+            return f"in {above[-1]}/{name}"
+        return None
+
+
+class _Search:
+    """A search for images in folders.
+
+    Attributes:
+        paths: of the images, in the order in which they were found.
+        others: suffix or kind -> number of other files.
+        unreadable: (path, reason) of folders that cannot be read.
+    """
+
+    def __init__(self, rule: _Rule) -> None:
+        self._rule, self._suffixes = rule, (*suffixes(), *decode.RAW)
+        self.paths: dict[str, None] = {}
+        self.others: collections.Counter[str] = collections.Counter()
+        self.unreadable: list[tuple[str, str]] = []
+
+    def folder(self, top: pathlib.Path, prefix: str) -> None:
+        """Searches a folder, whose paths get a prefix, and its subfolders.
+
+        Raises:
+            InputError: it cannot be read.
+        """
+        to_visit = [(os.fspath(top), prefix)]
+        while to_visit:
+            folder, prefix = to_visit.pop()
+            try:
+                entries = list(os.scandir(folder))
+            except OSError as error:
+                if folder == os.fspath(top):
+                    raise InputError(
+                        f"{folder} must be a folder that can be read; got {error.strerror or error}"
+                    ) from error
+                self.unreadable.append((prefix, f"{type(error).__name__}: {error.strerror}"))
+                continue
+            for entry in entries:
+                if self._take(entry, prefix + entry.name):
+                    to_visit.append((entry.path, f"{prefix}{entry.name}/"))
+
+    def _take(self, entry: os.DirEntry, path: str) -> bool:
+        """Notes a file; returns whether it is a folder that is to be visited."""
+        is_folder = entry.is_dir(follow_symlinks=False)
+        kind = self._rule.kind(path, is_folder)
+        if is_folder:
+            if kind is not None:
+                self.others[kind] += sum(len(files) for *_, files in os.walk(entry.path))
+            return kind is None
+        suffix = os.path.splitext(entry.name)[1].lower()
+        if kind is None and suffix not in self._suffixes:
+            kind = _LINKS if entry.is_symlink() and os.path.isdir(entry.path) else suffix
+        if kind is None and not (
+            entry.is_file(follow_symlinks=False) or os.path.isfile(entry.path)
+        ):
+            kind = _SPECIAL
+        if kind is None:
+            self.paths[path] = None
+        else:
+            self.others[kind] += 1
+        return False
+
+
+def _files(
+    root: pathlib.Path,
+    paths: Iterable[str],
+    opened: Callable[[str], BinaryIO],
+    others: collections.Counter[str],
+    rule: _Rule,
+) -> Files:
+    """Sorts files by name, without raw photos that are not to be, or cannot be, read."""
+    every = list(paths)
+    raws = [path for path in every if decode.is_raw(path)]
+    stems = {os.path.splitext(path)[0].lower() for path in every if not decode.is_raw(path)}
+    left_out = {path: _TWIN for path in raws if os.path.splitext(path)[0].lower() in stems}
+    if not decode.can_read_raw():
+        left_out = {path: os.path.splitext(path)[1].lower() for path in raws} | left_out
+    others.update(left_out.values())
+    names = tuple(sorted((path for path in every if path not in left_out), key=natural))
+    ignored = tuple(sorted((kind, n) for kind, n in others.items() if n))
+    return Files(root, names, opened, ignored, unused=tuple(rule.unused))
+
+
+def _in_zip(path: pathlib.Path, rule: _Rule) -> Files:
+    """Finds the images of a zip archive, which are read in place.
+
+    Of several entries of one name each is an image; the second one is called `NAME (2).jpg`.
+
+    Raises:
+        InputError: it is damaged.
+    """
+    try:
+        archive = zipfile.ZipFile(path)
+    except (OSError, zipfile.BadZipFile) as error:
+        raise InputError(f"{path} must be a zip archive; got {error}") from error
+    readable, others = (*suffixes(), *decode.RAW), collections.Counter[str]()
+    entries = dict[str, zipfile.ZipInfo]()
+    kind_of = functools.cache(rule.kind)  # of a folder, for each file in it
+    for entry in archive.infolist():
+        if entry.is_dir():
+            continue
+        name, (stem, suffix) = entry.filename, os.path.splitext(entry.filename)
+        parts = name.split("/")
+        above = (kind_of("/".join(parts[:i]), True) for i in range(1, len(parts)))
+        kind = _OUTSIDE if {"..", ""} & set(parts) else next(filter(None, above), None)
+        kind = kind or rule.kind(name, False)
+        if kind is not None or suffix.lower() not in readable:
+            others[kind or suffix.lower()] += 1
+            continue
+        number = 1
+        while name in entries:
+            number += 1
+            name = f"{stem} ({number}){suffix}"
+        entries[name] = entry
+
+    def opened(name: str) -> BinaryIO:
+        if (size := entries[name].file_size) > _MOST_UNPACKED:
+            raise ValueError(f"{size:,} bytes once unpacked; at most {_MOST_UNPACKED:,} are read")
+        return io.BytesIO(archive.read(entries[name]))
+
+    return _checked(_files(path, entries, opened, others, rule), str(path))
+
+
+def _checked(files: Files, where: str) -> Files:
+    """Returns the files; raises an `InputError` if there are none."""
+    if files.names:
+        return files
+    parts = [f"other files: {describe_ignored(files.ignored)}"] if files.ignored else []
+    if any(kind == "" for kind, _ in files.ignored):
+        parts.append("images without a suffix are not read: add .jpg to their names")
+    parts += [f"{path} cannot be read ({reason})" for path, reason in files.unreadable[:1]]
+    raise InputError(
+        f"data.dir must hold images, such as jpg, png, tif, webp or heic; got no image file in "
+        f"{where} or its subfolders{''.join(f'; {part}' for part in parts)}"
+    )
+
+
+def _notes(listing: Files) -> Iterator[str]:
     """Yields what a user is told of a folder before its images are read."""
     if listing.ignored:
-        yield f"ignored files: {scan.describe_ignored(listing.ignored)}"
+        yield f"ignored files: {describe_ignored(listing.ignored)}"
     for path, reason in listing.unreadable[:_LISTED]:
         yield f"the folder {path} cannot be read ({reason})"
     if len(listing.unreadable) > _LISTED:
         yield f"{counted(len(listing.unreadable) - _LISTED, 'more folder')} cannot be read"
-    yield from texts
+    for glob in listing.unused:
+        yield f"nothing is left out by the pattern {glob}: no file or folder has this name"
 
 
-class _Reader:
-    """Reads the files of a folder and remembers which cannot be read.
-
-    Attributes:
-        shape: of all images: the square of the config, or the shape of the first readable image.
-        reasons: index -> reason, of the unreadable files that were met.
-    """
-
-    def __init__(
-        self, listing: scan.Files, files: Sequence[str], config: DataConfig, ranges: pixels.Ranges
-    ):
-        self._root, self._open, self._files = listing.root, listing.open, files
-        self._config, self._ranges = config, ranges
-        self._is_read = np.zeros(len(files), bool)
-        self.reasons: dict[int, str] = {}
-        self.shape: tuple[int, ...] = ()
-        side = config.image_size
-        self.shape = self.read(0, self._square).shape if side is None else (side, side, CHANNELS)
-
-    def _square(self, data: bytes) -> np.ndarray:
-        return images.decode(data, self._config.resize, CHANNELS, self._ranges)
-
-    def open(self, i: int) -> BinaryIO:
-        """Opens file i to read its bytes."""
-        return self._open(self._files[i])
-
-    def attempt(self, i: int, decode: Decoder | None = None) -> np.ndarray | None:
-        """Reads image i; None if it cannot be read, with an entry in `reasons`."""
-        path, data = self._root / self._files[i], b""
-        try:
-            with self.open(i) as file:
-                data = file.read()
-            with images.decoding:
-                image = (decode or self._square)(data)
-        except MemoryError:
-            raise
-        # Pillow raises errors of many types on damaged bytes, SyntaxError included.
-        except Exception as error:
-            if told := buckets.explain(error):
-                raise InputError(told) from error
-            # An error of the disk or the network may not occur again.
-            is_lasting = isinstance(error, PermissionError) or os.path.islink(path)
-            if isinstance(error, OSError) and error.errno and not is_lasting:
-                raise InputError(
-                    f"{path} must stay there during a run; got it deleted or moved "
-                    f"({error.strerror}): put it back, and run the same command again"
-                ) from error
-            self.reasons[i] = pixels.reason(error, data)
-            return None
-        self._is_read[i] = True
-        if self.shape and image.ndim == 3 and image.shape != self.shape:
-            (h, w, _), (h0, w0, _) = image.shape, self.shape
-            raise InputError(
-                f"images must have one size; got {self._files[i]} of {h} x {w} and {h0} x {w0} "
-                "before (height x width): set data.image_size to resize and crop them"
-            )
-        return image
-
-    def read(self, i: int, decode: Decoder) -> np.ndarray:
-        """Reads image i, or the next readable one, whichever files were read before."""
-        for j in itertools.chain(range(i, len(self._files)), range(i)):
-            if j not in self.reasons:
-                image = self.attempt(j, decode)
-                if image is not None:
-                    return image
-                logger.warning("%s cannot be read (%s)", self._files[j], self.reasons[j])
-                self.check()
-        raise AssertionError("`check` raises if no file is readable")
-
-    def unreadable(self, indices: np.ndarray) -> list[str | None]:
-        """Returns why each file cannot be read, None for readable ones."""
-        rest = [i for i in indices.tolist() if not self._is_read[i] and i not in self.reasons]
-        images.map_indices(self.attempt, np.array(rest, int))
-        return [self.reasons.get(i) for i in indices.tolist()]
-
-    def check(self) -> None:
-        """Raises an `InputError` if too many files, or all, turned out to be unreadable."""
-        skipped, total = sorted(self.reasons.items()), len(self._files)
-        most = self._config.max_corrupt_fraction
-        texts = [f"{self._files[i]} ({reason})" for i, reason in skipped[:3]]
-        examples = "; ".join([*texts, *(["..."] if len(skipped) > 3 else [])])
-        if len(skipped) == total:
-            unreadable = f"{counted(total, 'file')} that cannot be read: {examples}"
-            raise InputError(
-                f"images in {self._root} must be readable; got {unreadable} (save them anew, for "
-                "example as JPEG, or give another folder)"
-            )
-        if len(skipped) > most * total:
-            raise InputError(
-                f"unreadable files in {self._root} must be at most data.max_corrupt_fraction = "
-                f"{most:g} of all; got {len(skipped)} of {total}: {examples} (repair or remove "
-                "them, or set data.max_corrupt_fraction higher to leave them out)"
-            )
-
-
-def _labels(listing: scan.Files) -> tuple[np.ndarray | None, tuple[str, ...] | None]:
-    """Returns each file's first-level subfolder, int32, and their sorted names, or None twice.
-
-    In tars they are folders of the tar.
-    """
-    files: Sequence[str] = listing.names
-    if packed.is_packed(listing.root, files):
-        files = [packed.member(file) for file in files]
+def _labels(listing: Files) -> tuple[np.ndarray | None, tuple[str, ...] | None]:
+    """Returns each file's first-level subfolder, int32, and their sorted names, or None twice."""
+    files = listing.names
     # One string for each name, not for each of a million files.
     tops = {file.split("/", 1)[0] for file in files if "/" in file}
     names = tuple(sorted(tops, key=natural))
@@ -199,13 +432,3 @@ def _labels(listing: scan.Files) -> tuple[np.ndarray | None, tuple[str, ...] | N
     number = {name: i for i, name in enumerate(names)}
     codes = (number[file.split("/", 1)[0]] for file in files)
     return np.fromiter(codes, np.int32, len(files)), names
-
-
-def _classes(listing: scan.Files) -> tuple[np.ndarray | None, tuple[str, ...] | None]:
-    """Returns the classes of images in tars and Parquet files, int32, and names, or None twice."""
-    if not listing.classes:
-        return None, None
-    names = tuple(sorted(set(listing.classes.values()), key=natural))
-    number = {name: i for i, name in enumerate(names)}
-    codes = (number[listing.classes[name]] for name in listing.names)
-    return np.fromiter(codes, np.int32, len(listing.names)), names

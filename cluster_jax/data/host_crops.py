@@ -6,15 +6,16 @@ a resumed training sees the same crops.
 """
 
 import functools
-import io
 import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from cluster_jax.core.checks import InputError
-from cluster_jax.data import images, pixels
+from cluster_jax.data import decode as decoding
+from cluster_jax.data import images
 from cluster_jax.data.augment import TRIES
+from cluster_jax.data.decode import Item
 from cluster_jax.data.images import DataConfig, Dataset, HostCrops
 from cluster_jax.data.views import AugmentConfig
 
@@ -53,7 +54,7 @@ def fetch(dataset: Dataset, indices: np.ndarray, *, seed: int, step: int) -> np.
     def fill(row: int) -> None:
         index = int(indices[row])
         draws = random_draws(seed, step, index)
-        options = {"crops": crops, "draws": draws, "out": batch[row], "ranges": dataset.ranges}
+        options = {"crops": crops, "draws": draws, "out": batch[row]}
         read(index, functools.partial(decode, **options))
 
     images.map_indices(fill, np.arange(len(indices)))
@@ -69,33 +70,27 @@ def random_draws(seed: int, step: int, index: int) -> list[list[float]]:
 
 
 def decode(
-    data: bytes,
-    crops: HostCrops,
-    draws: Sequence[Sequence[float]],
-    out: np.ndarray,
-    ranges: pixels.Ranges = pixels.NO_RANGES,
+    item: Item, crops: HostCrops, draws: Sequence[Sequence[float]], out: np.ndarray
 ) -> np.ndarray:
     """Decodes an image and fills `out` with a crop of it for each row of `draws`.
 
-    Colors, transparency and orientation are treated as in `images.decode`. A JPEG is decoded at
+    Colors, transparency and orientation are treated as in `decode.decode`. A JPEG is decoded at
     1/2, 1/4 or 1/8 of its size as long as the sides of all crops stay at least twice their size.
 
     Args:
-        data: bytes of an image file.
+        item: the image.
         crops: size and distribution.
         draws: for each crop, numbers in [0, 1), see `random_box`.
         out: uint8 `[n, size, size, C]`, C = 1 (gray) or 3 (RGB); also returned.
-        ranges: black and white of values beyond 8 bits, by their kind.
     """
     mode = "RGB" if out.shape[-1] == 3 else "L"
-    with pixels.opened(io.BytesIO(data)) as file:
-        width, height = images.upright_size(file)
+    with decoding.opened(item) as (file, (width, height)):
         boxes = [random_box(row, width, height, crops) for row in draws]
         factor = 2 * crops.size / min(min(box[2:]) for box in boxes)
         file.draft(None, (math.ceil(file.width * factor), math.ceil(file.height * factor)))
-        image = images.to_8_bit(file, data, mode, ranges)
+        image = decoding.to_8_bit(file, mode)
         x, y = image.width / width, image.height / height
-        method = images.INTERPOLATIONS[crops.interpolation]
+        method = decoding.INTERPOLATIONS[crops.interpolation]
         for view, (left, top, w, h) in zip(out, boxes, strict=True):
             box = (round(left * x), round(top * y), round((left + w) * x), round((top + h) * y))
             # Cropped first, since the option `box` of `resize` also mixes pixels around the box.

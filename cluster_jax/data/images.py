@@ -2,59 +2,40 @@
 
 import dataclasses
 import functools
-import hashlib
-import io
 import itertools
-import os
-import threading
+import unicodedata
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, BinaryIO, Literal, NamedTuple, cast, get_args
+from typing import Any, BinaryIO, Literal, NamedTuple
 
 import numpy as np
-from PIL import ExifTags, Image, ImageFile
+from PIL import Image
 
-from cluster_jax.core import buckets, logs
-from cluster_jax.core.checks import AtLeastOne, Count, CountOrZero, Fraction, NonNegative
-from cluster_jax.data import pixels
+from cluster_jax.core import logs
+from cluster_jax.core.checks import (
+    AtLeastOne,
+    Count,
+    CountOrZero,
+    Fraction,
+    InputError,
+    NonNegative,
+)
+from cluster_jax.core.logs import logger
+from cluster_jax.core.names import counted
+from cluster_jax.data import decode
+from cluster_jax.data.decode import Interpolation, Item, Resize
 
-# Interpolation of a resize, by the names in timm's model configs.
-Interpolation = Literal["nearest", "bilinear", "bicubic", "lanczos"]
-INTERPOLATIONS = {name: Image.Resampling[name.upper()] for name in get_args(Interpolation)}
+CHANNELS = 3  # of images of files
 
-# The turn or reflection for each orientation of EXIF but 1, the upright one.
-_TURNED = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
-_QUARTER_TURNS = (5, 6, 7, 8)
-# The long side in units of the short one, above which it is cropped before a resize.
-_LONGEST = 64
-
-# Bytes at either end of a file that enter the digest of its content.
-_END = 2**16
 # Largest number of decoded images that wait to be consumed, which bounds memory.
 CHUNK = 1024
-# More threads read, of which most wait for a bucket, than decode, which takes memory.
-decoding = threading.BoundedSemaphore(min(32, (os.cpu_count() or 1) + 4))
-
-
-class Resize(NamedTuple):
-    """The square that images are resized and cropped to.
-
-    Attributes:
-        side: side of the square in pixels.
-        interpolation: one of `INTERPOLATIONS`.
-    """
-
-    side: int
-    interpolation: str
+# More threads read, of which some wait for a disk or a bucket, than decode.
+THREADS = 32
+# What `Dataset.facts` knows of each image.
+FACTS = np.dtype(
+    [("width", "i4"), ("height", "i4"), ("bytes", "i8"), ("taken", "S19"), ("digest", "u1", 32)]
+)
 
 
 # Files of `data/classes`.
@@ -70,16 +51,13 @@ class DataConfig:
     Attributes:
         name: "digits", "folder", "arrays", "features" or the name of a prepared TFDS set.
         dir: location of the data: folder, file, or TFDS's data directory; unused by digits. Of
-            "folder" also a zip, tar or Parquet file, a folder of tars or Parquet files, `@LIST`, or
-            several folders and files, one a line; see `scan.find`.
+            "folder" also a zip, or several folders and files, one a line; see `folder.find`.
         split: TFDS split, "train" or "train+test"; ignored by other sources.
         label: feature of a TFDS set that holds the classes, "label" or for example CIFAR-100's
-            "coarse_label"; likewise of Parquet and tars, see `packed.index`; other sources ignore
-            it. A set without this feature has no labels.
+            "coarse_label"; other sources ignore it. A set without this feature has no labels.
         labels: labels of a folder or of arrays, for scores only: "folders", the first-level
             subfolders, if there are at least two and every image lies in one; or a file, see
-            `datasets.with_labels_of`; None: none. Those of an `.npz`, tars and Parquet are taken
-            unless it is a file, or there are such folders in the tars.
+            `datasets.with_labels_of`; None: none. Those of an `.npz` are taken unless it is a file.
         image_size: side of a square: the short side is scaled to it (antialiased) and the center
             cropped; None to keep the size, which all images must share.
         interpolation: method of scaling, one of `INTERPOLATIONS`.
@@ -97,7 +75,7 @@ class DataConfig:
             training images, see `datasets.with_tail`; None: all images.
         exclude: globs of names, or of paths in the folder, of files and folders that are left out.
         include_all: whether files and folders are taken too that are left out as hidden, or as no
-            photos of the user's, see `scan.NO_PHOTOS`.
+            photos of the user's, see `folder.NO_PHOTOS`.
     """
 
     name: str
@@ -126,6 +104,23 @@ class DataConfig:
         return self.crop == "square" and count * int(np.prod(shape)) <= self.cache_mb * 1e6
 
 
+class PhotoFacts(NamedTuple):
+    """Facts about n images.
+
+    Attributes:
+        width: int32 `[n]`, pixels of the upright picture; 0 where it cannot be decoded.
+        height: int32 `[n]`, likewise.
+        bytes: int64 `[n]`, size of the file; 0 of an image in memory.
+        taken: date and time at which the picture was taken, by its EXIF block, as
+            `2023-07-14T18:02:11`; "" if it is not known.
+    """
+
+    width: np.ndarray
+    height: np.ndarray
+    bytes: np.ndarray
+    taken: tuple[str, ...]
+
+
 class HostCrops(NamedTuple):
     """Random crops that the host takes from whole images, see `host_crops`.
 
@@ -141,7 +136,7 @@ class HostCrops(NamedTuple):
     interpolation: str
 
 
-Decoder = Callable[[bytes], np.ndarray]
+Decoder = Callable[[Item], np.ndarray]
 Reader = Callable[[int, Decoder], np.ndarray]
 
 
@@ -161,15 +156,19 @@ class Dataset(NamedTuple):
         label_names: name of each label, or None.
         sources: file of each image relative to the folder, or None.
         open: index -> the file of an image, opened to read its bytes; None: images are no files.
+        load: index -> the whole image, see `decode.Item`; None: items are as `fetch` has them.
+        facts: indices int `[b]` -> what is known of the images, `[b]` of `FACTS`: of the upright
+            picture its sides in pixels; of its file the bytes, 0 of an image in memory, and their
+            SHA-256; and when it was taken, see `decode.taken`. The sides are 0 where the image
+            cannot be decoded. They are noted when an image is decoded. None: without `load`.
         skipped: (path, reason) of every file that could not be read and has no row, and of folders
             that could not be read, whose paths end on "/".
         unreadable: indices int `[b]` -> why the file of each cannot be read, None for a readable
             one; `fetch` has the next readable image in its place. None: all images are readable.
-        read: (index, decoder of the bytes of a file) -> image, of a streamed set; else None.
+        read: (index, decoder of an item) -> image, of a streamed set; else None.
         crops: random crops that training batches have in place of images, or None.
-        ranges: black and white of values beyond 8 bits, by their kind, see `pixels.Deep`.
         ignored: (suffix or other kind, number) of the files of a folder that are left out.
-        notes: sentences for the user: what is ignored, scaled, and read in part.
+        notes: sentences for the user: what is ignored, and cannot be read.
         partial_labels: int32 `[N]`, class labels for training, -1 for unlabeled images; None
             except in novel class discovery.
         neighbors: number of neighbors, whose features are the last rows of each item.
@@ -187,11 +186,12 @@ class Dataset(NamedTuple):
     label_names: tuple[str, ...] | None = None
     sources: tuple[str, ...] | None = None
     open: Callable[[int], BinaryIO] | None = None
+    load: Callable[[int], Item] | None = None
+    facts: Callable[[np.ndarray], np.ndarray] | None = None
     skipped: tuple[tuple[str, str], ...] = ()
     unreadable: Callable[[np.ndarray], list[str | None]] | None = None
     read: Reader | None = None
     crops: HostCrops | None = None
-    ranges: pixels.Ranges = pixels.NO_RANGES
     ignored: tuple[tuple[str, int], ...] = ()
     notes: tuple[str, ...] = ()
     partial_labels: np.ndarray | None = None
@@ -245,7 +245,7 @@ def in_memory(name: str, images: np.ndarray, config: DataConfig, **fields: Any) 
 # The fields of a data set that have an entry for each image.
 _COLUMNS = ("images", "labels", "sources", "partial_labels")
 # Those that are functions of indices.
-_FUNCTIONS = ("fetch", "unreadable", "read", "open")
+_FUNCTIONS = ("fetch", "unreadable", "read", "open", "load", "facts")
 
 
 def select(dataset: Dataset, indices: np.ndarray) -> Dataset:
@@ -290,142 +290,191 @@ def readable(dataset: Dataset) -> Dataset:
     return without(dataset, np.array([reason is not None for reason in reasons]))
 
 
+def photo_facts(dataset: Dataset) -> PhotoFacts | None:
+    """Returns the facts about the images of a data set; None if they are in one array."""
+    if dataset.facts is None:
+        return None
+    facts = dataset.facts(np.arange(dataset.size))
+    taken = tuple(date.decode() for date in facts["taken"].tolist())
+    return PhotoFacts(facts["width"], facts["height"], facts["bytes"], taken)
+
+
 def contents(dataset: Dataset) -> np.ndarray:
-    """Hashes the files of a data set, uint8 `[n, 16]`; a new name does not change the hash.
+    """Returns the SHA-256 of each file of a data set, uint8 `[n, 32]`; a new name changes none.
 
-    They are of the size and of both ends: pictures that differ, differ there. A file that cannot be
-    opened has zeros.
-    """
-
-    def digest(i: int) -> bytes:
-        assert dataset.open is not None
-        try:
-            with dataset.open(i) as file:
-                size = file.seek(0, os.SEEK_END)
-                file.seek(0)
-                ends = file.read(_END)
-                file.seek(max(size - _END, 0))
-                ends += file.read(_END)
-        except OSError:
-            return bytes(16)
-        return hashlib.blake2b(ends, digest_size=16, salt=size.to_bytes(16)).digest()
-
-    digests = map_indices(digest, np.arange(dataset.size))
-    return np.frombuffer(b"".join(digests), np.uint8).reshape(-1, 16)
-
-
-def decode(
-    data: bytes, resize: Resize | None, channels: int, ranges: pixels.Ranges = pixels.NO_RANGES
-) -> np.ndarray:
-    """Decodes one image to uint8 `[H, W, channels]`.
-
-    EXIF orientation is applied; what is transparent becomes white or black, see `pixels.opaque`;
-    values of more than 8 bits are scaled, see `pixels.Deep`; an animation gives its first frame. A
-    JPEG is decoded at 1/2, 1/4 or 1/8 of its size as long as its sides stay at least twice that of
-    the square.
-
-    Args:
-        data: bytes of an image file.
-        resize: the square to resize and crop to, or None for the native size.
-        channels: 1 (gray) or 3 (RGB).
-        ranges: black and white of values beyond 8 bits, by their kind.
-
-    Returns:
-        uint8 `[H, W, channels]`.
+    A file that cannot be opened has zeros.
 
     Raises:
-        Exception: Pillow raises errors of many types on damaged bytes.
+        LookupError: the images are in one array.
     """
-    with pixels.opened(io.BytesIO(data)) as file:
-        if resize is not None:
-            # Photos of 4 megapixels take 0.4 of the time; cosine of features 0.997 to 1.000.
-            file.draft(None, (2 * resize.side, 2 * resize.side))
-        with pixels.one_large_at_a_time(file):
-            image = to_8_bit(file, data, "RGB" if channels == 3 else "L", ranges)
-            image = image if resize is None else resize_and_crop(image, resize)
-            return np.asarray(image).reshape(image.height, image.width, channels)
+    if dataset.facts is None:
+        raise LookupError("the images are in one array, which has no files")
+    return dataset.facts(np.arange(dataset.size))["digest"]
 
 
-def orientation(image: Image.Image) -> int:
-    """Reads the orientation of an image from its EXIF tag, 1 for upright.
+class ItemReader:
+    """Reads images one by one, and remembers what it learns: which cannot be read, and `FACTS`.
 
-    `ImageOps.exif_transpose` also writes the EXIF block anew, and fails where a tag that nobody
-    needs is damaged.
+    Attributes:
+        size: number of images.
+        names: of the images.
+        shape: of all images: the square of the config, or the shape of the first readable image.
+        reasons: index -> reason, of the unreadable images that were met.
     """
-    try:
-        # The `getexif` of a PNG without a block before its pixels would decode them.
-        return Image.Image.getexif(image).get(ExifTags.Base.Orientation, 1)
-    except Exception:  # Pillow raises errors of many types on damaged bytes.
-        return 1
+
+    def __init__(
+        self, item: Callable[[int], Item], names: Sequence[str], config: DataConfig, where: str
+    ):
+        self._item, self.names, self._config, self._where = item, names, config, where
+        self.size, self.reasons = len(names), dict[int, str]()
+        self._is_read, self._facts = np.zeros(self.size, bool), np.zeros(self.size, FACTS)
+        self.shape: tuple[int, ...] = ()
+        side = config.image_size
+        self.shape = self.read(0).shape if side is None else (side, side, CHANNELS)
+
+    def load(self, i: int) -> Item:
+        """Returns the whole image i: the bytes of its file, of a raw photo those of its preview."""
+        return self._shown(i, self._item(i))
+
+    def _shown(self, i: int, item: Item) -> Item:
+        if isinstance(item, bytes) and decode.is_raw(self.names[i]):
+            return decode.preview(item)
+        return item
+
+    def fetch(self, indices: np.ndarray) -> np.ndarray:
+        """Decodes images in threads, see `Dataset.fetch`."""
+        return np.stack(map_indices(self.read, indices))
+
+    def facts(self, indices: np.ndarray) -> np.ndarray:
+        """Returns what is known of images, see `Dataset.facts`; reads those not decoded before."""
+        indices = np.asarray(indices, int)
+        map_indices(self._look, indices[self._facts["width"][indices] == 0])
+        return self._facts[indices]
+
+    def _look(self, i: int) -> None:
+        try:
+            item = self._item(i)
+        except Exception:  # A library that the sequence is of may raise any.
+            return
+        try:
+            with decode.opened(self._shown(i, item)) as opened:
+                self._note(i, item, opened.size, decode.taken(opened.file))
+        except Exception:  # Pillow raises errors of many types on damaged bytes.
+            self._note(i, item, (0, 0), "")
+
+    def _note(self, i: int, item: Item, sides: tuple[int, int], taken: str) -> None:
+        digest = np.frombuffer(decode.digest(item), np.uint8)
+        size = len(item) if isinstance(item, bytes) else 0
+        self._facts[i] = (*sides, size, taken.encode(), digest)
+
+    def _square(self, i: int, item: Item, shown: Item) -> np.ndarray:
+        resize = self._config.resize
+        with decode.opened(shown, None if resize is None else 2 * resize.side) as opened:
+            image = decode.square(opened.file, resize, CHANNELS)
+            if not self._facts[i]["width"]:
+                self._note(i, item, opened.size, decode.taken(opened.file))
+            return image
+
+    def attempt(self, i: int, decoder: Decoder | None = None) -> np.ndarray | None:
+        """Reads image i; None if it cannot be read, with an entry in `reasons`."""
+        item: Item = b""
+        try:
+            item = self._item(i)
+            shown = self._shown(i, item)
+            image = self._square(i, item, shown) if decoder is None else decoder(shown)
+        except (MemoryError, InputError):
+            raise
+        # Pillow raises errors of many types on damaged bytes, SyntaxError included.
+        except Exception as error:
+            # An error of the disk or the network may not occur again.
+            is_lasting = isinstance(error, PermissionError)
+            if isinstance(error, OSError) and error.errno and not is_lasting:
+                raise InputError(
+                    f"{self.names[i]} in {self._where} must stay there during a run; got it "
+                    f"deleted or moved ({error.strerror}): put it back, and run the same command "
+                    "again"
+                ) from error
+            self.reasons[i] = decode.reason(error, item if isinstance(item, bytes) else b" ")
+            return None
+        self._is_read[i] = True
+        if self.shape and image.ndim == 3 and image.shape != self.shape:
+            (h, w, _), (h0, w0, _) = image.shape, self.shape
+            raise InputError(
+                f"images must have one size; got {self.names[i]} of {h} x {w} and {h0} x {w0} "
+                "before (height x width): set data.image_size to resize and crop them"
+            )
+        return image
+
+    def read(self, i: int, decoder: Decoder | None = None) -> np.ndarray:
+        """Reads image i, or the next readable one, whichever were read before."""
+        for j in itertools.chain(range(i, self.size), range(i)):
+            if j not in self.reasons:
+                image = self.attempt(j, decoder)
+                if image is not None:
+                    return image
+                logger.warning("%s cannot be read (%s)", self.names[j], self.reasons[j])
+                self.check()
+        raise AssertionError("`check` raises if no image is readable")
+
+    def unreadable(self, indices: np.ndarray) -> list[str | None]:
+        """Returns why each image cannot be read, None for readable ones."""
+        rest = [i for i in indices.tolist() if not self._is_read[i] and i not in self.reasons]
+        map_indices(self.attempt, np.array(rest, int))
+        return [self.reasons.get(i) for i in indices.tolist()]
+
+    def check(self) -> None:
+        """Raises an `InputError` if too many images, or all, turned out to be unreadable."""
+        skipped, total = sorted(self.reasons.items()), self.size
+        most = self._config.max_corrupt_fraction
+        texts = [f"{self.names[i]} ({reason})" for i, reason in skipped[:3]]
+        examples = "; ".join([*texts, *(["..."] if len(skipped) > 3 else [])])
+        if len(skipped) == total:
+            unreadable = f"{counted(total, 'image')} that cannot be read: {examples}"
+            raise InputError(
+                f"images in {self._where} must be readable; got {unreadable} (save them anew, for "
+                "example as JPEG, or give another folder)"
+            )
+        if len(skipped) > most * total:
+            raise InputError(
+                f"unreadable files in {self._where} must be at most data.max_corrupt_fraction = "
+                f"{most:g} of all; got {len(skipped)} of {total}: {examples} (repair or remove "
+                "them, or set data.max_corrupt_fraction higher to leave them out)"
+            )
 
 
-def upright_size(file: ImageFile.ImageFile) -> tuple[int, int]:
-    """Returns width and height of an opened image once it is upright; decodes no pixels.
+def load(name: str, reader: ItemReader, config: DataConfig, **fields: Any) -> Dataset:
+    """Makes a data set of images that are read one by one.
 
-    An EXIF block that follows the pixels of a PNG counts if they have been loaded.
-    """
-    # Pillow turns a TIFF by itself, and gives its size accordingly.
-    if file.format == "TIFF":
-        return file.size
-    is_turned = orientation(file) in _QUARTER_TURNS
-    return (file.height, file.width) if is_turned else file.size
-
-
-def upright(image: Image.Image, orientation: int) -> Image.Image:
-    """Turns or reflects an image as an orientation of EXIF says."""
-    return image.transpose(_TURNED[orientation]) if orientation in _TURNED else image
-
-
-def to_8_bit(
-    file: ImageFile.ImageFile, data: bytes, mode: str, ranges: pixels.Ranges = pixels.NO_RANGES
-) -> Image.Image:
-    """Converts the image of a file to 8 bits, upright and in `mode`, "RGB" or "L".
+    A cached set is decoded once, and an unreadable image has no row. Of a streamed set nothing is
+    decoded here, so that a training starts at once. An image that turns out to be unreadable is
+    logged; in a training the next readable image stands in for it, whatever was read before, and
+    the evaluation leaves it out, see `Dataset.unreadable`.
 
     Args:
-        file: the opened image.
-        data: bytes of the file.
-        mode: of the result.
-        ranges: see `decode`.
+        name: `Dataset.name`.
+        reader: of the images.
+        config: the section `data`.
+        fields: further fields of the data set, such as its labels.
+
+    Raises:
+        InputError: see `ItemReader`.
     """
-    pixels.check_size(file)
-    pixels.load(file)  # The EXIF block of a PNG may follow its pixels.
-    turn, image, deep = orientation(file), cast(Image.Image, file), pixels.deep(file, data)
-    if deep is not None:
-        image = Image.fromarray(pixels.scaled(deep, ranges))
-        if "A" in file.getbands():
-            image.putalpha(file.getchannel("A"))
-    image = pixels.opaque(image)
-    return upright(image if image.mode == mode else image.convert(mode), turn)
-
-
-def resize_and_crop(image: Image.Image, resize: Resize) -> Image.Image:
-    """Resizes the short side, antialiased, then crops the central square.
-
-    The aspect ratio is kept to the nearest pixel.
-    """
-    short, new = min(image.size), resize.side
-    if max(image.size) > _LONGEST * short:  # A line of pixels would be scaled to gigabytes.
-        width, height = (min(side, _LONGEST * short) for side in image.size)
-        left, top = (image.width - width) // 2, (image.height - height) // 2
-        image = image.crop((left, top, left + width, top + height))
-    if short != new:
-        width, height = (max(new, round(side * new / short)) for side in image.size)
-        image = image.resize((width, height), INTERPOLATIONS[resize.interpolation])
-    left, top = (image.width - new) // 2, (image.height - new) // 2
-    return image.crop((left, top, left + new, top + new))
-
-
-def resize_and_crop_all(images: np.ndarray, resize: Resize | None) -> np.ndarray:
-    """Applies `resize_and_crop` to each uint8 image `[N, H, W, C]`; a no-op at equal size."""
-    count, height, width, channels = images.shape
-    if resize is None or height == width == resize.side:
-        return images
-    shape = (resize.side, resize.side, channels)
-    resized = np.empty((count, *shape), np.uint8)
-    for i, values in enumerate(images):
-        image = Image.fromarray(values[..., 0] if channels == 1 else values)
-        resized[i] = np.asarray(resize_and_crop(image, resize)).reshape(shape)
-    return resized
+    size, shape = reader.size, reader.shape
+    dataset = Dataset(name, size, shape, None, reader.fetch, sources=tuple(reader.names), **fields)
+    dataset = dataset._replace(
+        load=reader.load, facts=reader.facts, unreadable=reader.unreadable, read=reader.read
+    )
+    if not config.fits(size, shape):
+        return dataset
+    pixels, is_unreadable, count = np.empty((size, *shape), np.uint8), [], 0
+    for image in map_threaded(reader.attempt, range(size), "reading images"):
+        is_unreadable.append(image is None)
+        if image is not None:
+            pixels[count], count = image, count + 1
+    reader.check()
+    pixels = pixels[:count]
+    dataset = without(dataset, np.array(is_unreadable))
+    return dataset._replace(images=pixels, fetch=pixels.__getitem__, read=None)
 
 
 def computed_ahead(
@@ -451,7 +500,7 @@ def map_threaded(
     function: Callable[[Any], Any], items: Sequence, task: str, unit: str = "image"
 ) -> Iterator:
     """Yields `function` of each item, in order, by threads; a progress bar if it takes over 2 s."""
-    results, count = computed_ahead(function, items, CHUNK, buckets.REQUESTS), len(items)
+    results, count = computed_ahead(function, items, CHUNK, THREADS), len(items)
     return iter(
         logs.progress_bar(results, desc=task, total=count, unit=unit, delay=2.0, leave=False)
     )
@@ -460,7 +509,7 @@ def map_threaded(
 @functools.cache
 def _pool() -> ThreadPoolExecutor:
     """Returns the threads that read streamed images; they live until the process ends."""
-    return ThreadPoolExecutor(buckets.REQUESTS)
+    return ThreadPoolExecutor(THREADS)
 
 
 def map_indices(function: Callable[[int], Any], indices: np.ndarray) -> list:
@@ -469,11 +518,16 @@ def map_indices(function: Callable[[int], Any], indices: np.ndarray) -> list:
 
 
 def fetcher(
-    read: Reader, resize: Resize | None, channels: int, ranges: pixels.Ranges = pixels.NO_RANGES
+    read: Reader, resize: Resize | None, channels: int
 ) -> Callable[[np.ndarray], np.ndarray]:
-    """Makes the `fetch` of a streamed set with the function `Dataset.read`; see `decode`."""
-    square = functools.partial(decode, resize=resize, channels=channels, ranges=ranges)
+    """Makes the `fetch` of a streamed set with the function `Dataset.read`; see `decode.decode`."""
+    square = functools.partial(decode.decode, resize=resize, channels=channels)
     return lambda indices: np.stack(map_indices(lambda i: read(i, square), indices))
+
+
+def composed(name: str) -> str:
+    """Returns a name in the form in which names are compared: an old Mac writes accents apart."""
+    return unicodedata.normalize("NFC", name)
 
 
 def order(count: int, *entropy: int) -> np.ndarray:

@@ -245,15 +245,15 @@ def _in(folder: str, cell: str) -> pathlib.Path:
 
 def _fetch(cells: Sequence[str], folders: Sequence[str], side: int, indices: NDArray) -> NDArray:
     # Not before: bad input is told without JAX.
-    from cluster_jax.data import images
+    from cluster_jax.data import decode, images
 
-    resize = images.Resize(side, "bilinear")
+    resize = decode.Resize(side, "bilinear")
 
     def picture(i: int) -> NDArray:
         for folder in [""] if _is_url(cells[i]) else folders:
             # Pillow and servers raise errors of many types; a page without one picture is a page.
             with contextlib.suppress(Exception):
-                return images.decode(_bytes(folder, cells[i]), resize, 3)
+                return decode.decode(_bytes(folder, cells[i]), resize, 3)
         return np.full((side, side, 3), 128, np.uint8)
 
     return np.stack(images.map_indices(picture, indices))

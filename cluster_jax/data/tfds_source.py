@@ -15,7 +15,7 @@ from jax.experimental import multihost_utils
 
 from cluster_jax.core import buckets, checks
 from cluster_jax.core.checks import InputError
-from cluster_jax.data import images
+from cluster_jax.data import decode, images
 from cluster_jax.data.images import DataConfig, Dataset, Decoder
 
 FORMAT = "array_record"  # TFDS's format with random access that needs no TensorFlow
@@ -56,12 +56,12 @@ def load(config: DataConfig, together: bool = False) -> Dataset:
     size = len(records)
     labels = np.empty(size, np.int32) if label in features else None
 
-    def read(row: int, decode: Decoder) -> np.ndarray:
+    def read(row: int, decoder: Decoder) -> np.ndarray:
         record = source[records[row]]
         if labels is not None:
             labels[row] = record[label]
         try:
-            return decode(record["image"])
+            return decoder(record["image"])
         # Pillow raises errors of many types on damaged bytes.
         except Exception as error:
             raise InputError(
@@ -71,7 +71,7 @@ def load(config: DataConfig, together: bool = False) -> Dataset:
 
     if config.fits(size, shape):
         pixels = np.empty((size, *shape), np.uint8)
-        square = functools.partial(images.decode, resize=resize, channels=channels)
+        square = functools.partial(decode.decode, resize=resize, channels=channels)
         decoded = images.map_threaded(lambda row: read(row, square), range(size), f"reading {name}")
         for row, image in enumerate(decoded):
             pixels[row] = image

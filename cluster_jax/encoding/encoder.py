@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from cluster_jax.core import arrays, buckets, io, ops
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import load_config, parse_section
-from cluster_jax.data import datasets, features, pixels, views
+from cluster_jax.data import datasets, features, views
 from cluster_jax.data.images import DataConfig, Dataset
 from cluster_jax.encoding.embed import Forward, Parts, embed
 from cluster_jax.methods.base import image_keys
@@ -51,7 +51,6 @@ class Encoder:
         is_resized: whether images are scaled and cropped to `shape`; else they must have it.
         is_trained: whether a run has trained the network.
         base: makes the features that this network takes of images; None: it takes images itself.
-        ranges: see `datasets.load_new`.
 
     Example:
         >>> from cluster_jax import Encoder, SmoothTree
@@ -67,7 +66,6 @@ class Encoder:
     is_resized: bool = True
     is_trained: bool = False
     base: "Encoder | None" = None
-    ranges: pixels.Ranges = dataclasses.field(default_factory=dict)
 
     @classmethod
     def pretrained(cls, name: str | os.PathLike = "lite2") -> Self:
@@ -225,7 +223,7 @@ class Encoder:
         }
         config = parse_section(DataConfig, "data", values)
         source: Any = datasets.joined(images)
-        dataset = datasets.load_new(source, config, self.shape, ranges=self.ranges)
+        dataset = datasets.load_new(source, config, self.shape)
         datasets.warn(dataset.notes, dataset.skipped)
         return self.embed(dataset)
 

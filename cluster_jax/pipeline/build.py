@@ -15,7 +15,7 @@ from jax.sharding import Mesh
 from cluster_jax.core import checks, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
-from cluster_jax.data import batches, datasets, features, host_crops, pixels, views
+from cluster_jax.data import batches, datasets, features, host_crops, views
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.data.images import DataConfig, readable, with_channels
 from cluster_jax.data.views import AugmentConfig
@@ -173,15 +173,12 @@ def encoder_of(config: PhotosConfig, prepared: Preprocessing | None = None, **mo
     return Encoder.of_weights(config.network, prepared, **more)
 
 
-def pretrained(
-    config: RunConfig, shape: Sequence[int], ranges: pixels.Ranges = pixels.NO_RANGES
-) -> Encoder:
+def pretrained(config: RunConfig, shape: Sequence[int]) -> Encoder:
     """Makes the encoder of the section `embedder` of a training, or of its `network.weights`.
 
     Args:
         config: config of the run; its section `augment` has mean and standard deviation.
         shape: `[H, W, C]` of the images.
-        ranges: see `datasets.load_new`.
 
     Raises:
         InputError: the weights cannot be read.
@@ -189,8 +186,8 @@ def pretrained(
     section = config.network
     if config.embedder is not None:
         section = config.embedder.network(section)
-    more = {"is_resized": config.data.image_size is not None, "ranges": dict(ranges)}
-    return Encoder.of_weights(section, _preprocessing(config), shape, **more)
+    is_resized = config.data.image_size is not None
+    return Encoder.of_weights(section, _preprocessing(config), shape, is_resized=is_resized)
 
 
 def trained(inputs: Inputs[RunConfig], params: Any, stats: Any) -> Encoder:
@@ -203,8 +200,7 @@ def trained(inputs: Inputs[RunConfig], params: Any, stats: Any) -> Encoder:
     """
     config, dataset = inputs.config, inputs.dataset
     shown = dataset.shown or dataset
-    ranges = shown.ranges or {}
-    base = None if config.embedder is None else pretrained(config, shown.shape, ranges)
+    base = None if config.embedder is None else pretrained(config, shown.shape)
     parts = ("backbone",) if config.eval.features == "backbone" else ("backbone", "projector")
     projector = config.network.projector if "projector" in parts else None
     kept = [{part: tree[part] for part in parts if part in tree} for tree in (params, stats)]
@@ -217,7 +213,6 @@ def trained(inputs: Inputs[RunConfig], params: Any, stats: Any) -> Encoder:
         is_resized=config.data.image_size is not None,
         is_trained=True,
         base=base,
-        ranges=dict(ranges),
     )
 
 
@@ -249,8 +244,6 @@ def describe_images(inputs: Inputs[AnyConfig]) -> dict[str, Any]:
         known_classes = {"images": labeled, "classes": len(names), "names": list(names)}
     shown = dataset.shown or dataset
     images = {"size": dataset.size, "shape": list(shown.shape), "known": known_classes}
-    if shown.ranges:
-        images["ranges"] = shown.ranges
     if isinstance(inputs.config, RunConfig):
         augment = inputs.config.augment
         images |= io.plain({"mean": augment.mean, "std": augment.std})

@@ -17,7 +17,8 @@ from PIL import Image
 
 from cluster_jax.core import buckets
 from cluster_jax.core.checks import InputError
-from cluster_jax.data import images, packed, scan
+from cluster_jax.data import folder as image_files
+from cluster_jax.data import images
 from cluster_jax.data.images import Dataset
 from cluster_jax.discovery import splits
 from cluster_jax.pipeline import build, inference
@@ -141,7 +142,7 @@ def write(
                 f"the images must be those of the run, {len(places):,}; got {dataset.size:,}"
             )
         write_image = functools.partial(_write_pixels, dataset)
-    elif _is_zip(images.folder) or packed.is_packed(images.folder, sources):
+    elif _is_zip(images.folder):
         used = collections.defaultdict[pathlib.Path, set[str]](set)
         write_image = functools.partial(_unpack, images.load(), sources, used)
     else:
@@ -205,7 +206,7 @@ def training_images(
 
     if run.clusters.contents is not None and run.workdir is not None:
         _check_contents(run)
-    root = scan.root(section.dir) if section.name == "folder" and section.dir else None
+    root = image_files.root(section.dir) if section.name == "folder" and section.dir else None
     files = inference.files(run)
     _, group = inference.words(run, files)
     where = places(labels, names, group, files, _copies(run))
@@ -330,7 +331,7 @@ def _unpack(
     i: int,
     folder: pathlib.Path,
 ) -> None:
-    """Copies image i out of a zip, tar or Parquet file."""
+    """Copies image i out of a zip."""
     assert dataset.open is not None
     assert dataset.sources is not None
     name = pathlib.PurePosixPath(sources[i]).name

@@ -5,9 +5,8 @@ Only the workdir of the run is needed, not its training images.
 
 import dataclasses
 import os
-import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from etils import epath
@@ -23,7 +22,8 @@ from cluster_jax.clustering.tree import linkage_of_means
 from cluster_jax.core import arrays, buckets, checks, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import parse_section
-from cluster_jax.data import packed, scan
+from cluster_jax.data import folder as image_files
+from cluster_jax.data.decode import Item
 from cluster_jax.data.images import Dataset, select, without
 from cluster_jax.discovery import scores as discovery
 from cluster_jax.discovery import splits
@@ -76,7 +76,7 @@ class StoredClusters(NamedTuple):
         runner_up_probabilities: float64 `[n]`.
         sources: str `[N]`, path of each training image relative to its folder; None: no files.
         skipped: str `[s]`, those of the files that cannot be read; None: no files.
-        contents: uint8 `[N, 16]`, see `data.images.contents`; None: no files.
+        contents: uint8 `[N, 32]`, see `data.images.contents`; None: no files.
     """
 
     points: NDArray | None
@@ -393,9 +393,10 @@ def training_images(run: TrainedRun) -> Dataset:
     """
     data = dataclasses.replace(run.config.data, cache_mb=0.0)  # few are shown
     if data.name == "folder" and data.dir and not any(map(os.path.exists, data.dir.split("\n"))):
+        place = image_files.shown(data.dir)
         raise InputError(
-            f"the images of {run.workdir} must be in {scan.shown(data.dir)}; got no such folder: "
-            f"name the new place by `cluster-jax update --workdir={run.workdir} FOLDER`"
+            f"the images of {run.workdir} must be in {place}; got no such folder: name the new "
+            f"place by `cluster-jax update --workdir={run.workdir} FOLDER`"
         )
     words = {"data.dir": "the folder of the run"}
     with checks.named(words):
@@ -428,14 +429,25 @@ def with_gaps(dataset: Dataset, names: tuple[str, ...]) -> Dataset:
     def fetch(indices: NDArray) -> NDArray:
         return np.where(gone[indices][:, None, None, None], GRAY, whole.fetch(indices)).astype("u1")
 
-    def opened(i: int) -> BinaryIO:
-        if gone[i] or whole.open is None:
+    def load(i: int) -> Item:
+        if gone[i] or whole.load is None:
             raise FileNotFoundError(names[i])
-        return whole.open(i)
+        return whole.load(i)
+
+    def facts(indices: NDArray) -> NDArray:
+        assert whole.facts is not None
+        known = whole.facts(indices)
+        known[gone[indices]] = np.zeros((), known.dtype)
+        return known
 
     skipped = tuple((name, report_data.GONE) for name in np.array(names)[gone].tolist())
     return whole._replace(
-        sources=names, fetch=fetch, open=opened, images=None, skipped=dataset.skipped + skipped
+        sources=names,
+        fetch=fetch,
+        load=load,
+        facts=facts,
+        images=None,
+        skipped=dataset.skipped + skipped,
     )
 
 
@@ -449,9 +461,8 @@ def image_folder(name: str, folder: str | None, sources: Sequence[str] | None) -
     """
     if name != "folder" or folder is None or "://" in folder:
         return None
-    root = pathlib.Path(scan.root(folder)).resolve()
-    is_no_folder = root.is_file() or packed.is_packed(root, sources)
-    return None if is_no_folder else root.as_uri() + "/"
+    root = image_files.root(folder).resolve()
+    return None if root.is_file() else root.as_uri() + "/"
 
 
 def cut(run: TrainedRun, *, k: int | None = None, level: float | None = None) -> NDArray:
@@ -568,7 +579,7 @@ def encoder(run: TrainedRun) -> Encoder:
         return Encoder.load(file)
     assert isinstance(config, PhotosConfig)
     prepared = parse_section(Preprocessing, "preprocessing", images["preprocessing"])
-    rebuilt = build.encoder_of(config, prepared, ranges=images.get("ranges", {}))
+    rebuilt = build.encoder_of(config, prepared)
     if rebuilt.checksum != images[workdirs.WEIGHTS]:
         raise InputError(
             f"encoder must be that of the run; got {config.encoder}, which has other values now: "

@@ -18,9 +18,10 @@ from cluster_jax.clustering.tree import linkage_of_means
 from cluster_jax.core import arrays, buckets, checks, io
 from cluster_jax.core.devices import say
 from cluster_jax.core.names import counted
-from cluster_jax.data import metadata, photo_facts, scan
+from cluster_jax.data import folder as image_files
+from cluster_jax.data import metadata
 from cluster_jax.data.datasets import Dataset
-from cluster_jax.data.images import contents, select
+from cluster_jax.data.images import contents, photo_facts, select
 from cluster_jax.discovery import scores as discovery
 from cluster_jax.discovery import splits
 from cluster_jax.encoding.embed import readable_images, readable_rows
@@ -98,7 +99,7 @@ def cluster(inputs: Inputs[AnyConfig], features: Embeddings) -> ClusteredRun:
     checks.one_of("eval.features", config.eval.features, tuple(embedding))
     rows = embedding[config.eval.features]
     repeated = originals = None
-    if config.eval.method == "tree" and dataset.open is not None and unlabeled is None:
+    if config.eval.method == "tree" and dataset.load is not None and unlabeled is None:
         # The features of a smaller copy are often too far from its original's to tell it by them.
         repeated = find_duplicates(config, dataset, features)
     if repeated is not None:
@@ -231,13 +232,13 @@ def describe(
         "config": config.values,
     }
     stored = run.stored._replace(points=clustering.points, kmeans_labels=evaluation.kmeans_labels)
-    facts = photo_facts.read(dataset)
-    if stored.contents is None and dataset.open is not None:
+    facts = photo_facts(dataset)
+    if stored.contents is None and dataset.facts is not None:
         stored = stored._replace(contents=contents(dataset))
     table = assignments.images_csv(dataset, evaluation, discovered, facts)
     tables = {workdirs.ASSIGNMENTS: table}
     if facts is not None and unlabeled is not None:
-        facts = photo_facts.select(facts, unlabeled)
+        facts = photo_facts(select(dataset, unlabeled))
     shown_clusters, linkage = clustering, stored.linkage
     if discovered is not None:  # The novel classes are the clusters of the report.
         stored = stored._replace(
@@ -350,7 +351,7 @@ def stored_report(
         features=rows,
         linkage=linkage,
         duplicates=repeated if repeated and repeated.duplicates.n_groups else None,
-        facts=photo_facts.read(dataset),
+        facts=photo_facts(dataset),
         changes=snapshots.changes(run.workdir, computed.names),
         **decided_fields(decided, computed, run.workdir),
     )
@@ -432,7 +433,7 @@ def _name_of_files(config: AnyConfig) -> str | None:
     if config.data.dir is None or config.data.name not in ("folder", "arrays", "features"):
         return None
     if config.data.name == "folder":
-        return scan.root(config.data.dir).resolve().name
+        return image_files.root(config.data.dir).resolve().name
     return epath.Path(str(workdirs.normalized(config.data.dir))).resolve().name
 
 

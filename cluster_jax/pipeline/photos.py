@@ -140,7 +140,7 @@ def _embed_into(store: Store, inputs: Inputs[PhotosConfig]) -> None:
 
 
 def _encoder(inputs: Inputs[PhotosConfig]) -> Encoder:
-    return build.encoder_of(inputs.config, ranges=inputs.dataset.ranges or {})
+    return build.encoder_of(inputs.config)
 
 
 def embed(inputs: Inputs[PhotosConfig], encoder: Encoder, kept: Parts | None = None) -> Batch:

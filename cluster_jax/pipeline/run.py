@@ -13,7 +13,7 @@ from ml_collections import ConfigDict
 from cluster_jax.clustering import custom
 from cluster_jax.core import buckets, checks, disk
 from cluster_jax.core.devices import say
-from cluster_jax.data import scan
+from cluster_jax.data import folder as image_files
 from cluster_jax.data.datasets import DataConfig, Dataset
 from cluster_jax.evaluation.options import FINDERS
 from cluster_jax.methods import base as methods
@@ -126,8 +126,8 @@ def _changes(data: DataConfig, workdir: epath.Path) -> str:
     }
     now = set()
     with contextlib.suppress(ValueError):  # No folder, or no image in it: all are gone.
-        now = set(scan.find(data.dir, data.exclude, data.include_all).names)
-    new, gone, shown = len(now - stored_names), len(stored_names - now), scan.shown(data.dir)
+        now = set(image_files.find(data.dir, data.exclude, data.include_all).names)
+    new, gone, shown = len(now - stored_names), len(stored_names - now), image_files.shown(data.dir)
     if not new and not gone:
         return f" with the files of {shown}: to cluster them again, choose another --out"
     parts = [f"{n:,} {word}" for n, word in ((new, "new"), (gone, "gone")) if n]

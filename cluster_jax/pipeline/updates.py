@@ -24,7 +24,8 @@ from cluster_jax.clustering.placing import ByTree
 from cluster_jax.core import arrays, buckets, checks, disk, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
-from cluster_jax.data import datasets, images, metadata, scan
+from cluster_jax.data import datasets, images, metadata
+from cluster_jax.data import folder as image_files
 from cluster_jax.data.images import Dataset
 from cluster_jax.data.metadata import Rows
 from cluster_jax.encoding.embed import UNREADABLE, Batch, readable_rows
@@ -341,7 +342,7 @@ def update_photos(
         dataset, names, now = _photos_now(there, snapshot, embedding)
         was = snapshot.names[there.is_kept].tolist()
         paths = zip(np.array(there.earlier)[there.is_kept], names, strict=False)
-        root = scan.root(str(there.inputs.config.data.dir))
+        root = image_files.root(str(there.inputs.config.data.dir))
         renamed = sum(a != os.path.abspath(os.path.join(root, b)) for a, b in paths)
         if not (refit or len(there.new) or gone) and was == names[: len(was)]:
             return _nothing(workdir, snapshot.state, "photo", "group", there.away)
@@ -381,13 +382,13 @@ def _looked(
     there = [name for name in folders if os.path.exists(name)]
     if not there:
         raise InputError(
-            f"PHOTOS must be given, because {scan.shown(old_dir)} is not there; got none: name the "
-            "folder in which the photos are now"
+            f"PHOTOS must be given, because {image_files.shown(old_dir)} is not there; got none: "
+            "name the folder in which the photos are now"
         )
     inputs = _load(run, there)
     dataset = inputs.dataset
     earlier, paths = (
-        [os.path.abspath(os.path.join(scan.root(folder), name)) for name in names]
+        [os.path.abspath(os.path.join(image_files.root(folder), name)) for name in names]
         for folder, names in (
             (old_dir, snapshot.names.tolist()),
             ("\n".join(there), dataset.sources or ()),
@@ -437,7 +438,7 @@ def _photos_now(
     The known ones come first; those that are away are gray.
     """
     config, dataset = there.inputs.config, there.inputs.dataset
-    root = os.path.abspath(scan.root(str(config.data.dir)))
+    root = os.path.abspath(image_files.root(str(config.data.dir)))
     sources = tuple(os.path.relpath(path, root) for path in there.paths)
     known = there.known[there.is_kept]
     contents = snapshot.contents[there.is_kept].copy()

@@ -16,9 +16,8 @@ from cluster_jax.clustering.membership import Membership
 from cluster_jax.core import buckets
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import metadata
-from cluster_jax.data.images import Dataset
+from cluster_jax.data.images import Dataset, PhotoFacts
 from cluster_jax.data.metadata import Metadata
-from cluster_jax.data.photo_facts import PhotoFacts
 from cluster_jax.discovery import scores as discovery
 from cluster_jax.discovery import splits
 from cluster_jax.discovery.scores import Discovery

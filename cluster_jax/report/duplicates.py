@@ -1,7 +1,6 @@
 """Duplicate images: exact ones by their files, near ones by features and whole pictures."""
 
 import hashlib
-import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -15,9 +14,7 @@ from cluster_jax.clustering import knn
 from cluster_jax.clustering.smooth import unit_rows
 from cluster_jax.core import arrays, logs
 from cluster_jax.data import images as data
-from cluster_jax.data import photo_facts
-from cluster_jax.data.images import Dataset, select
-from cluster_jax.data.photo_facts import PhotoFacts
+from cluster_jax.data.images import Dataset, PhotoFacts, select
 from cluster_jax.report import pictures
 from cluster_jax.report.pictures import Picture
 
@@ -182,7 +179,7 @@ def find(dataset: Dataset, features: NDArray) -> Duplicates:
     similarities = (unit_rows(features[images]) * unit_rows(features[heads])).sum(axis=1)
     similarities = np.where(exact[images] == exact[heads], 1, similarities)
     is_exact = np.bincount(exact)[exact[images]] > 1
-    facts = photo_facts.read(select(dataset, images))
+    facts = data.photo_facts(select(dataset, images))
     if facts is None:
         height, width = (np.full(len(images), side, np.int32) for side in dataset.shape[:2])
         unknown = np.zeros(len(images), np.int64)
@@ -203,32 +200,17 @@ def _to_keep(groups: NDArray, facts: PhotoFacts) -> NDArray:
 
 
 def first_copies(dataset: Dataset) -> NDArray:
-    """Finds the first image with each image's file, or its pixels, int64 `[n]`.
-
-    Of files, only those are read of whose size there are several.
-    """
-    opened, count = dataset.open, dataset.size
+    """Finds the first image with each image's file, or its pixels, int64 `[n]`."""
+    count = dataset.size
     origins, seen = np.arange(count), dict[bytes, int]()
-    if opened is None:
-        for indices in np.split(origins.copy(), range(_BATCH, count, _BATCH)):
-            for i, image in zip(indices.tolist(), dataset.fetch(indices), strict=True):
-                origins[i] = seen.setdefault(hashlib.sha256(image.tobytes()).digest(), i)
+    if dataset.facts is not None:
+        for i, digest in enumerate(data.contents(dataset)):
+            if digest.any():
+                origins[i] = seen.setdefault(digest.tobytes(), i)
         return origins
-
-    def size(i: int) -> int:
-        with opened(i) as file:
-            return file.seek(0, os.SEEK_END)
-
-    def digest(i: int) -> bytes:
-        with opened(i) as file:
-            return hashlib.file_digest(file, "sha256").digest()  # type: ignore[arg-type]
-
-    sizes = np.fromiter(data.map_threaded(size, range(count), "comparing files"), np.int64, count)
-    _, codes, counts = np.unique(sizes, return_inverse=True, return_counts=True)
-    repeated = np.flatnonzero(counts[codes] > 1).tolist()
-    digests = data.map_threaded(digest, repeated, "comparing files")
-    for i, content in zip(repeated, digests, strict=True):
-        origins[i] = seen.setdefault(content, i)
+    for indices in np.split(origins.copy(), range(_BATCH, count, _BATCH)):
+        for i, image in zip(indices.tolist(), dataset.fetch(indices), strict=True):
+            origins[i] = seen.setdefault(hashlib.sha256(image.tobytes()).digest(), i)
     return origins
 
 
@@ -315,7 +297,7 @@ def _compared(dataset: Dataset, pairs: NDArray) -> tuple[NDArray, NDArray]:
             a, b = shown[i], shown[j]
             if a is None or b is None or not pictures.alike(a, b):
                 return False, False
-            if dataset.open is None or a.size != b.size:
+            if dataset.load is None or a.size != b.size:
                 return True, False
             content = pictures.digest(dataset, i)
             return True, content is not None and content == pictures.digest(dataset, j)

@@ -1,16 +1,15 @@
 """Whole pictures of image files: whether two show the same, or are the same."""
 
 import hashlib
-import io
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageFile
+from PIL import Image
 from scipy.ndimage import uniform_filter
 
-from cluster_jax.data import images, pixels
-from cluster_jax.data.images import Dataset
+from cluster_jax.data import decode
+from cluster_jax.data.images import Dataset, map_indices
 
 # Longest side at which pictures are compared, in pixels, and the side of a window of it.
 SIDE, WINDOW = 512, 11
@@ -38,9 +37,9 @@ class Picture(NamedTuple):
 
 
 def read(dataset: Dataset, indices: NDArray) -> list[Picture | None]:
-    """Reads pictures from their files, or else from the data set; None: unreadable."""
-    if dataset.open is not None:
-        return images.map_indices(lambda i: _read_file(dataset, i), indices)
+    """Reads whole pictures, or else those of the data set; None: unreadable."""
+    if dataset.load is not None:
+        return map_indices(lambda i: _read_whole(dataset, i), indices)
     # Not in the threads of images: `fetch` waits for these.
     return [_as_fetched(values) for values in dataset.fetch(indices)] if len(indices) else []
 
@@ -50,17 +49,12 @@ def _as_fetched(values: NDArray) -> Picture:
     return Picture(_small(image.convert("RGB")), image.size, False)
 
 
-def _read_file(dataset: Dataset, i: int) -> Picture | None:
-    assert dataset.open is not None
+def _read_whole(dataset: Dataset, i: int) -> Picture | None:
+    assert dataset.load is not None
     try:
-        with dataset.open(i) as stream:
-            data = stream.read()
-        with pixels.opened(io.BytesIO(data)) as file:
-            size, several = images.upright_size(file), _has_several(file)
-            file.draft(None, (2 * SIDE, 2 * SIDE))
-            with pixels.one_large_at_a_time(file):
-                image = images.to_8_bit(file, data, "RGB", dataset.ranges)
-                return Picture(_small(image), size, several)
+        with decode.opened(dataset.load(i), 2 * SIDE) as (file, size):
+            several = _has_several(file)
+            return Picture(_small(decode.to_8_bit(file, "RGB")), size, several)
     except Exception:  # Pillow raises errors of many types on damaged bytes.
         return None
 
@@ -74,7 +68,7 @@ def _resized(image: Image.Image, factor: float) -> Image.Image:
     return image.resize(size, Image.Resampling.BILINEAR)
 
 
-def _has_several(file: ImageFile.ImageFile) -> bool:
+def _has_several(file: Image.Image) -> bool:
     """Returns whether a file has several pages or frames; an MPO's second image is a gain map."""
     return file.format != "MPO" and getattr(file, "n_frames", 1) > 1
 
@@ -110,32 +104,23 @@ def _variance(values: NDArray) -> NDArray:
 
 
 def digest(dataset: Dataset, i: int) -> bytes | None:
-    """Hashes (SHA-256) all values of a picture, upright, in full depth and with transparency.
+    """Hashes (SHA-256) all values of a picture, upright and with transparency.
 
     None: it has several pages, or cannot be read.
     """
-    assert dataset.open is not None
+    assert dataset.load is not None
     try:
-        with dataset.open(i) as stream:
-            data = stream.read()
-        with pixels.opened(io.BytesIO(data)) as file:
-            pixels.check_size(file)
-            with pixels.one_large_at_a_time(file):
-                return None if _has_several(file) else _digest(file, data)
+        with decode.opened(dataset.load(i)) as (file, _):
+            decode.check_size(file)
+            return None if _has_several(file) else _digest(file)
     except Exception:  # As above.
         return None
 
 
-def _digest(file: ImageFile.ImageFile, data: bytes) -> bytes:
-    pixels.load(file)
-    turn, deep = images.orientation(file), pixels.deep(file, data)
-    if deep is not None:
-        values, about = deep.values, f"{deep.kind} {deep.stated} {deep.is_white_zero} {turn}"
-        if "A" in file.getbands():
-            about += hashlib.sha256(file.getchannel("A").tobytes()).hexdigest()
-    else:
-        is_kept = file.mode in _KEPT
-        image = images.upright(file.convert("RGBA") if is_kept else file, turn)
-        values, about = np.asarray(image), "" if is_kept else file.mode
-    content = f"{about} {values.dtype} {values.shape}".encode() + np.ascontiguousarray(values).data
-    return hashlib.sha256(content).digest()
+def _digest(file: Image.Image) -> bytes:
+    file.load()
+    is_kept = file.mode in _KEPT
+    image = file.convert("RGBA") if is_kept else file
+    values = np.asarray(decode.upright(image, decode.orientation(file)))
+    about = f"{'' if is_kept else file.mode} {values.dtype} {values.shape}"
+    return hashlib.sha256(about.encode() + np.ascontiguousarray(values).data).digest()

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cluster_jax.clustering.living import Event
-from cluster_jax.data.photo_facts import PhotoFacts
+from cluster_jax.data.images import PhotoFacts
 from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.report.duplicates import Shown
 

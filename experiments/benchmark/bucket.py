@@ -1,10 +1,9 @@
-"""A bucket on a storage server of the loopback: requests, photos, a kill, and the second start.
+"""A bucket on a storage server of the loopback: requests, a kill, and the second start.
 
 The server is that of the tests (`tests/faults/gcs_server.py`), not Google's. The training is that
 of a small network on scikit-learn's digits. Needs the extra `gcs`.
 """
 
-import io
 import os
 import re
 import signal
@@ -14,12 +13,9 @@ import tempfile
 import time
 from typing import Any
 
-import numpy as np
-from PIL import Image
-
 from tests.faults.gcs_server import CUT, Server, every
 
-STEPS, PHOTOS, SECONDS_A_REQUEST, FAILING = 1_000, 1_000, 0.05, 20
+STEPS, FAILING = 1_000, 20
 FLAGS = (
     "train", "--config=nrcc_digits", "--config.network.width=4",
     "--config.network.projector.hidden=16", "--config.network.projector.out=8",
@@ -33,14 +29,13 @@ _CHECKPOINTS = "checkpoints"
 
 
 def measure() -> dict[str, Any]:
-    """Requests of a training, seconds of reading photos, a kill, and seconds to the first step."""
+    """Requests of a training, a kill, and seconds to the first step."""
     server = Server("bucket")
     os.environ.update(server.environment)
     try:
         return {
             "load_average": os.getloadavg()[0],
             "training": _training(server),
-            "photos": _photos(server),
             "kill": _kill(server),
             "seconds_to_first_step": _starts(),
         }
@@ -65,29 +60,6 @@ def _training(server: Server) -> dict[str, Any]:
     _succeed(_start("gs://bucket/whole"))
     beside = server.count(without=_CHECKPOINTS)
     return {"requests": beside, "of_4_checkpoints": server.count() - beside}
-
-
-def _photos(server: Server) -> dict[str, Any]:
-    """A folder of small JPEGs, so that hardly anything but the requests takes time."""
-    from cluster_jax.core import buckets
-    from cluster_jax.data import folder
-    from cluster_jax.data.images import DataConfig
-
-    rng = np.random.default_rng(0)
-    for i in range(PHOTOS):
-        file = io.BytesIO()
-        Image.fromarray(rng.integers(0, 256, (32, 32, 3), np.uint8)).save(file, "JPEG")
-        server.put("bucket", f"photos/{i % 10}/{i:04}.jpg", file.getvalue())
-    buckets.names("gs://bucket/photos")  # imports gcsfs, and connects
-    server.requests.clear()
-    server.seconds, server.most = SECONDS_A_REQUEST, 0
-    section = DataConfig("folder", "gs://bucket/photos", None, "label", 32, "bicubic", None, 99, 0)
-    start = time.perf_counter()
-    found = folder.load(section)
-    seconds = time.perf_counter() - start
-    server.seconds = 0.0
-    counted = {"requests": server.count(), "at_once": server.most}
-    return {"read": found.size, "seconds": seconds, **counted}
 
 
 def _kill(server: Server) -> dict[str, Any]:

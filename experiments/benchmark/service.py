@@ -33,17 +33,17 @@ def _beside(run: str, photos: Sequence[str]) -> dict[str, Any]:
     import torch
 
     import cluster_jax
-    from cluster_jax.data import images
+    from cluster_jax.data import decode
     from cluster_jax.nets.pretrained import encoders
 
     model = cluster_jax.load(run).warm_up()
     network = encoders.overrides(model.results_["config"]["encoder"])["name"]
     eager, session = embed._torch(network)
-    resize = images.Resize(embed.SIDE, "bilinear")
+    resize = decode.Resize(embed.SIDE, "bilinear")
 
     def decoded(files: Sequence[str]) -> np.ndarray:
         read = [pathlib.Path(file).read_bytes() for file in files]
-        return np.stack([images.decode(data, resize, 3) for data in read])
+        return np.stack([decode.decode(data, resize, 3) for data in read])
 
     sides: dict[str, Callable[[Sequence[str]], object]] = {
         "ours": lambda files: model.locate(list(files)),

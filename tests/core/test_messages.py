@@ -15,7 +15,8 @@ from cluster_jax.core import buckets, checks, disk
 from cluster_jax.core.checks import MOST, InputError, sentence
 from cluster_jax.core.logs import logger
 from cluster_jax.core.names import counted
-from cluster_jax.data import scan, tables
+from cluster_jax.data import folder as folders
+from cluster_jax.data import tables
 from tests.rows import every_row
 
 LONG = "a/" + "b" * 5000 + "/photo.jpg"
@@ -40,10 +41,11 @@ def test_a_value_is_cut_and_the_advice_is_not():
 
 
 FAULTS = {
-    "a folder that is not there": lambda folder: scan.find("\n".join([str(folder), "x" * 200] * 9)),
-    "a list of other files": lambda folder: scan.find(f"@{folder}/long.csv"),
-    "a web address": lambda folder: scan.find(f"https://example.org/{'x' * 999}"),
-    "an unknown address": lambda folder: scan.find("x" * 999 + "://y"),
+    "a folder that is not there": lambda folder: folders.find(
+        "\n".join([str(folder), "x" * 200] * 9)
+    ),
+    "a web address": lambda folder: folders.find(f"https://example.org/{'x' * 999}"),
+    "an unknown address": lambda folder: folders.find("x" * 999 + "://y"),
     "a table of words": lambda folder: tables.read_table(str(folder / "long.csv"), None),
     "a column": lambda folder: tables.read_table(str(folder / "vectors.csv"), "x" * 999),
     "an array of words": lambda folder: SmoothTree().fit([["x" * 999, 1]] * 9),
@@ -106,8 +108,8 @@ def test_every_text_becomes_one_short_line():
 
 # What only functions of the package catch, or what holds no value of a user.
 CAUGHT = {
-    "core/collectives.py", "data/columns.py", "data/packed.py", "data/pixels.py",
-    "data/raw.py", "data/scan.py", "nets/pretrained/weights.py",
+    "core/collectives.py", "data/columns.py", "data/decode.py", "data/folder.py",
+    "nets/pretrained/weights.py",
 }  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from sklearn.datasets import load_digits
 from cluster_jax.cli import flags
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import load_config, parse_section
-from cluster_jax.data import datasets, images, tfds_source
+from cluster_jax.data import datasets, decode, images, tfds_source
 from cluster_jax.data.images import ClassList
 from cluster_jax.pipeline.config import config_json, parse_config
 from tests.rows import every_row
@@ -313,7 +313,7 @@ def test_another_feature_can_hold_the_classes(monkeypatch):
     picture = np.zeros((2, 2, 1), np.uint8)
     source = [{"image": picture, "label": 9 - i, "coarse_label": i % 2} for i in range(4)]
     monkeypatch.setattr(tfds_source, "_open", lambda *_: (builder, source))
-    monkeypatch.setattr(images, "decode", lambda image, **_: image)
+    monkeypatch.setattr(decode, "decode", lambda image, **_: image)
     for megabytes in (100.0, 0.0):
         some = BASE | {"cache_mb": megabytes}
         fine = datasets.load(datasets.DataConfig(name="cifar100", **some))

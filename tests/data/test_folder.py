@@ -1,11 +1,18 @@
 """Folders of images: layouts, files that cannot be read, resident and streamed."""
 
+import os
+import socket
+import unicodedata
+import zipfile
+
 import numpy as np
 import pytest
 from PIL import Image
 
 from cluster_jax.core.checks import InputError
-from cluster_jax.data import datasets, images, pixels, raw, scan
+from cluster_jax.core.names import natural
+from cluster_jax.data import datasets, decode, folder, images
+from tests.rows import every_row
 
 
 def load(path, **changes):
@@ -58,11 +65,11 @@ def test_other_files_are_counted_by_suffix(tmp_path, write, monkeypatch):
     write("a/1.png")
     for name in ("clip.MOV", "a/clip.mov", "a/raw.dng", "README"):
         (tmp_path / name).write_bytes(b"other")
-    monkeypatch.setattr(raw, "can_read", lambda: False)
+    monkeypatch.setattr(decode, "can_read_raw", lambda: False)
     dataset = load(tmp_path)
     assert dataset.ignored == (("", 1), (".dng", 1), (".mov", 2))
-    assert dataset.notes == (f"ignored files: {scan.describe_ignored(dataset.ignored)}",)
-    assert scan.describe_ignored(dataset.ignored) == (
+    assert dataset.notes == (f"ignored files: {folder.describe_ignored(dataset.ignored)}",)
+    assert folder.describe_ignored(dataset.ignored) == (
         "1 without suffix, 1 .dng (to read raw photos: pip install rawpy), 2 .mov"
     )
 
@@ -70,10 +77,10 @@ def test_other_files_are_counted_by_suffix(tmp_path, write, monkeypatch):
 def test_heic_without_the_package_that_reads_it(tmp_path, write, monkeypatch):
     write("1.png")
     (tmp_path / "2.HEIC").write_bytes(b"other")
-    monkeypatch.setattr(scan, "HEIC", ())
-    monkeypatch.setattr(scan, "suffixes", lambda: (".png",))
+    monkeypatch.setattr(decode, "HEIC", ())
+    monkeypatch.setattr(folder, "suffixes", lambda: (".png",))
     text = "1 .heic (to read HEIC: pip install pillow-heif)"
-    assert scan.describe_ignored(load(tmp_path).ignored) == text
+    assert folder.describe_ignored(load(tmp_path).ignored) == text
     (tmp_path / "1.png").unlink()
     with pytest.raises(ValueError, match=r"no image file in .*; other files: 1 \.heic \(to read"):
         load(tmp_path)
@@ -104,19 +111,6 @@ def test_unreadable_files_are_listed(tmp_path, write, cache_mb):
         match=r"data\.max_corrupt_fraction = 0\.24 of all; got 2 of 8: a/text\.jpg .*\(repair or",
     ):
         load(tmp_path, cache_mb=cache_mb, max_corrupt_fraction=0.24).fetch(np.arange(8))
-
-
-def test_a_streamed_set_decodes_no_image(tmp_path, write, monkeypatch):
-    for i in range(4):
-        write(f"{'ab'[i % 2]}/{i}.png")
-
-    def read(path):
-        raise AssertionError(path)
-
-    monkeypatch.setattr(images, "decode", read)
-    dataset = load(tmp_path, cache_mb=0.0, image_size=8)
-    assert dataset.sources == ("a/0.png", "a/2.png", "b/1.png", "b/3.png")
-    assert (dataset.size, dataset.labels.tolist()) == (4, [0, 0, 1, 1])
 
 
 def test_the_next_image_stands_in_for_an_unreadable_file(tmp_path, write, caplog):
@@ -158,41 +152,20 @@ def test_an_image_deleted_during_a_run(tmp_path, write):
     write("2.png", 4, 4)
     streamed = load(tmp_path, cache_mb=0.0)
     (tmp_path / "2.png").unlink()
-    with pytest.raises(InputError, match=r"2\.png must stay there .* deleted or moved .*put it"):
+    with pytest.raises(InputError, match=r"2\.png in .* must stay .* deleted or moved .*put it"):
         streamed.fetch(np.array([0, 1]))
-
-
-@RESIDENT
-def test_a_broken_link_is_unreadable(tmp_path, write, cache_mb):
-    write("1.png")
-    (tmp_path / "2.png").symlink_to(tmp_path / "absent.png")
-    dataset = images.readable(load(tmp_path, max_corrupt_fraction=0.5, cache_mb=cache_mb))
-    assert [path for path, _ in dataset.skipped] == ["2.png"]
 
 
 @RESIDENT
 def test_an_image_of_too_many_pixels_is_unreadable(tmp_path, write, monkeypatch, cache_mb):
     write("1.png", 4, 4)
     write("2.png", 40, 40)
-    monkeypatch.setattr(pixels, "MAX_PIXELS", 100)
+    monkeypatch.setattr(decode, "MAX_PIXELS", 100)
     dataset = load(tmp_path, image_size=4, max_corrupt_fraction=0.5, cache_mb=cache_mb)
     dataset = images.readable(dataset)
     ((path, reason),) = dataset.skipped
     assert path == "2.png"
     assert reason.startswith("ValueError: 40 x 40 pixels; at most")
-
-
-@RESIDENT
-def test_resident_set_is_decoded_once(tmp_path, write, monkeypatch, cache_mb):
-    for i in range(5):
-        write(f"{i}.png")
-    count = []
-    original = images.decode
-    monkeypatch.setattr(
-        "cluster_jax.data.images.decode", lambda *a: count.append(1) or original(*a)
-    )
-    load(tmp_path, cache_mb=cache_mb, image_size=4)
-    assert len(count) == (5 if cache_mb else 0)
 
 
 @RESIDENT
@@ -258,11 +231,17 @@ def test_nothing_to_read(tmp_path):
         load(tmp_path)
     (tmp_path / "1.jpg").write_text("text")
     with pytest.raises(
-        ValueError, match=r"must be readable; got 1 file .* 1\.jpg \(not an image\)"
+        ValueError, match=r"must be readable; got 1 image .* 1\.jpg \(not an image\)"
     ):
         load(tmp_path, max_corrupt_fraction=1.0)
-    with pytest.raises(ValueError, match=r"must be a folder of images; got the file .*1\.jpg"):
-        load(tmp_path / "1.jpg")
+    with pytest.raises(ValueError, match=r"must be readable; got 1 image .* 1\.jpg"):
+        load(tmp_path / "1.jpg", max_corrupt_fraction=1.0)
+    for name in ("a.tar", "b.parquet", "c.rar"):
+        (tmp_path / name).write_bytes(b"x")
+        with pytest.raises(ValueError, match=rf"got .*{name}: unpack it, or give .*sequence"):
+            load(tmp_path / name)
+    with pytest.raises(ValueError, match="must be a local folder of images; got gs://"):
+        load("gs://bucket/photos")
 
 
 def test_real_photographs_of_many_sizes(real_data):
@@ -272,7 +251,243 @@ def test_real_photographs_of_many_sizes(real_data):
     assert dataset.images.std() > 30
 
 
-def test_a_link_to_a_folder_above_is_not_followed_around(tmp_path, write):
+def put(root, *names):
+    for name in names:
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"content")
+
+
+def names(root, **options):
+    return list(folder.find(str(root), **options).names)
+
+
+def test_numbers_in_names_are_numbers(tmp_path):
+    put(tmp_path, "img_10.jpg", "img_2.jpg", "img_02.jpg", "9/b.jpg", "10/a.jpg", "Img_3.jpg")
+    expected = ["9/b.jpg", "10/a.jpg", "Img_3.jpg", "img_02.jpg", "img_2.jpg", "img_10.jpg"]
+    assert names(tmp_path) == expected
+    assert sorted(["7" * 200, "a", "1", ""], key=natural) == ["", "1", "7" * 200, "a"]
+
+
+@every_row(
+    ("place", "kind"),
+    [
+        ("@eaDir/a.jpg", "in @eaDir"),
+        ("x/#recycle", "in #recycle"),
+        ("@Recycle/deep/er", "in @Recycle"),
+        ("$RECYCLE.BIN", "in $RECYCLE.BIN"),
+        ("__MACOSX/x", "in __MACOSX"),
+        (".thumbnails", "with a dot before the name"),
+        (".git/objects", "with a dot before the name"),
+        ("Android/data/app", "in Android/data"),
+        ("Catalog Previews.lrdata/1", "in Catalog Previews.lrdata"),
+        ("data/appdata_ocx1/preview", "in appdata_ocx1"),
+        ("CaptureOne/Cache/Thumbnails", "in CaptureOne/Cache"),
+        ("A.photoslibrary/resources/derivatives", "in A.photoslibrary/resources"),
+        ("volume1/@sharebin/x", "in @sharebin"),
+        ("@tmp", "in @tmp"),
+        ("immich/encoded-video/u", "in encoded-video"),
+        ("storage/sidecar/2024", "in storage/sidecar"),
+        (".photoprism/cache", "with a dot before the name"),
+        ("A.cocatalog/Cache/Thumbnails", "in A.cocatalog/Cache"),
+        ("Takeout/Google Fotos/Papierkorb", "in Google Fotos/Papierkorb"),
+        ("films/A.trickplay/320 - 10x10", "in A.trickplay"),
+        ("Plex Media Server/Metadata/Movies", "in Plex Media Server"),
+        ("CacheClip/0a1b", "in CacheClip"),
+        ("me/AppData/Local/Temp", "in AppData/Local"),
+    ],
+)
+def test_folders_without_photos_are_counted(tmp_path, place, kind):
+    put(tmp_path, "1.jpg", f"{place}/thumb.jpg", f"{place}/more/2.jpg")
+    found = folder.find(str(tmp_path))
+    assert found.names == ("1.jpg",)
+    assert found.ignored == ((kind, 2),)
+    assert len(names(tmp_path, include_all=True)) == 3
+
+
+def test_a_library_of_photos_keeps_its_originals(tmp_path):
+    put(tmp_path, "A.photoslibrary/originals/0/1.jpg", "A.photoslibrary/resources/1.jpg")
+    assert names(tmp_path) == ["A.photoslibrary/originals/0/1.jpg"]
+    put(tmp_path, "android/media/wa.jpg", "eaDir/1.jpg")  # names that only look alike
+    assert len(names(tmp_path)) == 3
+
+
+def test_excluded_by_the_user(tmp_path):
+    put(tmp_path, "1.jpg", "2_small.jpg", "web/3.jpg", "a/web/4.jpg", "a/old/5.jpg")
+    found = folder.find(str(tmp_path), ["*_small.*", "web", "a/ol*", "nosuch*"])
+    assert (found.names, found.ignored) == (("1.jpg",), (("excluded", 4),))
+    assert found.unused == ("nosuch*",)
+
+
+def test_accents_may_be_apart_as_an_old_mac_writes_them(tmp_path, write):
+    for name in ("Zürich 1.png", "Köln/2.png"):
+        write(unicodedata.normalize("NFD", name))
+    dataset = load(tmp_path, exclude=("Zürich*", "Bern*"))
+    assert [images.composed(name) for name in dataset.sources] == ["Köln/2.png"]
+    assert any("pattern Bern*: no file" in note for note in dataset.notes)
+    assert not any("Zürich" in note for note in dataset.notes)
+    (tmp_path / "labels.csv").write_text("image,label\nKöln/2.png,a\nZürich 1.png,b\n")
+    whole = load(tmp_path, labels=str(tmp_path / "labels.csv"))
+    assert dict(zip(whole.sources, whole.labels.tolist(), strict=True)) == {
+        unicodedata.normalize("NFD", "Köln/2.png"): 0,
+        unicodedata.normalize("NFD", "Zürich 1.png"): 1,
+    }
+
+
+def test_links_to_files_are_files_and_links_to_folders_are_counted(tmp_path, write):
     write("a/1.png")
+    write("other/2.png")
+    (tmp_path / "a" / "2.png").symlink_to(tmp_path / "other" / "2.png")
     (tmp_path / "a" / "up").symlink_to(tmp_path)
-    assert load(tmp_path).sources == ("a/1.png",)
+    (tmp_path / "a" / "3.png").symlink_to("nowhere")
+    (tmp_path / "a" / "4.png").symlink_to("4.png")
+    dataset = load(tmp_path / "a")
+    assert dataset.sources == ("1.png", "2.png")
+    kinds = (("links to folders", 1), ("pipes, devices or broken links", 2))
+    assert dataset.ignored == kinds
+
+
+def test_entries_of_one_name_in_a_zip_are_different_photos(tmp_path, write):
+    pictures = [write(f"{i}.png") for i in range(3)]
+    with zipfile.ZipFile(tmp_path / "p.zip", "w") as archive:
+        archive.write(tmp_path / "0.png", "IMG.png")
+        for i in (1, 2):
+            with pytest.warns(UserWarning, match="Duplicate name"):
+                archive.write(tmp_path / f"{i}.png", "IMG.png")
+    dataset = load(tmp_path / "p.zip")
+    assert dataset.sources == ("IMG (2).png", "IMG (3).png", "IMG.png")
+    np.testing.assert_array_equal(dataset.images, [pictures[i] for i in (1, 2, 0)])
+
+
+def test_suffixes_are_those_of_pillow(tmp_path):
+    kinds = ("jfif", "JPE", "jp2", "ppm", "pgm", "tga", "ico", "JPEG", "Webp", "mpo")
+    put(tmp_path, *(f"{i}.{kind}" for i, kind in enumerate(kinds)))
+    put(tmp_path, "ride.fit", "film.mpg", "page.eps", "table.h5", "patch.msp")
+    found = folder.find(str(tmp_path))
+    assert len(found.names) == len(kinds)
+    assert [kind for kind, _ in found.ignored] == [".eps", ".fit", ".h5", ".mpg", ".msp"]
+
+
+def test_pipes_and_sockets_are_no_images(tmp_path):
+    put(tmp_path, "1.jpg")
+    os.mkfifo(tmp_path / "2.jpg")
+    os.symlink(tmp_path / "2.jpg", tmp_path / "3.jpg")
+    with socket.socket(socket.AF_UNIX) as server:
+        here = os.getcwd()
+        os.chdir(tmp_path)  # Paths of sockets are short.
+        server.bind("4.jpg")
+        os.chdir(here)
+    found = folder.find(str(tmp_path))
+    assert (found.names, found.ignored) == (("1.jpg",), (("pipes, devices or broken links", 3),))
+
+
+def test_a_folder_that_cannot_be_read(tmp_path, write, monkeypatch):
+    write("1.png")
+    write("lost+found/3.png")
+    scandir = os.scandir
+
+    def refuse(path):
+        if os.path.basename(path) == "lost+found":
+            raise PermissionError(13, "Permission denied", os.fspath(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    dataset = load(tmp_path)
+    assert dataset.sources == ("1.png",)
+    assert dataset.skipped == (("lost+found/", "PermissionError: Permission denied"),)
+    assert dataset.notes == (
+        "the folder lost+found/ cannot be read (PermissionError: Permission denied)",
+    )
+    with pytest.raises(InputError, match=r"found must be a folder that can be read; got Perm"):
+        load(tmp_path / "lost+found")
+
+
+def test_several_folders_and_files(tmp_path, write):
+    for name in ("a/1.png", "a/2.png", "b/c/3.png", "b/4.png", "d.png"):
+        write(name)
+    chosen = "\n".join(str(tmp_path / name) for name in ("b", "a", "a/1.png", "d.png", "b/c"))
+    dataset = load(chosen)
+    assert dataset.sources == ("a/1.png", "a/2.png", "b/4.png", "b/c/3.png", "d.png")
+    assert str(folder.root(chosen)) == str(tmp_path)
+    assert folder.shown(chosen) == f"{tmp_path / 'b'} and 4 more"
+    with pytest.raises(InputError, match=r"must be an existing folder of images; got .*nosuch"):
+        load(f"{tmp_path}/a\n{tmp_path}/nosuch")
+
+
+def test_a_zip_is_read_in_place(tmp_path, write):
+    pictures = {name: write(name) for name in ("t/10.png", "t/2.png", "__MACOSX/t/._2.png")}
+    with zipfile.ZipFile(tmp_path / "p.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in (*pictures, "t/.hidden.png"):
+            archive.write(tmp_path / name if name in pictures else tmp_path / "t/2.png", name)
+        archive.writestr("notes.txt", "x")
+    for cache_mb in (1.0, 0.0):
+        dataset = load(tmp_path / "p.zip", cache_mb=cache_mb)
+        assert dataset.sources == ("t/2.png", "t/10.png")
+        assert (dataset.fetch([1])[0] == pictures["t/10.png"]).all()
+        kinds = [(".txt", 1), ("in __MACOSX", 1), ("with a dot before the name", 1)]
+        assert sorted(dataset.ignored) == kinds
+    assert datasets.load_new(tmp_path / "p.zip", _config(), (6, 6, 3)).size == 2
+    (tmp_path / "bad.zip").write_bytes(b"PK no zip")
+    with pytest.raises(InputError, match=r"bad\.zip must be a zip archive; got File is not a zip"):
+        load(tmp_path / "bad.zip")
+
+
+def _config():
+    return datasets.DataConfig(
+        name="folder", dir=None, split=None, label="label", image_size=None,
+        interpolation="bicubic", limit=None, cache_mb=1.0, max_corrupt_fraction=0.0,
+    )  # fmt: skip
+
+
+def test_what_to_do_with_archives_and_files_without_a_suffix(tmp_path):
+    (tmp_path / "takeout-001.zip").write_bytes(b"x")
+    (tmp_path / "old.rar").write_bytes(b"x")
+    (tmp_path / "d41d8cd98f").write_bytes(b"x")
+    with pytest.raises(InputError) as caught:
+        folder.find(str(tmp_path))
+    assert "1 .rar (unpack them), 1 .zip (unpack them, or give one alone)" in str(caught.value)
+    assert str(caught.value).endswith("not read: add .jpg to their names")
+
+
+def test_a_zip_that_unpacks_to_much_and_leads_outside(tmp_path, write, monkeypatch):
+    write("1.png")
+    monkeypatch.setattr(folder, "_MOST_UNPACKED", 1_000)
+    with zipfile.ZipFile(tmp_path / "p.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.write(tmp_path / "1.png", "1.png")
+        archive.write(tmp_path / "1.png", "a/../../2.png")
+        archive.writestr(zipfile.ZipInfo("/3.png"), b"x")
+        archive.writestr("bomb.jpg", bytes(1_001))
+        archive.writestr("inner.zip", b"PK")
+    dataset = load(tmp_path / "p.zip", max_corrupt_fraction=0.5)
+    assert dataset.sources == ("1.png",)
+    assert dataset.skipped == (
+        ("bomb.jpg", "ValueError: 1,001 bytes once unpacked; at most 1,000 are read"),
+    )
+    assert dataset.ignored == ((".zip", 1), ("that lead out of the archive", 2))
+
+
+def test_a_page_in_place_of_a_photo(tmp_path, write):
+    write("1.png")
+    (tmp_path / "2.jpg").write_bytes(b"<!DOCTYPE html><title>403</title>")
+    assert load(tmp_path, max_corrupt_fraction=0.5).skipped == (
+        ("2.jpg", "a web page or other text with tags"),
+    )
+
+
+def test_a_folder_whose_name_has_two_lines(tmp_path, write):
+    write("two\nlines/1.png")
+    write("two/2.png")
+    place = str(tmp_path / "two\nlines")
+    assert folder.find(place).names == ("1.png",)
+    assert (str(folder.root(place)), folder.folders(place)) == (place, [place])
+    with pytest.raises(InputError, match="must be an existing folder"):
+        folder.find(f"{tmp_path}/two\n{place}/1.png")
+
+
+def test_of_many_kinds_of_ignored_files_some_are_named():
+    kinds = [(f".{'x' * 20}{i:02}", 7) for i in range(30)]
+    assert len(folder.describe_ignored(kinds[:7]).split(", ")) == 7
+    said = folder.describe_ignored([*kinds, (".many", 1_000), (".rar", 1)])
+    assert said.startswith("1 .rar (unpack them), 1,000 .many, 7 .xxx")
+    assert said.endswith(", 168 of 24 other kinds")
+    assert len(said) < 250

@@ -10,6 +10,7 @@ from PIL import Image
 
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import augment, batches, datasets, host_crops, images, views
+from cluster_jax.data import decode as decoding
 from cluster_jax.data.images import HostCrops
 from tests.rows import every_row
 
@@ -118,9 +119,9 @@ def test_a_large_jpeg_is_decoded_at_a_fraction(rng, monkeypatch):
         Image.fromarray(rng.integers(0, 256, (6, 8, 3), dtype=np.uint8)).resize((800, 600))
     )
     data, draws, sizes = encoded(smooth, "JPEG", quality=95), rng.random((2, 22)).tolist(), []
-    original = images.to_8_bit
+    original = decoding.to_8_bit
     monkeypatch.setattr(
-        images,
+        decoding,
         "to_8_bit",
         lambda image, *others: sizes.append(image.size) or original(image, *others),
     )

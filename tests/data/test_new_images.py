@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cluster_jax.data import datasets
+from cluster_jax.data import datasets, images
 from tests import toy
 from tests.rows import every_row
 
@@ -26,8 +26,8 @@ def grayscale():
     return toy.images(6, seed=4)[0]
 
 
-def _save(folder, images):
-    for i, image in enumerate(images):
+def _save(folder, pictures):
+    for i, image in enumerate(pictures):
         Image.fromarray(image.squeeze()).save(folder / f"{i}.png")
     return folder
 
@@ -78,7 +78,7 @@ def test_unreadable_files_are_listed(tmp_path, color):
     found = _load(tmp_path)
     assert found.sources == ("0.png", "1.png")
     assert [name for name, _ in found.skipped] == ["broken.jpg", "empty.jpg"]
-    with pytest.raises(ValueError, match=r"broken.jpg, which cannot be read"):
+    with pytest.raises(ValueError, match=r"must be readable; got 1 image .* broken\.jpg \(not"):
         _load(tmp_path / "broken.jpg")
 
 
@@ -111,6 +111,52 @@ def test_arrays_are_converted_like_files(grayscale):
     assert _load(grayscale, (8, 8, 3)).fetch(np.array([1])).shape == (1, 8, 8, 3)
 
 
+class Lazy:
+    """A sequence that is never read as a whole."""
+
+    def __init__(self, items):
+        self._items, self.asked = items, []
+
+    def __len__(self):
+        return len(self._items)
+
+    def __getitem__(self, i):
+        self.asked.append(i)
+        return self._items[i]
+
+
+def test_items_of_every_kind_are_the_same_image(tmp_path, rng):
+    """Paths, bytes, PIL images and arrays, alone or as libraries hand them out."""
+    values = rng.integers(0, 256, (20, 30, 3), dtype=np.uint8)
+    Image.fromarray(values).save(tmp_path / "a.png")
+    data, picture = (tmp_path / "a.png").read_bytes(), Image.fromarray(values)
+    floats = np.moveaxis(values, 2, 0) / np.float32(255)  # as torchvision's ToTensor
+    items = [tmp_path / "a.png", data, picture, values, (picture, 3), floats]
+    items += [{"image": picture, "label": 1}, {"bytes": data, "path": None}, {"bytes": None}]
+    items[-1]["path"] = str(tmp_path / "a.png")
+    items += [{"__key__": "x", "jpg": data, "cls": b"1"}, memoryview(data)]
+    found = _load(Lazy(items))
+    expected = _load(tmp_path / "a.png").images[0]
+    for image in found.images:
+        np.testing.assert_array_equal(image, expected)
+    facts = images.photo_facts(found)
+    assert (facts.width.tolist(), facts.height.tolist()) == ([30] * 11, [20] * 11)
+    assert len({digest.tobytes() for digest in images.contents(found)}) == 2  # files; pixels
+    assert found.sources == tuple(map(str, range(11)))
+
+
+def test_a_sequence_is_read_an_image_at_a_time(color):
+    lazy = Lazy([Image.fromarray(image) for image in color])
+    config = dataclasses.replace(toy.DATA, cache_mb=0.0, image_size=8)
+    dataset = datasets.load(config, lazy)
+    assert lazy.asked == []
+    np.testing.assert_array_equal(dataset.fetch(np.array([4, 1])), color[[4, 1]])
+    assert sorted(lazy.asked) == [1, 4]
+    lazy._items[2] = b"no image"
+    left = images.readable(dataset._replace(images=None))
+    assert (left.sources, left.skipped) == (("0", "1", "3", "4", "5"), (("2", "not an image"),))
+
+
 def test_floats_are_bytes_divided_by_255(grayscale):
     assert (_load(grayscale[..., 0] / 255.0, (8, 8, 1)).images == grayscale).all()
 
@@ -120,8 +166,11 @@ def test_floats_are_bytes_divided_by_255(grayscale):
     [
         # Other arrays are refused like those in files, see test_arrays.
         (np.zeros((2, 8), np.uint8), r"images in X must have shape .*got \[2 x 8\]"),
-        ([np.zeros((8, 8, 3)), np.zeros((9, 8, 3))], "must be one array"),
-        ("no/such/folder", "must be an existing file or folder; got no/such/folder"),
+        ([[[0, 1], [0]]], "must be one array"),
+        ("no/such/folder", "must be an existing folder of images; got no/such/folder"),
+        ([], r"must have shape .*got \[0\]"),
+        (iter([np.zeros((8, 8))]), r"a sequence with a length; got a list_iterator: give list\("),
+        ([Image.new("L", (8, 8)), 7], "path, bytes, a PIL image or an array; got int"),
     ],
 )
 def test_one_sentence(source, message):

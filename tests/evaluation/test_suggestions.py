@@ -4,7 +4,7 @@ import jax
 import numpy as np
 from sklearn.datasets import load_sample_images
 
-from cluster_jax.data.images import Resize, resize_and_crop_all
+from cluster_jax.data.decode import Resize, resize_and_crop_all
 from cluster_jax.evaluation import suggestions
 from cluster_jax.nets.pretrained import lite
 from tests.nets.test_pretrained import lite_module

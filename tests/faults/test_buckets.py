@@ -1,33 +1,20 @@
 """Every command on buckets, on a server that fails each twentieth request."""
 
 import asyncio
-import collections
-import csv
 import io
 import itertools
 import json
 import re
 import time
-import types
 
 import numpy as np
 import pytest
-from PIL import Image
 
-from cluster_jax.cli import app, export
+from cluster_jax.cli import app
 from cluster_jax.core import buckets, disk
-from cluster_jax.core.checks import InputError
-from cluster_jax.data import batches, datasets, metadata, scan, tables
-from cluster_jax.data import folder as folders
-from cluster_jax.data.images import DataConfig
-from cluster_jax.data.shards import Shards
-from cluster_jax.encoding import embed
-from cluster_jax.pipeline import rows
 from cluster_jax.pipeline import run as pipeline
-from cluster_jax.report import assignments, decisions
 from cluster_jax.training import checkpoint, progress
 from tests import toy
-from tests.data import test_packed
 from tests.faults import gcs_server
 from tests.faults.gcs_server import CUT, LOST, Server, always, every
 from tests.faults.jobs import Job, kill_all
@@ -69,16 +56,6 @@ def server(store):
     store.objects = objects
 
 
-@pytest.fixture(scope="module")
-def photos(store):
-    """24 images in four folders of `gs://bucket/photos`."""
-    for i, (image, label) in enumerate(zip(*toy.images(24, channels=3), strict=True)):
-        file = io.BytesIO()
-        Image.fromarray(image).save(file, "PNG")
-        store.put("bucket", f"photos/{label}/{i:02}.png", file.getvalue())
-    return "gs://bucket/photos"
-
-
 class _Killed(BaseException):
     """What no code but a test's handles."""
 
@@ -105,28 +82,23 @@ def _opened(folder):
 
 @pytest.fixture(scope="module")
 def trained(store, tmp_path_factory, one_device, traced_once, compiled_once):
-    """A training in `gs://bucket/tar`, on tars there, that was left alone; and its requests."""
-    folder = tmp_path_factory.mktemp("packed")
-    configs = {kind: test_packed.training(folder / kind, kind) for kind in ("tar", "parquet")}
-    for kind, config in configs.items():
-        for path in (folder / kind).iterdir():
-            store.put("bucket", f"{kind}s/{path.name}", path.read_bytes())
-        config.data.dir, config.train.log_every = f"gs://bucket/{kind}s", 1
+    """A training in `gs://bucket/whole` that was left alone: its config and its requests."""
+    config = toy.config(toy.file(tmp_path_factory.mktemp("images")), train={"log_every": 1})
     store.requests.clear()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(progress, "SECONDS", 3600.0)
-        pipeline.run_pipeline(configs["tar"], "gs://bucket/tar", "toy")
-    return configs, [*store.requests]
+        pipeline.run_pipeline(config, "gs://bucket/whole", "toy")
+    return config, [*store.requests]
 
 
 def test_few_requests(server, trained):
     """As many as of 1,000 steps: what counts are checkpoints, and seconds."""
     server.requests = trained[1]
     # A line of the log that is a request, and one of TensorBoard, would be six more.
-    assert server.count(without="checkpoints|^tars") <= 40
+    assert server.count(without="checkpoints") <= 40
     each = (server.count() - server.count(without="checkpoints")) / 2
     assert 75 < each < 225
-    files = server.files("bucket/tar/")
+    files = server.files("bucket/whole/")
     lines = files["metrics.jsonl"].splitlines()
     assert [json.loads(line)["step"] for line in lines] == [1, 2, 3, 4]
     assert {"checkpoints", "tensorboard"} <= {name.split("/")[0] for name in files}
@@ -134,19 +106,16 @@ def test_few_requests(server, trained):
 
 
 @pytest.mark.parametrize(
-    ("kind", "where"),
+    "where",
     [
-        ("tar", "^(?!.*(ocdbt|/d/))"),  # TensorStore waits for a second and more.
-        ("parquet", "^(?!.*(ocdbt|/d/))"),
-        pytest.param("tar", "", marks=pytest.mark.slow),
+        "^(?!.*(ocdbt|/d/))",  # TensorStore waits for a second and more.
+        pytest.param("", marks=pytest.mark.slow),
     ],
-    ids=["tar", "parquet", "all fail"],
+    ids=["few fail", "all fail"],
 )
-def test_a_training_that_is_killed_resumes_bit_for_bit(
-    server, trained, monkeypatch, caplog, kind, where
-):
-    """It streams images in tars or Parquet files, and ends as one that was left alone."""
-    config, left = trained[0][kind], {}
+def test_a_training_that_is_killed_resumes_bit_for_bit(server, trained, monkeypatch, caplog, where):
+    """It ends as one that was left alone."""
+    config, left = trained[0], {}
 
     def kill():
         while "checkpoints/2/commit_success.txt" not in server.files("bucket/killed/"):
@@ -164,7 +133,7 @@ def test_a_training_that_is_killed_resumes_bit_for_bit(
     caplog.set_level("INFO")
     pipeline.run_pipeline(config, "gs://bucket/killed", "toy")
     assert "the training goes on after step 2" in caplog.text
-    _assert_same(server, "killed", "tar")
+    _assert_same(server, "killed", "whole")
 
 
 def _assert_same(server, first, second):
@@ -178,178 +147,6 @@ def _assert_same(server, first, second):
         for key, array in left.items():
             if array.dtype.kind != "U":
                 np.testing.assert_array_equal(right[key], array)
-
-
-def test_photos_are_read_many_at_once(server, photos):
-    server.seconds = 0.2
-    section = DataConfig("folder", photos, None, "label", 32, "bicubic", None, 100.0, 0.0)
-    dataset = folders.load(section)
-    assert dataset.size == 24
-    assert server.kinds() == {"list": 1, "read": 24}
-    assert server.most >= 16
-
-
-def test_a_folder_of_photos(server, photos):
-    server.put("bucket", "photos/0/@eaDir/thumb.jpg", b"")
-    server.put("bucket", "photos/0/notes.txt", b"")
-    server.put("bucket", "photos/0/", b"")  # marks a folder
-    found = scan.find(photos)
-    assert len(found.names) == 24
-    assert found.ignored == ((".txt", 1), ("in @eaDir", 1))
-
-
-def test_shards(server):
-    table = np.random.default_rng(0).normal(size=(300, 5)).astype(np.float16)
-    for i in range(3):
-        file = io.BytesIO()
-        np.save(file, table[100 * i :][:100])
-        server.put("bucket", f"shards/part-{i}.npy", file.getvalue())
-    shards = Shards("gs://bucket/shards")
-    np.testing.assert_array_equal(shards[:], table.astype(np.float32))
-    some = np.array([299, 0, 150, 99])
-    np.testing.assert_array_equal(shards[some], table[some].astype(np.float32))
-    name = ("bucket", "shards/part-1.npy")
-    server.put(*name, server.objects[name].data[:-4])
-    with pytest.raises(InputError, match=r"part-1\.npy must be a complete .npy file"):
-        Shards("gs://bucket/shards")[:]
-
-
-def _resumed(monkeypatch, *arguments):
-    """Runs a command that is killed in its embedding, and then goes on after its first part."""
-    starts, stream = [], batches.evaluation
-
-    def dying(*given, start=0, **options):
-        starts.append(start)
-        for i, batch in enumerate(stream(*given, start=start, **options)):
-            if i == 2 and len(starts) == 1:
-                raise _Killed
-            yield batch
-
-    with monkeypatch.context() as patch:
-        patch.setattr(batches, "evaluation", dying)
-        patch.setattr(embed, "SECONDS", -1.0)  # Each batch is a part.
-        with pytest.raises(_Killed):
-            app.main(arguments)
-        app.main(arguments)
-    assert starts[:2] == [0, 16]
-
-
-FLAGS = (
-    "--config.data.image_size=32", "--config.eval.batch_size=8", "--config.eval.reduce.method=pca",
-)  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def run(store, photos, one_device, shallow_lite):
-    """`gs://bucket/images`, a run of `images` that was killed; and features of the same photos."""
-    with pytest.MonkeyPatch.context() as patch:
-        store.faults.append(every(20, FAILING))
-        _resumed(patch, "images", photos, "--out=gs://bucket/images", *FLAGS)
-        data = "embed", "--config=images", f"--config.data.dir={photos}", *FLAGS
-        _resumed(patch, *data, "--out=gs://bucket/shares")
-        app.main([*data, "--out=gs://bucket/one.npz"])
-    return "gs://bucket/images"
-
-
-def test_features_are_the_same_in_a_run_a_file_and_shards(server, run):
-    files = server.files("bucket/")
-    assert not [name for name in files if ".parts" in name]
-    one = metadata.read_rows("gs://bucket/one.npz", None, None, None).values
-    np.testing.assert_array_equal(Shards("gs://bucket/shares")[:], one)
-    stored = np.load(io.BytesIO(files["images/embedding.npz"])).values()
-    (features,) = (values for values in stored if values.shape == one.shape)
-    np.testing.assert_array_equal(features, one)
-
-
-PREDICT = ["predict", "--workdir=gs://bucket/images", "--images=gs://bucket/photos"]
-PREDICT += ["--out=gs://bucket/new.csv", "--report=gs://bucket/new.html"]
-REPORT = ["report", "gs://bucket/images", "--corrections=gs://bucket/corrections.csv"]
-EXPORT = ["export", "--workdir=gs://bucket/images", "--out=gs://bucket/encoder"]
-TREE = ["cluster", "--features=gs://bucket/shares", "--out=gs://bucket/tree", "--reduce=pca"]
-KMEANS = ["cluster", "--features=gs://bucket/shares", "--out=gs://bucket/kmeans"]
-KMEANS += ["--method=kmeans", "--k=4"]
-
-
-@pytest.mark.parametrize(
-    ("command", "name"),
-    [
-        (PREDICT, "new.csv.parts/part_000000000016.npz"),
-        (REPORT, "images/assignments.csv"),
-        (EXPORT, "encoder"),
-        (TREE, "tree/report.html"),
-        (KMEANS, "kmeans/assignments.csv"),
-    ],
-    ids=lambda value: value[0] if isinstance(value, list) else value,
-)
-def test_a_command_that_is_killed_ends_alike(server, run, monkeypatch, command, name):
-    """Killed as it writes a file, and given again: the same files, none of them half-written."""
-    workdir = assignments.read_workdir(buckets.path(run))
-    lines = f",,run,{decisions.clustered(workdir)[1].run}", ",0,name,bars", ",,end,", ""
-    corrections = "\n".join(["image,cluster,correction,to", *lines])
-    server.put("bucket", "corrections.csv", corrections.encode())
-    monkeypatch.setattr(embed, "SECONDS", -1.0)  # Each batch is a part.
-    monkeypatch.setattr(tables, "LARGE", 0)  # Shards are read in blocks.
-    monkeypatch.setattr(export, "_PLATFORMS", ("cpu",))
-    monkeypatch.setattr(rows, "time", types.SimpleNamespace(perf_counter=lambda: 0.0))
-    before, states, left = server.files(), collections.defaultdict(set), {}
-
-    def kill(request):
-        for file, data in server.files().items():
-            states[file].add(data)
-        if request.kind == "write" and request.name == name and not left:
-            left.update(server.objects)
-
-    server.faults += [kill, every(20, FAILING)]
-    app.main(command)
-    whole = server.files()
-    server.objects = left
-    made = {file for file in server.files() if server.files()[file] != before.get(file)}
-    server.requests.clear()
-    app.main(command)
-    assert server.files() == whole
-    assert all(states[file] <= {before.get(file), data} for file, data in whole.items())
-    assert not [file for file in whole if ".parts" in file]
-    again = {f"{x.bucket}/{x.name}" for x in server.requests if x.kind == "write"}
-    assert not [file for file in made & again if ".parts" in file]
-
-
-@pytest.mark.parametrize("kind", ["tar", "parquet"])
-def test_packed_images(server, tmp_path, kind):
-    """Pixels and classes are those of local files; an index takes few requests."""
-    test_packed.training(tmp_path / "x", kind)
-    local = test_packed.load(tmp_path / "x", image_size=8)
-    for path in (tmp_path / "x").iterdir():
-        server.put("bucket", f"x-{kind}/{path.name}", path.read_bytes())
-    server.put("bucket", f"x-{kind}/.cache/y.{kind}", b"")
-    server.faults.append(every(20, FAILING))
-    remote = test_packed.load(f"gs://bucket/x-{kind}", image_size=8)
-    assert (remote.sources, remote.label_names) == (local.sources, local.label_names)
-    np.testing.assert_array_equal(remote.images, local.images)
-    np.testing.assert_array_equal(remote.labels, local.labels)
-    server.faults.clear()
-    server.requests.clear()
-    scan.find(f"gs://bucket/x-{kind}")
-    assert len(server.requests) <= 1 + 2 * 4  # a list; facts, and parts of each file
-    alone = f"gs://bucket/x-{kind}/shard-1.{kind}"
-    assert datasets.load_new(alone, test_packed.CONFIG, (32, 32, 3)).size == 20
-
-
-def test_commands_on_packed_images(server, tmp_path):
-    for part in range(2):
-        which = range(20 * part, 20 * part + 20)
-        data = test_packed.write_parquet(tmp_path / "x.parquet", which).read_bytes()
-        server.put("bucket", f"packed/{part}.parquet", data)
-    where, flags = "gs://bucket/packed", FLAGS
-    out = tmp_path / "run"
-    app.main(["images", where, f"--out={out}", f"--export={tmp_path / 'sorted'}", *flags])
-    assert len([*(tmp_path / "sorted").glob("*/*-*.jpg")]) == 40
-    app.main(["predict", f"--workdir={out}", f"--images={where}", f"--report={out}/new.html"])
-    before, after = (
-        {row["image"]: row["cluster"] for row in csv.DictReader((out / name).open())}
-        for name in ("assignments.csv", "predictions.csv")
-    )
-    assert before == after
-    assert "0.parquet/3-3.jpg" in after
 
 
 def _ends(arguments, capsys):
@@ -395,66 +192,6 @@ def test_a_bucket_that_cannot_be_written(server, capsys, monkeypatch, fault, pat
     assert server.files() == before
 
 
-@pytest.mark.parametrize(
-    ("fault", "path", "said"),
-    [
-        (None, "gs://no-such-bucket/photos", "must exist"),
-        (None, "gs://bucket/no-photos", "must be an existing folder"),
-        (None, "gs://No_Bucket/photos", "Invalid bucket name"),
-        (always(403), "gs://bucket/photos", "403: The caller does not have permission"),
-        (always(401), "gs://bucket/photos", "Anonymous caller does not have access"),
-        (always(403, "read"), "gs://bucket/photos", "403: The caller does not have permission"),
-        (always(403, "read"), "gs://bucket/tars", "tars/1.tar may not be used (403: The caller"),
-        (always(403, "read"), "gs://bucket/rows", "rows/1.parquet may not be used (403: The"),
-        (None, "gs://bucket/tars/1.tar", "1.tar must be a whole tar; got its end missing"),
-        (None, "gs://bucket/twice.tar", "twice.tar must have one member of a name; got two 1.jpg"),
-        (None, "gs://bucket/tars/2.tar", "tars/2.tar must exist; got no such file or bucket"),
-    ],
-)  # fmt: skip
-def test_images_that_cannot_be_read(server, photos, capsys, tmp_path, fault, path, said):
-    packed = test_packed.write_tar(tmp_path / "1.tar", {"1.jpg": test_packed.jpeg(1)})
-    server.put("bucket", "tars/1.tar", packed.read_bytes()[:1536])
-    twice = [("1.jpg", test_packed.jpeg(i)) for i in range(2)]
-    packed = test_packed.write_tar(tmp_path / "twice.tar", twice)
-    server.put("bucket", "twice.tar", packed.read_bytes())
-    parquet = test_packed.write_parquet(tmp_path / "1.parquet")
-    server.put("bucket", "rows/1.parquet", parquet.read_bytes())
-    server.faults += [fault] if fault else []
-    code, line = _ends(["images", path, f"--out={tmp_path}/run"], capsys)
-    assert code == 2
-    assert line.startswith("error: ")
-    assert said in line
-    assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize(
-    ("path", "name", "number"),
-    [
-        ("photos", "photos/3/11.png", 1),
-        ("tar", "tar/1.tar", 3),  # after its index, of two requests
-        ("rows", "rows/1.parquet", 4),
-    ],
-)
-def test_images_that_change_during_a_run(server, photos, capsys, tmp_path, path, name, number):
-    members = {"1.jpg": test_packed.jpeg(1), "2.jpg": test_packed.jpeg(2)}
-    tar = test_packed.write_tar(tmp_path / "1.tar", members)
-    parquet = test_packed.write_parquet(tmp_path / "1.parquet")
-    server.put("bucket", "tar/1.tar", tar.read_bytes())
-    server.put("bucket", "rows/1.parquet", parquet.read_bytes())
-    asked = itertools.count(1)
-
-    def change(request):
-        if request.name == name and next(asked) == number:
-            server.put("bucket", name, server.objects["bucket", name].data)
-
-    server.faults.append(change)
-    code, line = _ends(["images", f"gs://bucket/{path}", f"--out={tmp_path}/run"], capsys)
-    assert code == 2
-    assert line.startswith(f"error: gs://bucket/{name} must stay as it is during a run; got it ch")
-    assert line.endswith("(412): end what writes it, and run the same command again")
-    assert not (tmp_path / "run").exists()
-
-
 def test_a_busy_server_is_waited_for(server, monkeypatch, caplog):
     """gcsfs itself gives up after half a minute."""
     slept = []
@@ -476,7 +213,7 @@ def test_a_busy_server_is_waited_for(server, monkeypatch, caplog):
 
 
 @pytest.mark.slow
-def test_two_processes_and_a_bucket(server, photos, tmp_path):
+def test_two_processes_and_a_bucket(server, tmp_path):
     """One is killed in the training; the same command ends as if nothing had happened."""
     flags = [
         "train", "--config=nrcc_digits", "--config.network.width=4",
@@ -521,7 +258,7 @@ def test_a_checkpoint_that_cannot_be_written(server, trained, monkeypatch, answe
     monkeypatch.setattr(buckets, "PATIENCE", 1.0)
     server.faults.append(always(answer, "write", where=where))
     with pytest.raises(disk.WriteError) as caught:
-        pipeline.run_pipeline(trained[0]["tar"], "gs://bucket/refused", "toy")
+        pipeline.run_pipeline(trained[0], "gs://bucket/refused", "toy")
     said = str(caught.value)
     assert said.startswith("gs://bucket/refused/checkpoints cannot be written (")
     assert reason in said.lower()

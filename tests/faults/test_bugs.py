@@ -50,7 +50,7 @@ def test_a_bug_in_a_clusterer(tmp_path, monkeypatch):
 def test_a_bug_in_a_reader(tmp_path, monkeypatch):
     Image.new("RGB", (9, 9)).save(tmp_path / "a.png")
     error = TypeError("an integer is required")
-    monkeypatch.setattr("cluster_jax.data.folder.scan.find", _bug(error))
+    monkeypatch.setattr("cluster_jax.data.folder.find", _bug(error))
     with pytest.raises(TypeError) as caught:
         images.main([str(tmp_path), f"--out={tmp_path / 'run'}"])
     assert caught.value is error

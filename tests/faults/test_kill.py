@@ -11,7 +11,6 @@ import pytest
 
 from cluster_jax.encoding import embed
 from cluster_jax.pipeline import run as pipeline
-from tests.data import test_packed
 from tests.faults.runs import assert_same, before_step, left_by_a_kill
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -63,20 +62,6 @@ def test_killed_once(finished, killed, moment):
     assert (workdir / "checkpoints" / "4").exists() == (moment in MOMENTS[3:])
     pipeline.run_pipeline(finished.config, workdir, "toy")
     assert_same(workdir, finished.workdir)
-
-
-@pytest.mark.usefixtures("one_device", "traced_once", "compiled_once")
-@pytest.mark.parametrize("kind", ["tar", "parquet"])
-def test_shards_that_are_streamed(tmp_path, monkeypatch, kind):
-    """Positions in tars and Parquet files follow from the step."""
-    config = test_packed.training(tmp_path / "shards", kind)
-    pipeline.run_pipeline(config, tmp_path / "whole", "toy")
-    with monkeypatch.context() as patch:
-        before_step(patch, 4, lambda: left_by_a_kill(tmp_path / "run", tmp_path / "killed"))
-        pipeline.run_pipeline(config, tmp_path / "run", "toy")
-    assert not (tmp_path / "killed" / "results.json").exists()
-    pipeline.run_pipeline(config, tmp_path / "killed", "toy")
-    assert_same(tmp_path / "killed", tmp_path / "whole")
 
 
 FLAGS = (

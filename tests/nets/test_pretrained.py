@@ -13,7 +13,7 @@ from jax import lax
 from sklearn.datasets import load_sample_images
 
 from cluster_jax.core.checks import InputError
-from cluster_jax.data.images import Resize, resize_and_crop_all
+from cluster_jax.data.decode import Resize, resize_and_crop_all
 from cluster_jax.nets import backbone
 from cluster_jax.nets.backbone import Layers
 from cluster_jax.nets.backbones import efficientnet_lite

@@ -8,7 +8,8 @@ import pytest
 from PIL import Image
 
 from cluster_jax.core.checks import InputError
-from cluster_jax.data import datasets, scan
+from cluster_jax.data import datasets
+from cluster_jax.data import folder as image_files
 from cluster_jax.data.images import Dataset
 from cluster_jax.pipeline import export
 from tests import toy
@@ -200,16 +201,15 @@ def test_beside_several_folders_but_in_none_of_them(tmp_path):
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         (tmp_path / f"{name}.jpg").touch()
-    given = scan.folders("\n".join(str(tmp_path / name) for name in ("a", "b", "a.jpg")))
+    given = image_files.folders("\n".join(str(tmp_path / name) for name in ("a", "b", "a.jpg")))
     assert given == [str(tmp_path / "a"), str(tmp_path / "b")]
     assert export.check(tmp_path / "out", given) == tmp_path / "out"
     for name in ("a", "b"):
         with pytest.raises(InputError, match=f"outside of the images' folder .*/{name}; got"):
             export.check(tmp_path / name / "out", given)
-    assert scan.folders(str(tmp_path / "a.jpg")) == []
-    assert scan.folders(str(tmp_path / "x.zip")) == [str(tmp_path / "x.zip")]
-    (tmp_path / "list.txt").write_text("a.jpg\nb\n")
-    assert scan.folders(f"@{tmp_path}/list.txt") == [str(tmp_path / "b")]
+    assert image_files.folders(str(tmp_path / "a.jpg")) == []
+    (tmp_path / "x.zip").touch()
+    assert image_files.folders(str(tmp_path / "x.zip")) == [str(tmp_path / "x.zip")]
 
 
 def test_source_files_that_are_gone(photos, tmp_path):

@@ -23,7 +23,7 @@ from cluster_jax.clustering.gridshift import BandwidthCurve, Candidate
 from cluster_jax.clustering.living import Event
 from cluster_jax.clustering.membership import Membership
 from cluster_jax.clustering.number import CLEAR_GAP
-from cluster_jax.data.photo_facts import PhotoFacts
+from cluster_jax.data.images import PhotoFacts
 from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.report import (
     duplicates,

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cluster_jax.data.photo_facts import PhotoFacts
+from cluster_jax.data.images import PhotoFacts
 from cluster_jax.report import assignments, report_data, report_map
 from cluster_jax.report.report import render
 from tests.report.browser import CHROMIUM, STEPS, WATCH, visit

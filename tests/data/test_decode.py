@@ -1,0 +1,543 @@
+"""Decoding of single images against the pixels that were written, and the threads around it."""
+
+import hashlib
+import io
+import struct
+import sys
+import threading
+import time
+import types
+import zipfile
+
+import numpy as np
+import pytest
+from PIL import ExifTags, Image, ImageDraw, ImageOps, PngImagePlugin
+
+from cluster_jax.core.checks import InputError
+from cluster_jax.data import decode as decoding
+from cluster_jax.data import folder, images
+from cluster_jax.data.decode import Resize
+from tests.data import dng
+from tests.data.test_folder import load
+from tests.rows import every_row
+
+rawpy = pytest.importorskip("rawpy")
+SQUARES = {"image_size": 32, "interpolation": "bilinear"}
+
+
+def encoded(image: Image.Image, form: str = "PNG", **options) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, form, **options)
+    return buffer.getvalue()
+
+
+def decode(image: Image.Image, form: str = "PNG", channels: int = 3, **options) -> np.ndarray:
+    out = decoding.decode(encoded(image, form, **options), None, channels)
+    assert out.dtype == np.uint8
+    return out
+
+
+def test_rgb_is_exact_and_gray_is_its_luma(rng):
+    pixels = rng.integers(0, 256, (5, 7, 3), dtype=np.uint8)
+    np.testing.assert_array_equal(decode(Image.fromarray(pixels)), pixels)
+    luma = pixels @ np.array([0.299, 0.587, 0.114])
+    grayscale = decode(Image.fromarray(pixels), channels=1)
+    assert grayscale.shape == (5, 7, 1)
+    assert np.abs(grayscale[..., 0] - luma).max() <= 0.51  # rounding, in fixed point
+
+
+def test_gray_file_is_repeated_over_the_channels(rng):
+    pixels = rng.integers(0, 256, (5, 7), dtype=np.uint8)
+    np.testing.assert_array_equal(decode(Image.fromarray(pixels)), np.stack([pixels] * 3, -1))
+
+
+def test_palette(rng):
+    colors = rng.integers(0, 256, (4, 3), dtype=np.uint8)
+    index = rng.integers(0, 4, (5, 7), dtype=np.uint8)
+    image = Image.fromarray(index)
+    image.putpalette(colors.tobytes())
+    np.testing.assert_array_equal(decode(image), colors[index])
+    np.testing.assert_array_equal(decode(image, "GIF"), colors[index])
+
+
+def test_transparent_color_of_a_palette_is_white(rng):
+    index = rng.integers(0, 4, (5, 7), dtype=np.uint8)
+    image = Image.fromarray(index)
+    colors = rng.integers(0, 200, (4, 3), dtype=np.uint8)
+    image.putpalette(colors.tobytes())
+    colors[2] = 255
+    np.testing.assert_array_equal(decode(image, transparency=2), colors[index])
+
+
+@pytest.mark.parametrize(("values", "ground"), [((0, 100), 255), ((150, 256), 0)])
+def test_transparency_shows_the_ground_that_differs_more(rng, values, ground):
+    pixels = rng.integers(*values, (5, 7, 4), dtype=np.uint8)
+    pixels[..., 3] = rng.integers(0, 256, (5, 7))
+    share = pixels[..., 3:] / 255
+    expected = share * pixels[..., :3] + (1 - share) * ground
+    assert np.abs(decode(Image.fromarray(pixels)) - expected).max() <= 1  # Pillow's fixed point
+
+
+def test_cmyk(rng):
+    pixels = rng.integers(0, 256, (5, 7, 4), dtype=np.uint8)
+    cyan_etc, black = pixels[..., :3] / 255, pixels[..., 3:] / 255
+    out = decode(Image.fromarray(pixels, "CMYK"), "TIFF")
+    assert np.abs(out - 255 * (1 - cyan_etc) * (1 - black)).max() <= 1
+
+
+@pytest.mark.parametrize("dtype", [np.uint16, np.int32, np.float32])
+def test_values_beyond_8_bits_are_scaled_by_the_picture_itself(rng, dtype):
+    values = (3000 + 900 * rng.random((50, 70))).astype(dtype)
+    values[0, :2] = 0, 60_000  # a dead pixel and a hot one
+    low, high = np.percentile(values, (0.1, 99.9))
+    expected = np.clip((values - low) / (high - low), 0, 1) * 255
+    out = decode(Image.fromarray(values), "TIFF", channels=1)[..., 0]
+    assert np.abs(out - expected).max() <= 0.51
+    assert np.abs(decoding.decode(values, None, 1)[..., 0] - expected).max() <= 0.51
+    if dtype == np.uint16:
+        negative = decode(Image.fromarray(values), "TIFF", channels=1, tiffinfo={262: 0})
+        np.testing.assert_array_equal(negative[..., 0], 255 - out)
+
+
+def test_few_and_no_numbers_beyond_8_bits():
+    values = np.zeros((50, 70), np.float32)
+    assert not decode(Image.fromarray(values), "TIFF").any()
+    values[0, :3] = 7, np.nan, np.inf  # a star: less than the percentiles see
+    out = decode(Image.fromarray(values), "TIFF", channels=1)[..., 0]
+    assert out[0, :4].tolist() == [255, 0, 255, 0]
+    assert not decode(Image.fromarray(np.full((4, 4), np.nan, np.float32)), "TIFF").any()
+
+
+def test_large_images_wait_for_each_other(monkeypatch):
+    """However many threads decode, and whatever the format is, memory has one bound."""
+    forms = {"PNG": encoded(Image.new("1", (40, 30))), "JPEG": encoded(photo(30, 40), "JPEG")}
+    forms["TIFF"] = encoded(photo(30, 40), "TIFF")
+    monkeypatch.setattr(decoding, "_budget", decoding._Budget(2 * 1200 + 100))
+    loading, most, lock, load_all = [0], [0], threading.Lock(), decoding.to_8_bit
+
+    def watched(file, mode):
+        with lock:
+            loading[0] += file.width * file.height
+            most[0] = max(most[0], loading[0])
+        time.sleep(0.02)
+        image = load_all(file, mode)
+        with lock:
+            loading[0] -= file.width * file.height
+        return image
+
+    monkeypatch.setattr(decoding, "to_8_bit", watched)
+    data = list(forms.values()) * 4
+    shapes = images.map_indices(lambda i: decoding.decode(data[i], None, 3).shape, np.arange(12))
+    assert shapes == [(30, 40, 3)] * 12
+    assert most[0] == 2 * 1200
+    with decoding.opened(encoded(Image.new("L", (60, 60)))) as _:  # more than all
+        assert decoding._budget._free == 0
+    assert decoding._budget._free == 2 * 1200 + 100
+
+
+def test_files_that_differ_in_the_middle_have_different_contents(tmp_path, rng):
+    values = rng.integers(0, 256, (300, 300, 3), dtype=np.uint8)
+    for name, middle in (("a", 0), ("b", 255), ("c", 0)):
+        values[150, 150] = middle
+        Image.fromarray(values).save(tmp_path / f"{name}.bmp")
+    a, b, c = images.contents(load(tmp_path, cache_mb=0.0))
+    assert (a != b).any()
+    np.testing.assert_array_equal(a, c)
+    digest = hashlib.sha256((tmp_path / "b.bmp").read_bytes()).digest()
+    assert (b.tobytes(), b.shape) == (digest, (32,))
+
+
+@every_row(
+    ("orientation", "turn"),
+    [
+        (1, lambda x: x),
+        (2, lambda x: x[:, ::-1]),
+        (3, lambda x: x[::-1, ::-1]),
+        (4, lambda x: x[::-1]),
+        (5, lambda x: x.swapaxes(0, 1)),
+        (6, lambda x: np.rot90(x, -1)),
+        (7, lambda x: np.rot90(x.swapaxes(0, 1), 2)),
+        (8, lambda x: np.rot90(x)),
+    ],
+)
+def test_exif_orientation(rng, orientation, turn):
+    pixels = rng.integers(0, 256, (5, 7, 3), dtype=np.uint8)
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    np.testing.assert_array_equal(decode(Image.fromarray(pixels), exif=exif), turn(pixels))
+
+
+def test_fit_keeps_the_aspect_and_the_center():
+    # A ramp along the long side: of 30 columns at half size, the central 10 are columns 10 to 19.
+    ramp = np.tile(np.arange(30, dtype=np.uint8) * 8, (20, 1))
+    out = np.asarray(decoding.resize_and_crop(Image.fromarray(ramp), Resize(10, "bicubic"))).astype(
+        float
+    )
+    assert out.shape == (10, 10)
+    expected = 8 * (2 * (np.arange(10) + 2.5) + 0.5)  # after halving: columns 2 or 3 to 12
+    assert np.abs(out - expected).max() <= 8.5  # at most one output column off center, rounded
+    assert np.abs(out - out[:1]).max() == 0
+    np.testing.assert_allclose(np.diff(out[0]), 16, atol=1)
+
+
+def test_fit_averages_what_it_reduces(rng):
+    # Without antialiasing a reduction by 16 would pick single pixels of the noise.
+    noise = rng.integers(0, 256, (160, 160), dtype=np.uint8)
+    out = np.asarray(
+        decoding.resize_and_crop(Image.fromarray(noise), Resize(10, "bicubic"))
+    ).astype(float)
+    assert out.std() < noise.std() / 8
+
+
+def test_fit_of_the_right_size_changes_nothing(rng):
+    pixels = rng.integers(0, 256, (12, 9, 3), dtype=np.uint8)
+    out = np.asarray(decoding.resize_and_crop(Image.fromarray(pixels), Resize(9, "bicubic")))
+    np.testing.assert_array_equal(out, pixels[1:10])
+
+
+def test_resize_and_crop_all_is_fit_of_each(rng):
+    for channels in (1, 3):
+        array = rng.integers(0, 256, (3, 8, 6, channels), dtype=np.uint8)
+        resize = Resize(4, "bilinear")
+        out = decoding.resize_and_crop_all(array, resize)
+        assert out.shape == (3, 4, 4, channels)
+        for one, image in zip(out, array, strict=True):
+            expected = decoding.decode(encoded(Image.fromarray(image.squeeze())), resize, channels)
+            np.testing.assert_array_equal(one, expected)
+
+
+def test_each_interpolation_is_pillows(rng):
+    pixels = rng.integers(0, 256, (16, 16), dtype=np.uint8)
+    for name in decoding.INTERPOLATIONS:
+        expected = Image.fromarray(pixels).resize((6, 6), Image.Resampling[name.upper()])
+        out = decoding.resize_and_crop_all(pixels[None, ..., None], Resize(6, name))
+        np.testing.assert_array_equal(out[0, ..., 0], expected)
+
+
+def test_each_keeps_the_order_and_bounds_what_is_in_flight(monkeypatch):
+    monkeypatch.setattr(images, "CHUNK", 4)
+    begun, lock = [], threading.Lock()
+
+    def double(i):
+        with lock:
+            begun.append(i)
+        return 2 * i
+
+    results = images.map_threaded(double, range(19), "doubling")
+    assert [next(results), next(results)] == [0, 2]
+    assert len(begun) <= 4 + 2
+    assert list(results) == [2 * i for i in range(2, 19)]
+
+
+def test_order_is_the_same_in_every_version():
+    # Ranks of raw words: NumPy promises these, but not those of Generator.permutation.
+    words = np.random.Philox(np.random.SeedSequence((5, 2))).random_raw(6)
+    out = images.order(6, 5, 2)
+    assert out.dtype == np.int32
+    assert out.tolist() == sorted(range(6), key=lambda i: int(words[i]))
+
+
+def test_subset():
+    some = images.subset(100, 30)
+    assert len(some) == len(set(some.tolist())) == 30
+    assert (np.diff(some) > 0).all()
+    assert 30 < some.mean() < 70  # spread over the set, not its first images
+    np.testing.assert_array_equal(some, images.subset(100, 30))
+    np.testing.assert_array_equal(images.subset(5, 30), np.arange(5))
+    np.testing.assert_array_equal(images.subset(5, None), np.arange(5))
+
+
+def photo(height, width):
+    """A smooth image with some noise."""
+    y, x = np.mgrid[:height, :width] * (10 / height)
+    pixels = 128 + 80 * np.stack([np.sin(x), np.cos(y), np.sin(x + y)], -1)
+    pixels += np.random.default_rng(0).normal(0, 5, pixels.shape)
+    return Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8))
+
+
+@pytest.mark.parametrize(
+    ("short", "decoded"), [(399, 399), (400, 200), (800, 200), (1600, 200), (3100, 388)]
+)
+def test_a_large_jpeg_is_decoded_at_a_fraction_of_its_size(monkeypatch, short, decoded):
+    """To at least twice the side of the square, here 100; the result is nearly the same."""
+    data = encoded(photo(short, short + 100), "JPEG", quality=95)
+    sizes = []
+
+    def resize_and_crop(image, resize, resize_and_crop=decoding.resize_and_crop):
+        sizes.append(min(image.size))
+        return resize_and_crop(image, resize)
+
+    monkeypatch.setattr(decoding, "resize_and_crop", resize_and_crop)
+    resize = decoding.Resize(100, "bicubic")
+    with Image.open(io.BytesIO(data)) as file:
+        full = np.asarray(resize_and_crop(file.convert("RGB"), resize)).astype(int)
+    out = decoding.decode(data, resize, 3)
+    assert sizes == [short, decoded]
+    error = np.abs(out - full)
+    assert error.max() <= 8
+    assert error.mean() <= 1
+
+
+def test_rotation_of_a_large_jpeg():
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    image = photo(800, 900)
+    rotated = image.transpose(Image.Transpose.ROTATE_90)
+    resize = decoding.Resize(100, "bicubic")
+    upright = decoding.decode(encoded(image, "JPEG", quality=95), resize, 3).astype(int)
+    out = decoding.decode(encoded(rotated, "JPEG", quality=95, exif=exif), resize, 3)
+    assert np.abs(out - upright).max() <= 8
+
+
+@pytest.mark.parametrize("form", ["AVIF", "HEIF"])
+def test_formats_of_phones(form):
+    if form == "HEIF":
+        pytest.importorskip("pillow_heif")
+    image = photo(120, 160)
+    out = decode(image, form, quality=95)
+    assert np.abs(out - np.asarray(image).astype(int)).mean() < 4
+
+
+def test_a_damaged_tag_of_exif_loses_no_image(rng):
+    exif = Image.Exif()
+    exif[0x0112], exif[282] = 6, 72.0  # the orientation; a resolution, whose tag is made unknown
+    raw = exif.tobytes().replace(b"\x01\x1a\x00\x05", b"\x01\x4e\x00\x05")
+    pixels = rng.integers(0, 256, (20, 30, 3), dtype=np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "JPEG", exif=raw)
+    with Image.open(io.BytesIO(file.getvalue())) as image, pytest.raises(struct.error):
+        ImageOps.exif_transpose(image)
+    assert decoding.decode(file.getvalue(), None, 3).shape == (30, 20, 3)
+
+
+def test_a_line_of_pixels_is_cropped_before_it_is_scaled(monkeypatch):
+    sizes, resize = [], Image.Image.resize
+
+    def watched(self, size, *more):
+        sizes.append(size)
+        return resize(self, size, *more)
+
+    monkeypatch.setattr(Image.Image, "resize", watched)
+    row = Image.fromarray(np.arange(4000, dtype=np.uint16).astype(np.uint8)[None])
+    found = decoding.resize_and_crop(row, decoding.Resize(32, "bicubic"))
+    assert found.size == (32, 32)
+    assert sizes == [(64 * 32, 32)]
+
+
+def test_icons_of_either_color_stay_visible():
+    for color in ("white", "black"):
+        icon = Image.new("RGBA", (40, 40), (255, 255, 255, 0))
+        ImageDraw.Draw(icon).ellipse([8, 8, 32, 32], fill=color)
+        stream = io.BytesIO()
+        icon.save(stream, "PNG")
+        assert decoding.decode(stream.getvalue(), None, 3).std() > 100
+
+
+@every_row(
+    ("data", "said"),
+    [
+        (b"%PDF-1.7\n", "a PDF"),
+        (b"PK\3\4" + bytes(30), "a zip archive or a document"),
+        (b"\0\0\0\x18ftypmp42" + bytes(30), "a video"),
+        (b"\0\0\0\x18ftypavif" + bytes(30), "a damaged AVIF image"),
+        (b"\0\0\0\x0cJXL \r\n\x87\n", "a JPEG XL image, which Pillow does not read"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "a placeholder of Git LFS: git lfs pull"),
+        (bytes(4000), "nothing but zeros, as a copy that was cut off"),
+        (b"\0\5\x16\7\0\2\0\0Mac OS X", "a resource fork of macOS, without the photo"),
+        (b"other", "not an image"),
+    ],
+)
+def test_what_is_named_like_an_image(data, said):
+    with pytest.raises(Exception, match="not an image") as caught:
+        decoding.decode(data, None, 3)
+    assert decoding.reason(caught.value, data) == said
+
+
+def test_heic_by_another_name_needs_its_package(monkeypatch):
+    data = b"\0\0\0\x18ftypheic" + bytes(40)
+    known = {name: opening for name, opening in Image.OPEN.items() if name != "HEIF"}
+    monkeypatch.setattr(Image, "OPEN", known)
+    monkeypatch.setattr(Image, "ID", [name for name in Image.ID if name != "HEIF"])
+    monkeypatch.setattr(decoding, "HEIC", ())
+    with pytest.raises(OSError) as caught:  # noqa: PT011
+        decoding.decode(data, None, 3)
+    assert decoding.reason(caught.value, data) == "a HEIC photo: pip install pillow-heif"
+    monkeypatch.setitem(Image.OPEN, "HEIF", None)
+    assert decoding.reason(caught.value, data) == "a damaged HEIC photo"
+    assert decoding.reason(caught.value, b"II*\0").startswith("a TIFF that Pillow does not read:")
+
+
+def test_a_program_of_the_system_interprets_no_file(tmp_path):
+    with pytest.raises(OSError, match="not an image"):
+        decoding.decode(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", None, 3)
+
+
+def picture(seed=0, size=(96, 64)):
+    rng = np.random.default_rng(seed)
+    small = rng.integers(0, 256, (4, 6, 3), dtype=np.uint8)
+    return Image.fromarray(small).resize(size, Image.Resampling.BICUBIC)
+
+
+@every_row("name", ["IMG_1.DNG", "img_1.nef", "a.ARW"])
+def test_the_preview_is_the_image(tmp_path, name):
+    dng.write(tmp_path / name, picture())
+    picture().save(tmp_path / "other.png")
+    made = load(tmp_path, **SQUARES)
+    assert set(made.sources) == {name, "other.png"}
+    first, second = made.images.astype(int)
+    assert np.abs(first - second).mean() < 3
+    facts = images.photo_facts(made)
+    assert (facts.width.tolist(), facts.height.tolist()) == ([96, 96], [64, 64])
+
+
+def test_a_raw_photo_is_upright(tmp_path):
+    dng.write(tmp_path / "1.dng", picture(), orientation=6)
+    picture().transpose(Image.Transpose.ROTATE_270).save(tmp_path / "2.png")
+    first, second = load(tmp_path, **SQUARES).images.astype(int)
+    assert np.abs(first - second).mean() < 3
+
+
+def test_a_preview_without_compression_is_upright(monkeypatch, tmp_path):
+    """Old cameras have such previews; the file says how the camera was held."""
+    values = np.asarray(picture())
+    for flip, turned in ((0, 0), (3, 2), (5, 1), (6, 3)):
+        thumb = types.SimpleNamespace(format=rawpy.ThumbFormat.BITMAP, data=values)
+        photo = types.SimpleNamespace(
+            extract_thumb=lambda thumb=thumb: thumb, sizes=types.SimpleNamespace(flip=flip)
+        )
+        photo = type("Photo", (), {"__enter__": lambda _, p=photo: p, "__exit__": lambda *_: None})
+        monkeypatch.setattr(sys.modules["rawpy"], "imread", lambda _, p=photo: p())
+        made = Image.open(io.BytesIO(decoding.preview(b"")))
+        np.testing.assert_array_equal(np.asarray(made), np.rot90(values, turned))
+
+
+def test_a_raw_photo_and_an_image_of_one_name_are_one_photo(tmp_path):
+    names = ("IMG_1.jpg", "IMG_1.CR2", "img_2.JPG", "IMG_2.nef", "sub/IMG_3.heic", "IMG_4.dng")
+    for name in (*names, "sub/IMG_3.dng", "sub/IMG_4.jpg"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"x")
+    found = folder.find(str(tmp_path))
+    assert set(found.names) == {"IMG_1.jpg", "img_2.JPG", "IMG_4.dng", *found.names[-2:]}
+    assert found.names[-2:] == ("sub/IMG_3.heic", "sub/IMG_4.jpg")
+    assert found.ignored == (("raw beside an image of the same name", 3),)
+
+
+def test_without_the_package_that_reads_them(tmp_path, monkeypatch):
+    monkeypatch.setattr(decoding, "can_read_raw", lambda: False)
+    for name in ("1.jpg", "1.dng", "2.dng", "3.NEF"):
+        (tmp_path / name).write_bytes(b"x")
+    found = folder.find(str(tmp_path))
+    assert found.names == ("1.jpg",)
+    assert folder.describe_ignored(found.ignored) == (
+        "1 .dng (to read raw photos: pip install rawpy), "
+        "1 .nef (to read raw photos: pip install rawpy), 1 raw beside an image of the same name"
+    )
+    with pytest.raises(InputError, match=r"1 \.nef \(to read raw photos: pip install rawpy\)"):
+        folder.find("\n".join([str(tmp_path / "3.NEF"), str(tmp_path / "2.dng")]))
+
+
+def test_in_a_zip(tmp_path):
+    dng.write(tmp_path / "1.dng", picture())
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.write(tmp_path / "1.dng", "x/1.dng")
+        archive.writestr("x/2.dng", b"other")
+        archive.writestr("x/2.jpg", b"other")
+    found = folder.find(str(tmp_path / "a.zip"))
+    assert found.names == ("x/1.dng", "x/2.jpg")
+    with found.open("x/1.dng") as file:  # the photo itself, as an export copies it
+        assert file.read() == (tmp_path / "1.dng").read_bytes()
+
+
+def test_what_has_no_preview_is_listed_with_the_reason(tmp_path):
+    picture().save(tmp_path / "0.png")
+    dng.write(tmp_path / "1.dng", picture(), preview=False)
+    (tmp_path / "2.cr2").write_bytes(b"other")
+    (tmp_path / "3.cr3").write_bytes(b"")
+    made = load(tmp_path, max_corrupt_fraction=0.9)
+    assert made.sources == ("0.png",)
+    reasons = dict(made.skipped)
+    assert reasons["1.dng"].endswith("without a preview (No thumbnail in file): export it as JPEG")
+    assert reasons["2.cr2"].endswith("export it as JPEG")
+    assert "3.cr3" in reasons
+
+
+def _exif(orientation=None, **dates):
+    exif = Image.Exif()
+    if orientation is not None:
+        exif[ExifTags.Base.Orientation] = orientation
+    for name, date in dates.items():
+        exif.get_ifd(ExifTags.IFD.Exif)[ExifTags.Base[name]] = date
+    return exif
+
+
+def _facts(folder):
+    dataset = load(folder, image_size=4)
+    return dict(zip(dataset.sources, zip(*images.photo_facts(dataset), strict=True), strict=True))
+
+
+@every_row("suffix", ["jpg", "png", "tif", "webp", "avif", "heic"])
+@every_row("orientation", [None, *range(1, 9)])
+def test_size_is_that_of_the_upright_picture(tmp_path, suffix, orientation):
+    Image.new("RGB", (20, 10), "red").save(tmp_path / f"a.{suffix}", exif=_exif(orientation))
+    (width, height, size, taken) = _facts(tmp_path)[f"a.{suffix}"]
+    data = (tmp_path / f"a.{suffix}").read_bytes()
+    shape = decoding.decode(data, None, 3).shape
+    assert (height, width) == shape[:2]
+    assert sorted(shape[:2]) == [10, 20]
+    assert (size, taken) == (len(data), "")
+
+
+def test_exif_after_the_pixels_of_a_png(tmp_path):
+    stream = io.BytesIO()
+    Image.new("RGB", (20, 10)).save(stream, "PNG")
+    block = io.BytesIO()
+    exif = _exif(6, DateTimeOriginal="2023:07:14 18:02:11").tobytes()
+    PngImagePlugin.putchunk(block, b"eXIf", exif.removeprefix(b"Exif\0\0"))
+    end = stream.getvalue()[-12:]
+    (tmp_path / "a.png").write_bytes(stream.getvalue()[:-12] + block.getvalue() + end)
+    assert _facts(tmp_path)["a.png"][:2] == (10, 20)
+    assert _facts(tmp_path)["a.png"][3] == "2023-07-14T18:02:11"
+
+
+def test_date_of_taking(tmp_path):
+    picture = Image.new("RGB", (4, 4))
+    dates = {
+        "original": {"DateTimeOriginal": "2023:07:14 18:02:11", "DateTimeDigitized": "2024:01:01"},
+        "scan": {"DateTimeDigitized": "1999:12:31 23:59:59\0"},
+        "none": {},
+        "unset": {"DateTimeOriginal": "0000:00:00 00:00:00"},
+        "blank": {"DateTimeOriginal": "    :  :     :  :  ", "DateTimeDigitized": "x"},
+        "changed": {"DateTime": "2020:01:01 00:00:00"},
+    }
+    for name, given in dates.items():
+        picture.save(tmp_path / f"{name}.jpg", exif=_exif(**given))
+    assert {name: facts[3] for name, facts in _facts(tmp_path).items()} == {
+        "original.jpg": "2023-07-14T18:02:11",
+        "scan.jpg": "1999-12-31T23:59:59",
+        "none.jpg": "",
+        "unset.jpg": "",
+        "blank.jpg": "",
+        "changed.jpg": "",
+    }
+
+
+def test_damaged_and_lost_files_have_zeros(tmp_path, write):
+    for name in ("a.png", "b.png", "c.png"):
+        write(name)
+    dataset = load(tmp_path, image_size=4, cache_mb=0.0)
+    (tmp_path / "a.png").write_bytes(b"no image")
+    (tmp_path / "b.png").unlink()
+    facts = images.photo_facts(dataset)
+    assert facts.width.tolist() == [0, 0, 8]
+    assert facts.height.tolist() == [0, 0, 6]
+    assert facts.bytes.tolist()[:2] == [8, 0]
+    assert facts.taken == ("", "", "")
+    assert [column.dtype for column in facts[:3]] == [np.int32, np.int32, np.int64]
+
+
+def test_rows_follow_a_selection_and_arrays_have_none(tmp_path, write, rng):
+    for width in (3, 5, 7):
+        write(f"{width}.png", 4, width)
+    chosen = images.select(load(tmp_path, image_size=4), np.array([2, 0]))
+    assert images.photo_facts(chosen).width.tolist() == [7, 3]
+    assert images.photo_facts(chosen._replace(facts=None)) is None
