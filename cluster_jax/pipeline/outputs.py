@@ -202,14 +202,9 @@ def describe(
         test=_probe_test(run),
     )
     discovered, clustering = _discover(run.inputs, features), evaluation.clustering
-    rows, repeated = embedding[section.features], run.repeated
-    unlabeled = run.stored.unlabeled_rows
+    repeated = run.repeated
     if repeated is None:
         repeated = find_duplicates(config, dataset, features)
-    names = None
-    if isinstance(config, PhotosConfig) and config.network.weights in BUNDLED:
-        labels, weights = clustering.cluster_labels, str(config.network.weights)
-        names = suggestions.suggest(embedding["backbone"], labels, weights)
     results = {
         "provenance": {
             **provenance.describe(config, section, dataset, clustered, steps),
@@ -221,7 +216,7 @@ def describe(
             "discovery": None if discovered is None else discovered.metrics,
         },
         "duplicates": None if repeated is None else duplicates.counts(repeated),
-        "suggested_names": names,
+        "suggested_names": _suggested_names(config, embedding, clustering),
         "doubtful_images": report.count_doubtful(clustering.membership),
         "watch": [f._asdict() for f in watch.findings(records, steps)],
         "images_per_second": _speed(records),
@@ -232,46 +227,67 @@ def describe(
         "config": config.values,
     }
     stored = run.stored._replace(points=clustering.points, kmeans_labels=evaluation.kmeans_labels)
-    facts = photo_facts(dataset)
     if stored.contents is None and dataset.facts is not None:
         stored = stored._replace(contents=contents(dataset))
+    facts = photo_facts(dataset)
     table = assignments.images_csv(dataset, evaluation, discovered, facts)
     tables = {workdirs.ASSIGNMENTS: table}
-    if facts is not None and unlabeled is not None:
-        facts = photo_facts(select(dataset, unlabeled))
-    shown_clusters, linkage = clustering, stored.linkage
+    if repeated is not None:
+        tables[workdirs.DUPLICATES] = assignments.duplicates_csv(dataset.sources, repeated)
+    run = run._replace(stored=stored, clustering=clustering, repeated=repeated)
+    run, data = _drawn(run, discovered, io.plain(results), records)
+    return Outputs(data.results, run.stored, run.clusterer, tables, data)
+
+
+def _suggested_names(
+    config: AnyConfig, embedding: Mapping[str, NDArray], clustering: Clustering
+) -> dict[int, list[str]] | None:
+    """Suggests names of clusters where the network is one of photos that comes with its classes."""
+    if not isinstance(config, PhotosConfig) or config.network.weights not in BUNDLED:
+        return None
+    weights = str(config.network.weights)
+    return suggestions.suggest(embedding["backbone"], clustering.cluster_labels, weights)
+
+
+def _drawn(
+    run: ClusteredRun,
+    discovered: discovery.Discovery | None,
+    results: Mapping[str, Any],
+    records: Sequence[dict],
+) -> tuple[ClusteredRun, report.ReportData]:
+    """Returns the run, with the classes of a discovery, and the data of its report."""
+    (config, dataset, _), stored, shown = run.inputs, run.stored, run.clustering
+    rows, linkage = run.embedding[config.eval.features], stored.linkage
+    known_classes, unlabeled, groups = None, stored.unlabeled_rows, None
     if discovered is not None:  # The novel classes are the clusters of the report.
+        known_classes, labels = splits.known_names(dataset), discovered.cluster_labels
         stored = stored._replace(
             class_labels=discovered.classes,
             class_novelty_threshold=np.asarray(discovered.novelty_threshold),
         )
-        labels = discovered.cluster_labels
         linkage = linkage_of_means(rows, labels)
-        shown_clusters = clustering._replace(
+        shown = shown._replace(
             cluster_labels=labels,
             distances=discovered.distances,
             outliers=np.zeros(len(labels), bool),
             membership=None,
         )
-    known_classes = None if discovered is None else splits.known_names(dataset)
+    if run.repeated is not None and run.repeated.n_groups:
+        # Of all images, also where only the unlabeled ones are clustered.
+        groups = duplicates.Shown(run.repeated, dataset.sources, unlabeled)
     data = _report_data(
         config,
-        clustered,
-        io.plain(results),
-        shown_clusters,
+        run.clustered,
+        results,
+        shown,
         history=records,
-        features=clusters.rows_of_likeness(clustering.tree, rows),
+        features=clusters.rows_of_likeness(run.clustering.tree, rows),
         linkage=linkage,
         run=inference.computed_clusters(stored, known_classes).run,
-        facts=facts,
+        facts=photo_facts(dataset if unlabeled is None else select(dataset, unlabeled)),
+        duplicates=groups,
     )
-    if repeated is not None:
-        tables[workdirs.DUPLICATES] = assignments.duplicates_csv(dataset.sources, repeated)
-        if repeated.n_groups:
-            # Of all images, also where only the unlabeled ones are clustered.
-            groups = duplicates.Shown(repeated, dataset.sources, unlabeled)
-            data = data._replace(duplicates=groups)
-    return Outputs(data.results, stored, run.clusterer, tables, data)
+    return run._replace(stored=stored), data
 
 
 def _report_data(

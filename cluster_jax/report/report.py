@@ -73,22 +73,11 @@ def render(data: ReportData) -> str:
         clustering.cluster_labels, clustering.distances, names, data.group
     )
     curves = plots.training_curves(data.history)
-    logged = [line for line in data.history if "loss" in line]
-    bad_steps = [line["step"] for line in logged if plots.finite(line["loss"]) is None]
     tree, figures = _figures(data, clusters, curves)
     groups, doubts = exemplars(data, clusters), []
     changed = changes.entries(data, clusters)
-    uris, pixelated = {}, False
     if data.fetch_images is not None:
         doubts = doubtful(data, clusters)
-        best = [
-            i for cluster in clusters[:STYLED_CLUSTERS] for i in cluster.members[:N_BEST_IMAGES]
-        ]
-        of_changes = [i for entry in changed for _, points in entry.shown for i in points]
-        shown = np.unique([*best, *of_changes])
-        images = thumbnails.thumbnails(data.fetch_images, shown, THUMBNAIL_SIDE)
-        uris = dict(zip(shown.tolist(), map(thumbnails.data_uri, images), strict=True))
-        pixelated = thumbnails.is_small(images[0])
     record: dict[str, Any] = {
         "run": data.run,
         "state": _digest(data, names),
@@ -108,7 +97,7 @@ def render(data: ReportData) -> str:
         gone=report_data.GONE,
         plots=plots,
         report_map=report_map,
-        bad_steps=bad_steps,
+        bad_steps=_bad_steps(data),
         sizes=[len(cluster.members) for cluster in clusters if cluster.id >= 0] or [0],
         more_changes=_n_more_changes(data),
         titles={**summary.SECTION_TITLES, "clusters": f"{data.group.capitalize()}s"},
@@ -120,8 +109,7 @@ def render(data: ReportData) -> str:
         curves=curves,
         cards=list(zip(clusters, groups, strict=False)),
         majorities=_majorities(data, clusters),
-        uris=uris,
-        pixelated=pixelated,
+        **_pictures(data, clusters, changed),
         suggested=suggested,
         changed=changed,
         doubts=doubts,
@@ -132,6 +120,26 @@ def render(data: ReportData) -> str:
         record=pages.compressed(json.dumps(record, allow_nan=False, separators=(",", ":"))),
         plotlyjs=_compressed_once(get_plotlyjs()),
     )  # fmt: skip
+
+
+def _pictures(
+    data: ReportData, clusters: Sequence[Cluster], changed: Sequence[changes.Entry]
+) -> dict[str, Any]:
+    """Returns the pictures that stand on the page, by point, and whether they have few pixels."""
+    if data.fetch_images is None:
+        return {"uris": {}, "pixelated": False}
+    best = [i for cluster in clusters[:STYLED_CLUSTERS] for i in cluster.members[:N_BEST_IMAGES]]
+    of_changes = [i for entry in changed for _, points in entry.shown for i in points]
+    shown = np.unique([*best, *of_changes])
+    images = thumbnails.thumbnails(data.fetch_images, shown, THUMBNAIL_SIDE)
+    uris = dict(zip(shown.tolist(), map(thumbnails.data_uri, images), strict=True))
+    return {"uris": uris, "pixelated": thumbnails.is_small(images[0])}
+
+
+def _bad_steps(data: ReportData) -> list[int]:
+    """Lists the logged steps at which the loss was not finite."""
+    logged = [line for line in data.history if "loss" in line]
+    return [line["step"] for line in logged if plots.finite(line["loss"]) is None]
 
 
 def _n_more_changes(data: ReportData) -> int:

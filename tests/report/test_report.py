@@ -408,7 +408,7 @@ def test_script_finds_what_it_asks_for():
     assert set(re.findall(r"\bmap\.(\w+)", script)) == set(chart)
     asked = set(re.findall(r"\babout\.(\w+)", script))
     optional = {"probability", "runner_up", "runner_up_probability", "width", "height", "bytes"}
-    assert asked - set(chart["columns"]) == {*optional, "novel"}
+    assert asked - set(chart["columns"]) == set(optional)
     assert set(chart["columns"]) <= asked
     for figure in page.record["figures"].values():
         go.Figure(figure)  # refuses what plotly does not know
