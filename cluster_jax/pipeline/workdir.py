@@ -480,7 +480,7 @@ def difference(stored: Mapping[str, Any], config: Mapping[str, Any]) -> str:
     if not keys:
         return ""
     more = f" (and {len(keys) - 1} more)" if len(keys) > 1 else ""
-    return f"{keys[0]} = {old.get(keys[0])!s:.60}, not {new.get(keys[0])!s:.60}{more}"
+    return f"{keys[0]} = {old.get(keys[0])!s:.120}, not {new.get(keys[0])!s:.120}{more}"
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

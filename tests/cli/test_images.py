@@ -234,19 +234,18 @@ def test_a_finished_run_compares_the_files_of_the_folder(photos, tmp_path, capsy
         images.main([folder, "--out=run", *QUICK])
         return capsys.readouterr().out.splitlines()[0]
 
-    same = "run is finished with the files of my photos: to cluster them again, choose another"
+    same = f"run is finished with the files of {photos}: to cluster them again, choose another"
     for folder in ("my photos", "./my photos", "my photos/", str(photos)):
         assert said(folder).startswith(same)
     Image.open(photos / "00.png").save(photos / "new.png")
     for name in ("01.png", "02.png"):
         (photos / name).unlink()
     assert said("./my photos") == (
-        "run is finished, but the files of my photos have changed since, 1 new and 2 gone: "
-        "`cluster-jax predict --workdir=run --images='my photos'` places the new ones, another "
-        "--out clusters them again"
+        f"run is finished, but the files of {photos} have changed since, 1 new and 2 gone: "
+        "`cluster-jax update --workdir=run` takes that in, another --out clusters them again"
     )
     (photos / "new.png").unlink()
-    assert "changed since, 2 gone: another --out clusters" in said("my photos")
+    assert "changed since, 2 gone: `cluster-jax update" in said("my photos")
     for photo in photos.iterdir():
         photo.unlink()
     assert "changed since, 49 gone:" in said("my photos")
@@ -255,7 +254,8 @@ def test_a_finished_run_compares_the_files_of_the_folder(photos, tmp_path, capsy
     (tmp_path / "other").mkdir()
     with pytest.raises(SystemExit):
         images.main(["other", "--out=run", *QUICK])
-    assert "run with PHOTOS = my photos, not other" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert f"run with PHOTOS = {photos}, not {tmp_path / 'other'}"[:60] in error
 
 
 def test_default_folders_do_not_depend_on_the_spelling(tmp_path, monkeypatch):
