@@ -9,7 +9,6 @@ import functools
 import gc
 import itertools
 import os
-import sys
 
 # In the environment, so that they are those of other processes too. What takes this long to
 # compile is compiled once.
@@ -31,7 +30,6 @@ import jax
 import numpy as np
 import pytest
 
-from cluster_jax.core import logs
 from cluster_jax.encoding import encoder
 from cluster_jax.nets.backbones import efficientnet_lite
 from cluster_jax.nets.pretrained import lite
@@ -89,14 +87,6 @@ def pytest_collection_finish():
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 20, 10)
-
-
-@pytest.fixture(autouse=True, scope="session")
-def _without_leftovers():
-    """What Orbax leaves unfinished after a failure, Python frees in whatever test runs then."""
-    before = sys.unraisablehook
-    # For good: pytest frees what is left after the last test.
-    sys.unraisablehook = lambda raised: None if logs._is_unfinished(raised) else before(raised)
 
 
 @pytest.fixture

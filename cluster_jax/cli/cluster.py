@@ -115,7 +115,7 @@ def _parser() -> Parser:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command; `arguments` are those of the process by default."""
-    with exit_codes.handle_errors(joins=True):
+    with exit_codes.handle_errors():
         parser = _parser()
         flags = parser.parse_args(arguments)
         _check(flags, parser)

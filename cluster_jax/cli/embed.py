@@ -25,7 +25,7 @@ def _parser() -> Parser:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command; `arguments` are those of the process by default."""
-    with exit_codes.handle_errors(joins=True):
+    with exit_codes.handle_errors():
         args, overrides = flags.parse(_parser(), arguments)
         if pathlib.PurePath(args.out).suffix not in ("", ".npz"):
             raise InputError(

@@ -15,7 +15,7 @@ from etils import epath
 from ml_collections import ConfigDict, config_flags
 
 from cluster_jax.cli import exit_codes, output
-from cluster_jax.core import buckets, checks, disk
+from cluster_jax.core import checks, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import check_key, find_config, load_config
 
@@ -135,12 +135,12 @@ def output_file(
     Raises:
         InputError: its folder does not exist, or it is a folder.
     """
-    file = buckets.path(path)
-    if "://" not in str(path) and not file.parent.is_dir():
+    file = epath.Path(checks.local(path)).expanduser()
+    if not file.parent.is_dir():
         raise InputError(f"{flag} must be a file in a folder that exists; got {path}")
     if file.is_dir() and not may_be_folder:
         raise InputError(f"{flag} must be a file; got the folder {path}")
-    disk.check(file.parent)
+    io.check_writable(file.parent)
     return file
 
 

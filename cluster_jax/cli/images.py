@@ -135,7 +135,7 @@ def _conclusion(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command; `arguments` are those of the process by default."""
-    with exit_codes.handle_errors(joins=True):
+    with exit_codes.handle_errors():
         args, overrides = flags.parse(_parser(), arguments)
         photos, overrides = _photos(args.photos, overrides)
         if args.out and pathlib.Path(args.out).resolve() == pathlib.Path(args.photos).resolve():

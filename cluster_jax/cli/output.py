@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cluster_jax.core import io
-from cluster_jax.core.logs import Printer, logger
+from cluster_jax.core.logs import Printer, logger, say
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -43,7 +43,6 @@ def end(args: argparse.Namespace, text: str, values: Mapping[str, Any]) -> None:
         values: for a program, the object of `--json`, printed with `--quiet` too.
     """
     if args.json:
-        sys.stdout.write(f"{json.dumps(io.plain(values))}\n")
+        say(json.dumps(io.plain(values)), sys.stdout)
     elif text and not args.quiet:
-        sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
+        say(text, sys.stdout)

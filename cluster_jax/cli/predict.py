@@ -58,7 +58,7 @@ def _check(flags: argparse.Namespace) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command; `arguments` are those of the process by default."""
-    with exit_codes.handle_errors(joins=True):
+    with exit_codes.handle_errors():
         flags = _parser().parse_args(arguments)
         check_export(flags)
         _check(flags)

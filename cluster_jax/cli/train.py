@@ -118,7 +118,7 @@ def _parser() -> Parser:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command; `arguments` are those of the process by default."""
-    with exit_codes.handle_errors(joins=True):
+    with exit_codes.handle_errors():
         args, overrides = flags.parse(_parser(), arguments)
         flags.check_export(args)
         config = flags.read_config(args.config, overrides)

@@ -19,8 +19,9 @@ class Assignment(NamedTuple):
         labels: int64 `[m]`, the cluster, -1 for none: most of the rows nearest to it are in none,
             because a person has said so; in novel class discovery str `[m]`, the class.
         distances: float64 `[m]`, distance to the center of the cluster, for GridShift in the map
-            and in bandwidths, for the tree between sharp rows; for k-means and classes the
-            Euclidean distance between unit rows and the mean of the cluster or class.
+            and in bandwidths, for the tree between sharp rows, for k-means 1 - cosine or the
+            Euclidean distance, by its metric, and for classes the Euclidean distance between unit
+            rows.
         is_novel: bool `[m]`: farther from every training row than 99 % of these are from their
             nearest other one (`out_of_sample.novelty_threshold`), so that the label means little.
         probabilities, runners_up, runner_up_probabilities: see `Membership`; None without a tree.

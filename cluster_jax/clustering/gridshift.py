@@ -11,18 +11,16 @@ tuning halves of generated data sets; `experiments/log.md` compares the rule wit
 the held-out halves.
 """
 
-import itertools
-import math
 import numbers
 import sys
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import sparse
+from scipy.spatial import KDTree
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.metrics import adjusted_rand_score, silhouette_samples
+from sklearn.metrics import silhouette_samples
 from sklearn.metrics.pairwise import euclidean_distances
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -30,18 +28,14 @@ from cluster_jax.clustering import knn
 from cluster_jax.clustering.base import CLEAR, ONE, UNCLEAR
 from cluster_jax.clustering.smooth import LARGEST
 from cluster_jax.core import checks
-from cluster_jax.core.arrays import blocks, distances_to_centers, numeric, stacked
+from cluster_jax.core.arrays import distances_to_centers, numeric, stacked
 from cluster_jax.core.checks import InputError
 
 STOPS = ("fixed_point", "no_merge")
 # Cell numbers up to here are exact in float64, and their neighbors too.
 _FARTHEST_CELL = 2**53 - 4
-# Packed cell numbers stay below, so that int64 never wraps.
-_LARGEST_KEY = 2**62
 # The shift has converged when no centroid moves by more than this fraction of a cell.
 _MIN_MOVE = 1e-9
-# New points that are assigned at a time, at least.
-_QUERIES = 1_000
 
 
 class Grid(NamedTuple):
@@ -133,82 +127,23 @@ def neighborhood(grid: Grid) -> tuple[NDArray, NDArray]:
         >>> total.tolist(), moment.tolist()
         ([2.0, 2.0, 1.0], [[2.0], [0.0], [0.5]])
     """
-    m, d = grid.cells.shape
-    spans = [int(s) + 3 for s in np.ptp(grid.cells, axis=0)]
-    # One search costs about as much as 20 comparisons of coordinates (5 to 60 were measured in 4
-    # to 10 dimensions, for 200 to 10,000 cells).
-    if math.prod(spans) < _LARGEST_KEY and 3 ** (d - 1) * 20 <= m * d:
-        return _enumerated(grid, spans)
-    return _pairwise(grid)
-
-
-def _enumerated(grid: Grid, spans: list[int]) -> tuple[NDArray, NDArray]:
-    """Computes `neighborhood` by looking up each of the 3^d - 1 neighbors' numbers."""
     cells, offsets, weights = grid
-    d = cells.shape[1]
-    strides = [math.prod(spans[k + 1 :]) for k in range(d)]
-    key = (cells - (cells.min(axis=0) - 1)) @ np.array(strides, np.int64)
-    padded = np.append(key, _LARGEST_KEY)
-    moments = weights[:, None] * offsets
-    total, moment = weights.copy(), moments.copy()
-    # Each pair of cells is found once, from the smaller number, and serves both. Neighbors that
-    # differ in the last coordinate only are consecutive in the order: one search finds all three.
-    for first in itertools.product((-1, 0, 1), repeat=d - 1):
-        jump = sum(f * s for f, s in zip(first, strides[:-1], strict=True))
-        if jump < 0:
-            continue
-        lasts = (1,) if jump == 0 else (-1, 0, 1)
-        neighbor_key = key + (jump + lasts[0])
-        position = np.searchsorted(key, neighbor_key)
-        for last in lasts:
-            occupied = padded[position] == neighbor_key
-            i = np.flatnonzero(occupied)
-            j = position[i]
-            direction = np.array([*first, last], np.float64)
-            total[i] += weights[j]
-            total[j] += weights[i]
-            moment[i] += moments[j] + weights[j, None] * direction
-            moment[j] += moments[i] - weights[i, None] * direction
-            position += occupied
-            neighbor_key += 1
-    return total, moment
+    i, j = KDTree(cells).query_pairs(1, p=np.inf, output_type="ndarray").T
 
+    def to_both(of_i: NDArray, of_j: NDArray) -> NDArray:
+        return np.bincount(i, of_i, len(cells)) + np.bincount(j, of_j, len(cells))
 
-def _pairwise(grid: Grid) -> tuple[NDArray, NDArray]:
-    """Computes `neighborhood` by comparing all occupied cells, for many dimensions."""
-    cells = _close_gaps(grid.cells)
-    moments = grid.weights[:, None] * (grid.offsets + cells)
-    total, moment = np.empty(len(cells)), np.empty(cells.shape)
-    # In the smallest integers that hold their differences: comparing is memory-bound. The widest
-    # column first, which leaves the fewest pairs; in one that spans two cells, all are neighbors.
-    spans = np.ptp(cells, axis=0)
-    order = np.argsort(-spans, kind="stable")[: max(1, int((spans > 1).sum()))]
-    columns = cells.T[order].astype(np.min_scalar_type(-int(spans.max()) - 1))
-    for rows in blocks(len(cells), len(cells)):
-        i, j = np.nonzero(np.abs(columns[0][rows, None] - columns[0][None, :]) <= 1)
-        for column in columns[1:]:
-            is_near = np.abs(column[rows][i] - column[j]) <= 1
-            i, j = i[is_near], j[is_near]
-        near = sparse.csr_array((np.ones(len(i)), (i, j)), shape=(len(cells[rows]), len(cells)))
-        total[rows] = near @ grid.weights
-        moment[rows] = near @ moments - total[rows, None] * cells[rows]
-    return total, moment
-
-
-def _close_gaps(cells: NDArray) -> NDArray:
-    """Compresses coordinates, neighbors kept: differences above 2 in a column become 2."""
-    closed = np.empty_like(cells)
-    for k, column in enumerate(cells.T):
-        values, inverse = np.unique(column, return_inverse=True)
-        closed[:, k] = np.concatenate([[0], np.cumsum(np.minimum(np.diff(values), 2))])[inverse]
-    return closed
+    moment = weights[:, None] * offsets
+    for k, own in enumerate(moment.T.copy()):
+        step = cells[j, k] - cells[i, k]
+        moment[:, k] += to_both(own[j] + weights[j] * step, own[i] - weights[i] * step)
+    return weights + to_both(weights[j], weights[i]), moment
 
 
 def group(cells: NDArray) -> tuple[NDArray, NDArray]:
     """Returns the distinct rows of `cells` int64 `[n, d]`, sorted, and each row's index there.
 
-    NumPy's `unique(axis=0)` sorts whole rows; packing them into one number each is several times
-    faster.
+    As NumPy's `unique(axis=0)`, which is several times slower.
 
     Returns:
         int64 `[m, d]` and int64 `[n]`.
@@ -218,33 +153,12 @@ def group(cells: NDArray) -> tuple[NDArray, NDArray]:
         >>> unique.tolist(), index.tolist()
         ([[-2, 9], [4, 1]], [1, 0, 1])
     """
-    n = len(cells)
-    key, size = np.zeros(n, np.int64), 1
-    for column in cells.T:
-        low = int(column.min())
-        span = int(column.max()) - low + 1
-        if size * span >= _LARGEST_KEY:
-            key, size = _rank(key, size)
-            column, span = _rank(column - low, span)
-            low = 0
-        key = key * span + (column - low)
-        size *= span
-    key, m = _rank(key, size)
-    member = np.empty(m, np.int64)
-    member[key] = np.arange(n)
-    return cells[member], key
-
-
-def _rank(values: NDArray, size: int) -> tuple[NDArray, int]:
-    """Replaces integers 0 to `size - 1`, `[n]`, by their ranks; returns the number of ranks too."""
-    n = len(values)
-    if size <= max(4 * n, 2**16):  # counting is then faster than sorting
-        used = np.zeros(size, bool)
-        used[values] = True
-        ranks = np.cumsum(used) - 1
-        return ranks[values], int(ranks[-1]) + 1
-    unique, ranks = np.unique(values, return_inverse=True)
-    return ranks, len(unique)
+    order = np.lexsort(cells.T[::-1])
+    ordered = cells[order]
+    is_new = np.concatenate([[True], (ordered[1:] != ordered[:-1]).any(axis=1)])
+    index = np.empty(len(cells), np.int64)
+    index[order] = np.cumsum(is_new) - 1
+    return ordered[is_new], index
 
 
 class Modes(NamedTuple):
@@ -326,21 +240,14 @@ def shift(grid: Grid, *, stop: str = "fixed_point", max_iter: int = 500) -> Mode
     return Modes(grid, mode_of_cell, max_iter, False)
 
 
-def follow(
-    points: NDArray, grid: Grid, modes: Modes, bandwidth: float, max_iter: int = 500
-) -> tuple[NDArray, NDArray]:
-    """Returns the modes of new points, which follow the shift of the grid without moving it.
-
-    A point in an occupied cell gets the mode of that cell. From an empty cell it moves to the mean
-    of the grid in its 3^d neighborhood until it meets an occupied cell; where there is no neighbor,
-    or `max_iter` is reached, it goes to the nearest mode.
+def follow(points: NDArray, grid: Grid, modes: Modes, bandwidth: float) -> tuple[NDArray, NDArray]:
+    """Returns the modes of new points: those of their cells, or of the nearest fitted centroids.
 
     Args:
         points: float64 `[n, d]`.
         grid: m occupied cells before the shift.
         modes: their k modes.
         bandwidth: side of a cell.
-        max_iter: maximum number of moves.
 
     Returns:
         Numbers of modes, int64 `[n]`; and which points have an empty neighborhood, bool `[n]`.
@@ -351,40 +258,13 @@ def follow(
         >>> labels.tolist(), is_isolated.tolist()
         ([0, 1, 1], [False, False, True])
     """
-    n, m = len(points), len(grid.cells)
-    labels, is_isolated = np.full(n, -1, np.int64), np.zeros(n, bool)
-    cells, _ = bin_points(points, bandwidth)
-    # In many dimensions all cells are compared with each other: points are taken in blocks.
-    step = max(_QUERIES, m)
-    for active in np.split(np.arange(n), range(step, n, step)):
-        for iteration in range(max_iter):
-            # New points join the grid without weight: they follow without attracting others.
-            union, index = group(np.concatenate([grid.cells, cells[active]]))
-            old, new = index[:m], index[m:]
-            mode_of_union = np.full(len(union), -1, np.int64)
-            mode_of_union[old] = modes.mode_of_cell
-            labels[active] = mode_of_union[new]
-            is_open = labels[active] < 0
-            active, new = active[is_open], new[is_open]
-            if not len(active):
-                break
-            joined = Grid(union, np.zeros(union.shape), np.zeros(len(union)))
-            joined.offsets[old], joined.weights[old] = grid.offsets, grid.weights
-            total, moment = neighborhood(joined)
-            has_neighbors = total[new] > 0
-            if iteration == 0:
-                is_isolated[active] = ~has_neighbors
-            near = new[has_neighbors]
-            moves = np.floor(moment[near] / total[near, None]).astype(np.int64)
-            active = active[has_neighbors][moves.any(axis=1)]
-            cells[active] += moves[moves.any(axis=1)]
-    stranded = np.flatnonzero(labels < 0)
-    if len(stranded):
-        # Far from the origin, squared distances are differences of large numbers.
-        centers = modes.grid.centers(bandwidth)
-        origin = centers.mean(axis=0)
-        labels[stranded] = knn.nearest(points[stranded] - origin, centers - origin, 1).indices[:, 0]
-    return labels, is_isolated
+    apart, cell = KDTree(grid.cells).query(bin_points(points, bandwidth)[0], p=np.inf)
+    is_new = apart > 0
+    # Far from the origin, squared distances are differences of large numbers.
+    centers = grid.centers(bandwidth)
+    origin = centers.mean(axis=0)
+    cell[is_new] = knn.nearest(points[is_new] - origin, centers - origin, 1).indices[:, 0]
+    return modes.mode_of_cell[cell], apart > 1
 
 
 # The scan covers bandwidths from 1/100 to 1/2 of the data's extent, 10 % apart. Finer cells hold
@@ -409,8 +289,8 @@ _MAX_SPLIT_BANDWIDTH, _MIN_LARGEST_FRACTION = 0.115, 0.8
 # Iterations of one fit of the scan: separate modes converge in about ten, those that still drift
 # after fifty get no score.
 _ITERATIONS = 50
-# Alternatives that are reported, and pairs of halves that `stability` compares.
-_RUNNERS_UP, _SPLITS = 3, 3
+# Alternatives that are reported.
+_RUNNERS_UP = 3
 
 
 class Candidate(NamedTuple):
@@ -558,52 +438,6 @@ def scan(
     )  # fmt: skip
 
 
-def stability(
-    points: NDArray,
-    bandwidth: float,
-    *,
-    stop: str = "fixed_point",
-    max_iter: int = 500,
-    seed: int = 0,
-) -> float:
-    """Computes how alike clusterings of random halves of points are: mean adjusted Rand index.
-
-    Three times the rows are split in two halves, both are clustered, and both clusterings assign
-    the same 1,000 rows, drawn at random.
-
-    Args:
-        points: float64 `[n, d]`; a `sample` of large sets.
-        bandwidth: side of a cell.
-        stop: stop rule of the shift, see `shift`.
-        max_iter: maximum number of iterations.
-        seed: of the halves and the rows.
-
-    Returns:
-        At most 1, about 0 for chance; NaN for fewer than 2 points. It says whether a partition is
-        reproducible, not whether it is the right one: cutting uniform noise by a coarse grid is
-        perfectly reproducible.
-
-    Example:
-        >>> stability(np.arange(8.0)[:, None] + 100 * (np.arange(8) % 2)[:, None], 20.0)
-        1.0
-    """
-    rng = np.random.default_rng(seed)
-    half = len(points) // 2
-    if not half:
-        return float("nan")
-    queries = points[_subset(len(points), _SCORED, rng)]
-
-    def assign(rows: NDArray) -> NDArray:
-        grid, modes, _ = seek(points[rows], bandwidth, stop=stop, max_iter=max_iter)
-        return follow(queries, grid, modes, bandwidth, max_iter)[0]
-
-    agreement = []
-    for _ in range(_SPLITS):
-        order = rng.permutation(len(points))
-        agreement.append(adjusted_rand_score(assign(order[:half]), assign(order[half:])))
-    return float(np.mean(agreement))
-
-
 def _subset(n: int, size: int, rng: np.random.Generator) -> NDArray:
     """Draws at most `size` of the numbers 0 to n - 1, ascending."""
     return np.arange(n) if n <= size else np.sort(rng.choice(n, size, replace=False))
@@ -701,8 +535,8 @@ class GridShift(ClusterMixin, BaseEstimator):
     their neighborhood until convergence (see `shift`). Points follow their cell. All sums
     are in float64.
 
-    In more than about ten dimensions a grid works poorly: all cells are compared with each other,
-    and hardly any two are neighbors. Reduce first (`cluster_jax.clustering.reduce`).
+    In more than about ten dimensions a grid works poorly: hardly any two cells are neighbors, or
+    all are. Reduce first (`cluster_jax.clustering.reduce`).
 
     The partition does not depend on the order of the rows (up to rounding of sums). It depends on
     the origin of the grid, up to shifts by whole cells.
@@ -722,8 +556,6 @@ class GridShift(ClusterMixin, BaseEstimator):
         bandwidth_: the bandwidth used.
         n_iter_: number of iterations.
         bandwidth_curve_: the scan's `BandwidthCurve`; None for a numeric bandwidth.
-        stability_: agreement of clusterings of random halves, see `stability`; None for
-            a numeric bandwidth.
 
     Example:
         >>> model = GridShift(1.0).fit([[0.5], [0.7], [6.0], [6.2], [6.4]])
@@ -754,12 +586,11 @@ class GridShift(ClusterMixin, BaseEstimator):
         self._check_options()
         points = numeric(X, "X").astype(np.float64)
         rule: dict[str, Any] = {"stop": self.stop, "max_iter": self.max_iter}
-        curve = agreement = None
+        curve = None
         if self.bandwidth == "auto":
-            rows, seed = sample(points, self.random_state), self.random_state
-            curve = scan(rows, **rule, seed=seed)
+            rows = sample(points, self.random_state)
+            curve = scan(rows, **rule, seed=self.random_state)
             bandwidth = float(curve.bandwidths[curve.best_index])
-            agreement = stability(rows, bandwidth, **rule, seed=seed)
         else:
             bandwidth = float(self.bandwidth)
         grid, modes, labels = seek(points, bandwidth, **rule)
@@ -772,7 +603,7 @@ class GridShift(ClusterMixin, BaseEstimator):
             )
         # Set last, so that a failed fit keeps the previous one.
         validate_data(self, stacked(X, "X"), reset=True, skip_check_array=True)
-        self.bandwidth_curve_, self.stability_, self.bandwidth_ = curve, agreement, bandwidth
+        self.bandwidth_curve_, self.bandwidth_ = curve, bandwidth
         self._grid, self._modes, self.labels_ = grid, modes, labels
         self.n_iter_ = modes.n_iter
         self.cluster_centers_ = modes.grid.centers(bandwidth)
@@ -784,9 +615,8 @@ class GridShift(ClusterMixin, BaseEstimator):
     def predict(self, X: ArrayLike) -> NDArray:
         """Returns the cluster of each row of `X` float `[n, d]`, each on its own; int64 `[n]`.
 
-        A point in a cell that held training points gets their label. From an empty cell it moves
-        to the mean of the training points in the 3^d neighborhood until it meets an occupied
-        cell; where there is no neighbor it goes to the nearest mode.
+        A point in a cell that held training points gets their label, another one that of the cell
+        whose mean is nearest.
 
         Raises:
             InputError: `X` is not finite or has a different number of columns than in `fit`.
@@ -801,9 +631,7 @@ class GridShift(ClusterMixin, BaseEstimator):
         check_is_fitted(self)
         points = numeric(X, "X").astype(np.float64)
         validate_data(self, stacked(X, "X"), reset=False, skip_check_array=True)
-        labels, is_isolated = follow(
-            points, self._grid, self._modes, self.bandwidth_, self.max_iter
-        )
+        labels, is_isolated = follow(points, self._grid, self._modes, self.bandwidth_)
         distances = distances_to_centers(points, self.cluster_centers_, labels)
         return Location(labels, distances / self.bandwidth_, is_isolated | ~self._is_large[labels])
 

@@ -5,8 +5,9 @@ one device. Rows from number `layout.n` on are padding: they get a label, but en
 """
 
 import functools
+import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -16,6 +17,7 @@ from jax import Array, lax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from numpy.typing import ArrayLike, NDArray
 
+from cluster_jax.clustering import knn
 from cluster_jax.core import arrays, checks, collectives, ops
 from cluster_jax.core.arrays import Rows, numeric
 from cluster_jax.core.checks import InputError
@@ -36,8 +38,8 @@ _MIN_SAMPLE, _SAMPLE_PER_CLUSTER, _SAMPLE_ITERATIONS = 10_000, 64, 20
 # `kmeans_blocks` ends when at most one row in this many changes its label. The last few rows would
 # take most of the passes over the data.
 _ROWS_PER_CHANGE = 10_000
-# Rows that may become the center of an empty cluster, for each of these.
-_CANDIDATES = 16
+# Rows that may become the centers of empty clusters: at least, and for each of these.
+_CANDIDATES, _PER_EMPTY = 10_000, 16
 _AXIS = "rows"
 _ROWS, _ALL = PartitionSpec(_AXIS), PartitionSpec()
 
@@ -141,7 +143,8 @@ def kmeans(
     if not spherical and 0 < size < np.sqrt(info.tiny / info.eps):
         got = f"{cast.dtype}; got entries of at most {size:g}: scale them up"
         raise InputError(f"x must be large enough for its squares to fit {got}")
-    mean = np.asarray(mean, np.float64) + (0 if offset is None else offset)
+    shift = np.asarray(mean, np.float64)
+    mean = shift + (0 if offset is None else offset)
     if init is not None:
         init = np.asarray(init, np.float64)
         if init.shape != (k, d):
@@ -153,20 +156,26 @@ def kmeans(
                 raise InputError(f"init must be finite and near the rows; got entries to {size:g}")
         init = init.astype(cast.dtype)
 
-    def single_run(number: int) -> tuple[float, tuple[Array, ...]]:
+    def assign(centers: NDArray) -> Iterator[tuple[slice, tuple[Array, ...]]]:
+        specs = (_ROWS, _ALL), _ALL
+        centers = centers.astype(cast.dtype)
+        yield slice(0, n), _on_mesh(_assign_block, layout, mesh, specs, data, centers)
+
+    def read(chosen: NDArray) -> NDArray:
+        return cast[chosen] - shift
+
+    def single_run(number: int) -> tuple[float, Run]:
         centers = init
         if centers is None or number > 0:
             key = np.asarray([int(seed) % 2**32, number], np.uint32)
             specs = (_ROWS, _ROWS, _ALL), _ALL
             centers = np.asarray(_on_mesh(_draw_centers, layout, mesh, specs, data, live, key))
-        specs = (_ROWS, _ALL, _ALL), _ALL
-        *run, squares = _on_mesh(_lloyd, layout, mesh, specs, data, centers, np.int32(max_iter))
-        return float(np.asarray(squares).sum(dtype=np.float64)), tuple(run)
+        run = _lloyd(layout, assign, read, centers, max_iter)
+        return float(run.squares.sum(dtype=np.float64)), run
 
-    inertia, (labels, *best) = min(map(single_run, range(n_init)), key=lambda run: run[0])
-    centers = np.asarray(best[0], np.float64) + mean
-    centers = centers.astype(cast.dtype if offset is None else np.float64)
-    return KMeansResult(np.asarray(labels)[:n], centers, inertia, int(best[1]))
+    inertia, best = min(map(single_run, range(n_init)), key=lambda each: each[0])
+    centers = (best.centers + mean).astype(cast.dtype if offset is None else np.float64)
+    return KMeansResult(best.labels, centers, inertia, best.n_iter)
 
 
 def kmeans_blocks(
@@ -239,7 +248,7 @@ def kmeans_blocks(
     layout = _make_layout(min(n, int(block_rows)), d, k, mesh.size, platform, spherical)
     shape, sharding = (layout.local * mesh.size, d), NamedSharding(mesh, _ROWS)
 
-    def assign(start: int) -> tuple[Array, ...]:
+    def started(start: int, centers: NDArray) -> tuple[Array, ...]:
         def local(index: Any) -> NDArray:
             low, high, _ = index[0].indices(shape[0])
             part = read(slice(start + low, min(start + high, start + layout.n, n)))
@@ -250,42 +259,79 @@ def kmeans_blocks(
         specs = (_ROWS, _ALL), _ALL
         return _on_mesh(_assign_block, block, mesh, specs, data, centers.astype(dtype))
 
-    labels, squares = np.full(n, -1, np.int32), np.empty(n, np.float32)
-    for step in range(max_iter + 1):
-        sums, counts, n_changed = np.zeros((k, d)), np.zeros(k, np.int64), 0
-        started: list[tuple[int, tuple[Array, ...]]] = []
-        for start in (*range(0, n, layout.n), n):
-            if start < n:
-                started.append((start, assign(start)))
+    def assign(centers: NDArray) -> Iterator[tuple[slice, tuple[Array, ...]]]:
+        blocks = [slice(start, min(start + layout.n, n)) for start in range(0, n, layout.n)]
+        outputs = started(0, centers)
+        for rows, following in itertools.pairwise(blocks):
             # The next block is read while the devices compute.
-            if len(started) < 2 and start < n:
-                continue
-            first, outputs = started.pop(0)
+            before, outputs = outputs, started(following.start, centers)
+            yield rows, before
+        yield blocks[-1], outputs
+
+    whole, allowed = layout._replace(n=n), n // _ROWS_PER_CHANGE
+    run = _lloyd(whole, assign, read, centers.astype(dtype), max_iter, allowed)
+    inertia = float(run.squares.sum(dtype=np.float64))
+    wanted = dtype if is_narrow or spherical else np.float64
+    return KMeansResult(run.labels, (run.centers + origin).astype(wanted), inertia, run.n_iter)
+
+
+class Run(NamedTuple):
+    """What a run has found: `KMeansResult`, and the squared distances of rows to their centers."""
+
+    labels: NDArray
+    centers: NDArray
+    squares: NDArray
+    n_iter: int
+
+
+def _lloyd(
+    layout: Layout,
+    assign: Callable[[NDArray], Iterable[tuple[slice, tuple[Array, ...]]]],
+    read: Callable[[NDArray], NDArray],
+    centers: NDArray,
+    max_iter: int,
+    allowed: int = 0,
+) -> Run:
+    """Updates centers and labels in turn until hardly any label changes.
+
+    Args:
+        layout: with the number of all rows.
+        assign: centers float64 `[k, d]` -> the rows of each block, and its `_assign_block`.
+        read: numbers of rows -> these rows as they are assigned; spherical ones of any length.
+        centers: `[k, d]` to begin with, of the type in which devices compute.
+        max_iter: updates at most.
+        allowed: labels that the last update may change, if no cluster is empty.
+    """
+    labels, squares = np.full(layout.n, -1, np.int32), np.empty(layout.n, centers.dtype)
+    eps, step = float(np.finfo(centers.dtype).eps), 0
+    centers = centers.astype(np.float64)
+    for step in range(max_iter + 1):
+        sums, counts, n_changed = np.zeros(centers.shape), np.zeros(layout.k, np.int64), 0
+        for rows, outputs in assign(centers):
             new, block_sums, block_counts, apart = map(np.asarray, outputs)
-            rows = slice(first, min(first + layout.n, n))
-            new = new[: rows.stop - first]
+            new = new[: rows.stop - rows.start]
             n_changed += int((new != labels[rows]).sum())
             labels[rows], squares[rows] = new, apart[: len(new)]
             sums, counts = sums + block_sums, counts + block_counts
-        allowed = n // _ROWS_PER_CHANGE if counts.all() else 0
-        if step == max_iter or n_changed <= allowed:
+        if not np.isfinite(squares.sum(dtype=np.float64)):
+            fit = f"its squares to fit {squares.dtype}"
+            raise InputError(f"x must be small enough for {fit}: scale it down")
+        if step == max_iter or n_changed <= (allowed if counts.all() else 0):
             break
-        means = arrays.normalize_rows(sums) if spherical else sums / np.maximum(counts, 1)[:, None]
-        stays = ~means.any(axis=1) if spherical else counts == 0
-        means[stays] = centers[stays]
-        centers = means
+        means = sums / np.maximum(counts, 1)[:, None]
+        # Members that cancel have no direction: any center serves them equally well.
+        means = arrays.normalize_rows(sums) if layout.spherical else means
+        stays = (means == 0).all(axis=1) if layout.spherical else counts == 0
+        centers = np.where(stays[:, None], centers, means)
         empty = np.flatnonzero(counts == 0)
         if len(empty):
-            count = min(n, _CANDIDATES * len(empty))
-            far = np.sort(np.argpartition(squares, n - count)[n - count :])
+            count = min(layout.n, max(_CANDIDATES, _PER_EMPTY * len(empty)))
+            far = np.sort(np.argpartition(squares, layout.n - count)[layout.n - count :])
             candidates = read(far).astype(np.float64)
-            candidates = arrays.normalize_rows(candidates) if spherical else candidates
-            _reseed_on_host(centers, empty, candidates)
-    inertia = float(squares.sum(dtype=np.float64))
-    if not np.isfinite(inertia):
-        raise InputError("x must be small enough for its squares to fit float32: scale it down")
-    wanted = dtype if is_narrow or spherical else np.float64
-    return KMeansResult(labels, (centers + origin).astype(wanted), inertia, step)
+            if layout.spherical:
+                candidates = arrays.normalize_rows(candidates[candidates.any(axis=1)])
+            _reseed(centers, empty, candidates, eps)
+    return Run(labels, centers, squares, step)
 
 
 def _check_options(
@@ -419,35 +465,6 @@ def _draw(layout: Layout, key: Array, weights: Array, count: int) -> Array:
     return chunk * layout.chunk + jnp.argmax(scores, axis=1).astype(jnp.int32)
 
 
-def _lloyd(layout: Layout, x: Array, centers: Array, max_iter: Array) -> tuple[Array, ...]:
-    """Updates centers and labels in turn until convergence.
-
-    Returns labels int32 (padding included), centers, number of updates, sums of squares by chunk.
-    """
-
-    # Step, whether the run has converged, centers, labels, sums and numbers of members.
-    def body(carry: tuple[Array, ...]) -> tuple[Array, ...]:
-        step, _, centers, labels, sums, counts = carry
-        means, stays = sums / jnp.maximum(counts, 1)[:, None].astype(sums.dtype), counts == 0
-        if layout.spherical:
-            # Members that cancel have no direction: any center serves them equally well.
-            means = ops.l2_normalize(sums)
-            stays = jnp.all(means == 0, axis=1)
-        means = jnp.where(stays[:, None], centers, means)
-        reseed = functools.partial(_reseed, layout, x, means, labels, counts == 0)
-        moved = lax.cond(jnp.any(counts == 0), reseed, lambda: means)
-        new, sums, counts = _assign(layout, x, moved)
-        n_changed = collectives.total(jnp.sum(new != labels, dtype=jnp.int32), _AXIS)
-        return step + 1, (n_changed == 0) | jnp.all(moved == centers), moved, new, sums, counts
-
-    start: tuple[Array, ...] = jnp.int32(0), jnp.bool_(False), centers, *_assign(layout, x, centers)
-    step, _, centers, labels, *_ = lax.while_loop(
-        lambda carry: (carry[0] < max_iter) & ~carry[1], body, start
-    )
-    squares = _squares(layout, x, centers, labels).reshape(-1, layout.chunk).sum(1)
-    return collectives.gather(labels, _AXIS), centers, step, collectives.gather(squares, _AXIS)
-
-
 def _is_row(layout: Layout) -> Array:
     """Returns which of this device's rows are not padding, bool `[local]`."""
     return collectives.local_rows(layout.local, _AXIS) < layout.n
@@ -511,34 +528,6 @@ def _first_highest(scores: Array) -> Array:
     return jnp.min(jnp.where(scores == jnp.max(scores, axis=0)[None], numbers, len(scores)), axis=0)
 
 
-def _reseed(layout: Layout, x: Array, centers: Array, labels: Array, empty: Array) -> Array:
-    """Moves the centers of empty clusters to the rows farthest from all centers, one by one.
-
-    Ties go to the first: both rows of a pair are equally far from their mean, and rounding, which
-    differs with the number of devices, must not decide. Rows that lie on their center, up to
-    rounding, are left out; so are zero rows on the sphere, which have no direction.
-    """
-    eps, lengths = jnp.finfo(x.dtype).eps, jnp.sum(x * x, axis=1)
-    squares = _squares(layout, x, centers, labels)
-    squares = jnp.where(squares > (8 * eps) ** 2 * lengths, squares, 0)
-    if layout.spherical:
-        squares = jnp.where(lengths > 0, squares, 0)
-    rows = collectives.local_rows(layout.local, _AXIS)
-
-    def place(j: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
-        def move() -> tuple[Array, Array]:
-            centers, squares = carry
-            most = jnp.max(collectives.gather(jnp.max(squares)[None], _AXIS))
-            first = jnp.min(jnp.where(squares >= most * (1 - _TIE_ULPS * eps), rows, layout.n))
-            row = collectives.take(x, jnp.min(collectives.gather(first[None], _AXIS))[None], _AXIS)
-            squares = jnp.minimum(squares, jnp.sum((x - row) ** 2, axis=1))
-            return centers.at[j].set(jnp.where(most > 0, row[0], centers[j])), squares
-
-        return lax.cond(empty[j], move, lambda: carry)
-
-    return lax.fori_loop(0, len(centers), place, (centers, squares))[0]
-
-
 def _assign_block(layout: Layout, x: Array, centers: Array) -> tuple[Array, ...]:
     """Assigns a block: labels, sums and counts of clusters, squared distances to centers."""
     if layout.spherical:
@@ -548,22 +537,27 @@ def _assign_block(layout: Layout, x: Array, centers: Array) -> tuple[Array, ...]
     return collectives.gather(labels, _AXIS), sums, counts, collectives.gather(squares, _AXIS)
 
 
-def _reseed_on_host(centers: NDArray, empty: NDArray, rows: NDArray) -> None:
-    """Moves the centers of empty clusters to the farthest of rows far from all centers.
+def _reseed(centers: NDArray, empty: NDArray, rows: NDArray, eps: float) -> None:
+    """Moves the centers of empty clusters to the farthest of rows far from all centers, one by one.
+
+    Ties go to the first: both rows of a pair are equally far from their mean, and rounding, which
+    differs with the number of devices, must not decide. Rows that lie on their center, up to
+    rounding, are left out.
 
     Args:
         centers: float64 `[k, d]`, changed in place.
         empty: numbers of the empty clusters.
-        rows: float64 `[m, d]`. Rows that lie on a center are left out.
+        rows: float64 `[m, d]`; on the sphere without zero rows, which have no direction.
+        eps: relative rounding of the numbers.
     """
-    apart = np.full(len(rows), np.inf)
-    for center in np.delete(centers, empty, axis=0):
-        apart = np.minimum(apart, np.square(rows - center).sum(axis=1))
+    lengths = np.square(rows).sum(axis=1)
+    others = knn.nearest(rows, np.delete(centers, empty, axis=0), 1)
+    apart = np.square(others.distances[:, 0])
+    apart[apart <= (8 * eps) ** 2 * lengths] = 0
     for j in empty:
-        row = rows[apart.argmax()]
-        if apart.max() > 0:
-            centers[j] = row
-        apart = np.minimum(apart, np.square(rows - row).sum(axis=1))
+        if apart.max(initial=0) > 0:
+            centers[j] = rows[(apart >= apart.max() * (1 - _TIE_ULPS * eps)).argmax()]
+            apart = np.minimum(apart, np.square(rows - centers[j]).sum(axis=1))
 
 
 def _squares(layout: Layout, x: Array, centers: Array, labels: Array) -> Array:

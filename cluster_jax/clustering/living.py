@@ -37,13 +37,13 @@ from scipy.optimize import linear_sum_assignment
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from cluster_jax.clustering import knn
+from cluster_jax.clustering import knn, tree
 from cluster_jax.clustering.base import NO_CLUSTER
 from cluster_jax.core.arrays import Rows
 
 SURVIVED, GREW, SPLIT, MERGED = "survived", "grew", "split", "merged"
 EMERGED, DISAPPEARED = "emerged", "disappeared"
-# Rows that are clustered at an update, at most; of a cluster's sample, at least.
+# Rows that are clustered at an update, at most; of a cluster's sample, at least, if all fit.
 LOOK, _SAMPLE = 4_000, 20
 # Updates after which a row is no longer recent; share of recent rows of a birth.
 RECENT, RECENT_SHARE = 4, 0.7
@@ -238,11 +238,13 @@ def _looked_at(state: State, m: int) -> NDArray:
         return np.arange(m)
     new = np.arange(old, m)
     new = new[np.argsort(_priority(new), kind="stable")[: LOOK // 2]]
-    order = np.lexsort((_priority(np.arange(old)), state.ids))
+    room, priority = LOOK - len(new), _priority(np.arange(old))
+    order = np.lexsort((priority, state.ids))
     _, first, sizes = np.unique(state.ids[order], return_index=True, return_counts=True)
-    quota = np.maximum(_SAMPLE, (LOOK - len(new)) * sizes // old)
     rank = np.arange(old) - np.repeat(first, sizes)
-    return np.sort(np.concatenate([order[rank < np.repeat(quota, sizes)], new]))
+    # Proportional to the sizes, but for small clusters; of more of them than fit, some.
+    share = rank / np.repeat(np.maximum(_SAMPLE, room * sizes / old), sizes)
+    return np.sort(np.concatenate([order[np.lexsort((priority[order], share))[:room]], new]))
 
 
 def _priority(rows: NDArray) -> NDArray:
@@ -279,12 +281,12 @@ def explain(state: State, labels: NDArray, is_seen: NDArray | None = None) -> St
     sizes, main = counts.sum(axis=1), counts.argmax(axis=1) if len(live) else np.array([], int)
     owned = np.where(main[:, None] == np.arange(k), counts, 0)
     owner = np.full(k, NO_CLUSTER)
-    for b in range(k):
-        if owned[:, b].any():
-            owner[b] = live[owned[:, b].argmax()]
+    if len(live):
+        owner = np.where(owned.any(axis=0), live[owned.argmax(axis=0)], NO_CLUSTER)
     before = ids.copy()
+    members = tree.members(labels + 1)[1:]  # The first are the rows that were not looked at.
     for b in np.flatnonzero(owner == NO_CLUSTER).tolist():
-        rows = np.flatnonzero(labels == b)
+        rows = members[b]
         parent = int(live[counts[:, b].argmax()]) if counts[:, b].any() else NO_CLUSTER
         is_new = rows >= old
         ids[rows[is_new]] = parent
@@ -307,7 +309,7 @@ def explain(state: State, labels: NDArray, is_seen: NDArray | None = None) -> St
     ids[is_new & has_owner] = owner[labels[is_new & has_owner]]
     is_apart = (labels >= 0) & (owner[labels] != ids)
     for i, b in np.argwhere(counts).tolist():
-        cell = np.flatnonzero((labels == b) & (before == live[i]))
+        cell = members[b][before[members[b]] == live[i]]
         seen = cell[is_seen[cell]]
         is_due = (apart[seen] >= JOIN_LOOKS).mean() >= SEEN
         # A cluster without most of its rows would have changed its meaning.

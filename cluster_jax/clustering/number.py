@@ -137,17 +137,18 @@ def of_number(rows: Smoother, sizes: NDArray, found: Found, wanted: int) -> NDAr
     """
     options = [tree.cut_tree(tree.nested(rows.smooth, sizes, found.levels), wanted)]
     if len(rows.sharp) > 1 and not np.isinf(found.gap):
-        options.append(search(rows, wanted)[0])
+        parts = partition(rows, tree.ward(rows.smooth), wanted)
+        options += [parts] if parts.max() + 1 == wanted else []
     return max(options, key=lambda labels: score(rows, labels))
 
 
-def search(rows: Smoother, wanted: int | None = None) -> tuple[NDArray, dict[int, float]]:
-    """Returns the labels of the highest score, or of so many clusters, and the score of each k."""
+def search(rows: Smoother) -> tuple[NDArray, dict[int, float]]:
+    """Returns the labels of the highest score, and the score of each k that was tried."""
     linkage, m = tree.ward(rows.smooth), len(rows.sharp)
     n = m if rows.counts is None else int(rows.counts.sum())
     most = max(2, min(n // 5, m - 1), min(n // 3, 12))
     tried = [*range(2, 20), *(20 * 2**i for i in range(20))]
-    grid = [wanted] if wanted else [*(k for k in tried if k < most), most]
+    grid = [*(k for k in tried if k < most), most]
     scores: dict[int, float] = {}
     labels, best = np.zeros(m, np.int64), 0
     while grid:  # The grid, then numbers halfway between the best one and the next.
@@ -160,10 +161,7 @@ def search(rows: Smoother, wanted: int | None = None) -> tuple[NDArray, dict[int
         place = tried.index(best)
         low, high = tried[max(place - 1, 0)], tried[min(place + 1, len(tried) - 1)]
         grid = [k for k in ((low + best) // 2, (best + high) // 2) if k not in scores]
-    labels = partition(rows, linkage, best) if best > _MANY else labels
-    if wanted and labels.max() + 1 < wanted:  # No sharp row is nearest to some mean.
-        labels = tree.cut_tree(linkage, wanted)
-    return labels, scores
+    return partition(rows, linkage, best) if best > _MANY else labels, scores
 
 
 def partition(rows: Smoother, linkage: NDArray, k: int) -> NDArray:

@@ -11,7 +11,6 @@ from scipy import sparse
 
 from cluster_jax.clustering import knn, membership, out_of_sample
 from cluster_jax.clustering.base import NO_CLUSTER, Assignment
-from cluster_jax.clustering.gridshift import GridShift
 from cluster_jax.clustering.knn import Neighbors
 from cluster_jax.clustering.smooth import Smoother
 from cluster_jax.core import arrays
@@ -157,34 +156,6 @@ class ByVotes:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class ByGrid:
-    """Clusters of `GridShift` on the rows themselves: a new row shifts to its mode.
-
-    Attributes:
-        labels: int `[n]`.
-        points: float `[n, d]`, the training rows, as they were clustered.
-        bandwidth: side of a cell.
-        stop, max_iter: of `GridShift`.
-        voters: the training rows.
-    """
-
-    labels: NDArray
-    points: NDArray
-    bandwidth: float
-    stop: str
-    max_iter: int
-    voters: Voters
-
-    def place(self, x: NDArray, labels: NDArray | None = None) -> Assignment:
-        """See `base.Clusterer`."""
-        grid = GridShift(self.bandwidth, stop=self.stop, max_iter=self.max_iter)
-        cells = grid.fit(self.points).locate(x)
-        now = _renamed(grid.labels_, self.labels if labels is None else labels)
-        is_novel = self.voters.is_novel(self.voters.nearest(x))
-        return Assignment(now[cells.labels], cells.distances, is_novel)
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
 class ByCenters:
     """Clusters of k-means: a new row has the nearest center.
 
@@ -202,15 +173,17 @@ class ByCenters:
 
     def place(self, x: NDArray, labels: NDArray | None = None) -> Assignment:
         """See `base.Clusterer`."""
-        rows, centers = x, self.centers
+        # After corrections a center has the label of most of its rows: one without rows has none.
+        known = np.arange(len(self.centers)) if labels is None else np.unique(self.labels)
+        rows, centers = x, self.centers[known]
         if self.is_spherical:
             rows, centers = map(arrays.normalize_rows, (rows, centers))
         near = knn.nearest(rows, centers, 1)
         # Half the squared distance of unit rows is 1 - cosine.
         distances = near.distances[:, 0] ** 2 / 2 if self.is_spherical else near.distances[:, 0]
-        nearest = near.indices[:, 0]
+        nearest = known[near.indices[:, 0]]
         if labels is not None:
-            nearest = _renamed(self.labels, labels, len(centers))[nearest]
+            nearest = _renamed(self.labels, labels)[nearest]
         return Assignment(nearest, distances, self.voters.is_novel(self.voters.nearest(x)))
 
 
@@ -240,16 +213,16 @@ def centers_of_leaves(rows: NDArray, labels: NDArray, leaves: NDArray) -> NDArra
     return sums / np.bincount(labels, counts)[:, None]
 
 
-def _renamed(labels: NDArray, now: NDArray, count: int = 0) -> NDArray:
+def _renamed(labels: NDArray, now: NDArray) -> NDArray:
     """Returns the present label of most rows of each found cluster, int64 `[k]`."""
     ids, codes = coded(now)
-    count = max(count, int(labels.max()) + 1)
+    count = int(labels.max()) + 1
     votes = np.bincount(labels * len(ids) + codes, minlength=count * len(ids))
     return ids[votes.reshape(count, len(ids)).argmax(axis=1)]
 
 
-Placing = ByTree | ByVotes | ByGrid | ByCenters
-_KINDS: tuple[Callable[..., Placing], ...] = (ByTree, ByVotes, ByGrid, ByCenters)
+Placing = ByTree | ByVotes | ByCenters
+_KINDS: tuple[Callable[..., Placing], ...] = (ByTree, ByVotes, ByCenters)
 _PARTS: dict[str, Callable[..., Any]] = {"voters": Voters, "smoother": Smoother}
 
 

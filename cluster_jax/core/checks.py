@@ -66,6 +66,8 @@ def _cut(text: str, most: int) -> str:
 class InputError(ValueError):
     """Invalid user input; the message is one `sentence` that says what to change."""
 
+    exit_code = 2  # of a command that it ends
+
     def __init__(self, message: str) -> None:
         super().__init__(sentence(message))
 
@@ -115,24 +117,32 @@ def short(text: object, most: int = 80) -> str:
 
 
 def local(path: str | os.PathLike) -> str:
-    """Removes `file://` from a path; a bucket's path needs the library that reads it.
+    """Returns a path of this machine, also of `file://`.
 
     Raises:
-        InputError: nothing reads such an address.
+        InputError: it is an address elsewhere.
     """
     path = os.fspath(path)
-    scheme, mark, rest = path.partition("://")
-    if not mark:
-        return path
-    if scheme == "file":
-        return urllib.parse.unquote(rest.removeprefix("localhost"))
-    if scheme in ("http", "https"):
-        raise InputError(f"{short(path)} must be a file or folder; got a web address: download it")
-    needed = {"gs": "gcsfs", "s3": "s3fs", "az": "adlfs"}.get(scheme)
-    if needed is None:
-        raise InputError(f"{short(path)} must be a file or folder; got the unknown {scheme}://")
-    if importlib.util.find_spec(needed) is None:
-        raise InputError(f"{scheme}:// paths need {needed}: pip install {needed}")
+    if path.startswith("file://"):
+        return urllib.parse.unquote(path.removeprefix("file://").removeprefix("localhost"))
+    if "://" in path:
+        must = f"{short(path)} must be a file or folder of this machine; got an address"
+        raise InputError(f"{must}: mount the bucket, or copy the files here")
+    return path
+
+
+def address(path: str | os.PathLike) -> str:
+    """Returns a path of this machine or in a bucket.
+
+    Raises:
+        InputError: the library that reads such an address is not installed, or there is none.
+    """
+    path = os.fspath(path)
+    library = {"gs": "gcsfs", "s3": "s3fs", "az": "adlfs"}.get(path.partition("://")[0])
+    if library is None or "://" not in path:
+        return local(path)
+    if importlib.util.find_spec(library) is None:
+        raise InputError(f"{short(path)} needs {library}; got none: pip install {library}")
     return path
 
 

@@ -1,30 +1,45 @@
 """Devices and processes: CPU cores as JAX devices, several hosts as one job."""
 
 import contextlib
+import functools
 import hashlib
 import os
 import platform
-import re
+import signal
 import threading
 import warnings
+from typing import Any
 
 import jax
 
-from cluster_jax.core import checks, interrupt, jobs
+from cluster_jax.core.checks import InputError
 from cluster_jax.core.logs import logger
 
 # Seconds without a heartbeat after which a process counts as dead, and JAX ends the others.
 HEARTBEAT_TIMEOUT = 20
 # Seconds at the start after which a process says that it waits for others.
 QUIET = 10.0
-# Seconds that a process that fails at the start waits for the others, to end them as well.
-TELL_TIMEOUT = 60.0
 # Seconds that the other processes wait at the end while the first one clusters and reports.
 SHUTDOWN_TIMEOUT = 24 * 3600
 # Seconds of compilation above which a program is kept.
 _LEAST = 0.2
-# Words of JAX about other processes; its Gloo and NCCL move arrays between them.
-_OF_OTHERS = re.compile("heartbeat|coordination|barrier|gloo|nccl", re.IGNORECASE)
+
+
+@functools.cache
+def _process_of_jax() -> int:
+    """Returns the number of the process that has asked first, also in its forks."""
+    return os.getpid()
+
+
+def check_no_fork() -> None:
+    """Raises an `InputError` in a fork of a process that has used JAX, whose threads are missing.
+
+    JAX would wait for them for ever.
+    """
+    if _process_of_jax() != os.getpid():
+        must = "JAX must not be used in a fork of a process that has used it"
+        to_do = "start workers by spawn or forkserver, or load the model in each worker alone"
+        raise InputError(f"{must}; got the fork {os.getpid()} of {_process_of_jax()}: {to_do}")
 
 
 def use_cores(batch_size: int) -> None:
@@ -95,7 +110,13 @@ def _machine() -> str:
 def join() -> None:
     """Calls `distribute` for a command in which SIGTERM ends a process at once."""
     distribute()
-    interrupt.terminate()
+    take_back_sigterm()
+
+
+def take_back_sigterm() -> None:
+    """Lets SIGTERM call Python's handler, also after JAX took it to agree on a step to save."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
 
 
 def is_first() -> bool:
@@ -109,37 +130,31 @@ def say(text: str) -> None:
         logger.info("%s", text)
 
 
-def ended_elsewhere(error: BaseException) -> str | None:
-    """Explains an error by which JAX tells that another process of the job ended; else None.
-
-    Args:
-        error: the error, or one that was raised because of it.
-    """
-    chain = [error]
-    while (inner := chain[-1].__cause__ or chain[-1].__context__) and inner not in chain:
-        chain.append(inner)
-    for each in chain if jax.distributed.is_initialized() else ():
-        text = " ".join(str(each).split())
-        if isinstance(each, jax.errors.JaxRuntimeError) and _OF_OTHERS.search(text):
-            number = re.search(r"Task (\d+) heartbeat|heartbeats\): (\d+)", text)
-            which = f"process {number[1] or number[2]}" if number else "another process"
-            return (
-                f"{which} of the job ended or does not answer ({checks.short(text, 160)}): see "
-                "what it wrote last, and run the same command again to go on"
-            )
-    return None
-
-
 def distribute() -> None:
-    """Initializes `jax.distributed` for a pod or a cluster job, see `jobs.announced`.
+    """Initializes `jax.distributed` for a pod or a cluster job, if the environment announces one.
 
-    JAX's coordination service then ends all processes within a minute of the death of one.
+    `JAX_COORDINATOR_ADDRESS` with `JAX_NUM_PROCESSES` and `JAX_PROCESS_ID` announce a job (any
+    cluster), several hosts in `TPU_WORKER_HOSTNAMES` or a multislice job (Cloud TPU), more than one
+    task of SLURM or Open MPI. JAX's coordination service then ends all processes within a minute of
+    the death of one.
 
     Raises:
-        InputError: the job is announced incompletely.
+        InputError: `JAX_COORDINATOR_ADDRESS` is set without the other two.
     """
-    job = jobs.announced()
-    if job is None or jax.distributed.is_initialized():
+    env, job = os.environ, dict[str, Any]()
+    if "JAX_COORDINATOR_ADDRESS" in env:  # JAX reads the address, but not the other two.
+        for key in ("num_processes", "process_id"):
+            if (name := f"JAX_{key.upper()}") not in env:
+                raise InputError(f"{name} must be set with JAX_COORDINATOR_ADDRESS; got nothing")
+            job[key] = int(env[name])
+    is_announced = (
+        job
+        or len(env.get("TPU_WORKER_HOSTNAMES", "").split(",")) > 1
+        or "MEGASCALE_COORDINATOR_ADDRESS" in env
+        or int(env.get("SLURM_STEP_NUM_TASKS", 1)) > 1
+        or int(env.get("OMPI_COMM_WORLD_SIZE", 1)) > 1
+    )
+    if not is_announced or jax.distributed.is_initialized():
         return
     told = threading.Timer(QUIET, logger.info, ("waiting for the other processes of the job",))
     told.daemon = True
@@ -151,14 +166,3 @@ def distribute() -> None:
     )
     told.cancel()
     jax.devices()  # Now: a process waits at most two minutes here for all others.
-
-
-def tell_others() -> None:
-    """Joins the job in a process that fails before it has, so that the others miss it and end.
-
-    One that has not joined they await for as long as one that starts late: JAX's five minutes.
-    Where one of them has not started after a minute, this process waits no longer.
-    """
-    thread = threading.Thread(target=distribute, daemon=True)  # JAX aborts where time is over.
-    thread.start()
-    thread.join(TELL_TIMEOUT)

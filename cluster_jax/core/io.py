@@ -1,12 +1,13 @@
 """Reading files and writing them atomically, in local folders and buckets.
 
 What a later command reads again carries a checksum inside the file itself, so that both are
-replaced in one step: JSON as its last key, arrays in the comment of the archive.
+replaced in one step: JSON as its last key, arrays by their archive.
 """
 
 import hashlib
 import io
 import json
+import os
 import zipfile
 from collections.abc import Mapping
 from typing import Any
@@ -14,13 +15,11 @@ from typing import Any
 import numpy as np
 from etils import epath
 
-from cluster_jax.core import buckets, checks, disk
+from cluster_jax.core import buckets, checks
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.logs import logger
 
 CHECKSUM = "checksum"
-_MARK = b"cluster_jax sha256="
-_DIGEST = 64  # hexadecimal digits of SHA-256
 
 
 class DamagedFile(InputError):
@@ -31,10 +30,22 @@ class DamagedFile(InputError):
         super().__init__(f"{path} is damaged ({reason}); restore it from a copy")
 
 
+def check_writable(folder: epath.Path) -> None:
+    """Raises an `InputError` unless a folder, which need not exist, can be written."""
+    folder = epath.Path(folder).expanduser()
+    if buckets.is_in_bucket(folder):
+        return
+    folder = folder.resolve()
+    nearest = next(path for path in (folder, *folder.parents) if path.exists())
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        must = f"{nearest} must be a folder that can be written"
+        raise InputError(f"{must}; got one that is read-only: choose another folder")
+
+
 def set_aside(path: epath.Path, folder: epath.Path, reason: str) -> None:
     """Moves a damaged file or folder to `folder/damaged`, in place of one with the same name."""
     aside = folder / "damaged" / path.name
-    disk.make(aside.parent)
+    aside.parent.mkdir(exist_ok=True)
     if aside.exists():
         aside.rmtree() if aside.is_dir() else aside.unlink()
     path.rename(aside)
@@ -46,14 +57,13 @@ def write(path: epath.PathLike, content: str | bytes) -> None:
 
     In a bucket a file appears as a whole by itself.
     """
+    path = epath.Path(path)
     if isinstance(content, str):
         # File names in tables may not be valid Unicode; their bytes are written unchanged.
         content = content.encode("utf-8", "surrogateescape")
     if buckets.is_in_bucket(path):
-        with disk.explained(path):
-            buckets.write(path, content)
+        path.write_bytes(content)
         return
-    path = epath.Path(path)
     partial = path.parent / f".{path.name}.partial"
     try:
         partial.write_bytes(content)
@@ -83,7 +93,7 @@ def read_json(path: epath.PathLike) -> Any:
         DamagedFile: it is not JSON, or not what was written.
     """
     try:
-        value = json.loads(buckets.read(path))
+        value = json.loads(epath.Path(path).read_bytes())
     except (ValueError, RecursionError) as error:
         raise DamagedFile(path, "it is not JSON") from error
     if isinstance(value, dict) and CHECKSUM in value:
@@ -100,7 +110,7 @@ def write_arrays(
     *,
     compressed: bool = True,
 ) -> None:
-    """Writes arrays as one `.npz` file with a checksum.
+    """Writes arrays as one `.npz` file, in which each has its CRC-32.
 
     Args:
         path: the file.
@@ -112,9 +122,8 @@ def write_arrays(
     # NumPy's signature mixes its options with the arrays.
     (np.savez_compressed if compressed else np.savez)(buffer, **arrays)  # type: ignore[arg-type]
     with zipfile.ZipFile(buffer, "a") as archive:
-        archive.comment = fingerprint.encode("ascii") + b" " + _MARK + b"0" * _DIGEST
-    content = buffer.getvalue()[:-_DIGEST]
-    write(path, content + _sha256(content).encode())
+        archive.comment = fingerprint.encode("ascii")
+    write(path, buffer.getvalue())
 
 
 def read_arrays(path: epath.PathLike) -> dict[str, np.ndarray]:
@@ -123,33 +132,28 @@ def read_arrays(path: epath.PathLike) -> dict[str, np.ndarray]:
     Raises:
         DamagedFile: it is not what was written.
     """
-    content = _checked(path)
-    checks.check_archive(path, io.BytesIO(content))
+    content = io.BytesIO(epath.Path(path).read_bytes())
     try:
-        with np.load(io.BytesIO(content), allow_pickle=False) as file:
+        checks.check_archive(path, content)
+        with np.load(content, allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
+    except InputError:
+        raise
     except Exception as error:  # zipfile and zlib have errors of their own.
-        raise DamagedFile(path, "it has no arrays") from error
+        raise DamagedFile(path, "its arrays cannot be read") from error
 
 
 def read_fingerprint(path: epath.PathLike) -> str:
     """Reads the fingerprint in a file of `write_arrays`.
 
     Raises:
-        DamagedFile: it is not what was written.
+        DamagedFile: it has none.
     """
-    with zipfile.ZipFile(io.BytesIO(_checked(path))) as archive:
-        return archive.comment.split(b" " + _MARK)[0].decode("ascii")
-
-
-def _checked(path: epath.PathLike) -> bytes:
-    """Reads a file of `write_arrays` and checks its checksum."""
-    content = buckets.read(path)
-    if content[:-_DIGEST][-len(_MARK) :] != _MARK:
-        raise DamagedFile(path, "it has no checksum at its end")
-    if content[-_DIGEST:] != _sha256(content[:-_DIGEST]).encode():
-        raise DamagedFile(path, "its content does not match its checksum")
-    return content
+    try:
+        with zipfile.ZipFile(io.BytesIO(epath.Path(path).read_bytes())) as archive:
+            return archive.comment.decode("ascii")
+    except (zipfile.BadZipFile, UnicodeDecodeError) as error:
+        raise DamagedFile(path, "it is no archive") from error
 
 
 def _json(value: Any) -> str:

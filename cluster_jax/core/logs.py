@@ -2,10 +2,10 @@
 
 import contextlib
 import logging
-import pathlib
+import os
 import sys
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, TextIO
 
 from tqdm import tqdm
 
@@ -25,6 +25,23 @@ logger = logging.getLogger("cluster_jax")
 logger.addFilter(shorten)
 
 
+def open_streams() -> None:
+    """Opens standard streams that are closed, as those of a service may be; they lead nowhere."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
+    if getattr(sys.stdout, "errors", None) == "strict":  # A file name may not be valid UTF-8.
+        sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+
+
+def say(text: str, stream: TextIO) -> None:
+    """Prints a line; once nobody reads the stream any longer, as after `| head`, it is left out."""
+    try:
+        print(text, file=stream, flush=True)
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
 class Printer(logging.Handler):
     """Prints lines of progress to stdout, and warnings as one line each to stderr.
 
@@ -38,7 +55,7 @@ class Printer(logging.Handler):
         """Prints a record; the streams are those of the moment."""
         is_progress = record.levelno < logging.WARNING
         stream = sys.stdout if is_progress and not self.is_stdout_free else sys.stderr
-        print(f"{'' if is_progress else 'warning: '}{record.getMessage()}", file=stream, flush=True)
+        say(f"{'' if is_progress else 'warning: '}{record.getMessage()}", stream)
 
 
 @contextlib.contextmanager
@@ -54,15 +71,20 @@ def level(of: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def printing() -> Iterator[None]:
-    """Prints progress and warnings inside, which no handler of the application prints again."""
-    printer, before = Printer(), logger.propagate
+    """Prints progress and warnings inside, which no handler of the application prints again.
+
+    What other libraries log is left out, unless the application has a handler for it.
+    """
+    printer, silent, before = Printer(), logging.NullHandler(), logger.propagate
     logger.addHandler(printer)
+    logging.getLogger().addHandler(silent)
     logger.propagate = False
     try:
         with level(logging.INFO):
             yield
     finally:
         logger.removeHandler(printer)
+        logging.getLogger().removeHandler(silent)
         logger.propagate = before
 
 
@@ -73,7 +95,7 @@ def progress_bar(items: Iterable[Any] | None = None, **options: Any) -> tqdm:
         items: what is iterated over, or None.
         **options: of `tqdm`.
     """
-    is_watched = sys.stderr.isatty() or _is_notebook()
+    is_watched = (sys.stderr is not None and sys.stderr.isatty()) or _is_notebook()
     is_shown = is_watched and logger.isEnabledFor(logging.INFO)
     options["disable"] = options.get("disable", False) or not is_shown
     return tqdm(items, file=sys.stderr, **options)
@@ -97,37 +119,3 @@ def untouched() -> Iterator[None]:
     finally:
         root.handlers[:] = handlers
         root.setLevel(before)
-
-
-@contextlib.contextmanager
-def without_leftovers() -> Iterator[None]:
-    """Silences inside what Orbax's unfinished reads and writes report after a failure.
-
-    When one array of a checkpoint cannot be read, Orbax raises and closes its event loop while its
-    other coroutines wait; each of these fails whenever Python frees it, and prints a traceback.
-    """
-    asyncio, before = logging.getLogger("asyncio"), sys.unraisablehook
-
-    def hook(raised: Any) -> None:
-        if not _is_unfinished(raised):
-            before(raised)
-
-    asyncio.addFilter(_is_not_left_over)
-    sys.unraisablehook = hook
-    try:
-        yield
-    finally:
-        sys.unraisablehook = before
-        asyncio.removeFilter(_is_not_left_over)
-
-
-def _is_unfinished(raised: Any) -> bool:
-    code = getattr(raised.object, "cr_code", None)  # of a coroutine
-    is_of_orbax = code is not None and "orbax" in pathlib.Path(code.co_filename).parts
-    return is_of_orbax or "Event loop is closed" in str(raised.exc_value)
-
-
-def _is_not_left_over(record: logging.LogRecord) -> bool:
-    text = record.getMessage()  # of a task or a future
-    is_of_orbax = "orbax" in text or "tensorstore" in text
-    return not (is_of_orbax and "exception was never retrieved" in text)

@@ -4,7 +4,6 @@ One table may lie in one file or in a folder of shards, files of equally many co
 in the order of their names, in which numbers are numbers. Nothing is ever unpickled.
 """
 
-import io
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -121,56 +120,10 @@ class Shards:
             yield rows, values
 
 
-class _Remote:
-    """A table in a file of a bucket, whose rows are read by ranges of bytes.
-
-    Attributes:
-        shape, ndim, dtype: of the table.
-    """
-
-    def __init__(self, file: epath.Path):
-        self._file = file
-        head = io.BytesIO(buckets.read(file, 0, 4096))
-        version = np.lib.format.read_magic(head)
-        read = {(1, 0): np.lib.format.read_array_header_1_0}.get(
-            version, np.lib.format.read_array_header_2_0
-        )
-        self.shape, is_fortran, self.dtype = read(head)
-        self.ndim, self._start = len(self.shape), head.tell()
-        if is_fortran or self.dtype.hasobject:
-            raise ValueError("other content")
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __getitem__(self, rows: Any) -> NDArray:
-        if not isinstance(rows, slice):
-            rows, low = np.asarray(rows), int(np.min(rows))
-            step = max(1, _BLOCK // self.shape[1])
-            result = np.empty((len(rows), *self.shape[1:]), self.dtype)
-            for first in range(low, int(np.max(rows)) + 1, step):
-                is_here = (rows >= first) & (rows < first + step)
-                result[is_here] = self[first : first + step][rows[is_here] - first]
-            return result
-        start, stop, _ = rows.indices(len(self))
-        count, width = max(0, stop - start), int(np.prod(self.shape[1:])) * self.dtype.itemsize
-        place = self._start + start * width
-        data = buckets.read(self._file, place, place + count * width) if count else b""
-        if len(data) < count * width:
-            raise InputError(
-                f"{self._file} must be a complete .npy file of numbers; got fewer bytes than its "
-                "header says: write it again"
-            )
-        return np.frombuffer(data, self.dtype).reshape(count, *self.shape[1:])
-
-
-def _open(file: epath.Path) -> "np.memmap | _Remote":
-    """Opens a file with a table of numbers, as a memory map if it is local."""
+def _open(file: epath.Path) -> np.memmap:
+    """Opens a file with a table of numbers as a memory map."""
     try:
-        if buckets.is_in_bucket(file):
-            array = _Remote(file)
-        else:
-            array = np.load(file, mmap_mode="r", allow_pickle=False)
+        array = np.load(file, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         message = str(error).split("\n")[0]
         if "greater than file size" in message:

@@ -1,16 +1,15 @@
 """Embeds a data set by a network: one in training (`forward_of`), or an `encoder.Encoder`.
 
-A long embedding is kept in parts, from which an interrupted one resumes. A part is a file with the
-rows of consecutive batches. It is written whenever `SECONDS` have passed since the last part, so
-that a short embedding writes none, and on Ctrl-C and SIGTERM. The rows of a resumed embedding are
-bit for bit those of one without an interruption.
+An embedding is filled in place, a `.npy` file of each of its entries with a counter of the rows, so
+that an interrupted one goes on. Its rows are bit for bit those of one without an interruption.
 """
 
 import contextlib
-import re
+import functools
+import os
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Generator, Mapping
+from typing import Any, Literal, NamedTuple
 
 import jax
 import numpy as np
@@ -18,9 +17,9 @@ from etils import epath
 from jax import Array
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh
+from numpy.typing import NDArray
 
-from cluster_jax.core import buckets, disk, interrupt, io, logs
-from cluster_jax.core.logs import logger
+from cluster_jax.core import devices, io, logs
 from cluster_jax.data import batches
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.data.images import without
@@ -37,15 +36,15 @@ Batch = dict[str, np.ndarray]
 Forward = Callable[[Array, Array], Mapping[str, Any]]
 # Entry of an embedding, bool [n]: rows of images that stand in for unreadable files.
 UNREADABLE = "unreadable"
+_COUNTER = "counter.json"
 
 
 class Parts(NamedTuple):
-    """Location and identity of the parts of an embedding.
+    """Location and identity of an embedding that is under way.
 
     Attributes:
-        file: the file or folder that is written once all parts are there.
-        fingerprint: ASCII text that identifies network and images; parts with another fingerprint
-            are made again.
+        file: the file or folder that is written once all rows are there.
+        fingerprint: identifies network and images; rows with another fingerprint are made again.
     """
 
     file: epath.Path
@@ -53,39 +52,70 @@ class Parts(NamedTuple):
 
     @property
     def folder(self) -> epath.Path:
-        """The folder of the parts, beside the file; need not exist."""
+        """The folder of the rows, beside the file; need not exist."""
         return self.file.parent / f"{self.file.name}.parts"
 
     def finish(self, arrays: Mapping[str, np.ndarray], fingerprint: str) -> None:
-        """Writes the file, which takes the place of its parts; the first process alone does."""
+        """Writes the file, which takes the place of its rows; the first process alone does."""
         if jax.process_index() == 0:
             io.write_arrays(self.file, arrays, fingerprint)
             self.remove()
 
     def remove(self) -> None:
-        """Deletes the parts, and their folder if nothing else is in it."""
-        # A kill may have left the temporary file of a part, which has a dot before its name.
-        there = buckets.names(self.folder)
-        files = {name for name in there if re.match(r"\.?part_|share_.*\.npz$", name)}
-        if buckets.is_in_bucket(self.folder):
-            buckets.remove(str(self.folder / name) for name in files)
-            return
-        for name in files:
-            (self.folder / name).unlink()
-        if there == files and self.folder.exists():
+        """Deletes the rows, and their folder if nothing else is in it."""
+        for pattern in (_COUNTER, "rows_*.npy", "share_*.npz"):
+            for file in self.folder.glob(pattern):
+                file.unlink()
+        if self.folder.is_dir() and not any(self.folder.iterdir()):
             self.folder.rmdir()
+
+    def opened(self, *, writes: bool) -> tuple[int, Batch]:
+        """Returns the number of rows that are there, and the arrays, to be filled from there on.
+
+        Args:
+            writes: whether what is filled in goes to the files; else it stays in memory.
+        """
+        try:
+            counter = io.read_json(self.folder / _COUNTER)
+            if counter["fingerprint"] == self.fingerprint:
+                mode: Literal["r+", "c"] = "r+" if writes else "c"
+                files = {name: self.folder / f"rows_{name}.npy" for name in counter["names"]}
+                return counter["rows"], {x: np.load(f, mmap_mode=mode) for x, f in files.items()}
+        except (OSError, ValueError):  # There is none, or it is damaged.
+            pass
+        return 0, {}
+
+    def made(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> NDArray:
+        """Makes the file of an entry, and returns it as an array to be filled."""
+        self.folder.mkdir(exist_ok=True)
+        path = os.fspath(self.folder / f"rows_{name}.npy")
+        values = np.lib.format.open_memmap(path, "w+", dtype, shape)
+        with open(path, "r+b") as file:
+            # A full disk is an error now; later, as memory that cannot be written, a crash.
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(file.fileno(), 0, os.path.getsize(path))
+        return values
+
+    def set_counter(self, rows: int, arrays: Batch) -> None:
+        """Sets the counter, after the rows are on the disk."""
+        for values in arrays.values():
+            values.flush()  # type: ignore[attr-defined]  # of a memory map
+        counter = {"fingerprint": self.fingerprint, "rows": rows, "names": [*arrays]}
+        io.write_json(self.folder / _COUNTER, counter)
 
 
 def collect(
     parts: Parts | None,
+    total: int,
     embed_from: Callable[[int], Generator[Batch]],
     *,
     together: bool = True,
 ) -> Batch:
-    """Collects the rows of an embedding: those of finished parts, then those of later batches.
+    """Collects the rows of an embedding: those that are there, then those of later batches.
 
     Args:
-        parts: location of the parts; None: nothing is written.
+        parts: where the rows are kept; None, and in a bucket: in memory alone.
+        total: number of all rows.
         embed_from: yields the batches from a given row on, in order.
         together: whether all processes call this together and get the same rows: they start with
             the same row, and the first process alone writes. Otherwise each has rows of its own.
@@ -93,65 +123,30 @@ def collect(
     Returns:
         Name -> rows.
     """
-    batches = [] if parts is None else _read(parts, together)
-    writes = parts is not None and (jax.process_index() == 0 or not together)
-    start = _count(batches)
-    written, since = len(batches), time.monotonic()  # how many are in files
-
-    def write() -> None:
-        nonlocal written, since
-        if parts is not None and writes and written < len(batches):
-            disk.make(parts.folder)
-            file = _file(parts, _count(batches[:written]))
-            # A fast device would wait for a compression.
-            io.write_arrays(file, joined(batches[written:]), parts.fingerprint, compressed=False)
-        written, since = len(batches), time.monotonic()
-
-    try:
-        with contextlib.closing(embed_from(start)) as stream:
-            for batch in stream:
-                batches.append(batch)
-                if time.monotonic() - since > SECONDS:
-                    write()
-    except (KeyboardInterrupt, interrupt.Terminated):
-        write()
-        raise
-    return joined(batches)
-
-
-def _read(parts: Parts, together: bool) -> list[Batch]:
-    """Reads the parts from the first row on, without a gap, as far as all processes can."""
-    batches: list[Batch] = []
-    while (batch := read_file(parts, _file(parts, _count(batches)))) is not None:
-        batches.append(batch)
+    if parts is not None and "://" in str(parts.file):
+        parts = None
+    kept = parts if jax.process_index() == 0 or not together else None  # of the one that writes
+    done, arrays = (0, {}) if parts is None else parts.opened(writes=kept is not None)
     if together and jax.process_count() > 1:
-        batches = batches[: multihost_utils.process_allgather(np.int32(len(batches))).min()]
-    return batches
-
-
-def read_file(parts: Parts, file: epath.Path) -> Batch | None:
-    """Reads the rows in a file; None if there is none, or it was made from something else."""
+        done = int(multihost_utils.process_allgather(np.int32(done)).min())
+    since = time.monotonic()
     try:
-        if io.read_fingerprint(file) == parts.fingerprint:
-            return io.read_arrays(file)
-    except FileNotFoundError:
-        return None
-    except io.DamagedFile as error:
-        logger.warning("%s is damaged (%s); making it again", file, error.reason)
-    return None
-
-
-def _file(parts: Parts, first: int) -> epath.Path:
-    return parts.folder / f"part_{first:012d}.npz"
-
-
-def _count(batches: Sequence[Batch]) -> int:
-    return sum(len(next(iter(batch.values()))) for batch in batches)
-
-
-def joined(batches: Sequence[Batch]) -> Batch:
-    """Joins the rows of batches."""
-    return {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
+        with contextlib.closing(embed_from(done)) as stream:
+            for batch in stream:
+                for name, rows in batch.items():
+                    if done == 0:
+                        shape = total, *rows.shape[1:]
+                        made = np.empty if kept is None else functools.partial(kept.made, name)
+                        arrays[name] = made(shape, rows.dtype)
+                    arrays[name][done : done + len(rows)] = rows
+                done += len(next(iter(batch.values())))
+                if kept is not None and time.monotonic() - since > SECONDS:
+                    kept.set_counter(done, arrays)
+                    since = time.monotonic()
+    finally:
+        if kept is not None and arrays:
+            kept.set_counter(done, arrays)
+    return {name: np.asarray(values) for name, values in arrays.items()}
 
 
 def forward_of(run: TrainingRun, params: Any, model_state: Any, mesh: Mesh) -> Forward:
@@ -191,11 +186,15 @@ def embed(
         mesh: the devices. If they are of several processes, all of these call this together, and
             each gets the whole result.
         rows: consecutive images whose rows are wanted; None: all.
-        kept: where parts are kept until all is done, for the caller to remove; None: nowhere.
+        kept: where rows are kept until all is done, for the caller to remove; None: nowhere.
 
     Returns:
         Name -> rows `[n, ...]`; `UNREADABLE` too if a file could not be read.
+
+    Raises:
+        InputError: the process is a fork of one that has used JAX.
     """
+    devices.check_no_fork()
     sharded = states.sharded(mesh)
     batch_size = -(-min(batch_size, dataset.size) // mesh.size) * mesh.size
     rows = range(dataset.size) if rows is None else rows
@@ -226,7 +225,7 @@ def embed(
                     computed = {**computed, UNREADABLE: _unreadable(dataset, index, together)}
                 yield {name: values[:count] for name, values in computed.items()}
 
-    embedded = collect(kept, embed_from, together=together)
+    embedded = collect(kept, len(rows), embed_from, together=together)
     if UNREADABLE in embedded and not embedded[UNREADABLE].any():
         del embedded[UNREADABLE]
     return embedded

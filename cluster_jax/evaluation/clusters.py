@@ -10,7 +10,7 @@ from cluster_jax.clustering import custom, knn, membership, placing
 from cluster_jax.clustering.base import NO_CLUSTER
 from cluster_jax.clustering.gridshift import BandwidthCurve, GridShift
 from cluster_jax.clustering.membership import Membership
-from cluster_jax.clustering.placing import ByCenters, ByGrid, ByTree, ByVotes, Placing, Voters
+from cluster_jax.clustering.placing import ByCenters, ByTree, ByVotes, Placing, Voters
 from cluster_jax.clustering.reduce import MAP_COLUMNS, reduce
 from cluster_jax.clustering.smooth_tree import SmoothTree
 from cluster_jax.clustering.tree import linkage_of_means
@@ -175,7 +175,7 @@ def run_gridshift(points: NDArray, **grid_options: Any) -> Clustering:
     Returns:
         The result. Its metrics are `n_large`, the number of clusters that count (smaller ones
         consist of outliers, see `gridshift.min_cluster_size`), `bandwidth`, the `verdict` of the
-        scan over bandwidths, `stability`, and the number of `outliers`.
+        scan over bandwidths, and the number of `outliers`.
     """
     grid = GridShift(**grid_options).fit(points)
     labels, curve, located = grid.labels_, grid.bandwidth_curve_, grid.locate(points)
@@ -184,7 +184,6 @@ def run_gridshift(points: NDArray, **grid_options: Any) -> Clustering:
         "n_large": len(np.unique(labels[~outliers])),
         "bandwidth": float(grid.bandwidth_),
         "verdict": None if curve is None else curve.verdict,
-        "stability": grid.stability_,
         "outliers": int(outliers.sum()),
     }
     centers, labels = grid.cluster_centers_, labels.astype(np.int32)
@@ -309,8 +308,6 @@ def clusterer(
     method: str,
     reduce: str | None,
     n_neighbors: int,
-    stop: str,
-    max_iter: int,
 ) -> Placing | None:
     """Makes what places new rows in clusters; None for a map of t-SNE, which has no place for them.
 
@@ -320,8 +317,6 @@ def clusterer(
         method: of the clustering.
         reduce: method by which the map was made, `"none"` for the rows.
         n_neighbors: rows that vote.
-        stop: of `GridShift`.
-        max_iter: of `GridShift`.
     """
     labels, tree = clustering.cluster_labels, clustering.tree
     if tree is not None:
@@ -336,11 +331,9 @@ def clusterer(
         clustering.points,
         clustering.centers,
     )
-    if reduce != "none":
-        return ByVotes(labels, n_neighbors, training_rows, points, centers, width or 1.0)
-    if width is None:  # k-means
+    if reduce == "none" and width is None:  # k-means
         return ByCenters(centers, labels, training_rows.metric == "cosine", training_rows)
-    return ByGrid(labels, points, width, stop, max_iter, training_rows)
+    return ByVotes(labels, n_neighbors, training_rows, points, centers, width or 1.0)
 
 
 def rows_of_likeness(tree: SmoothTree | None, features: NDArray, metric: str = "cosine") -> NDArray:

@@ -13,7 +13,6 @@ from numpy.typing import ArrayLike, NDArray
 from cluster_jax.clustering import smooth
 from cluster_jax.clustering import tree as trees
 from cluster_jax.clustering.base import Assignment
-from cluster_jax.clustering.gridshift import GridShift
 from cluster_jax.clustering.placing import ByTree, Placing, from_arrays, to_arrays, voters
 from cluster_jax.core import buckets, io
 from cluster_jax.core.arrays import blocks, numeric
@@ -173,7 +172,7 @@ def write(
         labels: int `[n]`, the clusters of all rows.
         sample: int `[n]`, the rows of the sample; None: they are all rows.
     """
-    tree, grid = clustering.tree, GridShift()
+    tree = clustering.tree
     training_rows = (
         voters(features, str(options.metric)) if tree is None else tree.clusterer_.voters
     )
@@ -183,8 +182,6 @@ def write(
         method=options.method,
         reduce=options.reduce,
         n_neighbors=options.n_neighbors,
-        stop=grid.stop,
-        max_iter=grid.max_iter,
     )
     stored = {} if placed_by is None else to_arrays(placed_by)
     stored[FOUND] = labels.astype(np.int32)

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from etils import epath
 
-from cluster_jax.core import buckets, disk, io
+from cluster_jax.core import buckets, checks, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import load_config, parse_section
 from cluster_jax.core.logs import logger
@@ -22,8 +22,6 @@ from cluster_jax.encoding.embed import (
     Batch,
     Parts,
     embed,
-    joined,
-    read_file,
     readable_images,
     readable_rows,
 )
@@ -76,8 +74,8 @@ def shared(parts: Parts, make: Callable[[Parts], Batch]) -> Batch | None:
         return make(parts)
     files = [parts.folder / f"share_{i:05d}-of-{processes:05d}.npz" for i in range(processes)]
     file_of_process = files[jax.process_index()]
-    if read_file(parts, file_of_process) is None:
-        disk.make(parts.folder)
+    if not _is_made(parts, file_of_process):
+        parts.folder.mkdir(exist_ok=True)
         kept = parts._replace(file=file_of_process)
         io.write_arrays(file_of_process, make(kept), parts.fingerprint, compressed=False)
         kept.remove()
@@ -91,7 +89,17 @@ def shared(parts: Parts, make: Callable[[Parts], Batch]) -> Batch | None:
             f"{parts.folder} must be the same folder for all processes; got none of {missing[0]} "
             "in it: choose an --out that all of them share"
         )
-    return joined([io.read_arrays(file) for file in files])
+    shares = [io.read_arrays(file) for file in files]
+    return {name: np.concatenate([share[name] for share in shares]) for name in shares[0]}
+
+
+def _is_made(parts: Parts, file: epath.Path) -> bool:
+    """Returns whether a file has a share that was made from the same network and images."""
+    try:
+        return file.exists() and io.read_fingerprint(file) == parts.fingerprint
+    except io.DamagedFile as error:
+        logger.warning("%s is damaged (%s); making it again", file, error.reason)
+        return False
 
 
 def embed_images(stages: Sequence[BuiltRun], fingerprint: str) -> list[BuiltRun]:
@@ -166,7 +174,8 @@ def write_features(
         InputError: the config has no pretrained network, the file exists, or the folder has shards
             of another number of processes.
     """
-    out, process, processes = buckets.path(out), jax.process_index(), jax.process_count()
+    out = epath.Path(checks.local(out)).expanduser()
+    process, processes = jax.process_index(), jax.process_count()
     in_shards = out.suffix != ".npz"
     file = out / ROWS if in_shards else out
     if file.exists():
@@ -221,12 +230,11 @@ def write_features(
         skipped = np.array(readable.skipped, str).reshape(-1, 2)
         arrays = {"shape": np.array([features.shape]), "skipped": skipped}
         if in_shards:
-            disk.make(out)
-            partial = out / (shard if buckets.is_in_bucket(out) else f".{shard}.partial")
+            out.mkdir(exist_ok=True)
+            partial = out / f".{shard}.partial"
             with partial.open("wb") as content:
                 np.save(content, features)
-            if not buckets.is_in_bucket(out):
-                partial.replace(out / shard)
+            partial.replace(out / shard)
         else:
             arrays["features"] = features
         if readable.labels is not None:

@@ -150,8 +150,6 @@ def new_clusterer(clustering: Clustering, features: NDArray, section: EvalConfig
         method=section.method,
         reduce=section.reduce.method,
         n_neighbors=section.reduce.n_neighbors,
-        stop=section.gridshift.stop,
-        max_iter=section.gridshift.max_iter,
     )
 
 

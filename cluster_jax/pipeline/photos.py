@@ -14,7 +14,7 @@ import numpy as np
 from etils import epath
 
 from cluster_jax.clustering import custom
-from cluster_jax.core import disk, io
+from cluster_jax.core import io
 from cluster_jax.core.devices import say
 from cluster_jax.core.names import counted
 from cluster_jax.data.datasets import Dataset
@@ -172,7 +172,7 @@ def save(
         with_report: whether to write the page.
     """
     workdir = epath.Path(workdir)
-    disk.make(workdir, parents=True)
+    workdir.mkdir(parents=True, exist_ok=True)
     store = stores.find(workdir, photos.inputs, {workdirs.TRAIN_EMBEDDING: 0})
     described = {**photos.run.images, "workdir": os.path.abspath(shown or workdir)}
     stores.begin(store, photos.inputs, described)

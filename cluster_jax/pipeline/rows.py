@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from cluster_jax import __version__
 from cluster_jax.clustering import custom
-from cluster_jax.core import buckets, disk, io
+from cluster_jax.core import checks, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
 from cluster_jax.data import metadata, tables
@@ -101,10 +101,10 @@ def run(
     }
     stem = pathlib.Path(str(files["features"])).stem
     workdir = workdir or workdirs.default_path("clusters", stem, config)
-    workdir = buckets.path(workdir)
+    workdir = epath.Path(checks.local(workdir)).expanduser()
     _check_same_files(workdir, files, config["data"])
     previous = workdirs.claim(workdir, config)
-    disk.check(workdir)
+    io.check_writable(workdir)
     if workdirs.agree(previous is not None, workdir) and previous is not None:
         devices.say(f"{workdir} is finished; choose another folder to run it again")
         if devices.is_first():
@@ -123,7 +123,7 @@ def run(
     )
     if not devices.is_first():
         return workdir, results
-    disk.make(workdir, parents=True)
+    workdir.mkdir(parents=True, exist_ok=True)
     io.write_json(workdir / workdirs.CONFIG, config, checksum=True)
     sample = None if all_rows is None else all_rows.sample
     found = result.cluster_labels if all_rows is None else all_rows.labels

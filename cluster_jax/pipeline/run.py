@@ -11,7 +11,7 @@ from etils import epath
 from ml_collections import ConfigDict
 
 from cluster_jax.clustering import custom
-from cluster_jax.core import buckets, checks, disk
+from cluster_jax.core import buckets, checks, io
 from cluster_jax.core.devices import say
 from cluster_jax.data import folder as image_files
 from cluster_jax.data.datasets import Dataset
@@ -56,6 +56,8 @@ def run_pipeline(
     parsed, is_first = parse_config(config, name), jax.process_index() == 0
     checkpoint.wait_for_all("started")
     workdir = buckets.path(workdir or workdirs.default_workdir(parsed.values, name))
+    if not isinstance(parsed, RunConfig):  # Trainings alone write into a bucket.
+        checks.local(workdir)
     parsed = parse_config(workdirs.with_stored_dir(parsed.values, workdir), name)
     required: tuple[str, ...] = (workdirs.CLUSTERS, workdirs.CLUSTERER)
     required += (workdirs.ENCODER,) if isinstance(parsed, RunConfig) else ()
@@ -80,7 +82,7 @@ def run_pipeline(
             say(summary.run_table(corrections.current_results(workdir) or previous))
         return previous
     started = time.perf_counter()
-    disk.check(workdir)
+    io.check_writable(workdir)
     if is_first:
         workdirs.check_unused(workdir)
     make: Callable[[Callable[[], None]], Inputs[Any]]
@@ -94,7 +96,7 @@ def run_pipeline(
     if results is not None and (differing := workdirs.difference(results["config"], parsed.values)):
         say(f"the results in {workdir} had {differing}: they are replaced")
     lock = workdirs.locked(workdir) if is_first else contextlib.nullcontext(lambda: None)
-    with disk.explained(workdir), lock as guard:
+    with lock as guard:
         inputs = make(guard)
         if not is_first:
             return {}

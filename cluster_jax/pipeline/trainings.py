@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import jax
 from etils import epath
 
-from cluster_jax.core import buckets, interrupt
+from cluster_jax.core import buckets, devices
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.devices import say
 from cluster_jax.data.datasets import Dataset
@@ -174,7 +174,7 @@ def without_checkpoint(workdir: epath.Path) -> InputError:
 def _end_at_once() -> None:
     """Lets SIGTERM end a process at once after training, when no step is left to save."""
     if jax.process_count() > 1:
-        interrupt.terminate()
+        devices.take_back_sigterm()
 
 
 def build_stages(config: RunConfig, workdir: epath.Path, dataset: Dataset | None) -> list[BuiltRun]:

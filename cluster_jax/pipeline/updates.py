@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from cluster_jax.clustering import knn, living, smooth
 from cluster_jax.clustering.living import State
 from cluster_jax.clustering.placing import ByTree
-from cluster_jax.core import arrays, buckets, checks, disk, io
+from cluster_jax.core import arrays, checks, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
 from cluster_jax.data import datasets, images, metadata
@@ -91,7 +91,7 @@ def _age(file: epath.Path) -> int:
 
 
 def _folder(workdir: epath.PathLike) -> epath.Path:
-    path = buckets.path(workdir)
+    path = epath.Path(checks.local(workdir)).expanduser()
     if "://" in str(path):
         raise InputError(f"the workdir of an update must be a local folder; got {path}")
     if not path.is_dir():
@@ -325,7 +325,7 @@ def update_photos(
         InputError: the run or the photos cannot be used; nothing was written.
     """
     workdir = _folder(workdir)
-    with workdirs.locked(workdir), disk.explained(workdir):
+    with workdirs.locked(workdir):
         run = inference.read(workdir)
         _check(run, workdir)
         snapshot, started = _known_photos(workdir, run), time.perf_counter()
@@ -642,7 +642,7 @@ def update_rows(
         InputError: the run, the rows or the metadata cannot be used; nothing was written.
     """
     workdir = _folder(workdir)
-    with workdirs.locked(workdir), disk.explained(workdir):
+    with workdirs.locked(workdir):
         run = embeddings.read(workdir)
         snapshot = _known_rows(workdir, run)
         values = snapshot.x[:0] if table is None else table.values[:]

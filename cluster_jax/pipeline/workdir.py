@@ -14,7 +14,7 @@ from typing import Any, TextIO
 import numpy as np
 from etils import epath
 
-from cluster_jax.core import buckets, disk, io
+from cluster_jax.core import buckets, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.logs import logger
 from cluster_jax.data.images import Dataset
@@ -233,7 +233,7 @@ def of_other_k(workdir: epath.Path, values: Mapping[str, Any]) -> epath.Path:
         return workdir
     folder = workdir / ("found" if k is None else f"k{k}")
     if not (folder / CONFIG).exists():
-        disk.make(folder, parents=True)
+        folder.mkdir(parents=True, exist_ok=True)
         io.write_json(folder / CONFIG, values, checksum=True)
         for name in (IMAGES, TRAIN_EMBEDDING):
             if (workdir / name).exists():

@@ -12,7 +12,6 @@ from etils import epath
 from jax import Array
 from jax.sharding import Mesh
 
-from cluster_jax.core import disk
 from cluster_jax.core.devices import say
 from cluster_jax.core.logs import logger
 from cluster_jax.data import batches
@@ -30,6 +29,8 @@ REFRESH = 1  # separates the random key of a refresh from that of the next step
 
 class Preempted(Exception):
     """The process was interrupted; the state is saved, and the same command resumes."""
+
+    exit_code = 75  # of a command that it ends
 
 
 def train(
@@ -55,7 +56,7 @@ def train(
         The state after `run.total_steps` steps.
 
     Raises:
-        InputError: the disk has no room for the checkpoints.
+        OSError: a checkpoint cannot be written or read.
         NotFinite: the loss or its gradient, in several steps in a row.
         Collapsed: see `TrainConfig.on_collapse`.
         Preempted: after SIGTERM or SIGINT; the state is saved.
@@ -63,10 +64,7 @@ def train(
     section, total_steps, is_main = run.train, run.total_steps, jax.process_index() == 0
     with contextlib.ExitStack() as stack:
         folder = epath.Path(workdir) / checkpoint.FOLDER
-        expected = checkpoint.size(initial)
-        checkpoints = checkpoint.Checkpoints(
-            folder, keep=section.keep_checkpoints, expected=expected
-        )
+        checkpoints = checkpoint.Checkpoints(folder, keep=section.keep_checkpoints)
         stack.enter_context(contextlib.closing(checkpoints))
         state = checkpoints.restore(initial) or initial
         start = int(state.step)
@@ -74,10 +72,6 @@ def train(
             return state
         if start:
             say(f"the training goes on after step {start:,}")
-        if is_main:
-            # The newest is complete before the oldest is removed.
-            missing = max(1, section.keep_checkpoints + 1 - len(checkpoints.steps()))
-            disk.check(folder.parent, expected * missing, f"{missing} checkpoints")
         stream = stack.enter_context(contextlib.closing(_stream(run, start)))
         signals = stack.enter_context(_stop_signals())
         step_function = make_step(run.method, run.optimizer, run.mesh)
@@ -107,7 +101,8 @@ def train(
                 break
     # After the last step, several processes may have agreed on the step that would follow.
     if stop or signals or checkpoints.preempted(total_steps + 1):
-        raise Preempted(f"Interrupted after step {step}, which is saved in {workdir}")
+        saved = f"Interrupted after step {step}, which is saved in {workdir}"
+        raise Preempted(f"{saved}. Run the same command again to resume.")
     return state
 
 

@@ -32,9 +32,13 @@ SECONDS = 30.0
 class NotFinite(ArithmeticError):
     """The loss or its gradient became NaN or infinite."""
 
+    exit_code = 1  # of a command that it ends
+
 
 class Collapsed(ArithmeticError):
     """The embedding collapsed, and `train.on_collapse` is "stop"."""
+
+    exit_code = 1  # of a command that it ends
 
 
 class Log:
@@ -113,7 +117,7 @@ def read_log(workdir: epath.PathLike) -> list[dict]:
     """Reads the lines of `metrics.jsonl` as dicts, up to the first incomplete one."""
     records = []
     try:
-        lines = buckets.read(epath.Path(workdir) / "metrics.jsonl").decode().splitlines()
+        lines = (epath.Path(workdir) / "metrics.jsonl").read_text().splitlines()
     except FileNotFoundError:
         return []
     for line in lines:

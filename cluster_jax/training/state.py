@@ -8,13 +8,13 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
-from jax import Array
+from jax import Array, lax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from cluster_jax.core import checks
 from cluster_jax.core.checks import Count, Duration, InputError
+from cluster_jax.core.devices import check_no_fork
 from cluster_jax.core.schedules import Schedule
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.methods import base as methods
@@ -121,6 +121,7 @@ class State(NamedTuple):
 
 def make_mesh(devices: int | None = None) -> Mesh:
     """Makes a one-axis mesh for the batch: the first `devices` devices of all hosts (None: all)."""
+    check_no_fork()
     used = jax.devices()[:devices]
     return jax.make_mesh((len(used),), (AXIS,), axis_types=(AxisType.Auto,), devices=used)
 
@@ -172,16 +173,30 @@ def named(tree: Any) -> dict[str, Any]:
     return {name(path): x for path, x in jax.tree.leaves_with_path(tree)}
 
 
-def is_key(x: Any) -> bool:
-    """Returns whether an array is a random key."""
-    return jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)
-
-
 def checksum(values: Any) -> str:
-    """Hashes (SHA-256) names, dtypes, shapes and bytes of all arrays of a pytree."""
-    digest = hashlib.sha256()
-    for name, x in sorted(named(values).items()):
-        array = np.ascontiguousarray(jax.device_get(jax.random.key_data(x) if is_key(x) else x))
-        digest.update(f"{name} {array.dtype} {array.shape} ".encode())
-        digest.update(array.view(np.uint8).data if array.ndim else array.tobytes())
-    return digest.hexdigest()
+    """Returns a hash of names, dtypes, shapes and bits of all arrays of a pytree.
+
+    The bits of an array are summed up on its devices, each word times an odd number of its own, so
+    that nothing large is copied to the host; a single changed word always changes the sum.
+    """
+    sums = jax.device_get(_sums(values))
+    about = [
+        f"{name} {x.dtype} {x.shape} {sums[name]}" for name, x in sorted(named(values).items())
+    ]
+    return hashlib.sha256("\n".join(about).encode()).hexdigest()
+
+
+@jax.jit
+def _sums(values: Any) -> dict[str, Array]:
+    return {name: _sum(x) for name, x in named(values).items()}
+
+
+def _sum(x: Array) -> Array:
+    """Returns the weighted sum of the bits of an array, uint32 `[]`."""
+    if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
+        x = jax.random.key_data(x)
+    x = x.astype(jnp.uint8) if x.dtype == bool else x
+    word = {1: jnp.uint8, 2: jnp.uint16}.get(x.dtype.itemsize, jnp.uint32)
+    words = lax.bitcast_convert_type(x, word).reshape(-1).astype(jnp.uint32)
+    weights = 2 * lax.iota(jnp.uint32, words.size) + 1
+    return jnp.sum(words * weights, dtype=jnp.uint32)

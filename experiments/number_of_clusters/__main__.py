@@ -14,7 +14,7 @@ import functools
 import pathlib
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +47,10 @@ def lists(data: pathlib.Path, files: list[str], seed: int) -> dict[str, Callable
         "generated": lambda: generated(seeds[1]),
         "low-dimensional": lambda: real.low_dimensional(data / "lowdim"),
         "real": lambda: real.tables(files),
+        "huge and small clusters": lambda: cases(generate.huge(seeds[1], 20)),
+        "copies above 16,000 rows": lambda: cases(generate.many_copies(seeds[1], 6)),
+        "few rows": lambda: cases(generate.few_rows(seeds[1], 30)),
+        "random centers in few columns": lambda: cases(generate.random_centers(seeds[1], 16)),
     }
 
 
@@ -57,6 +61,12 @@ def generated(seed: int) -> Iterator[real.Case]:
             x, truth = generate.make(spec)
             truth = np.zeros_like(truth) if spec.k == 0 else truth
             yield real.Case(spec.name, x, (truth,), spec.metric)
+
+
+def cases(named: Iterable[generate.Named]) -> Iterator[real.Case]:
+    """Generated sets with one right answer."""
+    for name, x, truth, metric in named:
+        yield real.Case(name, x, (truth,), metric)
 
 
 def scores(truth: NDArray, labels: NDArray) -> dict:
@@ -158,12 +168,14 @@ def main() -> None:
     parser.add_argument("--real", nargs="*", default=[], metavar="FILE")
     parser.add_argument("--seed", type=int, default=400_000, help="of draws and generated sets")
     parser.add_argument("--only", nargs="*", help="methods")
+    parser.add_argument("--lists", nargs="*", help="titles")
     parser.add_argument("--out", type=pathlib.Path, default=FOLDER / "results")
     flags = parser.parse_args()
     warnings.simplefilter("ignore")
     found = tables.Lines(flags.out, "list", "set", "method")
-    for title, cases in lists(flags.data, flags.real, flags.seed).items():
-        for case in cases():
+    every = lists(flags.data, flags.real, flags.seed)
+    for title in flags.lists or every:
+        for case in every[title]():
             x = normalize_rows(case.rows) if case.metric == "cosine" else case.rows
             points = functools.cache(functools.partial(peers.umap, x))
             for method in [OURS, *peers.PEERS] if flags.only is None else flags.only:

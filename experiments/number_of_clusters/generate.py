@@ -1,6 +1,6 @@
-"""Generates the sets of `sets.py`."""
+"""Generates the sets of `sets.py`, and lists of sets with clusters of other sizes and numbers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -266,3 +266,65 @@ _KINDS = {
     "noise": _noise,
     "quantized": _quantized,
 }
+
+
+# A set of a list: its name, rows, true clusters, and metric.
+Named = tuple[str, NDArray, NDArray, str]
+
+
+def _around_centers(
+    rng: np.random.Generator, centers: NDArray, sizes: list[int], noise: float
+) -> tuple[NDArray, NDArray]:
+    truth = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
+    rows = centers[truth] + noise * rng.normal(size=(len(truth), centers.shape[1]))
+    return rows.astype(np.float32), truth
+
+
+def huge(seed: int, count: int) -> Iterator[Named]:
+    """One huge cluster beside 10 to 60 small ones of 20 to 40 rows; or sizes by Zipf's law."""
+    for i in range(count):
+        rng = np.random.default_rng(seed + i)
+        k, d = round(np.exp(rng.uniform(np.log(11), np.log(60)))), int(rng.integers(24, 65))
+        most, least = int(rng.integers(1000, 5001)), int(rng.integers(20, 41))
+        sizes = [most, *[least] * (k - 1)]
+        if i % 2:
+            sizes = [max(least, most // rank) for rank in range(1, k + 1)]
+        centers = rng.normal(size=(k, d))
+        centers /= np.linalg.norm(centers, axis=1, keepdims=True)
+        x, truth = _around_centers(rng, centers, sizes, rng.uniform(0.25, 0.5) / np.sqrt(d))
+        metric = ("cosine", "euclidean")[i // 2 % 2]
+        yield f"huge-{seed + i}-k{k}-{'zipf' if i % 2 else 'one'}-{metric}", x, truth, metric
+
+
+def many_copies(seed: int, count: int) -> Iterator[Named]:
+    """More than 16,000 rows, all twice or thrice, equal or nearly so: one cluster or ten."""
+    for i in range(count):
+        rng = np.random.default_rng(seed + i)
+        k, times, d = (1, 10)[i % 2], (2, 3)[i // 2 % 2], int(rng.integers(8, 33))
+        sizes = [17_000 // times // k] * k
+        x, truth = _around_centers(rng, 3 * rng.normal(size=(k, d)), sizes, 1.0)
+        x, truth = np.tile(x, (times, 1)), np.tile(truth, times)
+        x += (0, 1e-3)[i // 2 % 2] * rng.standard_normal(x.shape, np.float32)
+        yield f"copies-{seed + i}-k{k}-{times}x", x, truth, "euclidean"
+
+
+def few_rows(seed: int, count: int) -> Iterator[Named]:
+    """Two or three groups of 3 to 6 rows, 12 apart; then as many rows of one."""
+    for i in range(2 * count):
+        rng = np.random.default_rng(seed + i)
+        k, d = 2 + i % 2, (2, 6, 20)[i % 3]
+        sizes = [4, *rng.integers(3, 7, k - 1).tolist()]
+        x, truth = _around_centers(rng, 12 * np.eye(k, d), sizes, 1.0)
+        if i >= count:
+            x, truth = rng.normal(size=x.shape).astype(np.float32), np.zeros_like(truth)
+        yield f"few-{seed + i}-n{len(x)}-k{truth.max() + 1}-d{d}", x, truth, "euclidean"
+
+
+def random_centers(seed: int, count: int) -> Iterator[Named]:
+    """20 to 200 random centers in 6 to 32 columns, three to six times as far as rows within."""
+    for i in range(count):
+        rng = np.random.default_rng(seed + i)
+        k, d = round(np.exp(rng.uniform(np.log(20), np.log(200)))), int(rng.integers(6, 33))
+        centers = rng.uniform(3, 6) * rng.normal(size=(k, d))
+        x, truth = _around_centers(rng, centers, [int(rng.integers(12, 41))] * k, 1.0)
+        yield f"centers-{seed + i}-k{k}-n{len(x)}-d{d}", x, truth, "euclidean"

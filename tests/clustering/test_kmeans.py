@@ -404,8 +404,8 @@ def test_the_way_of_accelerators_gives_the_same(monkeypatch):
 
 
 def test_settings_are_traced_once(monkeypatch):
-    traces, original = [], module._lloyd
-    monkeypatch.setattr(module, "_lloyd", lambda *args: traces.append(1) or original(*args))
+    traces, original = [], module._assign_block
+    monkeypatch.setattr(module, "_assign_block", lambda *args: traces.append(1) or original(*args))
     x = blobs(83, 3)
     for i in range(1, 4):
         run(x * i, 4, 4, n_init=i, max_iter=i, seed=i, init=x[i : i + 4])
@@ -420,10 +420,9 @@ def test_memory_is_bounded():
     sharding = NamedSharding(devices, PartitionSpec("rows"))
     rows = jax.ShapeDtypeStruct((layout.local, d), jnp.float32, sharding=sharding)
     centers = jax.ShapeDtypeStruct((k, d), jnp.float32)
-    specs = (PartitionSpec("rows"), PartitionSpec(), PartitionSpec()), PartitionSpec()
-    compiled = module._on_mesh.lower(
-        module._lloyd, layout, devices, specs, rows, centers, np.int32(1)
-    ).compile()
+    specs = (PartitionSpec("rows"), PartitionSpec()), PartitionSpec()
+    how = module._assign_block, layout, devices, specs
+    compiled = module._on_mesh.lower(*how, rows, centers).compile()
     assert compiled.memory_analysis().temp_size_in_bytes < 100e6
 
 

@@ -178,7 +178,7 @@ def test_rows_that_leave_take_an_empty_cluster_with_them():
 def test_many_rows_are_sampled_and_a_split_takes_all_of_its_rows(monkeypatch):
     monkeypatch.setattr(living, "LOOK", 120)
     draw = kinds(3, gap=8.0)
-    x, y = draw(100, 100, 100)
+    x, y = draw(100, 100, 60)
     labels = np.where(y == 2, 1, y)  # Two kinds are one cluster.
     state, seen = living.start(labels), []
 
@@ -192,9 +192,18 @@ def test_many_rows_are_sampled_and_a_split_takes_all_of_its_rows(monkeypatch):
         x, y = np.concatenate([x, more]), np.concatenate([y, z])
         state = living.update(state, x, fit)
     assert max(seen) <= 120
-    assert len(state.ids) == 336
+    assert len(state.ids) == 296
     assert adjusted_rand_score(y, state.ids) == 1
     assert any(e.kind == "split" for e in state.events)
+
+
+def test_a_look_at_many_clusters_is_no_longer_than_one_at_few(monkeypatch):
+    monkeypatch.setattr(living, "LOOK", 300)
+    for clusters in (2, 50, 250, 900):
+        state = living.start(np.arange(2000) % clusters)
+        looked_at = living._looked_at(state, 2050)
+        assert 200 <= len(looked_at) <= 300
+        assert set(range(2000, 2050)) <= set(looked_at.tolist())
 
 
 _JOB = """

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from cluster_jax.clustering import knn, out_of_sample
+from cluster_jax.clustering.placing import ByCenters, voters
 from tests.rows import every_row
 
 
@@ -137,3 +138,13 @@ def test_rows_that_do_not_belong():
         out_of_sample.neighbors(np.ones((2, 5), np.float32), features, 1)
     with pytest.raises(ValueError, match="NaN"):
         out_of_sample.neighbors(np.full((2, 3), np.nan, np.float32), features, 1)
+
+
+def test_a_center_without_rows_has_no_label_after_corrections():
+    """k-means may leave one: a new row near it has the label of the nearest other center."""
+    rows = np.array([[0.0, 0], [0.1, 0], [9, 0], [9.1, 0]])
+    centers = np.array([[0.0, 0], [4.5, 0], [9, 0]])
+    known = ByCenters(centers, np.array([0, 0, 2, 2]), False, voters(rows, "euclidean"))
+    new = np.array([[4.4, 0], [4.6, 0]])
+    assert known.place(new).labels.tolist() == [1, 1]
+    assert known.place(new, np.array([7, 7, 3, 3])).labels.tolist() == [7, 3]

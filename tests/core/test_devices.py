@@ -9,8 +9,8 @@ import jax
 import numpy as np
 import pytest
 
-from cluster_jax.cli import exit_codes
-from cluster_jax.core import devices, disk
+from cluster_jax.core import devices
+from cluster_jax.core.checks import InputError
 from cluster_jax.pipeline import build, config
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.training import checkpoint, progress
@@ -21,7 +21,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 CODE = """
 import warnings; warnings.simplefilter("error")
 from cluster_jax.cli import exit_codes
-from cluster_jax.core import devices, disk
+from cluster_jax.core import devices
 devices._LEAST = 0.0
 devices.keep_compiled("auto", "run")
 import jax, jax.numpy as jnp
@@ -119,30 +119,10 @@ def test_a_training_from_a_cache_is_the_same_bit_for_bit(tmp_path):
     assert_same(tmp_path / "second", tmp_path / "none")
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        (
-            "INTERNAL: Barrier failed because: UNAVAILABLE: Task 2 heartbeat timeout.",
-            "process 2 of",
-        ),
-        ("tasks are unhealthy (stopped sending heartbeats):\n3\nThe tasks have", "process 3 of"),
-        ("INTERNAL: Gloo all-reduce failed: Connection closed by peer", "another process of"),
-        ("RESOURCE_EXHAUSTED: out of memory", None),
-    ],
-)
-def test_an_error_because_another_process_ended(monkeypatch, text, said):
-    """Also where a library or this package has raised another error because of it."""
-    error = disk.WriteError("run/checkpoints", ValueError("of Orbax"))
-    error.__cause__ = ValueError("of Orbax")
-    error.__cause__.__context__ = jax.errors.JaxRuntimeError(text)
-    assert devices.ended_elsewhere(error) is None, "there is no other process"
-    monkeypatch.setattr(jax.distributed, "is_initialized", lambda: True)
-    told = devices.ended_elsewhere(error)
-    if said is None:
-        assert told is None
-        return
-    assert told.startswith(f"{said} the job ended")
-    assert " ".join(text.split()) in told
-    with pytest.raises(SystemExit), exit_codes._ended_elsewhere():
-        raise error
+def test_a_fork_of_a_process_that_has_used_jax_is_refused(monkeypatch):
+    """In it JAX hangs."""
+    states.make_mesh()
+    number = os.getpid()
+    monkeypatch.setattr(os, "getpid", lambda: number + 1)
+    with pytest.raises(InputError, match=f"got the fork {number + 1} of {number}: start workers"):
+        states.make_mesh()

@@ -55,3 +55,19 @@ def finished(_finished, tmp_path_factory, one_device, traced_once, compiled_once
 def copy(finished, tmp_path):
     """A copy of it to damage."""
     return Run(finished.config, shutil.copytree(finished.workdir, tmp_path / "run"))
+
+
+CONFIG = """
+from tests import toy
+
+def get_config():
+    return toy.config({path!r})
+"""
+
+
+@pytest.fixture
+def toy_config(finished, tmp_path):
+    """A file with the config of the run that was left alone."""
+    file = tmp_path / "toy.py"
+    file.write_text(CONFIG.format(path=str(finished.config.data.dir)))
+    return file

@@ -1,14 +1,13 @@
 """A small storage server on the loopback: the JSON API of Google Cloud Storage, in memory.
 
 It has objects with generations and their preconditions, simple, multipart and resumable uploads,
-ranges, listing by delimiter and page, rewriting, moving, composing and batches of deletions. It
-answers late, with an error, or cuts the connection as a test asks, and counts what it was asked.
+ranges, listing by delimiter and page, rewriting, moving and batches of deletions. It answers with
+an error or cuts the connection as a test asks.
 
 gcsfs, google-cloud-storage and TensorStore come here by the variables of `environment`.
 """
 
 import base64
-import collections
 import contextlib
 import email.parser
 import email.policy
@@ -20,9 +19,8 @@ import re
 import socket
 import sys
 import threading
-import time
 import urllib.parse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 _STAMP = "2026-01-01T00:00:00.000000Z"
@@ -71,19 +69,12 @@ class Server:
     Attributes:
         objects: (bucket, name) -> object.
         faults: asked in turn about each request.
-        seconds: that each answer takes longer.
-        requests: all that were asked, in order; uploads in parts are counted by part.
-        most: requests that were under way at once.
     """
 
     def __init__(self, *buckets: str):
         self.buckets = set(buckets)
         self.objects: dict[tuple[str, str], _Object] = {}
         self.faults: list[Fault] = []
-        self.seconds = 0.0
-        self.requests: list[Request] = []
-        self.most = 0
-        self._under_way = 0
         self._lock = threading.RLock()
         self._generations = itertools.count(1_700_000_000_000_001)
         self._uploads: dict[str, tuple[str, str, dict, dict, bytearray]] = {}
@@ -125,36 +116,12 @@ class Server:
             named = {f"{bucket}/{name}": x.data for (bucket, name), x in self.objects.items()}
         return {k.removeprefix(prefix): v for k, v in named.items() if k.startswith(prefix)}
 
-    def count(self, *kinds: str, without: str | None = None) -> int:
-        """Number of requests, of some kinds, whose names do not match a regular expression."""
-        with self._lock:
-            return sum(
-                (not kinds or request.kind in kinds)
-                and not (without and re.search(without, request.name))
-                for request in self.requests
-            )
-
-    def kinds(self) -> collections.Counter[str]:
-        """Number of requests by kind."""
-        with self._lock:
-            return collections.Counter(request.kind for request in self.requests)
-
     # What the handler calls.
 
-    @contextlib.contextmanager
-    def entered(self, request: Request) -> Iterator[int | str | None]:
-        """Counts a request; yields its fault."""
+    def fault_of(self, request: Request) -> int | str | None:
+        """The fault of a request, which each fault of the server hears of."""
         with self._lock:
-            self.requests.append(request)
-            self._under_way += 1
-            self.most = max(self.most, self._under_way)
-            fault = next(filter(None, (fault(request) for fault in self.faults)), None)
-        try:
-            time.sleep(self.seconds)
-            yield fault
-        finally:
-            with self._lock:
-                self._under_way -= 1
+            return next(filter(None, (fault(request) for fault in self.faults)), None)
 
     def get(self, bucket: str, name: str, query: dict[str, str]) -> _Object:
         with self._lock:
@@ -183,11 +150,6 @@ class Server:
             old = {"ifGenerationMatch": query.get("ifSourceGenerationMatch")}
             found = self.get(*source, {k: v for k, v in old.items() if v})
             return self.write(*to, found.data, query, found.more)
-
-    def compose(self, bucket: str, name: str, body: dict, query: dict) -> _Object:
-        with self._lock:
-            parts = [self.get(bucket, part["name"], {}).data for part in body["sourceObjects"]]
-            return self.write(bucket, name, b"".join(parts), query, body.get("destination") or {})
 
     def listing(self, bucket: str, query: dict[str, str]) -> dict[str, Any]:
         with self._lock:
@@ -312,20 +274,20 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             return self._batch(body)
         action = self._read_action(parts, body)
         request = self._named(action, parts, body)
-        with self.store.entered(request) as fault:
-            if fault == CUT:
-                return self._cut()
-            if isinstance(fault, int):
-                return self._refuse(_Refused(fault))
-            if fault == LOST:
-                with contextlib.suppress(_Refused):
-                    self._carry_out(action, request, parts, body)
-                return self._cut()
-            try:
-                answer = self._carry_out(action, request, parts, body)
-            except _Refused as refused:
-                return self._refuse(refused)
-            self._send(*answer)
+        fault = self.store.fault_of(request)
+        if fault == CUT:
+            return self._cut()
+        if isinstance(fault, int):
+            return self._refuse(_Refused(fault))
+        if fault == LOST:
+            with contextlib.suppress(_Refused):
+                self._carry_out(action, request, parts, body)
+            return self._cut()
+        try:
+            answer = self._carry_out(action, request, parts, body)
+        except _Refused as refused:
+            return self._refuse(refused)
+        self._send(*answer)
 
     do_GET = do_PUT = do_POST = do_DELETE = do_PATCH = do_HEAD = _all
 
@@ -353,12 +315,12 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if len(parts) == 3:
             return "list"
         if len(parts) > 4:
-            return parts[4]  # rewriteTo, copyTo, moveTo, compose
+            return parts[4]  # rewriteTo, copyTo, moveTo
         return {"DELETE": "delete", "PATCH": "patch"}.get(self.command, "facts")
 
     def _named(self, action: str, parts: list[str], body: bytes) -> Request:
         kinds = {
-            "part": "write", "upload": "write", "compose": "write", "patch": "write",
+            "part": "write", "upload": "write", "patch": "write",
             "rewriteTo": "move", "copyTo": "move", "moveTo": "move",
         }  # fmt: skip
         kind = kinds.get(action, action)
@@ -406,9 +368,6 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             return 204, b"", {}
         if action in ("facts", "patch"):
             return 200, resource(bucket, name, store.get(bucket, name, query)), {}
-        if action == "compose":
-            found = store.compose(bucket, name, json.loads(body), query)
-            return 200, resource(bucket, name, found), {}
         to = (bucket, parts[6]) if action == "moveTo" else (parts[6], parts[8])
         found = store.copy((bucket, name), to, query)
         if action == "moveTo":
@@ -472,14 +431,14 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         answers = []
         for path in re.findall(r"DELETE (/\S+) HTTP", body.decode()):
             parts = [urllib.parse.unquote(p) for p in path.split("?")[0].strip("/").split("/")]
-            with self.store.entered(Request("delete", parts[3], parts[5])) as fault:
-                status = fault if isinstance(fault, int) else 204
-                try:
-                    if status == 204:
-                        self.store.delete(parts[3], parts[5], {})
-                except _Refused as refused:
-                    status = refused.status
-                answers.append(f"Content-Type: application/http\r\n\r\nHTTP/1.1 {status} .\r\n\r\n")
+            fault = self.store.fault_of(Request("delete", parts[3], parts[5]))
+            status = fault if isinstance(fault, int) else 204
+            try:
+                if status == 204:
+                    self.store.delete(parts[3], parts[5], {})
+            except _Refused as refused:
+                status = refused.status
+            answers.append(f"Content-Type: application/http\r\n\r\nHTTP/1.1 {status} .\r\n\r\n")
         text = "".join(f"--batch\r\n{answer}" for answer in answers) + "--batch--\r\n"
         self._send(200, text.encode(), {"Content-Type": "multipart/mixed; boundary=batch"})
 
@@ -530,16 +489,5 @@ def always(answer: int | str, *kinds: str, where: str = "") -> Fault:
     def fault(request: Request) -> int | str | None:
         is_meant = (not kinds or request.kind in kinds) and re.search(where, request.name)
         return answer if is_meant else None
-
-    return fault
-
-
-def for_seconds(seconds: float, answer: int | str) -> Fault:
-    """All requests fail for a while from the first one on."""
-    end: list[float] = []
-
-    def fault(request: Request) -> int | str | None:
-        end[:] = end or [time.monotonic() + seconds]
-        return answer if time.monotonic() < end[0] else None
 
     return fault

@@ -15,15 +15,14 @@ class Job:
     """Processes of one command.
 
     Args:
-        command: arguments of `cluster-jax`, or "-m", a module, and its arguments.
+        command: arguments of `cluster-jax`.
         workdir: where `wait_for` looks for files.
         own: arguments of the last process alone.
         processes: how many.
-        dies: rank of the process that is killed, and where, see `tests.faults.dying`.
         devices: how many each has.
     """
 
-    def __init__(self, command, workdir, own=(), processes=2, dies=None, devices=2):
+    def __init__(self, command, workdir, own=(), processes=2, devices=2):
         with socket.socket() as free:
             free.bind(("localhost", 0))
             port = free.getsockname()[1]
@@ -32,18 +31,15 @@ class Job:
             "JAX_NUM_CPU_DEVICES": str(devices), "JAX_COORDINATOR_ADDRESS": f"localhost:{port}",
             "JAX_NUM_PROCESSES": str(processes),
         }  # fmt: skip
-        app = ("-m", "cluster_jax.cli.app")
-        prefixes = [() if command[0] == "-m" else app] * processes
-        if dies is not None:
-            prefixes[dies[0]] = ("-m", "tests.faults.dying", dies[1])
         self.workdir = workdir
         self.hosts = [
             subprocess.Popen(
-                [sys.executable, *prefix, *command, *(own if rank == processes - 1 else ())],
+                [sys.executable, "-m", "cluster_jax.cli.app", *command,
+                 *(own if rank == processes - 1 else ())],
                 cwd=ROOT, env={**shared, "JAX_PROCESS_ID": str(rank)},
                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             )
-            for rank, prefix in enumerate(prefixes)
+            for rank in range(processes)
         ]  # fmt: skip
         _STARTED.extend(self.hosts)
 

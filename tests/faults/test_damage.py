@@ -10,7 +10,6 @@ from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.pipeline import run as pipeline
 from cluster_jax.training import loop
-from tests.faults.damage import KINDS
 from tests.faults.runs import assert_same
 
 pytestmark = [
@@ -23,19 +22,18 @@ pytestmark = [
 MADE_AGAIN = ("results.json", "images.json", "embedding.npz", "clusters.npz", "clusterer.npz")
 
 
-def _cases():
-    reduced = {("flip", name) for name in MADE_AGAIN}
-    for kind in KINDS:
-        for name in MADE_AGAIN:
-            slow = () if (kind, name) in reduced else (pytest.mark.slow,)
-            yield pytest.param(kind, name, marks=slow)
+def _flip(file):
+    """One bit in the middle."""
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 4
+    file.write_bytes(content)
 
 
-@pytest.mark.parametrize(("kind", "name"), [*_cases()])
-def test_what_can_be_made_again(copy, finished, monkeypatch, caplog, kind, name):
+@pytest.mark.parametrize("name", MADE_AGAIN)
+def test_what_can_be_made_again(copy, finished, monkeypatch, caplog, name):
     """The command puts the damaged file aside and makes it again; nothing is trained."""
     config, workdir = copy
-    KINDS[kind](workdir / name)
+    _flip(workdir / name)
     with pytest.raises(InputError, match=r"is damaged|not finished"):
         estimators.load(workdir)
     monkeypatch.setattr(loop, "make_step", lambda *_: pytest.fail("trained again"))
@@ -46,15 +44,6 @@ def test_what_can_be_made_again(copy, finished, monkeypatch, caplog, kind, name)
     estimators.load(workdir)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_damaged_config(copy, kind):
-    config, workdir = copy
-    KINDS[kind](workdir / "config.json")
-    for use in (lambda: pipeline.run_pipeline(config, workdir), lambda: estimators.load(workdir)):
-        with pytest.raises(InputError, match=r"config\.json is damaged \(.*\); restore it"):
-            use()
-
-
 @pytest.mark.parametrize("content", ["", "{", "[1, 2]", "[" * 100_000, '{"a": NaN}'])
 def test_what_is_no_config(copy, content):
     config, workdir = copy
@@ -63,16 +52,6 @@ def test_what_is_no_config(copy, content):
         with pytest.raises(InputError) as error:
             use()
         assert "\n" not in str(error.value)
-
-
-def test_a_config_that_was_deleted(copy):
-    """Nothing else says what the embedding is of; it was published under another config."""
-    config, workdir = copy
-    (workdir / "config.json").unlink()
-    config = config.copy_and_resolve_references()
-    config.network.width = 2
-    with pytest.raises(InputError, match=r"must have config\.json beside .*; got none"):
-        pipeline.run_pipeline(config, workdir, "toy")
 
 
 def test_an_embedding_of_another_run(copy, finished, tmp_path):
@@ -101,16 +80,24 @@ def test_a_checksum_of_json_covers_every_byte_that_counts(tmp_path):
             assert {key: read[key] for key in value} == value
 
 
-def test_a_checksum_of_arrays_covers_every_byte(tmp_path):
-    file = tmp_path / "x.npz"
-    io.write_arrays(file, {"a": np.arange(3.0)}, "made:3")
+def test_damage_of_arrays_never_gives_other_values(tmp_path):
+    file, arrays = tmp_path / "x.npz", {"a": np.arange(3.0), "b": np.array(["x"])}
+    io.write_arrays(file, arrays, "made:3")
     assert io.read_fingerprint(file) == "made:3"
-    np.testing.assert_array_equal(np.load(file)["a"], np.arange(3.0))
     content = file.read_bytes()
+    damaged = 0
     for where in range(len(content)):
         changed = bytearray(content)
         changed[where] ^= 4
         file.write_bytes(changed)
-        for read in (io.read_arrays, io.read_fingerprint):
-            with pytest.raises(io.DamagedFile):
-                read(file)
+        try:
+            read = io.read_arrays(file)
+        except InputError:
+            damaged += 1
+        else:
+            same = [np.array_equal(read[name], arrays[name]) for name in read]
+            assert all(same), where
+    assert damaged > len(content) / 3
+    file.write_bytes(content[: len(content) // 2])
+    with pytest.raises(io.DamagedFile):
+        io.read_fingerprint(file)

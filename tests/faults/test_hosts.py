@@ -7,7 +7,6 @@ import pytest
 from PIL import Image
 
 from cluster_jax.cli import cluster, embed, predict
-from cluster_jax.core import io
 from cluster_jax.data.shards import Shards
 from tests import toy
 from tests.faults.jobs import Job
@@ -50,6 +49,7 @@ def _assert_same_clusters(*tables, count=41):
     assert distances.shape == (2, count)
 
 
+@pytest.mark.slow
 def test_shards_of_all_hosts_and_their_clusters(folder):
     Job(_embed(folder, "shards"), folder).succeed()
     shards = Shards(str(folder / "shards"))
@@ -65,27 +65,6 @@ def test_shards_of_all_hosts_and_their_clusters(folder):
 
 
 @pytest.mark.slow
-def test_a_host_that_dies_ends_the_job_and_the_share_of_the_other_is_kept(folder):
-    """The second process does not accept the file that cannot be read."""
-    share = folder / "two.npz.parts" / "share_00000-of-00002.npz"
-    job = Job(_embed(folder, "two.npz"), folder, own=["--config.data.max_corrupt_fraction=0"])
-    codes, errors = job.end()
-    assert codes[1] == 2
-    assert "unreadable files in" in errors[1]
-    assert codes[0] not in (0, 2), errors
-    assert not (folder / "two.npz").exists()
-    made = io.read_arrays(share)  # A mark in it is in the result, if it is not made again.
-    made["features"][:, 0] += 9
-    io.write_arrays(share, made, io.read_fingerprint(share))
-
-    Job(_embed(folder, "two.npz"), folder).succeed()
-    two = np.load(folder / "two.npz")
-    features = two["features"]
-    features[: len(made["features"]), 0] -= 9
-    _assert_same(folder, features, two)
-    assert not (folder / "two.npz.parts").exists()
-
-
 def test_new_images_of_a_run(folder, finished, tmp_path):
     np.save(tmp_path / "x.npy", toy.images(90, seed=5)[0])
     command = f"--workdir={finished.workdir}", f"--images={tmp_path}/x.npy"

@@ -7,22 +7,17 @@ import itertools
 import json
 import pathlib
 import random
-import re
 import time
 
 import numpy as np
 import pytest
 from ml_collections import ConfigDict
 
-from cluster_jax import estimators
-from cluster_jax.cli import train
 from cluster_jax.core import checks
 from cluster_jax.core import config as configs
 from cluster_jax.core.checks import InputError
-from cluster_jax.data import batches
 from cluster_jax.pipeline import build
 from cluster_jax.pipeline.config import config_json, parse_config
-from cluster_jax.training.step import make_step
 from tests import toy
 from tests.rows import every_row
 
@@ -114,62 +109,6 @@ def test_any_object_under_any_key(values, count):
             _assert_names(error, key)
 
 
-@pytest.mark.parametrize("count", [200, pytest.param(0, marks=pytest.mark.slow)])
-def test_any_override_of_the_estimator(count):
-    """`overrides` of `ImageClusterer`, which keep the type of a value."""
-    config = configs.load_config("images_scratch")
-    for key, value in _sample(count, _keys(config.to_dict()), VALUES + OBJECTS):
-        changed = config.copy_and_resolve_references()
-        try:
-            configs.override_all(changed, {key: value})
-            parse_config(changed)
-        except InputError as error:
-            _assert_names(error, key)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(500, 1000))
-def test_a_random_override_is_built_or_refused(values, seed, one_device):
-    """As far as a step that is traced; of every tenth it is also made."""
-    key, value = _case(values, seed)
-    config = ConfigDict(_with(values, key, value), type_safe=False)
-    start, before = time.monotonic(), _reset_peak()
-    try:
-        run = build.build_run(parse_config(config)).training
-        if seed % 10 == 0 and run.total_steps:
-            _step(run)
-    except InputError as error:
-        _assert_names(error, key)
-    assert time.monotonic() - start < 20
-    assert _peak() - before < 1e9, (key, value)
-
-
-def _step(run):
-    """One step from the initial state."""
-    step = make_step(run.method, run.optimizer, run.mesh)
-    stream = batches.stream(
-        run.dataset, seed=0, batch_size=run.train.batch_size,
-        labeled=run.train.labeled_batch_size, start=0, stop=1, process=0, processes=1,
-        prefetch=1,
-    )  # fmt: skip
-    _, metrics = step(build.initial_state(run), next(stream), run.dataset.images)
-    assert "loss" in metrics
-
-
-def _reset_peak():
-    """Forgets the peak of this process's memory; returns what it uses now, in bytes."""
-    file = pathlib.Path("/proc/self/clear_refs")
-    if not file.exists():
-        pytest.skip("the peak of a process's memory is read from Linux's /proc")
-    file.write_text("5")
-    return _peak()
-
-
-def _peak():
-    status = pathlib.Path("/proc/self/status").read_text()
-    return 1024 * int(re.search(r"VmHWM:\s+(\d+) kB", status)[1])
-
-
 @pytest.mark.usefixtures("one_device")
 @pytest.mark.parametrize(
     ("key", "value", "said"),
@@ -216,43 +155,3 @@ def test_a_config_file_that_does_not_run(tmp_path, text):
     with pytest.raises(InputError, match=r"mine\.py must (be a config that runs|define get)") as e:
         configs.load_config(str(tmp_path / "mine.py"))
     _sentence(e)
-
-
-def test_what_the_estimator_is_given(tmp_path):
-    for overrides in (3, [("seed", 1)], {3: 1}):
-        with pytest.raises(InputError, match="overrides must"):
-            estimators.ImageClusterer(overrides=overrides).fit(toy.images()[0])
-    for path in (None, 3, b"x"):
-        with pytest.raises(InputError, match="path must be the workdir of a finished run"):
-            estimators.load(path)
-
-
-class _Reached(Exception):
-    """The config was accepted: the training would start."""
-
-
-def _reached(*_):
-    raise _Reached
-
-
-@pytest.mark.usefixtures("one_device")
-@pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
-@pytest.mark.parametrize(
-    "seed", [0, 1, *(pytest.param(n, marks=pytest.mark.slow) for n in range(2, 50))]
-)
-def test_a_random_flag(values, seed, monkeypatch, capsys, tmp_path):
-    """On the command line: the training would start, or one sentence and exit code 2."""
-    key, value = _case(values, 10_000 + seed)
-    monkeypatch.setattr(build, "initial_state", _reached)
-    flags = ["--config=nrcc_digits", f"--workdir={tmp_path}/run", f"--config.{key}={value}"]
-    start = time.monotonic()
-    with pytest.raises((_Reached, SystemExit)) as stop:
-        train.main(flags)
-    said = [s for s in capsys.readouterr().err.splitlines() if s.startswith("error: ")]
-    if stop.type is SystemExit:
-        assert stop.value.code == 2
-        assert len(said) == 1
-        assert "literal" not in said[0]
-    else:
-        assert said == []
-    assert time.monotonic() - start < 20

@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 
 import pytest
@@ -62,39 +61,6 @@ def test_another_process_until_it_is_killed(tmp_path):
     owner.communicate()
     assert (tmp_path / workdirs.LOCK).exists()
     _take(tmp_path)
-
-
-def test_two_that_start_at_once(tmp_path):
-    """One gets it, the others are refused."""
-    got, refused = [], []
-
-    def start():
-        try:
-            with workdirs.locked(epath.Path(tmp_path)) as check:
-                time.sleep(0.3)
-                check()
-                got.append(1)
-        except InputError as error:
-            refused.append(str(error))
-
-    threads = [threading.Thread(target=start) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(got) == 1
-    assert len(refused) == 7
-
-
-def test_a_folder_that_is_deleted(tmp_path):
-    folder = epath.Path(tmp_path) / "run"
-    with workdirs.locked(folder) as check:
-        shutil.rmtree(folder)
-        with pytest.raises(InputError, match="got it deleted or emptied"):
-            check()
-        _take(folder)  # of the next run
-        with pytest.raises(InputError, match="got it deleted or emptied"):
-            check()
 
 
 def test_two_runs_at_once(finished, tmp_path, monkeypatch):

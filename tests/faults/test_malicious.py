@@ -1,6 +1,5 @@
 """Files made to do harm: nothing is executed, unpacked without limit, or written outside."""
 
-import csv
 import io as bytes_io
 import os
 import pickle
@@ -70,7 +69,7 @@ def test_pickles_in_place_of_a_workdirs_files(tmp_path, pwned):
     with pytest.raises(InputError, match="is damaged"):
         estimators.load(tmp_path)
     io.write_arrays(tmp_path / "clusters.npz", {"points": _objects(pwned)})
-    with pytest.raises(io.DamagedFile, match="it has no arrays"):
+    with pytest.raises(io.DamagedFile, match="its arrays cannot be read"):
         inference.read_clusters(tmp_path)
 
 
@@ -149,11 +148,3 @@ def test_names_that_lead_outside(tmp_path):
         assert path.parts[0] == "runs"
         assert len(path.parts) == 2
         assert assignments.unescaped(assignments.escaped(name)) == name
-
-
-def test_names_that_a_spreadsheet_takes_for_formulas():
-    """They stay as they are: scripts look for files of these names."""
-    names = ['=HYPERLINK("http://x";"y").jpg', "=cmd.jpg", "+1.jpg", "-x.jpg", "@x.jpg", "\tx.jpg"]
-    rows = csv.DictReader(bytes_io.StringIO(assignments.to_csv({"image": names})))
-    assert [row["image"] for row in rows] == names
-    assert list(map(assignments.unescaped, names)) == names

@@ -220,15 +220,10 @@ def test_checkpoint_of_another_method(tmp_path, caplog):
         for step in (2, 4):
             saved.save(initial[0], step)
     saved = checkpoint.Checkpoints(folder, keep=2)
-    with pytest.raises(InputError) as error:
+    with pytest.raises(OSError, match=r"checkpoints/4 must be .* of the same network; got an err"):
         saved.restore(initial[1])
     saved.close()
     saved = checkpoint.Checkpoints(folder, keep=2)
-    # Of the path, the beginning may be cut.
-    assert "/run/checkpoints/4 is damaged (it was written by a different network)" in str(
-        error.value
-    )
-    assert str(error.value).endswith("to start over, or choose another folder")
     assert saved.restore(initial[0]) is not None
     saved.close()
     folders = sorted(p.relative_to(tmp_path).as_posix() for p in (tmp_path / "run").glob("*/[0-9]"))

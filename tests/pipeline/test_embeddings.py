@@ -172,7 +172,6 @@ def test_corrections_hold_for_new_rows(make, rows, new, tmp_path, capsys):
         (["--features={tmp}/narrow.npy"], "--features must have 8 columns like .*; got 7"),
         (["--features={tmp}/nan.npy"], "--features must .*finite"),
         (["--features={tmp}/none.npy"], "none.npy must be an existing file; got no such file"),
-        (["--features={tmp}/new.npy", "--report=x.html"], "--report must be left out"),
         (["--features={tmp}/new.npy", "--export=x"], "--export must be left out"),
     ],
 )

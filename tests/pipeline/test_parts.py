@@ -1,11 +1,10 @@
-"""Parts of an embedding: what goes on from them, and what does not."""
+"""An embedding under way: what goes on from its rows, and what does not."""
 
 import jax
 import numpy as np
 import pytest
 from etils import epath
 
-from cluster_jax.core import interrupt
 from cluster_jax.core.checks import InputError
 from cluster_jax.encoding import embed
 from cluster_jax.encoding.embed import Parts
@@ -24,11 +23,11 @@ def _collect(kept, stop=None, error=KeyboardInterrupt):
         for first in range(start, 10, 3):
             if stop is not None and first >= stop:
                 raise error
-            yield {"a": ROWS[first : first + 3], "b": ROWS[first : first + 3, :1]}
+            yield {"a": ROWS[first : first + 3], "b": ROWS[first : first + 3, :1] > 8}
 
-    rows = embed.collect(kept, embed_from)
+    rows = embed.collect(kept, 10, embed_from)
     np.testing.assert_array_equal(rows["a"], ROWS)
-    np.testing.assert_array_equal(rows["b"], ROWS[:, :1])
+    np.testing.assert_array_equal(rows["b"], ROWS[:, :1] > 8)
     return started
 
 
@@ -37,53 +36,46 @@ def kept(tmp_path):
     return Parts(epath.Path(tmp_path) / "x.npz", "made from this")
 
 
-def test_an_embedding_that_takes_no_time_writes_nothing(kept):
-    assert _collect(kept) == [0]
-    assert not kept.folder.exists()
-    assert _collect(None) == [0]
-
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt, interrupt.Terminated])
-def test_an_interruption_keeps_all_batches(kept, error):
-    with pytest.raises(error):
-        _collect(kept, 6, error)
-    assert list(kept.folder.glob("part_*"))
-    with pytest.raises(error):
-        _collect(kept, 9, error)
+def test_an_interruption_keeps_all_batches(kept):
+    with pytest.raises(KeyboardInterrupt):
+        _collect(kept, 6)
+    with pytest.raises(ZeroDivisionError):
+        _collect(kept, 9, ZeroDivisionError)
     assert _collect(kept) == [9]
+    assert _collect(kept) == [10]
+    np.testing.assert_array_equal(np.load(kept.folder / "rows_a.npy"), ROWS)
     kept.remove()
     assert not kept.folder.exists()
-    with pytest.raises(error):
-        _collect(None, 6, error)
+    assert _collect(None) == [0]
+    assert _collect(Parts(epath.Path("gs://bucket/x.npz"), "")) == [0]
 
 
-def test_a_kill_keeps_what_was_written_by_time(kept, monkeypatch):
-    with pytest.raises(ZeroDivisionError):
-        _collect(kept, 6, ZeroDivisionError)
-    assert not kept.folder.exists()
+def test_a_kill_keeps_what_was_counted(kept, monkeypatch):
     monkeypatch.setattr(embed, "SECONDS", -1.0)
-    with pytest.raises(ZeroDivisionError):
-        _collect(kept, 6, ZeroDivisionError)
-    assert _collect(kept) == [6]
-    assert _collect(kept) == [10]
+    counts, count = [], Parts.set_counter
 
+    def counted(parts, rows, arrays):  # A kill leaves the counter of the second batch.
+        counts.append(rows)
+        if len(counts) <= 2:
+            count(parts, rows, arrays)
 
-@pytest.mark.parametrize("changed", ["fingerprint", "content", "gap"])
-def test_other_parts_are_made_again(kept, monkeypatch, changed):
     with monkeypatch.context() as patch:
-        patch.setattr(embed, "SECONDS", -1.0)
-        with pytest.raises(KeyboardInterrupt):
-            _collect(kept, 9)
-    _, second, _ = sorted(kept.folder.iterdir())
+        patch.setattr(Parts, "set_counter", counted)
+        assert _collect(kept) == [0]
+    assert _collect(kept) == [6]
+
+
+@pytest.mark.parametrize("changed", ["fingerprint", "counter", "rows"])
+def test_other_rows_are_made_again(kept, changed):
+    with pytest.raises(KeyboardInterrupt):
+        _collect(kept, 9)
     if changed == "fingerprint":
         kept = kept._replace(fingerprint="made from that")
-    elif changed == "content":
-        content = bytearray(second.read_bytes())
-        content[50] ^= 1
-        second.write_bytes(content)
+    elif changed == "counter":
+        (kept.folder / "counter.json").write_text("{")
     else:
-        second.unlink()
-    assert _collect(kept) == [0 if changed == "fingerprint" else 3]
+        (kept.folder / "rows_b.npy").unlink()
+    assert _collect(kept) == [0]
 
 
 def test_nothing_is_written_into_a_folder_that_is_lost(kept):
@@ -96,9 +88,10 @@ def test_nothing_is_written_into_a_folder_that_is_lost(kept):
 def test_files_of_others_are_left(kept):
     with pytest.raises(KeyboardInterrupt):
         _collect(kept, 6)
-    (kept.folder / "mine.txt").write_text("mine")
+    for name in ("mine.txt", "part_1.npz"):
+        (kept.folder / name).write_text("mine")
     kept.remove()
-    assert [f.name for f in kept.folder.iterdir()] == ["mine.txt"]
+    assert sorted(f.name for f in kept.folder.iterdir()) == ["mine.txt", "part_1.npz"]
 
 
 @pytest.fixture

@@ -249,35 +249,6 @@ def test_checkpoints_are_not_touched_by_later_steps(tmp_path):
         _assert_same(state, _arrays(saved))
 
 
-def test_damaged_checkpoint_is_named_and_the_one_before_used(tmp_path, caplog):
-    config = toy.config(toy.file(tmp_path))
-    pipeline.run_pipeline(config, tmp_path / "run")
-    want = _final(config, tmp_path / "run")
-    (tmp_path / "run" / "results.json").unlink()
-    (tmp_path / "run" / "embedding.npz").unlink()
-    for file in (tmp_path / "run" / "checkpoints" / "4").rglob("*"):
-        if file.is_file():
-            file.write_bytes(b"damaged")
-    pipeline.run_pipeline(config, tmp_path / "run")
-    assert "checkpoints/4" in caplog.text
-    assert (tmp_path / "run" / "damaged" / "4").is_dir()
-    _assert_same(want, _final(config, tmp_path / "run"))
-
-
-def test_damage_to_all_checkpoints_moves_nothing_more(tmp_path):
-    config = toy.config(toy.file(tmp_path))
-    pipeline.run_pipeline(config, tmp_path / "run")
-    (tmp_path / "run" / "results.json").unlink()
-    (tmp_path / "run" / "embedding.npz").unlink()
-    for file in (tmp_path / "run" / "checkpoints").rglob("*"):
-        if file.is_file():
-            file.write_bytes(b"damaged")
-    with pytest.raises(InputError, match="no other checkpoint can be used"):
-        pipeline.run_pipeline(config, tmp_path / "run")
-    names = sorted(p.name for p in (tmp_path / "run" / "checkpoints").glob("[0-9]*"))
-    assert names == ["2", "4"]
-
-
 def test_steps_that_are_not_finite(tmp_path, monkeypatch):
     """Three in a row stop the training; the message names the first and what is saved."""
     config = toy.config(toy.file(tmp_path), train={"duration": "8 steps"})
