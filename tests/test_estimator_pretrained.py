@@ -6,7 +6,11 @@ import html
 import importlib.util
 import json
 import logging
+import pathlib
 import pickle
+import re
+import sys
+import types
 from io import BytesIO
 
 import jax
@@ -345,3 +349,41 @@ def test_copies_of_a_fitted_estimator(gray, copied):
     assert other.get_params()["overrides"] == PCA
     assert "found" in other.results_["provenance"]["number_of_clusters"]["tree"]
     assert (copied(other).labels_ == labels).all()
+
+
+def test_the_guides_examples_of_sequences(tmp_path, monkeypatch):
+    """A column of `datasets`, and what torchvision and WebDataset hand out, here by stand-ins."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "cache"))
+    pytest.importorskip("datasets").config.HF_DATASETS_CACHE = tmp_path / "cache"
+    pictures, labels = toy.images(24, channels=3)
+    for i, (values, label) in enumerate(zip(pictures, labels.tolist(), strict=True)):
+        (tmp_path / "photos" / str(label)).mkdir(parents=True, exist_ok=True)
+        Image.fromarray(values).save(tmp_path / "photos" / str(label) / f"{i:02}.png")
+    files = sorted((tmp_path / "photos").rglob("*.png"))
+    torchvision, webdataset = types.ModuleType("torchvision.datasets"), types.ModuleType("w")
+    torchvision.ImageFolder = lambda folder: [(Image.open(file), 0) for file in files]
+    webdataset.WebDataset = lambda url: ({"__key__": "x", "png": f.read_bytes()} for f in files)
+    modules = {"torchvision": types.ModuleType("t"), "torchvision.datasets": torchvision}
+    for name, module in {**modules, "webdataset": webdataset}.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    guide = (pathlib.Path(__file__).parent.parent / "experiments/tutorials/guide.md").read_text()
+    start = guide.index("In Python, images may also be any sequence")
+    blocks = re.findall(r"```python\n(.*?)```", guide[start:], re.DOTALL)[:3]
+    assert [re.search(r"datasets|torchvision|webdataset", block)[0] for block in blocks] == [
+        "datasets",
+        "torchvision",
+        "webdataset",
+    ]
+    options = {"verbose": False, "overrides": PCA}
+    of_folder = ImageClusterer(**options).fit("photos")
+    for block in blocks:
+        namespace = {"options": options}
+        exec(block.replace("ImageClusterer()", "ImageClusterer(**options)"), namespace)
+        clusterer = namespace["clusterer"]
+        assert clusterer.files_ == tuple(map(str, range(24)))
+        np.testing.assert_array_equal(clusterer.labels_, of_folder.labels_)
+        np.testing.assert_array_equal(clusterer._run.features, of_folder._run.features)
+        assert (
+            clusterer.predict([files[3].read_bytes()]).tolist() == clusterer.labels_[3:4].tolist()
+        )

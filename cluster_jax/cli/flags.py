@@ -93,17 +93,14 @@ def add_new_rows(parser: Parser) -> None:
     """Adds the flags for new embeddings of a run of `cluster` to a command."""
     add = parser.add_argument
     add("--features", metavar="FILE", help="of a run of `cluster`: new embeddings, as for it")
-    add("--array", metavar="NAME", help="array, column or tensor of the file of embeddings")
+    add("--array", metavar="NAME", help="array or column of the file of embeddings")
     add_row_names(parser)
 
 
 def add_row_names(parser: Parser) -> None:
-    """Adds the flags for names and metadata of rows to a command."""
-    add = parser.add_argument
-    ids = "column or array that names the rows; of .npy files, a file of names (default: found)"
-    add("--ids", metavar="NAME", help=ids)
-    more = "table with ids of rows, whose columns stand in the tables and the report"
-    add("--metadata", metavar="FILE", help=more)
+    """Adds the flag for ids of rows to a command."""
+    ids = "column or array of the ids of rows; of .npy files, a file of ids (default: a column id)"
+    parser.add_argument("--ids", metavar="NAME", help=ids)
 
 
 def add_encoder(parser: Parser) -> None:

@@ -51,7 +51,7 @@ def _check(flags: argparse.Namespace) -> None:
             must = "--export must be left out for a run of embeddings"
             raise InputError(f"{must}; got {flags.export}")
         return
-    for name in ("array", "ids", "metadata"):
+    for name in ("array", "ids"):
         if value := getattr(flags, name):
             raise InputError(f"--{name} must be left out without --features; got {value!r}")
 
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             from cluster_jax.cli import embedding_predictions
 
             placed = embedding_predictions.predict(
-                flags.workdir, flags.features, out, flags.array, flags.ids, flags.metadata
+                flags.workdir, flags.features, out, flags.array, flags.ids
             )
             output.end(flags, *placed)
             return

@@ -19,7 +19,6 @@ from cluster_jax.core import arrays, buckets, checks, io
 from cluster_jax.core.devices import say
 from cluster_jax.core.names import counted
 from cluster_jax.data import folder as image_files
-from cluster_jax.data import metadata
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.data.images import contents, photo_facts, select
 from cluster_jax.discovery import scores as discovery
@@ -385,20 +384,6 @@ def decided_fields(
         "run": computed.run,
         "command": correction_command(workdir),
     }
-
-
-def described_fields(more: metadata.Metadata, protocol: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what a report of embeddings says of metadata: texts, and pictures if there are some.
-
-    Args:
-        more: the metadata.
-        protocol: provenance of the run. Relative paths are of the folders of its files of metadata,
-            or of the present one.
-    """
-    files = [protocol.get("metadata"), *protocol.get("metadata_of_updates", ())]
-    folders = list(dict.fromkeys([*(os.path.dirname(file) or "." for file in files if file), "."]))
-    shown = metadata.pictures(more, folders, report.THUMBNAIL_SIDE)
-    return {"metadata": more, "fetch_images": shown}
 
 
 def correction_command(workdir: epath.PathLike) -> str:

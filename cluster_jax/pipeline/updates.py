@@ -24,10 +24,10 @@ from cluster_jax.clustering.placing import ByTree
 from cluster_jax.core import arrays, checks, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
-from cluster_jax.data import datasets, images, metadata
+from cluster_jax.data import datasets, images
 from cluster_jax.data import folder as image_files
 from cluster_jax.data.images import Dataset
-from cluster_jax.data.metadata import Rows
+from cluster_jax.data.tables import Table
 from cluster_jax.encoding.embed import UNREADABLE, Batch, readable_rows
 from cluster_jax.encoding.encoder import Encoder
 from cluster_jax.evaluation import clusters
@@ -268,7 +268,7 @@ def _nothing(
     workdir: epath.Path, state: State, noun: str, group: str, away: tuple[str, ...] = ()
 ) -> Ended:
     has = f"{workdir} has all {counted(len(state.ids), noun)} already, and none is gone"
-    change = history.Change(0, 0, 0, 0, (), False, noun, group, away)
+    change = history.Change(0, 0, 0, (), False, noun, group, away)
     text = "\n".join([*history.told_away(change), f"Nothing has happened: {has}."])
     return text, {"workdir": str(workdir), **history.line(change, state)}
 
@@ -357,9 +357,7 @@ def update_photos(
             now,
             there.is_kept,
             _carried(run.decisions, dict(zip(was, names, strict=False))),
-            history.Change(
-                len(there.new), gone, renamed, 0, (), refit, "photo", "group", there.away
-            ),
+            history.Change(len(there.new), gone, renamed, (), refit, "photo", "group", there.away),
             run.clusters.points,
             functools.partial(
                 clusters.run_tree,
@@ -619,8 +617,7 @@ def _by_name(
 
 def update_rows(
     workdir: epath.PathLike,
-    table: Rows | None = None,
-    file: str | None = None,
+    table: Table | None = None,
     *,
     refit: bool = False,
     digests: NDArray | None = None,
@@ -631,15 +628,13 @@ def update_rows(
     Args:
         workdir: of a finished run, whose method is the tree.
         table: rows of which those are new whose names the run does not have, or, where its rows are
-            numbered, whose vectors; None: there are none. The metadata of known ones take the place
-            of those that were.
-        file: table of further metadata, of new rows and of known ones; or None.
+            numbered, whose vectors; None: there are none.
         refit: whether all rows are clustered anew, and matched to the old clusters.
         digests: of the rows of the table, see `embeddings.contents`; None: they are computed.
         with_report: whether the page is written; without it there is none.
 
     Raises:
-        InputError: the run, the rows or the metadata cannot be used; nothing was written.
+        InputError: the run or the rows cannot be used; nothing was written.
     """
     workdir = _folder(workdir)
     with workdirs.locked(workdir):
@@ -655,35 +650,20 @@ def update_rows(
         if len(values):
             arrays.numeric(values, "--features", smooth.LARGEST)
         digests = embeddings.contents(values) if digests is None else digests
-        is_numbered = snapshot.names.tolist() == list(map(str, range(len(snapshot.names))))
+        is_numbered = run.results["provenance"]["ids"] is None
         row_names = None if table is None else table.names
         if is_numbered or table is None:
             empty = [""] * len(snapshot.names)
-            old, new = _matched(snapshot.contents, empty, digests, [""] * len(values))
+            _, new = _matched(snapshot.contents, empty, digests, [""] * len(values))
             count = len(snapshot.names) + len(new)
             names = [*map(str, range(count))] if is_numbered else snapshot.names.tolist()
         else:
-            old, new = _by_name(snapshot, digests, row_names, workdir)
+            _, new = _by_name(snapshot, digests, row_names, workdir)
             names = [*snapshot.names.tolist(), *(row_names[i] for i in new.tolist() if row_names)]
-        titles, n_known, count = None if is_numbered else names, len(snapshot.names), len(names)
+        titles, n_known = None if is_numbered else names, len(snapshot.names)
         rows = assignments.read_workdir(workdir)
-        was = assignments.read_metadata(rows, range(n_known))
-        more = metadata.updated(was, {} if table is None else table.metadata, [*old, *new])
-        protocol = run.results["provenance"]
-        if file is not None:
-            more = metadata.updated(
-                more, *metadata.read(file, titles, count, range(n_known, count))
-            )
-            files = [*protocol.get("metadata_of_updates", ()), os.path.abspath(file)]
-            protocol["metadata_of_updates"] = list(dict.fromkeys(files))
-        described = _number_described(was, more, n_known)
         if not (len(new) or refit):
-            if not described:
-                return _nothing(workdir, snapshot.state, "row", "cluster")
-            change = history.Change(0, 0, 0, described, (), False, "row", "cluster")
-            return _describe(
-                workdir, run, rows, more, change, snapshot.state, with_report=with_report
-            )
+            return _nothing(workdir, snapshot.state, "row", "cluster")
         options = _options(run)
         x_new = values[new].astype(snapshot.x.dtype)
         x_new = arrays.normalize_rows(x_new) if options.metric == "cosine" else x_new
@@ -696,7 +676,7 @@ def update_rows(
         def write(
             folder: epath.Path, clustering: Clustering, changes: Changes, with_report: bool
         ) -> None:
-            parts = (run, clustering, options, x, titles, more, changes)
+            parts = (run, clustering, options, x, titles, changes)
             _write_rows(folder, workdir, *parts, with_report=with_report)
 
         fit = functools.partial(
@@ -705,42 +685,9 @@ def update_rows(
         now = Snapshot(snapshot.state, np.array(names, np.str_), contents, x)
         is_kept, points = np.ones(n_known, bool), np.stack(drawn, axis=1) if drawn else None
         points = None if points is None else points.astype(np.float32)
-        change = history.Change(len(new), 0, 0, described, (), refit, "row", "cluster")
+        change = history.Change(len(new), 0, 0, (), refit, "row", "cluster")
         found = _Update(snapshot, now, is_kept, run.decisions, change, points, fit)
         return _renew(workdir, found, write, with_report=with_report)
-
-
-def _number_described(was: metadata.Metadata, now: metadata.Metadata, count: int) -> int:
-    """Counts those of `count` known rows that have other metadata now."""
-    before, after = (
-        zip(*(of.get(title, [""] * count)[:count] for title in now), strict=True)
-        for of in (was, now)
-    )
-    return sum(a != b for a, b in zip(before, after, strict=True))
-
-
-def _describe(
-    workdir: epath.Path,
-    run: embeddings.EmbeddingClusters,
-    rows: assignments.Table,
-    more: metadata.Metadata,
-    change: history.Change,
-    state: State,
-    *,
-    with_report: bool,
-) -> Ended:
-    """Replaces the metadata in the table and on the page; clusters and decisions stay."""
-    new = versions.start(workdir)
-    stay = (workdirs.CONFIG, workdirs.CLUSTERER, decisions.DECISIONS, snapshots.STATE)
-    for name in stay:
-        if (workdir / name).exists():
-            (workdir / name).copy(new / name)
-    io.write_json(new / workdirs.RESULTS, run.results, checksum=True)
-    table = assignments.to_csv({**assignments.columns_of(rows), **more})
-    io.write(new / workdirs.ASSIGNMENTS, table)
-    if with_report:
-        corrections.correct(new, (), workdir)
-    return _commit(workdir, change, state._replace(events=()), {})
 
 
 def _options(run: embeddings.EmbeddingClusters) -> ClusterOptions:
@@ -775,7 +722,6 @@ def _write_rows(
     options: ClusterOptions,
     x: NDArray,
     names: Sequence[str] | None,
-    more: metadata.Metadata,
     changes: Changes,
     *,
     with_report: bool,
@@ -794,7 +740,7 @@ def _write_rows(
     results = io.plain(results)
     (workdir / workdirs.CONFIG).copy(new / workdirs.CONFIG)
     embeddings.write(new, x, result, options, result.cluster_labels, None)
-    io.write(new / workdirs.ASSIGNMENTS, assignments.rows_csv(names, result, more))
+    io.write(new / workdirs.ASSIGNMENTS, assignments.rows_csv(names, result))
     data = report.ReportData(
         title=epath.Path(results["provenance"]["features"]).name,
         results=results,
@@ -805,7 +751,6 @@ def _write_rows(
         run=decisions.digest(list(map(str, names or range(len(x)))), result.cluster_labels),
         command=outputs.correction_command(workdir),
         changes=changes,
-        **outputs.described_fields(more, results["provenance"]),
     )
     if with_report:
         report.write_report(new / workdirs.REPORT, data)

@@ -64,7 +64,6 @@ class ReportData(NamedTuple):
         facts: sizes and dates of the files of the images, or None.
         next_cluster: the lowest number that no cluster has had.
         command: what applies a saved file of corrections, or None: nothing does.
-        metadata: title -> a text for each point, of what else is known of them.
         changes: by the last update, or None: there was none.
     """
 
@@ -87,7 +86,6 @@ class ReportData(NamedTuple):
     facts: PhotoFacts | None = None
     next_cluster: int = 0
     command: str | None = None
-    metadata: Mapping[str, Sequence[str]] = {}
     changes: Changes | None = None
 
     @property

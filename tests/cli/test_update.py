@@ -223,7 +223,6 @@ def test_folders_that_are_away_or_have_moved(place, capsys, monkeypatch):
     ("flags", "said"),
     [
         (["--features=x.npy"], "PHOTOS must be given in place of --features"),
-        (["--metadata=m.csv"], "PHOTOS must be given in place of --metadata"),
         (["nowhere"], "PHOTOS must be folders or files of images; got no nowhere"),
     ],
 )

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from cluster_jax.cli import cluster, embed, predict
-from cluster_jax.data.shards import Shards
+from cluster_jax.data.arrays import Shards
 from tests import toy
 from tests.faults.jobs import Job
 

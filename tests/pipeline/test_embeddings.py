@@ -116,7 +116,7 @@ def test_shards_are_read_in_blocks(tree, new, tmp_path, monkeypatch):
     for i in range(5):
         np.save(tmp_path / f"new/part_{i}.npy", new[2 * i : 2 * i + 2])
     monkeypatch.setattr("cluster_jax.data.tables.LARGE", 1)
-    monkeypatch.setattr("cluster_jax.data.shards._BLOCK", 24)
+    monkeypatch.setattr("cluster_jax.data.arrays._BLOCK", 24)
     # The table of a large run, which has a string for each cell, is not read.
     monkeypatch.setattr(assignments, "read", lambda file: pytest.fail(f"reads {file}"))
     predict.main([f"--workdir={tree}", f"--features={tmp_path}/new", f"--out={tmp_path}/p.csv"])
