@@ -76,8 +76,7 @@ def run(
     import jax
 
     from cluster_jax.core import devices
-    from cluster_jax.pipeline import corrections, embeddings, outputs
-    from cluster_jax.report import assignments, decisions, report
+    from cluster_jax.pipeline import corrections
 
     shards = inputs.shards
     if shards is None:
@@ -125,8 +124,26 @@ def run(
     )
     if not devices.is_first():
         return workdir, results
+    _write(workdir, inputs, options, (result, all_rows), results, with_report=with_report)
+    return workdir, results
+
+
+def _write(
+    workdir: epath.Path,
+    inputs: Inputs,
+    options: ClusterOptions,
+    found_clusters: tuple[Clustering, large.LargeClustering | None],
+    results: dict[str, Any],
+    *,
+    with_report: bool,
+) -> None:
+    """Writes the files of a run; for `found_clusters` see `_cluster`."""
+    from cluster_jax.pipeline import embeddings, outputs
+    from cluster_jax.report import assignments, decisions, report
+
+    result, all_rows = found_clusters
     workdir.mkdir(parents=True, exist_ok=True)
-    io.write_json(workdir / workdirs.CONFIG, config, checksum=True)
+    io.write_json(workdir / workdirs.CONFIG, results["config"], checksum=True)
     sample = None if all_rows is None else all_rows.sample
     found = result.cluster_labels if all_rows is None else all_rows.labels
     embeddings.write(workdir, inputs.shown.values, result, options, found, sample)
@@ -140,7 +157,7 @@ def run(
         labels = None if labels is None else labels[all_rows.sample]
     tree, label_names = result.tree, None if inputs.labels is None else inputs.labels.names
     data = report.ReportData(
-        title=pathlib.Path(str(files["features"])).name,
+        title=pathlib.Path(str(results["provenance"]["features"])).name,
         results=results,
         clustering=result,
         true_labels=labels,
@@ -155,7 +172,6 @@ def run(
         report.write_report(workdir / workdirs.REPORT, data)
     # Written last, because its presence marks the run as finished.
     io.write_json(workdir / workdirs.RESULTS, results, checksum=True)
-    return workdir, results
 
 
 def _check_same_files(

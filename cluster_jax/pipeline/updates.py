@@ -640,54 +640,65 @@ def update_rows(
     with workdirs.locked(workdir):
         run = embeddings.read(workdir)
         snapshot = _known_rows(workdir, run)
-        values = snapshot.x[:0] if table is None else table.values[:]
-        if table is not None and values.shape[1] != snapshot.x.shape[1]:
-            columns = counted(snapshot.x.shape[1], "column")
-            raise InputError(
-                f"--features must have {columns} like the embeddings of {workdir}; got "
-                f"{values.shape[1]}"
-            )
-        if len(values):
-            arrays.numeric(values, "--features", smooth.LARGEST)
-        digests = embeddings.contents(values) if digests is None else digests
-        is_numbered = run.results["provenance"]["ids"] is None
-        row_names = None if table is None else table.names
-        if is_numbered or table is None:
-            empty = [""] * len(snapshot.names)
-            _, new = _matched(snapshot.contents, empty, digests, [""] * len(values))
-            count = len(snapshot.names) + len(new)
-            names = [*map(str, range(count))] if is_numbered else snapshot.names.tolist()
-        else:
-            _, new = _by_name(snapshot, digests, row_names, workdir)
-            names = [*snapshot.names.tolist(), *(row_names[i] for i in new.tolist() if row_names)]
-        titles, n_known = None if is_numbered else names, len(snapshot.names)
-        rows = assignments.read_workdir(workdir)
-        if not (len(new) or refit):
+        now = _rows_now(workdir, run, snapshot, table, digests)
+        n_known = len(snapshot.names)
+        n_new = len(now.names) - n_known
+        if not (n_new or refit):
             return _nothing(workdir, snapshot.state, "row", "cluster")
-        options = _options(run)
-        x_new = values[new].astype(snapshot.x.dtype)
-        x_new = arrays.normalize_rows(x_new) if options.metric == "cosine" else x_new
-        x, contents = (
-            np.concatenate(p) for p in ((snapshot.x, x_new), (snapshot.contents, digests[new]))
-        )
+        options, rows = _options(run), assignments.read_workdir(workdir)
         axes = [assignments.numbers(rows, f"map_{axis}", range(n_known), 0.0) for axis in "xyz"]
-        drawn = [axis for axis in axes if axis is not None]
-
-        def write(
-            folder: epath.Path, clustering: Clustering, changes: Changes, with_report: bool
-        ) -> None:
-            parts = (run, clustering, options, x, titles, changes)
-            _write_rows(folder, workdir, *parts, with_report=with_report)
-
-        fit = functools.partial(
-            clusters.run_tree, metric=str(options.metric), k=options.k, seed=options.seed
+        drawn = [axis.astype(np.float32) for axis in axes if axis is not None]
+        is_numbered = run.results["provenance"]["ids"] is None
+        titles = None if is_numbered else tuple(now.names.tolist())
+        found = _Update(
+            snapshot,
+            now,
+            np.ones(n_known, bool),
+            run.decisions,
+            history.Change(n_new, 0, 0, (), refit, "row", "cluster"),
+            np.stack(drawn, axis=1) if drawn else None,
+            functools.partial(
+                clusters.run_tree, metric=str(options.metric), k=options.k, seed=options.seed
+            ),
         )
-        now = Snapshot(snapshot.state, np.array(names, np.str_), contents, x)
-        is_kept, points = np.ones(n_known, bool), np.stack(drawn, axis=1) if drawn else None
-        points = None if points is None else points.astype(np.float32)
-        change = history.Change(len(new), 0, 0, (), refit, "row", "cluster")
-        found = _Update(snapshot, now, is_kept, run.decisions, change, points, fit)
-        return _renew(workdir, found, write, with_report=with_report)
+        renewed = _RenewedRows(workdir, run, options, now.x, titles)
+        return _renew(workdir, found, renewed.write, with_report=with_report)
+
+
+def _rows_now(
+    workdir: epath.Path,
+    run: embeddings.EmbeddingClusters,
+    snapshot: Snapshot,
+    table: Table | None,
+    digests: NDArray | None,
+) -> Snapshot:
+    """Returns the known rows and, after them, those of a table that are new."""
+    if table is None:
+        return snapshot
+    values = table.values[:]
+    if values.shape[1] != snapshot.x.shape[1]:
+        columns = counted(snapshot.x.shape[1], "column")
+        raise InputError(
+            f"--features must have {columns} like the embeddings of {workdir}; got "
+            f"{values.shape[1]}"
+        )
+    arrays.numeric(values, "--features", smooth.LARGEST)
+    digests = embeddings.contents(values) if digests is None else digests
+    names = snapshot.names.tolist()
+    if run.results["provenance"]["ids"] is None:
+        empty = [""] * len(names)
+        _, new = _matched(snapshot.contents, empty, digests, [""] * len(values))
+        names = list(map(str, range(len(names) + len(new))))
+    else:
+        _, new = _by_name(snapshot, digests, table.names, workdir)
+        names += [(table.names or ())[i] for i in new.tolist()]
+    x = values[new].astype(snapshot.x.dtype)
+    x = arrays.normalize_rows(x) if _options(run).metric == "cosine" else x
+    return snapshot._replace(
+        names=np.array(names, np.str_),
+        contents=np.concatenate([snapshot.contents, digests[new]]),
+        x=np.concatenate([snapshot.x, x]),
+    )
 
 
 def _options(run: embeddings.EmbeddingClusters) -> ClusterOptions:
@@ -714,44 +725,54 @@ def _known_rows(workdir: epath.Path, run: embeddings.EmbeddingClusters) -> Snaps
     return _with_decisions(snapshot, run.computed, run.decisions)
 
 
-def _write_rows(
-    new: epath.Path,
-    workdir: epath.Path,
-    run: embeddings.EmbeddingClusters,
-    result: Clustering,
-    options: ClusterOptions,
-    x: NDArray,
-    names: Sequence[str] | None,
-    changes: Changes,
-    *,
-    with_report: bool,
-) -> None:
-    """Writes the run of all rows into the folder of the new version."""
-    results = dict(run.results)
-    result = clusters.with_map(result, x, seed=options.seed, **options.reduce_options)
-    scored = clusters.scores(None, result.cluster_labels)
-    result = result._replace(metrics={**result.metrics, **scored})
-    result = clusters.with_silhouettes(x, result, options)
-    results["metrics"] = {options.method: result.metrics}
-    results["provenance"] = {
-        **{**results["provenance"], "rows": len(x), "labels_used_for": []},
-        **provenance.environment(),
-    }
-    results = io.plain(results)
-    (workdir / workdirs.CONFIG).copy(new / workdirs.CONFIG)
-    embeddings.write(new, x, result, options, result.cluster_labels, None)
-    io.write(new / workdirs.ASSIGNMENTS, assignments.rows_csv(names, result))
-    data = report.ReportData(
-        title=epath.Path(results["provenance"]["features"]).name,
-        results=results,
-        clustering=result,
-        sources=None if names is None else tuple(names),
-        linkage=result.linkage(x),
-        features=clusters.rows_of_likeness(result.tree, x, str(options.metric)),
-        run=decisions.digest(list(map(str, names or range(len(x)))), result.cluster_labels),
-        command=outputs.correction_command(workdir),
-        changes=changes,
-    )
-    if with_report:
-        report.write_report(new / workdirs.REPORT, data)
-    io.write_json(new / workdirs.RESULTS, results, checksum=True)
+class _RenewedRows(NamedTuple):
+    """What the files of an updated run of embeddings are made of.
+
+    Attributes:
+        workdir: of the run.
+        run: the run before.
+        options: of its clustering.
+        x: the rows `[n, d]`.
+        names: of these; None: they are numbered.
+    """
+
+    workdir: epath.Path
+    run: embeddings.EmbeddingClusters
+    options: ClusterOptions
+    x: NDArray
+    names: tuple[str, ...] | None
+
+    def write(
+        self, new: epath.Path, clustering: Clustering, changes: Changes, with_report: bool
+    ) -> None:
+        """Writes the files into the folder of the new version, see `Write`."""
+        options, x = self.options, self.x
+        results = dict(self.run.results)
+        clustering = clusters.with_map(clustering, x, seed=options.seed, **options.reduce_options)
+        scored = clusters.scores(None, clustering.cluster_labels)
+        clustering = clustering._replace(metrics={**clustering.metrics, **scored})
+        clustering = clusters.with_silhouettes(x, clustering, options)
+        results["metrics"] = {options.method: clustering.metrics}
+        results["provenance"] = {
+            **{**results["provenance"], "rows": len(x), "labels_used_for": []},
+            **provenance.environment(),
+        }
+        results = io.plain(results)
+        (self.workdir / workdirs.CONFIG).copy(new / workdirs.CONFIG)
+        embeddings.write(new, x, clustering, options, clustering.cluster_labels, None)
+        io.write(new / workdirs.ASSIGNMENTS, assignments.rows_csv(self.names, clustering))
+        names = list(map(str, self.names or range(len(x))))
+        data = report.ReportData(
+            title=epath.Path(results["provenance"]["features"]).name,
+            results=results,
+            clustering=clustering,
+            sources=self.names,
+            linkage=clustering.linkage(x),
+            features=clusters.rows_of_likeness(clustering.tree, x, str(options.metric)),
+            run=decisions.digest(names, clustering.cluster_labels),
+            command=outputs.correction_command(self.workdir),
+            changes=changes,
+        )
+        if with_report:
+            report.write_report(new / workdirs.REPORT, data)
+        io.write_json(new / workdirs.RESULTS, results, checksum=True)
