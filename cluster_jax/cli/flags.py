@@ -105,7 +105,7 @@ def add_row_names(parser: Parser) -> None:
 
 def add_encoder(parser: Parser) -> None:
     """Adds the flag for a frozen network to a command."""
-    names = "lite0, lite1, lite2, a .safetensors file, or hf:ORG/NAME (default: as the config says)"
+    names = "lite2, a .safetensors file, or hf:ORG/NAME (default: as the config says)"
     parser.add_argument("--encoder", metavar="NAME", help=f"network that embeds: {names}")
 
 
@@ -117,10 +117,10 @@ def encoder_values(name: str | None, config: str) -> list[str]:
     """
     if name is None:
         return []
-    from cluster_jax.nets.pretrained import encoders
+    from cluster_jax.nets import pretrained
 
     with checks.named({"encoder": "--encoder"}):
-        values = encoders.config_values(name, load_config(config))
+        values = pretrained.config_values(name, load_config(config))
     return [f"--config.{key}={value}" for key, value in values.items()]
 
 

@@ -27,7 +27,7 @@ from cluster_jax.encoding.embed import readable_images, readable_rows
 from cluster_jax.evaluation import clusters, evaluate, suggestions
 from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.evaluation.options import EvalConfig
-from cluster_jax.nets.config import BUNDLED
+from cluster_jax.nets.config import LITE2
 from cluster_jax.pipeline import inference, provenance, snapshots
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.build import BuiltRun, Inputs
@@ -242,10 +242,9 @@ def _suggested_names(
     config: AnyConfig, embedding: Mapping[str, NDArray], clustering: Clustering
 ) -> dict[int, list[str]] | None:
     """Suggests names of clusters where the network is one of photos that comes with its classes."""
-    if not isinstance(config, PhotosConfig) or config.network.weights not in BUNDLED:
+    if not isinstance(config, PhotosConfig) or config.network.weights != LITE2:
         return None
-    weights = str(config.network.weights)
-    return suggestions.suggest(embedding["backbone"], clustering.cluster_labels, weights)
+    return suggestions.suggest(embedding["backbone"], clustering.cluster_labels)
 
 
 def _drawn(

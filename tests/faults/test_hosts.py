@@ -12,7 +12,7 @@ from tests import toy
 from tests.faults.jobs import Job
 
 FLAGS = (
-    "--config=images", "--config.encoder=lite0", "--config.data.image_size=32",
+    "--config=images", "--config.data.image_size=32",
     "--config.eval.batch_size=16", "--config.data.max_corrupt_fraction=0.1",
 )  # fmt: skip
 

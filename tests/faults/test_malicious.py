@@ -14,7 +14,6 @@ from cluster_jax.core import checks, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import datasets, tables
 from cluster_jax.data.datasets import DataConfig
-from cluster_jax.nets.pretrained import lite
 from cluster_jax.pipeline import inference
 from cluster_jax.pipeline import run as pipeline
 from cluster_jax.pipeline import workdir as workdirs
@@ -71,12 +70,6 @@ def test_pickles_in_place_of_a_workdirs_files(tmp_path, pwned):
     io.write_arrays(tmp_path / "clusters.npz", {"points": _objects(pwned)})
     with pytest.raises(io.DamagedFile, match="its arrays cannot be read"):
         inference.read_clusters(tmp_path)
-
-
-def test_a_pickle_in_place_of_weights(tmp_path, pwned):
-    (tmp_path / "weights.pth").write_bytes(pickle.dumps(_Pwn(pwned)))
-    with pytest.raises(KeyError, match="mkdir"):  # no name that the reader knows
-        lite._read_tensors((tmp_path / "weights.pth").read_bytes())
 
 
 def test_a_zip_bomb(tmp_path, monkeypatch):
