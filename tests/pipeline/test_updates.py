@@ -236,7 +236,7 @@ def test_two_updates_at_once(run):
         (["--workdir={run}", "--undo"], "must have an update to take back"),
         (["--workdir={run}", "--array=x"], "--array must come with --features"),
         (["--workdir={run}", "--features={wide}"], "must have 8 columns like the embeddings"),
-        (["--workdir=gs://bucket/run", "--undo"], "must be a local folder"),
+        (["--workdir=gs://bucket/run", "--undo"], "must be a file or folder of this machine"),
     ],
 )
 def test_bad_input_is_one_sentence(run, flags, said, capsys):
