@@ -93,7 +93,9 @@ class ByTree:
         second = np.where(member.runners_up < 0, NO_CLUSTER, ids[member.runners_up])
         is_novel = self.voters.is_novel(self.voters.nearest(x))
         sure = member.probabilities, second, member.runner_up_probabilities
-        return Assignment(ids[member.labels], distances, is_novel, *sure)
+        placed = Assignment(ids[member.labels], distances, is_novel, *sure)
+        has_direction = self.smoother.has_direction(x)
+        return placed if has_direction.all() else _without_cluster(placed, ~has_direction)
 
     def probabilities(self, x: NDArray, labels: NDArray | None = None) -> NDArray:
         """Computes probabilities of the distinct labels, ascending, for new rows: float64 `[m, k]`.
@@ -115,6 +117,20 @@ class ByTree:
         ids, leaves = coded(labels[self.sample])
         centers = centers_of_leaves(self.smoother.sharp, leaves, self.leaves)
         return _Groups(ids, leaves, centers, membership.shares(self.smoother, leaves))
+
+
+def _without_cluster(placed: Assignment, rows: NDArray) -> Assignment:
+    """Returns an assignment in which some rows, bool `[m]`, are in no cluster."""
+    assert placed.probabilities is not None
+    assert placed.runners_up is not None
+    assert placed.runner_up_probabilities is not None
+    return placed._replace(
+        labels=np.where(rows, NO_CLUSTER, placed.labels),
+        is_novel=placed.is_novel | rows,
+        probabilities=np.where(rows, 0.0, placed.probabilities),
+        runners_up=np.where(rows, NO_CLUSTER, placed.runners_up),
+        runner_up_probabilities=np.where(rows, 0.0, placed.runner_up_probabilities),
+    )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

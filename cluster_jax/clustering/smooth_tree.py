@@ -57,18 +57,27 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from cluster_jax import __version__
 from cluster_jax.clustering import copies, living, membership, number, placing, smooth, tree
-from cluster_jax.clustering.base import UNCLEAR, Assignment
+from cluster_jax.clustering.base import NO_CLUSTER, UNCLEAR, Assignment
 from cluster_jax.clustering.membership import Membership
 from cluster_jax.clustering.placing import ByTree
 from cluster_jax.clustering.smooth import FEW_AXES, Smoother
-from cluster_jax.core import checks, io
+from cluster_jax.core import arrays, checks, io
 from cluster_jax.core.arrays import Rows, numeric, stacked
 from cluster_jax.core.checks import InputError
+from cluster_jax.core.names import counted
 
 METRICS = ("auto", *smooth.METRICS)
 # Rows, of which all can be compared with each other; more are condensed into as many micro-clusters
 # at most. Rows of a sample of these, from which the axes are learned.
 MAX_ROWS, SAMPLE = 16_000, 10_000
+# Of rows in no cluster.
+_OF_NO_CLUSTER = {
+    "labels_": NO_CLUSTER,
+    "probabilities_": 0.0,
+    "runners_up_": NO_CLUSTER,
+    "runner_up_probabilities_": 0.0,
+    "leaves_": 0,
+}
 # Attributes of the fitted estimator that are arrays or plain values.
 _STORED = (
     *("labels_", "probabilities_", "runners_up_", "runner_up_probabilities_", "linkage_"),
@@ -93,7 +102,7 @@ class SmoothTree(ClusterMixin, BaseEstimator):
             time.
 
     Attributes:
-        labels_: int64 `[n]`, the largest cluster first.
+        labels_: int64 `[n]`, the largest cluster first; -1 for zeros under the cosine.
         probabilities_: float64 `[n]`, of each row's cluster: that of its leaf of the tree, which
             `predict_proba` gives for the leaf itself, not for the other rows of a micro-cluster nor
             in columns of rounded values, which are spread for the fit.
@@ -112,7 +121,7 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         linkage_: float64 `[m - 1, 4]`, the tree of m leaves in SciPy's form: rows without their
             copies, or micro-clusters.
         sample_: int64 `[m]`, a row of each leaf.
-        leaves_: int64 `[n]`, the leaf of each row.
+        leaves_: int64 `[n]`, the leaf of each row; 0 where there is none.
         rows_: `[m, d]`, the rows of `sample_`, by which `locate` tells rows unlike all of them.
         metric_: `"cosine"` or `"euclidean"`.
         smoother_: the `smooth.Smoother` of the leaves.
@@ -181,6 +190,29 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         is_few = self.metric == "auto" and d <= FEW_AXES
         self.metric_ = "cosine" if self.metric == "auto" else self.metric
         self.metric_ = "euclidean" if is_few else self.metric_
+        is_zero = self._without_direction(x)
+        if not is_zero.any():
+            return self._fit_distinct(x, kept, place, seed)
+        number_of, is_in = np.cumsum(~is_zero) - 1, ~is_zero[place]
+        rest = np.asarray(x[np.flatnonzero(~is_zero)])
+        self._fit_distinct(rest, kept[~is_zero], number_of[place[is_in]], seed)
+        for name, empty in _OF_NO_CLUSTER.items():
+            column = np.full(len(place), empty, getattr(self, name).dtype)
+            column[is_in] = getattr(self, name)
+            setattr(self, name, column)
+        rows = counted(int((~is_in).sum()), "row is", "rows are")
+        checks.warn(f"{rows} in no cluster: zeros alone, which have no direction", 4)
+        return self
+
+    def _without_direction(self, x: Rows) -> NDArray:
+        """Returns which rows are zeros under the cosine, bool `[n]`; none if all are."""
+        is_zero = np.zeros(x.shape[0], np.bool_)
+        if self.metric_ == "cosine":
+            for rows in arrays.blocks(*x.shape):
+                is_zero[rows] = ~np.asarray(x[rows]).any(axis=1)
+        return np.zeros_like(is_zero) if is_zero.all() else is_zero
+
+    def _fit_distinct(self, x: Rows, kept: NDArray, place: NDArray, seed: int) -> Self:
         first, self.leaves_ = self._distinct(x)
         if (m := len(first)) <= MAX_ROWS:
             rows = smooth.dequantize(np.asarray(x[first]), seed)
@@ -199,7 +231,7 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         levels = self._find(rows, np.random.default_rng(seed))
         self.linkage_ = tree.nested(self.smoother_.smooth, np.bincount(self.leaves_), levels)
         self.n_clusters_ = int(levels[0].max()) + 1
-        labels = tree.by_size(levels[0][self.leaves_], self.sample_)[levels[0]]
+        labels = tree.by_size(levels[0][self.leaves_], levels[0])[levels[0]]
         self._shares_ = membership.shares(self.smoother_, labels)
         of_leaves = membership.membership(labels, self._shares_)
         of_rows = (column[self.leaves_] for column in of_leaves)
@@ -298,7 +330,7 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         check_is_fitted(self)
         if k is None and level is None:
             return self.labels_
-        return tree.cut(self.linkage_, self.sample_, self.leaves_, k=k, level=level)
+        return tree.cut(self.linkage_, self.labels_, self.leaves_, k=k, level=level)
 
     def smooth_rows(self, X: ArrayLike) -> NDArray:
         """Returns smooth rows float32 `[n, r]` of `X`, the rows of `fit`: best for k-means."""
@@ -315,7 +347,8 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         See `membership.of_new_rows`; rows do not affect each other.
         """
         x, leaves = self._new(X), self.labels_[self.sample_]
-        return membership.of_new_rows(self.smoother_, leaves, self._shares_, x).labels
+        labels = membership.of_new_rows(self.smoother_, leaves, self._shares_, x).labels
+        return np.where(self.smoother_.has_direction(x), labels, NO_CLUSTER)
 
     def predict_proba(self, X: ArrayLike) -> NDArray:
         """Computes the probability of each cluster for each row of `X`, float64 `[m, n_clusters_]`.
