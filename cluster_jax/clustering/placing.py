@@ -93,9 +93,7 @@ class ByTree:
         second = np.where(member.runners_up < 0, NO_CLUSTER, ids[member.runners_up])
         is_novel = self.voters.is_novel(self.voters.nearest(x))
         sure = member.probabilities, second, member.runner_up_probabilities
-        placed = Assignment(ids[member.labels], distances, is_novel, *sure)
-        has_direction = self.smoother.has_direction(x)
-        return placed if has_direction.all() else _without_cluster(placed, ~has_direction)
+        return Assignment(ids[member.labels], distances, is_novel, *sure)
 
     def probabilities(self, x: NDArray, labels: NDArray | None = None) -> NDArray:
         """Computes probabilities of the distinct labels, ascending, for new rows: float64 `[m, k]`.
@@ -119,7 +117,7 @@ class ByTree:
         return _Groups(ids, leaves, centers, membership.shares(self.smoother, leaves))
 
 
-def _without_cluster(placed: Assignment, rows: NDArray) -> Assignment:
+def without_cluster(placed: Assignment, rows: NDArray) -> Assignment:
     """Returns an assignment in which some rows, bool `[m]`, are in no cluster."""
     assert placed.probabilities is not None
     assert placed.runners_up is not None

@@ -61,7 +61,7 @@ from cluster_jax.clustering.base import NO_CLUSTER, UNCLEAR, Assignment
 from cluster_jax.clustering.membership import Membership
 from cluster_jax.clustering.placing import ByTree
 from cluster_jax.clustering.smooth import FEW_AXES, Smoother
-from cluster_jax.core import arrays, checks, io
+from cluster_jax.core import checks, io
 from cluster_jax.core.arrays import Rows, numeric, stacked
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
@@ -161,7 +161,18 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         self._forget()
         x = numeric(X, "X", smooth.LARGEST)
         validate_data(self, stacked(X, "X"), reset=True, skip_check_array=True)
-        return self._fit(x, np.arange(len(x)), np.arange(len(x)))
+        is_in = np.asarray(x).any(axis=1) | (self._metric(x) != "cosine")
+        if is_in.all() or not is_in.any():
+            return self._fit(x, np.arange(len(x)), np.arange(len(x)))
+        kept = np.flatnonzero(is_in)
+        self._fit(x[kept], kept, np.arange(len(kept)))
+        for name, empty in _OF_NO_CLUSTER.items():
+            column = np.full(len(x), empty, getattr(self, name).dtype)
+            column[kept] = getattr(self, name)
+            setattr(self, name, column)
+        rows = counted(len(x) - len(kept), "row is", "rows are")
+        checks.warn(f"{rows} in no cluster: zeros alone, which have no direction", 2)
+        return self
 
     def fit_rows(self, x: Rows, originals: NDArray | None = None) -> Self:
         """Clusters finite rows `[n, d]` that are read a part at a time, such as `Shards`.
@@ -181,38 +192,13 @@ class SmoothTree(ClusterMixin, BaseEstimator):
 
     def _fit(self, x: Rows, kept: NDArray, place: NDArray) -> Self:
         """Clusters rows that are the rows `kept` of all; `place` is where each of these stands."""
-        n, d = x.shape
+        n = x.shape[0]
         checks.one_of("metric", self.metric, METRICS)
         for name in ("n_clusters", "min_cluster_size"):
             if (value := getattr(self, name)) is not None:
                 checks.whole(name, value, 1, n)
         seed = self._seed()
-        is_few = self.metric == "auto" and d <= FEW_AXES
-        self.metric_ = "cosine" if self.metric == "auto" else self.metric
-        self.metric_ = "euclidean" if is_few else self.metric_
-        is_zero = self._without_direction(x)
-        if not is_zero.any():
-            return self._fit_distinct(x, kept, place, seed)
-        number_of, is_in = np.cumsum(~is_zero) - 1, ~is_zero[place]
-        rest = np.asarray(x[np.flatnonzero(~is_zero)])
-        self._fit_distinct(rest, kept[~is_zero], number_of[place[is_in]], seed)
-        for name, empty in _OF_NO_CLUSTER.items():
-            column = np.full(len(place), empty, getattr(self, name).dtype)
-            column[is_in] = getattr(self, name)
-            setattr(self, name, column)
-        rows = counted(int((~is_in).sum()), "row is", "rows are")
-        checks.warn(f"{rows} in no cluster: zeros alone, which have no direction", 4)
-        return self
-
-    def _without_direction(self, x: Rows) -> NDArray:
-        """Returns which rows are zeros under the cosine, bool `[n]`; none if all are."""
-        is_zero = np.zeros(x.shape[0], np.bool_)
-        if self.metric_ == "cosine":
-            for rows in arrays.blocks(*x.shape):
-                is_zero[rows] = ~np.asarray(x[rows]).any(axis=1)
-        return np.zeros_like(is_zero) if is_zero.all() else is_zero
-
-    def _fit_distinct(self, x: Rows, kept: NDArray, place: NDArray, seed: int) -> Self:
+        self.metric_ = self._metric(x)
         first, self.leaves_ = self._distinct(x)
         if (m := len(first)) <= MAX_ROWS:
             rows = smooth.dequantize(np.asarray(x[first]), seed)
@@ -237,6 +223,11 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         of_rows = (column[self.leaves_] for column in of_leaves)
         self.labels_, self.probabilities_, self.runners_up_, self.runner_up_probabilities_ = of_rows
         return self
+
+    def _metric(self, x: Rows) -> str:
+        if self.metric != "auto":
+            return self.metric
+        return "euclidean" if x.shape[1] <= FEW_AXES else "cosine"
 
     def _find(self, x: NDArray, rng: np.random.Generator) -> list[NDArray]:
         """Finds nested labels of the leaves `[m, d]`, the finest first; sets the verdict."""
@@ -294,8 +285,8 @@ class SmoothTree(ClusterMixin, BaseEstimator):
 
     def look(self, x: NDArray) -> living.Look:
         """Clusters rows `[m, d]` by another estimator of these arguments, for `living.update`."""
-        model = clone(self).fit(x)
-        return living.Look(model.labels_, model.predict, model.smoother_.sharp, model.leaves_)
+        model = clone(self).fit_rows(x)
+        return living.Look(model.labels_, model._placed, model.smoother_.sharp, model.leaves_)
 
     def _forget(self) -> None:
         """Removes what an earlier fit has left."""
@@ -346,9 +337,12 @@ class SmoothTree(ClusterMixin, BaseEstimator):
 
         See `membership.of_new_rows`; rows do not affect each other.
         """
-        x, leaves = self._new(X), self.labels_[self.sample_]
-        labels = membership.of_new_rows(self.smoother_, leaves, self._shares_, x).labels
-        return np.where(self.smoother_.has_direction(x), labels, NO_CLUSTER)
+        x = self._new(X)
+        return np.where(self.smoother_.has_direction(x), self._placed(x), NO_CLUSTER)
+
+    def _placed(self, x: NDArray) -> NDArray:
+        leaves = self.labels_[self.sample_]
+        return membership.of_new_rows(self.smoother_, leaves, self._shares_, x).labels
 
     def predict_proba(self, X: ArrayLike) -> NDArray:
         """Computes the probability of each cluster for each row of `X`, float64 `[m, n_clusters_]`.
@@ -367,7 +361,8 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         """
         x = self._new(X)
         labels = None if k is None and level is None else self.cut(k=k, level=level)
-        return self.clusterer_.place(x, labels)
+        placed, has_direction = self.clusterer_.place(x, labels), self.smoother_.has_direction(x)
+        return placed if has_direction.all() else placing.without_cluster(placed, ~has_direction)
 
     @functools.cached_property
     def clusterer_(self) -> ByTree:
