@@ -147,17 +147,20 @@ def output_file(
     return file
 
 
-def config_parser(command: str, description: str | None, example: str) -> Parser:
+def config_parser(
+    command: str, description: str | None, example: str, required: bool = True
+) -> Parser:
     """Builds the parser of a command with `--config=NAME` and `--config.KEY=VALUE`.
 
     Args:
         command: name of the subcommand.
         description: what it does, the docstring of its module.
         example: a value of a config as a flag, for the help.
+        required: whether `--config` must be given.
     """
     parser = Parser(command, description, "configs/base.py explains the keys of a config.\n\n")
     name = "name or path of a config, such as images"
-    parser.add_argument("--config", required=True, metavar="NAME", help=name)
+    parser.add_argument("--config", required=required, metavar="NAME", help=name)
     values = f"any value of the config, for example {example}"
     parser.add_argument("--config.KEY", metavar="VALUE", help=values)
     return parser

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from cluster_jax.cli import exit_codes, output
 from cluster_jax.cli.flags import Parser, add_new_rows
+from cluster_jax.core import checks
 from cluster_jax.core.checks import InputError
 
 
@@ -42,6 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         change = flags.photos or flags.features or flags.refit or flags.exact
         if flags.undo and change:
             raise InputError(f"--undo must be given alone; got {change} beside it")
+        checks.local(flags.workdir)
         from cluster_jax.pipeline import embeddings, updates
 
         how = {"refit": flags.refit, "exact": flags.exact, "with_report": flags.report == "yes"}

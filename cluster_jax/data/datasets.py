@@ -39,7 +39,8 @@ def load(config: DataConfig, X: ArrayLike | None = None, together: bool = False)
     """
     if X is not None:
         config = dataclasses.replace(config, limit=None)
-    with checks.reading(folder.shown(os.fspath(config.dir or "files")) if X is None else "files"):
+    where = "files" if X is not None or config.dir is None else os.fspath(config.dir)
+    with checks.reading(folder.shown(where) if config.name == "folder" else where):
         if config.name == "features":
             dataset = features.load(config, X)
         elif is_sequence(X):

@@ -90,8 +90,6 @@ def _age(file: epath.Path) -> int:
 
 def _folder(workdir: epath.PathLike) -> epath.Path:
     path = epath.Path(checks.local(workdir)).expanduser()
-    if "://" in str(path):
-        raise InputError(f"the workdir of an update must be a local folder; got {path}")
     if not path.is_dir():
         raise InputError(f"the workdir must be that of a finished run; got {path}, no such folder")
     versions.finish(path)

@@ -406,3 +406,11 @@ def test_copies_of_photos_change_no_group(photos, tmp_path):
     for name, label in zip(alone.names, alone.labels.tolist(), strict=True):
         stem = pathlib.Path(name).stem
         assert labels[f"phone/{stem}.png"] == labels[f"backup/{stem}.jpg"] == label
+
+
+def test_of_several_processes_the_first_alone_ends_the_command(photos, tmp_path, monkeypatch):
+    """The others have no results to read yet, and open no browser."""
+    monkeypatch.setattr("cluster_jax.cli.train.run", lambda *_, **__: tmp_path / "unfinished")
+    monkeypatch.setattr("cluster_jax.core.devices.is_first", lambda: False)
+    monkeypatch.setattr(images.webbrowser, "open", lambda _: pytest.fail("a browser"))
+    images.main([str(photos), f"--out={tmp_path / 'run'}", "--open"])
