@@ -251,7 +251,7 @@ def run_tree(
         progress(f"clustered {m:,} micro-clusters of all {n:,} rows")
     elif m < n:
         progress(f"{counted(n - m, 'copy', 'copies')} of other rows took their clusters")
-    sizes = np.bincount(model.labels_)
+    sizes = np.bincount(model.labels_[model.labels_ >= 0])
     # Where the number of clusters is given, every cluster counts.
     is_small = sizes < (0 if k is not None else min(MIN_CLUSTER_ROWS, sizes.max()))
     metrics = {
@@ -268,7 +268,7 @@ def run_tree(
     centers = placing.centers_of_leaves(*leaves)
     distances = arrays.distances_to_centers(sharp, centers, labels).astype(np.float32)
     member = Membership(*(column[rows] for column in model.membership_))
-    points, outliers = np.empty((len(rows), 0), np.float32), is_small[labels]
+    points, outliers = np.empty((len(rows), 0), np.float32), is_small[labels] & (labels >= 0)
     labels = labels.astype(np.int32)
     return Clustering(metrics, points, centers, labels, distances, outliers, None, model, member)
 

@@ -98,7 +98,7 @@ class EmbeddingClusters:
             return self.labels_
         tree = self._of_tree("cut")
         assert self.tree is not None
-        return trees.cut(self.tree, tree.sample, tree.leaves, k=k, level=level)
+        return trees.cut(self.tree, tree.labels, tree.leaves, k=k, level=level)
 
     def predict(self, X: ArrayLike, *, k: int | None = None, level: float | None = None) -> NDArray:
         """Returns clusters of rows of `X` float `[m, d]`, as in `labels_` or `cut`, int64 `[m]`."""

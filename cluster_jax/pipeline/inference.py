@@ -475,7 +475,7 @@ def cut(run: TrainedRun, *, k: int | None = None, level: float | None = None) ->
         )
     if k is None and level is None:
         return stored.cluster_labels.astype(np.int64)
-    return trees.cut(stored.tree, tree.sample, tree.leaves, k=k, level=level)
+    return trees.cut(stored.tree, tree.labels, tree.leaves, k=k, level=level)
 
 
 def class_names(run: TrainedRun, classes: NDArray) -> NDArray:

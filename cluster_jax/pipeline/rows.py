@@ -89,6 +89,10 @@ def run(
         )
     if inputs.features.described:
         devices.say(inputs.features.described)
+    is_zero = ~np.asarray(inputs.shown.values).any(axis=1)
+    if options.metric == "cosine" and is_zero.any():
+        zeros = counted(int(is_zero.sum()), "row is", "rows are")
+        devices.say(f"{zeros} zeros alone, which have no direction: their cluster means nothing")
     several = jax.distributed.is_initialized()
     if several and (options.method != "kmeans" or options.reduce != "none"):
         raise InputError(

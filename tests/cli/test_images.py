@@ -300,7 +300,7 @@ def test_an_array_and_the_number_that_is_found(tmp_path, capsys):
         ((), "PHOTOS"),
         (("here", "--kk=3"), "there is no flag --kk; did you mean --k?"),
         (("here", "--k=many"), "error: --k must be a whole number; got 'many' (see"),
-        (("My", "Photos"), "My must be a folder or an image; got no such file"),
+        (("My", "Photos"), "PHOTOS must be an existing folder of images; got My"),
         (("here/00.png",), "/00.png: name its folder, "),
         (("here", "--k=0"), "error: --k must be"),
         (("here", "--k=49"), "error: --k must be between 1 and 48"),

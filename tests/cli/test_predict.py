@@ -298,7 +298,7 @@ def test_an_encoder_that_is_missing_or_damaged_is_made_again(trained, workdir):
 
 def test_images_that_are_not_there_or_do_not_fit(trained, tmp_path, capsys):
     flag = f"--workdir={trained[0]}"
-    assert "error: --images must be an existing file or folder" in _refused(
+    assert "error: --images must be an existing folder of images" in _refused(
         capsys, flag, f"--images={tmp_path}/none"
     )
     sentence = _refused(capsys, flag, f"--images={tmp_path}")

@@ -96,7 +96,8 @@ def test_probabilities_are_those_of_the_table(tree, rows, new):
 
 
 def test_the_command_places_new_rows(tree, new, tmp_path, capsys):
-    np.savetxt(tmp_path / "new.csv", new, delimiter=",")
+    titles = ",".join(f"f{i}" for i in range(new.shape[1]))
+    np.savetxt(tmp_path / "new.csv", new, delimiter=",", header=titles, comments="")
     flags = [f"--workdir={tree}", f"--features={tmp_path}/new.csv", f"--out={tmp_path}/p.csv"]
     predict.main(flags)
     table, run = _table(tmp_path / "p.csv"), cluster_jax.load(tree)
