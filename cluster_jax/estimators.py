@@ -28,7 +28,7 @@ from cluster_jax.data.datasets import DataConfig, Dataset, Images
 from cluster_jax.discovery import splits
 from cluster_jax.encoding import encoder
 from cluster_jax.encoding.encoder import Encoder
-from cluster_jax.nets.pretrained import encoders
+from cluster_jax.nets import pretrained
 from cluster_jax.pipeline import embeddings, export, inference, photos, snapshots
 from cluster_jax.pipeline import run as pipeline
 from cluster_jax.pipeline.config import PhotosConfig, config_json, parse_config
@@ -71,7 +71,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
             features, or on the features where `eval.method` is "gridshift"; None: the number is
             found, as `eval.method` says. With classes, the number of novel classes, which must be
             set here or in the config.
-        encoder: frozen network that embeds the images: `"lite0"`, `"lite1"`, `"lite2"`, a
+        encoder: frozen network that embeds the images: `"lite2"`, a
             `.safetensors` file, or `"hf:ORG/NAME"`; None: that of the config.
         verbose: whether to print progress.
 
@@ -388,7 +388,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         else:
             config, name = ConfigDict(config_json(source)), "images"
         if self.encoder is not None:
-            override_all(config, encoders.config_values(self.encoder, config))
+            override_all(config, pretrained.config_values(self.encoder, config))
         override_all(config, self.overrides or {})
         train = config.get("train")
         uses_labels = train is not None and train.labeled_batch_size is not None

@@ -11,12 +11,10 @@ From the paper: lambda 0.005. Its projector (three layers of 8192) and LARS are 
 
 from ml_collections import ConfigDict
 
-from cluster_jax.core.config import load_config
+from cluster_jax.core.config import derived
 
 
 def get_config():
     """The config."""
-    config = load_config("nrcc_digits")
-    config.method = ConfigDict({"name": "barlow", "off_diagonal": 0.005, "scale": 1.0})
-    config.nrcc.weight = 0.0
-    return config
+    method = ConfigDict({"name": "barlow", "off_diagonal": 0.005, "scale": 1.0})
+    return derived("nrcc_digits", method=method, nrcc={"weight": 0.0})

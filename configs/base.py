@@ -5,242 +5,203 @@ means where it may be None. The sections `method` and `nrcc` are described in fu
 `cluster_jax/methods`.
 """
 
-from ml_collections import ConfigDict, config_dict
+from ml_collections import ConfigDict
+from ml_collections.config_dict import placeholder
+
+VALUES = {
+    "seed": 0,  # of all randomness
+    "note": "",  # recorded in results.json, for example how the settings were chosen
+    "data.name": "digits",  # "folder", "arrays", "features", or the name of a TFDS set
+    "data.dir": placeholder(str),  # folder or file; of TFDS its data directory
+    "data.split": placeholder(str),  # of a TFDS set, "train" or "train+test"
+    "data.label": "label",  # feature of TFDS with the labels for scoring
+    # Labels of a folder, for scores only: "folders", its subfolders; or a file, CSV of image, label
+    "data.labels": "folders",
+    # Side of the square that images are resized to; None: that of pretrained weights, or as it is
+    "data.image_size": placeholder(int),
+    "data.interpolation": "bicubic",  # of the resizing; None: that of pretrained weights
+    "data.limit": placeholder(int),  # images of a random subset; None: all
+    # Numbers of the classes to take, or a list: "imagenet_10", "imagenet_dogs", "imagenet_50",
+    # "imagenet_100", "imagenet_200", "tiny_imagenet"; None: all
+    "data.classes": placeholder(object),
+    # Images of the largest class for one of the smallest, of a long tail of the set; None: all
+    "data.tail": placeholder(float),
+    "data.cache_mb": 2048.0,  # largest set that is kept decoded in memory, in 10^6 bytes
+    # What random crops are taken from: the "square" of image_size; "host": the whole image, by the
+    # host, as in the papers, for streamed folders and TFDS sets
+    "data.crop": "square",
+    "data.max_corrupt_fraction": 0.05,  # largest fraction of unreadable files
+    "data.exclude": (),  # globs of files and folders that are left out of a folder
+    # Whether hidden files, and folders of thumbnails and deleted files, are taken too
+    "data.include_all": False,
+    "augment.size": 32,  # side of a view in pixels; None: that of pretrained weights
+    # Of each channel; None: that of pretrained weights, or measured on the images
+    "augment.mean": placeholder(tuple),
+    # Standard deviation of each channel; None: as for the mean
+    "augment.std": placeholder(tuple),
+    "augment.crop.scale": (0.2, 1.0),  # lowest and highest fraction of the area
+    "augment.crop.ratio": (3 / 4, 4 / 3),  # lowest and highest width / height
+    "augment.flip": 0.5,  # probability of a horizontal flip
+    "augment.jitter.probability": 0.8,  # of color jitter
+    "augment.jitter.brightness": 0.4,  # largest deviation of its factor from 1
+    "augment.jitter.contrast": 0.4,  # likewise
+    "augment.jitter.saturation": 0.2,  # likewise
+    "augment.jitter.hue": 0.1,  # largest rotation in turns, at most 0.5
+    "augment.grayscale": 0.2,  # probability of a gray view
+    # The probability of blur and solarize may be a pair, for views a and b. Flags and overrides
+    # accept a pair only if the config has one already; otherwise set it in a config file.
+    "augment.blur.probability": 0.0,  # of Gaussian blur
+    "augment.blur.sigma": (0.1, 2.0),  # lowest and highest standard deviation in pixels
+    "augment.blur.kernel": 9,  # its size in pixels, odd
+    "augment.solarize.probability": 0.0,  # of inverting the values above the threshold
+    "augment.solarize.threshold": 0.5,  # on the scale [0, 1]
+    "augment.affine.rotation": 0.0,  # largest angle in radians
+    "augment.affine.scale": 0.0,  # largest deviation of the magnification from 1
+    "augment.affine.shift": 0.0,  # largest translation in pixels
+    "augment.affine.shear": 0.0,  # largest one, y per x
+    "augment.noise": 0.0,  # standard deviation of Gaussian noise, on the scale [0, 1]
+    # None, or a frozen network that embeds the images; the run trains on its features: a section of
+    # `name`, `width`, `stem` and `weights` as in `network`, and `views`, see configs/ncl_images.py
+    "embedder": placeholder(ConfigDict),
+    # Views of features, in place of `augment` where the data are features.
+    # Stored augmented views to draw from, 0: the features themselves; None: all that there are
+    "feature_views.cached": placeholder(int),
+    "feature_views.neighbors": 10,  # nearest images, one of which is mixed in
+    "feature_views.step": 1.0,  # largest share of that neighbor
+    "feature_views.noise": 0.0,  # standard deviation of Gaussian noise
+    "feature_views.dropout": 0.0,  # probability that a column is set to zero
+    # Novel class discovery, and the images held out for its test, or for that of the linear probe.
+    # Number of known classes, the first ones of data.classes or by name; None: no known classes
+    "novel.classes": placeholder(int),
+    "novel.test_split": placeholder(str),  # TFDS split of the test; None: none
+    "novel.holdout": 0.0,  # fraction of every class that is held out
+    "novel.holdout_seed": 0,  # of the images that are held out
+    # Earlier training stages, in order: name -> the sections in which they differ
+    "stages": ConfigDict(),
+    # Workdir of a run, from whose network to start; None: from the start
+    "init_from": placeholder(str),
+    # "resnet18", "resnet34", "resnet50", "efficientnet_lite2", "small", or
+    # "vit_small_patch16" etc.
+    "network.name": "resnet34",
+    "network.width": 64,  # channels of the first layer; of a ViT, columns of a token
+    "network.stem": "cifar",  # or "imagenet", of a ResNet; None for other networks
+    "network.projector.hidden": 4096,  # columns of its hidden layer
+    "network.projector.out": 256,  # columns of the projection
+    "network.predictor.hidden": 4096,  # columns of its hidden layer
+    # Standard deviation of its initial weights; None: LeCun's
+    "network.predictor.init_std": 0.01,
+    # "efficientnet_lite2", a .safetensors file or "hf:ORG/NAME"; None: random
+    "network.weights": placeholder(str),
+    # Last block that is not trained, such as "stage5"; None: the whole backbone is trained
+    "network.frozen": placeholder(str),
+    # BatchNorm over all devices, "sync", or over groups of `group` images, "local" or "shuffle"
+    "network.norm": "sync",
+    "network.group": placeholder(int),  # None for "sync"
+    "network.dtype": "auto",  # bfloat16 on TPU and GPU, float32 on CPU
+    "method.name": "byol",  # a file of cluster_jax/methods, whose `Config` has the other keys
+    "method.decay": 0.996,  # of the target network's moving average at the first step
+    "method.final_decay": 0.996,  # the same at the last step
+    # None, or what another method adds to the objective of this one, if it has two views: a section
+    # of `name`, "cc", "pcl" or "ncc", and the keys of the `TermConfig` in that method's file
+    "term": placeholder(ConfigDict),
+    # NRCC's published constants. Symbols in (18): friction d1, step_size d2, noise d3, iterations
+    # zeta. Three things are not as printed: the position follows the new momentum, as in the
+    # authors' code, since by the old one a single iteration is noise without any gradient; the
+    # gradient is clipped, as there; and the potential (16) is a line below a similarity of -0.99,
+    # where it has a pole. As printed are momentum="old" and clip=None.
+    # Of the regularizer in the loss, lambda; 0 turns NRCC off. Most configs of the digits take 0.5,
+    # SwAV's, which collapses with it, 0.05
+    "nrcc.weight": 0.1,
+    "nrcc.temperature": 0.1,  # of the regularizer, tau
+    "nrcc.anchor_layer": "projection",  # embeddings that are the anchors; or "prediction"
+    "nrcc.include_own_view": False,  # whether an image's own sampled view is among its negatives
+    # Network that embeds the sampled view: the moving average; or "online", the trained one, which
+    # methods without an average need; or "target_predictor", the predictor after the average
+    "nrcc.branch": "target",
+    "nrcc.sampler": "sghmc",  # of the third view; or "hmc", "monte_carlo", "noise", "augment"
+    "nrcc.initial_view": "own",  # what the sampler starts at; or "random", any view of the batch
+    "nrcc.reference": "other_view",  # what the potential compares with; or "clean", not augmented
+    # Shorter side in pixels at which the view is sampled; None: that of the network's input
+    "nrcc.resolution": placeholder(int),
+    "nrcc.potential": "inverse",  # (16) of the paper; or "log_inverse_square", its official code
+    "nrcc.sghmc.iterations": 1,  # steps of the sampler
+    "nrcc.sghmc.step_size": 0.05,  # factor of the gradient
+    "nrcc.sghmc.friction": 0.1,  # share of the momentum that is lost in a step
+    "nrcc.sghmc.noise": 0.99,  # factor of the Gaussian noise
+    "nrcc.sghmc.momentum": "new",  # which one moves the view: after its update; or "old", before
+    "nrcc.sghmc.clip": 1.0,  # largest entry of the gradient; None: any
+    "nrcc.sghmc.normalize_gradient": False,  # whether to scale it to a root mean square of 1
+    "nrcc.hmc.iterations": 1,  # proposals of the sampler
+    "nrcc.hmc.leapfrog_steps": 1,  # steps of a proposal
+    "nrcc.hmc.step_size": 0.05,  # of a leapfrog step
+    "nrcc.hmc.clip": placeholder(float),  # largest entry of the gradient; None: any
+    "nrcc.hmc.normalize_gradient": False,  # whether to scale it to a root mean square of 1
+    "nrcc.monte_carlo.iterations": 1,  # proposals of the sampler
+    "nrcc.monte_carlo.step_size": 0.067,  # standard deviation of a proposal
+    "nrcc.noise.scale": 0.067,  # standard deviation of the sampler "noise"
+    "optimizer.name": "sgd",  # with momentum; or "lars", "adamw"
+    "optimizer.learning_rate": 0.05,  # its peak, for base_batch_size images
+    # The rate is multiplied by train.batch_size * train.accumulate / base_batch_size; None: not
+    "optimizer.base_batch_size": 256,
+    "optimizer.weight_decay": 5e-4,  # coefficient
+    "optimizer.momentum": 0.9,  # of AdamW: beta_1
+    "optimizer.predictor_lr_multiplier": 10.0,  # rate of the predictor, in units of the others
+    "optimizer.warmup": "50 epochs",  # duration of the linear rise of the rate
+    # Duration between divisions of the rate by ten; None: cosine decay to 0
+    "optimizer.lr_decay_every": placeholder(str),
+    "train.batch_size": 256,  # images of a step, on all devices together
+    "train.accumulate": 1,  # steps whose mean gradient makes one update of the parameters
+    "train.remat": False,  # whether gradients compute blocks again, for less memory
+    # Images of known classes among them; None: batches have no labels
+    "train.labeled_batch_size": placeholder(int),
+    "train.duration": "1000 epochs",  # of the training
+    "train.log_every": 50,  # steps between lines of the log
+    "train.checkpoint_every": 1000,  # steps between checkpoints
+    "train.keep_checkpoints": 2,  # number of the latest ones that are kept
+    "train.prefetch": 2,  # batches that are prepared ahead
+    "train.on_collapse": "warn",  # "stop": also ends the training
+    # Folder of compiled programs, which the next start takes; "auto": in the user's cache folder,
+    # unless the run is in a bucket; None: none
+    "train.compilation_cache": "auto",
+    # What is clustered, by the network that the method keeps; or "projection"
+    "eval.features": "backbone",
+    # What finds the clusters: the papers' "gridshift", or "tree", as the command `cluster` does:
+    # clusters of smoothed features, a tree of groups, probabilities, and a verdict
+    "eval.method": "gridshift",
+    "eval.k": placeholder(int),  # number of clusters of the tree; None: found
+    "eval.batch_size": 512,  # images of a forward pass of the embedding
+    # The map, which GridShift clusters; for the tree it is only drawn.
+    "eval.reduce.method": "umap",  # or "tsne", "pca", "none"
+    "eval.reduce.n_components": 3,  # its dimensions
+    "eval.reduce.n_neighbors": 10,  # of UMAP; the perplexity of t-SNE
+    "eval.reduce.min_dist": 0.0,  # least distance of points of UMAP
+    "eval.reduce.metric": "cosine",  # of the features; or "euclidean"
+    "eval.gridshift.bandwidth": "auto",  # or a number, as text: the side of a grid cell
+    "eval.gridshift.stop": "fixed_point",  # when the shifts end; or the authors' "no_merge"
+    "eval.gridshift.max_iter": 500,  # shifts at most
+    # Number of clusters; None: that of the labels, or without labels as found
+    "eval.kmeans.k": placeholder(int),
+    "eval.kmeans.n_init": 10,  # runs, of which the best is kept
+    "eval.kmeans.metric": "euclidean",  # or "spherical"
+    "eval.knn": (5, 20, 100),  # numbers of neighbors of the k-NN accuracy
+    # A linear classifier on the frozen features, scored on held-out images.
+    "eval.linear_probe.epochs": 100,  # of its training
+    "eval.linear_probe.learning_rate": 0.3,  # of its training
+    "eval.linear_probe.weight_decay": 1e-6,  # of its training
+    "eval.linear_probe.batch_size": 256,  # images of a step
+    "eval.linear_probe.holdout": 0.2,  # fraction of the images to score on
+}
 
 
 def get_config():
     """The base config."""
     config = ConfigDict()
-    config.seed = 0  # of all randomness
-    config.note = ""  # recorded in results.json, for example how the settings were chosen
-    _add_images(config)
-    _add_training(config)
-    _add_evaluation(config)
+    for key, value in VALUES.items():
+        *sections, name = key.split(".")
+        section = config
+        for part in sections:
+            if part not in section:
+                section[part] = ConfigDict()
+            section = section[part]
+        section[name] = value
     return config
-
-
-def _add_images(config):
-    """Images, augmentation, known classes, earlier stages."""
-    config.data = ConfigDict()
-    config.data.name = "digits"  # "folder", "arrays", "features", or the name of a TFDS set
-    config.data.dir = config_dict.placeholder(str)  # folder or file; of TFDS its data directory
-    config.data.split = config_dict.placeholder(str)  # of a TFDS set, "train" or "train+test"
-    config.data.label = "label"  # feature of TFDS with the labels for scoring
-    # Labels of a folder, for scores only: "folders", its subfolders; or a file, CSV of image, label
-    config.data.labels = "folders"
-    # Side of the square that images are resized to; None: that of pretrained weights, or as it is
-    config.data.image_size = config_dict.placeholder(int)
-    config.data.interpolation = "bicubic"  # of the resizing; None: that of pretrained weights
-    config.data.limit = config_dict.placeholder(int)  # images of a random subset; None: all
-    # Numbers of the classes to take, or a list: "imagenet_10", "imagenet_dogs", "imagenet_50",
-    # "imagenet_100", "imagenet_200", "tiny_imagenet"; None: all
-    config.data.classes = config_dict.placeholder(object)
-    # Images of the largest class for one of the smallest, of a long tail of the set; None: all
-    config.data.tail = config_dict.placeholder(float)
-    config.data.cache_mb = 2048.0  # largest set that is kept decoded in memory, in 10^6 bytes
-    # What random crops are taken from: the "square" of image_size; "host": the whole image, by the
-    # host, as in the papers, for streamed folders and TFDS sets
-    config.data.crop = "square"
-    config.data.max_corrupt_fraction = 0.05  # largest fraction of unreadable files
-    config.data.exclude = ()  # globs of files and folders that are left out of a folder
-    # Whether hidden files, and folders of thumbnails and deleted files, are taken too
-    config.data.include_all = False
-
-    config.augment = ConfigDict()
-    config.augment.size = 32  # side of a view in pixels; None: that of pretrained weights
-    # Of each channel; None: that of pretrained weights, or measured on the images
-    config.augment.mean = config_dict.placeholder(tuple)
-    # Standard deviation of each channel; None: as for the mean
-    config.augment.std = config_dict.placeholder(tuple)
-    config.augment.crop = ConfigDict()
-    config.augment.crop.scale = (0.2, 1.0)  # lowest and highest fraction of the area
-    config.augment.crop.ratio = (3 / 4, 4 / 3)  # lowest and highest width / height
-    config.augment.flip = 0.5  # probability of a horizontal flip
-    config.augment.jitter = ConfigDict()
-    config.augment.jitter.probability = 0.8  # of color jitter
-    config.augment.jitter.brightness = 0.4  # largest deviation of its factor from 1
-    config.augment.jitter.contrast = 0.4  # likewise
-    config.augment.jitter.saturation = 0.2  # likewise
-    config.augment.jitter.hue = 0.1  # largest rotation in turns, at most 0.5
-    config.augment.grayscale = 0.2  # probability of a gray view
-    # The probability of blur and solarize may be a pair, for views a and b. Flags and overrides
-    # accept a pair only if the config has one already; otherwise set it in a config file.
-    config.augment.blur = ConfigDict()
-    config.augment.blur.probability = 0.0  # of Gaussian blur
-    config.augment.blur.sigma = (0.1, 2.0)  # lowest and highest standard deviation in pixels
-    config.augment.blur.kernel = 9  # its size in pixels, odd
-    config.augment.solarize = ConfigDict()
-    config.augment.solarize.probability = 0.0  # of inverting the values above the threshold
-    config.augment.solarize.threshold = 0.5  # on the scale [0, 1]
-    config.augment.affine = ConfigDict()
-    config.augment.affine.rotation = 0.0  # largest angle in radians
-    config.augment.affine.scale = 0.0  # largest deviation of the magnification from 1
-    config.augment.affine.shift = 0.0  # largest translation in pixels
-    config.augment.affine.shear = 0.0  # largest one, y per x
-    config.augment.noise = 0.0  # standard deviation of Gaussian noise, on the scale [0, 1]
-
-    # None, or a frozen network that embeds the images; the run trains on its features: a section of
-    # `name`, `width`, `stem` and `weights` as in `network`, and `views`, see configs/ncl_images.py
-    config.embedder = config_dict.placeholder(ConfigDict)
-
-    # Views of features, in place of `augment` where the data are features.
-    config.feature_views = ConfigDict()
-    # Stored augmented views to draw from, 0: the features themselves; None: all that there are
-    config.feature_views.cached = config_dict.placeholder(int)
-    config.feature_views.neighbors = 10  # nearest images, one of which is mixed in
-    config.feature_views.step = 1.0  # largest share of that neighbor
-    config.feature_views.noise = 0.0  # standard deviation of Gaussian noise
-    config.feature_views.dropout = 0.0  # probability that a column is set to zero
-
-    # Novel class discovery, and the images held out for its test, or for that of the linear probe.
-    config.novel = ConfigDict()
-    # Number of known classes, the first ones of data.classes or by name; None: no known classes
-    config.novel.classes = config_dict.placeholder(int)
-    config.novel.test_split = config_dict.placeholder(str)  # TFDS split of the test; None: none
-    config.novel.holdout = 0.0  # fraction of every class that is held out
-    config.novel.holdout_seed = 0  # of the images that are held out
-    # Earlier training stages, in order: name -> the sections in which they differ
-    config.stages = ConfigDict()
-    # Workdir of a run, from whose network to start; None: from the start
-    config.init_from = config_dict.placeholder(str)
-
-
-def _add_training(config):
-    """Network, method, NRCC, optimizer, training."""
-    config.network = ConfigDict()
-    # "resnet18", "resnet34", "resnet50", "efficientnet_lite0" (1, 2), "small", or
-    # "vit_small_patch16" etc.
-    config.network.name = "resnet34"
-    config.network.width = 64  # channels of the first layer; of a ViT, columns of a token
-    config.network.stem = "cifar"  # or "imagenet", of a ResNet; None for other networks
-    config.network.projector = ConfigDict()
-    config.network.projector.hidden = 4096  # columns of its hidden layer
-    config.network.projector.out = 256  # columns of the projection
-    config.network.predictor = ConfigDict()
-    config.network.predictor.hidden = 4096  # columns of its hidden layer
-    # Standard deviation of its initial weights; None: LeCun's
-    config.network.predictor.init_std = 0.01
-    # "efficientnet_lite0" (1, 2), a .safetensors file or "hf:ORG/NAME"; None: random
-    config.network.weights = config_dict.placeholder(str)
-    # Last block that is not trained, such as "stage5"; None: the whole backbone is trained
-    config.network.frozen = config_dict.placeholder(str)
-    # BatchNorm over all devices, "sync", or over groups of `group` images, "local" or "shuffle"
-    config.network.norm = "sync"
-    config.network.group = config_dict.placeholder(int)  # None for "sync"
-    config.network.dtype = "auto"  # bfloat16 on TPU and GPU, float32 on CPU
-
-    config.method = ConfigDict()
-    config.method.name = "byol"  # a file of cluster_jax/methods, whose `Config` has the other keys
-    config.method.decay = 0.996  # of the target network's moving average at the first step
-    config.method.final_decay = 0.996  # the same at the last step
-    # None, or what another method adds to the objective of this one, if it has two views: a section
-    # of `name`, "cc", "pcl" or "ncc", and the keys of the `TermConfig` in that method's file
-    config.term = config_dict.placeholder(ConfigDict)
-    config.nrcc = nrcc()
-
-    config.optimizer = ConfigDict()
-    config.optimizer.name = "sgd"  # with momentum; or "lars", "adamw"
-    config.optimizer.learning_rate = 0.05  # its peak, for base_batch_size images
-    # The rate is multiplied by train.batch_size * train.accumulate / base_batch_size; None: not
-    config.optimizer.base_batch_size = 256
-    config.optimizer.weight_decay = 5e-4  # coefficient
-    config.optimizer.momentum = 0.9  # of AdamW: beta_1
-    config.optimizer.predictor_lr_multiplier = 10.0  # rate of the predictor, in units of the others
-    config.optimizer.warmup = "50 epochs"  # duration of the linear rise of the rate
-    # Duration between divisions of the rate by ten; None: cosine decay to 0
-    config.optimizer.lr_decay_every = config_dict.placeholder(str)
-
-    config.train = ConfigDict()
-    config.train.batch_size = 256  # images of a step, on all devices together
-    config.train.accumulate = 1  # steps whose mean gradient makes one update of the parameters
-    config.train.remat = False  # whether gradients compute blocks again, for less memory
-    # Images of known classes among them; None: batches have no labels
-    config.train.labeled_batch_size = config_dict.placeholder(int)
-    config.train.duration = "1000 epochs"  # of the training
-    config.train.log_every = 50  # steps between lines of the log
-    config.train.checkpoint_every = 1000  # steps between checkpoints
-    config.train.keep_checkpoints = 2  # number of the latest ones that are kept
-    config.train.prefetch = 2  # batches that are prepared ahead
-    config.train.on_collapse = "warn"  # "stop": also ends the training
-    # Folder of compiled programs, which the next start takes; "auto": in the user's cache folder,
-    # unless the run is in a bucket; None: none
-    config.train.compilation_cache = "auto"
-
-
-def _add_evaluation(config):
-    """Embedding and clustering."""
-    config.eval = ConfigDict()
-    # What is clustered, by the network that the method keeps; or "projection"
-    config.eval.features = "backbone"
-    # What finds the clusters: the papers' "gridshift", or "tree", as the command `cluster` does:
-    # clusters of smoothed features, a tree of groups, probabilities, and a verdict
-    config.eval.method = "gridshift"
-    config.eval.k = config_dict.placeholder(int)  # number of clusters of the tree; None: found
-    config.eval.batch_size = 512  # images of a forward pass of the embedding
-    # The map, which GridShift clusters; for the tree it is only drawn.
-    config.eval.reduce = ConfigDict()
-    config.eval.reduce.method = "umap"  # or "tsne", "pca", "none"
-    config.eval.reduce.n_components = 3  # its dimensions
-    config.eval.reduce.n_neighbors = 10  # of UMAP; the perplexity of t-SNE
-    config.eval.reduce.min_dist = 0.0  # least distance of points of UMAP
-    config.eval.reduce.metric = "cosine"  # of the features; or "euclidean"
-    config.eval.gridshift = ConfigDict()
-    config.eval.gridshift.bandwidth = "auto"  # or a number, as text: the side of a grid cell
-    config.eval.gridshift.stop = "fixed_point"  # when the shifts end; or the authors' "no_merge"
-    config.eval.gridshift.max_iter = 500  # shifts at most
-    config.eval.kmeans = ConfigDict()
-    # Number of clusters; None: that of the labels, or without labels as found
-    config.eval.kmeans.k = config_dict.placeholder(int)
-    config.eval.kmeans.n_init = 10  # runs, of which the best is kept
-    config.eval.kmeans.metric = "euclidean"  # or "spherical"
-    config.eval.knn = (5, 20, 100)  # numbers of neighbors of the k-NN accuracy
-    # A linear classifier on the frozen features, scored on held-out images.
-    config.eval.linear_probe = ConfigDict()
-    config.eval.linear_probe.epochs = 100  # of its training
-    config.eval.linear_probe.learning_rate = 0.3  # of its training
-    config.eval.linear_probe.weight_decay = 1e-6  # of its training
-    config.eval.linear_probe.batch_size = 256  # images of a step
-    config.eval.linear_probe.holdout = 0.2  # fraction of the images to score on
-
-
-def nrcc():
-    """NRCC's published constants.
-
-    Symbols in (18): friction d1, step_size d2, noise d3, iterations zeta.
-    """
-    nrcc = ConfigDict()
-    # Of the regularizer in the loss, lambda; 0 turns NRCC off. Most configs of the digits take 0.5,
-    # SwAV's, which collapses with it, 0.05
-    nrcc.weight = 0.1
-    nrcc.temperature = 0.1  # of the regularizer, tau
-    nrcc.anchor_layer = "projection"  # embeddings that are the anchors; or "prediction"
-    nrcc.include_own_view = False  # whether an image's own sampled view is among its negatives
-    # Network that embeds the sampled view: the moving average; or "online", the trained one, which
-    # methods without an average need; or "target_predictor", the predictor after the average
-    nrcc.branch = "target"
-    nrcc.sampler = "sghmc"  # of the third view; or "hmc", "monte_carlo", "noise", "augment"
-    nrcc.initial_view = "own"  # what the sampler starts at; or "random", any view of the batch
-    nrcc.reference = "other_view"  # what the potential compares with; or "clean", not augmented
-    # Side in pixels at which the view is sampled; None: that of the network's input
-    nrcc.resolution = config_dict.placeholder(int)
-    nrcc.potential = "inverse"  # (16) of the paper; or "log_inverse_square", its official code
-    nrcc.sghmc = ConfigDict()
-    nrcc.sghmc.iterations = 1  # steps of the sampler
-    nrcc.sghmc.step_size = 0.05  # factor of the gradient
-    nrcc.sghmc.friction = 0.1  # share of the momentum that is lost in a step
-    nrcc.sghmc.noise = 0.99  # factor of the Gaussian noise
-    nrcc.sghmc.momentum = "new"  # which one moves the view: after its update; or "old", before
-    nrcc.sghmc.clip = 1.0  # largest entry of the gradient; None: any
-    nrcc.sghmc.normalize_gradient = False  # whether to scale it to a root mean square of 1
-    nrcc.hmc = ConfigDict()
-    nrcc.hmc.iterations = 1  # proposals of the sampler
-    nrcc.hmc.leapfrog_steps = 1  # steps of a proposal
-    nrcc.hmc.step_size = 0.05  # of a leapfrog step
-    nrcc.hmc.clip = config_dict.placeholder(float)  # largest entry of the gradient; None: any
-    nrcc.hmc.normalize_gradient = False  # whether to scale it to a root mean square of 1
-    nrcc.monte_carlo = ConfigDict()
-    nrcc.monte_carlo.iterations = 1  # proposals of the sampler
-    nrcc.monte_carlo.step_size = 0.067  # standard deviation of a proposal
-    nrcc.noise = ConfigDict()
-    nrcc.noise.scale = 0.067  # standard deviation of the sampler "noise"
-    return nrcc

@@ -12,14 +12,12 @@ times as many steps. It was chosen on the labels: 0.99 is worse.
 
 from ml_collections import ConfigDict
 
-from cluster_jax.core.config import load_config
+from cluster_jax.core.config import derived
 
 
 def get_config():
     """The config."""
-    config = load_config("nrcc_digits")
-    config.method = ConfigDict({"name": "byol", "decay": 0.9, "final_decay": 1.0})
-    config.network.predictor = ConfigDict({"hidden": 256, "init_std": None})
-    config.nrcc.weight = 0.0
-    config.nrcc.branch = "target"
-    return config
+    method = ConfigDict({"name": "byol", "decay": 0.9, "final_decay": 1.0})
+    network = {"predictor": {"hidden": 256, "init_std": None}}
+    nrcc = {"weight": 0.0, "branch": "target"}
+    return derived("nrcc_digits", method=method, network=network, nrcc=nrcc)

@@ -13,14 +13,10 @@ rate 3e-4 for 1,000 epochs are for larger sets.
 
 from ml_collections import ConfigDict
 
-from cluster_jax.core.config import load_config
+from cluster_jax.core.config import derived
 
 
 def get_config():
     """The config."""
-    config = load_config("nrcc_digits")
-    config.method = ConfigDict(
-        {"name": "cc", "clusters": 10, "temperature": 0.5, "cluster_temperature": 1.0}
-    )
-    config.nrcc.weight = 0.0
-    return config
+    method = {"name": "cc", "clusters": 10, "temperature": 0.5, "cluster_temperature": 1.0}
+    return derived("nrcc_digits", method=ConfigDict(method), nrcc={"weight": 0.0})

@@ -8,17 +8,11 @@ on the labels of the digits. The number of clusters, 10, is given, as in the pap
 keys, three batches, is less than half of the 1,797 images; the paper's queue has 16,384 keys.
 """
 
-from ml_collections import ConfigDict
-
-from cluster_jax.core.config import load_config
+from cluster_jax.core.config import derived, load_config
 
 
 def get_config():
     """The config."""
-    config = load_config("nrcc_digits")
-    config.network.predictor = ConfigDict({"hidden": 256, "init_std": None})
-    config.method = load_config("cueco_cifar10").method
+    config = derived("byol_digits", method=load_config("cueco_cifar10").method)
     config.method.update(queue=768, decay=0.99)
-    config.nrcc.weight = 0.0
-    config.nrcc.branch = "target"
     return config

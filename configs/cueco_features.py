@@ -7,15 +7,11 @@ See `simclr_features` for the data, the views and the head; the method is that o
 The queue of 768 keys wants at least 1,536 rows.
 """
 
-from ml_collections import ConfigDict
-
-from cluster_jax.core.config import load_config
+from cluster_jax.core.config import derived, load_config
 
 
 def get_config():
     """The config."""
-    config = load_config("simclr_features")
-    config.network.predictor = ConfigDict({"hidden": 512, "init_std": None})
-    config.method = load_config("cueco_digits").method
-    config.nrcc.branch = "target"
-    return config
+    network = {"predictor": {"hidden": 512, "init_std": None}}
+    method = load_config("cueco_digits").method
+    return derived("simclr_features", network=network, method=method, nrcc={"branch": "target"})

@@ -19,7 +19,7 @@ def get_config():
     """The config."""
     base = load_config("base")
     config = ConfigDict({"seed": base.seed, "note": base.note})
-    config.encoder = "lite2"  # "lite0" or "lite1", a .safetensors file, or "hf:ORG/NAME"
+    config.encoder = "lite2"  # or a .safetensors file, or "hf:ORG/NAME"
     config.data = base.data
     config.data.name = "folder"
     config.data.labels = config_dict.placeholder(str)  # subfolders are often dates

@@ -14,21 +14,18 @@ GridShift (eval.method "gridshift") reports that its clusters are not clear: so 
 are not enough to learn good features.
 """
 
-from ml_collections import config_dict
-
-from cluster_jax.core.config import load_config
+from cluster_jax.core.config import derived, load_config
 
 
 def get_config():
     """The config."""
-    config, digits = load_config("base"), load_config("nrcc_digits")
-    config.data.update(name="folder", image_size=40)
-    config.data.labels = config_dict.placeholder(str)  # subfolders are often dates
-    config.augment.size = 32
-    config.network, config.method = digits.network, digits.method
-    config.nrcc.update(weight=0.0, branch="online")
-    config.optimizer, config.train = digits.optimizer, digits.train
-    config.train.batch_size = 128
-    config.eval = digits.eval
-    config.eval.method = "tree"  # your own images: no paper's figure is to be repeated
-    return config
+    digits = load_config("nrcc_digits")
+    digits.train.batch_size = 128
+    digits.eval.method = "tree"  # your own images: no paper's figure is to be repeated
+    return derived(
+        "base",
+        # Subfolders, which would be labels, are often dates.
+        data={"name": "folder", "image_size": 40, "labels": None},
+        nrcc={"weight": 0.0, "branch": "online"},
+        **{key: digits[key] for key in ("network", "method", "optimizer", "train", "eval")},
+    )

@@ -17,28 +17,25 @@ Not comparable: the probe trains on rows scaled to a common length, so that its 
 paper's, and on views without augmentation.
 """
 
-from cluster_jax.core.config import load_config
+from cluster_jax.core.config import derived, load_config
 
 
 def get_config():
     """The config."""
-    config = load_config("base")
-    config.data.name = "cifar10"
-    config.data.split = "train"
-    config.novel.test_split = "test"
-    config.augment.crop.scale = (0.08, 1.0)
-    config.augment.jitter.saturation = 0.4
-    config.network.name = "resnet50"
-    config.network.projector.update(hidden=2048, out=128)
-    config.network.predictor = None
-    config.method = load_config("kernel_infonce_digits").method
-    config.nrcc.weight = 0.0
-    config.nrcc.branch = "online"
-    config.optimizer.name = "lars"
-    config.optimizer.learning_rate = 0.3
-    config.optimizer.weight_decay = 1e-6
-    config.optimizer.predictor_lr_multiplier = 1.0
-    config.optimizer.warmup = "10 epochs"
-    config.train.duration = "400 epochs"
-    config.eval.linear_probe.batch_size = 64
-    return config
+    return derived(
+        "nrcc_cifar10",
+        novel={"test_split": "test"},
+        augment={"crop": {"scale": (0.08, 1.0)}, "jitter": {"saturation": 0.4}},
+        network={"name": "resnet50", "projector": {"hidden": 2048, "out": 128}, "predictor": None},
+        method=load_config("kernel_infonce_digits").method,
+        nrcc={"weight": 0.0, "branch": "online"},
+        optimizer={
+            "name": "lars",
+            "learning_rate": 0.3,
+            "weight_decay": 1e-6,
+            "predictor_lr_multiplier": 1.0,
+            "warmup": "10 epochs",
+        },
+        train={"duration": "400 epochs"},
+        eval={"linear_probe": {"batch_size": 64}},
+    )

@@ -14,24 +14,20 @@ mixture=None, weight=None; MoCo's form is queue=768, decay=0.99, final_decay=1.0
 
 from ml_collections import ConfigDict, config_dict
 
-from cluster_jax.core.config import load_config
+from cluster_jax.core.config import derived
 
 
 def get_config():
     """The config."""
-    config = load_config("nrcc_digits")
-    config.method = ConfigDict(
-        {
-            "name": "kernel_infonce",
-            "gammas": (1.0, 2.0),
-            "temperatures": (0.5, 1.0),
-            "mixture": "kernel",
-            "weight": 0.5,
-            "halves": False,
-            "queue": config_dict.placeholder(int),
-            "decay": config_dict.placeholder(float),
-            "final_decay": config_dict.placeholder(float),
-        }
-    )
-    config.nrcc.weight = 0.0
-    return config
+    method = {
+        "name": "kernel_infonce",
+        "gammas": (1.0, 2.0),
+        "temperatures": (0.5, 1.0),
+        "mixture": "kernel",
+        "weight": 0.5,
+        "halves": False,
+        "queue": config_dict.placeholder(int),
+        "decay": config_dict.placeholder(float),
+        "final_decay": config_dict.placeholder(float),
+    }
+    return derived("nrcc_digits", method=ConfigDict(method), nrcc={"weight": 0.0})

@@ -6,11 +6,9 @@ See `simclr_features` for the data, the views and the head; the method is that o
 `kernel_infonce_digits`.
 """
 
-from cluster_jax.core.config import load_config
+from cluster_jax.core.config import derived, load_config
 
 
 def get_config():
     """The config."""
-    config = load_config("simclr_features")
-    config.method = load_config("kernel_infonce_digits").method
-    return config
+    return derived("simclr_features", method=load_config("kernel_infonce_digits").method)

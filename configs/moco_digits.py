@@ -14,15 +14,11 @@ is --config.network.norm=shuffle --config.network.group=32.
 
 from ml_collections import ConfigDict
 
-from cluster_jax.core.config import load_config
+from cluster_jax.core.config import derived
 
 
 def get_config():
     """The config."""
-    config = load_config("nrcc_digits")
-    config.method = ConfigDict(
-        {"name": "moco", "temperature": 0.2, "queue": 768, "decay": 0.99, "final_decay": 1.0}
-    )
-    config.nrcc.weight = 0.0
-    config.nrcc.branch = "target"
-    return config
+    method = {"name": "moco", "temperature": 0.2, "queue": 768, "decay": 0.99, "final_decay": 1.0}
+    nrcc = {"weight": 0.0, "branch": "target"}
+    return derived("nrcc_digits", method=ConfigDict(method), nrcc=nrcc)

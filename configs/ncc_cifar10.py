@@ -18,32 +18,30 @@ official configurations exempt them for ImageNet only.
 
 from ml_collections import ConfigDict
 
-from cluster_jax.core.config import load_config
+from cluster_jax.core.config import derived
 
 
 def get_config():
     """The config."""
-    config = load_config("base")
-    config.data.name = "cifar10"
-    config.data.split = "train+test"
-    config.augment.crop.scale = (0.08, 1.0)
-    config.augment.jitter.saturation = 0.4
-    config.method = ConfigDict(
-        {
-            "name": "ncc",
-            "clusters": 10,
-            "weight": 0.1,
-            "temperature": 0.5,
-            "sigma": 0.001,
-            "warmup": "50 epochs",
-            "update_every": "1 epoch",
-            "n_init": 5,
-            "warm_start": True,
-            "part": "whole",
-            "decay": 0.996,
-            "final_decay": 0.996,
-        }
+    method = {
+        "name": "ncc",
+        "clusters": 10,
+        "weight": 0.1,
+        "temperature": 0.5,
+        "sigma": 0.001,
+        "warmup": "50 epochs",
+        "update_every": "1 epoch",
+        "n_init": 5,
+        "warm_start": True,
+        "part": "whole",
+        "decay": 0.996,
+        "final_decay": 0.996,
+    }
+    return derived(
+        "nrcc_cifar10",
+        data={"split": "train+test"},
+        augment={"crop": {"scale": (0.08, 1.0)}, "jitter": {"saturation": 0.4}},
+        method=ConfigDict(method),
+        nrcc={"weight": 0.0},
+        eval={"features": "projection"},
     )
-    config.nrcc.weight = 0.0
-    config.eval.features = "projection"
-    return config

@@ -9,14 +9,10 @@ The EMA is constant, as in the paper. The authors' configurations of this set an
 raise it from 0.996 to 1 by a cosine, which is --config.method.final_decay=1.
 """
 
-from cluster_jax.core.config import load_config
+from cluster_jax.core.config import derived
 
 
 def get_config():
     """The config."""
-    config = load_config("ncc_cifar10")
-    config.data.name = "cifar100"
-    config.data.split = "train+test"
-    config.data.label = "coarse_label"
-    config.method.clusters = 20
-    return config
+    data = {"name": "cifar100", "label": "coarse_label"}
+    return derived("ncc_cifar10", data=data, method={"clusters": 20})

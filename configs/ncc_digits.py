@@ -9,17 +9,11 @@ The decay of the moving average starts at 0.9 as in `byol_digits`. NCC + NRCC is
 --config.nrcc.weight=0.5.
 """
 
-from ml_collections import ConfigDict
-
-from cluster_jax.core.config import load_config
+from cluster_jax.core.config import derived, load_config
 
 
 def get_config():
     """The config."""
-    config = load_config("nrcc_digits")
-    config.network.predictor = ConfigDict({"hidden": 256, "init_std": None})
-    config.method = load_config("ncc_cifar10").method
+    config = derived("byol_digits", method=load_config("ncc_cifar10").method)
     config.method.update(warmup="300 steps", update_every="5 epochs", decay=0.9, final_decay=1.0)
-    config.nrcc.weight = 0.0
-    config.nrcc.branch = "target"
     return config

@@ -8,15 +8,11 @@ those of `ncc_digits`. Training took 103 to 159 s on one busy
 CPU core for 1,500 to 10,000 rows of Lite0's features.
 """
 
-from ml_collections import ConfigDict
-
-from cluster_jax.core.config import load_config
+from cluster_jax.core.config import derived, load_config
 
 
 def get_config():
     """The config."""
-    config = load_config("simclr_features")
-    config.network.predictor = ConfigDict({"hidden": 512, "init_std": None})
-    config.method = load_config("ncc_digits").method
-    config.nrcc.branch = "target"
-    return config
+    network = {"predictor": {"hidden": 512, "init_std": None}}
+    method = load_config("ncc_digits").method
+    return derived("simclr_features", network=network, method=method, nrcc={"branch": "target"})

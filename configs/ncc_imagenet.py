@@ -14,16 +14,11 @@ The authors' configuration differs from their paper and was not followed: LARS w
 weight decay 1e-6, EMA 0.99 to 1 by a cosine, lambda 0.001.
 """
 
-from cluster_jax.core.config import load_config
+from cluster_jax.core.config import derived, load_config
 
 
 def get_config():
     """The config."""
-    config = load_config("nrcc_imagenet")
-    config.method = load_config("ncc_cifar10").method
-    config.method.clusters = 1000
-    config.method.warmup = "10 epochs"
-    config.method.update_every = "5 epochs"
-    config.nrcc.weight = 0.0
-    config.eval.features = "projection"
-    return config
+    method, evaluation = load_config("ncc_cifar10").method, {"features": "projection"}
+    method.update(clusters=1000, warmup="10 epochs", update_every="5 epochs")
+    return derived("nrcc_imagenet", method=method, nrcc={"weight": 0.0}, eval=evaluation)

@@ -8,14 +8,10 @@ else is as in ncc_cifar10; intended for one GPU or a TPU slice.
 Guess: the strength of the jitter, SimCLR's for CIFAR-10.
 """
 
-from cluster_jax.core.config import load_config
+from cluster_jax.core.config import derived
 
 
 def get_config():
     """The config."""
-    config = load_config("ncc_cifar10")
-    config.data.name = "stl10"
-    config.data.split = "train+test"
-    config.augment.size = 96
-    config.network.stem = "imagenet"
-    return config
+    augment, network = {"size": 96}, {"stem": "imagenet"}
+    return derived("ncc_cifar10", data={"name": "stl10"}, augment=augment, network=network)

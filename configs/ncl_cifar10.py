@@ -19,69 +19,63 @@ paper), batches of 64 labeled and 64 unlabeled images, and the augmentation, cro
 flip with the strengths of `base`.
 """
 
-from ml_collections import ConfigDict, config_dict
+from ml_collections import ConfigDict
 
-from cluster_jax.core.config import load_config
+from cluster_jax.core.config import derived
 
 
 def get_config():
     """The config."""
-    config = load_config("base")
-    config.data.name = "cifar10"
-    config.data.split = "train"
-    config.novel.update(classes=5, test_split="test")
-    config.network.name = "resnet18"
-    config.network.projector = None
-    config.network.predictor = None
-    config.network.frozen = "stage3"
-    config.nrcc.weight = 0.0
-    config.method = ConfigDict(
-        {
-            "name": "ncl",
-            "classes": 5,
-            "threshold": 0.95,
-            "ramp": "50 epochs",
-            "consistency_weight": 5.0,
-            "consistency": "own",
-            "temperature": 0.05,
-            "alpha": 0.2,
-            "queue": 2048,
-            "neighbors": 204,
-            "contrast_from": "1 epoch",
-            "hng": {
-                "count": 400,
-                "rounds": 5,
-                "mixing": (1 / 3, 2 / 3),
-                "start": "3 epochs",
-                "variant": "added",
-            },
-            "head": "pairs",
-            "update_every": "1 epoch",  # not used with pairs
-            "weights": {"ce": 1.0, "bce": 1.0, "consistency": 1.0, "ncl": 1.0, "scl": 1.0},
-        }
+    method = {
+        "name": "ncl",
+        "classes": 5,
+        "threshold": 0.95,
+        "ramp": "50 epochs",
+        "consistency_weight": 5.0,
+        "consistency": "own",
+        "temperature": 0.05,
+        "alpha": 0.2,
+        "queue": 2048,
+        "neighbors": 204,
+        "contrast_from": "1 epoch",
+        "hng": {
+            "count": 400,
+            "rounds": 5,
+            "mixing": (1 / 3, 2 / 3),
+            "start": "3 epochs",
+            "variant": "added",
+        },
+        "head": "pairs",
+        "update_every": "1 epoch",  # not used with pairs
+        "weights": {"ce": 1.0, "bce": 1.0, "consistency": 1.0, "ncl": 1.0, "scl": 1.0},
+    }
+    stages = {
+        "rotation": {
+            "method": {"name": "rotation"},
+            "network": {"frozen": None},
+            "train": {"labeled_batch_size": None, "duration": "200 epochs"},
+        },
+        "supervised": {
+            "method": {"name": "supervised"},
+            "train": {"labeled_batch_size": 128, "duration": "100 epochs"},
+            "optimizer": {"lr_decay_every": "50 epochs"},
+        },
+    }
+    return derived(
+        "nrcc_cifar10",
+        novel={"classes": 5, "test_split": "test"},
+        network={"name": "resnet18", "projector": None, "predictor": None, "frozen": "stage3"},
+        nrcc={"weight": 0.0},
+        method=ConfigDict(method),
+        optimizer={
+            "learning_rate": 0.1,
+            "base_batch_size": None,
+            "weight_decay": 1e-4,
+            "predictor_lr_multiplier": 1.0,
+            "warmup": "0 epochs",
+            "lr_decay_every": "170 epochs",
+        },
+        train={"batch_size": 128, "labeled_batch_size": 64, "duration": "200 epochs"},
+        eval={"kmeans": {"k": 5}},
+        stages=ConfigDict(stages),
     )
-    config.optimizer.update(
-        learning_rate=0.1,
-        base_batch_size=config_dict.placeholder(int),
-        weight_decay=1e-4,
-        predictor_lr_multiplier=1.0,
-        warmup="0 epochs",
-        lr_decay_every="170 epochs",
-    )
-    config.train.update(batch_size=128, labeled_batch_size=64, duration="200 epochs")
-    config.eval.kmeans.k = 5
-    config.stages = ConfigDict(
-        {
-            "rotation": {
-                "method": {"name": "rotation"},
-                "network": {"frozen": None},
-                "train": {"labeled_batch_size": None, "duration": "200 epochs"},
-            },
-            "supervised": {
-                "method": {"name": "supervised"},
-                "train": {"labeled_batch_size": 128, "duration": "100 epochs"},
-                "optimizer": {"lr_decay_every": "50 epochs"},
-            },
-        }
-    )
-    return config

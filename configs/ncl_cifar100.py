@@ -6,14 +6,15 @@ As `ncl_cifar10`, with the first 80 classes labeled, omega 50 with a ramp of 150
 |M| / C^u / 2 = 51.
 """
 
-from cluster_jax.core.config import load_config
+from cluster_jax.core.config import derived
 
 
 def get_config():
     """The config."""
-    config = load_config("ncl_cifar10")
-    config.data.name = "cifar100"
-    config.novel.classes = 80
-    config.method.update(classes=20, ramp="150 epochs", consistency_weight=50.0, neighbors=51)
-    config.eval.kmeans.k = 20
-    return config
+    return derived(
+        "ncl_cifar10",
+        data={"name": "cifar100"},
+        novel={"classes": 80},
+        method={"classes": 20, "ramp": "150 epochs", "consistency_weight": 50.0, "neighbors": 51},
+        eval={"kmeans": {"k": 20}},
+    )

@@ -19,25 +19,26 @@ Stages 2 and 3 train the last convolution and the dense layer, as the paper trai
 block.
 """
 
-from cluster_jax.core.config import load_config
+from cluster_jax.core.config import derived, load_config
 
 
 def get_config():
     """The config."""
-    config, cifar10 = load_config("nrcc_digits"), load_config("ncl_cifar10")
-    config.note = "Network and augmentation were tuned on the labels of the digits."
-    config.novel.update(classes=5, holdout=0.2)
-    config.network.projector = None
-    config.network.frozen = "conv3"
-    config.nrcc.weight = 0.0
-    config.method = cifar10.method
+    cifar10 = load_config("ncl_cifar10")
+    config = derived(
+        "nrcc_digits",
+        note="Network and augmentation were tuned on the labels of the digits.",
+        novel={"classes": 5, "holdout": 0.2},
+        network={"projector": None, "frozen": "conv3"},
+        nrcc={"weight": 0.0},
+        method=cifar10.method,
+        optimizer={"learning_rate": 1e-3, "warmup": "2 epochs"},
+        train={"batch_size": 128, "labeled_batch_size": 64, "duration": "100 epochs"},
+        eval={"features": "backbone", "kmeans": {"k": 5}},
+        stages=cifar10.stages,
+    )
     config.method.update(threshold=0.6, queue=256, neighbors=25, ramp="20 epochs")
     config.method.hng.count = 64
-    config.optimizer.update(learning_rate=1e-3, warmup="2 epochs")
-    config.train.update(batch_size=128, labeled_batch_size=64, duration="100 epochs")
-    config.eval.features = "backbone"
-    config.eval.kmeans.k = 5
-    config.stages = cifar10.stages
     config.stages.rotation.train.duration = "30 epochs"
     config.stages.supervised.train.duration = "60 epochs"
     del config.stages.supervised.optimizer

@@ -12,17 +12,18 @@ rotation stage is left out, as it needs pixels: the features are pretrained. The
 
 from ml_collections import ConfigDict
 
-from cluster_jax.core.config import load_config
+from cluster_jax.core.config import derived, load_config
 
 
 def get_config():
     """The config."""
-    config = load_config("simclr_features")
     images = load_config("ncl_images_scratch")
-    config.network.projector = None
-    config.method = images.method
-    config.optimizer = images.optimizer
-    config.train.update(labeled_batch_size=64, batch_size=128, duration="1000 steps")
-    config.eval.features = "backbone"
-    config.stages = ConfigDict({"supervised": images.stages.supervised})
-    return config
+    return derived(
+        "simclr_features",
+        network={"projector": None},
+        method=images.method,
+        optimizer=images.optimizer,
+        train={"labeled_batch_size": 64, "batch_size": 128, "duration": "1000 steps"},
+        eval={"features": "backbone"},
+        stages=ConfigDict({"supervised": images.stages.supervised}),
+    )

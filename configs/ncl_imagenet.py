@@ -20,31 +20,35 @@ import random
 
 from ml_collections import ConfigDict
 
-from cluster_jax.core.config import load_config
+from cluster_jax.core.config import derived, load_config
 
 LABELED, NOVEL, CLASSES = 882, 30, 1000
 
 
 def get_config():
     """The config."""
-    config, images = load_config("ncl_cifar10"), load_config("nrcc_imagenet")
-    config.data, config.augment = images.data, images.augment
+    images = load_config("nrcc_imagenet")
     novel = random.Random(0).sample(range(LABELED, CLASSES), NOVEL)
-    config.data.classes = (*range(LABELED), *sorted(novel))
-    config.novel.update(classes=LABELED, test_split="validation")
-    config.network.stem = "imagenet"
-    config.method.update(classes=NOVEL, ramp="50 epochs", consistency_weight=10.0, neighbors=34)
-    config.optimizer.lr_decay_every = "30 epochs"
-    config.train.update(batch_size=512, labeled_batch_size=256, duration="90 epochs")
-    config.eval.kmeans.k = NOVEL
-    supervised = {"labeled_batch_size": 512, "duration": "90 epochs"}
-    config.stages = ConfigDict(
-        {
-            "supervised": {
-                "method": {"name": "supervised"},
-                "network": {"frozen": None},
-                "train": supervised,
-            }
-        }
+    images.data.classes = (*range(LABELED), *sorted(novel))
+    supervised = {
+        "method": {"name": "supervised"},
+        "network": {"frozen": None},
+        "train": {"labeled_batch_size": 512, "duration": "90 epochs"},
+    }
+    return derived(
+        "ncl_cifar10",
+        data=images.data,
+        augment=images.augment,
+        novel={"classes": LABELED, "test_split": "validation"},
+        network={"stem": "imagenet"},
+        method={
+            "classes": NOVEL,
+            "ramp": "50 epochs",
+            "consistency_weight": 10.0,
+            "neighbors": 34,
+        },
+        optimizer={"lr_decay_every": "30 epochs"},
+        train={"batch_size": 512, "labeled_batch_size": 256, "duration": "90 epochs"},
+        eval={"kmeans": {"k": NOVEL}},
+        stages=ConfigDict({"supervised": supervised}),
     )
-    return config

@@ -12,26 +12,21 @@ ImageNet-1k with its labels, so novel classes are novel to the head only. `ncl_i
 trains from nothing.
 """
 
-from ml_collections import ConfigDict, config_dict
+from ml_collections import config_dict
 
-from cluster_jax.core.config import load_config
+from cluster_jax.core.config import derived, load_config
 
 
 def get_config():
     """The config."""
-    config = load_config("ncl_features")
     images = load_config("simclr_images")
-    config.data, config.augment = images.data, images.augment
-    config.data.labels = "folders"  # the known classes
-    network = images.network
-    config.embedder = ConfigDict(
-        {
-            "name": network.name,
-            "width": network.width,
-            "stem": config_dict.placeholder(str),
-            "weights": network.weights,
-            "views": 0,
-        }
+    embedder = {key: images.network[key] for key in ("name", "width", "weights")}
+    config = derived(
+        "ncl_features",
+        data=images.data,
+        augment=images.augment,
+        embedder={**embedder, "stem": config_dict.placeholder(str), "views": 0},
+        eval={"batch_size": images.eval.batch_size},
     )
-    config.eval.batch_size = images.eval.batch_size
+    config.data.labels = "folders"  # the known classes
     return config

@@ -21,31 +21,29 @@ has ACC 0.421; k-means has 0.367 on the features at the start of the last stage 
 end. `ncl_images` starts from a pretrained network: faster and better on photos.
 """
 
-from ml_collections import config_dict
+from ml_collections import ConfigDict, config_dict
 
-from cluster_jax.core.config import load_config
+from cluster_jax.core.config import derived, load_config
 
 
 def get_config():
     """The config."""
-    config, digits = load_config("images_scratch"), load_config("ncl_digits")
-    config.network.projector = None
-    config.network.frozen = digits.network.frozen
-    config.method = digits.method
+    digits = load_config("ncl_digits")
+    digits.method.hng.start = "60 steps"
+    digits.stages.rotation.train.duration = "500 steps"
+    supervised = {"batch_size": 64, "labeled_batch_size": 64, "duration": "500 steps"}
+    digits.stages.supervised.train = ConfigDict(supervised)
+    config = derived(
+        "images_scratch",
+        network={"projector": None, "frozen": digits.network.frozen},
+        method=digits.method,
+        optimizer={"learning_rate": digits.optimizer.learning_rate, "warmup": "50 steps"},
+        train={"labeled_batch_size": 64, "duration": "1000 steps"},
+        eval={"features": "backbone"},
+        stages=digits.stages,
+    )
+    config.method.update(head="clusters", update_every="2 epochs", consistency_weight=1.0)
+    config.method.update(ramp="200 steps", contrast_from="20 steps")
     config.method.classes = config_dict.placeholder(int)
     config.method.threshold = config_dict.placeholder(float)
-    config.method.consistency_weight = 1.0
-    config.method.update(head="clusters", update_every="2 epochs")
-    config.method.ramp = "200 steps"
-    config.method.contrast_from = "20 steps"
-    config.method.hng.start = "60 steps"
-    config.optimizer.learning_rate = digits.optimizer.learning_rate
-    config.optimizer.warmup = "50 steps"
-    config.train.update(labeled_batch_size=64, duration="1000 steps")
-    config.eval.features = "backbone"
-    config.stages = digits.stages
-    config.stages.rotation.train.duration = "500 steps"
-    with config.stages.unlocked():
-        train = {"batch_size": 64, "labeled_batch_size": 64, "duration": "500 steps"}
-        config.stages.supervised.train.update(train)
     return config

@@ -23,12 +23,9 @@ The published SGHMC step is at least 96 % noise in amplitude; set nrcc.sghmc.nor
 a sampler that follows its gradient.
 """
 
-from cluster_jax.core.config import load_config
+from cluster_jax.core.config import derived
 
 
 def get_config():
     """The config."""
-    config = load_config("base")
-    config.data.name = "cifar10"
-    config.data.split = "train"
-    return config
+    return derived("base", data={"name": "cifar10", "split": "train"})

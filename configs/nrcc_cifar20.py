@@ -8,13 +8,9 @@ DIR contains the data set, prepared by TFDS as array_record. Trains and scores o
 Everything else is as in nrcc_cifar10; intended for one GPU or a TPU slice.
 """
 
-from cluster_jax.core.config import load_config
+from cluster_jax.core.config import derived
 
 
 def get_config():
     """The config."""
-    config = load_config("nrcc_cifar10")
-    config.data.name = "cifar100"
-    config.data.split = "train+test"
-    config.data.label = "coarse_label"
-    return config
+    return derived("nrcc_cifar100", data={"label": "coarse_label"})

@@ -12,24 +12,21 @@ the UMAP map of the embedding, in trainings of 300 steps without NRCC on 10,000 
 of eight augmentations and two embeddings.
 """
 
-from ml_collections import ConfigDict
-
-from cluster_jax.core.config import load_config
+from cluster_jax.core.config import derived, load_config
 
 
 def get_config():
     """The config."""
-    config, base = load_config("nrcc_digits"), load_config("base")
-    config.note = "The network, losses and optimizer of nrcc_digits were tuned on the digits."
-    config.data.name = "fashion_mnist"
-    config.data.split = "train+test"
-    config.augment = base.augment
-    config.augment.size = 28
-    config.augment.crop = ConfigDict({"scale": (0.6, 1.0), "ratio": (3 / 4, 4 / 3)})
+    config = derived(
+        "nrcc_digits",
+        note="The network, losses and optimizer of nrcc_digits were tuned on the digits.",
+        data={"name": "fashion_mnist", "split": "train+test"},
+        augment=load_config("base").augment,
+        network={"width": 16},
+        train={"duration": "800 steps"},
+        eval={"method": "tree"},
+    )
+    config.augment.update(size=28, grayscale=0.0, noise=0.08)
+    config.augment.crop.scale = (0.6, 1.0)
     config.augment.jitter.update(brightness=0.6, contrast=0.6)
-    config.augment.grayscale = 0.0
-    config.augment.noise = 0.08
-    config.network.width = 16
-    config.train.duration = "800 steps"
-    config.eval.method = "tree"
     return config

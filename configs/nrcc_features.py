@@ -7,11 +7,9 @@ root mean square of one as pixels are standardized, with the paper's constants; 
 those of `nrcc_digits`.
 """
 
-from cluster_jax.core.config import load_config
+from cluster_jax.core.config import derived
 
 
 def get_config():
     """The config."""
-    config = load_config("simclr_features")
-    config.nrcc.weight = 0.5
-    return config
+    return derived("simclr_features", nrcc={"weight": 0.5})

@@ -16,28 +16,18 @@ Deviation: images are decoded to the central square of 256 pixels, after resizin
 image, as the paper does.
 """
 
-from cluster_jax.core.config import load_config
+from cluster_jax.core.config import derived
 
 
 def get_config():
     """The config."""
-    config = load_config("base")
-    config.data.name = "imagenet2012"
-    config.data.split = "train"
-    config.data.image_size = 256
-    config.augment.size = 224
-    config.augment.mean = (0.485, 0.456, 0.406)
-    config.augment.std = (0.229, 0.224, 0.225)
-    config.augment.blur.update(probability=0.5, kernel=23)
-
-    config.network.name = "resnet50"
-    config.network.stem = "imagenet"
-
-    config.optimizer.learning_rate = 0.4
-    config.optimizer.weight_decay = 1e-4
-    config.optimizer.warmup = "10 epochs"
-
-    config.train.batch_size = 1024
-    config.train.duration = "200 epochs"
-    config.train.checkpoint_every = 2500
-    return config
+    mean, std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+    blur = {"probability": 0.5, "kernel": 23}
+    return derived(
+        "base",
+        data={"name": "imagenet2012", "split": "train", "image_size": 256},
+        augment={"size": 224, "mean": mean, "std": std, "blur": blur},
+        network={"name": "resnet50", "stem": "imagenet"},
+        optimizer={"learning_rate": 0.4, "weight_decay": 1e-4, "warmup": "10 epochs"},
+        train={"batch_size": 1024, "duration": "200 epochs", "checkpoint_every": 2500},
+    )

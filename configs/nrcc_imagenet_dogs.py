@@ -12,13 +12,11 @@ Deviation: random crops are taken from the central square of 256 pixels; --confi
 takes them from the whole image, as the paper does.
 """
 
-from cluster_jax.core.config import load_config
+from cluster_jax.core.config import derived
 
 
 def get_config():
     """The config."""
-    config = load_config("nrcc_cifar10")
-    config.data.update(name="imagenet2012", classes="imagenet_dogs", image_size=256)
-    config.augment.size = 224
-    config.network.stem = "imagenet"
-    return config
+    data = {"name": "imagenet2012", "classes": "imagenet_dogs", "image_size": 256}
+    network = {"stem": "imagenet"}
+    return derived("nrcc_cifar10", data=data, augment={"size": 224}, network=network)

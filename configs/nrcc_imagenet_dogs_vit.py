@@ -7,14 +7,10 @@ vit_base_patch16, 768.
 From the paper: a ViT-Small, everything else as with ResNet-34. Guess: patches of 16 pixels.
 """
 
-from ml_collections import config_dict
-
-from cluster_jax.core.config import load_config
+from cluster_jax.core.config import derived
 
 
 def get_config():
     """The config."""
-    config = load_config("nrcc_imagenet_dogs")
-    config.network.update(name="vit_small_patch16", width=384)
-    config.network.stem = config_dict.placeholder(str)  # None: a ViT has one
-    return config
+    network = {"name": "vit_small_patch16", "width": 384, "stem": None}
+    return derived("nrcc_imagenet_dogs", network=network)

@@ -7,14 +7,10 @@ images at 96 pixels. The stem is the standard one, as in NCC, whose setting the 
 changed for CIFAR alone. Everything else is as in nrcc_cifar10; intended for one GPU or a TPU slice.
 """
 
-from cluster_jax.core.config import load_config
+from cluster_jax.core.config import derived
 
 
 def get_config():
     """The config."""
-    config = load_config("nrcc_cifar10")
-    config.data.name = "stl10"
-    config.data.split = "train+test"
-    config.augment.size = 96
-    config.network.stem = "imagenet"
-    return config
+    data = {"name": "stl10", "split": "train+test"}
+    return derived("base", data=data, augment={"size": 96}, network={"stem": "imagenet"})

@@ -15,20 +15,21 @@ Temperature, optimizer (at half the rate) and number of steps are those of `nrcc
 of the head and views were not tuned.
 """
 
-from cluster_jax.core.config import load_config
+from cluster_jax.core.config import derived
 
 
 def get_config():
     """The config."""
-    config, digits = load_config("base"), load_config("nrcc_digits")
-    config.data.name = "features"
-    config.network, config.method = digits.network, digits.method
-    config.network.update(name="mlp", width=512)
-    config.network.projector.hidden = 512
-    config.nrcc.update(weight=0.0, temperature=digits.nrcc.temperature, branch="online")
-    config.optimizer, config.train = digits.optimizer, digits.train
-    config.optimizer.learning_rate = 1e-3
-    config.eval = digits.eval
-    config.eval.method = "tree"  # your own features: no paper's figure is to be repeated
-    config.eval.kmeans.update(n_init=50, metric="spherical")
-    return config
+    digits = derived(
+        "nrcc_digits",
+        network={"name": "mlp", "width": 512, "projector": {"hidden": 512}},
+        optimizer={"learning_rate": 1e-3},
+        # Your own features: no paper's figure is to be repeated.
+        eval={"method": "tree", "kmeans": {"n_init": 50, "metric": "spherical"}},
+    )
+    return derived(
+        "base",
+        data={"name": "features"},
+        nrcc={"weight": 0.0, "temperature": digits.nrcc.temperature, "branch": "online"},
+        **{key: digits[key] for key in ("network", "method", "optimizer", "train", "eval")},
+    )

@@ -9,13 +9,10 @@ on the labels of the digits. SimSiam + NRCC (NRCC Table 9) is --config.nrcc.weig
 
 from ml_collections import ConfigDict
 
-from cluster_jax.core.config import load_config
+from cluster_jax.core.config import derived
 
 
 def get_config():
     """The config."""
-    config = load_config("nrcc_digits")
-    config.method = ConfigDict({"name": "simsiam"})
-    config.network.predictor = ConfigDict({"hidden": 256, "init_std": None})
-    config.nrcc.weight = 0.0
-    return config
+    method = ConfigDict({"name": "simsiam"})
+    return derived("byol_digits", method=method, nrcc={"branch": "online"})

@@ -15,22 +15,18 @@ small crops. Their area is larger than the paper's 5 to 14 %, which of 8 x 8 pix
 
 from ml_collections import ConfigDict
 
-from cluster_jax.core.config import load_config
+from cluster_jax.core.config import derived
 
 
 def get_config():
     """The config."""
-    config = load_config("nrcc_digits")
-    config.method = ConfigDict(
-        {
-            "name": "swav",
-            "prototypes": 64,
-            "temperature": 0.1,
-            "epsilon": 0.05,
-            "iterations": 3,
-            "freeze": "1 epoch",
-            "small": {"count": 6, "size": None, "scale": (0.25, 0.6)},
-        }
-    )
-    config.nrcc.weight = 0.0
-    return config
+    small = {"count": 6, "size": None, "scale": (0.25, 0.6)}
+    method = {
+        "name": "swav",
+        "prototypes": 64,
+        "temperature": 0.1,
+        "epsilon": 0.05,
+        "iterations": 3,
+    }
+    method |= {"freeze": "1 epoch", "small": small}
+    return derived("nrcc_digits", method=ConfigDict(method), nrcc={"weight": 0.0})

@@ -1,21 +1,16 @@
-"""Peers on the same rows, with the number of clusters given and not; long tails by --tail.
+"""Peers on the same rows, with the number of clusters given and not.
 
-    python -m experiments.peers FILE.npz ... [--tail=10] [--seeds=3] [--only "k-means" ...]
+    python -m experiments.peers FILE.npz ... [--seeds=3] [--only "k-means" ...]
 
 A file holds `features` `[n, d]`, compared by cosine, or `images`, by Euclidean distance of their
 pixels, and `labels`, which score and, in the rows of "k given", say how many clusters there are.
-With --tail=R class sizes fall geometrically from n to n / R, which class is large and which rows
-are taken by the seed. Lines that `peers.jsonl` has are not computed again; `peers.md` is
-written at the end. SimCLR, SimCLR + NRCC and NCC are trained on the rows for 500 steps, pixels of
-8 x 8 as images, then clustered by k-means. A peer whose package is not installed is left out.
-CPU seconds leave out what numba compiles once.
+Lines that `peers.jsonl` has are not computed again; `peers.md` is written at the end. A peer whose
+package is not installed is left out. CPU seconds leave out what numba compiles once.
 """
 
-import csv
 import functools
 import importlib.util
 import pathlib
-import tempfile
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -31,10 +26,8 @@ from cluster_jax import metrics
 from cluster_jax.clustering import knn, reduce, sinkhorn, smooth
 from cluster_jax.clustering.smooth_tree import SmoothTree
 from cluster_jax.core.arrays import normalize_rows
-from cluster_jax.pipeline import run as pipeline
-from experiments import registry, tables
+from experiments import tables
 from experiments.number_of_clusters import peers
-from experiments.registry import Run
 
 FOLDER = pathlib.Path(__file__).parent
 # Rows, number of classes (for rows of "k given"), seed, metric -> labels.
@@ -43,35 +36,10 @@ Method = Callable[[NDArray, int, int, str], NDArray]
 NEEDS = {"Leiden": "leidenalg", "EVoC": "evoc"}
 
 
-def tail(labels: NDArray, ratio: float, seed: int) -> NDArray:
-    """Rows int `[m]` of classes whose sizes fall geometrically; the largest keeps what all have.
-
-    Example:
-        >>> np.bincount(np.arange(30)[tail(np.arange(30) % 3, 10, 0)] % 3).tolist()
-        [10, 3, 1]
-    """
-    rng = np.random.default_rng(seed)
-    classes, counts = np.unique(labels, return_counts=True)
-    sizes = counts.min() * np.geomspace(1, 1 / ratio, len(classes))
-    rows = [
-        rng.choice(np.flatnonzero(labels == c), max(2, round(size)), replace=False)
-        for c, size in zip(rng.permutation(classes), sizes, strict=True)
-    ]
-    return rng.permutation(np.concatenate(rows))
-
-
 def scores(labels: NDArray, clusters: NDArray) -> dict[str, Any]:
-    """ACC, NMI, ARI, number of clusters, and the recall of every class, the largest class first.
-
-    A class is recalled by the cluster that is matched to it one to one for the highest ACC.
-    """
-    found, matching = metrics.scores(labels, clusters), metrics.matching(labels, clusters)
-    classes = np.unique(labels).tolist()
-    cluster_of = {c: cluster for cluster, c in matching.items()}
-    by_size = sorted(classes, key=lambda c: -(labels == c).sum())
-    recalls = [float((clusters[labels == c] == cluster_of.get(c, -1)).mean()) for c in by_size]
-    kept = {name: found[name] for name in ("acc", "nmi", "ari")}
-    return {**kept, "k": found["n_clusters"], "recalls": np.round(recalls, 4).tolist()}
+    """ACC, NMI, ARI, and the number of clusters."""
+    found = metrics.scores(labels, clusters)
+    return {**{name: found[name] for name in ("acc", "nmi", "ari")}, "k": found["n_clusters"]}
 
 
 def _kmeans(x: NDArray, k: int, seed: int) -> NDArray:
@@ -122,33 +90,6 @@ def _evoc(x: NDArray, seed: int) -> NDArray:
     return peers.without_noise(x, np.asarray(labels))
 
 
-def _trained(name: str, changes: dict[str, Any]) -> Method:
-    """k-means on what `name`_features, or `name`_digits on pixels, has trained in 500 steps."""
-
-    def train(x: NDArray, k: int, seed: int, metric: str) -> NDArray:
-        kind, data, rows = "features", "features", x
-        if metric == "euclidean":
-            kind, data, rows = "digits", "arrays", x.reshape(-1, 8, 8).astype(np.uint8)
-        with tempfile.TemporaryDirectory() as folder:
-            np.save(f"{folder}/rows.npy", rows)
-            own = {"data.name": data, "data.dir": f"{folder}/rows.npy", "eval.kmeans.k": k}
-            config = registry.build(Run(f"{name}_{kind}", {**own, **changes}, steps=1 / 3), seed)
-            if "clusters" in config.method:
-                config.method.clusters = k
-            pipeline.run_pipeline(config, f"{folder}/run")
-            with open(f"{folder}/run/assignments.csv", newline="") as file:
-                found = {row["image"]: row["kmeans_cluster"] for row in csv.DictReader(file)}
-        return np.array([int(found[str(i)]) for i in range(len(x))])
-
-    return train
-
-
-def _trained_on_smooth(x: NDArray, k: int, seed: int, metric: str) -> NDArray:
-    """k-means on what SimCLR has trained on smooth rows, in place of the features."""
-    rows = normalize_rows(smooth.fit(x, metric).smooth)
-    return _trained("nrcc", {"nrcc.weight": 0.0})(rows, k, seed, "cosine")
-
-
 METHODS: dict[str, Method] = {
     "SmoothTree, k given": lambda x, k, seed, metric: (
         SmoothTree(metric, n_clusters=k, random_state=seed).fit(x).labels_
@@ -160,10 +101,6 @@ METHODS: dict[str, Method] = {
     "k-means, balanced, k given": lambda x, k, seed, _: _balanced(x, k, seed),
     "spectral clustering, k given": lambda x, k, seed, _: _spectral(x, k, seed),
     "DROWCULA: UMAP + k-means, k given": lambda x, k, seed, _: _drowcula(x, k, seed),
-    "SimCLR, k given": _trained("nrcc", {"nrcc.weight": 0.0}),
-    "SimCLR on smooth rows, k given": _trained_on_smooth,
-    "SimCLR + NRCC, k given": _trained("nrcc", {}),
-    "NCC, k given": _trained("ncc", {}),
     "SmoothTree": lambda x, _, seed, metric: SmoothTree(metric, random_state=seed).fit(x).labels_,
     "k-means, silhouette": lambda x, *_: peers.kmeans_silhouette(x),
     "DROWCULA, silhouette": lambda x, _k, seed, _: peers.kmeans_silhouette(_map(x, seed)),
@@ -173,8 +110,6 @@ METHODS: dict[str, Method] = {
     "Leiden": lambda x, _k, seed, _: _leiden(x, seed),
     "EVoC": lambda x, _k, seed, _: _evoc(x, seed),
 }
-# Names begin like these where a training is compiled for every set: no call before warms it up.
-TRAINED = ("SimCLR", "NCC")
 
 
 def read(file: pathlib.Path) -> tuple[NDArray, NDArray, str]:
@@ -233,22 +168,14 @@ def _seconds(lines: Sequence[dict[str, Any]]) -> str:
 
 
 def page(lines: Sequence[dict[str, Any]]) -> str:
-    """The summary, and a table for every set and tail."""
-    whole = [line for line in lines if line["tail"] == 1]
-    parts = [summary(whole)] if whole else []
-    for name, ratio in dict.fromkeys((line["set"], line["tail"]) for line in lines):
-        own = [line for line in lines if (line["set"], line["tail"]) == (name, ratio)]
-        columns = [name + (f", tail {ratio:g}" if ratio > 1 else ""), "ACC", "NMI", "ARI"]
-        columns += ["balanced", "3 largest", "3 smallest"] if ratio > 1 else []
+    """The summary, and a table for every set."""
+    parts = [summary(lines)]
+    for name in dict.fromkeys(line["set"] for line in lines):
         rows = []
-        for title, cell in _by_method(own):
+        for title, cell in _by_method([line for line in lines if line["set"] == name]):
             row = [title, *(tables.mean([x[m] for x in cell]) for m in ("acc", "nmi", "ari"))]
-            if ratio > 1:
-                recalls = np.array([line["recalls"] for line in cell])
-                parted = recalls, recalls[:, :3], recalls[:, -3:]
-                row += [tables.mean(part.mean(axis=1).tolist()) for part in parted]
             rows.append([*row, _numbers(cell), _seconds(cell)])
-        parts.append(tables.markdown([*columns, "k", "CPU s"], rows))
+        parts.append(tables.markdown([name, "ACC", "NMI", "ARI", "k", "CPU s"], rows))
     return "\n\n".join(parts)
 
 
@@ -256,25 +183,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point."""
     parser = tables.parser("peers", __doc__)
     parser.add_argument("files", nargs="*", type=pathlib.Path)
-    parser.add_argument("--tail", type=float, default=1)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--only", nargs="*", help="methods")
     parser.add_argument("--out", type=pathlib.Path, default=FOLDER / "peers")
     flags = parser.parse_args(arguments)
-    found = tables.Lines(flags.out, "set", "tail", "method", "seed")
+    found = tables.Lines(flags.out, "set", "method", "seed")
     titles = [title for title in METHODS if flags.only is None or title in flags.only]
     titles = [title for title in titles if installed(title)]
     blobs = np.random.default_rng(0).normal(size=(400, 8)) + 9 * np.eye(8)[np.arange(400) % 8]
-    for title in titles if flags.files else []:
-        if not title.startswith(TRAINED):  # What numba compiles once counts for no set.
-            run(blobs.astype(np.float32), np.arange(400) % 8, "euclidean", title, 0)
+    for title in titles if flags.files else []:  # What numba compiles once counts for no set.
+        run(blobs.astype(np.float32), np.arange(400) % 8, "euclidean", title, 0)
     for file in flags.files:
         x, y, metric = read(file)
         for seed in range(flags.seeds):
-            rows = tail(y, flags.tail, seed) if flags.tail > 1 else np.arange(len(y))
             for title in titles:
-                case = {"set": file.stem, "tail": flags.tail, "method": title, "seed": seed}
-                found.add(case, functools.partial(run, x[rows], y[rows], metric, title, seed))
+                case = {"set": file.stem, "method": title, "seed": seed}
+                found.add(case, functools.partial(run, x, y, metric, title, seed))
     found.write(f"{parser.prog} FILES", page(found.lines))
 
 

@@ -1,8 +1,6 @@
 """Rows of results: one JSON line per run, appended by any number of processes."""
 
-import ast
 import fcntl
-import functools
 import hashlib
 import json
 import pathlib
@@ -18,9 +16,6 @@ from experiments import registry, tables
 from experiments.registry import Run
 
 FILE = pathlib.Path(__file__).parent / "results.jsonl"
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-# The rooms of the package that make the numbers of a training.
-CODE = "losses samplers nets metrics clustering data methods training evaluation"
 # What may differ between the seeds of a row.
 PER_RUN = ("seed", "seconds", "command")
 
@@ -62,21 +57,6 @@ def append(path: pathlib.Path, row: Mapping[str, Any]) -> None:
         tables.append(path, row)
 
 
-@functools.cache
-def code_digest() -> str:
-    """Returns a digest of the code that makes the numbers, without comments and docstrings."""
-    digest = hashlib.sha256()
-    for room in CODE.split():
-        for file in sorted((ROOT / "cluster_jax" / room).rglob("*.py")):
-            tree = ast.parse(file.read_text())
-            for node in ast.walk(tree):
-                documented = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
-                if documented and ast.get_docstring(node) is not None:
-                    node.body[0] = ast.Pass()
-            digest.update(ast.unparse(tree).encode())
-    return digest.hexdigest()[:12]
-
-
 def config_digest(config: ConfigDict) -> str:
     """Returns a digest of a config, whatever its seed and the folder of its data."""
     values = config_json(config)
@@ -95,12 +75,12 @@ def mark(
         seeds: of the page.
     """
     for run in filter(None, runs):
-        now = {"code_digest": code_digest()}
+        now = {"code_digest": tables.code_digest()}
         if run.config:
             now["config_digest"] = config_digest(registry.build(run, 0))
         for row in filter(None, (rows.get(key(run, seed)) for seed in seeds)):
             if not now.items() <= row.get("provenance", now).items():
-                return "**Of an earlier version**: a config or the code has changed since."
+                return tables.EARLIER
     return ""
 
 
@@ -117,7 +97,6 @@ def origin(command: str) -> dict[str, Any]:
     accelerated = jax.default_backend() in ("gpu", "tpu")
     return {
         **tables.origin(command),
-        "code_digest": code_digest(),
         "devices": f"{jax.device_count()} x {jax.devices()[0].device_kind}",
         "precision": "bfloat16, losses float32" if accelerated else "float32",
     }

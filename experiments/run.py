@@ -65,20 +65,17 @@ def planned(flags: argparse.Namespace) -> list[tuple[Run, int]]:
     return list(found.values())
 
 
-def run_all(
-    flags: argparse.Namespace, command: str, wanted: Sequence[tuple[Run, int]] | None = None
-) -> int:
+def run_all(flags: argparse.Namespace, command: str) -> int:
     """Runs what is not finished; returns how many runs failed.
 
     Args:
-        flags: `results`, `runs`, `data`, and what `planned` reads.
+        flags: see `parser`.
         command: for the provenance.
-        wanted: runs and seeds; None: those of the tables in `flags`.
 
     Raises:
         InputError: an argument is invalid.
     """
-    wanted = planned(flags) if wanted is None else wanted
+    wanted = planned(flags)
     finished, warning = results.read(flags.results)
     if warning:
         print(warning)
@@ -181,7 +178,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(text + (f"\n({warning}.)\n" if warning else ""))
         if flags.out:
             flags.out.write_text(text)
-        return exit_codes.FAILURE if failures else exit_codes.SUCCESS
+        return exit_codes.FAILURE if failures else 0
 
 
 if __name__ == "__main__":

@@ -25,12 +25,8 @@ PATHS = {
     "N_min/N_max": ("", 1.0),
     "minutes": ("provenance.seconds.train_and_embed", 1 / 60),
 }
-DIGITS = {
-    "clusters": 0,
-    "std": 3,
-    "distance": 4,
-    "N_min/N_max": 2,
-}  # decimals of metrics that are no percent
+# Decimals of metrics that are no percent.
+DIGITS = {"clusters": 0, "std": 3, "distance": 4, "N_min/N_max": 2}
 SHOWN = 12  # pairs of rows in another order than the paper's, the largest differences first
 # Provenance that is stated once for a table where all rows agree.
 STATED = (

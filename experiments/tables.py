@@ -1,9 +1,13 @@
 """What all experiments share: flags, results as JSON and Markdown, the lines of a results file.
 
-Every page and JSON file states the command, hardware, versions and commit.
+Every page and JSON file states the command, hardware, versions, commit and a digest of the code.
+`python -m experiments.tables` marks the pages that are of an earlier version.
 """
 
 import argparse
+import ast
+import functools
+import hashlib
 import json
 import os
 import pathlib
@@ -14,6 +18,11 @@ from typing import Any
 
 from cluster_jax.core import io
 from cluster_jax.pipeline import provenance
+
+FOLDER = pathlib.Path(__file__).resolve().parent
+# The rooms of the package that make the numbers.
+CODE = "losses samplers nets metrics clustering data methods training evaluation"
+EARLIER = "**Of an earlier version**: a config or the code has changed since."
 
 
 def parser(module: str, document: str | None) -> argparse.ArgumentParser:
@@ -33,6 +42,33 @@ def append(path: pathlib.Path, row: Mapping[str, Any]) -> None:
         os.fsync(file.fileno())
 
 
+@functools.cache
+def code_digest() -> str:
+    """Returns a digest of the code that makes the numbers, without comments and docstrings."""
+    digest, package = hashlib.sha256(), FOLDER.parent / "cluster_jax"
+    for room in CODE.split():
+        for file in sorted((package / room).rglob("*.py")):
+            tree = ast.parse(file.read_text())
+            for node in ast.walk(tree):
+                documented = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
+                if documented and ast.get_docstring(node) is not None:
+                    node.body[0] = ast.Pass()
+            digest.update(ast.unparse(tree).encode())
+    return digest.hexdigest()[:12]
+
+
+def pages() -> list[pathlib.Path]:
+    """Returns the pages of results that end with where they are from, see `sentence`."""
+    files = sorted(FOLDER.rglob("*.md"))
+    return [file for file in files if "Hardware: " in file.read_text() and file.name != "tables.md"]
+
+
+def marked(page: str) -> str:
+    """Returns a page with a first line that tells if it is of an earlier version."""
+    text = page.removeprefix(f"{EARLIER}\n\n")
+    return text if f"Code: {code_digest()}" in text else f"{EARLIER}\n\n{text}"
+
+
 class Lines:
     """Results of small runs on one core, a line of JSON each; what the file has is not run again.
 
@@ -49,7 +85,8 @@ class Lines:
         text = self._file.read_text() if self._file.exists() else ""
         self.lines: list[dict[str, Any]] = [json.loads(line) for line in text.splitlines()]
         self._done = {tuple(line[name] for name in names) for line in self.lines}
-        self._origin = {"commit": provenance.commit(), "machine": machine()}
+        now = origin("")
+        self._origin = {name: now[name] for name in ("commit", "machine", "code_digest")}
 
     def add(self, case: Mapping[str, Any], run: Callable[[], Mapping[str, Any]]) -> None:
         """Adds the result of `run` under the entries `case`, unless there is one."""
@@ -63,7 +100,8 @@ class Lines:
         """Writes the page, with the commits of all lines and the cores that were used."""
         about = origin(command)
         about["machine"] += f", {cores}"
-        about["commit"] = ", ".join(sorted({f"{line['commit']}" for line in self.lines}))
+        for name in ("commit", "code_digest"):
+            about[name] = ", ".join(sorted({f"{line.get(name)}" for line in self.lines}))
         io.write(self._page, "\n\n".join([*texts, sentence(about)]) + "\n")
 
 
@@ -74,6 +112,7 @@ def origin(command: str, **more: Any) -> dict[str, Any]:
         "machine": machine(),
         "versions": provenance.versions(),
         "commit": provenance.commit(),
+        "code_digest": code_digest(),
         **more,
     }
 
@@ -126,5 +165,10 @@ def sentence(about: Mapping[str, Any]) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
     return (
         f"Command: `{about['command']}`. Hardware: {about['machine']}. Versions: {versions}. "
-        f"Commit: {about['commit']}."
+        f"Commit: {about['commit']}. Code: {about['code_digest']}."
     )
+
+
+if __name__ == "__main__":
+    for page in pages():
+        page.write_text(marked(page.read_text()))

@@ -31,8 +31,8 @@ import numpy as np
 import pytest
 
 from cluster_jax.encoding import encoder
+from cluster_jax.nets import pretrained
 from cluster_jax.nets.backbones import efficientnet_lite
-from cluster_jax.nets.pretrained import lite
 from cluster_jax.pipeline import build
 from cluster_jax.training import loop
 from cluster_jax.training import state as states
@@ -140,30 +140,22 @@ def traced_once():
 
 @pytest.fixture(scope="module")
 def shallow_lite():
-    """The pretrained networks with the first block of each stage alone: half the compile time."""
-    stages_of, load = efficientnet_lite.stages_of, lite.load
+    """The pretrained network with the first block of each stage alone: half the compile time."""
+    stages, tensors_of = efficientnet_lite.STAGES, pretrained.lite2_tensors
+    starts = list(itertools.accumulate((stage.depth for stage in stages), initial=0))
 
-    def first_blocks(tree, name):
-        starts = itertools.accumulate((stage.depth for stage in stages_of(name)), initial=0)
-        kept = {f"InvertedBottleneck_{old}": new for new, old in enumerate(list(starts)[:-1])}
-        return {
-            f"InvertedBottleneck_{kept[block]}" if block in kept else block: part
-            for block, part in tree.items()
-            if block in kept or not block.startswith("Inverted")
-        }
-
-    def shallow_stages(name):
-        return tuple(stage._replace(depth=1) for stage in stages_of(name))
-
-    def shallow_load(name):
-        params, stats = (first_blocks(tree, name) for tree in load(name))
+    def first_blocks():
+        tensors = tensors_of()
+        for new, old in enumerate(starts[:-1]):
+            block = {name for name in tensors if name.startswith(f"_blocks.{old}.")}
+            tensors |= {name.replace(f".{old}.", f".{new}.", 1): tensors[name] for name in block}
         # Without the other blocks hardly a feature of the head would be above zero.
-        head = {**params["BatchNorm_1"], "bias": params["BatchNorm_1"]["bias"] + 3}
-        return {**params, "BatchNorm_1": head}, stats
+        return {**tensors, "_bn1.bias": tensors["_bn1.bias"] + 3}
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(efficientnet_lite, "stages_of", shallow_stages)
-        patch.setattr(lite, "load", shallow_load)
+        shallow = tuple(stage._replace(depth=1) for stage in stages)
+        patch.setattr(efficientnet_lite, "STAGES", shallow)
+        patch.setattr(pretrained, "lite2_tensors", first_blocks)
         encoder._structure.cache_clear()
         yield
     encoder._structure.cache_clear()

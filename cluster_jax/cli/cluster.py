@@ -14,8 +14,8 @@ from cluster_jax.clustering import custom
 from cluster_jax.clustering.reduce import METHODS
 from cluster_jax.clustering.smooth import METRICS
 from cluster_jax.core.checks import InputError
-from cluster_jax.data import columns, metadata, tables
-from cluster_jax.data.shards import Shards
+from cluster_jax.data import tables
+from cluster_jax.data.arrays import Shards
 from cluster_jax.evaluation.options import CLUSTERINGS, ClusterOptions
 from cluster_jax.pipeline import large, rows
 from cluster_jax.pipeline import workdir as workdirs
@@ -42,7 +42,7 @@ def _check(flags: argparse.Namespace, parser: Parser) -> None:
         if file == "":
             raise InputError(f"--{name} must be the path of a file; got an empty one")
         suffix = pathlib.Path(file or "").suffix.lower()
-        named = (".npz", ".csv", ".tsv", *columns.SUFFIXES) if name == "features" else (".npz",)
+        named = (".npz", *tables.SUFFIXES) if name == "features" else (".npz",)
         if value is not None and suffix not in named:
             raise InputError(
                 f"--{array} must name an array of a file of type {', '.join(named)}; got {value!r} "
@@ -51,18 +51,14 @@ def _check(flags: argparse.Namespace, parser: Parser) -> None:
 
 
 def _read(flags: argparse.Namespace, seed: int) -> rows.Inputs:
-    features = metadata.read_rows(flags.features, flags.array, flags.ids, flags.metadata)
-    values, names, more = features
+    features = shown = tables.read_rows(flags.features, flags.array, flags.ids)
+    values, names, *_ = features
     labels = None
     if isinstance(values, Shards):
         sample = large.sample_rows(values, seed).tolist()
         shown = tables.Table(
-            values[sample],
-            tuple(f"row {i}" if names is None else names[i] for i in sample),
-            {title: [cells[i] for i in sample] for title, cells in more.items()},
+            values[sample], tuple(f"row {i}" if names is None else names[i] for i in sample)
         )
-    else:
-        shown = tables.Table(values, names, more)
     if flags.labels is not None:
         labels = tables.read_labels(flags.labels, flags.labels_array, len(values))
     return rows.Inputs(features, labels, shown)
@@ -73,12 +69,11 @@ def _parser() -> Parser:
     parser = Parser("cluster", __doc__)
     add = parser.add_argument
     files = (
-        "one row per vector: .npy, .npz, .parquet, .arrow, .jsonl, .safetensors, .csv or .tsv "
-        "(with or without column titles and row names), or a folder of .npy shards; read in blocks "
-        "above 2^28 numbers"
+        "one row per vector: .npy, .npz, .parquet or .csv (with titles), or a folder of .npy "
+        "shards; read in blocks above 2^28 numbers"
     )
     add("--features", required=True, metavar="FILE", help=files)
-    add("--array", metavar="NAME", help="array, column or tensor of the file of features")
+    add("--array", metavar="NAME", help="array or column of the file of features")
     add_row_names(parser)
     strings = "one integer or string per row: .npy, .npz, .csv or .txt"
     add("--labels", metavar="FILE", help=f"{strings}; only used to score")
@@ -128,7 +123,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if options.method == "kmeans":
             devices.cpu_devices(devices.cores())
         devices.join()
-        files = {name: getattr(flags, name) for name in ("features", "labels", "metadata")}
+        files = {name: getattr(flags, name) for name in ("features", "labels")}
         workdir, results = rows.run(
             inputs, options, files, flags.workdir, with_report=flags.report == "yes"
         )

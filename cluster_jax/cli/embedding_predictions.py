@@ -12,7 +12,6 @@ from cluster_jax.cli.flags import output_file
 from cluster_jax.cli.predictions import describe, values, write_table
 from cluster_jax.clustering.base import Assignment
 from cluster_jax.core import checks
-from cluster_jax.data import metadata
 from cluster_jax.pipeline import embeddings
 from cluster_jax.report import assignments
 
@@ -23,7 +22,6 @@ def predict(
     out: epath.PathLike,
     array: str | None = None,
     ids: str | None = None,
-    more: str | None = None,
 ) -> tuple[str, dict[str, Any]]:
     """Assigns new embeddings to the clusters of a finished run and writes the table.
 
@@ -31,9 +29,8 @@ def predict(
         workdir: folder of the run.
         features: file or folder of embeddings, as of the run.
         out: the table to write.
-        array: array, column or tensor of the file.
-        ids: column or array of the file that names the rows, see `tables.read_table`.
-        more: a table of metadata, which follow in the table.
+        array: array or column of the file.
+        ids: column or array of the file that names the rows, see `tables.read_rows`.
 
     Returns:
         A summary for the terminal, and one for programs.
@@ -42,7 +39,7 @@ def predict(
         InputError: the run, the embeddings or `out` cannot be used; nothing was written.
     """
     run, out = embeddings.read(workdir), output_file(out)
-    rows, names, described = metadata.read_rows(features, array, ids, more)
+    rows, names, *_ = embeddings.read_rows(run, features, array, ids)
     blocks: Iterable[NDArray] = (
         [rows] if isinstance(rows, np.ndarray) else map(itemgetter(1), rows.blocks())
     )
@@ -54,7 +51,7 @@ def predict(
     placed = Assignment(*joined)
     called = {str(cluster): name for cluster, name in run.names_.items()}
     columns = assignments.placed_columns(placed, called)
-    write_table(out, {"row": names or range(len(placed.labels)), **columns, **described})
+    write_table(out, {"row": names or range(len(placed.labels)), **columns})
     large = set(run.labels_.tolist())
     text = describe(placed, called, out, large=large, words=("row", "cluster"))
     return text, values(placed, called, out)

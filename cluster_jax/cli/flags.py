@@ -99,22 +99,19 @@ def add_new_rows(parser: Parser) -> None:
     """Adds the flags for new embeddings of a run of `cluster` to a command."""
     add = parser.add_argument
     add("--features", metavar="FILE", help="of a run of `cluster`: new embeddings, as for it")
-    add("--array", metavar="NAME", help="array, column or tensor of the file of embeddings")
+    add("--array", metavar="NAME", help="array or column of the file of embeddings")
     add_row_names(parser)
 
 
 def add_row_names(parser: Parser) -> None:
-    """Adds the flags for names and metadata of rows to a command."""
-    add = parser.add_argument
-    ids = "column or array that names the rows; of .npy files, a file of names (default: found)"
-    add("--ids", metavar="NAME", help=ids)
-    more = "table with ids of rows, whose columns stand in the tables and the report"
-    add("--metadata", metavar="FILE", help=more)
+    """Adds the flag for ids of rows to a command."""
+    ids = "column or array of the ids of rows; of .npy files, a file of ids (default: a column id)"
+    parser.add_argument("--ids", metavar="NAME", help=ids)
 
 
 def add_encoder(parser: Parser) -> None:
     """Adds the flag for a frozen network to a command."""
-    names = "lite0, lite1, lite2, a .safetensors file, or hf:ORG/NAME (default: as the config says)"
+    names = "lite2, a .safetensors file, or hf:ORG/NAME (default: as the config says)"
     parser.add_argument("--encoder", metavar="NAME", help=f"network that embeds: {names}")
 
 
@@ -126,10 +123,10 @@ def encoder_values(name: str | None, config: str) -> list[str]:
     """
     if name is None:
         return []
-    from cluster_jax.nets.pretrained import encoders
+    from cluster_jax.nets import pretrained
 
     with checks.named({"encoder": "--encoder"}):
-        values = encoders.config_values(name, load_config(config))
+        values = pretrained.config_values(name, load_config(config))
     return [f"--config.{key}={value}" for key, value in values.items()]
 
 
@@ -150,17 +147,20 @@ def output_file(
     return file
 
 
-def config_parser(command: str, description: str | None, example: str) -> Parser:
+def config_parser(
+    command: str, description: str | None, example: str, required: bool = True
+) -> Parser:
     """Builds the parser of a command with `--config=NAME` and `--config.KEY=VALUE`.
 
     Args:
         command: name of the subcommand.
         description: what it does, the docstring of its module.
         example: a value of a config as a flag, for the help.
+        required: whether `--config` must be given.
     """
     parser = Parser(command, description, "configs/base.py explains the keys of a config.\n\n")
     name = "name or path of a config, such as images"
-    parser.add_argument("--config", required=True, metavar="NAME", help=name)
+    parser.add_argument("--config", required=required, metavar="NAME", help=name)
     values = f"any value of the config, for example {example}"
     parser.add_argument("--config.KEY", metavar="VALUE", help=values)
     return parser

@@ -153,13 +153,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         config = flags.read_config("images", overrides)
 
         from cluster_jax.cli import train
-        from cluster_jax.core import io
+        from cluster_jax.core import devices, io
         from cluster_jax.pipeline import corrections
         from cluster_jax.pipeline import workdir as workdirs
 
         with checks.named(_ARGUMENTS):
             how = {"by": args.by, "is_kept": True, "report": args.report == "yes"}
             workdir = train.run(*config, args.out, args.export, **how)
+        if not devices.is_first():  # The first process writes the results, and ends later.
+            return
         corrected = corrections.current_results(workdir)
         results = corrected or io.read_json(workdir / workdirs.RESULTS)
         text = _conclusion(results, workdir, is_corrected=corrected is not None)

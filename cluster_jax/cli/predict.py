@@ -55,7 +55,7 @@ def _check(flags: argparse.Namespace) -> None:
             if value := getattr(flags, name):
                 raise InputError(f"--{name} must be left out for a run of embeddings; got {value}")
         return
-    for name in ("array", "ids", "metadata"):
+    for name in ("array", "ids"):
         if value := getattr(flags, name):
             raise InputError(f"--{name} must be left out without --features; got {value!r}")
 
@@ -71,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             from cluster_jax.cli import embedding_predictions
 
             placed = embedding_predictions.predict(
-                flags.workdir, flags.features, out, flags.array, flags.ids, flags.metadata
+                flags.workdir, flags.features, out, flags.array, flags.ids
             )
             output.end(flags, *placed)
             return

@@ -15,6 +15,7 @@ from ml_collections import ConfigDict
 from cluster_jax.cli import exit_codes, flags, output
 from cluster_jax.cli.flags import Parser
 from cluster_jax.core import buckets
+from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
 
 
@@ -28,6 +29,7 @@ def run(
     is_kept: bool = False,
     cut_short: bool = False,
     report: bool = True,
+    until: str | None = None,
 ) -> epath.Path:
     """Runs a config: trains, embeds, clusters, and writes the report.
 
@@ -41,6 +43,7 @@ def run(
             `workdir.of_other_k`.
         cut_short: see `run_pipeline`.
         report: see `run_pipeline`.
+        until: see `run_pipeline`.
 
     Returns:
         The workdir.
@@ -68,7 +71,7 @@ def run(
         is_folder = config.data.name == "folder" and config.data.dir
         images = image_files.folders(config.data.dir) if is_folder else []
         export.check(export_folder, images, workdir, by)
-    pipeline.run_pipeline(config, workdir, name, cut_short=cut_short, report=report)
+    pipeline.run_pipeline(config, workdir, name, cut_short=cut_short, report=report, until=until)
     if export_folder is not None and jax.process_index() == 0:
         folders = export.run_clusters(workdir, export_folder, by)
         devices.say(f"exported     {counted(folders, 'folder')} to {export_folder}")
@@ -99,21 +102,42 @@ def end(
         files = {"report": workdirs.REPORT, "assignments": workdirs.ASSIGNMENTS}
         there = {key: workdir / name for key, name in files.items()}
         values |= {key: str(file) for key, file in there.items() if file.exists()}
-        values["results"] = results or io.read_json(workdir / workdirs.RESULTS)
+        if results or (workdir / workdirs.RESULTS).exists():
+            values["results"] = results or io.read_json(workdir / workdirs.RESULTS)
         values |= {"exported": args.export} if args.export else {}
     output.end(args, text, values)
 
 
 def _parser() -> Parser:
-    parser = flags.config_parser("train", __doc__, "--config.train.batch_size=128")
+    parser = flags.config_parser("train", __doc__, "--config.train.batch_size=128", required=False)
     add = parser.add_argument
     workdir = "folder of the run (default: runs/NAME-HASH)"
     add("--workdir", "--out", metavar="DIR", help=workdir)
     now = "evaluate the newest checkpoint of an unfinished training; without it, trains on"
     add("--cut_short", action="store_true", help=now)
+    end = (
+        "last step; features are clustered later by --out=DIR alone (default of several processes)"
+    )
+    add("--until", choices=("features", "report"), help=end)
     output.add_report(parser)
     flags.add_export(parser, "cluster")
     return parser
+
+
+def _config(args: argparse.Namespace, overrides: Sequence[str]) -> tuple[ConfigDict, str]:
+    """Reads the config of `--config`, or else that of the run in `--out`; and its name."""
+    if args.config is not None:
+        return flags.read_config(args.config, overrides)
+    from cluster_jax.pipeline import workdir as workdirs
+
+    workdir = buckets.path(args.workdir or "")
+    if args.workdir is None or not (workdir / workdirs.CONFIG).exists():
+        raise InputError(f"--config must be given for a new run; got none, and {workdir} is none")
+    if overrides:
+        raise InputError(f"{overrides[0]} must come with --config=NAME; got no --config")
+    values = workdirs.read_values(workdir / workdirs.CONFIG)
+    name = workdirs.read_values(workdir / workdirs.IMAGES).get("config", "run")
+    return ConfigDict(values, convert_dict=True), name
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -121,6 +145,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with exit_codes.handle_errors():
         args, overrides = flags.parse(_parser(), arguments)
         flags.check_export(args)
-        config = flags.read_config(args.config, overrides)
-        how = {"by": args.by, "cut_short": args.cut_short, "report": args.report == "yes"}
+        config = _config(args, overrides)
+        how = {
+            "until": args.until,
+            "by": args.by,
+            "cut_short": args.cut_short,
+            "report": args.report == "yes",
+        }
         end(args, run(*config, args.workdir, args.export, **how))

@@ -2,7 +2,7 @@
 
 The photos are those that are there now, in the folders of the run and in others that are named: new
 files join the groups or make new ones, a moved or renamed file is the same photo, deleted files
-leave. New rows of embeddings come from --features, metadata of new and known ones from --metadata.
+leave. New rows of embeddings come from --features.
 assignments.csv has the columns id, name and since (the update in which the photo came), report.html
 is the page of all photos, history.jsonl has a line for each update. What you have corrected or
 named holds; neighbors of a photo that you have moved follow it if they are more like it than like
@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from cluster_jax.cli import exit_codes, output
 from cluster_jax.cli.flags import Parser, add_new_rows
+from cluster_jax.core import checks
 from cluster_jax.core.checks import InputError
 
 
@@ -39,9 +40,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for name in ("array", "ids"):
             if (value := getattr(flags, name)) is not None and flags.features is None:
                 raise InputError(f"--{name} must come with --features; got {value!r} alone")
-        change = flags.photos or flags.features or flags.metadata or flags.refit or flags.exact
+        change = flags.photos or flags.features or flags.refit or flags.exact
         if flags.undo and change:
             raise InputError(f"--undo must be given alone; got {change} beside it")
+        checks.local(flags.workdir)
         from cluster_jax.pipeline import embeddings, updates
 
         how = {"refit": flags.refit, "exact": flags.exact, "with_report": flags.report == "yes"}
@@ -55,16 +57,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 )
             table = None
             if flags.features is not None:
-                from cluster_jax.data import metadata
-
-                table = metadata.read_rows(flags.features, flags.array, flags.ids, None)
-            ended = updates.update_rows(flags.workdir, table, flags.metadata, **how)
+                table = embeddings.read_rows(
+                    embeddings.read(flags.workdir), flags.features, flags.array, flags.ids
+                )
+            ended = updates.update_rows(flags.workdir, table, **how)
         else:
-            for name in ("features", "metadata"):
-                if value := getattr(flags, name):
-                    raise InputError(
-                        f"PHOTOS must be given in place of --{name} for a run of photos; got "
-                        f"{value}"
-                    )
+            if flags.features is not None:
+                raise InputError(
+                    f"PHOTOS must be given in place of --features for a run of photos; got "
+                    f"{flags.features}"
+                )
             ended = updates.update_photos(flags.workdir, flags.photos, **how)
         output.end(flags, *ended)

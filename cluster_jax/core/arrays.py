@@ -20,7 +20,7 @@ _BLOCK = 2**22
 
 
 class Rows(Protocol):
-    """Rows `[n, d]` that are read a part at a time: a memory map, or `data.shards.Shards`."""
+    """Rows `[n, d]` that are read a part at a time: a memory map, or `data.arrays.Shards`."""
 
     @property
     def shape(self) -> tuple[int, ...]:

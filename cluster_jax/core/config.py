@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from ml_collections import ConfigDict
+from ml_collections.config_dict import placeholder
 
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError, finite, one_of
@@ -85,6 +86,34 @@ def load_config(config: str) -> ConfigDict:
         message = [*str(error).splitlines(), "no message"][0]
         must = f"{file} must be a config that runs"
         raise InputError(f"{must}; got {type(error).__name__} in line {line}: {message}") from error
+
+
+def derived(name: str, /, **changes: Any) -> ConfigDict:
+    """Returns the config `name` with other values.
+
+    Args:
+        name: see `load_config`.
+        changes: by key; a dictionary changes these keys of a section, a `ConfigDict` takes the
+            place of a whole section.
+
+    Raises:
+        InputError: no such config, or a key is unknown.
+    """
+    config = load_config(name)
+    _change(config, config, changes, "")
+    return config
+
+
+def _change(config: ConfigDict, section: ConfigDict, changes: Mapping, prefix: str) -> None:
+    for key, value in changes.items():
+        check_key(config, f"{prefix}{key}")
+        is_section = isinstance(section[key], ConfigDict)
+        if is_section and isinstance(value, dict):
+            _change(config, section[key], value, f"{prefix}{key}.")
+        elif value is None and not is_section:
+            section[key] = placeholder(section.get_type(key))  # so that a flag can still set it
+        else:
+            section[key] = ConfigDict(value) if isinstance(value, dict) else value
 
 
 def check_key(config: ConfigDict, key: str) -> None:

@@ -1,6 +1,7 @@
 """Batches: the images of a step as a pure function of (seed, step), and prefetching."""
 
 import functools
+import math
 from collections.abc import Generator, Iterator
 from typing import Any
 
@@ -20,6 +21,12 @@ SEED_OFFSETS = {"all": 0, "unlabeled": 0, "labeled": 2**32}
 # Batches that an evaluation decodes ahead, so that decoding overlaps with computation.
 EVALUATION_PREFETCH = 2
 
+# A set that is read in blocks: parts of a batch at most, each from blocks of its own, and images
+# in use at a time, among which the order is random.
+LANES, WINDOW = 64, 16_384
+# Batches whose blocks are requested before they are decoded.
+READ_AHEAD = 8
+
 
 def steps_per_epoch(size: int, batch_size: int) -> int:
     """Counts the full batches in `size` images; the remaining images of an epoch are dropped.
@@ -31,17 +38,53 @@ def steps_per_epoch(size: int, batch_size: int) -> int:
     return size // batch_size
 
 
-def indices(*, seed: int, size: int, batch_size: int, step: int) -> np.ndarray:
-    """Returns the indices of the images of a global batch, a pure function of seed and step.
+def epoch_order(
+    *, seed: int, size: int, batch_size: int, epoch: int, block_of: np.ndarray | None = None
+) -> np.ndarray:
+    """Returns the order of the images in an epoch: its batches, one after another.
 
-    Each epoch has its own permutation, in which every image occurs at most once.
+    It is a pure function of its arguments, and no image occurs twice. Where images are read in
+    blocks, a batch has up to `LANES` equal contiguous parts, each from blocks of its own, so that
+    processes, which have contiguous rows of a batch, read different blocks. The blocks are in
+    random order, and so are the images in a window of each part; the windows of the parts begin
+    at different steps, so that the reading of blocks is spread evenly.
+
+    Args:
+        seed: of the run.
+        size: number of images.
+        batch_size: images of the global batch.
+        epoch: from 0 on.
+        block_of: int `[size]`, ascending, the block in which each image is stored; None: any image
+            is read by itself.
 
     Returns:
-        int32 `[batch_size]`.
+        int32 `[steps_per_epoch * batch_size]`, read-only, since it is shared.
     """
-    epoch, position = divmod(step, steps_per_epoch(size, batch_size))
-    start = position * batch_size
-    return _permutation(seed, size, epoch)[start : start + batch_size]
+    length = steps_per_epoch(size, batch_size) * batch_size
+    if block_of is None:
+        rows = order(size, seed, epoch)[:length]
+    else:
+        rows = _by_blocks(block_of, length, batch_size, seed, epoch)
+    rows.flags.writeable = False
+    return rows
+
+
+def _by_blocks(
+    block_of: np.ndarray, length: int, batch_size: int, seed: int, epoch: int
+) -> np.ndarray:
+    """Draws `length` images in the order of `epoch_order` for blocks."""
+    _, block_of = np.unique(block_of, return_inverse=True)
+    place = np.argsort(order(block_of[-1] + 1, seed, epoch))  # of each block among the blocks
+    rows = np.argsort(place[block_of], kind="stable")[:length].astype(np.int32)
+    lanes = math.gcd(batch_size, LANES)
+    window = WINDOW // lanes
+    offsets = np.arange(lanes) * window // lanes
+    windows = (np.arange(length // lanes) + offsets[:, None]) // window
+    ranks = order(length, seed, epoch, 1).reshape(lanes, -1)
+    within = np.argsort(windows * length + ranks, axis=1)
+    rows = np.take_along_axis(rows.reshape(lanes, -1), within, axis=1)
+    by_step = rows.reshape(lanes, -1, batch_size // lanes).swapaxes(0, 1)
+    return np.ascontiguousarray(by_step).ravel()
 
 
 def parts(dataset: Dataset, batch_size: int, labeled: int | None) -> dict[str, tuple]:
@@ -122,12 +165,26 @@ def stream(
         steps_per_epoch(len(members), count)
     rows = {name: _rows(count, process, processes) for name, (_, count) in sources.items()}
 
-    def part_batch(name: str, step: int) -> dict[str, np.ndarray]:
+    @functools.lru_cache(maxsize=2 * len(sources))  # Two epochs meet in what is read ahead.
+    def images_of(name: str, epoch: int) -> np.ndarray:
         members, count = sources[name]
-        positions = indices(
-            seed=seed + SEED_OFFSETS[name], size=len(members), batch_size=count, step=step
-        )
-        index = members[positions[rows[name]]]
+        return members[
+            epoch_order(
+                seed=seed + SEED_OFFSETS[name],
+                size=len(members),
+                batch_size=count,
+                epoch=epoch,
+                block_of=None if dataset.block_of is None else dataset.block_of[members],
+            )
+        ]
+
+    def indices(name: str, step: int) -> np.ndarray:
+        members, count = sources[name]
+        epoch, position = divmod(step, steps_per_epoch(len(members), count))
+        return images_of(name, epoch)[position * count :][rows[name]]
+
+    def part_batch(name: str, step: int) -> dict[str, np.ndarray]:
+        index = indices(name, step)
         arrays = {"index": index}
         if name == "labeled" and dataset.partial_labels is not None:
             arrays["label"] = dataset.partial_labels[index]
@@ -138,6 +195,10 @@ def stream(
         return arrays
 
     def batch(step: int) -> Batch:
+        if dataset.read_ahead is not None:
+            last = min(step + READ_AHEAD, stop - 1)
+            for ahead in range(step, last + 1) if step == start else (last,):
+                dataset.read_ahead(np.concatenate([indices(name, ahead) for name in sources]))
         by_name = {name: part_batch(name, step) for name in sources}
         return by_name["all"] if labeled is None else by_name
 
@@ -170,21 +231,18 @@ def evaluation(
     """
     rows = _rows(batch_size, process, processes)
 
-    def batch(start: int) -> tuple[np.ndarray, np.ndarray, int]:
+    def indices(start: int) -> np.ndarray:
         positions = np.arange(start, start + batch_size, dtype=np.int32)[rows]
-        index = np.minimum(positions, np.int32(dataset.size - 1))
+        return np.minimum(positions, np.int32(dataset.size - 1))
+
+    def batch(start: int) -> tuple[np.ndarray, np.ndarray, int]:
+        index = indices(start)
+        if dataset.read_ahead is not None:
+            dataset.read_ahead(np.concatenate([index, indices(start + batch_size)]))
         return dataset.fetch(index), index, min(batch_size, dataset.size - start)
 
     starts = range(start, dataset.size, batch_size)
     return computed_ahead(batch, starts, EVALUATION_PREFETCH, threads=1)
-
-
-@functools.lru_cache(maxsize=2)
-def _permutation(seed: int, size: int, epoch: int) -> np.ndarray:
-    """Draws the order of the images in an epoch, int32 `[size]`; read-only, since it is cached."""
-    permutation = order(size, seed, epoch)
-    permutation.flags.writeable = False
-    return permutation
 
 
 def _rows(batch_size: int, process: int, processes: int) -> slice:

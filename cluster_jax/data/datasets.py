@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from cluster_jax.core import buckets, checks
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
-from cluster_jax.data import decode, features, folder, images, tables, tfds_source
+from cluster_jax.data import arrays, decode, features, folder, images, tables, tfds_source
 from cluster_jax.data.images import DataConfig, Dataset
 
 # A folder or file of images, several of them, an array, or any sequence of images.
@@ -39,7 +39,8 @@ def load(config: DataConfig, X: ArrayLike | None = None, together: bool = False)
     """
     if X is not None:
         config = dataclasses.replace(config, limit=None)
-    with checks.reading(folder.shown(os.fspath(config.dir or "files")) if X is None else "files"):
+    where = "files" if X is not None or config.dir is None else os.fspath(config.dir)
+    with checks.reading(folder.shown(where) if config.name == "folder" else where):
         if config.name == "features":
             dataset = features.load(config, X)
         elif is_sequence(X):
@@ -225,7 +226,7 @@ def _read_array(path: str) -> np.ndarray | None:
     if "\n" in path or not path.endswith((".npy", ".npz")):
         return None
     is_file = buckets.path(path).is_file()
-    return tables.read_arrays(path, ("images", "x"))[0] if is_file else None
+    return arrays.read_arrays(path, ("images", "x"))[0] if is_file else None
 
 
 def _arrays(config: DataConfig, X: ArrayLike | None = None, name: str = "X") -> Dataset:
@@ -241,11 +242,11 @@ def _arrays(config: DataConfig, X: ArrayLike | None = None, name: str = "X") -> 
     """
     where, others = config.dir or "", dict[str, np.ndarray]()
     if X is None:
-        pixels, others = tables.read_arrays(where, ("images", "x"))
+        pixels, others = arrays.read_arrays(where, ("images", "x"))
     else:
-        where, pixels = name, tables.one_array(X)
+        where, pixels = name, arrays.one_array(X)
     _check_images(pixels, f"images in {where}")
-    labels = tables.check_labels(others, len(pixels), where)
+    labels = arrays.check_labels(others, len(pixels), where)
     pixels, labels = images.limited(config.limit, pixels, labels)
     if pixels.dtype != np.uint8:
         floats, pixels = pixels, np.empty(pixels.shape, np.uint8)

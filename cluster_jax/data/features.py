@@ -15,6 +15,7 @@ from threadpoolctl import threadpool_limits
 
 from cluster_jax.core import arrays, checks
 from cluster_jax.core.checks import BelowOne, CountOrZero, Fraction, InputError, NonNegative
+from cluster_jax.data import arrays as files
 from cluster_jax.data import tables
 from cluster_jax.data.images import DataConfig, Dataset, limited
 from cluster_jax.data.views import Augment
@@ -25,7 +26,7 @@ def load(config: DataConfig, X: ArrayLike | None = None, *, with_labels: bool = 
 
     Vectors are scaled to length one, because they are compared by cosine.
 
-    They are `X` or in the file `data.dir`, a `.npy`, `.npz` or `.csv`, see `tables.read_table`. A
+    They are `X` or in the file `data.dir`, a `.npy`, `.npz`, or a table, see `tables.read_rows`. A
     `.npz` file holds features under `features` or `x`, or as its only array. Optional arrays are
     int labels `[N]` (`labels` or `y`), names of the classes (`label_names`), and a name of each
     image (`files`).
@@ -38,19 +39,25 @@ def load(config: DataConfig, X: ArrayLike | None = None, *, with_labels: bool = 
     Raises:
         ValueError: missing file, or features or labels of an unsupported dtype, shape or value.
     """
-    where, sources, others = config.dir or "", None, dict[str, NDArray]()
-    if X is None:
-        (values, sources, _), others = tables.read_features(where)
+    where, others, sources = config.dir or "", dict[str, NDArray](), None
+    if X is not None:
+        where, values = "X", files.one_array(X)
+    elif where.lower().endswith(tables.SUFFIXES):
+        values, sources, *_ = tables.read_rows(where)
     else:
-        where, values = "X", tables.one_array(X)
+        values, others = files.read_arrays(where, ("features", "x"))
+        sources = files.strings(others, "files", where)
+        if sources is not None and len(sources) != len(values):
+            must = f"files in {where} must name each of the {len(values):,} rows"
+            raise InputError(f"{must}; got {len(sources):,}")
     name = f"features in {where}"
     if values.ndim not in (2, 3) or not values.size:
         wanted, shape = "shape [N x d], or [N x v x d] with v views of each image", values.shape
         raise InputError(f"{name} must have {wanted}; got [{' x '.join(map(str, shape))}]")
     if values.dtype.kind not in "biuf":
         raise InputError(f"{name} must be real numbers; got {values.dtype}")
-    labels = tables.check_labels(others, len(values), where) if with_labels else None
-    label_names = tables.strings(others, "label_names", where)
+    labels = files.check_labels(others, len(values), where) if with_labels else None
+    label_names = files.strings(others, "label_names", where)
     values, labels, sources = limited(config.limit, values, labels, sources)
     return _dataset(values, name, config.cache_mb)._replace(
         labels=labels, label_names=label_names, sources=sources

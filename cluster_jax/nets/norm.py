@@ -61,22 +61,32 @@ class BatchNorm(nn.Module):
         y = x.reshape(b // rows, rows, *x.shape[1:])
         shape = (*(1,) * (y.ndim - 1), channels)
         if self.train:
-            mean, var = self._moments(y)
-            self._update(running_mean, mean)
-            self._update(running_var, var)
+            moments = self._moments(y)
+            self._update(running_mean, moments[0])
+            self._update(running_var, moments[1])
+            # Both at once, so that one reduction sums the gradients of both over the devices.
+            mean, var = collectives.varying(moments, self.axis)
         else:
             mean, var = running_mean.value.reshape(shape), running_var.value.reshape(shape)
         factor = jax.lax.rsqrt(var + self.epsilon) * scale.reshape(shape)
         y = (y - mean) * factor + bias.reshape(shape)
         return y.reshape(x.shape).astype(self.dtype or y.dtype)
 
-    def _moments(self, y: Array) -> tuple[Array, Array]:
-        """Computes mean and biased variance per group and channel, `[groups, 1, ..., channels]`."""
-        axis = self.axis if self.group is None else None
+    def _moments(self, y: Array) -> Array:
+        """Computes mean and biased variance per group and channel, `[2, groups, 1, ..., c]`.
+
+        Over several devices both are combined from those of each device, which one collective
+        gathers: the mean of the variances, and the variance of the means (Chan, Golub & LeVeque
+        1983). Sums of squares could not be combined by a reduction without loss of digits.
+        """
         within = tuple(range(1, y.ndim - 1))
-        mean = collectives.mean(jnp.mean(y, axis=within, keepdims=True), axis)
-        var = collectives.mean(jnp.mean((y - mean) ** 2, axis=within, keepdims=True), axis)
-        return mean, var
+        mean = jnp.mean(y, axis=within, keepdims=True)
+        moments = jnp.stack([mean, jnp.mean((y - mean) ** 2, axis=within, keepdims=True)])
+        if self.axis is None or self.group is not None:
+            return moments
+        means, variances = jnp.moveaxis(collectives.gather(moments[None], self.axis), 1, 0)
+        mean = jnp.mean(means, axis=0)
+        return jnp.stack([mean, jnp.mean(variances + (means - mean[None]) ** 2, axis=0)])
 
     @staticmethod
     def _update(running: nn.Variable, batch: Array) -> None:

@@ -24,10 +24,9 @@ from cluster_jax.encoding.encoder import Encoder
 from cluster_jax.evaluation import options
 from cluster_jax.methods import base
 from cluster_jax.methods.base import Method, MethodContext
-from cluster_jax.methods.wrappers.nrcc import with_nrcc
+from cluster_jax.methods.nrcc import with_nrcc
 from cluster_jax.nets import network
-from cluster_jax.nets.pretrained import weights
-from cluster_jax.nets.pretrained.weights import Preprocessing
+from cluster_jax.nets.pretrained import Preprocessing, preprocessing
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.config import MADE_ALREADY, AnyConfig, PhotosConfig, RunConfig
 from cluster_jax.training import optim
@@ -167,7 +166,7 @@ def encoder_of(config: PhotosConfig, prepared: Preprocessing | None = None, **mo
         InputError: the weights cannot be read.
     """
     if prepared is None:
-        prepared = weights.preprocessing(str(config.network.weights))
+        prepared = preprocessing(str(config.network.weights))
         side, interpolation = config.data.image_size or prepared.size, config.data.interpolation
         prepared = dataclasses.replace(prepared, size=side, interpolation=interpolation)
     return Encoder.of_weights(config.network, prepared, **more)

@@ -18,9 +18,9 @@ from cluster_jax.discovery.splits import NovelConfig
 from cluster_jax.evaluation.options import EvalConfig
 from cluster_jax.methods import base, ncl
 from cluster_jax.methods.base import MethodConfig
-from cluster_jax.methods.wrappers.nrcc import NRCCConfig
+from cluster_jax.methods.nrcc import NRCCConfig
+from cluster_jax.nets import pretrained
 from cluster_jax.nets.config import EmbedderConfig, NetworkConfig
-from cluster_jax.nets.pretrained import encoders, weights
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.training.optim import OptimizerConfig
 from cluster_jax.training.state import TrainConfig
@@ -35,7 +35,7 @@ SHARED = (
 # Words of errors.
 MADE_ALREADY = "features, which a network has made already"
 
-# Section -> config key -> field of `weights.Preprocessing`, which belongs to pretrained weights.
+# Section -> config key -> field of `pretrained.Preprocessing`, which belongs to pretrained weights.
 _PREPARED = {
     "data": {"image_size": "size", "interpolation": "interpolation"},
     "augment": {"size": "size", "mean": "mean", "std": "std"},
@@ -94,7 +94,7 @@ class PhotosConfig(Config):
     """The config of images that a pretrained network embeds; nothing is trained.
 
     Attributes:
-        encoder: the network, see `encoders.overrides`.
+        encoder: the network, see `pretrained.overrides`.
     """
 
     encoder: str
@@ -105,12 +105,12 @@ class PhotosConfig(Config):
         must = "data.crop must be 'square' where nothing is trained"
         checks.one_of(must, self.data.crop, ("square",))
         checks.one_of("eval.features", self.eval.features, ("backbone",))
-        encoders.check(self.encoder)
+        pretrained.check(self.encoder)
 
     @functools.cached_property
     def network(self) -> NetworkConfig:
         """The network of the encoder."""
-        return NetworkConfig(**encoders.overrides(self.encoder))
+        return NetworkConfig(**pretrained.overrides(self.encoder))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -174,7 +174,7 @@ def config_json(config: ConfigDict | Mapping[str, Any]) -> dict[str, Any]:
     """Returns the config as nested dicts of JSON values (tuples become lists), as in `config.json`.
 
     Values that are None are filled in from the preprocessing of pretrained weights, see
-    `weights.preprocessing`.
+    `pretrained.preprocessing`.
 
     Raises:
         InputError: a value is NaN, infinite or an object, which JSON cannot represent, or a file
@@ -190,7 +190,7 @@ def _with_preprocessing(values: dict[str, Any]) -> dict[str, Any]:
     network = values.get("embedder") or values.get("network")
     name = network.get("weights") if isinstance(network, Mapping) else None
     if isinstance(encoder := values.get("encoder"), str):
-        name = encoders.SHORT.get(encoder, encoder)
+        name = pretrained.weights_of(encoder)
     filled = dict(values)
     for part, keys in _PREPARED.items():
         section = values.get(part)
@@ -201,7 +201,7 @@ def _with_preprocessing(values: dict[str, Any]) -> dict[str, Any]:
             key = f"{part}.{required.pop()}"
             raise InputError(f"{key} must be given where network.weights is None; got None")
         if isinstance(name, str) and missing:
-            published = weights.preprocessing(name)
+            published = pretrained.preprocessing(name)
             filled[part] = {**section, **{key: getattr(published, keys[key]) for key in missing}}
     return filled
 

@@ -224,5 +224,4 @@ def _table_report(
         features=features,
         changes=snapshots.changes(workdir, computed.names),
         **outputs.decided_fields(decided, computed, workdir),
-        **outputs.described_fields(assignments.read_metadata(table, rows), results["provenance"]),
     )

@@ -17,6 +17,8 @@ from cluster_jax.core import buckets, io
 from cluster_jax.core.arrays import blocks, numeric
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
+from cluster_jax.data import tables
+from cluster_jax.data.tables import Table
 from cluster_jax.evaluation import clusters
 from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.evaluation.options import ClusterOptions
@@ -25,6 +27,21 @@ from cluster_jax.report import assignments, decisions
 from cluster_jax.report.decisions import Decisions
 
 CONTENTS = "contents"  # in `clusterer.npz`: what tells rows that are known from new ones
+
+
+def read_rows(
+    run: "EmbeddingClusters", path: str, array: str | None = None, ids: str | None = None
+) -> Table:
+    """Reads new rows of a run, of the same columns and ids; see `tables.read_rows`.
+
+    Raises:
+        InputError: the file cannot be used.
+    """
+    stored = run.results["provenance"]
+    columns, is_table = stored["feature_columns"], path.lower().endswith(tables.SUFFIXES)
+    if is_table and columns is not None and array is None:
+        return tables.read_rows(path, None, ids or stored["ids"], columns)
+    return tables.read_rows(path, array, ids)
 
 
 def contents(features: NDArray) -> NDArray:

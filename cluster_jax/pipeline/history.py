@@ -24,7 +24,6 @@ class Change(NamedTuple):
 
     Attributes:
         came, left, renamed: numbers of images or rows.
-        described: number of known rows whose metadata are others now.
         events: what has happened to the clusters.
         is_refit: whether all was clustered anew.
         followed: how many have followed those that a person has moved.
@@ -35,7 +34,6 @@ class Change(NamedTuple):
     came: int
     left: int
     renamed: int
-    described: int
     events: tuple[Event, ...]
     is_refit: bool
     noun: str
@@ -52,7 +50,7 @@ def words(change: Change, names: Mapping[int, str]) -> str:
         names: a cluster -> its name.
 
     Example:
-        >>> print(words(Change(2, 0, 0, 0, (Event("grew", 3, 2),), False, "photo", "group"), {}))
+        >>> print(words(Change(2, 0, 0, (Event("grew", 3, 2),), False, "photo", "group"), {}))
         2 photos are new.
           group 3 grew by 2 photos
     """
@@ -61,10 +59,7 @@ def words(change: Change, names: Mapping[int, str]) -> str:
     def called(cluster: int) -> str:
         return f"{group} {cluster}" + (f" ({names[cluster]})" if names.get(cluster) else "")
 
-    numbers = (
-        *((change.came, "new"), (change.left, "gone"), (change.renamed, "moved or renamed")),
-        (change.described, "described anew"),
-    )
+    numbers = (change.came, "new"), (change.left, "gone"), (change.renamed, "moved or renamed")
     parts = [f"{counted(n, noun)} {'is' if n == 1 else 'are'} {word}" for n, word in numbers if n]
     lines = ["; ".join(parts) + "."] if parts else [f"No {noun} is new."]
     if change.is_refit:
@@ -97,7 +92,6 @@ def line(change: Change, state: State) -> dict[str, Any]:
         "new": change.came,
         "gone": change.left,
         "renamed": change.renamed,
-        "described": change.described,
         "refit": change.is_refit,
         "followed": change.followed,
         "returned": change.returned,

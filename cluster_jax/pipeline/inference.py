@@ -31,7 +31,7 @@ from cluster_jax.encoding import embed as embeddings
 from cluster_jax.encoding.encoder import Encoder
 from cluster_jax.evaluation.clusters import Clustering, clusterer
 from cluster_jax.evaluation.options import EvalConfig
-from cluster_jax.nets.pretrained.weights import Preprocessing
+from cluster_jax.nets.pretrained import Preprocessing
 from cluster_jax.pipeline import build
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.config import AnyConfig, PhotosConfig, read_config

@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 
 from cluster_jax.clustering import knn
 from cluster_jax.core.arrays import blocks, normalize_rows
-from cluster_jax.data.metadata import Rows
-from cluster_jax.data.shards import Shards
+from cluster_jax.data.arrays import Shards
+from cluster_jax.data.tables import Table
 from cluster_jax.evaluation import clusters
 from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.evaluation.options import ClusterOptions, check_k, resolve
 
-# Rows of the sample.
+# Table of the sample.
 SAMPLE = 10_000
 
 
@@ -144,10 +144,10 @@ def _voter(
     return votes
 
 
-def write_assignments(path: epath.Path, clustering: LargeClustering, features: Rows) -> None:
+def write_assignments(path: epath.Path, clustering: LargeClustering, features: Table) -> None:
     """Writes `assignments.csv`: row, cluster, share of its votes, whether it is in the sample.
 
-    Metadata follow. For k-means there is no share. The file is written in parts, because the whole
+    For k-means there is no share. The file is written in parts, because the whole
     text may not fit into memory.
     """
     # Loads JAX, which wrong input must not wait for.
@@ -158,7 +158,6 @@ def write_assignments(path: epath.Path, clustering: LargeClustering, features: R
     columns: dict[str, assignments.Column | None] = {
         "row": range(n) if features.names is None else features.names,
         **{"cluster": clustering.labels, "share": clustering.shares, "in_sample": in_sample},
-        **features.metadata,
     }
     with path.open("w") as file:
         for rows in blocks(n, 64):

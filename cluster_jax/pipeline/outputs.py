@@ -19,7 +19,6 @@ from cluster_jax.core import arrays, buckets, checks, io
 from cluster_jax.core.devices import say
 from cluster_jax.core.names import counted
 from cluster_jax.data import folder as image_files
-from cluster_jax.data import metadata
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.data.images import contents, photo_facts, select
 from cluster_jax.discovery import scores as discovery
@@ -28,7 +27,7 @@ from cluster_jax.encoding.embed import readable_images, readable_rows
 from cluster_jax.evaluation import clusters, evaluate, suggestions
 from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.evaluation.options import EvalConfig
-from cluster_jax.nets.config import BUNDLED
+from cluster_jax.nets.config import LITE2
 from cluster_jax.pipeline import inference, provenance, snapshots
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.build import BuiltRun, Inputs
@@ -212,9 +211,8 @@ def describe(
     if repeated is None:
         repeated = find_duplicates(config, dataset, features)
     names = None
-    if isinstance(config, PhotosConfig) and config.network.weights in BUNDLED:
-        labels, weights = clustering.cluster_labels, str(config.network.weights)
-        names = suggestions.suggest(embedding["backbone"], labels, weights)
+    if isinstance(config, PhotosConfig) and config.network.weights == LITE2:
+        names = suggestions.suggest(embedding["backbone"], clustering.cluster_labels)
     results = {
         "provenance": {
             **provenance.describe(config, section, dataset, clustered, steps),
@@ -372,20 +370,6 @@ def decided_fields(
         "run": computed.run,
         "command": correction_command(workdir),
     }
-
-
-def described_fields(more: metadata.Metadata, protocol: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what a report of embeddings says of metadata: texts, and pictures if there are some.
-
-    Args:
-        more: the metadata.
-        protocol: provenance of the run. Relative paths are of the folders of its files of metadata,
-            or of the present one.
-    """
-    files = [protocol.get("metadata"), *protocol.get("metadata_of_updates", ())]
-    folders = list(dict.fromkeys([*(os.path.dirname(file) or "." for file in files if file), "."]))
-    shown = metadata.pictures(more, folders, report.THUMBNAIL_SIDE)
-    return {"metadata": more, "fetch_images": shown}
 
 
 def correction_command(workdir: epath.PathLike) -> str:

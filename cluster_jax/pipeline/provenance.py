@@ -13,7 +13,7 @@ from cluster_jax.clustering import custom
 from cluster_jax.core.names import counted
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.evaluation.options import FINDERS, EvalConfig
-from cluster_jax.nets.pretrained import weights as pretrained
+from cluster_jax.nets import pretrained
 from cluster_jax.pipeline.config import AnyConfig, RunConfig
 from cluster_jax.report import summary
 

@@ -16,8 +16,8 @@ from cluster_jax.clustering import custom
 from cluster_jax.core import checks, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
-from cluster_jax.data import metadata, tables
-from cluster_jax.data.shards import Shards
+from cluster_jax.data import tables
+from cluster_jax.data.arrays import Shards
 from cluster_jax.evaluation import clusters
 from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.evaluation.options import CLUSTERINGS, ClusterOptions, resolve
@@ -29,12 +29,12 @@ class Inputs(NamedTuple):
     """Features to cluster, and labels to score the clusters against.
 
     Attributes:
-        features: features of all rows, and their names and metadata.
+        features: features of all rows, and their ids.
         labels: label of each row, or None.
         shown: those in the report: all, or the sample of features that are read in blocks.
     """
 
-    features: metadata.Rows
+    features: tables.Table
     labels: tables.Labels | None
     shown: tables.Table
 
@@ -62,7 +62,7 @@ def run(
     Args:
         inputs: the features.
         options: how they are clustered.
-        files: paths of `features`, `labels` and `metadata`.
+        files: paths of `features` and `labels`.
         workdir: the folder; None: `clusters/NAME-HASH` of file, options and content.
         with_report: whether to write `report.html`.
 
@@ -87,6 +87,8 @@ def run(
         devices.say(
             f"reading {counted(len(shards), 'row')} of {counted(shards.shape[1], 'column')} ..."
         )
+    if inputs.features.described:
+        devices.say(inputs.features.described)
     several = jax.distributed.is_initialized()
     if several and (options.method != "kmeans" or options.reduce != "none"):
         raise InputError(
@@ -129,7 +131,7 @@ def run(
     embeddings.write(workdir, inputs.shown.values, result, options, sample)
     labels = inputs.true_labels
     if all_rows is None:
-        table = assignments.rows_csv(inputs.features.names, result, inputs.features.metadata)
+        table = assignments.rows_csv(inputs.features.names, result)
         io.write(workdir / workdirs.ASSIGNMENTS, table)
     else:
         large.write_assignments(workdir / workdirs.ASSIGNMENTS, all_rows, inputs.features)
@@ -146,7 +148,6 @@ def run(
         features=clusters.rows_of_likeness(tree, inputs.shown.values, str(options.metric)),
         run=decisions.clustered(assignments.read_workdir(workdir))[1].run,
         command=outputs.correction_command(workdir),
-        **outputs.described_fields(inputs.shown.metadata, results["provenance"]),
     )
     if with_report:
         report.write_report(workdir / workdirs.REPORT, data)
@@ -161,7 +162,7 @@ def _check_same_files(
     """Raises an `InputError` that names the files if the folder has clusters of other ones."""
     if (stored := workdirs.finished_results(workdir)) is None:
         return
-    for name in ("features", "labels", "metadata"):
+    for name in ("features", "labels"):
         hashed = stored["config"].get("data", data).get(name)
         file = stored["provenance"].get(name)
         if hashed == data.get(name):
@@ -174,9 +175,9 @@ def _check_same_files(
         )
 
 
-def fingerprint(features: metadata.Rows, labels: tables.Labels | None) -> dict[str, str | None]:
-    """Hashes that identify the features, names, labels and metadata of a result."""
-    values, names, more = features
+def fingerprint(features: tables.Table, labels: tables.Labels | None) -> dict[str, str | None]:
+    """Hashes that identify the features, ids and labels of a result."""
+    values, names, *_ = features
     if isinstance(values, Shards):
         parts = (workdirs.fingerprint(rows.data).encode() for _, rows in values.blocks())
         header = str(values.shape) if names is None else json.dumps([values.shape, names])
@@ -189,10 +190,7 @@ def fingerprint(features: metadata.Rows, labels: tables.Labels | None) -> dict[s
     if labels is not None:
         label_names = json.dumps(labels.names).encode()
         label_hash = workdirs.fingerprint(labels.codes.tobytes(), label_names)
-    hashes = {"features": hashed, "labels": label_hash}
-    if more:
-        hashes["metadata"] = workdirs.fingerprint(json.dumps(dict(more), sort_keys=True).encode())
-    return hashes
+    return {"features": hashed, "labels": label_hash}
 
 
 def _cluster(
@@ -228,6 +226,9 @@ def _provenance(
     bandwidth = "found" if options.bandwidth == "auto" else "given"
     return {
         **files,
+        "ids": inputs.features.ids,
+        "feature_columns": inputs.features.columns,
+        "columns_left_out": inputs.features.left_out,
         "rows": len(inputs.features.values),
         "columns": inputs.features.values.shape[1],
         **({} if all_rows is None else {"rows_used": all_rows.rows_used}),

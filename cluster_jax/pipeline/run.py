@@ -34,6 +34,7 @@ def run_pipeline(
     dataset: Dataset | None = None,
     cut_short: bool = False,
     report: bool = True,
+    until: str | None = None,
 ) -> dict[str, Any]:
     """Trains, embeds, clusters and reports; skips what an earlier call has done.
 
@@ -45,9 +46,13 @@ def run_pipeline(
         cut_short: evaluates the newest checkpoint of an unfinished training as it stands; without
             it, a later call trains on.
         report: whether to write `report.html`; the command `report` writes it later.
+        until: "features": ends with the encoder and the features; a later call, which may be of
+            one process, clusters them. "report": does all. None: "features" with several
+            processes, of which one alone would cluster while the others wait, else "report".
 
     Returns:
-        The content of `results.json`; for a new run only on the first process, elsewhere `{}`.
+        The content of `results.json`; for a new run only on the first process, elsewhere `{}`, as
+        for a run that ends with its features.
 
     Raises:
         InputError: the config, the data or the workdir is invalid; nothing was written.
@@ -98,7 +103,11 @@ def run_pipeline(
     lock = workdirs.locked(workdir) if is_first else contextlib.nullcontext(lambda: None)
     with lock as guard:
         inputs = make(guard)
-        if not is_first:
+        until = until or ("features" if jax.process_count() > 1 else "report")
+        if until == "features":
+            again = f"`cluster-jax train --out={shlex.quote(str(workdir))}`"
+            say(f"{workdir} has the features; {again} on one machine clusters them")
+        if until == "features" or not is_first:
             return {}
         guard()
         return _cluster_and_write(store, inputs, started, cut_short, report)

@@ -62,6 +62,7 @@ def begin(store: Store, inputs: Inputs[AnyConfig], encoder: Mapping[str, Any]) -
     digest = methods.digest(config.method.name) if isinstance(config, RunConfig) else None
     code = {} if digest is None else {"method": digest}
     described = {
+        "config": config.name,
         **code,
         **store.recorded,
         **store.images,

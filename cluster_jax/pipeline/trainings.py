@@ -17,7 +17,7 @@ from cluster_jax.core.devices import say
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.encoding.embed import Parts, embed, forward_of
 from cluster_jax.methods import base as methods
-from cluster_jax.nets.pretrained import weights as pretrained_weights
+from cluster_jax.nets import pretrained
 from cluster_jax.pipeline import build, outputs, stores
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.build import BuiltRun, Inputs
@@ -222,7 +222,7 @@ def initial_weights(stages: list[BuiltRun], again: bool) -> Weights | None:
         first = build.abstract_state(stages[0].training)
         stats = first.model_state.batch_stats["backbone"]
         backbone_name = stages[0].config.network.name
-        new = pretrained_weights.load(name, backbone_name, first.params["backbone"], stats)
+        new = pretrained.load(name, backbone_name, first.params["backbone"], stats)
         weights = Weights(name, {"backbone": new[0]}, {"backbone": new[1]})
     else:
         return None

@@ -24,9 +24,9 @@ from cluster_jax.clustering.placing import ByTree
 from cluster_jax.core import arrays, buckets, checks, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
-from cluster_jax.data import datasets, images, metadata
+from cluster_jax.data import datasets, images
 from cluster_jax.data import folder as image_files
-from cluster_jax.data.metadata import Rows
+from cluster_jax.data.tables import Table
 from cluster_jax.encoding.embed import UNREADABLE, readable_rows
 from cluster_jax.evaluation import clusters
 from cluster_jax.evaluation.clusters import Clustering
@@ -90,8 +90,6 @@ def _age(file: epath.Path) -> int:
 
 def _folder(workdir: epath.PathLike) -> epath.Path:
     path = epath.Path(checks.local(workdir)).expanduser()
-    if "://" in str(path):
-        raise InputError(f"the workdir of an update must be a local folder; got {path}")
     if not path.is_dir():
         raise InputError(f"the workdir must be that of a finished run; got {path}, no such folder")
     versions.finish(path)
@@ -245,7 +243,7 @@ def _suggested(workdir: epath.Path) -> dict[int, str]:
 
 def _nothing(workdir: epath.Path, state: State, noun: str, group: str) -> Ended:
     has = f"{workdir} has all {counted(len(state.ids), noun)} already, and none is gone"
-    values = history.line(history.Change(0, 0, 0, 0, (), False, noun, group), state)
+    values = history.line(history.Change(0, 0, 0, (), False, noun, group), state)
     return f"Nothing has happened: {has}.", {"workdir": str(workdir), **values}
 
 
@@ -335,7 +333,7 @@ def update_photos(
             clusters.run_tree, metric=section.reduce.metric, k=section.k, seed=config.seed
         )
         left = int((~is_kept).sum())
-        change = history.Change(len(new), left, renamed, 0, (), refit, "photo", "group")
+        change = history.Change(len(new), left, renamed, (), refit, "photo", "group")
         return _renew(
             workdir,
             snapshot,
@@ -473,8 +471,7 @@ def _by_name(
 
 def update_rows(
     workdir: epath.PathLike,
-    table: Rows | None = None,
-    file: str | None = None,
+    table: Table | None = None,
     *,
     refit: bool = False,
     exact: bool = False,
@@ -486,16 +483,14 @@ def update_rows(
     Args:
         workdir: of a finished run, whose method is the tree.
         table: rows of which those are new whose names the run does not have, or, where its rows are
-            numbered, whose vectors; None: there are none. The metadata of known ones take the place
-            of those that were.
-        file: table of further metadata, of new rows and of known ones; or None.
+            numbered, whose vectors; None: there are none.
         refit: whether all rows are clustered anew, and matched to the old clusters.
         exact: whether nothing follows what a person has moved; what did so before goes back.
         digests: of the rows of the table, see `embeddings.contents`; None: they are computed.
         with_report: whether the page is written; without it there is none.
 
     Raises:
-        InputError: the run, the rows or the metadata cannot be used; nothing was written.
+        InputError: the run or the rows cannot be used; nothing was written.
     """
     workdir = _folder(workdir)
     with workdirs.locked(workdir):
@@ -511,35 +506,20 @@ def update_rows(
         if len(values):
             arrays.numeric(values, "--features", smooth.LARGEST)
         digests = embeddings.contents(values) if digests is None else digests
-        is_numbered = snapshot.names.tolist() == list(map(str, range(len(snapshot.names))))
+        is_numbered = run.results["provenance"]["ids"] is None
         row_names = None if table is None else table.names
         if is_numbered or table is None:
-            old, new = _matched(snapshot, digests, [""] * len(values))
+            _, new = _matched(snapshot, digests, [""] * len(values))
             count = len(snapshot.names) + len(new)
             names = [*map(str, range(count))] if is_numbered else snapshot.names.tolist()
         else:
-            old, new = _by_name(snapshot, digests, row_names, workdir)
+            _, new = _by_name(snapshot, digests, row_names, workdir)
             names = [*snapshot.names.tolist(), *(row_names[i] for i in new.tolist() if row_names)]
-        titles, n_known, count = None if is_numbered else names, len(snapshot.names), len(names)
+        titles, n_known = None if is_numbered else names, len(snapshot.names)
         rows = assignments.read_workdir(workdir)
-        was = assignments.read_metadata(rows, range(n_known))
-        more = metadata.updated(was, {} if table is None else table.metadata, [*old, *new])
-        protocol = run.results["provenance"]
-        if file is not None:
-            more = metadata.updated(
-                more, *metadata.read(file, titles, count, range(n_known, count))
-            )
-            files = [*protocol.get("metadata_of_updates", ()), os.path.abspath(file)]
-            protocol["metadata_of_updates"] = list(dict.fromkeys(files))
-        described = _number_described(was, more, n_known)
         follow = _follow(snapshot, run.computed, run.decisions, exact=exact)
         if not (len(new) or refit or follow):
-            if not described:
-                return _nothing(workdir, snapshot.state, "row", "cluster")
-            change = history.Change(0, 0, 0, described, (), False, "row", "cluster")
-            return _describe(
-                workdir, run, rows, more, change, snapshot.state, with_report=with_report
-            )
+            return _nothing(workdir, snapshot.state, "row", "cluster")
         options = _options(run)
         x_new = values[new].astype(snapshot.x.dtype)
         x_new = arrays.normalize_rows(x_new) if options.metric == "cosine" else x_new
@@ -552,7 +532,7 @@ def update_rows(
         def write(
             folder: epath.Path, clustering: Clustering, changes: Changes, with_report: bool
         ) -> None:
-            parts = (run, clustering, options, x, titles, more, changes)
+            parts = (run, clustering, options, x, titles, changes)
             _write_rows(folder, workdir, *parts, with_report=with_report)
 
         return _renew(
@@ -562,7 +542,7 @@ def update_rows(
             np.ones(n_known, bool),
             facts.of_images(run.computed, run.decisions),
             follow,
-            history.Change(len(new), 0, 0, described, (), refit, "row", "cluster"),
+            history.Change(len(new), 0, 0, (), refit, "row", "cluster"),
             functools.partial(
                 clusters.run_tree, metric=str(options.metric), k=options.k, seed=options.seed
             ),
@@ -570,39 +550,6 @@ def update_rows(
             write,
             with_report=with_report,
         )
-
-
-def _number_described(was: metadata.Metadata, now: metadata.Metadata, count: int) -> int:
-    """Counts those of `count` known rows that have other metadata now."""
-    before, after = (
-        zip(*(of.get(title, [""] * count)[:count] for title in now), strict=True)
-        for of in (was, now)
-    )
-    return sum(a != b for a, b in zip(before, after, strict=True))
-
-
-def _describe(
-    workdir: epath.Path,
-    run: embeddings.EmbeddingClusters,
-    rows: assignments.Table,
-    more: metadata.Metadata,
-    change: history.Change,
-    state: State,
-    *,
-    with_report: bool,
-) -> Ended:
-    """Replaces the metadata in the table and on the page; clusters and decisions stay."""
-    new = versions.start(workdir)
-    stay = (workdirs.CONFIG, workdirs.CLUSTERER, decisions.DECISIONS, snapshots.STATE)
-    for name in stay:
-        if (workdir / name).exists():
-            (workdir / name).copy(new / name)
-    io.write_json(new / workdirs.RESULTS, run.results, checksum=True)
-    table = assignments.to_csv({**assignments.columns_of(rows), **more})
-    io.write(new / workdirs.ASSIGNMENTS, table)
-    if with_report:
-        corrections.correct(new, (), workdir)
-    return _commit(workdir, change, state._replace(events=()), {})
 
 
 def _options(run: embeddings.EmbeddingClusters) -> ClusterOptions:
@@ -637,7 +584,6 @@ def _write_rows(
     options: ClusterOptions,
     x: NDArray,
     names: Sequence[str] | None,
-    more: metadata.Metadata,
     changes: Changes,
     *,
     with_report: bool,
@@ -656,7 +602,7 @@ def _write_rows(
     results = io.plain(results)
     (workdir / workdirs.CONFIG).copy(new / workdirs.CONFIG)
     embeddings.write(new, x, result, options, None)
-    io.write(new / workdirs.ASSIGNMENTS, assignments.rows_csv(names, result, more))
+    io.write(new / workdirs.ASSIGNMENTS, assignments.rows_csv(names, result))
     data = report.ReportData(
         title=epath.Path(results["provenance"]["features"]).name,
         results=results,
@@ -667,7 +613,6 @@ def _write_rows(
         run=decisions.clustered(assignments.read_workdir(new))[1].run,
         command=outputs.correction_command(workdir),
         changes=changes,
-        **outputs.described_fields(more, results["provenance"]),
     )
     if with_report:
         report.write_report(new / workdirs.REPORT, data)

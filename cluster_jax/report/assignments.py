@@ -15,9 +15,7 @@ from cluster_jax.clustering.base import Assignment
 from cluster_jax.clustering.membership import Membership
 from cluster_jax.core import buckets
 from cluster_jax.core.checks import InputError
-from cluster_jax.data import metadata
 from cluster_jax.data.images import Dataset, PhotoFacts
-from cluster_jax.data.metadata import Metadata
 from cluster_jax.discovery import scores as discovery
 from cluster_jax.discovery import splits
 from cluster_jax.discovery.scores import Discovery
@@ -77,7 +75,6 @@ def read_workdir(workdir: epath.PathLike) -> Table:
             f"{'has no assignments.csv' if file.parent.exists() else 'does not exist'}"
         )
     titles, rows = read(file)
-    # Rows of embeddings may have an image and a class among their metadata, which follow.
     names = [title for title in titles if title in ("image", "row")]
     order = ("cluster", "class") if names[:1] == ["row"] else ("class", "cluster")
     clusters = [title for title in order if title in titles]
@@ -96,7 +93,7 @@ def numbers(table: Table, title: str, rows: Sequence[int], empty: float) -> NDAr
 def read(file: epath.Path) -> tuple[Sequence[str], list[dict[str, str]]]:
     """Reads titles and rows of a table that `to_csv` has written; of names see `unescaped`."""
     text = file.read_bytes().decode("utf-8", "replace")
-    before = csv.field_size_limit(sys.maxsize)  # Of the process; metadata may have long texts.
+    before = csv.field_size_limit(sys.maxsize)  # Of the process; ids may be long.
     try:
         rows = csv.DictReader(io.StringIO(text))
         return rows.fieldnames or (), list(rows)
@@ -145,21 +142,20 @@ def images_csv(
     return to_csv({"image": dataset.sources or range(dataset.size), **columns})
 
 
-def rows_csv(names: Sequence[str] | None, result: Clustering, more: Metadata) -> str:
+def rows_csv(names: Sequence[str] | None, result: Clustering) -> str:
     """Formats the table `assignments.csv` of the command `cluster`, one row per row of features.
 
     Its columns are the cluster, the distance to its center, the outlier flag, and the position in a
     map of up to three dimensions. For clusters of `SmoothTree` there are also the probability of
     the cluster, the second most probable cluster, if there is one, with its probability, and the
-    isolation of the row, see `clusters.isolation`. Metadata follow.
+    isolation of the row, see `clusters.isolation`.
 
     Args:
         names: name of each row; None: rows are numbered.
         result: the clusters.
-        more: title, none of `metadata.TAKEN` -> a text for each row.
     """
     rows = range(len(result.cluster_labels)) if names is None else names
-    return to_csv({"row": rows, **_cluster_columns(result), **more})
+    return to_csv({"row": rows, **_cluster_columns(result)})
 
 
 def columns_of(table: Table) -> dict[str, Column]:
@@ -167,12 +163,6 @@ def columns_of(table: Table) -> dict[str, Column]:
     return {
         title: [unescaped(row.get(title) or "") for row in table.rows] for title in table.titles
     }
-
-
-def read_metadata(table: Table, rows: Sequence[int]) -> dict[str, list[str]]:
-    """Reads the metadata of some rows of a table that `rows_csv` has written."""
-    titles = [title for title in table.titles if title not in metadata.TAKEN]
-    return {title: [unescaped(table.rows[i][title]) for i in rows] for title in titles}
 
 
 def _cluster_columns(result: Clustering) -> dict[str, Column]:

@@ -68,7 +68,6 @@ class ReportData(NamedTuple):
         next_cluster: the lowest number that no cluster has had.
         headline: what the page says first, or None: how many clusters there are.
         command: what applies a saved file of corrections, or None: nothing does.
-        metadata: title -> a text for each point, of what else is known of them.
         changes: by the last update, or None: there was none.
     """
 
@@ -94,7 +93,6 @@ class ReportData(NamedTuple):
     next_cluster: int = 0
     headline: str | None = None
     command: str | None = None
-    metadata: Mapping[str, Sequence[str]] = {}
     changes: Changes | None = None
 
     @property

@@ -114,9 +114,6 @@ def build_map(
         "names": None if data.sources is None else [data.sources[i] for i in points.tolist()],
         "label_names": None if data.true_labels is None else data.label_names,
         "taken": taken,
-        "more": [
-            [title, [cells[i] for i in points.tolist()]] for title, cells in data.metadata.items()
-        ],
         "doubtful": _pack(numbers[doubtful[:, 0]]),
         "doubtful_other": _pack(doubtful[:, 1]),
         "sprite": sprite,

@@ -33,7 +33,7 @@ _WORDS = {
     "linear_probe": "linear probe accuracy",
     "collapse": "embedding",
     "std": "standard deviation",
-    "gradient_share": "gradient share of the sampler's displacement",
+    "gradient_share": "gradient's share of the sampled view's way, the rest is noise",
     "nrcc": "NRCC",
     "nmi": "NMI",
     "n_classes": "classes",

@@ -69,9 +69,8 @@ class Log:
         if self._here is None:
             with self._path.open("a") as file:
                 file.write(self._lines[-1])
-        if self._board:
-            for name, value in values.items():
-                self._board.add_scalar(name, value, step)
+        for name, value in values.items():
+            self._board.add_scalar(name, value, step)
         if time.monotonic() - self._since > SECONDS:
             self.flush()
 
@@ -80,16 +79,14 @@ class Log:
         if self._here is None:
             return
         io.write(self._path, "".join(self._lines))
-        if self._board:
-            self._board.flush()
+        self._board.flush()
         for file in pathlib.Path(self._here.name).iterdir():
             io.write(self._events / file.name, file.read_bytes())
         self._since = time.monotonic()
 
     def close(self) -> None:
         """Closes the TensorBoard events."""
-        if self._board:
-            self._board.close()
+        self._board.close()
         if self._here is not None:
             with self._here:
                 self.flush()
@@ -100,14 +97,11 @@ def _line(record: Mapping[str, Any]) -> str:
 
 
 def _summary_writer(folder: str, step: int) -> Any:
-    """Makes a writer of TensorBoard events after `step`; None on a machine without tensorboardX."""
+    """Makes a writer of TensorBoard events after `step`."""
     mode = "CRC32C_SW_MODE"  # tensorboardX sets it where it is not set.
     is_set = mode in os.environ
-    try:
-        from tensorboardX import SummaryWriter
-    except ModuleNotFoundError:
-        logger.info("tensorboardX is not installed: no TensorBoard events are written")
-        return None
+    from tensorboardX import SummaryWriter
+
     if not is_set:
         os.environ.pop(mode, None)
     return SummaryWriter(folder, purge_step=step + 1)

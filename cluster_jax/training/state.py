@@ -178,7 +178,11 @@ def checksum(values: Any) -> str:
 
     The bits of an array are summed up on its devices, each word times an odd number of its own, so
     that nothing large is copied to the host; a single changed word always changes the sum.
+
+    Raises:
+        InputError: the process is a fork of one that has used JAX.
     """
+    check_no_fork()
     sums = jax.device_get(_sums(values))
     about = [
         f"{name} {x.dtype} {x.shape} {sums[name]}" for name, x in sorted(named(values).items())

@@ -1,4 +1,4 @@
-"""Images/s of frozen encoders: Lite0 and Lite2 beside PyTorch and ONNX Runtime; others alone.
+"""Images/s of frozen encoders: Lite2 beside PyTorch and ONNX Runtime; others alone.
 
 On all cores, taking turns, with the same weights and the same 64 generated images of 224 pixels,
 from uint8 on the host to features on the host, as when a folder is embedded. PyTorch runs eagerly,
@@ -17,19 +17,17 @@ import numpy as np
 
 from cluster_jax.core import devices
 from cluster_jax.encoding.encoder import Encoder
-from cluster_jax.nets import network
+from cluster_jax.nets import network, pretrained
 from cluster_jax.nets.config import NetworkConfig
-from cluster_jax.nets.pretrained import encoders, lite
-from cluster_jax.nets.pretrained.weights import Preprocessing
+from cluster_jax.nets.pretrained import Preprocessing
 from cluster_jax.training import state as states
 from experiments.benchmark import _measure
 
 BATCH, SIDE, REPEATS, SEED = 64, 224, 5, 0
-NETWORKS = ("efficientnet_lite0", "efficientnet_lite2")
+NETWORKS = ("efficientnet_lite2",)
 # Network -> width and stem.
 OTHERS = {
     "resnet50": (64, "imagenet"),
-    "convnext_tiny": (96, None),
     "vit_small_patch14": (384, None),
     "vit_base_patch16": (768, None),
     "vit_base_patch16_siglip": (768, None),
@@ -76,8 +74,10 @@ def _calls(sides: dict[str, Callable], images: np.ndarray) -> dict[str, Callable
 
 def ours(name: str, side: int = SIDE) -> Callable[[np.ndarray], np.ndarray]:
     """The network `name`: images uint8 `[b, side, side, 3]` -> features float32 `[b, 1280]`."""
-    section = NetworkConfig(**encoders.overrides(name))
-    made = Encoder.of_weights(section, Preprocessing(lite.MEAN, lite.STD, side))
+    section = NetworkConfig(**pretrained.overrides("lite2"))
+    made = Encoder.of_weights(
+        section, Preprocessing(pretrained.LITE2_MEAN, pretrained.LITE2_STD, side)
+    )
     encode = made.on(states.make_mesh())
     return lambda images: np.asarray(encode(images))
 
@@ -85,7 +85,12 @@ def ours(name: str, side: int = SIDE) -> Callable[[np.ndarray], np.ndarray]:
 def _random(name: str, width: int, stem: str | None) -> Callable[[np.ndarray], np.ndarray]:
     section = NetworkConfig(name, width, stem)
     variables = network.make(section).init(jax.random.key(SEED), jnp.zeros((1, SIDE, SIDE, 3)))
-    made = Encoder(section, *variables, (SIDE, SIDE, 3), Preprocessing(lite.MEAN, lite.STD, SIDE))
+    made = Encoder(
+        section,
+        *variables,
+        (SIDE, SIDE, 3),
+        Preprocessing(pretrained.LITE2_MEAN, pretrained.LITE2_STD, SIDE),
+    )
     encode = made.on(states.make_mesh())
     return lambda images: np.asarray(encode(images))
 
@@ -98,7 +103,7 @@ def _torch(name: str) -> tuple[Callable, Callable]:
 
     torch.set_num_threads(devices.cores())
     network = EfficientNet.from_name(name.replace("_", "-"), image_size=SIDE)
-    network.load_state_dict(torch.load(lite.file_of(name), weights_only=True))
+    network.load_state_dict(torch.load(pretrained.lite2_file(), weights_only=True))
     network.eval()
 
     class Features(torch.nn.Module):

@@ -34,10 +34,10 @@ def _beside(run: str, photos: Sequence[str]) -> dict[str, Any]:
 
     import cluster_jax
     from cluster_jax.data import decode
-    from cluster_jax.nets.pretrained import encoders
+    from cluster_jax.nets import pretrained
 
     model = cluster_jax.load(run).warm_up()
-    network = encoders.overrides(model.results_["config"]["encoder"])["name"]
+    network = pretrained.overrides(model.results_["config"]["encoder"])["name"]
     eager, session = embed._torch(network)
     resize = decode.Resize(embed.SIDE, "bilinear")
 

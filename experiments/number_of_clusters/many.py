@@ -39,7 +39,7 @@ SETS = {
 def smooth_tree(file: str) -> NDArray:
     """`SmoothTree`, which reads the file a part at a time."""
     from cluster_jax import SmoothTree
-    from cluster_jax.data.shards import Shards
+    from cluster_jax.data.arrays import Shards
 
     return SmoothTree("euclidean").fit_rows(Shards(file)).labels_
 

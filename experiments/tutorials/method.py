@@ -257,7 +257,7 @@ print(f"{labels.max() + 1} clusters, accuracy {accuracy(digits.target, labels):.
 # `metrics.jsonl` has your metrics, `loss`, and with NRCC `base_loss` (your loss alone), `nrcc` (the
 # regularizer of `encoded.projections`, without its weight) and `gradient_share`: how much of the
 # sampled view's way is due to the gradient of its potential, and not to noise. It is near 0 with the
-# paper's constants, in which noise prevails ([a table](../nrcc/digits.md)), and no fault of yours.
+# paper's constants, in which noise prevails ([the log](../log.md#trainings)), and no fault of yours.
 #
 # About twenty times in a training up to 512 images, not augmented, are embedded by the network that
 # is kept. Of their projections, scaled to length one, `watch_spread` is the standard deviation

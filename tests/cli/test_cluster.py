@@ -40,7 +40,7 @@ def files(tmp_path, monkeypatch):
     np.save(tmp_path / "x.npy", x)
     np.save(tmp_path / "wide.npy", np.repeat(x, 2, axis=1))
     lines = [f"row {i}," + ",".join(map(repr, row)) for i, row in enumerate(x.tolist())]
-    (tmp_path / "x.csv").write_text("\n".join(["name,a,b,c", *lines]) + "\n")
+    (tmp_path / "x.csv").write_text("\n".join(["id,a,b,c", *lines]) + "\n")
     (tmp_path / "y.txt").write_text("\n".join(NAMES[label] for label in labels) + "\n")
     monkeypatch.chdir(tmp_path)
     return x, labels
@@ -431,7 +431,7 @@ def shards(files, monkeypatch):
 @pytest.mark.parametrize("method", ["tree", "gridshift", "kmeans"])
 def test_features_too_large_for_memory_are_read_in_blocks(shards, capsys, monkeypatch, method):
     _, labels = shards
-    monkeypatch.setattr("cluster_jax.data.shards._BLOCK", 99)
+    monkeypatch.setattr("cluster_jax.data.arrays._BLOCK", 99)
     k = ("--k=3",) if method == "kmeans" else ()
     out, _ = _run(
         capsys, "--features=parts", "--labels=y.txt", f"--method={method}", *k, "--workdir=w"
@@ -464,37 +464,32 @@ def test_features_too_large_for_memory_are_read_in_blocks(shards, capsys, monkey
 
 
 def _describe(count):
-    """Files of names and of metadata of rows."""
-    names = [f"r{i}" for i in range(count)]
-    pathlib.Path("ids.txt").write_text("\n".join(names))
-    lines = [f"{name},{i % 5}" for i, name in enumerate(names)]
-    pathlib.Path("m.csv").write_text("\n".join(["id,genre", *lines]))
-    return "--ids=ids.txt", "--metadata=m.csv"
+    """A file of ids of rows."""
+    pathlib.Path("ids.txt").write_text("\n".join(f"r{i}" for i in range(count)))
+    return "--ids=ids.txt"
 
 
-def test_ids_and_metadata_of_features_in_blocks(shards, capsys):
-    flags = ("--features=parts", *_describe(200))
+def test_ids_of_features_in_blocks(shards, capsys):
+    flags = ("--features=parts", _describe(200))
     _run(capsys, *flags, "--workdir=w", "--reduce=pca")
     with open("w/assignments.csv") as file:
         table = list(csv.DictReader(file))
     assert [row["row"] for row in table] == [f"r{i}" for i in range(200)]
-    assert [row["genre"] for row in table] == [str(i % 5) for i in range(200)]
     page = Page(pathlib.Path("w/report.html").read_text())
     shown = [int(name.removeprefix("r")) for name in page.record["map"]["names"]]
     assert len(shown) == 120
-    assert dict(page.record["map"]["more"])["genre"] == [str(i % 5) for i in shown]
     assert "is finished" in _run(capsys, *flags, "--workdir=w", "--reduce=pca")[0]
     predict.main(["--workdir=w", *flags, "--out=p.csv"])
     with open("p.csv") as file:
         placed = list(csv.DictReader(file))
-    for title in ("row", "cluster", "genre"):
+    for title in ("row", "cluster"):
         assert [row[title] for row in placed] == [row[title] for row in table]
     capsys.readouterr()
     with pytest.raises(SystemExit):
-        update.main(["--workdir=w", "--metadata=m.csv"])
+        update.main(["--workdir=w", "--refit"])
     assert "whose rows were read in blocks: use predict, or" in capsys.readouterr().err
     pathlib.Path("ids.txt").write_text("r\n" * 200)
-    assert "must be distinct values; got 'r' in several" in _refused(capsys, *flags, "--workdir=v")
+    assert "got 'r' in the rows 0 and 1" in _refused(capsys, *flags, "--workdir=v")
     pathlib.Path("ids.txt").write_text("r\n" * 3)
     assert "the same length; got 200 and 3" in _refused(capsys, *flags, "--workdir=v")
 
@@ -506,8 +501,8 @@ def test_names_of_npy_files_in_memory(files):
     pathlib.Path("parts").mkdir()
     np.save("parts/0.npy", x)
     for source in ("x.npy", "parts"):
-        assert tables.read_table(source, None, "ids.txt").names[199] == "r199"
-        assert tables.read_table(source, None, "ids.npy").names[199] == "206"
+        assert tables.read_rows(source, None, "ids.txt").names[199] == "r199"
+        assert tables.read_rows(source, None, "ids.npy").names[199] == "206"
 
 
 def test_small_shards_give_what_their_table_gives(files, capsys):

@@ -52,12 +52,15 @@ def test_an_encoder_of_the_hub_without_a_network_is_one_sentence(photos, monkeyp
     monkeypatch.setattr(hub, "try_to_load_from_cache", lambda repository, name: None)
     level = hub.utils.logging.get_verbosity()
     with pytest.raises(SystemExit) as stop:
-        images.main([str(photos), f"--out={photos.parent / 'out'}", "--encoder=hf:a/b"])
+        images.main(
+            [str(photos), f"--out={photos.parent / 'out'}", "--encoder=hf:facebook/dinov2-small"]
+        )
     assert stop.value.code == 2
     assert capsys.readouterr().err == (
-        "error: model.safetensors of 'hf:a/b' must be within reach on the Hugging Face Hub; got "
+        "error: preprocessor_config.json of 'hf:facebook/dinov2-small' must be within reach on the "
+        "Hugging Face Hub; got "
         "LocalEntryNotFoundError: try again with a network, or download the files of the model "
-        "elsewhere and give the path of model.safetensors\n"
+        "elsewhere into a folder dinov2-small and give the path of model.safetensors\n"
     )
     assert hub.utils.logging.get_verbosity() == level
 
@@ -103,12 +106,11 @@ def test_groups_report_and_what_to_try_next(photos, tmp_path, capsys, monkeypatc
     shutil.copy(photos / "00.png", photos / "copy.png")
     (photos / "text.png").write_text("no image")
     out, linked = tmp_path / "out", tmp_path / "linked"
-    # By Lite0 the neighbors of the photo that is moved below vote for the move, by Lite2 not.
-    streamed = (*QUICK, "--config.data.cache_mb=0", "--encoder=lite0")
+    streamed = (*QUICK, "--config.data.cache_mb=0")
     images.main([str(photos), f"--out={out}", "--k=3", f"--export={linked}", "--open", *streamed])
     results = json.loads((out / "results.json").read_text())
     assert results["config"]["seed"] == 0
-    assert results["config"]["encoder"] == "lite0"
+    assert results["config"]["encoder"] == "lite2"
     assert results["metrics"]["tree"]["n_clusters"] == 3
     assert results["provenance"]["number_of_clusters"]["tree"] == "given"
     said = capsys.readouterr().out
@@ -404,3 +406,11 @@ def test_copies_of_photos_change_no_group(photos, tmp_path):
     for name, label in zip(alone.names, alone.labels.tolist(), strict=True):
         stem = pathlib.Path(name).stem
         assert labels[f"phone/{stem}.png"] == labels[f"backup/{stem}.jpg"] == label
+
+
+def test_of_several_processes_the_first_alone_ends_the_command(photos, tmp_path, monkeypatch):
+    """The others have no results to read yet, and open no browser."""
+    monkeypatch.setattr("cluster_jax.cli.train.run", lambda *_, **__: tmp_path / "unfinished")
+    monkeypatch.setattr("cluster_jax.core.devices.is_first", lambda: False)
+    monkeypatch.setattr(images.webbrowser, "open", lambda _: pytest.fail("a browser"))
+    images.main([str(photos), f"--out={tmp_path / 'run'}", "--open"])

@@ -199,7 +199,6 @@ def test_two_processors_of_other_instructions_give_the_same_ids(tmp_path):
     ("flags", "said"),
     [
         (["--features=x.npy"], "PHOTOS must be given in place of --features"),
-        (["--metadata=m.csv"], "PHOTOS must be given in place of --metadata"),
         (["nowhere"], "PHOTOS must be folders or files of images; got no nowhere"),
     ],
 )

@@ -10,7 +10,7 @@ from sklearn.preprocessing import StandardScaler
 
 from cluster_jax.clustering import copies, smooth, smooth_tree
 from cluster_jax.clustering.smooth_tree import SmoothTree
-from cluster_jax.data.shards import Shards
+from cluster_jax.data.arrays import Shards
 from tests.rows import every_row
 
 

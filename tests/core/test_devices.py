@@ -6,16 +6,11 @@ import subprocess
 import sys
 
 import jax
-import numpy as np
 import pytest
 
 from cluster_jax.core import devices
 from cluster_jax.core.checks import InputError
-from cluster_jax.pipeline import build, config
-from cluster_jax.pipeline import workdir as workdirs
-from cluster_jax.training import checkpoint, progress
 from cluster_jax.training import state as states
-from tests.faults.runs import assert_same
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CODE = """
@@ -75,48 +70,6 @@ def test_where_programs_are_kept(unset):
     jax.config.update("jax_compilation_cache_dir", None)
     devices.keep_compiled("gs://bucket/cache", "gs://bucket/run")
     assert jax.config.jax_compilation_cache_dir == "gs://bucket/cache"
-
-
-FLAGS = (
-    "--config=nrcc_digits", "--config.network.width=4", "--config.network.projector.hidden=16",
-    "--config.network.projector.out=8", "--config.train.batch_size=32", "--config.data.limit=96",
-    "--config.train.duration=6 steps", "--config.train.log_every=1",
-    "--config.optimizer.warmup=1 step", "--config.eval.reduce.method=pca",
-    "--config.eval.linear_probe.epochs=1", "--report=no", "--quiet",
-)  # fmt: skip
-
-
-def _train(workdir, cache):
-    """Trains in a process of its own; every value of its checkpoint, and of its log but speed."""
-    env = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
-    env |= {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": "2"}
-    command = [sys.executable, "-m", "cluster_jax.cli.app", "train", *FLAGS]
-    more = f"--workdir={workdir}", f"--config.train.compilation_cache={cache}"
-    subprocess.run([*command, *more], env=env, check=True)
-    images = workdirs.read_values(workdir / workdirs.IMAGES)
-    run = build.rebuild_run(config.read_config(workdir), images).training
-    state = checkpoint.read(workdir / checkpoint.FOLDER, build.abstract_state(run), run.total_steps)
-    values = states.named(state._replace(key=jax.random.key_data(state.key))._asdict())
-    log = [
-        {k: v for k, v in x.items() if "per_second" not in k} for x in progress.read_log(workdir)
-    ]
-    return {name: (x.dtype, x.shape, np.asarray(x).tobytes()) for name, x in values.items()}, log
-
-
-@pytest.mark.slow
-def test_a_training_from_a_cache_is_the_same_bit_for_bit(tmp_path):
-    """Three processes: without a cache, with an empty one, and with what that has kept."""
-    cache = tmp_path / "cache"
-    arrays, log = _train(tmp_path / "none", None)
-    assert len(log) == 6
-    _train(tmp_path / "first", cache)
-    kept = {path.name for path in cache.glob("*-cache")}
-    cached, logged = _train(tmp_path / "second", cache)
-    assert kept
-    assert kept == {path.name for path in cache.glob("*-cache")}
-    assert cached == arrays
-    assert logged == log
-    assert_same(tmp_path / "second", tmp_path / "none")
 
 
 def test_a_fork_of_a_process_that_has_used_jax_is_refused(monkeypatch):

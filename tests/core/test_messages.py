@@ -44,12 +44,12 @@ FAULTS = {
     ),
     "a web address": lambda folder: folders.find(f"https://example.org/{'x' * 999}"),
     "an unknown address": lambda folder: folders.find("x" * 999 + "://y"),
-    "a table of words": lambda folder: tables.read_table(str(folder / "long.csv"), None),
-    "a column": lambda folder: tables.read_table(str(folder / "vectors.csv"), "x" * 999),
+    "a table of words": lambda folder: tables.read_rows(str(folder / "long.csv"), None),
+    "a column": lambda folder: tables.read_rows(str(folder / "vectors.csv"), "x" * 999),
     "an array of words": lambda folder: SmoothTree().fit([["x" * 999, 1]] * 9),
     "labels": lambda folder: tables.read_labels(str(folder / "long.csv"), None, 3),
-    "an array of a file": lambda folder: tables.read_table(str(folder / "many.npz"), "x" * 999),
-    "a suffix": lambda folder: tables.read_table(str(folder / f"x.{'y' * 200}"), None),
+    "an array of a file": lambda folder: tables.read_rows(str(folder / "many.npz"), "x" * 999),
+    "a suffix": lambda folder: tables.read_rows(str(folder / f"x.{'y' * 200}"), None),
 }
 
 
@@ -105,7 +105,7 @@ def test_every_text_becomes_one_short_line():
 
 # What only functions of the package catch, or what holds no value of a user.
 CAUGHT = {
-    "core/collectives.py", "data/columns.py", "data/decode.py", "data/folder.py",
+    "core/collectives.py", "data/decode.py", "data/folder.py",
     "nets/pretrained/weights.py",
 }  # fmt: skip
 

@@ -29,8 +29,14 @@ def collect(dataset, **changes):
     return batches.stream(dataset, **arguments | changes)
 
 
+def order(epoch: int, seed: int = 3, **more) -> np.ndarray:
+    arguments = {"size": SIZE, "batch_size": 6, "seed": seed, "epoch": epoch}
+    return batches.epoch_order(**arguments | more)
+
+
 def at(step: int, seed: int = 3) -> np.ndarray:
-    return batches.indices(seed=seed, size=SIZE, batch_size=6, step=step)
+    epoch, position = divmod(step, 3)
+    return order(epoch, seed)[6 * position : 6 * position + 6]
 
 
 def test_steps_per_epoch():
@@ -71,13 +77,72 @@ def test_first_places_are_uniform():
 
 
 def test_indices_are_a_function_of_seed_and_step():
-    later = [at(s).copy() for s in (7, 0, 31, 7)]
-    np.testing.assert_array_equal(later[0], later[3])
-    batches._permutation.cache_clear()
-    np.testing.assert_array_equal(at(31), later[2])
+    batch = next(collect(make(resident=True), start=7))
+    np.testing.assert_array_equal(batch["index"], at(7))
     assert not np.array_equal(at(0, seed=4), at(0, seed=3))
     with pytest.raises(ValueError, match="read-only"):
         at(0)[0] = 1
+
+
+# 100 blocks of 30 images, and one of 11.
+BLOCK_OF = np.append(np.repeat(np.arange(100), 30), [100] * 11).astype(np.int32)
+
+
+def by_blocks(epoch: int, **more) -> np.ndarray:
+    """The order of an epoch, a batch a row: 64 parts of two images."""
+    some = order(epoch, size=3011, batch_size=128, block_of=BLOCK_OF, **more)
+    return some.reshape(-1, 128)
+
+
+def test_an_epoch_in_blocks_sees_no_image_twice_and_epochs_differ():
+    epochs = [by_blocks(epoch) for epoch in range(5)]
+    for epoch in epochs:
+        assert epoch.dtype == np.int32
+        assert epoch.shape == (23, 128)
+        assert len(set(epoch.ravel().tolist())) == epoch.size
+        assert 0 <= epoch.min() <= epoch.max() < 3011
+    assert len({epoch.tobytes() for epoch in epochs}) == 5
+    np.testing.assert_array_equal(by_blocks(2), epochs[2])
+    assert not np.array_equal(by_blocks(2, seed=4), epochs[2])
+    assert set(np.concatenate(epochs).ravel().tolist()) == set(range(3011))
+
+
+def test_each_part_of_a_batch_has_blocks_of_its_own(monkeypatch):
+    """So that a process reads its share of the blocks, and few of them at a time."""
+    monkeypatch.setattr(batches, "LANES", 4)
+    monkeypatch.setattr(batches, "WINDOW", 4 * 120)
+    rows = BLOCK_OF[by_blocks(0)].reshape(23, 4, 32)
+    blocks = [set(rows[:, lane].ravel().tolist()) for lane in range(4)]
+    assert sum(map(len, blocks)) <= 101 + 3  # A block can lie on the border of two parts.
+    new = np.zeros(23, int)
+    for lane in range(4):
+        steps = {block: np.flatnonzero((rows[:, lane] == block).any(1)) for block in blocks[lane]}
+        # An image is at most two windows of 120 from others of its block: eight steps of 32.
+        assert max(at.max() - at.min() for at in steps.values()) <= 8
+        assert np.mean([len(set(row)) for row in rows[:, lane].tolist()]) > 3
+        np.add.at(new, [at.min() for at in steps.values()], 1)
+    # A window has four blocks: all parts would begin new ones in the same steps, 16 at once.
+    assert new[1:].max() <= 10
+
+
+def test_blocks_are_requested_before_their_batch():
+    requested, fetched = [], []
+
+    def fetch(index):
+        assert len(requested) >= min(len(fetched), 11) + batches.READ_AHEAD + 1
+        assert set(index.tolist()) <= {i for rows in requested for i in rows.tolist()}
+        fetched.append(index)
+        return np.zeros((len(index), 2, 2, 1), np.uint8)
+
+    dataset = make(resident=False, fetch=fetch)._replace(
+        block_of=np.arange(SIZE, dtype=np.int32) // 4, read_ahead=requested.append
+    )
+    part = [batch["index"] for batch in collect(dataset, process=1, processes=2, stop=20)]
+    np.testing.assert_array_equal(np.stack(requested[:20]), np.stack(part))
+    requested.clear()
+    fetched.clear()
+    whole = [batch["index"] for batch in collect(dataset, stop=20)]
+    np.testing.assert_array_equal(np.stack(part), np.stack(whole)[:, 3:])
 
 
 @pytest.mark.parametrize("resident", [True, False])

@@ -17,9 +17,10 @@ from sklearn.datasets import load_digits
 from cluster_jax.cli import flags
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import load_config, parse_section
-from cluster_jax.data import datasets, decode, images, tfds_source
+from cluster_jax.data import batches, datasets, decode, images, tfds_source
 from cluster_jax.data.images import ClassList
 from cluster_jax.pipeline.config import config_json, parse_config
+from tests.faults.gcs_server import CUT, Server, every
 from tests.rows import every_row
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -287,6 +288,71 @@ def test_streamed_subset_is_the_resident_one(cifar):
     np.testing.assert_array_equal(streamed.labels, resident.labels)
 
 
+def test_a_streamed_set_is_read_in_blocks(cifar, monkeypatch):
+    """Each block by one request for the labels and one a pass; a small part image by image."""
+    spans, reader = [], tfds_source._reader
+
+    def counting(file):
+        opened = reader(file)
+        return types.SimpleNamespace(read=lambda *span: spans.append(span) or opened.read(*span))
+
+    monkeypatch.setattr(tfds_source, "_reader", counting)
+    some = cifar | {"split": "train[24800:25600]"}  # of both files
+    expected = [(24800, 25000), (0, 256), (256, 512), (512, 600)]
+    resident = datasets.load(datasets.DataConfig(name="cifar10", **some))
+    assert sorted(spans) == sorted(expected)
+    spans.clear()
+    streamed = datasets.load(datasets.DataConfig(name="cifar10", **some | {"cache_mb": 0.0}))
+    assert sorted(spans) == sorted(expected)
+    np.testing.assert_array_equal(streamed.labels, resident.labels)
+    assert np.bincount(streamed.block_of).tolist() == [200, 256, 256, 88]
+    for passes, batch in ((2, 64), (3, 800)):
+        found = batches.evaluation(streamed, batch_size=batch, process=0, processes=1)
+        pixels = np.concatenate([images for images, _, _ in found])
+        np.testing.assert_array_equal(pixels[:800], resident.images)
+        assert sorted(spans) == sorted(passes * expected)
+    few = datasets.load(
+        datasets.DataConfig(name="cifar10", **some | {"cache_mb": 0.0, "limit": 300})
+    )
+    assert few.read_ahead is None
+    assert images.select(streamed, np.arange(300)).block_of is None
+    assert len(spans) == 12
+
+
+def test_a_set_in_a_bucket_is_read_by_few_requests(cifar, monkeypatch):
+    """By the reader of array_record, from a storage server that loses one request in ten."""
+    server = Server("bucket")
+    try:
+        variables = {**server.environment, "CLOUD_STORAGE_EMULATOR_ENDPOINT": server.url}
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        stored = pathlib.Path(cifar["dir"]) / "cifar10" / "3.0.2"
+        for file in stored.iterdir():
+            server.put("bucket", f"tfds/cifar10/3.0.2/{file.name}", file.read_bytes())
+        server.faults.append(every(10, (503, CUT), where="array_record"))
+        some = cifar | {"split": "train[:1000]", "cache_mb": 0.0}
+        here = datasets.load(datasets.DataConfig(name="cifar10", **some))
+        there = datasets.load(
+            datasets.DataConfig(name="cifar10", **some | {"dir": "gs://bucket/tfds"})
+        )
+        asked: list[object] = []
+        server.faults.append(asked.append)
+        made = [
+            list(
+                batches.stream(
+                    dataset, seed=0, batch_size=100, labeled=None, start=0, stop=10, process=0,
+                    processes=1, prefetch=2,
+                )
+            )
+            for dataset in (here, there)
+        ]  # fmt: skip
+        for ours, theirs in zip(*made, strict=True):
+            np.testing.assert_array_equal(ours["image"], theirs["image"])
+        assert 4 <= len(asked) < 40  # of 1,000 images
+    finally:
+        server.close()
+
+
 @every_row(
     ("split", "message"),
     [
@@ -312,7 +378,9 @@ def test_another_feature_can_hold_the_classes(monkeypatch):
     builder = types.SimpleNamespace(info=types.SimpleNamespace(features=features))
     picture = np.zeros((2, 2, 1), np.uint8)
     source = [{"image": picture, "label": 9 - i, "coarse_label": i % 2} for i in range(4)]
-    monkeypatch.setattr(tfds_source, "_open", lambda *_: (builder, source))
+    blocks = tfds_source.Blocks([types.SimpleNamespace(filename="", skip=0, take=4)])
+    monkeypatch.setattr(blocks, "read_ahead", lambda records: None)
+    monkeypatch.setattr(tfds_source, "_open", lambda *_: (builder, source, blocks))
     monkeypatch.setattr(decode, "decode", lambda image, **_: image)
     for megabytes in (100.0, 0.0):
         some = BASE | {"cache_mb": megabytes}
@@ -352,7 +420,7 @@ def test_processes_share_the_reading_of_labels(monkeypatch):
 
     def labels(number):
         rank.number = number
-        return tfds_source._labels(read, 10, "toy", together=True)
+        return tfds_source._labels(read, iter, 10, "toy", together=True)
 
     with ThreadPoolExecutor(3) as pool:
         for found in pool.map(labels, range(3)):
@@ -360,5 +428,5 @@ def test_processes_share_the_reading_of_labels(monkeypatch):
     assert len(reads) == 12  # in thirds of four
     rank.number = 1
     np.testing.assert_array_equal(
-        tfds_source._labels(read, 10, "toy", together=False), np.arange(10) ** 2
+        tfds_source._labels(read, iter, 10, "toy", together=False), np.arange(10) ** 2
     )

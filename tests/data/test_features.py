@@ -68,7 +68,7 @@ def test_archive_with_labels_names_and_files(tmp_path, rows, x, y):
 
 
 def test_csv_with_names(tmp_path):
-    (tmp_path / "x.csv").write_text("name,a,b\np,3,4\nq,1,0\n")
+    (tmp_path / "x.csv").write_text("id,a,b\np,3,4\nq,1,0\n")
     dataset = load(tmp_path / "x.csv")
     np.testing.assert_allclose(dataset.images[:, 0], [[0.6, 0.8], [1, 0]], rtol=1e-6)
     assert dataset.sources == ("p", "q")

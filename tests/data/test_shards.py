@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from cluster_jax.core.checks import InputError
-from cluster_jax.data import shards
-from cluster_jax.data.shards import Shards
+from cluster_jax.data import arrays as shards
+from cluster_jax.data.arrays import Shards
 
 
 @pytest.fixture

@@ -81,8 +81,10 @@ def test_a_training_that_is_killed_resumes_bit_for_bit(server, monkeypatch, capl
     _assert_same(server, "whole", "killed")
 
 
-TRAIN = ("train", "--config=nrcc_digits", "--config.data.limit=64")
-TABLE = ("cluster", "--features=x.npy")
+TRAIN = (
+    "train", "--config=nrcc_digits", "--config.data.limit=64", "--config.train.batch_size=16",
+    "--config.optimizer.warmup=1 step", "--config.train.duration=20 steps",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -93,8 +95,7 @@ TABLE = ("cluster", "--features=x.npy")
         ("cluster", "--features=gs://bucket/x.npy"),
         ("cluster", "--features=x.npy", "--out=gs://bucket/run"),
         ("embed", "--config=images", "--config.data.dir=photos", "--out=gs://bucket/x.npz"),
-        ("predict", "--workdir=run", "--images=gs://bucket/photos"),
-        ("update", "gs://bucket/run"),
+        ("update", "--workdir=gs://bucket/run"),
     ],
     ids=" ".join,
 )
@@ -132,9 +133,8 @@ def test_two_processes_and_a_bucket(server, tmp_path):
     """One is killed in the training; the same command ends as if nothing had happened."""
     flags = [
         *TRAIN, "--config.network.width=4", "--config.network.projector.hidden=16",
-        "--config.network.projector.out=8", "--config.train.batch_size=16",
-        "--config.train.duration=20 steps", "--config.train.log_every=10",
-        "--config.train.checkpoint_every=10", "--config.optimizer.warmup=1 step",
+        "--config.network.projector.out=8", "--config.train.log_every=10",
+        "--config.train.checkpoint_every=10",
         "--config.eval.reduce.method=pca", "--config.eval.linear_probe.epochs=1",
     ]  # fmt: skip
     server.faults.append(every(20, FAILING))

@@ -7,12 +7,12 @@ import pytest
 from PIL import Image
 
 from cluster_jax.cli import cluster, embed, predict
-from cluster_jax.data.shards import Shards
+from cluster_jax.data.arrays import Shards
 from tests import toy
 from tests.faults.jobs import Job
 
 FLAGS = (
-    "--config=images", "--config.encoder=lite0", "--config.data.image_size=32",
+    "--config=images", "--config.data.image_size=32",
     "--config.eval.batch_size=16", "--config.data.max_corrupt_fraction=0.1",
 )  # fmt: skip
 

@@ -12,9 +12,8 @@ from PIL import Image
 from cluster_jax import estimators
 from cluster_jax.core import checks, io
 from cluster_jax.core.checks import InputError
-from cluster_jax.data import datasets, folder, tables
+from cluster_jax.data import datasets, tables
 from cluster_jax.data.datasets import DataConfig
-from cluster_jax.nets.pretrained import lite
 from cluster_jax.pipeline import inference
 from cluster_jax.pipeline import run as pipeline
 from cluster_jax.pipeline import workdir as workdirs
@@ -55,7 +54,7 @@ def test_pickled_objects(tmp_path, pwned, suffix):
         np.savez(file, images=_objects(pwned), features=_objects(pwned))
     readers = (
         lambda: tables.read_arrays(str(file), ("images", "features")),
-        lambda: tables.read_table(str(file), "features" if suffix == ".npz" else None),
+        lambda: tables.read_rows(str(file), "features" if suffix == ".npz" else None),
         lambda: datasets.load_new(str(file), toy.DATA, (8, 8, 1)),
     )
     for read in readers:
@@ -73,12 +72,6 @@ def test_pickles_in_place_of_a_workdirs_files(tmp_path, pwned):
         inference.read_clusters(tmp_path)
 
 
-def test_a_pickle_in_place_of_weights(tmp_path, pwned):
-    (tmp_path / "weights.pth").write_bytes(pickle.dumps(_Pwn(pwned)))
-    with pytest.raises(KeyError, match="mkdir"):  # no name that the reader knows
-        lite._read_tensors((tmp_path / "weights.pth").read_bytes())
-
-
 def test_a_zip_bomb(tmp_path, monkeypatch):
     """A gigabyte of zeros in a file of one megabyte is refused unopened."""
     monkeypatch.setattr(checks, "memory", lambda: 10**8)
@@ -91,7 +84,7 @@ def test_a_zip_bomb(tmp_path, monkeypatch):
         bomb.writestr("images.npy", header.getvalue() + bytes(10**8))
     for read in (
         lambda: tables.read_arrays(str(file), ("images",)),
-        lambda: tables.read_table(str(file), None),
+        lambda: tables.read_rows(str(file), None),
     ):
         with pytest.raises(ValueError, match="must unpack to at most half of the memory"):
             read()
@@ -121,7 +114,7 @@ def test_markup_and_paths_in_every_text(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     script = "<script>alert(1)</script>"
     # Gray, as the run with which this one shares its step.
-    monkeypatch.setattr(folder, "CHANNELS", 1)
+    monkeypatch.setattr("cluster_jax.data.images.CHANNELS", 1)
     images, labels = toy.images()
     for image, label in zip(images, labels, strict=True):
         photos = tmp_path / "photos" / f"<b>{label}&"

@@ -1,11 +1,14 @@
 """Two processes of two devices: where one ends, both do within a minute; and the job resumes."""
 
+import os
 import shutil
 import signal
 
 import pytest
 from PIL import Image
 
+from cluster_jax.cli import train
+from cluster_jax.core import io
 from tests import toy
 from tests.faults.jobs import Job
 from tests.faults.runs import assert_same
@@ -21,10 +24,10 @@ FLAGS = (
 )  # fmt: skip
 
 
-def _job(folder, workdir, own=()):
+def _job(folder, workdir, *more):
     """A training on the images in `photos` of a folder, whose files are read in every step."""
     flags = ["train", "--config=nrcc_digits", *FLAGS, f"--config.data.dir={folder}/photos"]
-    return Job([*flags, f"--workdir={workdir}"], workdir, own)
+    return Job([*flags, f"--workdir={workdir}", *more], workdir)
 
 
 def _photos(folder):
@@ -38,14 +41,14 @@ def _photos(folder):
 def whole(tmp_path_factory):
     """What the job gives when nothing happens."""
     folder = _photos(tmp_path_factory.mktemp("whole"))
-    codes, errors = _job(folder, folder / "run").end(400)
+    codes, errors = _job(folder, folder / "run", "--until=report").end(400)
     assert codes == [0, 0], errors
     return folder
 
 
 def _assert_resumes(whole, workdir):
     """The same command ends as the run that nothing happened to, bit for bit."""
-    codes, errors = _job(whole, workdir).end(400)
+    codes, errors = _job(whole, workdir, "--until=report").end(400)
     assert codes == [0, 0], errors
     assert_same(whole / "run", workdir)
     return errors
@@ -64,8 +67,21 @@ def _interrupted(job, number, rank):
 
 
 def test_a_signal_to_one_process_ends_both(tmp_path):
-    """The one job of several processes of the default suite."""
     _interrupted(_job(_photos(tmp_path), tmp_path / "run"), signal.SIGTERM, 1)
+
+
+def test_a_job_ends_with_its_features_and_one_machine_clusters_them(tmp_path):
+    """So that no host waits while another one clusters."""
+    job = _job(_photos(tmp_path), tmp_path / "run", "--config.train.duration=4 steps")
+    job.succeed(400)
+    files = {file.name for file in job.workdir.iterdir()}
+    assert {"encoder.npz", "embedding.npz"} <= files
+    assert not files & {"results.json", "report.html", "assignments.csv"}
+    features = (job.workdir / "embedding.npz").read_bytes()
+    train.main([f"--workdir={job.workdir}"])
+    assert (job.workdir / "embedding.npz").read_bytes() == features
+    assert io.read_json(job.workdir / "results.json")["metrics"]["kmeans"]
+    assert "nrcc_digits" in (job.workdir / "report.html").read_text()
 
 
 @pytest.mark.slow
@@ -76,6 +92,24 @@ def test_a_process_that_is_killed(whole, tmp_path, rank):
     codes, errors = job.end()
     assert codes[1 - rank] not in (0, 75), errors
     _assert_resumes(whole, job.workdir)
+
+
+@pytest.mark.slow
+def test_a_set_in_blocks_of_records_resumes_after_a_kill(tmp_path):
+    """Both processes read blocks of their own; the last steps are those of a whole training."""
+    data = os.environ.get("CLUSTER_JAX_TEST_DATA")
+    if not data:
+        pytest.skip("CLUSTER_JAX_TEST_DATA is not set to a folder with a prepared CIFAR-10")
+    more = (
+        "--config.data.name=cifar10", f"--config.data.dir={data}/tfds", "--until=report",
+        "--config.data.split=train[24000:26000]", "--config.augment.size=32",
+    )  # fmt: skip
+    _job(tmp_path, tmp_path / "whole", *more).succeed()
+    job = _job(tmp_path, tmp_path / "run", *more).wait_for("checkpoints/10")
+    job.hosts[1].kill()
+    job.end()
+    _job(tmp_path, job.workdir, *more).succeed()
+    assert_same(tmp_path / "whole", job.workdir)
 
 
 @pytest.mark.slow

@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from cluster_jax.core import collectives
 from cluster_jax.losses.barlow import EPSILON, barlow_twins
 from tests import reference
 from tests.rows import every_row
@@ -80,21 +79,3 @@ def test_the_weight_must_not_be_negative():
     x = jnp.ones((2, 2))
     with pytest.raises(ValueError, match=r"^off_diagonal must be at least 0; got -0\.1"):
         barlow_twins(x, x, off_diagonal=-0.1, axis=None)
-
-
-def test_gradient_divided_by_devices(keys):
-    """The loss is equal on all devices; typed so, its gradient comes out divided by them."""
-    params, x, y = draw(keys, 6, 3), draw(keys, 8, 6), draw(keys, 8, 6)
-
-    def invariant(w, x, y, axis):
-        return barlow_twins(x @ w, jnp.tanh(y @ w), off_diagonal=0.3, axis=axis)
-
-    def loss(w, x, y, axis):
-        return collectives.varying(invariant(w, x, y, axis), axis)
-
-    value, gradient = reference.value_and_grad(functools.partial(loss, axis=None))(params, x, y)
-    many = reference.on_devices(loss, params, (x, y), 4)
-    np.testing.assert_allclose(many[0], value, rtol=1e-11)
-    np.testing.assert_allclose(many[1], gradient, rtol=1e-8, atol=1e-10)
-    quarter = reference.on_devices(invariant, params, (x, y), 4)[1]
-    np.testing.assert_allclose(quarter, gradient / 4, rtol=1e-8, atol=1e-10)

@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from cluster_jax.core import collectives
 from cluster_jax.losses.cc import cluster_contrast, entropy_deficit
 from tests import reference
 
@@ -57,25 +56,3 @@ def test_one_cluster_for_all_stays_finite_in_float32():
     assert np.isfinite(value)
     assert np.isfinite(gradient).all()
     assert entropy_deficit(jax.nn.softmax(logits)) == pytest.approx(math.log(3))
-
-
-def test_four_devices_give_the_value_and_gradient_of_one(keys):
-    params, x, y = draw(keys, 6, 3), draw(keys, 8, 6), draw(keys, 8, 6)
-
-    def loss(w, x, y, axis):
-        a, b = jax.nn.softmax(x @ w), jax.nn.softmax(y @ w)
-        value = cluster_contrast(a, b, axis=axis) + 2 * entropy_deficit(a, axis=axis)
-        return collectives.varying(value, axis)
-
-    one = reference.value_and_grad(functools.partial(loss, axis=None))(params, x, y)
-    many = reference.on_devices(loss, params, (x, y), 4)
-    np.testing.assert_allclose(many[0], one[0], rtol=1e-12)
-    np.testing.assert_allclose(many[1], one[1], rtol=1e-10, atol=1e-12)
-
-
-def test_the_entropy_of_half_precision_is_that_of_float32():
-    logits = np.random.default_rng(0).normal(size=(64, 10))
-    rows = jax.nn.softmax(jnp.asarray(logits, jnp.float32)).astype(jnp.bfloat16)
-    found = entropy_deficit(rows)
-    assert found.dtype == jnp.float32
-    assert found == entropy_deficit(rows.astype(jnp.float32))

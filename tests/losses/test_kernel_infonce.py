@@ -1,9 +1,8 @@
-"""Kernel-InfoNCE against loops, closed forms, the paper's theorems, limits, and on devices."""
+"""Kernel-InfoNCE against loops, closed forms, limits, and on devices."""
 
 import dataclasses
 import functools
 import itertools
-import math
 
 import jax
 import jax.numpy as jnp
@@ -248,17 +247,6 @@ def test_gradient_of_the_queue_is_the_closed_form(keys, kernel):
             np.testing.assert_array_equal(gradient, 0)
 
 
-@mixtures
-def test_directional_differences(keys, kernel):
-    a, b, da, db = (draw(keys, 5, 4) for _ in range(4))
-
-    def along(t):
-        return kernel_info_nce_views(a + t * da, b + t * db, kernel=kernel, axis=None)
-
-    h = 1e-5
-    np.testing.assert_allclose(jax.grad(along)(0.0), (along(h) - along(-h)) / (2 * h), rtol=1e-6)
-
-
 @pytest.mark.parametrize("tau", [1.0, 0.2])
 def test_gaussian_of_tau_is_the_cosine_of_half_tau(keys, tau):
     """Value and gradient through the normalization; as free vectors the gradients differ."""
@@ -422,32 +410,6 @@ def test_small_temperatures_need_no_epsilon(keys, tau):
     np.testing.assert_allclose(got, total / 10, rtol=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("form", "kernel"),
-    [
-        *(("views", kernel) for kernel in ("gamma 0.5", "kernels", "halves, losses")),
-        ("queue", "gamma 0.5"),
-        ("clip", "halves, losses"),
-    ],
-)
-def test_four_devices_give_the_value_and_gradient_of_one(keys, form, kernel):
-    kernel = KERNELS[kernel]
-    params, x, y = draw(keys, 6, 4), draw(keys, 8, 6), draw(keys, 8, 6)
-    queue = draw(keys, 5, 4)
-
-    def loss(w, x, y, axis):
-        a, b = x @ w, jnp.tanh(y @ w)
-        if form == "queue":
-            return kernel_info_nce_queue(a, b, queue, jnp.int32(3), kernel=kernel)
-        function = kernel_info_nce_views if form == "views" else kernel_clip
-        return function(a, b, kernel=kernel, axis=axis)
-
-    value, gradient = reference.value_and_grad(functools.partial(loss, axis=None))(params, x, y)
-    many = reference.on_devices(loss, params, (x, y), 4)
-    np.testing.assert_allclose(many[0], value, rtol=1e-11)
-    np.testing.assert_allclose(many[1], gradient, rtol=1e-8, atol=1e-11)
-
-
 GOOD = {
     "gammas": (1.0, 2.0),
     "temperatures": (0.4, 0.7),
@@ -486,125 +448,3 @@ def test_odd_rows_have_no_halves():
         ValueError, match="rows with halves = True must be a multiple of the halves, 2; got 3"
     ):
         kernel_info_nce_views(x, x, kernel=two("loss", halves=True), axis=None)
-
-
-# The theory: graphs W with one edge out of every vertex, drawn with odds prod pi_ij^W_ij.
-
-
-def similarity_graph(keys, n, symmetric):
-    """pi with a zero diagonal and rows that sum to one."""
-    pi = np.exp(draw(keys, n, n))
-    np.fill_diagonal(pi, 0)
-    if not symmetric:
-        return pi / pi.sum(1, keepdims=True)
-    for _ in range(500):  # Sinkhorn's scaling, kept symmetric
-        scale = 1 / np.sqrt(pi.sum(1))
-        pi = (pi + pi.T) / 2 * scale[:, None] * scale[None, :]
-    return pi
-
-
-def graphs(pi):
-    """Every graph as its edges' targets, and its probability by definition 2.2."""
-    n = len(pi)
-    targets = [t for t in itertools.product(range(n), repeat=n) if all(t[i] != i for i in range(n))]
-    odds = np.array([math.prod(pi[i, j] for i, j in enumerate(t)) for t in targets])
-    return targets, odds / odds.sum()
-
-
-def info_nce_of(z, targets, tau):
-    """The package's loss of rows with given positives, by (10)'s kernel exp(-d^2 / (2 tau))."""
-    return contrast(
-        log_exponential(z, z, gamma=2.0, temperature=2 * tau),
-        jnp.asarray(targets),
-        positive_in_denominator=True,
-        excluded=jnp.eye(len(z), dtype=bool),
-    )
-
-
-def test_lemma_2_3_rows_of_a_graph_are_independent_choices(keys):
-    """By enumeration; as printed, with the diagonal in the sum, no row would be a distribution."""
-    pi = np.exp(draw(keys, 4, 4))  # any odds, the diagonal is never drawn
-    targets, chance = graphs(pi)
-    t = np.array(targets)
-    np.fill_diagonal(pi, 0)
-    rows = pi / pi.sum(1, keepdims=True)
-    for i, j in itertools.product(range(4), repeat=2):
-        np.testing.assert_allclose(chance[t[:, i] == j].sum(), rows[i, j], rtol=1e-12)
-        for k, m in itertools.product(range(4), repeat=2):
-            if k != i:
-                both = chance[(t[:, i] == j) & (t[:, k] == m)].sum()
-                np.testing.assert_allclose(both, rows[i, j] * rows[k, m], rtol=1e-12)
-
-
-def test_cross_entropy_3_is_the_expected_loss(keys):
-    """(3) = sum_i sum_{j != i} pi_ij (10)_ij, zero diagonal, = n times the mean InfoNCE."""
-    tau, pi, z = 0.6, similarity_graph(keys, 4, symmetric=False), draw(keys, 4, 2)
-    targets, chance = graphs(pi)
-    gram = np.exp(-(np.linalg.norm(z[:, None] - z[None], axis=-1) ** 2) / (2 * tau))
-    of_z = dict(zip(*graphs(gram), strict=True))
-    cross_entropy = -sum(p * math.log(of_z[t]) for t, p in zip(targets, chance, strict=True))
-    losses = jax.vmap(lambda t: info_nce_of(z, t, tau))(jnp.asarray(targets))
-    np.testing.assert_allclose(cross_entropy, 4 * np.dot(chance, losses), rtol=1e-12)
-
-
-def test_sampled_positives_estimate_the_cross_entropy(keys):
-    """Lemma 2.3 by sampling: what SimCLR does is an unbiased estimate of (3)."""
-    tau, pi, z = 0.5, similarity_graph(keys, 6, symmetric=True), draw(keys, 6, 2)
-    drawn = jax.random.categorical(next(keys), jnp.log(pi), axis=-1, shape=(4000, 6))
-    losses = np.asarray(jax.vmap(lambda t: info_nce_of(z, t, tau))(drawn))
-    each = np.array([[info_nce_of_row(z, i, j, tau) for j in range(6)] for i in range(6)])
-    want = (pi * each).sum() / 6
-    error = losses.std() / math.sqrt(4000)
-    assert abs(losses.mean() - want) < 4 * error
-    assert abs(each.sum() / 30 - want) > 20 * error  # positives drawn alike, say
-
-
-def info_nce_of_row(z, i, j, tau):
-    """(10) of one edge; 0 on the diagonal, which has no edge."""
-    if i == j:
-        return 0.0
-    others = [-sum((z[i] - z[k]) ** 2) / (2 * tau) for k in range(len(z)) if k != i]
-    return reference.log_sum_exp(others) + sum((z[i] - z[j]) ** 2) / (2 * tau)
-
-
-@pytest.mark.parametrize("unit_rows", [True, False])
-def test_theorem_3_1_simclr_is_spectral_clustering(keys, unit_rows):
-    """Expected loss = (tr(Z^T L(pi) Z) / tau + log R(Z)) / n: Laplacian and repulsion.
-
-    For a symmetric pi; unit rows satisfy it for any pi.
-    """
-    tau, n = 0.7, 5
-    pi, z = similarity_graph(keys, n, symmetric=not unit_rows), draw(keys, n, 2)
-    if unit_rows:
-        z = reference.unit(z)
-    targets, chance = graphs(pi)
-    losses = jax.vmap(lambda t: info_nce_of(z, t, tau))(jnp.asarray(targets))
-    laplacian = np.diag(pi.sum(1)) - pi
-    attraction = np.trace(z.T @ laplacian @ z) / tau
-    pairs = sum(pi[i, j] * sum((z[i] - z[j]) ** 2) / (2 * tau) for i in range(n) for j in range(n))
-    np.testing.assert_allclose(attraction, pairs, rtol=1e-9)
-    log_r = sum(
-        reference.log_sum_exp([-sum((z[i] - z[k]) ** 2) / (2 * tau) for k in range(n) if k != i])
-        for i in range(n)
-    )
-    np.testing.assert_allclose(np.dot(chance, losses), (attraction + log_r) / n, rtol=1e-9)
-
-
-@pytest.mark.parametrize("gamma", [0.5, 2.0])
-def test_theorem_5_1_the_softmax_is_the_most_disordered_neighborhood(keys, gamma):
-    """max of (P2) over the simplex is tau times the loss; -E of any other weights is less."""
-    tau = 0.4
-    query, points = draw(keys, 1, 3), draw(keys, 6, 3)
-    psi = -(np.linalg.norm(query - points, axis=1) ** gamma)
-    logits = log_exponential(query, points, gamma=gamma, temperature=tau)
-    loss = contrast(logits, jnp.zeros(1, jnp.int32), positive_in_denominator=True)
-
-    def minus_e(alpha):
-        return -psi[0] + alpha @ psi - tau * sum(a * math.log(a) for a in alpha if a > 0)
-
-    best = np.asarray(jax.nn.softmax(logits[0]))
-    np.testing.assert_allclose(minus_e(best), tau * loss, rtol=1e-12)
-    for alpha in np.asarray(jax.random.dirichlet(next(keys), jnp.ones(6), (50,))):
-        mixed = 0.95 * best + 0.05 * alpha
-        assert minus_e(mixed) < minus_e(best)
-        assert minus_e(alpha) < minus_e(best)

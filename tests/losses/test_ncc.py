@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from cluster_jax.core import collectives
 from cluster_jax.losses.byol import byol_views
 from cluster_jax.losses.ncc import positive_samples, proto_cl, proto_cl_views, prototypes
 from tests import reference
@@ -105,25 +104,6 @@ def test_gradient_at_the_rows_is_the_closed_form(keys, clusters):
         np.testing.assert_array_equal(target, 0)
 
 
-@pytest.mark.parametrize("part", PARTS)
-def test_directional_differences(keys, part):
-    a, b, ta, tb, da, db = (draw(keys, 10, 4) for _ in range(6))
-
-    def along(s):
-        return proto_cl_views(
-            (a + s * da, b + s * db),
-            (ta, tb),
-            LABELS,
-            part=part,
-            clusters=7,
-            temperature=0.3,
-            axis=None,
-        )
-
-    h = 1e-5
-    np.testing.assert_allclose(jax.grad(along)(0.0), (along(h) - along(-h)) / (2 * h), rtol=1e-6)
-
-
 def test_a_single_cluster_has_nothing_to_leave(keys):
     a, b, ta, tb = (draw(keys, 5, 4).astype(np.float32) for _ in range(4))
     for part, want in (("whole", 0.0), ("uniformity", 0.0)):
@@ -172,37 +152,6 @@ def test_bad_values(values, message):
     good = {"part": "whole", "clusters": 2, "temperature": 0.5, "axis": None}
     with pytest.raises(ValueError, match=message):
         proto_cl_views((x, x), (x, x), jnp.zeros(2, jnp.int32), **good | values)
-
-
-def four_devices(keys, labels, clusters, part, temperature=0.5):
-    """Value and gradient on one device, and on four."""
-    rows = len(labels)
-    params, x, y = draw(keys, 6, 3), draw(keys, rows, 6), draw(keys, rows, 6)
-
-    def loss(w, x, y, labels, axis):
-        a, b = x @ w, jnp.tanh(y @ w)
-        value = proto_cl_views(
-            (a, b),
-            (jnp.cos(a), jnp.sin(b)),
-            labels,
-            part=part,
-            clusters=clusters,
-            temperature=temperature,
-            axis=axis,
-        )
-        return collectives.varying(value, axis)
-
-    one = reference.value_and_grad(functools.partial(loss, axis=None))(params, x, y, labels)
-    return one, reference.on_devices(loss, params, (x, y, labels), 4)
-
-
-@pytest.mark.parametrize("part", PARTS)
-@pytest.mark.parametrize("clusters", [5, 90])
-def test_four_devices_give_the_value_and_gradient_of_one(keys, part, clusters):
-    labels = np.array([4, 0, 2, 2, 4, 1, 0, 2], np.int32) * (1 if clusters == 5 else 20)
-    one, many = four_devices(keys, labels, clusters, part)
-    np.testing.assert_allclose(many[0], one[0], rtol=1e-12)
-    np.testing.assert_allclose(many[1], one[1], rtol=1e-9, atol=1e-12)
 
 
 def test_positive_samples_are_normal_around_their_row(keys):

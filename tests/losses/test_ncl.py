@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from jax.sharding import AxisType, PartitionSpec
 
-from cluster_jax.core import collectives
 from cluster_jax.losses.ncl import (
     EPSILON,
     consistency,
@@ -478,38 +477,6 @@ def test_extremes_stay_finite_in_float32(keys, rows, filled, case):
     assert value.dtype == jnp.float32
     for array in (value, *gradients):
         assert np.isfinite(array).all()
-
-
-def all_losses(params, x, y, labels, index, queue, labeled, key, axis):
-    """Every loss, of rows that depend on parameters, with keys made from the images' indices."""
-    z, views = x @ params, jnp.tanh(y @ params)
-    row_keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(index)
-    negatives = hard_negatives(row_keys, z, queue, 7, labeled, 6, count=4, rounds=3, mixing=MIXING)
-    p, other = (jax.nn.softmax(v, axis=-1) for v in (z, views))
-    value = (
-        cross_entropy(z, labels)
-        + bce(views, p, other, threshold=0.5, axis=axis)
-        + bce(views, other, p, threshold=None, axis=axis)
-        + ramp(3, consistency_weight=5.0, length=10) * consistency(p, other)
-        + supervised_contrast(z, views, labels, queue, np.arange(QUEUE) % 3, 7, temperature=0.1)
-        + neighborhood_contrast(
-            z, views, queue, 7, negatives, neighbors=3, alpha=0.2, temperature=0.1
-        )
-    )
-    return collectives.varying(value, axis)
-
-
-def test_four_devices_give_the_value_and_gradient_of_one(keys):
-    params, x, y = draw(keys, 6, 3), draw(keys, 8, 6), draw(keys, 8, 6)
-    labels, index = np.array([2, 0, 1, 1, 2, 0, 0, 1], np.int32), np.arange(8) * 5
-    loss = functools.partial(
-        all_losses, queue=draw(keys, QUEUE, 3), labeled=draw(keys, 7, 3), key=next(keys)
-    )
-    alone = jax.jit(jax.value_and_grad(functools.partial(loss, axis=None)))
-    one = alone(params, x, y, labels, index)
-    many = reference.on_devices(loss, params, (x, y, labels, index), 4)
-    np.testing.assert_allclose(many[0], one[0], rtol=1e-12)
-    np.testing.assert_allclose(many[1], one[1], rtol=1e-9, atol=1e-12)
 
 
 NEIGHBORS = "neighbors must be between 1 and 3; got"

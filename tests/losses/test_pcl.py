@@ -1,7 +1,5 @@
 """PCL's contrast with prototypes and its concentrations against loops, and on several devices."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -60,19 +58,6 @@ def test_extremes_stay_finite_in_float32(keys, case):
     assert value.dtype == jnp.float32
     assert np.isfinite(value)
     assert np.isfinite(gradient).all()
-
-
-def test_four_devices_give_the_value_and_gradient_of_one(keys):
-    params, x, c = draw(keys, 6, 3), draw(keys, 8, 6), reference.unit(draw(keys, 5, 3))
-    assigned = np.array([0, 4, 4, 1, 2, 2, 0, 1], np.int32)
-
-    def loss(w, x, assigned, axis):
-        return prototype_contrast(x @ w, c, assigned, PHI)
-
-    one = reference.value_and_grad(functools.partial(loss, axis=None))(params, x, assigned)
-    many = reference.on_devices(loss, params, (x, assigned), 4)
-    np.testing.assert_allclose(many[0], one[0], rtol=1e-12)
-    np.testing.assert_allclose(many[1], one[1], rtol=1e-10, atol=1e-12)
 
 
 def test_concentrations_equal_loops(keys):

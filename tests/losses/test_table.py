@@ -26,6 +26,9 @@ QUEUE_LABELS, FILLED = np.arange(10, dtype=np.int32) % 3, np.int32(7)
 UNIT = CENTERS / np.linalg.norm(CENTERS, axis=1, keepdims=True)
 LABELS = np.array([0, 1, 2, 1, 0, 2, 2, -1], np.int32)
 BATCH = {"x": X, "y": Y, "z": Z, "labels": LABELS, "index": np.arange(8, dtype=np.int32)}
+HALVES = losses.Kernel(
+    temperatures=(0.5, 0.7), gammas=(0.5, 2.0), mixture="loss", weight=0.3, halves=True
+)
 LAPLACE = losses.Kernel(gammas=(1.0, 0.5), temperatures=(0.5, 0.7), mixture="kernel", weight=0.4)
 
 
@@ -103,6 +106,27 @@ LOSSES = {
         a, jnp.asarray(UNIT, a.dtype), jnp.linspace(0.5, 1, 10, dtype=a.dtype), k
     ),
 }
+# Other values of what changes the program, in the ways that are always checked.
+VARIANTS = {
+    "info_nce_views, positive left out": lambda a, b, c, k, i, x: losses.info_nce_views(
+        a, b, positive_in_denominator=False, axis=x
+    ),
+    "kernel_clip, halves": lambda a, b, c, k, i, x: losses.kernel_clip(a, b, kernel=HALVES, axis=x),
+    "kernel_info_nce_views, halves": lambda a, b, c, k, i, x: losses.kernel_info_nce_views(
+        a, b, kernel=HALVES, axis=x
+    ),
+    "nrcc, own view": lambda a, b, c, k, i, x: losses.nrcc(a, b, c, include_own_view=True, axis=x),
+    "pairwise_bce, a share of the pairs": lambda a, b, c, k, i, x: losses.pairwise_bce(
+        losses.similar(a, classes=3, threshold=None, axis=x), _soft(a), _soft(b), axis=x
+    ),
+    **{
+        f"proto_cl_views, {part}": lambda a, b, c, k, i, x, part=part: losses.proto_cl_views(
+            (a, b), (a, c), k, clusters=4, part=part, axis=x
+        )
+        for part in ("alignment", "uniformity")
+    },
+}
+ALL = LOSSES | VARIANTS
 # Exported, but no loss of rows: schedules, records, parts of the losses above, one in NumPy.
 PARTS = {"ramp", "Kernel", "HardNegatives", "concentrations"}
 PARTS |= {"hard_negatives", "positive_samples", "prototypes", "similar", "sinkhorn_codes"}
@@ -132,16 +156,14 @@ def of_params(name):
 
     def loss(params, batch, axis):
         a, b, c = (jnp.tanh(batch[view] @ params) for view in ("x", "y", "z"))
-        return LOSSES[name](a, b, c, batch["labels"], batch["index"], axis)
+        return ALL[name](a, b, c, batch["labels"], batch["index"], axis)
 
     return loss
 
 
 def all_losses(run, params, batch):
     """Name -> value and gradient of every loss by one way to run them, compiled at once."""
-    return jax.jit(lambda p, b: {name: run(of_params(name), p, b) for name in LOSSES})(
-        params, batch
-    )
+    return jax.jit(lambda p, b: {name: run(of_params(name), p, b) for name in ALL})(params, batch)
 
 
 def one_device(loss, params, batch):
@@ -235,7 +257,7 @@ WAYS = {
 
 def own_mean_by_pmap(params, batch):
     def body(params, batch):
-        return {name: own_then_mean(of_params(name))(params, batch) for name in LOSSES}
+        return {name: own_then_mean(of_params(name))(params, batch) for name in ALL}
 
     got = jax.pmap(body, axis_name="data", in_axes=(None, 0))(params, parts(batch))
     return jax.tree.map(lambda x: x[0], got)
@@ -343,7 +365,8 @@ def cell(name, way):
     "way", [pytest.param(w, marks=pytest.mark.slow) if w in SLOW else w for w in CHECKS]
 )
 def test_every_loss_in_every_way(way):
-    assert {name: cell(name, way) for name in LOSSES} == dict.fromkeys(LOSSES, "yes")
+    names = ALL if CHECKS[way] is equals_one_device else LOSSES
+    assert {name: cell(name, way) for name in names} == dict.fromkeys(names, "yes")
 
 
 GUIDE = pathlib.Path(tutorials.__file__).parent / "guide.md"

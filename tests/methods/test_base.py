@@ -1,4 +1,6 @@
-"""The two views of a batch."""
+"""The two views of a batch, and what a term adds to a method."""
+
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -6,6 +8,7 @@ import numpy as np
 
 from cluster_jax.methods import base
 from tests.data.test_views import OFF, augmentation
+from tests.methods import test_moco
 
 
 def test_each_view_has_its_own_recipe_and_each_image_its_own_key(keys):
@@ -22,3 +25,21 @@ def test_each_view_has_its_own_recipe_and_each_image_its_own_key(keys):
     np.testing.assert_allclose(b[1], plain[0], atol=0.4)
     for x, y in ((a[0] - plain[0], a[1] - plain[1]), (b[0], b[1])):
         assert np.abs(x - y).max() > 0.01
+
+
+class _Nothing(NamedTuple):
+    """The state of a term that has none."""
+
+
+def test_a_term_starts_from_a_key_of_its_own(keys):
+    """Else its head would repeat the numbers with which the network starts."""
+    seen = []
+
+    def init(key, *images):
+        seen.append(jax.random.key_data(key))
+        return {}, _Nothing()
+
+    made = test_moco.build("simclr")._replace(init=init)
+    base.with_term(made, base.Term(init, None)).init(next(keys), None)
+    assert len(seen) == 2
+    assert not np.array_equal(*seen)

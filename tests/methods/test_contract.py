@@ -5,25 +5,31 @@ import numpy as np
 import pytest
 
 from cluster_jax.methods import base
+from cluster_jax.pipeline import build as builder
 from cluster_jax.training import state as states
 from cluster_jax.training.checkpoint import Checkpoints
 from cluster_jax.training.step import make_step
 from tests.methods import cases
 
-# With NRCC one method: the wrapper is the same for all, its loss is that of the bare method and
-# more, and the reference steps have each. The loss and the queue of "kernel_infonce on moco" are
-# those of two others.
-WRAPPED = ("simclr",)
-DEFAULT = [
-    (case, case in WRAPPED)
-    for case in (*cases.METHODS, *cases.STAGES)
-    if case != "kernel_infonce on moco"
-]
+# What is compiled by default: NRCC's wrapper, clusters in the step and between steps, two queues.
+# The reference steps run every method.
+DEFAULT = [("simclr", True), ("cueco", False), ("ncc", False), ("ncl", False)]
 
 
 def test_every_method_has_a_case():
     made = {**cases.METHODS, **cases.STAGES}
     assert {case["name"] for case in made.values()} == set(base.names())
+
+
+@pytest.mark.parametrize(("method", "nrcc"), cases.EVERY)
+def test_a_step_returns_a_state_of_the_same_shapes_and_types(method, nrcc):
+    run = cases.build(method, nrcc)
+    state = builder.abstract_state(run)
+    batch = cases.draw(run.dataset, cases.LABELED.get(method), 0)
+    step = make_step(run.method, run.optimizer, run.mesh)
+    after, metrics = jax.eval_shape(step, state, batch, run.dataset.images)
+    assert _shapes(after) == _shapes(state)
+    assert all(value.shape == () for value in metrics.values())
 
 
 @cases.parametrize(DEFAULT)
@@ -45,14 +51,14 @@ def test_a_state_stays_what_it_is(tmp_path, method, nrcc):
     def start():
         return cases.on_mesh(cases.initial(method, nrcc, 3), mesh)
 
-    before = jax.tree.map(lambda x: (x.shape, x.dtype), start())
+    before = _shapes(start())
     middle, _ = cases.advance(run, start(), step, mesh, range(2))
     blind, _ = cases.advance(_relabelled(run), start(), step, mesh, range(2))
     _equal(middle, blind)
     saved = Checkpoints(tmp_path / "checkpoints", keep=1)
     saved.save(middle, 2)
     end, metrics = cases.advance(run, middle, step, mesh, range(2, 4))
-    assert jax.tree.map(lambda x: (x.shape, x.dtype), end) == before
+    assert _shapes(end) == before
     assert all(x.sharding.is_equivalent_to(states.replicated(mesh), x.ndim) for x in _leaves(end))
     assert all(np.isfinite(v) for v in jax.device_get(metrics).values())
     again, _ = cases.advance(run, saved.restore(start()), step, mesh, range(2, 4))
@@ -84,6 +90,10 @@ def test_a_batch_holds_labels_of_known_classes_alone(method):
     if label is not None:
         np.testing.assert_array_equal(label, dataset.labels[leaves["labeledindex"]])
         assert label.max() < 2
+
+
+def _shapes(tree):
+    return jax.tree.map(lambda x: (x.shape, x.dtype), tree)
 
 
 def _relabelled(run):

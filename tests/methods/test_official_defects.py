@@ -6,31 +6,21 @@ the official code makes of it.
 
 import functools
 import math
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 
+from cluster_jax.core import collectives
 from cluster_jax.losses.infonce import info_nce_queue
 from cluster_jax.losses.kernel_infonce import Kernel, kernel_info_nce_queue, kernel_info_nce_views
-from cluster_jax.losses.ncc import PARTS, proto_cl
-from cluster_jax.methods import base
-from cluster_jax.methods.base import Encoded
-from cluster_jax.methods.encoders import MomentumState
-from cluster_jax.methods.ncc import PseudoLabels
-from cluster_jax.training import state as states
-from cluster_jax.training.step import make_step
+from cluster_jax.losses.ncc import PARTS, proto_cl, proto_cl_views
 from tests import reference
-from tests.methods import cases
-from tests.methods.test_moco import context
 
 pytestmark = pytest.mark.usefixtures("x64")
 
-CLUSTERS, WEIGHT, TAU = 5, 0.7, 0.5
-LABELS = np.array([3, 0, 1, 3, 2, 0, 1, 1, 2, 3, 0, 2], np.int32)  # of 12 images; 4 is empty
+CLUSTERS, TAU = 5, 0.5
 
 
 def draw(keys, *shape):
@@ -38,58 +28,7 @@ def draw(keys, *shape):
 
 
 def kernel(gamma, temperature):
-    return Kernel(
-        gammas=(gamma,), temperatures=(temperature,), mixture=None, weight=None, halves=False
-    )
-
-
-def embeddings(w, images, xp):
-    """Projections, predictions and target projections of both views: any functions will do."""
-    z = images.reshape(len(images), -1) @ w
-    pairs = (z, xp.sin(2 * z)), (z + 0.5 * z**2, xp.cos(z)), (xp.tanh(z[:, ::-1]), z**2 - 1)
-    return [(a + 0.1, b) for a, b in pairs]
-
-
-@functools.cache
-def ncc_step():
-    """A step of NCC on four devices whose networks are `embeddings`, by the real objective."""
-    values = {k: v for k, v in cases.METHODS["ncc"].items() if k != "name"}
-    values |= {"clusters": CLUSTERS, "weight": WEIGHT, "temperature": TAU, "warmup": "0 steps"}
-    given = context(images=len(LABELS))
-    predicts = given.network._replace(predict=embeddings)
-    made = base.build("ncc", base.parse("ncc", values), given._replace(network=predicts))
-
-    def loss(params, model_state, batch, step, key, axis):
-        pairs = jax.lax.stop_gradient(embeddings(params, batch["image"], jnp)[2])
-        found = embeddings(params, batch["image"], jnp)[:2]
-        encoded = Encoded(*found, pairs, None, batch["index"], None)
-        value, model_state, metrics = made.objective(params, encoded, model_state, step, key, axis)
-        return value, base.Aux(model_state, {"loss": value, **metrics})
-
-    method = base.as_method(made)._replace(loss=loss, after=base.unchanged)
-    optimizer = optax.sgd(1.0)
-    return make_step(method, optimizer, states.make_mesh(4)), optimizer
-
-
-class Stepped(NamedTuple):
-    w: np.ndarray
-    images: np.ndarray
-    labels: np.ndarray
-    metrics: dict
-    gradient: np.ndarray
-
-
-def stepped(keys, index):
-    """The metrics and the gradient of a step on the images of a batch, two on each device."""
-    step, optimizer = ncc_step()
-    w, images = draw(keys, 4, 3), draw(keys, 12, 2, 2, 1)
-    labels = PseudoLabels(jnp.asarray(LABELS), jnp.zeros((CLUSTERS, 3)))
-    model_state = base.joined(MomentumState(None, None), labels)
-    state = states.State(
-        jnp.int32(0), jax.random.key(0), jnp.asarray(w), model_state, optimizer.init(w)
-    )
-    after, metrics = step(state, {"index": jnp.asarray(index, jnp.int32)}, images)
-    return Stepped(w, images[index], LABELS[index], metrics, w - np.asarray(after.params))
+    return Kernel(gammas=(gamma,), temperatures=(temperature,))
 
 
 def prototypes_in_loops(z, targets, labels):
@@ -99,48 +38,40 @@ def prototypes_in_loops(z, targets, labels):
     return sum(reference.proto_cl(mu, target, TAU) for mu, target in made) / 2
 
 
-def test_foreign_pseudo_labels_on_several_devices(keys):
-    """Gathered views, cut in two, paired with labels in the order of the devices."""
-    run = stepped(keys, [7, 2, 10, 0, 4, 5, 11, 3])
-    z, _, targets = embeddings(run.w, run.images, np)
-    want = prototypes_in_loops(z, targets, run.labels)
-    np.testing.assert_allclose(run.metrics["prototypes"], want, rtol=1e-10)
+@pytest.mark.parametrize(
+    "labels", [[3, 1, 1, 3, 2, 0, 2, 3], [3, 3, 0, 0, 1, 1, 2, 2]], ids=["mixed", "one each"]
+)
+def test_prototypes_on_several_devices(keys, labels):
+    """Foreign labels, a divided gradient, clusters that are empty on a device.
+
+    The official code cuts the gathered views of all devices in two and pairs them with labels in
+    another order, and its gather returns the local slice of the gradient, a quarter. With the
+    second labels each device has images of one cluster: judged by these, no row had a negative.
+    """
+    labels, direction = np.array(labels, np.int32), draw(keys, 4, 3)
+    w, x, y, t, s = draw(keys, 4, 3), *(draw(keys, 8, 4) for _ in range(4))
+
+    def loss(w, x, y, t, s, labels, axis):
+        pairs = (x @ w, y @ w), (t[:, 1:], s[:, 1:])
+        value = proto_cl_views(*pairs, labels, clusters=CLUSTERS, temperature=TAU, axis=axis)
+        return collectives.varying(value, axis)
+
+    def along(h):
+        moved = w + h * direction
+        return prototypes_in_loops((x @ moved, y @ moved), (t[:, 1:], s[:, 1:]), labels)
+
+    value, gradient = reference.on_devices(loss, w, (x, y, t, s, labels), 4)
+    np.testing.assert_allclose(value, along(0), rtol=1e-10)
+    slope = (along(1e-5) - along(-1e-5)) / 2e-5
+    np.testing.assert_allclose((gradient * direction).sum(), slope, rtol=1e-6)
 
     def cut(a, b):
         rows = [x for i in range(0, 8, 2) for x in (*a[i : i + 2], *b[i : i + 2])]
         return np.array(rows[:8]), np.array(rows[8:])
 
-    foreign = prototypes_in_loops(cut(*z), cut(*targets), run.labels)
-    assert abs(foreign - want) > 0.05
-    # Labels by the place in the batch, not by the number of the image.
-    assert abs(prototypes_in_loops(z, targets, LABELS[:8]) - want) > 0.05
-
-
-def test_gradient_divided_by_the_number_of_devices(keys):
-    """A gather that returns the local slice of the gradient divides that of the prototypes."""
-    run = stepped(keys, [7, 2, 10, 0, 4, 5, 11, 3])
-    fixed = embeddings(run.w, run.images, np)[2]
-    direction = draw(keys, *run.w.shape)
-
-    def along(t, weight):
-        z, p, _ = embeddings(run.w + t * direction, run.images, np)
-        alignment = (reference.byol(p[0], fixed[1]) + reference.byol(p[1], fixed[0])) / 2
-        return alignment + weight * prototypes_in_loops(z, fixed, run.labels)
-
-    h = 1e-5
-    slope, divided = ((along(h, w) - along(-h, w)) / (2 * h) for w in (WEIGHT, WEIGHT / 4))
-    np.testing.assert_allclose((run.gradient * direction).sum(), slope, rtol=1e-7)
-    assert abs(divided - slope) > 0.01
-
-
-def test_locally_empty_clusters(keys):
-    """Each device has images of one cluster; judged by these, no row had a negative."""
-    run = stepped(keys, [0, 3, 1, 5, 6, 7, 4, 8])
-    assert run.labels.tolist() == [3, 3, 0, 0, 1, 1, 2, 2]
-    z, _, targets = embeddings(run.w, run.images, np)
-    want = prototypes_in_loops(z, targets, run.labels)
-    np.testing.assert_allclose(run.metrics["prototypes"], want, rtol=1e-10)
-    assert want > 0.5
+    foreign = prototypes_in_loops(cut(x @ w, y @ w), cut(t[:, 1:], s[:, 1:]), labels)
+    assert abs(foreign - value) > 0.05
+    assert value > 0.5
 
 
 @pytest.mark.parametrize("part", PARTS)

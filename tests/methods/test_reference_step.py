@@ -15,7 +15,7 @@ import pytest
 from cluster_jax.core.config import parse_section
 from cluster_jax.methods import base
 from cluster_jax.methods.base import MethodContext
-from cluster_jax.methods.wrappers.nrcc import NRCCConfig, with_nrcc
+from cluster_jax.methods.nrcc import NRCCConfig, with_nrcc
 from cluster_jax.training import state as states
 from cluster_jax.training.step import make_step
 from tests import toy

@@ -11,7 +11,7 @@ from jax import export
 
 from cluster_jax.nets import backbone
 from cluster_jax.nets.backbone import Layers
-from cluster_jax.nets.backbones import convnext, resnet, vit
+from cluster_jax.nets.backbones import resnet, vit
 from cluster_jax.nets.norm import BatchNorm
 from tests.rows import every_row
 
@@ -46,9 +46,6 @@ def multiplications(module, side, channels):
 
 def test_names_are_those_of_all_families():
     assert backbone.names() == (
-        *convnext.NAMES,
-        "efficientnet_lite0",
-        "efficientnet_lite1",
         "efficientnet_lite2",
         "mlp",
         "resnet18",
@@ -61,7 +58,7 @@ def test_names_are_those_of_all_families():
 
 @pytest.mark.parametrize(
     ("name", "width", "side"),
-    [("efficientnet_lite0", 32, 64), ("resnet18", 4, 16), ("small", 4, 8), (vit.NAMES[0], 192, 32)],
+    [("efficientnet_lite2", 32, 64), ("resnet18", 4, 16), ("small", 4, 8), (vit.NAMES[0], 192, 32)],
 )
 def test_any_batch_size_is_one_program(name, width, side, shallow):
     """As `jax.export` needs it, which gives the number of images a name."""
@@ -74,7 +71,7 @@ def test_any_batch_size_is_one_program(name, width, side, shallow):
 
 
 # Of each family the smallest.
-SMALLEST = ("convnext_tiny", "efficientnet_lite0", "mlp", "resnet18", "small", "vit_tiny_patch16")
+SMALLEST = ("efficientnet_lite2", "mlp", "resnet18", "small", "vit_tiny_patch16")
 OTHERS = tuple(name for name in backbone.names() if name not in SMALLEST)
 
 
@@ -85,7 +82,6 @@ def test_blocks_and_submodules_of_every_backbone(names):
     for name in names:
         width = vit.architecture(name)[0] if name in vit.NAMES else 2
         width = 32 if name.startswith("efficientnet") else width
-        width = convnext.SIZES[name][1] if name in convnext.NAMES else width
         stem = "cifar" if name.startswith("resnet") else None
         built = backbone.make(name, width=width, stem=stem)
         module = built.module(Layers(norm, norm, frozen=0, dtype=None))

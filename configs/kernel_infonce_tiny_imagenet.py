@@ -1,0 +1,24 @@
+r"""Kernel-InfoNCE on Tiny-ImageNet: Kernel-InfoNCE Table 1, its largest set.
+
+    python -m cluster_jax.main --config=configs/kernel_infonce_tiny_imagenet.py \
+        --config.data.dir=DIR
+
+DIR has the images of Tiny-ImageNet's training split, a folder for each of its 200 classes, of 64
+pixels. Intended for one host with GPUs or TPU chips.
+
+All else is as in `kernel_infonce_cifar10`, from the paper and by guess.
+Deviation: the linear probe is scored on a fifth of the training images, because the validation
+images lie in one folder.
+"""
+
+from cluster_jax.core.config import derived
+
+
+def get_config():
+    """The config."""
+    return derived(
+        "kernel_infonce_cifar10",
+        data={"name": "folder", "split": None, "image_size": 64},
+        novel={"test_split": None},
+        augment={"size": 64},
+    )
