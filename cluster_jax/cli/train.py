@@ -70,7 +70,7 @@ def run(
         export.check_has_images(config.data.name)
         is_folder = config.data.name == "folder" and config.data.dir
         images = image_files.folders(config.data.dir) if is_folder else []
-        export.check(export_folder, images, workdir, by)
+        export.check(export_folder, images, workdir)
     pipeline.run_pipeline(config, workdir, name, cut_short=cut_short, report=report, until=until)
     if export_folder is not None and jax.process_index() == 0:
         folders = export.run_clusters(workdir, export_folder, by)

@@ -117,6 +117,20 @@ class ByTree:
         return _Groups(ids, leaves, centers, membership.shares(self.smoother, leaves))
 
 
+def without_cluster(placed: Assignment, rows: NDArray) -> Assignment:
+    """Returns an assignment in which some rows, bool `[m]`, are in no cluster."""
+    assert placed.probabilities is not None
+    assert placed.runners_up is not None
+    assert placed.runner_up_probabilities is not None
+    return placed._replace(
+        labels=np.where(rows, NO_CLUSTER, placed.labels),
+        is_novel=placed.is_novel | rows,
+        probabilities=np.where(rows, 0.0, placed.probabilities),
+        runners_up=np.where(rows, NO_CLUSTER, placed.runners_up),
+        runner_up_probabilities=np.where(rows, 0.0, placed.runner_up_probabilities),
+    )
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class ByVotes:
     """Labels of training rows: a new row has that of most of the nearest ones, by 1 / distance.

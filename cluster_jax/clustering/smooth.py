@@ -97,6 +97,10 @@ class Smoother(NamedTuple):
         """The metric of `fit`."""
         return "cosine" if self.is_cosine else "euclidean"
 
+    def has_direction(self, x: NDArray) -> NDArray:
+        """Returns which rows `[m, d]` can be compared, bool `[m]`: not zeros under the cosine."""
+        return np.asarray(x.any(axis=1) | (not self.is_cosine))
+
     @property
     def weights(self) -> NDArray:
         """Weights of each row and of its neighbors, float32 `[n, k + 1]`, see `near`."""

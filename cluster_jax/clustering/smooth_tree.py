@@ -57,18 +57,27 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from cluster_jax import __version__
 from cluster_jax.clustering import copies, living, membership, number, placing, smooth, tree
-from cluster_jax.clustering.base import UNCLEAR, Assignment
+from cluster_jax.clustering.base import NO_CLUSTER, UNCLEAR, Assignment
 from cluster_jax.clustering.membership import Membership
 from cluster_jax.clustering.placing import ByTree
 from cluster_jax.clustering.smooth import FEW_AXES, Smoother
 from cluster_jax.core import checks, io
 from cluster_jax.core.arrays import Rows, numeric, stacked
 from cluster_jax.core.checks import InputError
+from cluster_jax.core.names import counted
 
 METRICS = ("auto", *smooth.METRICS)
 # Rows, of which all can be compared with each other; more are condensed into as many micro-clusters
 # at most. Rows of a sample of these, from which the axes are learned.
 MAX_ROWS, SAMPLE = 16_000, 10_000
+# Of rows in no cluster.
+_OF_NO_CLUSTER = {
+    "labels_": NO_CLUSTER,
+    "probabilities_": 0.0,
+    "runners_up_": NO_CLUSTER,
+    "runner_up_probabilities_": 0.0,
+    "leaves_": 0,
+}
 # Attributes of the fitted estimator that are arrays or plain values.
 _STORED = (
     *("labels_", "probabilities_", "runners_up_", "runner_up_probabilities_", "linkage_"),
@@ -93,7 +102,7 @@ class SmoothTree(ClusterMixin, BaseEstimator):
             time.
 
     Attributes:
-        labels_: int64 `[n]`, the largest cluster first.
+        labels_: int64 `[n]`, the largest cluster first; -1 for zeros under the cosine.
         probabilities_: float64 `[n]`, of each row's cluster: that of its leaf of the tree, which
             `predict_proba` gives for the leaf itself, not for the other rows of a micro-cluster nor
             in columns of rounded values, which are spread for the fit.
@@ -112,7 +121,7 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         linkage_: float64 `[m - 1, 4]`, the tree of m leaves in SciPy's form: rows without their
             copies, or micro-clusters.
         sample_: int64 `[m]`, a row of each leaf.
-        leaves_: int64 `[n]`, the leaf of each row.
+        leaves_: int64 `[n]`, the leaf of each row; 0 where there is none.
         rows_: `[m, d]`, the rows of `sample_`, by which `locate` tells rows unlike all of them.
         metric_: `"cosine"` or `"euclidean"`.
         smoother_: the `smooth.Smoother` of the leaves.
@@ -152,7 +161,18 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         self._forget()
         x = numeric(X, "X", smooth.LARGEST)
         validate_data(self, stacked(X, "X"), reset=True, skip_check_array=True)
-        return self._fit(x, np.arange(len(x)), np.arange(len(x)))
+        is_in = np.asarray(x).any(axis=1) | (self._metric(x) != "cosine")
+        if is_in.all() or not is_in.any():
+            return self._fit(x, np.arange(len(x)), np.arange(len(x)))
+        kept = np.flatnonzero(is_in)
+        self._fit(x[kept], kept, np.arange(len(kept)))
+        for name, empty in _OF_NO_CLUSTER.items():
+            column = np.full(len(x), empty, getattr(self, name).dtype)
+            column[kept] = getattr(self, name)
+            setattr(self, name, column)
+        rows = counted(len(x) - len(kept), "row is", "rows are")
+        checks.warn(f"{rows} in no cluster: zeros alone, which have no direction", 2)
+        return self
 
     def fit_rows(self, x: Rows, originals: NDArray | None = None) -> Self:
         """Clusters finite rows `[n, d]` that are read a part at a time, such as `Shards`.
@@ -172,15 +192,13 @@ class SmoothTree(ClusterMixin, BaseEstimator):
 
     def _fit(self, x: Rows, kept: NDArray, place: NDArray) -> Self:
         """Clusters rows that are the rows `kept` of all; `place` is where each of these stands."""
-        n, d = x.shape
+        n = x.shape[0]
         checks.one_of("metric", self.metric, METRICS)
         for name in ("n_clusters", "min_cluster_size"):
             if (value := getattr(self, name)) is not None:
                 checks.whole(name, value, 1, n)
         seed = self._seed()
-        is_few = self.metric == "auto" and d <= FEW_AXES
-        self.metric_ = "cosine" if self.metric == "auto" else self.metric
-        self.metric_ = "euclidean" if is_few else self.metric_
+        self.metric_ = self._metric(x)
         first, self.leaves_ = self._distinct(x)
         if (m := len(first)) <= MAX_ROWS:
             rows = smooth.dequantize(np.asarray(x[first]), seed)
@@ -199,12 +217,17 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         levels = self._find(rows, np.random.default_rng(seed))
         self.linkage_ = tree.nested(self.smoother_.smooth, np.bincount(self.leaves_), levels)
         self.n_clusters_ = int(levels[0].max()) + 1
-        labels = tree.by_size(levels[0][self.leaves_], self.sample_)[levels[0]]
+        labels = tree.by_size(levels[0][self.leaves_], levels[0])[levels[0]]
         self._shares_ = membership.shares(self.smoother_, labels)
         of_leaves = membership.membership(labels, self._shares_)
         of_rows = (column[self.leaves_] for column in of_leaves)
         self.labels_, self.probabilities_, self.runners_up_, self.runner_up_probabilities_ = of_rows
         return self
+
+    def _metric(self, x: Rows) -> str:
+        if self.metric != "auto":
+            return self.metric
+        return "euclidean" if x.shape[1] <= FEW_AXES else "cosine"
 
     def _find(self, x: NDArray, rng: np.random.Generator) -> list[NDArray]:
         """Finds nested labels of the leaves `[m, d]`, the finest first; sets the verdict."""
@@ -247,8 +270,8 @@ class SmoothTree(ClusterMixin, BaseEstimator):
 
     def look(self, x: NDArray) -> living.Look:
         """Clusters rows `[m, d]` by another estimator of these arguments, for `living.update`."""
-        model = clone(self).fit(x)
-        return living.Look(model.labels_, model.predict, model.smoother_.sharp, model.leaves_)
+        model = clone(self).fit_rows(x)
+        return living.Look(model.labels_, model._placed, model.smoother_.sharp, model.leaves_)
 
     def _forget(self) -> None:
         """Removes what an earlier fit has left."""
@@ -283,7 +306,7 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         check_is_fitted(self)
         if k is None and level is None:
             return self.labels_
-        return tree.cut(self.linkage_, self.sample_, self.leaves_, k=k, level=level)
+        return tree.cut(self.linkage_, self.labels_, self.leaves_, k=k, level=level)
 
     def smooth_rows(self, X: ArrayLike) -> NDArray:
         """Returns smooth rows float32 `[n, r]` of `X`, the rows of `fit`: best for k-means."""
@@ -299,7 +322,11 @@ class SmoothTree(ClusterMixin, BaseEstimator):
 
         See `membership.of_new_rows`; rows do not affect each other.
         """
-        x, leaves = self._new(X), self.labels_[self.sample_]
+        x = self._new(X)
+        return np.where(self.smoother_.has_direction(x), self._placed(x), NO_CLUSTER)
+
+    def _placed(self, x: NDArray) -> NDArray:
+        leaves = self.labels_[self.sample_]
         return membership.of_new_rows(self.smoother_, leaves, self._shares_, x).labels
 
     def predict_proba(self, X: ArrayLike) -> NDArray:
@@ -319,7 +346,8 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         """
         x = self._new(X)
         labels = None if k is None and level is None else self.cut(k=k, level=level)
-        return self.clusterer_.place(x, labels)
+        placed, has_direction = self.clusterer_.place(x, labels), self.smoother_.has_direction(x)
+        return placed if has_direction.all() else placing.without_cluster(placed, ~has_direction)
 
     @functools.cached_property
     def clusterer_(self) -> ByTree:

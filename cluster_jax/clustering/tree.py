@@ -5,6 +5,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.cluster import hierarchy
 from scipy.spatial.distance import squareform
 
+from cluster_jax.clustering.base import NO_CLUSTER
 from cluster_jax.core import arrays, checks
 from cluster_jax.core.checks import InputError
 
@@ -116,13 +117,13 @@ def cut_tree(linkage: ArrayLike, n_groups: int) -> NDArray:
 
 
 def cut(
-    linkage: NDArray, sample: NDArray, leaves: NDArray, *, k: int | None, level: float | None
+    linkage: NDArray, labels: NDArray, leaves: NDArray, *, k: int | None, level: float | None
 ) -> NDArray:
     """Returns the labels of all rows at a cut of their tree, int64 `[n]`, largest first.
 
     Args:
         linkage: float `[m - 1, 4]`, `SmoothTree.linkage_`.
-        sample: int `[m]`, `SmoothTree.sample_`.
+        labels: int `[n]`, as found, of which -1 stays: `SmoothTree.labels_`.
         leaves: int `[n]`, `SmoothTree.leaves_`.
         k: number of groups, 1 to m.
         level: height, as a fraction of the highest merge, 0 to 1; merges above it are undone.
@@ -143,9 +144,10 @@ def cut(
         k = 1 + int((linkage[:, 2] > level * linkage[:, 2].max(initial=0)).sum())
     elif k is None or level is not None:
         raise InputError(f"one of k and level must be given; got k={k} and level={level}")
-    checks.whole("k", k, 1, len(sample))
-    placed = cut_tree(linkage, int(k))[leaves]
-    return by_size(placed, sample)[placed]
+    checks.whole("k", k, 1, len(linkage) + 1)
+    groups = cut_tree(linkage, int(k))
+    order = by_size(groups[leaves[labels >= 0]], groups)
+    return np.where(labels >= 0, order[groups][leaves], NO_CLUSTER)
 
 
 def by_size(labels: NDArray, order: NDArray) -> NDArray:
@@ -154,10 +156,10 @@ def by_size(labels: NDArray, order: NDArray) -> NDArray:
     Of labels of one size the one that comes first in `order`, int `[m]`, does; each is in it.
 
     Example:
-        >>> by_size(np.array([0, 1, 1, 2]), np.arange(4)).tolist()
+        >>> by_size(np.array([0, 1, 1, 2]), np.array([0, 1, 2])).tolist()
         [1, 0, 2]
     """
-    _, first = np.unique(labels[order], return_index=True)
+    _, first = np.unique(order, return_index=True)
     rank = np.empty(len(first), np.int64)
     rank[np.lexsort((first, -np.bincount(labels)))] = np.arange(len(first))
     return rank

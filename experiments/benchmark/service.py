@@ -38,7 +38,7 @@ def _beside(run: str, photos: Sequence[str]) -> dict[str, Any]:
 
     model = cluster_jax.load(run).warm_up()
     network = pretrained.overrides(model.results_["config"]["encoder"])["name"]
-    eager, session = embed._torch(network)
+    eager, session = embed._torch()
     resize = decode.Resize(embed.SIDE, "bilinear")
 
     def decoded(files: Sequence[str]) -> np.ndarray:

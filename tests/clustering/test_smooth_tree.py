@@ -194,7 +194,7 @@ def test_copies_zero_rows_and_constant_columns():
     x = np.concatenate([x, np.full((300, 5), 7.0)], axis=1)
     assert adjusted_rand_score(truth, fit(x).labels_) > 0.99
     x[:20] = 0
-    assert np.isfinite(SmoothTree().fit(x).probabilities_).all()
+    assert np.isfinite(SmoothTree().fit_rows(x).probabilities_).all()
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.int32])
@@ -426,3 +426,26 @@ def test_more_clusters_than_micro_clusters(monkeypatch):
     message = "n_clusters must be at most .* micro-clusters of 800 rows; got 300"
     with pytest.raises(InputError, match=message):
         fit(x, n_clusters=300)
+
+
+def test_rows_without_a_direction_are_in_no_cluster():
+    """Zeros under the cosine, as of texts or files that failed."""
+    rng = np.random.default_rng(0)
+    x = 3 * rng.normal(size=(4, 1, 64)) + rng.normal(size=(4, 40, 64))
+    x = np.concatenate([np.zeros((2, 64)), x.reshape(160, 64), np.zeros((3, 64))])
+    is_zero = ~x.any(axis=1)
+    with pytest.warns(UserWarning, match="5 rows are in no cluster: zeros alone"):
+        model = SmoothTree().fit(x)
+    alone = SmoothTree().fit(x[~is_zero])
+    np.testing.assert_array_equal(model.labels_[~is_zero], alone.labels_)
+    np.testing.assert_array_equal(model.probabilities_[~is_zero], alone.probabilities_)
+    assert (model.n_clusters_, model.verdict_) == (4, "clear")
+    assert (model.labels_[is_zero] == -1).all()
+    assert not model.probabilities_[is_zero].any()
+    np.testing.assert_array_equal(model.cut(k=2)[~is_zero], alone.cut(k=2))
+    assert (model.cut(k=2)[is_zero] == -1).all()
+    placed = model.locate(x[[0, 5]])
+    assert placed.labels.tolist() == [-1, model.labels_[5]] == model.predict(x[[0, 5]]).tolist()
+    assert (placed.is_novel.tolist(), placed.probabilities[0]) == ([True, False], 0)
+    assert (SmoothTree(metric="euclidean").fit(x).labels_ >= 0).all()
+    assert set(SmoothTree().fit(np.zeros((9, 5))).labels_.tolist()) == {0}

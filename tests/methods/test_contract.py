@@ -61,8 +61,10 @@ def test_a_state_stays_what_it_is(tmp_path, method, nrcc):
     assert _shapes(end) == before
     assert all(x.sharding.is_equivalent_to(states.replicated(mesh), x.ndim) for x in _leaves(end))
     assert all(np.isfinite(v) for v in jax.device_get(metrics).values())
-    again, _ = cases.advance(run, saved.restore(start()), step, mesh, range(2, 4))
     saved.close()
+    resumed = Checkpoints(tmp_path / "checkpoints", keep=1)
+    again, _ = cases.advance(run, resumed.restore(start()), step, mesh, range(2, 4))
+    resumed.close()
     _equal(end, again)
     # All images the same, so that all rows of a batch are, up to their augmentation.
     alike = np.repeat(run.dataset.images[:1], len(run.dataset.images), axis=0)

@@ -10,7 +10,7 @@ from PIL import Image
 
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
-from cluster_jax.data import folder
+from cluster_jax.data import images
 from cluster_jax.pipeline import inference
 from cluster_jax.pipeline import run as pipeline
 from tests import toy
@@ -22,7 +22,7 @@ BAD = (0, 7, 63)
 @pytest.fixture
 def config(tmp_path, monkeypatch):
     """A run of 64 gray files, three of which cannot be read."""
-    monkeypatch.setattr(folder, "CHANNELS", 1)
+    monkeypatch.setattr(images, "CHANNELS", 1)
     photos = tmp_path / "photos"
     for i, (image, label) in enumerate(zip(*toy.images(), strict=True)):
         (photos / str(label)).mkdir(parents=True, exist_ok=True)
