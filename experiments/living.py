@@ -56,8 +56,7 @@ from cluster_jax import SmoothTree
 from cluster_jax.cli import cluster as clustering
 from cluster_jax.cli import update as updating
 from cluster_jax.clustering import living
-from cluster_jax.core import arrays
-from cluster_jax.report import assignments, decisions, facts
+from cluster_jax.report import assignments
 from experiments import tables
 from experiments.number_of_clusters import peers
 
@@ -374,38 +373,12 @@ def _updates(file: str) -> None:
     print(f"peak memory of the process of the updates: {peak:.2f} GiB")
 
 
-def _follow(sets: list[tuple[NDArray, NDArray]]) -> None:
-    for half in (0, 1):
-        counts = np.zeros(4, int)  # moves, followers, of these: of the class of the moved, of most
-        for i in range(half * STREAMS, (half + 1) * STREAMS):
-            s = stream(*sets[i // len(KINDS) % len(sets)], KINDS[i % len(KINDS)], i, half)
-            x, names = arrays.normalize_rows(s.x), list(map(str, range(len(s.x))))
-            labels = SmoothTree().fit(x).labels_
-            found = decisions.Clusters(names, labels, np.zeros(len(x)), "row", "")
-            most = np.array(
-                [np.bincount(s.y[labels == c]).argmax() for c in range(labels.max() + 1)]
-            )
-            for row in np.flatnonzero(s.y != most[labels])[:50].tolist():
-                moved = decisions.Decisions({names[row]: int(labels.max()) + 1})
-                own = s.y[list(facts.followers(x, found, moved))]
-                of_most = (own == most[labels[row]]).sum()
-                counts += [1, len(own), (own == s.y[row]).sum(), of_most]
-        moves, followers, right, wrong = counts
-        print(
-            f"{('choose', 'confirm')[half]}: {moves:,} rows moved, {followers / moves:.2f} follow "
-            f"each; {right / followers:.3f} of them are of its class, {wrong / followers:.3f} of "
-            "the commonest class of the cluster that they leave"
-        )
-
-
 def _map(sets: list[tuple[NDArray, NDArray]]) -> None:
     """Prints by how much of the width of the old map the old points move, in the median."""
 
     def points(folder: str) -> NDArray:
         table = assignments.read_workdir(f"{folder}/run")
-        axes = [
-            assignments.numbers(table, f"map_{axis}", range(len(table.rows)), 0) for axis in "xyz"
-        ]
+        axes = [assignments.numbers(table, f"map_{axis}", range(table.size), 0) for axis in "xyz"]
         return np.stack([axis for axis in axes if axis is not None], axis=1)
 
     for i in range(0, 2 * STREAMS, 4):
@@ -440,7 +413,6 @@ def main() -> None:
     parser.add_argument("files", nargs="*", type=pathlib.Path, metavar="FEATURES.npz")
     parser.add_argument("--size", action="store_true")
     parser.add_argument("--updates", metavar="MODEL.npz")
-    parser.add_argument("--follow", action="store_true")
     parser.add_argument("--map", action="store_true")
     flags = parser.parse_args()
     if flags.updates:
@@ -451,8 +423,8 @@ def main() -> None:
         return
     stored = [np.load(file) for file in flags.files]
     sets = [(file["features"], file["labels"]) for file in stored]
-    if flags.follow or flags.map:
-        (_follow if flags.follow else _map)(sets)
+    if flags.map:
+        _map(sets)
         return
     entries = []
     for i in range(2 * STREAMS):

@@ -100,7 +100,7 @@ def test_what_fit_leaves(fitted, leaves):
     rows = list(csv.DictReader((fitted._run.workdir / "assignments.csv").read_text().splitlines()))
     assert list(rows[0]) == [
         *("image", "cluster", "distance", "outlier", "map_x", "map_y", "map_z", "probability"),
-        *("runner_up", "runner_up_probability", "isolation", "kmeans_cluster"),
+        *("runner_up", "runner_up_probability", "kmeans_cluster"),
     ]
     assert [int(row["cluster"]) for row in rows] == fitted.labels_.tolist()
     found = [[float(row[f"map_{axis}"]) for axis in "xyz"] for row in rows]

@@ -50,8 +50,8 @@ def test_embeddings(embeddings, capsys):
 
 
 def test_command_for_embeddings(embeddings, capsys):
-    (command,) = re.findall(r"`(python -m cluster_jax\.cluster .*?)`", README.read_text())
-    cluster.main(shlex.split(command)[3:])
+    (command,) = re.findall(r"`(python -m cluster_jax cluster .*?)`", README.read_text())
+    cluster.main(shlex.split(command)[4:])
     files = capsys.readouterr().out.split()[-3:]
     names = ["report.html", "assignments.csv", "results.json"]
     assert [pathlib.Path(file).name for file in files] == names

@@ -46,19 +46,15 @@ def handle_errors() -> Iterator[None]:
     libraries log is left out: errors and warnings say it with the name of the file.
     """
     logs.open_streams()
-    before = signal.getsignal(signal.SIGTERM)
     with warnings.catch_warnings(), logs.printing():
         warnings.showwarning = _show_warning
+        with contextlib.suppress(ValueError):  # Only the main thread handles signals.
+            signal.signal(signal.SIGTERM, _terminate)  # until `app.main` ends
         try:
-            with contextlib.suppress(ValueError):  # Only the main thread handles signals.
-                signal.signal(signal.SIGTERM, _terminate)
             yield
         except BaseException as error:
             _end(error)
             raise
-        finally:
-            with contextlib.suppress(ValueError):
-                signal.signal(signal.SIGTERM, before)
 
 
 def _terminate(number: int, frame: object) -> NoReturn:

@@ -67,7 +67,7 @@ class Parser(argparse.ArgumentParser):
 
 
 # How photos come into the folders of an export.
-EXPORT_WAYS = ("link", "copy", "move")
+EXPORT_WAYS = ("link", "copy")
 
 
 def add_export(parser: Parser, groups: str) -> None:
@@ -79,20 +79,14 @@ def add_export(parser: Parser, groups: str) -> None:
     """
     add = parser.add_argument
     add("--export", metavar="DIR", help=f"new folder for the images, one folder per {groups}")
-    ways = "whether --export links to the images, copies, or moves them (default: %(default)s)"
+    ways = "whether --export links to the images or copies them (default: %(default)s)"
     add("--by", choices=EXPORT_WAYS, default="link", help=ways)
-    add("--yes", action="store_true", help="confirms --by=move; undo.sh in DIR takes it back")
 
 
 def check_export(args: argparse.Namespace) -> None:
     """Raises an `InputError` for flags of an export that do not go together."""
-    if args.export is None and (args.by != "link" or args.yes):
-        raise InputError("--by and --yes must come with --export=DIR; got no --export")
-    if args.by == "move" and not args.yes:
-        raise InputError(
-            "--by=move must come with --yes, because it takes the files out of their folders; got "
-            "no --yes (undo.sh in the new folder takes it back)"
-        )
+    if args.export is None and args.by != "link":
+        raise InputError("--by must come with --export=DIR; got no --export")
 
 
 def add_new_rows(parser: Parser) -> None:

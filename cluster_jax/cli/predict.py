@@ -25,10 +25,6 @@ def _parser() -> Parser:
     add_new_rows(parser)
     table = "table to write (default: predictions.csv in the workdir)"
     add("--out", metavar="FILE", help=table)
-    page = "page to write: new images beside typical ones of their clusters"
-    add("--report", metavar="FILE", help=page)
-    saved = "file that the page of --report has saved; may be given several times"
-    add("--corrections", metavar="FILE", action="append", default=[], help=saved)
     add_export(parser, "cluster")
     return parser
 
@@ -51,9 +47,9 @@ def _check(flags: argparse.Namespace) -> None:
     if getattr(flags, wanted) is None:
         raise InputError(f"--{wanted} must be given for a run {of}; got none")
     if is_of_embeddings:
-        for name in ("export", "report", "corrections"):
-            if value := getattr(flags, name):
-                raise InputError(f"--{name} must be left out for a run of embeddings; got {value}")
+        if flags.export:
+            must = "--export must be left out for a run of embeddings"
+            raise InputError(f"{must}; got {flags.export}")
         return
     for name in ("array", "ids"):
         if value := getattr(flags, name):
@@ -79,14 +75,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         from cluster_jax.core import devices
 
         devices.join()
-        ended = predictions.predict(
-            flags.workdir,
-            flags.images,
-            out,
-            flags.export,
-            flags.report,
-            by=flags.by,
-            corrections=flags.corrections,
-        )
+        ended = predictions.predict(flags.workdir, flags.images, out, flags.export, by=flags.by)
         if ended is not None:
             output.end(flags, *ended)

@@ -4,35 +4,32 @@
 """
 
 import collections
-import contextlib
 import functools
 import json
 import os
-import shlex
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
 import jax
 import numpy as np
 from etils import epath
-from numpy.typing import NDArray
 
 from cluster_jax.cli.flags import output_file
-from cluster_jax.core import buckets, checks, io
+from cluster_jax.core import checks, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.logs import logger
 from cluster_jax.core.names import counted
 from cluster_jax.data import datasets
 from cluster_jax.data import folder as image_files
-from cluster_jax.data.images import Dataset, photo_facts
+from cluster_jax.data.images import Dataset
 from cluster_jax.encoding import encoder
 from cluster_jax.encoding.embed import Batch, Parts
 from cluster_jax.pipeline import export, inference
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.features import share, shared
 from cluster_jax.pipeline.inference import Assignment, TrainedRun
-from cluster_jax.report import assignments, decisions, placement, report_data, summary
-from cluster_jax.report.decisions import NO_CLUSTER, Decisions
+from cluster_jax.report import assignments, summary
+from cluster_jax.report.decisions import NO_CLUSTER
 
 
 def predict(
@@ -40,10 +37,8 @@ def predict(
     images: epath.PathLike,
     out: epath.PathLike,
     folder: epath.PathLike | None = None,
-    page: epath.PathLike | None = None,
     *,
     by: str = "link",
-    corrections: Sequence[epath.PathLike] = (),
 ) -> tuple[str, dict[str, Any]] | None:
     """Assigns images to the clusters of a finished run and writes the table.
 
@@ -52,69 +47,38 @@ def predict(
         images: folder, image file, `.npy` or `.npz`; of a run on features `.npy`, `.npz` or `.csv`.
         out: the table to write.
         folder: new folder for the images, one folder per cluster or class; or None.
-        page: file for a page of the images in their clusters, see `report.placement`; or None.
         by: see `export.write`.
-        corrections: files that a page of the same images has saved.
 
     Returns:
         A summary for the terminal, and one for programs; of several processes, of which each
         assigns a share of the images, the first alone writes the table, and the others return None.
 
     Raises:
-        InputError: the run, the images, `out`, `folder` or `page` cannot be used; nothing was
-            written.
+        InputError: the run, the images, `out` or `folder` cannot be used; nothing was written.
     """
-    run = inference.read(workdir)
-    out, path = output_file(out), buckets.path(images)
-    if folder is not None or page is not None:
-        export.check_has_images(run.config.data.name)
+    run, out = inference.read(workdir), output_file(out)
     if folder is not None:
-        export.check(folder, image_files.folders(os.fspath(images)), by=by)
-    page = None if page is None else output_file(page, flag="--report")
-    if page == out:
-        raise InputError(f"--report must be another file than the table; got {page}")
-    if corrections and run.known_classes is not None:
-        raise InputError("--corrections must be left out for a run with known classes; got some")
+        export.check_has_images(run.config.data.name)
+        export.check(folder, image_files.folders(os.fspath(images)))
     arrays = _assign(run, images, out)
     if arrays is None:
         return None
     files, skipped = arrays.pop("files", None), arrays.pop("skipped").tolist()
-    assignment = Assignment(**arrays)
-    sources = None if files is None else files.tolist()
-    named, is_decided = dict[int, str](), None
-    if corrections:
-        assignment, named, is_decided = _corrected(run, assignment, sources, corrections)
-    names = {**run.names, **{str(cluster): name for cluster, name in named.items()}}
-    columns = assignments.placed_columns(assignment, names)
+    placed, sources = Assignment(**arrays), None if files is None else files.tolist()
+    columns = assignments.placed_columns(placed, run.names)
     if run.known_classes is not None:
         del columns["distance"]
         columns = {"class" if title == "cluster" else title: c for title, c in columns.items()}
-    write_table(out, {"image": sources or range(len(assignment.labels)), **columns})
+    write_table(out, {"image": sources or range(len(placed.labels)), **columns})
     Parts(out, "").remove()
     words, large = inference.words(run, sources), large_clusters(run)
-    text = describe(assignment, names, out, large=large, skipped=skipped, words=words)
-    made_values = values(assignment, names, out, skipped)
-    load = _loader(run, images)
-    if page is not None:
-        title = f"{path.name}, in the groups of {epath.Path(workdir).name}"
-        is_folder = path.is_dir()
-        folder_uri = inference.image_folder("folder", str(path), sources) if is_folder else None
-        paths = [("workdir", workdir), ("images", images), ("out", out), ("report", page)]
-        paths += [("corrections", file) for file in corrections]
-        flags = [f"--{name}={_absolute(path)}" for name, path in paths]
-        command = shlex.join(["cluster-jax", "predict", *flags, "--corrections=corrections.csv"])
-        loaded = load(share=range)
-        made_page = _page(
-            title, run, assignment, names, loaded, is_decided, folder_uri, command, words
-        )
-        io.write(page, made_page.encode("utf-8", "backslashreplace"))
-        text += f"\nreport       {page}"
-        made_values["report"] = str(page)
+    text = describe(placed, run.names, out, large=large, skipped=skipped, words=words)
+    made_values = values(placed, run.names, out, skipped)
     if folder is not None:
-        root = image_files.root(os.fspath(images))
-        folders = {**export.names_of_folders(run), **named}
-        labels = assignment.labels
-        count = export.write(folder, labels, root, sources, load, folders, by, words[1])
+        root, names = image_files.root(os.fspath(images)), export.names_of_folders(run)
+        load = functools.partial(_loader(run, images), share=range)
+        places = export.places(placed.labels, names, words[1])
+        count = export.write(folder, places, export.Images(root, sources, load), by)
         text += f"\nexported     {counted(count, 'folder')} to {folder}"
         made_values["exported"] = str(folder)
     return text, made_values
@@ -126,34 +90,6 @@ def write_table(out: epath.Path, columns: Mapping[str, assignments.Column]) -> N
         io.write(out, assignments.to_csv(columns))
     except OSError as error:
         raise InputError(f"--out must be a writable file; got {out} ({error})") from error
-
-
-def _absolute(path: epath.PathLike) -> str:
-    """Returns a path that means the same in every folder."""
-    text = os.fspath(path)
-    return text if "://" in text else os.path.abspath(os.path.expanduser(text))
-
-
-def _corrected(
-    run: TrainedRun,
-    assignment: Assignment,
-    sources: Sequence[str] | None,
-    files: Sequence[epath.PathLike],
-) -> tuple[Assignment, dict[int, str], NDArray]:
-    """Returns new images as a person has moved them, cluster names, and which were decided on."""
-    names = sources or list(map(str, range(len(assignment.labels))))
-    clusters = decisions.Clusters(
-        names, assignment.labels, assignment.distances, "image", run.computed.run
-    )
-    of_run = frozenset(run.clusters.cluster_labels.tolist()) - {NO_CLUSTER}
-    decided = Decisions(merged=run.decisions.merged, created=run.decisions.created | of_run)
-    for file in files:
-        decided = decisions.join(decided, decisions.read(file, clusters, decided))
-    labels, sure = decided.labels(clusters), assignment.membership
-    if sure is not None:
-        labels, *now = decisions.decided_membership(decided, clusters, sure)
-        assignment = Assignment(labels, assignment.distances, assignment.is_novel, *now)
-    return assignment._replace(labels=labels), dict(decided.named), decided.is_decided(clusters)
 
 
 def describe(
@@ -227,50 +163,6 @@ def _fact(placed: Assignment, large: Set[int] | None, noun: str, group: str) -> 
     count = counted(len(placed.labels), noun)
     others = "earlier photos" if noun == "photo" else f"{noun}s of the run"
     return f"Assigned {count} to {groups}; {novel:,} {verb} unlike all {others}"
-
-
-def _page(
-    title: str,
-    run: TrainedRun,
-    assignment: Assignment,
-    names: Mapping[str, str],
-    images: Dataset,
-    is_decided: NDArray | None,
-    folder: str | None,
-    command: str,
-    words: tuple[str, str],
-) -> str:
-    """Renders the page of new images, beside the run's if these are still where they were."""
-    dataset, typical = None, dict[int, NDArray | None]()
-    with contextlib.suppress(InputError):
-        dataset = inference.training_images(run)
-    labels, of_page = assignment.labels, dict(names)
-    if run.known_classes is None:
-        stored = run.clusters
-        for cluster in report_data.clusters_by_size(stored.cluster_labels, stored.distances):
-            shown = cluster.members[: placement.N_TYPICAL]
-            if cluster.id >= 0:
-                typical[cluster.id] = None if dataset is None else dataset.fetch(shown)
-    else:
-        classes, labels = np.unique(labels, return_inverse=True)
-        of_page = {str(i): name for i, name in enumerate(classes.tolist())}
-    new = placement.NewImages(
-        labels,
-        assignment.is_novel,
-        images.sources,
-        images.fetch,
-        {int(cluster): name for cluster, name in of_page.items()},
-        typical,
-        membership=assignment.membership,
-        is_decided=is_decided,
-        folder=folder,
-        facts=photo_facts(images),
-        run=run.computed.run if run.known_classes is None else "",
-        next_cluster=run.decisions.next_cluster(run.computed),
-        command=command if run.known_classes is None else None,
-        steps=inference.steps(run),
-    )
-    return placement.page(title, _fact(assignment, large_clusters(run), *words), new)
 
 
 def _loader(run: TrainedRun, images: epath.PathLike) -> Callable[..., Dataset]:

@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         from cluster_jax.pipeline import corrections, export
 
         if flags.export is not None:
-            export.check(flags.export, _image_folders(flags.workdir), flags.workdir, flags.by)
+            export.check(flags.export, _image_folders(flags.workdir), flags.workdir)
         text, values = corrections.correct(flags.workdir, flags.corrections)
         if flags.export is not None:
             folders = export.run_clusters(flags.workdir, flags.export, flags.by)

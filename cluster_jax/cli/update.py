@@ -2,11 +2,10 @@
 
 The photos are those that are there now, in the folders of the run and in others that are named: new
 files join the groups or make new ones, a moved or renamed file is the same photo, deleted files
-leave. New rows of embeddings come from --features.
-assignments.csv has the columns id, name and since (the update in which the photo came), report.html
-is the page of all photos, history.jsonl has a line for each update. What you have corrected or
-named holds; neighbors of a photo that you have moved follow it if they are more like it than like
-the typical photos of their group.
+leave. Photos of a folder that is not there stay; name the place to which it has moved. New rows of
+embeddings come from --features. assignments.csv has the columns name and since (the update in which
+the photo came), report.html is the page of all photos, history.jsonl has a line for each update.
+What you have corrected or named holds.
 """
 
 from collections.abc import Sequence
@@ -27,8 +26,7 @@ def _parser() -> Parser:
     output.add_report(parser)
     refit = "cluster everything anew; groups that stay mostly the same keep their ids"
     add("--refit", action="store_true", help=refit)
-    exact = "only what you have moved moves, and what followed it earlier goes back"
-    add("--exact", action="store_true", help=exact)
+    add("--yes", action="store_true", help="more than half of the photos may leave")
     add("--undo", action="store_true", help="take the last update back")
     return parser
 
@@ -40,13 +38,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for name in ("array", "ids"):
             if (value := getattr(flags, name)) is not None and flags.features is None:
                 raise InputError(f"--{name} must come with --features; got {value!r} alone")
-        change = flags.photos or flags.features or flags.refit or flags.exact
+        change = flags.photos or flags.features or flags.refit
         if flags.undo and change:
             raise InputError(f"--undo must be given alone; got {change} beside it")
         checks.local(flags.workdir)
         from cluster_jax.pipeline import embeddings, updates
 
-        how = {"refit": flags.refit, "exact": flags.exact, "with_report": flags.report == "yes"}
+        how = {"refit": flags.refit, "with_report": flags.report == "yes"}
         if flags.undo:
             ended = updates.undo(flags.workdir)
         elif embeddings.is_run(flags.workdir):
@@ -67,5 +65,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
                     f"PHOTOS must be given in place of --features for a run of photos; got "
                     f"{flags.features}"
                 )
+            how["confirmed"] = flags.yes
             ended = updates.update_photos(flags.workdir, flags.photos, **how)
         output.end(flags, *ended)

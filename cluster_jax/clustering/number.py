@@ -69,9 +69,10 @@ MIN_GAP, CLEAR_GAP, CLEAR_DEVIATIONS = 0.1, 0.3, 4.0
 NEARLY_ALL, MOST_LINKS = 0.95, 0.9
 # Rows that HDBSCAN's clusters must hold.
 DENSE_SHARE = 0.75
-# Rows of the Gaussians together, for each cluster, and their number, at most: the silhouette hardly
-# depends on them, but is too high of two or three rows a cluster.
-_NULL_ROWS, _NULL_ROWS_PER_CLUSTER, _NULLS = 1_500, 5, 12
+# Rows of the Gaussians together, and their number, at most: the silhouette hardly depends on them,
+# but is another one of two or three rows a cluster. Rows for each cluster, and then at most; more
+# clusters than have these rows are compared with as many as do.
+_NULL_ROWS, _NULLS, _PER_CLUSTER, _MOST_NULL_ROWS = 1_500, 12, 5, 4_000
 
 
 class Split(NamedTuple):
@@ -253,8 +254,9 @@ def split(x: NDArray, rows: Smoother, labels: NDArray, rng: np.random.Generator)
         return curved
     k, expected = int(labels.max()) + 1, []
     for _ in range(min(max(1, _NULL_ROWS // len(x)), _NULLS)):
-        drawn = null(x, rows, max(_NULL_ROWS, _NULL_ROWS_PER_CLUSTER * k), rng)
-        parts = partition(drawn, tree.ward(drawn.smooth), min(k, len(drawn.sharp) // 2))
+        drawn = null(x, rows, min(max(_NULL_ROWS, _PER_CLUSTER * k), _MOST_NULL_ROWS), rng)
+        most = len(drawn.sharp) // (2 if len(drawn.sharp) == len(x) else _PER_CLUSTER)
+        parts = partition(drawn, tree.ward(drawn.smooth), min(k, most))
         expected.append(_silhouette(drawn, parts))
     own, mean = _silhouette(rows, labels), max(float(np.mean(expected)), 0.0)
     gap = own - mean

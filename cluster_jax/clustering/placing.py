@@ -237,7 +237,7 @@ def _renamed(labels: NDArray, now: NDArray) -> NDArray:
 
 Placing = ByTree | ByVotes | ByCenters
 _KINDS: tuple[Callable[..., Placing], ...] = (ByTree, ByVotes, ByCenters)
-_PARTS: dict[str, Callable[..., Any]] = {"voters": Voters, "smoother": Smoother}
+_PARTS: dict[str, Any] = {"voters": Voters, "smoother": Smoother}
 
 
 def to_arrays(clusterer: Placing) -> dict[str, NDArray]:
@@ -279,5 +279,7 @@ def from_arrays(stored: Mapping[str, NDArray]) -> Placing:
             fields[name] = plain
     for name, values in parts.items():
         missing = {"smooth": values["sharp"], "stages": ()} if name == "smoother" else {}
-        fields[name] = _PARTS[name](**{**missing, **values})
+        kind_of = _PARTS[name]
+        known = {part: value for part, value in values.items() if part in kind_of._fields}
+        fields[name] = kind_of(**{**missing, **known})
     return kind(**fields)

@@ -137,7 +137,7 @@ class SmoothTree(ClusterMixin, BaseEstimator):
     """
 
     scores_: dict[int, float]
-    _living_: living.State | None = None
+    _living_: living.State
     _grown_: living.Repeated
 
     def __init__(
@@ -257,7 +257,7 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         if not hasattr(self, "labels_"):
             self.fit(X)
             is_empty = True
-        if self._living_ is None:
+        if not hasattr(self, "_living_"):
             self._living_ = living.start(self.labels_)
             self._grown_ = living.Repeated(self.rows_, self.leaves_)
         if not is_empty:
@@ -265,23 +265,8 @@ class SmoothTree(ClusterMixin, BaseEstimator):
             self._living_ = living.update(self._living_, self._grown_, self.look)
         elif self._living_.updates:
             self._living_ = self._living_._replace(events=())
+        self.ids_, self.events_ = self._living_.ids, self._living_.events
         return self
-
-    @property
-    def ids_(self) -> NDArray:
-        """See the class."""
-        return self._updated.ids
-
-    @property
-    def events_(self) -> tuple[living.Event, ...]:
-        """See the class."""
-        return self._updated.events
-
-    @property
-    def _updated(self) -> living.State:
-        if self._living_ is None:
-            raise AttributeError("ids_ and events_ are there after update; got none yet")
-        return self._living_
 
     def look(self, x: NDArray) -> living.Look:
         """Clusters rows `[m, d]` by another estimator of these arguments, for `living.update`."""
@@ -409,7 +394,7 @@ class SmoothTree(ClusterMixin, BaseEstimator):
             **{name: getattr(self, name) for name in _STORED},
             **{f"smoother.{k}": v for k, v in {**smoother, **stages}.items() if v is not None},
         }
-        if self._living_ is not None:
+        if hasattr(self, "_living_"):
             of_state = living.to_arrays(self._living_)
             stored |= {f"living.{name}": value for name, value in of_state.items()}
             stored |= {"living.x": self._grown_.rows, "living.leaves": self._grown_.leaves}
@@ -446,6 +431,7 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         if parts:
             model._living_ = living.from_arrays(parts)
             model._grown_ = living.Repeated(parts["x"], parts["leaves"])
+            model.ids_, model.events_ = model._living_.ids, model._living_.events
         return model
 
     def __getstate__(self) -> dict[str, Any]:

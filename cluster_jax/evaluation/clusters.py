@@ -26,8 +26,6 @@ from cluster_jax.metrics.silhouette import silhouette
 SILHOUETTE_ROWS = 4_000
 # Smallest cluster of SmoothTree that counts; the rows of smaller clusters are outliers.
 MIN_CLUSTER_ROWS = 5
-# Nearest other rows whose mean distance says how isolated a row is.
-N_ISOLATION = 5
 # k-means of shards into more clusters has two levels: one would take k times as long per row.
 MOST_IN_ONE_LEVEL = 10_000
 
@@ -49,8 +47,6 @@ class Clustering(NamedTuple):
         curve: GridShift's scan over bandwidths, or None.
         tree: the fitted SmoothTree, or None.
         membership: probabilities of the clusters of SmoothTree; None for GridShift and k-means.
-        isolation: float32 `[n]`, see `isolation`; None for GridShift and k-means, and before
-            `with_map`.
         has_ids: whether the clusters are no cut of the tree, see `with_ids`.
     """
 
@@ -63,7 +59,6 @@ class Clustering(NamedTuple):
     curve: BandwidthCurve | None = None
     tree: SmoothTree | None = None
     membership: Membership | None = None
-    isolation: NDArray | None = None
     has_ids: bool = False
 
     def linkage(self, features: NDArray) -> NDArray:
@@ -360,7 +355,7 @@ def with_map(
     shown: NDArray | None = None,
     **options: Any,
 ) -> Clustering:
-    """Adds to clusters by `run_tree` the map `[n, c]` of their smooth rows, and isolation.
+    """Adds to clusters by `run_tree` the map `[n, c]` of their smooth rows.
 
     Distinct rows are reduced, and copies lie on their original: UMAP draws another map each time of
     rows that are equal. Of micro-clusters, a row lies at the mean of its three nearest ones.
@@ -377,9 +372,6 @@ def with_map(
     assert model is not None
     leaves = model.leaves_ if shown is None else model.leaves_[shown]
     smooth, is_condensed = model.smoother_.smooth, model.smoother_.counts is not None
-    # A quarter of micro-clusters suffices: all would take a third of the time of 200,000 rows.
-    compared = np.unique(leaves, return_index=True)[1][:: 4 if is_condensed else 1]
-    clustering = clustering._replace(isolation=isolation(features, model.metric_, compared))
     placed = smooth if not is_condensed else model.smoother_.transform(features)
     old = clustering.points if clustering.points.shape[1] == options.get("n_components") else None
     if smooth.shape[1] > MAP_COLUMNS and options["method"] != "none":
@@ -390,7 +382,9 @@ def with_map(
         near = knn.nearest(placed, smooth, 3).indices if is_condensed else None
         placed = points if near is None else points[near].mean(axis=1)
     placed = placed if is_condensed else placed[leaves]
-    return clustering._replace(points=placed if old is None else registered(placed, old))
+    if old is not None and old.shape == placed.shape:  # A few rows have fewer columns.
+        placed = registered(placed, old)
+    return clustering._replace(points=placed)
 
 
 def registered(points: NDArray, onto: NDArray) -> NDArray:
@@ -416,38 +410,6 @@ def _drawn(rows: NDArray, *, method: str, seed: int, **options: Any) -> NDArray:
         reason = checks.short(" ".join(str(error).split()), 200)
         checks.warn(f"the map is drawn by PCA, because {method.upper()} failed: {reason}", 2)
         return reduce(rows, method="pca", seed=seed, **options)
-
-
-def isolation(features: NDArray, metric: str, sample: NDArray) -> NDArray:
-    """Computes each row's mean distance to the five nearest rows of a sample, float32 `[n]`.
-
-    The outlier score of Angiulli and Pizzuti (2002, Fast outlier detection in high dimensional
-    spaces). An image of a kind of its own has a high one, whichever cluster it joined: how well
-    this works is in `experiments/number_of_clusters/isolation.md`.
-
-    Args:
-        features: `[n, d]`.
-        metric: `"cosine"`: distances are between unit rows; or `"euclidean"`.
-        sample: int `[m]`, indices of rows.
-
-    Example:
-        >>> rows = np.array([[0.0], [1.0], [3.0]])
-        >>> isolation(rows, "euclidean", np.arange(3))
-        array([2. , 1.5, 2.5], dtype=float32)
-    """
-    if metric == "euclidean":  # Float32 has few digits for rows far from the origin.
-        origin = features.mean(axis=0, dtype=np.float64)
-        features = features - origin.astype(np.result_type(features, np.float32))
-    scale = float(np.abs(features).max()) or 1.0  # So that no square overflows.
-    rows = np.asarray(features / scale, np.float32)
-    if metric == "cosine":
-        rows, scale = arrays.normalize_rows(rows), 1.0
-    near = knn.nearest(rows, rows[sample], N_ISOLATION + 1)
-    is_other = sample[near.indices] != np.arange(len(rows))[:, None]
-    is_other[is_other.all(axis=1), -1] = False  # No row of the sample, or with as many copies.
-    others = near.distances[is_other].reshape(len(rows), -1)
-    mean = others.sum(axis=1) / max(others.shape[1], 1)
-    return (mean * scale).astype(np.float32)
 
 
 def scores(true_labels: NDArray | None, cluster_labels: NDArray) -> dict[str, Any]:

@@ -149,11 +149,12 @@ def correct(
         page = report.render(data).encode("utf-8", "backslashreplace")
     if after != Decisions():
         io.write(workdir / decisions.DECISIONS, decisions.to_csv(after, computed))
-    if after != Decisions() or decisions.FOUND in table.titles:  # All may have been taken back.
+    if after != Decisions() or decisions.FOUND in table.columns:  # All may have been taken back.
         io.write(workdir / workdirs.ASSIGNMENTS, new_table)
-    listed = workdir / workdirs.DUPLICATES
-    if data is not None and after.distinct != before.distinct and listed.exists():
-        io.write(listed, _duplicates_csv(data.duplicates, listed))
+    if data is not None and data.duplicates is not None and (after.kept or before.kept):
+        shown_ = data.duplicates
+        table_ = assignments.duplicates_csv(shown_.sources, shown_.duplicates)
+        io.write(workdir / workdirs.DUPLICATES, table_)
     if page is not None:
         io.write(workdir / workdirs.REPORT, page)
     values = {"workdir": str(workdir), "assignments": str(workdir / workdirs.ASSIGNMENTS)}
@@ -167,13 +168,6 @@ def correct(
         f"report       {values.get('report', 'none, because the run has no map')}"
     )
     return text, values
-
-
-def _duplicates_csv(shown: Shown | None, listed: epath.Path) -> str:
-    """Formats the table of the duplicates that are left; of none, its titles."""
-    if shown is None:
-        return listed.read_text().splitlines(keepends=True)[0]
-    return assignments.duplicates_csv(shown.sources, shown.duplicates)
 
 
 def _table_report(
@@ -217,7 +211,6 @@ def _table_report(
             distances=distances,
             outliers=np.zeros(len(rows), bool) if outliers is None else outliers > 0,
             membership=membership,
-            isolation=assignments.numbers(table, "isolation", rows, 0.0),
         ),
         sources=tuple(computed.names),
         linkage=linkage_of_means(features[is_in], labels[is_in]),

@@ -1,6 +1,7 @@
 """A finished run of the command `cluster`: the clusters of embeddings, and those of new ones."""
 
 import dataclasses
+import functools
 import hashlib
 import os
 from typing import Any
@@ -24,9 +25,10 @@ from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.evaluation.options import ClusterOptions
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.report import assignments, decisions
-from cluster_jax.report.decisions import Decisions
+from cluster_jax.report.decisions import Clusters, Decisions
 
-CONTENTS = "contents"  # in `clusterer.npz`: what tells rows that are known from new ones
+# In `clusterer.npz`: what tells rows that are known from new ones; the clusters of all rows.
+CONTENTS, FOUND = "contents", "found"
 
 
 def read_rows(
@@ -61,7 +63,7 @@ class EmbeddingClusters:
     Attributes:
         workdir: folder of the run.
         results: content of `results.json`.
-        computed: the clusters as they were found, and the names of the rows.
+        found: int32 `[n]`, the clusters as they were found.
         decisions: what a person has decided about them.
         clusterer: what places new rows; None after t-SNE, whose map has no place for them.
         rows: int `[m]`, of the n rows those that it has labels of.
@@ -70,15 +72,22 @@ class EmbeddingClusters:
 
     workdir: epath.Path
     results: dict[str, Any]
-    computed: decisions.Clusters
+    found: NDArray
     decisions: Decisions
     clusterer: Placing | None
     rows: NDArray
     tree: NDArray | None
 
+    @functools.cached_property
+    def computed(self) -> Clusters:
+        """The clusters as they were found, with the names of the rows, read from their table."""
+        return decisions.clustered(assignments.read_workdir(self.workdir))[1]
+
     @property
     def labels_(self) -> NDArray:
         """Cluster of each row, int64 `[n]`, -1 for none."""
+        if self.decisions == Decisions():
+            return self.found.astype(np.int64)
         return self.decisions.labels(self.computed)
 
     @property
@@ -167,6 +176,7 @@ def write(
     features: NDArray,
     clustering: Clustering,
     options: ClusterOptions,
+    labels: NDArray,
     sample: NDArray | None,
 ) -> None:
     """Writes `clusterer.npz`.
@@ -176,6 +186,7 @@ def write(
         features: `[n, d]`, those that were clustered, or a sample of them.
         clustering: their clusters; of a tree they are those of all rows.
         options: of the clustering.
+        labels: int `[n]`, the clusters of all rows.
         sample: int `[n]`, the rows of the sample; None: they are all rows.
     """
     tree = clustering.tree
@@ -190,6 +201,7 @@ def write(
         n_neighbors=options.n_neighbors,
     )
     stored = {} if placed_by is None else to_arrays(placed_by)
+    stored[FOUND] = labels.astype(np.int32)
     if tree is not None:
         stored |= {"tree": tree.linkage_, "rows": np.arange(len(tree.labels_))}
         if sample is None:
@@ -221,9 +233,13 @@ def read(workdir: epath.PathLike) -> EmbeddingClusters:
         )
     if not (workdir / workdirs.CLUSTERER).exists():
         raise workdirs.older_version(workdir)
-    _, computed = decisions.clustered(assignments.read_workdir(workdir))
-    decided = decisions.read_workdir(workdir, computed)
     stored = io.read_arrays(workdir / workdirs.CLUSTERER)
+    if FOUND not in stored:
+        raise workdirs.older_version(workdir)
+    found = stored.pop(FOUND)
     rows, tree, _ = stored.pop("rows"), stored.pop("tree", None), stored.pop(CONTENTS, None)
     placed_by = from_arrays(stored) if stored else None
-    return EmbeddingClusters(workdir, results, computed, decided, placed_by, rows, tree)
+    run = EmbeddingClusters(workdir, results, found, Decisions(), placed_by, rows, tree)
+    if decisions.DECISIONS not in buckets.names(workdir):
+        return run
+    return dataclasses.replace(run, decisions=decisions.read_workdir(workdir, run.computed))

@@ -1,15 +1,14 @@
-"""Folders of images by cluster: links, copies, or the files themselves; PNG files of arrays."""
+"""Folders of images by cluster, as links or copies; PNG files of arrays."""
 
 import collections
 import functools
 import os
 import pathlib
 import re
-import shlex
 import shutil
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from etils import epath
@@ -19,15 +18,17 @@ from PIL import Image
 from cluster_jax.core import buckets
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import folder as image_files
+from cluster_jax.data import images
 from cluster_jax.data.images import Dataset
 from cluster_jax.discovery import splits
 from cluster_jax.pipeline import build, inference
+from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.inference import TrainedRun
-from cluster_jax.report import decisions
+from cluster_jax.report import assignments, decisions, report_data
 
 # Longest name of a folder; file systems allow 255 bytes, which are 63 characters at worst.
 _MAX_NAME, _MAX_BYTES = 60, 255
-UNDO = "undo.sh"  # in the folder, after a move
+COPIES = "copies"  # the folder of images of which a better copy is in another one
 
 
 def check_has_images(data_name: str) -> None:
@@ -40,7 +41,6 @@ def check(
     folder: os.PathLike | str,
     images: Sequence[epath.PathLike] = (),
     workdir: epath.PathLike | None = None,
-    by: str = "link",
 ) -> pathlib.Path:
     """Checks that a folder can be exported to, and returns it; nothing is written.
 
@@ -49,7 +49,6 @@ def check(
         images: folders of the source images, or their zip; the new folder must not be part of one,
             because it would add its links to them.
         workdir: of the run, which must not be in the folder; or None.
-        by: see `write`.
 
     Raises:
         InputError: it cannot be used.
@@ -66,8 +65,6 @@ def check(
         )
     real = path.resolve()
     for place in images:
-        if by == "move" and _is_zip(place):
-            raise InputError(f"--by must be link or copy for images in a zip; got move and {place}")
         if real.is_relative_to(_resolved(place)):
             raise InputError(
                 f"the folder to export to must be outside of the images' folder {place}; got "
@@ -78,94 +75,96 @@ def check(
     return path
 
 
-def write(
-    folder: os.PathLike | str,
-    labels: NDArray,
-    images: epath.PathLike | None,
-    sources: Sequence[str] | None,
-    load: Callable[[], Dataset],
-    names: Mapping[Any, str] = {},
-    by: str = "link",
-    group: str = "cluster",
-) -> int:
-    """Writes one folder per cluster; what an error interrupts is taken back.
+class Images(NamedTuple):
+    """Images to export.
 
-    Files are linked to by their absolute paths (copied where links are not possible), copied, or
-    moved. After a move `UNDO` in the folder, a shell script, takes it back.
+    Attributes:
+        folder: the folder that `sources` are relative to; None without sources.
+        sources: file of each image; None: the images become PNG files named by their index.
+        load: the images; called without `sources`, and for those of a zip, tar or Parquet file.
+    """
+
+    folder: epath.PathLike | None
+    sources: Sequence[str] | None
+    load: Callable[[], Dataset]
+
+
+def places(
+    labels: NDArray,
+    names: Mapping[Any, str],
+    group: str,
+    sources: Sequence[str] | None = None,
+    copies: Collection[str] = (),
+) -> list[str]:
+    """Returns the name of the folder of each image.
+
+    Args:
+        labels: cluster `[n]` of each image, int, or names of classes; -1: in no cluster.
+        names: label -> name of its folder, see `folder_names`.
+        group: what a cluster is called.
+        sources: file of each image, or None.
+        copies: those of the files that come into the folder `COPIES` instead.
+    """
+    folders = folder_names(labels, names, group)
+    result = [folders[label] for label in labels.tolist()]
+    if sources is None or not copies:
+        return result
+    of_copies = _unused(COPIES, "", {_same(name) for name in folders.values()})
+    pairs = zip(result, sources, strict=True)
+    return [of_copies if source in copies else place for place, source in pairs]
+
+
+def write(
+    folder: os.PathLike | str, places: Sequence[str], images: Images, by: str = "link"
+) -> int:
+    """Writes one folder per cluster; what an error interrupts is removed. Images stay as they are.
+
+    Files are linked to by their absolute paths (copied where links are not possible) or copied.
 
     Args:
         folder: must be new or empty.
-        labels: cluster `[n]` of each image, int, or names of classes; -1: in no cluster.
-        images: the folder that `sources` are relative to; None without sources.
-        sources: file of each image; None: the images become PNG files named by their index.
-        load: the images; called without `sources`, and for those of a zip.
-        names: label -> name of its folder, see `folder_names`.
+        places: name of the folder of each image, see `places`.
+        images: the images.
         by: one of `flags.EXPORT_WAYS`.
-        group: what a cluster is called.
 
     Returns:
         The number of folders.
 
     Raises:
-        InputError: the folder cannot be used, or a source file does not exist any more or is to
-            be moved out of a folder that cannot be written.
+        InputError: the folder cannot be used, or a source file does not exist any more.
     """
-    path, folders = check(folder), folder_names(labels, names, group)
-    if sources is None or images is None:
-        dataset = load()
-        if dataset.size != len(labels):
+    path, sources = check(folder), images.sources
+    write_image: Callable[[int, pathlib.Path], None]
+    if sources is None or images.folder is None:
+        dataset = images.load()
+        if dataset.size != len(places):
             raise InputError(
-                f"the images must be those of the run, {len(labels):,}; got {dataset.size:,}"
+                f"the images must be those of the run, {len(places):,}; got {dataset.size:,}"
             )
         write_image = functools.partial(_write_pixels, dataset)
-    elif _is_zip(images):
-        if by == "move":
-            must = "--by must be link or copy for images in a zip"
-            raise InputError(f"{must}; got move and {images}")
-        write_image = functools.partial(_unpack, load(), sources, collections.defaultdict(set))
+    elif _is_zip(images.folder):
+        used = collections.defaultdict[pathlib.Path, set[str]](set)
+        write_image = functools.partial(_unpack, images.load(), sources, used)
     else:
-        root = buckets.path(images)
+        root = buckets.path(images.folder)
         files = [root / source for source in sources]
         for file in files:
             if not file.exists():
                 raise InputError(
                     f"the source images must still exist to be exported; {file} does not"
                 )
-        if by == "move":
-            _check_movable(files)
         write_image = functools.partial(_put, files, collections.defaultdict(set), by)
-    moved: list[tuple[str, str]] = []
+    made = sorted(set(places))
     try:
-        for name in folders.values():
+        for name in made:
             (path / name).mkdir(parents=True)
-        for i, label in enumerate(labels.tolist()):
-            moved += write_image(i, path / folders[label])
-        if moved:
-            (path / UNDO).write_bytes(os.fsencode(_undo_script(moved)))
+        for i, place in enumerate(places):
+            write_image(i, path / place)
     except BaseException:
-        for source, target in reversed(moved):
-            shutil.move(target, source)
-        (path / UNDO).unlink(missing_ok=True)
-        for name in folders.values():
+        for name in made:
             shutil.rmtree(path / name, ignore_errors=True)
         raise
-    return len(folders)
-
-
-def _check_movable(files: Sequence[epath.Path]) -> None:
-    """Raises an `InputError` for a file in a folder that cannot be written."""
-    for folder in {file.parent for file in files if "://" not in str(file)}:
-        if not os.access(folder, os.W_OK | os.X_OK):
-            raise InputError(
-                f"images to move must be in folders that can be written; got {folder}: copy them "
-                "with --by=copy"
-            )
-
-
-def _undo_script(moved: Sequence[tuple[str, str]]) -> str:
-    """Returns a script that moves files back; it overwrites none."""
-    lines = [f"mv -n -- {shlex.quote(target)} {shlex.quote(source)}" for source, target in moved]
-    return "\n".join(["#!/bin/sh", "# Moves the photos back to where they were.", *lines, ""])
+    return len(made)
 
 
 def run_clusters(workdir: epath.PathLike, folder: os.PathLike | str, by: str = "link") -> int:
@@ -184,7 +183,8 @@ def run_clusters(workdir: epath.PathLike, folder: os.PathLike | str, by: str = "
     """
     run = inference.read(workdir)
     fitted, _ = inference.fitted(run)
-    return training_images(run, fitted.cluster_labels, folder, names_of_folders(run), by)
+    names, copies = names_of_folders(run), _copies(run)
+    return training_images(run, fitted.cluster_labels, folder, names, by, copies)
 
 
 def training_images(
@@ -193,8 +193,9 @@ def training_images(
     folder: os.PathLike | str,
     names: Mapping[Any, str],
     by: str = "link",
+    copies: Collection[str] = (),
 ) -> int:
-    """Exports the training images of a run by their labels, see `write`."""
+    """Exports the training images of a run by their labels, see `write` and `places`."""
     section = run.config.data
     check_has_images(section.name)
 
@@ -205,10 +206,36 @@ def training_images(
             )
         return build.load_training_images(run.config, section)
 
+    if run.clusters.contents is not None and run.workdir is not None:
+        _check_contents(run)
     root = image_files.root(section.dir) if section.name == "folder" and section.dir else None
     files = inference.files(run)
     _, group = inference.words(run, files)
-    return write(folder, labels, root, files, load, names, by, group)
+    where = places(labels, names, group, files, copies)
+    return write(folder, where, Images(root, files, load), by)
+
+
+def _check_contents(run: TrainedRun) -> None:
+    """Raises an `InputError` if a file of the run has another content now."""
+    dataset = inference.training_images(run)
+    gone = {name for name, why in dataset.skipped if why == report_data.GONE}
+    is_other = (images.contents(dataset) != run.clusters.contents).any(axis=1)
+    names = np.array(dataset.sources)[is_other].tolist()
+    if changed := [name for name in names if name not in gone]:
+        raise InputError(
+            f"the images to export must be those of the run; got {changed[0]} with another "
+            f"content: run `cluster-jax update --workdir={run.workdir}` first"
+        )
+
+
+def _copies(run: TrainedRun) -> set[str]:
+    """Returns the files of which the run has a copy that is to be kept."""
+    file = None if run.workdir is None else run.workdir / workdirs.DUPLICATES
+    if file is None or not file.exists():
+        return set()
+    columns = assignments.read(file)
+    pairs = zip(columns["image"], columns["keep"], strict=True)
+    return {assignments.unescaped(name) for name, keep in pairs if keep == "0"}
 
 
 def names_of_folders(run: TrainedRun) -> dict[Any, str]:
@@ -305,7 +332,7 @@ def _unpack(
     used: Mapping[pathlib.Path, set[str]],
     i: int,
     folder: pathlib.Path,
-) -> list[tuple[str, str]]:
+) -> None:
     """Copies image i out of a zip."""
     assert dataset.open is not None
     assert dataset.sources is not None
@@ -313,7 +340,6 @@ def _unpack(
     target = folder / _unused(*os.path.splitext(name), used[folder])
     with dataset.open(dataset.sources.index(sources[i])) as file, target.open("xb") as copy:
         shutil.copyfileobj(file, copy)
-    return []
 
 
 def _put(
@@ -322,7 +348,7 @@ def _put(
     by: str,
     i: int,
     folder: pathlib.Path,
-) -> list[tuple[str, str]]:
+) -> None:
     """Puts a file into a folder; one in a bucket, or where links are not possible, is copied.
 
     Args:
@@ -331,38 +357,29 @@ def _put(
         by: one of `flags.EXPORT_WAYS`.
         i: the image.
         folder: of its cluster.
-
-    Returns:
-        Where a file was moved from and to, if it was.
     """
     # The last part of a path, whatever the text.
     name = files[i].name.replace("/", "_").replace("\0", "_")
     name = "image" if name in ("", ".", "..") else name
     target = folder / _unused(*os.path.splitext(name), used[folder])
     is_local = "://" not in str(files[i])
-    if is_local and by == "move":
-        source = os.path.abspath(files[i])
-        shutil.move(source, target)
-        return [(source, os.path.abspath(target))]
     if is_local and by == "copy":
         shutil.copy2(files[i], target)
-        return []
+        return
     if is_local:
         try:
             os.symlink(os.path.realpath(files[i]), target)
-            return []
+            return
         except FileExistsError:
             raise
         except OSError:  # The file system has no links.
             pass
     with target.open("xb") as copy:
         copy.write(files[i].read_bytes())
-    return []
 
 
-def _write_pixels(dataset: Dataset, i: int, folder: pathlib.Path) -> list[tuple[str, str]]:
+def _write_pixels(dataset: Dataset, i: int, folder: pathlib.Path) -> None:
     image, width = dataset.fetch(np.array([i]))[0], len(str(dataset.size - 1))
     pixels = image[..., 0] if image.shape[-1] == 1 else image
     with (folder / f"{i:0{width}d}.png").open("xb") as file:
         Image.fromarray(pixels).save(file, "PNG")
-    return []

@@ -25,10 +25,11 @@ from cluster_jax.encoding.embed import (
     readable_images,
     readable_rows,
 )
+from cluster_jax.encoding.encoder import Encoder
 from cluster_jax.pipeline import build
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.build import BuiltRun
-from cluster_jax.pipeline.config import RunConfig, parse_config
+from cluster_jax.pipeline.config import AnyConfig, RunConfig, parse_config
 from cluster_jax.training import checkpoint
 from cluster_jax.training import state as states
 
@@ -177,40 +178,10 @@ def write_features(
     out = epath.Path(checks.local(out)).expanduser()
     process, processes = jax.process_index(), jax.process_count()
     in_shards = out.suffix != ".npz"
-    file = out / ROWS if in_shards else out
-    if file.exists():
-        raise InputError(f"--out must be new; got {out}, which exists")
     shard = f"features-{process:05d}-of-{processes:05d}.npy"
-    if in_shards:
-        if views:
-            raise InputError(f"--views must be 0 for shards; got {views}: name an .npz file")
-        shards = {name for name in buckets.names(out) if name.endswith(".npy")}
-        others = {name for name in shards if not name.endswith(shard[-13:])}
-        if others:
-            raise InputError(
-                f"--out must be new, or have shards of as many processes, {processes}; got {out} "
-                f"with {min(others)}"
-            )
-    config, mesh = parse_config(values), states.make_mesh().local_mesh
-    if isinstance(config, RunConfig) and config.network.weights is None:
-        raise InputError(
-            "network.weights must be those of a pretrained network; got None: use the config "
-            "'images', or set them"
-        )
-    if processes > 1:  # Files are decoded by the process that embeds them.
-        config = dataclasses.replace(config, data=dataclasses.replace(config.data, cache_mb=0))
-    if isinstance(config, RunConfig):
-        # All images, whatever a training would hold out.
-        config = dataclasses.replace(config, novel=NovelConfig(None, None, 0.0, 0))
-        config, dataset, _ = build.load_inputs(config)
-        encoder, augment = build.pretrained(config, dataset.shape), config.augment
-    else:
-        dataset, encoder = build.load_photos(config).dataset, build.encoder_of(config)
-        prepared = encoder.preprocessing
-        assert prepared is not None
-        preprocessing = {key: getattr(prepared, key) for key in ("size", "mean", "std")}
-        section = {**load_config("base").augment, **preprocessing}
-        augment = parse_section(AugmentConfig, "augment", section)
+    _check_new(out, views, shard)
+    config, dataset, encoder, augment = _encoded(parse_config(values))
+    mesh = states.make_mesh().local_mesh
     for note in dataset.notes if process == 0 else ():
         logger.warning("%s", note)
     kept = {key: x for key, x in values.items() if key in _OF_FEATURES}
@@ -250,6 +221,50 @@ def write_features(
     shapes, skipped = arrays.pop("shape"), arrays.pop("skipped").tolist()
     if dataset.label_names is not None:
         arrays["label_names"] = np.array(dataset.label_names)
-    io.write_arrays(file, arrays)
+    io.write_arrays(out / ROWS if in_shards else out, arrays)
     parts.remove()
     return (int(shapes[:, 0].sum()), *shapes[0, 1:].tolist()), skipped
+
+
+def _check_new(out: epath.Path, views: int, shard: str) -> None:
+    """Raises an `InputError` for a file that exists, or a folder of another number of shards."""
+    in_shards = out.suffix != ".npz"
+    if (out / ROWS if in_shards else out).exists():
+        raise InputError(f"--out must be new; got {out}, which exists")
+    if not in_shards:
+        return
+    if views:
+        raise InputError(f"--views must be 0 for shards; got {views}: name an .npz file")
+    ending = shard.partition("-of-")[2]
+    shards = {name for name in buckets.names(out) if name.endswith(".npy")}
+    if others := {name for name in shards if not name.endswith(f"-of-{ending}")}:
+        raise InputError(
+            f"--out must be new, or have shards of as many processes, {jax.process_count()}; got "
+            f"{out} with {min(others)}"
+        )
+
+
+def _encoded(config: AnyConfig) -> tuple[AnyConfig, Dataset, Encoder, AugmentConfig]:
+    """Returns the config of what is embedded, its images, their encoder, and the section `augment`.
+
+    Raises:
+        InputError: the config has no pretrained network.
+    """
+    if isinstance(config, RunConfig) and config.network.weights is None:
+        raise InputError(
+            "network.weights must be those of a pretrained network; got None: use the config "
+            "'images', or set them"
+        )
+    if jax.process_count() > 1:  # Files are decoded by the process that embeds them.
+        config = dataclasses.replace(config, data=dataclasses.replace(config.data, cache_mb=0))
+    if isinstance(config, RunConfig):
+        # All images, whatever a training would hold out.
+        config = dataclasses.replace(config, novel=NovelConfig(None, None, 0.0, 0))
+        config, dataset, _ = build.load_inputs(config)
+        return config, dataset, build.pretrained(config, dataset.shape), config.augment
+    dataset, encoder = build.load_photos(config).dataset, build.encoder_of(config)
+    prepared = encoder.preprocessing
+    assert prepared is not None
+    preprocessing = {key: getattr(prepared, key) for key in ("size", "mean", "std")}
+    section = {**load_config("base").augment, **preprocessing}
+    return config, dataset, encoder, parse_section(AugmentConfig, "augment", section)

@@ -26,9 +26,8 @@ class Change(NamedTuple):
         came, left, renamed: numbers of images or rows.
         events: what has happened to the clusters.
         is_refit: whether all was clustered anew.
-        followed: how many have followed those that a person has moved.
-        returned: how many of these have gone back.
         noun, group: what one of them, and a cluster, is called.
+        away: folders that are not there, whose images stay as they were.
     """
 
     came: int
@@ -38,8 +37,7 @@ class Change(NamedTuple):
     is_refit: bool
     noun: str
     group: str
-    followed: int = 0
-    returned: int = 0
+    away: tuple[str, ...] = ()
 
 
 def words(change: Change, names: Mapping[int, str]) -> str:
@@ -61,17 +59,9 @@ def words(change: Change, names: Mapping[int, str]) -> str:
 
     numbers = (change.came, "new"), (change.left, "gone"), (change.renamed, "moved or renamed")
     parts = [f"{counted(n, noun)} {'is' if n == 1 else 'are'} {word}" for n, word in numbers if n]
-    lines = ["; ".join(parts) + "."] if parts else [f"No {noun} is new."]
+    lines = [*told_away(change), "; ".join(parts) + "." if parts else f"No {noun} is new."]
     if change.is_refit:
         lines.append(f"All {noun}s were clustered anew.")
-    if change.followed:
-        verb = "follows" if change.followed == 1 else "follow"
-        lines.append(
-            f"{counted(change.followed, noun)} {verb} those that you have moved; to take it back: "
-            "--exact."
-        )
-    if change.returned:
-        lines.append(f"{counted(change.returned, noun)} went back: what you have moved stays.")
     shown = changes.ordered(change.events)
     lines += [f"  {changes.told(event, called, noun)}" for event in shown[:_NAMED]]
     if len(shown) > _NAMED:
@@ -84,6 +74,13 @@ def words(change: Change, names: Mapping[int, str]) -> str:
     return "\n".join(lines)
 
 
+def told_away(change: Change) -> list[str]:
+    """Returns a sentence for each folder that is not there."""
+    return [
+        f"{folder} is not there: its {change.noun}s stay as they were." for folder in change.away
+    ]
+
+
 def line(change: Change, state: State) -> dict[str, Any]:
     """Returns the line of an update in `HISTORY`, as values."""
     return {
@@ -93,8 +90,7 @@ def line(change: Change, state: State) -> dict[str, Any]:
         "gone": change.left,
         "renamed": change.renamed,
         "refit": change.is_refit,
-        "followed": change.followed,
-        "returned": change.returned,
+        "away": list(change.away),
         f"{change.noun}s": len(state.ids),
         "clusters": len(np.unique(state.ids)),
         "events": [event._asdict() for event in change.events],

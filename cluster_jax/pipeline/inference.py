@@ -264,8 +264,13 @@ def _read(workdir: epath.Path) -> TrainedRun:
         raise InputError(
             f"the run in {workdir} is not finished; run its command again with --workdir={workdir}"
         )
-    config = read_config(workdir)
     images = workdirs.read_values(workdir / workdirs.IMAGES)
+    config = read_config(workdir)
+    place = workdirs.located(config.data.dir, workdir, images)
+    if place != config.data.dir:
+        values = {**config.values, "data": {**config.values["data"], "dir": place}}
+        data = dataclasses.replace(config.data, dir=place)
+        config = dataclasses.replace(config, data=data, values=values)
     embedding = io.read_arrays(workdir / workdirs.TRAIN_EMBEDDING)
     clusters, stored = read_clusters(workdir), io.read_arrays(workdir / workdirs.CLUSTERER)
     run = join(workdir, config, results, images, embedding, clusters, None)
@@ -323,11 +328,8 @@ def computed_clusters(
     names = tuple(map(str, range(len(labels))))
     if stored.sources is not None:
         names = tuple((stored.sources if rows is None else stored.sources[rows]).tolist())
-    run, contents = decisions.digest(names, labels), dict[str, str]()
-    if stored.contents is not None:
-        digests = stored.contents if rows is None else stored.contents[rows]
-        contents = {n: c.tobytes().hex() for n, c in zip(names, digests, strict=True)}
-    return decisions.Clusters(names, labels, stored.distances, "image", run, contents)
+    run = decisions.digest(names, labels)
+    return decisions.Clusters(names, labels, stored.distances, "image", run)
 
 
 def _corrected(run: TrainedRun) -> StoredClusters:
@@ -388,6 +390,12 @@ def training_images(run: TrainedRun) -> Dataset:
         InputError: the images cannot be loaded.
     """
     data = dataclasses.replace(run.config.data, cache_mb=0.0)  # few are shown
+    if data.name == "folder" and data.dir and not any(map(os.path.exists, data.dir.split("\n"))):
+        place = image_files.shown(data.dir)
+        raise InputError(
+            f"the images of {run.workdir} must be in {place}; got no such folder: name the new "
+            f"place by `cluster-jax update --workdir={run.workdir} FOLDER`"
+        )
     words = {"data.dir": "the folder of the run"}
     with checks.named(words):
         dataset = build.load_training_images(run.config, data)
@@ -398,7 +406,7 @@ def training_images(run: TrainedRun) -> Dataset:
         dataset = select(dataset, np.array(rows, np.int64))
         dataset = without(dataset, ~np.isin(np.array(dataset.sources), names))
     if names is not None and dataset.sources is not None and dataset.size:
-        dataset = _with_gaps(dataset, names)
+        dataset = with_gaps(dataset, names)
     if (dataset.size, dataset.sources) != (len(run.all_features), names):
         raise InputError(
             f"the images of {run.workdir} must be as they were to be shown again; got others: "
@@ -407,8 +415,8 @@ def training_images(run: TrainedRun) -> Dataset:
     return dataset
 
 
-def _with_gaps(dataset: Dataset, names: tuple[str, ...]) -> Dataset:
-    """Returns the images of these names in their order; those whose files are gone are gray."""
+def with_gaps(dataset: Dataset, names: tuple[str, ...]) -> Dataset:
+    """Returns the images of these names in their order; those that are not there are gray."""
     place = {name: i for i, name in enumerate(dataset.sources or ())}
     gone = np.array([name not in place for name in names])
     if names == dataset.sources:

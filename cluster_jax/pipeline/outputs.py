@@ -5,7 +5,7 @@ import os
 import shlex
 import statistics
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -141,27 +141,22 @@ def find_duplicates(
     config: AnyConfig,
     dataset: Dataset,
     features: Embeddings,
-    distinct: Collection[tuple[str, str]] = (),
 ) -> duplicates.Duplicates | None:
-    """Finds duplicates among the images; None if there are no images to show.
-
-    `distinct` are pairs of names of images that are no duplicates of one another.
-    """
+    """Finds duplicates among the images; None if there are no images to show."""
     if dataset.shown is None:
         return None
     say("looking for duplicates")
-    every = features[workdirs.TRAIN_EMBEDDING][config.eval.features]
-    return duplicates.find(dataset.shown, every, _places(dataset.sources, distinct))
+    return _duplicates(dataset, features[workdirs.TRAIN_EMBEDDING][config.eval.features])
 
 
-def _places(
-    names: Sequence[str] | None, pairs: Collection[tuple[str, str]]
-) -> list[tuple[int, int]]:
-    """Pairs of names, or of numbers where there are none, as indices; without those of others."""
-    place = {name: i for i, name in enumerate(names or ())}
-    if names is None:
-        return [(int(a), int(b)) for a, b in pairs]
-    return [(place[a], place[b]) for a, b in sorted(pairs) if a in place and b in place]
+def _duplicates(dataset: Dataset, features: NDArray) -> duplicates.Duplicates:
+    """Finds duplicates among the images whose files are there; `features` `[n, d]` are of all."""
+    assert dataset.shown is not None
+    gone = {name for name, why in dataset.skipped if why == GONE}
+    names = dataset.sources or range(dataset.size)
+    here = np.array([i for i, name in enumerate(names) if name not in gone], np.int64)
+    repeated = duplicates.find(select(dataset.shown, here), features[here])
+    return repeated._replace(images=here[repeated.images])
 
 
 def _judged(metrics: dict[str, Any], steps: int) -> dict[str, Any]:
@@ -206,13 +201,9 @@ def describe(
         test=_probe_test(run),
     )
     discovered, clustering = _discover(run.inputs, features), evaluation.clustering
-    rows, repeated = embedding[section.features], run.repeated
-    unlabeled = run.stored.unlabeled_rows
+    repeated = run.repeated
     if repeated is None:
         repeated = find_duplicates(config, dataset, features)
-    names = None
-    if isinstance(config, PhotosConfig) and config.network.weights == LITE2:
-        names = suggestions.suggest(embedding["backbone"], clustering.cluster_labels)
     results = {
         "provenance": {
             **provenance.describe(config, section, dataset, clustered, steps),
@@ -224,7 +215,7 @@ def describe(
             "discovery": None if discovered is None else discovered.metrics,
         },
         "duplicates": None if repeated is None else duplicates.counts(repeated),
-        "suggested_names": names,
+        "suggested_names": _suggested_names(config, embedding, clustering),
         "doubtful_images": report.count_doubtful(clustering.membership),
         "watch": [f._asdict() for f in watch.findings(records, steps)],
         "images_per_second": _speed(records),
@@ -235,46 +226,66 @@ def describe(
         "config": config.values,
     }
     stored = run.stored._replace(points=clustering.points, kmeans_labels=evaluation.kmeans_labels)
-    facts = photo_facts(dataset)
-    if dataset.facts is not None:
+    if stored.contents is None and dataset.facts is not None:
         stored = stored._replace(contents=contents(dataset))
+    facts = photo_facts(dataset)
     table = assignments.images_csv(dataset, evaluation, discovered, facts)
     tables = {workdirs.ASSIGNMENTS: table}
-    if facts is not None and unlabeled is not None:
-        facts = photo_facts(select(dataset, unlabeled))
-    shown_clusters, linkage = clustering, stored.linkage
+    if repeated is not None:
+        tables[workdirs.DUPLICATES] = assignments.duplicates_csv(dataset.sources, repeated)
+    run = run._replace(stored=stored, clustering=clustering, repeated=repeated)
+    run, data = _drawn(run, discovered, io.plain(results), records)
+    return Outputs(data.results, run.stored, run.clusterer, tables, data)
+
+
+def _suggested_names(
+    config: AnyConfig, embedding: Mapping[str, NDArray], clustering: Clustering
+) -> dict[int, list[str]] | None:
+    """Suggests names of clusters where the network is one of photos that comes with its classes."""
+    if not isinstance(config, PhotosConfig) or config.network.weights != LITE2:
+        return None
+    return suggestions.suggest(embedding["backbone"], clustering.cluster_labels)
+
+
+def _drawn(
+    run: ClusteredRun,
+    discovered: discovery.Discovery | None,
+    results: Mapping[str, Any],
+    records: Sequence[dict],
+) -> tuple[ClusteredRun, report.ReportData]:
+    """Returns the run, with the classes of a discovery, and the data of its report."""
+    (config, dataset, _), stored, shown = run.inputs, run.stored, run.clustering
+    rows, linkage = run.embedding[config.eval.features], stored.linkage
+    known_classes, unlabeled, groups = None, stored.unlabeled_rows, None
     if discovered is not None:  # The novel classes are the clusters of the report.
+        known_classes, labels = splits.known_names(dataset), discovered.cluster_labels
         stored = stored._replace(
             class_labels=discovered.classes,
             class_novelty_threshold=np.asarray(discovered.novelty_threshold),
         )
-        labels = discovered.cluster_labels
         linkage = linkage_of_means(rows, labels)
-        shown_clusters = clustering._replace(
+        shown = shown._replace(
             cluster_labels=labels,
             distances=discovered.distances,
             outliers=np.zeros(len(labels), bool),
             membership=None,
         )
-    known_classes = None if discovered is None else splits.known_names(dataset)
+    if run.repeated is not None and run.repeated.n_groups:
+        # Of all images, also where only the unlabeled ones are clustered.
+        groups = duplicates.Shown(run.repeated, dataset.sources, unlabeled)
     data = _report_data(
         config,
-        clustered,
-        io.plain(results),
-        shown_clusters,
+        run.clustered,
+        results,
+        shown,
         history=records,
-        features=clusters.rows_of_likeness(clustering.tree, rows),
+        features=clusters.rows_of_likeness(run.clustering.tree, rows),
         linkage=linkage,
         run=inference.computed_clusters(stored, known_classes).run,
-        facts=facts,
+        facts=photo_facts(dataset if unlabeled is None else select(dataset, unlabeled)),
+        duplicates=groups,
     )
-    if repeated is not None:
-        tables[workdirs.DUPLICATES] = assignments.duplicates_csv(dataset.sources, repeated)
-        if repeated.n_groups:
-            # Of all images, also where only the unlabeled ones are clustered.
-            groups = duplicates.Shown(repeated, dataset.sources, unlabeled)
-            data = data._replace(duplicates=groups)
-    return Outputs(data.results, stored, run.clusterer, tables, data)
+    return run._replace(stored=stored), data
 
 
 def _report_data(
@@ -313,7 +324,6 @@ def stored_report(
         InputError: the images of the run are not where they were.
     """
     stored, decided, computed = run.clusters, run.decisions, run.computed
-    rows_in_clusters, _ = decisions.clustered(table)
     dataset = every = inference.training_images(run)
     if stored.unlabeled_rows is not None:
         dataset = select(every, stored.unlabeled_rows)
@@ -339,10 +349,13 @@ def stored_report(
         outliers=stored.outliers if run.known_classes is None else np.zeros(len(labels), bool),
         curve=inference.stored_curve(run),
         membership=stored.membership if run.known_classes is None else None,
-        isolation=assignments.numbers(table, "isolation", rows_in_clusters, 0.0),
     )
     assert run.workdir is not None
-    repeated = repeated or _stored_duplicates(run, every)
+    if repeated is None and every.shown is not None:
+        found = _duplicates(every, run.all_features)
+        repeated = duplicates.Shown(found, every.sources, stored.unlabeled_rows)
+    if repeated is not None:
+        repeated = duplicates.with_picked(repeated, decided.kept)
     data = _report_data(
         run.config,
         dataset,
@@ -405,21 +418,6 @@ def decided_results(
         origins = provenance_.get("number_of_clusters", {})
         provenance_["number_of_clusters"] = {**origins, method: "corrected"}
     return {**results, "metrics": metrics, "provenance": provenance_}
-
-
-def _stored_duplicates(run: TrainedRun, dataset: Dataset) -> duplicates.Shown | None:
-    if dataset.shown is None:
-        return None
-    shown = dataset.shown
-    gone = {name for name, why in dataset.skipped if why == GONE}
-    here = np.array([i for i, name in enumerate(dataset.sources or ()) if name not in gone])
-    if not gone:
-        here = np.arange(dataset.size)
-    sources = None if dataset.sources is None else [dataset.sources[i] for i in here]
-    distinct = _places(sources, run.decisions.distinct)
-    repeated = duplicates.find(select(shown, here), run.all_features[here], distinct)
-    repeated = repeated._replace(images=here[repeated.images])
-    return duplicates.Shown(repeated, dataset.sources, run.clusters.unlabeled_rows)
 
 
 def _title(config: AnyConfig) -> str:

@@ -5,6 +5,7 @@ The command and the estimators make the same run, in a workdir or in memory. Not
 
 import dataclasses
 import functools
+import os
 import time
 from collections.abc import Callable
 
@@ -173,9 +174,10 @@ def save(
     workdir = epath.Path(workdir)
     workdir.mkdir(parents=True, exist_ok=True)
     store = stores.find(workdir, photos.inputs, {workdirs.TRAIN_EMBEDDING: 0})
-    stores.begin(store, photos.inputs, photos.run.images)
+    described = {**photos.run.images, "workdir": os.path.abspath(shown or workdir)}
+    stores.begin(store, photos.inputs, described)
     name = workdirs.TRAIN_EMBEDDING
     io.write_arrays(workdir / name, photos.embedding, stores.origin(store, name))
-    described = photos.outputs
-    described = described._replace(report=described.report._replace(changes=changes))
-    outputs.write(workdir, described, shown=shown, with_report=with_report)
+    made = photos.outputs
+    made = made._replace(report=made.report._replace(changes=changes))
+    outputs.write(workdir, made, shown=shown, with_report=with_report)

@@ -19,7 +19,9 @@ from cluster_jax.report import summary
 
 PACKAGES = ("jax", "flax", "optax", "orbax-checkpoint", "numpy", "scikit-learn", "umap-learn")
 # Keys of the section `data` that say which images.
-_DATA = ("name", "split", "limit", "image_size")
+_DATA = ("name", "split", "limit", "image_size", "interpolation", "tail")
+# Keys that describe a training; without one, their values are None.
+_TRAINED = ("method", "batch_size", "nrcc", "clusters_given_to_training")
 
 
 def describe(
@@ -38,74 +40,67 @@ def describe(
         clustered: the images that were clustered and scored.
         steps: number of training steps.
     """
-    labeled = dataset.labels is not None
-    k, finder = section.kmeans.k, section.method
-    bandwidth = "found" if section.gridshift.bandwidth == "auto" else "given"
-    uses = ["scoring"] if labeled else []
-    methods, batch_size, nrcc = [], None, None
+    finder, k, trained = section.method, section.kmeans.k, None
     # What the backbone or the features come from.
     weights, network = config.network.weights, config.network.name
     if isinstance(config, RunConfig):
-        methods = [config.method, *([config.term] if config.term else [])]
-        batch_size, nrcc = config.train.batch_size, config.nrcc
+        trained = _training(config)
         if config.embedder is not None:
             weights = config.embedder.weights
             network = f"{network} on features of {config.embedder.name}"
-    data = {key: getattr(config.data, key) for key in _DATA}
-    if config.data.tail is not None:
-        data["tail"] = config.data.tail
-        uses.append("the choice of the images of a long tail")
-    if config.data.resize is not None:
-        data["interpolation"] = config.data.interpolation
-    is_given = labeled or k is not None or section.k is not None
+    is_given = dataset.labels is not None or k is not None or section.k is not None
     kmeans = "given" if is_given else f"as found by {summary.TITLES.get(finder, finder)}"
-    if config.data.classes is not None and dataset.labels is not None:
-        chosen = int(dataset.labels.max()) + 1
-        uses.append(f"the choice of the images of {counted(chosen, 'class', 'classes')}")
-    if dataset.partial_labels is not None:
-        images, classes = (
-            int((dataset.partial_labels >= 0).sum()),
-            int(dataset.partial_labels.max()) + 1,
-        )
-        uses.append(
-            f"training on the {counted(images, 'image')} of "
-            f"{counted(classes, 'known class', 'known classes')}"
-        )
-    if labeled and k is None:
-        uses.append("the number of clusters of k-means")
+    bandwidth = "found" if section.gridshift.bandwidth == "auto" else "given"
     return {
-        "data": data,
+        "data": {key: getattr(config.data, key) for key in _DATA},
         "images_trained": dataset.size if steps else 0,
         "images_scored": clustered.size,
         "images_skipped": sum(not name.endswith("/") for name, _ in dataset.skipped),
         "files_ignored": dict(dataset.ignored),
         "steps": steps,
-        "batch_size": batch_size,
         "network": network,
         "pretrained": None if weights is None else pretrained.describe(weights),
-        "method": " + ".join(part.name for part in methods) if steps else None,
-        "nrcc": nrcc.sampler if nrcc is not None and nrcc.weight else None,
-        "labels_used_for": uses,
+        **(trained if trained and steps else dict.fromkeys(_TRAINED)),
+        "labels_used_for": _uses_of_labels(config, dataset, counts=k is None),
         "number_of_clusters": {
             finder: "found" if section.k is None else "given",
             "kmeans": kmeans,
         },
         **custom.described(finder, FINDERS),
-        # Of NCC, CueCo and CC: what is found in their features is then not found from nothing.
-        "clusters_given_to_training": next(filter(None, (m.clusters for m in methods)), None)
-        if steps
-        else None,
         "bandwidth": bandwidth if finder == "gridshift" else None,
-        "checkpoint": "the last one",
-        "kmeans_n_init": section.kmeans.n_init,
-        "kmeans_metric": section.kmeans.metric,
-        "nmi": "arithmetic mean of the entropies",
         "seed": config.seed,
         "devices": f"{jax.device_count()} x {jax.devices()[0].device_kind}",
         "processes": jax.process_count(),
         **environment(),
         "note": config.note,
     }
+
+
+def _training(config: RunConfig) -> dict[str, Any]:
+    """Describes a training, by the keys `_TRAINED`."""
+    methods = [config.method, *([config.term] if config.term else [])]
+    names = " + ".join(part.name for part in methods)
+    # Of NCC, CueCo and CC: what is found in their features is then not found from nothing.
+    given = next((method.clusters for method in methods if method.clusters), None)
+    sampler = config.nrcc.sampler if config.nrcc is not None and config.nrcc.weight else None
+    return dict(zip(_TRAINED, (names, config.train.batch_size, sampler, given), strict=True))
+
+
+def _uses_of_labels(config: AnyConfig, dataset: Dataset, *, counts: bool) -> list[str]:
+    """Lists what labels are used for; `counts`: also for the number of clusters of k-means."""
+    labels, known = dataset.labels, dataset.partial_labels
+    uses = ["scoring"] if labels is not None else []
+    if config.data.tail is not None:
+        uses.append("the choice of the images of a long tail")
+    if config.data.classes is not None and labels is not None:
+        chosen = counted(int(labels.max()) + 1, "class", "classes")
+        uses.append(f"the choice of the images of {chosen}")
+    if known is not None:
+        classes = counted(int(known.max()) + 1, "known class", "known classes")
+        uses.append(f"training on the {counted(int((known >= 0).sum()), 'image')} of {classes}")
+    if labels is not None and counts:
+        uses.append("the number of clusters of k-means")
+    return uses
 
 
 def environment() -> dict[str, Any]:

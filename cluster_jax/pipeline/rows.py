@@ -76,25 +76,16 @@ def run(
     import jax
 
     from cluster_jax.core import devices
-    from cluster_jax.pipeline import corrections, embeddings, outputs
-    from cluster_jax.report import assignments, decisions, report
+    from cluster_jax.pipeline import corrections
 
-    shards = inputs.shards
-    if shards is None:
-        options = resolve(inputs.shown.values, options)
-    else:
-        options = large.resolve_large(shards, options)
-        devices.say(
-            f"reading {counted(len(shards), 'row')} of {counted(shards.shape[1], 'column')} ..."
-        )
+    options = _resolved(inputs, options)
     if inputs.features.described:
         devices.say(inputs.features.described)
     is_zero = ~np.asarray(inputs.shown.values).any(axis=1)
     if options.metric == "cosine" and is_zero.any():
         zeros = counted(int(is_zero.sum()), "row is", "rows are")
         devices.say(f"{zeros} zeros alone, which have no direction: their cluster means nothing")
-    several = jax.distributed.is_initialized()
-    if several and (options.method != "kmeans" or options.reduce != "none"):
+    if jax.distributed.is_initialized() and (options.method, options.reduce) != ("kmeans", "none"):
         raise InputError(
             f"method must be kmeans, and reduce none, in several processes; got {options.method} "
             f"and {options.reduce}: run the command in one process"
@@ -105,8 +96,9 @@ def run(
         **custom.described(options.method, CLUSTERINGS),
         "version": __version__,
     }
-    stem = pathlib.Path(str(files["features"])).stem
-    workdir = workdir or workdirs.default_path("clusters", stem, config)
+    if workdir is None:
+        stem = pathlib.Path(str(files["features"])).stem
+        workdir = workdirs.default_path("clusters", stem, config)
     workdir = epath.Path(checks.local(workdir)).expanduser()
     _check_same_files(workdir, files, config["data"])
     previous = workdirs.claim(workdir, config)
@@ -129,42 +121,72 @@ def run(
     )
     if not devices.is_first():
         return workdir, results
+    _write(workdir, inputs, options, (result, all_rows), results, with_report=with_report)
+    return workdir, results
+
+
+def _resolved(inputs: Inputs, options: ClusterOptions) -> ClusterOptions:
+    """Returns the options with their defaults for these features."""
+    from cluster_jax.core import devices
+
+    if (shards := inputs.shards) is None:
+        return resolve(inputs.shown.values, options)
+    options, columns = large.resolve_large(shards, options), counted(shards.shape[1], "column")
+    devices.say(f"reading {counted(len(shards), 'row')} of {columns} ...")
+    return options
+
+
+def _write(
+    workdir: epath.Path,
+    inputs: Inputs,
+    options: ClusterOptions,
+    found_clusters: tuple[Clustering, large.LargeClustering | None],
+    results: dict[str, Any],
+    *,
+    with_report: bool,
+) -> None:
+    """Writes the files of a run; for `found_clusters` see `_cluster`."""
+    from cluster_jax.pipeline import embeddings, outputs
+    from cluster_jax.report import assignments, decisions, report
+
+    result, all_rows = found_clusters
     workdir.mkdir(parents=True, exist_ok=True)
-    io.write_json(workdir / workdirs.CONFIG, config, checksum=True)
+    io.write_json(workdir / workdirs.CONFIG, results["config"], checksum=True)
     sample = None if all_rows is None else all_rows.sample
-    embeddings.write(workdir, inputs.shown.values, result, options, sample)
-    labels = inputs.true_labels
+    found = result.cluster_labels if all_rows is None else all_rows.labels
+    embeddings.write(workdir, inputs.shown.values, result, options, found, sample)
+    labels, names = inputs.true_labels, inputs.features.names or range(len(found))
+    digest = decisions.digest(list(map(str, names)), found)
     if all_rows is None:
         table = assignments.rows_csv(inputs.features.names, result)
         io.write(workdir / workdirs.ASSIGNMENTS, table)
     else:
         large.write_assignments(workdir / workdirs.ASSIGNMENTS, all_rows, inputs.features)
         labels = None if labels is None else labels[all_rows.sample]
-    tree, names = result.tree, None if inputs.labels is None else inputs.labels.names
+    tree, label_names = result.tree, None if inputs.labels is None else inputs.labels.names
     data = report.ReportData(
-        title=pathlib.Path(str(files["features"])).name,
+        title=pathlib.Path(str(results["provenance"]["features"])).name,
         results=results,
         clustering=result,
         true_labels=labels,
-        label_names=names,
+        label_names=label_names,
         sources=inputs.shown.names,
         linkage=None if tree is None else tree.cluster_linkage_,
         features=clusters.rows_of_likeness(tree, inputs.shown.values, str(options.metric)),
-        run=decisions.clustered(assignments.read_workdir(workdir))[1].run,
+        run=digest,
         command=outputs.correction_command(workdir),
     )
     if with_report:
         report.write_report(workdir / workdirs.REPORT, data)
     # Written last, because its presence marks the run as finished.
     io.write_json(workdir / workdirs.RESULTS, results, checksum=True)
-    return workdir, results
 
 
 def _check_same_files(
     workdir: epath.Path, files: Mapping[str, str | None], data: Mapping[str, str | None]
 ) -> None:
     """Raises an `InputError` that names the files if the folder has clusters of other ones."""
-    if (stored := workdirs.finished_results(workdir)) is None:
+    if (stored := workdirs.intact_results(workdir)) is None:
         return
     for name in ("features", "labels"):
         hashed = stored["config"].get("data", data).get(name)
@@ -240,6 +262,5 @@ def _provenance(
         "labels_used_for": [] if inputs.labels is None else ["scoring"],
         "number_of_clusters": {options.method: "found" if options.k is None else "given"},
         "bandwidth": bandwidth if options.method == "gridshift" else None,
-        "nmi": "arithmetic mean of the entropies",
         **provenance.environment(),
     }

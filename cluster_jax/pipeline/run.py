@@ -14,13 +14,13 @@ from cluster_jax.clustering import custom
 from cluster_jax.core import buckets, checks, io
 from cluster_jax.core.devices import say
 from cluster_jax.data import folder as image_files
-from cluster_jax.data.datasets import DataConfig, Dataset
+from cluster_jax.data.datasets import Dataset
 from cluster_jax.evaluation.options import FINDERS
 from cluster_jax.methods import base as methods
 from cluster_jax.pipeline import corrections, inference, outputs, photos, trainings
 from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.pipeline.build import Inputs
-from cluster_jax.pipeline.config import AnyConfig, RunConfig, parse_config
+from cluster_jax.pipeline.config import AnyConfig, PhotosConfig, RunConfig, parse_config
 from cluster_jax.pipeline.stores import Store
 from cluster_jax.report import decisions, summary
 from cluster_jax.training import checkpoint
@@ -81,7 +81,7 @@ def run_pipeline(
     if previous is not None and dataset is not None:
         workdirs.check_images(workdir, workdirs.describe_images(dataset))
     if workdirs.agree(previous is not None, workdir) and previous is not None:
-        changes = "" if dataset is not None else _changes(parsed.data, workdir)
+        changes = "" if dataset is not None else _changes(parsed, workdir)
         say(f"{workdir} is finished{changes}\n")
         if is_first:
             say(summary.run_table(corrections.current_results(workdir) or previous))
@@ -90,13 +90,7 @@ def run_pipeline(
     io.check_writable(workdir)
     if is_first:
         workdirs.check_unused(workdir)
-    make: Callable[[Callable[[], None]], Inputs[Any]]
-    if isinstance(parsed, RunConfig):
-        store, make = trainings.prepare(parsed, workdir, dataset, cut_short=cut_short)
-    elif cut_short:
-        raise trainings.without_checkpoint(workdir)
-    else:
-        store, make = photos.prepare(parsed, workdir, dataset)
+    store, make = _prepared(parsed, workdir, dataset, cut_short=cut_short)
     results = workdirs.finished_results(workdir)
     if results is not None and (differing := workdirs.difference(results["config"], parsed.values)):
         say(f"the results in {workdir} had {differing}: they are replaced")
@@ -113,6 +107,17 @@ def run_pipeline(
         return _cluster_and_write(store, inputs, started, cut_short, report)
 
 
+def _prepared(
+    config: AnyConfig, workdir: epath.Path, dataset: Dataset | None, *, cut_short: bool
+) -> tuple[Store, Callable[[Callable[[], None]], Inputs[Any]]]:
+    """Checks a run with its workdir, see `trainings.prepare` and `photos.prepare`."""
+    if isinstance(config, RunConfig):
+        return trainings.prepare(config, workdir, dataset, cut_short=cut_short)
+    if cut_short:
+        raise trainings.without_checkpoint(workdir)
+    return photos.prepare(config, workdir, dataset)
+
+
 def _warn_of_an_edit(method: str, workdir: epath.Path) -> None:
     """Warns if the file of a method outside of the package is another than when the run began."""
     digest, file = methods.digest(method), workdir / workdirs.IMAGES
@@ -125,8 +130,9 @@ def _warn_of_an_edit(method: str, workdir: epath.Path) -> None:
         )
 
 
-def _changes(data: DataConfig, workdir: epath.Path) -> str:
+def _changes(config: AnyConfig, workdir: epath.Path) -> str:
     """Says of a finished run's images how many files are new or gone since."""
+    data = config.data
     is_whole = data.name == "folder" and data.limit is None and data.classes is None
     stored = inference.read_clusters(workdir)
     if not is_whole or stored.sources is None or data.dir is None or "://" in data.dir:
@@ -142,11 +148,10 @@ def _changes(data: DataConfig, workdir: epath.Path) -> str:
     if not new and not gone:
         return f" with the files of {shown}: to cluster them again, choose another --out"
     parts = [f"{n:,} {word}" for n, word in ((new, "new"), (gone, "gone")) if n]
-    predict = f"--workdir={shlex.quote(str(workdir))} --images={shlex.quote(data.dir)}"
-    place = f"`cluster-jax predict {predict}` places the new ones, " if new else ""
+    update = f"`cluster-jax update --workdir={shlex.quote(str(workdir))}` takes that in, "
     return (
-        f", but the files of {shown} have changed since, {' and '.join(parts)}: {place}another "
-        "--out clusters them again"
+        f", but the files of {shown} have changed since, {' and '.join(parts)}: "
+        f"{update if isinstance(config, PhotosConfig) else ''}another --out clusters them again"
     )
 
 

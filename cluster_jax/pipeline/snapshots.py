@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from cluster_jax import __version__
 from cluster_jax.clustering import living
-from cluster_jax.clustering.base import NO_CLUSTER
 from cluster_jax.clustering.living import State
 from cluster_jax.core import io
 from cluster_jax.pipeline import workdir as workdirs
@@ -26,21 +25,17 @@ class Snapshot(NamedTuple):
         names: str `[n]`, as in `assignments.csv`, unescaped.
         contents: uint8 `[n, 16]`, digests.
         x: `[n, d]`, the features.
-        left: int64 `[n]`, the cluster that an image or row has left to follow one that a person has
-            moved, -1 for none.
     """
 
     state: State
     names: NDArray
     contents: NDArray
     x: NDArray
-    left: NDArray
 
 
 def start(labels: NDArray, names: Sequence[str], contents: NDArray, x: NDArray) -> Snapshot:
     """Returns the snapshot after a first fit; `labels` int `[n]`, the others as in `Snapshot`."""
-    left = np.full(len(labels), NO_CLUSTER)
-    return Snapshot(living.start(labels), np.array(names, np.str_), contents, x, left)
+    return Snapshot(living.start(labels), np.array(names, np.str_), contents, x)
 
 
 def write(folder: epath.Path, snapshot: Snapshot, *, has_rows: bool) -> None:
@@ -48,7 +43,6 @@ def write(folder: epath.Path, snapshot: Snapshot, *, has_rows: bool) -> None:
     stored = {
         "names": snapshot.names,
         "contents": snapshot.contents,
-        "left": snapshot.left,
         "version": np.asarray(__version__),
         **({"x": snapshot.x} if has_rows else {}),
         **living.to_arrays(snapshot.state),
@@ -62,9 +56,8 @@ def read(workdir: epath.Path, x: NDArray | None = None) -> Snapshot | None:
         return None
     stored = io.read_arrays(workdir / STATE)
     try:
-        names, contents, left = (stored[name] for name in ("names", "contents", "left"))
         rows = stored["x"] if x is None else x
-        return Snapshot(living.from_arrays(stored), names, contents, rows, left)
+        return Snapshot(living.from_arrays(stored), stored["names"], stored["contents"], rows)
     except (KeyError, TypeError) as error:
         raise workdirs.older_version(workdir, error) from error
 

@@ -1,5 +1,6 @@
 """Embeddings of a run that are kept in its workdir, so that no later call makes them again."""
 
+import os
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -67,6 +68,7 @@ def begin(store: Store, inputs: Inputs[AnyConfig], encoder: Mapping[str, Any]) -
         **store.recorded,
         **store.images,
         **build.describe_images(inputs),
+        "workdir": os.path.abspath(workdir),
         **encoder,
     }
     io.write_json(workdir / workdirs.IMAGES, described, checksum=True)

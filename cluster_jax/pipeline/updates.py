@@ -12,22 +12,24 @@ import functools
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from etils import epath
 from numpy.typing import NDArray
 
-from cluster_jax.clustering import constraints, knn, living, smooth
+from cluster_jax.clustering import knn, living, smooth
 from cluster_jax.clustering.living import State
 from cluster_jax.clustering.placing import ByTree
-from cluster_jax.core import arrays, buckets, checks, io
+from cluster_jax.core import arrays, checks, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
 from cluster_jax.data import datasets, images
 from cluster_jax.data import folder as image_files
+from cluster_jax.data.images import Dataset
 from cluster_jax.data.tables import Table
-from cluster_jax.encoding.embed import UNREADABLE, readable_rows
+from cluster_jax.encoding.embed import UNREADABLE, Batch, readable_rows
+from cluster_jax.encoding.encoder import Encoder
 from cluster_jax.evaluation import clusters
 from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.evaluation.options import ClusterOptions
@@ -47,10 +49,10 @@ from cluster_jax.pipeline.config import PhotosConfig, config_json, parse_config
 from cluster_jax.pipeline.inference import TrainedRun
 from cluster_jax.pipeline.photos import collect, embed, save
 from cluster_jax.pipeline.snapshots import Snapshot
-from cluster_jax.report import assignments, decisions, facts, report, report_data
+from cluster_jax.report import assignments, decisions, report, report_data
 from cluster_jax.report.decisions import NO_CLUSTER, Decisions
 from cluster_jax.report.duplicates import Shown
-from cluster_jax.report.report_data import Changes
+from cluster_jax.report.report_data import GONE, Changes
 
 UNDONE = "decisions_undone.csv"
 
@@ -96,66 +98,77 @@ def _folder(workdir: epath.PathLike) -> epath.Path:
     return path
 
 
-def _renew(
-    workdir: epath.Path,
-    before: Snapshot,
-    now: Snapshot,
-    is_kept: NDArray,
-    held: Decisions,
-    follow: Mapping[int, int],
-    change: history.Change,
-    fit: Fit,
-    points: NDArray | None,
-    write: Callable[[epath.Path, Clustering, Changes, bool], Shown | None],
-    *,
-    with_report: bool,
-) -> Ended:
-    """Finds the clusters of what is there now, writes the new version, and says what it did.
+class _Update(NamedTuple):
+    """What an update knows before it clusters.
 
-    Args:
-        workdir: of the run.
+    Attributes:
         before: what was known.
         now: what is there, known ones first, with the state of before.
         is_kept: bool `[n]`, which of the known ones are there.
-        held: facts about images that are there.
-        follow: see `_follow`.
+        decided: what a person has decided about those that are there, by their names of now.
         change: without its events.
-        fit: clusters rows.
         points: the old map, or None.
-        write: writes the files of a run with these clusters into a folder, and, if the last
-            argument says so, its page, with what has changed; returns the duplicates that it found.
-        with_report: whether the page is written.
+        fit: clusters rows.
     """
-    rules, place = facts.rules(held, now.names.tolist()), np.cumsum(is_kept) - 1
-    led = {int(place[row]): cluster for row, cluster in follow.items() if is_kept[row]}
-    rules = rules._replace(fixed={**led, **rules.fixed})
-    state, clustering = _grow(before.state, now.x, is_kept, rules, fit, refit=change.is_refit)
-    left, was = np.full(len(state.ids), NO_CLUSTER), before.state.ids[is_kept]
-    left[: len(was)] = np.where(state.ids[: len(was)] == was, before.left[is_kept], NO_CLUSTER)
-    back = [row for row, cluster in led.items() if before.left[is_kept][row] == cluster]
-    went = [row for row in led if row not in back]
-    left[went] = was[went]
-    now = now._replace(state=state, left=left)
-    change = change._replace(events=state.events, followed=len(went), returned=len(back))
-    clustering = _old_map(points, is_kept, clusters.with_ids(clustering, now.x, state.ids), now.x)
+
+    before: Snapshot
+    now: Snapshot
+    is_kept: NDArray
+    decided: Decisions
+    change: history.Change
+    points: NDArray | None
+    fit: Fit
+
+
+# Writes the files of a run with some clusters into a folder, and, if the last argument says so, its
+# page, with what has changed; returns the duplicates that it found.
+Write = Callable[[epath.Path, Clustering, Changes, bool], Shown | None]
+
+
+def _renew(workdir: epath.Path, update: _Update, write: Write, *, with_report: bool) -> Ended:
+    """Finds the clusters of what is there now, writes the new version, and says what it did."""
+    state, clustering = _grow(update)
+    now = update.now._replace(state=state)
+    decided = _alive(update.decided, state.ids)
+    change = update.change._replace(events=state.events)
+    clustering = clusters.with_ids(clustering, now.x, state.ids)
+    clustering = _old_map(update.points, update.is_kept, clustering, now.x)
     new = versions.start(workdir)
     snapshots.write(new, now, has_rows=change.noun == "row")
-    is_decided = held != Decisions() or (workdir / decisions.DECISIONS).exists()
+    is_decided = decided != Decisions() or (workdir / decisions.DECISIONS).exists()
     with_first = with_report and not is_decided
     repeated = write(new, clustering, snapshots.last_changes(state), with_first)
     table = assignments.read_workdir(new)
     if is_decided:
         run = decisions.clustered(table)[1]
-        run = run._replace(contents=_contents(now) if change.noun == "photo" else {})
-        io.write(new / decisions.DECISIONS, decisions.to_csv(held, run))
+        io.write(new / decisions.DECISIONS, decisions.to_csv(decided, run))
         corrections.correct(new, (), workdir, with_report=with_report, repeated=repeated)
         table = assignments.read_workdir(new)
-    names = {**_suggested(new), **held.named}
-    labels = [int(row[table.cluster]) for row in table.rows]
-    columns, shown = assignments.columns_of(table), [names.get(label, "") for label in labels]
-    columns |= {"id": labels, "name": shown, "since": state.since}
+    names = {**_suggested(new), **decided.named}
+    called = [names.get(int(label), "") for label in table.columns[table.cluster]]
+    columns: dict[str, assignments.Column] = dict(assignments.columns_of(table))
+    columns |= {"name": called, "since": state.since}
     io.write(new / workdirs.ASSIGNMENTS, assignments.to_csv(columns))
     return _commit(workdir, change, state, names)
+
+
+def _carried(decided: Decisions, names: Mapping[str, str]) -> Decisions:
+    """Returns decisions about the images that are there, whose earlier names have those of now."""
+    moved = {
+        names[name]: decided.root(cluster)
+        for name, cluster in decided.moved.items()
+        if name in names
+    }
+    kept = tuple(names[name] for name in decided.kept if name in names)
+    return decided._replace(moved=moved, kept=kept)
+
+
+def _alive(decided: Decisions, ids: NDArray) -> Decisions:
+    """Returns decisions about the clusters that are there; a merged one is a part of such a one."""
+    there = set(ids.tolist())
+    merged = {c: decided.root(c) for c in decided.merged if decided.root(c) in there}
+    named = {c: name for c, name in decided.named.items() if c in there}
+    return decided._replace(merged=merged, named=named, created=frozenset(merged))
 
 
 def _commit(
@@ -170,37 +183,55 @@ def _commit(
     return history.words(change, names), {"workdir": str(workdir), **values}
 
 
-def _grow(
-    before: State,
-    x: NDArray,
-    is_kept: NDArray,
-    rules: constraints.Constraints,
-    fit: Fit,
-    *,
-    refit: bool,
-) -> tuple[State, Clustering]:
+def _grow(update: _Update) -> tuple[State, Clustering]:
     """Clusters the rows that are kept, then the new ones; fits all of them."""
-    fitted = dict[int, Clustering]()
+    fitted, before, x = dict[int, Clustering](), update.before.state, update.now.x
 
     def look(rows: NDArray) -> living.Look:
-        fitted[len(rows)] = clustering = fit(rows)
+        fitted[len(rows)] = clustering = update.fit(rows)
         assert clustering.tree is not None
         tree = clustering.tree
         return living.Look(tree.labels_, tree.predict, tree.smoother_.sharp, tree.leaves_)
 
-    after = living.update(living.without(before, is_kept), x, look)
+    after = living.update(living.without(before, update.is_kept), x, look)
     born = {event.id for event in after.events if event.kind == living.EMERGED}
-    clustering = fitted[len(x)] if len(x) in fitted else fit(x)
-    if refit:
+    clustering = fitted[len(x)] if len(x) in fitted else update.fit(x)
+    if update.change.is_refit:
         assert clustering.tree is not None
         after = living.refit(after, clustering.tree.labels_)
         born |= {event.id for event in after.events if event.kind == living.EMERGED}
-    stayed = before.ids[is_kept]
-    ids, next_id = constraints.enforced(stayed, after.ids, after.next_id, rules)
+    stayed = before.ids[update.is_kept]
+    ids = _as_decided(stayed, after.ids, born, update)
     changes = living.events(stayed, ids, born, had=before.ids)
     updates = before.updates + 1
     since = np.where(after.since > before.updates, updates, after.since)
-    return State(ids, since, after.apart, next_id, updates, changes), clustering
+    return State(ids, since, after.apart, after.next_id, updates, changes), clustering
+
+
+def _as_decided(stayed: NDArray, ids: NDArray, born: set[int], update: _Update) -> NDArray:
+    """Returns the clusters int `[m]` in which what a person has decided holds.
+
+    No row leaves a cluster that a person has named, made or merged, which has what would split off
+    it, and each row is where a person has moved it.
+
+    Args:
+        stayed: int `[n]`, the clusters of the known rows before.
+        ids: int `[m]`, those of all rows that were found.
+        born: ids of new clusters that are no part of a known one.
+        update: the update.
+    """
+    ids, is_held = ids.copy(), np.isin(stayed, list(update.decided.held))
+    for cluster in set(ids.tolist()) - {*stayed.tolist(), *born, NO_CLUSTER}:
+        of_known = ids[: len(stayed)] == cluster
+        if of_known.any() and is_held[of_known].mean() > 0.5:
+            values, counts = np.unique(stayed[of_known], return_counts=True)
+            ids[ids == cluster] = values[counts.argmax()]
+    ids[: len(stayed)][is_held] = stayed[is_held]
+    place = {name: i for i, name in enumerate(update.now.names.tolist())}
+    for name, cluster in update.decided.moved.items():
+        if cluster != NO_CLUSTER:
+            ids[place[name]] = cluster
+    return ids
 
 
 def _old_map(
@@ -226,25 +257,47 @@ def _with_decisions(
     return snapshot._replace(state=snapshot.state._replace(ids=ids, next_id=next_id))
 
 
-def _follow(
-    snapshot: Snapshot, computed: decisions.Clusters, decided: Decisions, *, exact: bool
-) -> dict[int, int]:
-    """Returns rows that follow what a person has moved, or go back where only that is to move."""
-    if not exact:
-        return facts.followers(snapshot.x, computed, decided)
-    rows = np.flatnonzero((snapshot.left != NO_CLUSTER) & ~decided.is_decided(computed))
-    return dict(zip(rows.tolist(), snapshot.left[rows].tolist(), strict=True))
-
-
 def _suggested(workdir: epath.Path) -> dict[int, str]:
     named = report_data.suggested_names(workdirs.read_values(workdir / workdirs.RESULTS))
     return {int(cluster): name for cluster, name in named.items()}
 
 
-def _nothing(workdir: epath.Path, state: State, noun: str, group: str) -> Ended:
+def _nothing(
+    workdir: epath.Path, state: State, noun: str, group: str, away: tuple[str, ...] = ()
+) -> Ended:
     has = f"{workdir} has all {counted(len(state.ids), noun)} already, and none is gone"
-    values = history.line(history.Change(0, 0, 0, (), False, noun, group), state)
-    return f"Nothing has happened: {has}.", {"workdir": str(workdir), **values}
+    change = history.Change(0, 0, 0, (), False, noun, group, away)
+    text = "\n".join([*history.told_away(change), f"Nothing has happened: {has}."])
+    return text, {"workdir": str(workdir), **history.line(change, state)}
+
+
+class _Photos(NamedTuple):
+    """The photos that are there now, beside those that a run knows.
+
+    Attributes:
+        inputs: all of them, in the folders of the run and in others.
+        digests: of their contents, uint8 `[m, 16]`.
+        known: int `[n]`, place of each known photo among them, -1: none.
+        new: int `[l]`, places of those that are new.
+        away: folders of the run that are not there, or empty.
+        is_away: bool `[n]`, known photos in these; they stay.
+        paths: of the m photos, absolute.
+        earlier: of the n known ones.
+    """
+
+    inputs: build.Inputs[PhotosConfig]
+    digests: NDArray
+    known: NDArray
+    new: NDArray
+    away: tuple[str, ...]
+    is_away: NDArray
+    paths: list[str]
+    earlier: list[str]
+
+    @property
+    def is_kept(self) -> NDArray:
+        """Which of the known photos stay, bool `[n]`."""
+        return (self.known >= 0) | self.is_away
 
 
 def update_photos(
@@ -252,16 +305,18 @@ def update_photos(
     photos: Sequence[str] = (),
     *,
     refit: bool = False,
-    exact: bool = False,
+    confirmed: bool = False,
     with_report: bool = True,
 ) -> Ended:
     """Updates a run of photos with the files that are there now; returns what is printed.
+
+    Photos of a folder of the run that is not there stay as they were.
 
     Args:
         workdir: of a finished run that trains nothing, whose clusters are those of the tree.
         photos: folders or files beside those of the run.
         refit: whether all images are clustered anew, and matched to the old clusters.
-        exact: whether nothing follows what a person has moved; what did so before goes back.
+        confirmed: whether more than half of the photos may leave.
         with_report: whether the page is written; without it there is none.
 
     Raises:
@@ -271,88 +326,169 @@ def update_photos(
     with workdirs.locked(workdir):
         run = inference.read(workdir)
         _check(run, workdir)
-        snapshot = _known_photos(workdir, run)
-        inputs = _inputs(run, photos)
-        dataset, config = inputs.dataset, inputs.config
-        digests = images.contents(dataset)
-        old, new = _matched(snapshot, digests, dataset.sources or ())
-        is_kept = old >= 0
+        snapshot, started = _known_photos(workdir, run), time.perf_counter()
+        there = _looked(workdir, run, snapshot, photos)
+        gone = int((~there.is_kept).sum())
+        if 2 * gone > len(snapshot.names) and not confirmed:
+            raise InputError(
+                f"{gone:,} of the {counted(len(snapshot.names), 'photo')} of {workdir} must be "
+                "where they were; got them gone: name the folder in which they are now, or confirm "
+                "by --yes that they leave"
+            )
         encoder = inference.encoder(run)
-        embedding = readable_rows(io.read_arrays(workdir / workdirs.TRAIN_EMBEDDING))
-        embedding = {name: rows[is_kept] for name, rows in embedding.items()}
-        skipped: tuple[tuple[str, str], ...] = ()
-        if len(new):
-            fresh = images.select(dataset, new)
-            embeddings = embed(inputs._replace(dataset=fresh), encoder)
-            is_bad = embeddings.get(UNREADABLE, np.zeros(len(new), bool))
-            skipped, new = images.without(fresh, is_bad).skipped, new[~is_bad]
-            rows = readable_rows(embeddings)
-            embedding = {k: np.concatenate([v, rows[k]]) for k, v in embedding.items()}
-        order = np.concatenate([old[is_kept], new])
-        sources = [(dataset.sources or ())[i] for i in order]
-        was = snapshot.names[is_kept].tolist()
-        follow = _follow(snapshot, run.computed, run.decisions, exact=exact)
-        if not (refit or len(new) or follow) and is_kept.all() and was == sources:
-            return _nothing(workdir, snapshot.state, "photo", "group")
-        if not len(order):
+        there, embedding, skipped = _embedded(workdir, there, encoder)
+        dataset, names, now = _photos_now(there, snapshot, embedding)
+        was = snapshot.names[there.is_kept].tolist()
+        paths = zip(np.array(there.earlier)[there.is_kept], names, strict=False)
+        root = image_files.root(str(there.inputs.config.data.dir))
+        renamed = sum(a != os.path.abspath(os.path.join(root, b)) for a, b in paths)
+        if not (refit or len(there.new) or gone) and was == names[: len(was)]:
+            return _nothing(workdir, snapshot.state, "photo", "group", there.away)
+        if not names:
             raise InputError(f"PHOTOS must have an image that can be read; got none of {workdir}")
-        paths = (
-            [os.path.abspath(os.path.join(image_files.root(str(data.dir)), name)) for name in names]
-            for data, names in ((run.config.data, was), (config.data, sources))
-        )
-        renamed = sum(a != b for a, b in zip(*paths, strict=False))
-        features = arrays.normalize_rows(embedding[config.eval.features])
-        names = np.array(sources, np.str_)
-        now = Snapshot(snapshot.state, names, digests[order], features, snapshot.left)
-        held = facts.followed(
-            facts.of_images(run.computed, run.decisions),
-            _contents(snapshot),
-            _contents(now),
-            dict(zip(was, sources, strict=False)),
-            snapshot.state.ids,
-        )
-        dataset = images.select(dataset, order)._replace(unreadable=None, skipped=skipped)
-        inputs, started = inputs._replace(dataset=dataset), time.perf_counter()
-
-        def write(
-            folder: epath.Path, clustering: Clustering, changes: Changes, with_report: bool
-        ) -> Shown | None:
-            rows = {workdirs.TRAIN_EMBEDDING: embedding}
-            repeated = outputs.find_duplicates(config, dataset, rows, held.distinct)
-            run_of_all = outputs.collect(inputs, rows, clustering, repeated, started)
-            memory = collect(inputs, embedding, run_of_all, encoder, 0.0)
-            names = memory.outputs.results["suggested_names"] or {}
-            # Those of a known group stay: with each new photo, others would come first.
-            earlier = run.results.get("suggested_names") or {}
-            names |= {cluster: earlier[cluster] for cluster in names if cluster in earlier}
-            save(folder, memory, workdir, changes, with_report=with_report)
-            return None if repeated is None else Shown(repeated, dataset.sources)
-
-        section = config.eval
-        fit = functools.partial(
-            clusters.run_tree, metric=section.reduce.metric, k=section.k, seed=config.seed
-        )
-        left = int((~is_kept).sum())
-        change = history.Change(len(new), left, renamed, (), refit, "photo", "group")
-        return _renew(
-            workdir,
+        skipped = (*(entry for entry in dataset.skipped if entry[1] == GONE), *skipped)
+        dataset = dataset._replace(unreadable=None, skipped=skipped)
+        inputs = there.inputs._replace(dataset=dataset)
+        section = inputs.config.eval
+        found = _Update(
             snapshot,
             now,
-            is_kept,
-            held,
-            follow,
-            change,
-            fit,
+            there.is_kept,
+            _carried(run.decisions, dict(zip(was, names, strict=False))),
+            history.Change(len(there.new), gone, renamed, (), refit, "photo", "group", there.away),
             run.clusters.points,
-            write,
-            with_report=with_report,
+            functools.partial(
+                clusters.run_tree,
+                metric=section.reduce.metric,
+                k=section.k,
+                seed=inputs.config.seed,
+            ),
         )
+        parts = (inputs, embedding, encoder, now.contents, started)
+        renewed = _Renewed(workdir, run, *parts)
+        return _renew(workdir, found, renewed.write, with_report=with_report)
 
 
-def _contents(snapshot: Snapshot) -> dict[str, str]:
-    """Returns the content of each image, by name, as hexadecimal digits."""
-    keys = (content.tobytes().hex() for content in snapshot.contents)
-    return dict(zip(snapshot.names.tolist(), keys, strict=True))
+def _looked(
+    workdir: epath.Path, run: TrainedRun, snapshot: Snapshot, photos: Sequence[str]
+) -> _Photos:
+    """Finds the photos that are there now, and which of them the run knows, by their contents."""
+    old_dir = str(run.config.data.dir)
+    folders = _folders(old_dir, photos)
+    there = [name for name in folders if os.path.exists(name)]
+    if not there:
+        raise InputError(
+            f"PHOTOS must be given, because {image_files.shown(old_dir)} is not there; got none: "
+            "name the folder in which the photos are now"
+        )
+    inputs = _load(run, there)
+    dataset = inputs.dataset
+    earlier, paths = (
+        [os.path.abspath(os.path.join(image_files.root(folder), name)) for name in names]
+        for folder, names in (
+            (old_dir, snapshot.names.tolist()),
+            ("\n".join(there), dataset.sources or ()),
+        )
+    )
+    digests = images.contents(dataset)
+    known, new = _matched(snapshot.contents, earlier, digests, paths)
+    is_away, away = np.zeros(len(earlier), bool), list[str]()
+    for folder in old_dir.split("\n"):
+        inside = np.array([path.startswith(folder + os.sep) for path in earlier])
+        is_there = any(path.startswith(folder + os.sep) for path in paths)
+        # Where most of its photos are elsewhere, the folder has moved.
+        if inside.any() and not is_there and 2 * (known[inside] >= 0).sum() < inside.sum():
+            is_away |= inside & (known < 0)
+            away.append(folder)
+    kept = [name for name in folders if name in there or name in away]
+    if kept != there:
+        values = inputs.config.values
+        values = {**values, "data": {**values["data"], "dir": "\n".join(kept)}}
+        config = parse_config(values, inputs.config.name)
+        assert isinstance(config, PhotosConfig)
+        inputs = inputs._replace(config=config)
+    return _Photos(inputs, digests, known, new, tuple(away), is_away, paths, earlier)
+
+
+def _embedded(
+    workdir: epath.Path, there: _Photos, encoder: Encoder
+) -> tuple[_Photos, Batch, tuple[tuple[str, str], ...]]:
+    """Embeds the photos that are new; returns those that can be read, all rows, and the others."""
+    embedding = readable_rows(io.read_arrays(workdir / workdirs.TRAIN_EMBEDDING))
+    embedding = {name: rows[there.is_kept] for name, rows in embedding.items()}
+    if not len(there.new):
+        return there, embedding, ()
+    fresh = images.select(there.inputs.dataset, there.new)
+    made = embed(there.inputs._replace(dataset=fresh), encoder)
+    is_bad = made.get(UNREADABLE, np.zeros(len(there.new), bool))
+    skipped, rows = images.without(fresh, is_bad).skipped, readable_rows(made)
+    embedding = {name: np.concatenate([old, rows[name]]) for name, old in embedding.items()}
+    return there._replace(new=there.new[~is_bad]), embedding, skipped
+
+
+def _photos_now(
+    there: _Photos, snapshot: Snapshot, embedding: Batch
+) -> tuple[Dataset, list[str], Snapshot]:
+    """Returns the photos of the updated run, their names, and what is known of them.
+
+    The known ones come first; those that are away are gray.
+    """
+    config, dataset = there.inputs.config, there.inputs.dataset
+    root = os.path.abspath(image_files.root(str(config.data.dir)))
+    sources = tuple(os.path.relpath(path, root) for path in there.paths)
+    known = there.known[there.is_kept]
+    contents = snapshot.contents[there.is_kept].copy()
+    names = [os.path.relpath(path, root) for path in np.array(there.earlier)[there.is_kept]]
+    for i, place in enumerate(known.tolist()):
+        if place >= 0:
+            names[i], contents[i] = sources[place], there.digests[place]
+    names += [sources[place] for place in there.new]
+    present = np.concatenate([known[known >= 0], there.new])
+    dataset = images.select(dataset._replace(sources=sources, skipped=()), present)
+    dataset = inference.with_gaps(dataset, tuple(names))
+    features = arrays.normalize_rows(embedding[config.eval.features])
+    contents = np.concatenate([contents, there.digests[there.new]])
+    return dataset, names, Snapshot(snapshot.state, np.array(names, np.str_), contents, features)
+
+
+class _Renewed(NamedTuple):
+    """What the files of an updated run of photos are made of.
+
+    Attributes:
+        workdir: of the run.
+        run: the run before.
+        inputs: the photos.
+        embedding: of these.
+        encoder: of the run.
+        contents: digests of the photos, uint8 `[n, 16]`.
+        started: when the update began.
+    """
+
+    workdir: epath.Path
+    run: TrainedRun
+    inputs: build.Inputs[PhotosConfig]
+    embedding: Batch
+    encoder: Encoder
+    contents: NDArray
+    started: float
+
+    def write(
+        self, folder: epath.Path, clustering: Clustering, changes: Changes, with_report: bool
+    ) -> Shown | None:
+        """Writes the files into the folder of the new version, see `Write`."""
+        rows = {workdirs.TRAIN_EMBEDDING: self.embedding}
+        repeated = outputs.find_duplicates(self.inputs.config, self.inputs.dataset, rows)
+        run_of_all = outputs.collect(self.inputs, rows, clustering, repeated, self.started)
+        stored = run_of_all.stored._replace(contents=self.contents)
+        memory = collect(
+            self.inputs, self.embedding, run_of_all._replace(stored=stored), self.encoder, 0.0
+        )
+        names = memory.outputs.results["suggested_names"] or {}
+        # Those of a known group stay: with each new photo, others would come first.
+        earlier = self.run.results.get("suggested_names") or {}
+        names |= {cluster: earlier[cluster] for cluster in names if cluster in earlier}
+        save(folder, memory, self.workdir, changes, with_report=with_report)
+        return None if repeated is None else Shown(repeated, self.inputs.dataset.sources)
 
 
 def _check(run: TrainedRun, workdir: epath.Path) -> None:
@@ -390,27 +526,27 @@ def _known_photos(workdir: epath.Path, run: TrainedRun) -> Snapshot:
     return _with_decisions(snapshot, run.computed, run.decisions)
 
 
-def _inputs(run: TrainedRun, photos: Sequence[str]) -> build.Inputs[PhotosConfig]:
-    """Loads the images that are there now: of the folders of the run, and of others."""
-    of_run = (run.config.data.dir or "").split("\n")
-    there = [name for name in of_run if buckets.path(name).exists()]
+def _folders(of_run: str, photos: Sequence[str]) -> list[str]:
+    """Lists the folders of a run and others, without those that are inside of others."""
     missing = [name for name in photos if not os.path.exists(os.path.expanduser(name))]
     if missing:
         raise InputError(f"PHOTOS must be folders or files of images; got no {missing[0]}")
     added = [str(workdirs.normalized(name)) for name in photos]
-    every = list(dict.fromkeys([*there, *added]))
-    if not every:
-        raise InputError(f"PHOTOS must be given, because {of_run[0]} is gone; got none")
+    every = list(dict.fromkeys([*of_run.split("\n"), *added]))
     inside = [os.path.realpath(os.path.expanduser(name)) + os.sep for name in every]
-    every = [
+    return [
         name
         for name, path in zip(every, inside, strict=True)
         if not any(path != other and path.startswith(other) for other in inside)
     ]
-    if len(every) > 1 and any(name.endswith(".zip") for name in every):
-        raise InputError(f"PHOTOS must be left out for a run of a .zip; got {photos}")
+
+
+def _load(run: TrainedRun, folders: Sequence[str]) -> build.Inputs[PhotosConfig]:
+    """Loads the images that are in folders now, with the config of the run."""
+    if len(folders) > 1 and any(name.endswith(".zip") for name in folders):
+        raise InputError(f"PHOTOS must be left out for a run of a .zip; got {folders[-1]}")
     values = config_json(run.config.values)
-    values["data"] = {**values["data"], "dir": "\n".join(every)}
+    values["data"] = {**values["data"], "dir": "\n".join(folders)}
     config = parse_config(values, run.config.name)
     assert isinstance(config, PhotosConfig)
     # Few are decoded: those that are new, and those that the report shows.
@@ -420,19 +556,27 @@ def _inputs(run: TrainedRun, photos: Sequence[str]) -> build.Inputs[PhotosConfig
     return build.load_photos(config, dataset)
 
 
-def _matched(snapshot: Snapshot, digests: NDArray, names: Sequence[str]) -> tuple[NDArray, NDArray]:
-    """Finds each known image's place among the files of now, -1: gone; and which files are new.
+def _matched(
+    contents: NDArray, names: Sequence[str], digests: NDArray, now: Sequence[str]
+) -> tuple[NDArray, NDArray]:
+    """Finds each known image's place among those of now, -1: gone; and which of these are new.
 
-    Of files with the same content, one of the same name is the image, or else the first.
+    Of images with the same content, one of the same name is the image, or else the first.
+
+    Args:
+        contents: digests uint8 `[n, 16]` of the known ones.
+        names: of these.
+        digests: uint8 `[m, 16]` of those of now.
+        now: their names.
     """
     there = collections.defaultdict[bytes, list[int]](list)
     for i, digest in enumerate(digests):
         there[digest.tobytes()].append(i)
-    place = np.full(len(snapshot.names), -1)
-    keys = [digest.tobytes() for digest in snapshot.contents]
+    place = np.full(len(names), -1)
+    keys = [digest.tobytes() for digest in contents]
     for by_name in (True, False):
         for j in np.flatnonzero(place < 0).tolist():
-            same = [i for i in there[keys[j]] if not by_name or names[i] == snapshot.names[j]]
+            same = [i for i in there[keys[j]] if not by_name or now[i] == names[j]]
             if same:
                 place[j] = same[0]
                 there[keys[j]].remove(same[0])
@@ -474,7 +618,6 @@ def update_rows(
     table: Table | None = None,
     *,
     refit: bool = False,
-    exact: bool = False,
     digests: NDArray | None = None,
     with_report: bool = True,
 ) -> Ended:
@@ -485,7 +628,6 @@ def update_rows(
         table: rows of which those are new whose names the run does not have, or, where its rows are
             numbered, whose vectors; None: there are none.
         refit: whether all rows are clustered anew, and matched to the old clusters.
-        exact: whether nothing follows what a person has moved; what did so before goes back.
         digests: of the rows of the table, see `embeddings.contents`; None: they are computed.
         with_report: whether the page is written; without it there is none.
 
@@ -496,60 +638,65 @@ def update_rows(
     with workdirs.locked(workdir):
         run = embeddings.read(workdir)
         snapshot = _known_rows(workdir, run)
-        values = snapshot.x[:0] if table is None else table.values[:]
-        if table is not None and values.shape[1] != snapshot.x.shape[1]:
-            columns = counted(snapshot.x.shape[1], "column")
-            raise InputError(
-                f"--features must have {columns} like the embeddings of {workdir}; got "
-                f"{values.shape[1]}"
-            )
-        if len(values):
-            arrays.numeric(values, "--features", smooth.LARGEST)
-        digests = embeddings.contents(values) if digests is None else digests
-        is_numbered = run.results["provenance"]["ids"] is None
-        row_names = None if table is None else table.names
-        if is_numbered or table is None:
-            _, new = _matched(snapshot, digests, [""] * len(values))
-            count = len(snapshot.names) + len(new)
-            names = [*map(str, range(count))] if is_numbered else snapshot.names.tolist()
-        else:
-            _, new = _by_name(snapshot, digests, row_names, workdir)
-            names = [*snapshot.names.tolist(), *(row_names[i] for i in new.tolist() if row_names)]
-        titles, n_known = None if is_numbered else names, len(snapshot.names)
-        rows = assignments.read_workdir(workdir)
-        follow = _follow(snapshot, run.computed, run.decisions, exact=exact)
-        if not (len(new) or refit or follow):
+        now = _rows_now(workdir, run, snapshot, table, digests)
+        n_known = len(snapshot.names)
+        n_new = len(now.names) - n_known
+        if not (n_new or refit):
             return _nothing(workdir, snapshot.state, "row", "cluster")
-        options = _options(run)
-        x_new = values[new].astype(snapshot.x.dtype)
-        x_new = arrays.normalize_rows(x_new) if options.metric == "cosine" else x_new
-        x, contents = (
-            np.concatenate(p) for p in ((snapshot.x, x_new), (snapshot.contents, digests[new]))
-        )
+        options, rows = _options(run), assignments.read_workdir(workdir)
         axes = [assignments.numbers(rows, f"map_{axis}", range(n_known), 0.0) for axis in "xyz"]
-        drawn = [axis for axis in axes if axis is not None]
-
-        def write(
-            folder: epath.Path, clustering: Clustering, changes: Changes, with_report: bool
-        ) -> None:
-            parts = (run, clustering, options, x, titles, changes)
-            _write_rows(folder, workdir, *parts, with_report=with_report)
-
-        return _renew(
-            workdir,
+        drawn = [axis.astype(np.float32) for axis in axes if axis is not None]
+        is_numbered = run.results["provenance"]["ids"] is None
+        titles = None if is_numbered else tuple(now.names.tolist())
+        found = _Update(
             snapshot,
-            Snapshot(snapshot.state, np.array(names, np.str_), contents, x, snapshot.left),
+            now,
             np.ones(n_known, bool),
-            facts.of_images(run.computed, run.decisions),
-            follow,
-            history.Change(len(new), 0, 0, (), refit, "row", "cluster"),
+            run.decisions,
+            history.Change(n_new, 0, 0, (), refit, "row", "cluster"),
+            np.stack(drawn, axis=1) if drawn else None,
             functools.partial(
                 clusters.run_tree, metric=str(options.metric), k=options.k, seed=options.seed
             ),
-            np.stack(drawn, axis=1).astype(np.float32) if drawn else None,
-            write,
-            with_report=with_report,
         )
+        renewed = _RenewedRows(workdir, run, options, now.x, titles)
+        return _renew(workdir, found, renewed.write, with_report=with_report)
+
+
+def _rows_now(
+    workdir: epath.Path,
+    run: embeddings.EmbeddingClusters,
+    snapshot: Snapshot,
+    table: Table | None,
+    digests: NDArray | None,
+) -> Snapshot:
+    """Returns the known rows and, after them, those of a table that are new."""
+    if table is None:
+        return snapshot
+    values = table.values[:]
+    if values.shape[1] != snapshot.x.shape[1]:
+        columns = counted(snapshot.x.shape[1], "column")
+        raise InputError(
+            f"--features must have {columns} like the embeddings of {workdir}; got "
+            f"{values.shape[1]}"
+        )
+    arrays.numeric(values, "--features", smooth.LARGEST)
+    digests = embeddings.contents(values) if digests is None else digests
+    names = snapshot.names.tolist()
+    if run.results["provenance"]["ids"] is None:
+        empty = [""] * len(names)
+        _, new = _matched(snapshot.contents, empty, digests, [""] * len(values))
+        names = list(map(str, range(len(names) + len(new))))
+    else:
+        _, new = _by_name(snapshot, digests, table.names, workdir)
+        names += [(table.names or ())[i] for i in new.tolist()]
+    x = values[new].astype(snapshot.x.dtype)
+    x = arrays.normalize_rows(x) if _options(run).metric == "cosine" else x
+    return snapshot._replace(
+        names=np.array(names, np.str_),
+        contents=np.concatenate([snapshot.contents, digests[new]]),
+        x=np.concatenate([snapshot.x, x]),
+    )
 
 
 def _options(run: embeddings.EmbeddingClusters) -> ClusterOptions:
@@ -576,44 +723,54 @@ def _known_rows(workdir: epath.Path, run: embeddings.EmbeddingClusters) -> Snaps
     return _with_decisions(snapshot, run.computed, run.decisions)
 
 
-def _write_rows(
-    new: epath.Path,
-    workdir: epath.Path,
-    run: embeddings.EmbeddingClusters,
-    result: Clustering,
-    options: ClusterOptions,
-    x: NDArray,
-    names: Sequence[str] | None,
-    changes: Changes,
-    *,
-    with_report: bool,
-) -> None:
-    """Writes the run of all rows into the folder of the new version."""
-    results = dict(run.results)
-    result = clusters.with_map(result, x, seed=options.seed, **options.reduce_options)
-    scored = clusters.scores(None, result.cluster_labels)
-    result = result._replace(metrics={**result.metrics, **scored})
-    result = clusters.with_silhouettes(x, result, options)
-    results["metrics"] = {options.method: result.metrics}
-    results["provenance"] = {
-        **{**results["provenance"], "rows": len(x), "labels_used_for": []},
-        **provenance.environment(),
-    }
-    results = io.plain(results)
-    (workdir / workdirs.CONFIG).copy(new / workdirs.CONFIG)
-    embeddings.write(new, x, result, options, None)
-    io.write(new / workdirs.ASSIGNMENTS, assignments.rows_csv(names, result))
-    data = report.ReportData(
-        title=epath.Path(results["provenance"]["features"]).name,
-        results=results,
-        clustering=result,
-        sources=None if names is None else tuple(names),
-        linkage=result.linkage(x),
-        features=clusters.rows_of_likeness(result.tree, x, str(options.metric)),
-        run=decisions.clustered(assignments.read_workdir(new))[1].run,
-        command=outputs.correction_command(workdir),
-        changes=changes,
-    )
-    if with_report:
-        report.write_report(new / workdirs.REPORT, data)
-    io.write_json(new / workdirs.RESULTS, results, checksum=True)
+class _RenewedRows(NamedTuple):
+    """What the files of an updated run of embeddings are made of.
+
+    Attributes:
+        workdir: of the run.
+        run: the run before.
+        options: of its clustering.
+        x: the rows `[n, d]`.
+        names: of these; None: they are numbered.
+    """
+
+    workdir: epath.Path
+    run: embeddings.EmbeddingClusters
+    options: ClusterOptions
+    x: NDArray
+    names: tuple[str, ...] | None
+
+    def write(
+        self, new: epath.Path, clustering: Clustering, changes: Changes, with_report: bool
+    ) -> None:
+        """Writes the files into the folder of the new version, see `Write`."""
+        options, x = self.options, self.x
+        results = dict(self.run.results)
+        clustering = clusters.with_map(clustering, x, seed=options.seed, **options.reduce_options)
+        scored = clusters.scores(None, clustering.cluster_labels)
+        clustering = clustering._replace(metrics={**clustering.metrics, **scored})
+        clustering = clusters.with_silhouettes(x, clustering, options)
+        results["metrics"] = {options.method: clustering.metrics}
+        results["provenance"] = {
+            **{**results["provenance"], "rows": len(x), "labels_used_for": []},
+            **provenance.environment(),
+        }
+        results = io.plain(results)
+        (self.workdir / workdirs.CONFIG).copy(new / workdirs.CONFIG)
+        embeddings.write(new, x, clustering, options, clustering.cluster_labels, None)
+        io.write(new / workdirs.ASSIGNMENTS, assignments.rows_csv(self.names, clustering))
+        names = list(map(str, self.names or range(len(x))))
+        data = report.ReportData(
+            title=epath.Path(results["provenance"]["features"]).name,
+            results=results,
+            clustering=clustering,
+            sources=self.names,
+            linkage=clustering.linkage(x),
+            features=clusters.rows_of_likeness(clustering.tree, x, str(options.metric)),
+            run=decisions.digest(names, clustering.cluster_labels),
+            command=outputs.correction_command(self.workdir),
+            changes=changes,
+        )
+        if with_report:
+            report.write_report(new / workdirs.REPORT, data)
+        io.write_json(new / workdirs.RESULTS, results, checksum=True)

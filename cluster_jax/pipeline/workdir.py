@@ -98,32 +98,46 @@ def default_workdir(config: Mapping[str, Any], name: str) -> pathlib.Path:
 
 
 def normalized(path: str | None) -> str | None:
-    """Normalizes a local path: relative if it is in the current folder, else absolute.
+    """Returns an absolute local path; of several, one a line. Others stay as they are.
 
     Example:
-        >>> normalized("./photos/"), normalized("gs://bucket/photos/")
-        ('photos', 'gs://bucket/photos/')
+        >>> normalized("/photos/../x/"), normalized("gs://bucket/photos/")
+        ('/x', 'gs://bucket/photos/')
     """
     if path is None or "://" in path:
         return path
-    if "\n" in path:  # Several, one a line.
+    if "\n" in path:
         return "\n".join(str(normalized(line)) for line in path.split("\n"))
-    if path.startswith("@"):  # A list of names.
-        return f"@{normalized(path[1:])}"
-    absolute = pathlib.Path(os.path.abspath(os.path.expanduser(path)))
-    here = pathlib.Path.cwd()
-    return str(absolute.relative_to(here) if absolute.is_relative_to(here) else absolute)
+    return os.path.abspath(os.path.expanduser(path))
+
+
+def located(path: str | None, workdir: epath.Path, images: Mapping[str, Any]) -> str | None:
+    """Returns where the images of a run are: as stored, or else in their place beside the run.
+
+    Args:
+        path: `data.dir` of the run, absolute.
+        workdir: where the run is now.
+        images: content of its `images.json`.
+    """
+    before, now = images.get("workdir"), os.path.abspath(workdir)
+    if path is None or "://" in path or before is None:
+        return path
+
+    def moved(line: str) -> str:
+        beside = os.path.normpath(os.path.join(now, os.path.relpath(line, before)))
+        return beside if not os.path.exists(line) and os.path.exists(beside) else line
+
+    return "\n".join(map(moved, path.split("\n")))
 
 
 def with_stored_dir(config: Mapping[str, Any], workdir: epath.Path) -> dict[str, Any]:
-    """Spells `data.dir` as in a workdir, if both are the same folder."""
-    try:
+    """Makes `data.dir` absolute; as in the workdir, if that is the same folder, moved with it."""
+    asked = normalized(config["data"]["dir"])
+    with contextlib.suppress(OSError, KeyError, TypeError, io.DamagedFile):
         stored = read_values(workdir / CONFIG)["data"]["dir"]
-    except (OSError, KeyError, TypeError, io.DamagedFile):
-        return dict(config)
-    if normalized(stored) != normalized(config["data"]["dir"]):
-        return dict(config)
-    return {**config, "data": {**config["data"], "dir": stored}}
+        if located(stored, workdir, read_values(workdir / IMAGES)) == asked:
+            asked = stored
+    return {**config, "data": {**config["data"], "dir": asked}}
 
 
 def training_part(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -209,7 +223,7 @@ def of_other_k(workdir: epath.Path, values: Mapping[str, Any]) -> epath.Path:
     Returns:
         The folder; `workdir` itself unless such a run is in it.
     """
-    results = finished_results(workdir, ())
+    results = intact_results(workdir)
     if results is None or results["provenance"].get("cut_short"):
         return workdir
     stored, k = results["config"], values["eval"]["k"]
@@ -358,6 +372,14 @@ def finished_results(
     return results if results["config"] == read_values(workdir / CONFIG) else None
 
 
+def intact_results(workdir: epath.PathLike) -> dict[str, Any] | None:
+    """Reads the results as `finished_results`; None too if damaged, which `claim` puts aside."""
+    try:
+        return finished_results(workdir)
+    except io.DamagedFile:
+        return None
+
+
 def older_version(workdir: epath.PathLike, reason: object = None) -> InputError:
     """Makes the error for a workdir that an older version of the package wrote."""
     because = "" if reason is None else f" ({reason})"
@@ -458,7 +480,7 @@ def difference(stored: Mapping[str, Any], config: Mapping[str, Any]) -> str:
     if not keys:
         return ""
     more = f" (and {len(keys) - 1} more)" if len(keys) > 1 else ""
-    return f"{keys[0]} = {old.get(keys[0])!s:.60}, not {new.get(keys[0])!s:.60}{more}"
+    return f"{keys[0]} = {old.get(keys[0])!s:.120}, not {new.get(keys[0])!s:.120}{more}"
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -51,15 +51,22 @@ def unescaped(name: str) -> str:
 
 
 class Table(NamedTuple):
-    """Content of `assignments.csv`: titles, rows, and the titles of names and of clusters.
+    """Content of `assignments.csv`, and the titles of names and of clusters.
 
-    In novel class discovery, the title of clusters is that of classes. Of names see `unescaped`.
+    Attributes:
+        columns: title -> cells; of names see `unescaped`.
+        name: title of the names.
+        cluster: title of the clusters; in novel class discovery, of the classes.
     """
 
-    titles: Sequence[str]
-    rows: list[dict[str, str]]
+    columns: dict[str, list[str]]
     name: str
     cluster: str
+
+    @property
+    def size(self) -> int:
+        """Number of rows."""
+        return len(self.columns[self.name])
 
 
 def read_workdir(workdir: epath.PathLike) -> Table:
@@ -74,29 +81,40 @@ def read_workdir(workdir: epath.PathLike) -> Table:
             f"arguments must be workdirs of finished runs; got {workdir}, which "
             f"{'has no assignments.csv' if file.parent.exists() else 'does not exist'}"
         )
-    titles, rows = read(file)
-    names = [title for title in titles if title in ("image", "row")]
+    columns = read(file)
+    names = [title for title in columns if title in ("image", "row")]
     order = ("cluster", "class") if names[:1] == ["row"] else ("class", "cluster")
-    clusters = [title for title in order if title in titles]
+    clusters = [title for title in order if title in columns]
     if not names or not clusters:
-        raise InputError(f"{file} must have a column of names and one of clusters; got {titles}")
-    return Table(titles, rows, names[0], clusters[0])
+        raise InputError(
+            f"{file} must have a column of names and one of clusters; got {[*columns]}"
+        )
+    return Table(columns, names[0], clusters[0])
 
 
 def numbers(table: Table, title: str, rows: Sequence[int], empty: float) -> NDArray | None:
     """Returns a column of some rows as float64, or None; an empty cell has the value `empty`."""
-    if title not in table.titles:
+    if title not in table.columns:
         return None
-    return np.array([float(table.rows[i][title] or empty) for i in rows])
+    cells = table.columns[title]
+    return np.array([float(cells[i] or empty) for i in rows])
 
 
-def read(file: epath.Path) -> tuple[Sequence[str], list[dict[str, str]]]:
-    """Reads titles and rows of a table that `to_csv` has written; of names see `unescaped`."""
-    text = file.read_bytes().decode("utf-8", "replace")
+def read(file: epath.Path) -> dict[str, list[str]]:
+    """Reads the columns of a table that `to_csv` has written; of names see `unescaped`.
+
+    A cell that a line lacks is empty.
+    """
+    text = file.read_bytes().decode("utf-8-sig", "replace")
     before = csv.field_size_limit(sys.maxsize)  # Of the process; ids may be long.
     try:
-        rows = csv.DictReader(io.StringIO(text))
-        return rows.fieldnames or (), list(rows)
+        lines = csv.reader(io.StringIO(text))
+        columns: dict[str, list[str]] = {title: [] for title in next(lines, [])}
+        for line in filter(None, lines):
+            missing = [""] * (len(columns) - len(line))
+            for column, cell in zip(columns.values(), [*line, *missing], strict=False):
+                column.append(cell)
+        return columns
     finally:
         csv.field_size_limit(before)
 
@@ -147,8 +165,7 @@ def rows_csv(names: Sequence[str] | None, result: Clustering) -> str:
 
     Its columns are the cluster, the distance to its center, the outlier flag, and the position in a
     map of up to three dimensions. For clusters of `SmoothTree` there are also the probability of
-    the cluster, the second most probable cluster, if there is one, with its probability, and the
-    isolation of the row, see `clusters.isolation`.
+    the cluster, and the second most probable cluster, if there is one, with its probability.
 
     Args:
         names: name of each row; None: rows are numbered.
@@ -158,11 +175,9 @@ def rows_csv(names: Sequence[str] | None, result: Clustering) -> str:
     return to_csv({"row": rows, **_cluster_columns(result)})
 
 
-def columns_of(table: Table) -> dict[str, Column]:
+def columns_of(table: Table) -> dict[str, list[Any]]:
     """Returns the columns of a table as `to_csv` takes them."""
-    return {
-        title: [unescaped(row.get(title) or "") for row in table.rows] for title in table.titles
-    }
+    return {title: list(map(unescaped, cells)) for title, cells in table.columns.items()}
 
 
 def _cluster_columns(result: Clustering) -> dict[str, Column]:
@@ -175,8 +190,6 @@ def _cluster_columns(result: Clustering) -> dict[str, Column]:
         axes = zip("xyz", result.points.T, strict=False)
         columns |= {f"map_{axis}": values for axis, values in axes}
     columns |= _sure_columns(result.membership)
-    if result.isolation is not None:
-        columns["isolation"] = result.isolation
     return columns
 
 

@@ -1,8 +1,8 @@
 """What a person has decided about the clusters of a run: read, checked, joined, and applied.
 
-A decision is a fact about images or clusters, and later facts override earlier ones. A page saves
-the decisions of a visit in a file of corrections; `DECISIONS` in a workdir has all of them.
-The numbers of clusters never change their meaning: merged ones are not used again.
+Later decisions override earlier ones. A page saves the decisions of a visit in a file of
+corrections; `DECISIONS` in a workdir has all of them. The numbers of clusters never change their
+meaning: merged ones are not used again.
 """
 
 import collections
@@ -28,10 +28,10 @@ DECISIONS = "decisions.csv"
 MAX_NAME = 100  # characters of a name
 FOUND = "found_cluster"  # title of the clusters that the run found, once they are corrected
 _NOVEL = splits.novel_name(0).removesuffix("0")
-CONTENTS = ("content", "to_content")  # titles of contents of images, where they are known
-PAIRS = ("same", "apart", "distinct")  # corrections about two images, and fields of `Decisions`
 _NOUNS = ("image", "row")  # titles of names
-_GONE = "\0"  # in place of the name of an image that is gone
+_TITLES = ("cluster", "correction", "to")  # of the other columns
+# Correction -> the attribute of `Decisions` that has it.
+_TABLES = {"new": "named", "name": "named", "merge": "merged", "move": "moved", "wrong": "moved"}
 _TYPICAL = 20  # images by which a file says which cluster it means
 _SAVE_AGAIN = "save it again on the page of the run"
 
@@ -45,8 +45,6 @@ class Clusters(NamedTuple):
         distances: float `[n]`, to the centers of these.
         noun: "image" or "row".
         run: identifies the run, whatever is decided about its clusters, see `digest`.
-        contents: name -> digest of the content, as hexadecimal digits; empty: names are all that
-            tells images or rows apart.
     """
 
     names: Sequence[str]
@@ -54,27 +52,12 @@ class Clusters(NamedTuple):
     distances: NDArray
     noun: str
     run: str
-    contents: Mapping[str, str] = {}
 
 
 def digest(names: Sequence[str], labels: NDArray) -> str:
     """Identifies a run by its images and the clusters that it has found."""
     every = json.dumps(list(names)).encode()
     return hashlib.sha256(every + np.ascontiguousarray(labels, np.int64).tobytes()).hexdigest()[:16]
-
-
-class Absent(NamedTuple):
-    """Facts about images that are gone: they come back with them.
-
-    Attributes:
-        moved: content of an image -> the cluster to which a person has moved it, or `NO_CLUSTER`.
-        pairs: kind of a pair, of `PAIRS`, and the contents of both images.
-        names: content -> the last name.
-    """
-
-    moved: Mapping[str, int] = {}
-    pairs: frozenset[tuple[str, str, str]] = frozenset()
-    names: Mapping[str, str] = {}
 
 
 class Decisions(NamedTuple):
@@ -86,25 +69,24 @@ class Decisions(NamedTuple):
         merged: cluster -> the one that it is a part of.
         named: cluster -> its name.
         created: clusters that the run did not find.
-        same, apart: pairs of names of images that are in one cluster, and in two, see
-            `clustering.constraints`; they hold from the next update on.
-        distinct: pairs of names of images that are no duplicates of one another.
-        absent: facts about images that are gone.
+        kept: names of the images that a person has picked of their copies, the last one last.
     """
 
     moved: Mapping[str, int] = {}
     merged: Mapping[int, int] = {}
     named: Mapping[int, str] = {}
     created: frozenset[int] = frozenset()
-    same: frozenset[tuple[str, str]] = frozenset()
-    apart: frozenset[tuple[str, str]] = frozenset()
-    distinct: frozenset[tuple[str, str]] = frozenset()
-    absent: Absent = Absent()
+    kept: Sequence[str] = ()
 
     @property
     def is_of_members(self) -> bool:
         """Whether a person has decided about images or clusters, and not about names alone."""
         return bool(self.moved or self.merged or self.created)
+
+    @property
+    def held(self) -> set[int]:
+        """The clusters that a person has named, made or merged, which no update parts."""
+        return {*map(self.root, (*self.named, *self.created, *self.merged))}
 
     def root(self, cluster: int) -> int:
         """Returns the cluster that a cluster is a part of: itself, if it was not merged."""
@@ -114,8 +96,8 @@ class Decisions(NamedTuple):
 
     def labels(self, run: Clusters) -> NDArray:
         """Returns the clusters of all images as decided, int64 `[n]`."""
-        moved = [self.moved.get(name, label) for name, label in self._found(run)]
-        return np.array([self.root(label) for label in moved], np.int64)
+        pairs = zip(run.names, run.labels.tolist(), strict=True)
+        return np.array([self.root(self.moved.get(name, label)) for name, label in pairs], np.int64)
 
     def is_decided(self, run: Clusters) -> NDArray:
         """Returns which images a person has moved, confirmed, or marked wrong, bool `[n]`."""
@@ -123,11 +105,8 @@ class Decisions(NamedTuple):
 
     def next_cluster(self, run: Clusters) -> int:
         """Returns the lowest number that no cluster has had."""
-        moved = (*self.moved.values(), *self.absent.moved.values())
-        return 1 + max(*run.labels.tolist(), *self.created, *self.merged, *moved, -1)
-
-    def _found(self, run: Clusters) -> zip:
-        return zip(run.names, run.labels.tolist(), strict=True)
+        others = (*self.created, *self.merged, *self.moved.values(), -1)
+        return 1 + max(*run.labels.tolist(), *others)
 
     def summary(self, group: str = "cluster") -> str:
         """Counts the decisions in words: "3 moved, 1 in no cluster, 2 merged".
@@ -139,12 +118,10 @@ class Decisions(NamedTuple):
         counts = {
             "moved or confirmed": len(self.moved) - lost,
             f"in no {group}": lost,
-            "new": len(self.created),
+            "new": len(self.created - self.merged.keys()),
             "merged": len(self.merged),
             "named": len(self.named),
-            "pairs together": len(self.same),
-            "pairs apart": len(self.apart),
-            "pairs that are no duplicates": len(self.distinct),
+            "picked of their copies": len(self.kept),
         }
         return ", ".join(f"{n:,} {word}" for word, n in counts.items() if n) or "none"
 
@@ -152,29 +129,18 @@ class Decisions(NamedTuple):
 def join(before: Decisions, after: Decisions) -> Decisions:
     """Joins earlier and later decisions; the later ones count where both say something.
 
-    Raises:
-        InputError: the later ones merge a cluster into a part of itself.
+    A merged cluster has the name of the one that it is a part of.
     """
     merged = dict(before.merged)
-    joined = Decisions(
-        {**before.moved, **after.moved},
-        merged,
-        created=before.created | after.created,
-        same=(before.same - after.apart) | after.same,
-        apart=(before.apart - after.same) | after.apart,
-        distinct=before.distinct | after.distinct,
-        absent=Absent(
-            {**before.absent.moved, **after.absent.moved},
-            before.absent.pairs | after.absent.pairs,
-            {**before.absent.names, **after.absent.names},
-        ),
-    )
+    created = before.created | after.created
+    kept = (*(name for name in before.kept if name not in after.kept), *after.kept)
+    joined = Decisions({**before.moved, **after.moved}, merged, created=created, kept=kept)
     for cluster, into in after.merged.items():
         old, new = joined.root(cluster), joined.root(into)
         if old != new:
             merged[old] = new
-    named = {joined.root(cluster): name for cluster, name in after.named.items()}
-    return joined._replace(named={**before.named, **named})
+    named = {**before.named, **after.named}
+    return joined._replace(named={c: name for c, name in named.items() if c not in merged})
 
 
 def read_workdir(workdir: epath.PathLike, run: Clusters) -> Decisions:
@@ -189,8 +155,7 @@ def read_workdir(workdir: epath.PathLike, run: Clusters) -> Decisions:
 
 def is_of(file: epath.PathLike, run: str) -> bool:
     """Returns whether a file's decisions are about the clusters of the run of this digest."""
-    _, rows = assignments.read(epath.Path(file))
-    return bool(rows) and rows[0].get("to") == run
+    return assignments.read(epath.Path(file)).get("to", [])[:1] == [run]
 
 
 def read(file: epath.PathLike, run: Clusters, before: Decisions) -> Decisions:
@@ -202,78 +167,46 @@ def read(file: epath.PathLike, run: Clusters, before: Decisions) -> Decisions:
         file: as a page saves it: lines of image, cluster, correction, and to. The corrections are
             "run" (to: the digest of the run), "member" (an image by which the cluster is meant),
             "new" (a new cluster and its name), "merge" (into the cluster `to`), "name", "move" (to
-            a cluster; to its own: a person has confirmed it), "wrong", "same", "apart" and
-            "distinct" (no duplicates; `to` is another image), and "end". Where `content` and
-            `to_content` have the contents of the images, these say which images are meant, whatever
-            they are called now.
+            a cluster; to its own: a person has confirmed it), "wrong", "keep" (of its copies), and
+            "end".
         run: the clusters that the run has found.
         before: earlier decisions about them.
 
     Raises:
         InputError: the file or one of its lines does not fit the run; says which and why.
     """
-    lines, members, absent, is_own = _lines(file, run)
+    lines, members, is_own = _lines(file, run)
     clusters = _meant(file, lines, members, run, before, is_own=is_own)
     names, counts = set(run.names), collections.Counter(run.names)
-    moved, merged, named = dict[str, int](), dict[int, int](), dict[int, str]()
-    at: dict[tuple[str, object], int] = {}
-    pairs: dict[str, set[tuple[str, str]]] = {kind: set() for kind in PAIRS}
+    said: dict[str, dict[Any, Any]] = {"named": {}, "merged": {}, "moved": {}}
+    lines_of, kept = dict[tuple[str, Any], int](), list[str]()
     for number, (name, cluster, kind, to) in lines:
-        must = f"line {number} of {file} must"
-        if kind == "new":
-            if to:
-                named[clusters[cluster]] = _name(to, must)
-        elif kind == "name":
-            cluster_ = clusters[cluster]
-            if named.get(cluster_, _name(to, must)) != _name(to, must):
-                raise InputError(
-                    f"{must} agree with line {at['name', cluster_]}; got another name of cluster "
-                    f"{cluster}: leave one"
-                )
-            named[cluster_], at["name", cluster_] = _name(to, must), number
-        elif kind == "merge":
-            old, new = clusters[cluster], clusters[to]
-            if merged.get(old, new) != new:
-                raise InputError(
-                    f"{must} agree with line {at['merge', old]}; got {cluster} merged into another "
-                    "cluster: leave one"
-                )
-            if Decisions(merged=merged).root(new) == old:
-                raise InputError(
-                    f"{must} merge two clusters; got {cluster} and {to}, which is a part of it: "
-                    "leave one"
-                )
-            merged[old], at["merge", old] = new, number
-        else:
-            is_pair, other = kind in pairs, to
-            if not is_own and {name, *([other] * is_pair)} - names:
-                continue
-            for each in (name, other)[: 1 + is_pair]:
-                if counts[each] != 1:
-                    problem = f"{each!r}" + (", which several have" if counts[each] else "")
-                    raise InputError(f"{must} name one {run.noun} of the run; got {problem}")
-            if is_pair:
-                pair = (min(name, other), max(name, other))
-                opposite = {"same": "apart", "apart": "same"}.get(kind, kind)
-                if name == other or (opposite != kind and pair in pairs[opposite]):
-                    where = "itself" if name == other else f"line {at[opposite, pair]}"
-                    raise InputError(
-                        f"{must} agree with {where}; got {name!r} and {other!r} as {kind!r}: "
-                        "leave one"
-                    )
-                pairs[kind].add(pair)
-                at[kind, pair] = number
-                continue
-            target = NO_CLUSTER if kind == "wrong" else clusters[to]
-            if moved.get(name, target) != target:
-                raise InputError(
-                    f"{must} agree with line {at['move', name]}; got another decision about "
-                    f"{name!r}: leave one"
-                )
-            moved[name], at["move", name] = target, number
+        must, is_of_image = f"line {number} of {file} must", kind in ("move", "wrong", "keep")
+        if (kind == "new" and not to) or (is_of_image and not is_own and name not in names):
+            continue
+        if is_of_image and counts[name] != 1:
+            problem = f"{name!r}" + (", which several have" if counts[name] else "")
+            raise InputError(f"{must} name one {run.noun} of the run; got {problem}")
+        if kind == "keep":
+            kept.append(name)
+            continue
+        table, key = _TABLES[kind], name if is_of_image else clusters[cluster]
+        value: Any = NO_CLUSTER
+        if kind != "wrong":
+            value = _name(to, must) if table == "named" else clusters[to]
+        if kind == "merge" and Decisions(merged=said["merged"]).root(value) == key:
+            raise InputError(
+                f"{must} merge two clusters; got {cluster} and {to}, which is a part of it: "
+                "leave one"
+            )
+        if said[table].setdefault(key, value) != value:
+            raise InputError(
+                f"{must} agree with line {lines_of[table, key]}; got another decision about "
+                f"{name or cluster!r}: leave one"
+            )
+        lines_of[table, key] = number
     created = frozenset(clusters[cluster] for _, (_, cluster, kind, _) in lines if kind == "new")
-    same, apart, distinct = map(frozenset, pairs.values())
-    return Decisions(moved, merged, named, created, same, apart, distinct, absent)
+    return Decisions(**said, created=created, kept=tuple(kept))
 
 
 def to_csv(decisions: Decisions, run: Clusters) -> str:
@@ -288,104 +221,58 @@ def to_csv(decisions: Decisions, run: Clusters) -> str:
         rows += [(run.names[i], cluster, "member", "") for i in typical]
     rows += [("", cluster, "new", "") for cluster in sorted(decisions.created)]
     rows += [("", a, "merge", b) for a, b in sorted(decisions.merged.items())]
-    named = sorted(decisions.named.items())
-    rows += [("", cluster, "name", name) for cluster, name in named]
+    rows += [("", cluster, "name", name) for cluster, name in sorted(decisions.named.items())]
     cluster_of = dict(zip(run.names, run.labels.tolist(), strict=True))
     for name, cluster in decisions.moved.items():
         kind = ("wrong", "") if cluster == NO_CLUSTER else ("move", cluster)
         rows.append((name, cluster_of.get(name, ""), *kind))
-    rows += [(a, "", kind, b) for kind in PAIRS for a, b in sorted(getattr(decisions, kind))]
-    titles: tuple[str, ...] = (run.noun, "cluster", "correction", "to")
-    if run.contents:
-        key = {"": "", **run.contents}
-        rows = [
-            (name, cluster, kind, to, key.get(name, ""), key.get(to, "") if kind in PAIRS else "")
-            for name, cluster, kind, to in rows
-        ]
-        gone = decisions.absent
-        last = {**{content: name for name, content in run.contents.items()}, **gone.names}
-        for content, cluster in gone.moved.items():
-            kind = ("wrong", "") if cluster == NO_CLUSTER else ("move", cluster)
-            rows.append((last[content], "", *kind, content, ""))
-        rows += [(last[a], "", kind, last[b], a, b) for kind, a, b in sorted(gone.pairs)]
-        titles += CONTENTS
-    rows.append(("", "", "end", "", "", "")[: len(titles)])
-    return assignments.to_csv(dict(zip(titles, map(list, zip(*rows, strict=True)), strict=True)))
+    rows += [(name, "", "keep", "") for name in decisions.kept]
+    rows.append(("", "", "end", ""))
+    columns = map(list, zip(*rows, strict=True))
+    return assignments.to_csv(dict(zip((run.noun, *_TITLES), columns, strict=True)))
 
 
 _Lines = list[tuple[int, tuple[str, str, str, str]]]
 
 
-def _lines(
-    file: epath.PathLike, run: Clusters
-) -> tuple[_Lines, dict[str, list[str]], Absent, bool]:
+def _lines(file: epath.PathLike, run: Clusters) -> tuple[_Lines, dict[str, list[str]], bool]:
     """Reads a file's numbered lines, its clusters' images, and whether it is of the run itself.
 
-    Images have the names of the run; lines about images that are gone are facts of their own. Lines
-    of "run", "member" and "end" are left out.
+    Lines of "run", "member" and "end" are left out.
     """
     path = buckets.path(file)
     if not path.exists() or path.is_dir():
         problem = "a folder" if path.exists() else "no such file"
         raise InputError(f"{file} must be a file that a report has saved; got {problem}")
-    titles, rows = assignments.read(path)
-    expected = [(noun, "cluster", "correction", "to") for noun in _NOUNS]
-    if tuple(titles) not in [*expected, *((*plain, *CONTENTS) for plain in expected)]:
-        columns = "the columns image, cluster, correction, to, as a report saves them"
-        raise InputError(f"{file} must have {columns}; got {', '.join(titles) or 'none'}")
-    lines, members = [], collections.defaultdict(list)
-    is_own = bool(rows) and rows[0]["to"] == run.run
-    named = collections.defaultdict[str, list[str]](list)
-    for name, content in run.contents.items():
-        named[content].append(name)
-    moved, pairs, names = dict[str, int](), set[tuple[str, str, str]](), dict[str, str]()
-    kinds = ("member", "new", "merge", "name", "move", "wrong", *PAIRS)
-    for number, row in enumerate(rows, 2):
-        cells = tuple(row.get(title) for title in titles[:4])
-        name, cluster, kind, to = ("" if cell is None else cell for cell in cells)
+    columns = assignments.read(path)
+    if tuple(columns) not in [(noun, *_TITLES) for noun in _NOUNS]:
+        expected = "the columns image, cluster, correction, to, as a report saves them"
+        raise InputError(f"{file} must have {expected}; got {', '.join(columns) or 'none'}")
+    rows = list(zip(*columns.values(), strict=True))
+    lines, members = _Lines(), collections.defaultdict[str, list[str]](list)
+    for number, cells in enumerate(rows, 2):
+        name, cluster, kind, to = map(assignments.unescaped, cells)
         is_needed = {
-            "member": name and cluster, "new": cluster, "merge": cluster and to,
-            "name": cluster and to, "move": name and to, "wrong": name,
-            **dict.fromkeys(PAIRS, name and to),
-        }  # fmt: skip
-        if kind in ("run", "end"):
-            continue
-        if kind not in kinds or not is_needed[kind] or None in cells or None in row:
+            **{"run": to, "member": name and cluster, "new": cluster, "merge": cluster and to},
+            **{"name": cluster and to, "move": name and to, "wrong": name, "keep": name},
+            "end": True,
+        }
+        if not is_needed.get(kind):
             raise InputError(
-                f"line {number} of {file} must have an image, a cluster, one of {', '.join(kinds)} "
-                f"and what it is moved to; got {cells}: {_SAVE_AGAIN}"
+                f"line {number} of {file} must have an image, a cluster, one of "
+                f"{', '.join(is_needed)} and what it is moved to; got {cells}: {_SAVE_AGAIN}"
             )
-        contents = [row.get(title) or "" for title in CONTENTS[: 1 + (kind in PAIRS)]]
-        images = [assignments.unescaped(image) for image in (name, to)[: len(contents)]]
-        there = list[str]()
-        for image, content in zip(images, contents, strict=True):
-            # Without contents in the line or in the run, names are all that there is.
-            same = [n for n in named[content] if n not in there] if named and content else [image]
-            there.append(image if image in same else (same or [_GONE])[0])
         if kind == "member":
-            members[cluster].append(there[0])
-        elif _GONE not in there:
-            lines.append((number, (there[0], cluster, kind, there[1] if kind in PAIRS else to)))
-        elif is_own:
-            # A file that was written for the run has the contents of both images of a pair.
-            contents = [c or run.contents.get(i, "") for i, c in zip(images, contents, strict=True)]
-            names |= dict(zip(contents, images, strict=True))
-            if kind in PAIRS:
-                pairs.add((kind, contents[0], contents[1]))
-                continue
-            target = NO_CLUSTER if kind == "wrong" else _number(to)
-            if target is None or moved.get(contents[0], target) != target:
-                raise InputError(
-                    f"line {number} of {file} must have the one cluster of {images[0]!r}, which is "
-                    f"gone; got {to!r}"
-                )
-            moved[contents[0]] = target
-    if not rows or rows[0]["correction"] != "run" or rows[-1]["correction"] != "end":
+            members[cluster].append(name)
+        elif kind not in ("run", "end"):
+            lines.append((number, (name, cluster, kind, to)))
+    kinds = columns["correction"]
+    if not rows or (kinds[0], kinds[-1]) != ("run", "end"):
         raise InputError(
             f"{file} must begin with the line of its run and end with a line 'end'; got a file "
             f"that was cut off, or of an older version: {_SAVE_AGAIN}"
         )
-    return lines, dict(members), Absent(moved, frozenset(pairs), names), is_own
+    return lines, dict(members), columns["to"][0] == run.run
 
 
 def _meant(
@@ -456,7 +343,7 @@ def _match(
 
 
 def _name(text: str, must: str) -> str:
-    name = " ".join(assignments.unescaped(text).split())
+    name = " ".join(text.split())
     if not name or len(name) > MAX_NAME:
         raise InputError(
             f"{must} give a name of 1 to {MAX_NAME} characters; got {len(name)}: {name[:40]!r}"
@@ -466,15 +353,18 @@ def _name(text: str, must: str) -> str:
 
 def clustered(table: Table) -> tuple[list[int], Clusters]:
     """Returns the rows of a table that are in clusters, and these as the run has found them."""
-    rows = [i for i, row in enumerate(table.rows) if row[table.cluster] and row.get("cluster", "0")]
-    names = [assignments.unescaped(table.rows[i][table.name]) for i in rows]
-    if all(row[table.name] == str(i) for i, row in enumerate(table.rows)):
+    columns, now = table.columns, table.columns[table.cluster]
+    pairs = zip(now, columns.get("cluster", now), strict=True)
+    rows = [i for i, both in enumerate(pairs) if all(both)]
+    every = columns[table.name]
+    names = [assignments.unescaped(every[i]) for i in rows]
+    if all(name == str(i) for i, name in enumerate(every)):
         names = list(map(str, range(len(rows))))  # Without names, the report numbers what it shows.
-    computed = [table.rows[i].get(FOUND) or table.rows[i][table.cluster] for i in rows]
-    labels = np.array([int(cluster.removeprefix(_NOVEL)) for cluster in computed])
-    distances = np.array([float(table.rows[i].get("distance") or "inf") for i in rows])
-    run = digest(names, labels)
-    return rows, Clusters(names, labels, distances, table.name, run)
+    found = columns.get(FOUND, now)
+    labels = np.array([int((found[i] or now[i]).removeprefix(_NOVEL)) for i in rows])
+    distances = assignments.numbers(table, "distance", rows, np.inf)
+    distances = np.full(len(rows), np.inf) if distances is None else distances
+    return rows, Clusters(names, labels, distances, table.name, digest(names, labels))
 
 
 def decided_membership(decided: Decisions, run: Clusters, member: Membership) -> Membership:
@@ -523,18 +413,14 @@ def decided_csv(
         is_decided: bool `[n]`.
         names: cluster -> its name.
     """
-    changed = [dict(row) for row in table.rows]
+    columns = assignments.columns_of(table)
     prefix = _NOVEL if table.cluster == "class" else ""
+    for title in (FOUND, "corrected", "name"):
+        columns.setdefault(title, [""] * table.size)
     for i, old, now, decided in zip(
         rows, *map(np.ndarray.tolist, (computed, labels, is_decided)), strict=True
     ):
-        row = changed[i]
-        row[table.cluster] = f"{'' if now < 0 else prefix}{now}"
-        if "id" in row:
-            row["id"] = str(now)
-        row |= {FOUND: f"{prefix}{old}", "corrected": str(int(decided)), "name": names.get(now, "")}
-    titles = [*table.titles, *(t for t in (FOUND, "corrected", "name") if t not in table.titles)]
-    cells: dict[str, assignments.Column] = {
-        title: [assignments.unescaped(row.get(title) or "") for row in changed] for title in titles
-    }
-    return assignments.to_csv(cells)
+        columns[table.cluster][i] = f"{'' if now < 0 else prefix}{now}"
+        columns[FOUND][i] = f"{prefix}{old}"
+        columns["corrected"][i], columns["name"][i] = int(decided), names.get(now, "")
+    return assignments.to_csv(columns)

@@ -87,6 +87,18 @@ class Shown(NamedTuple):
     rows: NDArray | None = None
 
 
+def with_picked(shown: Shown, names: Sequence[str]) -> Shown:
+    """Returns duplicates of which the images of these names are kept, of a group the last one."""
+    repeated, keep = shown.duplicates, shown.duplicates.keep.copy()
+    sources = shown.sources
+    called = [str(i) if sources is None else sources[i] for i in repeated.images.tolist()]
+    place = {name: i for i, name in enumerate(called)}
+    for i in (place[name] for name in names if name in place):
+        keep[repeated.groups == repeated.groups[i]] = False
+        keep[i] = True
+    return shown._replace(duplicates=repeated._replace(keep=keep))
+
+
 def record(shown: Shown) -> list[dict[str, Any]]:
     """Lists all groups for the page's script, the largest first.
 
@@ -130,7 +142,7 @@ def counts(repeated: Duplicates) -> dict[str, int | float | None]:
     }
 
 
-def find(dataset: Dataset, features: NDArray, apart: Sequence[tuple[int, int]] = ()) -> Duplicates:
+def find(dataset: Dataset, features: NDArray) -> Duplicates:
     """Finds groups of duplicates: connected components of the graph of duplicate pairs.
 
     Exact duplicates are files of the same bytes, or the same whole picture in full depth, with its
@@ -141,8 +153,6 @@ def find(dataset: Dataset, features: NDArray, apart: Sequence[tuple[int, int]] =
     Args:
         dataset: the images.
         features: float `[n, d]`, of all of them.
-        apart: pairs of images that are in no group together, as a person has said: pairs that
-            would join them, the later ones first, are left out.
     """
     origins = first_copies(dataset)
     distinct = np.unique(origins)
@@ -154,8 +164,8 @@ def find(dataset: Dataset, features: NDArray, apart: Sequence[tuple[int, int]] =
         pairs = np.concatenate([close, similar_pairs(outlines(dataset, distinct), OUTLINE)])
         pairs, is_same = _compared(dataset, distinct[np.unique(pairs, axis=0)])
     copies = np.stack([np.arange(len(origins)), origins], axis=1)
-    exact = _components(len(origins), np.concatenate([copies, pairs[is_same]]), apart)
-    components = _components(len(origins), np.concatenate([copies, pairs]), apart)
+    exact = _components(len(origins), np.concatenate([copies, pairs[is_same]]))
+    components = _components(len(origins), np.concatenate([copies, pairs]))
     # The first image of each image's group, and the size of the group.
     _, firsts, groups, sizes = np.unique(
         components, return_index=True, return_inverse=True, return_counts=True
@@ -278,7 +288,7 @@ def _compared(dataset: Dataset, pairs: NDArray) -> tuple[NDArray, NDArray]:
         part = pairs[start : start + _PAIRS]
         wanted = np.unique(part)
         missing = np.array([i for i in wanted.tolist() if i not in shown], np.int64)
-        pictures_read = data.map_indices(lambda i: pictures.read(dataset, i), missing)
+        pictures_read = pictures.read(dataset, missing)
         at_hand = {i: shown[i] for i in wanted.tolist() if i in shown}
         shown = {**at_hand, **dict(zip(missing.tolist(), pictures_read, strict=True))}
 
@@ -301,17 +311,7 @@ def _compared(dataset: Dataset, pairs: NDArray) -> tuple[NDArray, NDArray]:
     return pairs[is_alike], is_same[is_alike]
 
 
-def _components(count: int, pairs: NDArray, apart: Sequence[tuple[int, int]]) -> NDArray:
-    """Finds the components of a graph, less edges that would join two to be apart, `[count]`."""
+def _components(count: int, pairs: NDArray) -> NDArray:
+    """Finds the components of a graph of `count` images with the edges int `[p, 2]`."""
     edges = np.ones(len(pairs), bool), (pairs[:, 0], pairs[:, 1])
-    component = connected_components(coo_array(edges, shape=(count, count)), directed=False)[1]
-    parted = [(a, b) for a, b in apart if component[a] == component[b]]
-    if not parted:
-        return component
-    is_in = np.isin(component, component[[a for a, _ in parted]])
-    group = np.where(is_in, count + np.arange(count), component)  # each one alone, to begin with
-    for i, j in pairs[is_in[pairs[:, 0]]].tolist():
-        both = {group[i], group[j]}
-        if not any({group[a], group[b]} == both for a, b in parted):
-            group[group == group[j]] = group[i]
-    return np.unique(group, return_inverse=True)[1]
+    return connected_components(coo_array(edges, shape=(count, count)), directed=False)[1]

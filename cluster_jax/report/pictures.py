@@ -9,7 +9,7 @@ from PIL import Image
 from scipy.ndimage import uniform_filter
 
 from cluster_jax.data import decode
-from cluster_jax.data.images import Dataset
+from cluster_jax.data.images import Dataset, map_indices
 
 # Longest side at which pictures are compared, in pixels, and the side of a window of it.
 SIDE, WINDOW = 512, 11
@@ -36,12 +36,21 @@ class Picture(NamedTuple):
     several: bool
 
 
-def read(dataset: Dataset, i: int) -> Picture | None:
-    """Reads the picture of image i from its file, or else from the data set; None: unreadable."""
-    if dataset.load is None:
-        values = dataset.fetch(np.array([i]))[0]
-        image = Image.fromarray(values[..., 0] if values.shape[-1] == 1 else values)
-        return Picture(_small(image.convert("RGB")), image.size, False)
+def read(dataset: Dataset, indices: NDArray) -> list[Picture | None]:
+    """Reads whole pictures, or else those of the data set; None: unreadable."""
+    if dataset.load is not None:
+        return map_indices(lambda i: _read_whole(dataset, i), indices)
+    # Not in the threads of images: `fetch` waits for these.
+    return [_as_fetched(values) for values in dataset.fetch(indices)] if len(indices) else []
+
+
+def _as_fetched(values: NDArray) -> Picture:
+    image = Image.fromarray(values[..., 0] if values.shape[-1] == 1 else values)
+    return Picture(_small(image.convert("RGB")), image.size, False)
+
+
+def _read_whole(dataset: Dataset, i: int) -> Picture | None:
+    assert dataset.load is not None
     try:
         with decode.opened(dataset.load(i), 2 * SIDE) as (file, size):
             several = _has_several(file)

@@ -20,7 +20,6 @@ from cluster_jax.report import (
     plots,
     report_data,
     report_map,
-    sentences,
     summary,
     thumbnails,
 )
@@ -29,7 +28,6 @@ from cluster_jax.report.report_data import STYLED_CLUSTERS, Cluster, ReportData,
 
 THUMBNAIL_SIDE = 132  # pixels
 N_BEST_IMAGES, N_TYPICAL, N_LEAST_TYPICAL, N_BORDERLINE = 8, 6, 6, 6
-N_ISOLATED, MAX_NOVEL = 12, 48
 # An image is doubtful if the probability of its cluster is lower.
 DOUBTFUL = 0.8
 # Without probabilities, the search for borderline points compares at most this many members of a
@@ -41,7 +39,7 @@ Groups = dict[str, list[tuple[int, Cluster | None]]]
 
 _compressed_once = functools.cache(pages.compressed)  # plotly.js, four megabytes
 # What people look at first; then what they ask about it, behind one line.
-SECTIONS = ("clusters", "changed", "doubtful", "isolated", "duplicates", "map", "tree", "skipped")
+SECTIONS = ("clusters", "changed", "doubtful", "duplicates", "map", "tree", "skipped")
 DETAILS = ("sizes", "training", "bandwidth", "labels", "metrics")
 _FINDERS = {"gridshift": "GridShift", "tree": "the tree of smoothed features"}
 
@@ -75,23 +73,11 @@ def render(data: ReportData) -> str:
         clustering.cluster_labels, clustering.distances, names, data.group
     )
     curves = plots.training_curves(data.history)
-    logged = [line for line in data.history if "loss" in line]
-    bad_steps = [line["step"] for line in logged if plots.finite(line["loss"]) is None]
     tree, figures = _figures(data, clusters, curves)
-    groups, isolated, doubts = exemplars(data, clusters), most_isolated(data, clusters), []
+    groups, doubts = exemplars(data, clusters), []
     changed = changes.entries(data, clusters)
-    uris, typical, pixelated = {}, {}, False
     if data.fetch_images is not None:
         doubts = doubtful(data, clusters)
-        best = [
-            i for cluster in clusters[:STYLED_CLUSTERS] for i in cluster.members[:N_BEST_IMAGES]
-        ]
-        of_changes = [i for entry in changed for _, points in entry.shown for i in points]
-        shown = np.unique([*best, *of_changes, *(i for i, _ in isolated)])
-        images = thumbnails.thumbnails(data.fetch_images, shown, THUMBNAIL_SIDE)
-        uris = dict(zip(shown.tolist(), map(thumbnails.data_uri, images), strict=True))
-        pixelated = thumbnails.is_small(images[0])
-        typical = {c: _uris(images) for c, images in data.typical.items() if images is not None}
     record: dict[str, Any] = {
         "run": data.run,
         "state": _digest(data, names),
@@ -104,27 +90,16 @@ def render(data: ReportData) -> str:
         "duplicates": None if data.duplicates is None else duplicates.record(data.duplicates),
     }
     overview = _overview(data, clusters)
-    sections, details = (
-        _section_names(data, tree, doubts, isolated, names) for names in (SECTIONS, DETAILS)
-    )
-    page = sentences.Page(
-        data=data,
-        overview=overview,
-        clusters=clusters,
-        n_doubtful=len(doubts),
-        has_suggestions=bool(suggested),
-        sections=sections,
-        details=details,
-        n_drawn=record["map"]["n_points"],
-        n_leaves=len(tree["leaves"]) if tree else 0,
-        n_curves=len(curves),
-        bad_steps=bad_steps,
-    )
+    sections, details = (_section_names(data, tree, doubts, names) for names in (SECTIONS, DETAILS))
     return pages.fill(
         "report.html",
         data=data,
-        sentences=sentences,
-        page=page,
+        gone=report_data.GONE,
+        plots=plots,
+        report_map=report_map,
+        bad_steps=_bad_steps(data),
+        sizes=[len(cluster.members) for cluster in clusters if cluster.id >= 0] or [0],
+        more_changes=_n_more_changes(data),
         titles={**summary.SECTION_TITLES, "clusters": f"{data.group.capitalize()}s"},
         noun=data.noun,
         group=data.group,
@@ -134,20 +109,44 @@ def render(data: ReportData) -> str:
         curves=curves,
         cards=list(zip(clusters, groups, strict=False)),
         majorities=_majorities(data, clusters),
-        uris=uris,
-        typical=typical,
-        pixelated=pixelated,
+        **_pictures(data, clusters, changed),
         suggested=suggested,
-        isolated=isolated,
         changed=changed,
         doubts=doubts,
         orders=_orders(data),
         clusters=clusters,
-        n_clusters=page.n_clusters,
+        n_clusters=sum(cluster.id >= 0 for cluster in clusters),
         **record,
         record=pages.compressed(json.dumps(record, allow_nan=False, separators=(",", ":"))),
         plotlyjs=_compressed_once(get_plotlyjs()),
     )  # fmt: skip
+
+
+def _pictures(
+    data: ReportData, clusters: Sequence[Cluster], changed: Sequence[changes.Entry]
+) -> dict[str, Any]:
+    """Returns the pictures that stand on the page, by point, and whether they have few pixels."""
+    if data.fetch_images is None:
+        return {"uris": {}, "pixelated": False}
+    best = [i for cluster in clusters[:STYLED_CLUSTERS] for i in cluster.members[:N_BEST_IMAGES]]
+    of_changes = [i for entry in changed for _, points in entry.shown for i in points]
+    shown = np.unique([*best, *of_changes])
+    images = thumbnails.thumbnails(data.fetch_images, shown, THUMBNAIL_SIDE)
+    uris = dict(zip(shown.tolist(), map(thumbnails.data_uri, images), strict=True))
+    return {"uris": uris, "pixelated": thumbnails.is_small(images[0])}
+
+
+def _bad_steps(data: ReportData) -> list[int]:
+    """Lists the logged steps at which the loss was not finite."""
+    logged = [line for line in data.history if "loss" in line]
+    return [line["step"] for line in logged if plots.finite(line["loss"]) is None]
+
+
+def _n_more_changes(data: ReportData) -> int:
+    """Counts the events of the last update that the page does not show."""
+    if data.changes is None:
+        return 0
+    return max(len(changes.ordered(data.changes.events)) - changes.MAX_ENTRIES, 0)
 
 
 def _orders(data: ReportData) -> dict[str, str]:
@@ -162,11 +161,6 @@ def _orders(data: ReportData) -> dict[str, str]:
     if data.facts is not None:
         orders["size"] = "size of the file"
     return orders
-
-
-def _uris(images: NDArray) -> list[str]:
-    small = thumbnails.thumbnails(images.__getitem__, np.arange(len(images)), THUMBNAIL_SIDE)
-    return list(map(thumbnails.data_uri, small))
 
 
 def _digest(data: ReportData, names: Mapping[str, str]) -> str:
@@ -197,7 +191,8 @@ def exemplars(data: ReportData, clusters: Sequence[Cluster]) -> list[Groups]:
         shown.append({"Most typical": members[:N_TYPICAL], "Least typical": least})
         by_id = {other.id: other for other in clusters}
         if near := _likelier_elsewhere(data, cluster):
-            shown[-1]["Borderline"] = [(i, by_id[other]) for i, other in near]
+            # All rows of a cluster may have been moved away.
+            shown[-1]["Borderline"] = [(i, by_id[other]) for i, other in near if other in by_id]
     return shown
 
 
@@ -263,22 +258,6 @@ def least_probable(
     return list(zip(shown.tolist(), membership.runners_up[shown].tolist(), strict=True))
 
 
-def most_isolated(data: ReportData, clusters: Sequence[Cluster]) -> list[tuple[int, Cluster]]:
-    """Finds the `N_ISOLATED` points that are farthest from all others, each with its cluster.
-
-    On a page of new images they are up to `MAX_NOVEL` of those that are unlike the run's.
-    """
-    isolation, labels = data.clustering.isolation, data.clustering.cluster_labels
-    by_id = {cluster.id: cluster for cluster in clusters}
-    if data.is_novel is not None:
-        shown = np.flatnonzero(data.is_novel)[:MAX_NOVEL].tolist()
-    elif isolation is None:
-        return []
-    else:
-        shown = np.argsort(-isolation, kind="stable")[:N_ISOLATED].tolist()
-    return [(i, by_id[int(labels[i])]) for i in shown]
-
-
 def borderline(
     points: NDArray, cluster_labels: NDArray, cluster: Cluster, n_points: int
 ) -> list[tuple[int, int]]:
@@ -318,13 +297,12 @@ def _section_names(
     data: ReportData,
     tree: dict[str, Any] | None,
     doubts: Sequence[tuple[int, int]],
-    isolated: Sequence[tuple[int, Cluster]],
     names: Sequence[str],
 ) -> list[str]:
     """Names the sections that the page has; each has a template and an anchor of that name."""
     parts: dict[str, Any] = {"tree": tree, "duplicates": data.duplicates, "skipped": data.skipped}
     parts |= {"doubtful": doubts, "map": data.has_map, "sizes": data.has_map}
-    parts |= {"metrics": data.has_map, "isolated": isolated, "changed": data.changes}
+    parts |= {"metrics": data.has_map, "changed": data.changes}
     parts |= {"training": data.history, "bandwidth": data.clustering.curve}
     parts["labels"] = data.true_labels is not None
     return [name for name in names if parts.get(name, True)]

@@ -62,11 +62,7 @@ class ReportData(NamedTuple):
         run: digest of the clusters that the run found, which names them in a file of corrections.
         is_decided: bool `[n]`, points of which a person has said where they belong, or None.
         facts: sizes and dates of the files of the images, or None.
-        is_novel: bool `[n]`, new images that are unlike those of the run, or None.
-        typical: on a page of new images, for each cluster of the run: typical images of it, uint8
-            `[b, height, width, 1 or 3]`, or None.
         next_cluster: the lowest number that no cluster has had.
-        headline: what the page says first, or None: how many clusters there are.
         command: what applies a saved file of corrections, or None: nothing does.
         changes: by the last update, or None: there was none.
     """
@@ -88,10 +84,7 @@ class ReportData(NamedTuple):
     run: str = ""
     is_decided: NDArray | None = None
     facts: PhotoFacts | None = None
-    is_novel: NDArray | None = None
-    typical: Mapping[int, NDArray | None] = {}
     next_cluster: int = 0
-    headline: str | None = None
     command: str | None = None
     changes: Changes | None = None
 

@@ -61,16 +61,6 @@ def build_map(
     axes = np.empty((len(points), 0))
     if data.has_map:
         axes = principal_components(data.clustering.points[points])
-    ends = np.cumsum([len(cluster.members) for cluster in clusters])
-    stops = np.searchsorted(kept, ends).tolist()
-    drawn = []
-    for i, (cluster, start, stop) in enumerate(zip(clusters, [0, *stops], stops, strict=False)):
-        is_placed = data.has_map and start < stop and i < STYLED_CLUSTERS
-        at = _name_position(axes[start:stop]) if is_placed else None
-        drawn.append({**cluster.look, "size": len(cluster.members), "stop": stop, "at": at})
-    for i in data.typical.keys() - {cluster.id for cluster in clusters}:  # No new image is there.
-        look = Cluster(i, np.empty(0), "var(--faint)", "circle", data.names.get(str(i), "")).look
-        drawn.append({**look, "size": 0, "stop": len(points), "at": None})
     sample = evenly_spaced(len(points), MAX_THUMBNAILS)
     places = np.full(len(data.clustering.points), -1)
     places[points[sample]] = np.arange(len(sample))
@@ -82,22 +72,7 @@ def build_map(
     if data.features is not None:
         neighbors = nearest_points(data.features[points], sample)
         nearest, n_nearest = _pack(neighbors), neighbors.shape[1]
-    columns = {
-        "index": np.arange(len(data.clustering.points)),
-        "sample": places,
-        "distance": data.clustering.distances,
-        "outlier": data.clustering.outliers,
-        "label": data.true_labels,
-        "decided": np.zeros(len(places), bool) if data.is_decided is None else data.is_decided,
-        "novel": data.is_novel,
-    }
-    if data.facts is not None:
-        columns |= {"width": data.facts.width, "height": data.facts.height}
-        columns["bytes"] = np.minimum(data.facts.bytes, np.iinfo(np.int32).max)
-    if data.clustering.membership is not None:
-        names = ("probability", "runner_up", "runner_up_probability")
-        columns |= dict(zip(names, data.clustering.membership[1:], strict=True))
-    taken = None
+    columns, taken = {**_columns(data), "sample": places}, None
     if data.facts is not None:
         taken = [data.facts.taken[i] for i in points.tolist()]
     numbers = np.full(len(places), -1)
@@ -108,9 +83,9 @@ def build_map(
         "column": data.column,
         "folder": data.folder,
         "n_points": len(points),
-        "clusters": drawn,
+        "clusters": _drawn(data, clusters, kept, axes),
         "axes": [_pack(axis) for axis in axes.T],
-        "columns": {name: _pack(c[points]) for name, c in columns.items() if c is not None},
+        "columns": {name: _pack(column[points]) for name, column in columns.items()},
         "names": None if data.sources is None else [data.sources[i] for i in points.tolist()],
         "label_names": None if data.true_labels is None else data.label_names,
         "taken": taken,
@@ -120,6 +95,47 @@ def build_map(
         "nearest": nearest,
         "n_nearest": n_nearest,
     }
+
+
+def _drawn(
+    data: ReportData, clusters: Sequence[Cluster], kept: NDArray, axes: NDArray
+) -> list[dict[str, Any]]:
+    """Lists what the record says of each cluster, see `build_map`.
+
+    Args:
+        data: what the report shows.
+        clusters: all clusters.
+        kept: int `[m]`, which of their members, one cluster after the other, the record holds.
+        axes: `[m, 2]`, where these are on the map.
+    """
+    ends = np.cumsum([len(cluster.members) for cluster in clusters])
+    stops = np.searchsorted(kept, ends).tolist()
+    drawn = list[dict[str, Any]]()
+    for i, (cluster, start, stop) in enumerate(zip(clusters, [0, *stops], stops, strict=False)):
+        is_placed = data.has_map and start < stop and i < STYLED_CLUSTERS
+        at = _name_position(axes[start:stop]) if is_placed else None
+        drawn.append({**cluster.look, "size": len(cluster.members), "stop": stop, "at": at})
+    return drawn
+
+
+def _columns(data: ReportData) -> dict[str, NDArray]:
+    """Returns the properties of all points, see `build_map`."""
+    columns = {
+        "index": np.arange(len(data.clustering.points)),
+        "distance": data.clustering.distances,
+        "outlier": data.clustering.outliers,
+    }
+    is_decided = np.zeros(len(data.clustering.points), bool)
+    columns["decided"] = is_decided if data.is_decided is None else data.is_decided
+    if data.true_labels is not None:
+        columns["label"] = data.true_labels
+    if data.facts is not None:
+        columns |= {"width": data.facts.width, "height": data.facts.height}
+        columns["bytes"] = np.minimum(data.facts.bytes, np.iinfo(np.int32).max)
+    if data.clustering.membership is not None:
+        names = ("probability", "runner_up", "runner_up_probability")
+        columns |= dict(zip(names, data.clustering.membership[1:], strict=True))
+    return columns
 
 
 def nearest_points(features: NDArray, sample: NDArray) -> NDArray:
@@ -136,7 +152,7 @@ def nearest_points(features: NDArray, sample: NDArray) -> NDArray:
 
 
 def principal_components(points: NDArray) -> NDArray:
-    """Projects `points` `[n, d]` on three principal axes (d > 2); unchanged for d = 2.
+    """Projects `points` `[n, d]` on two principal axes (d > 2); unchanged for d = 2.
 
     An axis has no sign of its own: its largest component is made positive. Not scikit-learn's
     PCA, which refuses fewer points than axes: a report of one or two images has a map, too.
@@ -145,15 +161,15 @@ def principal_components(points: NDArray) -> NDArray:
         points: float `[n, d]`, n >= 1, d >= 2.
 
     Returns:
-        float `[n, 3]`, or `points` themselves for d = 2.
+        float `[n, 2]`, or `points` themselves for d = 2.
     """
     d = points.shape[1]
     if d == 2:
         return points
     centered = points - points.mean(axis=0, dtype=np.float64)
-    _, axes = eigh(centered.T @ centered, subset_by_index=[d - 3, d - 1])
+    _, axes = eigh(centered.T @ centered, subset_by_index=[d - 2, d - 1])
     axes = axes[:, ::-1]
-    return centered @ (axes * np.sign(axes[np.abs(axes).argmax(axis=0), range(3)]))
+    return centered @ (axes * np.sign(axes[np.abs(axes).argmax(axis=0), range(2)]))
 
 
 def _name_position(coordinates: NDArray) -> list[float]:

@@ -19,7 +19,6 @@ TITLES = {"tree": "tree", "gridshift": "GridShift", "kmeans": "k-means"}
 SECTION_TITLES = {
     "changed": "What changed",
     "doubtful": "Does it belong here?",
-    "isolated": "Unlike all others",
 }
 # Keys of the results that read better as other words.
 _WORDS = {
@@ -27,8 +26,6 @@ _WORDS = {
     "gap": "silhouette above that of one cluster",
     "rows_clustered": "distinct rows or micro-clusters that were compared",
     "kmeans": "k-means",
-    "kmeans_n_init": "k-means initializations",
-    "kmeans_metric": "k-means metric",
     "knn": "k-NN accuracy, k =",
     "linear_probe": "linear probe accuracy",
     "collapse": "embedding",
@@ -249,6 +246,11 @@ def score_rows(
             values = [entry.get(score) for score in scores]
             rows.append((entry_name(key), number(*tally(entry)), origins.get(key, ""), values))
     return rows
+
+
+def is_scored(results: Mapping[str, Any]) -> bool:
+    """Returns whether a clustering has scores, which need labels."""
+    return any(score is not None for *_, row in score_rows(results) for score in row)
 
 
 def _is_clustering(entry: object) -> bool:

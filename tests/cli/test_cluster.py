@@ -185,9 +185,13 @@ def test_an_interrupted_run_starts_over(files, capsys, monkeypatch):
             cluster.main(flags)
     assert end.value.code == 130
     assert "Interrupted; the same command goes on from what is saved" in capsys.readouterr().err
-    assert not pathlib.Path("out/results.json").exists()
+    results = pathlib.Path("out/results.json")
+    assert not results.exists()
     _run(capsys, *flags)
-    assert pathlib.Path("out/results.json").exists()
+    whole = results.read_bytes()
+    results.write_bytes(whole[:40])
+    _run(capsys, *flags)
+    assert len(results.read_bytes()) > len(whole) / 2, "damaged ones are made anew"
 
 
 def test_a_folder_of_something_else_is_left_alone(files, capsys):

@@ -1,9 +1,7 @@
 """New images in the clusters of a finished run: the command, its table and what it refuses."""
 
-import collections
 import csv
 import pathlib
-import re
 import shutil
 from io import StringIO
 
@@ -15,7 +13,6 @@ from PIL import Image
 from cluster_jax.cli import predict, predictions
 from cluster_jax.clustering import membership
 from cluster_jax.clustering.gridshift import GridShift
-from cluster_jax.clustering.membership import Membership
 from cluster_jax.core import io, logs
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import datasets
@@ -23,7 +20,6 @@ from cluster_jax.encoding.encoder import Encoder
 from cluster_jax.pipeline import inference
 from cluster_jax.pipeline import run as pipeline
 from cluster_jax.pipeline import workdir as workdirs
-from cluster_jax.report import placement
 from cluster_jax.report.decisions import Decisions
 from tests import toy
 
@@ -426,70 +422,3 @@ def test_placed_rows_have_probabilities(tmp_path):
     assert followed.probabilities[:3].tolist() == [1, 1, 1]
     assert followed.runners_up[:3].tolist() == [-1, -1, -1]
     assert (followed.labels[3:] == inference.place(run, near).labels[3:]).mean() > 0.9
-
-
-def test_a_page_of_new_images(trained, tmp_path, capsys, monkeypatch):
-    workdir, _ = trained
-    np.save(tmp_path / "x.npy", toy.images(12, seed=5)[0])
-    flags = [f"--workdir={workdir}", f"--images={tmp_path}/x.npy", f"--out={tmp_path}/p.csv"]
-    monkeypatch.setenv("HOME", str(tmp_path))
-    predict.main([*flags, "--report=~/alone.html"])
-    said = capsys.readouterr().out
-    assert said.endswith(f"report       {tmp_path}/alone.html\n")
-    rows, page = _table(tmp_path / "p.csv"), (tmp_path / "alone.html").read_text()
-    sizes = collections.Counter(row["cluster"] for row in rows)
-    assert re.search(r"<h1>(Assigned 12 .*)</h1>", page)[1] in said
-    assert sum('<article class="cluster" id=' in line for line in page.splitlines()) == len(sizes)
-    for cluster, size in sizes.items():
-        card = re.search(rf'id="cluster-{cluster}".*?</header>', page, re.DOTALL)[0]
-        assert f"{size} image" in card
-    assert "<h4>Earlier</h4>" not in page
-    assert ('id="isolated"' in page) == any(int(row["is_novel"]) for row in rows)
-    assert 'id="plot-map"' not in page
-    # With the images of the run.
-    file = toy.file(workdir.parent, 90)
-    try:
-        predict.main([*flags, f"--report={tmp_path}/page.html"])
-    finally:
-        file.unlink()
-    page = (tmp_path / "page.html").read_text()
-    assert page.count("<h4>Earlier</h4>") == len(sizes)
-    assert "--report must be a file in a folder that exists; got" in _refused(
-        capsys, *flags, f"--report={tmp_path}/none/page.html"
-    )
-    assert "--report must be another file than the table; got" in _refused(
-        capsys, *flags, f"--report={tmp_path}/p.csv"
-    )
-
-
-def test_doubtful_new_images_are_asked_about():
-    images = np.arange(20, dtype=np.uint8).reshape(20, 1, 1, 1)
-    labels, sure = np.repeat([0, 1], 10), np.full(20, 0.9)
-    sure[[3, 12]] = 0.6, 0.5
-    member = Membership(labels, sure, np.where(labels, 0, 5), 1 - sure)
-    names = [f"{i}.png" for i in range(20)]
-    new = placement.NewImages(
-        labels, np.zeros(20, bool), names, images.__getitem__, {}, {5: None}, member
-    )
-    page = placement.page("x", "A fact", new)
-    assert '<h1>A fact; <a href="#doubtful">2 are doubtful</a>.</h1>' in page
-    assert 'id="doubts"' in page
-    is_decided = np.arange(20) == 3
-    decided = placement.page("x", "A fact", new._replace(is_decided=is_decided))
-    assert "1 is doubtful" in decided
-
-
-def test_images_unlike_the_run_come_last_and_have_a_section():
-    images = np.arange(90, dtype=np.uint8).reshape(90, 1, 1, 1)
-    labels = np.repeat([0, 1], [80, 10])
-    names = [f"{i}.png" for i in range(90)]
-    new = placement.NewImages(
-        labels, np.arange(90) == 0, names, images.__getitem__, {0: "cat"}, {2: None}
-    )
-    page = placement.page("x", "A fact", new)
-    cards = page[page.index('id="cluster-0"') : page.index('id="isolated"')]
-    assert cards.index('value="cat"') < cards.index("Group 1")
-    assert "80 photos" in cards
-    assert '"1.png, cat"' in cards
-    assert '"0.png, cat"' not in cards, "it comes last in its cluster"
-    assert '"0.png, cat"' in page[page.index('id="isolated"') :]

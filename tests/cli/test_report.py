@@ -23,8 +23,7 @@ def write(folder, title="image"):
         (("{photos}",), "workdirs of finished runs; got .*photos, which has no assignments.csv"),
         (("none",), "workdirs of finished runs; got none, which does not exist"),
         (("{other}",), "must have a column of names and one of clusters"),
-        (("{run}", "--by=copy"), "--by and --yes must come with --export=DIR; got no --export"),
-        (("{run}", "--export=x", "--by=move"), "--by=move must come with --yes"),
+        (("{run}", "--by=copy"), "--by must come with --export=DIR; got no --export"),
     ],
 )
 def test_bad_input_is_one_sentence(tmp_path, capsys, flags, message):

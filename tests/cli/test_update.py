@@ -45,30 +45,16 @@ def made(tmp_path_factory, one_device, shallow_lite):
 
 @pytest.fixture
 def place(made, tmp_path, monkeypatch):
-    """The photos and their run, which finds them from the working folder, as they are typed."""
+    """The photos and their run, moved together: the run finds them in their place beside it."""
     shutil.copytree(made, tmp_path / "here")
-    config = io.read_json(tmp_path / "here" / "run" / "config.json")
-    config["data"]["dir"] = "photos"
+    shutil.move(made / "photos", made / "away")
     monkeypatch.chdir(tmp_path / "here")
-    results = io.read_json(tmp_path / "here" / "run" / "results.json")
-    for name, value in (("config", config), ("results", {**results, "config": config})):
-        io.write_json(tmp_path / "here" / "run" / f"{name}.json", value, checksum=True)
-    return tmp_path / "here"
+    yield tmp_path / "here"
+    shutil.move(made / "away", made / "photos")
 
 
 def table(place):
     return list(csv.DictReader((place / "run" / "assignments.csv").read_text().splitlines()))
-
-
-def are_duplicates(place, *names):
-    """Whether two photos are in one set of duplicates, in the table and on the page."""
-    rows = csv.DictReader((place / "run" / "duplicates.csv").read_text().splitlines())
-    group = {row["image"]: row["group"] for row in rows}
-    record = page_of((place / "run" / "report.html").read_text())["duplicates"] or []
-    sets = [{image["name"] for image in one["images"]} for one in record]
-    is_listed = group.get(names[0], "none") == group.get(names[1])
-    assert any({*names} <= one for one in sets) == is_listed
-    return is_listed
 
 
 def page_of(page):
@@ -92,11 +78,11 @@ def test_new_renamed_and_deleted_files(place, capsys, monkeypatch):
     assert "6 photos are new; 1 photo is gone; 1 photo is moved or renamed." in said
     now = {row["image"]: row for row in table(place)}
     assert len(now) == 45
-    assert now["photos/sub 5.png"]["id"] == before["05.png"]
+    assert now["photos/sub 5.png"]["cluster"] == before["05.png"]
     assert "photos/06.png" not in now
     assert {row["since"] for name, row in now.items() if name.startswith("more/")} == {"1"}
     kept = [n for n in before if n not in ("05.png", "06.png")]
-    assert all(now[f"photos/{name}"]["id"] == before[name] for name in kept)
+    assert all(now[f"photos/{name}"]["cluster"] == before[name] for name in kept)
     (line,) = (run / "history.jsonl").read_text().splitlines()
     assert ["workdir", *json.loads(line)] == list(nothing)
     assert io.read_json(run / "results.json")["suggested_names"] == names  # as they were first
@@ -118,50 +104,44 @@ def test_new_renamed_and_deleted_files(place, capsys, monkeypatch):
     assert updates.undo(run)[0].startswith("Took the last update")
 
 
-def test_what_a_person_said_follows_the_content(place, capsys, monkeypatch):
+def test_what_a_person_said_holds_for_renamed_photos(place, capsys, monkeypatch):
     photos, run = place / "photos", place / "run"
     _, found = decisions.clustered(assignments.read_workdir(run))
     target = int(found.labels[1])
-    decided = decisions.Decisions({"00.png": target, "03.png": -1}, named={target: "mine"})
+    own = next(int(label) for label in found.labels if label != target)
+    shutil.copy(photos / "07.png", photos / "copy.png")
+    decided = decisions.Decisions(
+        {"00.png": target, "03.png": -1, "04.png": own},
+        {own: target},
+        named={target: "mine", own: "other"},
+        kept=("copy.png",),
+    )
     io.write(place / "page.csv", decisions.to_csv(decided, found))
+    update.main([f"--workdir={run}"])
     report.main([str(run), f"--corrections={place}/page.csv"])
+    merged = [row["image"] for row in table(place) if int(row["found_cluster"]) in (own, target)]
     (photos / "00.png").rename(photos / "zz.png")
     save(photos, toy.images(44, channels=3)[0][40:], "new")
-    shutil.copy(photos / "07.png", photos / "copy.png")
     looks, find = [], duplicates.find
     monkeypatch.setattr(duplicates, "find", lambda *rows: looks.append(1) or find(*rows))
     update.main([f"--workdir={run}"])
     assert looks == [1]
     now = {row["image"]: row for row in table(place)}
-    assert now["zz.png"]["id"] == str(target)
-    assert now["zz.png"]["name"] == "mine"
-    assert now["03.png"]["id"] == "-1"
-    assert are_duplicates(place, "07.png", "copy.png")
-    _, found = decisions.clustered(assignments.read_workdir(run))
-    distinct = decisions.Decisions(distinct=frozenset([("07.png", "copy.png")]))
-    io.write(place / "page.csv", decisions.to_csv(distinct, found))
-    report.main([str(run), f"--corrections={place}/page.csv"])
-    assert not are_duplicates(place, "07.png", "copy.png")
-    for name in ("zz.png", "03.png", "copy.png"):
-        (photos / name).rename(place / name)
-    assert (run / "report.html").exists()
-    update.main([f"--workdir={run}", "--report=no"])
-    assert "3 photos are gone" in capsys.readouterr().out
-    said = [
-        row["correction"]
-        for row in csv.DictReader((run / "decisions.csv").read_text().splitlines())
-    ]
-    assert [said.count(kind) for kind in ("move", "wrong", "distinct")] == [1, 1, 1]
-    assert not (run / "report.html").exists()
-    for name in ("zz.png", "03.png", "copy.png"):
-        (place / name).rename(photos / f"back {name}")
-    Image.fromarray(toy.images(45, channels=3)[0][44]).save(photos / "03.png")  # another picture
-    update.main([f"--workdir={run}"])
-    now = {row["image"]: row for row in table(place)}
-    assert now["back zz.png"]["id"] == str(target)
-    assert now["back 03.png"]["id"] == "-1"
-    assert now["03.png"]["id"] != "-1"
-    assert not are_duplicates(place, "07.png", "back copy.png")
+    assert (now["zz.png"]["cluster"], now["zz.png"]["name"]) == (str(target), "mine")
+    assert now["03.png"]["cluster"] == "-1"
+    held = {name: now[name]["cluster"] for name in merged if name in now and name != "03.png"}
+    assert set(held.values()) == {str(target)}, "what was merged stays together"
+    copies = csv.DictReader((run / "duplicates.csv").read_text().splitlines())
+    kept = {row["image"]: row["keep"] for row in copies}
+    assert (kept["07.png"], kept["copy.png"]) == ("0", "1")
+    # A named group whose photos are all gone loses its name, and nothing is refused.
+    for name, row in now.items():
+        if row["cluster"] == str(target):
+            (photos / name).unlink()
+    for flags in ([], ["--refit"]):
+        update.main([f"--workdir={run}", *flags, "--report=no"])
+    assert "disappeared" in capsys.readouterr().out
+    assert not {"mine", "other"} & {row["name"] for row in table(place)}
 
 
 # XLA without AVX, OpenBLAS and NumPy without AVX-512, on whatever processor this is.
@@ -195,6 +175,50 @@ def test_two_processors_of_other_instructions_give_the_same_ids(tmp_path):
         assert (embeddings[0] != embeddings[1]).any()  # They did compute by other instructions.
 
 
+def test_folders_that_are_away_or_have_moved(place, capsys, monkeypatch):
+    """A disk that is away is not a folder of deleted photos; and nobody stands in their folder."""
+    run, more = place / "run", place / "more"
+    save(more, toy.images(52, channels=3)[0][40:], "new")
+    update.main([f"--workdir={run}", "more", "--report=no"])
+    before = {row["image"]: row["cluster"] for row in table(place)}
+    more.rename(place / "disk")
+    more.mkdir()  # where it is mounted
+    (place / "photos" / "01.png").unlink()
+    monkeypatch.chdir(place.parent)
+    capsys.readouterr()
+    update.main([f"--workdir={run}"])
+    said = capsys.readouterr().out
+    assert f"{more} is not there: its photos stay as they were.\n1 photo is gone." in said
+    del before["photos/01.png"]
+    assert {row["image"]: row["cluster"] for row in table(place)} == before
+    assert "12 photos are no longer where they were" in (run / "report.html").read_text()
+    more.rmdir()
+    (place / "disk").rename(more)
+    update.main([f"--workdir={run}"])
+    assert "Nothing has happened" in capsys.readouterr().out
+    report.main([str(run), f"--export={place}/sorted"])
+    # The whole folder elsewhere: its new place is taken.
+    (place / "photos").rename(place / "pictures")
+    update.main([f"--workdir={run}", f"{place}/pictures"])
+    assert "39 photos are moved or renamed." in capsys.readouterr().out
+    now = {row["image"].replace("pictures/", "photos/"): row["cluster"] for row in table(place)}
+    assert now == before
+    # Another content under a known name is no photo of the run.
+    shutil.copy(place / "pictures/02.png", place / "pictures/03.png")
+    with pytest.raises(SystemExit):
+        report.main([str(run), f"--export={place}/again"])
+    assert "pictures/03.png with another content: run `cluster-jax" in capsys.readouterr().err
+    # Most of them gone: it asks; and two that are left are no error.
+    for file in [*more.iterdir(), *(place / "pictures").iterdir()][2:]:
+        file.unlink()
+    (place / "pictures/x.png").write_bytes((more / min(os.listdir(more))).read_bytes())
+    with pytest.raises(SystemExit):
+        update.main([f"--workdir={run}", "--report=no"])
+    assert "of the 51 photos of" in capsys.readouterr().err
+    update.main([f"--workdir={run}", "--yes", "--report=no"])
+    assert len(table(place)) == 3
+
+
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
@@ -214,4 +238,4 @@ def test_all_photos_are_gone(place, capsys):
     with pytest.raises(SystemExit) as stop:
         update.main([f"--workdir={place}/run"])
     assert stop.value.code == 2
-    assert "PHOTOS must be given, because" in capsys.readouterr().err
+    assert "photos is not there; got none: name the folder in which" in capsys.readouterr().err

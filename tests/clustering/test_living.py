@@ -76,7 +76,7 @@ def test_rows_of_other_width_are_told():
     model = SmoothTree("euclidean").fit(kinds()(30, 30)[0])
     with pytest.raises(ValueError, match="3 features, but SmoothTree is expecting 20"):
         model.update(np.zeros((2, 3)))
-    with pytest.raises(AttributeError, match="after update"):
+    with pytest.raises(AttributeError, match="ids_"):
         _ = SmoothTree("euclidean").fit(kinds()(30, 30)[0]).ids_
 
 

@@ -47,32 +47,6 @@ def ignore(text):
     pass
 
 
-@pytest.mark.parametrize("metric", ["cosine", "euclidean"])
-def test_isolation_is_the_mean_distance_to_five_others(metric):
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(60, 4))
-    x[:8] = x[0]  # more copies of a row than neighbors
-    sample = np.sort(rng.permutation(60)[:40])
-    found = clusters.isolation(x, metric, sample)
-    rows = arrays.normalize_rows(x) if metric == "cosine" else x
-    gaps = np.linalg.norm(rows[:, None] - rows[None, sample], axis=2)
-    gaps[np.arange(60)[:, None] == sample] = np.inf
-    wanted = np.sort(gaps, axis=1)[:, : clusters.N_ISOLATION].mean(axis=1)
-    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-6)
-    assert np.isfinite(clusters.isolation(x * 1e30, metric, sample)).all()
-    if metric == "euclidean":
-        np.testing.assert_allclose(clusters.isolation(x + 1e5, metric, sample), wanted, rtol=1e-4)
-    assert clusters.isolation(x[:1], metric, np.array([0])).tolist() == [0.0]
-
-
-def test_a_stranger_is_isolated_in_whichever_cluster_it_is():
-    x, _ = blobs(d=20)
-    x[0] = 40 * np.random.default_rng(3).normal(size=20)
-    options = replace(method="tree", metric="euclidean", reduce="pca", n_components=2)
-    result = cluster(x, None, options, ignore)
-    assert result.isolation.argmax() == 0
-
-
 def test_few_columns_go_to_gridshift_as_they_are():
     x, labels = blobs()
     progress = []
@@ -273,7 +247,6 @@ def test_copies_lie_on_their_original():
     assert "300 copies of other rows took their clusters" in progress
     np.testing.assert_array_equal(result.points[:300], result.points[300:])
     np.testing.assert_array_equal(result.points, cluster(twice, None, TREE, ignore).points)
-    assert result.isolation[:300].min() > 0, "the nearest other rows are no copies"
 
 
 def test_blocks_do_not_show(monkeypatch):

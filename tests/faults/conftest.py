@@ -23,8 +23,10 @@ class Run(NamedTuple):
 def interruptible():
     """Ctrl-C counts, also where the tests run in the background, in which shells ignore it."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    terminate = signal.getsignal(signal.SIGTERM)
     yield
     signal.signal(signal.SIGINT, before)
+    signal.signal(signal.SIGTERM, terminate)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -1,8 +1,6 @@
 """Folders of images by cluster: links, safe names, nothing overwritten, nothing outside."""
 
 import os
-import shutil
-import subprocess
 import zipfile
 
 import numpy as np
@@ -32,6 +30,11 @@ def _no_images():
     pytest.fail("images are not needed")
 
 
+def write(folder, labels, root, sources, load, *, names=None, copies=(), by="link"):
+    where = export.places(labels, names or {}, "cluster", sources, copies)
+    return export.write(folder, where, export.Images(root, sources, load), by)
+
+
 def _tree(folder):
     """Path of every file below a folder, and what is in it."""
     files = sorted(file for file in folder.rglob("*") if not file.is_dir())
@@ -41,7 +44,7 @@ def _tree(folder):
 def test_links_by_cluster_with_unique_names(photos, tmp_path):
     root, sources = photos
     out = tmp_path / "new" / "out"
-    assert export.write(out, np.array([3, 3, 3, 3, 12]), root, sources, _no_images) == 2
+    assert write(out, np.array([3, 3, 3, 3, 12]), root, sources, _no_images) == 2
     assert _tree(out) == {
         "cluster_03/1.jpg": "a/1.jpg",
         "cluster_03/1_2.jpg": "b/1.jpg",
@@ -57,7 +60,7 @@ def test_links_by_cluster_with_unique_names(photos, tmp_path):
 def test_relative_folders_give_links_that_lead_somewhere(photos, tmp_path, monkeypatch):
     root, sources = photos
     monkeypatch.chdir(tmp_path)
-    export.write("out", np.zeros(5, int), root.name, sources, _no_images)
+    write("out", np.zeros(5, int), root.name, sources, _no_images)
     assert sorted(_tree(tmp_path / "out").values()) == sorted(sources)
 
 
@@ -67,7 +70,7 @@ def test_copies_where_links_are_not_possible(photos, tmp_path, monkeypatch):
 
     root, sources = photos
     monkeypatch.setattr(os, "symlink", refuse)
-    export.write(tmp_path / "out", np.zeros(5, int), root, sources, _no_images)
+    write(tmp_path / "out", np.zeros(5, int), root, sources, _no_images)
     files = [file for file in (tmp_path / "out").rglob("*.*") if file.is_file()]
     assert len(files) == 5
     assert not any(file.is_symlink() for file in files)
@@ -113,50 +116,20 @@ def test_names_of_all_scripts_stay_and_what_cannot_be_seen_goes():
 
 def test_copies(photos, tmp_path):
     root, sources = photos
-    export.write(tmp_path / "out", np.zeros(5, int), root, sources, _no_images, by="copy")
+    write(tmp_path / "out", np.zeros(5, int), root, sources, _no_images, by="copy")
     files = [file for file in (tmp_path / "out").rglob("*.*") if file.is_file()]
     assert len(files) == 5
     assert not any(file.is_symlink() for file in files)
 
 
-def test_a_move_is_taken_back_by_its_script(photos, tmp_path):
+def test_copies_have_a_folder_of_their_own(photos, tmp_path):
     root, sources = photos
-    before = {name: (root / name).read_bytes() for name in sources}
-    out = tmp_path / "it's out"
-    export.write(out, np.arange(5) % 2, root, sources, _no_images, by="move")
-    assert not any((root / name).exists() for name in sources)
-    assert len([*out.glob("cluster_*/*")]) == 5
-    subprocess.run(["sh", out / export.UNDO], check=True, cwd=tmp_path)
-    assert {name: (root / name).read_bytes() for name in sources} == before
-
-
-def test_nothing_is_moved_out_of_a_folder_that_cannot_be_written(photos, tmp_path, monkeypatch):
-    root, sources = photos
-    access, closed = os.access, str(root / "c")
-    monkeypatch.setattr(os, "access", lambda path, mode: str(path) != closed and access(path, mode))
-    before = _tree(root)
-    with pytest.raises(InputError, match=r"folders that can be written; got .*/c: copy them"):
-        export.write(tmp_path / "out", np.arange(5) % 2, root, sources, _no_images, by="move")
-    assert _tree(root) == before
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_move_that_fails_is_taken_back(photos, tmp_path, monkeypatch):
-    root, sources = photos
-    before = {name: (root / name).read_bytes() for name in sources}
-    move, moved = shutil.move, []
-
-    def failing(source, target):
-        moved.append(target)
-        if len(moved) == 4:
-            raise OSError("disk full")
-        return move(source, target)
-
-    monkeypatch.setattr(shutil, "move", failing)
-    with pytest.raises(OSError, match="disk full"):
-        export.write(tmp_path / "out", np.arange(5) % 2, root, sources, _no_images, by="move")
-    assert {name: (root / name).read_bytes() for name in sources} == before
-    assert not [*(tmp_path / "out").rglob("*.*")]
+    before, copies, names = _tree(root), {"b/1.jpg", "c/2.jpg"}, {0: "Copies"}
+    labels, out = np.zeros(5, int), tmp_path / "out"
+    assert write(out, labels, root, sources, _no_images, names=names, copies=copies) == 2
+    assert sorted(_tree(out / "copies_2").values()) == sorted(copies)
+    assert sorted(_tree(out / "Copies").values()) == sorted(set(sources) - copies)
+    assert _tree(root) == before, "the originals stay as they are"
 
 
 def test_the_longest_names_twice(tmp_path):
@@ -166,7 +139,7 @@ def test_the_longest_names_twice(tmp_path):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.touch()
     sources = [*names, "d/" + "x" * 251 + ".png"]
-    export.write(tmp_path / "out", np.zeros(4, int), tmp_path / "in", sources, _no_images)
+    write(tmp_path / "out", np.zeros(4, int), tmp_path / "in", sources, _no_images)
     made = sorted(file.name for file in (tmp_path / "out" / "cluster_00").iterdir())
     assert len(made) == 4
     assert sum(name.endswith("_2.png") for name in made) == 2
@@ -179,7 +152,7 @@ def test_hostile_labels_and_files_stay_in_the_folder(tmp_path):
     (tmp_path / "w" / "x.jpg").write_text("x")
     before = set(tmp_path.rglob("*"))
     labels = np.array(["../../escaped", "../../escaped"])
-    export.write(out, labels, root, ("../../secret.jpg", "../x.jpg"), _no_images)
+    write(out, labels, root, ("../../secret.jpg", "../x.jpg"), _no_images)
     new = set(tmp_path.rglob("*")) - before
     assert all(file == out or file.is_relative_to(out) for file in new)
     assert sorted(_tree(out)) == ["escaped/secret.jpg", "escaped/x.jpg"]
@@ -188,10 +161,10 @@ def test_hostile_labels_and_files_stay_in_the_folder(tmp_path):
 def test_a_folder_that_is_not_empty_is_refused(photos, tmp_path):
     root, sources = photos
     out = tmp_path / "out"
-    export.write(out, np.zeros(5, int), root, sources, _no_images)
+    write(out, np.zeros(5, int), root, sources, _no_images)
     before = _tree(out)
     with pytest.raises(InputError, match=r"must be new or empty; got .*out"):
-        export.write(out, np.ones(5, int), root, sources, _no_images)
+        write(out, np.ones(5, int), root, sources, _no_images)
     assert _tree(out) == before
     (tmp_path / "file").touch()
     (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
@@ -243,7 +216,7 @@ def test_source_files_that_are_gone(photos, tmp_path):
     root, sources = photos
     (root / "c" / "2.jpg").unlink()
     with pytest.raises(InputError, match=r"must still exist .*2\.jpg does not"):
-        export.write(tmp_path / "out", np.zeros(5, int), root, sources, _no_images)
+        write(tmp_path / "out", np.zeros(5, int), root, sources, _no_images)
     assert not (tmp_path / "out").exists()
 
 
@@ -258,7 +231,7 @@ def test_what_an_error_interrupts_is_removed(photos, tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "symlink", fail)
     with pytest.raises(KeyboardInterrupt):
-        export.write(tmp_path / "out", np.zeros(5, int), root, sources, _no_images)
+        write(tmp_path / "out", np.zeros(5, int), root, sources, _no_images)
     assert not any((tmp_path / "out").iterdir())
     assert _tree(root) == dict(zip(sources, sources, strict=True))
 
@@ -268,14 +241,14 @@ def test_images_without_files_become_png(tmp_path, channels):
     pixels = np.random.default_rng(0).integers(0, 256, (11, 5, 6, channels), dtype=np.uint8)
     labels = np.arange(11) % 2
     dataset = Dataset("arrays", 11, (5, 6, channels), pixels, pixels.__getitem__)
-    export.write(tmp_path / "out", labels, None, None, lambda: dataset)
+    write(tmp_path / "out", labels, None, None, lambda: dataset)
     files = sorted(str(f.relative_to(tmp_path / "out")) for f in tmp_path.rglob("*.png"))
     assert files == sorted(f"cluster_{i % 2:02d}/{i:02d}.png" for i in range(11))
     for i in (0, 7, 10):
         image = np.asarray(Image.open(tmp_path / "out" / f"cluster_{i % 2:02d}" / f"{i:02d}.png"))
         np.testing.assert_array_equal(image.reshape(5, 6, channels), pixels[i])
     with pytest.raises(InputError, match="must be those of the run, 10; got 11"):
-        export.write(tmp_path / "more", labels[:10], None, None, lambda: dataset)
+        write(tmp_path / "more", labels[:10], None, None, lambda: dataset)
 
 
 def test_photos_of_a_zip_are_copied(tmp_path):
@@ -288,9 +261,7 @@ def test_photos_of_a_zip_are_copied(tmp_path):
             file.write(tmp_path / f"{i}.png", name)
     dataset = datasets.load_new(str(packed), toy.DATA, (8, 8, 3))
     labels = np.array([0, 0, 1, 0])
-    export.write(tmp_path / "out", labels, packed, dataset.sources, lambda: dataset)
+    write(tmp_path / "out", labels, packed, dataset.sources, lambda: dataset)
     made = {path: path.read_bytes() for path in (tmp_path / "out").rglob("*.png")}
     assert len(made) == 4
     assert sorted(made.values()) == sorted((tmp_path / f"{i}.png").read_bytes() for i in range(4))
-    with pytest.raises(InputError, match="--by must be link or copy for images in a zip; got move"):
-        export.check(tmp_path / "more", [packed], by="move")

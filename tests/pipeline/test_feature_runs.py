@@ -53,7 +53,7 @@ def test_neighbors_bring_the_groups_together(finished):
 
 def test_k_means_has_the_metric_of_the_config(finished):
     _, results, _ = finished
-    assert results["provenance"]["kmeans_metric"] == "spherical"
+    assert results["config"]["eval"]["kmeans"]["metric"] == "spherical"
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(300, 8)) + 1
     section = dataclasses.replace(parse_config(results["config"]).eval, method="gridshift")

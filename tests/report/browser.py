@@ -174,6 +174,7 @@ def visit(tmp_path, file, size=None):
     except BaseException:
         start.cache_clear()  # The next page gets another browser.
         raise
-    assert result.pop("problems") == []
+    problems = result.pop("problems")
+    assert problems == [], problems
     assert result.pop("requests") == []
     return result

@@ -60,20 +60,6 @@ def test_several_groups_of_both_kinds():
     }  # fmt: skip
 
 
-def test_what_a_person_says_is_no_duplicate_is_in_no_group_together():
-    """Also where a third image is like both; the others stay together."""
-    images, x = _distinct(40)
-    images[[20, 30]], x[[20, 30]] = images[3], x[3]
-    x[5] = x[7] + 1e-3
-    _nearly(images, 5, 7)
-    dataset = in_memory("arrays", images, IN_MEMORY)
-    assert _groups(duplicates.find(dataset, x)) == [[3, 20, 30], [5, 7]]
-    assert _groups(duplicates.find(dataset, x, [(5, 7), (20, 30)])) == [[3, 20]]
-    found = duplicates.find(dataset, x, [(3, 20), (20, 30)])
-    assert _groups(found) == [[3, 30], [5, 7]]
-    assert found.is_exact.tolist() == [True, True, False, False]
-
-
 def test_no_duplicates():
     found = _find(*_distinct(40))
     assert (found.n_groups, len(found.images), len(found.similarities)) == (0, 0, 0)
@@ -167,8 +153,8 @@ def test_images_are_fetched_a_few_at_a_time():
     dataset = in_memory("arrays", images, IN_MEMORY)._replace(fetch=fetch)
     assert _groups(duplicates.find(dataset, x)) == [[0, 29]]
     assert max(asked) <= 7
-    # For the same pixels, and those of which there are others for the outlines.
-    assert sum(count for count in asked if count > 1) <= 30 + 29
+    # For the same pixels, for the outlines of distinct ones, and to compare pairs.
+    assert sum(asked) <= 30 + 29 + 4
 
 
 def test_too_many_images_for_near_duplicates(monkeypatch):
@@ -204,7 +190,11 @@ def test_groups_of_the_report():
     assert indices == [[3, 13, 23, 33], [4, 14, 24], [5, 15]]
     assert {group["kind"] for group in groups} == {"exact"}
     assert [image["name"] for image in groups[2]["images"]] == ["image 5", "image 15"]
-    assert [[i["keep"] for i in group["images"]].index(True) for group in groups] == [0, 0, 0]
+    kept = [[i["keep"] for i in group["images"]].index(True) for group in groups]
+    assert kept == [0, 0, 0]
+    picked = duplicates.record(duplicates.with_picked(shown, ["23", "14", "33", "40"]))
+    kept = [[i["index"] for i in group["images"] if i["keep"]] for group in picked]
+    assert kept == [[33], [14], [5]], "of a group the last one"
 
 
 def test_points_of_a_report_on_a_part_of_the_images():

@@ -1,11 +1,14 @@
 """Copies of whole pictures in files: nothing is called equal that is not."""
 
 import io
+import threading
 import types
 
 import numpy as np
 from PIL import ExifTags, Image, ImageDraw
 
+from cluster_jax.data import images
+from cluster_jax.data.images import Dataset
 from cluster_jax.report import assignments, duplicates, pictures
 from tests.data.test_folder import load
 from tests.rows import every_row
@@ -40,7 +43,7 @@ def folder(tmp_path, files):
 
 def kinds(dataset):
     """Names of each pair -> "exact", "near" or ""."""
-    read = [pictures.read(dataset, i) for i in range(dataset.size)]
+    read = pictures.read(dataset, np.arange(dataset.size))
     digests = [pictures.digest(dataset, i) for i in range(dataset.size)]
     made = {}
     for i in range(dataset.size):
@@ -179,6 +182,22 @@ def test_ties_are_kept_by_date_then_by_name():
 def test_damaged_files_are_no_copies(tmp_path):
     dataset = folder(tmp_path, {"a.png": write(photo()), "b.png": write(photo(1))})
     (tmp_path / "b.png").write_bytes(b"gone")
-    assert pictures.read(dataset, 1) is None
+    assert pictures.read(dataset, np.arange(2))[1] is None
     assert pictures.digest(dataset, 1) is None
     assert duplicates.find(dataset, np.ones((2, 3))).n_groups == 0
+
+
+def test_images_that_are_streamed_are_not_fetched_in_their_own_threads():
+    """`fetch` waits for threads that would wait for it, if all of them compared pictures."""
+    rng, threads = np.random.default_rng(0), set()
+    values = rng.integers(0, 256, (8, 16, 16, 3), dtype=np.uint8)
+    values[4:] = values[:4]
+
+    def fetch(indices):
+        threads.add(threading.current_thread())
+        return np.stack(images.map_indices(lambda i: values[i], indices))
+
+    dataset = Dataset("stream", 8, (16, 16, 3), None, fetch)
+    found = duplicates.find(dataset, values.reshape(8, -1).astype(float) + rng.normal(size=(8, 1)))
+    assert found.n_groups == 4
+    assert threads == {threading.current_thread()}

@@ -337,7 +337,6 @@ def test_levels_and_probabilities_of_the_tree():
     assert "The groups are clearly apart." in photos
     assert "of the photos most like this one, 80 % are in this group" in photos
     assert "Nobody has said how many groups there are" in photos
-    assert "Choose 3-D to turn the map around." in photos
     assert "half of the groups have" in photos
     assert "only where somebody has said what each photo shows" in photos
     said, found, _ = photos.partition("Details: how this was found")
@@ -399,14 +398,7 @@ def test_script_finds_what_it_asks_for():
     requested = set(re.findall(r'(?:element|getElementById| on)\("([\w-]+)"', script))
     requested |= set(re.findall(r'\["([\w-]+)", (?:true|false|1\.5|1 / 1\.5)\]', script))
     assert {"plot-map", "card", "plot-tree", "view", "selection", "decided"} < requested
-    absent = {
-        "keep-best",
-        "save-taken",
-        "save-script",
-        "duplicate-groups",
-        "taken-count",
-        "sort",
-    }  # no duplicates, and nothing to sort by
+    absent = {"duplicate-groups", "sort"}  # no duplicates, and nothing to sort by
     assert requested - ids == absent
     record = {"run", "state", "next_cluster", "figures", "look", "duplicates"}
     assert set(re.findall(r"report\.(\w+)", script)) == record
@@ -416,7 +408,7 @@ def test_script_finds_what_it_asks_for():
     assert set(re.findall(r"\bmap\.(\w+)", script)) == set(chart)
     asked = set(re.findall(r"\babout\.(\w+)", script))
     optional = {"probability", "runner_up", "runner_up_probability", "width", "height", "bytes"}
-    assert asked - set(chart["columns"]) == {*optional, "novel"}
+    assert asked - set(chart["columns"]) == set(optional)
     assert set(chart["columns"]) <= asked
     for figure in page.record["figures"].values():
         go.Figure(figure)  # refuses what plotly does not know
@@ -461,7 +453,6 @@ def test_without_labels_curve_and_history():
     assert "ACC" not in page.text
     assert "Numbers of clusters Method Clusters GridShift 3 found k-means 7" in page.text
     assert set(page.record["figures"]) == {"sizes"}
-    assert page.root.find(".//input[@name='view']") is None, "2-D points have no 3-D view"
     assert "from its widest side" not in page.text
 
 
@@ -586,31 +577,8 @@ def test_borderline_images_are_the_least_probable():
     assert "closest on the map to another cluster" in page_of(rows_only()).text
 
 
-@pytest.mark.parametrize("kind", ["images", "rows"])
-def test_isolated_images_are_listed_with_their_clusters(kind):
-    assert "isolated" not in page_of(labeled()).sections()
-    isolation = np.random.default_rng(0).permutation(68).astype(np.float32)
-    made = labeled if kind == "images" else rows_only
-    page = page_of(made(isolation=isolation))
-    assert page.sections().index("isolated") < page.sections().index("labels")
-    section = page.by_id("isolated")
-    tiles = [e for e in section.iter("button") if e.get("data-point")]
-    order = np.argsort(-isolation)[: report.N_ISOLATED].tolist()
-    assert [int(tile.get("data-point")) for tile in tiles] == order
-    if kind == "images":
-        alts = [image.get("alt") for image in section.iter("img")]
-        assert all(image.get("src") for image in section.iter("img"))
-        assert [re.search(r"Cluster (\d), label", alt)[1] for alt in alts] == [
-            str(CLUSTERS[i]) for i in order
-        ]
-    else:
-        cells = [[text(cell) for cell in row] for row in section.iter("tr")][1:]
-        assert [row[2] for row in cells] == [f"Cluster {CLUSTERS[i]}" for i in order]
-        assert [float(row[1]) for row in cells] == isolation[order].tolist()
-
-
 def test_suggested_names_are_shown_with_their_clusters():
-    data = labeled(linkage=TREE, isolation=-np.arange(68, dtype=np.float32))
+    data = labeled(linkage=TREE)
     data.results["suggested_names"] = {"4": ["goldfish", "tench"], "2": ["owl"]}
     page = page_of(data)
     assert "Looks like: goldfish, tench" in page.text
@@ -625,8 +593,6 @@ def test_suggested_names_are_shown_with_their_clusters():
     figures = page.record["figures"]
     assert figures["sizes"]["data"][0]["customdata"] == ["goldfish", "Cluster 0", "owl"]
     assert ["goldfish", 40] in figures["tree"]["data"][2]["customdata"]
-    alts = [image.get("alt") for image in page.by_id("isolated").iter("img")]
-    assert all(", goldfish, " in alt for alt in alts)
 
 
 def test_few_bars_fill_the_plot():
@@ -846,9 +812,9 @@ def test_map_shows_the_principal_components():
     rows = points["index"]
     assert sorted(rows) == list(range(68))
     axes = np.stack([unpack(axis) for axis in chart["axes"]], 1)
-    shown = data.clustering.points[rows]
-    gaps = np.linalg.norm(shown[:, None] - shown[None], axis=2)
-    np.testing.assert_allclose(np.linalg.norm(axes[:, None] - axes[None], axis=2), gaps, atol=1e-4)
+    np.testing.assert_allclose(
+        axes, report_map.principal_components(data.clustering.points[rows]), atol=1e-4
+    )
     covariance = np.cov(axes.T)
     np.testing.assert_allclose(covariance, np.diag(np.diag(covariance)), atol=1e-3)
     assert np.all(np.diff(np.diag(covariance)) < 0)
@@ -1074,10 +1040,10 @@ def test_many_dimensions():
     axes = report_map.principal_components(points)
     centered = points - points.mean(axis=0)
     _, sizes, vectors = np.linalg.svd(centered, full_matrices=False)
-    np.testing.assert_allclose(np.linalg.norm(axes, axis=0), sizes[:3])
-    np.testing.assert_allclose(np.abs(axes), np.abs(centered @ vectors[:3].T))
+    np.testing.assert_allclose(np.linalg.norm(axes, axis=0), sizes[:2])
+    np.testing.assert_allclose(np.abs(axes), np.abs(centered @ vectors[:2].T))
     signs = np.linalg.lstsq(centered, axes, rcond=None)[0]
-    assert np.all(signs[np.abs(signs).argmax(axis=0), range(3)] > 0), "no sign is left to chance"
+    assert np.all(signs[np.abs(signs).argmax(axis=0), range(2)] > 0), "no sign is left to chance"
 
 
 def test_same_data_give_the_same_bytes_in_a_small_file(tmp_path, monkeypatch):
@@ -1165,7 +1131,7 @@ def test_what_is_in_no_cluster_is_last_and_in_no_tree():
     data.results["provenance"]["number_of_clusters"] = {"gridshift": "corrected"}
     page = page_of(data)
     assert [cluster["id"] for cluster in page.record["map"]["clusters"]] == [0, 4, 2, -1]
-    assert "the smallest 3," in page.text, "not the size of what is in none"
+    assert "the smallest 3;" in page.text, "not the size of what is in none"
     assert sorted(leaf["id"] for leaf in page.record["tree"]["leaves"]) == [0, 2, 4]
     assert "average linkage of the cosine distance" in page.text
     assert "largest clusters are drawn" not in page.text

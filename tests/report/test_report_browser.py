@@ -4,7 +4,6 @@ import csv
 import io
 import os
 import re
-import subprocess
 import sys
 
 import numpy as np
@@ -256,106 +255,46 @@ DUPLICATES = """
   const choices = (set) => all("li > button:not(.tile)", set);
   const kept = () => sets.map((set) => choices(set).map((choice) => choice.textContent));
   found.kept = kept();
-  found.count = $("taken-count").textContent;
 """
 
 
-def test_duplicates_are_picked_and_moved_by_a_script(tmp_path):
+def test_of_duplicates_one_is_kept(tmp_path):
     steps = (
         DUPLICATES
         + """
       sets[0].querySelector(".tile").click();
       found.opened = $("view-name").textContent;
       $("view").close();
-      all(".tile", sets[0])[2].click();  // a name that is no UTF-8
-      await until(() => !$("view-image").hidden);
-      $("view").close();
-      $("keep-best").click();
-      found.best = kept();
-      all("li > button:not(.tile)", sets[0])[1].click();
-      found.picked = $("taken-count").textContent;
-      $("save-taken").click();
-      $("save-script").click();
+      choices(sets[0])[0].click();
+      found.picked = kept();
+      choices(sets[1])[1].click();
+      choices(sets[1])[0].click();
+      found.count = $("decided-count").textContent;
+      $("save-corrections").click();
+      key("u");
+      key("u");
+      key("u");
+      found.undone = kept();
     """
     )
-    last = "caf\udce9 \\x41\udcff\udcc3.png" if sys.platform == "linux" else "last.png"
-    names = (*sources(2), "a/it's 2.png", *sources(68)[3:67], last)
+    names = (*sources(2), "a/it's 2.png", *sources(68)[3:])
     facts = PhotoFacts(
         np.full(5, 8), np.arange(5) + 2, np.full(5, 1500), ("2024-05-01T10:00:00",) * 5
     )
     shown = repeated(names)
     keep = np.array([False, True, False, True, False])
     shown = shown._replace(duplicates=shown.duplicates._replace(facts=facts, keep=keep))
-    data = labeled(sources=names, duplicates=shown)
-    found = run(tmp_path, data, steps)
+    found = run(tmp_path, decided(duplicates=shown)._replace(sources=names), steps)
     assert found["titles"] == ["Nearly the same: 3 photos", "Nearly the same: 2 photos"]
-    assert found["facts"][1] == ["Taken 2024-05-01 10:00", "In folder", "8 × 3, 2 kB", "Best copy"]
-    assert found["facts"][0] == ["Taken 2024-05-01 10:00", "In a", "8 × 2, 2 kB"]
-    assert found["kept"] == [["Keep"] * 3, ["Keep"] * 2], "what is only nearly the same stays"
-    assert found["count"] == "0 photos to move away."
+    about = ["Taken 2024-05-01 10:00", "In a", "8 × 2, 2 kB"]
+    assert found["facts"][0] == ["a/it's 2.png", *about]
+    assert found["facts"][1][-1] == "Best copy"
+    best = [["Keep this one", "Kept", "Keep this one"], ["Kept", "Keep this one"]]
+    assert found["kept"] == found["undone"] == best
     assert found["opened"] == "it's 2.png"
-    assert found["best"] == [["Move away", "Keep", "Move away"], ["Keep", "Move away"]]
-    assert found["picked"] == "4 photos to move away."
-    table, script = found["downloads"]
-    listed = [assignments.unescaped(row[2]) for row in csv.reader(io.StringIO(table))][1:]
-    assert listed == [names[i] for i in (2, 40, 67, 9)]
-    folder = tmp_path / FOLDER
-    before = {name: (folder / name).read_bytes() for name in names}
-    for _ in range(2):  # again changes nothing
-        done = subprocess.run(["sh"], input=script, text=True, cwd=tmp_path, capture_output=True)
-        if not _:
-            assert done.returncode == 0, done.stderr
-        moved = tmp_path / f"{FOLDER} (duplicates)"
-        for name in names:
-            place = moved if name in listed else folder
-            assert (place / name).read_bytes() == before[name]
-    assert len([path for path in folder.rglob("*") if path.is_file()]) == 64
-
-
-def test_exact_duplicates_keep_the_best_copy_until_one_is_said_to_be_none(tmp_path):
-    """What is no duplicate leaves its set: another copy stays; of two, the set is gone."""
-    steps = (
-        DUPLICATES
-        + """
-      const other = (set, at) => all("li > div > button", set)[at].click();
-      const rest = (set) => all(".copies > li:not([hidden])", set).length;
-      const seen = () => sets.map((set) => !set.hidden && rest(set));
-      other(sets[0], 0);
-      found.said = $("said").textContent;
-      found.left = [seen(), kept()[0], $("taken-count").textContent];
-      $("save-taken").click();
-      other(sets[1], 1);
-      found.gone = [seen(), $("taken-count").textContent];
-      $("save-corrections").click();
-      key("u");
-      key("u");
-      found.undone = seen();
-    """
-    )
-    shown = repeated(sources())
-    exact = shown._replace(
-        duplicates=shown.duplicates._replace(is_exact=np.ones(5, bool), similarities=np.ones(5))
-    )
-    found = run(tmp_path, decided(duplicates=exact), steps)
-    assert found["titles"] == ["The same picture: 3 photos", "The same picture: 2 photos"]
-    assert found["kept"] == [["Keep", "Move away", "Move away"], ["Keep", "Move away"]]
-    names = [sources()[i] for i in (2, 40, 67, 5, 9)]
-    assert found["said"] == f"{names[0]} is no duplicate."
-    assert found["left"] == [[2, 2], ["Keep", "Keep", "Move away"], "2 photos to move away."]
-    listed = list(csv.reader(io.StringIO(found["downloads"][0])))[1:]
-    assert [row[2:] for row in listed] == [[names[2], names[1]], [names[4], names[3]]]
-    assert found["gone"] == [[2, False], "1 photo to move away."]
-    assert corrections(found["downloads"][1]) == [
-        [names[0], "", "distinct", names[1]],
-        [names[0], "", "distinct", names[2]],
-        [names[4], "", "distinct", names[3]],
-    ]
-    assert found["undone"] == [3, 2]
-    rows = np.arange(100, 168)  # of which none is a duplicate
-    steps = 'found.said = all("#duplicate-groups li > div > button:not([hidden])").length;'
-    found = run(tmp_path, labeled(duplicates=exact._replace(rows=rows)), DUPLICATES + steps)
-    assert len(found["titles"]) == 2
-    assert found["said"] == 0, "a file of corrections knows the images of the clusters alone"
+    assert found["picked"] == [["Kept", "Keep this one", "Keep this one"], best[1]]
+    assert found["count"] == "1 correction, not yet applied.", "the second one is as before"
+    assert corrections(found["downloads"][0]) == [["a/it's 2.png", "", "keep", ""]]
 
 
 def corrections(text):
@@ -448,23 +387,6 @@ def test_selection_and_corrections(tmp_path):
       found.undone = $("decided-count").textContent;
       key("Escape");
       found.cleared = $("selection").hidden;
-      const act = (kind, target) => {
-        const event = new Event(kind, { bubbles: true, cancelable: true });
-        target.dispatchEvent(event);
-        return event.defaultPrevented;
-      };
-      const dragCard = (from, to) => [act("dragstart", from), act("dragover", to), act("drop", to)];
-      found.drag = dragCard(card(2).querySelector("[draggable]"), card(0).querySelector(".best"));
-      found.merged = [card(2).hidden, $("said").textContent];
-      found.picture = dragCard(card(4).querySelector("img"), card(0));
-      const choices = [0, 1, 2].map((at) => {
-        const tile = all(".best .tile", card(4))[at];
-        tile.dispatchEvent(new MouseEvent("click", { bubbles: true, ctrlKey: true }));
-        return $("apart").hidden;
-      });
-      $("apart").click();
-      found.apart = [choices, $("said").textContent, $("selection").hidden];
-      $("save-corrections").click();
     """
     points = np.ones((68, 2), np.float32)
     points[:3] = -1  # the left half of the map
@@ -474,20 +396,12 @@ def test_selection_and_corrections(tmp_path):
     assert found["count"] == "3 photos selected"
     assert found["said"] == ["3 photos moved to no group.", "3 corrections, not yet applied."]
     assert found["members"].startswith("37 photos")
-    selected, corrected, apart = found["downloads"]
+    selected, corrected = found["downloads"]
     assert selected.splitlines() == ["image,cluster", *(f'"{name}",4' for name in names)]
     assert corrections(corrected) == [[name, "4", "wrong", ""] for name in names]
     assert found["undone"] == ""
     assert found["unselected"], "what was moved is not moved again by the next choice"
     assert found["cleared"]
-    assert found["drag"] == [False, True, True], "the browser lets the card be dropped"
-    assert found["merged"] == [True, "Group 2 is now part of Group 0."]
-    assert found["picture"] == [False, False, False]
-    said = "3 photos are in different groups from the next update on."
-    assert found["apart"] == [[True, False, False], said, True]
-    a, b, c = [sources()[i] for i in in_order(data, 4)[:3]]
-    pairs = [[a, "", "apart", b], [a, "", "apart", c], [b, "", "apart", c]]
-    assert corrections(apart) == [["", "2", "merge", "0"], *pairs]
 
 
 def test_groups_are_made_merged_named_and_undone(tmp_path):
@@ -502,6 +416,7 @@ def test_groups_are_made_merged_named_and_undone(tmp_path):
       type(5, ' cats / "small" ');
       tile(0, 0).click();
       choose($("view-move"), "5");
+      key("y");  // It is right where it is now.
       found.facts = $("view-facts").innerText;
       key("ArrowRight");
       $("view-stays").click();
@@ -516,7 +431,7 @@ def test_groups_are_made_merged_named_and_undone(tmp_path):
       found.map = $("decided-count").textContent;
       $("save-corrections").click();
       found.how = $("how").innerText;
-      for (let i = 0; i < 7; i++) key("u");
+      for (let i = 0; i < 8; i++) key("u");
       found.undone = [size(4), size(0), size(2), card(5) === null || card(5).hidden];
       found.empty = [$("decided-count").textContent, $("undo").disabled];
     """
@@ -613,11 +528,7 @@ def test_decisions_survive_that_the_page_is_closed(tmp_path):
         choose($("view-move"), "0");
         type(0, "dogs");
         choose(card(2).querySelector("[data-choice=merge]"), "0");
-        for (const at of [1, 2]) {
-          const tile = all(".best .tile", card(4))[at];
-          tile.dispatchEvent(new MouseEvent("click", { bubbles: true, ctrlKey: true }));
-        }
-        $("apart").click();
+        button(document.querySelector("#duplicate-groups"), "Keep this one").click();
       }
       found.count = $("decided-count").textContent;
       found.sizes = [4, 0].map((id) => card(id).querySelector("[data-size]").textContent);
@@ -625,13 +536,14 @@ def test_decisions_survive_that_the_page_is_closed(tmp_path):
       found.said = $("said").textContent;
       await pause();
     """
-    first = run(tmp_path, decided(), steps)
+    first = run(tmp_path, decided(duplicates=repeated(sources())), steps)
     again = visit(tmp_path, tmp_path / "report.html")
     assert first["sizes"] == again["sizes"] == ["39 photos", "29 photos"]
     assert first["title"] == again["title"] == "dogs"
     assert first["count"] == again["count"] == "4 corrections, not yet applied."
     assert again["said"] == "The corrections of your last visit are here again."
-    other = run(tmp_path, decided()._replace(run="fedcba9876543210"), steps)
+    other = decided(duplicates=repeated(sources()))._replace(run="fedcba9876543210")
+    other = run(tmp_path, other, steps)
     assert other["said"] != again["said"], "not on the page of another run"
 
 
@@ -782,37 +694,6 @@ def test_lasso_zoom_and_pan(tmp_path):
     assert found["zoomed"] == np.sum(inside) < 68
     assert found["hidden"] == 0
     assert found["shown"] == np.sum(CLUSTERS == 0)
-
-
-def test_turned_map(tmp_path):
-    steps = (
-        LASSOS
-        + """
-      pick("view", "3");
-      found.left = lasso(left());
-      pick("drag", "move");
-      drag([[10, 100], [10 + 75 * Math.PI, 100]]);
-      pick("drag", "select");
-      found.quarter = lasso(left());
-      pick("drag", "move");
-      drag([[100, 10], [100, 10 + 75 * Math.PI]]);
-      pick("drag", "select");
-      found.above = lasso([[1, 1], [w - 1, 1], [w - 1, h / 2], [1, h / 2]]);
-      pick("view", "2");
-      found.flat = lasso(left());
-    """
-    )
-    # No point lies near a middle, which moves by pixels with the layout.
-    rng = np.random.default_rng(108)
-    points = rng.uniform(0.3, 1, size=(68, 3)) * rng.choice([-1, 1], size=(68, 3))
-    points = points.astype(np.float32) * [3, 2, 1]
-    data = labeled(sources=sources(), points=points)
-    found = run(tmp_path, data, steps)
-    axes = report_map.principal_components(points)
-    axes -= (axes.min(axis=0) + axes.max(axis=0)) / 2
-    assert found["left"] == found["flat"] == np.sum(axes[:, 0] < 0)
-    assert found["quarter"] == np.sum(axes[:, 2] > 0)
-    assert found["above"] == np.sum(axes[:, 0] < 0)
 
 
 def test_names_in_tables_are_those_of_the_assignments(tmp_path):

@@ -56,97 +56,44 @@ function showCut() {
 
 if (tree) element("tree-cut").addEventListener("input", showCut);
 
-// Duplicates: which copy of each group stays. Nothing is deleted: the others are listed, or moved by a script.
+// Duplicates: which copy of each set is kept. Nothing is deleted: an export has the others in a folder of their own.
 const nameOfCopy = ({ name, index }) => (map.names ? name : String(index));
-const isDistinct = (copy) => decisions.pairs.some(([kind, name]) => kind === "distinct" && name === nameOfCopy(copy));
-const left = ({ images }) => images.filter((copy) => !isDistinct(copy));
-const takenOf = (group) => (left(group).length > 1 ? left(group).filter(({ kept }) => !kept) : []);
+const isKeptOf = (number, copy) => (decisions.kept.has(number) ? decisions.kept.get(number) === nameOfCopy(copy) : copy.keep);
 
-// What is no duplicate leaves its group; of the others, one is kept.
-function partCopy(group, copy) {
-  const others = left(group).filter((other) => other !== copy);
-  if (!others.some(({ kept }) => kept)) others[0].kept = true;
-  const pairs = others.map((other) => ["distinct", nameOfCopy(copy), nameOfCopy(other)]);
-  decide(`${copy.name.toWellFormed()} is no duplicate.`, () => decisions.pairs.push(...pairs));
+function keep(number, copy) {
+  decide(`${copy.name.toWellFormed()} is kept of its copies.`, () => {
+    if (copy.keep) decisions.kept.delete(number);
+    else decisions.kept.set(number, nameOfCopy(copy));
+  });
 }
 
-function copyItem(group, copy) {
+function copyItem(number, copy) {
   const point = pointOf.get(copy.index);
-  const within = group.images.map(({ index }) => pointOf.get(index)).filter((other) => other !== undefined);
+  const within = copies[number].images.map(({ index }) => pointOf.get(index)).filter((other) => other !== undefined);
   const picture = point === undefined ? make("span", { className: "name", textContent: copy.name.toWellFormed() }) : tile(point, within);
-  const choice = make("button", { type: "button" });
-  const show = () => {
-    choice.textContent = copy.kept ? "Keep" : "Move away";
+  const choice = make("button", { type: "button", onclick: () => keep(number, copy) });
+  const facts = [copy.name.toWellFormed(), ...fileFacts(copy), ...(copy.keep ? ["Best copy"] : [])];
+  const entry = make("li", {}, picture, make("p", {}, ...facts.flatMap((fact) => [fact, make("br")])), choice);
+  copy.show = () => {
+    choice.textContent = isKeptOf(number, copy) ? "Kept" : "Keep this one";
     choice.setAttribute("aria-label", `${copy.name.toWellFormed()}: ${choice.textContent}`);
-    entry.classList.toggle("answered", !copy.kept);
-    entry.hidden = isDistinct(copy);
+    choice.disabled = isKeptOf(number, copy);
+    entry.classList.toggle("answered", !choice.disabled);
   };
-  const facts = [...fileFacts(copy), ...(copy.keep ? ["Best copy"] : [])];
-  // Of an image that is in no group, a file of corrections can say nothing.
-  const part = make("button", { type: "button", textContent: "Not a duplicate", hidden: group.images.some(({ index }) => index < 0), onclick: () => partCopy(group, copy) });
-  const entry = make("li", {}, picture, make("p", {}, ...facts.flatMap((fact) => [fact, make("br")])), choice, make("div", {}, part));
-  copy.show = show;
-  choice.onclick = () => { copy.kept = !copy.kept; drawCopies(); };
-  show();
+  copy.show();
   return entry;
 }
 
 function copiesItem(number) {
-  const group = copies[number];
-  const title = `${group.kind === "exact" ? "The same picture" : "Nearly the same"}: ${count(group.images.length)}`;
-  const entry = make("li", {}, make("h3", { textContent: title }), make("ul", { className: "photos copies" }, ...group.images.map((copy) => copyItem(group, copy))));
-  group.show = () => { entry.hidden = left(group).length < 2; };
-  group.show();
-  return entry;
+  const { kind, images } = copies[number];
+  const title = `${kind === "exact" ? "The same picture" : "Nearly the same"}: ${count(images.length)}`;
+  return make("li", {}, make("h3", { textContent: title }), make("ul", { className: "photos copies" }, ...images.map((copy) => copyItem(number, copy))));
 }
 
-function drawCopies() {
-  if (!element("duplicate-groups")) return;
-  for (const group of copies) for (const part of [group, ...group.images]) part.show?.();
-  const taken = copies.flatMap(takenOf);
-  element("taken-count").textContent = `${count(taken.length)} to move away.`;
-  for (const id of ["save-taken", "save-script"]) if (element(id)) element(id).disabled = !taken.length;
-}
-
-function keepBest() {
-  for (const { images } of copies) for (const copy of images) copy.kept = copy.keep;
-  drawCopies();
-}
-
-const takenRows = () => copies.flatMap((group, number) => takenOf(group).map((copy) => [number, group.kind, escaped(copy.name), escaped(left(group).find(({ kept }) => kept)?.name ?? "")]));
-
-// A path of a URI, in which bytes that are no text stand as lone surrogates
-const decoded = (path) => path.replace(/(%[0-9a-f]{2})+/gi, (part) => {
-  try { return decodeURIComponent(part); } catch { return part.replace(/%(..)/g, (_, x) => String.fromCharCode(parseInt(x, 16) + (x < "8" ? 0 : 0xdc00))); }
-});
-
-// The script names whole paths, never overwrites a file, and deletes nothing.
-function saveScript() {
-  const plain = (text) => `'${text.replaceAll("'", "'\\''")}'`;
-  const quoted = (text) => (text.isWellFormed() ? plain(text) : `"$(printf '%b' ${plain(bytes(text))})"`);
-  const bytes = (text) => text.replaceAll("\\", "\\\\").replace(/[\udc80-\udcff]/gu, (c) => `\\0${byteOf(c).toString(8)}`);
-  const from = decoded(new URL(map.folder).pathname).replace(/\/$/, "");
-  download("move_duplicates.sh", [
-    "#!/bin/sh",
-    "# Moves duplicates out of the folder of the photos; nothing is overwritten or deleted.",
-    "# To take it back, exchange the two folders.",
-    "set -eu",
-    `from=${quoted(from)}`,
-    `to=${quoted(`${from} (duplicates)`)}`,
-    'move() { mkdir -p "$to/$(dirname "./$1")"; mv -n -- "$from/$1" "$to/$1"; }',
-    ...copies.flatMap(takenOf).map(({ name }) => `move ${quoted(name)}`),
-    "",
-  ].join("\n"), "text/x-shellscript");
-}
+const drawCopies = () => { for (const { images } of copies) for (const copy of images) copy.show?.(); };
 
 function startDuplicates() {
-  if (!element("duplicate-groups")) return;
-  for (const { kind, images } of copies) for (const copy of images) copy.kept = kind === "near" || copy.keep;
-  fillList(element("duplicate-groups"), copies.map((_, number) => number), copiesItem);
-  drawCopies();
-  element("keep-best").addEventListener("click", keepBest);
-  element("save-taken").addEventListener("click", () => saveTable("duplicates_to_move.csv", [["group", "kind", map.column, "kept"], ...takenRows()]));
-  element("save-script")?.addEventListener("click", saveScript);
+  if (element("duplicate-groups")) fillList(element("duplicate-groups"), copies.map((_, number) => number), copiesItem);
 }
 
 startView();

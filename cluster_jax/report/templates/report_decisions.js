@@ -1,17 +1,17 @@
-// What a person decides: where points belong, which groups are one, new groups, names, and pairs of images that are
-// "apart" (in two groups) or "distinct" (no duplicates), by name. The rest follows from it.
-let decisions = { moved: new Map(), merged: new Map(), named: new Map(), made: [], pairs: [] };
+// What a person decides: where points belong, which groups are one, new groups, names, and which image is kept of a
+// set of copies. The rest follows from it.
+let decisions = { moved: new Map(), merged: new Map(), named: new Map(), kept: new Map(), made: [] };
 const history = []; // earlier decisions, the last ones last
 const firstNames = new Map(map.clusters.map(({ id, name }) => [id, name]));
 const storageKey = `cluster_jax ${report.run} ${report.state}`;
 const TYPICAL_SAVED = 20; // images by which a saved file means a group
 let isKept = true; // whether the browser keeps what is not saved yet
-const checked = (point) => decisions.moved.get(point) === found[point];
+const checked = (point) => decisions.moved.has(point) && rootOf(decisions.moved.get(point)) === rootOf(found[point]);
 const { tree } = report;
 const doubtful = [...unpack(map.doubtful)];
 const others = unpack(map.doubtful_other);
 const likelyOther = new Map(doubtful.map((point, i) => [point, others[i]]));
-const countDecisions = () => decisions.moved.size + decisions.merged.size + decisions.named.size + decisions.pairs.length;
+const countDecisions = () => decisions.moved.size + decisions.merged.size + decisions.named.size + decisions.kept.size;
 
 function rootOf(id) {
   while (decisions.merged.has(id)) id = decisions.merged.get(id);
@@ -37,31 +37,24 @@ const copiesOf = new Map(copies.filter(({ kind }) => kind === "exact").flatMap((
   return points.map((point) => [point, points]);
 }));
 
-// Moves points to a group: its number, "new" for a new one, NONE for no group; their own group confirms it.
+// Moves points to a group: its number, "new" for a new one, NONE for no group; the one that they are in confirms it.
 function move(chosen, to) {
   const points = [...new Set(chosen.flatMap((point) => copiesOf.get(point) ?? [point]))];
   if (to === "" || !points.length) return;
   const fresh = Math.max(report.next_cluster, ...decisions.made.map((id) => id + 1));
   const id = to === "new" ? fresh : Number(to);
-  const stays = points.every((point) => id === found[point]);
+  const stays = points.every((point) => id === groupOf[point]);
   const name = to === "new" ? `a new ${words.cluster}, number ${fresh}` : id === NONE ? `no ${words.cluster}` : titled(rootOf(id));
   const followed = points.length - chosen.length;
   const also = followed ? `, ${followed} of them as an equal copy` : "";
   decide(`${count(points.length)} ${stays ? "confirmed in" : "moved to"} ${name}${also}.`, () => {
     if (to === "new") decisions.made.push(fresh);
     for (const point of points) {
-      if (id === found[point] && decisions.moved.has(point) && !checked(point)) decisions.moved.delete(point);
+      if (!stays && id === rootOf(found[point]) && decisions.moved.has(point)) decisions.moved.delete(point);
       else decisions.moved.set(point, id);
     }
   });
   if (chosen === selected) select([]);
-}
-
-// Says that every two of the selected points are in different groups.
-function part() {
-  const pairs = selected.flatMap((a, i) => selected.slice(i + 1).map((b) => ["apart", nameOf(a), nameOf(b)]));
-  decide(`${count(selected.length)} are in different ${words.cluster}s from the next update on.`, () => decisions.pairs.push(...pairs));
-  select([]);
 }
 
 function merge(id, into) {
@@ -205,7 +198,7 @@ function doubtItem(point) {
   const other = likelyOther.get(point);
   const answer = (text, to) => make("button", { type: "button", textContent: text, onclick: () => move([point], to) });
   const likely = groups.has(other) && other !== found[point] ? [answer("", other)] : [];
-  const entry = make("li", {}, tile(point, doubtful), make("p"), answer("Yes, it stays", found[point]), ...likely, answer("Neither", NONE));
+  const entry = make("li", {}, tile(point, doubtful), make("p"), answer("Yes, it stays", rootOf(found[point])), ...likely, answer("Neither", NONE));
   entry.dataset.doubt = point;
   drawDoubt(entry);
   return entry;
@@ -224,7 +217,6 @@ function drawDoubt(entry) {
   likely.hidden = other === rootOf(found[point]);
 }
 
-const MOST_APART = 8; // points that are said to be in different groups
 // The bar at the lower edge: what is selected, and what was decided
 let selected = [];
 const isSelected = new Uint8Array(map.n_points);
@@ -248,7 +240,6 @@ function markTile(shown) {
 function drawBar() {
   const n = countDecisions();
   element("selection").hidden = !selected.length;
-  element("apart").hidden = selected.length < 2 || selected.length > MOST_APART;
   element("selection-count").textContent = `${count(selected.length)} selected`;
   element("decided").hidden = !n && !history.length;
   element("decided-count").textContent = n ? `${count(n, "correction")}, not yet applied.` : "";
@@ -268,17 +259,17 @@ function inStorage(use) {
 }
 
 function remember() {
-  const { moved, merged, named, made, pairs } = decisions;
+  const { moved, merged, named, kept, made } = decisions;
   const byIndex = [...moved].map(([point, to]) => [about.index[point], to]);
-  const kept = countDecisions() ? { moved: byIndex, merged: [...merged], named: [...named], made, pairs } : null;
-  inStorage((storage) => storage.setItem(storageKey, JSON.stringify(kept)));
+  const stored = countDecisions() ? { moved: byIndex, merged: [...merged], named: [...named], kept: [...kept], made } : null;
+  inStorage((storage) => storage.setItem(storageKey, JSON.stringify(stored)));
 }
 
 function recall() {
   const stored = inStorage((storage) => JSON.parse(storage.getItem(storageKey)));
   if (!stored) return refresh("");
   const moved = stored.moved.filter(([index]) => pointOf.has(index)).map(([index, to]) => [pointOf.get(index), to]);
-  decisions = { moved: new Map(moved), merged: new Map(stored.merged), named: new Map(stored.named), made: stored.made, pairs: stored.pairs ?? [] };
+  decisions = { moved: new Map(moved), merged: new Map(stored.merged), named: new Map(stored.named), kept: new Map(stored.kept ?? []), made: stored.made };
   return refresh("The corrections of your last visit are here again.");
 }
 
@@ -314,7 +305,7 @@ function saveCorrections() {
     ...merged.map(([id, into]) => ["", id, "merge", into]),
     ...named.map(([id, name]) => ["", id, "name", escaped(name)]),
     ...moved.map(([point, to]) => [escaped(nameOf(point)), found[point], to === NONE ? "wrong" : "move", to === NONE ? "" : to]),
-    ...decisions.pairs.map(([kind, a, b]) => [escaped(a), "", kind, escaped(b)]),
+    ...[...decisions.kept.values()].map((name) => [escaped(name), "", "keep", ""]),
     ["", "", "end", ""],
   ]);
   const how = element("how");

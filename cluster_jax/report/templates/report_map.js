@@ -3,9 +3,9 @@ const plot = element("plot-map");
 const axes = map.axes.map(unpack);
 const hidden = new Set(); // groups switched off in the legend
 const [pixelX, pixelY] = [new Float32Array(map.n_points), new Float32Array(map.n_points)];
-const home = { zoom: 1, x: 0, y: 0, yaw: 0, pitch: 0 };
-const camera = { ...home, solid: false };
-const center = [0, 0, 0];
+const home = { zoom: 1, x: 0, y: 0 };
+const camera = { ...home };
+const center = [0, 0];
 const extent = axes.map((axis, d) => {
   const [low, high] = axis.reduce(([a, b], x) => [Math.min(a, x), Math.max(b, x)], [Infinity, -Infinity]);
   center[d] = (low + high) / 2;
@@ -18,28 +18,18 @@ let places = new Map(); // group -> where its name is
 let lasso = null; // the corners of a lasso while it is drawn
 let pending = 0;
 
-// Pixels are an affine function of the axes: the camera looks along the third one until it is turned.
+// Where a point of the map is, in pixels
 function projection() {
   const [width, height] = [plot.clientWidth, plot.clientHeight];
-  const room = camera.solid ? Math.min(width, height) / Math.hypot(...extent) : Math.min(width / extent[0], height / extent[1]);
-  const scale = 0.92 * room * camera.zoom;
-  const [yaw, pitch] = camera.solid ? [camera.yaw, camera.pitch] : [0, 0];
-  const right = [Math.cos(yaw), 0, Math.sin(yaw)].map((x) => x * scale);
-  const up = [Math.sin(pitch) * Math.sin(yaw), Math.cos(pitch), -Math.sin(pitch) * Math.cos(yaw)].map((x) => x * scale);
-  const dot = (row, at) => row.reduce((sum, x, d) => sum + x * at[d], 0);
-  const left = width / 2 + camera.x - dot(right, center);
-  const top = height / 2 + camera.y + dot(up, center);
-  return { right, up, left, top, place: (at) => [left + dot(right, [...at, 0]), top - dot(up, [...at, 0])] };
+  const scale = 0.92 * Math.min(width / extent[0], height / extent[1]) * camera.zoom;
+  const [left, top] = [width / 2 + camera.x - scale * center[0], height / 2 + camera.y + scale * center[1]];
+  return ([x, y]) => [left + scale * x, top - scale * y];
 }
 
 // Whoever reads the pixels of the points computes them: the last change may not have been drawn yet.
-function project({ right, up, left, top } = projection()) {
-  const [x, y, z] = axes;
-  for (let i = 0; i < map.n_points; i++) {
-    const depth = z ? z[i] : 0;
-    pixelX[i] = left + right[0] * x[i] + right[2] * depth;
-    pixelY[i] = top - up[0] * x[i] - up[1] * y[i] - up[2] * depth;
-  }
+function project(place = projection()) {
+  const [x, y] = axes;
+  for (let i = 0; i < map.n_points; i++) [pixelX[i], pixelY[i]] = place([x[i], y[i]]);
 }
 
 // Points of a group are squares where there are many; else circles, squares or diamonds, hollow for outliers.
@@ -110,8 +100,8 @@ function drawMap() {
   const size = [plot.clientWidth, plot.clientHeight].map((side) => Math.round(side * devicePixelRatio));
   if (!size[0] || !size[1]) return;
   if (plot.width !== size[0] || plot.height !== size[1]) [plot.width, plot.height] = size;
-  const { place, ...rows } = projection();
-  project(rows);
+  const place = projection();
+  project(place);
   const pen = plot.getContext("2d");
   pen.setTransform(devicePixelRatio, 0, 0, devicePixelRatio, 0, 0);
   pen.clearRect(0, 0, plot.clientWidth, plot.clientHeight);
@@ -196,7 +186,6 @@ function moved(event) {
     const apart = (at) => Math.hypot(at[0] - other[0], at[1] - other[1]) || 1;
     zoomAt(other[0], other[1], apart([x, y]) / apart(before));
   } else if (lasso) lasso.push([x, y]);
-  else if (mode() === "move" && camera.solid) [camera.yaw, camera.pitch] = [camera.yaw - dx / 150, camera.pitch + dy / 150];
   else if (mode() === "move") [camera.x, camera.y] = [camera.x + dx, camera.y + dy];
   redraw();
 }
@@ -267,7 +256,4 @@ function startMap() {
     radio.addEventListener("change", follow);
   }
   follow();
-  for (const radio of document.querySelectorAll("input[name=view]")) {
-    radio.addEventListener("change", () => { camera.solid = radio.value === "3"; resetCamera(); });
-  }
 }

@@ -76,7 +76,6 @@ function fileFacts({ name, taken, width, height, bytes }) {
 function factsOf(point) {
   const lines = [titled(groupOf[point])];
   if (about.label) lines.push(`Label: ${map.label_names[about.label[point]].toWellFormed()}`);
-  if (about.novel?.[point]) lines.push(`Unlike all earlier ${words.point}s`);
   if (groupOf[point] !== found[point]) lines.push(`Before: ${titled(found[point])}`);
   else if (about.decided[point] || checked(point)) lines.push("Confirmed by a person");
   else if (about.probability) {

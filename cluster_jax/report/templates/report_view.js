@@ -80,7 +80,7 @@ function focusTile(next, before) {
 function press(key, tileNow) {
   const inView = {
     ArrowRight: () => step(1), ArrowLeft: () => step(-1), ArrowDown: () => stepGroup(1), ArrowUp: () => stepGroup(-1),
-    y: () => move([current], found[current]), w: () => move([current], NONE), m: () => element("view-move").focus(), x: () => { toggle(current); open(current, around); },
+    y: () => move([current], groupOf[current]), w: () => move([current], NONE), m: () => element("view-move").focus(), x: () => { toggle(current); open(current, around); },
   };
   const onTile = tileNow && {
     ArrowRight: () => stepTile(tileNow, 1), ArrowLeft: () => stepTile(tileNow, -1), ArrowDown: () => stepList(tileNow, 1), ArrowUp: () => stepList(tileNow, -1),
@@ -125,15 +125,6 @@ function startView() {
     if (target.matches?.("[data-all]")) showAll(target);
     if (target.matches?.("[data-choose]")) select(members(Number(target.closest("[data-group]").dataset.group)));
   });
-  // A group whose head is dragged onto the card of another is a part of that.
-  const cardAt = ({ target }) => target.closest?.("article[data-group]");
-  let dragged = null;
-  document.addEventListener("dragstart", (event) => { dragged = event.target.matches?.("[draggable]") ? cardAt(event) : null; });
-  document.addEventListener("dragover", (event) => { if (dragged && cardAt(event)) event.preventDefault(); });
-  document.addEventListener("drop", (event) => {
-    const [id, into] = [dragged, cardAt(event)].map((card) => Number(card?.dataset.group ?? NONE));
-    if (id !== NONE && into !== NONE) { event.preventDefault(); merge(id, into); }
-  });
   document.addEventListener("change", ({ target }) => {
     const { choice } = target.dataset ?? {};
     if (target.matches?.("input.title")) rename(Number(target.closest("[data-group]").dataset.group), target.value);
@@ -150,7 +141,6 @@ function startView() {
   });
   on("save", "click", () => saveTable("selected.csv", [[map.column, "cluster"], ...selected.map((point) => [escaped(nameOf(point)), groupOf[point]])]));
   on("wrong", "click", () => move(selected, NONE));
-  on("apart", "click", part);
   on("save-corrections", "click", saveCorrections);
   on("more-cards", "click", showMoreCards);
   on("view-cluster", "click", () => { dialog.close(); select(members(groupOf[current])); });
