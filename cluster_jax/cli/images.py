@@ -158,8 +158,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         from cluster_jax.pipeline import workdir as workdirs
 
         with checks.named(_ARGUMENTS):
-            how = {"by": args.by, "is_kept": True, "report": args.report == "yes"}
-            workdir = train.run(*config, args.out, args.export, **how)
+            export_to = (args.export, args.by) if args.export else None
+            report = args.report == "yes"
+            workdir = train.run(*config, args.out, export_to, is_kept=True, report=report)
         if not devices.is_first():  # The first process writes the results, and ends later.
             return
         corrected = corrections.current_results(workdir)

@@ -23,13 +23,10 @@ def run(
     config: ConfigDict,
     name: str,
     workdir: epath.PathLike | None,
-    export_folder: str | None,
+    export_to: tuple[str, str] | None,
     *,
-    by: str = "link",
     is_kept: bool = False,
-    cut_short: bool = False,
-    report: bool = True,
-    until: str | None = None,
+    **how: Any,
 ) -> epath.Path:
     """Runs a config: trains, embeds, clusters, and writes the report.
 
@@ -37,13 +34,11 @@ def run(
         config: the config.
         name: its name.
         workdir: folder of the run; None: `runs/NAME-HASH`.
-        export_folder: new folder for the images, one folder per cluster; or None.
-        by: see `export.write`.
+        export_to: new folder for the images, one folder per cluster, and how they come there, see
+            `export.write`; or None.
         is_kept: whether a finished run of another number of clusters is kept, see
             `workdir.of_other_k`.
-        cut_short: see `run_pipeline`.
-        report: see `run_pipeline`.
-        until: see `run_pipeline`.
+        how: arguments of `run_pipeline`.
 
     Returns:
         The workdir.
@@ -66,15 +61,15 @@ def run(
     devices.distribute()
     if is_kept:
         workdir = workdirs.of_other_k(workdir, config_json(config))
-    if export_folder is not None:
+    if export_to is not None:
         export.check_has_images(config.data.name)
         is_folder = config.data.name == "folder" and config.data.dir
         images = image_files.folders(config.data.dir) if is_folder else []
-        export.check(export_folder, images, workdir)
-    pipeline.run_pipeline(config, workdir, name, cut_short=cut_short, report=report, until=until)
-    if export_folder is not None and jax.process_index() == 0:
-        folders = export.run_clusters(workdir, export_folder, by)
-        devices.say(f"exported     {counted(folders, 'folder')} to {export_folder}")
+        export.check(export_to[0], images, workdir)
+    pipeline.run_pipeline(config, workdir, name, **how)
+    if export_to is not None and jax.process_index() == 0:
+        folders = export.run_clusters(workdir, *export_to)
+        devices.say(f"exported     {counted(folders, 'folder')} to {export_to[0]}")
     return workdir
 
 
@@ -148,8 +143,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         config = _config(args, overrides)
         how = {
             "until": args.until,
-            "by": args.by,
             "cut_short": args.cut_short,
             "report": args.report == "yes",
         }
-        end(args, run(*config, args.workdir, args.export, **how))
+        export_to = (args.export, args.by) if args.export else None
+        end(args, run(*config, args.workdir, export_to, **how))

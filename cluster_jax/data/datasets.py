@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from cluster_jax.core import buckets, checks
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
-from cluster_jax.data import arrays, decode, features, folder, images, tables, tfds_source
+from cluster_jax.data import arrays, decode, features, folder, images, tables, tfds
 from cluster_jax.data.images import DataConfig, Dataset
 
 # A folder or file of images, several of them, an array, or any sequence of images.
@@ -32,7 +32,7 @@ def load(config: DataConfig, X: ArrayLike | None = None, together: bool = False)
         config: the section `data`.
         X: images, one array or a sequence, or features if `data.name` is "features", in place of a
             file. All of them are taken, whatever `data.limit` is.
-        together: see `tfds_source.load`.
+        together: see `tfds.load`.
 
     Raises:
         InputError: the data are missing or have the wrong format.
@@ -52,7 +52,7 @@ def load(config: DataConfig, X: ArrayLike | None = None, together: bool = False)
         elif config.name == "folder":
             dataset = folder.load(config)
         else:
-            dataset = tfds_source.load(config, together)
+            dataset = tfds.load(config, together)
         if config.labels not in (None, "folders"):
             dataset = with_labels_of(dataset, config.labels)
     return with_tail(with_classes(_encode_labels(dataset), config.classes), config.tail)

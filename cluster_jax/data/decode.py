@@ -40,6 +40,9 @@ INTERPOLATIONS = {name: Image.Resampling[name.upper()] for name in get_args(Inte
 # Pixels of the largest image that is decoded (0.8 GB as RGB; a JPEG counts as it is decoded, at
 # 1/8), and of all that are decoded at a time.
 MAX_PIXELS = 2**28
+# Bytes of a block of Pillow's images. Of smaller ones, as Pillow has them, a thread keeps for
+# itself what it has freed: 32 threads would hold the memory of 32 large images.
+Image.core.set_block_size(2**26)
 # The long side in units of the short one, above which it is cropped before a resize.
 _LONGEST = 64
 # Percentiles of a picture's values beyond 8 bits that become black and white.

@@ -44,7 +44,7 @@ def load(
     Args:
         data: the section `data`.
         novel: the section `novel`.
-        together: see `tfds_source.load`.
+        together: see `tfds.load`.
 
     Raises:
         InputError: the data cannot be used, or training and test images overlap.

@@ -183,7 +183,8 @@ def run_clusters(workdir: epath.PathLike, folder: os.PathLike | str, by: str = "
     """
     run = inference.read(workdir)
     fitted, _ = inference.fitted(run)
-    return training_images(run, fitted.cluster_labels, folder, names_of_folders(run), by)
+    names, copies = names_of_folders(run), _copies(run)
+    return training_images(run, fitted.cluster_labels, folder, names, by, copies)
 
 
 def training_images(
@@ -192,8 +193,9 @@ def training_images(
     folder: os.PathLike | str,
     names: Mapping[Any, str],
     by: str = "link",
+    copies: Collection[str] = (),
 ) -> int:
-    """Exports the training images of a run by their labels, see `write`."""
+    """Exports the training images of a run by their labels, see `write` and `places`."""
     section = run.config.data
     check_has_images(section.name)
 
@@ -209,7 +211,7 @@ def training_images(
     root = image_files.root(section.dir) if section.name == "folder" and section.dir else None
     files = inference.files(run)
     _, group = inference.words(run, files)
-    where = places(labels, names, group, files, _copies(run))
+    where = places(labels, names, group, files, copies)
     return write(folder, where, Images(root, files, load), by)
 
 

@@ -78,22 +78,14 @@ def run(
     from cluster_jax.core import devices
     from cluster_jax.pipeline import corrections
 
-    shards = inputs.shards
-    if shards is None:
-        options = resolve(inputs.shown.values, options)
-    else:
-        options = large.resolve_large(shards, options)
-        devices.say(
-            f"reading {counted(len(shards), 'row')} of {counted(shards.shape[1], 'column')} ..."
-        )
+    options = _resolved(inputs, options)
     if inputs.features.described:
         devices.say(inputs.features.described)
     is_zero = ~np.asarray(inputs.shown.values).any(axis=1)
     if options.metric == "cosine" and is_zero.any():
         zeros = counted(int(is_zero.sum()), "row is", "rows are")
         devices.say(f"{zeros} zeros alone, which have no direction: their cluster means nothing")
-    several = jax.distributed.is_initialized()
-    if several and (options.method != "kmeans" or options.reduce != "none"):
+    if jax.distributed.is_initialized() and (options.method, options.reduce) != ("kmeans", "none"):
         raise InputError(
             f"method must be kmeans, and reduce none, in several processes; got {options.method} "
             f"and {options.reduce}: run the command in one process"
@@ -104,8 +96,9 @@ def run(
         **custom.described(options.method, CLUSTERINGS),
         "version": __version__,
     }
-    stem = pathlib.Path(str(files["features"])).stem
-    workdir = workdir or workdirs.default_path("clusters", stem, config)
+    if workdir is None:
+        stem = pathlib.Path(str(files["features"])).stem
+        workdir = workdirs.default_path("clusters", stem, config)
     workdir = epath.Path(checks.local(workdir)).expanduser()
     _check_same_files(workdir, files, config["data"])
     previous = workdirs.claim(workdir, config)
@@ -130,6 +123,17 @@ def run(
         return workdir, results
     _write(workdir, inputs, options, (result, all_rows), results, with_report=with_report)
     return workdir, results
+
+
+def _resolved(inputs: Inputs, options: ClusterOptions) -> ClusterOptions:
+    """Returns the options with their defaults for these features."""
+    from cluster_jax.core import devices
+
+    if (shards := inputs.shards) is None:
+        return resolve(inputs.shown.values, options)
+    options, columns = large.resolve_large(shards, options), counted(shards.shape[1], "column")
+    devices.say(f"reading {counted(len(shards), 'row')} of {columns} ...")
+    return options
 
 
 def _write(

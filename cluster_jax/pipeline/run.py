@@ -90,13 +90,7 @@ def run_pipeline(
     io.check_writable(workdir)
     if is_first:
         workdirs.check_unused(workdir)
-    make: Callable[[Callable[[], None]], Inputs[Any]]
-    if isinstance(parsed, RunConfig):
-        store, make = trainings.prepare(parsed, workdir, dataset, cut_short=cut_short)
-    elif cut_short:
-        raise trainings.without_checkpoint(workdir)
-    else:
-        store, make = photos.prepare(parsed, workdir, dataset)
+    store, make = _prepared(parsed, workdir, dataset, cut_short=cut_short)
     results = workdirs.finished_results(workdir)
     if results is not None and (differing := workdirs.difference(results["config"], parsed.values)):
         say(f"the results in {workdir} had {differing}: they are replaced")
@@ -111,6 +105,17 @@ def run_pipeline(
             return {}
         guard()
         return _cluster_and_write(store, inputs, started, cut_short, report)
+
+
+def _prepared(
+    config: AnyConfig, workdir: epath.Path, dataset: Dataset | None, *, cut_short: bool
+) -> tuple[Store, Callable[[Callable[[], None]], Inputs[Any]]]:
+    """Checks a run with its workdir, see `trainings.prepare` and `photos.prepare`."""
+    if isinstance(config, RunConfig):
+        return trainings.prepare(config, workdir, dataset, cut_short=cut_short)
+    if cut_short:
+        raise trainings.without_checkpoint(workdir)
+    return photos.prepare(config, workdir, dataset)
 
 
 def _warn_of_an_edit(method: str, workdir: epath.Path) -> None:

@@ -97,7 +97,10 @@ def test_export_of_a_finished_run(tmp_path, monkeypatch, capsys):
         assert all(link.is_symlink() for link in links)
         found = {(str(f.resolve().relative_to(tmp_path / "photos")), f.parent.name) for f in links}
         width = max(2, len(str(max(int(row["cluster"]) for row in rows))))
-        assert found == {(r["image"], f"cluster_{r['cluster'].zfill(width)}") for r in rows}
+        wanted = {r["image"]: f"cluster_{r['cluster'].zfill(width)}" for r in rows}
+        copies = csv.DictReader((workdir / "duplicates.csv").read_text().splitlines())
+        wanted |= {copy["image"]: "copies" for copy in copies if copy["keep"] == "0"}
+        assert found == set(wanted.items())
 
 
 def test_export_of_images_without_files(tmp_path):

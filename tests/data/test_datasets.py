@@ -17,7 +17,7 @@ from sklearn.datasets import load_digits
 from cluster_jax.cli import flags
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import load_config, parse_section
-from cluster_jax.data import batches, datasets, decode, images, tfds_source
+from cluster_jax.data import batches, datasets, decode, images, tfds
 from cluster_jax.data.images import ClassList
 from cluster_jax.pipeline.config import config_json, parse_config
 from tests.faults.gcs_server import CUT, Server, every
@@ -290,13 +290,13 @@ def test_streamed_subset_is_the_resident_one(cifar):
 
 def test_a_streamed_set_is_read_in_blocks(cifar, monkeypatch):
     """Each block by one request for the labels and one a pass; a small part image by image."""
-    spans, reader = [], tfds_source._reader
+    spans, reader = [], tfds._reader
 
     def counting(file):
         opened = reader(file)
         return types.SimpleNamespace(read=lambda *span: spans.append(span) or opened.read(*span))
 
-    monkeypatch.setattr(tfds_source, "_reader", counting)
+    monkeypatch.setattr(tfds, "_reader", counting)
     some = cifar | {"split": "train[24800:25600]"}  # of both files
     expected = [(24800, 25000), (0, 256), (256, 512), (512, 600)]
     resident = datasets.load(datasets.DataConfig(name="cifar10", **some))
@@ -378,9 +378,9 @@ def test_another_feature_can_hold_the_classes(monkeypatch):
     builder = types.SimpleNamespace(info=types.SimpleNamespace(features=features))
     picture = np.zeros((2, 2, 1), np.uint8)
     source = [{"image": picture, "label": 9 - i, "coarse_label": i % 2} for i in range(4)]
-    blocks = tfds_source.Blocks([types.SimpleNamespace(filename="", skip=0, take=4)])
+    blocks = tfds.Blocks([types.SimpleNamespace(filename="", skip=0, take=4)])
     monkeypatch.setattr(blocks, "read_ahead", lambda records: None)
-    monkeypatch.setattr(tfds_source, "_open", lambda *_: (builder, source, blocks))
+    monkeypatch.setattr(tfds, "_open", lambda *_: (builder, source, blocks))
     monkeypatch.setattr(decode, "decode", lambda image, **_: image)
     for megabytes in (100.0, 0.0):
         some = BASE | {"cache_mb": megabytes}
@@ -411,8 +411,8 @@ def test_processes_share_the_reading_of_labels(monkeypatch):
 
     monkeypatch.setattr(jax, "process_count", lambda: 3)
     monkeypatch.setattr(jax, "process_index", lambda: rank.number)
-    monkeypatch.setattr(tfds_source.multihost_utils, "process_allgather", gather)
-    monkeypatch.setattr(tfds_source, "_TOGETHER", 2)
+    monkeypatch.setattr(tfds.multihost_utils, "process_allgather", gather)
+    monkeypatch.setattr(tfds, "_TOGETHER", 2)
 
     def read(row):
         reads.append(row)
@@ -420,7 +420,7 @@ def test_processes_share_the_reading_of_labels(monkeypatch):
 
     def labels(number):
         rank.number = number
-        return tfds_source._labels(read, iter, 10, "toy", together=True)
+        return tfds._labels(read, iter, 10, "toy", together=True)
 
     with ThreadPoolExecutor(3) as pool:
         for found in pool.map(labels, range(3)):
@@ -428,5 +428,5 @@ def test_processes_share_the_reading_of_labels(monkeypatch):
     assert len(reads) == 12  # in thirds of four
     rank.number = 1
     np.testing.assert_array_equal(
-        tfds_source._labels(read, iter, 10, "toy", together=False), np.arange(10) ** 2
+        tfds._labels(read, iter, 10, "toy", together=False), np.arange(10) ** 2
     )

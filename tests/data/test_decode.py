@@ -362,7 +362,7 @@ def test_heic_by_another_name_needs_its_package(monkeypatch):
     with pytest.raises(OSError) as caught:  # noqa: PT011
         decoding.decode(data, None, 3)
     assert decoding.reason(caught.value, data) == "a HEIC photo: pip install pillow-heif"
-    monkeypatch.setitem(Image.OPEN, "HEIF", None)
+    monkeypatch.setattr(decoding, "HEIC", (".heic",))
     assert decoding.reason(caught.value, data) == "a damaged HEIC photo"
     assert decoding.reason(caught.value, b"II*\0").startswith("a TIFF that Pillow does not read:")
 

@@ -360,3 +360,9 @@ def test_ids_that_are_numbers_have_one_form(tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().out.startswith("1 row is new.")
     made = list(csv.DictReader((tmp_path / "out/assignments.csv").read_text().splitlines()))
     assert [row["row"] for row in made] == [*map(str, range(70)), "99"]
+
+
+def test_a_cluster_without_rows_retires_its_name():
+    decided = decisions.Decisions({"0": 1}, {3: 1, 4: 2}, {1: "a", 2: "b"}, frozenset([7]))
+    alive = updates._alive(decided, np.array([1, 1, 5]))
+    assert alive == decisions.Decisions({"0": 1}, {3: 1}, {1: "a"}, frozenset([3]))
