@@ -69,7 +69,7 @@ print(f"accuracy of {len(placed)} new rows {accuracy(digits[new], placed):.2f}")
 # %% [markdown]
 # ## From the shell
 #
-# `cluster-jax cluster` does the same with a file: `.npy`, `.npz`, `.csv`, or `.tsv`.
+# `cluster-jax cluster` does the same with a file: `.npy`, `.npz`, `.csv`, or `.parquet`.
 
 # %%
 np.save("x.npy", features)
