@@ -184,7 +184,7 @@ def test_a_file_that_lacks_is_made_without_training(finished, tmp_path, monkeypa
     assert workdirs.finished_results(workdir, (workdirs.CLUSTERS,)) is None
     assert pipeline.run_pipeline(config, workdir, "toy")["metrics"] == results["metrics"]
     _assert_same(before, io.read_arrays(workdir / "clusters.npz"))
-    assert io.read_json(workdir / "images.json") == images
+    assert io.read_json(workdir / "images.json") == {**images, "workdir": str(workdir)}
 
 
 def test_images_in_hand(finished, monkeypatch):
