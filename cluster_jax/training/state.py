@@ -176,8 +176,8 @@ def named(tree: Any) -> dict[str, Any]:
 def checksum(values: Any) -> str:
     """Returns a hash of names, dtypes, shapes and bits of all arrays of a pytree.
 
-    The bits of an array are summed up on its devices, each word times an odd number of its own, so
-    that nothing large is copied to the host; a single changed word always changes the sum.
+    The bits of an array are mixed with their place and summed up on its devices, so that nothing
+    large is copied to the host. A single changed word always changes the sum.
 
     Raises:
         InputError: the process is a fork of one that has used JAX.
@@ -196,11 +196,17 @@ def _sums(values: Any) -> dict[str, Array]:
 
 
 def _sum(x: Array) -> Array:
-    """Returns the weighted sum of the bits of an array, uint32 `[]`."""
+    """Returns the sum of the mixed words of an array, uint32 `[]`.
+
+    Each word is mixed by MurmurHash3's last steps, which no two words have in common. A sum of
+    words that are only weighted misses a change of all of them, such as a factor of two.
+    """
     if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
         x = jax.random.key_data(x)
     x = x.astype(jnp.uint8) if x.dtype == bool else x
     word = {1: jnp.uint8, 2: jnp.uint16}.get(x.dtype.itemsize, jnp.uint32)
     words = lax.bitcast_convert_type(x, word).reshape(-1).astype(jnp.uint32)
-    weights = 2 * lax.iota(jnp.uint32, words.size) + 1
-    return jnp.sum(words * weights, dtype=jnp.uint32)
+    words ^= lax.iota(jnp.uint32, words.size) * jnp.uint32(0x9E3779B9)
+    words = (words ^ (words >> 16)) * jnp.uint32(0x85EBCA6B)
+    words = (words ^ (words >> 13)) * jnp.uint32(0xC2B2AE35)
+    return jnp.sum(words ^ (words >> 16), dtype=jnp.uint32)

@@ -86,7 +86,7 @@ def test_help_of_the_commands_has_one_shape(module, flags, capsys):
             ("cluster", "--features=x", "--method=tre"),
             "--method must be one of 'tree', 'gridshift'",
         ),
-        (("train", "--workdir=w"), "required: --config (see cluster-jax train --help)"),
+        (("train", "--workdir=w"), "--config must be given for a new run; got none, and w is none"),
     ],
 )
 def test_mistyped_commands(arguments, message, capsys):
@@ -259,8 +259,8 @@ def _keys_that_may_be_none():
         code, _, beside = line.partition("#")
         if not code.strip():
             comment += beside
-        elif match := re.match(rf"\s+(?:config\.)?({names}) = ", code):
-            if "None" in comment + beside:
+        elif match := re.match(rf'\s+"({names})": ', code):
+            if re.search("(?<!=)None", comment + beside):
                 yield match[1]
             comment = ""
 

@@ -37,6 +37,8 @@ def test_any_changed_bit_changes_the_checksum():
             assert states.checksum({**state, name: other}) != plain, name
     assert states.checksum({**state, "key": jax.random.key(4)}) != plain
     assert states.checksum({**state, "float32": state["float32"][::-1]}) != plain
+    many = np.random.default_rng(0).normal(size=(64, 64)).astype(np.float32)
+    assert len({states.checksum({"a": c * many}) for c in (1, 2, -1)}) == 3  # all words change
     assert states.checksum({**state, "float32": state["float32"].reshape(4, 3)}) != plain
 
 
