@@ -135,6 +135,13 @@ def of_number(rows: Smoother, sizes: NDArray, found: Found, wanted: int) -> NDAr
         sizes: int `[n]`, rows of each leaf.
         found: their clusters; those of HDBSCAN are only cut.
         wanted: number of clusters, at most n.
+
+    Example:
+        >>> x = np.random.default_rng(0).normal(size=(300, 8)) + 9 * (np.arange(300) % 3)[:, None]
+        >>> rows = smooth.fit(x, "euclidean")
+        >>> found = find(x, rows, np.random.default_rng(0))
+        >>> np.bincount(of_number(rows, np.ones(300), found, 2)).tolist()
+        [200, 100]
     """
     options = [tree.cut_tree(tree.nested(rows.smooth, sizes, found.levels), wanted)]
     if len(rows.sharp) > 1 and not np.isinf(found.gap):
