@@ -3,33 +3,33 @@
 Pure functions. `smooth.fit` gives sharp rows (denoised and whitened) and smooth rows (averaged over
 neighbors). Then:
 
-1. Candidates (`search`). For every k tried, Ward's tree of the smooth rows, cut into k groups,
+1. Candidates (`_search`). For every k tried, Ward's tree of the smooth rows, cut into k groups,
    starts k-means on the smooth rows; then every row joins the nearest mean of sharp rows. Tried are
    2 to 20, then twice as many, and so on, up to a fifth of the rows (of few rows a third, up to
    12); then numbers halfway to the next ones on both sides of the best one, until none is left.
    More than 300 of Ward's groups are compared as they are, by 2,000 rows; k-means follows for the
    best number.
-2. Choice (`score`). The k of the highest mean of two silhouettes, of the sharp rows and of the
+2. Choice (`_score`). The k of the highest mean of two silhouettes, of the sharp rows and of the
    smooth rows. Each is a mean over rows with squared distances, which follow from means and mean
    squares of the clusters: `s_i = (b_i - a_i) / max(a_i, b_i)`, where `a_i` is the mean squared
    distance of row i to the others of its cluster and `b_i` the least one to another cluster [1].
-3. Test (`split`). The gap [2] is the silhouette of the sharp rows at that k less that of Gaussians
+3. Test (`_split`). The gap [2] is the silhouette of the sharp rows at that k less that of Gaussians
    with the covariance of the features (in at most three axes: of uniform rows in their box), or 0
    if that is negative: their mean over up to 12, of 1,500 rows together, and of five rows for each
    cluster at least. Below 0.1, or where one of the Gaussians does as well, the rows
    are one cluster. The answer is clear from 0.3 of the largest possible gap on, with four standard
    deviations of the Gaussians to spare, in more than 25 rows; between, it is a best guess.
-4. Few axes (`dense`). In two or three axes HDBSCAN [3] also runs, with 5 neighbors for the density:
+4. Few axes (`_split_curved`). In two or three axes HDBSCAN [3] also runs, with 5 neighbors:
    its clusters, which may be curved, are the answer if they hold 75 % of the rows, and a clear one
    if 10 neighbors find as many and nearly the same (an adjusted Rand index of 0.95); those of 10
    neighbors are the answer where only they hold 95 % of the rows. Else clusters that cut through a
    curved sheet are no clusters: unless 90 % of the links between rows and their nearest neighbors
    stay inside, the rows are one cluster.
-5. Levels (`deeper`, `finer`). Steps 1 to 4 inside each cluster. Where clusters with 95 % of the
+5. Levels (`_deeper`, `_finer`). Steps 1 to 4 inside each cluster. Where clusters with 95 % of the
    rows split, all parts become the clusters, and so on. Then a cluster splits alone if its parts
    are clear and its own rows have a higher silhouette with them: a mean over all rows is that of
    the huge clusters, which have no say in the number of the small ones.
-6. Rare kinds (`with_rare`). A mean over all rows hardly notices a kind of few. Of the parts of
+6. Rare kinds (`_with_rare`). A mean over all rows hardly notices a kind of few. Of the parts of
    Ward's tree inside a cluster, of 6 rows to a sixth of it, that keep 95 % of the links to their
    nearest rows inside, the one of the highest mean silhouette is a cluster of its own if this
    exceeds by 0.15 that of a Gaussian's best part.
@@ -116,14 +116,14 @@ def find(x: NDArray, rows: Smoother, rng: np.random.Generator) -> Found:
     """
     if len(x) < MIN_ROWS or not rows.sharp.any():
         return Found([np.zeros(len(x), np.int64)], float("nan"), ONE, {})
-    labels, scores = search(rows)
-    labels, gap, verdict = split(x, rows, labels, rng)
+    labels, scores = _search(rows)
+    labels, gap, verdict = _split(x, rows, labels, rng)
     levels = [labels]
     if np.isfinite(gap) and verdict != ONE:  # Clusters of HDBSCAN are final.
-        while (parts := deeper(x, rows, levels[0], rng)) is not None:
+        while (parts := _deeper(x, rows, levels[0], rng)) is not None:
             levels.insert(0, parts)
-        levels.insert(0, finer(x, rows, levels[0], rng))
-        levels.insert(0, with_rare(x, rows, levels[0], rng))
+        levels.insert(0, _finer(x, rows, levels[0], rng))
+        levels.insert(0, _with_rare(x, rows, levels[0], rng))
     return Found(levels, gap, verdict, scores)
 
 
@@ -145,12 +145,12 @@ def of_number(rows: Smoother, sizes: NDArray, found: Found, wanted: int) -> NDAr
     """
     options = [tree.cut_tree(tree.nested(rows.smooth, sizes, found.levels), wanted)]
     if len(rows.sharp) > 1 and not np.isinf(found.gap):
-        parts = partition(rows, tree.ward(rows.smooth), wanted)
+        parts = _partition(rows, tree.ward(rows.smooth), wanted)
         options += [parts] if parts.max() + 1 == wanted else []
-    return max(options, key=lambda labels: score(rows, labels))
+    return max(options, key=lambda labels: _score(rows, labels))
 
 
-def search(rows: Smoother) -> tuple[NDArray, dict[int, float]]:
+def _search(rows: Smoother) -> tuple[NDArray, dict[int, float]]:
     """Returns the labels of the highest score, and the score of each k that was tried."""
     linkage, m = tree.ward(rows.smooth), len(rows.sharp)
     n = m if rows.counts is None else int(rows.counts.sum())
@@ -161,18 +161,18 @@ def search(rows: Smoother) -> tuple[NDArray, dict[int, float]]:
     labels, best = np.zeros(m, np.int64), 0
     while grid:  # The grid, then numbers halfway between the best one and the next.
         for k in grid:
-            parts = partition(rows, linkage, k) if k <= _MANY else tree.cut_tree(linkage, k)
-            scores[k] = score(rows, parts, 1 if k <= _MANY else -(-m // _MANY_ROWS))
+            parts = _partition(rows, linkage, k) if k <= _MANY else tree.cut_tree(linkage, k)
+            scores[k] = _score(rows, parts, 1 if k <= _MANY else -(-m // _MANY_ROWS))
             if best == 0 or scores[k] > scores[best]:
                 labels, best = parts, k
         tried = sorted(scores)
         place = tried.index(best)
         low, high = tried[max(place - 1, 0)], tried[min(place + 1, len(tried) - 1)]
         grid = [k for k in ((low + best) // 2, (best + high) // 2) if k not in scores]
-    return partition(rows, linkage, best) if best > _MANY else labels, scores
+    return _partition(rows, linkage, best) if best > _MANY else labels, scores
 
 
-def partition(rows: Smoother, linkage: NDArray, k: int) -> NDArray:
+def _partition(rows: Smoother, linkage: NDArray, k: int) -> NDArray:
     """Makes at most k clusters: Ward's groups of smooth rows, k-means, then nearest sharp means."""
     labels = tree.cut_tree(linkage, k)
     for _ in range(10):
@@ -190,7 +190,7 @@ def _to_nearest_mean(rows: NDArray, labels: NDArray, counts: NDArray | None) -> 
     return np.unique(nearest, return_inverse=True)[1]
 
 
-def score(rows: Smoother, labels: NDArray, step: int = 1) -> float:
+def _score(rows: Smoother, labels: NDArray, step: int = 1) -> float:
     """Averages the silhouettes of every `step`-th row, sharp and smooth."""
     # Smooth rows have hardly any spread in a micro-cluster.
     flat = rows._replace(sharp=rows.smooth, squares=None)
@@ -253,17 +253,17 @@ def _means(
     return sizes, members @ rows / sizes[:, None], members
 
 
-def split(x: NDArray, rows: Smoother, labels: NDArray, rng: np.random.Generator) -> Split:
+def _split(x: NDArray, rows: Smoother, labels: NDArray, rng: np.random.Generator) -> Split:
     """Takes steps 3 and 4 with rows `[n, d]` and the labels of the highest score."""
     is_flat = 2 <= rows.sharp.shape[1] <= FEW_AXES
-    curved = dense(rows.sharp) if is_flat else None
+    curved = _split_curved(rows.sharp) if is_flat else None
     if curved is not None:
         return curved
     k, expected = int(labels.max()) + 1, []
     for _ in range(min(max(1, _NULL_ROWS // len(x)), _NULLS)):
-        drawn = null(x, rows, min(max(_NULL_ROWS, _PER_CLUSTER * k), _MOST_NULL_ROWS), rng)
+        drawn = _null(x, rows, min(max(_NULL_ROWS, _PER_CLUSTER * k), _MOST_NULL_ROWS), rng)
         most = len(drawn.sharp) // (2 if len(drawn.sharp) == len(x) else _PER_CLUSTER)
-        parts = partition(drawn, tree.ward(drawn.smooth), min(k, most))
+        parts = _partition(drawn, tree.ward(drawn.smooth), min(k, most))
         expected.append(_silhouette(drawn, parts))
     own, mean = _silhouette(rows, labels), max(float(np.mean(expected)), 0.0)
     gap = own - mean
@@ -275,7 +275,7 @@ def split(x: NDArray, rows: Smoother, labels: NDArray, rng: np.random.Generator)
     return Split(labels, gap, CLEAR if is_clear else UNCLEAR)
 
 
-def null(x: NDArray, rows: Smoother, most: int, rng: np.random.Generator) -> Smoother:
+def _null(x: NDArray, rows: Smoother, most: int, rng: np.random.Generator) -> Smoother:
     """Draws rows without clusters, in a representation of as many axes, `most` rows at most."""
     n, m, r = len(x), min(len(x), most), rows.sharp.shape[1]
     if r <= FEW_AXES:
@@ -295,7 +295,7 @@ def _links_inside(rows: NDArray, labels: NDArray) -> float:
     return float((labels[near] == labels[:, None]).mean())
 
 
-def dense(rows: NDArray) -> Split | None:
+def _split_curved(rows: NDArray) -> Split | None:
     """Returns HDBSCAN's clusters of rows in few axes, or None if they hold too few of them."""
     (share, labels), (more, again) = (_dense(rows, count) for count in (5, 10))
     if share < NEARLY_ALL <= more:
@@ -323,7 +323,9 @@ def _dense(rows: NDArray, min_samples: int) -> tuple[float, NDArray]:
     return float(held.mean()), labels
 
 
-def deeper(x: NDArray, rows: Smoother, labels: NDArray, rng: np.random.Generator) -> NDArray | None:
+def _deeper(
+    x: NDArray, rows: Smoother, labels: NDArray, rng: np.random.Generator
+) -> NDArray | None:
     """Splits all clusters and labels the parts; None unless clusters of nearly all rows split."""
     n = len(x)
     whole, parts, n_parts = 0, np.zeros(n, np.int64), 0
@@ -331,7 +333,7 @@ def deeper(x: NDArray, rows: Smoother, labels: NDArray, rng: np.random.Generator
         inside = np.zeros(len(members), np.int64)
         if len(members) >= _MIN_SPLIT:
             inner = smooth.fit(x[members], rows.metric)
-            inside = split(x[members], inner, search(inner)[0], rng).labels
+            inside = _split(x[members], inner, _search(inner)[0], rng).labels
         whole += 0 if inside.any() else len(members)
         if whole > (1 - NEARLY_ALL) * n:
             return None
@@ -340,16 +342,16 @@ def deeper(x: NDArray, rows: Smoother, labels: NDArray, rng: np.random.Generator
     return parts
 
 
-def finer(x: NDArray, rows: Smoother, labels: NDArray, rng: np.random.Generator) -> NDArray:
+def _finer(x: NDArray, rows: Smoother, labels: NDArray, rng: np.random.Generator) -> NDArray:
     """Splits each cluster of clear parts, with which its own rows have a higher silhouette."""
     result = labels.copy()
     for members in tree.members(labels):
         if len(members) < _MIN_SPLIT:
             continue
         inner = smooth.fit(x[members], rows.metric)
-        inside = search(inner)[0]
+        inside = _search(inner)[0]
         if _gains(rows, labels, members, inside):
-            inside, _, verdict = split(x[members], inner, inside, rng)
+            inside, _, verdict = _split(x[members], inner, inside, rng)
             if verdict == CLEAR:
                 result[members] = np.where(inside > 0, result.max() + inside, labels[members])
     return result
@@ -366,7 +368,7 @@ def _gains(rows: Smoother, labels: NDArray, members: NDArray, inside: NDArray) -
     return bool(after.mean() > before.mean())
 
 
-def with_rare(x: NDArray, rows: Smoother, labels: NDArray, rng: np.random.Generator) -> NDArray:
+def _with_rare(x: NDArray, rows: Smoother, labels: NDArray, rng: np.random.Generator) -> NDArray:
     """Makes a small part of a cluster that stands apart a cluster of its own."""
     labels = labels.copy()
     for members in tree.members(labels):
@@ -375,7 +377,7 @@ def with_rare(x: NDArray, rows: Smoother, labels: NDArray, rng: np.random.Genera
         inner = smooth.fit(x[members], rows.metric)
         own, part = _part_apart(inner, NEARLY_ALL)
         if part:
-            nulls = [_part_apart(null(x[members], inner, _NULL_ROWS, rng), 0)[0] for _ in range(2)]
+            nulls = [_part_apart(_null(x[members], inner, _NULL_ROWS, rng), 0)[0] for _ in range(2)]
             if own - max(float(np.mean(nulls)), 0.0) >= CLEAR_GAP / 2:
                 labels[members[part]] = labels.max() + 1
     return labels

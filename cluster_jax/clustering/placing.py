@@ -118,7 +118,12 @@ class ByTree:
 
 
 def without_cluster(placed: Assignment, rows: NDArray) -> Assignment:
-    """Returns an assignment in which some rows, bool `[m]`, are in no cluster."""
+    """Returns an assignment in which some rows, bool `[m]`, are in no cluster.
+
+    Example:
+        >>> placer = ByVotes.fit(np.array([[0.0], [1.0]]), np.array([0, 1]))  # doctest: +SKIP
+        >>> without_cluster(placer.place(x), ~x.any(axis=1)).labels  # doctest: +SKIP
+    """
     assert placed.probabilities is not None
     assert placed.runners_up is not None
     assert placed.runner_up_probabilities is not None

@@ -159,7 +159,7 @@ def test_the_last_step_is_to_the_nearest_mean_of_sharp_rows():
     sharp = np.float32([[0], [0.1], [9], [10], [10.1], [10.2]])
     none = np.empty((6, 0), np.int64)
     rows = smooth.Smoother(np.zeros(1), np.eye(1), False, sharp, (sharp,), smooth_rows, none)
-    labels = number.partition(rows, tree.ward(smooth_rows), 2)
+    labels = number._partition(rows, tree.ward(smooth_rows), 2)
     assert (labels == labels[2]).tolist() == [False, False, True, True, True, True]
 
 
@@ -172,7 +172,7 @@ def test_a_rare_kind_inside_a_cluster_becomes_one(seed):
 
     def found():
         rows = smooth.fit(x, "euclidean")
-        return number.with_rare(x, rows, one, np.random.default_rng(0))
+        return number._with_rare(x, rows, one, np.random.default_rng(0))
 
     assert not found().any()
     x[200:] = 3 * scales * np.sign(rng.normal(size=30)) + 0.5 * rng.normal(size=(8, 30))
@@ -241,8 +241,8 @@ def test_the_null_has_five_rows_for_each_cluster():
     """Of two rows a cluster, the silhouette of Gaussian rows would be low."""
     x = np.random.default_rng(0).normal(size=(3000, 8))
     rows = smooth.fit(x, "euclidean")
-    labels = number.partition(rows, tree.ward(rows.smooth), 600)
-    assert abs(number.split(x, rows, labels, np.random.default_rng(0)).gap) < 0.03
+    labels = number._partition(rows, tree.ward(rows.smooth), 600)
+    assert abs(number._split(x, rows, labels, np.random.default_rng(0)).gap) < 0.03
 
 
 @pytest.mark.parametrize(("k", "each", "least"), [(60, 20, 0.99), (120, 10, 0.9)])
