@@ -240,7 +240,9 @@ def test_nothing_to_read(tmp_path):
         (tmp_path / name).write_bytes(b"x")
         with pytest.raises(ValueError, match=rf"got .*{name}: unpack it, or give .*sequence"):
             load(tmp_path / name)
-    with pytest.raises(ValueError, match="must be a local folder of images; got gs://"):
+    with pytest.raises(
+        ValueError, match="must be a file or folder of this machine; got an address"
+    ):
         load("gs://bucket/photos")
 
 
