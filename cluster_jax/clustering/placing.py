@@ -121,8 +121,10 @@ def without_cluster(placed: Assignment, rows: NDArray) -> Assignment:
     """Returns an assignment in which some rows, bool `[m]`, are in no cluster.
 
     Example:
-        >>> placer = ByVotes.fit(np.array([[0.0], [1.0]]), np.array([0, 1]))  # doctest: +SKIP
-        >>> without_cluster(placer.place(x), ~x.any(axis=1)).labels  # doctest: +SKIP
+        >>> one, sure = np.array([3]), np.array([0.9])
+        >>> placed = Assignment(one, sure, np.array([False]), sure, one, 1 - sure)
+        >>> without_cluster(placed, np.array([True]))[:4:3]
+        (array([-1]), array([0.]))
     """
     assert placed.probabilities is not None
     assert placed.runners_up is not None
