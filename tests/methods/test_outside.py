@@ -64,6 +64,7 @@ def test_it_trains_with_nrcc_and_predicts(file, tmp_path, capsys):
         load(tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_dino_on_one_device_and_four(x64, tmp_path):
     """A teacher with prototypes, a center, small crops; within 150 lines."""
     config = toy.config(toy.file(tmp_path), optimizer={"name": "sgd"})
