@@ -2,7 +2,6 @@
 
 import csv
 import dataclasses
-import importlib.resources
 import os
 import warnings
 from collections.abc import Callable, Sequence
@@ -55,7 +54,7 @@ def load(config: DataConfig, X: ArrayLike | None = None, together: bool = False)
             dataset = tfds.load(config, together)
         if config.labels not in (None, "folders"):
             dataset = with_labels_of(dataset, config.labels)
-    return with_tail(with_classes(_encode_labels(dataset), config.classes), config.tail)
+    return with_classes(_encode_labels(dataset), config.classes)
 
 
 def with_labels_of(dataset: Dataset, file: str) -> Dataset:
@@ -282,7 +281,7 @@ def _check_images(pixels: np.ndarray, name: str) -> None:
         raise InputError(f"{name} {wanted}; got {dtype} from {low:g} to {high:g}")
 
 
-def with_classes(dataset: Dataset, classes: Sequence[int] | str | None) -> Dataset:
+def with_classes(dataset: Dataset, classes: Sequence[int] | None) -> Dataset:
     """Selects the images of some classes, see `DataConfig`, and renumbers these in the given order.
 
     Raises:
@@ -293,8 +292,6 @@ def with_classes(dataset: Dataset, classes: Sequence[int] | str | None) -> Datas
         return dataset
     if labels is None:
         raise InputError(f"data.classes must be None for {dataset.name}, which has no labels")
-    if isinstance(classes, str):
-        classes = _listed(dataset, classes)
     numbers = np.full(int(labels.max()) + 1, -1, np.int32)
     absent = sorted(set(classes) - set(np.unique(labels).tolist()))
     if not classes or absent or len(set(classes)) < len(classes):
@@ -309,45 +306,6 @@ def with_classes(dataset: Dataset, classes: Sequence[int] | str | None) -> Datas
         labels=numbers[chosen.labels],
         label_names=None if names is None else tuple(names[k] for k in classes),
     )
-
-
-def with_tail(dataset: Dataset, tail: float | None) -> Dataset:
-    """Makes a set long-tailed: class sizes fall geometrically, in the order of the classes.
-
-    Class k of K keeps `int(n * (1 / tail) ** (k / (K - 1)))` random images, at least one, where n
-    are the images of the smallest class: the profile of Cao et al. (2019), "Learning Imbalanced
-    Datasets with Label-Distribution-Aware Margin Loss", which NRCC and NCC take. The choice does
-    not depend on seed and machine. NRCC's Table 12 counts 60,000 images in such a set of CIFAR,
-    which has 20,431 of 10 classes.
-
-    Raises:
-        InputError: the set has no labels.
-    """
-    labels = dataset.labels
-    if tail is None:
-        return dataset
-    if labels is None:
-        raise InputError(f"data.tail must be None for {dataset.name}, which has no labels")
-    counts = np.bincount(labels)
-    least, last = counts[counts > 0].min(), max(len(counts) - 1, 1)
-    sizes = [max(1, int(least * (1 / tail) ** (k / last))) for k in range(len(counts))]
-    members = (np.flatnonzero(labels == k) for k in range(len(counts)))
-    kept = [rows[images.subset(len(rows), size)] for rows, size in zip(members, sizes, strict=True)]
-    return images.select(dataset, np.sort(np.concatenate(kept)))
-
-
-def _listed(dataset: Dataset, name: str) -> list[int]:
-    """Reads the numbers of the classes in a file of `data/classes`."""
-    file = importlib.resources.files("cluster_jax.data") / "classes" / f"{name}.txt"
-    wanted = [line for line in file.read_text().splitlines() if not line.startswith("#")]
-    numbers = {text.split("_")[0]: k for k, text in enumerate(dataset.label_names or ())}
-    absent = [wnid for wnid in wanted if wnid not in numbers]
-    if absent:
-        raise InputError(
-            f"names of classes must begin with the {len(wanted)} WordNet IDs of data.classes = "
-            f"{name}; got none for {len(absent)} of them, such as {absent[0]}"
-        )
-    return [numbers[wnid] for wnid in wanted]
 
 
 def _encode_labels(dataset: Dataset) -> Dataset:

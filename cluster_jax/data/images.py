@@ -14,7 +14,6 @@ from PIL import Image
 
 from cluster_jax.core import logs
 from cluster_jax.core.checks import (
-    AtLeastOne,
     Count,
     CountOrZero,
     Fraction,
@@ -36,12 +35,6 @@ THREADS = 32
 FACTS = np.dtype(
     [("width", "i4"), ("height", "i4"), ("bytes", "i8"), ("taken", "S19"), ("digest", "u1", 32)]
 )
-
-
-# Files of `data/classes`.
-ClassList = Literal[
-    "imagenet_10", "imagenet_dogs", "imagenet_50", "imagenet_100", "imagenet_200", "tiny_imagenet"
-]  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,10 +62,7 @@ class DataConfig:
         crop: what random crops are taken from: "square", the square of `image_size`, on the device;
             or "host", the whole image, see `host_crops`; the set is then streamed.
         classes: classes whose images are taken, by their numbers in the set, and numbered anew in
-            this order; or a list of WordNet IDs, which the names of the classes begin with; None:
-            all. `limit` counts the images before.
-        tail: images of the largest class for one of the smallest, at least 1: a long tail of the
-            training images, see `datasets.with_tail`; None: all images.
+            this order; None: all. `limit` counts the images before.
         exclude: globs of names, or of paths in the folder, of files and folders that are left out.
         include_all: whether files and folders are taken too that are left out as hidden, or as no
             photos of the user's, see `folder.NO_PHOTOS`.
@@ -88,8 +78,7 @@ class DataConfig:
     cache_mb: NonNegative
     max_corrupt_fraction: Fraction
     crop: Literal["square", "host"] = "square"
-    classes: tuple[CountOrZero, ...] | ClassList | None = None
-    tail: AtLeastOne | None = None
+    classes: tuple[CountOrZero, ...] | None = None
     labels: str | None = None
     exclude: tuple[str, ...] = ()
     include_all: bool = False
