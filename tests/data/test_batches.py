@@ -39,13 +39,6 @@ def at(step: int, seed: int = 3) -> np.ndarray:
     return order(epoch, seed)[6 * position : 6 * position + 6]
 
 
-def test_steps_per_epoch():
-    assert batches.steps_per_epoch(23, 6) == 3
-    assert batches.steps_per_epoch(24, 6) == 4
-    with pytest.raises(ValueError, match="at most 23 images of the set; got 24"):
-        batches.steps_per_epoch(23, 24)
-
-
 def test_parts_of_equal_size_have_orders_of_their_own():
     """Else a labeled image would always be beside the same unlabeled one."""
     known = np.repeat([0, -1], 12)
@@ -66,14 +59,6 @@ def test_an_epoch_sees_no_image_twice_and_epochs_differ():
     assert len({tuple(epoch) for epoch in epochs}) == 40
     # Each image is left out of 5 / 23 of the epochs; 40 of them leave none out always.
     assert set(np.concatenate(epochs).tolist()) == set(range(SIZE))
-
-
-def test_first_places_are_uniform():
-    first = np.concatenate([at(3 * e) for e in range(400)])
-    counts = np.bincount(first, minlength=SIZE)
-    expected = 400 * 6 / SIZE
-    # Sampling without replacement within a batch: variance below the binomial one.
-    assert np.abs(counts - expected).max() < 5 * np.sqrt(expected)
 
 
 def test_indices_are_a_function_of_seed_and_step():
@@ -165,13 +150,6 @@ def test_processes_share_a_batch(resident):
         rows = [part[step]["index"] for part in parts]
         assert [len(r) for r in rows] == [2, 2, 2]
         np.testing.assert_array_equal(np.concatenate(rows), at(step))
-
-
-def test_bad_division():
-    with pytest.raises(ValueError, match="multiple of the number of processes, 4; got 6"):
-        collect(make(True), processes=4)
-    with pytest.raises(ValueError, match="multiple of the number of processes, 4; got 6"):
-        batches.evaluation(make(True), batch_size=6, process=0, processes=4)
 
 
 def test_worker_error_comes_out_at_its_batch():

@@ -105,15 +105,6 @@ def test_a_crop_is_the_resized_box(rng):
     assert gray.shape == (2, 4, 4, 1)
 
 
-def test_orientation_is_applied_first(rng):
-    pixels, draws = rng.integers(0, 256, (20, 30, 3), dtype=np.uint8), rng.random((2, 22)).tolist()
-    exif = Image.Exif()
-    exif[0x0112] = 6  # to be turned clockwise
-    turned = decode(encoded(pixels, exif=exif), CROPS, draws, 3)
-    upright = np.ascontiguousarray(np.rot90(pixels, -1))
-    np.testing.assert_array_equal(turned, decode(encoded(upright), CROPS, draws, 3))
-
-
 def test_a_large_jpeg_is_decoded_at_a_fraction(rng, monkeypatch):
     smooth = np.asarray(
         Image.fromarray(rng.integers(0, 256, (6, 8, 3), dtype=np.uint8)).resize((800, 600))

@@ -106,8 +106,8 @@ def test_gradient_at_the_rows_is_the_closed_form(keys, clusters):
 
 @every_row("part", PARTS)
 @every_row("case", ["duplicates", "zeros", "cancel", "one each"])
-@every_row("clusters", [4, 50])
-def test_extremes_stay_finite_in_float32(keys, part, case, clusters):
+def test_extremes_stay_finite_in_float32(keys, part, case):
+    clusters = 4 if case in ("duplicates", "cancel") else 50
     a, b, t = (draw(keys, 4, 3).astype(np.float32) for _ in range(3))
     labels = np.array([0, 0, 3, 3], np.int32)
     if case == "duplicates":

@@ -348,7 +348,10 @@ CHECKS |= {"bfloat16": bfloat16_in_float32_out, "NaN": nan_in_nan_out}
 CHECKS |= {"wrong rows": wrong_rows_are_refused}
 # A program of all losses takes eight seconds to compile, and these differ from a way that is always
 # checked in where the mean or the gradient is taken.
-SLOW = ("check_vma off", "inside, mean", "inside, check_vma off", "vmap", "automatic", "pmap")
+SLOW = (
+    "check_vma off", "inside, mean", "inside, check_vma off", "vmap", "vmap, inside", "automatic",
+    "pmap",
+)  # fmt: skip
 
 
 @functools.cache

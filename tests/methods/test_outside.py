@@ -38,6 +38,7 @@ def file(tmp_path, monkeypatch):
 @pytest.mark.filterwarnings("default:the file of method.name")
 def test_it_trains_with_nrcc_and_predicts(file, tmp_path, capsys):
     small = {
+        "data.limit": 200,
         "train.duration": "2 steps",
         "train.batch_size": 16,
         "optimizer.warmup": "1 step",

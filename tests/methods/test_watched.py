@@ -13,11 +13,11 @@ from cluster_jax.methods import ncl
 from tests.methods import cases
 
 WITH_CHANCE = (
-    "simclr", "moco", "cueco", "pcl", "cc", "swav", "kernel_infonce", "kernel_infonce on moco",
+    "simclr", "moco", "cc", "swav", "kernel_infonce on moco",
 )  # fmt: skip
 CASES = [
     *((method, False) for method in WITH_CHANCE),
-    *(("rotation", False), ("supervised", False), ("simclr", True)),
+    *(("rotation", False), ("simclr", True)),
 ]
 
 
