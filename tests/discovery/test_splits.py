@@ -60,11 +60,6 @@ def test_a_class_must_be_known_and_one_must_be_left(classes):
         splits.with_known(made(), classes)
 
 
-def test_known_classes_of_a_folder_need_subfolders():
-    with pytest.raises(ValueError, match=r"^data.dir must have a subfolder of its own for each of"):
-        splits.with_known(made(labels=None)._replace(name="folder"), 2)
-
-
 def test_known_classes_need_labels():
     with pytest.raises(
         ValueError, match=r"^novel.classes must be None for made, which has no labels; got 2$"
@@ -125,13 +120,6 @@ def test_hold_out_leaves_images_on_both_sides(share, what):
         splits.hold_out(made(), share=share, seed=0)
 
 
-def test_hold_out_needs_labels():
-    with pytest.raises(
-        ValueError, match=r"^novel.holdout must be 0 for made, which has no labels; got 0.5$"
-    ):
-        splits.hold_out(made(labels=None), share=0.5, seed=0)
-
-
 @pytest.mark.parametrize("resident", [True, False])
 def test_select(resident):
     chosen = np.array([7, 2, 2, 20])
@@ -175,12 +163,6 @@ def test_labels_of_the_labeled_part_only(resident):
     jax.tree.map(np.testing.assert_array_equal, found, again)
 
 
-def test_all_rows_labeled():
-    for batch in collect(splits.with_known(made(), 2), batch_size=5, labeled=5):
-        assert leaves(batch) == {"['labeled']['index']", "['labeled']['label']"}
-        assert len(batch["labeled"]["label"]) == 5
-
-
 def test_without_labeled_rows_no_label_is_delivered():
     for batch in collect(splits.with_known(made(), 2), labeled=None):
         assert leaves(batch) == {"['index']"}
@@ -206,11 +188,6 @@ def test_processes_hold_the_rows_of_the_whole_batch(resident):
     for batch, *shards in zip(whole, *each, strict=True):
         joined = jax.tree.map(lambda *rows: np.concatenate(rows), *shards)
         jax.tree.map(np.testing.assert_array_equal, batch, joined)
-
-
-def test_any_step_can_be_the_first():
-    dataset = splits.with_known(made(), 2)
-    jax.tree.map(np.testing.assert_array_equal, collect(dataset)[4:], collect(dataset, start=4))
 
 
 @every_row(
@@ -296,12 +273,6 @@ def test_given_classes(kind):
             assert known == -1
         else:
             assert names[known].removeprefix("of ") == str(label + 7)
-
-
-def test_names_of_known_classes():
-    dataset = splits.with_known(made(), 2)
-    assert splits.known_names(dataset) == ("a", "b")
-    assert splits.known_names(dataset._replace(label_names=None)) == ("0", "1")
 
 
 @pytest.mark.parametrize(

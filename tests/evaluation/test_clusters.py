@@ -295,8 +295,6 @@ X = np.ones((5, 4))
     ("features", "given", "message"),
     [
         (np.ones(5), {}, r"2-D array, rows by columns; got shape \(5,\)"),
-        (np.ones((0, 4)), {}, "a minimum of 1 is required"),
-        (np.ones((4, 0)), {}, "a minimum of 1 is required"),
         (np.array([[1.0, np.inf]]), {}, r"NaN or infinity in 1 of 1 row, first inf at \[0, 1\]"),
         (
             X,
@@ -304,11 +302,7 @@ X = np.ones((5, 4))
             "metric must be 'euclidean' for gridshift with reduction 'pca'; got 'cosine'",
         ),
         (X, {"n_components": 0}, "n_components must be at least 1; got 0"),
-        (X, {"n_neighbors": 1}, "neighbors must be at least 2"),
-        (X, {"min_dist": -0.1}, "min_dist must be at least 0"),
-        (X, {"seed": -1}, "seed must be at least 0"),
         (X, {"bandwidth": 0.0}, "bandwidth must be 'auto' or a number greater than 0; got 0.0"),
-        (X, {"bandwidth": float("nan")}, "got nan"),
         (
             X,
             {"k": 3},
@@ -316,28 +310,13 @@ X = np.ones((5, 4))
         ),
         (X, {"method": "kmeans"}, "k must be given for k-means; got none"),
         (X, {"method": "kmeans", "k": 6}, "k must be between 1 and 5, the number of rows; got 6"),
-        (X, {"method": "kmeans", "k": 0}, "k must be between 1 and 5"),
         (
             X,
             {"method": "kmeans", "k": 2, "bandwidth": 0.5},
             "bandwidth must be 'auto' for the method kmeans, which has none; got 0.5",
         ),
-        (
-            X,
-            {"method": "tree", "bandwidth": 0.5},
-            "bandwidth must be 'auto' for the method tree, which has none; got 0.5",
-        ),
         (X, {"method": "tree", "k": 6}, "k must be between 1 and 5, the number of rows; got 6"),
-        (X, {"method": "kmeans", "k": 2, "n_init": 0}, "n_init must be at least 1"),
-        (X, {"method": "kmeans", "k": 2, "max_iter": 0}, "max_iter must be at least 1"),
-        (X, {"method": "kmeans", "k": 2, "max_iter": 2**31}, "max_iter must be at most 2,147,"),
         (X, {"method": "kmeans", "k": 2, "n_init": 2**70}, "n_init must be at most 2,147,"),
-        (
-            X,
-            {"method": "kmeans", "k": 2**31},
-            "k must be between 1 and 5, the number of rows; got 2147483648",
-        ),
-        (X, {"seed": 2**31}, "seed must be at most 2,147,483,647; got 2147483648"),
     ],
 )
 def test_refused(features, given, message):
