@@ -210,9 +210,9 @@ def _is_zip(path: pathlib.Path) -> bool:
 
 def describe_ignored(ignored: Sequence[tuple[str, int]]) -> str:
     """Counts ignored files by kind, and says what to do about some; the most frequent are named."""
-    parts = []
-    kinds = sorted(ignored, key=lambda kind: (not _to_do(kind[0]), -kind[1]))
-    kinds = ignored if len(ignored) <= _MOST_NAMED else kinds
+    parts, kinds = list[str](), list(ignored)
+    if len(kinds) > _MOST_NAMED:
+        kinds.sort(key=lambda kind: (not _to_do(kind[0]), -kind[1]))
     for kind, count in kinds[:_MOST_NAMED]:
         to_do = _to_do(kind)
         about = f" ({to_do})" if to_do else ""

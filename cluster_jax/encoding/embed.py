@@ -206,8 +206,7 @@ def embed(
         stream = batches.evaluation(
             wanted,
             batch_size=batch_size,
-            process=jax.process_index() if together else 0,
-            processes=jax.process_count() if together else 1,
+            share=(jax.process_index(), jax.process_count()) if together else (0, 1),
             start=rows.start + start,
         )
         bar = logs.progress_bar(

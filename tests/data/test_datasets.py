@@ -188,7 +188,7 @@ def test_a_streamed_set_is_read_in_blocks(cifar, monkeypatch):
     np.testing.assert_array_equal(streamed.labels, resident.labels)
     assert np.bincount(streamed.block_of).tolist() == [200, 256, 256, 88]
     for passes, batch in ((2, 64), (3, 800)):
-        found = batches.evaluation(streamed, batch_size=batch, process=0, processes=1)
+        found = batches.evaluation(streamed, batch_size=batch)
         pixels = np.concatenate([images for images, _, _ in found])
         np.testing.assert_array_equal(pixels[:800], resident.images)
         assert sorted(spans) == sorted(passes * expected)
@@ -221,8 +221,8 @@ def test_a_set_in_a_bucket_is_read_by_few_requests(cifar, monkeypatch):
         made = [
             list(
                 batches.stream(
-                    dataset, seed=0, batch_size=100, labeled=None, start=0, stop=10, process=0,
-                    processes=1, prefetch=2,
+                    dataset, seed=0, batch_size=100, labeled=None, steps=range(10),
+                    prefetch=2,
                 )
             )
             for dataset in (here, there)
