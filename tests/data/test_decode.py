@@ -167,14 +167,6 @@ def test_resize_and_crop_all_is_fit_of_each(rng):
             np.testing.assert_array_equal(one, expected)
 
 
-def test_each_interpolation_is_pillows(rng):
-    pixels = rng.integers(0, 256, (16, 16), dtype=np.uint8)
-    for name in decoding.INTERPOLATIONS:
-        expected = Image.fromarray(pixels).resize((6, 6), Image.Resampling[name.upper()])
-        out = decoding.resize_and_crop_all(pixels[None, ..., None], Resize(6, name))
-        np.testing.assert_array_equal(out[0, ..., 0], expected)
-
-
 def test_each_keeps_the_order_and_bounds_what_is_in_flight(monkeypatch):
     monkeypatch.setattr(images, "CHUNK", 4)
     begun, lock = [], threading.Lock()
@@ -216,9 +208,7 @@ def photo(height, width):
     return Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8))
 
 
-@pytest.mark.parametrize(
-    ("short", "decoded"), [(399, 399), (400, 200), (800, 200), (1600, 200), (3100, 388)]
-)
+@pytest.mark.parametrize(("short", "decoded"), [(399, 399), (400, 200), (1600, 200)])
 def test_a_large_jpeg_is_decoded_at_a_fraction_of_its_size(monkeypatch, short, decoded):
     """To at least twice the side of the square, here 100; the result is nearly the same."""
     data = encoded(photo(short, short + 100), "JPEG", quality=95)
@@ -444,11 +434,3 @@ def test_damaged_and_lost_files_have_zeros(tmp_path, write):
     assert facts.bytes.tolist()[:2] == [8, 0]
     assert facts.taken == ("", "", "")
     assert [column.dtype for column in facts[:3]] == [np.int32, np.int32, np.int64]
-
-
-def test_rows_follow_a_selection_and_arrays_have_none(tmp_path, write, rng):
-    for width in (3, 5, 7):
-        write(f"{width}.png", 4, width)
-    chosen = images.select(load(tmp_path, image_size=4), np.array([2, 0]))
-    assert images.photo_facts(chosen).width.tolist() == [7, 3]
-    assert images.photo_facts(chosen._replace(facts=None)) is None

@@ -169,18 +169,6 @@ def test_harmonic_oscillator(keys):
     np.testing.assert_allclose(errors[0] / errors[1], 2, rtol=0.1)
 
 
-def test_only_the_new_momentum_keeps_the_energy_bounded(keys):
-    # New: symplectic Euler. Old: explicit Euler, whose energy grows by 1 + h^2 a step.
-    position, momentum = jax.random.normal(next(keys), (2, 2, 4))
-    constants, grown = {"step_size": 0.05, "friction": 0.0, "noise": 0.0}, {}
-    for rule in ("new", "old"):
-        _, (s, p) = chain(at(position, momentum), 1000, 1.0, rule, **constants)
-        energy = np.sum(s**2 + p**2, axis=(1, 2))
-        grown[rule] = energy / float(jnp.sum(position**2 + momentum**2))
-    assert np.all(np.abs(grown["new"] - 1) < 0.06)
-    np.testing.assert_allclose(grown["old"][-1], (1 + 0.05**2) ** 1000, rtol=1e-6)
-
-
 def linear_step(stiffness, momentum):
     """Matrices of one step of the sampler on a spring: [s, p] -> A [s, p] + B r."""
 
@@ -346,38 +334,6 @@ def test_a_scan_gives_the_views_of_the_unrolled_loop(keys, momentum, iterations)
     settings = {"iterations": iterations, "momentum": momentum, "clip": 1.0}
     unrolled, scanned = (run(key, images, quartic, unroll=u, **settings) for u in (True, False))
     jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-12), scanned, unrolled)
-
-
-def test_positions_may_be_any_pytree(keys):
-    whole, key = jax.random.normal(next(keys), (3, 5)), next(keys)
-    tree = {"a": whole[:, :2].reshape(3, 2, 1), "b": whole[:, 2:]}
-
-    def flat_rows(tree):
-        return jnp.concatenate([tree["a"].reshape(3, 2), tree["b"]], axis=1)
-
-    def of_tree(tree):
-        value, gradient = quartic(flat_rows(tree))
-        return value, {"a": gradient[:, :2].reshape(3, 2, 1), "b": gradient[:, 2:]}
-
-    shape = {"clip": 2.0, "normalize_gradient": True}
-    rows = image_keys(key, 3)
-    draws = [base.standard_normal(rows, tree, j) for j in range(4)]
-    # Leaves of one shape have noise of their own.
-    twins = base.standard_normal(rows, (whole, whole), 0)
-    assert np.abs(np.asarray(twins[0] - twins[1])).min() > 0
-    state, expected = at(tree, draws[0]), at(whole, flat_rows(draws[0]))
-    for random in draws[1:]:
-        gradient = base.shape_gradient(of_tree(state.position)[1], tree, 2.0, True)
-        state = step(state, gradient, random, **PAPER)
-        gradient = base.shape_gradient(quartic(expected.position)[1], whole, 2.0, True)
-        expected = step(expected, gradient, flat_rows(random), **PAPER)
-    for of_leaves, of_rows in zip(state[:4], expected[:4], strict=True):
-        np.testing.assert_allclose(flat_rows(of_leaves), of_rows, rtol=1e-12)
-    sampler = sghmc(of_tree, **PAPER, **shape)
-    view, info = base.sample(sampler, rows, tree, iterations=3)
-    jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-12), view, state.position)
-    share = base.norm_ratio(expected.gradient_displacement, expected.position - whole)
-    np.testing.assert_allclose(info.gradient_share, share, rtol=1e-10)
 
 
 @pytest.mark.parametrize("sampler", ["sghmc", "hmc"])
