@@ -93,7 +93,7 @@ def read_rows(
     path = os.path.expanduser(checks.local(path))
     suffix = os.path.splitext(path)[1].lower()
     if os.path.isdir(path) or suffix == ".npy":
-        shards = Shards(path)
+        shards = Shards(path if os.path.isdir(path) else str(existing(path, (".npy",))))
         is_large = math.prod(shards.shape) > LARGE
         return Table(shards if is_large else shards[:], read_names(ids, len(shards)), ids)
     file = existing(path, (".npy", ".npz", *SUFFIXES))
