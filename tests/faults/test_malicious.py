@@ -57,7 +57,7 @@ def test_pickled_objects(tmp_path, pwned, suffix):
         lambda: datasets.load_new(str(file), toy.DATA, (8, 8, 1)),
     )
     for read in readers:
-        with pytest.raises(ValueError, match="pickle|Python objects"):
+        with pytest.raises(ValueError, match=r"pickle|Python objects"):
             read()
 
 
