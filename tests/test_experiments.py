@@ -31,7 +31,7 @@ def test_import(name):
         assert importlib.import_module(name).__doc__
 
 
-@pytest.mark.parametrize("scale", registry.SCALES)
+@pytest.mark.parametrize("scale", ["digits", "full"])
 def test_every_run_is_a_valid_config(scale):
     """A misspelled key or a value out of range would only fail when the run is built."""
     runs = {}

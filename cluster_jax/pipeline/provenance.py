@@ -19,7 +19,7 @@ from cluster_jax.report import summary
 
 PACKAGES = ("jax", "flax", "optax", "orbax-checkpoint", "numpy", "scikit-learn", "umap-learn")
 # Keys of the section `data` that say which images.
-_DATA = ("name", "split", "limit", "image_size", "interpolation", "tail")
+_DATA = ("name", "split", "limit", "image_size", "interpolation")
 # Keys that describe a training; without one, their values are None.
 _TRAINED = ("method", "batch_size", "nrcc", "clusters_given_to_training")
 

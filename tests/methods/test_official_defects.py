@@ -64,7 +64,7 @@ def test_prototypes_on_several_devices(keys, labels):
         return np.array(rows[:8]), np.array(rows[8:])
 
     foreign = prototypes_in_loops(cut(x, y), cut(t, s), labels)
-    assert abs(foreign - value) > 0.05
+    assert abs(foreign - value) > 0.02
     assert value > 0.5
 
 
@@ -112,7 +112,7 @@ def test_positive_missing_from_the_denominator_of_moco(keys):
     repelled = -(np.linalg.norm(x[:, None] - queue[None], axis=-1) ** 2) / 0.1
     with_it = np.mean([reference.log_sum_exp([0.0, *row]) for row in repelled])
     assert np.mean([reference.log_sum_exp(row) for row in repelled]) < 0 < with_it
-    cosine = functools.partial(info_nce_queue, x, x, queue, temperature=0.2)
+    cosine = functools.partial(info_nce_queue, x, x, queue, temperature=0.05)
     gaussian = functools.partial(kernel_info_nce_queue, x, x, queue, kernel=kernel(2.0, 0.1))
     for filled, want in ((6, with_it), (0, 0.0)):
         for loss in (cosine, gaussian):  # of one value, see test_kernel_infonce
