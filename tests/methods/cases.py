@@ -123,7 +123,6 @@ STAGES = {
             "rounds": 2,
             "mixing": (1 / 3, 2 / 3),
             "start": "2 steps",
-            "variant": "added",
         },
         "head": "pairs",
         "update_every": "1 epoch",
