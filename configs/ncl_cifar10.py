@@ -43,6 +43,7 @@ def get_config():
             "rounds": 5,
             "mixing": (1 / 3, 2 / 3),
             "start": "3 epochs",
+            "variant": "added",
         },
         "head": "pairs",
         "update_every": "1 epoch",  # not used with pairs

@@ -198,7 +198,7 @@ class HardNegatives(NamedTuple):
     filled="int[]",
     labeled_queue="float[R, d]",
     labeled_filled="int[]",
-    static=("count", "rounds", "mixing"),
+    static=("count", "rounds", "mixing", "entries", "partners"),
     by_rows=True,
 )
 def hard_negatives(
@@ -212,6 +212,8 @@ def hard_negatives(
     count: int = 400,
     rounds: int = 5,
     mixing: tuple[float, ...] = (1 / 3, 2 / 3),
+    entries: str = "easiest",
+    partners: str = "random",
 ) -> HardNegatives:
     """Finds the k_2 hardest of each anchor's mixtures `unit(mu u + (1 - mu) v)`.
 
@@ -235,6 +237,11 @@ def hard_negatives(
         count: k_2, >= 1.
         rounds: N, >= 1.
         mixing: each mu, the unlabeled entry's part, 0 to 1.
+        entries: which k_2 entries of the queue are mixed, the `"easiest"`, or `"random"` ones,
+            drawn with replacement.
+        partners: entries of the labeled queue from which v is drawn: all (`"random"`), or the k_2
+            `"easiest"` or `"nearest"`, the least or most similar ones. With these choices and other
+            queues in place of the two this gives the variants of Figure 4.
 
     Returns:
         Negatives `[rows, min(k_2, Q)]`; none exist while one of the queues is empty.
@@ -261,6 +268,8 @@ def hard_negatives(
     checks.at_least("rounds", rounds, 1)
     if not mixing or not all(0 <= mu <= 1 for mu in mixing):
         raise InputError(f"mixing must be one or more values from 0 to 1; got {mixing}")
+    checks.one_of("entries", entries, ("easiest", "random"))
+    checks.one_of("partners", partners, ("random", "easiest", "nearest"))
     z = ops.l2_normalize(anchors)
     queues = (queue, filled), (labeled_queue, labeled_filled)
     u, v = (ops.l2_normalize(lax.stop_gradient(base.entries(*x))) for x in queues)
@@ -274,9 +283,17 @@ def hard_negatives(
 
         Entries of the queue that do not exist come last.
         """
-        slots = jnp.arange(len(to_u), dtype=jnp.int32)
-        easy = _highest(jnp.where(slots < filled, -to_u, -jnp.inf), count)
-        others = jax.random.randint(key, (rounds, count), 0, jnp.maximum(labeled_filled, 1))
+        easy = _lowest(to_u, filled, count)
+        if entries == "random":
+            drawn = jax.random.fold_in(key, 1)
+            easy = jax.random.randint(drawn, (count,), 0, jnp.maximum(filled, 1))
+        n_partners = jnp.maximum(labeled_filled, 1)
+        if partners != "random":
+            n_partners = jnp.minimum(n_partners, min(count, len(to_v)))
+        others = jax.random.randint(key, (rounds, count), 0, n_partners)
+        if partners != "random":
+            order = -to_v if partners == "nearest" else to_v
+            others = _lowest(order, labeled_filled, min(count, len(to_v)))[others]
         mu = jnp.asarray(mixing, to_u.dtype)[:, None, None]
         squared = mu**2 * of_u[easy][None, None] + (1 - mu) ** 2 * of_v[others][None]
         squared += 2 * mu * (1 - mu) * u_to_v[easy[None], others][None]
@@ -298,6 +315,12 @@ def hard_negatives(
     similarities += v_weight * jnp.take_along_axis(to_v, chosen_v, axis=1)
     keep = exists & (labeled_filled > 0)
     return HardNegatives(similarities, jnp.broadcast_to(keep[None, :], similarities.shape))
+
+
+def _lowest(values: Array, filled: Array, count: int) -> Array:
+    """Finds the slots of the `count` lowest of the first `filled` values, then of others."""
+    slots = jnp.arange(len(values), dtype=jnp.int32)
+    return _highest(jnp.where(slots < filled, -values, -jnp.inf), count)
 
 
 def _highest(values: Array, count: int) -> Array:
@@ -362,6 +385,7 @@ def target_weights(
     views="float[rows, d]",
     queue="float[Q, d]",
     filled="int[]",
+    left_out="int[]",
     static=("neighbors", "alpha"),
 )
 def neighborhood_contrast(
@@ -374,6 +398,7 @@ def neighborhood_contrast(
     neighbors: int,
     alpha: float = 0.2,
     temperature: Array | float = 0.05,
+    left_out: Array | int | None = None,
 ) -> Array:
     """Computes NCL: pulls each anchor to its augmented view and its nearest entries of a queue.
 
@@ -390,6 +415,8 @@ def neighborhood_contrast(
         neighbors: k_1, 1 to Q.
         alpha: weight of the augmented view, 0 to 1, by default the paper's.
         temperature: tau, positive, by default the paper's.
+        left_out: number of each anchor's least similar entries that are left out of the
+            denominator, unless they are neighbors (Figure 4, V1 and V2), int32 `[]`; None: 0.
 
     Returns:
         Scalar, at least float32, whose mean over the devices is the loss of the global batch.
@@ -418,6 +445,10 @@ def neighborhood_contrast(
         )
     similarities, keep = _similarities(anchors, views, queue, filled)
     weights = target_weights(similarities[:, 1:], filled, neighbors=neighbors, alpha=alpha)
+    if left_out is not None:
+        entries = jnp.where(keep, similarities, jnp.inf)[:, 1:]
+        easy = jnp.argsort(jnp.argsort(entries, axis=1), axis=1) < left_out
+        keep &= ~jnp.pad(easy, ((0, 0), (1, 0))) | (weights > 0)
     if negatives is not None:
         similarities = jnp.concatenate([similarities, negatives.similarities], axis=1)
         keep = jnp.concatenate([keep, negatives.keep], axis=1)

@@ -25,6 +25,15 @@ from cluster_jax.methods.base import Aux, Method, MethodContext, PyTree, Refresh
 from cluster_jax.methods.encoders import LABELED, NOVEL
 
 N_INIT = 10  # runs of k-means in each clustering
+# Variants of HNG: the queue whose entries are mixed and which of them, the queue of their partners
+# and which of those; see `losses.hard_negatives`.
+HNG_VARIANTS = {
+    "added": ("unlabeled", "easiest", "labeled", "random"),
+    "replacing": ("unlabeled", "easiest", "labeled", "random"),
+    "labeled": ("labeled", "random", "labeled", "random"),
+    "unlabeled": ("unlabeled", "easiest", "unlabeled", "easiest"),
+    "nearest": ("unlabeled", "easiest", "labeled", "nearest"),
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -60,12 +69,18 @@ class HNGConfig:
         rounds: N, number of partners with which each entry is mixed, >= 1.
         mixing: values of mu, each 0 to 1.
         start: duration before the first generated negatives.
+        variant: `"added"`, the paper's, or one of Figure 4: the easiest entries are `"removed"`
+            (V1) or the negatives are `"replacing"` them (V2); random `"labeled"` entries alone are
+            mixed (V4; with `mixing=(1.0,)` and one round they are the negatives, V3), or the
+            easiest `"unlabeled"` ones alone (V5); the partners are the `"nearest"` labeled entries
+            (V6).
     """
 
     count: checks.CountOrZero
     rounds: Count
     mixing: tuple[Fraction, ...]
     start: Duration
+    variant: Literal["added", "removed", "replacing", "labeled", "unlabeled", "nearest"]
 
     def __post_init__(self) -> None:
         if not self.mixing:
@@ -332,30 +347,37 @@ def _contrast(
     `use_hng` is whether generated negatives count at this step, `keys` are those of their mixing.
     """
     count, labeled, unlabeled = len(labels), state.labeled, state.unlabeled
-    negatives = None
-    if config.hng.count:
+    queues = {
+        "labeled": (labeled.rows["z"], labeled.filled),
+        "unlabeled": (unlabeled.rows, unlabeled.filled),
+    }
+    negatives, left_out = None, None
+    if config.hng.count and config.hng.variant in ("removed", "replacing"):
+        left_out = jnp.where(use_hng, config.hng.count, 0)
+    if config.hng.count and config.hng.variant != "removed":
+        view, entries, other, partners = HNG_VARIANTS[config.hng.variant]
         negatives = ncl.hard_negatives(
             keys,
             a.features[count:],
-            unlabeled.rows,
-            unlabeled.filled,
-            labeled.rows["z"],
-            labeled.filled,
+            *queues[view],
+            *queues[other],
             count=config.hng.count,
             rounds=config.hng.rounds,
             mixing=config.hng.mixing,
+            entries=entries,
+            partners=partners,
         )
         negatives = negatives._replace(keep=negatives.keep & use_hng)
     return {
         "ncl": ncl.neighborhood_contrast(
             a.features[count:],
             b.features[count:],
-            unlabeled.rows,
-            unlabeled.filled,
+            *queues["unlabeled"],
             negatives,
             neighbors=config.neighbors,
             alpha=config.alpha,
             temperature=config.temperature,
+            left_out=left_out,
         ),
         "scl": ncl.supervised_contrast(
             a.features[:count],

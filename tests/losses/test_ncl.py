@@ -68,13 +68,22 @@ def neighbor_weights_in_loops(z, queue, neighbors, alpha):
     return out
 
 
-def hardest_in_loops(key, z, queue, labeled, slots, count, rounds, mixing):
+def hardest_in_loops(
+    key, z, queue, labeled, slots, count, rounds, mixing, entries="easiest", partners="random"
+):
     """The vectors of (14) for one unit row, the hardest first; the draws are given.
 
     `queue` and `labeled`: the entries that exist; `slots`: the queue's length.
     """
+    if partners != "random":
+        sign = 1 if partners == "easiest" else -1
+        labeled = sorted(labeled, key=lambda v: sign * np.dot(z, v))[:count]
     drawn = np.array(jax.random.randint(key, (rounds, min(count, slots)), 0, len(labeled)))
     order = sorted(range(len(queue)), key=lambda m: np.dot(z, queue[m]))
+    if entries == "random":
+        own = jax.random.fold_in(key, 1)
+        order = np.array(jax.random.randint(own, (min(count, slots),), 0, len(queue)))
+        order = order[: len(queue)]
     found = []
     for n in range(rounds):
         for place, m in enumerate(order[:count]):
@@ -311,6 +320,46 @@ def test_negatives_are_the_hardest_of_all_mixtures(keys, rows, filled, labeled_f
             np.testing.assert_allclose(slopes[i, m], closed, atol=1e-8)
 
 
+@every_row(("filled", "labeled_filled"), [(6, 5), (2, 5), (6, 2)])
+@every_row(
+    ("entries", "partners"),
+    [("random", "random"), ("easiest", "nearest"), ("easiest", "easiest"), ("random", "nearest")],
+)
+def test_other_entries_and_partners(keys, rows, filled, labeled_filled, entries, partners):
+    z, _, queue, _ = rows
+    labeled, row_keys = draw(keys, 7, 4), jax.random.split(next(keys), 5)
+    choice = {"count": 3, "rounds": 2, "mixing": MIXING, "entries": entries, "partners": partners}
+    queue, labeled = stale(queue, filled, z), stale(labeled, labeled_filled, z)
+    got = hard_negatives(row_keys, z, queue, filled, labeled, labeled_filled, **choice)
+    u, held, others = (reference.unit(x) for x in (z, queue[:filled], labeled[:labeled_filled]))
+    for i in range(5):
+        vectors = hardest_in_loops(row_keys[i], u[i], held, others, QUEUE, *choice.values())
+        want = [np.dot(u[i], zeta) for zeta in vectors]
+        np.testing.assert_allclose(got.similarities[i, : len(want)], want, atol=1e-12)
+        assert got.keep[i].sum() == len(want) == min(3, filled)
+
+
+@every_row(("filled", "left_out"), [(8, 3), (8, 6), (2, 5), (0, 3)])
+def test_the_easiest_entries_are_left_out_unless_they_are_neighbors(rows, filled, left_out):
+    z, views, queue, _ = rows
+    queue = stale(queue, filled, -z)
+    loss = functools.partial(neighborhood_contrast, neighbors=4, alpha=0.2, temperature=0.1)
+    value, gradient = reference.value_and_grad(loss)(
+        z, views, queue, filled, None, left_out=left_out
+    )
+    u, want, closed = reference.unit(z), 0.0, np.zeros_like(z)
+    for i in range(5):
+        held = sorted(reference.unit(queue)[:filled], key=lambda m: np.dot(u[i], m))
+        held = held[min(left_out, max(filled - 4, 0)) :]
+        weights = neighbor_weights_in_loops(u[i : i + 1], held, 4, 0.2)
+        own, view = u[i : i + 1], reference.unit(views)[i : i + 1]
+        one, free = contrast_in_loops(own, view, held, [[]], weights, 0.1)
+        want += one / 5
+        closed[i] = reference.through_unit(z[i : i + 1], free / 5)[0]
+    np.testing.assert_allclose(value, want, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(gradient, closed, atol=1e-8)
+
+
 def test_contrast_with_negatives_equals_loops_and_closed_form(keys, rows):
     """They widen the denominator alone: (15) changes neither neighbors nor weights."""
     z, views, queue, _ = rows
@@ -455,6 +504,8 @@ def test_bad_values_of_the_contrast(values, message):
         ({"rounds": 0}, "rounds must be at least 1; got 0"),
         ({"mixing": ()}, r"mixing must be one or more values from 0 to 1; got \(\)"),
         ({"mixing": (0.5, 1.5)}, r"from 0 to 1; got \(0\.5, 1\.5\)"),
+        ({"entries": "hard"}, "entries must be one of 'easiest', 'random'; got 'hard'"),
+        ({"partners": "all"}, "partners must be one of 'random', 'easiest', 'nearest'; got 'all'"),
     ],
 )
 def test_bad_values_of_the_negatives(keys, values, message):

@@ -400,9 +400,10 @@ def _of_negatives(cosines):
     return losses.neighborhood_contrast(A, B, C, NO, negatives, neighbors=2)
 
 
-def _of_generated(queue, labeled_queue):
-    keys = _keys(BATCH["index"])
-    negatives = losses.hard_negatives(keys, A, queue, FILLED, labeled_queue, FILLED, count=3)
+def _of_generated(queue, labeled_queue, labeled_filled=FILLED, **settings):
+    negatives = losses.hard_negatives(
+        _keys(BATCH["index"]), A, queue, FILLED, labeled_queue, labeled_filled, count=3, **settings
+    )
     return jnp.where(negatives.keep, negatives.similarities, 0).sum()
 
 
@@ -411,6 +412,8 @@ ELSEWHERE = {
     "centroid_contrast": (lambda u: losses.centroid_contrast(A, u, LABELS), UNIT),
     "hard_negatives, queue": (lambda q: _of_generated(q, QUEUE), CENTERS),
     "hard_negatives, labeled": (lambda q: _of_generated(CENTERS, q), QUEUE),
+    "hard_negatives, random": (lambda q: _of_generated(q, QUEUE, entries="random"), CENTERS),
+    "hard_negatives, nearest": (lambda q: _of_generated(CENTERS, q, partners="nearest"), QUEUE),
     "info_nce": (lambda u: losses.info_nce(A, u, LABELS), UNIT),
     "info_nce_queue": (lambda q: losses.info_nce_queue(A, B, q, FILLED), QUEUE),
     "kernel_info_nce_queue": (
@@ -418,6 +421,10 @@ ELSEWHERE = {
     ),
     "neighborhood_contrast": (
         lambda q: losses.neighborhood_contrast(A, B, q, FILLED, None, neighbors=2), QUEUE
+    ),
+    "neighborhood_contrast, left out": (
+        lambda q: losses.neighborhood_contrast(A, B, q, FILLED, None, neighbors=2, left_out=4),
+        QUEUE,
     ),
     "neighborhood_contrast, negatives": (_of_negatives, GENERATED),
     "proto_cl": (lambda u: losses.proto_cl(u, u[::-1], jnp.arange(10) < 7), UNIT),

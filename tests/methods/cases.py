@@ -123,6 +123,7 @@ STAGES = {
             "rounds": 2,
             "mixing": (1 / 3, 2 / 3),
             "start": "2 steps",
+            "variant": "added",
         },
         "head": "pairs",
         "update_every": "1 epoch",

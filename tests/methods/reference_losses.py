@@ -253,14 +253,25 @@ def soft_contrast(x, positives, negatives, tau):
 
 
 def hard_negatives(x, unlabeled, labeled, key, values):
-    """NCL (12)-(15) for one anchor: constants."""
-    x, count, rounds = x.real, values["count"], values["rounds"]
-    easy = sorted(unlabeled, key=lambda row: np.dot(x, row))[:count]
-    draws = np.asarray(jax.random.randint(key, (rounds, count), 0, len(labeled)))
+    """NCL (12)-(15) for one anchor: constants. And the variants V2 to V6 of Figure 4."""
+    x, count, rounds, variant = x.real, values["count"], values["rounds"], values["variant"]
+
+    def alike(rows, sign):
+        return sorted(rows, key=lambda row: sign * np.dot(x, row))[:count]
+
+    easy, partners = alike(unlabeled, 1), labeled
+    if variant == "labeled":
+        places = jax.random.randint(jax.random.fold_in(key, 1), (count,), 0, len(labeled))
+        easy = [labeled[i] for i in places]
+    elif variant == "unlabeled":
+        partners = easy
+    elif variant == "nearest":
+        partners = alike(labeled, -1)
+    draws = np.asarray(jax.random.randint(key, (rounds, count), 0, len(partners)))
     mixtures = []
     for mu in values["mixing"]:
         for i in range(rounds):
             for slot, row in enumerate(easy):
-                mixed = mu * row + (1 - mu) * labeled[draws[i, slot]]
+                mixed = mu * row + (1 - mu) * partners[draws[i, slot]]
                 mixtures.append(mixed / np.linalg.norm(mixed))
     return sorted(mixtures, key=lambda m: -np.dot(x, m))[: len(easy)]

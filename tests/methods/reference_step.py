@@ -386,7 +386,13 @@ def neighborhood(values, step, anchors, constants, entries, labeled, keys):
         positives += [((1 - alpha) / len(near), entries[i]) for i in near]
         negatives = [y for i, y in enumerate(entries) if i not in near]
         if step >= values["hng_steps"] and near:
-            negatives += losses.hard_negatives(x, entries, labeled, key, values["hng"])
+            variant = values["hng"]["variant"]
+            if variant in ("removed", "replacing"):  # The neighbors are no negatives.
+                easy = sorted(negatives, key=lambda row: np.dot(x.real, row))
+                most = len(entries) - len(near)
+                negatives = easy[min(values["hng"]["count"], most) :]
+            if variant != "removed":
+                negatives += losses.hard_negatives(x, entries, labeled, key, values["hng"])
         total += losses.soft_contrast(x, positives, negatives, values["temperature"])
     return total / len(anchors)
 

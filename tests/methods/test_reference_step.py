@@ -66,6 +66,7 @@ CHANGES = {
             "rounds": 2,
             "mixing": (1 / 3, 2 / 3),
             "start": "3 steps",
+            "variant": "added",
         },
         "weights": {"ce": 1.0, "bce": 0.9, "consistency": 0.8, "ncl": 0.7, "scl": 0.6},
     },
@@ -314,3 +315,9 @@ def test_with_the_term_of_another_method(case, term):
 @pytest.mark.parametrize(("case", "term"), COMPOSED)
 def test_with_a_term_and_nrcc(case, term):
     check(case, NRCC | {"branch": "target" if case == "byol" else "online"}, term)
+
+
+@pytest.mark.parametrize("variant", ["removed", "replacing", "labeled", "unlabeled", "nearest"])
+def test_variants_of_hng(variant):
+    """Figure 4 of NCL: V1, V2, V4, V5, V6."""
+    check("ncl", None, hng={**CHANGES["ncl"]["hng"], "variant": variant})
