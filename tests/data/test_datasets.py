@@ -376,8 +376,7 @@ def test_a_set_in_a_bucket_is_read_by_few_requests(cifar, monkeypatch):
         made = [
             list(
                 batches.stream(
-                    dataset, seed=0, batch_size=100, labeled=None, start=0, stop=10, process=0,
-                    processes=1, prefetch=2,
+                    dataset, seed=0, batch_size=100, labeled=None, steps=range(10), prefetch=2,
                 )
             )
             for dataset in (here, there)

@@ -59,11 +59,10 @@ def test_crops_follow_from_seed_step_and_index(dataset):
 
 def test_a_training_goes_on_with_the_same_crops(dataset):
     options = {
-        "seed": 0, "batch_size": 3, "labeled": None, "stop": 5, "process": 0, "processes": 1,
-        "prefetch": 2,
+        "seed": 0, "batch_size": 3, "labeled": None, "prefetch": 2,
     }  # fmt: skip
-    once = list(batches.stream(dataset, start=0, **options))
-    again = list(batches.stream(dataset, start=3, **options))
+    once = list(batches.stream(dataset, steps=range(5), **options))
+    again = list(batches.stream(dataset, steps=range(3, 5), **options))
     assert once[3]["image"].shape == (3, *dataset.batch_shape)
     for a, b in zip(once[3:], again, strict=True):
         np.testing.assert_array_equal(a["image"], b["image"])

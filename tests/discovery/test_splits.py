@@ -29,8 +29,7 @@ def made(resident: bool = True, labels: np.ndarray | None = LABELS) -> Dataset:
 
 def collect(dataset, **changes):
     arguments = {
-        "seed": 3, "batch_size": 10, "labeled": 4, "start": 0, "stop": 9, "process": 0,
-        "processes": 1, "prefetch": 2,
+        "seed": 3, "batch_size": 10, "labeled": 4, "steps": range(9), "prefetch": 2,
     }  # fmt: skip
     return list(batches.stream(dataset, **arguments | changes))
 
@@ -202,7 +201,7 @@ def test_each_part_has_epochs_of_its_own():
 def test_processes_hold_the_rows_of_the_whole_batch(resident):
     dataset = splits.with_known(made(resident), 2)
     whole = collect(dataset)
-    each = [collect(dataset, process=rank, processes=2) for rank in range(2)]
+    each = [collect(dataset, process=(rank, 2)) for rank in range(2)]
     for batch, *shards in zip(whole, *each, strict=True):
         joined = jax.tree.map(lambda *rows: np.concatenate(rows), *shards)
         jax.tree.map(np.testing.assert_array_equal, batch, joined)
@@ -210,7 +209,8 @@ def test_processes_hold_the_rows_of_the_whole_batch(resident):
 
 def test_any_step_can_be_the_first():
     dataset = splits.with_known(made(), 2)
-    jax.tree.map(np.testing.assert_array_equal, collect(dataset)[4:], collect(dataset, start=4))
+    last = collect(dataset, steps=range(4, 9))
+    jax.tree.map(np.testing.assert_array_equal, collect(dataset)[4:], last)
 
 
 @every_row(
@@ -218,7 +218,7 @@ def test_any_step_can_be_the_first():
     [
         ({"batch_size": 24, "labeled": 13}, "12 images of the set; got 13"),
         ({"batch_size": 24, "labeled": 12}, "11 images of the set; got 12"),
-        ({"labeled": 3, "processes": 2}, "multiple of the number of processes, 2; got 3"),
+        ({"labeled": 3, "process": (0, 2)}, "multiple of the number of processes, 2; got 3"),
     ],
 )
 def test_parts_that_cannot_be_filled(changes, message):
