@@ -132,9 +132,9 @@ def stream(
     labeled: int | None,
     steps: range,
     prefetch: int,
-    process: tuple[int, int] = (0, 1),
+    share: tuple[int, int] = (0, 1),
 ) -> Generator[Batch]:
-    """Yields this process's rows of the batches of consecutive steps.
+    """Yields this process's rows of the batches of some consecutive steps.
 
     A batch of a cached set is `{"index"}`: the step gathers the images on the device. A batch of a
     streamed set is `{"index", "image"}`, decoded up to `prefetch` batches ahead in threads that
@@ -149,10 +149,9 @@ def stream(
         seed: random seed of the permutations.
         batch_size: images of the global batch.
         labeled: see `parts`.
-        steps: numbers of the steps.
+        steps: the steps.
         prefetch: number of batches decoded ahead, at least 1.
-        process: rank of this process, and number of processes, of which each has `batch_size /
-            processes` contiguous rows.
+        share: rank and number of the processes; each has `batch_size / number` contiguous rows.
 
     Raises:
         InputError: the batch is not divisible by the processes or larger than the set.
@@ -160,7 +159,7 @@ def stream(
     sources = parts(dataset, batch_size, labeled)
     for members, count in sources.values():
         steps_per_epoch(len(members), count)
-    rows = {name: _rows(count, *process) for name, (_, count) in sources.items()}
+    rows = {name: _rows(count, *share) for name, (_, count) in sources.items()}
 
     @functools.lru_cache(maxsize=2 * len(sources))  # Two epochs meet in what is read ahead.
     def images_of(name: str, epoch: int) -> np.ndarray:
@@ -205,7 +204,7 @@ def stream(
 
 
 def evaluation(
-    dataset: Dataset, *, batch_size: int, process: int, processes: int, start: int = 0
+    dataset: Dataset, *, batch_size: int, share: tuple[int, int] = (0, 1), start: int = 0
 ) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
     """Yields batches of equal size that contain every image once, in order.
 
@@ -214,18 +213,17 @@ def evaluation(
     Args:
         dataset: the images.
         batch_size: images of the global batch; may exceed the size of the set.
-        process: rank of this process.
-        processes: number of processes; each has `batch_size / processes` contiguous rows.
+        share: rank and number of the processes; each has `batch_size / number` contiguous rows.
         start: first image, a multiple of `batch_size`; for resuming.
 
     Returns:
-        Iterator of (uint8 `[batch_size / processes, H, W, C]`, indices int32, number of valid rows
+        Iterator of (uint8 `[batch_size / number, H, W, C]`, indices int32, number of valid rows
         of the global batch, its leading rows).
 
     Raises:
         InputError: the batch is not divisible by the processes.
     """
-    rows = _rows(batch_size, process, processes)
+    rows = _rows(batch_size, *share)
 
     def indices(start: int) -> np.ndarray:
         positions = np.arange(start, start + batch_size, dtype=np.int32)[rows]

@@ -114,8 +114,8 @@ def _stream(run: TrainingRun, start: int) -> Generator[batches.Batch]:
         batch_size=run.train.batch_size,
         labeled=run.train.labeled_batch_size,
         steps=range(start, run.total_steps),
+        share=(jax.process_index(), jax.process_count()),
         prefetch=run.train.prefetch,
-        process=(jax.process_index(), jax.process_count()),
     )
 
 

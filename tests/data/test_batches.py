@@ -23,7 +23,8 @@ def make(resident: bool, fetch=None) -> Dataset:
 
 def collect(dataset, **changes):
     arguments = {
-        "seed": 3, "batch_size": 6, "labeled": None, "steps": range(8), "prefetch": 2,
+        "seed": 3, "batch_size": 6, "labeled": None, "steps": range(8),
+        "prefetch": 2,
     }  # fmt: skip
     return batches.stream(dataset, **arguments | changes)
 
@@ -36,13 +37,6 @@ def order(epoch: int, seed: int = 3, **more) -> np.ndarray:
 def at(step: int, seed: int = 3) -> np.ndarray:
     epoch, position = divmod(step, 3)
     return order(epoch, seed)[6 * position : 6 * position + 6]
-
-
-def test_steps_per_epoch():
-    assert batches.steps_per_epoch(23, 6) == 3
-    assert batches.steps_per_epoch(24, 6) == 4
-    with pytest.raises(ValueError, match="at most 23 images of the set; got 24"):
-        batches.steps_per_epoch(23, 24)
 
 
 def test_parts_of_equal_size_have_orders_of_their_own():
@@ -65,14 +59,6 @@ def test_an_epoch_sees_no_image_twice_and_epochs_differ():
     assert len({tuple(epoch) for epoch in epochs}) == 40
     # Each image is left out of 5 / 23 of the epochs; 40 of them leave none out always.
     assert set(np.concatenate(epochs).tolist()) == set(range(SIZE))
-
-
-def test_first_places_are_uniform():
-    first = np.concatenate([at(3 * e) for e in range(400)])
-    counts = np.bincount(first, minlength=SIZE)
-    expected = 400 * 6 / SIZE
-    # Sampling without replacement within a batch: variance below the binomial one.
-    assert np.abs(counts - expected).max() < 5 * np.sqrt(expected)
 
 
 def test_indices_are_a_function_of_seed_and_step():
@@ -136,7 +122,7 @@ def test_blocks_are_requested_before_their_batch():
     dataset = make(resident=False, fetch=fetch)._replace(
         block_of=np.arange(SIZE, dtype=np.int32) // 4, read_ahead=requested.append
     )
-    part = [batch["index"] for batch in collect(dataset, process=(1, 2), steps=range(20))]
+    part = [batch["index"] for batch in collect(dataset, share=(1, 2), steps=range(20))]
     np.testing.assert_array_equal(np.stack(requested[:20]), np.stack(part))
     requested.clear()
     fetched.clear()
@@ -159,18 +145,11 @@ def test_stream_is_indices_and_starts_anywhere(resident):
 @pytest.mark.parametrize("resident", [True, False])
 def test_processes_share_a_batch(resident):
     dataset = make(resident)
-    parts = [list(collect(dataset, process=(p, 3))) for p in range(3)]
+    parts = [list(collect(dataset, share=(p, 3))) for p in range(3)]
     for step in range(8):
         rows = [part[step]["index"] for part in parts]
         assert [len(r) for r in rows] == [2, 2, 2]
         np.testing.assert_array_equal(np.concatenate(rows), at(step))
-
-
-def test_bad_division():
-    with pytest.raises(ValueError, match="multiple of the number of processes, 4; got 6"):
-        collect(make(True), process=(0, 4))
-    with pytest.raises(ValueError, match="multiple of the number of processes, 4; got 6"):
-        batches.evaluation(make(True), batch_size=6, process=0, processes=4)
 
 
 def test_worker_error_comes_out_at_its_batch():
@@ -241,9 +220,7 @@ def test_early_close_ends_the_thread():
 def test_evaluation_gives_every_image_once_in_order(resident, batch_size):
     dataset = make(resident)
     seen = []
-    for pixels, index, count in batches.evaluation(
-        dataset, batch_size=batch_size, process=0, processes=1
-    ):
+    for pixels, index, count in batches.evaluation(dataset, batch_size=batch_size):
         assert pixels.shape == (batch_size, 2, 2, 1)
         assert index.dtype == np.int32
         np.testing.assert_array_equal(pixels, dataset.fetch(index))
@@ -254,10 +231,8 @@ def test_evaluation_gives_every_image_once_in_order(resident, batch_size):
 
 def test_evaluation_of_two_processes_makes_one_batch():
     dataset = make(False)
-    whole = list(batches.evaluation(dataset, batch_size=8, process=0, processes=1))
-    halves = [
-        list(batches.evaluation(dataset, batch_size=8, process=p, processes=2)) for p in (0, 1)
-    ]
+    whole = list(batches.evaluation(dataset, batch_size=8))
+    halves = [list(batches.evaluation(dataset, batch_size=8, share=(p, 2))) for p in (0, 1)]
     for (pixels, index, count), left, right in zip(whole, *halves, strict=True):
         np.testing.assert_array_equal(pixels, np.concatenate([left[0], right[0]]))
         np.testing.assert_array_equal(index, np.concatenate([left[1], right[1]]))

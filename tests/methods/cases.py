@@ -135,8 +135,8 @@ PREDICTS = ("byol", "simsiam", "ncc", "cueco")
 TARGET = ("byol", "moco", "ncc", "cueco", "pcl", "kernel_infonce on moco")
 
 
-# Every method, bare and with NRCC, and every stage, bare.
 TWO_VIEWS = [(method, nrcc) for method in METHODS for nrcc in (False, True)]
+# Every method, bare and with NRCC, and every stage, bare.
 EVERY = [*TWO_VIEWS, *((stage, False) for stage in STAGES)]
 
 
