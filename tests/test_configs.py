@@ -17,7 +17,7 @@ from cluster_jax.evaluation import options
 from cluster_jax.pipeline import build, trainings
 from cluster_jax.pipeline import run as pipeline
 from cluster_jax.pipeline.config import PhotosConfig, config_json, parse_config
-from experiments import results
+from experiments.benchmark import topology
 from tests import toy
 from tests.rows import every_row
 
@@ -97,7 +97,7 @@ def test_config_builds(name, tmp_path, monkeypatch):
 def test_a_step_compiled_for_a_slice_fits_its_chips(name):
     """By a record of the config as it is, since the compiler for TPUs is not installed here."""
     record = io.read_json(FOLDER.parent / "experiments/benchmark/pods.json")[name]
-    digest = results.config_digest(load_config(name.split()[0]))
+    digest = topology.config_digest(load_config(name.split()[0]))
     assert record["config_digest"] == digest, f"python -m experiments.benchmark.topology {name}"
     assert record["memory_gb"] < 16
 
