@@ -10,9 +10,9 @@ import numpy as np
 from etils import epath
 
 from cluster_jax.evaluation.evaluate import evaluate
-from cluster_jax.pipeline import build
-from cluster_jax.pipeline.config import RunConfig
-from cluster_jax.pipeline.trainings import embed_all
+from cluster_jax.runs import build
+from cluster_jax.runs.config import RunConfig
+from cluster_jax.runs.trainings import embed_all
 from cluster_jax.training import checkpoint
 
 

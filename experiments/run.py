@@ -30,9 +30,9 @@ from etils import epath
 from cluster_jax.cli import exit_codes
 from cluster_jax.core import devices
 from cluster_jax.core.checks import InputError
-from cluster_jax.pipeline import run as pipeline
-from cluster_jax.pipeline import workdir as workdirs
-from cluster_jax.pipeline.config import config_json, parse_config
+from cluster_jax.runs import begin as pipeline
+from cluster_jax.runs import workdir as workdirs
+from cluster_jax.runs.config import config_json, parse_config
 from cluster_jax.training.loop import Preempted
 from experiments import registry, results, table, tables
 from experiments.registry import Run

@@ -33,7 +33,7 @@ import pytest
 from cluster_jax.encoding import encoder
 from cluster_jax.nets import pretrained
 from cluster_jax.nets.backbones import efficientnet_lite
-from cluster_jax.pipeline import build
+from cluster_jax.runs import build
 from cluster_jax.training import loop
 from cluster_jax.training import state as states
 

@@ -16,8 +16,8 @@ import pytest
 
 from cluster_jax.core import io
 from cluster_jax.core.config import config_names
-from cluster_jax.pipeline import run as pipeline
-from cluster_jax.pipeline.config import config_json
+from cluster_jax.runs import begin as pipeline
+from cluster_jax.runs.config import config_json
 from cluster_jax.training import progress
 from tests import toy
 

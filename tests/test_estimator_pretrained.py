@@ -27,7 +27,7 @@ from cluster_jax.data.decode import Resize, resize_and_crop_all
 from cluster_jax.evaluation import evaluate
 from cluster_jax.nets import network, pretrained
 from cluster_jax.nets.config import NetworkConfig
-from cluster_jax.pipeline.config import RunConfig, parse_config, parse_training
+from cluster_jax.runs.config import RunConfig, parse_config, parse_training
 from tests import toy
 from tests.nets.test_pretrained import TIMM, lite2, lite_module
 from tests.nets.test_safetensors import torch_resnet

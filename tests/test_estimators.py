@@ -15,8 +15,8 @@ import cluster_jax
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import datasets
 from cluster_jax.estimators import ImageClusterer
-from cluster_jax.pipeline import outputs
-from cluster_jax.pipeline import run as pipeline
+from cluster_jax.runs import begin as pipeline
+from cluster_jax.runs import outputs
 from cluster_jax.training import loop
 from tests import toy
 from tests.methods import cases

@@ -10,7 +10,7 @@ import re
 import numpy as np
 import pytest
 
-from cluster_jax.pipeline.config import parse_config
+from cluster_jax.runs.config import parse_config
 from experiments import peers, registry, results, run, table, tables
 from experiments.kernel_infonce import spectral
 from experiments.nrcc import views

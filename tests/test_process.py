@@ -20,7 +20,7 @@ import numpy as np, plotly.tools, scipy.stats, sklearn.cluster, umap  # They set
 before = state()
 import cluster_jax
 from cluster_jax import ImageClusterer, SmoothTree
-from cluster_jax.pipeline import run, build
+from cluster_jax.runs import run, build
 from cluster_jax.training import checkpoint
 
 def compare(when):

@@ -1,7 +1,7 @@
 """Duplicate images: exact ones by their files, near ones by features and whole pictures."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -87,16 +87,33 @@ class Shown(NamedTuple):
     rows: NDArray | None = None
 
 
-def with_picked(shown: Shown, names: Sequence[str]) -> Shown:
-    """Returns duplicates of which the images of these names are kept, of a group the last one."""
-    repeated, keep = shown.duplicates, shown.duplicates.keep.copy()
-    sources = shown.sources
-    called = [str(i) if sources is None else sources[i] for i in repeated.images.tolist()]
-    place = {name: i for i, name in enumerate(called)}
-    for i in (place[name] for name in names if name in place):
+def with_picked(repeated: Duplicates, kept: Sequence[int]) -> Duplicates:
+    """Returns duplicates of which these images are kept, of a group the last one."""
+    keep = repeated.keep.copy()
+    place = {image: i for i, image in enumerate(repeated.images.tolist())}
+    for i in (place[image] for image in kept if image in place):
         keep[repeated.groups == repeated.groups[i]] = False
         keep[i] = True
-    return shown._replace(duplicates=repeated._replace(keep=keep))
+    return repeated._replace(keep=keep)
+
+
+def to_arrays(repeated: Duplicates) -> dict[str, NDArray]:
+    """Returns duplicates as arrays by name, for `from_arrays`."""
+    facts, threshold = repeated.facts._asdict(), repeated.threshold
+    values = {**repeated._asdict(), **facts, "taken": [date.encode() for date in facts["taken"]]}
+    values["threshold"] = np.nan if threshold is None else threshold
+    del values["facts"]
+    return {name: np.asarray(value) for name, value in values.items()}
+
+
+def from_arrays(stored: Mapping[str, NDArray]) -> Duplicates:
+    """Restores the duplicates of `to_arrays`."""
+    values: dict[str, Any] = dict(stored)
+    facts = {name: values.pop(name) for name in PhotoFacts._fields}
+    facts["taken"] = tuple(date.decode() for date in facts["taken"].astype("S19").tolist())
+    threshold = values.pop("threshold").item()
+    threshold = None if np.isnan(threshold) else threshold
+    return Duplicates(**values, threshold=threshold, facts=PhotoFacts(**facts))
 
 
 def record(shown: Shown) -> list[dict[str, Any]]:

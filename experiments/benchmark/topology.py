@@ -20,8 +20,8 @@ from jax.sharding import AxisType
 
 from cluster_jax.core import config as configs
 from cluster_jax.core import io
-from cluster_jax.pipeline import build
-from cluster_jax.pipeline.config import parse_config
+from cluster_jax.runs import build
+from cluster_jax.runs.config import parse_config
 from cluster_jax.training import state as states
 from cluster_jax.training.step import make_step
 from experiments import tables

@@ -18,8 +18,8 @@ from cluster_jax.data import views
 from cluster_jax.data.images import subset
 from cluster_jax.data.views import AffineConfig, AugmentConfig
 from cluster_jax.nets import network
-from cluster_jax.pipeline import build
-from cluster_jax.pipeline.config import RunConfig
+from cluster_jax.runs import build
+from cluster_jax.runs.config import RunConfig
 from cluster_jax.training import checkpoint
 
 PAIRS, ITERATIONS = 1_000, (1, 3, 5, 7, 9, 11, 13)

@@ -15,8 +15,8 @@ import skimage.data
 from PIL import Image
 
 from cluster_jax import ImageClusterer
-from cluster_jax.pipeline import corrections, history, updates
 from cluster_jax.report import assignments, decisions
+from cluster_jax.runs import corrections, history, updates
 
 rng = np.random.default_rng(0)
 folder = pathlib.Path("year")

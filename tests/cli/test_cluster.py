@@ -22,8 +22,8 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.data import tables
 from cluster_jax.evaluation import clusters
 from cluster_jax.evaluation.options import ClusterOptions
-from cluster_jax.pipeline import large, rows
 from cluster_jax.report import report, summary
+from cluster_jax.runs import large, rows
 from tests.report.test_report import Page
 from tests.rows import every_row
 

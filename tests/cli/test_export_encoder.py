@@ -10,8 +10,8 @@ import pytest
 
 from cluster_jax.cli import export as command
 from cluster_jax.data import datasets
-from cluster_jax.pipeline import inference
-from cluster_jax.pipeline import run as pipeline
+from cluster_jax.runs import begin as pipeline
+from cluster_jax.runs import inference
 from tests import toy
 from tests.cli.test_output import check_keys
 

@@ -16,8 +16,8 @@ from cluster_jax.cli import cluster, images, predict, report
 from cluster_jax.cli.flags import read_config
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import load_config
-from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.report import assignments, decisions, report_data
+from cluster_jax.runs import workdir as workdirs
 from tests import toy
 from tests.cli.test_output import check_keys
 from tests.rows import every_row

@@ -7,6 +7,7 @@ from io import StringIO
 
 import numpy as np
 import pytest
+from cluster_jax.report.decisions import Decisions
 from numpy.testing import assert_array_equal
 from PIL import Image
 
@@ -17,10 +18,9 @@ from cluster_jax.core import io, logs
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import datasets
 from cluster_jax.encoding.encoder import Encoder
-from cluster_jax.pipeline import inference
-from cluster_jax.pipeline import run as pipeline
-from cluster_jax.pipeline import workdir as workdirs
-from cluster_jax.report.decisions import Decisions
+from cluster_jax.runs import begin as pipeline
+from cluster_jax.runs import inference
+from cluster_jax.runs import workdir as workdirs
 from tests import toy
 
 pytestmark = pytest.mark.usefixtures("one_device", "compiled_once")

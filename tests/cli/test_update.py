@@ -18,8 +18,8 @@ from PIL import Image
 from cluster_jax import ImageClusterer
 from cluster_jax.cli import images, predict, report, update
 from cluster_jax.core import io
-from cluster_jax.pipeline import updates
 from cluster_jax.report import assignments, decisions, duplicates
+from cluster_jax.runs import updates
 from tests import toy
 from tests.cli.test_images import QUICK
 

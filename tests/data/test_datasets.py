@@ -19,7 +19,7 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import load_config, parse_section
 from cluster_jax.data import batches, datasets, decode, images, tfds
 from cluster_jax.data.images import ClassList
-from cluster_jax.pipeline.config import config_json, parse_config
+from cluster_jax.runs.config import config_json, parse_config
 from tests.faults.gcs_server import CUT, Server, every
 from tests.rows import every_row
 

@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 
 from cluster_jax.core import io
-from cluster_jax.pipeline import workdir as workdirs
+from cluster_jax.runs import workdir as workdirs
 from cluster_jax.training import loop
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from cluster_jax.cli import app
 from cluster_jax.core import buckets
-from cluster_jax.pipeline import run as pipeline
+from cluster_jax.runs import begin as pipeline
 from tests import toy
 from tests.faults.gcs_server import CUT, LOST, Server, always, every
 from tests.faults.jobs import Job, kill_all

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cluster_jax.core.checks import InputError
-from cluster_jax.pipeline import run as pipeline
+from cluster_jax.runs import begin as pipeline
 from cluster_jax.training import checkpoint
 from cluster_jax.training import state as states
 from tests.faults.runs import assert_same

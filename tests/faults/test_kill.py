@@ -9,7 +9,7 @@ import time
 import pytest
 
 from cluster_jax.encoding import embed
-from cluster_jax.pipeline import run as pipeline
+from cluster_jax.runs import begin as pipeline
 from tests.faults.runs import assert_same, before_step, left_by_a_kill
 
 pytestmark = pytest.mark.usefixtures("one_device", "traced_once", "compiled_once")

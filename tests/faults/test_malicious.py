@@ -14,10 +14,10 @@ from cluster_jax.core import checks, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import datasets, tables
 from cluster_jax.data.datasets import DataConfig
-from cluster_jax.pipeline import inference
-from cluster_jax.pipeline import run as pipeline
-from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.report import assignments
+from cluster_jax.runs import begin as pipeline
+from cluster_jax.runs import inference
+from cluster_jax.runs import workdir as workdirs
 from tests import toy
 
 

@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from cluster_jax.cli import exit_codes, train
-from cluster_jax.pipeline import run as pipeline
-from cluster_jax.pipeline import trainings
+from cluster_jax.runs import begin as pipeline
+from cluster_jax.runs import trainings
 from tests.faults.runs import assert_same, before_step
 
 pytestmark = [

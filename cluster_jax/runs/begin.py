@@ -1,6 +1,7 @@
 """Full runs: train, embed, cluster and report, resuming where an earlier call stopped."""
 
 import contextlib
+import dataclasses
 import shlex
 import time
 from collections.abc import Callable, Mapping
@@ -17,12 +18,13 @@ from cluster_jax.data import folder as image_files
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.evaluation.options import FINDERS
 from cluster_jax.methods import base as methods
-from cluster_jax.pipeline import corrections, inference, outputs, photos, trainings
-from cluster_jax.pipeline import workdir as workdirs
-from cluster_jax.pipeline.build import Inputs
-from cluster_jax.pipeline.config import AnyConfig, PhotosConfig, RunConfig, parse_config
-from cluster_jax.pipeline.stores import Store
-from cluster_jax.report import decisions, summary
+from cluster_jax.report import summary
+from cluster_jax.runs import finish, page, photos, trainings
+from cluster_jax.runs import run as records
+from cluster_jax.runs import workdir as workdirs
+from cluster_jax.runs.build import Inputs
+from cluster_jax.runs.config import AnyConfig, PhotosConfig, RunConfig, parse_config
+from cluster_jax.runs.store import Store
 from cluster_jax.training import checkpoint
 from cluster_jax.training.progress import read_log
 
@@ -51,8 +53,8 @@ def run_pipeline(
             processes, of which one alone would cluster while the others wait, else "report".
 
     Returns:
-        The content of `results.json`; for a new run only on the first process, elsewhere `{}`, as
-        for a run that ends with its features.
+        The results; of a new run only in the first process, elsewhere `{}`, as of one that ends
+        with its features.
 
     Raises:
         InputError: the config, the data or the workdir is invalid; nothing was written.
@@ -64,7 +66,7 @@ def run_pipeline(
     if not isinstance(parsed, RunConfig):  # Trainings alone write into a bucket.
         checks.local(workdir)
     parsed = parse_config(workdirs.with_stored_dir(parsed.values, workdir), name)
-    required: tuple[str, ...] = (workdirs.CLUSTERS, workdirs.CLUSTERER)
+    required: tuple[str, ...] = (workdirs.IMAGES, workdirs.TRAIN_EMBEDDING)
     required += (workdirs.ENCODER,) if isinstance(parsed, RunConfig) else ()
     previous = workdirs.claim(
         workdir, parsed.values, compared=workdirs.training_part, required=required
@@ -72,11 +74,7 @@ def run_pipeline(
     if is_first and isinstance(parsed, RunConfig):
         _warn_of_an_edit(parsed.method.name, workdir)
     custom.check("eval.method", parsed.eval.method, FINDERS)
-    code = custom.described(parsed.eval.method, FINDERS)
-    if previous is not None and previous["provenance"].get("cut_short"):
-        previous = None  # of a training that was evaluated as it stood
-    if previous is not None and not code.items() <= previous["provenance"].items():
-        say(f"the file of {parsed.eval.method} has changed: the images are clustered again")
+    if previous is not None and _is_old(parsed, previous):
         previous = None
     if previous is not None and dataset is not None:
         workdirs.check_images(workdir, workdirs.describe_images(dataset))
@@ -84,15 +82,17 @@ def run_pipeline(
         changes = "" if dataset is not None else _changes(parsed, workdir)
         say(f"{workdir} is finished{changes}\n")
         if is_first:
-            say(summary.run_table(corrections.current_results(workdir) or previous))
+            _repair(workdir)
+            say(summary.run_table(previous))
         return previous
     started = time.perf_counter()
     io.check_writable(workdir)
     if is_first:
         workdirs.check_unused(workdir)
     store, make = _prepared(parsed, workdir, dataset, cut_short=cut_short)
-    results = workdirs.finished_results(workdir)
-    if results is not None and (differing := workdirs.difference(results["config"], parsed.values)):
+    finished = workdirs.about(workdir)
+    differing = "" if finished is None else workdirs.difference(finished["config"], parsed.values)
+    if differing:
         say(f"the results in {workdir} had {differing}: they are replaced")
     lock = workdirs.locked(workdir) if is_first else contextlib.nullcontext(lambda: None)
     with lock as guard:
@@ -104,7 +104,30 @@ def run_pipeline(
         if until == "features" or not is_first:
             return {}
         guard()
+        if finished is not None and not differing and not _is_old(parsed, finished["results"]):
+            # Only its features had to be made again.
+            return dict(page.repaired(records.read(workdir)).results)
         return _cluster_and_write(store, inputs, started, cut_short, report)
+
+
+def _is_old(config: AnyConfig, results: Mapping[str, Any]) -> bool:
+    """Returns whether images are clustered again though a run of the same config is finished."""
+    if results["provenance"].get("cut_short"):
+        return True  # of a training that was evaluated as it stood
+    if custom.described(config.eval.method, FINDERS).items() <= results["provenance"].items():
+        return False
+    say(f"the file of {config.eval.method} has changed: the images are clustered again")
+    return True
+
+
+def _repair(workdir: epath.Path) -> None:
+    """Writes the outputs of a finished run again if they are not those of its newest state."""
+    results = workdir / workdirs.RESULTS
+    with contextlib.suppress(OSError, KeyError, TypeError, io.DamagedFile):
+        if io.read_json(results)["number"] == workdirs.states(workdir)[-1]:
+            return
+    with workdirs.locked(workdir):
+        page.repaired(records.read(workdir))
 
 
 def _prepared(
@@ -134,13 +157,10 @@ def _changes(config: AnyConfig, workdir: epath.Path) -> str:
     """Says of a finished run's images how many files are new or gone since."""
     data = config.data
     is_whole = data.name == "folder" and data.limit is None and data.classes is None
-    stored = inference.read_clusters(workdir)
-    if not is_whole or stored.sources is None or data.dir is None or "://" in data.dir:
+    stored = records.read(workdir)
+    if not is_whole or stored.names is None or data.dir is None or "://" in data.dir:
         return ", and images were not read again: to cluster again, choose another --out"
-    stored_names = {
-        *stored.sources.tolist(),
-        *([] if stored.skipped is None else stored.skipped.tolist()),
-    }
+    stored_names = {*stored.names, *(name for name, _ in stored.skipped)}
     now = set()
     with contextlib.suppress(ValueError):  # No folder, or no image in it: all are gone.
         now = set(image_files.find(data.dir, data.exclude, data.include_all).names)
@@ -161,22 +181,31 @@ def _cluster_and_write(
     """Clusters the embedding in the workdir and writes clusters, tables, report and results."""
     say("clustering")
     seconds, workdir = time.perf_counter() - started, store.workdir
-    described = outputs.describe(
-        outputs.cluster(inputs, outputs.read_features(workdir)),
+    found = finish.cluster(inputs, read_features(workdir))
+    run = finish.complete(
+        found,
+        finish.as_run(found, workdir, workdirs.read_values(workdir / workdirs.IMAGES)),
         steps=int(store.files[workdirs.TRAIN_EMBEDDING]),
         records=read_log(workdir),
         seconds=seconds,
         cut_short=cut_short,
     )
     say("writing the report" if report else "writing the clusters")
-    outputs.write(workdir, described, with_report=report)
-    if decisions.DECISIONS in buckets.names(workdir):  # They are about the same clusters.
-        corrections.correct(workdir, (), with_report=report)
+    numbers = workdirs.states(workdir)
+    run = dataclasses.replace(run, number=1 + (numbers[-1] if numbers else 0))
+    page.publish(run, with_report=report, dataset=found.inputs.dataset)
     if not inputs.dataset.skipped:
-        outputs.print_skipped(described.report.skipped)
-    say(summary.run_table(corrections.current_results(workdir) or described.results))
+        finish.print_skipped(run.skipped)
+    say(summary.run_table(run.results))
     if report:
         say(f"\nreport       {workdir / workdirs.REPORT}")
     say(f"assignments  {workdir / workdirs.ASSIGNMENTS}")
     say(f"metrics      {workdir / workdirs.RESULTS}")
-    return dict(described.results)
+    return dict(run.results)
+
+
+def read_features(workdir: epath.Path) -> finish.Embeddings:
+    """Reads the embeddings in a workdir."""
+    names = (workdirs.TRAIN_EMBEDDING, workdirs.TEST_EMBEDDING, workdirs.INITIAL_EMBEDDING)
+    there = buckets.names(workdir)
+    return {n: io.read_arrays(workdir / n) for n in names if n in there}

@@ -18,12 +18,13 @@ from cluster_jax.data.datasets import Dataset
 from cluster_jax.encoding.embed import Parts, embed, forward_of
 from cluster_jax.methods import base as methods
 from cluster_jax.nets import pretrained
-from cluster_jax.pipeline import build, outputs, stores
-from cluster_jax.pipeline import workdir as workdirs
-from cluster_jax.pipeline.build import BuiltRun, Inputs
-from cluster_jax.pipeline.config import RunConfig, read_config
-from cluster_jax.pipeline.features import embed_images
-from cluster_jax.pipeline.stores import Store
+from cluster_jax.runs import build, finish
+from cluster_jax.runs import store as stores
+from cluster_jax.runs import workdir as workdirs
+from cluster_jax.runs.build import BuiltRun, Inputs
+from cluster_jax.runs.config import RunConfig, read_config
+from cluster_jax.runs.features import embed_images
+from cluster_jax.runs.store import Store
 from cluster_jax.training import checkpoint, loop, watch
 from cluster_jax.training import state as states
 from cluster_jax.training.state import State
@@ -69,7 +70,7 @@ def prepare(
     if cut_short:
         stages[-1] = _ended_at_newest_checkpoint(stages[-1])
     last, inputs = stages[-1], stages[-1].inputs
-    outputs.print_start(inputs, stages, workdir)
+    finish.print_start(inputs, stages, workdir)
     steps = last.training.total_steps
     files: dict[str, int | str] = {
         workdirs.TRAIN_EMBEDDING: steps,

@@ -5,14 +5,14 @@ import re
 
 import numpy as np
 import pytest
+from cluster_jax.report.decisions import Decisions
 
 import cluster_jax
 from cluster_jax import SmoothTree
 from cluster_jax.cli import cluster, predict
 from cluster_jax.core.checks import InputError
-from cluster_jax.pipeline import corrections
 from cluster_jax.report import assignments, decisions
-from cluster_jax.report.decisions import Decisions
+from cluster_jax.runs import corrections
 
 N, GROUPS = 240, 4
 

@@ -8,7 +8,7 @@ from etils import epath
 from cluster_jax.core.checks import InputError
 from cluster_jax.encoding import embed
 from cluster_jax.encoding.embed import Parts
-from cluster_jax.pipeline import features
+from cluster_jax.runs import features
 from cluster_jax.training import checkpoint
 
 ROWS = np.arange(20.0).reshape(10, 2)

@@ -6,8 +6,8 @@ import pytest
 
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
-from cluster_jax.pipeline import inference
-from cluster_jax.pipeline import workdir as workdirs
+from cluster_jax.runs import inference
+from cluster_jax.runs import workdir as workdirs
 
 CONFIG = {"seed": 0, "method": {"name": "byol", "decay": 0.9}, "train": {"batch_size": 16}}
 

@@ -16,10 +16,10 @@ from cluster_jax.data import batches
 from cluster_jax.encoding import embed
 from cluster_jax.evaluation import evaluate
 from cluster_jax.metrics import partition
-from cluster_jax.pipeline import build, outputs
-from cluster_jax.pipeline import run as pipeline
-from cluster_jax.pipeline.config import config_json, parse_config
-from cluster_jax.pipeline.features import write_features
+from cluster_jax.runs import begin as pipeline
+from cluster_jax.runs import build, outputs
+from cluster_jax.runs.config import config_json, parse_config
+from cluster_jax.runs.features import write_features
 from cluster_jax.training import checkpoint
 from tests import toy
 

@@ -1,20 +1,80 @@
-"""Embeddings of a run that are kept in its workdir, so that no later call makes them again."""
+"""Embeddings of a run that are kept in its workdir, so that no later call makes them again.
 
+The features of a run are the rows of its first embedding, if it has images, and after them those of
+`FEATURES`, which grows. Rows never move or change: a state of the run says which of them it has.
+"""
+
+import io as streams
 import os
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 from etils import epath
+from numpy.typing import NDArray
 
-from cluster_jax.core import io
+from cluster_jax.core import buckets, io
 from cluster_jax.core.devices import say
-from cluster_jax.encoding.embed import Batch, Parts
+from cluster_jax.encoding.embed import Batch, Parts, readable_rows
 from cluster_jax.methods import base as methods
-from cluster_jax.pipeline import build
-from cluster_jax.pipeline import workdir as workdirs
-from cluster_jax.pipeline.build import Inputs
-from cluster_jax.pipeline.config import AnyConfig, RunConfig
+from cluster_jax.runs import build
+from cluster_jax.runs import workdir as workdirs
+from cluster_jax.runs.build import Inputs
+from cluster_jax.runs.config import AnyConfig, RunConfig
+
+FEATURES = "features.npy"
+
+
+def read(workdir: epath.Path, config: Mapping[str, Any]) -> NDArray | None:
+    """Returns all features `[s, d]` that a run has or had; None if they are not stored.
+
+    Raises:
+        DamagedFile: a file is not what was written.
+    """
+    there, parts = buckets.names(workdir), list[NDArray]()
+    if "eval" in config and workdirs.TRAIN_EMBEDDING in there:
+        embedding = readable_rows(io.read_arrays(workdir / workdirs.TRAIN_EMBEDDING))
+        parts.append(embedding[config["eval"]["features"]])
+    if FEATURES in there:
+        try:
+            parts.append(np.load(workdir / FEATURES, mmap_mode="r"))
+        except ValueError as error:
+            raise io.DamagedFile(workdir / FEATURES, "its rows cannot be read") from error
+    if not parts:
+        return None
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def append(workdir: epath.Path, rows: NDArray) -> None:
+    """Appends rows `[m, d]` to `FEATURES`, in place.
+
+    The number of rows in the header is written last, so that the file is valid at any time; what a
+    kill has left behind the rows is overwritten. A disk writes the header, 128 bytes, at once.
+    """
+    path = workdir / FEATURES
+    known = np.load(path, mmap_mode="r") if path.exists() else rows[:0]
+    count, rows = len(known), np.ascontiguousarray(rows, known.dtype)
+    header = _header(rows, count + len(rows))
+    if not path.exists():
+        io.write(path, _header(rows, 0))
+    with open(path, "r+b") as file:
+        file.seek(len(header) + count * rows.dtype.itemsize * int(np.prod(rows.shape[1:])))
+        file.write(rows.tobytes())
+        file.flush()
+        os.fsync(file.fileno())
+        file.seek(0)
+        file.write(header)
+
+
+def _header(rows: NDArray, count: int) -> bytes:
+    """Returns the header of a file of so many rows; its length does not depend on the number."""
+    header, descr = streams.BytesIO(), np.lib.format.dtype_to_descr(rows.dtype)
+    shape = (count, *rows.shape[1:])
+    np.lib.format.write_array_header_1_0(
+        header, {"descr": descr, "fortran_order": False, "shape": shape}
+    )
+    return header.getvalue()
 
 
 class Store(NamedTuple):

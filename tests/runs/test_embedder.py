@@ -11,10 +11,10 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.data import batches, features
 from cluster_jax.discovery import scores as discovery
 from cluster_jax.encoding.encoder import Encoder
-from cluster_jax.pipeline import build
-from cluster_jax.pipeline import run as pipeline
-from cluster_jax.pipeline.config import config_json, parse_config
-from cluster_jax.pipeline.features import write_features
+from cluster_jax.runs import begin as pipeline
+from cluster_jax.runs import build
+from cluster_jax.runs.config import config_json, parse_config
+from cluster_jax.runs.features import write_features
 from tests import toy
 
 # A few steps leave the novel head undecided, of which the estimator warns.

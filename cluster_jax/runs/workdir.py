@@ -18,14 +18,13 @@ from cluster_jax.core import buckets, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.logs import logger
 from cluster_jax.data.images import Dataset
-from cluster_jax.pipeline import versions
 
-CONFIG, RESULTS = "config.json", "results.json"
-ASSIGNMENTS, REPORT = "assignments.csv", "report.html"
-OLD_DECISIONS = "decisions_before.csv"  # those about clusters that were replaced
-DUPLICATES = "duplicates.csv"
-# Needed to assign new images without the training images.
-IMAGES, CLUSTERS, CLUSTERER = "images.json", "clusters.npz", "clusterer.npz"
+CONFIG, IMAGES = "config.json", "images.json"
+# Outputs, which no command reads.
+RESULTS, ASSIGNMENTS, REPORT = "results.json", "assignments.csv", "report.html"
+DUPLICATES, CHANGES = "duplicates.csv", "changes.csv"
+STATE = re.compile(r"run-([0-9]+)\.npz")  # a state of a finished run, see `run.Run`
+_OF_OLDER_VERSIONS = ("clusters.npz", "clusterer.npz")
 WEIGHTS = "weights_sha256"  # in images.json: of a pretrained network that is not trained
 # Embeddings of the training images, of held-out test images, and of the training images by the
 # network with which the last stage starts.
@@ -54,12 +53,12 @@ AT_ANY_TIME = {
 
 # Files that a run reads again, and makes again where they lack.
 _MADE_AGAIN = (
-    RESULTS, IMAGES, CLUSTERS, CLUSTERER, TRAIN_EMBEDDING, TEST_EMBEDDING, INITIAL_EMBEDDING,
-    TRAIN_FEATURES, TEST_FEATURES, ENCODER,
+    IMAGES, TRAIN_EMBEDDING, TEST_EMBEDDING, INITIAL_EMBEDDING, TRAIN_FEATURES, TEST_FEATURES,
+    ENCODER,
 )  # fmt: skip
 
 # Files and folders that a run writes.
-_OF_A_RUN = ("checkpoints", ASSIGNMENTS, REPORT, *_MADE_AGAIN)
+_OF_A_RUN = ("checkpoints", RESULTS, ASSIGNMENTS, REPORT, *_MADE_AGAIN)
 
 # Number of evenly spaced images whose pixels enter a fingerprint.
 _FINGERPRINT_IMAGES = 256
@@ -130,14 +129,81 @@ def located(path: str | None, workdir: epath.Path, images: Mapping[str, Any]) ->
     return "\n".join(map(moved, path.split("\n")))
 
 
+def with_located(
+    config: Mapping[str, Any], workdir: epath.Path, images: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Returns a config with the place where the images of the run are now, see `located`."""
+    if "eval" not in config:
+        return dict(config)
+    place = located(config["data"]["dir"], workdir, images)
+    return {**config, "data": {**config["data"], "dir": place}}
+
+
 def with_stored_dir(config: Mapping[str, Any], workdir: epath.Path) -> dict[str, Any]:
     """Makes `data.dir` absolute; as in the workdir, if that is the same folder, moved with it."""
     asked = normalized(config["data"]["dir"])
     with contextlib.suppress(OSError, KeyError, TypeError, io.DamagedFile):
-        stored = read_values(workdir / CONFIG)["data"]["dir"]
-        if located(stored, workdir, read_values(workdir / IMAGES)) == asked:
-            asked = stored
+        stored = stored_config(workdir)
+        now = with_located(stored, workdir, read_values(workdir / IMAGES))
+        if now["data"]["dir"] == asked:
+            asked = stored["data"]["dir"]
     return {**config, "data": {**config["data"], "dir": asked}}
+
+
+def states(workdir: epath.Path) -> list[int]:
+    """Lists the numbers of the states that a folder has, ascending."""
+    found = (STATE.fullmatch(name) for name in buckets.names(workdir))
+    return sorted(int(match[1]) for match in found if match)
+
+
+def about(workdir: epath.PathLike) -> dict[str, Any] | None:
+    """Reads config and results of the newest state of a run; None if there is none.
+
+    Raises:
+        DamagedFile: its file is not what was written.
+    """
+    workdir = epath.Path(workdir)
+    if not (numbers := states(workdir)):
+        return None
+    path = workdir / f"run-{numbers[-1]}.npz"
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
+            values = json.loads(stored["about"].item())
+    except Exception as error:  # zipfile and zlib have errors of their own.
+        raise io.DamagedFile(path, "its arrays cannot be read") from error
+    return values
+
+
+def stored_config(workdir: epath.Path) -> dict[str, Any]:
+    """Returns the config of a finished run, or else of one that has begun."""
+    try:
+        values = about(workdir)
+    except io.DamagedFile:
+        if states(workdir) != [1]:  # Which the same command makes again.
+            raise
+        values = None
+    return read_values(workdir / CONFIG) if values is None else values["config"]
+
+
+def is_of_embeddings(workdir: epath.PathLike) -> bool:
+    """Returns whether a folder has a run of the command `cluster`."""
+    if not isinstance(workdir, str | os.PathLike):
+        return False
+    file = buckets.path(workdir) / CONFIG
+    return file.exists() and "eval" not in read_values(file)
+
+
+def check_run(workdir: epath.Path) -> None:
+    """Raises an `InputError` unless a folder has a run that this version reads."""
+    there, problem = buckets.names(workdir), None
+    if not workdir.exists():
+        problem = "which does not exist"
+    elif CONFIG not in there:
+        problem = f"which is no folder of a run: it has no {CONFIG}"
+    if problem:
+        raise InputError(f"the workdir must be that of a finished run; got {workdir}, {problem}")
+    if there & set(_OF_OLDER_VERSIONS):
+        raise older_version(workdir)
 
 
 def training_part(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -172,7 +238,7 @@ def claim(
         config: all that the result depends on, as JSON values; the first file that the command
             writes is this config, as `config.json`.
         compared: selects the part of a config that must be equal to resume a run.
-        required: files of a finished run besides `config.json` and `results.json`.
+        required: files of a finished run besides `config.json` and its state.
 
     Returns:
         The results if a run of exactly this config is finished, else None.
@@ -196,7 +262,8 @@ def claim(
         return None
     config = json.loads(json.dumps(config))
     try:
-        stored = read_values(workdir / CONFIG)
+        check_run(workdir)
+        stored = stored_config(workdir)
     except io.DamagedFile as error:
         raise InputError(f"{error}, or choose another folder") from error
     _check_same(workdir, stored, config, compared)
@@ -206,8 +273,10 @@ def claim(
     damaged = jax.process_index() == 0 and _put_aside(workdir, there)
     if jax.process_count() > 1:  # The first process moves files before the others look.
         damaged = bool(multihost_utils.broadcast_one_to_all(np.int32(damaged)))
-    results = None if damaged else finished_results(workdir, required)
-    return results if results is not None and results["config"] == config else None
+    finished = None if damaged else about(workdir)
+    if finished is None or not buckets.names(workdir) >= {CONFIG, *required}:
+        return None
+    return finished["results"] if finished["config"] == config else None
 
 
 def of_other_k(workdir: epath.Path, values: Mapping[str, Any]) -> epath.Path:
@@ -223,10 +292,10 @@ def of_other_k(workdir: epath.Path, values: Mapping[str, Any]) -> epath.Path:
     Returns:
         The folder; `workdir` itself unless such a run is in it.
     """
-    results = intact_results(workdir)
-    if results is None or results["provenance"].get("cut_short"):
+    finished = about(workdir)
+    if finished is None or finished["results"]["provenance"].get("cut_short"):
         return workdir
-    stored, k = results["config"], values["eval"]["k"]
+    stored, k = finished["config"], values["eval"]["k"]
     if stored.get("eval", {}).get("k", k) == k or difference(
         training_part(stored), training_part(values)
     ):
@@ -249,7 +318,7 @@ def forget_other_images(workdir: epath.Path, images: Mapping[str, Any]) -> bool:
         images: see `describe_images`.
     """
     copied, original = workdir / IMAGES, workdir.parent / IMAGES
-    is_copy = copied.exists() and original.exists() and not (workdir / RESULTS).exists()
+    is_copy = copied.exists() and original.exists() and not states(workdir)
     if not is_copy or copied.read_bytes() != original.read_bytes():
         return False
     if images.items() <= read_values(copied).items():
@@ -278,12 +347,24 @@ def agree(done: bool, workdir: epath.Path) -> bool:
 
 
 def _put_aside(workdir: epath.Path, there: set[str]) -> bool:
-    """Moves damaged ones of the files that are there to `damaged`; True if there were any."""
-    damaged = False
-    for file in (workdir / name for name in _MADE_AGAIN if name in there):
+    """Moves damaged ones of the files that are there to `damaged`; True if there were any.
+
+    Raises:
+        InputError: what a person or an update has done would be lost with a file.
+    """
+    damaged, names = False, [name for name in _MADE_AGAIN if name in there]
+    numbers = states(workdir)
+    names += ["run-1.npz"] if numbers == [1] else []
+    for file in (workdir / name for name in names):
         try:
             io.read_arrays(file) if file.suffix == ".npz" else read_values(file)
         except io.DamagedFile as error:
+            if (
+                len(numbers) > 1
+                and file.name == TRAIN_EMBEDDING
+                and (about(workdir) or {}).get("updates")
+            ):
+                raise
             io.set_aside(file, workdir, error.reason)
             damaged = True
     return damaged
@@ -351,33 +432,6 @@ def _lock(workdir: epath.Path) -> TextIO:
     file.write(f"process {os.getpid()} on {platform.node()}")
     file.flush()
     return file
-
-
-def finished_results(
-    workdir: epath.PathLike, required: tuple[str, ...] = ()
-) -> dict[str, Any] | None:
-    """Reads the content of `results.json`; None if the run is not finished.
-
-    Raises:
-        InputError: an older version of the package wrote it.
-    """
-    workdir = epath.Path(workdir)
-    versions.finish(workdir)
-    if not buckets.names(workdir) >= {RESULTS, CONFIG, *required}:
-        return None
-    results = read_values(workdir / RESULTS)
-    if "provenance" not in results:
-        raise older_version(workdir)
-    # An interrupted second evaluation has written its config next to the first one's results.
-    return results if results["config"] == read_values(workdir / CONFIG) else None
-
-
-def intact_results(workdir: epath.PathLike) -> dict[str, Any] | None:
-    """Reads the results as `finished_results`; None too if damaged, which `claim` puts aside."""
-    try:
-        return finished_results(workdir)
-    except io.DamagedFile:
-        return None
 
 
 def older_version(workdir: epath.PathLike, reason: object = None) -> InputError:

@@ -11,7 +11,7 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.data import datasets
 from cluster_jax.data import folder as image_files
 from cluster_jax.data.images import Dataset
-from cluster_jax.pipeline import export
+from cluster_jax.runs import export
 from tests import toy
 
 

@@ -4,7 +4,6 @@ The command and the estimators make the same run, in a workdir or in memory. Not
 """
 
 import dataclasses
-import functools
 import os
 import time
 from collections.abc import Callable
@@ -22,44 +21,40 @@ from cluster_jax.encoding.embed import Batch, Parts
 from cluster_jax.encoding.embed import embed as embed_batches
 from cluster_jax.encoding.encoder import Encoder
 from cluster_jax.evaluation.options import FINDERS
-from cluster_jax.pipeline import build, inference, outputs, stores
-from cluster_jax.pipeline import workdir as workdirs
-from cluster_jax.pipeline.build import Inputs
-from cluster_jax.pipeline.config import PhotosConfig
-from cluster_jax.pipeline.inference import TrainedRun
-from cluster_jax.pipeline.stores import Store
-from cluster_jax.report.report_data import Changes
+from cluster_jax.runs import build, finish, page
+from cluster_jax.runs import store as stores
+from cluster_jax.runs import workdir as workdirs
+from cluster_jax.runs.build import Inputs
+from cluster_jax.runs.config import PhotosConfig
+from cluster_jax.runs.finish import Found
+from cluster_jax.runs.run import Run
+from cluster_jax.runs.store import Store
 from cluster_jax.training import state as states
 
 
 @dataclasses.dataclass
 class Photos:
-    """Photos whose clusters are found.
+    """A run in memory, whose scores and map are made when they are asked for.
 
     Attributes:
-        inputs: the photos.
-        embedding: of all of them.
-        clustered_run: their clusters.
+        inputs: the photos, unreadable files included.
+        embedding: of these.
+        found: the clusters of those that can be read.
         seconds: time that the embedding took.
-        run: for new photos.
+        run: of these.
     """
 
     inputs: Inputs[PhotosConfig]
     embedding: Batch
-    clustered_run: outputs.ClusteredRun
+    found: Found
     seconds: float
-    run: TrainedRun
+    run: Run
 
-    @functools.cached_property
-    def outputs(self) -> outputs.Outputs:
-        """Scores, map, tables and report, which are made when they are asked for."""
-        return outputs.describe(self.clustered_run, seconds=self.seconds)
-
-    @property
-    def complete(self) -> TrainedRun:
-        """The run with its results."""
-        described = self.outputs
-        return self.run._replace(results=described.results, clusters=described.clusters)
+    def complete(self) -> Run:
+        """Returns the run with scores and map."""
+        if not self.run.results:
+            self.run = finish.complete(self.found, self.run, seconds=self.seconds)
+        return self.run
 
 
 def prepare(
@@ -80,7 +75,7 @@ def prepare(
         InputError: the config, the data or the workdir is invalid.
     """
     inputs = build.load_photos(config, dataset)
-    outputs.print_start(inputs, workdir=workdir)
+    finish.print_start(inputs, workdir=workdir)
     store = stores.find(workdir, inputs, {workdirs.TRAIN_EMBEDDING: 0})
 
     def make(_: Callable[[], None]) -> Inputs[PhotosConfig]:
@@ -103,27 +98,14 @@ def in_memory(config: PhotosConfig, dataset: Dataset) -> Photos:
     started = time.perf_counter()
     custom.check("eval.method", config.eval.method, FINDERS)
     inputs = build.load_photos(config, dataset)
-    outputs.print_start(inputs)
+    finish.print_start(inputs)
     encoder = _encoder(inputs)
     embedding = embed(inputs, encoder)
     seconds = time.perf_counter() - started
-    clustered_run = outputs.cluster(inputs, {workdirs.TRAIN_EMBEDDING: embedding})
-    say(f"found {counted(clustered_run.clustering.metrics['n_large'], 'cluster')}")
-    return collect(inputs, embedding, clustered_run, encoder, seconds)
-
-
-def collect(
-    inputs: Inputs[PhotosConfig],
-    embedding: Batch,
-    clustered_run: outputs.ClusteredRun,
-    encoder: Encoder,
-    seconds: float,
-) -> Photos:
-    """Builds the run of photos whose clusters are found, see `Photos`."""
+    found = finish.cluster(inputs, {workdirs.TRAIN_EMBEDDING: embedding})
+    say(f"found {counted(found.clustering.metrics['n_large'], 'cluster')}")
     images = {**build.describe_images(inputs), **build.describe_encoder(encoder)}
-    parts = images, embedding, clustered_run.stored, clustered_run.clusterer
-    run = inference.join(None, inputs.config, {}, *parts)
-    return Photos(inputs, embedding, clustered_run, seconds, run)
+    return Photos(inputs, embedding, found, seconds, finish.as_run(found, None, images))
 
 
 def _embed_into(store: Store, inputs: Inputs[PhotosConfig]) -> None:
@@ -135,8 +117,9 @@ def _embed_into(store: Store, inputs: Inputs[PhotosConfig]) -> None:
         return
     encoder = _encoder(inputs)
     stores.begin(store, inputs, build.describe_encoder(encoder))
-    make = functools.partial(embed, inputs, encoder)
-    stores.write(store, workdirs.TRAIN_EMBEDDING, encoder.checksum, make)
+    stores.write(
+        store, workdirs.TRAIN_EMBEDDING, encoder.checksum, lambda kept: embed(inputs, encoder, kept)
+    )
 
 
 def _encoder(inputs: Inputs[PhotosConfig]) -> Encoder:
@@ -154,30 +137,20 @@ def embed(inputs: Inputs[PhotosConfig], encoder: Encoder, kept: Parts | None = N
     return embed_batches(forward, inputs.dataset, batch_size=size, mesh=mesh, kept=kept)
 
 
-def save(
-    workdir: epath.PathLike,
-    photos: Photos,
-    shown: epath.PathLike | None = None,
-    changes: Changes | None = None,
-    *,
-    with_report: bool = True,
-) -> None:
+def save(workdir: epath.PathLike, photos: Photos) -> None:
     """Writes a run in memory into a new workdir, as the command would have left it.
 
     Args:
         workdir: the folder.
         photos: the run.
-        shown: what the page calls the workdir, see `outputs.write`.
-        changes: what an update has done.
-        with_report: whether to write the page.
     """
-    workdir = epath.Path(workdir)
+    workdir, inputs = epath.Path(workdir), photos.inputs
     workdir.mkdir(parents=True, exist_ok=True)
-    store = stores.find(workdir, photos.inputs, {workdirs.TRAIN_EMBEDDING: 0})
-    described = {**photos.run.images, "workdir": os.path.abspath(shown or workdir)}
-    stores.begin(store, photos.inputs, described)
+    store = stores.find(workdir, inputs, {workdirs.TRAIN_EMBEDDING: 0})
+    described = {**photos.run.images, "workdir": os.path.abspath(workdir)}
+    stores.begin(store, inputs, described)
     name = workdirs.TRAIN_EMBEDDING
     io.write_arrays(workdir / name, photos.embedding, stores.origin(store, name))
-    made = photos.outputs
-    made = made._replace(report=made.report._replace(changes=changes))
-    outputs.write(workdir, made, shown=shown, with_report=with_report)
+    images = workdirs.read_values(workdir / workdirs.IMAGES)
+    run = dataclasses.replace(photos.complete(), workdir=workdir, images=images, number=1)
+    page.publish(run, with_report=True, dataset=photos.found.inputs.dataset)

@@ -15,16 +15,18 @@ from etils import epath
 from numpy.typing import NDArray
 from PIL import Image
 
+from cluster_jax.clustering.base import NO_CLUSTER
 from cluster_jax.core import buckets
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import folder as image_files
 from cluster_jax.data import images
 from cluster_jax.data.images import Dataset
 from cluster_jax.discovery import splits
-from cluster_jax.pipeline import build, inference
-from cluster_jax.pipeline import workdir as workdirs
-from cluster_jax.pipeline.inference import TrainedRun
-from cluster_jax.report import assignments, decisions, report_data
+from cluster_jax.report.report_data import GONE
+from cluster_jax.runs import build, page
+from cluster_jax.runs import run as records
+from cluster_jax.runs.config import parse_config
+from cluster_jax.runs.run import Run
 
 # Longest name of a folder; file systems allow 255 bytes, which are 63 characters at worst.
 _MAX_NAME, _MAX_BYTES = 60, 255
@@ -181,45 +183,44 @@ def run_clusters(workdir: epath.PathLike, folder: os.PathLike | str, by: str = "
     Raises:
         InputError: see `write`.
     """
-    run = inference.read(workdir)
-    fitted, _ = inference.fitted(run)
-    names, copies = names_of_folders(run), _copies(run)
-    return training_images(run, fitted.cluster_labels, folder, names, by, copies)
+    run = records.read(workdir)
+    labels = run.labels if run.known is None else run.class_names(run.classes)
+    return training_images(run, labels, folder, names_of_folders(run), by, _copies(run))
 
 
 def training_images(
-    run: TrainedRun,
+    run: Run,
     labels: NDArray,
     folder: os.PathLike | str,
     names: Mapping[Any, str],
     by: str = "link",
     copies: Collection[str] = (),
 ) -> int:
-    """Exports the training images of a run by their labels, see `write` and `places`."""
-    section = run.config.data
-    check_has_images(section.name)
+    """Exports the images of a run by their labels, see `write` and `places`."""
+    check_has_images(run.config["data"]["name"] if run.is_of_images else "features")
+    config = parse_config(run.config)
+    section = config.data
 
     def load() -> Dataset:
         if section.name == "arrays" and section.dir is None:
             raise InputError(
                 "the images to export must be in files; got a run on an array in memory"
             )
-        return build.load_training_images(run.config, section)
+        return build.load_training_images(config, section)
 
-    if run.clusters.contents is not None and run.workdir is not None:
+    if run.facts is not None and run.workdir is not None:
         _check_contents(run)
     root = image_files.root(section.dir) if section.name == "folder" and section.dir else None
-    files = inference.files(run)
-    _, group = inference.words(run, files)
-    where = places(labels, names, group, files, copies)
-    return write(folder, where, Images(root, files, load), by)
+    where = places(labels, names, run.words[1], run.names, copies)
+    return write(folder, where, Images(root, run.names, load), by)
 
 
-def _check_contents(run: TrainedRun) -> None:
+def _check_contents(run: Run) -> None:
     """Raises an `InputError` if a file of the run has another content now."""
-    dataset = inference.training_images(run)
-    gone = {name for name, why in dataset.skipped if why == report_data.GONE}
-    is_other = (images.contents(dataset) != run.clusters.contents).any(axis=1)
+    dataset = page.training_images(run)
+    gone = {name for name, why in dataset.skipped if why == GONE}
+    assert run.facts is not None
+    is_other = (images.contents(dataset) != run.facts["digest"]).any(axis=1)
     names = np.array(dataset.sources)[is_other].tolist()
     if changed := [name for name in names if name not in gone]:
         raise InputError(
@@ -228,22 +229,19 @@ def _check_contents(run: TrainedRun) -> None:
         )
 
 
-def _copies(run: TrainedRun) -> set[str]:
+def _copies(run: Run) -> set[str]:
     """Returns the files of which the run has a copy that is to be kept."""
-    file = None if run.workdir is None else run.workdir / workdirs.DUPLICATES
-    if file is None or not file.exists():
+    repeated = run.duplicates
+    if repeated is None or run.names is None:
         return set()
-    columns = assignments.read(file)
-    pairs = zip(columns["image"], columns["keep"], strict=True)
-    return {assignments.unescaped(name) for name, keep in pairs if keep == "0"}
+    return {run.names[i] for i in repeated.images[~repeated.keep].tolist()}
 
 
-def names_of_folders(run: TrainedRun) -> dict[Any, str]:
+def names_of_folders(run: Run) -> dict[Any, str]:
     """Names the folder of each cluster or class: as a person has called it, or by the guess."""
-    named = run.decisions.named
-    if run.known_classes is not None:
-        return {splits.novel_name(cluster): name for cluster, name in named.items()}
-    return {int(cluster): name for cluster, name in run.names.items()}
+    if run.known is not None:
+        return {splits.novel_name(cluster): name for cluster, name in run.named.items()}
+    return {int(cluster): name for cluster, name in run.cluster_names.items()}
 
 
 def folder_names(
@@ -269,7 +267,7 @@ def folder_names(
     folders = {}
     for label in unique:
         plain, called = f"{group}_{label:0{width}d}" if width else str(label), names.get(label, "")
-        if label == decisions.NO_CLUSTER:
+        if label == NO_CLUSTER:
             plain, called = f"no_{group}", ""
         folders[label] = _unused(_safe(called) or _safe(plain) or "class", "", used)
     return folders

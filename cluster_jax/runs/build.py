@@ -27,8 +27,8 @@ from cluster_jax.methods.base import Method, MethodContext
 from cluster_jax.methods.nrcc import with_nrcc
 from cluster_jax.nets import network
 from cluster_jax.nets.pretrained import Preprocessing, preprocessing
-from cluster_jax.pipeline import workdir as workdirs
-from cluster_jax.pipeline.config import MADE_ALREADY, AnyConfig, PhotosConfig, RunConfig
+from cluster_jax.runs import workdir as workdirs
+from cluster_jax.runs.config import MADE_ALREADY, AnyConfig, PhotosConfig, RunConfig
 from cluster_jax.training import optim
 from cluster_jax.training import state as states
 from cluster_jax.training.state import State, TrainConfig, TrainingRun

@@ -5,13 +5,11 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from etils import epath
 from numpy.typing import NDArray
 
 from cluster_jax.clustering import knn
-from cluster_jax.core.arrays import blocks, normalize_rows
+from cluster_jax.core.arrays import normalize_rows
 from cluster_jax.data.arrays import Shards
-from cluster_jax.data.tables import Table
 from cluster_jax.evaluation import clusters
 from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.evaluation.options import ClusterOptions, check_k, resolve
@@ -142,24 +140,3 @@ def _voter(
         return knn.vote(near, result.cluster_labels)
 
     return votes
-
-
-def write_assignments(path: epath.Path, clustering: LargeClustering, features: Table) -> None:
-    """Writes `assignments.csv`: row, cluster, share of its votes, whether it is in the sample.
-
-    For k-means there is no share. The file is written in parts, because the whole
-    text may not fit into memory.
-    """
-    # Loads JAX, which wrong input must not wait for.
-    from cluster_jax.report import assignments
-
-    n = len(clustering.labels)
-    in_sample = np.isin(np.arange(n), clustering.sample)
-    columns: dict[str, assignments.Column | None] = {
-        "row": range(n) if features.names is None else features.names,
-        **{"cluster": clustering.labels, "share": clustering.shares, "in_sample": in_sample},
-    }
-    with path.open("w") as file:
-        for rows in blocks(n, 64):
-            text = assignments.to_csv({t: c[rows] for t, c in columns.items() if c is not None})
-            file.write(text if rows.start == 0 else text.split("\n", 1)[1])

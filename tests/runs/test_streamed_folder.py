@@ -11,8 +11,8 @@ from PIL import Image
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import images
-from cluster_jax.pipeline import inference
-from cluster_jax.pipeline import run as pipeline
+from cluster_jax.runs import begin as pipeline
+from cluster_jax.runs import inference
 from tests import toy
 
 pytestmark = pytest.mark.usefixtures("one_device", "traced_once", "compiled_once")

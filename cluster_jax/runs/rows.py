@@ -1,6 +1,7 @@
 """A run of embeddings: rows of features of the user's own are clustered. Nothing is embedded."""
 
 import dataclasses
+import hashlib
 import json
 import pathlib
 import time
@@ -13,7 +14,9 @@ from numpy.typing import NDArray
 
 from cluster_jax import __version__
 from cluster_jax.clustering import custom
+from cluster_jax.clustering.placing import voters
 from cluster_jax.core import checks, io
+from cluster_jax.core.arrays import blocks, normalize_rows
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
 from cluster_jax.data import tables
@@ -21,8 +24,9 @@ from cluster_jax.data.arrays import Shards
 from cluster_jax.evaluation import clusters
 from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.evaluation.options import CLUSTERINGS, ClusterOptions, resolve
-from cluster_jax.pipeline import large
-from cluster_jax.pipeline import workdir as workdirs
+from cluster_jax.runs import large
+from cluster_jax.runs import workdir as workdirs
+from cluster_jax.runs.run import Run
 
 
 class Inputs(NamedTuple):
@@ -49,7 +53,7 @@ class Inputs(NamedTuple):
         return None if self.labels is None else self.labels.codes
 
 
-def run(
+def cluster(
     inputs: Inputs,
     options: ClusterOptions,
     files: Mapping[str, str | None],
@@ -67,7 +71,7 @@ def run(
         with_report: whether to write `report.html`.
 
     Returns:
-        The folder, and the content of `results.json`, which of several processes the first writes.
+        The folder, and the results, which of several processes the first writes.
 
     Raises:
         InputError: features, labels or an option cannot be used, in several processes all but
@@ -76,7 +80,8 @@ def run(
     import jax
 
     from cluster_jax.core import devices
-    from cluster_jax.pipeline import corrections
+    from cluster_jax.runs import page
+    from cluster_jax.runs import run as records
 
     options = _resolved(inputs, options)
     if inputs.features.described:
@@ -106,7 +111,7 @@ def run(
     if workdirs.agree(previous is not None, workdir) and previous is not None:
         devices.say(f"{workdir} is finished; choose another folder to run it again")
         if devices.is_first():
-            previous = corrections.current_results(workdir, inputs.true_labels) or previous
+            page.repaired(records.read(workdir))
         return workdir, previous
     started = time.perf_counter()
     result, all_rows = _cluster(inputs, options)
@@ -116,12 +121,12 @@ def run(
             "provenance": _provenance(files, inputs, options, all_rows),
             "metrics": {options.method: result.metrics},
             "seconds": {"cluster": time.perf_counter() - started},
-            "config": config,
         }
     )
-    if not devices.is_first():
-        return workdir, results
-    _write(workdir, inputs, options, (result, all_rows), results, with_report=with_report)
+    if devices.is_first():
+        config = io.plain(config)
+        run = as_run(workdir, inputs, (config, results), options, result, all_rows)
+        _write(run, inputs, with_report=with_report)
     return workdir, results
 
 
@@ -136,61 +141,121 @@ def _resolved(inputs: Inputs, options: ClusterOptions) -> ClusterOptions:
     return options
 
 
-def _write(
+def as_run(
     workdir: epath.Path,
     inputs: Inputs,
+    described: tuple[dict[str, Any], dict[str, Any]],
     options: ClusterOptions,
-    found_clusters: tuple[Clustering, large.LargeClustering | None],
-    results: dict[str, Any],
-    *,
-    with_report: bool,
-) -> None:
-    """Writes the files of a run; for `found_clusters` see `_cluster`."""
-    from cluster_jax.pipeline import embeddings, outputs
-    from cluster_jax.report import assignments, decisions, report
+    result: Clustering,
+    all_rows: large.LargeClustering | None,
+) -> Run:
+    """Returns the first state of a run of embeddings.
 
-    result, all_rows = found_clusters
-    workdir.mkdir(parents=True, exist_ok=True)
-    io.write_json(workdir / workdirs.CONFIG, results["config"], checksum=True)
-    sample = None if all_rows is None else all_rows.sample
-    found = result.cluster_labels if all_rows is None else all_rows.labels
-    embeddings.write(workdir, inputs.shown.values, result, options, found, sample)
-    labels, names = inputs.true_labels, inputs.features.names or range(len(found))
-    digest = decisions.digest(list(map(str, names)), found)
+    Args:
+        workdir: folder of the run.
+        inputs: the features.
+        described: config and results.
+        options: how they were clustered.
+        result: their clusters, or those of a sample.
+        all_rows: those of all rows, if `result` is of a sample.
+    """
+    from cluster_jax.runs import finish
+    from cluster_jax.runs.run import COLUMNS
+
+    labels = result.cluster_labels if all_rows is None else all_rows.labels
+    names, n = inputs.features.names, len(labels)
+    columns = np.zeros(n, COLUMNS)
+    columns["row"], columns["label"], columns["found"] = np.arange(n), labels, labels
+    tree, x, facts = result.tree, inputs.shown.values, None
     if all_rows is None:
-        table = assignments.rows_csv(inputs.features.names, result)
-        io.write(workdir / workdirs.ASSIGNMENTS, table)
-    else:
-        large.write_assignments(workdir / workdirs.ASSIGNMENTS, all_rows, inputs.features)
-        labels = None if labels is None else labels[all_rows.sample]
-    tree, label_names = result.tree, None if inputs.labels is None else inputs.labels.names
-    data = report.ReportData(
-        title=pathlib.Path(str(results["provenance"]["features"])).name,
-        results=results,
-        clustering=result,
-        true_labels=labels,
-        label_names=label_names,
-        sources=inputs.shown.names,
-        linkage=None if tree is None else tree.cluster_linkage_,
-        features=clusters.rows_of_likeness(tree, inputs.shown.values, str(options.metric)),
-        run=digest,
-        command=outputs.correction_command(workdir),
+        facts = digests(x)
+    return Run(
+        workdir=workdir,
+        number=1,
+        made_by="first",
+        config=described[0],
+        images={},
+        results=described[1],
+        columns=columns,
+        store=None if all_rows is not None else rows_of(x, options),
+        names=None if names is None else tuple(names),
+        distances=result.distances,
+        outliers=result.outliers,
+        linkage=result.linkage(x),
+        placer=clusters.clusterer(
+            result,
+            voters(x, str(options.metric)) if tree is None else tree.clusterer_.voters,
+            method=options.method,
+            reduce=options.reduce,
+            n_neighbors=options.n_neighbors,
+        ),
+        next_label=int(labels.max(initial=-1)) + 1,
+        facts=facts,
+        truth=inputs.true_labels,
+        label_names=None if inputs.labels is None else tuple(inputs.labels.names),
+        shown=None if all_rows is None else all_rows.sample,
+        shares=None if all_rows is None else all_rows.shares,
+        **finish.of_clustering(result),
     )
-    if with_report:
-        report.write_report(workdir / workdirs.REPORT, data)
-    # Written last, because its presence marks the run as finished.
-    io.write_json(workdir / workdirs.RESULTS, results, checksum=True)
+
+
+def rows_of(x: NDArray, options: ClusterOptions) -> NDArray:
+    """Returns rows `[n, d]` as they are compared: by cosine, unit rows."""
+    return normalize_rows(x) if options.metric == "cosine" else np.asarray(x)
+
+
+def _write(run: Run, inputs: Inputs, *, with_report: bool) -> None:
+    from cluster_jax.runs import page
+    from cluster_jax.runs import store as stores
+
+    assert run.workdir is not None
+    run.workdir.mkdir(parents=True, exist_ok=True)
+    io.write_json(run.workdir / workdirs.CONFIG, run.config, checksum=True)
+    if run.store is not None:
+        (run.workdir / stores.FEATURES).unlink(missing_ok=True)  # Left by a kill.
+        stores.append(run.workdir, run.store)
+    page.publish(run, with_report=with_report)
+
+
+def digests(x: NDArray) -> NDArray:
+    """Hashes (SHA-256) each row `[n, d]` as float32, as facts of which all else is unknown."""
+    from cluster_jax.data.images import FACTS
+
+    facts = np.zeros(len(x), FACTS)
+    for rows in blocks(*x.shape):
+        for i, row in enumerate(np.ascontiguousarray(x[rows], np.float32), rows.start):
+            facts["digest"][i] = np.frombuffer(hashlib.sha256(row.tobytes()).digest(), np.uint8)
+    return facts
+
+
+def read_rows(
+    run: Run, path: str, array: str | None = None, ids: str | None = None
+) -> tables.Table:
+    """Reads new rows of a run, of the same columns and ids; see `tables.read_rows`.
+
+    Raises:
+        InputError: the file cannot be used.
+    """
+    stored = run.results["provenance"]
+    columns, is_table = stored["feature_columns"], path.lower().endswith(tables.SUFFIXES)
+    if is_table and columns is not None and array is None:
+        return tables.read_rows(path, None, ids or stored["ids"], columns)
+    return tables.read_rows(path, array, ids)
 
 
 def _check_same_files(
     workdir: epath.Path, files: Mapping[str, str | None], data: Mapping[str, str | None]
 ) -> None:
     """Raises an `InputError` that names the files if the folder has clusters of other ones."""
-    if (stored := workdirs.intact_results(workdir)) is None:
+    try:
+        stored = workdirs.about(workdir)
+    except io.DamagedFile:  # Of which `workdir.claim` tells.
+        return
+    if stored is None:
         return
     for name in ("features", "labels"):
         hashed = stored["config"].get("data", data).get(name)
-        file = stored["provenance"].get(name)
+        file = stored["results"]["provenance"].get(name)
         if hashed == data.get(name):
             continue
         asked = files[name]
@@ -243,7 +308,7 @@ def _provenance(
     options: ClusterOptions,
     all_rows: large.LargeClustering | None,
 ) -> dict[str, Any]:
-    from cluster_jax.pipeline import provenance
+    from cluster_jax.runs import provenance
 
     unused = {"k"} if options.method == "kmeans" else {"k", "n_init", "max_iter"}
     if options.reduce == "none":

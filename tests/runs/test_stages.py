@@ -19,10 +19,10 @@ from cluster_jax.discovery import scores as discovery
 from cluster_jax.discovery.scores import NetworkOutputs
 from cluster_jax.methods.encoders import Target
 from cluster_jax.methods.moco import MoCoState
-from cluster_jax.pipeline import build, outputs, trainings
-from cluster_jax.pipeline import run as pipeline
-from cluster_jax.pipeline.config import config_json, parse_config
 from cluster_jax.report import summary
+from cluster_jax.runs import begin as pipeline
+from cluster_jax.runs import build, outputs, trainings
+from cluster_jax.runs.config import config_json, parse_config
 from cluster_jax.training import checkpoint, loop, progress
 from cluster_jax.training import state as states
 from tests import toy

@@ -26,10 +26,10 @@ from cluster_jax.encoding.embed import (
     readable_rows,
 )
 from cluster_jax.encoding.encoder import Encoder
-from cluster_jax.pipeline import build
-from cluster_jax.pipeline import workdir as workdirs
-from cluster_jax.pipeline.build import BuiltRun
-from cluster_jax.pipeline.config import AnyConfig, RunConfig, parse_config
+from cluster_jax.runs import build
+from cluster_jax.runs import workdir as workdirs
+from cluster_jax.runs.build import BuiltRun
+from cluster_jax.runs.config import AnyConfig, RunConfig, parse_config
 from cluster_jax.training import checkpoint
 from cluster_jax.training import state as states
 

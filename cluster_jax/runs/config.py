@@ -21,7 +21,7 @@ from cluster_jax.methods.base import MethodConfig
 from cluster_jax.methods.nrcc import NRCCConfig
 from cluster_jax.nets import pretrained
 from cluster_jax.nets.config import EmbedderConfig, NetworkConfig
-from cluster_jax.pipeline import workdir as workdirs
+from cluster_jax.runs import workdir as workdirs
 from cluster_jax.training.optim import OptimizerConfig
 from cluster_jax.training.state import TrainConfig
 

@@ -16,9 +16,9 @@ from cluster_jax.cli import cluster, predict, report, update
 from cluster_jax.clustering import living
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
-from cluster_jax.pipeline import history, updates, versions
-from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.report import assignments, decisions
+from cluster_jax.runs import history, updates, versions
+from cluster_jax.runs import workdir as workdirs
 from tests.cli.test_output import check_keys
 from tests.report.test_report import Page
 

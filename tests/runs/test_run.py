@@ -20,11 +20,11 @@ from cluster_jax.data import datasets
 from cluster_jax.encoding import embed
 from cluster_jax.methods import base
 from cluster_jax.metrics import linear_probe
-from cluster_jax.pipeline import build, provenance
-from cluster_jax.pipeline import run as pipeline
-from cluster_jax.pipeline import workdir as workdirs
-from cluster_jax.pipeline.config import config_json, parse_config, read_config
 from cluster_jax.report import duplicates
+from cluster_jax.runs import begin as pipeline
+from cluster_jax.runs import build, provenance
+from cluster_jax.runs import workdir as workdirs
+from cluster_jax.runs.config import config_json, parse_config, read_config
 from cluster_jax.training import checkpoint, loop, progress, watch
 from cluster_jax.training import state as states
 from cluster_jax.training.checkpoint import Checkpoints
