@@ -379,8 +379,7 @@ def decided_fields(
     return {
         "names": {str(cluster): name for cluster, name in decided.named.items()},
         "is_decided": decided.is_decided(computed),
-        "next_cluster": decided.next_cluster(computed),
-        "run": computed.run,
+        "state": computed.run,
         "command": correction_command(workdir),
     }
 
@@ -453,7 +452,7 @@ def write(
         with_report: whether to write the page.
     """
     file, there = workdir / decisions.DECISIONS, buckets.names(workdir)
-    if file.name in there and not decisions.is_of(file, outputs.report.run):
+    if file.name in there and not decisions.is_of(file, outputs.report.state):
         file.replace(workdir / workdirs.OLD_DECISIONS)
     inference.write_clusters(workdir, outputs.clusters, outputs.clusterer)
     for name, table in outputs.tables.items():

@@ -173,7 +173,7 @@ def _write(
         sources=inputs.shown.names,
         linkage=None if tree is None else tree.cluster_linkage_,
         features=clusters.rows_of_likeness(tree, inputs.shown.values, str(options.metric)),
-        run=digest,
+        state=digest,
         command=outputs.correction_command(workdir),
     )
     if with_report:

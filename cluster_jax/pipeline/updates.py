@@ -767,7 +767,7 @@ class _RenewedRows(NamedTuple):
             sources=self.names,
             linkage=clustering.linkage(x),
             features=clusters.rows_of_likeness(clustering.tree, x, str(options.metric)),
-            run=decisions.digest(names, clustering.cluster_labels),
+            state=decisions.digest(names, clustering.cluster_labels),
             command=outputs.correction_command(self.workdir),
             changes=changes,
         )

@@ -59,11 +59,11 @@ class ReportData(NamedTuple):
         duplicates: groups of equal or nearly equal images, at least one; or None.
         features: float `[n, c]`, whose Euclidean distances say which images are alike; or None.
         names: number of a cluster, as text -> its name, of those that a person has named.
-        run: digest of the clusters that the run found, which names them in a file of corrections.
+        state: of the run, which a file of corrections names; "": nothing can take corrections.
         is_decided: bool `[n]`, points of which a person has said where they belong, or None.
         facts: sizes and dates of the files of the images, or None.
-        next_cluster: the lowest number that no cluster has had.
-        command: what applies a saved file of corrections, or None: nothing does.
+        command: what applies a saved file of corrections, whose name the page puts behind the last
+            "="; or None: nothing does.
         changes: by the last update, or None: there was none.
     """
 
@@ -81,10 +81,9 @@ class ReportData(NamedTuple):
     duplicates: Shown | None = None
     features: NDArray | None = None
     names: Mapping[str, str] = {}
-    run: str = ""
+    state: str = ""
     is_decided: NDArray | None = None
     facts: PhotoFacts | None = None
-    next_cluster: int = 0
     command: str | None = None
     changes: Changes | None = None
 
@@ -103,12 +102,6 @@ class ReportData(NamedTuple):
         return "group" if self.noun == "photo" else "cluster"
 
     @property
-    def column(self) -> str:
-        """Title of the column of names in tables."""
-        is_of_rows = self.fetch_images is None or "features" in self.results["provenance"]
-        return "row" if is_of_rows else "image"
-
-    @property
     def is_corrected(self) -> bool:
         """Whether a person has corrected the clusters, whose tree is then one of mean features."""
         origins = self.results["provenance"].get("number_of_clusters", {})
@@ -118,10 +111,6 @@ class ReportData(NamedTuple):
     def has_map(self) -> bool:
         """Whether the points have positions."""
         return self.clustering.points.shape[1] > 0
-
-    def name(self, i: int) -> str:
-        """Names point `i`: by its source, or its number."""
-        return f"{self.column} {i}" if self.sources is None else self.sources[i]
 
 
 class Cluster(NamedTuple):

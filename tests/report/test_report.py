@@ -400,7 +400,7 @@ def test_script_finds_what_it_asks_for():
     assert {"plot-map", "card", "plot-tree", "view", "selection", "decided"} < requested
     absent = {"duplicate-groups", "sort"}  # no duplicates, and nothing to sort by
     assert requested - ids == absent
-    record = {"run", "state", "next_cluster", "figures", "look", "duplicates"}
+    record = {"state", "figures", "look", "duplicates"}
     assert set(re.findall(r"report\.(\w+)", script)) == record
     assert set(page.record) == record | {"map", "words", "tree"}
     assert set(re.findall(r"\btree\.(\w+)", script)) - {"layout"} <= set(page.record["tree"])
