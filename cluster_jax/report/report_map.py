@@ -14,13 +14,14 @@ from scipy.linalg import eigh
 from cluster_jax.clustering import knn
 from cluster_jax.report import thumbnails
 from cluster_jax.report.changes import Entry
-from cluster_jax.report.report_data import STYLED_CLUSTERS, Cluster, ReportData, evenly_spaced
+from cluster_jax.report.report_data import Cluster, ReportData, evenly_spaced
 
 MAX_POINTS = 100_000
 MAX_THUMBNAILS = 10_000
 # Pixels of a thumbnail's side at most, and of all thumbnails: of 10,000, 7 MB of the page.
 THUMBNAIL_SIDE, SHEET_PIXELS = 132, 14e6
-N_BEST = 8  # images of each of the largest clusters that have a thumbnail of full size
+# The largest clusters, whose names stand on the map and whose best images are larger.
+N_SHOWN, N_BEST = 60, 8
 N_NEAREST = 8
 _PACKED = {"f": "f4", "i": "i4", "b": "u1"}  # kind of a dtype -> dtype in the page
 
@@ -73,7 +74,7 @@ def build_map(
     if data.fetch_images is not None:
         sheets = [_sheet(data, "sample", sample, side)]
         if side < THUMBNAIL_SIDE:
-            best = [cluster.members[:N_BEST] for cluster in clusters[:STYLED_CLUSTERS]]
+            best = [cluster.members[:N_BEST] for cluster in clusters[:N_SHOWN]]
             best += [np.array(part, int) for entry in changed for _, part in entry.shown]
             shown["best"] = np.unique(np.concatenate(best))
             sheets.append(_sheet(data, "best", shown["best"], THUMBNAIL_SIDE))
@@ -130,7 +131,7 @@ def _drawn(
     stops = np.searchsorted(kept, ends).tolist()
     drawn = list[dict[str, Any]]()
     for i, (cluster, start, stop) in enumerate(zip(clusters, [0, *stops], stops, strict=False)):
-        is_placed = data.has_map and start < stop and i < STYLED_CLUSTERS
+        is_placed = data.has_map and start < stop and i < N_SHOWN
         at = _name_position(axes[start:stop]) if is_placed else None
         guess = "" if str(cluster.id) in data.names else ", ".join(guesses.get(str(cluster.id), ()))
         size = len(cluster.members)

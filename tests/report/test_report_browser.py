@@ -8,13 +8,14 @@ import sys
 import numpy as np
 import pytest
 from PIL import Image
+from scipy.cluster import hierarchy
 
+from cluster_jax.clustering import cut_tree
 from cluster_jax.data.images import PhotoFacts
 from cluster_jax.report import report_map
 from cluster_jax.report.report import render
 from tests.report.browser import CHROMIUM, STEPS, WATCH, visit
 from tests.report.test_report import (
-    CLUSTERS,
     NAMES,
     TREE,
     changed,
@@ -508,30 +509,187 @@ def test_the_large_view_names_and_merges_its_group(tmp_path):
     }
 
 
-def test_decisions_survive_that_the_page_is_closed(tmp_path):
+def test_decisions_survive_that_the_page_is_closed_and_are_taken_back_then(tmp_path):
+    """Undo, each of the list, and the keeper of a set."""
     steps = """
-      if (card(4).querySelector("[data-size]").textContent === "40 photos") {
+      const size = (shown) => (shown?.hidden ?? true ? "" : shown.querySelector("[data-size]").textContent);
+      const sizes = () => [4, 0, 2].map((id) => size(card(id)));
+      const kept = () => all(".copies").map((set) => all("li.kept", set).length);
+      if (sizes()[0] === "40 photos") {
         all(".best .tile", card(4))[0].click();
         choose($("view-move"), "0");
+        $("view").close();
         type(0, "dogs");
         choose(card(2).querySelector("[data-choice=merge]"), "0");
         document.querySelector("#duplicate-groups .both:enabled").click();
+        found.done = sizes();
+      } else {
+        found.said = $("said").textContent;
+        found.count = $("decided-count").textContent;
+        found.sizes = sizes();
+        found.kept = [kept(), document.querySelector(".copies .kept b").textContent];
+        $("history").open = true;
+        await pause();
+        found.steps = all("#steps span").map((step) => step.textContent);
+        all("#steps button").at(-1).click();  // the first one
+        found.back = [sizes(), $("said").textContent];
+        found.rest = all("#steps span").length;
+        key("u");
+        found.undone = kept();
+        $("undo").click();
+        found.parted = [sizes(), card(0).querySelector("[data-title]").textContent];
+        $("save-corrections").click();
       }
-      found.count = $("decided-count").textContent;
-      found.sizes = [4, 0].map((id) => card(id).querySelector("[data-size]").textContent);
-      found.title = card(0).querySelector("[data-title]").textContent;
-      found.said = $("said").textContent;
-      await pause();
     """
     first = run(tmp_path, decided(duplicates=repeated(sources())), steps)
     again = visit(tmp_path, tmp_path / "report.html")
-    assert first["sizes"] == again["sizes"] == ["39 photos", "29 photos"]
-    assert first["title"] == again["title"] == "dogs"
-    assert first["count"] == again["count"] == "4 corrections, not yet applied."
+    assert first["done"] == again["sizes"] == ["39 photos", "29 photos", ""]
+    assert again["count"] == "4 corrections, not yet applied."
     assert again["said"] == "The corrections of your last visit are here again."
+    assert again["kept"] == [[1, 1], "040, a <b>.png"], "one of each set, whatever is clicked"
+    assert again["steps"] == [
+        "folder/040, a <b>.png is kept of its copies.",
+        "Group 2 is now part of dogs.",
+        "The group is called dogs.",
+        "1 photo moved to Group 0.",
+    ]
+    taken_back = "Taken back: 1 photo moved to Group 0."
+    assert again["back"] == [["40 photos", "28 photos", ""], taken_back]
+    assert again["rest"] == 3
+    assert again["undone"] == [1, 1]
+    assert again["parted"] == [["40 photos", "25 photos", "3 photos"], "dogs"]
+    assert corrections(again["downloads"][0]) == {"names": {"0": "dogs"}}
     other = decided(duplicates=repeated(sources()))._replace(state="ba9876543210")
-    other = run(tmp_path, other, steps)
-    assert other["said"] != again["said"], "not on the page of another run"
+    assert "done" in run(tmp_path, other, steps), "not on the page of another state"
+
+
+def test_a_name_that_another_group_has_is_asked_about(tmp_path):
+    steps = """
+      const titles = () => all("article:not([hidden]) [data-title]").map((one) => one.textContent);
+      type(0, "it's <b>Åsa & 犬</b>");
+      found.named = titles();
+      type(2, " it's  <b>Åsa & 犬</b> ");
+      found.asked = [$("same").open, $("same-name").textContent];
+      $("same-keep").click();
+      await pause();
+      found.both = [titles(), $("same").open];
+      key("u");
+      type(2, "it's <b>Åsa & 犬</b>");
+      $("same-merge").click();
+      found.merged = titles();
+      const field = card(4).querySelector("input");
+      field.focus();
+      key("Enter", field);
+      found.left = document.activeElement === document.body;
+      $("save-corrections").click();
+    """
+    found = run(tmp_path, decided(), steps)
+    name = "it's <b>Åsa & 犬</b>"
+    assert found["named"] == ["Group 4", name, "Group 2"]
+    assert found["asked"] == [True, name]
+    assert found["both"] == [["Group 4", name, name], False]
+    assert found["merged"] == ["Group 4", name]
+    assert found["left"]
+    assert corrections(found["downloads"][0]) == {"names": {"0": name}, "merges": [[2, 0]]}
+
+
+def test_a_group_that_is_merged_into_a_new_one_has_its_name(tmp_path):
+    """The file knows numbers of the run only: the new group goes into the old one, with its name."""
+    steps = """
+      const ctrl = { bubbles: true, ctrlKey: true };
+      all(".best .tile", card(0))[1].dispatchEvent(new MouseEvent("click", ctrl));
+      choose($("move"), "new");
+      found.focused = document.activeElement === card(-2).querySelector("input");
+      found.order = all("article").map((one) => one.dataset.group);
+      type(-2, "dogs");
+      choose(card(2).querySelector("[data-choice=merge]"), "-2");
+      found.titles = all("article:not([hidden]) [data-title]").map((one) => one.textContent);
+      $("save-corrections").click();
+    """
+    data = decided()
+    found = run(tmp_path, data, steps)
+    assert found["focused"], "its name is typed next"
+    assert found["order"] == ["4", "0", "-2", "2"], "beside the group from which it comes"
+    assert found["titles"] == ["Group 4", "Group 0", "dogs"]
+    moved = str(in_order(data, 0)[1])
+    assert corrections(found["downloads"][0]) == {"names": {"2": "dogs"}, "labels": {moved: 2}}
+
+
+def test_the_large_view_uses_the_window(tmp_path):
+    steps = """
+      all(".best .tile")[0].click();
+      await until(() => !$("view-image").hidden);
+      const box = $("view-image").getBoundingClientRect();
+      found.shares = [box.width / innerWidth, box.height / innerHeight];
+      found.size = innerWidth;
+    """
+    data = labeled(sources=sources())
+    wide, high = run(tmp_path, data, steps, (1400, 900))["shares"]
+    assert wide > 0.7
+    assert high > 0.9
+    phone = run(tmp_path, data, steps, (390, 844))
+    assert phone["size"] == 390
+    assert phone["shares"] == pytest.approx([1, 0.6], abs=0.05)
+
+
+def test_the_slider_gives_the_groups_of_a_cut(tmp_path):
+    clusters = np.repeat(np.arange(9), np.arange(9) + 2)
+    linkage = hierarchy.linkage(np.random.default_rng(3).normal(size=(9, 2)), "average")
+    steps = """
+      found.cuts = [];
+      for (let n = 1; n <= 9; n++) {
+        $("tree-cut").value = n;
+        $("tree-cut").dispatchEvent(new Event("input"));
+        const entries = all("#tree-groups > li").map((item) => item.querySelector("p").innerText);
+        found.cuts.push(entries.map((text) => text.match(/\\d+/g).map(Number).sort()).sort());
+      }
+      found.leaves = all("#tree-leaves li").map((leaf) => leaf.innerText.trim());
+      found.branches = $("tree-branches").getAttribute("d").split("M").length - 1;
+    """
+    found = run(tmp_path, make(clusters, linkage=linkage), steps)
+    for n, cut in enumerate(found["cuts"], 1):
+        groups = cut_tree(linkage, n)
+        assert cut == sorted(np.flatnonzero(groups == group).tolist() for group in range(n))
+    assert sorted(found["leaves"]) == [f"Cluster {i}" for i in range(9)]
+    assert found["branches"] == 8
+
+
+def test_a_phone(tmp_path):
+    """One doubtful photo at a time, any answer, nothing wider than the page, an index."""
+    steps = """
+      const shown = () => all("#doubts li").filter((item) => item.offsetParent);
+      found.left = [$("doubts-left").textContent];
+      found.shown = [shown().length];
+      found.wide = [shown()[0].querySelector(".tile").offsetWidth / innerWidth];
+      const first = shown()[0].dataset.doubt;
+      choose(shown()[0].querySelector("select"), "2");
+      found.said = $("said").textContent;
+      found.shown.push(shown().length);
+      found.left.push($("doubts-left").textContent);
+      found.next = shown()[0].dataset.doubt !== first;
+      button(shown()[0], "Yes, it stays").click();
+      found.left.push($("doubts-left").textContent);
+      found.width = document.documentElement.scrollWidth;
+      const index = document.querySelector("[data-choice=index]");
+      found.index = all("option", index).map((option) => option.value);
+      choose(index, "2");
+      found.top = Math.round(card(2).getBoundingClientRect().top);
+      found.finder = Math.round($("finder").getBoundingClientRect().top);
+      $("save-corrections").click();
+    """
+    data = smooth_tree({"verdict": "clear"}, sources=sources(), state="0123456789ab")
+    found = run(tmp_path, data._replace(names={"1": "one long name " * 7}), steps, (390, 844))
+    n = int((data.clustering.membership.probabilities < 0.8).sum())
+    assert found["left"] == [f"{n - i} photos" for i in range(3)]
+    assert found["shown"] == [1, 1]
+    assert found["wide"][0] > 0.8
+    assert found["said"] == "1 photo moved to Group 2."
+    assert found["next"]
+    assert found["width"] <= 390
+    assert found["index"] == ["", "0", "2", "1"]
+    assert 0 <= found["top"] < 100
+    assert found["finder"] == 0
+    assert corrections(found["downloads"][0]) == {"labels": {"0": 2}, "right": [1]}
 
 
 def test_keyboard(tmp_path):

@@ -54,33 +54,16 @@ function drawCard(card, id) {
   field.placeholder = `${titled(id)}: name it`;
   if (document.activeElement !== field) field.value = groups.get(id).name;
   card.querySelector("[data-size]").textContent = count(sizeOf(id));
-  card.querySelector("[data-labels]").textContent = labelsOf(card, members(id));
   card.querySelector("[data-guess]").hidden = !groups.get(id).guess || decisions.named.has(id);
   const best = card.querySelector(".best");
   const shown = points.slice(0, SHOWN_BEST);
   if (best.dataset.shown !== shown.join()) {
-    fillList(best, shown, (point) => markOdd(tileItem(point, points), card));
+    fillList(best, shown, (point) => tileItem(point, points));
     best.dataset.shown = shown.join();
   }
   card.querySelector("[data-all]").hidden = points.length <= SHOWN_BEST;
   const others = new Set(points.slice(SHOWN_BEST));
   for (const other of card.querySelectorAll(".all .tile")) other.parentElement.hidden = !others.has(pointOf.get(Number(other.dataset.point)));
-}
-
-// Where labels are known: how many of a card's points have its most common one; the others get a frame.
-function labelsOf(card, points) {
-  if (!about.label) return "";
-  const counts = new Map();
-  for (const point of points) counts.set(about.label[point], (counts.get(about.label[point]) ?? 0) + 1);
-  const [label, most] = [...counts].reduce((a, b) => (b[1] > a[1] || (b[1] === a[1] && b[0] < a[0]) ? b : a));
-  card.label = label;
-  return `; ${percent(most / points.length)} labeled ${map.label_names[label].toWellFormed()}`;
-}
-
-function markOdd(item, card) {
-  const point = pointOf.get(Number(item.firstElementChild.dataset.point));
-  item.classList.toggle("odd", Boolean(about.label) && about.label[point] !== card.label);
-  return item;
 }
 
 // All members of a group, drawn as they are scrolled to
@@ -94,7 +77,7 @@ function showAll(button) {
 
 function fillAll(card) {
   const points = ordered(members(Number(card.dataset.group)));
-  fillList(card.querySelector(".all"), points.slice(SHOWN_BEST), (point) => markOdd(tileItem(point, points), card));
+  fillList(card.querySelector(".all"), points.slice(SHOWN_BEST), (point) => tileItem(point, points));
 }
 
 function goTo(id) {

@@ -108,7 +108,7 @@ function askAboutName(id, same, name) {
 function refresh(message) {
   decisions = decided();
   for (const id of [...groups.keys()]) if (isMade(id)) groups.delete(id);
-  for (const id of [...decisions.moved.values(), ...decisions.merged.values()]) if (isMade(id)) groups.set(id, { id, symbol: "diamond", color: "var(--accent)", at: null });
+  for (const id of [...decisions.moved.values(), ...decisions.merged.values()]) if (isMade(id)) groups.set(id, { id, color: "var(--accent)" });
   for (const [id, group] of groups) group.name = decisions.named.get(id) ?? firstNames.get(id) ?? "";
   membersOf = new Map([...groups.keys()].map((id) => [id, []]));
   for (const point of everyPoint) {

@@ -37,22 +37,18 @@ function project(place = projection()) {
   for (let i = 0; i < map.n_points; i++) [pixelX[i], pixelY[i]] = place([x[i], y[i]]);
 }
 
-// Points of a group are squares where there are many; else circles, squares or diamonds, hollow for outliers.
+// Points are squares where there are many, else circles; those of outliers are hollow.
 function drawPoints(pen, strength, wanted) {
   const [r, isDense] = [pointSize / 2, map.n_points > 5000];
   for (const [id, points] of membersOf) {
-    const { color, symbol } = groups.get(id);
-    pen.fillStyle = pen.strokeStyle = themed(color);
+    pen.fillStyle = pen.strokeStyle = themed(groups.get(id).color);
     [pen.globalAlpha, pen.lineWidth] = [strength, 1];
     for (const i of points) {
       if (wanted !== undefined && isSelected[i] !== wanted) continue;
       const [x, y] = [pixelX[i], pixelY[i]];
       if (isDense) { pen[about.outlier[i] ? "strokeRect" : "fillRect"](x - r, y - r, 2 * r, 2 * r); continue; }
       pen.beginPath();
-      if (symbol === "circle") pen.arc(x, y, r, 0, 7);
-      else if (symbol === "square") pen.rect(x - 0.9 * r, y - 0.9 * r, 1.8 * r, 1.8 * r);
-      else for (const [dx, dy] of [[r, 0], [0, r], [-r, 0], [0, -r]]) pen.lineTo(x + 1.2 * dx, y + 1.2 * dy);
-      pen.closePath();
+      pen.arc(x, y, r, 0, 7);
       pen[about.outlier[i] ? "stroke" : "fill"]();
     }
   }

@@ -39,7 +39,7 @@ const isMade = (id) => id < NONE;
 const found = new Int32Array(map.n_points); // the group of each point when the page was made
 const groups = new Map(map.clusters.map((cluster) => [cluster.id, { ...cluster }]));
 map.clusters.forEach((cluster, rank) => found.fill(cluster.id, rank ? map.clusters[rank - 1].stop : 0, cluster.stop));
-if (!groups.has(NONE)) groups.set(NONE, { id: NONE, size: 0, symbol: "circle", color: "var(--faint)" });
+if (!groups.has(NONE)) groups.set(NONE, { id: NONE, size: 0, color: "var(--faint)" });
 const groupOf = found.slice(); // the group of each point now
 let membersOf = new Map(); // group -> its points, the typical ones first; the largest group first
 const members = (id) => membersOf.get(id) ?? [];
@@ -50,7 +50,7 @@ function titled(id) {
 }
 
 function swatch(id) {
-  const mark = make("i", { className: `swatch ${groups.get(id).symbol}` });
+  const mark = make("i", { className: "swatch" });
   mark.style.setProperty("--c", groups.get(id).color);
   return mark;
 }

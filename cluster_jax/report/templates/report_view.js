@@ -7,13 +7,7 @@ const inFeatures = map.nearest && unpack(map.nearest);
 
 function nearest(point) {
   const place = about.sample[point];
-  if (inFeatures && place >= 0) return [...inFeatures.subarray(place * map.n_nearest, (place + 1) * map.n_nearest)];
-  return plot ? nearestOnMap(point, 8) : [];
-}
-
-function nearestOnMap(point, n) {
-  const far = everyPoint.map((other) => axes.reduce((sum, axis) => sum + (axis[other] - axis[point]) ** 2, 0));
-  return everyPoint.filter((other) => other !== point).sort((a, b) => far[a] - far[b]).slice(0, n);
+  return inFeatures && place >= 0 ? [...inFeatures.subarray(place * map.n_nearest, (place + 1) * map.n_nearest)] : [];
 }
 
 function open(point, list) {
@@ -33,7 +27,6 @@ function open(point, list) {
   element("view-facts").replaceChildren(...inLines(factsOf(point)));
   const near = nearest(point);
   element("view-nearest-title").hidden = !near.length;
-  element("view-nearest-title").textContent = inFeatures && about.sample[point] >= 0 ? "Most alike" : "Nearest on the map";
   fillList(element("view-nearest"), near, (other) => tileItem(other, members(groupOf[other])));
   const own = element("view-group");
   own.dataset.group = groupOf[point];
