@@ -200,7 +200,7 @@ def find(dataset: Dataset, features: NDArray) -> Duplicates:
 
 def _to_keep(groups: NDArray, facts: PhotoFacts, names: Sequence[str]) -> NDArray:
     """Picks the image of each group to keep, bool `[m]`, see `Duplicates`."""
-    is_copy = [_COPY.search(name) is not None for name in names]
+    is_copy = np.array([_COPY.search(name) is not None for name in names], bool)
     size = facts.width.astype(np.int64) * facts.height
     dates = np.array([taken or "~" for taken in facts.taken], str)  # No date is the latest.
     order = np.lexsort((np.arange(len(groups)), dates, is_copy, -facts.bytes, -size, groups))

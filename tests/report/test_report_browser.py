@@ -35,7 +35,7 @@ def run(tmp_path, data, steps, size=None):
     if data.fetch_images is not None and data.sources is not None and data.folder is None:
         data = beside(tmp_path, data)
     head, _, rest = render(data).partition("<title>")
-    rest = rest.rpartition("</body>")[0]  # plotly.js has the word too
+    rest = rest.rpartition("</body>")[0]
     page = f"{head}{WATCH}<title>{rest}{STEPS % steps}"
     file = tmp_path / "report.html"
     file.write_bytes(page.encode("utf-8", "backslashreplace"))
@@ -512,8 +512,8 @@ def test_the_large_view_names_and_merges_its_group(tmp_path):
 def test_decisions_survive_that_the_page_is_closed_and_are_taken_back_then(tmp_path):
     """Undo, each of the list, and the keeper of a set."""
     steps = """
-      const size = (shown) => (shown?.hidden ?? true ? "" : shown.querySelector("[data-size]").textContent);
-      const sizes = () => [4, 0, 2].map((id) => size(card(id)));
+      const size = (id) => card(id)?.querySelector("[data-size]").textContent;
+      const sizes = () => [4, 0, 2].map((id) => (card(id)?.hidden === false ? size(id) : ""));
       const kept = () => all(".copies").map((set) => all("li.kept", set).length);
       if (sizes()[0] === "40 photos") {
         all(".best .tile", card(4))[0].click();
@@ -594,7 +594,7 @@ def test_a_name_that_another_group_has_is_asked_about(tmp_path):
 
 
 def test_a_group_that_is_merged_into_a_new_one_has_its_name(tmp_path):
-    """The file knows numbers of the run only: the new group goes into the old one, with its name."""
+    """The file knows numbers of the run: the new group goes into the old one, with its name."""
     steps = """
       const ctrl = { bubbles: true, ctrlKey: true };
       all(".best .tile", card(0))[1].dispatchEvent(new MouseEvent("click", ctrl));
