@@ -322,6 +322,9 @@ def test_what_is_said_of_clear_and_unclear_clusters():
     assert "Nobody has said how many groups there are" in said
     for word in ("script ", "terminal", "dimensions", "cluster ", "silhouette", "linkage"):
         assert word not in said, word
+    guess = page_of(smooth_tree(unclear, sources=PHOTOS)).text.partition("Details: how")[0]
+    assert "The groups are a best guess: they are not clearly apart." in guess
+    assert "silhouette" not in guess
     trained = smooth_tree({"verdict": None, "gap": 0.4})
     trained.results["provenance"]["steps"] = 4
     assert "A training drives its own images apart" in page_of(trained).text

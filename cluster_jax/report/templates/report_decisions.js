@@ -119,7 +119,6 @@ function refresh(message) {
   drawDoubts();
   for (const { images } of copies) for (const copy of images) copy.show?.();
   drawChoices(document);
-  placeNames();
   redraw();
   if (tree) showCut();
   if (message) element("said").textContent = message;
