@@ -532,7 +532,7 @@ def test_bandwidth_section(verdict):
     page = page_of(make(CLUSTERS, curve=CURVE._replace(verdict=verdict)))
     section = text(page.by_id("bandwidth"))
     assert "Selected, by a score computed without labels: 0.2, which gives 5 clusters." in section
-    assert "Clusters Bandwidth Score 1,090 0.1 0.123" in section, "the next best answer"
+    assert "Next best: 1,090 clusters at 0.1 (score 0.123)." in section, "the next best answer"
     said = {"no clear answer": "No clear answer.", "one cluster": "One cluster."}
     assert [key for key, words in said.items() if words in section] == [
         key for key in said if key == verdict
