@@ -93,6 +93,7 @@ def render(data: ReportData) -> str:
         doubts=doubts,
         map=record["map"],
         tree=tree,
+        results=json.dumps(io.plain(data.results), indent=2, ensure_ascii=False),
         record=pages.compressed(json.dumps(record, allow_nan=False, separators=(",", ":"))),
     )
 

@@ -18,7 +18,6 @@ from tests.report.browser import CHROMIUM, STEPS, WATCH, visit
 from tests.report.test_report import (
     NAMES,
     TREE,
-    changed,
     labeled,
     make,
     repeated,
