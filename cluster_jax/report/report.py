@@ -91,9 +91,9 @@ def render(data: ReportData) -> str:
         changed=changed,
         more_changes=changes.n_more(data),
         doubts=doubts,
-        orders=_orders(data),
         map=record["map"],
         tree=tree,
+        results=json.dumps(io.plain(data.results), indent=2, ensure_ascii=False),
         record=pages.compressed(json.dumps(record, allow_nan=False, separators=(",", ":"))),
     )
 
@@ -113,20 +113,6 @@ def _bad_steps(data: ReportData) -> list[int]:
     """Lists the logged steps at which the loss was not finite."""
     logged = [line for line in data.history if "loss" in line]
     return [line["step"] for line in logged if plots.finite(line["loss"]) is None]
-
-
-def _orders(data: ReportData) -> dict[str, str]:
-    """Returns what the photos of a group can be sorted by, with its words."""
-    orders = {"": "how typical"}
-    if data.clustering.membership is not None:
-        orders["doubt"] = "how doubtful"
-    if data.facts is not None and any(data.facts.taken):
-        orders["date"] = "date"
-    if data.sources is not None:
-        orders["folder"] = "folder and name"
-    if data.facts is not None:
-        orders["size"] = "size of the file"
-    return orders
 
 
 def count_doubtful(membership: Membership | None) -> int | None:

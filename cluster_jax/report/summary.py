@@ -18,13 +18,9 @@ TITLES = {"tree": "tree", "gridshift": "GridShift", "kmeans": "k-means"}
 # Keys of the results that read better as other words.
 _WORDS = {
     "gridshift": "GridShift",
-    "gap": "silhouette above that of one cluster",
-    "rows_clustered": "distinct rows or micro-clusters that were compared",
     "kmeans": "k-means",
     "knn": "k-NN accuracy, k =",
     "linear_probe": "linear probe accuracy",
-    "collapse": "embedding",
-    "std": "standard deviation",
     "gradient_share": "gradient's share of the sampled view's way, the rest is noise",
     "nrcc": "NRCC",
     "nmi": "NMI",
@@ -229,22 +225,6 @@ def _is_clustering(entry: object) -> bool:
     return isinstance(entry, Mapping) and "n_clusters" in entry
 
 
-def other_metrics(results: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Lists names and values of all metrics that `score_rows` leaves out, except None."""
-    metrics = dict(results["metrics"])
-    if metrics.get("discovery"):
-        discovery = dict(metrics["discovery"])
-        metrics = {"novel head": discovery.pop("novel"), **metrics, "discovery": discovery}
-    listed = (*SCORES, "n_clusters", "n_large", "k_given")
-    for key, entry in metrics.items():
-        if _is_clustering(entry):
-            # Values per cluster are shown with the clusters.
-            rest = {k: v for k, v in entry.items() if not isinstance(v, Mapping)}
-            metrics[key] = {k: v for k, v in rest.items() if k not in listed}
-    more = {"images_per_second": results.get("images_per_second")}
-    return _named({**metrics, **more, "seconds to": results.get("seconds")})
-
-
 def _named(entries: Mapping[str, Any], *path: str) -> list[tuple[str, str]]:
     """Lists names and values of the entries of nested mappings, except None."""
     named = []
@@ -254,14 +234,6 @@ def _named(entries: Mapping[str, Any], *path: str) -> list[tuple[str, str]]:
         elif value is not None:
             named.append((entry_name(*path, key), format_value(value)))
     return named
-
-
-def provenance(results: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Lists names and values of how the results were obtained."""
-    return [
-        (entry_name(key), str(value) if key == "seed" else format_value(value, decimals=False))
-        for key, value in results["provenance"].items()
-    ]
 
 
 def entry_name(*path: str) -> str:

@@ -197,6 +197,27 @@ def test_groups_of_the_report():
     assert kept == [[33], [14], [5]], "of a group the last one"
 
 
+def test_originals_are_kept_before_what_is_called_a_copy():
+    names = (
+        *("Backup/a.jpg", "trip/a.jpg"),
+        *("b (1).jpg", "copyright/b.jpg"),
+        *("Copy of c.jpg", "c - copy.jpg", "2019 (12)/c.jpg"),
+        *("d_copy.png", "backups/d.png"),  # the earlier one, where all are copies
+        *("e.jpg", "copy/e.jpg"),
+    )
+    images, x = _distinct(40)
+    sets = ((0, 1), (2, 3), (4, 5, 6), (7, 8), (9, 10))
+    for first, *copies in sets:
+        images[copies], x[copies] = images[first], x[first]
+    dataset = in_memory("arrays", images, IN_MEMORY)
+    names += tuple(f"{i}.jpg" for i in range(len(names), 40))
+    found = duplicates.find(dataset._replace(sources=names), x)
+    kept = dict(zip(found.groups[found.keep].tolist(), found.images[found.keep], strict=True))
+    assert sorted(names[i] for i in kept.values()) == sorted(
+        ["trip/a.jpg", "copyright/b.jpg", "2019 (12)/c.jpg", "d_copy.png", "e.jpg"]
+    )
+
+
 def test_points_of_a_report_on_a_part_of_the_images():
     images, x = _distinct(40)
     images[[20, 30]], x[[20, 30]] = images[11], x[11]

@@ -71,16 +71,16 @@ def test_new_rows_join_and_a_new_kind_is_born(run, capsys):
     updated(run, 4, 4, 4, 4, 9)
     said = capsys.readouterr().out
     assert "25 rows are new." in said
-    assert "cluster 4 emerged (9 rows)" in said
+    assert "cluster 4 is new (9 rows)" in said
     assert ids(run)[:120] == before
     assert set(ids(run)[136:]) == {4}
     assert [row["since"] for row in table(run)] == ["0"] * 120 + ["1"] * 25
     assert [row["row"] for row in table(run)] == list(map(str, range(145)))
     page = (run / "report.html").read_text()
-    assert "Cluster 4 emerged (9 rows)" in page
+    assert "Cluster 4 is new (9 rows)" in page
     assert "Update 1: 25 rows are new." in page
     report.main([str(run)])
-    assert (run / "report.html").read_text().count("Cluster 4 emerged (9 rows)") == 1
+    assert (run / "report.html").read_text().count("Cluster 4 is new (9 rows)") == 1
     line = json.loads((run / "history.jsonl").read_text())
     assert (line["update"], line["new"], line["rows"], line["clusters"]) == (1, 25, 145, 5)
     assert {"kind": "emerged", "id": 4, "rows": 9, "into": []} in line["events"]
@@ -275,7 +275,7 @@ def test_words_of_events():
     change = history.Change(6, 2, 1, events, False, "photo", "group")
     assert history.words(change, {1: "dogs"}) == (
         "6 photos are new; 2 photos are gone; 1 photo is moved or renamed.\n"
-        "  group 8 emerged (6 photos)\n"
+        "  group 8 is new (6 photos)\n"
         "  group 1 (dogs) split: 5 photos of it now in group 7\n"
         "  group 2 merged into group 0 (8 photos)\n"
         "  group 3 disappeared: none of its photos is left\n"

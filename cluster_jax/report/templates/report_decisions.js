@@ -119,7 +119,6 @@ function refresh(message) {
   drawDoubts();
   for (const { images } of copies) for (const copy of images) copy.show?.();
   drawChoices(document);
-  placeNames();
   redraw();
   if (tree) showCut();
   if (message) element("said").textContent = message;
@@ -143,11 +142,11 @@ function drawChoices(parent) {
     const { choice } = select.dataset;
     const own = choice === "merge" ? Number(select.closest("[data-group]")?.dataset.group) : NONE;
     const shown = choice === "index" ? ids.filter((id) => members(id).length) : ids.filter((id) => id !== own);
-    const more = ["merge", "index"].includes(choice) ? [] : [new Option(`New ${words.cluster}`, "new"), new Option(`No ${words.cluster}: wrong here`, NONE)];
-    const options = [...shown.map((id) => new Option(titled(id), id)), ...more];
-    const key = options.map(({ value, text }) => value + text).join("\n");
-    if (select.choices !== key) select.replaceChildren(select.options[0], ...options);
-    select.choices = key;
+    const more = ["merge", "index"].includes(choice) ? [] : [[`New ${words.cluster}`, "new"], [`No ${words.cluster}: wrong here`, NONE]];
+    const choices = [...shown.map((id) => [titled(id), id]), ...more];
+    if (select.dataset.shown === choices.join()) continue;
+    select.replaceChildren(select.options[0], ...choices.map(([text, value]) => new Option(text, value)));
+    select.dataset.shown = choices.join();
   }
 }
 
