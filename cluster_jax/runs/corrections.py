@@ -21,6 +21,7 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Any
 
+import numpy as np
 from etils import epath
 
 from cluster_jax.clustering.base import NO_CLUSTER
@@ -91,9 +92,6 @@ def corrected(run: Run, said: Mapping[str, Any]) -> Run:
     _check_rows(run, [*moved, *wrong, *right], right)
     if empty := [key for key, label in new.items() if label not in moved.values()]:
         raise InputError(f"a new cluster must have an image; got none in {empty[0]!r}")
-    if names.keys() & receiver.keys():
-        names = {label: name for label, name in names.items() if label not in receiver}
-
     named = {**run.named, **names}
     for label, into in receiver.items():
         labels[labels == label] = into
@@ -147,10 +145,25 @@ def carried(shown: Run, run: Run, said: Mapping[str, Any]) -> dict[str, Any]:
     labels |= said.get("labels", {})
     moved = ((now(row), to) for row, to in labels.items())
     labels = {str(row): to for row, to in moved if row is not None}
-    new = {key: name for key, name in said.get("new", {}).items() if key in labels.values()}
-    # A cluster that was made since has the number of none that the page shows.
-    result = {**said, "labels": labels, "new": new, "right": [], "state": run.state}
+    names, new = dict(said.get("names", {})), dict[str, str | None]()
+    for key, name in said.get("new", {}).items():
+        places = [row for row, to in labels.items() if to == key]
+        if (label := _made(shown, run, places)) is None:
+            new |= {key: name} if places else {}
+        else:
+            labels |= dict.fromkeys(places, label)
+            names |= {} if name is None else {str(label): name}
+    result = {**said, "labels": labels, "names": names, "new": new, "right": []}
     return result | {key: kept(said.get(key, [])) for key in ("wrong", "keep")}
+
+
+def _made(shown: Run, run: Run, places: list[str]) -> int | None:
+    """Returns the cluster that a person has made of these rows since a state, if there is one."""
+    rows = run.rows[np.array(places, np.int64)]
+    there = set(run.labels[rows].tolist())
+    if len(there) != 1 or not run.columns["decided"][rows].all():
+        return None
+    return label if (label := there.pop()) >= shown.next_label else None
 
 
 def summary(before: Run, after: Run) -> str:

@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -456,7 +456,22 @@ def _nothing(before: Run, run: Run, *, with_report: bool) -> Ended:
     noun = run.words[0]
     has = f"{run.workdir} has all {counted(len(run.columns), noun)} already, and none is gone"
     text = "\n".join([*_told_away(run), f"Nothing has happened: {has}."])
-    return text, {"workdir": str(run.workdir), "new": 0, "gone": 0, "renamed": 0}
+    return text, _values(dataclasses.replace(run, events=()), {}, refit=False)
+
+
+def _values(run: Run, counts: Mapping[str, int], *, refit: bool) -> dict[str, Any]:
+    """Returns what a program is told of an update with so many changes of each kind."""
+    kinds = ("new", "gone", "changed", "renamed")
+    return {
+        "workdir": str(run.workdir),
+        "update": run.updates,
+        **{kind: counts.get(kind, 0) for kind in kinds},
+        "refit": refit,
+        "away": list(run.away),
+        f"{run.words[0]}s": len(run.columns),
+        "clusters": len(np.unique(run.labels[run.labels >= 0])),
+        "events": [event._asdict() for event in run.events],
+    }
 
 
 def _grown(run: Run, items: Items, fit: Fit, *, refit: bool) -> tuple[Run, Clustering]:
@@ -759,30 +774,20 @@ def _written(
     run.write()
     io.write(run.workdir / workdirs.CHANGES, assignments.to_csv(table))
     page.write_outputs(run, text)
-    counts = collections.Counter(table["change"])
-    noun = run.words[0]
-    values = {
-        "workdir": str(run.workdir),
-        "update": run.updates,
-        **{kind: counts[kind] for kind in ("new", "gone", "changed", "renamed")},
-        "refit": refit,
-        "away": list(run.away),
-        f"{noun}s": len(run.columns),
-        "clusters": len(np.unique(run.labels[run.labels >= 0])),
-        "events": [event._asdict() for event in run.events],
-    }
+    values = _values(run, collections.Counter(table["change"]), refit=refit)
     return _words(run, values), values
 
 
 def _write_changes(run: Run) -> None:
-    """Writes the table of what the update that has made a state has changed; removes another's."""
+    """Writes the table of what the last update of a state has changed, or removes another's."""
     assert run.workdir is not None
     file, numbers = run.workdir / workdirs.CHANGES, workdirs.states(run.workdir)
-    if run.made_by == "update" and run.number > numbers[0]:
-        before = records.read(run.workdir, back=numbers[-1] - run.number + 1)
-        io.write(file, assignments.to_csv(_changes(before, run)))
-    else:
-        file.unlink(missing_ok=True)
+    for back in range(numbers[-1] - run.number, len(numbers) - 1):
+        if (after := records.read(run.workdir, back)).made_by == "update":
+            before = records.read(run.workdir, back + 1)
+            io.write(file, assignments.to_csv(_changes(before, after)))
+            return
+    file.unlink(missing_ok=True)
 
 
 def _changes(before: Run, run: Run) -> dict[str, list[Any]]:
