@@ -9,9 +9,10 @@ import shutil
 import numpy as np
 import pytest
 from etils import epath
+from PIL import Image
 
 import cluster_jax
-from cluster_jax.cli import cluster
+from cluster_jax.cli import cluster, images
 from cluster_jax.clustering import placing
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
@@ -20,6 +21,8 @@ from cluster_jax.report import duplicates
 from cluster_jax.runs import run as records
 from cluster_jax.runs import store, update
 from cluster_jax.runs import workdir as workdirs
+from tests import toy
+from tests.cli.test_images import QUICK
 
 N, GROUPS = 100, 4
 CENTERS = 20 * np.eye(6, 8)
@@ -310,6 +313,7 @@ def test_a_cluster_that_is_gone_keeps_its_number_and_its_name_to_itself(run):
 
 
 def test_undo_goes_back_state_by_state(run):
+    corrected(run, with_report=True)  # The page names its folder, which was copied.
     stages = [digests(run)]
     updated(run, NEW, add=True, with_report=True)
     stages.append(digests(run))
@@ -332,6 +336,55 @@ def test_the_last_eight_states_are_kept(run):
     assert records.read(run).named == {1: "name 1"}
     with pytest.raises(InputError, match="the last 8 states are kept"):
         update.undo(run)
+
+
+# --- photos --------------------------------------------------------------------------------------
+
+
+def save(folder, pixels, start=0):
+    folder.mkdir(exist_ok=True)
+    for i, image in enumerate(pixels, start):
+        Image.fromarray(image).save(folder / f"{i:02}.png")
+
+
+@pytest.mark.usefixtures("one_device", "shallow_lite")
+@pytest.mark.filterwarnings("ignore:n_jobs value:UserWarning")
+def test_photos_that_move_while_a_page_is_open(tmp_path):
+    """The folder of the run moves with its photos; one is renamed, one leaves, two come."""
+    pixels = toy.images(32, channels=3)[0]
+    save(tmp_path / "here" / "photos", pixels[:30])
+    images.main([str(tmp_path / "here" / "photos"), f"--out={tmp_path}/here/run", *QUICK])
+    (tmp_path / "here").rename(tmp_path / "there")
+    run, photos = tmp_path / "there" / "run", tmp_path / "there" / "photos"
+    first = records.read(run)
+    other = first.next_label
+    file = said_by(run, labels={"5": "a", "7": "a"}, new={"a": "bars"}, wrong=[0, 9], keep=[3])
+    (photos / "05.png").rename(photos / "zebra.png")
+    (photos / "00.png").unlink()
+    save(photos, pixels[30:], 30)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(records.Run, "write", kill)
+        with pytest.raises(Killed):
+            update.update_photos(run)
+    assert_same(records.read(run), first)
+    told = update.update_photos(run)[1]
+    assert [told[key] for key in ("new", "gone", "renamed", "photos")] == [2, 1, 1, 31]
+    after = corrected(run, file, with_report=True)
+    where = dict(zip(after.names, after.labels.tolist(), strict=True))
+    before = dict(zip(first.names, first.labels.tolist(), strict=True))
+    assert (where["zebra.png"], where["07.png"], where["09.png"]) == (other, other, -1)
+    assert after.cluster_names[str(other)] == "bars"
+    same = set(before) - {"00.png", "05.png", "07.png", "09.png"}
+    assert all(where[name] == before[name] for name in same)
+    assert where.keys() - before.keys() == {"zebra.png", "30.png", "31.png"}
+    assert update.update_photos(run)[1]["new"] == 0
+    for _ in range(2):
+        update.undo(run, with_report=False)
+    assert_same(records.read(run), first)
+
+
+def kill(run):
+    raise Killed
 
 
 # --- what cannot be read -------------------------------------------------------------------------
