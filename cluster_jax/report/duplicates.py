@@ -1,6 +1,7 @@
 """Duplicate images: exact ones by their files, near ones by features and whole pictures."""
 
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -29,6 +30,11 @@ MAX_NEAR_IMAGES = 100_000
 _BATCH, _BLOCK = 256, 2_048
 # Pairs whose pictures are in memory together (0.8 MB each).
 _PAIRS = 128
+# A file or folder whose name says that it has copies: "Backup", "copy of", "(1)" at the end.
+_COPY = re.compile(
+    r"(?<![^\W_])(backups?|copy|copies|kopie|copie|copia)(?![^\W_])|\(\d{1,2}\)(\.\w+)?$",
+    re.IGNORECASE,
+)
 # Size of the random sample of images whose nearest neighbors determine the threshold.
 _SAMPLE = 2_000
 
@@ -46,7 +52,8 @@ class Duplicates(NamedTuple):
             same bytes were searched for, because there are more than `MAX_NEAR_IMAGES` images.
         facts: of the images; of arrays, bytes are 0.
         keep: bool `[m]`, true for one image of each group: the one of most pixels, of these that of
-            most bytes, then of the earliest date, then the first by name.
+            most bytes, then one that is not called a copy, then of the earliest date, then the
+            first by name.
     """
 
     images: NDArray
@@ -201,16 +208,19 @@ def find(dataset: Dataset, features: NDArray) -> Duplicates:
         height, width = (np.full(len(images), side, np.int32) for side in dataset.shape[:2])
         unknown = np.zeros(len(images), np.int64)
         facts = PhotoFacts(width, height, unknown, ("",) * len(images))
-    return Duplicates(
-        images, groups, is_exact, similarities, threshold, facts, _to_keep(groups, facts)
-    )
+    names = [""] * len(images)
+    if dataset.sources is not None:
+        names = [dataset.sources[i] for i in images.tolist()]
+    keep = _to_keep(groups, facts, names)
+    return Duplicates(images, groups, is_exact, similarities, threshold, facts, keep)
 
 
-def _to_keep(groups: NDArray, facts: PhotoFacts) -> NDArray:
+def _to_keep(groups: NDArray, facts: PhotoFacts, names: Sequence[str]) -> NDArray:
     """Picks the image of each group to keep, bool `[m]`, see `Duplicates`."""
+    is_copy = np.array([_COPY.search(name) is not None for name in names], bool)
     size = facts.width.astype(np.int64) * facts.height
     dates = np.array([taken or "~" for taken in facts.taken], str)  # No date is the latest.
-    order = np.lexsort((np.arange(len(groups)), dates, -facts.bytes, -size, groups))
+    order = np.lexsort((np.arange(len(groups)), dates, is_copy, -facts.bytes, -size, groups))
     keep = np.zeros(len(groups), bool)
     keep[order] = np.diff(groups[order], prepend=-1) != 0
     return keep

@@ -15,11 +15,6 @@ SCORES = ("acc", "nmi", "ari", "ami")
 # Width of the first column of the tables.
 _LABEL = 28
 TITLES = {"tree": "tree", "gridshift": "GridShift", "kmeans": "k-means"}
-# Sections of the report whose titles are not their names.
-SECTION_TITLES = {
-    "changed": "What changed",
-    "doubtful": "Does it belong here?",
-}
 # Keys of the results that read better as other words.
 _WORDS = {
     "gridshift": "GridShift",
@@ -108,29 +103,6 @@ def verdict(metrics: Mapping[str, Any], noun: str, group: str = "cluster") -> st
         f"No clear answer: the {clusters} a best guess, separated by a "
         f"silhouette of {gap:.2f} more than parts of one {group} (clear: {CLEAR_GAP})."
     )
-
-
-def keys(noun: str, group: str) -> list[tuple[str, str]]:
-    """Lists the keys of the report's page, and what each does.
-
-    Args:
-        noun: what a point is, for example "photo".
-        group: what a cluster is called.
-    """
-    return [
-        ("?", "these keys"),
-        ("/", "find by name"),
-        ("← →", f"the {noun} before or after, on the page and in the large view"),
-        ("↑ ↓", f"the {group} before or after"),
-        ("Enter", f"enlarge the {noun}"),
-        ("x", f"select or unselect the {noun}"),
-        ("y", f"in the large view: the {noun} is in the right {group}"),
-        ("w", f"in the large view: it is wrong here, and in no {group}"),
-        ("m", f"in the large view: move it to another {group}"),
-        ("u", "undo the last correction"),
-        ("+ − 0", "enlarge the map, make it smaller, show all of it"),
-        ("Escape", "close the large view, or unselect all"),
-    ]
 
 
 def is_too_few(metrics: Mapping[str, Any]) -> bool:

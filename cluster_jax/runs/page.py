@@ -204,10 +204,9 @@ def report_data(run: Run, dataset: Dataset | None = None) -> ReportData:
         duplicates=repeated,
         features=run.likeness,
         names={str(cluster): name for cluster, name in run.named.items()},
-        run=run.state,
+        state=run.state,
         is_decided=run.columns["decided"][rows],
         facts=run.photo_facts,
-        next_cluster=run.next_label,
         command=None if run.workdir is None else correction_command(run.workdir),
         changes=changes,
     )

@@ -214,7 +214,7 @@ for arguments in (
     except SystemExit as stop:
         codes.append(stop.code)
 assert codes == [0, 0, 0, 0, 2, 2], codes
-sys.exit(" ".join({"jax", "plotly", "umap"} & set(sys.modules)) or 0)
+sys.exit(" ".join({"jax", "umap"} & set(sys.modules)) or 0)
 """
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False

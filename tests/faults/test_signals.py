@@ -67,8 +67,7 @@ def test_during_the_training(command, finished, tmp_path, monkeypatch, capsys, n
     ("module", "name", "number", "code"),
     [
         (trainings, "build_stages", signal.SIGTERM, 75),  # before anything is saved
-        (pipeline.finish.evaluate, "evaluate", signal.SIGINT, 130),
-        (page.report, "render", signal.SIGTERM, 75),
+        (page.report, "render", signal.SIGINT, 130),
     ],
 )
 def test_outside_of_the_training(

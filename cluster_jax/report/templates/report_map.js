@@ -1,7 +1,6 @@
 // The map of the points; a page of rows without positions has none.
 const plot = element("plot-map");
 const axes = map.axes.map(unpack);
-const hidden = new Set(); // groups switched off in the legend
 const [pixelX, pixelY] = [new Float32Array(map.n_points), new Float32Array(map.n_points)];
 const home = { zoom: 1, x: 0, y: 0 };
 const camera = { ...home };
@@ -18,6 +17,12 @@ let places = new Map(); // group -> where its name is
 let lasso = null; // the corners of a lasso while it is drawn
 let pending = 0;
 
+// A color "var(--name)" of the style sheet, as it is in the reader's theme
+function themed(color) {
+  const name = /^var\((--[a-z]+)\)$/.exec(color);
+  return name ? getComputedStyle(document.documentElement).getPropertyValue(name[1]).trim() : color;
+}
+
 // Where a point of the map is, in pixels
 function projection() {
   const [width, height] = [plot.clientWidth, plot.clientHeight];
@@ -32,23 +37,18 @@ function project(place = projection()) {
   for (let i = 0; i < map.n_points; i++) [pixelX[i], pixelY[i]] = place([x[i], y[i]]);
 }
 
-// Points of a group are squares where there are many; else circles, squares or diamonds, hollow for outliers.
+// Points are squares where there are many, else circles; those of outliers are hollow.
 function drawPoints(pen, strength, wanted) {
   const [r, isDense] = [pointSize / 2, map.n_points > 5000];
   for (const [id, points] of membersOf) {
-    if (hidden.has(id)) continue;
-    const { color, symbol } = lookOf(id);
-    pen.fillStyle = pen.strokeStyle = themed(color);
+    pen.fillStyle = pen.strokeStyle = themed(groups.get(id).color);
     [pen.globalAlpha, pen.lineWidth] = [strength, 1];
     for (const i of points) {
       if (wanted !== undefined && isSelected[i] !== wanted) continue;
       const [x, y] = [pixelX[i], pixelY[i]];
       if (isDense) { pen[about.outlier[i] ? "strokeRect" : "fillRect"](x - r, y - r, 2 * r, 2 * r); continue; }
       pen.beginPath();
-      if (symbol === "circle") pen.arc(x, y, r, 0, 7);
-      else if (symbol === "square") pen.rect(x - 0.9 * r, y - 0.9 * r, 1.8 * r, 1.8 * r);
-      else for (const [dx, dy] of [[r, 0], [0, r], [-r, 0], [0, -r]]) pen.lineTo(x + 1.2 * dx, y + 1.2 * dy);
-      pen.closePath();
+      pen.arc(x, y, r, 0, 7);
       pen[about.outlier[i] ? "stroke" : "fill"]();
     }
   }
@@ -67,9 +67,9 @@ function drawNames(pen, place) {
   [pen.font, pen.textAlign, pen.lineJoin] = [`700 14px ${themed("var(--sans)")}`, "center", "round"];
   const taken = [];
   for (const [id, at] of places) {
-    if (hidden.has(id)) continue;
     const name = titled(id);
-    const face = hasPicture(members(id)[0]) && sheet.naturalWidth ? FACE : 0;
+    const at0 = partOf(members(id)[0]);
+    const face = at0?.sheet.image.naturalWidth ? FACE : 0;
     const [half, high] = [Math.max(pen.measureText(name).width, face) / 2 + 4, face + 20];
     const [x0, y0] = place(at);
     if (x0 < 0 || y0 < 0 || x0 > plot.clientWidth || y0 > plot.clientHeight) continue;
@@ -82,11 +82,12 @@ function drawNames(pen, place) {
     const [x, y] = spot;
     taken.push([x - half, y - high, x + half, y + 4]);
     if (face) {
-      pen.drawImage(sheet, ...partOf(members(id)[0]), map.sprite.width, map.sprite.height, x - face / 2, y - face - 16, face, face);
-      [pen.strokeStyle, pen.lineWidth] = [themed(lookOf(id).color), 3];
+      const { sheet, left, top } = at0;
+      pen.drawImage(sheet.image, left, top, sheet.width, sheet.height, x - face / 2, y - face - 16, face, face);
+      [pen.strokeStyle, pen.lineWidth] = [themed(groups.get(id).color), 3];
       pen.strokeRect(x - face / 2, y - face - 16, face, face);
     }
-    [pen.fillStyle, pen.strokeStyle, pen.lineWidth] = [...themed(["var(--ink)", "var(--paper)"]), 3];
+    [pen.fillStyle, pen.strokeStyle, pen.lineWidth] = [themed("var(--ink)"), themed("var(--paper)"), 3];
     pen.strokeText(name, x, y);
     pen.fillText(name, x, y);
   }
@@ -122,7 +123,7 @@ function pointAt(x, y, reach) {
   let [best, closest] = [reach ** 2, -1];
   for (let i = 0; i < map.n_points; i++) {
     const far = (pixelX[i] - x) ** 2 + (pixelY[i] - y) ** 2;
-    if (far <= best && !hidden.has(groupOf[i])) [best, closest] = [far, i];
+    if (far <= best) [best, closest] = [far, i];
   }
   return closest;
 }
@@ -132,7 +133,6 @@ function pointsInside(corners) {
   project();
   const inside = [];
   for (let i = 0; i < map.n_points; i++) {
-    if (hidden.has(groupOf[i])) continue;
     const [x, y] = [pixelX[i], pixelY[i]];
     let isInside = false;
     let [x0, y0] = corners.at(-1);
@@ -238,18 +238,6 @@ function startMap() {
   for (const kind of ["pointerup", "pointercancel"]) addEventListener(kind, released);
   addEventListener("scroll", hideCard, { passive: true });
   new ResizeObserver(redraw).observe(plot);
-  const legend = [...document.querySelectorAll("[data-shows]")];
-  const show = (button, on) => {
-    button.setAttribute("aria-pressed", String(on));
-    const listed = new Set(legend.map((other) => Number(other.dataset.shows)));
-    const shown = button.dataset.shows === "others" ? [...groups.keys()].filter((id) => !listed.has(id)) : [Number(button.dataset.shows)];
-    for (const id of shown) if (on) hidden.delete(id); else hidden.add(id);
-    redraw();
-  };
-  for (const button of legend) button.addEventListener("click", () => show(button, button.getAttribute("aria-pressed") === "false"));
-  for (const [id, on] of [["show-all", true], ["hide-all", false]]) {
-    element(id).addEventListener("click", () => { for (const button of legend) show(button, on); });
-  }
   const follow = () => { plot.dataset.drag = mode() ?? ""; };
   for (const radio of document.querySelectorAll("input[name=drag]")) {
     radio.checked = radio.value === "select" && !matchMedia("(pointer: coarse)").matches;
