@@ -9,7 +9,6 @@ import sys
 import pytest
 
 from cluster_jax.cli import exit_codes, train
-from cluster_jax.runs import begin as pipeline
 from cluster_jax.runs import page, trainings
 from tests.faults.runs import assert_same, before_step
 
