@@ -82,7 +82,7 @@ def run_pipeline(
         changes = "" if dataset is not None else _changes(parsed, workdir)
         say(f"{workdir} is finished{changes}\n")
         if is_first:
-            _repair(workdir)
+            _repair(workdir, with_report=report)
             say(summary.run_table(previous))
         return previous
     started = time.perf_counter()
@@ -106,7 +106,7 @@ def run_pipeline(
         guard()
         if finished is not None and not differing and not _is_old(parsed, finished["results"]):
             # Only its features had to be made again.
-            return dict(page.repaired(records.read(workdir)).results)
+            return dict(page.repaired(records.read(workdir), with_report=report).results)
         return _cluster_and_write(store, inputs, started, cut_short, report)
 
 
@@ -120,14 +120,14 @@ def _is_old(config: AnyConfig, results: Mapping[str, Any]) -> bool:
     return True
 
 
-def _repair(workdir: epath.Path) -> None:
+def _repair(workdir: epath.Path, *, with_report: bool) -> None:
     """Writes the outputs of a finished run again if they are not those of its newest state."""
     results = workdir / workdirs.RESULTS
     with contextlib.suppress(OSError, KeyError, TypeError, io.DamagedFile):
         if io.read_json(results)["number"] == workdirs.states(workdir)[-1]:
             return
     with workdirs.locked(workdir):
-        page.repaired(records.read(workdir))
+        page.repaired(records.read(workdir), with_report=with_report)
 
 
 def _prepared(

@@ -21,6 +21,7 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Any
 
+import numpy as np
 from etils import epath
 
 from cluster_jax.clustering.base import NO_CLUSTER
@@ -91,9 +92,6 @@ def corrected(run: Run, said: Mapping[str, Any]) -> Run:
     _check_rows(run, [*moved, *wrong, *right], right)
     if empty := [key for key, label in new.items() if label not in moved.values()]:
         raise InputError(f"a new cluster must have an image; got none in {empty[0]!r}")
-    if names.keys() & receiver.keys():
-        names = {label: name for label, name in names.items() if label not in receiver}
-
     named = {**run.named, **names}
     for label, into in receiver.items():
         labels[labels == label] = into
@@ -133,21 +131,39 @@ def carried(shown: Run, run: Run, said: Mapping[str, Any]) -> dict[str, Any]:
         InputError: a decision cannot be met in its own state.
     """
     corrected(shown, said)  # Checks all of them.
-    place = {(name, row): i for i, (name, row) in enumerate(_keys(run))}
-    keys = _keys(shown)
+    stored = run.columns["row"][run.rows].tolist()
+    place = {row: i for i, row in enumerate(stored)}
 
     def now(row: int | str) -> int | None:
-        return place.get(keys[_row(shown, "labels", row)])
+        return place.get(int(shown.columns["row"][_row(shown, "labels", row)]))
 
     def kept(rows: Collection[Any]) -> list[int]:
         return [row for row in map(now, rows) if row is not None]
 
-    moved = ((now(row), to) for row, to in said.get("labels", {}).items())
+    # What is right is where the page shows it, from where it may have been taken since.
+    labels = {row: int(shown.labels[_row(shown, "right", row)]) for row in said.get("right", [])}
+    labels |= said.get("labels", {})
+    moved = ((now(row), to) for row, to in labels.items())
     labels = {str(row): to for row, to in moved if row is not None}
-    new = {key: name for key, name in said.get("new", {}).items() if key in labels.values()}
-    # A cluster that was made since has the number of none that the page shows.
-    result = {**said, "labels": labels, "new": new, "state": run.state}
-    return result | {key: kept(said.get(key, [])) for key in ("wrong", "right", "keep")}
+    names, new = dict(said.get("names", {})), dict[str, str | None]()
+    for key, name in said.get("new", {}).items():
+        places = [row for row, to in labels.items() if to == key]
+        if (label := _made(shown, run, places)) is None:
+            new |= {key: name} if places else {}
+        else:
+            labels |= dict.fromkeys(places, label)
+            names |= {} if name is None else {str(label): name}
+    result = {**said, "labels": labels, "names": names, "new": new, "right": []}
+    return result | {key: kept(said.get(key, [])) for key in ("wrong", "keep")}
+
+
+def _made(shown: Run, run: Run, places: list[str]) -> int | None:
+    """Returns the cluster that a person has made of these rows since a state, if there is one."""
+    rows = run.rows[np.array(places, np.int64)]
+    there = set(run.labels[rows].tolist())
+    if len(there) != 1 or not run.columns["decided"][rows].all():
+        return None
+    return label if (label := there.pop()) >= shown.next_label else None
 
 
 def summary(before: Run, after: Run) -> str:
@@ -165,12 +181,6 @@ def summary(before: Run, after: Run) -> str:
         "named": sum(before.named.get(key) != name for key, name in after.named.items()),
     }
     return ", ".join(f"{n:,} {word}" for word, n in counts.items() if n) or "none"
-
-
-def _keys(run: Run) -> list[tuple[Any, ...]]:
-    """Returns what tells the rows of a run apart: name and place in the store."""
-    names = range(len(run.columns)) if run.names is None else run.names
-    return list(zip(names, run.columns["row"].tolist(), strict=True))
 
 
 def _new(said: Mapping[str, Any], next_label: int) -> dict[str, int]:

@@ -71,17 +71,16 @@ def is_published(run: Run) -> bool:
     """Returns whether the outputs are those of this state; a kill may have left others."""
     assert run.workdir is not None
     try:
-        return io.read_json(run.workdir / workdirs.RESULTS)["state"] == run.state
+        results = io.read_json(run.workdir / workdirs.RESULTS)
+        return (results["number"], results["state"]) == (run.number, run.state)
     except (OSError, KeyError, TypeError, io.DamagedFile):
         return False
 
 
-def repaired(run: Run) -> Run:
+def repaired(run: Run, *, with_report: bool) -> Run:
     """Returns a run after writing its outputs again if they are not those of its state."""
-    assert run.workdir is not None
     if not is_published(run):
-        is_there = workdirs.REPORT in buckets.names(run.workdir)
-        write_outputs(run, render(run) if is_there else None)
+        write_outputs(run, render(run) if with_report and run.points is not None else None)
     return run
 
 
@@ -118,7 +117,7 @@ def _columns(run: Run) -> dict[str, assignments.Column]:
     if run.named or run.updates:
         called = {c: names.get(key(c), "") for c in np.unique(run.labels).tolist()}
         columns["name"] = [called[cluster] for cluster in run.labels.tolist()]
-    if run.number > 1:
+    if run.made_by != "first":
         columns["found"], columns["decided"] = run.columns["found"], run.columns["decided"]
     if run.shares is not None:
         columns["share"] = run.shares

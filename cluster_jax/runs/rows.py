@@ -111,7 +111,7 @@ def cluster(
     if workdirs.agree(previous is not None, workdir) and previous is not None:
         devices.say(f"{workdir} is finished; choose another folder to run it again")
         if devices.is_first():
-            page.repaired(records.read(workdir))
+            page.repaired(records.read(workdir), with_report=with_report)
         return workdir, previous
     started = time.perf_counter()
     result, all_rows = _cluster(inputs, options)

@@ -47,8 +47,8 @@ COLUMNS = np.dtype(
 )
 # Values of a run that its state stores as JSON, and those that are arrays, if there are any.
 _VALUES = (
-    *("made_by", "config", "images", "results", "next_label", "updates", "is_corrected"),
-    *("events", "away", "skipped", "label_names"),
+    *("made_by", "page", "config", "images", "results", "next_label", "updates"),
+    *("is_corrected", "events", "away", "skipped", "label_names"),
 )
 _ARRAYS = (
     *("columns", "facts", "known", "truth", "shown", "points", "distances", "outliers"),
@@ -120,6 +120,8 @@ class Run:
             cluster, or its share in the votes on the row; or None.
         named: cluster -> the name that a person has given it, of clusters that are gone, too.
         held: clusters that a person has named, merged or made: no update takes a row from them.
+        page: the state whose page has saved the corrections that have made this one, if they are
+            all that has; a later file of that page takes their place.
         updates: how many there were.
         is_corrected: whether a person has moved images or merged clusters.
         events: of the last update.
@@ -160,6 +162,7 @@ class Run:
     shares: NDArray | None = None
     named: Mapping[int, str] = dataclasses.field(default_factory=dict)
     held: frozenset[int] = frozenset()
+    page: str | None = None
     updates: int = 0
     is_corrected: bool = False
     events: tuple[Event, ...] = ()
@@ -327,7 +330,7 @@ class Run:
     @property
     def _labels_of_placer(self) -> NDArray | None:
         """Labels of now for `placer`; None: they are its own."""
-        if self.number <= 1 and not self.is_corrected:
+        if not self.updates and not self.is_corrected:
             return None
         return self.labels[self._rows_of_placer]
 

@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -91,9 +91,10 @@ def undo(workdir: epath.PathLike, *, with_report: bool = True) -> Ended:
             )
         before = records.read(workdir, back=1)
         text = _page(before, with_report=with_report)
-        (workdir / f"run-{run.number}.npz").unlink()
-        (workdir / workdirs.CHANGES).unlink(missing_ok=True)
+        _write_changes(before)
         page.write_outputs(before, text)
+        # Last, so that after a kill the same command does not go back twice.
+        (workdir / f"run-{run.number}.npz").unlink()
     what = "corrections" if run.made_by == "corrections" else "update"
     said = f"Took the last {what} of {workdir} back: its clusters are as they were before."
     return said, {"workdir": str(workdir), "undone": what}
@@ -114,7 +115,7 @@ def correct(
 
     Without any, only the outputs are written again. A file of the page that was open while the run
     went on is about one of the last states: its decisions hold for the images that are there now.
-    The second file of a page has all that the first one has, and takes its place.
+    A later file of a page has all that an earlier one has, and takes its place.
 
     Args:
         workdir: of a finished run.
@@ -130,14 +131,21 @@ def correct(
     workdirs.check_run(workdir)
     with workdirs.locked(workdir):
         before = run = records.read(workdir)
-        for said in decisions:
-            run = _corrected(run, said)
+        for said in {said["state"]: said for said in decisions}.values():
+            run = dataclasses.replace(_corrected(run, said), page=None)
         if names:
             run = corrections.corrected(run, {"names": dict(names)})
+        pages = {said["state"] for said in decisions}
+        is_of_one = not names and len(pages) == 1 and pages <= {before.state, before.page}
         is_new = run.state != before.state or (run.columns != before.columns).any()
         if is_new:
             run = finish.scored(finish.described(run))
-            run = dataclasses.replace(run, number=before.number + 1, made_by="corrections")
+            run = dataclasses.replace(
+                run,
+                number=before.number + 1,
+                made_by="corrections",
+                page=pages.pop() if is_of_one else None,
+            )
         text = _page(run, with_report=with_report)
         if is_new:
             run.write()
@@ -158,13 +166,12 @@ def _corrected(run: Run, said: dict[str, Any]) -> Run:
     if said["state"] == run.state:
         return corrections.corrected(run, said)
     assert run.workdir is not None
-    for back in range(1, len(workdirs.states(run.workdir))):
+    for back in range(len(workdirs.states(run.workdir))):
         shown = records.read(run.workdir, back)
-        if shown.state != said["state"]:
-            continue
-        if back == 1 and run.made_by == "corrections":
+        if shown.state == said["state"] == run.page:
             return corrections.corrected(shown, said)
-        return corrections.corrected(run, corrections.carried(shown, run, said))
+        if shown.state == said["state"]:
+            return corrections.corrected(run, corrections.carried(shown, run, said))
     raise InputError(
         f"the corrections must be of one of the last states of {run.workdir}; got those of "
         f"{said['state']}: open its page anew"
@@ -241,7 +248,7 @@ def update_photos(
             before, config=config.values, away=there.away, skipped=dataset.skipped
         )
         if not (refit or _differs(before, items)):
-            return _nothing(before, run)
+            return _nothing(before, run, with_report=with_report)
         if not len(items.rows):
             raise InputError(f"PHOTOS must have an image that can be read; got none of {workdir}")
         assert before.store is not None
@@ -437,16 +444,34 @@ def _differs(run: Run, items: Items) -> bool:
     return items.names != run.names or (items.rows != run.columns["row"]).any()
 
 
-def _nothing(before: Run, run: Run) -> Ended:
+def _nothing(before: Run, run: Run, *, with_report: bool) -> Ended:
     """Says that nothing has happened; notes where the photos are now."""
     assert run.workdir is not None
     if run.config != before.config:
         run.write()
         page.write_outputs(run, _page(run, with_report=(run.workdir / workdirs.REPORT).exists()))
+    elif not page.is_published(run):  # A kill came between the state and its outputs.
+        _write_changes(run)
+        page.repaired(run, with_report=with_report)
     noun = run.words[0]
     has = f"{run.workdir} has all {counted(len(run.columns), noun)} already, and none is gone"
     text = "\n".join([*_told_away(run), f"Nothing has happened: {has}."])
-    return text, {"workdir": str(run.workdir), "new": 0, "gone": 0, "renamed": 0}
+    return text, _values(dataclasses.replace(run, events=()), {}, refit=False)
+
+
+def _values(run: Run, counts: Mapping[str, int], *, refit: bool) -> dict[str, Any]:
+    """Returns what a program is told of an update with so many changes of each kind."""
+    kinds = ("new", "gone", "changed", "renamed")
+    return {
+        "workdir": str(run.workdir),
+        "update": run.updates,
+        **{kind: counts.get(kind, 0) for kind in kinds},
+        "refit": refit,
+        "away": list(run.away),
+        f"{run.words[0]}s": len(run.columns),
+        "clusters": len(np.unique(run.labels[run.labels >= 0])),
+        "events": [event._asdict() for event in run.events],
+    }
 
 
 def _grown(run: Run, items: Items, fit: Fit, *, refit: bool) -> tuple[Run, Clustering]:
@@ -618,7 +643,7 @@ def update_rows(
         gone = len(run.columns) - len(items.old)
         _confirm(run, gone, confirmed, "give the file that has all rows, or --add for new ones")
         if not (refit or _differs(run, items)):
-            return _nothing(run, run)
+            return _nothing(run, run, with_report=with_report)
         run = dataclasses.replace(run, store=np.concatenate([run.store, made]), truth=None)
         metric = str(options.metric)
         fit = functools.partial(clusters.run_tree, metric=metric, k=options.k, seed=options.seed)
@@ -743,24 +768,26 @@ def _written(
     assert run.workdir is not None
     if run.is_corrected:
         run = finish.scored(run)
-    run = dataclasses.replace(run, number=before.number + 1, made_by="update")
-    table = _changes(before, run)
-    page.publish(run, with_report=with_report, dataset=dataset)
+    run = dataclasses.replace(run, number=before.number + 1, made_by="update", page=None)
+    table, text = _changes(before, run), page.render(run, dataset) if with_report else None
     assert run.workdir is not None
+    run.write()
     io.write(run.workdir / workdirs.CHANGES, assignments.to_csv(table))
-    counts = collections.Counter(table["change"])
-    noun = run.words[0]
-    values = {
-        "workdir": str(run.workdir),
-        "update": run.updates,
-        **{kind: counts[kind] for kind in ("new", "gone", "changed", "renamed")},
-        "refit": refit,
-        "away": list(run.away),
-        f"{noun}s": len(run.columns),
-        "clusters": len(np.unique(run.labels[run.labels >= 0])),
-        "events": [event._asdict() for event in run.events],
-    }
+    page.write_outputs(run, text)
+    values = _values(run, collections.Counter(table["change"]), refit=refit)
     return _words(run, values), values
+
+
+def _write_changes(run: Run) -> None:
+    """Writes the table of what the last update of a state has changed, or removes another's."""
+    assert run.workdir is not None
+    file, numbers = run.workdir / workdirs.CHANGES, workdirs.states(run.workdir)
+    for back in range(numbers[-1] - run.number, len(numbers) - 1):
+        if (after := records.read(run.workdir, back)).made_by == "update":
+            before = records.read(run.workdir, back + 1)
+            io.write(file, assignments.to_csv(_changes(before, after)))
+            return
+    file.unlink(missing_ok=True)
 
 
 def _changes(before: Run, run: Run) -> dict[str, list[Any]]:

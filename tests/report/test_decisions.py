@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 import pytest
+from cluster_jax.report.decisions import Decisions
 
 from cluster_jax.cli import cluster
 from cluster_jax.cli import report as command
@@ -14,7 +15,6 @@ from cluster_jax.core import io as files_io
 from cluster_jax.core.checks import InputError
 from cluster_jax.report import assignments, decisions
 from cluster_jax.report.assignments import Table
-from cluster_jax.report.decisions import Decisions
 from tests.rows import every_row
 
 NAMES = tuple(f"{i}, é\\.png" for i in range(12))

@@ -107,7 +107,7 @@ def test_new_images_pass_both_networks(finished):
     assert set(model.predict(pixels)) <= {"0", "1", "novel 0", "novel 1"}
 
 
-@pytest.mark.parametrize("left", [["results.json"], ["results.json", "embedding.npz"]], ids=str)
+@pytest.mark.parametrize("left", [["run-1.npz"], ["run-1.npz", "embedding.npz"]], ids=str)
 def test_neighbors_in_the_features_have_a_say_in_the_classes(finished, tmp_path, monkeypatch, left):
     """Wherever an interrupted run goes on."""
     workdir, config, _ = finished
@@ -164,7 +164,7 @@ def test_an_interrupted_run_embeds_no_image_twice(finished, tmp_path, monkeypatc
 
 def test_other_images_are_refused(finished, tmp_path):
     workdir, config, _ = finished
-    (workdir / "results.json").rename(tmp_path / "results.json")
+    (workdir / "run-1.npz").rename(tmp_path / "run-1.npz")
     changed = make_config(tmp_path, seed=1)
     changed.data.dir = config.data.dir
     np.savez(config.data.dir + ".kept.npz", **np.load(config.data.dir))
@@ -172,7 +172,7 @@ def test_other_images_are_refused(finished, tmp_path):
     with pytest.raises(InputError, match="the images or their known classes have changed"):
         pipeline.run_pipeline(config, workdir, "toy")
     np.savez(config.data.dir, **np.load(config.data.dir + ".kept.npz"))
-    (tmp_path / "results.json").rename(workdir / "results.json")
+    (tmp_path / "run-1.npz").rename(workdir / "run-1.npz")
 
 
 def test_cached_views_are_embedded_with_the_images(tmp_path):

@@ -17,7 +17,7 @@ from cluster_jax.encoding import embed
 from cluster_jax.evaluation import evaluate
 from cluster_jax.metrics import partition
 from cluster_jax.runs import begin as pipeline
-from cluster_jax.runs import build, outputs
+from cluster_jax.runs import build, finish
 from cluster_jax.runs.config import config_json, parse_config
 from cluster_jax.runs.features import write_features
 from cluster_jax.training import checkpoint
@@ -124,6 +124,11 @@ def test_methods_of_images_are_refused_in_one_sentence(tmp_path):
         build.build_run(parse_config(config))
 
 
+def _discovered(inputs, embedding):
+    found = finish.Found(inputs, {"embedding.npz": embedding}, inputs.dataset, {}, None, None, 0.0)
+    return finish._discover(found)
+
+
 @pytest.mark.parametrize("head", ["pairs", "clusters"])
 def test_what_the_head_on_clusters_says_is_spread_over_neighbors(tmp_path, head):
     """Of unlabeled images; the paper's head alone decides."""
@@ -138,7 +143,7 @@ def test_what_the_head_on_clusters_says_is_spread_over_neighbors(tmp_path, head)
     rows = np.eye(2, 5)[group] + rng.normal(size=(80, 5)) / 3
     novel = 2 * np.eye(2)[group] + rng.normal(size=(80, 2)) * 3
     embedding = {"backbone": rows, "labeled": rng.normal(size=(80, n_known)), "novel": novel}
-    found = outputs._discover(built.inputs, {"embedding.npz": embedding})
+    found = _discovered(built.inputs, embedding)
     unlabeled = np.flatnonzero(dataset.partial_labels < 0)
     of_head = novel[unlabeled].argmax(axis=1)
     if head == "pairs":

@@ -23,6 +23,7 @@ from cluster_jax.metrics import linear_probe
 from cluster_jax.report import duplicates
 from cluster_jax.runs import begin as pipeline
 from cluster_jax.runs import build, provenance
+from cluster_jax.runs import run as records
 from cluster_jax.runs import workdir as workdirs
 from cluster_jax.runs.config import config_json, parse_config, read_config
 from cluster_jax.training import checkpoint, loop, progress, watch
@@ -79,7 +80,9 @@ def _assert_same(a, b):
 
 def test_what_a_run_leaves(finished):
     config, workdir, results = finished
-    assert io.read_json(workdir / "results.json") == results
+    told = io.read_json(workdir / "results.json")
+    assert {key: told[key] for key in results} == results
+    assert told["config"] == config_json(config)
     metrics = results["metrics"]
     for name in ("gridshift", "kmeans"):
         assert metrics[name].keys() >= {"n_clusters", "acc", "nmi", "ari", "ami"}
@@ -91,18 +94,16 @@ def test_what_a_run_leaves(finished):
     rows = list(csv.DictReader((workdir / "assignments.csv").read_text().splitlines()))
     assert [int(r["image"]) for r in rows] == list(range(64))
     assert {int(r["cluster"]) for r in rows} == set(range(metrics["gridshift"]["n_clusters"]))
-    stored = io.read_arrays(workdir / "clusters.npz")
-    assert [int(r["cluster"]) for r in rows] == stored["cluster_labels"].tolist()
-    assert [int(r["outlier"]) for r in rows] == stored["outliers"].tolist()
-    assert stored["bandwidth"] == metrics["gridshift"]["bandwidth"]
+    run = records.read(workdir)
+    assert [int(r["cluster"]) for r in rows] == run.labels.tolist()
+    assert [int(r["outlier"]) for r in rows] == run.outliers.tolist()
+    assert run.bandwidth == metrics["gridshift"]["bandwidth"]
     # Distances are to the own mode, in bandwidths.
-    centers = io.read_arrays(workdir / "clusterer.npz")["centers"]
-    apart = np.linalg.norm(stored["points"] - centers[stored["cluster_labels"]], axis=1)
-    wanted = apart / stored["bandwidth"]
+    apart = np.linalg.norm(run.points - run.placer.centers[run.labels], axis=1)
+    wanted = apart / run.bandwidth
     np.testing.assert_allclose([float(r["distance"]) for r in rows], wanted, rtol=1e-4, atol=1e-6)
     features = io.read_arrays(workdir / "embedding.npz")["projection"]
-    tree = linkage_of_means(features, stored["cluster_labels"])
-    np.testing.assert_array_equal(stored["linkage"], tree)
+    np.testing.assert_array_equal(run.linkage, linkage_of_means(features, run.labels))
     found = duplicates.find(datasets.load(toy.DATA, toy.images()[0]), features)
     assert results["duplicates"] == duplicates.counts(found)
     lines = (workdir / "duplicates.csv").read_text().splitlines()
@@ -138,7 +139,8 @@ def test_changed_evaluation_clusters_the_stored_embedding(finished, tmp_path, mo
     again = pipeline.run_pipeline(changed, workdir, "toy")
     assert again["metrics"]["gridshift"]["n_clusters"] == 1
     assert again["provenance"]["bandwidth"] == "given"
-    assert io.read_arrays(workdir / "clusters.npz")["cluster_labels"].max() == 0
+    assert records.read(workdir).labels.max() == 0
+    assert "found" not in (workdir / "assignments.csv").read_text().split("\n")[0]
 
 
 def test_what_is_needed_without_the_images(finished):
@@ -177,13 +179,12 @@ def test_a_file_that_lacks_is_made_without_training(finished, tmp_path, monkeypa
     config, workdir, results = finished
     workdir = shutil.copytree(workdir, tmp_path / "run")
     monkeypatch.setattr(loop, "train", lambda *a, **k: pytest.fail("trained again"))
-    before = io.read_arrays(workdir / "clusters.npz")
-    (workdir / "clusters.npz").unlink()
+    before = records.read(workdir).labels
+    (workdir / "run-1.npz").unlink()
     images = io.read_json(workdir / "images.json")
     io.write_json(workdir / "images.json", {k: images[k] for k in ("size", "sha256")})
-    assert workdirs.finished_results(workdir, (workdirs.CLUSTERS,)) is None
     assert pipeline.run_pipeline(config, workdir, "toy")["metrics"] == results["metrics"]
-    _assert_same(before, io.read_arrays(workdir / "clusters.npz"))
+    _assert_same(before, records.read(workdir).labels)
     assert io.read_json(workdir / "images.json") == {**images, "workdir": str(workdir)}
 
 

@@ -21,7 +21,8 @@ from cluster_jax.methods.encoders import Target
 from cluster_jax.methods.moco import MoCoState
 from cluster_jax.report import summary
 from cluster_jax.runs import begin as pipeline
-from cluster_jax.runs import build, outputs, trainings
+from cluster_jax.runs import build, finish, trainings
+from cluster_jax.runs import run as records
 from cluster_jax.runs.config import config_json, parse_config
 from cluster_jax.training import checkpoint, loop, progress
 from cluster_jax.training import state as states
@@ -99,21 +100,20 @@ def test_what_a_run_leaves(whole, built):
     wanted = np.rint(0.2 * np.bincount(toy.images()[1])).astype(int)
     np.testing.assert_array_equal(np.bincount(test.labels), wanted)
     new = np.flatnonzero(dataset.partial_labels < 0)
-    stored = io.read_arrays(workdir / "clusters.npz")
-    rows = table(workdir / "assignments.csv")
+    run, rows = records.read(workdir), table(workdir / "assignments.csv")
     assert [int(row["image"]) for row in rows] == list(range(dataset.size))
     assert [row["class"] for row in rows] == [
-        str(c) if c < 2 else f"novel {c - 2}" for c in stored["class_labels"]
+        str(c) if c < 2 else f"novel {c - 2}" for c in run.classes
     ]
     np.testing.assert_array_equal(
-        stored["class_labels"][dataset.partial_labels >= 0],
+        run.classes[dataset.partial_labels >= 0],
         dataset.labels[dataset.partial_labels >= 0],
     )
-    assert [int(rows[i]["cluster"]) for i in new] == stored["cluster_labels"].tolist()
+    assert [int(rows[i]["cluster"]) for i in new] == run.method_labels.tolist()
     assert {rows[i]["cluster"] for i in np.flatnonzero(dataset.partial_labels >= 0)} == {""}
     page = (workdir / "report.html").read_text()
     assert "Novel head" in page
-    novel = len(set(stored["class_labels"][new]))
+    novel = len(set(run.classes[new]))
     found = rf"Found {novel} novel class(es)? in {len(new)} unlabeled images\."
     assert re.search(found, page), "the novel classes, all of them"
     assert "Novel class discovery: novel classes" in page
@@ -237,8 +237,9 @@ def test_resume_is_bit_exact_in_each_stage_and_at_a_border(whole, config, tmp_pa
     results = pipeline.run_pipeline(config, run)
     assert taken() == []
     assert results["metrics"] == whole[1]["metrics"]
-    for name in ("embedding_before.npz", "embedding.npz", "embedding_test.npz", "clusters.npz"):
+    for name in ("embedding_before.npz", "embedding.npz", "embedding_test.npz"):
         same(io.read_arrays(run / name), io.read_arrays(whole[0] / name))
+    same(*(records.read(path).classes for path in (run, whole[0])))
     same(before, io.read_arrays(run / "embedding_before.npz"))
     parsed = parse_config(config)
     for one, other in zip(
@@ -258,7 +259,7 @@ def test_new_images_get_the_classes_of_the_run(whole, built, tmp_path):
     np.save(tmp_path / "x.npy", dataset.fetch(np.arange(dataset.size)))
     said, _ = predictions.predict(workdir, tmp_path / "x.npy", tmp_path / "p.csv")
     rows = table(tmp_path / "p.csv")
-    classes = io.read_arrays(workdir / "clusters.npz")["class_labels"]
+    classes = records.read(workdir).classes
     names = io.read_json(workdir / "images.json")["known"]["names"]
     assert len(names) == 2
     wanted = [names[c] if c < 2 else f"novel {c - 2}" for c in classes]
@@ -600,11 +601,11 @@ def test_k_means_has_the_number_of_novel_classes(config, built):
     dataset = built["ncl"].training.dataset
     values = config_json(config)
     values["eval"]["kmeans"]["k"] = None
-    assert outputs.with_novel_k(parse_config(values), dataset).kmeans.k == 2
+    assert finish.with_novel_k(parse_config(values), dataset).kmeans.k == 2
     images = dataset._replace(partial_labels=None)
-    assert outputs.with_novel_k(parse_config(values), images).kmeans.k is None
+    assert finish.with_novel_k(parse_config(values), images).kmeans.k is None
     values["eval"]["kmeans"]["k"] = 3
-    assert outputs.with_novel_k(parse_config(values), dataset).kmeans.k == 3
+    assert finish.with_novel_k(parse_config(values), dataset).kmeans.k == 3
 
 
 def printed(found):

@@ -9,10 +9,9 @@ from ml_collections import ConfigDict
 from PIL import Image
 
 from cluster_jax.core import io
-from cluster_jax.core.checks import InputError
 from cluster_jax.data import images
 from cluster_jax.runs import begin as pipeline
-from cluster_jax.runs import inference
+from cluster_jax.runs import run as records
 from tests import toy
 
 pytestmark = pytest.mark.usefixtures("one_device", "traced_once", "compiled_once")
@@ -47,11 +46,9 @@ def test_files_without_a_row(tmp_path, config, caplog):
     rows = list(csv.DictReader((workdir / "assignments.csv").read_text().splitlines()))
     left = [name for i, name in enumerate(names) if i not in BAD]
     assert [row["image"] for row in rows] == left
-    run = inference.read(workdir)
-    assert len(run.all_features) == len(run.clusters.cluster_labels) == 61
-    assert inference.files(run) == tuple(left)
-    with pytest.raises(InputError, match="was written by an older version"):
-        inference.files(run._replace(clusters=run.clusters._replace(sources=None)))
+    run = records.read(workdir)
+    assert len(run.all_features) == len(run.labels) == 61
+    assert run.names == tuple(left)
     # Another evaluation of the embedding that is there.
     config.eval.kmeans.n_init = 2
     again = pipeline.run_pipeline(config, workdir)

@@ -2,11 +2,11 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
-from cluster_jax.runs import inference
 from cluster_jax.runs import workdir as workdirs
 
 CONFIG = {"seed": 0, "method": {"name": "byol", "decay": 0.9}, "train": {"batch_size": 16}}
@@ -16,7 +16,8 @@ def _write(folder, config=CONFIG, **results):
     folder.mkdir()
     io.write_json(folder / "config.json", config)
     if results:
-        io.write_json(folder / "results.json", {"config": config, **results})
+        about = json.dumps({"config": io.plain(config), "results": results})
+        io.write_arrays(folder / "run-1.npz", {"about": np.array(about)})
     return folder
 
 
@@ -29,16 +30,16 @@ def test_a_new_or_unfinished_workdir_is_free(tmp_path):
 
 
 def test_a_finished_run_is_returned(tmp_path):
-    """Tuples count as lists, as in the file; and only with all its files."""
+    """Of exactly this config, in which tuples count as lists, and only with all its files."""
     config = {**CONFIG, "knn": (5, 20)}
-    folder = _write(tmp_path / "run", config, provenance={}, metrics={"acc": 1})
+    folder = _write(tmp_path / "run", config, metrics={"acc": 1})
     assert workdirs.claim(folder, config)["metrics"] == {"acc": 1}
-    assert workdirs.claim(folder, config, required=("clusters.npz",)) is None
-    assert workdirs.finished_results(folder)["metrics"] == {"acc": 1}
-    # The config of a second evaluation, which was interrupted.
+    assert workdirs.claim(folder, config, required=("embedding.npz",)) is None
+    # An evaluation that was interrupted has written its config, but no state.
     io.write_json(folder / "config.json", {**config, "knn": [1]})
-    assert workdirs.finished_results(folder) is None
-    assert workdirs.claim(folder, {**config, "knn": (1,)}) is None
+    assert workdirs.claim(folder, config)["metrics"] == {"acc": 1}
+    other = {**config, "knn": (1,)}
+    assert workdirs.claim(folder, other, compared=lambda c: {"seed": c["seed"]}) is None
 
 
 def test_only_the_compared_part_must_be_the_same(tmp_path):
@@ -67,15 +68,12 @@ def test_a_run_of_another_config(tmp_path, config, message):
     assert "\n" not in str(error.value)
 
 
-def test_results_of_an_older_version(tmp_path):
-    with pytest.raises(InputError, match="older version"):
-        workdirs.claim(_write(tmp_path / "run", protocol={}), CONFIG)
-
-
-def test_clusters_of_an_older_version(tmp_path):
-    io.write_arrays(tmp_path / "clusters.npz", {"clusters": [0, 1]})
-    with pytest.raises(InputError, match="older version"):
-        inference.read_clusters(tmp_path)
+@pytest.mark.parametrize("name", ["clusters.npz", "clusterer.npz"])
+def test_a_folder_of_an_older_version(tmp_path, name):
+    folder = _write(tmp_path / "run")
+    (folder / name).write_bytes(b"x")
+    with pytest.raises(InputError, match="was written by an older version of cluster_jax"):
+        workdirs.claim(folder, CONFIG)
 
 
 def test_another_version_with_the_same_keys(tmp_path):
@@ -96,7 +94,7 @@ def test_what_is_no_workdir(tmp_path):
             workdirs.claim(folder, CONFIG)
 
 
-@pytest.mark.parametrize("name", ["assignments.csv", "clusters.npz"])
+@pytest.mark.parametrize("name", ["assignments.csv", "embedding.npz"])
 def test_files_of_a_run_are_not_written_over(tmp_path, name):
     (tmp_path / "mine.txt").write_text("x")
     assert workdirs.claim(tmp_path, CONFIG) is None
