@@ -71,7 +71,8 @@ def is_published(run: Run) -> bool:
     """Returns whether the outputs are those of this state; a kill may have left others."""
     assert run.workdir is not None
     try:
-        return io.read_json(run.workdir / workdirs.RESULTS)["state"] == run.state
+        results = io.read_json(run.workdir / workdirs.RESULTS)
+        return (results["number"], results["state"]) == (run.number, run.state)
     except (OSError, KeyError, TypeError, io.DamagedFile):
         return False
 

@@ -48,7 +48,7 @@ COLUMNS = np.dtype(
 # Values of a run that its state stores as JSON, and those that are arrays, if there are any.
 _VALUES = (
     *("made_by", "config", "images", "results", "next_label", "updates", "is_corrected"),
-    *("events", "away", "skipped", "label_names"),
+    *("corrects", "events", "away", "skipped", "label_names"),
 )
 _ARRAYS = (
     *("columns", "facts", "known", "truth", "shown", "points", "distances", "outliers"),
@@ -122,6 +122,7 @@ class Run:
         held: clusters that a person has named, merged or made: no update takes a row from them.
         updates: how many there were.
         is_corrected: whether a person has moved images or merged clusters.
+        corrects: the state of whose page the last corrections were, if nothing has happened since.
         events: of the last update.
         away: folders that were not there in the last update, whose images stay.
         skipped: file that cannot be read, and why, of each.
@@ -162,6 +163,7 @@ class Run:
     held: frozenset[int] = frozenset()
     updates: int = 0
     is_corrected: bool = False
+    corrects: str | None = None
     events: tuple[Event, ...] = ()
     away: tuple[str, ...] = ()
     skipped: tuple[tuple[str, str], ...] = ()
@@ -241,7 +243,7 @@ class Run:
     def state(self) -> str:
         """Digest of what a page shows, by which a file of corrections says what it is about."""
         parts = [self.names, sorted(self.named.items()), sorted(self.held), self.next_label]
-        shown = [np.ascontiguousarray(self.columns[name]) for name in ("label", "decided")]
+        shown = [np.ascontiguousarray(self.columns[name]) for name in ("row", "label", "decided")]
         text = b"".join([json.dumps(parts).encode(), *map(np.ndarray.tobytes, shown)])
         return hashlib.sha256(text).hexdigest()[:12]
 

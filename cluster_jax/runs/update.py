@@ -20,7 +20,7 @@ from cluster_jax.clustering import knn, living, smooth
 from cluster_jax.clustering.base import NO_CLUSTER
 from cluster_jax.clustering.placing import ByTree
 from cluster_jax.core import arrays, checks, io
-from cluster_jax.core.checks import InputError
+from cluster_jax.core.checks import InputError, short
 from cluster_jax.core.names import counted
 from cluster_jax.data import datasets, images
 from cluster_jax.data import folder as image_files
@@ -114,7 +114,7 @@ def correct(
 
     Without any, only the outputs are written again. A file of the page that was open while the run
     went on is about one of the last states: its decisions hold for the images that are there now.
-    The second file of a page has all that the first one has, and takes its place.
+    A later file of a page has all that the first one has, and takes its place.
 
     Args:
         workdir: of a finished run.
@@ -134,6 +134,7 @@ def correct(
             run = _corrected(run, said)
         if names:
             run = corrections.corrected(run, {"names": dict(names)})
+            run = dataclasses.replace(run, corrects=None)
         is_new = run.state != before.state or (run.columns != before.columns).any()
         if is_new:
             run = finish.scored(finish.described(run))
@@ -156,18 +157,19 @@ def correct(
 def _corrected(run: Run, said: dict[str, Any]) -> Run:
     """Applies decisions about the newest state of a run, or about one of the last ones."""
     if said["state"] == run.state:
-        return corrections.corrected(run, said)
+        return dataclasses.replace(corrections.corrected(run, said), corrects=run.state)
     assert run.workdir is not None
-    for back in range(1, len(workdirs.states(run.workdir))):
+    for back in range(len(workdirs.states(run.workdir))):
         shown = records.read(run.workdir, back)
-        if shown.state != said["state"]:
-            continue
-        if back == 1 and run.made_by == "corrections":
-            return corrections.corrected(shown, said)
-        return corrections.corrected(run, corrections.carried(shown, run, said))
+        if shown.state == said["state"] == run.corrects:
+            now = corrections.corrected(shown, said)
+            return dataclasses.replace(now, corrects=shown.state, config=run.config)
+        if shown.state == said["state"]:
+            now = corrections.corrected(run, corrections.carried(shown, run, said))
+            return dataclasses.replace(now, corrects=None)
     raise InputError(
         f"the corrections must be of one of the last states of {run.workdir}; got those of "
-        f"{said['state']}: open its page anew"
+        f"{short(said['state'])}: open its page anew"
     )
 
 
@@ -743,7 +745,7 @@ def _written(
     assert run.workdir is not None
     if run.is_corrected:
         run = finish.scored(run)
-    run = dataclasses.replace(run, number=before.number + 1, made_by="update")
+    run = dataclasses.replace(run, number=before.number + 1, made_by="update", corrects=None)
     table = _changes(before, run)
     page.publish(run, with_report=with_report, dataset=dataset)
     assert run.workdir is not None
