@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -448,7 +448,7 @@ def _nothing(before: Run, run: Run) -> Ended:
     noun = run.words[0]
     has = f"{run.workdir} has all {counted(len(run.columns), noun)} already, and none is gone"
     text = "\n".join([*_told_away(run), f"Nothing has happened: {has}."])
-    return text, {"workdir": str(run.workdir), "new": 0, "gone": 0, "renamed": 0}
+    return text, _values(dataclasses.replace(run, events=()), {})
 
 
 def _grown(run: Run, items: Items, fit: Fit, *, refit: bool) -> tuple[Run, Clustering]:
@@ -750,19 +750,22 @@ def _written(
     page.publish(run, with_report=with_report, dataset=dataset)
     assert run.workdir is not None
     io.write(run.workdir / workdirs.CHANGES, assignments.to_csv(table))
-    counts = collections.Counter(table["change"])
-    noun = run.words[0]
-    values = {
+    values = _values(run, collections.Counter(table["change"]), refit=refit)
+    return _words(run, values), values
+
+
+def _values(run: Run, counts: Mapping[str, int], *, refit: bool = False) -> dict[str, Any]:
+    """Returns what an update has done, for programs."""
+    return {
         "workdir": str(run.workdir),
         "update": run.updates,
-        **{kind: counts[kind] for kind in ("new", "gone", "changed", "renamed")},
+        **{kind: counts.get(kind, 0) for kind in ("new", "gone", "changed", "renamed")},
         "refit": refit,
         "away": list(run.away),
-        f"{noun}s": len(run.columns),
+        f"{run.words[0]}s": len(run.columns),
         "clusters": len(np.unique(run.labels[run.labels >= 0])),
         "events": [event._asdict() for event in run.events],
     }
-    return _words(run, values), values
 
 
 def _changes(before: Run, run: Run) -> dict[str, list[Any]]:
