@@ -11,6 +11,7 @@ import pathlib
 import numpy as np
 
 from cluster_jax.core import arrays, io
+from cluster_jax.runs import run
 from experiments import tables
 
 THRESHOLDS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
@@ -22,7 +23,7 @@ def main() -> None:
     parser = tables.parser("ncl.similar", __doc__)
     parser.add_argument("workdir", type=pathlib.Path)
     workdir = parser.parse_args().workdir
-    rows = io.read_arrays(workdir / "clusters.npz")["unlabeled_rows"]
+    rows = run.read(workdir).rows
     rows = np.random.default_rng(0).permutation(rows)[:ROWS]
     z = arrays.normalize_rows(io.read_arrays(workdir / "embedding_before.npz")["backbone"][rows])
     cosines = (z @ z.T)[np.triu_indices(len(z), 1)]
