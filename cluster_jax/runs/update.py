@@ -771,8 +771,8 @@ def _values(run: Run, counts: Mapping[str, int], *, refit: bool = False) -> dict
 def _changes(before: Run, run: Run) -> dict[str, list[Any]]:
     """Lists the rows that are new, gone, changed, renamed, or in another cluster."""
     was = {row: i for i, row in enumerate(before.columns["row"].tolist())}
-    names = [range(len(r.columns)) if r.names is None else r.names for r in (before, run)]
-    by_name = {} if run.names is None else {name: i for i, name in enumerate(names[0])}
+    names, paths = [_names(r) for r in (before, run)], [_paths(r) for r in (before, run)]
+    by_path = {} if run.names is None else {path: i for i, path in enumerate(paths[0])}
     table: dict[str, list[Any]] = {key: [] for key in ("name", "change", "before", "after")}
     seen = set[int]()
 
@@ -783,15 +783,15 @@ def _changes(before: Run, run: Run) -> dict[str, list[Any]]:
             table[key].append(cell)
 
     for i, (row, name) in enumerate(zip(run.columns["row"].tolist(), names[1], strict=True)):
-        old = was.get(row)
-        if old is None and name in by_name and by_name[name] not in seen:
-            seen.add(by_name[name])
-            add(name, "changed", by_name[name], i)
+        old, path = was.get(row), paths[1][i]
+        if old is None and path in by_path and by_path[path] not in seen:
+            seen.add(by_path[path])
+            add(name, "changed", by_path[path], i)
         elif old is None:
             add(name, "new", None, i)
         else:
             seen.add(old)
-            if run.names is not None and names[0][old] != name:
+            if run.names is not None and paths[0][old] != path:
                 add(name, "renamed", old, i)
             elif before.labels[old] != run.labels[i]:
                 add(name, "moved", old, i)
@@ -799,6 +799,18 @@ def _changes(before: Run, run: Run) -> dict[str, list[Any]]:
         if old not in seen:
             add(name, "gone", old, None)
     return table
+
+
+def _names(run: Run) -> Sequence[Any]:
+    return range(len(run.columns)) if run.names is None else run.names
+
+
+def _paths(run: Run) -> Sequence[Any]:
+    """Returns absolute paths of photos: another folder in an update changes the relative ones."""
+    if not run.is_of_images:
+        return _names(run)
+    root = image_files.root(str(run.config["data"]["dir"]))
+    return [os.path.abspath(os.path.join(root, str(name))) for name in _names(run)]
 
 
 def _words(run: Run, values: dict[str, Any]) -> str:

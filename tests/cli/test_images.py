@@ -70,27 +70,35 @@ def test_the_conclusion_names_groups_and_counts_copies(tmp_path):
     names = {str(i): [name, "other"] for i, name in enumerate("abcdefghija")}
     results = {
         "metrics": {"tree": {"n_clusters": 11, "n_large": 11, "verdict": "clear"}},
-        "provenance": {"images_scored": 90, "number_of_clusters": {"tree": "found"}},
+        "provenance": {"number_of_clusters": {"tree": "found"}},
         "suggested_names": names,
         "duplicates": {"groups": 2},
     }
     out = tmp_path / "out"
-    said = images._conclusion(results, out)
+
+    def concluded(results, workdir):
+        names = report_data.suggested_names(results)
+        run = types.SimpleNamespace(
+            results=results, columns=range(90), cluster_names=names, named={}, is_corrected=False
+        )
+        return images._conclusion(run, workdir)
+
+    said = concluded(results, out)
     assert "90 photos, 11 groups (clearly apart).\n" in said
     shown = "a (other), b, c, d, e, f, g, h"
     said_names = f"They look like {shown}, and 3 more.\n"
     assert f"{said_names}2 sets of equal or nearly equal photos." in said, "a twice"
     results |= {"suggested_names": {"0": ["a"], "1": ["b"]}, "duplicates": None}
-    said = images._conclusion(results | {"doubtful_images": 4}, out)
+    said = concluded(results | {"doubtful_images": 4}, out)
     assert "(clearly apart); 4 are doubtful.\nThey look like a, b.\nNext:\n" in said
     assert f"  cluster-jax report {out} " in said, "there is no page"
     out.mkdir()
     (out / "report.html").touch()
-    assert f"look like a, b.\nReport: {out}/rep" in images._conclusion(results, out)
+    assert f"look like a, b.\nReport: {out}/rep" in concluded(results, out)
     tree = {"n_clusters": 1, "n_large": 1, "verdict": "one cluster", "rows_clustered": 1}
-    few = images._conclusion(results | {"metrics": {"tree": tree}}, out)
+    few = concluded(results | {"metrics": {"tree": tree}}, out)
     assert "1 group (too few different photos to look for more)" in few
-    assert "look like" not in images._conclusion(results | {"suggested_names": None}, out)
+    assert "look like" not in concluded(results | {"suggested_names": None}, out)
 
 
 def test_names_of_two_groups_are_never_the_same():
