@@ -111,7 +111,7 @@ def test_a_whole_evening(tmp_path, capsys):
     assert found["now"][0] == sum(found["sizes"][:2]) + 1
     assert found["now"][1] + 4 <= found["sizes"][2]
     assert found["now"][2] >= 2
-    command = rf"cluster-jax report {out} --corrections=corrections[_0-9]*\.json"
+    command = rf"cluster-jax report {out} --corrections=corrections[-_0-9]*\.json"
     assert re.search(command, found["how"])
     # The command takes it; the duplicates come into a folder of their own.
     (tmp_path / "corrections.json").write_text(corrections)

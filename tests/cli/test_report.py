@@ -14,7 +14,7 @@ from tests.rows import every_row
         (("{run}",), "the run in .*run is not finished; run its command again with --out="),
         (("{photos}",), "workdir must be that of a finished run; got .*photos, which is no folder"),
         (("none",), "workdir must be that of a finished run; got none, which does not exist"),
-        (("{old}",), "old was written by an older version of cluster-jax"),
+        (("{old}",), "old was written by an older version of cluster_jax"),
         (("{run}", "--by=copy"), "--by must come with --export=DIR; got no --export"),
         (("{run}", "--name=cats"), "--name must be a number and a name, such as 5=Snakes; got 'c"),
     ],
