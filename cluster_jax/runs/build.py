@@ -258,7 +258,7 @@ def describe_images(inputs: Inputs[AnyConfig]) -> dict[str, Any]:
 
 
 def describe_encoder(encoder: Encoder) -> dict[str, Any]:
-    """Describes the encoder of photos for `inference.encoder`, as JSON values."""
+    """Describes the encoder of photos for `Run.encoder`, as JSON values."""
     assert encoder.preprocessing is not None
     prepared = io.plain(dataclasses.asdict(encoder.preprocessing))
     return {"preprocessing": prepared, workdirs.WEIGHTS: encoder.checksum}

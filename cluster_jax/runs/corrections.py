@@ -26,7 +26,7 @@ from etils import epath
 
 from cluster_jax.clustering.base import NO_CLUSTER
 from cluster_jax.core import buckets
-from cluster_jax.core.checks import InputError
+from cluster_jax.core.checks import InputError, short
 from cluster_jax.report import duplicates
 from cluster_jax.runs.run import Run
 
@@ -54,7 +54,7 @@ def read(file: epath.PathLike) -> dict[str, Any]:
         raise InputError(f"{file} must be a file that a report has saved; got {problem}")
     try:
         said = json.loads(path.read_bytes().decode("utf-8-sig"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(
             f"{file} must be a JSON file that a report has saved; got other content: save it again "
             "on the page of the run"
@@ -63,7 +63,8 @@ def read(file: epath.PathLike) -> dict[str, Any]:
         raise InputError(f"{file} must say of which state of a run it is; got no key 'state'")
     for key, value in said.items():
         if key != "state" and not (key in _KINDS and isinstance(value, _KINDS[key])):
-            raise InputError(f"{file} must have the keys of a report; got {key!r} with {value!r}")
+            got = f"{short(repr(key))} with {short(repr(value))}"
+            raise InputError(f"{file} must have the keys of a report; got {got}")
     return said
 
 
@@ -84,14 +85,16 @@ def corrected(run: Run, said: Mapping[str, Any]) -> Run:
     receiver = _merges(said.get("merges", []), clusters)
     moved = dict[int, int]()
     for key, target in said.get("labels", {}).items():
-        label = new[target] if target in new else _cluster("labels", target, clusters)
+        is_new = isinstance(target, str) and target in new
+        label = new[target] if is_new else _cluster("labels", target, clusters)
         moved[_row(run, "labels", key)] = receiver.get(label, label)
     wrong, right, keep = (
         [_row(run, key, row) for row in said.get(key, [])] for key in ("wrong", "right", "keep")
     )
     _check_rows(run, [*moved, *wrong, *right], right)
     if empty := [key for key, label in new.items() if label not in moved.values()]:
-        raise InputError(f"a new cluster must have an image; got none in {empty[0]!r}")
+        raise InputError(f"a new cluster must have an image; got none in {short(empty[0])!r}")
+
     named = {**run.named, **names}
     for label, into in receiver.items():
         labels[labels == label] = into
@@ -185,7 +188,7 @@ def summary(before: Run, after: Run) -> str:
 
 def _new(said: Mapping[str, Any], next_label: int) -> dict[str, int]:
     if numbers := [key for key in said if key.isdecimal()]:
-        raise InputError(f"the key of a new cluster must be no number; got {numbers[0]!r}")
+        raise InputError(f"the key of a new cluster must be no number; got {short(numbers[0])!r}")
     return {key: next_label + i for i, key in enumerate(said)}
 
 
@@ -194,7 +197,7 @@ def _merges(pairs: list[Any], clusters: Collection[int]) -> dict[int, int]:
     into = dict[int, int]()
     for pair in pairs:
         if not isinstance(pair, list) or len(pair) != 2:
-            raise InputError(f"each of merges must be two clusters; got {pair!r}")
+            raise InputError(f"each of merges must be two clusters; got {short(repr(pair))}")
         label, target = (_cluster("merges", each, clusters) for each in pair)
         if into.get(label, target) != target:
             raise InputError(f"a cluster must be merged into one; got {label} twice")
@@ -219,7 +222,7 @@ def _check_rows(run: Run, said: list[int], right: list[int]) -> None:
 def _cluster(key: str, value: Any, clusters: Collection[int]) -> int:
     label = _whole(value)
     if label not in clusters:
-        raise InputError(f"{key} must name clusters of the run; got {value!r}")
+        raise InputError(f"{key} must name clusters of the run; got {short(repr(value))}")
     return label
 
 
@@ -227,7 +230,8 @@ def _row(run: Run, key: str, value: Any) -> int:
     """Returns a row of a run by its place on the page."""
     place, rows = _whole(value), run.rows
     if not 0 <= place < len(rows):
-        raise InputError(f"{key} must have rows of the page, 0 to {len(rows) - 1}; got {value!r}")
+        got = short(repr(value))
+        raise InputError(f"{key} must have rows of the page, 0 to {len(rows) - 1}; got {got}")
     return int(rows[place])
 
 
@@ -241,5 +245,5 @@ def _whole(value: Any) -> int:
 def _name(value: Any) -> str:
     name = " ".join(value.split()) if isinstance(value, str) else ""
     if not 0 < len(name) <= MAX_NAME:
-        raise InputError(f"a name must have 1 to {MAX_NAME} characters; got {value!r}")
+        raise InputError(f"a name must have 1 to {MAX_NAME} characters; got {short(repr(value))}")
     return name

@@ -72,6 +72,7 @@ def is_published(run: Run) -> bool:
     assert run.workdir is not None
     try:
         results = io.read_json(run.workdir / workdirs.RESULTS)
+        workdirs.read_values(run.workdir / workdirs.CONFIG)  # By which commands know the run.
         return (results["number"], results["state"]) == (run.number, run.state)
     except (OSError, KeyError, TypeError, io.DamagedFile):
         return False

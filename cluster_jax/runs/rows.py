@@ -6,7 +6,7 @@ import json
 import pathlib
 import time
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from etils import epath
@@ -26,7 +26,9 @@ from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.evaluation.options import CLUSTERINGS, ClusterOptions, resolve
 from cluster_jax.runs import large
 from cluster_jax.runs import workdir as workdirs
-from cluster_jax.runs.run import Run
+
+if TYPE_CHECKING:
+    from cluster_jax.runs.run import Run  # It loads JAX, without which bad input is told.
 
 
 class Inputs(NamedTuple):
@@ -148,7 +150,7 @@ def as_run(
     options: ClusterOptions,
     result: Clustering,
     all_rows: large.LargeClustering | None,
-) -> Run:
+) -> "Run":
     """Returns the first state of a run of embeddings.
 
     Args:
@@ -160,7 +162,7 @@ def as_run(
         all_rows: those of all rows, if `result` is of a sample.
     """
     from cluster_jax.runs import finish
-    from cluster_jax.runs.run import COLUMNS
+    from cluster_jax.runs.run import COLUMNS, Run
 
     labels = result.cluster_labels if all_rows is None else all_rows.labels
     names, n = inputs.features.names, len(labels)
@@ -204,7 +206,7 @@ def rows_of(x: NDArray, options: ClusterOptions) -> NDArray:
     return normalize_rows(x) if options.metric == "cosine" else np.asarray(x)
 
 
-def _write(run: Run, inputs: Inputs, *, with_report: bool) -> None:
+def _write(run: "Run", inputs: Inputs, *, with_report: bool) -> None:
     from cluster_jax.runs import page
     from cluster_jax.runs import store as stores
 
@@ -229,7 +231,7 @@ def digests(x: NDArray) -> NDArray:
 
 
 def read_rows(
-    run: Run, path: str, array: str | None = None, ids: str | None = None
+    run: "Run", path: str, array: str | None = None, ids: str | None = None
 ) -> tables.Table:
     """Reads new rows of a run, of the same columns and ids; see `tables.read_rows`.
 

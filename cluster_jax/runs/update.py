@@ -20,7 +20,7 @@ from cluster_jax.clustering import knn, living, smooth
 from cluster_jax.clustering.base import NO_CLUSTER
 from cluster_jax.clustering.placing import ByTree
 from cluster_jax.core import arrays, checks, io
-from cluster_jax.core.checks import InputError
+from cluster_jax.core.checks import InputError, short
 from cluster_jax.core.names import counted
 from cluster_jax.data import datasets, images
 from cluster_jax.data import folder as image_files
@@ -131,21 +131,15 @@ def correct(
     workdirs.check_run(workdir)
     with workdirs.locked(workdir):
         before = run = records.read(workdir)
-        for said in {said["state"]: said for said in decisions}.values():
-            run = dataclasses.replace(_corrected(run, said), page=None)
+        for said in decisions:
+            run = _corrected(run, said)
         if names:
             run = corrections.corrected(run, {"names": dict(names)})
-        pages = {said["state"] for said in decisions}
-        is_of_one = not names and len(pages) == 1 and pages <= {before.state, before.page}
+            run = dataclasses.replace(run, page=None)
         is_new = run.state != before.state or (run.columns != before.columns).any()
         if is_new:
             run = finish.scored(finish.described(run))
-            run = dataclasses.replace(
-                run,
-                number=before.number + 1,
-                made_by="corrections",
-                page=pages.pop() if is_of_one else None,
-            )
+            run = dataclasses.replace(run, number=before.number + 1, made_by="corrections")
         text = _page(run, with_report=with_report)
         if is_new:
             run.write()
@@ -164,17 +158,19 @@ def correct(
 def _corrected(run: Run, said: dict[str, Any]) -> Run:
     """Applies decisions about the newest state of a run, or about one of the last ones."""
     if said["state"] == run.state:
-        return corrections.corrected(run, said)
+        return dataclasses.replace(corrections.corrected(run, said), page=run.state)
     assert run.workdir is not None
     for back in range(len(workdirs.states(run.workdir))):
         shown = records.read(run.workdir, back)
         if shown.state == said["state"] == run.page:
-            return corrections.corrected(shown, said)
+            now = corrections.corrected(shown, said)
+            return dataclasses.replace(now, page=shown.state, config=run.config)
         if shown.state == said["state"]:
-            return corrections.corrected(run, corrections.carried(shown, run, said))
+            now = corrections.corrected(run, corrections.carried(shown, run, said))
+            return dataclasses.replace(now, page=None)
     raise InputError(
         f"the corrections must be of one of the last states of {run.workdir}; got those of "
-        f"{said['state']}: open its page anew"
+        f"{short(said['state'])}: open its page anew"
     )
 
 
@@ -793,8 +789,8 @@ def _write_changes(run: Run) -> None:
 def _changes(before: Run, run: Run) -> dict[str, list[Any]]:
     """Lists the rows that are new, gone, changed, renamed, or in another cluster."""
     was = {row: i for i, row in enumerate(before.columns["row"].tolist())}
-    names = [range(len(r.columns)) if r.names is None else r.names for r in (before, run)]
-    by_name = {} if run.names is None else {name: i for i, name in enumerate(names[0])}
+    names, paths = [_names(r) for r in (before, run)], [_paths(r) for r in (before, run)]
+    by_path = {} if run.names is None else {path: i for i, path in enumerate(paths[0])}
     table: dict[str, list[Any]] = {key: [] for key in ("name", "change", "before", "after")}
     seen = set[int]()
 
@@ -805,15 +801,15 @@ def _changes(before: Run, run: Run) -> dict[str, list[Any]]:
             table[key].append(cell)
 
     for i, (row, name) in enumerate(zip(run.columns["row"].tolist(), names[1], strict=True)):
-        old = was.get(row)
-        if old is None and name in by_name and by_name[name] not in seen:
-            seen.add(by_name[name])
-            add(name, "changed", by_name[name], i)
+        old, path = was.get(row), paths[1][i]
+        if old is None and path in by_path and by_path[path] not in seen:
+            seen.add(by_path[path])
+            add(name, "changed", by_path[path], i)
         elif old is None:
             add(name, "new", None, i)
         else:
             seen.add(old)
-            if run.names is not None and names[0][old] != name:
+            if run.names is not None and paths[0][old] != path:
                 add(name, "renamed", old, i)
             elif before.labels[old] != run.labels[i]:
                 add(name, "moved", old, i)
@@ -821,6 +817,18 @@ def _changes(before: Run, run: Run) -> dict[str, list[Any]]:
         if old not in seen:
             add(name, "gone", old, None)
     return table
+
+
+def _names(run: Run) -> Sequence[Any]:
+    return range(len(run.columns)) if run.names is None else run.names
+
+
+def _paths(run: Run) -> Sequence[Any]:
+    """Returns absolute paths of photos: another folder in an update changes the relative ones."""
+    if not run.is_of_images:
+        return _names(run)
+    root = image_files.root(str(run.config["data"]["dir"]))
+    return [os.path.abspath(os.path.join(root, str(name))) for name in _names(run)]
 
 
 def _words(run: Run, values: dict[str, Any]) -> str:

@@ -192,7 +192,10 @@ def test_groups_of_the_report():
     assert [image["name"] for image in groups[2]["images"]] == ["image 5", "image 15"]
     kept = [[i["keep"] for i in group["images"]].index(True) for group in groups]
     assert kept == [0, 0, 0]
-    picked = duplicates.record(duplicates.with_picked(shown, ["23", "14", "33", "40"]))
+    picked = duplicates.with_picked(shown.duplicates, [23, 14, 33, 40])
+    assert duplicates.originals(picked, 60)[[3, 14, 15, 40]].tolist() == [33, 14, 5, 40]
+    stored = duplicates.from_arrays(duplicates.to_arrays(picked))
+    picked = duplicates.record(shown._replace(duplicates=stored))
     kept = [[i["index"] for i in group["images"] if i["keep"]] for group in picked]
     assert kept == [[33], [14], [5]], "of a group the last one"
 
