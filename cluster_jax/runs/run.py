@@ -244,8 +244,9 @@ class Run:
     def state(self) -> str:
         """Digest of what a page shows, by which a file of corrections says what it is about."""
         parts = [self.names, sorted(self.named.items()), sorted(self.held), self.next_label]
-        shown = [np.ascontiguousarray(self.columns[name]) for name in ("row", "label", "decided")]
-        text = b"".join([json.dumps(parts).encode(), *map(np.ndarray.tobytes, shown)])
+        shown = [self.columns[name] for name in ("label", "decided")]
+        shown += [self.columns["row"] if self.facts is None else self.facts["digest"]]
+        text = b"".join([json.dumps(parts).encode(), *(column.tobytes() for column in shown)])
         return hashlib.sha256(text).hexdigest()[:12]
 
     @property
