@@ -358,7 +358,7 @@ def test_the_last_eight_states_are_kept(run):
 
 
 def save(folder, pixels, start=0):
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     for i, image in enumerate(pixels, start):
         Image.fromarray(image).save(folder / f"{i:02}.png")
 
