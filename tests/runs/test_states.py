@@ -22,7 +22,6 @@ from cluster_jax.runs import run as records
 from cluster_jax.runs import store, update
 from cluster_jax.runs import workdir as workdirs
 from tests import toy
-from tests.cli.test_images import QUICK
 
 N, GROUPS = 100, 4
 CENTERS = 20 * np.eye(6, 8)
@@ -271,6 +270,23 @@ def test_two_files_of_a_page_in_one_command(run):
     assert of(corrected(run, *files), FIRST[:2]) == [a, b]
 
 
+def test_a_place_on_the_page_of_a_sample(tmp_path, monkeypatch):
+    """Of rows that are read in blocks a sample is shown, and the page is older than the run."""
+    (tmp_path / "x").mkdir()
+    np.save(tmp_path / "x" / "0.npy", FIRST)
+    monkeypatch.setattr("cluster_jax.data.tables.LARGE", 50)
+    monkeypatch.setattr("cluster_jax.runs.large.SAMPLE", 60)
+    run = tmp_path / "run"
+    cluster.main([f"--features={tmp_path}/x", f"--out={run}", "--reduce=pca", "--report=no"])
+    row = records.read(run).rows[50]
+    file = said_by(run, labels={"50": "a"}, new={"a": None})
+    corrected(run, names=[("0", "cats")])
+    after = corrected(run, file)
+    assert row > 50
+    assert np.flatnonzero(after.columns["decided"]).tolist() == [row]
+    assert after.labels[row] == GROUPS
+
+
 def test_merged_clusters_have_the_name_of_the_one_that_receives(run):
     a, b, c, d = of_first(run)[[0, 25, 50, 75]].tolist()
     names = {str(a): "cats", str(b): "dogs", str(c): "birds"}
@@ -342,7 +358,7 @@ def test_the_last_eight_states_are_kept(run):
 
 
 def save(folder, pixels, start=0):
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     for i, image in enumerate(pixels, start):
         Image.fromarray(image).save(folder / f"{i:02}.png")
 
@@ -353,7 +369,9 @@ def test_photos_that_move_while_a_page_is_open(tmp_path):
     """The folder of the run moves with its photos; one is renamed, one leaves, two come."""
     pixels = toy.images(32, channels=3)[0]
     save(tmp_path / "here" / "photos", pixels[:30])
-    images.main([str(tmp_path / "here" / "photos"), f"--out={tmp_path}/here/run", *QUICK])
+    quick = ("data.image_size=32", "eval.batch_size=16", "eval.reduce.method=pca")
+    flags = [f"--out={tmp_path}/here/run", *(f"--config.{key}" for key in quick)]
+    images.main([str(tmp_path / "here" / "photos"), *flags])
     (tmp_path / "here").rename(tmp_path / "there")
     run, photos = tmp_path / "there" / "run", tmp_path / "there" / "photos"
     first = records.read(run)
