@@ -58,6 +58,15 @@ def test_pages_are_those_of_the_results(paper):
                 assert "metrics" in rows[results.key(cell.run, 0)], cell.row.name
 
 
+def test_the_table_of_the_readme_is_that_of_the_results():
+    rows, _ = results.read(results.FILE)
+    page = table.pages("digits", ["methods"], "config", range(3), rows)
+    lines = [line for line in page.splitlines() if line.startswith("| ")][2:]
+    assert len(lines) == 8
+    readme = (ROOT / "README.md").read_text()
+    assert [line for line in lines if line not in readme] == []
+
+
 def test_pages_of_an_earlier_version_say_so():
     """By the digest of the code that each of them states; those of tables are tested above."""
     assert len(tables.pages()) > 5
