@@ -404,12 +404,7 @@ def decided_results(
     if not decided.is_of_members:
         return dict(results)
     metrics, provenance_ = dict(results["metrics"]), dict(results["provenance"])
-    labels = decided.labels(computed)
-    is_in = labels != NO_CLUSTER
-    labels_in = None if true_labels is None or not is_in.any() else true_labels[is_in]
-    scores = clusters.scores(labels_in, labels[is_in])
-    if labels_in is not None:
-        scores["acc"] *= float(is_in.mean())
+    scores = clusters.scores(true_labels, decided.labels(computed))
     if metrics.get("discovery"):
         metrics["discovery"] = {**metrics["discovery"], "novel": scores}
     else:

@@ -719,6 +719,7 @@ def _known_rows(workdir: epath.Path, run: embeddings.EmbeddingClusters) -> Snaps
         if contents is None or len(contents) != len(run.computed.names):
             raise workdirs.older_version(workdir, "it has no digests of its rows")
         x = tree.voters.rows[tree.leaves]
+        x[run.computed.labels == NO_CLUSTER] = 0  # They are no leaf.
         snapshot = snapshots.start(run.computed.labels, run.computed.names, contents, x)
     return _with_decisions(snapshot, run.computed, run.decisions)
 

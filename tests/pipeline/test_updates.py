@@ -317,6 +317,55 @@ def test_an_update_without_a_page(run, capsys):
     assert digests(run) == before
 
 
+def test_rows_of_zeros_are_in_no_cluster(tmp_path, monkeypatch, capsys):
+    """Of texts or files that failed: at the first fit, at an update, and where rows are placed."""
+    monkeypatch.chdir(tmp_path)
+    x = np.concatenate([np.zeros((2, 8), "f4"), rows(30, 30)])
+    np.save("x.npy", x)
+    np.save("y.npy", np.repeat([0, 1, 0], [2, 30, 30]))
+    np.save("new.npy", np.concatenate([x[10:13] + 0.1, np.zeros((3, 8), "f4")]))
+    flags = ["--features=x.npy", "--labels=y.npy", "--reduce=pca", "--out=out"]
+    cluster.main(flags)
+    assert (
+        "2 rows are in no cluster: zeros alone, which have no direction" in capsys.readouterr().out
+    )
+    metrics = json.loads((tmp_path / "out/results.json").read_text())["metrics"]["tree"]
+    assert (metrics["n_clusters"], metrics["n_large"], len(metrics["cluster_sizes"])) == (2, 2, 2)
+    assert metrics["acc"] == pytest.approx(60 / 62)
+    before = table(tmp_path / "out")
+    assert {(row["cluster"], row["probability"]) for row in before[:2]} == {("-1", "0")}
+    predict.main(["--workdir=out", "--features=new.npy", "--out=new.csv"])
+    placed = list(csv.DictReader((tmp_path / "new.csv").read_text().splitlines()))
+    assert [row["cluster"] for row in placed[2:]] == [before[12]["cluster"], *["-1"] * 3]
+    assert [row["is_novel"] for row in placed[2:]] == ["0", *["1"] * 3]
+    update.main(["--workdir=out", "--features=new.npy"])
+    after = [row["cluster"] for row in table(tmp_path / "out")]
+    assert after[:62] == [row["cluster"] for row in before]
+    assert after[62:] == [*[row["cluster"] for row in before[10:13]], "-1"], "two are known"
+    report.main(["out", "--quiet"])
+    assert table(tmp_path / "out")[-1]["probability"] == "0"
+
+
+def test_all_rows_of_a_cluster_are_moved_away(run, capsys):
+    """The run is read again, places rows, and grows; the cluster that has no row is in none."""
+    own = ids_of_run(run)
+    gone, target = own[0], own[60]
+    _, found = decisions.clustered(assignments.read_workdir(run))
+    moved = {str(i): target for i in np.flatnonzero(np.array(own) == gone)}
+    file = run.parent / "page.csv"
+    io.write(file, decisions.to_csv(decisions.Decisions(moved), found))
+    report.main([str(run), f"--corrections={file}", "--quiet"])
+    report.main([str(run), "--quiet"])
+    np.save(run.parent / "like.npy", rows(30)[:3])
+    predict.main([f"--workdir={run}", f"--features={run.parent}/like.npy", f"--out={file}"])
+    placed = list(csv.DictReader(file.read_text().splitlines()))
+    assert {int(row["cluster"]) for row in placed} == {target}
+    updated(run, 4, 4, 4, 4)
+    report.main([str(run), "--quiet"])
+    assert gone not in ids_of_run(run)
+    assert set(ids_of_run(run)[:30]) == {target}
+
+
 def _told(capsys, *arguments):
     with pytest.raises(SystemExit) as stop:
         update.main(["--workdir=out", *arguments])
