@@ -53,7 +53,7 @@ def load(
         _check_test_split(data, novel.test_split, novel.holdout)
     dataset, test = datasets.load(data, together=together), None
     if novel.test_split is not None:
-        tested = dataclasses.replace(data, split=novel.test_split, tail=None)
+        tested = dataclasses.replace(data, split=novel.test_split)
         test = datasets.load(tested, together=together)
     elif novel.holdout:
         dataset, test = hold_out(dataset, share=novel.holdout, seed=novel.holdout_seed)

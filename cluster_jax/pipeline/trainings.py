@@ -238,7 +238,7 @@ def embed_all(
     return embed(
         forward_of(run, state.params, state.model_state, run.mesh),
         dataset,
-        batch_size=stage.config.eval.batch_size,
+        batch_size=min(stage.config.eval.batch_size, dataset.size),
         mesh=run.mesh,
         kept=kept,
     )

@@ -54,8 +54,8 @@ def _batches(dataset: datasets.Dataset, asked: list[object], images: int) -> dic
     asked.clear()
     start, steps = time.perf_counter(), images // BATCH
     stream = batches.stream(
-        dataset, seed=0, batch_size=BATCH, labeled=None, start=0, stop=steps, process=0,
-        processes=1, prefetch=2,
+        dataset, seed=0, batch_size=BATCH, labeled=None, steps=range(steps),
+        prefetch=2,
     )  # fmt: skip
     for _ in stream:
         pass
