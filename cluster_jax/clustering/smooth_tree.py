@@ -183,8 +183,8 @@ class SmoothTree(ClusterMixin, BaseEstimator):
     def _fit_all(self, x: Rows, originals: NDArray | None) -> Self:
         """Clusters the rows that have a direction, if they are compared by it."""
         is_in = np.ones(x.shape[0], bool)
-        if isinstance(x, np.ndarray) and x.any():
-            is_in = x.any(axis=1) | (self._metric(x) != "cosine")
+        if isinstance(x, np.ndarray) and x.any() and self._metric(x) == "cosine":
+            is_in = np.asarray(x.any(axis=1))
         kept = np.flatnonzero(is_in)
         place = np.arange(len(kept))
         if originals is not None:

@@ -344,6 +344,8 @@ def test_rows_of_zeros_are_in_no_cluster(tmp_path, monkeypatch, capsys):
     assert after[62:] == [*[row["cluster"] for row in before[10:13]], "-1"], "two are known"
     report.main(["out", "--quiet"])
     assert table(tmp_path / "out")[-1]["probability"] == "0"
+    update.main(["--workdir=out", "--features=new.npy", "--refit", "--report=no"])
+    assert [row["cluster"] for row in table(tmp_path / "out")] == after
 
 
 def test_all_rows_of_a_cluster_are_moved_away(run, capsys):
