@@ -10,12 +10,14 @@ import pytest
 from ml_collections import ConfigDict
 from PIL import Image
 
+from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import config_names, find_config, load_config
 from cluster_jax.evaluation import options
 from cluster_jax.pipeline import build, trainings
 from cluster_jax.pipeline import run as pipeline
 from cluster_jax.pipeline.config import PhotosConfig, config_json, parse_config
+from experiments.benchmark import topology
 from tests import toy
 from tests.rows import every_row
 
@@ -83,6 +85,18 @@ def test_config_builds(name, tmp_path, monkeypatch):
     for stage in trainings.build_stages(parse_config(config, name), tmp_path, None):
         run = stage.training
         assert run.shape == (shape if config.embedder is None else (1280,))
+
+
+PODS = io.read_json(FOLDER.parent / "experiments/benchmark/pods.json")
+
+
+@every_row("name", [name for name in PODS if len(name.split()) == 2])  # others are of earlier code
+def test_a_step_compiled_for_a_slice_fits_its_chips(name):
+    """By a record of the config as it is, since the compiler for TPUs is not installed here."""
+    record = PODS[name]
+    digest = topology.config_digest(load_config(name.split()[0]))
+    assert record["config_digest"] == digest, f"python -m experiments.benchmark.topology {name}"
+    assert record["memory_gb"] < 16
 
 
 def test_what_finds_the_clusters():

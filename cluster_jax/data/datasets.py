@@ -25,14 +25,16 @@ STATISTICS_IMAGES = 10_000  # the standard error of a mean over 10,000 images is
 STATISTICS_CHUNK = 256
 
 
-def load(config: DataConfig, X: ArrayLike | None = None, together: bool = False) -> Dataset:
+def load(
+    config: DataConfig, X: ArrayLike | None = None, kept: tfds.Labels | None = None
+) -> Dataset:
     """Loads the data set of a config: uint8 images of one size or features, in memory or streamed.
 
     Args:
         config: the section `data`.
         X: images, one array or a sequence, or features if `data.name` is "features", in place of a
             file. All of them are taken, whatever `data.limit` is.
-        together: see `tfds.load`.
+        kept: see `tfds.load`.
 
     Raises:
         InputError: the data are missing or have the wrong format.
@@ -52,7 +54,7 @@ def load(config: DataConfig, X: ArrayLike | None = None, together: bool = False)
         elif config.name == "folder":
             dataset = folder.load(config)
         else:
-            dataset = tfds.load(config, together)
+            dataset = tfds.load(config, kept)
         if config.labels not in (None, "folders"):
             dataset = with_labels_of(dataset, config.labels)
     return with_classes(_encode_labels(dataset), config.classes)

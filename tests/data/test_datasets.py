@@ -169,15 +169,51 @@ def test_cifar10_first_image_and_streaming(cifar):
     np.testing.assert_array_equal(streamed.fetch(index), resident.images[index])
 
 
-def test_a_streamed_set_is_read_in_blocks(cifar, monkeypatch):
-    """Each block by one request for the labels and one a pass; a small part image by image."""
-    spans, reader = [], tfds._reader
+@pytest.fixture
+def spans(monkeypatch):
+    """What is read of files of records, as (first, last + 1)."""
+    found, reader = [], tfds._reader
 
     def counting(file):
         opened = reader(file)
-        return types.SimpleNamespace(read=lambda *span: spans.append(span) or opened.read(*span))
+        return types.SimpleNamespace(read=lambda *span: found.append(span) or opened.read(*span))
 
     monkeypatch.setattr(tfds, "_reader", counting)
+    return found
+
+
+def test_labels_are_read_once_and_kept_in_a_file(cifar, spans, tmp_path):
+    """Those of each split; a file that is damaged is written again."""
+    some, file = cifar | {"cache_mb": 0.0}, tmp_path / "labels.npz"
+
+    def load(split):
+        kept = tfds.Labels(file)
+        config = datasets.DataConfig(name="cifar10", **some | {"split": split})
+        labels, read = datasets.load(config, kept=kept).labels, len(spans)
+        spans.clear()
+        before = file.read_bytes() if file.exists() else None
+        kept.write()
+        assert read or file.read_bytes() == before
+        return labels, read
+
+    seen = {}
+    for split, blocks in (("train[:600]", 3), ("test[:512]", 2)):
+        seen[split], read = load(split)
+        assert read == blocks
+    for split, labels in seen.items():
+        again, read = load(split)
+        np.testing.assert_array_equal(again, labels)
+        assert read == 0
+    content = file.read_bytes()
+    file.write_bytes(content[: len(content) // 2])
+    again, read = load("train[:600]")
+    np.testing.assert_array_equal(again, seen["train[:600]"])
+    assert read == 3
+    assert load("train[:600]")[1] == 0
+
+
+def test_a_streamed_set_is_read_in_blocks(cifar, spans):
+    """Each block by one request for the labels and one a pass; a small part image by image."""
     some = cifar | {"split": "train[24800:25600]"}  # of both files
     expected = [(24800, 25000), (0, 256), (256, 512), (512, 600)]
     resident = datasets.load(datasets.DataConfig(name="cifar10", **some))
