@@ -357,12 +357,8 @@ def scored(run: Run) -> Run:
         return dataclasses.replace(run, results=results)
     metrics, origins = dict(results["metrics"]), dict(results["provenance"])
     rows = np.arange(len(run.columns)) if run.known is None else run.rows
-    labels, truth = run.labels[rows], None if run.truth is None else run.truth[rows]
-    is_in = labels != NO_CLUSTER
-    truth_in = None if truth is None or not is_in.any() else truth[is_in]
-    scores = clusters.scores(truth_in, labels[is_in])
-    if truth_in is not None:
-        scores["acc"] *= float(is_in.mean())
+    truth = None if run.truth is None else run.truth[rows]
+    scores = clusters.scores(truth, run.labels[rows])
     if metrics.get("discovery"):
         metrics["discovery"] = {**metrics["discovery"], "novel": scores}
     else:

@@ -89,7 +89,8 @@ def cluster(
     if inputs.features.described:
         devices.say(inputs.features.described)
     is_zero = ~np.asarray(inputs.shown.values).any(axis=1)
-    if options.metric == "cosine" and is_zero.any():
+    leaves_them_out = options.method == "tree" and inputs.shards is None
+    if options.metric == "cosine" and is_zero.any() and not leaves_them_out:
         zeros = counted(int(is_zero.sum()), "row is", "rows are")
         devices.say(f"{zeros} zeros alone, which have no direction: their cluster means nothing")
     if jax.distributed.is_initialized() and (options.method, options.reduce) != ("kmeans", "none"):
