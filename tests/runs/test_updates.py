@@ -13,6 +13,7 @@ from pyarrow import parquet
 
 from cluster_jax.cli import cluster, predict, report, update
 from cluster_jax.core.checks import InputError
+from cluster_jax.runs import run as records
 from cluster_jax.runs import update as updates
 from cluster_jax.runs import workdir as workdirs
 from tests.cli.test_output import check_keys
@@ -256,3 +257,48 @@ def test_ids_that_are_numbers_have_one_form(tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().out.startswith("1 row is new.")
     made = list(csv.DictReader((tmp_path / "out/assignments.csv").read_text().splitlines()))
     assert [row["row"] for row in made] == [*map(str, range(70)), "99"]
+
+
+def test_rows_of_zeros_are_in_no_cluster(tmp_path, monkeypatch, capsys):
+    """Of texts or files that failed: at the first fit, at an update, and where rows are placed."""
+    monkeypatch.chdir(tmp_path)
+    x = np.concatenate([np.zeros((2, 8), "f4"), rows(30, 30)])
+    np.save("x.npy", x)
+    np.save("y.npy", np.repeat([0, 1, 0], [2, 30, 30]))
+    np.save("new.npy", np.concatenate([x[10:13] + 0.1, np.zeros((3, 8), "f4")]))
+    cluster.main(["--features=x.npy", "--labels=y.npy", "--reduce=pca", "--out=out"])
+    said = capsys.readouterr().out
+    assert "2 rows are in no cluster: zeros alone, which have no direction" in said
+    metrics = json.loads((tmp_path / "out/results.json").read_text())["metrics"]["tree"]
+    assert (metrics["n_clusters"], metrics["n_large"], len(metrics["cluster_sizes"])) == (2, 2, 2)
+    assert metrics["acc"] == pytest.approx(60 / 62)
+    before = table(tmp_path / "out")
+    assert {(row["cluster"], row["probability"]) for row in before[:2]} == {("-1", "0")}
+    predict.main(["--workdir=out", "--features=new.npy", "--out=new.csv"])
+    placed = table(tmp_path, "new.csv")
+    assert [row["cluster"] for row in placed[2:]] == [before[12]["cluster"], *["-1"] * 3]
+    assert [row["is_novel"] for row in placed[2:]] == ["0", *["1"] * 3]
+    update.main(["--workdir=out", "--features=new.npy", "--add"])
+    after = [row["cluster"] for row in table(tmp_path / "out")]
+    assert after[:62] == [row["cluster"] for row in before]
+    assert after[62:] == [*[row["cluster"] for row in before[10:13]], "-1"], "two are known"
+    report.main(["out", "--quiet"])
+    assert table(tmp_path / "out")[-1]["probability"] == "0"
+    update.main(["--workdir=out", "--refit", "--report=no"])
+    assert [row["cluster"] for row in table(tmp_path / "out")] == after
+
+
+def test_all_rows_of_a_cluster_are_moved_away(run):
+    """The run is read again, places rows, and grows; the cluster that has no row is in none."""
+    gone, target = ids(run)[0], ids(run)[60]
+    moved = {str(i): target for i in np.flatnonzero(np.array(ids(run)) == gone)}
+    file = run.parent / "page.json"
+    file.write_text(json.dumps({"state": records.read(run).state, "labels": moved}))
+    report.main([str(run), f"--corrections={file}", "--quiet"])
+    report.main([str(run), "--quiet"])
+    np.save(run.parent / "like.npy", rows(30)[:3])
+    predict.main([f"--workdir={run}", f"--features={run.parent}/like.npy", f"--out={file}"])
+    assert {int(row["cluster"]) for row in table(run.parent, "page.json")} == {target}
+    updated(run, rows(4, 4, 4, 4, seed=1), "--add")
+    assert gone not in ids(run)
+    assert set(ids(run)[:30]) == {target}
