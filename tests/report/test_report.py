@@ -368,20 +368,56 @@ def test_script_finds_what_it_asks_for():
     assert variables - {"--name"} <= set(re.findall(r"(--\w+):", style))
 
 
+def results_of(**metrics):
+    """Results of one method; `origin` says where its number is from, `rows` how many there were."""
+    origin, rows = metrics.pop("origin", "found"), metrics.pop("rows", None)
+    used = {} if rows is None else {"rows_used": {"all": rows, "in_report": 68}}
+    provenance = {"number_of_clusters": {"gridshift": origin}, **used}
+    return {"provenance": provenance, "metrics": {"gridshift": {**SCORES, **metrics}}}
+
+
 @every_row(
-    ("clusters", "headline"),
+    ("data", "words", "absent"),
     [
-        (np.zeros(20), "Found 1 cluster in 20 images."),
-        (np.arange(5), "Found 5 clusters in 5 images."),
-        ([0], "Found 1 cluster in 1 image."),
+        (make([0] * 20), ["Found 1 cluster in 20 images.", "do not split into several"], []),
+        (make(range(5), dimensions=5), ["Found 5 clusters in 5 images."], ["do not split"]),
+        (make([0], labels=[0]), ["Found 1 cluster in 1 image."], []),
+        (rows_only(), ["Found 3 clusters in 68 rows."], [" images", "Image"]),
+        (
+            labeled(outliers=CLUSTERS == 2, results=results_of(n_clusters=1_003, n_large=2)),
+            [
+                "Found 2 clusters and 1 small one in 68 images.",
+                "3 images are outliers: unlike all others, alone or in a cluster that is",
+                "Hollow markers are outliers",
+                "GridShift 2 and 1,001 small found",
+            ],
+            [],
+        ),
+        (make(CLUSTERS, outliers=CLUSTERS >= 0), ["Found 3 clusters in"], ["small one"]),
+        (
+            rows_only(results=results_of(n_clusters=3, k_given=5, origin="given")),
+            [
+                "The number of clusters was set in advance; 2 of them stayed empty.",
+                "Accuracy 81.2%: the share of rows in the cluster",
+            ],
+            [],
+        ),
+        (
+            rows_only(results=results_of(n_clusters=7, n_large=5, outliers=4, rows=900)),
+            [
+                "Found 5 clusters and 2 small ones in 900 rows.",
+                "4 rows are outliers",
+                "The page shows a random sample of 68 rows;",
+            ],
+            [],
+        ),
     ],
 )
-def test_few_clusters_and_images(clusters, headline):
-    page = page_of(make(clusters, labels=0 * np.asarray(clusters, int), dimensions=5))
-    n_clusters = len(np.unique(clusters))
-    assert text(page.root.find(".//h1")) == headline
-    assert ("do not split into several clusters" in page.text) == (n_clusters == 1)
-    assert len(page.record["map"]["clusters"]) == n_clusters
+def test_numbers_in_words(data, words, absent):
+    page = page_of(data)
+    assert [each for each in words if each not in page.text] == []
+    assert [each for each in absent if each in page.text] == []
+    check_links(page)
 
 
 @every_row(("channels", "side", "kind"), [(1, 8, "png"), (1, 90, "webp"), (3, 64, "webp")])
@@ -592,47 +628,6 @@ def test_clusters_come_by_size_with_ties_by_number_and_none_last():
     assert [cluster["id"] for cluster in page.record["map"]["clusters"]] == [0, 4, 2, -1]
     assert sorted(page.record["tree"]["leaves"]) == [0, 2, 4]
     assert text(page.root.find(".//h1")) == "Found 3 clusters in 68 images."
-
-
-def test_rows_without_images():
-    page = page_of(rows_only())
-    assert "Found 3 clusters in 68 rows." in page.text
-    assert not re.search(r"\b[Ii]mages?\b(?! per| trained)", page.text)
-    assert page.sections() == ["clusters", "map", "bandwidth", "labels", "metrics"]
-    check_links(page)
-    assert page.record["map"]["sheets"] == []
-
-
-def test_small_clusters_are_counted_apart():
-    data = make(CLUSTERS, outliers=CLUSTERS == 2)
-    data.results["metrics"]["gridshift"] |= {"n_clusters": 1_003, "n_large": 2}
-    page = page_of(data)
-    assert "Found 2 clusters and 1 small one in 68 images." in page.text
-    assert "3 images are outliers: unlike all others, alone or in a cluster that is" in page.text
-    assert "Hollow markers are outliers" in page.text
-    assert "GridShift 2 and 1,001 small found" in page.text
-    points = points_of(page)
-    np.testing.assert_array_equal(points["outlier"], CLUSTERS[points["index"]] == 2)
-    assert "Found 3 clusters in" in page_of(make(CLUSTERS, outliers=CLUSTERS >= 0)).text
-
-
-def test_numbers_that_were_set_in_advance_and_of_all_rows():
-    results = {
-        "provenance": {"number_of_clusters": {"kmeans": "given"}},
-        "metrics": {"kmeans": {"n_clusters": 3, "k_given": 5, **SCORES}},
-    }
-    said = page_of(rows_only(results=results, curve=None)).text
-    assert "The number of clusters was set in advance; 2 of them stayed empty." in said
-    assert "Accuracy 81.2%: the share of rows in the cluster" in said
-    used = {"all": 900, "in_report": 68}
-    results = {
-        "provenance": {"number_of_clusters": {"tree": "found"}, "rows_used": used},
-        "metrics": {"tree": {"n_clusters": 7, "n_large": 5, "outliers": 4, **SCORES}},
-    }
-    said = page_of(rows_only(results=results, curve=None)).text
-    assert "Found 5 clusters and 2 small ones in 900 rows." in said
-    assert "4 rows are outliers" in said
-    assert "The page shows a random sample of 68 rows;" in said
 
 
 def test_the_file_is_small_always_the_same_and_whole_or_not_there(tmp_path, monkeypatch):

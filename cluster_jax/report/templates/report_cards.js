@@ -1,6 +1,6 @@
 // Cards: one for each group, with its best pictures; all of them are shown when asked for.
 const [FIRST_CARDS, MORE_CARDS, SHOWN_BEST] = [60, 30, 8];
-const cardOf = (id) => document.querySelector(`article[data-group="${id}"]`);
+const cardOf = (id) => element(`cluster-${id}`);
 
 // The order in which the photos of a group are shown, beside that of how typical they are
 const ORDERS = {

@@ -125,7 +125,7 @@ function refresh(message) {
   element("how").hidden = true; // The file that was saved last does not have what has changed since.
   drawBar();
   remember();
-  fillAhead();
+  requestAnimationFrame(fillAhead);
   if (dialog.open) open(current, around);
 }
 
@@ -137,13 +137,14 @@ const filled = () => [...groups.keys()].filter((id) => id !== NONE && members(id
 
 // The choices of every list of groups: what its first entry says stays.
 function drawChoices(parent) {
-  const ids = [...groups.keys()].filter((id) => id !== NONE && !decisions.merged.has(id)).sort((a, b) => compare(titled(a), titled(b)));
+  const ids = [...groups.keys()].filter((id) => id !== NONE && !decisions.merged.has(id));
+  const named = ids.map((id) => [titled(id), id]).sort(([a], [b]) => compare(a, b));
   for (const select of parent.querySelectorAll("select[data-choice]")) {
     const { choice } = select.dataset;
     const own = choice === "merge" ? Number(select.closest("[data-group]")?.dataset.group) : NONE;
-    const shown = choice === "index" ? ids.filter((id) => members(id).length) : ids.filter((id) => id !== own);
+    const shown = named.filter(([, id]) => (choice === "index" ? members(id).length : id !== own));
     const more = ["merge", "index"].includes(choice) ? [] : [[`New ${words.cluster}`, "new"], [`No ${words.cluster}: wrong here`, NONE]];
-    const choices = [...shown.map((id) => [titled(id), id]), ...more];
+    const choices = [...shown, ...more];
     if (select.dataset.shown === choices.join()) continue;
     select.replaceChildren(select.options[0], ...choices.map(([text, value]) => new Option(text, value)));
     select.dataset.shown = choices.join();
