@@ -137,11 +137,6 @@ def test_devices_do_not_matter(x64, devices, metric, k):
     assert one.n_iter == many.n_iter
 
 
-def test_devices_do_not_matter_in_float32():
-    one, many = (run(blobs(), 7, n, n_init=2) for n in (1, 4))
-    assert one.inertia == pytest.approx(many.inertia, rel=1e-5)
-
-
 def test_many_draws_do_not_depend_on_the_devices():
     """Of 2,000 choices among candidates some are so close that the last bit of a sum decides."""
     x = np.random.default_rng(0).normal(size=(6_000, 2)).astype(np.float32)
@@ -308,22 +303,6 @@ def test_an_offset_beyond_float32_costs_no_precision(dtype, offset):
     np.testing.assert_allclose(result.centers - moved, expected.cluster_centers_, atol=1e-3)
     assert result.inertia == pytest.approx(expected.inertia_, rel=1e-5)
     assert result.centers.dtype == np.float64
-
-
-def test_groups_far_from_zero_are_found():
-    near, truth = seven_groups()
-    result = run(near + 1.7e9, 7, n_init=3)
-    assert len(set(zip(truth.tolist(), result.labels.tolist(), strict=True))) == 7
-    inertia = sum(near[truth == i].var(0).sum() * 30 for i in range(7))
-    assert result.inertia == pytest.approx(inertia, rel=1e-4)
-
-
-def test_integers_of_numpy_are_accepted():
-    x = blobs(30)
-    one = run(x, 3, n_init=2, max_iter=5, seed=7)
-    whole = run(x, np.int8(3), n_init=np.int64(2), max_iter=np.uint16(5), seed=np.uint8(7))
-    np.testing.assert_array_equal(one.labels, whole.labels)
-    assert one.n_iter == whole.n_iter
 
 
 def test_a_start_of_any_length_is_a_direction():
@@ -577,15 +556,6 @@ def test_blocks_give_empty_clusters_rows_and_lose_no_precision_far_from_zero(off
     assert len(set(zip(truth.tolist(), result.labels.tolist(), strict=True))) == 7
     inertia = sum(x[truth == i].var(0).sum() * 30 for i in range(7))
     assert result.inertia == pytest.approx(inertia, rel=1e-4)
-
-
-def test_blocks_are_summed_in_double_precision():
-    """300 float32 sums of a column near 1: their running sum would be off by 1e-4 of a row."""
-    x = np.random.default_rng(0).uniform(0, 1, (300_000, 1)).astype(np.float32)
-    x[::10] -= 100
-    result = in_blocks(x, 2, 1000, [[-100.0], [0.0]], max_iter=2)
-    expected = [x[::10].mean(dtype=np.float64), np.delete(x, np.s_[::10]).mean(dtype=np.float64)]
-    np.testing.assert_allclose(result.centers[:, 0], expected, atol=5e-5)  # ulps of 100: 8e-6
 
 
 @every_row(

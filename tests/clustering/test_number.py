@@ -172,7 +172,8 @@ def test_a_rare_kind_inside_a_cluster_becomes_one(seed):
 
     def found():
         rows = smooth.fit(x, "euclidean")
-        return number._with_rare(x, rows, one, np.random.default_rng(0))
+        inside = number._inside(x, rows, one, np.random.default_rng(0))
+        return number._with_rare(inside, one)
 
     assert not found().any()
     x[200:] = 3 * scales * np.sign(rng.normal(size=30)) + 0.5 * rng.normal(size=(8, 30))
