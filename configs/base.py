@@ -21,11 +21,7 @@ VALUES = {
     "data.image_size": placeholder(int),
     "data.interpolation": "bicubic",  # of the resizing; None: that of pretrained weights
     "data.limit": placeholder(int),  # images of a random subset; None: all
-    # Numbers of the classes to take, or a list: "imagenet_10", "imagenet_dogs", "imagenet_50",
-    # "imagenet_100", "imagenet_200", "tiny_imagenet"; None: all
-    "data.classes": placeholder(object),
-    # Images of the largest class for one of the smallest, of a long tail of the set; None: all
-    "data.tail": placeholder(float),
+    "data.classes": placeholder(tuple),  # numbers of the classes to take, or None for all
     "data.cache_mb": 2048.0,  # largest set that is kept decoded in memory, in 10^6 bytes
     # What random crops are taken from: the "square" of image_size; "host": the whole image, by the
     # host, as in the papers, for streamed folders and TFDS sets

@@ -11,9 +11,8 @@ there. The queues of 256 entries are smaller than half of the labeled and of the
 
 lambda is 0.6 instead of 0.95: at 0.95 only 0.03 % of the pairs of these features count as similar
 (after stage 2, seed 0), and the novel head learns nothing; at 0.6 it is 18 %, about one in C^u.
-This can be measured without labels: `python -m experiments.ncl.similar WORKDIR`. The learning rate,
-the durations, the ramp, the queues and HNG's 64 negatives were set once from the numbers of images,
-and not tuned.
+The share needs no labels: it is `similar` in metrics.jsonl. The learning rate, the durations, the
+ramp, the queues and HNG's 64 negatives were set once from the numbers of images, and not tuned.
 
 Stages 2 and 3 train the last convolution and the dense layer, as the paper trains the last residual
 block.

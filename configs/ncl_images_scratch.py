@@ -10,10 +10,10 @@ Network, size and augmentation are those of `images_scratch`; the losses and the
 those of `ncl_digits` with two exceptions. lambda is the similarity that one pair of a batch in C^u
 reaches, because no fixed value suits all images. omega is 1 instead of 5: on CIFAR-10, where so
 small a network does not recognize two crops as the same image, 5 leaves the novel head undecided
-(experiments/ncl/cifar10.md). Both were chosen by the confidence of the head, which needs no labels.
+(experiments/log.md). Both were chosen by the confidence of the head, which needs no labels.
 
 The novel head learns from balanced clusters of the features, with label spreading over a k-nearest-
-neighbor graph. It is compared with k-means on the same features in experiments/ncl/heads.md, on
+neighbor graph. It is compared with k-means on the same features in experiments/log.md, on
 digits and on features of photos; with this config it has not been measured. The paper's head,
 --config.method.head=pairs, is worse with so small a network: on 3,000 photos (300 of each class of
 Imagenette, 5 known and 5 novel, seed 0, commit ff28c4451e6e, 17 minutes on one busy Xeon core) it

@@ -20,6 +20,8 @@ from cluster_jax.core.checks import InputError
 PAPERS = ("nrcc", "ncc", "cueco", "kernel_infonce", "ncl")
 GROUPS = (*PAPERS, "digits")  # folders with tables; that of the digits is no paper's
 FOLDER = pathlib.Path(__file__).parent
+# A change that is no key of a config: class sizes fall to one of so many, see `run.long_tail`.
+TAIL = "data.tail"
 
 
 @functools.cache
@@ -41,16 +43,12 @@ class Run(NamedTuple):
         images: name of the config whose sections `data`, `augment`, and `novel` are taken; None:
             its own.
         steps: factor of all durations in steps.
-        function: module of `experiments`. Without a config, its `run(seed=, **changes)` returns
-            metrics, with what `PROVENANCE` says, in place of a training; with one, its
-            `measure(config, workdir)` returns more metrics of the training.
     """
 
     config: str
     changes: Mapping[str, Any] = {}
     images: str | None = None
     steps: float = 1.0
-    function: str | None = None
 
 
 class Variant(NamedTuple):
@@ -62,7 +60,6 @@ class Variant(NamedTuple):
         changes: of the config, at every scale; see `Run`.
         small: changes at the scales `digits` and `cpu`.
         large: changes at the scale `full`.
-        function: see `Run`.
         missing: why there is no run.
     """
 
@@ -71,7 +68,6 @@ class Variant(NamedTuple):
     changes: Mapping[str, Any] = {}
     small: Mapping[str, Any] = {}
     large: Mapping[str, Any] = {}
-    function: str | None = None
     missing: str = ""
 
     def but(
@@ -202,23 +198,15 @@ def cells(chosen: Table, scale: str) -> list[Cell]:
     return found
 
 
-def _run(variant: Variant, data: str, scale: str) -> tuple[Run | None, str]:
-    """The run of a variant on a set of the paper, or None and why there is none."""
-    if variant.missing:
-        return None, variant.missing
-    if not (variant.digits or variant.full):
-        return Run("", variant.changes, function=variant.function), ""
-    run, missing = _training(variant, data, scale)
-    return run and run._replace(function=variant.function), missing
-
-
 # Read once each: a table at full scale asks for its configs hundreds of times.
 _known = functools.cache(configs.config_names)
 _config = functools.cache(configs.load_config)  # not to be changed
 
 
-def _training(variant: Variant, data: str, scale: str) -> tuple[Run | None, str]:
-    """The training of a variant on a set of the paper, or None and why there is none."""
+def _run(variant: Variant, data: str, scale: str) -> tuple[Run | None, str]:
+    """The run of a variant on a set of the paper, or None and why there is none."""
+    if variant.missing:
+        return None, variant.missing
     config, known = variant.full if scale == "full" else variant.digits, _known()
     if scale == "full" and data not in _SETS["sets"]:
         return None, f"there is no config of {data} yet"
@@ -269,6 +257,8 @@ def build(run: Run, seed: int, data_dir: str | None = None) -> ConfigDict:
     if data_dir is not None:
         made.data.dir = data_dir
     for key, value in run.changes.items():
+        if key == TAIL:
+            continue
         configs.check_key(made, key)
         *sections, name = key.split(".")
         section = made

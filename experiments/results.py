@@ -76,8 +76,7 @@ def mark(
     """
     for run in filter(None, runs):
         now = {"code_digest": tables.code_digest()}
-        if run.config:
-            now["config_digest"] = config_digest(registry.build(run, 0))
+        now["config_digest"] = config_digest(registry.build(run, 0))
         for row in filter(None, (rows.get(key(run, seed)) for seed in seeds)):
             if not now.items() <= row.get("provenance", now).items():
                 return tables.EARLIER

@@ -21,12 +21,10 @@ PATHS = {
     "std": ("metrics.collapse.projection.std", 1.0),
     "clusters": ("metrics.gridshift.n_clusters", 1.0),
     "their-ACC": ("metrics.gridshift.acc", 100.0),
-    "distance": ("", 1.0),
-    "N_min/N_max": ("", 1.0),
     "minutes": ("provenance.seconds.train_and_embed", 1 / 60),
 }
 # Decimals of metrics that are no percent.
-DIGITS = {"clusters": 0, "std": 3, "distance": 4, "N_min/N_max": 2}
+DIGITS = {"clusters": 0, "std": 3}
 SHOWN = 12  # pairs of rows in another order than the paper's, the largest differences first
 # Provenance that is stated once for a table where all rows agree.
 STATED = (
@@ -61,7 +59,7 @@ def lookup(row: Mapping[str, Any], score: str, metric: str) -> float | None:
     prefix = score if score.endswith("_") else f"{score}."
     path, factor = PATHS.get(metric, ("", 100.0))
     value = entry(row, f"metrics.{prefix}{metric.lower()}")
-    if value is None and not score.startswith("after."):  # That is not of the end of the run.
+    if value is None:
         value = entry(row, path)
     return None if value is None else factor * value
 
@@ -240,8 +238,6 @@ def _about(chosen: Table, name: str, scale: str, seeds: Sequence[int]) -> str:
     about = f"Scale {scale}: {registry.SCALES[scale]}."
     if chosen.protocol and scale != "full":
         about += " These are other images than the paper's, so that only orderings can be compared."
-    if not any(row.variant.digits or row.variant.full for row in chosen.rows):
-        about = "Generated data, the same at every scale."
     words = [str(seed) for seed in seeds]
     return (
         f"`python -m experiments.run {name} --scale={scale} --seeds {' '.join(words)}`. "

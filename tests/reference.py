@@ -115,12 +115,8 @@ def softmax_row(x, rows, tau, missing=None):
     return weights / weights.sum()
 
 
-def nrcc_gradient(a, b, c, tau, include_own_view, live_partners):
-    """dR/da of 1/(2n) sum_i (R_ia + R_ib), unit rows as free vectors.
-
-    `live_partners`: b is also the partner that a attracts back (InfoNCE); without, a and b meet
-    constants (BYOL).
-    """
+def nrcc_gradient(a, b, c, tau, include_own_view):
+    """dR/da of 1/(2n) sum_i (R_ia + R_ib), unit rows as free vectors, partners as constants."""
     n = len(a)
     out = np.zeros_like(a)
     for i in range(n):
@@ -128,8 +124,6 @@ def nrcc_gradient(a, b, c, tau, include_own_view, live_partners):
         attract = softmax_row(a[i], b, tau)
         for j in range(n):
             out[i] += repel[j] * c[j] - attract[j] * b[j]
-            if live_partners:
-                out[i] -= softmax_row(b[j], a, tau)[i] * b[j]
     return out / (2 * n * tau)
 
 

@@ -6,17 +6,18 @@ import itertools
 import pathlib
 import re
 
-import numpy as np
 import pytest
 from ml_collections import ConfigDict
 from PIL import Image
 
+from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import config_names, find_config, load_config
 from cluster_jax.evaluation import options
 from cluster_jax.pipeline import build, trainings
 from cluster_jax.pipeline import run as pipeline
 from cluster_jax.pipeline.config import PhotosConfig, config_json, parse_config
+from experiments.benchmark import topology
 from tests import toy
 from tests.rows import every_row
 
@@ -86,6 +87,18 @@ def test_config_builds(name, tmp_path, monkeypatch):
         assert run.shape == (shape if config.embedder is None else (1280,))
 
 
+PODS = io.read_json(FOLDER.parent / "experiments/benchmark/pods.json")
+
+
+@every_row("name", [name for name in PODS if len(name.split()) == 2])  # others are of earlier code
+def test_a_step_compiled_for_a_slice_fits_its_chips(name):
+    """By a record of the config as it is, since the compiler for TPUs is not installed here."""
+    record = PODS[name]
+    digest = topology.config_digest(load_config(name.split()[0]))
+    assert record["config_digest"] == digest, f"python -m experiments.benchmark.topology {name}"
+    assert record["memory_gb"] < 16
+
+
 def test_what_finds_the_clusters():
     """Configs with a paper's figures have the papers' GridShift, the others the tree."""
     methods = {name: load_config(name).eval.method for name in config_names()}
@@ -101,26 +114,6 @@ def test_what_finds_the_clusters():
 def test_config_says_what_it_is(name):
     text = ast.get_docstring(ast.parse((FOLDER / f"{name}.py").read_text()))
     assert f"--config=configs/{name}.py" in text
-
-
-@pytest.mark.parametrize("name", ["cifar10", "cifar20", "cifar100", "stl10"])
-def test_ncc_of_small_images_has_the_augmentation_of_simclr(name):
-    """But for the size, that of the other config that takes it."""
-    found = load_config(f"ncc_{name}").augment.to_dict()
-    wanted = load_config("kernel_infonce_cifar10").augment.to_dict()
-    size = 96 if name == "stl10" else 32
-    assert found == {**wanted, "size": size}
-    assert found["crop"]["scale"] == (0.08, 1.0)
-    strengths = [found["jitter"][k] for k in ("brightness", "contrast", "saturation", "hue")]
-    assert strengths == pytest.approx(0.5 * np.array([0.8, 0.8, 0.8, 0.2]))
-    assert found["blur"]["probability"] == found["solarize"]["probability"] == 0
-
-
-def test_a_section_is_a_section(tmp_path):
-    config = config_json(toy.config(toy.file(tmp_path)))
-    for section in ("data", "method", "nrcc", "stages"):
-        with pytest.raises(InputError, match=f"{section} must be a section of the config; got 3"):
-            parse_config({**config, section: 3})
 
 
 def test_images_of_a_folder_are_only_embedded(tmp_path):
@@ -161,52 +154,25 @@ def test_missing_and_spare_keys_are_named(tmp_path):
 @every_row(
     ("section", "values", "message"),
     [
-        ("train", {"batch_size": 0}, "train.batch_size must be at least 2; got 0"),
-        ("train", {"batch_size": -8}, "train.batch_size must be at least 2; got -8"),
         ("train", {"batch_size": 12}, "must be a multiple of the number of devices, 8; got 12"),
         ("train", {"batch_size": 128}, "images of the set; got 128"),
         ("train", {"duration": "0 steps"}, "train.duration must be at least 1"),
-        ("train", {"duration": "-5 steps"}, "train.duration must be a duration .* got '-5 steps'"),
         ("train", {"duration": "long"}, "train.duration must be a duration like .* got 'long'"),
-        ("optimizer", {"warmup": "5"}, "optimizer.warmup must be a duration like .* got '5'"),
-        ("train", {"checkpoint_every": 0}, "train.checkpoint_every"),
         ("method", {"temperature": 0.0}, "method.temperature must be greater than 0; got 0.0"),
         ("method", {"name": "simclear"}, "method.name must be one of .*'simclr'.*; got 'simclear'"),
-        ("nrcc", {"temperature": -1.0}, "nrcc.temperature must be greater than 0; got -1.0"),
-        ("nrcc", {"weight": -0.1}, "nrcc.weight must be at least 0"),
         ("nrcc", {"branch": "target"}, "nrcc.branch for this method must be 'online'; got"),
         ("nrcc", {"anchor_layer": "prediction"}, "anchor_layer for this method must be .*'proj"),
-        ("nrcc", {"sampler": "magic"}, "nrcc.sampler must be one of .*'sghmc'"),
-        ("nrcc", {"potential": "magic"}, "potential"),
-        ("network", {"name": "resnet19"}, "network.name must be one of"),
-        ("network", {"norm": "local"}, "group"),
-        ("optimizer", {"name": "lion"}, "optimizer.name must be one of 'sgd', 'adamw'"),
-        ("optimizer", {"learning_rate": 0.0}, "optimizer.learning_rate must be greater than 0"),
         ("seed", -1, "seed must be at least 0"),
-        ("nrcc", {"sghmc": {"iterations": 0}}, r"nrcc\.sghmc\.iterations must be at least 1"),
-        ("nrcc", {"sghmc": {"step_size": float("nan")}}, r"nrcc\.sghmc\.step_size must be"),
-        ("nrcc", {"sghmc": {"friction": 1.5}}, r"nrcc\.sghmc\.friction must be between 0 and 1"),
-        ("nrcc", {"sghmc": {"momentum": "both"}}, r"nrcc\.sghmc\.momentum must be one of"),
-        ("nrcc", {"noise": {"scale": -1.0}}, r"nrcc\.noise\.scale must be at least 0"),
         ("nrcc", {"resolution": 4}, "nrcc.resolution must be None for the network small"),
         ("network", {"norm": "shuffle", "group": 2}, "target network"),
-        ("network", {"norm": "local", "group": 3}, "multiple"),
         ("augment", {"mean": (0.5,) * 3, "std": (0.2,) * 3}, "channels"),
-        ("eval", {"gridshift": {"stop": "soon"}}, r"eval\.gridshift\.stop must be one of"),
         ("eval", {"gridshift": {"max_iter": 0}}, r"eval\.gridshift\.max_iter"),
-        ("eval", {"reduce": {"n_components": 1}}, r"eval\.reduce\.n_components must be at least 2"),
-        ("eval", {"kmeans": {"k": 65}}, r"eval\.kmeans\.k must be between 1 and 64"),
-        ("eval", {"method": "tree", "k": 65}, r"eval\.k must be between 1 and 64"),
         ("eval", {"k": 3}, "eval.k must be left out for GridShift"),
-        ("eval", {"linear_probe": {"holdout": 3.0}}, r"eval\.linear_probe\.holdout"),
         ("eval", {"knn": ()}, r"eval\.knn must hold at least one"),
         ("data", {"name": "cifar_ten"}, "cifar_ten"),
         ("data", {"dir": "nowhere.npz"}, "nowhere.npz"),
-        ("eval", {"features": "pixels"}, "eval.features must be one of"),
-        ("eval", {"batch_size": 0}, "eval.batch_size must be at least 1"),
         ("eval", {"method": "kmeans"}, "eval.method must be .*, or a module .*; got 'km"),
         ("eval", {"method": "tree", "gridshift": {"bandwidth": "0.5"}}, "'auto' for the method"),
-        ("eval", {"method": "tree", "reduce": {"metric": "l1"}}, "method .tree. must be one of"),
     ],
 )  # fmt: skip
 def test_bad_values_get_one_sentence(tmp_path, section, values, message):
@@ -218,13 +184,6 @@ def test_bad_values_get_one_sentence(tmp_path, section, values, message):
         pipeline.run_pipeline(config, tmp_path / "run")
     assert "\n" not in str(error.value)
     assert not (tmp_path / "run").exists()
-
-
-def test_byol_needs_a_predictor(tmp_path):
-    config = toy.config(toy.file(tmp_path))
-    config.method = ConfigDict({"name": "byol", "decay": 0.9, "final_decay": 1.0})
-    with pytest.raises(InputError, match=r"network\.predictor"):
-        toy.built(config)
 
 
 def test_bandwidth_from_the_command_line_is_a_string(tmp_path):

@@ -41,31 +41,12 @@ EVALUATED = ("images_scratch", "ncc_cifar10", "ncl_digits", "nrcc_digits")
 # Losses, stages or network as in another config, with other images and numbers; or a step that a
 # state of tests/methods/test_contract.py takes, in a run like another one's.
 LIKE_OTHERS = (
-    "barlow_digits",
-    "byol_digits",
-    "cc_digits",
-    "cueco_digits",
-    "moco_digits",
-    "ncc_digits",
-    "ncl_features",
-    "nrcc_cifar10",
-    "pcl_digits",
-    "simclr_features",
-    "simsiam_digits",
-    "ncl_cifar10",
-    "ncl_cifar100",
-    "ncl_imagenet",
-    "cueco_cifar10",
-    "kernel_infonce_cifar10",
-    "ncc_imagenet",
-    "ncl_images",
-    "ncl_images_scratch",
-    "nrcc_fashion_mnist",
-    "nrcc_imagenet",
-    "simclr_images",
-    "cueco_features",
-    "kernel_infonce_features",
-)
+    "barlow_digits", "byol_digits", "cc_digits", "cueco_digits", "moco_digits", "ncc_digits",
+    "ncl_features", "nrcc_cifar10", "pcl_digits", "simclr_features", "simsiam_digits",
+    "ncl_cifar10", "ncl_cifar100", "ncl_imagenet", "cueco_cifar10", "kernel_infonce_cifar10",
+    "ncc_imagenet", "ncl_images", "ncl_images_scratch", "nrcc_fashion_mnist", "nrcc_imagenet",
+    "simclr_images", "cueco_features", "kernel_infonce_features",
+)  # fmt: skip
 
 
 def trainings():

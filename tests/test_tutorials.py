@@ -35,8 +35,9 @@ SHORT = {
     "photos": {"range(25)": "range(7)", "i < 24": "i < 6"},
     "year": {},
 }
-# What other tests run as well: trainings by configs, a method of one's own, photos, updates.
-LONG, SLOW = ("digits", "method", "novel", "photos", "year"), pytest.mark.slow
+# What other tests run as well: trainings by configs and in a loop, a method of one's own, photos,
+# updates.
+LONG, SLOW = ("digits", "loop", "method", "novel", "photos", "year"), pytest.mark.slow
 # Nothing in them is drawn at random on more than one thread.
 DETERMINISTIC = ("embeddings", "photos")
 # What a short run may print in other words: verdicts, suggested names, novelty.

@@ -130,13 +130,11 @@ def stream(
     seed: int,
     batch_size: int,
     labeled: int | None,
-    start: int,
-    stop: int,
-    process: int,
-    processes: int,
+    steps: range,
     prefetch: int,
+    share: tuple[int, int] = (0, 1),
 ) -> Generator[Batch]:
-    """Yields this process's rows of the batches of steps `start` to `stop - 1`.
+    """Yields this process's rows of the batches of some consecutive steps.
 
     A batch of a cached set is `{"index"}`: the step gathers the images on the device. A batch of a
     streamed set is `{"index", "image"}`, decoded up to `prefetch` batches ahead in threads that
@@ -151,11 +149,9 @@ def stream(
         seed: random seed of the permutations.
         batch_size: images of the global batch.
         labeled: see `parts`.
-        start: first step.
-        stop: one past the last step.
-        process: rank of this process.
-        processes: number of processes; each has `batch_size / processes` contiguous rows.
+        steps: the steps.
         prefetch: number of batches decoded ahead, at least 1.
+        share: rank and number of the processes; each has `batch_size / number` contiguous rows.
 
     Raises:
         InputError: the batch is not divisible by the processes or larger than the set.
@@ -163,7 +159,7 @@ def stream(
     sources = parts(dataset, batch_size, labeled)
     for members, count in sources.values():
         steps_per_epoch(len(members), count)
-    rows = {name: _rows(count, process, processes) for name, (_, count) in sources.items()}
+    rows = {name: _rows(count, *share) for name, (_, count) in sources.items()}
 
     @functools.lru_cache(maxsize=2 * len(sources))  # Two epochs meet in what is read ahead.
     def images_of(name: str, epoch: int) -> np.ndarray:
@@ -196,20 +192,19 @@ def stream(
 
     def batch(step: int) -> Batch:
         if dataset.read_ahead is not None:
-            last = min(step + READ_AHEAD, stop - 1)
-            for ahead in range(step, last + 1) if step == start else (last,):
+            last = min(step + READ_AHEAD, steps[-1])
+            for ahead in range(step, last + 1) if step == steps[0] else (last,):
                 dataset.read_ahead(np.concatenate([indices(name, ahead) for name in sources]))
         by_name = {name: part_batch(name, step) for name in sources}
         return by_name["all"] if labeled is None else by_name
 
-    steps = range(start, stop)
     if dataset.images is not None:
         return (batch(step) for step in steps)
     return computed_ahead(batch, steps, prefetch, threads=1)
 
 
 def evaluation(
-    dataset: Dataset, *, batch_size: int, process: int, processes: int, start: int = 0
+    dataset: Dataset, *, batch_size: int, share: tuple[int, int] = (0, 1), start: int = 0
 ) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
     """Yields batches of equal size that contain every image once, in order.
 
@@ -218,18 +213,17 @@ def evaluation(
     Args:
         dataset: the images.
         batch_size: images of the global batch; may exceed the size of the set.
-        process: rank of this process.
-        processes: number of processes; each has `batch_size / processes` contiguous rows.
+        share: rank and number of the processes; each has `batch_size / number` contiguous rows.
         start: first image, a multiple of `batch_size`; for resuming.
 
     Returns:
-        Iterator of (uint8 `[batch_size / processes, H, W, C]`, indices int32, number of valid rows
+        Iterator of (uint8 `[batch_size / number, H, W, C]`, indices int32, number of valid rows
         of the global batch, its leading rows).
 
     Raises:
         InputError: the batch is not divisible by the processes.
     """
-    rows = _rows(batch_size, process, processes)
+    rows = _rows(batch_size, *share)
 
     def indices(start: int) -> np.ndarray:
         positions = np.arange(start, start + batch_size, dtype=np.int32)[rows]

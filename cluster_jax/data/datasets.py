@@ -2,8 +2,8 @@
 
 import csv
 import dataclasses
-import importlib.resources
 import os
+import pathlib
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -25,14 +25,16 @@ STATISTICS_IMAGES = 10_000  # the standard error of a mean over 10,000 images is
 STATISTICS_CHUNK = 256
 
 
-def load(config: DataConfig, X: ArrayLike | None = None, together: bool = False) -> Dataset:
+def load(
+    config: DataConfig, X: ArrayLike | None = None, kept: tfds.Labels | None = None
+) -> Dataset:
     """Loads the data set of a config: uint8 images of one size or features, in memory or streamed.
 
     Args:
         config: the section `data`.
         X: images, one array or a sequence, or features if `data.name` is "features", in place of a
             file. All of them are taken, whatever `data.limit` is.
-        together: see `tfds.load`.
+        kept: see `tfds.load`.
 
     Raises:
         InputError: the data are missing or have the wrong format.
@@ -52,10 +54,10 @@ def load(config: DataConfig, X: ArrayLike | None = None, together: bool = False)
         elif config.name == "folder":
             dataset = folder.load(config)
         else:
-            dataset = tfds.load(config, together)
+            dataset = tfds.load(config, kept)
         if config.labels not in (None, "folders"):
             dataset = with_labels_of(dataset, config.labels)
-    return with_tail(with_classes(_encode_labels(dataset), config.classes), config.tail)
+    return with_classes(_encode_labels(dataset), config.classes)
 
 
 def with_labels_of(dataset: Dataset, file: str) -> Dataset:
@@ -69,25 +71,23 @@ def with_labels_of(dataset: Dataset, file: str) -> Dataset:
     Raises:
         InputError: the file is missing, or does not fit the images.
     """
-    path = buckets.path(file)
-    if path.suffix.lower() == ".csv" and path.exists() and dataset.sources is not None:
+    path, rows = pathlib.Path(checks.local(file)).expanduser(), list[list[str]]()
+    if path.suffix.lower() == ".csv" and path.is_file():
         rows = [row for row in csv.reader(path.read_text("utf-8").splitlines()) if row]
-        if all(len(row) == 2 for row in rows):
-            label_of = {images.composed(name): label for name, label in rows}
-            sources = [images.composed(name) for name in dataset.sources]
-            missing = [name for name in sources if name not in label_of]
-            if missing:
-                raise InputError(
-                    f"data.labels must name each of the {dataset.size:,} images; got none of "
-                    f"{missing[0]} in {file} (and {len(missing) - 1:,} more)"
-                )
-            names, labels = np.unique([label_of[n] for n in sources], return_inverse=True)
-            return dataset._replace(
-                labels=labels.astype(np.int32), label_names=tuple(names.tolist())
-            )
-    with checks.named({"features and labels": "images and data.labels"}):
-        table = tables.read_labels(file, None, dataset.size)
-    return dataset._replace(labels=table.codes, label_names=tuple(table.names))
+    if dataset.sources is None or not rows or any(len(row) != 2 for row in rows):
+        with checks.named({"features and labels": "images and data.labels"}):
+            table = tables.read_labels(file, None, dataset.size)
+        return dataset._replace(labels=table.codes, label_names=tuple(table.names))
+    label_of = {images.composed(name): label for name, label in rows}
+    sources = [images.composed(name) for name in dataset.sources]
+    missing = [name for name in sources if name not in label_of]
+    if missing:
+        raise InputError(
+            f"data.labels must name each of the {dataset.size:,} images; got none of {missing[0]} "
+            f"in {file} (and {len(missing) - 1:,} more)"
+        )
+    names, labels = np.unique([label_of[name] for name in sources], return_inverse=True)
+    return dataset._replace(labels=labels.astype(np.int32), label_names=tuple(names.tolist()))
 
 
 def load_new(
@@ -118,41 +118,45 @@ def load_new(
     """
     path = os.fspath(source) if isinstance(source, str | os.PathLike) else None
     X: Any = source if path is None else None
-    is_features, (height, width, *_) = len(shape) == 2, shape
-    side = height if height == width and not is_features else None
-    is_native = config.image_size is None  # The training images were not resized.
     # All new images, whatever the training left out.
     new: dict[str, Any] = {"limit": None, "max_corrupt_fraction": 1.0, "crop": "square"}
     new |= {} if share is None else {"cache_mb": 0}
-    config = dataclasses.replace(config, dir=path, image_size=side, labels=None, **new)
-    if is_features:
+    config = dataclasses.replace(config, dir=path, labels=None, **new)
+    if len(shape) == 2:
         with checks.reading():
             dataset = features.load(config, X, with_labels=False)
-        if (columns := dataset.shape[1]) != width:
-            like = f"{counted(width, 'column')} like those of the training"
+        if (columns := dataset.shape[1]) != shape[1]:
+            like = f"{counted(shape[1], 'column')} like those of the training"
             raise InputError(f"features must have {like}; got {columns}")
     else:
-        with checks.named({"data.dir": "images"}), checks.reading(path or "files"):
-            if path is not None:
-                X = _read_array(path)
-            if path is not None and X is None:
-                dataset = folder.load(config)
-            elif is_sequence(X):
-                dataset = _sequence(config, X)
-            else:
-                dataset = _arrays(config, X, path or "X")
-        dataset = images.with_channels(dataset, shape[2])
-        is_array = is_native and X is not None and not is_sequence(X)
-        sides = np.shape(X)[1:3] if is_array else (height, width)
-        if sides != (height, width) == dataset.shape[:2]:
-            sizes = f"of {sides[0]} x {sides[1]} were resized to the {height} x {width}"
-            checks.warn(f"images {sizes} of the training images", 3)
-        if dataset.shape != tuple(shape):
-            must = f"images must be {height} x {width} (height x width) like the training images"
-            raise InputError(f"{must}; got {dataset.shape[0]} x {dataset.shape[1]}")
+        dataset = _new_images(path, X, config, shape)
     if share is not None:
         dataset = images.select(dataset, np.array(share(dataset.size)))
     return images.readable(dataset)._replace(labels=None, label_names=None)
+
+
+def _new_images(path: str | None, X: Any, config: DataConfig, shape: Sequence[int]) -> Dataset:
+    """Loads new images of a path or of `X` in the shape of the training images; see `load_new`."""
+    height, width, channels = shape
+    is_native = config.image_size is None  # The training images were not resized.
+    config = dataclasses.replace(config, image_size=height if height == width else None)
+    with checks.named({"data.dir": "images"}), checks.reading(path or "files"):
+        if path is not None:
+            X = _read_array(path)
+        is_array = X is not None and not is_sequence(X)
+        if is_array:
+            dataset = _arrays(config, X, path or "X")
+        else:
+            dataset = folder.load(config) if X is None else _sequence(config, X)
+    dataset = images.with_channels(dataset, channels)
+    if dataset.shape != tuple(shape):
+        must = f"images must be {height} x {width} (height x width) like the training images"
+        raise InputError(f"{must}; got {dataset.shape[0]} x {dataset.shape[1]}")
+    if is_array and is_native and np.shape(X)[1:3] != (height, width):
+        given = " x ".join(map(str, np.shape(X)[1:3]))
+        size = f"the {height} x {width} of the training images"
+        checks.warn(f"images of {given} were resized to {size}", 4)
+    return dataset
 
 
 def joined(images: Images) -> str | ArrayLike:
@@ -282,7 +286,7 @@ def _check_images(pixels: np.ndarray, name: str) -> None:
         raise InputError(f"{name} {wanted}; got {dtype} from {low:g} to {high:g}")
 
 
-def with_classes(dataset: Dataset, classes: Sequence[int] | str | None) -> Dataset:
+def with_classes(dataset: Dataset, classes: Sequence[int] | None) -> Dataset:
     """Selects the images of some classes, see `DataConfig`, and renumbers these in the given order.
 
     Raises:
@@ -293,8 +297,6 @@ def with_classes(dataset: Dataset, classes: Sequence[int] | str | None) -> Datas
         return dataset
     if labels is None:
         raise InputError(f"data.classes must be None for {dataset.name}, which has no labels")
-    if isinstance(classes, str):
-        classes = _listed(dataset, classes)
     numbers = np.full(int(labels.max()) + 1, -1, np.int32)
     absent = sorted(set(classes) - set(np.unique(labels).tolist()))
     if not classes or absent or len(set(classes)) < len(classes):
@@ -309,45 +311,6 @@ def with_classes(dataset: Dataset, classes: Sequence[int] | str | None) -> Datas
         labels=numbers[chosen.labels],
         label_names=None if names is None else tuple(names[k] for k in classes),
     )
-
-
-def with_tail(dataset: Dataset, tail: float | None) -> Dataset:
-    """Makes a set long-tailed: class sizes fall geometrically, in the order of the classes.
-
-    Class k of K keeps `int(n * (1 / tail) ** (k / (K - 1)))` random images, at least one, where n
-    are the images of the smallest class: the profile of Cao et al. (2019), "Learning Imbalanced
-    Datasets with Label-Distribution-Aware Margin Loss", which NRCC and NCC take. The choice does
-    not depend on seed and machine. NRCC's Table 12 counts 60,000 images in such a set of CIFAR,
-    which has 20,431 of 10 classes.
-
-    Raises:
-        InputError: the set has no labels.
-    """
-    labels = dataset.labels
-    if tail is None:
-        return dataset
-    if labels is None:
-        raise InputError(f"data.tail must be None for {dataset.name}, which has no labels")
-    counts = np.bincount(labels)
-    least, last = counts[counts > 0].min(), max(len(counts) - 1, 1)
-    sizes = [max(1, int(least * (1 / tail) ** (k / last))) for k in range(len(counts))]
-    members = (np.flatnonzero(labels == k) for k in range(len(counts)))
-    kept = [rows[images.subset(len(rows), size)] for rows, size in zip(members, sizes, strict=True)]
-    return images.select(dataset, np.sort(np.concatenate(kept)))
-
-
-def _listed(dataset: Dataset, name: str) -> list[int]:
-    """Reads the numbers of the classes in a file of `data/classes`."""
-    file = importlib.resources.files("cluster_jax.data") / "classes" / f"{name}.txt"
-    wanted = [line for line in file.read_text().splitlines() if not line.startswith("#")]
-    numbers = {text.split("_")[0]: k for k, text in enumerate(dataset.label_names or ())}
-    absent = [wnid for wnid in wanted if wnid not in numbers]
-    if absent:
-        raise InputError(
-            f"names of classes must begin with the {len(wanted)} WordNet IDs of data.classes = "
-            f"{name}; got none for {len(absent)} of them, such as {absent[0]}"
-        )
-    return [numbers[wnid] for wnid in wanted]
 
 
 def _encode_labels(dataset: Dataset) -> Dataset:

@@ -71,15 +71,9 @@ _DATES = (ExifTags.Base.DateTimeOriginal, ExifTags.Base.DateTimeDigitized)
 _OTHER_KINDS = (
     (0, b"%PDF", "a PDF"),
     (0, b"PK\3\4", "a zip archive or a document"),
-    (0, b"\xff\x0a", "a JPEG XL image, which Pillow does not read"),
-    (4, b"JXL ", "a JPEG XL image, which Pillow does not read"),
     (0, b"version https://git-lfs", "a placeholder of Git LFS: git lfs pull"),
-    (0, b"\0\5\x16\7", "a resource fork of macOS, without the photo"),
-    (0, b"RIFF", "a video or sound"),
-    (4, b"ftypavi", "a damaged AVIF image"),
-    (4, b"ftyp", "a video"),  # After those of images.
+    (4, b"ftyp", "a video, or a damaged photo"),
     (0, b"II", "a TIFF that Pillow does not read: save it as gray or RGB of 8 bits"),
-    (0, b"MM", "a TIFF that Pillow does not read: save it as gray or RGB of 8 bits"),
 )
 
 # An image: the bytes of a file, or an image in memory.
@@ -330,14 +324,12 @@ def resize_and_crop(image: Image.Image, resize: Resize) -> Image.Image:
 
 def resize_and_crop_all(images: NDArray, resize: Resize | None) -> NDArray:
     """Applies `resize_and_crop` to each uint8 image `[N, H, W, C]`; a no-op at equal size."""
-    count, height, width, channels = images.shape
-    if resize is None or height == width == resize.side:
+    if resize is None or images.shape[1] == images.shape[2] == resize.side:
         return images
-    shape = (resize.side, resize.side, channels)
-    resized = np.empty((count, *shape), np.uint8)
-    for i, values in enumerate(images):
-        image = Image.fromarray(values[..., 0] if channels == 1 else values)
-        resized[i] = np.asarray(resize_and_crop(image, resize)).reshape(shape)
+    resized = np.empty((len(images), resize.side, resize.side, images.shape[3]), np.uint8)
+    for square, image in zip(resized, images, strict=True):
+        made = resize_and_crop(_of_array(image), resize)
+        square[...] = np.asarray(made).reshape(square.shape)
     return resized
 
 

@@ -4,7 +4,6 @@ import collections
 import fnmatch
 import functools
 import io
-import itertools
 import os
 import pathlib
 import zipfile
@@ -30,8 +29,8 @@ _HIDDEN, _EXCLUDED = "with a dot before the name", "excluded"
 _SPECIAL, _LINKS = "pipes, devices or broken links", "links to folders"
 _TWIN = "raw beside an image of the same name"
 _OUTSIDE = "that lead out of the archive"
-# Characters of a list of ignored files, which is a part of a sentence.
-_MOST_NAMED = 220
+# Kinds of ignored files that a sentence names.
+_MOST_NAMED = 8
 # Bytes that a file in a zip may have once it is unpacked, which bounds memory.
 _MOST_UNPACKED = 2**30
 _LISTED = 3  # unreadable folders that are named
@@ -52,10 +51,13 @@ NO_PHOTOS = (
     *("storage/sidecar", "_data/i", "pwg_representative", "protected_media", "*.trickplay"),
     *("extrafanart", "extrathumbs", "plex media server", "google photos/trash"),
     *("google photos/bin", "google fotos/papierkorb", "google photos/corbeille"),
+    # Libraries of Apple's Photos but their folders `originals` or `masters`.
+    *(f"*.{kind}library/[!om]*" for kind in ("photos", "photo", "migratedphoto", "ap")),
 )
-# A library of Apple's Photos: the photos, and beside them thumbnails of the same.
-_LIBRARIES = (".photoslibrary", ".photolibrary", ".migratedphotolibrary", ".aplibrary")
-_ORIGINALS = ("originals", "masters")
+
+
+_BELOW = tuple(glob for glob in NO_PHOTOS if "/" in glob)
+_ALONE = tuple(glob for glob in NO_PHOTOS if "/" not in glob)
 
 
 class Files(NamedTuple):
@@ -207,33 +209,29 @@ def _is_zip(path: pathlib.Path) -> bool:
 
 
 def describe_ignored(ignored: Sequence[tuple[str, int]]) -> str:
-    """Counts ignored files by kind, and names the packages that read HEIC and raw photos.
-
-    Of many kinds those about which something can be done, and the most frequent ones, are named.
-    """
-    kinds = list[tuple[bool, int, str]]()
-    for kind, count in ignored:
-        to_do = None
-        if kind in _HEIC and not decode.HEIC:
-            to_do = "to read HEIC: pip install pillow-heif"
-        elif kind in decode.RAW:
-            to_do = "to read raw photos: pip install rawpy"
-        elif kind == ".zip":
-            to_do = "unpack them, or give one alone"
-        elif kind in _ARCHIVES:
-            to_do = "unpack them"
-        called = checks.short(kind, 60) or "without suffix"
+    """Counts ignored files by kind, and says what to do about some; the most frequent are named."""
+    parts, kinds = list[str](), list(ignored)
+    if len(kinds) > _MOST_NAMED:
+        kinds.sort(key=lambda kind: (not _to_do(kind[0]), -kind[1]))
+    for kind, count in kinds[:_MOST_NAMED]:
+        to_do = _to_do(kind)
         about = f" ({to_do})" if to_do else ""
-        kinds.append((to_do is None, -count, f"{count:,} {called}{about}"))
-    if sum(len(text) + 2 for *_, text in kinds) > _MOST_NAMED:
-        kinds.sort(key=lambda kind: kind[:2])
-    lengths = itertools.accumulate(len(text) + 2 for *_, text in kinds)
-    named = sum(length <= _MOST_NAMED for length in lengths)
-    parts = [text for *_, text in kinds[:named]]
-    if rest := kinds[named:]:
-        files = -sum(count for _, count, _ in rest)
+        parts.append(f"{count:,} {checks.short(kind, 60) or 'without suffix'}{about}")
+    if rest := kinds[_MOST_NAMED:]:
+        files = sum(count for _, count in rest)
         parts.append(f"{files:,} of {counted(len(rest), 'other kind')}")
     return ", ".join(parts)
+
+
+def _to_do(kind: str) -> str | None:
+    """Returns what a user can do so that files of a kind are read."""
+    if kind in _HEIC and not decode.HEIC:
+        return "to read HEIC: pip install pillow-heif"
+    if kind in decode.RAW:
+        return "to read raw photos: pip install rawpy"
+    if kind == ".zip":
+        return "unpack them, or give one alone"
+    return "unpack them" if kind in _ARCHIVES else None
 
 
 class _Rule:
@@ -266,13 +264,10 @@ class _Rule:
             return _HIDDEN
         if not is_folder:
             return None
-        low, parent = name.lower(), above[-1].lower() if above else ""
-        if any(fnmatch.fnmatchcase(low, glob) for glob in NO_PHOTOS):
-            return f"in {name}"
-        is_library = os.path.splitext(parent)[1] in _LIBRARIES and low not in _ORIGINALS
-        both = f"{parent}/{low}"
-        if is_library or any(fnmatch.fnmatchcase(both, glob) for glob in NO_PHOTOS if "/" in glob):
-            return f"in {above[-1]}/{name}"
+        both = "/".join([*above[-1:], name])
+        for path, globs in ((name, _ALONE), (both, _BELOW)):
+            if any(fnmatch.fnmatchcase(path.lower(), glob) for glob in globs):
+                return f"in {path}"
         return None
 
 

@@ -1,5 +1,6 @@
 """The section `data` of a config, the type `Dataset`, and decoding of images in threads."""
 
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -14,7 +15,6 @@ from PIL import Image
 
 from cluster_jax.core import logs
 from cluster_jax.core.checks import (
-    AtLeastOne,
     Count,
     CountOrZero,
     Fraction,
@@ -36,12 +36,6 @@ THREADS = 32
 FACTS = np.dtype(
     [("width", "i4"), ("height", "i4"), ("bytes", "i8"), ("taken", "S19"), ("digest", "u1", 32)]
 )
-
-
-# Files of `data/classes`.
-ClassList = Literal[
-    "imagenet_10", "imagenet_dogs", "imagenet_50", "imagenet_100", "imagenet_200", "tiny_imagenet"
-]  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,10 +63,7 @@ class DataConfig:
         crop: what random crops are taken from: "square", the square of `image_size`, on the device;
             or "host", the whole image, see `host_crops`; the set is then streamed.
         classes: classes whose images are taken, by their numbers in the set, and numbered anew in
-            this order; or a list of WordNet IDs, which the names of the classes begin with; None:
-            all. `limit` counts the images before.
-        tail: images of the largest class for one of the smallest, at least 1: a long tail of the
-            training images, see `datasets.with_tail`; None: all images.
+            this order; None: all. `limit` counts the images before.
         exclude: globs of names, or of paths in the folder, of files and folders that are left out.
         include_all: whether files and folders are taken too that are left out as hidden, or as no
             photos of the user's, see `folder.NO_PHOTOS`.
@@ -88,8 +79,7 @@ class DataConfig:
     cache_mb: NonNegative
     max_corrupt_fraction: Fraction
     crop: Literal["square", "host"] = "square"
-    classes: tuple[CountOrZero, ...] | ClassList | None = None
-    tail: AtLeastOne | None = None
+    classes: tuple[CountOrZero, ...] | None = None
     labels: str | None = None
     exclude: tuple[str, ...] = ()
     include_all: bool = False
@@ -363,27 +353,28 @@ class ItemReader:
         return self._facts[indices]
 
     def _look(self, i: int) -> None:
-        try:
+        with contextlib.suppress(Exception):  # A library that the sequence is of may raise any.
             item = self._item(i)
-        except Exception:  # A library that the sequence is of may raise any.
-            return
-        try:
+            self._note(i, item)
+            # Pillow raises errors of many types on damaged bytes.
             with decode.opened(self._shown(i, item)) as opened:
-                self._note(i, item, opened.size, decode.taken(opened.file))
-        except Exception:  # Pillow raises errors of many types on damaged bytes.
-            self._note(i, item, (0, 0), "")
+                self._note(i, item, opened)
 
-    def _note(self, i: int, item: Item, sides: tuple[int, int], taken: str) -> None:
-        digest = np.frombuffer(decode.digest(item), np.uint8)
-        size = len(item) if isinstance(item, bytes) else 0
-        self._facts[i] = (*sides, size, taken.encode(), digest)
+    def _note(self, i: int, item: Item, opened: decode.Opened | None = None) -> None:
+        facts = self._facts[i]
+        if not facts["digest"].any():
+            facts["digest"] = np.frombuffer(decode.digest(item), np.uint8)
+            facts["bytes"] = len(item) if isinstance(item, bytes) else 0
+        if opened is not None:
+            facts["width"], facts["height"] = opened.size
+            facts["taken"] = decode.taken(opened.file).encode()
 
     def _square(self, i: int, item: Item, shown: Item) -> np.ndarray:
         resize = self._config.resize
         with decode.opened(shown, None if resize is None else 2 * resize.side) as opened:
             image = decode.square(opened.file, resize, CHANNELS)
             if not self._facts[i]["width"]:
-                self._note(i, item, opened.size, decode.taken(opened.file))
+                self._note(i, item, opened)
             return image
 
     def attempt(self, i: int, decoder: Decoder | None = None) -> np.ndarray | None:
@@ -435,20 +426,19 @@ class ItemReader:
 
     def check(self) -> None:
         """Raises an `InputError` if too many images, or all, turned out to be unreadable."""
-        skipped, total = sorted(self.reasons.items()), self.size
-        most = self._config.max_corrupt_fraction
+        skipped, most = sorted(self.reasons.items()), self._config.max_corrupt_fraction
         texts = [f"{self.names[i]} ({reason})" for i, reason in skipped[:3]]
-        examples = "; ".join([*texts, *(["..."] if len(skipped) > 3 else [])])
-        if len(skipped) == total:
-            unreadable = f"{counted(total, 'image')} that cannot be read: {examples}"
+        examples = "; ".join(texts + ["..."] * (len(skipped) > 3))
+        if len(skipped) == self.size:
             raise InputError(
-                f"images in {self._where} must be readable; got {unreadable} (save them anew, for "
-                "example as JPEG, or give another folder)"
+                f"images in {self._where} must be readable; got {counted(self.size, 'image')} that "
+                f"cannot be read: {examples} (save them anew, for example as JPEG, or give another "
+                "folder)"
             )
-        if len(skipped) > most * total:
+        if len(skipped) > most * self.size:
             raise InputError(
                 f"unreadable files in {self._where} must be at most data.max_corrupt_fraction = "
-                f"{most:g} of all; got {len(skipped)} of {total}: {examples} (repair or remove "
+                f"{most:g} of all; got {len(skipped)} of {self.size}: {examples} (repair or remove "
                 "them, or set data.max_corrupt_fraction higher to leave them out)"
             )
 
@@ -472,9 +462,8 @@ def load(name: str, reader: ItemReader, config: DataConfig, **fields: Any) -> Da
     """
     size, shape = reader.size, reader.shape
     dataset = Dataset(name, size, shape, None, reader.fetch, sources=tuple(reader.names), **fields)
-    dataset = dataset._replace(
-        load=reader.load, facts=reader.facts, unreadable=reader.unreadable, read=reader.read
-    )
+    of_reader = {name: getattr(reader, name) for name in ("load", "facts", "unreadable", "read")}
+    dataset = dataset._replace(**of_reader)
     if not config.fits(size, shape):
         return dataset
     pixels, is_unreadable, count = np.empty((size, *shape), np.uint8), [], 0

@@ -1,5 +1,6 @@
 """Tables of features whose columns have names, CSV and Parquet; and the ids and labels of rows."""
 
+import csv
 import json
 import math
 import os
@@ -90,18 +91,16 @@ def read_rows(
     if array is None and columns is not None and len(columns) == 1:
         (array,), columns = columns, None
     path = os.path.expanduser(checks.local(path))
-    if os.path.isdir(path) or path.lower().endswith(".npy"):
-        is_folder = os.path.isdir(path)
-        if is_folder or existing(path, (".npy",)).stat().length > 2 * LARGE:
-            shards = Shards(path)
-            is_large = math.prod(shards.shape) > LARGE
-            return Table(shards if is_large else shards[:], read_names(ids, len(shards)), ids)
-    kinds = (".npy", ".npz", *SUFFIXES)
-    file = existing(path, kinds)
-    if file.suffix.lower() in SUFFIXES:
+    suffix = os.path.splitext(path)[1].lower()
+    if os.path.isdir(path) or suffix == ".npy":
+        shards = Shards(path if os.path.isdir(path) else str(existing(path, (".npy",))))
+        is_large = math.prod(shards.shape) > LARGE
+        return Table(shards if is_large else shards[:], read_names(ids, len(shards)), ids)
+    file = existing(path, (".npy", ".npz", *SUFFIXES))
+    if suffix in SUFFIXES:
         table = _read_columns(pathlib.Path(file), array, ids, columns)
     else:
-        table = _read_numpy(path, array, ids)
+        table = _read_npz(path, array, ids)
     return table._replace(values=_floats(table.values, path))
 
 
@@ -114,10 +113,8 @@ def _floats(values: Any, path: str) -> NDArray:
     return values.astype(np.float32 if fits_float32 else np.float64, copy=False)
 
 
-def _read_numpy(path: str, array: str | None, ids: str | None) -> Table:
+def _read_npz(path: str, array: str | None, ids: str | None) -> Table:
     values, others = read_arrays(path, ("features", "x"), array, () if ids is None else (ids,))
-    if path.lower().endswith(".npy"):
-        return Table(values, read_names(ids, len(values)), ids)
     if ids is not None and ids not in others:
         raise InputError(f"--ids must be an array of {path}; got {ids}")
     ids = ids or next((key for key in ("ids", "files") if key in others), None)
@@ -157,29 +154,28 @@ def _read_columns(
     else:
         values = np.stack([_numbers(file, title, table[title]) for title in chosen], axis=1)
     names = None if ids is None else _checked_ids(table[ids].to_pylist(), str(file), ids)
-    left_out = (title or "a column without a title" for title in titles)
-    left_out = (title for title in left_out if title not in (*chosen, ids))
+    left_out = [t or "a column without a title" for t in titles if t not in (*chosen, ids)]
     return Table(values, names, ids, tuple(chosen), tuple(left_out))
 
 
 def _arrow(file: pathlib.Path, ids: str | None) -> Any:
     """Reads a table by pyarrow; the cells of a column of ids in a CSV stay text."""
     import pyarrow as pa
-    from pyarrow import csv, parquet
+    from pyarrow import csv as tables
+    from pyarrow import parquet
 
     try:
         if file.suffix.lower() == ".parquet":
             return parquet.read_table(file)
         # An id may have a leading zero, or more digits than a number keeps.
         texts = dict.fromkeys([ids] if ids else ["id", "ID", "Id"], pa.string())
-        return csv.read_csv(file, convert_options=csv.ConvertOptions(column_types=texts))
+        options = tables.ConvertOptions(column_types=texts)
+        return tables.read_csv(file, convert_options=options)
     except (pa.ArrowException, OSError, ValueError) as error:
+        kind = "a table in UTF-8 with a line of titles, separated by commas"
+        if file.suffix.lower() == ".parquet":
+            kind = "a whole Parquet file"
         reason = short(" ".join(str(error).split()))
-        kind = (
-            "a whole Parquet file"
-            if file.suffix.lower() == ".parquet"
-            else ("a table in UTF-8 with a line of titles, separated by commas")
-        )
         raise InputError(f"{file} must be {kind}; got {reason}") from error
 
 
@@ -240,14 +236,11 @@ def _is_number(file: pathlib.Path, table: Any, title: str) -> bool:
     """
     import pyarrow as pa
 
-    column, types = table[title], pa.types
-    kind = column.type
+    column, types, kind = table[title], pa.types, table[title].type
     if types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind):
         return True
-    if types.is_decimal(kind):
-        return True
     if not _is_text(column):
-        return False
+        return types.is_decimal(kind)
     cells = column.to_pylist()
     if any(cell is not None and _is_float(cell) for cell in cells):
         row = next(i for i, cell in enumerate(cells) if cell is None or not _is_float(cell))
@@ -312,11 +305,6 @@ def read_names(path: str | None, rows: int) -> tuple[str, ...] | None:
     """
     if path is None:
         return None
-    kinds = (".npy", ".npz", ".csv", ".txt")
-    if os.path.splitext(path)[1].lower() not in kinds:
-        raise InputError(
-            f"--ids must be a file of names ({', '.join(kinds)}) for .npy files; got {path}"
-        )
     values, _ = _read_list(path, ("ids", "names", "files"), None, rows, "name")
     return _checked_ids(values.tolist(), path, "it")
 
@@ -349,8 +337,6 @@ def _id(value: Any) -> str:
     """
     if value is None or value != value:
         return ""
-    if isinstance(value, float) and value.is_integer():
-        return f"{value:.0f}"
     text = os.fsdecode(value) if isinstance(value, bytes) else str(value)
     return re.sub(r"^(-?\d+)\.0+$", r"\1", text.strip())
 
@@ -410,14 +396,13 @@ def _read_list(
 
 def _read_lines(file: epath.Path, noun: str) -> NDArray:
     """Reads one label, or other `noun`, per line: integers if all are integers, else strings."""
-    lines = file.read_bytes().decode("utf-8-sig", "surrogateescape").splitlines()
-    values = [line.strip() for line in lines]
+    text = file.read_bytes().decode("utf-8-sig", "surrogateescape")
+    values = [line.strip() for line in text.splitlines()]
     if file.suffix.lower() == ".csv":
-        table = _arrow(pathlib.Path(file), values[0].strip('"') if values else None)
-        if table.num_columns != 1:
-            must = f"{file} must have one column, the {noun}s"
-            raise InputError(f"{must}; got {table.num_columns}")
-        values = [str(cell or "").strip() for cell in table[0].to_pylist()]
+        rows = list(csv.reader(values))[1:]
+        if (columns := max(map(len, rows), default=1)) > 1:
+            raise InputError(f"{file} must have one column, the {noun}s; got {columns}")
+        values = [row[0].strip() if row else "" for row in rows]
     while values and not values[-1]:
         values.pop()
     if "" in values:

@@ -1,6 +1,7 @@
 """Prepared TFDS data sets, read without TensorFlow."""
 
 import collections
+import contextlib
 import functools
 import itertools
 import os
@@ -16,9 +17,10 @@ import numpy as np
 from etils import epath
 from jax.experimental import multihost_utils
 
-from cluster_jax.core import buckets, checks
+from cluster_jax.core import buckets, checks, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import decode, images
+from cluster_jax.data.decode import Resize
 from cluster_jax.data.images import DataConfig, Dataset, Decoder
 
 FORMAT = "array_record"  # TFDS's format with random access that needs no TensorFlow
@@ -90,7 +92,44 @@ def _reader(file: str) -> Any:
     return array_record_module.ArrayRecordReader(file, options=options)
 
 
-def load(config: DataConfig, together: bool = False) -> Dataset:
+class Labels:
+    """Labels of streamed sets, which a run keeps in one small file beside it.
+
+    Without it each start would read all records for them. All processes call each method, and get
+    the same labels.
+
+    Args:
+        path: the file, which need not exist; None: labels are read anew.
+    """
+
+    def __init__(self, path: epath.PathLike | None = None) -> None:
+        self._path = path
+        self._kept = dict[str, np.ndarray]()
+        self._read = dict[str, np.ndarray]()
+        if path is not None and epath.Path(path).exists():
+            # What is damaged is read out of the records again.
+            with contextlib.suppress(io.DamagedFile):
+                self._kept = io.read_arrays(path)
+
+    def take(self, key: str, size: int, read: Callable[[], np.ndarray]) -> np.ndarray:
+        """Returns the labels int32 `[size]` of a set: those of the file, or else by `read`."""
+        kept = self._kept.get(key, np.empty(0, np.int32))
+        is_kept = kept.shape == (size,)
+        if jax.process_count() > 1:
+            kept = kept if is_kept else np.empty(size, np.int32)
+            is_kept, kept = multihost_utils.broadcast_one_to_all((np.bool_(is_kept), kept))
+        if is_kept:
+            return kept
+        self._read[key] = read()
+        return self._read[key]
+
+    def write(self) -> None:
+        """Writes labels that were read out of records into the file; the first process does."""
+        if self._path is not None and self._read and jax.process_index() == 0:
+            io.write_arrays(self._path, {**self._kept, **self._read})
+
+
+def load(config: DataConfig, kept: Labels | None = None) -> Dataset:
     """Loads a TFDS data set, prepared as array_record, with `image` and optional labels.
 
     `data.name` is a TFDS name such as `cifar10`, `mnist:3.0.1` or `imagenet_resized/32x32`; without
@@ -100,7 +139,8 @@ def load(config: DataConfig, together: bool = False) -> Dataset:
 
     Args:
         config: the section `data`.
-        together: whether all processes call this, of which each reads a share of these labels.
+        kept: where these labels are kept. Then all processes call this, and each reads a share of
+            those that are not; None: this process is alone.
 
     Raises:
         InputError: the set is missing, prepared in a different format, or without images; unknown
@@ -113,13 +153,8 @@ def load(config: DataConfig, together: bool = False) -> Dataset:
         must = f"data.label must be a feature of {name}, {', '.join(sorted(features))}"
         raise InputError(f"{must}; got {label!r}")
     label_names = tuple(getattr(features.get(label), "names", None) or ()) or None
-    shape = tuple(features["image"].shape)
+    shape = _shape(features["image"].shape, name, resize)
     channels = shape[-1]
-    checks.one_of(f"the number of channels of {name}", channels, (1, 3))
-    shape = (resize.side, resize.side, channels) if resize else shape
-    if None in shape:
-        must = f"images of {name} must have one size"
-        raise InputError(f"{must}; got several: set data.image_size to resize and crop them")
     records = images.subset(len(source), config.limit)
     size = len(records)
     # Of a small part of the records, most of a block would be read for nothing.
@@ -135,6 +170,9 @@ def load(config: DataConfig, together: bool = False) -> Dataset:
         if data is None:
             return source[records[row]]
         return builder.info.features.deserialize_example_np(data, decoders=source.decoders)
+
+    def label_of(row: int) -> Any:
+        return record_of(row)[label]
 
     def in_order(rows: Iterable[int]) -> Iterator[int]:
         for row in rows:
@@ -165,12 +203,32 @@ def load(config: DataConfig, together: bool = False) -> Dataset:
             pixels[row] = image
         return images.in_memory(name, pixels, config, labels=labels, label_names=label_names)
     if labels is not None:
-        labels[:] = _labels(lambda row: record_of(row)[label], in_order, size, name, together)
+
+        def read_labels() -> np.ndarray:
+            return _labels(label_of, in_order, size, name, together=kept is not None)
+
+        if kept is None:
+            labels[:] = read_labels()
+        else:
+            key = f"{builder.info.full_name} {config.split} {label} {config.limit}"
+            labels[:] = kept.take(key, size, read_labels)
     fetch = images.fetcher(read, resize, channels)
     dataset = Dataset(name, size, shape, None, fetch, labels, label_names, read=read)
     if in_blocks:
         dataset = dataset._replace(block_of=blocks.of[records], read_ahead=read_ahead)
     return dataset
+
+
+def _shape(stored: Sequence[Any], name: str, resize: Resize | None) -> tuple[int, ...]:
+    """Returns `[H, W, C]` of the images of a set, as they are after resizing."""
+    height, width, channels = stored
+    checks.one_of(f"the number of channels of {name}", channels, (1, 3))
+    if resize:
+        return resize.side, resize.side, channels
+    if height is None or width is None:
+        must = f"images of {name} must have one size"
+        raise InputError(f"{must}; got several: set data.image_size to resize and crop them")
+    return height, width, channels
 
 
 def _labels(

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 from cluster_jax.core import checks
 from cluster_jax.core.checks import BelowOne, Count, CountOrZero, InputError
 from cluster_jax.core.names import files_and_folders
-from cluster_jax.data import datasets
+from cluster_jax.data import datasets, tfds
 from cluster_jax.data.images import DataConfig, Dataset, order, readable, select
 
 # Part of the random seed, so that splits and batches of one seed get different permutations.
@@ -37,24 +37,24 @@ class NovelConfig:
 
 
 def load(
-    data: DataConfig, novel: NovelConfig, together: bool = False
+    data: DataConfig, novel: NovelConfig, kept: tfds.Labels | None = None
 ) -> tuple[Dataset, Dataset | None]:
     """Loads training images and test images; None for the latter without a test.
 
     Args:
         data: the section `data`.
         novel: the section `novel`.
-        together: see `tfds.load`.
+        kept: see `tfds.load`.
 
     Raises:
         InputError: the data cannot be used, or training and test images overlap.
     """
     if novel.test_split is not None:
         _check_test_split(data, novel.test_split, novel.holdout)
-    dataset, test = datasets.load(data, together=together), None
+    dataset, test = datasets.load(data, kept=kept), None
     if novel.test_split is not None:
-        tested = dataclasses.replace(data, split=novel.test_split, tail=None)
-        test = datasets.load(tested, together=together)
+        tested = dataclasses.replace(data, split=novel.test_split)
+        test = datasets.load(tested, kept=kept)
     elif novel.holdout:
         dataset, test = hold_out(dataset, share=novel.holdout, seed=novel.holdout_seed)
     if novel.classes is None:

@@ -182,7 +182,7 @@ def embed(
         forward: the forward pass of the network, see `Forward`.
         dataset: the images.
         batch_size: images per forward pass, over all devices; rounded up to a multiple of their
-            number.
+            number, and filled with copies where there are fewer images.
         mesh: the devices. If they are of several processes, all of these call this together, and
             each gets the whole result.
         rows: consecutive images whose rows are wanted; None: all.
@@ -196,7 +196,7 @@ def embed(
     """
     devices.check_no_fork()
     sharded = states.sharded(mesh)
-    batch_size = -(-min(batch_size, dataset.size) // mesh.size) * mesh.size
+    batch_size = -(-batch_size // mesh.size) * mesh.size
     rows = range(dataset.size) if rows is None else rows
     wanted, together = dataset._replace(size=rows.stop), mesh.is_multi_process
     if kept is not None:  # Rounding depends on which images are computed together.
@@ -206,8 +206,7 @@ def embed(
         stream = batches.evaluation(
             wanted,
             batch_size=batch_size,
-            process=jax.process_index() if together else 0,
-            processes=jax.process_count() if together else 1,
+            share=(jax.process_index(), jax.process_count()) if together else (0, 1),
             start=rows.start + start,
         )
         bar = logs.progress_bar(

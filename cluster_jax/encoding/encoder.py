@@ -187,18 +187,11 @@ class Encoder:
         mesh, encode = self._here
         count = next((count for count in BATCHES if count >= dataset.size), BATCHES[-1])
         batch_size = -(-count // jax.device_count()) * mesh.size
-        last = dataset.size - 1
-        padded = dataset._replace(
-            size=-(-dataset.size // batch_size) * batch_size,
-            images=None,
-            fetch=lambda index: dataset.fetch(np.minimum(index, last)),
-        )
         embedded = embed(
             lambda images, _: {"features": encode(images)},
-            padded,
+            dataset,
             batch_size=batch_size,
             mesh=mesh,
-            rows=range(dataset.size),
             kept=kept,
         )
         return arrays.normalize_rows(embedded["features"])

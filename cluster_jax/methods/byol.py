@@ -34,15 +34,15 @@ def make(context: MethodContext, config: Config) -> TwoView[encoders.MomentumSta
     Raises:
         InputError: the network has no predictor.
     """
-    return encoders.momentum(
+    two_view: TwoView[encoders.MomentumState] = encoders.momentum(
         context,
         stateless(alignment),
         name="BYOL",
         decays=(config.decay, config.final_decay),
         predicts=True,
-        kept_network=encoders.target_network,
         initial_state=encoders.MomentumState,
     )
+    return two_view._replace(kept=encoders.target_network)
 
 
 def alignment(encoded: Encoded, axis: Axis) -> Array:

@@ -148,13 +148,13 @@ def momentum(
     name: str,
     decays: tuple[float, float],
     predicts: bool,
-    kept_network: Callable[[PyTree, HasTarget], tuple[PyTree, PyTree]] = base.online_network,
     initial_state: Callable[[PyTree, Target], WithTarget],
     perturb: Perturb | None = None,
 ) -> TwoView[WithTarget]:
     """Builds a method whose network and its moving average embed the views (BYOL, MoCo, NCC, PCL).
 
-    The moving average is the target network, which has no predictor.
+    The moving average is the target network, which has no predictor. The online network is kept
+    after training, unless the method's `kept` is replaced by `target_network`.
 
     The target's BatchNorm uses the statistics of the batch and keeps running ones of its own.
     With shuffled BatchNorm it sees the global batch in a permuted order.
@@ -167,8 +167,6 @@ def momentum(
             approaches by half a cosine: 0.996 and 1 in BYOL's paper, 0.9 and 1 in the 1,500 steps
             of `byol_digits`.
         predicts: whether the online network has a predictor.
-        kept_network: the network that is kept after training, `base.online_network` or
-            `target_network`.
         initial_state: `(batch_stats, target) -> model_state` before the first step.
         perturb: changes the predictor's input (NCC's positive sampling); None: the projections
             are not changed.
@@ -177,7 +175,6 @@ def momentum(
         InputError: no predictor where one is needed.
     """
     predict = _predictor(context, name, predicts)
-    ema_decay = schedules.cosine(*decays, context.total_updates)
 
     def init(key: Array, images: Array) -> tuple[PyTree, WithTarget]:
         params, batch_stats = context.network.init(key, images)
@@ -212,18 +209,6 @@ def momentum(
         b, q_b, batch_stats = encode_online(batch_stats, 1)
         more, batch_stats = _project_more(context, params, batch_stats, views, axis)
         inputs, _, target_stats = _project_views(context, *target, views, keys[:3], axis)
-        # All branches embed the sampled view by constant networks.
-        constants = lax.stop_gradient(params)
-
-        def project_online(images: Array) -> Array:
-            out = context.network.forward(constants, batch_stats, images, train=True, axis=axis)
-            return out.projection
-
-        branches = {"target": inputs.project, "online": project_online}
-        if predict is not None:
-            branches["target_predictor"] = lambda images: predict(
-                constants, batch_stats, inputs.project(images), train=True, axis=axis
-            )[0]
         # Neither a method's loss nor NRCC's positives may send a gradient into the target network.
         targets = (lax.stop_gradient(inputs.projection), lax.stop_gradient(inputs.reference))
         model_state = model_state._replace(
@@ -233,12 +218,59 @@ def momentum(
             projections=(a.projection, b.projection),
             predictions=(q_a, q_b),
             targets=targets,
-            sampler_inputs=inputs._replace(branches=branches),
+            sampler_inputs=_with_branches(inputs, context, predict, params, batch_stats, axis),
             image_index=index,
             representations=(a.representation, b.representation),
             more=more,
         )
         return encoded, model_state
+
+    return TwoView(
+        init,
+        encode,
+        objective,
+        _moving_average(decays, context.total_updates),
+        context.augment,
+        branches=("target", "target_predictor", "online") if predicts else ("target", "online"),
+        anchor_layers=("projection", "prediction") if predicts else ("projection",),
+    )
+
+
+def _with_branches(
+    inputs: base.SamplerInputs,
+    context: MethodContext,
+    predict: Predict | None,
+    params: PyTree,
+    batch_stats: PyTree,
+    axis: Axis,
+) -> base.SamplerInputs:
+    """Adds the branches of a target network: constant networks, which embed the sampled view.
+
+    Args:
+        inputs: by the target network.
+        context: network, augmentation and sizes.
+        predict: the predictor, or None.
+        params: online parameters.
+        batch_stats: online BatchNorm statistics.
+        axis: mesh axis that holds the batch, or None.
+    """
+    constants = lax.stop_gradient(params)
+
+    def project_online(images: Array) -> Array:
+        out = context.network.forward(constants, batch_stats, images, train=True, axis=axis)
+        return out.projection
+
+    branches = {"target": inputs.project, "online": project_online}
+    if predict is not None:
+        branches["target_predictor"] = lambda images: predict(
+            constants, batch_stats, inputs.project(images), train=True, axis=axis
+        )[0]
+    return inputs._replace(branches=branches)
+
+
+def _moving_average(decays: tuple[float, float], total_updates: int) -> base.After[WithTarget]:
+    """Makes the update of a target network, see `momentum`."""
+    ema_decay = schedules.cosine(*decays, total_updates)
 
     def average(
         params: PyTree, model_state: WithTarget, update: Array
@@ -251,16 +283,7 @@ def momentum(
         )
         return params, model_state._replace(target=target._replace(params=averaged))
 
-    return TwoView(
-        init,
-        encode,
-        objective,
-        average,
-        context.augment,
-        branches=("target", "target_predictor", "online") if predicts else ("target", "online"),
-        anchor_layers=("projection", "prediction") if predicts else ("projection",),
-        kept=kept_network,
-    )
+    return average
 
 
 def _without_predictor(tree: PyTree) -> PyTree:

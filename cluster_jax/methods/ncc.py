@@ -93,10 +93,10 @@ def make(context: MethodContext, config: Config) -> TwoView[Any]:
         name="NCC",
         decays=(config.decay, config.final_decay),
         predicts=True,
-        kept_network=encoders.target_network,
         initial_state=encoders.MomentumState,
         perturb=sample_positives if config.sigma else None,
     )
+    two_view = two_view._replace(kept=encoders.target_network)
     return base.with_term(two_view, term(context, config)) if config.weight else two_view
 
 

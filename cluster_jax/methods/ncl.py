@@ -171,7 +171,7 @@ def make(context: MethodContext, config: Config) -> Method[NCLState]:
     drawn toward neighbors, the 10 nearest unlabeled rows of the data set are neighbors too: they do
     not depend on earlier pseudo-labels, and not on their errors. Last,
     `clustering.transport.sinkhorn` turns the smoothed cosines into classes of about equal size, as
-    in the benchmarks of novel class discovery (experiments/ncl/heads.md). After training, label
+    in the benchmarks of novel class discovery (experiments/log.md). After training, label
     spreading smooths the predictions of the head for unlabeled images (`discovery.scores`).
 
     Metrics of the unlabeled images: `similar`, the share of pairs that (2) assigns to one class,

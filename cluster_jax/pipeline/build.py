@@ -15,7 +15,7 @@ from jax.sharding import Mesh
 from cluster_jax.core import checks, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
-from cluster_jax.data import batches, datasets, features, host_crops, views
+from cluster_jax.data import batches, datasets, features, host_crops, tfds, views
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.data.images import DataConfig, readable, with_channels
 from cluster_jax.data.views import AugmentConfig
@@ -74,7 +74,10 @@ class BuiltRun(NamedTuple):
 
 
 def load_inputs(
-    config: RunConfig, dataset: Dataset | None = None, test: Dataset | None = None
+    config: RunConfig,
+    dataset: Dataset | None = None,
+    test: Dataset | None = None,
+    labels: tfds.Labels | None = None,
 ) -> Inputs[RunConfig]:
     """Loads the images of a run and checks that its config suits them.
 
@@ -83,12 +86,13 @@ def load_inputs(
         dataset: the images if they are loaded already; None: load `config.data` and
             `config.novel`.
         test: held-out test images; only with `dataset`.
+        labels: where labels of a streamed set are kept; None: nowhere.
 
     Raises:
         InputError: the config is inconsistent, or the data cannot be used.
     """
     if dataset is None:
-        dataset, test = splits.load(config.data, config.novel, together=True)
+        dataset, test = splits.load(config.data, config.novel, labels or tfds.Labels())
     partial_labels = dataset.partial_labels
     num_clustered = dataset.size if partial_labels is None else int((partial_labels < 0).sum())
     for key, k in (("eval.k", config.eval.k), ("eval.kmeans.k", config.eval.kmeans.k)):
@@ -135,21 +139,25 @@ def load_training_images(config: AnyConfig, data: DataConfig) -> Dataset:
 
 
 def build_run(
-    config: RunConfig, dataset: Dataset | None = None, test: Dataset | None = None
+    config: RunConfig,
+    dataset: Dataset | None = None,
+    test: Dataset | None = None,
+    labels: tfds.Labels | None = None,
 ) -> BuiltRun:
     """Builds a run and traces a training step to check that its parts work together.
 
     Args:
-        config: see `load_inputs`, like the next two.
+        config: see `load_inputs`, like the next three.
         dataset: the images, or None.
         test: held-out test images, or None.
+        labels: where labels are kept, or None.
 
     Raises:
         InputError: the config is inconsistent, or the data cannot be used.
     """
     mesh = states.make_mesh()
     states.check_batch(config.train.batch_size, mesh)
-    built = _join(load_inputs(config, dataset, test), mesh)
+    built = _join(load_inputs(config, dataset, test, labels), mesh)
     try_step(built.training)
     return built
 

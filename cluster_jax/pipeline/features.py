@@ -133,7 +133,7 @@ def embed_images(stages: Sequence[BuiltRun], fingerprint: str) -> list[BuiltRun]
         if not kept.file.exists():
             encoder = build.pretrained(config, images.shape)
             forward = encoder.with_views(config.augment, config.seed, embedder.views, mesh)
-            size = config.eval.batch_size
+            size = min(config.eval.batch_size, images.size)
             embeddings = embed(forward, images, batch_size=size, mesh=mesh, kept=kept)
             kept.finish({"features": embeddings["features"]}, "")
         kept.remove()
@@ -189,7 +189,7 @@ def write_features(
     about = {**kept, "views": views, "images": images}
     made_from = workdirs.fingerprint(json.dumps(io.plain(about), sort_keys=True).encode())
     forward = encoder.with_views(augment, config.seed, views, mesh)
-    batch_size = max(1, config.eval.batch_size // processes)
+    batch_size = max(1, min(config.eval.batch_size // processes, dataset.size))
     rows = share(dataset.size, batch_size)
 
     def make(kept: Parts) -> Batch:

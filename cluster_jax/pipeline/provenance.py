@@ -19,7 +19,7 @@ from cluster_jax.report import summary
 
 PACKAGES = ("jax", "flax", "optax", "orbax-checkpoint", "numpy", "scikit-learn", "umap-learn")
 # Keys of the section `data` that say which images.
-_DATA = ("name", "split", "limit", "image_size", "interpolation", "tail")
+_DATA = ("name", "split", "limit", "image_size", "interpolation")
 # Keys that describe a training; without one, their values are None.
 _TRAINED = ("method", "batch_size", "nrcc", "clusters_given_to_training")
 
@@ -90,8 +90,6 @@ def _uses_of_labels(config: AnyConfig, dataset: Dataset, *, counts: bool) -> lis
     """Lists what labels are used for; `counts`: also for the number of clusters of k-means."""
     labels, known = dataset.labels, dataset.partial_labels
     uses = ["scoring"] if labels is not None else []
-    if config.data.tail is not None:
-        uses.append("the choice of the images of a long tail")
     if config.data.classes is not None and labels is not None:
         chosen = counted(int(labels.max()) + 1, "class", "classes")
         uses.append(f"the choice of the images of {chosen}")

@@ -14,6 +14,7 @@ from etils import epath
 from cluster_jax.core import buckets, devices
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.devices import say
+from cluster_jax.data import tfds
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.encoding.embed import Parts, embed, forward_of
 from cluster_jax.methods import base as methods
@@ -65,7 +66,8 @@ def prepare(
     Raises:
         InputError: the config, the data or the workdir is invalid.
     """
-    stages = build_stages(config, workdir, dataset)
+    labels = tfds.Labels(workdir / workdirs.LABELS)
+    stages = build_stages(config, workdir, dataset, labels)
     if cut_short:
         stages[-1] = _ended_at_newest_checkpoint(stages[-1])
     last, inputs = stages[-1], stages[-1].inputs
@@ -86,11 +88,15 @@ def prepare(
             "restore them from a copy, or train in another folder"
         )
     weights = initial_weights(stages, again=workdirs.INITIAL_EMBEDDING in store.missing)
-    return store, functools.partial(_make_features, stages, store, weights)
+    return store, functools.partial(_make_features, stages, store, weights, labels)
 
 
 def _make_features(
-    stages: list[BuiltRun], store: Store, weights: Weights | None, guard: Callable[[], None]
+    stages: list[BuiltRun],
+    store: Store,
+    weights: Weights | None,
+    labels: tfds.Labels,
+    guard: Callable[[], None],
 ) -> Inputs[RunConfig]:
     """Trains, and writes the embeddings and the encoder that are missing.
 
@@ -99,6 +105,7 @@ def _make_features(
     """
     is_done = workdirs.agree(not store.missing, store.workdir)
     stores.begin(store, stages[-1].inputs, {})
+    labels.write()
     if is_done:
         _end_at_once()
     stages = embed_images(stages, store.made_from)
@@ -177,13 +184,18 @@ def _end_at_once() -> None:
         devices.take_back_sigterm()
 
 
-def build_stages(config: RunConfig, workdir: epath.Path, dataset: Dataset | None) -> list[BuiltRun]:
+def build_stages(
+    config: RunConfig,
+    workdir: epath.Path,
+    dataset: Dataset | None,
+    labels: tfds.Labels | None = None,
+) -> list[BuiltRun]:
     """Builds all stages of a run, each checked and traced; the last is that of `config`.
 
     Raises:
         InputError: see `build.build_run`.
     """
-    last = build.build_run(config, dataset)
+    last = build.build_run(config, dataset, labels=labels)
     build.check_features(last.training, config.eval.features)
     stages = []
     for stage_name, stage_config in config.stages.items():
@@ -238,7 +250,7 @@ def embed_all(
     return embed(
         forward_of(run, state.params, state.model_state, run.mesh),
         dataset,
-        batch_size=stage.config.eval.batch_size,
+        batch_size=min(stage.config.eval.batch_size, dataset.size),
         mesh=run.mesh,
         kept=kept,
     )

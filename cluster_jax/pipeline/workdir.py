@@ -36,6 +36,7 @@ TRAIN_FEATURES, TEST_FEATURES = "features.npz", "features_test.npz"
 ENCODER = "encoder.npz"  # of a training, see `encoding.encoder.FILE`
 # Locked by the run that uses the workdir; says which process that is.
 LOCK = "lock"
+LABELS = "labels.npz"  # of a streamed set, see `data.tfds.Labels`
 
 # Sections that may change in a trained run without training again.
 AFTER_TRAINING = ("eval", "note")

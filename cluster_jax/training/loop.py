@@ -113,10 +113,8 @@ def _stream(run: TrainingRun, start: int) -> Generator[batches.Batch]:
         seed=run.seed,
         batch_size=run.train.batch_size,
         labeled=run.train.labeled_batch_size,
-        start=start,
-        stop=run.total_steps,
-        process=jax.process_index(),
-        processes=jax.process_count(),
+        steps=range(start, run.total_steps),
+        share=(jax.process_index(), jax.process_count()),
         prefetch=run.train.prefetch,
     )
 

@@ -136,7 +136,7 @@ def start(config: RunConfig) -> tuple[dict[str, float], Callable[[int], Any]]:
     section = run.train
     stream = batches.stream(
         run.dataset, seed=0, batch_size=section.batch_size, labeled=section.labeled_batch_size,
-        start=0, stop=1, process=0, processes=1, prefetch=1,
+        steps=range(1), prefetch=1,
     )  # fmt: skip
     batch = jax.device_put(next(stream), states.sharded(run.mesh))
     rest = batch, jax.device_put(run.dataset.images, states.replicated(run.mesh))

@@ -1,6 +1,8 @@
 """A step of a training compiled for a TPU slice that is not there: memory, collectives, time.
 
-    python -m experiments.benchmark.topology nrcc_imagenet v5e:16x16 [--json=PATH]
+    python -m experiments.benchmark.topology nrcc_imagenet v5e:16x16
+
+It prints a record of `pods.json`, which has some of before a change, too.
 
 libtpu (`pip install 'cluster-jax[tpu]'`) compiles on a machine without a TPU, in minutes; nothing
 is computed. Collectives are counted before and after the compiler merges them. Times are bounds by
@@ -9,6 +11,7 @@ slower of its bytes through the links, and besides for a message to travel to th
 back, half of each side of the torus and a microsecond a hop (jax-ml.github.io/scaling-book).
 """
 
+import hashlib
 import json
 import math
 import re
@@ -17,23 +20,22 @@ import jax
 import jax.numpy as jnp
 from jax.experimental import topologies
 from jax.sharding import AxisType
+from ml_collections import ConfigDict
 
 from cluster_jax.core import config as configs
-from cluster_jax.core import io
 from cluster_jax.pipeline import build
-from cluster_jax.pipeline.config import parse_config
+from cluster_jax.pipeline.config import config_json, parse_config
 from cluster_jax.training import state as states
 from cluster_jax.training.step import make_step
 from experiments import tables
 
-# Operations/s in bfloat16, bytes of memory, bytes/s of it and of the links to other chips, one way
-# (cloud.google.com/tpu/docs).
-CHIPS = {
-    "v5e": (197e12, 16e9, 819e9, 200e9),
-    "v5p": (459e12, 95e9, 2765e9, 600e9),
-    "v6e": (918e12, 32e9, 1638e9, 400e9),
-}
+# Of a chip of TPU v5e: operations/s in bfloat16, bytes/s of its memory and of its links to other
+# chips, one way (cloud.google.com/tpu/docs).
+OPERATIONS, MEMORY, LINKS = 197e12, 819e9, 200e9
+# Sections of a config on which the compiled step depends.
+SECTIONS = ("network", "augment", "method", "nrcc", "optimizer", "train")
 HOP = 1e-6  # seconds
+IMAGES = 1_281_167  # those of ImageNet; their number hardly matters
 COLLECTIVE = re.compile(
     r"= (\S.*?) (all-reduce|all-gather|reduce-scatter|collective-permute|all-to-all)(-start)?\("
 )
@@ -53,12 +55,20 @@ def collectives(program: str) -> dict[str, tuple[int, int]]:
     return found
 
 
-def compile_step(name: str, topology: str, images: int) -> dict:
+def config_digest(config: ConfigDict) -> str:
+    """Returns a digest of the sections on which the compiled step depends."""
+    values = config_json(config)
+    text = json.dumps([values[section] for section in SECTIONS], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def compile_step(name: str, topology: str) -> dict:
     """Returns the figures of a step of a config, on each chip of a slice."""
     config = configs.load_config(name)
+    digest = config_digest(config)
     config.network.dtype = "bfloat16"
     side = config.data.image_size
-    about = {"size": images, "shape": [side, side, 3], "mean": (0.5,) * 3, "std": (0.25,) * 3}
+    about = {"size": IMAGES, "shape": [side, side, 3], "mean": (0.5,) * 3, "std": (0.25,) * 3}
     devices = topologies.get_topology_desc(platform="tpu", topology_name=topology).devices
     mesh = jax.make_mesh((len(devices),), (states.AXIS,), (AxisType.Auto,), devices=devices)
     run = build.rebuild_run(parse_config(config, name), about).training._replace(mesh=mesh)
@@ -72,18 +82,18 @@ def compile_step(name: str, topology: str, images: int) -> dict:
     lowered = step.lower(build.abstract_state(run), batch, None)
     compiled = lowered.compile({"exec_time_optimization_effort": -1.0})  # a fifth of the time
     needs, cost = compiled.memory_analysis(), compiled.cost_analysis()
-    flops, _, bandwidth, links = CHIPS[topology.partition(":")[0]]
     merged = collectives(compiled.as_text())
     hops = sum(2 * (int(n) // 2) for n in topology.partition(":")[2].split("x"))
     return {
+        "config_digest": digest,
         "chips": len(devices),
         "memory_gb": (needs.argument_size_in_bytes + needs.temp_size_in_bytes) / 1e9,
         "collectives": collectives(lowered.compiler_ir("hlo").as_hlo_text()),
         "merged": merged,
         "seconds": {
-            "arithmetic": cost["flops"] / flops,
-            "memory": cost["bytes accessed"] / bandwidth,
-            "links": sum(2 * size for _, size in merged.values()) / links,
+            "arithmetic": cost["flops"] / OPERATIONS,
+            "memory": cost["bytes accessed"] / MEMORY,
+            "links": sum(2 * size for _, size in merged.values()) / LINKS,
             "latency": sum(count for count, _ in merged.values()) * hops * HOP,
         },
     }
@@ -93,11 +103,8 @@ if __name__ == "__main__":
     parser = tables.parser("benchmark.topology", __doc__)
     parser.add_argument("config")
     parser.add_argument("topology")
-    parser.add_argument("--images", type=int, default=1_281_167)
-    parser.add_argument("--json", help="file to write")
     flags = parser.parse_args()
-    found = compile_step(flags.config, flags.topology, flags.images)
-    about = tables.origin(f"{parser.prog} {flags.config} {flags.topology}")
-    print(json.dumps({**found, "provenance": about}, indent=2))
-    if flags.json:
-        io.write_json(flags.json, {**found, "provenance": about})
+    name = f"{flags.config} {flags.topology}"
+    found = compile_step(flags.config, flags.topology)
+    about = tables.origin(f"{parser.prog} {name}")
+    print(json.dumps({name: {**found, "provenance": about}}, indent=2))

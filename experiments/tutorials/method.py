@@ -223,7 +223,7 @@ print(f"{labels.max() + 1} clusters, accuracy {accuracy(digits.target, labels):.
 # cosine apart: (0.996, 1.0) in BYOL's paper, (0.9, 1.0) in the 1,500 steps of `byol_digits`. Your
 # parameters have an average if `init` puts the same arrays into `state.target.params`, too: `target =
 # state.target._replace(params={**state.target.params, "prototypes": rows})`. The
-# average of rows of length one is shorter: scale it where it is used. The network that is kept is the teacher with `kept_network=encoders.target_network`.
+# average of rows of length one is shorter: scale it where it is used. The teacher is the network that is kept after `._replace(kept=encoders.target_network)`.
 #
 # **Clusters** of all images are found between two steps, on the host:
 #

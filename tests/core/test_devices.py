@@ -33,6 +33,7 @@ def _run(home):
     return ended.stdout
 
 
+@pytest.mark.slow
 def test_a_damaged_or_foreign_cache_is_ignored(tmp_path):
     first = _run(tmp_path)
     files = sorted(tmp_path.rglob("*-cache"))

@@ -7,14 +7,11 @@ import numpy as np
 import pytest
 
 import cluster_jax
-from cluster_jax import SmoothTree
 from cluster_jax.cli import app, exit_codes
 from cluster_jax.core import checks
 from cluster_jax.core.checks import MOST, InputError, sentence
 from cluster_jax.core.logs import logger
 from cluster_jax.core.names import counted
-from cluster_jax.data import folder as folders
-from cluster_jax.data import tables
 from tests.rows import every_row
 
 LONG = "a/" + "b" * 5000 + "/photo.jpg"
@@ -38,47 +35,15 @@ def test_a_value_is_cut_and_the_advice_is_not():
     assert str(InputError(short)) == short
 
 
-FAULTS = {
-    "a folder that is not there": lambda folder: folders.find(
-        "\n".join([str(folder), "x" * 200] * 9)
-    ),
-    "a web address": lambda folder: folders.find(f"https://example.org/{'x' * 999}"),
-    "an unknown address": lambda folder: folders.find("x" * 999 + "://y"),
-    "a table of words": lambda folder: tables.read_rows(str(folder / "long.csv"), None),
-    "a column": lambda folder: tables.read_rows(str(folder / "vectors.csv"), "x" * 999),
-    "an array of words": lambda folder: SmoothTree().fit([["x" * 999, 1]] * 9),
-    "labels": lambda folder: tables.read_labels(str(folder / "long.csv"), None, 3),
-    "an array of a file": lambda folder: tables.read_rows(str(folder / "many.npz"), "x" * 999),
-    "a suffix": lambda folder: tables.read_rows(str(folder / f"x.{'y' * 200}"), None),
-}
-
-
-@every_row("fault", FAULTS)
-def test_no_message_is_long(fault, tmp_path):
-    (tmp_path / "long.csv").write_text("title\n" + "word " * 5000 + "\n" + "y" * 5000 + ",1\n")
-    (tmp_path / "vectors.csv").write_text(f'{"t" * 5000},b\n"[1]","[2]"\n')
-    np.savez(tmp_path / "many.npz", **{f"array_{i}": np.ones(3) for i in range(300)})
-    with pytest.raises(InputError) as caught:
-        FAULTS[fault](tmp_path)
-    assert len(str(caught.value)) <= MOST
-
-
 @every_row(
     "arguments",
     [
         ["x" * 999],
         ["images", LONG],
-        ["images", "x y " * 999],
         ["images", ".", f"--k={'9' * 999}x"],
-        ["images", ".", f"--{'z' * 999}=1"],
         ["cluster", f"--features={LONG}"],
-        ["cluster", f"--features={'x' * 5000}.npy"],
-        ["predict", f"--workdir={LONG}", "--images=x"],
-        ["train", f"--config={LONG}"],
         ["train", "--config=nrcc_digits", f"--config.seed={'9' * 999}"],
         ["train", "--config=nrcc_digits", f"--config.{'k' * 999}=1"],
-        ["embed", f"--images={LONG}", "--out=x.npz"],
-        ["report", LONG],
     ],
 )
 def test_no_command_ends_with_a_long_line(arguments, capsys, tmp_path, monkeypatch):

@@ -50,22 +50,6 @@ def test_a_new_queue_is_empty():
     )
 
 
-def test_the_state_keeps_shapes_and_dtypes_and_is_traced_once(keys, x64):
-    traces = []
-
-    @jax.jit
-    def step(queue, batch):
-        traces.append(None)
-        return enqueue(queue, batch)
-
-    queue = create_queue(4, {"key": jnp.zeros(3, jnp.float32), "index": jnp.zeros((), jnp.int32)})
-    before = jax.tree.map(lambda x: (x.shape, x.dtype), queue)
-    for batch in batches(keys, 3, 2):  # keys in float64: the queue stays as it is
-        queue = step(queue, batch)
-    assert jax.tree.map(lambda x: (x.shape, x.dtype), queue) == before
-    assert len(traces) == 1
-
-
 def test_entries_are_constants(keys):
     queue = create_queue(4, jnp.zeros(3))
 

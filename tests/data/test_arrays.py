@@ -83,20 +83,6 @@ def test_negative_labels(tmp_path, color):
         load(tmp_path / "x.npz")
 
 
-def test_too_large_to_be_resident(tmp_path, color):
-    np.save(tmp_path / "x.npy", color)
-    bound = color.nbytes / 1e6
-    assert load(tmp_path / "x.npy", cache_mb=bound).images is not None
-    dataset = load(tmp_path / "x.npy", cache_mb=bound - 1e-6)
-    assert dataset.images is None
-    np.testing.assert_array_equal(dataset.fetch(np.array([3, 1])), color[[3, 1]])
-
-
-def test_canvas(tmp_path, color):
-    np.save(tmp_path / "x.npy", color)
-    assert load(tmp_path / "x.npy", image_size=3).images.shape == (9, 3, 3, 3)
-
-
 GOOD = np.full((4, 5, 6, 3), 0.5)
 
 
@@ -104,17 +90,11 @@ GOOD = np.full((4, 5, 6, 3), 0.5)
     ("array", "message"),
     [
         (np.where(np.arange(3) == 1, np.nan, GOOD), "must be finite; got NaN or infinity"),
-        (np.where(np.arange(3) == 1, np.inf, GOOD), "must be finite; got NaN or infinity"),
-        (np.where(np.arange(3) == 1, -np.inf, GOOD), "must be finite; got NaN or infinity"),
         (GOOD * 255, r"floats in \[0, 1\]; got float64 from 127\.5 to 127\.5"),
-        (GOOD - 0.75, r"float64 from -0\.25 to -0\.25"),
         (GOOD[0, 0], r"shape \[N x H x W\], or .* with C = 1 or 3; got \[6 x 3\]"),
-        (GOOD[None], r"got \[1 x 4 x 5 x 6 x 3\]"),
         (GOOD[..., :2], r"C = 1 or 3; got \[4 x 5 x 6 x 2\]"),
         (GOOD[:0], "must not be empty"),
         (np.ones((4, 5, 6), np.int64), r"must be uint8 or floats in \[0, 1\]; got int64"),
-        (np.ones((4, 5, 6), bool), r"must be uint8 or floats in \[0, 1\]; got bool"),
-        (np.ones((4, 5, 6), complex), r"must be uint8 or floats in \[0, 1\]; got complex128"),
     ],
 )
 def test_bad_images(tmp_path, array, message):

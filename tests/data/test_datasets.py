@@ -1,12 +1,10 @@
 """Loading by name: digits, TFDS, bad values; statistics of the channels."""
 
-import dataclasses
 import json
 import pathlib
 import re
 import threading
 import types
-import typing
 from concurrent.futures import ThreadPoolExecutor
 
 import jax
@@ -14,16 +12,10 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from cluster_jax.cli import flags
-from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import load_config, parse_section
 from cluster_jax.data import batches, datasets, decode, images, tfds
-from cluster_jax.data.images import ClassList
-from cluster_jax.pipeline.config import config_json, parse_config
 from tests.faults.gcs_server import CUT, Server, every
 from tests.rows import every_row
-
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 BASE = {
     "dir": None,
@@ -49,15 +41,6 @@ def test_digits_are_exact():
     assert dataset.label_names == tuple("0123456789")
 
 
-def test_digits_subset_and_canvas():
-    whole = datasets.load(datasets.DataConfig(name="digits", **BASE))
-    some = datasets.load(
-        datasets.DataConfig(name="digits", **BASE | {"limit": 100, "image_size": 12})
-    )
-    assert some.shape == (12, 12, 1)
-    np.testing.assert_array_equal(some.labels, whole.labels[images.subset(1797, 100)])
-
-
 def test_classes_are_chosen_and_numbered_anew():
     whole = datasets.load(datasets.DataConfig(name="digits", **BASE))
     some = datasets.load(datasets.DataConfig(name="digits", **BASE, classes=(7, 1, 4)))
@@ -67,40 +50,6 @@ def test_classes_are_chosen_and_numbered_anew():
     np.testing.assert_array_equal(some.images, whole.images[rows])
 
 
-@pytest.mark.parametrize(
-    ("classes", "images_each", "kept"),  # CIFAR-10-LT and CIFAR-20-LT of NRCC and NCC
-    [(10, 5000, 20_431), (20, 2500, 19_954)],
-)
-def test_a_long_tail_falls_geometrically_in_the_order_of_classes(classes, images_each, kept):
-    labels = np.tile(np.arange(classes, dtype=np.int32), images_each)
-    whole = datasets.Dataset("toy", len(labels), (1, 1, 1), images=labels, fetch=None)
-    some = datasets.with_tail(whole._replace(labels=labels), 10.0)
-    sizes = np.bincount(some.labels)
-    assert (some.size, sizes.sum(), sizes.max(), sizes.min()) == (
-        kept, kept, images_each, images_each // 10,
-    )  # fmt: skip
-    assert (np.diff(sizes) < 0).all()
-    np.testing.assert_allclose(sizes[1:] / sizes[:-1], 0.1 ** (1 / (classes - 1)), rtol=4e-3)
-    np.testing.assert_array_equal(some.images, some.labels)
-
-
-def test_a_long_tail_of_unequal_classes_in_their_order():
-    config = datasets.DataConfig(name="digits", **BASE, tail=20.0)
-    whole = datasets.load(dataclasses.replace(config, tail=None))
-    some = datasets.load(config)
-    assert np.bincount(some.labels).tolist() == [174, 124, 89, 64, 45, 32, 23, 16, 12, 8]
-    np.testing.assert_array_equal(some.images, datasets.load(config).images)
-    rows = [np.flatnonzero((whole.images == x).all((1, 2, 3)))[0] for x in some.images[:50]]
-    assert (np.diff(rows) > 0).all()
-
-
-def test_a_long_tail_of_a_set_without_labels(tmp_path):
-    np.save(tmp_path / "x.npy", np.zeros((3, 8, 8), np.uint8))
-    config = datasets.DataConfig(name="arrays", **BASE | {"dir": tmp_path / "x.npy"}, tail=10.0)
-    with pytest.raises(ValueError, match=r"data.tail must be None for arrays, which has no labels"):
-        datasets.load(config)
-
-
 @every_row(("classes", "got"), [((1, 12), "[12]"), ((1, 1), "[1, 1]"), ((), "[]")])
 def test_bad_classes(classes, got):
     wanted = f"data.classes must be different classes of digits that have images; got {got}"
@@ -108,71 +57,11 @@ def test_bad_classes(classes, got):
         datasets.load(datasets.DataConfig(name="digits", **BASE, classes=classes))
 
 
-CLASS_LISTS = {
-    "imagenet_10": 10, "imagenet_dogs": 15, "imagenet_50": 50, "imagenet_100": 100,
-    "imagenet_200": 200, "tiny_imagenet": 200,
-}  # fmt: skip
-
-
-@every_row("name", CLASS_LISTS)
-def test_lists_of_classes_have_a_source_and_as_many_classes_as_their_set(name):
-    file = ROOT / "cluster_jax" / "data" / "classes" / f"{name}.txt"
-    source, *wnids = file.read_text().splitlines()
-    assert re.match(r"# .* 20\d\d, .*: https://github.com/\S+, commit [0-9a-f]{40}, ", source)
-    assert len(set(wnids)) == len(wnids) == CLASS_LISTS[name]
-    assert wnids == sorted(wnids)
-    assert all(re.fullmatch(r"n\d{8}", wnid) for wnid in wnids)
-    assert set(typing.get_args(ClassList)) == set(CLASS_LISTS)
-
-
-def test_a_list_of_classes_by_its_flag():
-    config, _ = flags.read_config("nrcc_imagenet", ["--config.data.classes=imagenet_dogs"])
-    assert parse_config(config_json(config)).data.classes == "imagenet_dogs"
-    config.data.classes = "imagenet_cats"
-    with pytest.raises(InputError, match=r"data.classes must be .*imagenet_dogs.*'imagenet_cats'"):
-        parse_config(config_json(config))
-
-
-def test_real_images_of_the_classes_in_a_list(real_data, tmp_path):
-    """Folders of the ten classes, one with a name beside its ID, and of one that is in no list."""
-    kinds = sorted((real_data / "images" / "tiny_imagenet10").iterdir())
-    file = ROOT / "cluster_jax" / "data" / "classes" / "imagenet_10.txt"
-    wnids = file.read_text().splitlines()[1:]
-    names = [f"{wnids[0]}_penguin", *wnids[1:], "n01440764"]
-    for wnid, kind in zip(names, [*kinds, kinds[0]], strict=True):
-        (tmp_path / wnid).mkdir()
-        for photo in sorted(kind.iterdir())[:3]:
-            (tmp_path / wnid / photo.name).symlink_to(photo)
-    section = {"name": "folder", **BASE, "dir": str(tmp_path), "image_size": 96}
-    for cache_mb in (0, 100):
-        config = datasets.DataConfig(
-            **section | {"cache_mb": cache_mb}, classes="imagenet_10", labels="folders"
-        )
-        dataset = datasets.load(config)
-        assert (dataset.size, dataset.shape) == (30, (96, 96, 3))
-        assert [name[:9] for name in dataset.label_names] == wnids
-        assert np.bincount(dataset.labels).tolist() == [3] * 10
-        assert not any("n01440764" in source for source in dataset.sources)
-        assert dataset.fetch(np.arange(30)).std() > 30
-    with pytest.raises(InputError, match=r"got none for 14 of them, such as n02086646"):
-        datasets.load(datasets.DataConfig(**section, labels="folders", classes="imagenet_dogs"))
-
-
-def test_classes_of_a_set_without_labels(tmp_path):
-    np.save(tmp_path / "x.npy", np.zeros((3, 8, 8), np.uint8))
-    config = datasets.DataConfig(
-        name="arrays", **BASE | {"dir": tmp_path / "x.npy"}, classes=(0, 1)
-    )
-    with pytest.raises(ValueError, match=r"classes must be None for arrays, which has no labels"):
-        datasets.load(config)
-
-
 @every_row(
     ("change", "message"),
     [
         ({"image_size": 0}, "data.image_size must be at least 1; got 0"),
         ({"limit": -3}, "data.limit must be at least 1; got -3"),
-        ({"tail": 0.5}, "data.tail must be at least 1; got 0.5"),
         (
             {"max_corrupt_fraction": 1.5},
             "data.max_corrupt_fraction must be between 0 and 1; got 1.5",
@@ -280,23 +169,51 @@ def test_cifar10_first_image_and_streaming(cifar):
     np.testing.assert_array_equal(streamed.fetch(index), resident.images[index])
 
 
-def test_streamed_subset_is_the_resident_one(cifar):
-    some = cifar | {"split": "train[:50]", "limit": 20}
-    resident = datasets.load(datasets.DataConfig(name="cifar10", **some))
-    streamed = datasets.load(datasets.DataConfig(name="cifar10", **some | {"cache_mb": 0.0}))
-    np.testing.assert_array_equal(streamed.fetch(np.arange(20)), resident.images)
-    np.testing.assert_array_equal(streamed.labels, resident.labels)
-
-
-def test_a_streamed_set_is_read_in_blocks(cifar, monkeypatch):
-    """Each block by one request for the labels and one a pass; a small part image by image."""
-    spans, reader = [], tfds._reader
+@pytest.fixture
+def spans(monkeypatch):
+    """What is read of files of records, as (first, last + 1)."""
+    found, reader = [], tfds._reader
 
     def counting(file):
         opened = reader(file)
-        return types.SimpleNamespace(read=lambda *span: spans.append(span) or opened.read(*span))
+        return types.SimpleNamespace(read=lambda *span: found.append(span) or opened.read(*span))
 
     monkeypatch.setattr(tfds, "_reader", counting)
+    return found
+
+
+def test_labels_are_read_once_and_kept_in_a_file(cifar, spans, tmp_path):
+    """Those of each split; a file that is damaged is written again."""
+    some, file = cifar | {"cache_mb": 0.0}, tmp_path / "labels.npz"
+
+    def load(split):
+        kept = tfds.Labels(file)
+        config = datasets.DataConfig(name="cifar10", **some | {"split": split})
+        labels, read = datasets.load(config, kept=kept).labels, len(spans)
+        spans.clear()
+        before = file.read_bytes() if file.exists() else None
+        kept.write()
+        assert read or file.read_bytes() == before
+        return labels, read
+
+    seen = {}
+    for split, blocks in (("train[:600]", 3), ("test[:512]", 2)):
+        seen[split], read = load(split)
+        assert read == blocks
+    for split, labels in seen.items():
+        again, read = load(split)
+        np.testing.assert_array_equal(again, labels)
+        assert read == 0
+    content = file.read_bytes()
+    file.write_bytes(content[: len(content) // 2])
+    again, read = load("train[:600]")
+    np.testing.assert_array_equal(again, seen["train[:600]"])
+    assert read == 3
+    assert load("train[:600]")[1] == 0
+
+
+def test_a_streamed_set_is_read_in_blocks(cifar, spans):
+    """Each block by one request for the labels and one a pass; a small part image by image."""
     some = cifar | {"split": "train[24800:25600]"}  # of both files
     expected = [(24800, 25000), (0, 256), (256, 512), (512, 600)]
     resident = datasets.load(datasets.DataConfig(name="cifar10", **some))
@@ -307,7 +224,7 @@ def test_a_streamed_set_is_read_in_blocks(cifar, monkeypatch):
     np.testing.assert_array_equal(streamed.labels, resident.labels)
     assert np.bincount(streamed.block_of).tolist() == [200, 256, 256, 88]
     for passes, batch in ((2, 64), (3, 800)):
-        found = batches.evaluation(streamed, batch_size=batch, process=0, processes=1)
+        found = batches.evaluation(streamed, batch_size=batch)
         pixels = np.concatenate([images for images, _, _ in found])
         np.testing.assert_array_equal(pixels[:800], resident.images)
         assert sorted(spans) == sorted(passes * expected)
@@ -340,8 +257,8 @@ def test_a_set_in_a_bucket_is_read_by_few_requests(cifar, monkeypatch):
         made = [
             list(
                 batches.stream(
-                    dataset, seed=0, batch_size=100, labeled=None, start=0, stop=10, process=0,
-                    processes=1, prefetch=2,
+                    dataset, seed=0, batch_size=100, labeled=None, steps=range(10),
+                    prefetch=2,
                 )
             )
             for dataset in (here, there)

@@ -43,11 +43,6 @@ def test_vectors_are_one_view_of_length_one(tmp_path, rows):
     np.testing.assert_allclose(dataset.images[:, 0], unit(rows[:, 0]), rtol=1e-6)
 
 
-def test_views_stay_apart(tmp_path, rows):
-    np.save(tmp_path / "x.npy", rows)
-    np.testing.assert_allclose(load(tmp_path / "x.npy").images, unit(rows), rtol=1e-6)
-
-
 def test_rows_of_any_size_and_of_zeros(tmp_path):
     np.save(tmp_path / "x.npy", np.array([[3e200, 4e200], [0, 0], [3e-200, 4e-200]]))
     expected = [[0.6, 0.8], [0, 0], [0.6, 0.8]]
@@ -108,11 +103,6 @@ def test_one_sentence_for_other_arrays(tmp_path, values, message):
         load(tmp_path / "x.npy")
     with pytest.raises(InputError, match=message):
         features.load(toy.DATA, values)
-
-
-def test_rows_of_different_lengths():
-    with pytest.raises(InputError, match="one array; got parts of different shapes"):
-        features.load(toy.DATA, [[1.0], [1.0, 2.0]])
 
 
 def test_files_name_each_row(tmp_path, rows):
@@ -186,21 +176,8 @@ def test_one_sentence_for_other_names(tmp_path, rows, arrays, message):
         load(tmp_path / "x.npz")
 
 
-def test_an_array_of_any_name_beside_names(tmp_path, rows):
-    np.savez(tmp_path / "x.npz", emb=rows, files=[str(i) for i in range(12)])
-    assert load(tmp_path / "x.npz").size == 12
-    np.savez(tmp_path / "y.npz", files=[str(i) for i in range(12)])
-    with pytest.raises(ValueError, match="must hold an array 'features' or 'x'; got no arrays"):
-        load(tmp_path / "y.npz")
-
-
 def test_other_files_are_refused(tmp_path):
     with pytest.raises(InputError, match=r"data\.dir must be a file of type .*; got none"):
         features.load(toy.DATA)
     with pytest.raises(InputError, match=r"must be a file of type \.npy, .*; got \.txt"):
         load(tmp_path / "x.txt")
-
-
-def test_labels_of_new_features_are_not_read(tmp_path, rows):
-    np.savez(tmp_path / "x.npz", features=rows, labels=["a"] * 12)
-    assert datasets.load_new(tmp_path / "x.npz", toy.DATA, (1, 5)).labels is None

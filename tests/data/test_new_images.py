@@ -93,22 +93,10 @@ def test_class_folders_and_labels_are_ignored(tmp_path, color):
     assert (found.images == color).all()
 
 
-def test_square_training_images_fix_the_size(tmp_path, color):
-    Image.fromarray(color[0]).resize((20, 16)).save(tmp_path / "wide.png")
-    assert _load(tmp_path).shape == (8, 8, 3)
-
-
 def test_other_training_images_ask_for_their_own_size():
     assert _load(np.zeros((2, 6, 9, 3), np.uint8), (6, 9, 3)).shape == (6, 9, 3)
     with pytest.raises(ValueError, match=r"must be 6 x 9 .*; got 9 x 6"):
         _load(np.zeros((2, 9, 6, 3), np.uint8), (6, 9, 3))
-
-
-def test_arrays_are_converted_like_files(grayscale):
-    assert (_load(grayscale, (8, 8, 3)).images == np.repeat(grayscale, 3, axis=-1)).all()
-    color = np.repeat(grayscale, 3, axis=-1)
-    assert (_load(color, (8, 8, 1)).images == grayscale).all()
-    assert _load(grayscale, (8, 8, 3)).fetch(np.array([1])).shape == (1, 8, 8, 3)
 
 
 class Lazy:
@@ -155,10 +143,6 @@ def test_a_sequence_is_read_an_image_at_a_time(color):
     lazy._items[2] = b"no image"
     left = images.readable(dataset._replace(images=None))
     assert (left.sources, left.skipped) == (("0", "1", "3", "4", "5"), (("2", "not an image"),))
-
-
-def test_floats_are_bytes_divided_by_255(grayscale):
-    assert (_load(grayscale[..., 0] / 255.0, (8, 8, 1)).images == grayscale).all()
 
 
 @every_row(

@@ -173,7 +173,7 @@ def test_ids_of_arrays(tmp_path):
     with pytest.raises(InputError, match=r"files in .* must name each of the 3 rows; got 2"):
         tables.read_rows(path)
     np.save(tmp_path / "x.npy", np.eye(3))
-    with pytest.raises(InputError, match="--ids must be a file of names"):
+    with pytest.raises(InputError, match="id must be a file of type"):
         tables.read_rows(str(tmp_path / "x.npy"), ids="id")
 
 

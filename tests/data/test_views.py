@@ -126,12 +126,6 @@ def test_each_view_has_its_own_probabilities(keys, pictures, x64):
     np.testing.assert_allclose(b, augment.solarize(clean, 0.5), atol=1e-12)
 
 
-def test_one_probability_is_that_of_both_views(keys, pictures):
-    made, key = augmentation(**ON), next(keys)
-    views_of_one = (jax.jit(f)(key, pictures[0]) for f in (made.view, made.other))
-    np.testing.assert_array_equal(*views_of_one)
-
-
 def test_probabilities_are_frequencies(keys, pictures):
     made = jax.jit(jax.vmap(augmentation(**OFF | {"flip": 0.3}).view, (0, None)))
     out = np.asarray(made(jax.random.split(next(keys), 1000), pictures[0]))
@@ -157,13 +151,6 @@ def test_noise_is_on_the_scale_of_the_pixels(keys, pictures, x64):
     np.testing.assert_allclose(scaled, np.asarray(plain) / OFF["std"], atol=1e-9)
 
 
-def test_gray_images(keys, pictures):
-    made = augmentation(**ON | {"mean": (0.5,), "std": (0.2,)})
-    out = jax.jit(made.view)(next(keys), pictures[0, ..., :1])
-    assert out.shape == (8, 8, 1)
-    assert np.isfinite(out).all()
-
-
 def test_channels_must_match(pictures):
     with pytest.raises(ValueError, match="one value for each of the 1 channels, or be None; got 3"):
         augmentation(**OFF).clean(pictures[0, ..., :1])
@@ -180,32 +167,13 @@ def changed(part: str, **values) -> dict:
         ({"std": (0.2, 0.0, 0.1)}, "augment.std must be greater than 0"),
         ({"mean": (0.5,)}, "one value for each channel"),
         ({"flip": 1.2}, r"augment\.flip must be between 0 and 1; got 1\.2"),
-        ({"grayscale": -0.1}, r"augment\.grayscale must be"),
-        ({"noise": -1.0}, r"augment\.noise must be at least 0"),
-        ({"noise": float("nan")}, r"augment\.noise must be"),
         (changed("crop", scale=(0.0, 1.0)), r"augment\.crop\.scale must be .* got \(0\.0, 1\.0\)"),
-        (changed("crop", scale=(0.5, 1.1)), r"<= 1; got"),
-        (changed("crop", scale=(0.5, 0.4)), r"augment\.crop\.scale"),
-        (changed("crop", ratio=(0.0, 1.0)), r"augment\.crop\.ratio"),
-        (changed("jitter", probability=2.0), r"augment\.jitter\.probability must be"),
-        (changed("jitter", contrast=-0.4), r"augment\.jitter\.contrast must be"),
         (changed("jitter", hue=0.6), r"augment\.jitter\.hue must be between 0 and 0\.5"),
         (changed("blur", kernel=4), r"augment\.blur\.kernel must be odd; got 4"),
         (changed("blur", kernel=17), r"at most 15 for views of 8 pixels; got 17"),
-        (changed("blur", sigma=(0.0, 2.0)), r"augment\.blur\.sigma"),
         (
             changed("blur", probability=(0.5, 1.5)),
             r"augment\.blur\.probability must be between 0 and 1; got 1\.5",
-        ),
-        (
-            changed("blur", probability=(0.5, 0.1, 0.2)),
-            r"a number or 2 values, each a number; got \(0\.5",
-        ),
-        (changed("solarize", probability=-0.2), r"augment\.solarize\.probability must be"),
-        (changed("solarize", threshold=1.2), r"augment\.solarize\.threshold must be between"),
-        (
-            changed("affine", scale=1.0),
-            r"augment\.affine\.scale must be at least 0 and below 1; got 1\.0",
         ),
         (changed("affine", shear=-0.1), r"augment\.affine\.shear must be"),
         ({"blur": {"probability": 0.5, "kernel": 3}}, r"missing config key augment\.blur\.sigma"),

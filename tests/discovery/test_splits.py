@@ -29,8 +29,8 @@ def made(resident: bool = True, labels: np.ndarray | None = LABELS) -> Dataset:
 
 def collect(dataset, **changes):
     arguments = {
-        "seed": 3, "batch_size": 10, "labeled": 4, "start": 0, "stop": 9, "process": 0,
-        "processes": 1, "prefetch": 2,
+        "seed": 3, "batch_size": 10, "labeled": 4, "steps": range(9),
+        "prefetch": 2,
     }  # fmt: skip
     return list(batches.stream(dataset, **arguments | changes))
 
@@ -58,11 +58,6 @@ def test_a_class_must_be_known_and_one_must_be_left(classes):
         ValueError, match=rf"labeled classes, must be at (least 1|most 3); got {classes}$"
     ):
         splits.with_known(made(), classes)
-
-
-def test_known_classes_of_a_folder_need_subfolders():
-    with pytest.raises(ValueError, match=r"^data.dir must have a subfolder of its own for each of"):
-        splits.with_known(made(labels=None)._replace(name="folder"), 2)
 
 
 def test_known_classes_need_labels():
@@ -125,13 +120,6 @@ def test_hold_out_leaves_images_on_both_sides(share, what):
         splits.hold_out(made(), share=share, seed=0)
 
 
-def test_hold_out_needs_labels():
-    with pytest.raises(
-        ValueError, match=r"^novel.holdout must be 0 for made, which has no labels; got 0.5$"
-    ):
-        splits.hold_out(made(labels=None), share=0.5, seed=0)
-
-
 @pytest.mark.parametrize("resident", [True, False])
 def test_select(resident):
     chosen = np.array([7, 2, 2, 20])
@@ -175,12 +163,6 @@ def test_labels_of_the_labeled_part_only(resident):
     jax.tree.map(np.testing.assert_array_equal, found, again)
 
 
-def test_all_rows_labeled():
-    for batch in collect(splits.with_known(made(), 2), batch_size=5, labeled=5):
-        assert leaves(batch) == {"['labeled']['index']", "['labeled']['label']"}
-        assert len(batch["labeled"]["label"]) == 5
-
-
 def test_without_labeled_rows_no_label_is_delivered():
     for batch in collect(splits.with_known(made(), 2), labeled=None):
         assert leaves(batch) == {"['index']"}
@@ -202,15 +184,10 @@ def test_each_part_has_epochs_of_its_own():
 def test_processes_hold_the_rows_of_the_whole_batch(resident):
     dataset = splits.with_known(made(resident), 2)
     whole = collect(dataset)
-    each = [collect(dataset, process=rank, processes=2) for rank in range(2)]
+    each = [collect(dataset, share=(rank, 2)) for rank in range(2)]
     for batch, *shards in zip(whole, *each, strict=True):
         joined = jax.tree.map(lambda *rows: np.concatenate(rows), *shards)
         jax.tree.map(np.testing.assert_array_equal, batch, joined)
-
-
-def test_any_step_can_be_the_first():
-    dataset = splits.with_known(made(), 2)
-    jax.tree.map(np.testing.assert_array_equal, collect(dataset)[4:], collect(dataset, start=4))
 
 
 @every_row(
@@ -218,7 +195,7 @@ def test_any_step_can_be_the_first():
     [
         ({"batch_size": 24, "labeled": 13}, "12 images of the set; got 13"),
         ({"batch_size": 24, "labeled": 12}, "11 images of the set; got 12"),
-        ({"labeled": 3, "processes": 2}, "multiple of the number of processes, 2; got 3"),
+        ({"labeled": 3, "share": (0, 2)}, "multiple of the number of processes, 2; got 3"),
     ],
 )
 def test_parts_that_cannot_be_filled(changes, message):
@@ -296,12 +273,6 @@ def test_given_classes(kind):
             assert known == -1
         else:
             assert names[known].removeprefix("of ") == str(label + 7)
-
-
-def test_names_of_known_classes():
-    dataset = splits.with_known(made(), 2)
-    assert splits.known_names(dataset) == ("a", "b")
-    assert splits.known_names(dataset._replace(label_names=None)) == ("0", "1")
 
 
 @pytest.mark.parametrize(

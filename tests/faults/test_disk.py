@@ -38,6 +38,7 @@ def _fill(folder):
             file.flush()
 
 
+@pytest.mark.slow
 def test_a_disk_that_fills_between_checkpoints(tmp_path, monkeypatch):
     config = toy.config(toy.file(tmp_path))
     with _mounted(tmp_path / "disk", "size=20m") as folder:

@@ -22,11 +22,9 @@ from tests import toy
 from tests.rows import every_row
 
 VALUES = (
-    None, True, 0, 1, -1, 3, 2**31, 2**63, 10**9, 0.5, -0.5, 1e300, 1e-300, "", "x", "5 steps",
-    "1000000000 steps", "byol", "folder", [], [1], [0.5, 2], ["a"], {}, {"a": 1}, "../../x", "\x00",
+    None, True, 0, -1, 3, 2**31, 10**9, 0.5, -0.5, 1e300, "", "x", "5 steps", "byol", [], [1],
+    ["a"], {}, {"a": 1}, "../../x", "\x00",
 )  # fmt: skip
-
-
 # What only Python can give.
 OBJECTS = (
     b"x", object(), {1, 2}, 1j, ..., len, int, np.float32("nan"), float("inf"), -float("inf"),
@@ -66,12 +64,6 @@ def _sentence(error):
     return text
 
 
-def _case(values, seed):
-    rng = random.Random(seed)
-    key = rng.choice([*_keys(values)])
-    return key, rng.choice(VALUES)
-
-
 def _assert_names(error, key):
     said = str(error)
     names = (key, key.rsplit(".", 1)[0], key.rsplit(".", 1)[-1])
@@ -82,25 +74,10 @@ def _assert_names(error, key):
         assert python not in said.split("(")[0], said
 
 
-def test_random_overrides_are_parsed_or_refused_by_their_keys(values):
-    for seed in range(500):
-        key, value = _case(values, seed)
-        try:
-            parse_config(_with(values, key, value))
-        except InputError as error:
-            _assert_names(error, key)
-
-
-def _sample(count, keys, candidates):
-    """Random pairs in the default suite, all of them with `-m slow`."""
-    pairs = list(itertools.product(keys, candidates))
-    yield from random.Random(0).sample(pairs, count) if count else pairs
-
-
-@pytest.mark.parametrize("count", [500, pytest.param(0, marks=pytest.mark.slow)])
-def test_any_object_under_any_key(values, count):
+def test_any_object_under_any_key(values):
     """A `ConfigDict` of a program's own; what is accepted can be written as `config.json`."""
-    for key, value in _sample(count, _keys(values), OBJECTS):
+    pairs = list(itertools.product(_keys(values), (*VALUES, *OBJECTS)))
+    for key, value in random.Random(0).sample(pairs, 800):
         config = ConfigDict(_with(values, key, value), type_safe=False)
         try:
             parse_config(config)
@@ -114,19 +91,11 @@ def test_any_object_under_any_key(values, count):
     ("key", "value", "said"),
     [
         ("data.image_size", 20_000, r"data\.image_size and train\.batch_size must fit"),
-        ("augment.size", 10**6, r"augment\.size and train\.batch_size must fit the memory"),
         ("nrcc.sghmc.iterations", 10**9, r"nrcc\.sghmc\.iterations must be at most 200"),
-        ("network.projector.out", 10**9, r"network.*must fit the memory .*kernel"),
         ("network.width", 10**6, r"network.*must fit the memory"),
         ("eval.kmeans.k", 10**9, r"eval\.kmeans\.k must be between 1 and 64"),
         ("seed", 2**32, r"seed must be at most 4,294,967,295; got 4294967296"),
-        ("seed", 2**70, r"seed must be at most 4,294,967,295"),
         ("data.name", None, r"data\.name must be a string; got None"),
-        ("augment.affine.shear", 2**31, r"augment\.affine\.shear must be a number of 32 bits"),
-        ("optimizer.warmup", 1e300, r"optimizer\.warmup must be at most 3\.4e\+38 in size"),
-        ("train.batch_size", 10**9, r"train\.batch_size|augment\.size"),
-        ("train.prefetch", 2**63, r"train\.prefetch must be a number of 32 bits"),
-        ("optimizer.momentum", [1], r"optimizer\.momentum must be a number; got \(1,\)"),
         ("augment.crop", 3, r"augment\.crop must be a section of the config; got 3"),
         ("eval.knn", [5, "a"], r"eval\.knn must be a whole number; got 'a'"),
     ],

@@ -27,18 +27,6 @@ def _take(folder):
         check()
 
 
-def test_it_is_held_and_released(tmp_path):
-    folder = epath.Path(tmp_path) / "run"
-    workdirs.check_unused(folder)
-    assert not folder.exists()
-    with workdirs.locked(folder) as check:
-        check()
-        for use in (_take, workdirs.check_unused):
-            with pytest.raises(InputError, match=rf"used by another run, process {os.getpid()} on"):
-                use(folder)
-    _take(folder)
-
-
 HOLD = """
 import sys, time
 from etils import epath

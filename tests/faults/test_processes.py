@@ -66,6 +66,7 @@ def _interrupted(job, number, rank):
     return job
 
 
+@pytest.mark.slow
 def test_a_signal_to_one_process_ends_both(tmp_path):
     _interrupted(_job(_photos(tmp_path), tmp_path / "run"), signal.SIGTERM, 1)
 

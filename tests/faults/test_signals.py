@@ -67,8 +67,7 @@ def test_during_the_training(command, finished, tmp_path, monkeypatch, capsys, n
     ("module", "name", "number", "code"),
     [
         (trainings, "build_stages", signal.SIGTERM, 75),  # before anything is saved
-        (pipeline.outputs.evaluate, "evaluate", signal.SIGINT, 130),
-        (pipeline.outputs.report, "write_report", signal.SIGTERM, 75),
+        (pipeline.outputs.report, "write_report", signal.SIGINT, 130),
     ],
 )
 def test_outside_of_the_training(

@@ -120,16 +120,6 @@ def test_a_collapse_is_told(collapsed, caplog):
 
 
 @pytest.mark.usefixtures("one_device", "traced_once", "compiled_once")
-def test_a_collapse_can_stop_the_training(collapsed):
-    config, folder = collapsed
-    config = config.copy_and_resolve_references()
-    config.train.on_collapse = "stop"
-    with pytest.raises(progress.Collapsed, match=r"stopped, because the embedding collapses: .*"):
-        pipeline.run_pipeline(config, folder / "stopped")
-    assert progress.read_log(folder / "stopped")[-1]["step"] < 40
-
-
-@pytest.mark.usefixtures("one_device", "traced_once", "compiled_once")
 def test_the_advice_after_nan_is_possible(finished, tmp_path, monkeypatch):
     """A lower rate is refused in that workdir, and trains in another, as the message says."""
     config = finished.config.copy_and_resolve_references()

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from cluster_jax.losses.infonce import clip, contrast, info_nce_queue, info_nce_views
+from cluster_jax.losses.infonce import clip, info_nce_queue, info_nce_views
 from cluster_jax.losses.kernel_infonce import (
     Kernel,
     kernel_clip,
@@ -124,30 +124,6 @@ def test_clip_equals_loops(keys, kernel):
 
     got = kernel_clip(a, b, kernel=kernel, axis=None)
     np.testing.assert_allclose(got, losses_in_loops(kernel, [a, b], compute), rtol=1e-11)
-
-
-@pytest.mark.parametrize(
-    ("gamma", "tau"), [(0.5, 1.0), (0.5, 0.1), (1.0, 0.1), (1.5, 0.1), (2.0, 0.1), (3.0, 1.0)]
-)
-def test_gradient_is_the_closed_form(keys, gamma, tau):
-    rows = reference.unit(draw(keys, 8, 3))
-    partner = np.array([4, 5, 6, 7, 0, 1, 2, 3])
-    closed = reference.kernel_gradient(rows, partner, gamma, tau)
-
-    def free(z):
-        return contrast(
-            log_exponential(z, z, gamma=gamma, temperature=tau),
-            jnp.asarray(partner),
-            positive_in_denominator=True,
-            excluded=jnp.eye(8, dtype=bool),
-        )
-
-    np.testing.assert_allclose(jax.grad(free)(rows), closed, atol=1e-8)
-    a, b = 3 * rows[:4], 0.5 * rows[4:]
-    loss = functools.partial(kernel_info_nce_views, kernel=one(gamma, tau), axis=None)
-    of_a, of_b = jax.grad(loss, argnums=(0, 1))(a, b)
-    np.testing.assert_allclose(of_a, reference.through_unit(a, closed[:4]), atol=1e-8)
-    np.testing.assert_allclose(of_b, reference.through_unit(b, closed[4:]), atol=1e-8)
 
 
 def slope(kernel, part, x, y):
@@ -276,28 +252,6 @@ def test_gaussian_of_tau_is_the_cosine_of_half_tau(keys, tau):
             np.testing.assert_allclose(got, expected, atol=1e-12)
 
 
-def test_weights_of_none_and_all_leave_one_kernel(keys):
-    a, b = draw(keys, 4, 3), draw(keys, 4, 3)
-    loss = functools.partial(kernel_info_nce_views, a, b, axis=None)
-    for weight, alone in ((1.0, one(1.0, 0.4)), (0.0, one(2.0, 0.7))):
-        for mixture in ("kernel", "loss"):
-            np.testing.assert_allclose(
-                loss(kernel=two(mixture, weight)), loss(kernel=alone), rtol=1e-13
-            )
-
-
-def test_the_simple_sum_kernel_of_section_5_2_has_equal_weights(keys):
-    a, b = reference.unit(draw(keys, 4, 3)), reference.unit(draw(keys, 4, 3))
-
-    def like(x, y):
-        return sum(reference.kernel(x, y, [g], [t], None) for g, t in ((2, 0.7), (1, 0.4)))
-
-    z, partner = np.concatenate([a, b]), [*range(4, 8), *range(4)]
-    want = reference.kernel_info_nce(z, z, partner, like, {(i, i) for i in range(8)})
-    got = kernel_info_nce_views(a, b, kernel=two("kernel", 0.5), axis=None)
-    np.testing.assert_allclose(got, want, rtol=1e-12)
-
-
 def test_a_closer_positive_lowers_the_loss(keys):
     """Algorithm 2 prints the distance without the minus sign: it would push positives away."""
     a, b = reference.unit(draw(keys, 6, 4)), reference.unit(draw(keys, 6, 4))
@@ -423,16 +377,11 @@ GOOD = {
     ("values", "message"),
     [
         ({"gammas": (1.0, 0.0)}, r"gammas must be greater than 0; got 0\.0"),
-        ({"gammas": (-1.0, 2.0)}, r"gammas must be greater than 0; got -1\.0"),
         ({"temperatures": (0.0, 0.7)}, r"temperatures must be greater than 0; got 0\.0"),
         ({"temperatures": (0.4,)}, "two for a mixture; got 2 and 1"),
-        ({"gammas": (1.0, 2.0, 3.0)}, "two for a mixture; got 3 and 2"),
-        ({"gammas": (), "temperatures": ()}, "two for a mixture; got 0 and 0"),
         ({"weight": 1.1}, r"weight must be between 0 and 1; got 1\.1"),
-        ({"weight": -0.1}, r"weight must be between 0 and 1; got -0\.1"),
         ({"weight": None}, "weight must be between 0 and 1; got None"),
         ({"mixture": "product"}, "mixture must be one of 'kernel', 'loss'; got 'product'"),
-        ({"mixture": None}, "mixture must be one of 'kernel', 'loss'; got None"),
         ({"gammas": (1.0,), "temperatures": (0.4,)}, "None and halves False for one kernel"),
     ],
 )

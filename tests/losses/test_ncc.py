@@ -104,22 +104,10 @@ def test_gradient_at_the_rows_is_the_closed_form(keys, clusters):
         np.testing.assert_array_equal(target, 0)
 
 
-def test_a_single_cluster_has_nothing_to_leave(keys):
-    a, b, ta, tb = (draw(keys, 5, 4).astype(np.float32) for _ in range(4))
-    for part, want in (("whole", 0.0), ("uniformity", 0.0)):
-        loss = functools.partial(proto_cl_views, part=part, clusters=4, temperature=0.5, axis=None)
-        value, (of_a, of_b) = reference.value_and_grad(loss)(
-            (a, b), (ta, tb), np.full(5, 2, np.int32)
-        )
-        np.testing.assert_allclose(value, want, atol=1e-6)
-        for gradient in (of_a, of_b):
-            np.testing.assert_allclose(gradient, 0, atol=1e-6)
-
-
 @every_row("part", PARTS)
 @every_row("case", ["duplicates", "zeros", "cancel", "one each"])
-@every_row("clusters", [4, 50])
-def test_extremes_stay_finite_in_float32(keys, part, case, clusters):
+def test_extremes_stay_finite_in_float32(keys, part, case):
+    clusters = 4 if case in ("duplicates", "cancel") else 50
     a, b, t = (draw(keys, 4, 3).astype(np.float32) for _ in range(3))
     labels = np.array([0, 0, 3, 3], np.int32)
     if case == "duplicates":

@@ -431,15 +431,6 @@ def test_no_negatives_while_a_queue_is_empty(keys, rows):
         np.testing.assert_allclose(loss(filled, got), loss(filled, None), rtol=1e-14)
 
 
-def test_rows_that_cancel_in_a_mixture_have_a_cosine_of_zero(keys):
-    z, queue = draw(keys, 2, 3), draw(keys, 1, 3)
-    got = hard_negatives(
-        jax.random.split(next(keys), 2), z, queue, 1, -4 * queue, 1,
-        count=1, rounds=3, mixing=(0.5,),
-    )  # fmt: skip
-    np.testing.assert_array_equal(got.similarities, 0)
-
-
 @jax.jit
 @functools.partial(jax.value_and_grad, argnums=(0, 1))
 def both_contrasts(z, views, queue, queue_labels, labeled, row_keys, filled):

@@ -86,11 +86,6 @@ def test_a_temperature_that_is_not_positive_is_refused(mean):
         concentrations(np.eye(2), np.eye(2), np.arange(2), mean=mean)
 
 
-def test_concentrations_of_single_rows_are_equal():
-    rows = np.eye(3)
-    assert concentrations(rows, rows, np.arange(3)).tolist() == [0.2] * 3
-
-
 def test_concentrations_of_copies_are_those_of_singletons_whatever_is_rounded():
     """The prototype of equal rows differs from them by rounding."""
     x = np.random.default_rng(0).normal(size=(300, 64)).astype(np.float32)

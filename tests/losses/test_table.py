@@ -348,7 +348,10 @@ CHECKS |= {"bfloat16": bfloat16_in_float32_out, "NaN": nan_in_nan_out}
 CHECKS |= {"wrong rows": wrong_rows_are_refused}
 # A program of all losses takes eight seconds to compile, and these differ from a way that is always
 # checked in where the mean or the gradient is taken.
-SLOW = ("check_vma off", "inside, mean", "inside, check_vma off", "vmap", "automatic", "pmap")
+SLOW = (
+    "check_vma off", "inside, mean", "inside, check_vma off", "vmap", "vmap, inside", "automatic",
+    "pmap",
+)  # fmt: skip
 
 
 @functools.cache
@@ -468,14 +471,6 @@ def test_nan_in_a_slot_without_an_entry_is_not_seen(name):
             lambda: losses.nrcc_views(A, B, A, B, C[:3]),
             "c must be float[rows, d] with rows = 8; got float32[3,6]",
         ),
-        (
-            lambda: losses.nrcc(A, B[:, :4], C),
-            "positives must be float[rows, d] with d = 6; got float32[8,4]",
-        ),
-        (
-            lambda: losses.info_nce_views(A[None], B[None]),
-            "a must be float[rows, d]; got float32[1,8,6]",
-        ),
         (lambda: losses.barlow_twins(A > 0, B), "a must be float[rows, d]; got bool[8,6]"),
         (
             lambda: losses.byol(A.tolist(), B),
@@ -484,14 +479,6 @@ def test_nan_in_a_slot_without_an_entry_is_not_seen(name):
         (
             lambda: losses.byol_views(A, (A, B)),
             "predictions_pair must be a pair of arrays, of view a and view b; got float32[8,6]",
-        ),
-        (
-            lambda: losses.byol_views((A, B, C), (A, B)),
-            "predictions_pair must be a pair of arrays, of view a and view b; got 3",
-        ),
-        (
-            lambda: losses.byol_views((A, B), (A, B[:3])),
-            "targets_pair[1] must be float[rows, d] with rows = 8; got float32[3,6]",
         ),
         (
             lambda: losses.positive_samples(KEYS[:3], A),
@@ -507,16 +494,7 @@ def test_nan_in_a_slot_without_an_entry_is_not_seen(name):
             lambda: losses.swapped_prediction((A,)),
             "scores must be two arrays or more, one for each view; got 1",
         ),
-        (
-            lambda: losses.swapped_prediction((A, B, C[:3])),
-            "scores[2] must be float[rows, K] with rows = 8; got float32[3,6]",
-        ),
         (lambda: losses.sinkhorn_codes(A, epsilon=0), "epsilon must be greater than 0; got 0"),
-        (lambda: losses.clip(A, B, temperature=0), "temperature must be greater than 0; got 0"),
-        (
-            lambda: losses.nrcc(A, B, C, temperature=-1.0),
-            "temperature must be greater than 0; got -1.0",
-        ),
     ],
 )
 def test_messages(call, message):

@@ -135,8 +135,8 @@ PREDICTS = ("byol", "simsiam", "ncc", "cueco")
 TARGET = ("byol", "moco", "ncc", "cueco", "pcl", "kernel_infonce on moco")
 
 
-# Every method, bare and with NRCC, and every stage, bare.
 TWO_VIEWS = [(method, nrcc) for method in METHODS for nrcc in (False, True)]
+# Every method, bare and with NRCC, and every stage, bare.
 EVERY = [*TWO_VIEWS, *((stage, False) for stage in STAGES)]
 
 
@@ -221,8 +221,8 @@ def advance(run, state, step, mesh, steps):
 def draw(dataset, labeled, i, batch_size=BATCH):
     """The batch of step i."""
     stream = batches.stream(
-        dataset, seed=i, batch_size=batch_size, labeled=labeled, start=0, stop=1, process=0,
-        processes=1, prefetch=1,
+        dataset, seed=i, batch_size=batch_size, labeled=labeled, steps=range(1),
+        prefetch=1,
     )  # fmt: skip
     return next(stream)
 

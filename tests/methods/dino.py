@@ -77,7 +77,6 @@ def make(context, config):
         name="DINO",
         decays=(config.decay, 1.0),
         predicts=False,
-        kept_network=encoders.target_network,
         initial_state=lambda stats, target: State(stats, target, jnp.zeros(config.prototypes)),
     )
 
@@ -93,6 +92,7 @@ def make(context, config):
         return {**params, "prototypes": ops.l2_normalize(params["prototypes"])}, state
 
     return two_view._replace(
+        kept=encoders.target_network,
         init=init,
         after=after,
         more=encoders.small_crops(context, config.small),

@@ -21,7 +21,10 @@ def test_every_method_has_a_case():
     assert {case["name"] for case in made.values()} == set(base.names())
 
 
-@pytest.mark.parametrize(("method", "nrcc"), cases.EVERY)
+@pytest.mark.parametrize(
+    ("method", "nrcc"),
+    [*((method, False) for method in (*cases.METHODS, *cases.STAGES)), ("byol", True)],
+)
 def test_a_step_returns_a_state_of_the_same_shapes_and_types(method, nrcc):
     run = cases.build(method, nrcc)
     state = builder.abstract_state(run)

@@ -79,22 +79,6 @@ def test_a_later_clustering_keeps_the_numbers(built, state):
         assert same.all() if not flipped else not same.any()
 
 
-def test_numbers_are_kept_where_a_new_start_of_kmeans_wins(built, state, monkeypatch):
-    """k-means then has an order of its own."""
-    features, _ = groups(built)
-    first = refreshed(built, state, features)
-    clusters = base.spherical_kmeans
-
-    def reordered(*arguments, **options):
-        result = clusters(*arguments, **options)
-        return result._replace(centers=result.centers[::-1], labels=1 - result.labels)
-
-    monkeypatch.setattr(base, "spherical_kmeans", reordered)
-    again = refreshed(built, state, features, first)
-    np.testing.assert_array_equal(again.pseudo_labels, first.pseudo_labels)
-    np.testing.assert_allclose(again.centers, first.centers, atol=1e-5)
-
-
 def test_one_run_of_kmeans_starts_from_the_last_centers(built, state, monkeypatch):
     """None at first, where there are no centers."""
     features, _ = groups(built)

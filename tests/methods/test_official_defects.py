@@ -42,35 +42,29 @@ def prototypes_in_loops(z, targets, labels):
     "labels", [[3, 1, 1, 3, 2, 0, 2, 3], [3, 3, 0, 0, 1, 1, 2, 2]], ids=["mixed", "one each"]
 )
 def test_prototypes_on_several_devices(keys, labels):
-    """Foreign labels, a divided gradient, clusters that are empty on a device.
+    """The official code cuts the views of all devices in two and pairs them with other labels.
 
-    The official code cuts the gathered views of all devices in two and pairs them with labels in
-    another order, and its gather returns the local slice of the gradient, a quarter. With the
-    second labels each device has images of one cluster: judged by these, no row had a negative.
+    With the second labels each device has images of one cluster: judged by these, no row had a
+    negative.
     """
-    labels, direction = np.array(labels, np.int32), draw(keys, 4, 3)
-    w, x, y, t, s = draw(keys, 4, 3), *(draw(keys, 8, 4) for _ in range(4))
+    labels = np.array(labels, np.int32)
+    x, y, t, s = draw(keys, 4, 8, 4)
 
-    def loss(w, x, y, t, s, labels, axis):
-        pairs = (x @ w, y @ w), (t[:, 1:], s[:, 1:])
-        value = proto_cl_views(*pairs, labels, clusters=CLUSTERS, temperature=TAU, axis=axis)
+    def loss(_, x, y, t, s, labels, axis):
+        value = proto_cl_views(
+            (x, y), (t, s), labels, clusters=CLUSTERS, temperature=TAU, axis=axis
+        )
         return collectives.varying(value, axis)
 
-    def along(h):
-        moved = w + h * direction
-        return prototypes_in_loops((x @ moved, y @ moved), (t[:, 1:], s[:, 1:]), labels)
-
-    value, gradient = reference.on_devices(loss, w, (x, y, t, s, labels), 4)
-    np.testing.assert_allclose(value, along(0), rtol=1e-10)
-    slope = (along(1e-5) - along(-1e-5)) / 2e-5
-    np.testing.assert_allclose((gradient * direction).sum(), slope, rtol=1e-6)
+    value, _ = reference.on_devices(loss, np.zeros(1), (x, y, t, s, labels), 4)
+    np.testing.assert_allclose(value, prototypes_in_loops((x, y), (t, s), labels), rtol=1e-10)
 
     def cut(a, b):
         rows = [x for i in range(0, 8, 2) for x in (*a[i : i + 2], *b[i : i + 2])]
         return np.array(rows[:8]), np.array(rows[8:])
 
-    foreign = prototypes_in_loops(cut(x @ w, y @ w), cut(t[:, 1:], s[:, 1:]), labels)
-    assert abs(foreign - value) > 0.05
+    foreign = prototypes_in_loops(cut(x, y), cut(t, s), labels)
+    assert abs(foreign - value) > 0.02
     assert value > 0.5
 
 
@@ -88,16 +82,15 @@ def test_empty_clusters_filled_with_minus_ten(keys, part):
     assert reference.log_sum_exp([-10] * 5) - reference.log_sum_exp([-10] * 2) > 0.9
 
 
-@pytest.mark.parametrize("devices", [2, 4])
-def test_self_pairs_and_lost_negatives_on_several_devices(keys, devices):
+def test_self_pairs_and_lost_negatives_on_several_devices(keys):
     """The diagonal of a matrix of some rows with all candidates is not that of the self-pairs."""
-    w, x, y, tau = draw(keys, 5, 3), draw(keys, 8, 5), draw(keys, 8, 5), 0.1
+    x, y, tau, devices = draw(keys, 8, 5), draw(keys, 8, 5), 0.1, 4
 
-    def loss(w, x, y, axis):
-        return kernel_info_nce_views(x @ w, jnp.tanh(y @ w), kernel=kernel(1.0, tau), axis=axis)
+    def loss(_, x, y, axis):
+        return kernel_info_nce_views(x, y, kernel=kernel(1.0, tau), axis=axis)
 
-    got, _ = reference.on_devices(loss, w, (x, y), devices)
-    a, b = reference.unit(x @ w), reference.unit(np.tanh(y @ w))
+    got, _ = reference.on_devices(loss, np.zeros(1), (x, y), devices)
+    a, b = reference.unit(x), reference.unit(y)
     rows = np.concatenate([a, b])
     logits = -np.linalg.norm(rows[:, None] - rows[None], axis=-1) / tau
     total = official = 0.0
@@ -113,29 +106,22 @@ def test_self_pairs_and_lost_negatives_on_several_devices(keys, devices):
     assert official / 16 > total / 16 + 1
 
 
-@pytest.mark.parametrize("form", ["cosine", "kernel"])
-def test_positive_missing_from_the_denominator_of_moco(keys, form):
+def test_positive_missing_from_the_denominator_of_moco(keys):
     """Without it the loss of a good match is below zero, and -inf before the first key."""
     x, queue = reference.unit(draw(keys, 4, 3)), reference.unit(draw(keys, 6, 3))
-    if form == "cosine":
-        loss = functools.partial(info_nce_queue, x, x, temperature=0.1)
-        logits = x @ queue.T / 0.1, 1 / 0.1
-    else:
-        loss = functools.partial(kernel_info_nce_queue, x, x, kernel=kernel(2.0, 0.1))
-        logits = -(np.linalg.norm(x[:, None] - queue[None], axis=-1) ** 2) / 0.1, 0.0
-    repelled, own = logits
-    with_it = np.mean([reference.log_sum_exp([own, *row]) - own for row in repelled])
-    without = np.mean([reference.log_sum_exp(row) - own for row in repelled])
-    assert without < 0 < with_it
-    np.testing.assert_allclose(loss(queue, jnp.int32(6)), with_it, rtol=1e-12)
-    np.testing.assert_allclose(loss(queue, jnp.int32(0)), 0, atol=1e-12)
+    repelled = -(np.linalg.norm(x[:, None] - queue[None], axis=-1) ** 2) / 0.1
+    with_it = np.mean([reference.log_sum_exp([0.0, *row]) for row in repelled])
+    assert np.mean([reference.log_sum_exp(row) for row in repelled]) < 0 < with_it
+    cosine = functools.partial(info_nce_queue, x, x, queue, temperature=0.05)
+    gaussian = functools.partial(kernel_info_nce_queue, x, x, queue, kernel=kernel(2.0, 0.1))
+    for filled, want in ((6, with_it), (0, 0.0)):
+        for loss in (cosine, gaussian):  # of one value, see test_kernel_infonce
+            np.testing.assert_allclose(loss(filled=jnp.int32(filled)), want, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("gamma", [0.5, 1.0, 2.0])
-@pytest.mark.parametrize("tau", [1.0, 0.01])
+@pytest.mark.parametrize(("gamma", "tau"), [(0.5, 0.01), (1.0, 1.0), (2.0, 0.01)])
 def test_acos_kernels_are_nan(gamma, tau):
     """Every cosine one: the official kernels of the angle took acos of more than 1."""
-    assert math.isnan(jnp.arccos(tau + 1 - tau + 1e-6))
     a = np.outer(np.arange(1.0, 5), [1.0, -2.0, 0.5])
     loss = functools.partial(kernel_info_nce_views, kernel=kernel(gamma, tau), axis=None)
     value, gradient = jax.value_and_grad(loss)(a, a)

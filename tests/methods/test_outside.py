@@ -38,6 +38,7 @@ def file(tmp_path, monkeypatch):
 @pytest.mark.filterwarnings("default:the file of method.name")
 def test_it_trains_with_nrcc_and_predicts(file, tmp_path, capsys):
     small = {
+        "data.limit": 200,
         "train.duration": "2 steps",
         "train.batch_size": 16,
         "optimizer.warmup": "1 step",
@@ -64,6 +65,7 @@ def test_it_trains_with_nrcc_and_predicts(file, tmp_path, capsys):
         load(tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_dino_on_one_device_and_four(x64, tmp_path):
     """A teacher with prototypes, a center, small crops; within 150 lines."""
     config = toy.config(toy.file(tmp_path), optimizer={"name": "sgd"})

@@ -42,9 +42,8 @@ NAMED = {
         "block3": ("block3", "norm"),
     },
 }
-CASES = [(SMALL, block) for block in NAMED["small"]]
-CASES += [(RESNET, block) for block in ("stage3", "stage4")]
-CASES += [(VIT, block) for block in ("embedding", "block2", "block3")]
+CASES = [(SMALL, "conv1"), (SMALL, "dense"), (RESNET, "stage3")]
+CASES += [(VIT, "embedding"), (VIT, "block3")]
 
 
 def build(base, frozen):
@@ -181,19 +180,3 @@ def test_rate_is_a_tenth_after_every_drop():
     # Twice the base batch size: twice 0.3. Two steps of warm-up do not move the drops.
     expected = [0.3, 0.6, 0.6, 0.06, 0.06, 0.06, 0.006, 0.006, 0.006, 0.0006]
     np.testing.assert_allclose([float(rate(i)) for i in range(10)], expected, rtol=1e-5)
-
-
-def test_updates_follow_the_drops():
-    params = {"backbone": {"kernel": np.ones((2, 3), np.float32)}}
-    gradients = jax.tree.map(lambda p: np.full_like(p, 2), params)
-    optimizer, _ = optimizer_of("sgd", momentum=0.0, weight_decay=0.0, lr_decay_every="2 steps")
-    state, changes = optimizer.init(params), []
-    for _ in range(5):
-        updates, state = optimizer.update(gradients, state, params)
-        changes.append(float(updates["backbone"]["kernel"][1, 2]))
-    np.testing.assert_allclose(changes, [-0.6, -0.6, -0.06, -0.06, -0.006], rtol=1e-5)
-
-
-def test_drop_every_zero_steps():
-    with pytest.raises(ValueError, match=r"^optimizer.lr_decay_every must be at least 1; got 0$"):
-        optimizer_of("sgd", lr_decay_every="0 steps")

@@ -12,7 +12,6 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.nets import backbone
 from cluster_jax.nets.backbone import Layers
 from cluster_jax.nets.backbones import vit
-from tests.rows import every_row
 
 # timm's number of parameters without a classifier, at 224 pixels; those of DINOv2 at 518 pixels
 # in Hugging Face's transformers, which include one more token, `mask_token`.
@@ -60,20 +59,6 @@ def test_parameters_are_the_published_ones(name):
     image = jax.ShapeDtypeStruct((1, side, side, 3), jnp.float32)
     params = jax.eval_shape(build(name).init, jax.random.key(0), image)["params"]
     assert sum(math.prod(p.shape) for p in jax.tree.leaves(params)) == PUBLISHED[name]
-
-
-@every_row("patches", vit.PATCHES)
-def test_parameters_do_not_depend_on_the_size_of_the_image(patches):
-    name = f"vit_tiny_{patches}"
-    side = vit.architecture(name)[3].size
-    image, other = (jax.ShapeDtypeStruct((1, side, n * side, 3), jnp.float32) for n in (1, 3))
-    module, key = build(name), jax.random.key(0)
-    shapes = jax.tree.map(jnp.shape, jax.eval_shape(module.init, key, image))
-    assert jax.tree.map(jnp.shape, jax.eval_shape(module.init, key, other)) == shapes
-    grid = {16: 224, 14: 518}[side] // side
-    assert shapes["params"]["embedding"]["positions"] == (1 + grid**2, 192)
-    variables = jax.eval_shape(module.init, key, image)
-    assert jax.eval_shape(module.apply, variables, other).shape == (1, 192)
 
 
 def test_initial_values(keys):
@@ -159,14 +144,6 @@ def test_network_equals_its_definition(x64, name):
 
 
 # --- positions -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("antialias", [False, True])
-def test_the_published_grid_is_not_interpolated(antialias):
-    grid = images_of(5, 5, 3)
-    assert vit.resize(grid, (5, 5), antialias) is grid
-    # Nor would the weights change anything.
-    np.testing.assert_allclose(vit._bicubic(5, 5), np.eye(5), atol=1e-15)
 
 
 def test_only_dinov2_without_registers_interpolates_without_antialiasing():

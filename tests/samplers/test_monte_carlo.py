@@ -57,11 +57,6 @@ def test_dtype_follows_the_images(keys, dtype):
     assert info.gradient_share.dtype == jnp.float32
 
 
-def test_no_iterations_is_an_error(keys):
-    with pytest.raises(ValueError, match="iterations must be at least 1; got 0"):
-        monte_carlo(image_keys(next(keys), 1), jnp.zeros((1, 2)), iterations=0, step_size=0.1)
-
-
 def test_a_negative_step_is_an_error(keys):
     with pytest.raises(ValueError, match=r"step_size must be at least 0; got -0\.1"):
         monte_carlo(image_keys(next(keys), 1), jnp.zeros((1, 2)), step_size=-0.1)

@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.linalg
-from jax.sharding import AxisType, PartitionSpec
 
 from cluster_jax import samplers
 from cluster_jax.core.config import load_config
@@ -109,31 +108,6 @@ def test_view_and_share_equal_plain_loops(keys, momentum, iterations, shaping):
     np.testing.assert_array_equal(info.acceptance_rate, 1)
 
 
-def test_one_iteration_is_the_formula_written_out(keys):
-    images, key = jax.random.normal(next(keys), (4, 3, 3, 2)), next(keys)
-    view, info = run(key, images, quartic, clip=1.0)
-    r0, r1 = (base.standard_normal(image_keys(key, 4), images, j) for j in (0, 1))
-    impulse = 0.05 * jnp.clip(quartic(images)[1], -1, 1)
-    np.testing.assert_allclose(view, images + 0.05 * (0.9 * r0 - impulse + 0.99 * r1), rtol=1e-12)
-    share = jnp.linalg.norm((0.05 * impulse).reshape(4, -1), axis=1)
-    share /= jnp.linalg.norm((view - images).reshape(4, -1), axis=1)
-    np.testing.assert_allclose(info.gradient_share, share, rtol=1e-10)
-    assert np.all((info.gradient_share > 0) & (info.gradient_share < 1))
-
-
-def test_the_published_form_with_one_iteration_contains_no_gradient(keys):
-    images, key = jax.random.normal(next(keys), (4, 3, 3, 2)), next(keys)
-    views = [run(key, images, e, momentum="old") for e in (quartic, spring(1e6), flat)]
-    r0 = base.standard_normal(image_keys(key, 4), images, 0)
-    np.testing.assert_allclose(views[0][0], images + 0.05 * r0, rtol=1e-14)
-    for view, info in views:
-        np.testing.assert_array_equal(view, views[0][0])
-        np.testing.assert_array_equal(info.gradient_share, 0)
-    # Nor is it the sampler at large that ignores gradients: two iterations feel them.
-    two = [run(key, images, e, momentum="old", iterations=2)[0] for e in (quartic, flat)]
-    assert np.abs(two[0] - two[1]).max() > 1e-3
-
-
 @every_row(
     ("momentum", "iterations", "known", "calls"),
     [
@@ -157,26 +131,6 @@ def test_the_potential_is_evaluated_only_where_it_counts(keys, momentum, iterati
 
     program = sample.lower(image_keys(next(keys), 2), images).as_text()
     assert program.count("stablehlo.sine") == calls
-
-
-@both_momenta
-@pytest.mark.parametrize("iterations", [1, 3, 13])
-def test_how_far_a_pixel_moves_with_the_published_constants(keys, momentum, iterations):
-    # Without a force the displacement is a weighted sum of draws; each weight by a unit draw.
-    total = 0.0
-    for j in range(iterations + 1):
-        draws = [float(k == j) for k in range(iterations + 1)]
-        ends = reference.sghmc(
-            0.0, np.zeros_like, draws, iterations=iterations, momentum=momentum, **PAPER
-        )
-        total += ends[0] ** 2
-    published = {("new", 1): 0.067, ("old", 1): 0.050, ("new", 3): 0.21, ("new", 13): 0.995}
-    expected = np.sqrt(total)
-    if (momentum, iterations) in published:
-        np.testing.assert_allclose(expected, published[momentum, iterations], rtol=0.02)
-    images = jnp.zeros((200, 10, 10))
-    view, _ = run(next(keys), images, flat, momentum=momentum, iterations=iterations)
-    assert abs(np.std(view) / expected - 1) < 4 / np.sqrt(2 * view.size)
 
 
 def chain(state, steps, stiffness, momentum, key=None, **constants):
@@ -215,32 +169,6 @@ def test_harmonic_oscillator(keys):
     np.testing.assert_allclose(errors[0] / errors[1], 2, rtol=0.1)
 
 
-def test_only_the_new_momentum_keeps_the_energy_bounded(keys):
-    # New: symplectic Euler. Old: explicit Euler, whose energy grows by 1 + h^2 a step.
-    position, momentum = jax.random.normal(next(keys), (2, 2, 4))
-    constants, grown = {"step_size": 0.05, "friction": 0.0, "noise": 0.0}, {}
-    for rule in ("new", "old"):
-        _, (s, p) = chain(at(position, momentum), 1000, 1.0, rule, **constants)
-        energy = np.sum(s**2 + p**2, axis=(1, 2))
-        grown[rule] = energy / float(jnp.sum(position**2 + momentum**2))
-    assert np.all(np.abs(grown["new"] - 1) < 0.06)
-    np.testing.assert_allclose(grown["old"][-1], (1 + 0.05**2) ** 1000, rtol=1e-6)
-
-
-@both_momenta
-def test_friction_without_noise_comes_to_rest_at_the_minimum(keys, momentum):
-    position, velocity = jax.random.normal(next(keys), (2, 2, 4))
-    constants = {"step_size": 0.05, "friction": 0.1, "noise": 0.0}
-    end, (s, p) = chain(at(position, velocity), 600, 1.0, momentum, **constants)
-    energy = np.sum(s**2 + p**2, axis=(1, 2))
-    assert energy[100] < 0.1 * energy[0]
-    assert np.abs(end.position).max() < 1e-6
-    assert np.abs(end.momentum).max() < 1e-6
-    # Without a force the momentum alone decays by 1 - friction a step.
-    _, (_, p) = chain(at(position, velocity), 20, 0.0, momentum, **constants)
-    np.testing.assert_allclose(p[-1], 0.9**20 * velocity, rtol=1e-10)
-
-
 def linear_step(stiffness, momentum):
     """Matrices of one step of the sampler on a spring: [s, p] -> A [s, p] + B r."""
 
@@ -263,21 +191,6 @@ def test_stationary_variance_solves_the_lyapunov_equation(stiffness, expected):
     h, f = PAPER["step_size"], PAPER["friction"]
     np.testing.assert_allclose(a, [[1 - h * h * stiffness, h * (1 - f)], [-h * stiffness, 1 - f]])
     np.testing.assert_allclose(b, [[h * 0.99], [0.99]])
-
-
-@both_momenta
-def test_long_chains_reach_the_stationary_variance(keys, momentum):
-    chains = 40_000
-    a, b = linear_step(1.0, momentum)
-    expected = scipy.linalg.solve_discrete_lyapunov(a, b @ b.T)
-    assert abs(np.linalg.eigvals(a)).max() ** 400 < 1e-5
-    start = at(*jax.random.normal(next(keys), (2, chains, 1)))
-    end, _ = chain(start, 200, 1.0, momentum, key=next(keys), **PAPER)
-    sample = np.hstack([end.position, end.momentum])
-    # The variance of a Gaussian sample variance is 2 sigma^4 / n.
-    for i in range(2):
-        error = expected[i, i] * np.sqrt(2 / chains)
-        assert abs(np.var(sample[:, i]) - expected[i, i]) < 4 * error
 
 
 def test_the_sampler_itself_follows_the_linear_theory(keys):
@@ -353,49 +266,6 @@ def test_wrong_settings_are_named(keys):
             sghmc(flat, **{name: value})
 
 
-@pytest.mark.parametrize("unroll", [True, False])
-def test_inside_a_sharded_step_with_a_potential_that_closes_over_parameters(keys, unroll):
-    """The use in training: traced parameters, called twice, no gradient, any number of devices."""
-    w = jax.random.normal(next(keys), (12, 3))
-    images, root = jax.random.normal(next(keys), (8, 2, 2, 3)), next(keys)
-
-    def step(w, images, index):
-        def loss(w):
-            def potential(x):
-                value = base.inverse(jnp.tanh(x.reshape(len(x), -1) @ w).mean(1))
-                return value.sum(), value
-
-            def potential_and_grad(x):
-                (_, value), gradient = jax.value_and_grad(potential, has_aux=True)(x)
-                return value, gradient
-
-            image_keys = jax.vmap(lambda i: jax.random.fold_in(root, i))(index)
-            sampler = sghmc(potential_and_grad, **PAPER, **OFF)
-            view = images
-            for _ in range(2):
-                initial = potential_and_grad(view)
-                view, info = base.sample(
-                    sampler, image_keys, view, initial, iterations=3, unroll=unroll
-                )
-            return jnp.sum(view), (view, info)
-
-        gradient, result = jax.grad(loss, has_aux=True)(w)
-        return jnp.max(jnp.abs(gradient))[None], *result
-
-    index = jnp.arange(8) + 100
-    one = jax.jit(step)(w, images, index)
-    assert float(one[0][0]) == 0  # a view carries no gradient to the parameters
-    mesh = jax.make_mesh((4,), ("data",), axis_types=(AxisType.Auto,))
-    data = PartitionSpec("data")
-    many = jax.jit(
-        jax.shard_map(step, mesh=mesh, in_specs=(PartitionSpec(), data, data), out_specs=data)
-    )(w, images, index)
-    np.testing.assert_array_equal(many[0], 0)
-    jax.tree.map(
-        functools.partial(np.testing.assert_allclose, rtol=1e-12, atol=1e-14), many[1:], one[1:]
-    )
-
-
 def test_defaults_are_the_published_constants():
     defaults, of_sample, of_step = (
         {
@@ -458,74 +328,12 @@ def test_shaping_of_gradients(keys):
 
 
 @both_momenta
-@pytest.mark.parametrize("iterations", [1, 2, 5])
+@pytest.mark.parametrize("iterations", [1, 4])
 def test_a_scan_gives_the_views_of_the_unrolled_loop(keys, momentum, iterations):
     images, key = jax.random.normal(next(keys), (3, 2, 2, 1)), next(keys)
     settings = {"iterations": iterations, "momentum": momentum, "clip": 1.0}
     unrolled, scanned = (run(key, images, quartic, unroll=u, **settings) for u in (True, False))
     jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-12), scanned, unrolled)
-
-
-@both_momenta
-def test_init_and_step_in_a_loop_of_ones_own(keys, momentum):
-    images, draws = jax.random.normal(next(keys), (3, 2, 2, 1)), [next(keys) for _ in range(4)]
-    shape, shares = {"clip": 1.5, "normalize_gradient": True}, []
-    sampler = sghmc(quartic, momentum=momentum, **PAPER, **shape)
-    state = sampler.init(image_keys(draws[0], 3), images)
-    for key in draws[1:]:
-        before = state
-        state, info = jax.jit(sampler.step)(image_keys(key, 3), state)
-        part = state.gradient_displacement - before.gradient_displacement
-        moved = state.position - before.position
-        norms = [np.linalg.norm(x.reshape(3, -1), axis=1) for x in (part, moved)]
-        np.testing.assert_allclose(info.gradient_share, norms[0] / norms[1], rtol=1e-9)
-        shares.append(info.gradient_share)
-    assert np.max(shares) > 0.01
-    noise = [
-        base.standard_normal(image_keys(key, 3), images, min(j, 1)) for j, key in enumerate(draws)
-    ]
-    for i in range(3):
-
-        def gradient(position):
-            g = np.clip(np.asarray(quartic(jnp.asarray(position)[None])[1][0]), -1.5, 1.5)
-            return g / np.sqrt(np.mean(g**2))
-
-        expected, _ = reference.sghmc(
-            images[i], gradient, [n[i] for n in noise], iterations=3, momentum=momentum, **PAPER
-        )
-        np.testing.assert_allclose(state.position[i], expected, rtol=1e-10)
-
-
-def test_positions_may_be_any_pytree(keys):
-    whole, key = jax.random.normal(next(keys), (3, 5)), next(keys)
-    tree = {"a": whole[:, :2].reshape(3, 2, 1), "b": whole[:, 2:]}
-
-    def flat_rows(tree):
-        return jnp.concatenate([tree["a"].reshape(3, 2), tree["b"]], axis=1)
-
-    def of_tree(tree):
-        value, gradient = quartic(flat_rows(tree))
-        return value, {"a": gradient[:, :2].reshape(3, 2, 1), "b": gradient[:, 2:]}
-
-    shape = {"clip": 2.0, "normalize_gradient": True}
-    rows = image_keys(key, 3)
-    draws = [base.standard_normal(rows, tree, j) for j in range(4)]
-    # Leaves of one shape have noise of their own.
-    twins = base.standard_normal(rows, (whole, whole), 0)
-    assert np.abs(np.asarray(twins[0] - twins[1])).min() > 0
-    state, expected = at(tree, draws[0]), at(whole, flat_rows(draws[0]))
-    for random in draws[1:]:
-        gradient = base.shape_gradient(of_tree(state.position)[1], tree, 2.0, True)
-        state = step(state, gradient, random, **PAPER)
-        gradient = base.shape_gradient(quartic(expected.position)[1], whole, 2.0, True)
-        expected = step(expected, gradient, flat_rows(random), **PAPER)
-    for of_leaves, of_rows in zip(state[:4], expected[:4], strict=True):
-        np.testing.assert_allclose(flat_rows(of_leaves), of_rows, rtol=1e-12)
-    sampler = sghmc(of_tree, **PAPER, **shape)
-    view, info = base.sample(sampler, rows, tree, iterations=3)
-    jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-12), view, state.position)
-    share = base.norm_ratio(expected.gradient_displacement, expected.position - whole)
-    np.testing.assert_allclose(info.gradient_share, share, rtol=1e-10)
 
 
 @pytest.mark.parametrize("sampler", ["sghmc", "hmc"])

@@ -1,1 +1,0 @@
-"""Kernel-InfoNCE: experiments of the paper."""

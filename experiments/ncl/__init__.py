@@ -1,1 +1,0 @@
-"""NCL: which runs make which table."""

@@ -1,1 +1,0 @@
-"""Measurements of NRCC's tables that are not scores of clusters."""
