@@ -158,7 +158,7 @@ def test_the_last_step_is_to_the_nearest_mean_of_sharp_rows():
     smooth_rows = np.float32([[0], [0.1], [0.2], [10], [10.1], [10.2]])
     sharp = np.float32([[0], [0.1], [9], [10], [10.1], [10.2]])
     none = np.empty((6, 0), np.int64)
-    rows = smooth.Smoother(np.zeros(1), np.eye(1), False, sharp, (sharp,), smooth_rows, none)
+    rows = smooth.Smoother(np.zeros(1), np.eye(1), False, sharp, smooth_rows, none)
     labels = number._partition(rows, tree.ward(smooth_rows), 2)
     assert (labels == labels[2]).tolist() == [False, False, True, True, True, True]
 
