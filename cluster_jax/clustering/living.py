@@ -128,10 +128,10 @@ class Look(NamedTuple):
     """Clusters of the rows of a look.
 
     Attributes:
-        labels: int `[m]`, 0 to k - 1.
+        labels: int `[m]`, 0 to k - 1, -1 for none.
         place: new rows `[l, d]` -> their clusters, int `[l]`.
         sharp: `[c, r]`, rows without copies, whose Euclidean distances say what is alike.
-        leaves: int `[m]`, which of these each row is.
+        leaves: int `[m]`, which of these each row in a cluster is.
     """
 
     labels: NDArray
@@ -205,8 +205,8 @@ def _is_recent(since: NDArray, now: int) -> NDArray:
 def _with_newcomers(look: Look, is_recent: NDArray) -> NDArray:
     """Gives recent rows that lie apart from all older ones a label of their own."""
     labels, n = look.labels.astype(np.int64), len(look.sharp)
-    is_old = np.zeros(n, bool)
-    is_old[look.leaves[~is_recent]] = True
+    is_old, is_in = np.zeros(n, bool), labels != NO_CLUSTER
+    is_old[look.leaves[is_in & ~is_recent]] = True
     if n <= LEAST or not 1 < is_old.sum() < n:
         return labels
     near = knn.nearest(look.sharp, look.sharp, LEAST - 1, exclude_self=True).indices
@@ -224,11 +224,12 @@ def _with_newcomers(look: Look, is_recent: NDArray) -> NDArray:
         core = apart[group[apart] == label]
         if len(core) < LEAST:
             continue
-        rows = np.isin(look.leaves, np.union1d(core, near[core]))
+        rows = is_in & np.isin(look.leaves, np.union1d(core, near[core]))
         most = np.bincount(labels[rows]).argmax()
         if is_recent[labels == most].mean() < RECENT_SHARE:
             labels[rows & (labels == most)] = labels.max() + 1
-    return np.unique(labels, return_inverse=True)[1]
+    labels[is_in] = np.unique(labels[is_in], return_inverse=True)[1]
+    return labels
 
 
 def _looked_at(state: State, m: int) -> NDArray:
@@ -258,7 +259,7 @@ def explain(state: State, labels: NDArray, is_seen: NDArray | None = None) -> St
     Args:
         state: of the n rows before.
         labels: int `[m]`, the cluster that the look has found for each row, -1 for rows that were
-            not looked at; the rows from n on are new, and all of them have one.
+            not looked at or are in none; the rows from n on are new.
         is_seen: bool `[m]`, rows by which splits and merges are decided; None: all.
 
     Example:

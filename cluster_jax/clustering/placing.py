@@ -93,7 +93,9 @@ class ByTree:
         second = np.where(member.runners_up < 0, NO_CLUSTER, ids[member.runners_up])
         is_novel = self.voters.is_novel(self.voters.nearest(x))
         sure = member.probabilities, second, member.runner_up_probabilities
-        return Assignment(ids[member.labels], distances, is_novel, *sure)
+        placed = Assignment(ids[member.labels], distances, is_novel, *sure)
+        has_direction = self.smoother.has_direction(x)
+        return placed if has_direction.all() else without_cluster(placed, ~has_direction)
 
     def probabilities(self, x: NDArray, labels: NDArray | None = None) -> NDArray:
         """Computes probabilities of the distinct labels, ascending, for new rows: float64 `[m, k]`.
@@ -113,7 +115,8 @@ class ByTree:
     def _groups(self, labels: NDArray) -> _Groups:
         # A person may have moved all rows of a label but copies, which are no leaves.
         ids, leaves = coded(labels[self.sample])
-        centers = centers_of_leaves(self.smoother.sharp, leaves, self.leaves)
+        counted = self.leaves[self.labels != NO_CLUSTER]
+        centers = centers_of_leaves(self.smoother.sharp, leaves, counted)
         return _Groups(ids, leaves, centers, membership.shares(self.smoother, leaves))
 
 

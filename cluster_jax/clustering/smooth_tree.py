@@ -152,13 +152,9 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         self._forget()
         x = numeric(X, "X", smooth.LARGEST)
         validate_data(self, stacked(X, "X"), reset=True, skip_check_array=True)
-        is_in = x.any(axis=1) | (self._metric(x) != "cosine")
-        is_in |= not is_in.any()
-        kept = np.flatnonzero(is_in)
-        place = np.where(is_in, np.cumsum(is_in) - 1, NO_CLUSTER)
-        self._fit(x if is_in.all() else x[kept], kept, place)
-        if not is_in.all():
-            rows = counted(len(x) - len(kept), "row is", "rows are")
+        self._fit_all(x, None)
+        if without := int((self.labels_ == NO_CLUSTER).sum()):
+            rows = counted(without, "row is", "rows are")
             checks.warn(f"{rows} in no cluster: zeros alone, which have no direction", 2)
         return self
 
@@ -166,17 +162,27 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         """Clusters finite rows `[n, d]` that are read a part at a time, such as `Shards`.
 
         Args:
-            x: the rows, which need not fit into memory; their order matters, if they are no array.
+            x: the rows, which need not fit into memory; their order matters, if they are no array,
+                and rows of zeros are in clusters.
             originals: int `[n]`, the row that stands for each row, itself if it is no copy: copies
                 that are known by something else than their rows. None: there are none.
         """
         self._forget()
-        n, self.n_features_in_ = x.shape
+        self.n_features_in_ = x.shape[1]
+        return self._fit_all(x, originals)
+
+    def _fit_all(self, x: Rows, originals: NDArray | None) -> Self:
+        """Clusters the rows that have a direction, if they are compared by it."""
+        is_in = np.ones(x.shape[0], bool)
+        if isinstance(x, np.ndarray) and x.any() and self._metric(x) == "cosine":
+            is_in = np.asarray(x.any(axis=1))
+        kept = np.flatnonzero(is_in)
+        place = np.where(is_in, np.cumsum(is_in) - 1, NO_CLUSTER)
         if originals is not None:
-            kept, place = np.unique(originals, return_inverse=True)
-            if len(kept) >= max(self.n_clusters or 1, self.min_cluster_size or 1):
-                return self._fit(np.asarray(x[kept]), kept, place)
-        return self._fit(x, np.arange(n), np.arange(n))
+            distinct, of_distinct = np.unique(originals[kept], return_inverse=True)
+            if len(distinct) >= max(self.n_clusters or 1, self.min_cluster_size or 1):
+                kept, place[is_in] = distinct, of_distinct
+        return self._fit(x if len(kept) == len(is_in) else np.asarray(x[kept]), kept, place)
 
     def _fit(self, x: Rows, kept: NDArray, place: NDArray) -> Self:
         """Clusters rows that are the rows `kept` of all.
@@ -258,7 +264,10 @@ class SmoothTree(ClusterMixin, BaseEstimator):
             is_empty = True
         if not hasattr(self, "_living_"):
             self._living_ = living.start(self.labels_)
-            self._grown_ = living.Repeated(self.rows_, self.leaves_)
+            is_zero = self.labels_ == NO_CLUSTER
+            rows = np.concatenate([self.rows_, np.zeros_like(self.rows_[:1])])
+            leaves = np.where(is_zero, len(self.rows_), self.leaves_)
+            self._grown_ = living.Repeated(rows, leaves)
         if not is_empty:
             self._grown_ = self._grown_.joined(self._new(X))
             self._living_ = living.update(self._living_, self._grown_, self.look)
@@ -312,12 +321,12 @@ class SmoothTree(ClusterMixin, BaseEstimator):
 
         See `membership.of_new_rows`; rows do not affect each other.
         """
-        x = self._new(X)
-        return np.where(self.smoother_.has_direction(x), self._placed(x), NO_CLUSTER)
+        return self._placed(self._new(X))
 
     def _placed(self, x: NDArray) -> NDArray:
-        leaves = self.labels_[self.sample_]
-        return membership.of_new_rows(self.smoother_, leaves, self._shares_, x).labels
+        leaves, rows = self.labels_[self.sample_], self.smoother_
+        labels = membership.of_new_rows(rows, leaves, self._shares_, x).labels
+        return np.where(rows.has_direction(x), labels, NO_CLUSTER)
 
     def predict_proba(self, X: ArrayLike) -> NDArray:
         """Computes the probability of each cluster for each row of `X`, float64 `[m, n_clusters_]`.
@@ -336,8 +345,7 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         """
         x = self._new(X)
         labels = None if k is None and level is None else self.cut(k=k, level=level)
-        placed, has_direction = self.clusterer_.place(x, labels), self.smoother_.has_direction(x)
-        return placed if has_direction.all() else placing.without_cluster(placed, ~has_direction)
+        return self.clusterer_.place(x, labels)
 
     @functools.cached_property
     def clusterer_(self) -> ByTree:

@@ -277,9 +277,10 @@ def _vectors(file: pathlib.Path, title: str, column: Any) -> NDArray:
     for i, row in enumerate(rows):
         is_vector = isinstance(row, list) and len(row) == width > 0
         if not is_vector or not all(isinstance(x, int | float) for x in row):
+            numbers = counted(width, "number") if width else "numbers"
             raise InputError(
-                f"{file} must have a vector of {counted(width, 'number')} in each row of the "
-                f"column {title}; got {short(repr(row))} in row {i}"
+                f"{file} must have a vector of {numbers} in each row of the column {title}; got "
+                f"{short(repr(row))} in row {i}"
             )
     return np.array(rows, np.float64)
 

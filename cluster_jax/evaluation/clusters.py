@@ -40,7 +40,7 @@ class Clustering(NamedTuple):
             map; SmoothTree clusters the features, and has none before `with_map`.
         centers: float `[k, c]`, in the map for GridShift and k-means, among the sharp rows for
             SmoothTree.
-        cluster_labels: int32 `[n]`.
+        cluster_labels: int32 `[n]`, -1 for none.
         distances: float32 `[n]`, to the center of the cluster: Euclidean, for GridShift in units of
             the bandwidth, for k-means on features compared by cosine 1 - cosine.
         outliers: bool `[n]`, rows of clusters that are too small to count; k-means has none.
@@ -64,7 +64,8 @@ class Clustering(NamedTuple):
     def linkage(self, features: NDArray) -> NDArray:
         """Returns the tree of the clusters of features `[n, d]`, see `smooth_tree` and `tree`."""
         if self.tree is None or self.has_ids:
-            return linkage_of_means(features, self.cluster_labels)
+            is_in = self.cluster_labels != NO_CLUSTER
+            return linkage_of_means(features[is_in], self.cluster_labels[is_in])
         return self.tree.cluster_linkage_
 
 
@@ -129,11 +130,12 @@ def cluster(
 
 def with_silhouettes(features: NDArray, result: Clustering, options: ClusterOptions) -> Clustering:
     """Adds silhouettes and sizes of the clusters to the result's metrics, see `cluster`."""
-    labels, metrics = result.cluster_labels, dict(result.metrics)
+    is_in, metrics = result.cluster_labels != NO_CLUSTER, dict(result.metrics)
+    features, labels = features[is_in], result.cluster_labels[is_in]
     sample: dict[str, Any] = {"sample_size": SILHOUETTE_ROWS, "seed": options.seed}
     metrics["silhouette"] = silhouette(features, labels, metric=str(options.metric), **sample)
     if options.reduce != "none":
-        metrics["silhouette_reduced"] = silhouette(result.points, labels, **sample)
+        metrics["silhouette_reduced"] = silhouette(result.points[is_in], labels, **sample)
     metrics["silhouette_rows"] = min(SILHOUETTE_ROWS, len(features))
     return result._replace(metrics={**metrics, "cluster_sizes": sizes_of(labels)})
 
@@ -241,11 +243,14 @@ def run_tree(
     progress(f"smoothing {_shape(features)} features and clustering them ...")
     model = SmoothTree(metric, n_clusters=k, random_state=seed)
     model.fit_rows(features, originals)
-    n, m = len(model.labels_), len(model.sample_)
+    n, m, n_in = len(model.labels_), len(model.sample_), int((model.labels_ >= 0).sum())
     if model.smoother_.counts is not None:
         progress(f"clustered {m:,} micro-clusters of all {n:,} rows")
-    elif m < n:
-        progress(f"{counted(n - m, 'copy', 'copies')} of other rows took their clusters")
+    elif m < n_in:
+        progress(f"{counted(n_in - m, 'copy', 'copies')} of other rows took their clusters")
+    if n_in < n:
+        rows_out = counted(n - n_in, "row is", "rows are")
+        progress(f"{rows_out} in no cluster: zeros alone, which have no direction")
     sizes = np.bincount(model.labels_[model.labels_ >= 0])
     # Where the number of clusters is given, every cluster counts.
     is_small = sizes < (0 if k is not None else min(MIN_CLUSTER_ROWS, sizes.max()))
@@ -259,8 +264,8 @@ def run_tree(
     rows = np.arange(n) if shown is None else shown
     sharp = model.smoother_.project(np.asarray(features[rows]))
     labels = model.labels_[rows]
-    leaves = model.smoother_.sharp, model.labels_[model.sample_], model.leaves_
-    centers = placing.centers_of_leaves(*leaves)
+    leaves = model.leaves_[model.labels_ >= 0]
+    centers = placing.centers_of_leaves(model.smoother_.sharp, model.labels_[model.sample_], leaves)
     distances = arrays.distances_to_centers(sharp, centers, labels).astype(np.float32)
     member = Membership(*(column[rows] for column in model.membership_))
     points, outliers = np.empty((len(rows), 0), np.float32), is_small[labels] & (labels >= 0)
@@ -274,13 +279,14 @@ def with_ids(clustering: Clustering, features: NDArray, ids: NDArray) -> Cluster
     Args:
         clustering: result of `run_tree` for all rows.
         features: the rows `[n, d]`.
-        ids: int `[n]`, the cluster of each row, 0 or more, see `clustering.living`.
+        ids: int `[n]`, the cluster of each row, -1 for none, see `clustering.living`.
     """
     model = clustering.tree
     assert model is not None
     every, codes = np.unique(ids, return_inverse=True)
     sizes = np.bincount(codes)
-    is_small = sizes < min(MIN_CLUSTER_ROWS, sizes.max())
+    is_in = every != NO_CLUSTER
+    is_small = is_in & (sizes < min(MIN_CLUSTER_ROWS, sizes[is_in].max()))
     sharp = model.smoother_.project(np.asarray(features))
     centers = arrays.cluster_means(sharp, codes)
     distances = arrays.distances_to_centers(sharp, centers, codes).astype(np.float32)
@@ -289,14 +295,19 @@ def with_ids(clustering: Clustering, features: NDArray, ids: NDArray) -> Cluster
     member = membership.membership(leaves, around)
     second = np.where(member.runners_up < 0, NO_CLUSTER, of_leaves[member.runners_up])
     columns = (member.probabilities, second, member.runner_up_probabilities)
-    counts = {"n_large": int((~is_small).sum()), "outliers": int(sizes[is_small].sum())}
+    sure = (
+        np.where(ids == NO_CLUSTER, empty, column[model.leaves_])
+        for column, empty in zip(columns, (0.0, NO_CLUSTER, 0.0), strict=True)
+    )
+    n_large = int((is_in & ~is_small).sum())
+    counts = {"n_large": n_large, "outliers": int(sizes[is_small].sum())}
     return clustering._replace(
         metrics={**clustering.metrics, **counts},
         centers=centers,
         cluster_labels=every[codes].astype(np.int32),
         distances=distances,
         outliers=is_small[codes],
-        membership=Membership(ids, *(column[model.leaves_] for column in columns)),
+        membership=Membership(ids, *sure),
         has_ids=True,
     )
 
@@ -413,10 +424,16 @@ def _drawn(rows: NDArray, *, method: str, seed: int, **options: Any) -> NDArray:
 
 
 def scores(true_labels: NDArray | None, cluster_labels: NDArray) -> dict[str, Any]:
-    """Computes `metrics.partition.scores`; without labels, every score is None."""
-    if true_labels is not None:
-        return partition.scores(true_labels, cluster_labels)
-    return dict.fromkeys(partition.SCORES) | {"n_clusters": len(np.unique(cluster_labels))}
+    """Computes `metrics.partition.scores`; without labels, every score is None.
+
+    Rows in no cluster, -1, count as wrong for the accuracy, and in no other score.
+    """
+    is_in = cluster_labels != NO_CLUSTER
+    inside = cluster_labels[is_in]
+    if true_labels is None or not is_in.any():
+        return dict.fromkeys(partition.SCORES) | {"n_clusters": len(np.unique(inside))}
+    scored = partition.scores(true_labels[is_in], inside)
+    return {**scored, "acc": scored["acc"] * float(is_in.mean())}
 
 
 def _shape(features: Rows) -> str:

@@ -447,5 +447,8 @@ def test_rows_without_a_direction_are_in_no_cluster():
     placed = model.locate(x[[0, 5]])
     assert placed.labels.tolist() == [-1, model.labels_[5]] == model.predict(x[[0, 5]]).tolist()
     assert (placed.is_novel.tolist(), placed.probabilities[0]) == ([True, False], 0)
+    new = np.concatenate([x[10:14], np.zeros((2, 64))])
+    ids = [*model.labels_, *model.labels_[10:14], -1, -1]
+    np.testing.assert_array_equal(model.update(new).ids_, ids)
     assert (SmoothTree(metric="euclidean").fit(x).labels_ >= 0).all()
     assert set(SmoothTree().fit(np.zeros((9, 5))).labels_.tolist()) == {0}

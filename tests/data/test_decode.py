@@ -111,6 +111,15 @@ def test_large_images_wait_for_each_other(monkeypatch):
     assert decoding._budget._free == 2 * 1200 + 100
 
 
+def test_memory_of_large_images_goes_back_to_the_system():
+    """The C library keeps blocks of up to 32 MB for the thread that has freed them."""
+    data = encoded(Image.new("L", (6_000, 6_000)), compress_level=1)
+    Image.core.reset_stats()
+    with decoding.opened(data) as image:
+        image.file.load()
+    assert Image.core.get_stats()["allocated_blocks"] <= 2
+
+
 def test_files_that_differ_in_the_middle_have_different_contents(tmp_path, rng):
     values = rng.integers(0, 256, (300, 300, 3), dtype=np.uint8)
     for name, middle in (("a", 0), ("b", 255), ("c", 0)):
