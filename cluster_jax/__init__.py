@@ -5,9 +5,8 @@ The estimators are here; their parts are functions in the packages `losses`, `sa
 `GridShift` loads neither JAX nor UMAP.
 
 Beneath, `data` loads, `training` has the step, the loop and its checkpoints (with the signals of a
-preemption), `evaluation` clusters and reports, `pipeline` joins them in a workdir and assigns new
-images (`pipeline.inference.place`), and `cli` has the commands. CONTRIBUTING.md tells where else
-something is.
+preemption), `evaluation` clusters, `runs` has the record of a run and what writes it (`runs.run`),
+`report` its page, and `cli` the commands. CONTRIBUTING.md tells where else something is.
 
 .. include:: ../README.md
 """

@@ -1,4 +1,4 @@
-"""scikit-learn estimator for the full pipeline."""
+"""Clusters of images as a scikit-learn estimator, and those of a finished run."""
 
 import contextlib
 import logging
@@ -19,8 +19,10 @@ from sklearn.base import BaseEstimator, ClusterMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from cluster_jax.clustering import living
+from cluster_jax.clustering.base import NO_CLUSTER, Assignment
 from cluster_jax.clustering.smooth_tree import SmoothTree
-from cluster_jax.core import buckets, checks, io, logs
+from cluster_jax.clustering.tree import linkage_of_means
+from cluster_jax.core import arrays, buckets, checks, io, logs
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import load_config, override, override_all, parse_section
 from cluster_jax.data import datasets
@@ -29,14 +31,13 @@ from cluster_jax.discovery import splits
 from cluster_jax.encoding import encoder
 from cluster_jax.encoding.encoder import Encoder
 from cluster_jax.nets import pretrained
-from cluster_jax.pipeline import embeddings, export, inference, photos, snapshots
-from cluster_jax.pipeline import run as pipeline
-from cluster_jax.pipeline.config import PhotosConfig, config_json, parse_config
-from cluster_jax.pipeline.embeddings import EmbeddingClusters
-from cluster_jax.pipeline.inference import Assignment, Nearest, TrainedRun
-from cluster_jax.pipeline.photos import Photos
 from cluster_jax.report import summary
-from cluster_jax.report.report import write_report
+from cluster_jax.runs import begin, export, page, photos
+from cluster_jax.runs import run as records
+from cluster_jax.runs import workdir as workdirs
+from cluster_jax.runs.config import PhotosConfig, config_json, parse_config
+from cluster_jax.runs.photos import Photos
+from cluster_jax.runs.run import Nearest, Run
 
 # Written into the workdir: the parameter that the config does not have.
 _PARAMETERS = "estimator.json"
@@ -83,7 +84,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
             which `cut` takes other groups than `labels_`; None if `eval.method` is "gridshift", and
             with classes.
         distances_: float64 `[n]`, distance to the center of the assigned cluster, see
-            `inference.Assignment`; for k-means and classes, Euclidean between unit features.
+            `clustering.base.Assignment`; for k-means and classes, Euclidean between unit features.
         outliers_: bool `[n]`, images of clusters too small to count, of which a given number has
             none; False for images of known classes.
         n_clusters_: number of clusters, without those too small to count; of k-means and of novel
@@ -99,7 +100,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
 
     labels_: NDArray
     tree_: NDArray | None
-    _run: TrainedRun
+    _run: Run
     _memory: Photos | None  # The whole run, where it has no workdir.
     _encoder: Encoder | None  # Read on the first `transform`.
     _living: tuple[living.State, living.Repeated] | None  # After `update`.
@@ -157,9 +158,9 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
                 weakref.finalize(self, shutil.rmtree, workdir, ignore_errors=True)
             else:
                 workdir = pathlib.Path(self.workdir).expanduser()
-            pipeline.run_pipeline(config, workdir, name, dataset)
+            begin.run_pipeline(config, workdir, name, dataset)
         self._write_parameters(workdir)
-        self._set_run(inference.read(workdir))
+        self._set_run(records.read(workdir))
         return self._warn_of_unreadable()
 
     def fit_predict(self, X: Images, y: ArrayLike | None = None) -> NDArray:
@@ -180,7 +181,8 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         images: Any = datasets.joined(X)
         with self._printing():
             encoder = self.encoder_
-            dataset = datasets.load_new(images, self._run.config.data, self._run.images["shape"])
+            data = parse_config(self._run.config).data
+            dataset = datasets.load_new(images, data, self._run.images["shape"])
             rows = encoder.embed(dataset)
         datasets.warn(dataset.notes, dataset.skipped)
         return rows
@@ -190,7 +192,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         """The encoder that has made the features, which embeds any images of its size."""
         check_is_fitted(self, "labels_")
         if self._encoder is None:
-            self._encoder = inference.encoder(self._run)
+            self._encoder = self._run.encoder()
         return self._encoder
 
     def cut(self, *, k: int | None = None, level: float | None = None) -> NDArray:
@@ -212,27 +214,28 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
                 "y must be None to cut the tree of groups, which classes do not follow; got "
                 "classes: fit again without them"
             )
-        return inference.cut(self._run, k=k, level=level)
+        return self._run.cut(k=k, level=level)
 
     def predict(self, X: Images, *, k: int | None = None, level: float | None = None) -> NDArray:
         """Returns each image's cluster as in `labels_`, `[m]`, independent of the other images.
 
-        It is that of most of the nearest training images, see `pipeline.inference.place`.
+        It is that of most of the nearest training images, see `runs.run.Run.place`.
         Files of a folder are read as in `transform`: unreadable ones have no label. With `k` or
         `level`, the group as in `cut`.
         """
         return self.locate(X, k=k, level=level).labels
 
     def locate(self, X: Images, *, k: int | None = None, level: float | None = None) -> Assignment:
-        """Returns labels, distances and `is_novel` of new images, see `inference.Assignment`.
+        """Returns labels, distances and `is_novel` of new images, see `clustering.base.Assignment`.
 
         Raises:
             ValueError: the images are invalid, the run used t-SNE, or see `cut`.
         """
         check_is_fitted(self, "labels_")
         labels = None if k is None and level is None else self.cut(k=k, level=level)
-        inference.check(self._run)
-        return inference.place(self._run, self.transform(X), labels)
+        if self._run.known is None:
+            self._run.check_places()
+        return self._run.place(self.transform(X), labels)
 
     def update(self, X: Images) -> Self:
         """Adds images to those so far, whose clusters keep their ids.
@@ -250,20 +253,16 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
             ValueError: the images are invalid, or the clusters are none of a tree.
         """
         check_is_fitted(self, "labels_")
-        section = self._run.config.eval
-        if self._run.known_classes or section.method != "tree":
-            kind = "classes" if self._run.known_classes else section.method
+        run, config = self._run, parse_config(self._run.config)
+        section = config.eval
+        if run.known_classes or section.method != "tree":
+            kind = "classes" if run.known_classes else section.method
             raise InputError(f"eval.method must be 'tree' for an update; got {kind}")
         rows = self.transform(X)
         if self._living is None:
-            state, every = living.start(self.labels_), np.arange(len(self.labels_))
-            folder, features = self._run.workdir, self._run.features
-            if folder is not None and (earlier := snapshots.read(folder, features)) is not None:
-                next_id = max(state.next_id, earlier.state.next_id)
-                state = earlier.state._replace(ids=state.ids, next_id=next_id)
-            self._living = state, living.Repeated(features, every)
+            self._living = run.living, living.Repeated(run.features, np.arange(len(run.columns)))
         state, x = self._living
-        model = SmoothTree(section.reduce.metric, section.k, random_state=self._run.config.seed)
+        model = SmoothTree(section.reduce.metric, section.k, random_state=config.seed)
         x = x.joined(rows)
         return self._set_living(living.update(state, x, model.look), x)
 
@@ -281,7 +280,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
             ValueError: the images are invalid, or there is no tree of groups.
         """
         check_is_fitted(self, "labels_")
-        return inference.probabilities(self._run, self.transform(X))
+        return self._run.probabilities_of(self.transform(X))
 
     def warm_up(self, n_images: int = encoder.BATCHES[-1]) -> Self:
         """Loads and compiles what places new images, so that no later call waits for it.
@@ -300,13 +299,13 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         return self
 
     def nearest(self, X: Images, n: int = 5) -> Nearest:
-        """Finds the `n` training images most similar to each image, see `inference.Nearest`.
+        """Finds the `n` training images most similar to each image, see `runs.run.Nearest`.
 
         A training image is its own nearest. Unreadable files have no row, as in `transform`.
         """
         check_is_fitted(self, "labels_")
         checks.whole("n", n, 1)
-        return inference.nearest(self._run, self.transform(X), n)
+        return self._run.nearest(self.transform(X), n)
 
     def export(self, path: str | os.PathLike) -> None:
         """Writes a folder per cluster with links to the training images, see `export.write`."""
@@ -320,7 +319,8 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         check_is_fitted(self, "labels_")
         if self._memory is not None:
             with self._printing():
-                write_report(path, self._memory.outputs.report)
+                text = page.render(self._complete(), self._memory.found.inputs.dataset)
+            io.write(path, text.encode("utf-8", "backslashreplace"))
             return pathlib.Path(path)
         assert self._run.workdir is not None
         return pathlib.Path(shutil.copyfile(self._run.workdir / "report.html", path))
@@ -344,7 +344,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
             shutil.copytree(self._run.workdir, path, dirs_exist_ok=True)
         if self._living is not None:
             state, x = self._living
-            more = {"rows": x.rows[len(self.labels_) :], "run": np.asarray(self._run.computed.run)}
+            more = {"rows": x.rows[len(self.labels_) :], "run": np.asarray(self._run.state)}
             io.write_arrays(path / _UPDATES, {**living.to_arrays(state), **more})
         return path
 
@@ -358,17 +358,17 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         Raises:
             ValueError: `path` has no finished run.
         """
-        run = inference.read(path)
+        run = records.read(path)
         file = buckets.path(path) / _PARAMETERS
         parameters = io.read_json(file) if file.exists() else {}
-        estimator = cls(run.results["config"], n_clusters=parameters.get("n_clusters"))
+        estimator = cls(run.config, n_clusters=parameters.get("n_clusters"))
         return estimator._set_run(run)._read_updates(path)
 
     def _read_updates(self, folder: str | os.PathLike) -> Self:
         """Goes on from the updates of a saved estimator, unless its run is another one now."""
         file = buckets.path(folder) / _UPDATES
         stored = io.read_arrays(file) if file.exists() else None
-        if stored is None or stored["run"].item() != self._run.computed.run:
+        if stored is None or stored["run"].item() != self._run.state:
             return self
         x = living.Repeated(self._run.features, np.arange(len(self.labels_)))
         return self._set_living(living.from_arrays(stored), x.joined(stored["rows"]))
@@ -445,12 +445,12 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
             file.write_bytes(content)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # They were given by the fit.
-            self._set_run(inference.read(workdir))._read_updates(workdir)
+            self._set_run(records.read(workdir))._read_updates(workdir)
 
     @property
     def _is_kmeans(self) -> bool:
         """Whether the labels are those of k-means, beside GridShift, which cannot be given k."""
-        return self.n_clusters is not None and self._run.config.eval.method == "gridshift"
+        return self.n_clusters is not None and self._run.method == "gridshift"
 
     def _write_parameters(self, workdir: pathlib.Path) -> None:
         io.write_json(workdir / _PARAMETERS, {"n_clusters": self.n_clusters}, checksum=True)
@@ -461,43 +461,52 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         check_is_fitted(self, "labels_")
         return dict(self._complete().results)
 
-    def _complete(self) -> TrainedRun:
+    def _complete(self) -> Run:
         """Returns the run with its scores, its map and the clusters of k-means."""
         if self._memory is not None and not self._run.results:
             with self._printing():
-                self._run = self._memory.complete
+                self._run = self._memory.complete()
             if self._is_kmeans:
-                self._run = inference.with_kmeans(self._run)
+                self._run = self._run.with_kmeans()
         return self._run
 
-    def _set_run(self, run: TrainedRun, memory: Photos | None = None) -> Self:
+    def _set_run(self, run: Run, memory: Photos | None = None) -> Self:
         """Sets the fitted attributes from a finished run."""
         self._run, self._memory, self._encoder, self._living = run, memory, None, None
         for name in ("ids_", "events_"):
             self.__dict__.pop(name, None)
-        self.files_ = inference.files(run)
+        self.files_ = run.names
         if run.known_classes:
             doubt = summary.doubt(run.results["metrics"]["discovery"])
             if doubt is not None:
                 checks.warn(f"{doubt}; see the report's clusters", 3)
         if self._is_kmeans:
-            run = self._run = self._complete() if memory else inference.with_kmeans(run)
-        fitted, self.n_clusters_ = inference.fitted(run)
-        labels = fitted.cluster_labels
-        self.labels_ = labels if run.known_classes else labels.astype(np.int64)
-        self.probabilities_, self.linkage_, self.tree_ = (
-            fitted.probabilities,
-            fitted.linkage,
-            fitted.tree,
-        )
-        self.distances_, self.outliers_ = fitted.distances.astype(np.float64), fitted.outliers
+            run = self._run = self._complete() if memory else run.with_kmeans()
+        self.labels_, self.distances_ = run.labels.copy(), run.distances.astype(np.float64)
+        self.outliers_, self.linkage_, self.tree_ = run.outliers, run.linkage, run.tree
+        self.probabilities_ = run.probabilities
+        if run.known is not None:
+            self._set_classes(run)
+        counted = np.unique(run.labels[run.rows][~run.outliers])
+        self.n_clusters_ = int((counted != NO_CLUSTER).sum())
         return self
+
+    def _set_classes(self, run: Run) -> None:
+        """Sets the fitted attributes of novel class discovery, which are of all images."""
+        features, classes = run.all_features, run.classes
+        _, codes = np.unique(classes, return_inverse=True)
+        means = arrays.cluster_means(features, codes)
+        self.labels_ = run.class_names(classes)
+        self.distances_ = arrays.distances_to_centers(features, means, codes)
+        self.outliers_ = np.zeros(len(classes), bool)
+        self.linkage_ = linkage_of_means(features, classes)
+        self.tree_ = self.probabilities_ = None
 
     def _warn_of_unreadable(self) -> Self:
         """Warns of the training images without a row."""
-        skipped = self._run.clusters.skipped
-        if skipped is not None and len(skipped):
-            datasets.warn((), [(name, "") for name in skipped.tolist()])
+        skipped = [name for name, _ in self._run.skipped if not name.endswith("/")]
+        if skipped:
+            datasets.warn((), [(name, "") for name in skipped])
         return self
 
     @contextlib.contextmanager
@@ -525,6 +534,52 @@ def _training_images(X: Images, config: ConfigDict) -> Dataset:
         return datasets.load(parsed, values)
 
 
+class EmbeddingClusters:
+    """The clusters of a finished run of the command `cluster`, as a person has corrected them.
+
+    Args:
+        run: the run.
+
+    Attributes:
+        run: the record of the run.
+        labels_: int64 `[n]`, the cluster of each row, -1 for none.
+        names_: a cluster -> the name that a person has given it.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self.run, self.labels_, self.names_ = run, run.labels.copy(), dict(run.named)
+
+    def cut(self, *, k: int | None = None, level: float | None = None) -> NDArray:
+        """Returns labels int64 `[n]` at another cut of the tree, or `labels_`; see `Run.cut`."""
+        return self.run.cut(k=k, level=level)
+
+    def predict(self, X: ArrayLike, *, k: int | None = None, level: float | None = None) -> NDArray:
+        """Returns clusters of rows of `X` float `[m, d]`, as in `labels_` or `cut`, int64 `[m]`."""
+        return self.locate(X, k=k, level=level).labels
+
+    def predict_proba(self, X: ArrayLike) -> NDArray:
+        """Computes each cluster's probability, as `np.unique(labels_)`, for rows: float64 `[m, c]`.
+
+        Raises:
+            ValueError: the rows are invalid, or the run has no tree.
+        """
+        return self.run.probabilities_of(self.run.checked(X))
+
+    def locate(
+        self, X: ArrayLike, *, k: int | None = None, level: float | None = None
+    ) -> Assignment:
+        """Returns clusters of the rows of `X` float `[m, d]`, how sure they are, and what is novel.
+
+        Rows do not affect each other.
+
+        Raises:
+            ValueError: the rows are invalid, the run cannot place new ones, or see `cut`.
+        """
+        self.run.check_places()
+        labels = None if k is None and level is None else self.cut(k=k, level=level)
+        return self.run.place(self.run.checked(X), labels)
+
+
 def load(path: str | os.PathLike) -> ImageClusterer | EmbeddingClusters:
     """Loads the clusters of a saved folder or of the workdir of any finished run.
 
@@ -535,4 +590,6 @@ def load(path: str | os.PathLike) -> ImageClusterer | EmbeddingClusters:
     Raises:
         ValueError: `path` has no finished run.
     """
-    return embeddings.read(path) if embeddings.is_run(path) else ImageClusterer.load(path)
+    if workdirs.is_of_embeddings(path):
+        return EmbeddingClusters(records.read(path))
+    return ImageClusterer.load(path)

@@ -56,7 +56,7 @@ from cluster_jax import SmoothTree
 from cluster_jax.cli import cluster as clustering
 from cluster_jax.cli import update as updating
 from cluster_jax.clustering import living
-from cluster_jax.report import assignments
+from cluster_jax.runs import run
 from experiments import tables
 from experiments.number_of_clusters import peers
 
@@ -377,9 +377,9 @@ def _map(sets: list[tuple[NDArray, NDArray]]) -> None:
     """Prints by how much of the width of the old map the old points move, in the median."""
 
     def points(folder: str) -> NDArray:
-        table = assignments.read_workdir(f"{folder}/run")
-        axes = [assignments.numbers(table, f"map_{axis}", range(table.size), 0) for axis in "xyz"]
-        return np.stack([axis for axis in axes if axis is not None], axis=1)
+        found = run.read(f"{folder}/run").points
+        assert found is not None
+        return found
 
     for i in range(0, 2 * STREAMS, 4):
         kind, half = KINDS[i % len(KINDS)], i // STREAMS
@@ -395,7 +395,7 @@ def _map(sets: list[tuple[NDArray, NDArray]]) -> None:
                 maps = [points(folder)]
                 for a, b in ((0, 1), (1, UPDATES)):
                     np.save(f"{folder}/{b}.npy", s.x[s.ends[a] : s.ends[b]])
-                    updating.main([f"--features={folder}/{b}.npy", to, "--report=no"])
+                    updating.main([f"--features={folder}/{b}.npy", to, "--add", "--report=no"])
                     maps.append(points(folder))
                 updating.main([to, "--refit", "--report=no"])
                 maps.append(points(folder))

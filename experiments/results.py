@@ -11,7 +11,7 @@ import jax
 from ml_collections import ConfigDict
 
 from cluster_jax.core.checks import InputError
-from cluster_jax.pipeline.config import config_json
+from cluster_jax.runs.config import config_json
 from experiments import registry, tables
 from experiments.registry import Run
 

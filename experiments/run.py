@@ -33,9 +33,9 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import parse_section
 from cluster_jax.data import datasets
 from cluster_jax.data.images import DataConfig, subset
-from cluster_jax.pipeline import run as pipeline
-from cluster_jax.pipeline import workdir as workdirs
-from cluster_jax.pipeline.config import config_json
+from cluster_jax.runs import begin as pipeline
+from cluster_jax.runs import workdir as workdirs
+from cluster_jax.runs.config import config_json
 from cluster_jax.training.loop import Preempted
 from experiments import registry, results, table, tables
 from experiments.registry import Run

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from cluster_jax.core import io
-from cluster_jax.pipeline import provenance
+from cluster_jax.runs import provenance
 
 FOLDER = pathlib.Path(__file__).resolve().parent
 # The rooms of the package that make the numbers.

@@ -33,7 +33,7 @@ import pytest
 from cluster_jax.encoding import encoder
 from cluster_jax.nets import pretrained
 from cluster_jax.nets.backbones import efficientnet_lite
-from cluster_jax.pipeline import build
+from cluster_jax.runs import build
 from cluster_jax.training import loop
 from cluster_jax.training import state as states
 
@@ -45,10 +45,10 @@ LONGEST = (
     "test_tutorials", "test_table", "test_invariance", "test_configs", "test_network",
     "test_feature_runs", "test_estimator_pretrained", "test_hosts", "test_stages", "test_processes",
     "test_sghmc", "test_readme", "test_train", "test_images", "test_learning", "test_updates",
-    "test_kmeans", "test_estimators", "test_estimator_levels", "test_outside", "test_evening",
-    "test_ncc", "test_frozen", "test_ncl", "test_backbones", "test_norm", "test_doctest",
-    "test_pretrained", "test_vit", "test_gridshift", "test_smooth_tree", "test_damage", "test_hmc",
-    "test_watch", "test_remat", "test_process",
+    "test_states", "test_kmeans", "test_estimators", "test_estimator_levels", "test_outside",
+    "test_evening", "test_ncc", "test_frozen", "test_ncl", "test_backbones", "test_norm",
+    "test_doctest", "test_pretrained", "test_vit", "test_gridshift", "test_smooth_tree",
+    "test_damage", "test_hmc", "test_watch", "test_remat", "test_process",
 )  # fmt: skip
 
 # No test has a limit of time: on a busy machine it would fail by chance.

@@ -18,7 +18,7 @@ ROWS = (
     ("training", "evaluation"),
     ("encoding", "discovery"),
     ("report",),
-    ("pipeline",),
+    ("runs",),
     ("estimators",),
     ("cli",),
     ("main", "__main__"),

@@ -21,7 +21,8 @@ from cluster_jax.estimators import ImageClusterer
 from cluster_jax.evaluation import clusters
 from cluster_jax.evaluation.evaluate import evaluate
 from cluster_jax.evaluation.options import ClusterOptions
-from cluster_jax.report import report
+from cluster_jax.runs import page
+from cluster_jax.runs.config import parse_config
 from tests import toy
 
 pytestmark = pytest.mark.usefixtures("one_device", "traced_once")
@@ -72,7 +73,7 @@ def workdir(fitted, tmp_path):
 @pytest.fixture
 def leaves(fitted):
     """Rows that are no copies of others."""
-    return len(fitted._run.clusterer.sample)
+    return len(fitted._run.placer.sample)
 
 
 def _is_union(coarse, fine):
@@ -94,7 +95,7 @@ def test_what_fit_leaves(fitted, leaves):
     assert fitted.tree_.shape == (leaves - 1, 4)
     assert fitted.linkage_.shape == (k - 1, 4)
     np.testing.assert_array_equal(fitted.linkage_[:, 2], fitted.tree_[1 - k :, 2])
-    assert "the farther apart they are" in (fitted._run.workdir / "report.html").read_text()
+    assert 'id="tree"' in (fitted._run.workdir / "report.html").read_text()
     groups = cluster_jax.cut_tree(fitted.linkage_, k - 1)
     assert _is_union(groups[fitted.labels_], fitted.cut(k=k - 1))
     rows = list(csv.DictReader((fitted._run.workdir / "assignments.csv").read_text().splitlines()))
@@ -104,10 +105,10 @@ def test_what_fit_leaves(fitted, leaves):
     ]
     assert [int(row["cluster"]) for row in rows] == fitted.labels_.tolist()
     found = [[float(row[f"map_{axis}"]) for axis in "xyz"] for row in rows]
-    np.testing.assert_allclose(found, fitted._run.clusters.points, rtol=1e-5)
+    np.testing.assert_allclose(found, fitted._run.points, rtol=1e-5)
     found = [float(row["probability"]) for row in rows]
     np.testing.assert_allclose(found, fitted.probabilities_, rtol=1e-5)
-    stored = fitted._run.clusters
+    stored = fitted._run
     found = [float(row["runner_up_probability"]) for row in rows]
     np.testing.assert_allclose(found, stored.runner_up_probabilities, rtol=1e-5)
     assert [int(row["runner_up"] or -1) for row in rows] == stored.runners_up.tolist()
@@ -175,7 +176,7 @@ def test_new_images_follow_the_cut(fitted, features, tmp_path, capsys):
     found = fitted.locate(features)
     np.testing.assert_array_equal(found.labels, fitted.labels_)
     np.testing.assert_allclose(found.distances, fitted.distances_, atol=1e-5)
-    tree = fitted._run.clusterer
+    tree = fitted._run.placer
     sharp = tree.smoother.project(fitted._run.features)
     for k in (2, 6, 9):
         groups = fitted.cut(k=k)
@@ -214,8 +215,8 @@ def test_many_images_are_condensed(make, fitted, features, workdir, monkeypatch)
 @pytest.mark.parametrize("method", ["none", "tsne"])
 def test_the_map_is_only_a_picture(make, fitted, features, workdir, method):
     again = make(workdir=workdir, overrides={"eval.reduce.method": method}).fit(features)
-    shape = (COUNT, fitted._run.clusterer.smoother.sharp.shape[1] if method == "none" else 3)
-    assert again._run.clusters.points.shape == shape
+    shape = (COUNT, fitted._run.placer.smoother.sharp.shape[1] if method == "none" else 3)
+    assert again._run.points.shape == shape
     np.testing.assert_array_equal(again.labels_, fitted.labels_)
     for ours, theirs in zip(again.locate(features, k=3), fitted.locate(features, k=3), strict=True):
         np.testing.assert_array_equal(ours, theirs)
@@ -225,7 +226,7 @@ def test_one_axis_is_drawn_as_it_is(make, features, workdir, monkeypatch):
     fit = functools.partial(smooth.fit, n_axes=1)
     monkeypatch.setattr(smooth_tree.smooth, "fit", fit)
     again = make(workdir=workdir, overrides={"eval.reduce.min_dist": 0.1}).fit(features)
-    assert again._run.clusters.points.shape == (COUNT, 1)
+    assert again._run.points.shape == (COUNT, 1)
     np.testing.assert_array_equal(again.predict(features), again.labels_)
 
 
@@ -242,27 +243,26 @@ def test_a_kill_before_the_report(make, fitted, features, workdir, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(report, "write_report", killed)
+        patch.setattr(page, "render", killed)
         with pytest.raises(KeyboardInterrupt):
             make(workdir=workdir).fit(features)
-    with pytest.raises(InputError, match="is not finished"):
-        cluster_jax.load(workdir)
+    np.testing.assert_array_equal(cluster_jax.load(workdir).labels_, other.labels_)
     again = make(workdir=workdir).fit(features)
-    old = fitted._run.workdir
-    for name in ("assignments.csv", "clusters.npz"):
-        assert (workdir / name).read_bytes() == (old / name).read_bytes(), name
+    table, old = workdir / "assignments.csv", fitted._run.workdir / "assignments.csv"
+    assert table.read_bytes() == old.read_bytes()
+    np.testing.assert_array_equal(again.tree_, fitted.tree_)
     assert again.results_["metrics"] == fitted.results_["metrics"]
     assert io.read_json(workdir / "results.json")["metrics"]["tree"]
 
 
-def test_a_damaged_tree_is_made_again(make, features, workdir):
-    file = workdir / "clusters.npz"
-    before = file.read_bytes()
-    file.write_bytes(before[:-100] + bytes(100))
-    with pytest.raises(InputError, match=r"clusters.npz is damaged"):
+def test_a_damaged_state_is_made_again(make, fitted, features, workdir):
+    file = workdir / "run-1.npz"
+    file.write_bytes(file.read_bytes()[:-100] + bytes(100))
+    with pytest.raises(InputError, match=r"run-1.npz is damaged"):
         cluster_jax.load(workdir)
-    make(workdir=workdir).fit(features)
-    assert file.read_bytes() == before
+    again = make(workdir=workdir).fit(features)
+    for name in ("labels_", "probabilities_", "tree_"):
+        np.testing.assert_array_equal(getattr(again, name), getattr(fitted, name))
 
 
 def test_levels_where_there_are_none(make, fitted, features, workdir):
@@ -290,7 +290,7 @@ def test_a_given_number_has_a_tree(make, fitted, features, workdir):
 
 def test_labels_are_for_scores_only(fitted):
     embedding = io.read_arrays(fitted._run.workdir / "embedding.npz")
-    config = fitted._run.config.eval
+    config = parse_config(fitted._run.config).eval
     labels = np.random.default_rng(0).integers(0, 3, COUNT).astype(np.int32)
     without, with_ = (evaluate(embedding, t, config, seed=0) for t in (None, labels))
     found = without.clustering.cluster_labels
@@ -302,7 +302,7 @@ def test_labels_are_for_scores_only(fitted):
 
 def test_kmeans_runs_on_smooth_rows(fitted):
     embedding = io.read_arrays(fitted._run.workdir / "embedding.npz")
-    config = fitted._run.config.eval
+    config = parse_config(fitted._run.config).eval
     config = dataclasses.replace(config, kmeans=dataclasses.replace(config.kmeans, k=12))
     found, x = evaluate(embedding, None, config, seed=0), fitted._run.features
     on_smooth, on_features = (

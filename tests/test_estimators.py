@@ -1,6 +1,7 @@
-"""ImageClusterer: the pipeline as scikit-learn sees it, saved and loaded without pickle."""
+"""ImageClusterer: a run as scikit-learn sees it, saved and loaded without pickle."""
 
 import csv
+import dataclasses
 import gc
 import sys
 import warnings
@@ -15,8 +16,7 @@ import cluster_jax
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import datasets
 from cluster_jax.estimators import ImageClusterer
-from cluster_jax.pipeline import outputs
-from cluster_jax.pipeline import run as pipeline
+from cluster_jax.runs import begin, finish
 from cluster_jax.training import loop
 from tests import toy
 from tests.methods import cases
@@ -189,7 +189,7 @@ def test_nearest_against_all_pairs(fitted, images):
 def test_a_tree_of_the_clusters(fitted, images):
     k = len(set(fitted.labels_))
     assert fitted.linkage_.shape == (k - 1, 4)
-    np.testing.assert_allclose(fitted.linkage_, fitted._run.clusters.linkage, atol=1e-9)
+    np.testing.assert_allclose(fitted.linkage_, fitted._run.linkage, atol=1e-9)
     groups = cluster_jax.cut_tree(fitted.linkage_, 2)
     assert groups.shape == (k,)
     assert set(groups) == {0, 1}
@@ -203,10 +203,11 @@ def test_an_array_cannot_be_exported(fitted, tmp_path):
 
 def test_clusters_of_outliers_are_not_counted(fitted):
     labels = np.repeat([0, 3, 4], [50, 38, 2])
-    clusters = fitted._run.clusters._replace(
-        cluster_labels=labels, outliers=labels == 4, kmeans_labels=labels
+    columns = fitted._run.columns.copy()
+    columns["label"] = labels
+    run = dataclasses.replace(
+        fitted._run, columns=columns, outliers=labels == 4, kmeans_labels=labels
     )
-    run = fitted._run._replace(clusters=clusters)
     assert ImageClusterer()._set_run(run).n_clusters_ == 2
     assert ImageClusterer(n_clusters=5)._set_run(run).n_clusters_ == 3
 
@@ -224,9 +225,9 @@ def test_a_few_skipped_files_are_named():
 def test_a_folder_that_cannot_be_read_is_no_file(caplog):
     caplog.set_level("INFO")
     entries = [("lost+found/", "PermissionError"), ("0.png", "no image")]
-    outputs.print_skipped(entries)
+    finish.print_skipped(entries)
     assert caplog.messages == ["1 file cannot be read; see the report"]
-    outputs.print_skipped(entries[:1])
+    finish.print_skipped(entries[:1])
     assert len(caplog.messages) == 1
     with pytest.warns(UserWarning, match=r"^1 file could not be read .*: 0\.png$"):
         datasets.warn([], entries)
@@ -234,10 +235,10 @@ def test_a_folder_that_cannot_be_read_is_no_file(caplog):
 
 def test_a_run_of_the_command(images, tmp_path):
     config = toy.config(toy.file(tmp_path, 90))
-    pipeline.run_pipeline(config, tmp_path / "run")
+    begin.run_pipeline(config, tmp_path / "run")
     made = cluster_jax.load(tmp_path / "run")
     assert (made.predict(toy.images(90)[0]) == made.labels_).all()
-    (tmp_path / "run" / "results.json").unlink()
+    (tmp_path / "run" / "run-1.npz").unlink()
     with pytest.raises(ValueError, match="not finished"):
         cluster_jax.load(tmp_path / "run")
 

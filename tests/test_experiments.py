@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from cluster_jax.core.config import load_config
-from cluster_jax.pipeline.config import parse_config
+from cluster_jax.runs.config import parse_config
 from experiments import peers, registry, results, run, table, tables
 from tests.rows import every_row
 
@@ -56,6 +56,15 @@ def test_pages_are_those_of_the_results(paper):
         for cell in registry.cells(chosen, "digits"):
             if cell.run is not None:
                 assert "metrics" in rows[results.key(cell.run, 0)], cell.row.name
+
+
+def test_the_table_of_the_readme_is_that_of_the_results():
+    rows, _ = results.read(results.FILE)
+    page = table.pages("digits", ["methods"], "config", range(3), rows)
+    lines = [line for line in page.splitlines() if line.startswith("| ")][2:]
+    assert len(lines) == 8
+    readme = (ROOT / "README.md").read_text()
+    assert [line for line in lines if line not in readme] == []
 
 
 def test_pages_of_an_earlier_version_say_so():

@@ -16,11 +16,11 @@ def state():
         jax.config.values.copy(), os.getcwd(), os.umask(0o22),
     )
 
-import numpy as np, plotly.tools, scipy.stats, sklearn.cluster, umap  # They set filters.
+import numpy as np, scipy.stats, sklearn.cluster, umap  # They set filters.
 before = state()
 import cluster_jax
 from cluster_jax import ImageClusterer, SmoothTree
-from cluster_jax.pipeline import run, build
+from cluster_jax.runs import run, build
 from cluster_jax.training import checkpoint
 
 def compare(when):

@@ -6,8 +6,8 @@ from ml_collections import ConfigDict
 
 from cluster_jax.core.config import load_config
 from cluster_jax.data.datasets import DataConfig
-from cluster_jax.pipeline import build
-from cluster_jax.pipeline.config import parse_config
+from cluster_jax.runs import build
+from cluster_jax.runs.config import parse_config
 from cluster_jax.training.loop import TrainingRun
 
 SIDE = 8

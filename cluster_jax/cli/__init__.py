@@ -1,4 +1,4 @@
 """The subcommands of `cluster-jax`, one module each.
 
-Imports that load JAX or plotly are inside functions: `--help` and errors in the input stay fast.
+Imports that load JAX are inside functions: `--help` and errors in the input stay fast.
 """

@@ -17,9 +17,9 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.data import tables
 from cluster_jax.data.arrays import Shards
 from cluster_jax.evaluation.options import CLUSTERINGS, ClusterOptions
-from cluster_jax.pipeline import large, rows
-from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.report import summary
+from cluster_jax.runs import large, rows
+from cluster_jax.runs import workdir as workdirs
 
 # Flag -> the flag, and its values, without which it has no use.
 _USES = {
@@ -124,7 +124,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             devices.cpu_devices(devices.cores())
         devices.join()
         files = {name: getattr(flags, name) for name in ("features", "labels")}
-        workdir, results = rows.run(
+        workdir, results = rows.cluster(
             inputs, options, files, flags.workdir, with_report=flags.report == "yes"
         )
         if not devices.is_first():

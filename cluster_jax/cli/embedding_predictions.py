@@ -12,8 +12,9 @@ from cluster_jax.cli.flags import output_file
 from cluster_jax.cli.predictions import describe, values, write_table
 from cluster_jax.clustering.base import Assignment
 from cluster_jax.core import checks
-from cluster_jax.pipeline import embeddings
 from cluster_jax.report import assignments
+from cluster_jax.runs import rows as embeddings
+from cluster_jax.runs import run as records
 
 
 def predict(
@@ -38,20 +39,20 @@ def predict(
     Raises:
         InputError: the run, the embeddings or `out` cannot be used; nothing was written.
     """
-    run, out = embeddings.read(workdir), output_file(out)
+    run, out = records.read(workdir), output_file(out)
     rows, names, *_ = embeddings.read_rows(run, features, array, ids)
     blocks: Iterable[NDArray] = (
         [rows] if isinstance(rows, np.ndarray) else map(itemgetter(1), rows.blocks())
     )
     with checks.named({"X must": "--features must"}):
-        parts = list(map(run.locate, blocks))
+        parts = [run.place(run.checked(block)) for block in blocks]
     joined: list[Any] = [
         None if column[0] is None else np.concatenate(column) for column in zip(*parts, strict=True)
     ]
     placed = Assignment(*joined)
-    called = {str(cluster): name for cluster, name in run.names_.items()}
+    called = run.cluster_names
     columns = assignments.placed_columns(placed, called)
     write_table(out, {"row": names or range(len(placed.labels)), **columns})
-    large = set(run.labels_.tolist())
+    large = set(run.labels.tolist())
     text = describe(placed, called, out, large=large, words=("row", "cluster"))
     return text, values(placed, called, out)

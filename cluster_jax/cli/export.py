@@ -36,13 +36,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         from jax import export
 
         from cluster_jax.core import io, ops
-        from cluster_jax.pipeline import inference
+        from cluster_jax.runs import run as records
         from cluster_jax.training import state as states
 
-        run = inference.read(flags.workdir)
-        if len(run.images["shape"]) == 2:
+        run = records.read(flags.workdir)
+        if not run.is_of_images or len(run.images["shape"]) == 2:
             raise InputError("the run to export must be one on images; got a run on features")
-        encode = inference.encoder(run).on(states.make_mesh(1))
+        encode = run.encoder().on(states.make_mesh(1))
         height, width, channels = run.images["shape"]
         batch = export.symbolic_shape(f"b, {height}, {width}, {channels}")
         images = jax.ShapeDtypeStruct(batch, jnp.uint8)
@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         exported = export.export(unit_rows, platforms=_PLATFORMS)(images)
         io.write(out, bytes(exported.serialize()))
         columns = exported.out_avals[0].shape[1]
-        interpolation = run.config.data.interpolation
+        interpolation = run.config["data"]["interpolation"]
         text = (
             f"encoder      {out}\n"
             f"input        uint8 [b, {height}, {width}, {channels}]: short side resized "

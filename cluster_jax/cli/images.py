@@ -9,8 +9,8 @@ import os
 import pathlib
 import shlex
 import webbrowser
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from etils import epath
 
@@ -19,6 +19,9 @@ from cluster_jax.cli.flags import Parser
 from cluster_jax.core import checks
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
+
+if TYPE_CHECKING:
+    from cluster_jax.runs.run import Run
 
 # By the tree's verdict.
 _SURENESS = {
@@ -90,16 +93,15 @@ def _left_out(args: argparse.Namespace) -> list[str]:
     return overrides
 
 
-def _conclusion(
-    results: Mapping[str, Any], workdir: epath.Path, *, is_corrected: bool = False
-) -> str:
+def _conclusion(run: "Run", workdir: epath.Path) -> str:
     """Describes the groups and their certainty, the report's path, and the next commands."""
-    from cluster_jax.report import report_data, summary
+    from cluster_jax.report import summary
 
+    results = run.results
     method = summary.shown(results["metrics"])
     metrics = results["metrics"][method]
     groups = summary.groups(*summary.tally(metrics), "group")
-    photos = counted(results["provenance"]["images_scored"], "photo")
+    photos = counted(len(run.columns), "photo")
     doubtful = results.get("doubtful_images")
     doubts = f"; {doubtful:,} {'is' if doubtful == 1 else 'are'} doubtful" if doubtful else ""
     sure = _SURENESS.get(metrics.get("verdict"))
@@ -109,24 +111,24 @@ def _conclusion(
     said = {"given": "the number asked for", "corrected": "as you have corrected them"}
     sure = said.get(origin, sure)
     lines = [f"{photos}, {groups}{f' ({sure})' if sure else ''}{doubts}."]
-    if names := list(report_data.suggested_names(results).values()):
+    if names := list(run.cluster_names.values()):
         more = f", and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
-        verb = "are called" if is_corrected else "look like"
+        verb = "are called" if run.named else "look like"
         lines.append(f"They {verb} {', '.join(names[:_NAMED])}{more}.")
     if copies := (results.get("duplicates") or {}).get("groups"):
         lines.append(f"{counted(copies, 'set')} of equal or nearly equal photos.")
-    run = shlex.quote(str(workdir))
+    folder = shlex.quote(str(workdir))
     steps = {
-        f"report {run} --corrections=FILE": "use what you named and moved on the page",
-        f"report {run} --export=DIR": "make a folder for each group",
-        f"predict --workdir={run} --images=NEW": "sort new photos into these groups",
+        f"report {folder} --corrections=FILE": "use what you named and moved on the page",
+        f"report {folder} --export=DIR": "make a folder for each group",
+        f"predict --workdir={folder} --images=NEW": "sort new photos into these groups",
     }
     width = max(map(len, steps))
     page = workdir / "report.html"
     if page.exists():
-        lines.append(f"Report{' with your corrections' if is_corrected else ''}: {page}")
+        lines.append(f"Report{' with your corrections' if run.is_corrected else ''}: {page}")
     else:
-        steps = {f"report {run}": "write the page of all groups", **steps}
+        steps = {f"report {folder}": "write the page of all groups", **steps}
     lines.append("Next:")
     lines += [f"  cluster-jax {step:<{width}}  {aim}" for step, aim in steps.items()]
     lines.append("  the same command with --k=N: another number of groups, beside this one")
@@ -153,9 +155,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         config = flags.read_config("images", overrides)
 
         from cluster_jax.cli import train
-        from cluster_jax.core import devices, io
-        from cluster_jax.pipeline import corrections
-        from cluster_jax.pipeline import workdir as workdirs
+        from cluster_jax.core import devices
+        from cluster_jax.runs import run as records
+        from cluster_jax.runs import workdir as workdirs
 
         with checks.named(_ARGUMENTS):
             export_to = (args.export, args.by) if args.export else None
@@ -163,9 +165,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             workdir = train.run(*config, args.out, export_to, is_kept=True, report=report)
         if not devices.is_first():  # The first process writes the results, and ends later.
             return
-        corrected = corrections.current_results(workdir)
-        results = corrected or io.read_json(workdir / workdirs.RESULTS)
-        text = _conclusion(results, workdir, is_corrected=corrected is not None)
-        train.end(args, workdir, text, results)
+        run = records.read(workdir)
+        train.end(args, workdir, _conclusion(run, workdir), run.results)
         if args.open:
             webbrowser.open(pathlib.Path(workdir / workdirs.REPORT).resolve().as_uri())

@@ -31,13 +31,13 @@ def _parser() -> Parser:
 
 def _check(flags: argparse.Namespace) -> None:
     """Raises an `InputError` for flags that do not go with the run, or with each other."""
-    from cluster_jax.pipeline import embeddings
+    from cluster_jax.runs import workdir as workdirs
 
     workdir = buckets.path(flags.workdir)
     if flags.features is not None and not workdir.exists():
         must = "--workdir must be a folder of a finished run"
         raise InputError(f"{must}; got {workdir}, no such folder")
-    is_of_embeddings = embeddings.is_run(workdir)
+    is_of_embeddings = workdirs.is_of_embeddings(workdir)
     wanted, other = ("features", "images") if is_of_embeddings else ("images", "features")
     of = "of embeddings" if is_of_embeddings else "of images"
     if (got := getattr(flags, other)) is not None:

@@ -1,6 +1,6 @@
 """Assignment of new images to the clusters of a run, with its table and summary.
 
-`pipeline.inference.place` decides on the cluster.
+`runs.run.Run.place` decides on the cluster.
 """
 
 import collections
@@ -15,6 +15,7 @@ import numpy as np
 from etils import epath
 
 from cluster_jax.cli.flags import output_file
+from cluster_jax.clustering.base import NO_CLUSTER, Assignment
 from cluster_jax.core import checks, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.logs import logger
@@ -24,12 +25,13 @@ from cluster_jax.data import folder as image_files
 from cluster_jax.data.images import Dataset
 from cluster_jax.encoding import encoder
 from cluster_jax.encoding.embed import Batch, Parts
-from cluster_jax.pipeline import export, inference
-from cluster_jax.pipeline import workdir as workdirs
-from cluster_jax.pipeline.features import share, shared
-from cluster_jax.pipeline.inference import Assignment, TrainedRun
 from cluster_jax.report import assignments, summary
-from cluster_jax.report.decisions import NO_CLUSTER
+from cluster_jax.runs import export, page
+from cluster_jax.runs import run as records
+from cluster_jax.runs import workdir as workdirs
+from cluster_jax.runs.config import parse_config
+from cluster_jax.runs.features import share, shared
+from cluster_jax.runs.run import Run
 
 
 def predict(
@@ -56,24 +58,24 @@ def predict(
     Raises:
         InputError: the run, the images, `out` or `folder` cannot be used; nothing was written.
     """
-    run, out = inference.read(workdir), output_file(out)
+    run, out = records.read(workdir), output_file(out)
     if folder is not None:
-        export.check_has_images(run.config.data.name)
+        export.check_has_images(run.config["data"]["name"])
         export.check(folder, image_files.folders(os.fspath(images)))
     arrays = _assign(run, images, out)
     if arrays is None:
         return None
     files, skipped = arrays.pop("files", None), arrays.pop("skipped").tolist()
     placed, sources = Assignment(**arrays), None if files is None else files.tolist()
-    columns = assignments.placed_columns(placed, run.names)
-    if run.known_classes is not None:
+    columns = assignments.placed_columns(placed, run.cluster_names)
+    if run.known is not None:
         del columns["distance"]
         columns = {"class" if title == "cluster" else title: c for title, c in columns.items()}
     write_table(out, {"image": sources or range(len(placed.labels)), **columns})
     Parts(out, "").remove()
-    words, large = inference.words(run, sources), large_clusters(run)
-    text = describe(placed, run.names, out, large=large, skipped=skipped, words=words)
-    made_values = values(placed, run.names, out, skipped)
+    words, large = _words(run, sources), page.large_clusters(run)
+    text = describe(placed, run.cluster_names, out, large=large, skipped=skipped, words=words)
+    made_values = values(placed, run.cluster_names, out, skipped)
     if folder is not None:
         root, names = image_files.root(os.fspath(images)), export.names_of_folders(run)
         load = functools.partial(_loader(run, images), share=range)
@@ -145,10 +147,9 @@ def values(
     }
 
 
-def large_clusters(run: TrainedRun) -> Set[int] | None:
-    """Returns clusters with training images that are not outliers; None: there are classes."""
-    stored = run.clusters
-    return None if run.known_classes else set(stored.cluster_labels[~stored.outliers].tolist())
+def _words(run: Run, sources: Sequence[str] | None) -> tuple[str, str]:
+    """Returns what an image and a cluster are called; images of an array are no photos."""
+    return ("image", "cluster") if sources is None else run.words
 
 
 def _fact(placed: Assignment, large: Set[int] | None, noun: str, group: str) -> str:
@@ -165,12 +166,13 @@ def _fact(placed: Assignment, large: Set[int] | None, noun: str, group: str) -> 
     return f"Assigned {count} to {groups}; {novel:,} {verb} unlike all {others}"
 
 
-def _loader(run: TrainedRun, images: epath.PathLike) -> Callable[..., Dataset]:
+def _loader(run: Run, images: epath.PathLike) -> Callable[..., Dataset]:
     """Returns `datasets.load_new` of images for a run."""
-    return functools.partial(datasets.load_new, images, run.config.data, run.images["shape"])
+    data = parse_config(run.config).data
+    return functools.partial(datasets.load_new, images, data, run.images["shape"])
 
 
-def _assign(run: TrainedRun, images: epath.PathLike, out: epath.Path) -> Batch | None:
+def _assign(run: Run, images: epath.PathLike, out: epath.Path) -> Batch | None:
     """Returns the entries of an `Assignment`, `files` if there are some, and `skipped` files.
 
     Args:
@@ -181,15 +183,16 @@ def _assign(run: TrainedRun, images: epath.PathLike, out: epath.Path) -> Batch |
     part = None if jax.process_count() == 1 else lambda count: share(count, encoder.BATCHES[-1])
     words = {"images must": "--images must", "features must": "--images must"}
     with checks.named(words):
-        inference.check(run)
+        if run.known is None:
+            run.check_places()
         dataset = _loader(run, images)(share=part)
         for note in dataset.notes if jax.process_index() == 0 else ():
             logger.warning("%s", note)
-        about = [io.plain(run.results), workdirs.describe_images(dataset)]
+        about = [io.plain(run.results), run.state, workdirs.describe_images(dataset)]
         made_from = workdirs.fingerprint(json.dumps(about, sort_keys=True).encode())
 
         def make(kept: Parts) -> Batch:
-            placed = inference.place(run, inference.encoder(run).embed(dataset, kept))._asdict()
+            placed = run.place(run.encoder().embed(dataset, kept))._asdict()
             stored = {name: values for name, values in placed.items() if values is not None}
             if dataset.sources is not None:
                 stored["files"] = np.array(dataset.sources)

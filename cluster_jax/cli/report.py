@@ -11,20 +11,20 @@ from etils import epath
 from cluster_jax.cli import exit_codes, output
 from cluster_jax.cli.flags import Parser, add_export, check_export
 from cluster_jax.core import buckets
+from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
 from cluster_jax.data import folder as image_files
-from cluster_jax.pipeline import workdir as workdirs
+from cluster_jax.runs import workdir as workdirs
 
 
 def _parser() -> Parser:
     parser = Parser("report", __doc__)
     add = parser.add_argument
     add("workdir", metavar="WORKDIR", help="folder of a finished run, or of `cluster`")
-    saved = (
-        "file that a report has saved; may be given several times, and again later: all\n"
-        "corrections together are kept in WORKDIR/decisions.csv"
-    )
+    saved = "file that a report has saved; may be given several times"
     add("--corrections", metavar="FILE", action="append", default=[], help=saved)
+    name = "names a cluster by its number, for example 5=Snakes; may be given several times"
+    add("--name", metavar="NUMBER=NAME", action="append", default=[], help=name)
     add_export(parser, "group of the run")
     return parser
 
@@ -34,16 +34,24 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with exit_codes.handle_errors():
         flags = _parser().parse_args(arguments)
         check_export(flags)
-        from cluster_jax.pipeline import corrections, export
+        from cluster_jax.runs import export, update
 
         if flags.export is not None:
             export.check(flags.export, _image_folders(flags.workdir), flags.workdir)
-        text, values = corrections.correct(flags.workdir, flags.corrections)
+        names = [_pair(text) for text in flags.name]
+        text, values = update.correct(flags.workdir, flags.corrections, names)
         if flags.export is not None:
             folders = export.run_clusters(flags.workdir, flags.export, flags.by)
             text += f"\nexported     {counted(folders, 'folder')} to {flags.export}"
             values["exported"] = flags.export
         output.end(flags, text, values)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    number, sign, name = text.partition("=")
+    if not sign:
+        raise InputError(f"--name must be a number and a name, such as 5=Snakes; got {text!r}")
+    return number.strip(), name
 
 
 def _image_folders(workdir: epath.PathLike) -> list[str]:

@@ -47,10 +47,9 @@ def run(
 
     from cluster_jax.core import devices
     from cluster_jax.data import folder as image_files
-    from cluster_jax.pipeline import export
-    from cluster_jax.pipeline import run as pipeline
-    from cluster_jax.pipeline import workdir as workdirs
-    from cluster_jax.pipeline.config import config_json, parse_config
+    from cluster_jax.runs import begin, export
+    from cluster_jax.runs import workdir as workdirs
+    from cluster_jax.runs.config import config_json, parse_config
 
     parse_config(config, name)
     train = config.get("train", {})
@@ -66,7 +65,7 @@ def run(
         is_folder = config.data.name == "folder" and config.data.dir
         images = image_files.folders(config.data.dir) if is_folder else []
         export.check(export_to[0], images, workdir)
-    pipeline.run_pipeline(config, workdir, name, **how)
+    begin.run_pipeline(config, workdir, name, **how)
     if export_to is not None and jax.process_index() == 0:
         folders = export.run_clusters(workdir, *export_to)
         devices.say(f"exported     {counted(folders, 'folder')} to {export_to[0]}")
@@ -87,8 +86,8 @@ def end(
         text: lines for a person.
         results: for programs; None: content of `results.json`.
     """
-    from cluster_jax.core import devices, io
-    from cluster_jax.pipeline import workdir as workdirs
+    from cluster_jax.core import devices
+    from cluster_jax.runs import workdir as workdirs
 
     if not devices.is_first():
         return
@@ -97,8 +96,9 @@ def end(
         files = {"report": workdirs.REPORT, "assignments": workdirs.ASSIGNMENTS}
         there = {key: workdir / name for key, name in files.items()}
         values |= {key: str(file) for key, file in there.items() if file.exists()}
-        if results or (workdir / workdirs.RESULTS).exists():
-            values["results"] = results or io.read_json(workdir / workdirs.RESULTS)
+        finished = workdirs.about(workdir) or {}
+        if results or finished:
+            values["results"] = results or finished["results"]
         values |= {"exported": args.export} if args.export else {}
     output.end(args, text, values)
 
@@ -123,14 +123,14 @@ def _config(args: argparse.Namespace, overrides: Sequence[str]) -> tuple[ConfigD
     """Reads the config of `--config`, or else that of the run in `--out`; and its name."""
     if args.config is not None:
         return flags.read_config(args.config, overrides)
-    from cluster_jax.pipeline import workdir as workdirs
+    from cluster_jax.runs import workdir as workdirs
 
     workdir = buckets.path(args.workdir or "")
     if args.workdir is None or not (workdir / workdirs.CONFIG).exists():
         raise InputError(f"--config must be given for a new run; got none, and {workdir} is none")
     if overrides:
         raise InputError(f"{overrides[0]} must come with --config=NAME; got no --config")
-    values = workdirs.read_values(workdir / workdirs.CONFIG)
+    values = workdirs.stored_config(workdir)
     name = workdirs.read_values(workdir / workdirs.IMAGES).get("config", "run")
     return ConfigDict(values, convert_dict=True), name
 

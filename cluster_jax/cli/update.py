@@ -1,19 +1,21 @@
-"""Adds new photos or embeddings to a finished run, whose groups keep their ids and names.
+"""Updates a finished run of photos or embeddings, whose clusters keep their numbers and names.
 
-The photos are those that are there now, in the folders of the run and in others that are named: new
-files join the groups or make new ones, a moved or renamed file is the same photo, deleted files
-leave. Photos of a folder that is not there stay; name the place to which it has moved. New rows of
-embeddings come from --features. assignments.csv has the columns name and since (the update in which
-the photo came), report.html is the page of all photos, history.jsonl has a line for each update.
-What you have corrected or named holds.
+What is there now is the truth. Photos are those in the folders of the run and in others that are
+named: new files join the groups or make new ones, a moved or renamed file is the same photo, and
+deleted files leave. Photos of a folder that is not there stay; name the place to which it has
+moved. Embeddings come from --features: rows that are not in the file leave, and rows with another
+vector are placed anew; with --add its rows only join. changes.csv lists what has changed. What you
+have corrected or named holds.
 """
 
+import argparse
 from collections.abc import Sequence
 
 from cluster_jax.cli import exit_codes, output
 from cluster_jax.cli.flags import Parser, add_new_rows
 from cluster_jax.core import checks
 from cluster_jax.core.checks import InputError
+from cluster_jax.data.tables import Table
 
 
 def _parser() -> Parser:
@@ -26,8 +28,10 @@ def _parser() -> Parser:
     output.add_report(parser)
     refit = "cluster everything anew; groups that stay mostly the same keep their ids"
     add("--refit", action="store_true", help=refit)
-    add("--yes", action="store_true", help="more than half of the photos may leave")
-    add("--undo", action="store_true", help="take the last update back")
+    add("--add", action="store_true", help="the rows of --features join; none leaves")
+    add("--yes", action="store_true", help="more than half of the photos or rows may leave")
+    undo = "go back to the state before the last update or corrections"
+    add("--undo", action="store_true", help=undo)
     return parser
 
 
@@ -35,36 +39,44 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command; `arguments` are those of the process by default."""
     with exit_codes.handle_errors():
         flags = _parser().parse_args(arguments)
-        for name in ("array", "ids"):
-            if (value := getattr(flags, name)) is not None and flags.features is None:
+        for name in ("array", "ids", "add"):
+            if (value := getattr(flags, name)) and flags.features is None:
                 raise InputError(f"--{name} must come with --features; got {value!r} alone")
         change = flags.photos or flags.features or flags.refit
         if flags.undo and change:
             raise InputError(f"--undo must be given alone; got {change} beside it")
         checks.local(flags.workdir)
-        from cluster_jax.pipeline import embeddings, updates
+        from cluster_jax.runs import update
+        from cluster_jax.runs import workdir as workdirs
 
-        how = {"refit": flags.refit, "with_report": flags.report == "yes"}
+        report = flags.report == "yes"
+        how = {"refit": flags.refit, "confirmed": flags.yes, "with_report": report}
+        is_of_rows = workdirs.is_of_embeddings(flags.workdir)
         if flags.undo:
-            ended = updates.undo(flags.workdir)
-        elif embeddings.is_run(flags.workdir):
-            if flags.photos:
-                raise InputError(
-                    f"--features must be given in place of PHOTOS for a run of embeddings; got "
-                    f"{flags.photos[0]}"
-                )
-            table = None
-            if flags.features is not None:
-                table = embeddings.read_rows(
-                    embeddings.read(flags.workdir), flags.features, flags.array, flags.ids
-                )
-            ended = updates.update_rows(flags.workdir, table, **how)
+            ended = update.undo(flags.workdir, with_report=report)
+        elif is_of_rows and flags.photos:
+            raise InputError(
+                f"--features must be given in place of PHOTOS for a run of embeddings; got "
+                f"{flags.photos[0]}"
+            )
+        elif is_of_rows:
+            ended = update.update_rows(flags.workdir, _table(flags), add=flags.add, **how)
+        elif flags.features is not None:
+            raise InputError(
+                f"PHOTOS must be given in place of --features for a run of photos; got "
+                f"{flags.features}"
+            )
         else:
-            if flags.features is not None:
-                raise InputError(
-                    f"PHOTOS must be given in place of --features for a run of photos; got "
-                    f"{flags.features}"
-                )
-            how["confirmed"] = flags.yes
-            ended = updates.update_photos(flags.workdir, flags.photos, **how)
+            ended = update.update_photos(flags.workdir, flags.photos, **how)
         output.end(flags, *ended)
+
+
+def _table(flags: argparse.Namespace) -> Table | None:
+    """Reads the rows of --features; None without it."""
+    from cluster_jax.runs import rows
+    from cluster_jax.runs import run as records
+
+    if flags.features is None:
+        return None
+    run = records.read(flags.workdir)
+    return rows.read_rows(run, flags.features, flags.array, flags.ids)

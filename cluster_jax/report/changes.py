@@ -37,13 +37,13 @@ def told(event: Event, called: Callable[[int], str], noun: str) -> str:
         >>> told(Event("grew", 3, 2), "group {}".format, "photo")
         'group 3 grew by 2 photos'
     """
-    cluster, into = called(event.id), ", ".join(map(called, event.into))
+    cluster, into = called(event.id), " and ".join(map(called, event.into))
     count = counted(event.rows, noun)
     return {
         living.GREW: f"{cluster} grew by {count}",
         living.SPLIT: f"{cluster} split: {count} of it now in {into}",
         living.MERGED: f"{cluster} merged into {into} ({count})",
-        living.EMERGED: f"{cluster} emerged ({count})",
+        living.EMERGED: f"{cluster} is new ({count})",
         living.DISAPPEARED: f"{cluster} disappeared: none of its {noun}s is left",
     }.get(event.kind, "")
 
@@ -70,9 +70,9 @@ def entries(data: ReportData, clusters: Sequence[Cluster]) -> list[Entry]:
     by_id = {cluster.id: cluster for cluster in clusters}
 
     def called(cluster: int) -> str:
-        facts = by_id.get(cluster)
-        number = f"{data.group} {cluster}"
-        return f"{number} ({facts.name})" if facts is not None and facts.name else number
+        if cluster in by_id:
+            return by_id[cluster].title
+        return data.names.get(str(cluster)) or f"{data.group.capitalize()} {cluster}"
 
     def points(cluster: Cluster, *, is_new: bool) -> list[int]:
         members = cluster.members
@@ -84,3 +84,10 @@ def entries(data: ReportData, clusters: Sequence[Cluster]) -> list[Entry]:
         shown = [(c, points(c, is_new=event.kind == living.GREW)) for c in there]
         result.append(Entry(told(event, called, data.noun), shown))
     return result
+
+
+def n_more(data: ReportData) -> int:
+    """Counts the events of the last update that the page does not show."""
+    if data.changes is None:
+        return 0
+    return max(len(ordered(data.changes.events)) - MAX_ENTRIES, 0)

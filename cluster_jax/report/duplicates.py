@@ -1,7 +1,8 @@
 """Duplicate images: exact ones by their files, near ones by features and whole pictures."""
 
 import hashlib
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,6 +30,11 @@ MAX_NEAR_IMAGES = 100_000
 _BATCH, _BLOCK = 256, 2_048
 # Pairs whose pictures are in memory together (0.8 MB each).
 _PAIRS = 128
+# A file or folder whose name says that it has copies: "Backup", "copy of", "(1)" at the end.
+_COPY = re.compile(
+    r"(?<![^\W_])(backups?|copy|copies|kopie|copie|copia)(?![^\W_])|\(\d{1,2}\)(\.\w+)?$",
+    re.IGNORECASE,
+)
 # Size of the random sample of images whose nearest neighbors determine the threshold.
 _SAMPLE = 2_000
 
@@ -46,7 +52,8 @@ class Duplicates(NamedTuple):
             same bytes were searched for, because there are more than `MAX_NEAR_IMAGES` images.
         facts: of the images; of arrays, bytes are 0.
         keep: bool `[m]`, true for one image of each group: the one of most pixels, of these that of
-            most bytes, then of the earliest date, then the first by name.
+            most bytes, then one that is not called a copy, then of the earliest date, then the
+            first by name.
     """
 
     images: NDArray
@@ -87,16 +94,33 @@ class Shown(NamedTuple):
     rows: NDArray | None = None
 
 
-def with_picked(shown: Shown, names: Sequence[str]) -> Shown:
-    """Returns duplicates of which the images of these names are kept, of a group the last one."""
-    repeated, keep = shown.duplicates, shown.duplicates.keep.copy()
-    sources = shown.sources
-    called = [str(i) if sources is None else sources[i] for i in repeated.images.tolist()]
-    place = {name: i for i, name in enumerate(called)}
-    for i in (place[name] for name in names if name in place):
+def with_picked(repeated: Duplicates, kept: Sequence[int]) -> Duplicates:
+    """Returns duplicates of which these images are kept, of a group the last one."""
+    keep = repeated.keep.copy()
+    place = {image: i for i, image in enumerate(repeated.images.tolist())}
+    for i in (place[image] for image in kept if image in place):
         keep[repeated.groups == repeated.groups[i]] = False
         keep[i] = True
-    return shown._replace(duplicates=repeated._replace(keep=keep))
+    return repeated._replace(keep=keep)
+
+
+def to_arrays(repeated: Duplicates) -> dict[str, NDArray]:
+    """Returns duplicates as arrays by name, for `from_arrays`."""
+    facts, threshold = repeated.facts._asdict(), repeated.threshold
+    values = {**repeated._asdict(), **facts, "taken": [date.encode() for date in facts["taken"]]}
+    values["threshold"] = np.nan if threshold is None else threshold
+    del values["facts"]
+    return {name: np.asarray(value) for name, value in values.items()}
+
+
+def from_arrays(stored: Mapping[str, NDArray]) -> Duplicates:
+    """Restores the duplicates of `to_arrays`."""
+    values: dict[str, Any] = dict(stored)
+    facts = {name: values.pop(name) for name in PhotoFacts._fields}
+    facts["taken"] = tuple(date.decode() for date in facts["taken"].astype("S19").tolist())
+    threshold = values.pop("threshold").item()
+    threshold = None if np.isnan(threshold) else threshold
+    return Duplicates(**values, threshold=threshold, facts=PhotoFacts(**facts))
 
 
 def record(shown: Shown) -> list[dict[str, Any]]:
@@ -184,16 +208,19 @@ def find(dataset: Dataset, features: NDArray) -> Duplicates:
         height, width = (np.full(len(images), side, np.int32) for side in dataset.shape[:2])
         unknown = np.zeros(len(images), np.int64)
         facts = PhotoFacts(width, height, unknown, ("",) * len(images))
-    return Duplicates(
-        images, groups, is_exact, similarities, threshold, facts, _to_keep(groups, facts)
-    )
+    names = [""] * len(images)
+    if dataset.sources is not None:
+        names = [dataset.sources[i] for i in images.tolist()]
+    keep = _to_keep(groups, facts, names)
+    return Duplicates(images, groups, is_exact, similarities, threshold, facts, keep)
 
 
-def _to_keep(groups: NDArray, facts: PhotoFacts) -> NDArray:
+def _to_keep(groups: NDArray, facts: PhotoFacts, names: Sequence[str]) -> NDArray:
     """Picks the image of each group to keep, bool `[m]`, see `Duplicates`."""
+    is_copy = np.array([_COPY.search(name) is not None for name in names], bool)
     size = facts.width.astype(np.int64) * facts.height
     dates = np.array([taken or "~" for taken in facts.taken], str)  # No date is the latest.
-    order = np.lexsort((np.arange(len(groups)), dates, -facts.bytes, -size, groups))
+    order = np.lexsort((np.arange(len(groups)), dates, is_copy, -facts.bytes, -size, groups))
     keep = np.zeros(len(groups), bool)
     keep[order] = np.diff(groups[order], prepend=-1) != 0
     return keep

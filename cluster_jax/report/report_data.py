@@ -12,16 +12,14 @@ from cluster_jax.data.images import PhotoFacts
 from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.report.duplicates import Shown
 
-# Twenty distinguishable colors (at least 0.08 in OKLab) and from a white and a
-# nearly black page; after the twentieth the marker changes and the colors start again.
+# Twenty distinguishable colors (at least 0.08 in OKLab) and from a white and a nearly black page;
+# after the twentieth cluster they start again.
 COLORS = (
     *("#3b7dd8", "#e8762c", "#2e9e5b", "#d6423f", "#8b5fc7", "#d9a514", "#1aa7b5", "#e56fa9"),
     *("#8a5a2b", "#84962a", "#4b50c0", "#f2a08c", "#12736b", "#b03a96", "#8fb9f2", "#9bd45c"),
     *("#9c2f2f", "#c3a2ea", "#4f7391", "#c49a6c"),
 )
-SYMBOLS = ("circle", "square", "diamond")
 GONE = "the file is gone"  # why an image of a finished run has no picture
-STYLED_CLUSTERS = len(COLORS) * len(SYMBOLS)  # the largest ones; all others share a gray circle
 
 
 class Changes(NamedTuple):
@@ -59,11 +57,11 @@ class ReportData(NamedTuple):
         duplicates: groups of equal or nearly equal images, at least one; or None.
         features: float `[n, c]`, whose Euclidean distances say which images are alike; or None.
         names: number of a cluster, as text -> its name, of those that a person has named.
-        run: digest of the clusters that the run found, which names them in a file of corrections.
+        state: of the run, which a file of corrections names; "": nothing can take corrections.
         is_decided: bool `[n]`, points of which a person has said where they belong, or None.
         facts: sizes and dates of the files of the images, or None.
-        next_cluster: the lowest number that no cluster has had.
-        command: what applies a saved file of corrections, or None: nothing does.
+        command: what applies a saved file of corrections, whose name the page puts behind the last
+            "="; or None: nothing does.
         changes: by the last update, or None: there was none.
     """
 
@@ -81,10 +79,9 @@ class ReportData(NamedTuple):
     duplicates: Shown | None = None
     features: NDArray | None = None
     names: Mapping[str, str] = {}
-    run: str = ""
+    state: str = ""
     is_decided: NDArray | None = None
     facts: PhotoFacts | None = None
-    next_cluster: int = 0
     command: str | None = None
     changes: Changes | None = None
 
@@ -103,12 +100,6 @@ class ReportData(NamedTuple):
         return "group" if self.noun == "photo" else "cluster"
 
     @property
-    def column(self) -> str:
-        """Title of the column of names in tables."""
-        is_of_rows = self.fetch_images is None or "features" in self.results["provenance"]
-        return "row" if is_of_rows else "image"
-
-    @property
     def is_corrected(self) -> bool:
         """Whether a person has corrected the clusters, whose tree is then one of mean features."""
         origins = self.results["provenance"].get("number_of_clusters", {})
@@ -119,10 +110,6 @@ class ReportData(NamedTuple):
         """Whether the points have positions."""
         return self.clustering.points.shape[1] > 0
 
-    def name(self, i: int) -> str:
-        """Names point `i`: by its source, or its number."""
-        return f"{self.column} {i}" if self.sources is None else self.sources[i]
-
 
 class Cluster(NamedTuple):
     """A cluster and how it is drawn.
@@ -130,8 +117,7 @@ class Cluster(NamedTuple):
     Attributes:
         id: its number among the cluster labels.
         members: int64 `[size]`, indices of its points, the one nearest to the center first.
-        color: a CSS color; `var(--name)` is a color of the style sheet.
-        symbol: shape of its markers, one of `SYMBOLS`.
+        color: a CSS color.
         name: the one that a person has given, or else the first suggested one, or "".
         noun: what a cluster is called, see `ReportData.group`.
     """
@@ -139,15 +125,13 @@ class Cluster(NamedTuple):
     id: int
     members: NDArray
     color: str
-    symbol: str
     name: str = ""
     noun: str = "cluster"
 
     @property
     def look(self) -> dict[str, Any]:
-        """Its ID, color, symbol, and name, for the page's script."""
-        shown = ("id", "color", "symbol", "name")
-        return {name: getattr(self, name) for name in shown}
+        """Its ID, color, and name, for the page's script."""
+        return {name: getattr(self, name) for name in ("id", "color", "name")}
 
     @property
     def title(self) -> str:
@@ -178,7 +162,7 @@ def clusters_by_size(
     names: Mapping[str, str] = {},
     noun: str = "cluster",
 ) -> list[Cluster]:
-    """Sorts clusters by size, ties by number, -1 last; the first `STYLED_CLUSTERS` have looks.
+    """Sorts clusters by size, ties by number, -1 last.
 
     Args:
         cluster_labels: int `[n]`.
@@ -191,11 +175,9 @@ def clusters_by_size(
     members = zip(ids.tolist(), np.split(order, starts[1:]), strict=True)
     # Ties stay in order; what is in no cluster comes last.
     by_size = sorted(members, key=lambda cluster: (cluster[0] < 0, -len(cluster[1])))
-    looks = [(color, symbol) for symbol in SYMBOLS for color in COLORS]
-    looks += [("var(--faint)", "circle")] * (len(by_size) - STYLED_CLUSTERS)
     return [
-        Cluster(i, members, color, symbol, names.get(str(i), ""), noun)
-        for (i, members), (color, symbol) in zip(by_size, looks, strict=False)
+        Cluster(i, members, COLORS[rank % len(COLORS)], names.get(str(i), ""), noun)
+        for rank, (i, members) in enumerate(by_size)
     ]
 
 

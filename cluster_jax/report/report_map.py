@@ -1,7 +1,6 @@
 """The map of the report: all points, cluster by cluster, their thumbnails and nearest points.
 
-The page's script (`templates/report_map.js`) draws the map on a canvas; every other figure is made
-with plotly.
+The page's script draws them: cards of the clusters, and the map on a canvas.
 """
 
 import base64
@@ -14,18 +13,24 @@ from scipy.linalg import eigh
 
 from cluster_jax.clustering import knn
 from cluster_jax.report import thumbnails
-from cluster_jax.report.report_data import STYLED_CLUSTERS, Cluster, ReportData, evenly_spaced
+from cluster_jax.report.changes import Entry
+from cluster_jax.report.report_data import Cluster, ReportData, evenly_spaced
 
 MAX_POINTS = 100_000
 MAX_THUMBNAILS = 10_000
 # Pixels of a thumbnail's side at most, and of all thumbnails: of 10,000, 7 MB of the page.
-THUMBNAIL_SIDE, SHEET_PIXELS = 96, 14e6
+THUMBNAIL_SIDE, SHEET_PIXELS = 132, 14e6
+# The largest clusters, whose names stand on the map and whose best images are larger.
+N_SHOWN, N_BEST = 60, 8
 N_NEAREST = 8
 _PACKED = {"f": "f4", "i": "i4", "b": "u1"}  # kind of a dtype -> dtype in the page
 
 
 def build_map(
-    data: ReportData, clusters: Sequence[Cluster], doubts: Sequence[tuple[int, int]] = ()
+    data: ReportData,
+    clusters: Sequence[Cluster],
+    doubts: Sequence[tuple[int, int]] = (),
+    changed: Sequence[Entry] = (),
 ) -> dict[str, Any]:
     """Builds the record of the points, from which the page's script draws their groups and the map.
 
@@ -37,20 +42,21 @@ def build_map(
         data: what the report shows.
         clusters: all clusters, largest first.
         doubts: points that may belong to another cluster, and its ID or -1, in the order shown.
+        changed: events of the last update, with points that show them.
 
     Returns:
-        - "column": title of the names in tables;
         - "folder": URI of the folder of the image files, or None;
         - "n_points": number of points in the record;
-        - "clusters": of each cluster its ID, size, and look; "stop", the number of its last point
-          plus one; and "at", the position of its name on the map, or None;
+        - "clusters": of each cluster its ID, size, look, and what it may be ("guess"); "stop", the
+          number of its last point plus one; and "at", the position of its name on the map, or None;
         - "axes": coordinates of the points on the principal axes, packed; none without positions;
         - "columns": properties of the points, packed: "index" is the index in `data`, "sample" the
-          place in "sprite" and "nearest", or -1;
+          place in the first of "sheets" and in "nearest", "best" that in another sheet, or -1;
         - "names": names of the points, or None; "label_names": names of the true labels, or None;
         - "taken": dates of the photos, or None where nothing is known of the files;
         - "doubtful", "doubtful_other": numbers of `doubts`, and the other cluster of each, packed;
-        - "sprite": thumbnails of up to `MAX_THUMBNAILS` points, or None;
+        - "sheets": thumbnails, each with the "column" that has the places of the points: of up to
+          `MAX_THUMBNAILS` points, and, if these are small, larger ones of the best of each cluster;
         - "nearest": for each point with a thumbnail, the numbers of the points nearest to it in the
           features, packed; or None;
         - "n_nearest": how many nearest points each of them has.
@@ -61,26 +67,31 @@ def build_map(
     axes = np.empty((len(points), 0))
     if data.has_map:
         axes = principal_components(data.clustering.points[points])
-    sample = evenly_spaced(len(points), MAX_THUMBNAILS)
-    places = np.full(len(data.clustering.points), -1)
-    places[points[sample]] = np.arange(len(sample))
-    sprite, nearest, n_nearest = None, None, 0
+    places = evenly_spaced(len(points), MAX_THUMBNAILS)
+    sample = points[places]
+    side = int(min(THUMBNAIL_SIDE, (SHEET_PIXELS / len(sample)) ** 0.5))
+    shown, sheets, nearest, n_nearest = {"sample": sample}, list[dict[str, Any]](), None, 0
     if data.fetch_images is not None:
-        side = int(min(THUMBNAIL_SIDE, (SHEET_PIXELS / len(sample)) ** 0.5))
-        images = thumbnails.thumbnails(data.fetch_images, points[sample], side)
-        sprite = thumbnails.sprite(images)
+        sheets = [_sheet(data, "sample", sample, side)]
+        if side < THUMBNAIL_SIDE:
+            best = [cluster.members[:N_BEST] for cluster in clusters[:N_SHOWN]]
+            best += [np.array(part, int) for entry in changed for _, part in entry.shown]
+            shown["best"] = np.unique(np.concatenate(best))
+            sheets.append(_sheet(data, "best", shown["best"], THUMBNAIL_SIDE))
     if data.features is not None:
-        neighbors = nearest_points(data.features[points], sample)
+        neighbors = nearest_points(data.features[points], places)
         nearest, n_nearest = _pack(neighbors), neighbors.shape[1]
-    columns, taken = {**_columns(data), "sample": places}, None
+    columns, taken = _columns(data), None
+    for title, rows in shown.items():
+        columns[title] = np.full(len(data.clustering.points), -1)
+        columns[title][rows] = np.arange(len(rows))
     if data.facts is not None:
         taken = [data.facts.taken[i] for i in points.tolist()]
-    numbers = np.full(len(places), -1)
+    numbers = np.full(len(data.clustering.points), -1)
     numbers[points] = np.arange(len(points))
     doubtful = np.array(doubts, np.int64).reshape(-1, 2)
     doubtful = doubtful[numbers[doubtful[:, 0]] >= 0]
     return {
-        "column": data.column,
         "folder": data.folder,
         "n_points": len(points),
         "clusters": _drawn(data, clusters, kept, axes),
@@ -91,10 +102,17 @@ def build_map(
         "taken": taken,
         "doubtful": _pack(numbers[doubtful[:, 0]]),
         "doubtful_other": _pack(doubtful[:, 1]),
-        "sprite": sprite,
+        "sheets": sheets,
         "nearest": nearest,
         "n_nearest": n_nearest,
     }
+
+
+def _sheet(data: ReportData, column: str, points: NDArray, side: int) -> dict[str, Any]:
+    """Joins the thumbnails of points in one image, see `build_map`."""
+    assert data.fetch_images is not None
+    images = thumbnails.thumbnails(data.fetch_images, points, side)
+    return {"column": column, **thumbnails.sprite(images)}
 
 
 def _drawn(
@@ -109,12 +127,15 @@ def _drawn(
         axes: `[m, 2]`, where these are on the map.
     """
     ends = np.cumsum([len(cluster.members) for cluster in clusters])
+    guesses = data.results.get("suggested_names") or {}
     stops = np.searchsorted(kept, ends).tolist()
     drawn = list[dict[str, Any]]()
     for i, (cluster, start, stop) in enumerate(zip(clusters, [0, *stops], stops, strict=False)):
-        is_placed = data.has_map and start < stop and i < STYLED_CLUSTERS
+        is_placed = data.has_map and start < stop and i < N_SHOWN
         at = _name_position(axes[start:stop]) if is_placed else None
-        drawn.append({**cluster.look, "size": len(cluster.members), "stop": stop, "at": at})
+        guess = "" if str(cluster.id) in data.names else ", ".join(guesses.get(str(cluster.id), ()))
+        size = len(cluster.members)
+        drawn.append({**cluster.look, "guess": guess, "size": size, "stop": stop, "at": at})
     return drawn
 
 

@@ -15,21 +15,12 @@ SCORES = ("acc", "nmi", "ari", "ami")
 # Width of the first column of the tables.
 _LABEL = 28
 TITLES = {"tree": "tree", "gridshift": "GridShift", "kmeans": "k-means"}
-# Sections of the report whose titles are not their names.
-SECTION_TITLES = {
-    "changed": "What changed",
-    "doubtful": "Does it belong here?",
-}
 # Keys of the results that read better as other words.
 _WORDS = {
     "gridshift": "GridShift",
-    "gap": "silhouette above that of one cluster",
-    "rows_clustered": "distinct rows or micro-clusters that were compared",
     "kmeans": "k-means",
     "knn": "k-NN accuracy, k =",
     "linear_probe": "linear probe accuracy",
-    "collapse": "embedding",
-    "std": "standard deviation",
     "gradient_share": "gradient's share of the sampled view's way, the rest is noise",
     "nrcc": "NRCC",
     "nmi": "NMI",
@@ -108,29 +99,6 @@ def verdict(metrics: Mapping[str, Any], noun: str, group: str = "cluster") -> st
         f"No clear answer: the {clusters} a best guess, separated by a "
         f"silhouette of {gap:.2f} more than parts of one {group} (clear: {CLEAR_GAP})."
     )
-
-
-def keys(noun: str, group: str) -> list[tuple[str, str]]:
-    """Lists the keys of the report's page, and what each does.
-
-    Args:
-        noun: what a point is, for example "photo".
-        group: what a cluster is called.
-    """
-    return [
-        ("?", "these keys"),
-        ("/", "find by name"),
-        ("← →", f"the {noun} before or after, on the page and in the large view"),
-        ("↑ ↓", f"the {group} before or after"),
-        ("Enter", f"enlarge the {noun}"),
-        ("x", f"select or unselect the {noun}"),
-        ("y", f"in the large view: the {noun} is in the right {group}"),
-        ("w", f"in the large view: it is wrong here, and in no {group}"),
-        ("m", f"in the large view: move it to another {group}"),
-        ("u", "undo the last correction"),
-        ("+ − 0", "enlarge the map, make it smaller, show all of it"),
-        ("Escape", "close the large view, or unselect all"),
-    ]
 
 
 def is_too_few(metrics: Mapping[str, Any]) -> bool:
@@ -257,22 +225,6 @@ def _is_clustering(entry: object) -> bool:
     return isinstance(entry, Mapping) and "n_clusters" in entry
 
 
-def other_metrics(results: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Lists names and values of all metrics that `score_rows` leaves out, except None."""
-    metrics = dict(results["metrics"])
-    if metrics.get("discovery"):
-        discovery = dict(metrics["discovery"])
-        metrics = {"novel head": discovery.pop("novel"), **metrics, "discovery": discovery}
-    listed = (*SCORES, "n_clusters", "n_large", "k_given")
-    for key, entry in metrics.items():
-        if _is_clustering(entry):
-            # Values per cluster are shown with the clusters.
-            rest = {k: v for k, v in entry.items() if not isinstance(v, Mapping)}
-            metrics[key] = {k: v for k, v in rest.items() if k not in listed}
-    more = {"images_per_second": results.get("images_per_second")}
-    return _named({**metrics, **more, "seconds to": results.get("seconds")})
-
-
 def _named(entries: Mapping[str, Any], *path: str) -> list[tuple[str, str]]:
     """Lists names and values of the entries of nested mappings, except None."""
     named = []
@@ -282,14 +234,6 @@ def _named(entries: Mapping[str, Any], *path: str) -> list[tuple[str, str]]:
         elif value is not None:
             named.append((entry_name(*path, key), format_value(value)))
     return named
-
-
-def provenance(results: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Lists names and values of how the results were obtained."""
-    return [
-        (entry_name(key), str(value) if key == "seed" else format_value(value, decimals=False))
-        for key, value in results["provenance"].items()
-    ]
 
 
 def entry_name(*path: str) -> str:

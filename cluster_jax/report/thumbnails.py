@@ -39,26 +39,6 @@ def thumbnails(
     return small
 
 
-def is_small(image: NDArray) -> bool:
-    """Returns whether an image has so few pixels that they are shown as squares."""
-    return max(image.shape[:2]) <= MAX_LOSSLESS_SIDE
-
-
-def data_uri(image: NDArray, *, is_lossless: bool | None = None) -> str:
-    """Encodes an image as a data URI.
-
-    Args:
-        image: uint8 `[height, width]` or `[height, width, 3]`.
-        is_lossless: PNG instead of WebP; None: for few pixels of one channel.
-    """
-    buffer = io.BytesIO()
-    if is_lossless is None:
-        is_lossless = image.ndim == 2 and is_small(image)
-    kind, options = ("png", {"optimize": True}) if is_lossless else ("webp", {"quality": 80})
-    Image.fromarray(image).save(buffer, kind, **options)
-    return f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode()}"
-
-
 def sprite(images: Sequence[NDArray]) -> dict[str, Any]:
     """Joins images side by side in one, which takes far less space than separate files.
 
@@ -75,8 +55,11 @@ def sprite(images: Sequence[NDArray]) -> dict[str, Any]:
     tiles = np.zeros((rows * columns, height, width, *channels), np.uint8)
     tiles[: len(images)] = images
     grid = tiles.reshape(rows, columns, height, width, *channels).swapaxes(1, 2)
-    uri = data_uri(
-        grid.reshape(rows * height, columns * width, *channels),
-        is_lossless=not channels and is_small(images[0]),
-    )
+    kind, options = "webp", dict[str, Any](quality=80)
+    if not channels and max(height, width) <= MAX_LOSSLESS_SIDE:
+        kind, options = "png", {"optimize": True}
+    buffer = io.BytesIO()
+    sheet = Image.fromarray(grid.reshape(rows * height, columns * width, *channels))
+    sheet.save(buffer, kind, **options)
+    uri = f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode()}"
     return {"uri": uri, "columns": columns, "rows": rows, "width": width, "height": height}

@@ -30,8 +30,8 @@ from jax.sharding import AxisType
 
 from cluster_jax.core.config import load_config, override_all
 from cluster_jax.data import batches
-from cluster_jax.pipeline import build
-from cluster_jax.pipeline.config import RunConfig, parse_config
+from cluster_jax.runs import build
+from cluster_jax.runs.config import RunConfig, parse_config
 from cluster_jax.training import state as states
 from cluster_jax.training.step import make_step
 from experiments import tables

@@ -23,8 +23,8 @@ from jax.sharding import AxisType
 from ml_collections import ConfigDict
 
 from cluster_jax.core import config as configs
-from cluster_jax.pipeline import build
-from cluster_jax.pipeline.config import config_json, parse_config
+from cluster_jax.runs import build
+from cluster_jax.runs.config import config_json, parse_config
 from cluster_jax.training import state as states
 from cluster_jax.training.step import make_step
 from experiments import tables

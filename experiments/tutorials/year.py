@@ -7,16 +7,14 @@ kind appears.
 """
 
 # %%
-import json
 import pathlib
 
 import numpy as np
 import skimage.data
 from PIL import Image
 
-from cluster_jax import ImageClusterer
-from cluster_jax.pipeline import corrections, history, updates
-from cluster_jax.report import assignments, decisions
+from cluster_jax import ImageClusterer, load
+from cluster_jax.runs import update
 
 rng = np.random.default_rng(0)
 folder = pathlib.Path("year")
@@ -56,21 +54,19 @@ for month in ("01", "02", "03", "04", "05", "06"):
     if month == "06":
         (folder / "00_coffee_00.png").unlink()
         (folder / "00_coffee_01.png").rename(folder / "cup.png")
-    print(f"{month}:", updates.update_photos("run")[0])
+    print(f"{month}:", update.update_photos("run")[0])
 
 # %% [markdown]
 # ## What you say
 #
 # The page `run/report.html` saves what you name and move as a file, and `cluster-jax report run
-# --corrections=FILE` applies it. Here the file is written by a program: the group of the cat gets
-# a name.
+# --corrections=FILE` applies it. A name alone needs no page: `cluster-jax report run
+# --name=NUMBER=NAME`. Here the group of the cat gets one.
 
 # %%
-_, found = decisions.clustered(assignments.read_workdir("run"))
-cat = int(found.labels[found.names.index("00_chelsea_00.png")])
-said = decisions.Decisions(named={cat: "Chelsea"})
-pathlib.Path("corrections.csv").write_text(decisions.to_csv(said, found))
-print(corrections.correct("run", ["corrections.csv"])[0].splitlines()[0])
+now = load("run")
+cat = now.labels_[now.files_.index("00_chelsea_00.png")]
+print(update.correct("run", names=[(str(cat), "Chelsea")])[0].splitlines()[0])
 
 # %% [markdown]
 # ## July to December
@@ -80,17 +76,19 @@ print(corrections.correct("run", ["corrections.csv"])[0].splitlines()[0])
 # %%
 for month in ("07", "08", "09", "10", "11", "12"):
     take(month, chelsea=2, coffee=1, astronaut=2, moon=1, grass=9 if month == "09" else 0)
-    print(f"{month}:", updates.update_photos("run")[0])
+    print(f"{month}:", update.update_photos("run")[0])
 
 # %% [markdown]
 # ## The year
 #
-# `run/history.jsonl` has a line for each update, and `cluster-jax report run@0 run` compares the
-# groups of the first photos with those of December.
+# `run/changes.csv` lists what the last update has changed, photo by photo. It can be taken back,
+# and so can those before it: `cluster-jax update --workdir=run --undo`.
 
 # %%
-for line in map(json.loads, pathlib.Path("run/history.jsonl").read_text().splitlines()):
-    print(f"update {line['update']:2}: {line['new']:2} new, {line['photos']} photos,", end=" ")
-    print(f"{line['clusters']} groups")
-compared = history.compare("run@0", "run")
-print(f"{len(compared.moved)} of the first photos are in another group now")
+print(pathlib.Path("run/changes.csv").read_text())
+now = load("run")
+print(f"{now.n_clusters_} groups in {len(now.labels_)} photos")
+group = dict(zip(now.files_, now.labels_.tolist(), strict=True))
+first = zip(model.files_, model.labels_.tolist(), strict=True)
+moved = [name for name, label in first if group.get(name, label) != label]
+print(f"{len(moved)} of the first photos are in another group now")

@@ -15,7 +15,7 @@ import cluster_jax
 from cluster_jax.cli import app, cluster, embed, exit_codes, flags, images, predict, train
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import find_config
-from cluster_jax.pipeline.config import parse_config
+from cluster_jax.runs.config import parse_config
 from cluster_jax.training import loop, progress
 from tests.rows import every_row
 
@@ -214,7 +214,7 @@ for arguments in (
     except SystemExit as stop:
         codes.append(stop.code)
 assert codes == [0, 0, 0, 0, 2, 2], codes
-sys.exit(" ".join({"jax", "plotly", "umap"} & set(sys.modules)) or 0)
+sys.exit(" ".join({"jax", "umap"} & set(sys.modules)) or 0)
 """
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False

@@ -111,12 +111,14 @@ def test_a_whole_evening(tmp_path, capsys):
     assert found["now"][0] == sum(found["sizes"][:2]) + 1
     assert found["now"][1] + 4 <= found["sizes"][2]
     assert found["now"][2] >= 2
-    command = rf"cluster-jax report {out} --corrections=corrections_[0-9]{{14}}\.csv"
+    command = rf"cluster-jax report {out} --corrections=corrections[-_0-9]*\.json"
     assert re.search(command, found["how"])
     # The command takes it; the duplicates come into a folder of their own.
-    (tmp_path / "corrections.csv").write_text(corrections)
+    (tmp_path / "corrections.json").write_text(corrections)
     exported = tmp_path / "sorted"
-    report.main([str(out), f"--corrections={tmp_path / 'corrections.csv'}", f"--export={exported}"])
+    report.main(
+        [str(out), f"--corrections={tmp_path / 'corrections.json'}", f"--export={exported}"]
+    )
     copies = sorted(file.name for file in (exported / "copies").iterdir())
     assert copies == ["z3.png", "z4.png", "z5.png"]
     rows = {row["image"]: row for row in table(out / "assignments.csv")}
@@ -143,8 +145,8 @@ def test_a_whole_evening(tmp_path, capsys):
     # Photos are moved out of the largest group.
     second_round = second_round.replace("[first, second, third, fourth]", "[third, first, second]")
     found = open_page(tmp_path, out / "report.html", second_round)
-    (tmp_path / "second.csv").write_text(found["downloads"][-1])
-    report.main([str(out), f"--corrections={tmp_path / 'second.csv'}"])
+    (tmp_path / "second.json").write_text(found["downloads"][-1])
+    report.main([str(out), f"--corrections={tmp_path / 'second.json'}"])
     rows = {row["image"]: row for row in table(out / "assignments.csv")}
     assert {"Garten", "rest", 'Omas "Garten" / 猫'} <= {row["name"] for row in rows.values()}
     assert rows[found["moved"]]["cluster"] == found["ids"][1]

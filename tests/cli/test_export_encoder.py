@@ -10,8 +10,9 @@ import pytest
 
 from cluster_jax.cli import export as command
 from cluster_jax.data import datasets
-from cluster_jax.pipeline import inference
-from cluster_jax.pipeline import run as pipeline
+from cluster_jax.runs import begin as pipeline
+from cluster_jax.runs import run as records
+from cluster_jax.runs.config import parse_config
 from tests import toy
 from tests.cli.test_output import check_keys
 
@@ -33,7 +34,7 @@ def test_a_program_without_the_package(tmp_path, monkeypatch, capsys):
     command.main([f"--workdir={tmp_path / 'run'}", "--out=encoder.bin", "--json"])
     printed = json.loads(capsys.readouterr().out)
     check_keys("export", printed)
-    run = inference.read(tmp_path / "run")
+    run = records.read(tmp_path / "run")
     height, width, channels = run.images["shape"]
     assert printed["input"] == [height, width, channels]
     rng = np.random.default_rng(0)
@@ -41,8 +42,8 @@ def test_a_program_without_the_package(tmp_path, monkeypatch, capsys):
     np.save("images.npy", images)
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     subprocess.run([sys.executable, "-c", LOADED], check=True, env=environment)
-    dataset = datasets.load_new(images, run.config.data, run.images["shape"])
-    expected = inference.encoder(run).embed(dataset)
+    dataset = datasets.load_new(images, parse_config(run.config).data, run.images["shape"])
+    expected = run.encoder().embed(dataset)
     np.testing.assert_allclose(np.load("rows.npy"), expected, atol=1e-5)
     np.testing.assert_allclose(np.linalg.norm(expected, axis=1), 1, atol=1e-5)
 

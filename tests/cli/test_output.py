@@ -84,8 +84,8 @@ def test_a_report_that_is_written_later(features, tmp_path, capsys):
     capsys.readouterr()
     with_page, without = tmp_path / "with", tmp_path / "without"
     assert not (without / "report.html").exists()
-    for name in ("assignments.csv", "clusterer.npz"):
-        assert (with_page / name).read_bytes() == (without / name).read_bytes()
+    tables = [(folder / "assignments.csv").read_bytes() for folder in (with_page, without)]
+    assert tables[0] == tables[1]
     report.main(["without", "--json"])
     told = json.loads(capsys.readouterr().out)
     assert told["report"] == "without/report.html"

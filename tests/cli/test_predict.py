@@ -1,6 +1,7 @@
 """New images in the clusters of a finished run: the command, its table and what it refuses."""
 
 import csv
+import dataclasses
 import pathlib
 import shutil
 from io import StringIO
@@ -12,15 +13,16 @@ from PIL import Image
 
 from cluster_jax.cli import predict, predictions
 from cluster_jax.clustering import membership
+from cluster_jax.clustering.base import Assignment
 from cluster_jax.clustering.gridshift import GridShift
 from cluster_jax.core import io, logs
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import datasets
 from cluster_jax.encoding.encoder import Encoder
-from cluster_jax.pipeline import inference
-from cluster_jax.pipeline import run as pipeline
-from cluster_jax.pipeline import workdir as workdirs
-from cluster_jax.report.decisions import Decisions
+from cluster_jax.runs import begin as pipeline
+from cluster_jax.runs import corrections, page
+from cluster_jax.runs import run as records
+from cluster_jax.runs.run import Run
 from tests import toy
 
 pytestmark = pytest.mark.usefixtures("one_device", "compiled_once")
@@ -75,8 +77,8 @@ def test_training_images_get_their_own_cluster(trained, tmp_path, capsys):
 
 
 def test_images_do_not_affect_each_other(trained):
-    run = inference.read(trained[0])
-    embed = inference.encoder(run).embed
+    run = records.read(trained[0])
+    embed = run.encoder().embed
     pixels = toy.images(100, seed=8)[0]
 
     def features(images):
@@ -90,7 +92,7 @@ def test_images_do_not_affect_each_other(trained):
     alone = np.concatenate([features(pixels[i : i + 1]) for i in rows])
     np.testing.assert_allclose(alone, together[rows], atol=1e-6)
     np.testing.assert_allclose(np.linalg.norm(together, axis=1), 1, rtol=1e-5)
-    few, all_ = inference.place(run, alone), inference.place(run, together)
+    few, all_ = run.place(alone), run.place(together)
     assert (few.labels == all_.labels[rows]).all()
     assert (few.is_novel == all_.is_novel[rows]).all()
     np.testing.assert_allclose(few.distances, all_.distances[rows], rtol=1e-3, atol=1e-5)
@@ -104,27 +106,27 @@ def test_progress_counts_no_padding(trained, monkeypatch):
         return bars[-1]
 
     monkeypatch.setattr(logs, "tqdm", made)
-    run = inference.read(trained[0])
+    run = records.read(trained[0])
     dataset = datasets.load_new(toy.images(5)[0], toy.DATA, (8, 8, 1))
-    assert len(inference.encoder(run).embed(dataset)) == 5
+    assert len(run.encoder().embed(dataset)) == 5
     assert [(bar.total, bar.n) for bar in bars] == [(5, 5)]
 
 
 def test_new_images_join_their_like(trained):
     """Images of the same four kinds: placed as well as the training images are clustered."""
-    run = inference.read(trained[0])
+    run = records.read(trained[0])
     pixels, kinds = toy.images(80, seed=8)
     dataset = datasets.load_new(pixels, toy.DATA, (8, 8, 1))
-    placed = inference.place(run, inference.encoder(run).embed(dataset))
+    placed = run.place(run.encoder().embed(dataset))
     known = toy.images(90)[1]
-    clusters = run.clusters.cluster_labels
+    clusters = run.labels
     commonest = np.array(
         [np.bincount(known[clusters == c]).argmax() for c in range(max(clusters) + 1)]
     )
     before = (commonest[clusters] == known).mean()
     assert (commonest[placed.labels] == kinds).mean() >= before - 0.1
     assert placed.is_novel.mean() < 0.2
-    foreign = inference.place(run, -run.features)
+    foreign = run.place(-run.features)
     assert foreign.is_novel.all()
 
 
@@ -140,9 +142,9 @@ def test_a_folder_with_files_that_cannot_be_read(trained, tmp_path, capsys):
     rows = _table(workdir / "predictions.csv")
     (workdir / "predictions.csv").unlink()
     assert [row["image"] for row in rows] == [f"sub/{i:02}.png" for i in range(12)]
-    run = inference.read(workdir)
+    run = records.read(workdir)
     dataset = datasets.load(toy.DATA, pixels)
-    placed = inference.place(run, inference.encoder(run).embed(dataset))
+    placed = run.place(run.encoder().embed(dataset))
     assert _columns(rows, "cluster") == [placed.labels.tolist()]
     predict.main([f"--workdir={workdir}", f"--images={tmp_path}/new/sub/03.png",
                   f"--out={tmp_path}/one.csv"])  # fmt: skip
@@ -154,9 +156,9 @@ def test_a_folder_with_files_that_cannot_be_read(trained, tmp_path, capsys):
 
 def test_neither_images_nor_data_set_are_loaded(trained, monkeypatch):
     monkeypatch.setattr(datasets, "load", lambda **_: pytest.fail("loaded"))
-    run = inference.read(trained[0])
+    run = records.read(trained[0])
     assert run.images["shape"] == [8, 8, 1]
-    assert inference.encoder(run)
+    assert run.encoder()
 
 
 def test_without_reduction_gridshift_places(trained, tmp_path):
@@ -171,62 +173,60 @@ def test_without_reduction_gridshift_places(trained, tmp_path):
         pipeline.run_pipeline(changed, workdir)
     finally:
         pathlib.Path(config.data.dir).unlink()
-    run = inference.read(workdir)
-    settled = {**run.results["config"]["eval"]["gridshift"],
+    run = records.read(workdir)
+    settled = {**run.config["eval"]["gridshift"],
                "bandwidth": run.results["metrics"]["gridshift"]["bandwidth"]}  # fmt: skip
     grid = GridShift(**settled).fit(run.features)
-    assert (inference.place(run, run.features).labels == run.clusters.cluster_labels).all()
+    assert (run.place(run.features).labels == run.labels).all()
     rng = np.random.default_rng(0)
     rows = run.features[:40] + rng.normal(size=(40, run.features.shape[1])).astype(np.float32) / 9
     # New rows have the votes of their neighbors, which GridShift would mostly give as well.
-    assert (inference.place(run, rows).labels == grid.locate(rows).labels).mean() > 0.7
+    assert (run.place(rows).labels == grid.locate(rows).labels).mean() > 0.7
 
 
 def test_a_map_keeps_training_rows(trained):
-    run = inference.read(trained[0])
-    assert run.results["config"]["eval"]["reduce"]["method"] == "pca"
-    placed = inference.place(run, run.features)
-    assert (placed.labels == run.clusters.cluster_labels).all()
-    np.testing.assert_allclose(placed.distances, run.clusters.distances, rtol=1e-4, atol=1e-6)
+    run = records.read(trained[0])
+    assert run.config["eval"]["reduce"]["method"] == "pca"
+    placed = run.place(run.features)
+    assert (placed.labels == run.labels).all()
+    np.testing.assert_allclose(placed.distances, run.distances, rtol=1e-4, atol=1e-6)
 
 
 def test_the_scan_of_bandwidths_is_kept(trained):
-    run = inference.read(trained[0])
-    curve = inference.stored_curve(run)
-    options = run.results["config"]["eval"]["gridshift"]
-    expected = GridShift(**options).fit(run.clusters.points).bandwidth_curve_
+    run = records.read(trained[0])
+    curve = run.curve
+    options = run.config["eval"]["gridshift"]
+    expected = GridShift(**options).fit(run.points).bandwidth_curve_
     np.testing.assert_allclose(curve.scores, expected.scores, rtol=1e-4)
-    assert curve.bandwidths[curve.best_index] == run.clusters.bandwidth
+    assert curve.bandwidths[curve.best_index] == run.bandwidth
     assert (curve.n_clusters == expected.n_clusters).all()
     assert curve.verdict == expected.verdict
     assert len(curve.runners_up) == len(expected.runners_up)
-    assert inference.stored_curve(run._replace(clusters=run.clusters._replace(scan=None))) is None
+    assert dataclasses.replace(run, scan=None).curve is None
 
 
 def test_tsne_refuses(workdir, tmp_path, capsys, monkeypatch):
-    results = io.read_json(workdir / "results.json")
-    results["config"]["eval"]["reduce"]["method"] = "tsne"
-    io.write_json(workdir / "results.json", results, checksum=True)
-    io.write_json(workdir / "config.json", results["config"], checksum=True)
-    io.write_arrays(workdir / "clusterer.npz", {})  # as such a run leaves it
-    monkeypatch.setattr(inference, "encoder", lambda run: pytest.fail("too late"))
-    sentence = _refused(capsys, f"--workdir={workdir}", f"--images={tmp_path}")
+    run = records.read(workdir)
+    dataclasses.replace(run, placer=None).write()  # as such a run leaves it
+    monkeypatch.setattr(Run, "encoder", lambda run: pytest.fail("too late"))
+    np.save(tmp_path / "x.npy", toy.images(2)[0])
+    sentence = _refused(capsys, f"--workdir={workdir}", f"--images={tmp_path}/x.npy")
     assert "t-SNE" in sentence
     assert "eval.reduce.method=umap" in sentence
 
 
 def test_kmeans_clusters(trained):
-    run = inference.read(trained[0])
-    placed = inference.place(inference.with_kmeans(run), run.features)
-    labels = run.clusters.kmeans_labels
+    run = records.read(trained[0])
+    run = dataclasses.replace(run, outliers=np.arange(len(run.labels)) < 3)
+    by_kmeans = run.with_kmeans()
+    placed, labels = by_kmeans.place(run.features), run.kmeans_labels
     assert (placed.labels == labels).all()
+    assert (by_kmeans.labels == labels).all()
+    assert not by_kmeans.outliers.any()
     for c in range(labels.max() + 1):
         apart = run.features[labels == c] - run.features[labels == c].mean(axis=0)
         wanted = np.linalg.norm(apart, axis=1)
         np.testing.assert_allclose(placed.distances[labels == c], wanted, rtol=1e-4, atol=1e-6)
-    outliers = np.arange(len(labels)) < 3  # of the clusters that were found
-    run = run._replace(clusters=run.clusters._replace(outliers=outliers))
-    assert not inference.with_kmeans(run).clusters.outliers.any()
 
 
 def test_workdirs_that_are_not_finished(workdir, tmp_path, capsys):
@@ -241,16 +241,15 @@ def test_workdirs_that_are_not_finished(workdir, tmp_path, capsys):
     assert "photos, which is no folder of a run: it has no config.json" in _refused(
         capsys, f"--workdir={tmp_path}/photos", images
     )
-    for name in ("results.json", workdirs.CLUSTERS, workdirs.CLUSTERER):
-        kept = (workdir / name).read_bytes()
-        (workdir / name).unlink()
-        assert "not finished" in _refused(capsys, f"--workdir={workdir}", images)
-        (workdir / name).write_bytes(kept)
-    # Clustered anew, and interrupted: the config says other things than the results.
-    config = io.read_json(workdir / "config.json")
-    config["eval"]["reduce"]["n_neighbors"] = 3
-    io.write_json(workdir / "config.json", config)
-    assert "not finished" in _refused(capsys, f"--workdir={workdir}", images)
+    (workdir / "results.json").unlink()
+    np.save(tmp_path / "x.npy", toy.images(2)[0])
+    predict.main([f"--workdir={workdir}", f"--images={tmp_path}/x.npy"])  # No command reads it.
+    (workdir / "run-1.npz").unlink()
+    assert "is not finished; run its command again" in _refused(
+        capsys, f"--workdir={workdir}", images
+    )
+    (workdir / "clusters.npz").touch()
+    assert "was written by an older version" in _refused(capsys, f"--workdir={workdir}", images)
 
 
 def test_an_encoder_that_is_missing_or_damaged_is_made_again(trained, workdir):
@@ -258,14 +257,14 @@ def test_an_encoder_that_is_missing_or_damaged_is_made_again(trained, workdir):
     pixels, (_, config) = toy.images(5, seed=8)[0], trained
     np.savez(trained[0].parent / "toy.npz", images=toy.images(90)[0], labels=toy.images(90)[1])
     wanted = Encoder.load(workdir)(pixels)
-    assert_array_equal(inference.encoder(inference.read(workdir))(pixels), wanted)
+    assert_array_equal(records.read(workdir).encoder()(pixels), wanted)
     file, content = workdir / "encoder.npz", (workdir / "encoder.npz").read_bytes()
     file.write_bytes(content[: len(content) // 2])
     with pytest.raises(InputError, match=r"encoder\.npz is damaged"):
-        inference.encoder(inference.read(workdir))
+        records.read(workdir).encoder()
     file.unlink()
     with pytest.raises(InputError, match=r"encoder\.npz must be there .*got none: run the command"):
-        inference.encoder(inference.read(workdir))
+        records.read(workdir).encoder()
     with pytest.raises(InputError, match=r"got .*run, without encoder\.npz"):
         Encoder.load(workdir)
     io.write_arrays(file, {"x": np.zeros(3)})
@@ -278,7 +277,7 @@ def test_an_encoder_that_is_missing_or_damaged_is_made_again(trained, workdir):
     other = config.copy_and_resolve_references()
     other.eval.features = "backbone"
     pipeline.run_pipeline(other, workdir)
-    run = inference.read(workdir)
+    run = records.read(workdir)
     assert run.features.shape[1] != wanted.shape[1]
     rows = Encoder.load(workdir)(toy.images(90)[0])
     np.testing.assert_allclose(rows, run.features, atol=1e-5)
@@ -314,7 +313,7 @@ def test_tables_that_cannot_be_written(trained, tmp_path, capsys, monkeypatch):
         patch.setenv("HOME", str(tmp_path))
         predict.main([*flags, "--out=~/p.csv"])
     assert len(_table(tmp_path / "p.csv")) == 2
-    monkeypatch.setattr(inference, "encoder", lambda run: pytest.fail("too late"))
+    monkeypatch.setattr(Run, "encoder", lambda run: pytest.fail("too late"))
     sentence = _refused(capsys, *flags, f"--out={tmp_path}/none/p.csv")
     assert f"--out must be a file in a folder that exists; got {tmp_path}/none/p.csv" in sentence
 
@@ -340,13 +339,13 @@ def test_export_of_new_images(trained, tmp_path, capsys, monkeypatch):
     predict.main([*flags, f"--images={tmp_path}/x.npy", f"--export={tmp_path}/pixels"])
     assert len(list((tmp_path / "pixels").glob("cluster_*/*.png"))) == 12
     # What cannot be used is refused before the work.
-    monkeypatch.setattr(inference, "encoder", lambda run: pytest.fail("too late"))
+    monkeypatch.setattr(Run, "encoder", lambda run: pytest.fail("too late"))
     assert "must be new or empty" in _refused(capsys, *flags, images, f"--export={tmp_path}/out")
     inside = f"--export={tmp_path}/new/out"
     assert "outside of the images' folder" in _refused(capsys, *flags, images, inside)
 
 
-@pytest.mark.parametrize("name", ["embedding.npz", workdirs.CLUSTERS, workdirs.CLUSTERER])
+@pytest.mark.parametrize("name", ["embedding.npz", "run-1.npz"])
 @pytest.mark.parametrize("kept", [0, 40, -300])
 def test_files_that_were_cut(workdir, tmp_path, capsys, name, kept):
     (workdir / name).write_bytes((workdir / name).read_bytes()[:kept])
@@ -355,13 +354,13 @@ def test_files_that_were_cut(workdir, tmp_path, capsys, name, kept):
 
 
 def test_small_clusters_are_counted_apart(trained):
-    run = inference.read(trained[0])
-    clusters = np.repeat([0, 1, 2], [40, 48, 2])
-    stored = run.clusters._replace(cluster_labels=clusters, outliers=clusters == 2)
-    run = run._replace(clusters=stored)
+    run = records.read(trained[0])
+    columns, clusters = run.columns.copy(), np.repeat([0, 1, 2], [40, 48, 2])
+    columns["label"] = clusters
+    run = dataclasses.replace(run, columns=columns, outliers=clusters == 2)
     labels = np.array([1, 2, 0, 1, 2, 2])
-    placed = inference.Assignment(labels, np.zeros(6), labels == 0)
-    large = predictions.large_clusters(run)
+    placed = Assignment(labels, np.zeros(6), labels == 0)
+    large = page.large_clusters(run)
     lines = predictions.describe(placed, {"2": "cats"}, "p.csv", large=large).splitlines()
     assert lines[:3] == [
         "cluster     2         3 images  cats",
@@ -390,11 +389,11 @@ def test_placed_rows_have_probabilities(tmp_path):
     config = toy.config(file)
     config.eval.method = "tree"
     pipeline.run_pipeline(config, tmp_path / "run")
-    run = inference.read(tmp_path / "run")
+    run = records.read(tmp_path / "run")
     rng = np.random.default_rng(0)
     rows = run.features + rng.normal(size=run.features.shape).astype(np.float32) / 3
-    placed = inference.place(run, rows)
-    leaves, smoother = run.clusters.cluster_labels[run.clusterer.sample], run.clusterer.smoother
+    placed = run.place(rows)
+    leaves, smoother = run.labels[run.placer.sample], run.placer.smoother
     around = membership.shares(smoother, leaves)
     shares = membership.probabilities(smoother, around, rows)
     every = np.arange(len(rows))
@@ -405,18 +404,18 @@ def test_placed_rows_have_probabilities(tmp_path):
     assert (placed.runner_up_probabilities[has_other] == others).all()
     # The runner-up of a cluster that has become a part of another is that one.
     first, second = placed.labels[has_other][0], placed.runners_up[has_other][0]
-    merged = inference.with_decisions(run, Decisions(merged={int(first): int(second)}))
-    again = inference.place(merged, rows[has_other][:1])
+    merged = corrections.corrected(run, {"merges": [[int(first), int(second)]]})
+    again = merged.place(rows[has_other][:1])
     assert again.labels[0] == second
     assert again.probabilities[0] >= shares[has_other][0, [first, second]].sum() - 1e-6
 
     # A copy of an image that a person has moved, or marked wrong, goes with it, and no other does.
-    names, labels = run.computed.names, run.clusters.cluster_labels
-    moved = {names[i]: int(labels.max()) - int(labels[i]) for i in (0, 1)} | {names[2]: -1}
-    corrected = inference.with_decisions(run, Decisions(moved=moved))
+    moved = [int(run.labels.max()) - int(run.labels[i]) for i in (0, 1)]
+    said = {"labels": {"0": moved[0], "1": moved[1]}, "wrong": [2]}
+    corrected = corrections.corrected(run, said)
     near = run.features + rng.normal(size=run.features.shape).astype(np.float32) / 1_000
-    followed = inference.place(corrected, 3 * near)
-    assert followed.labels[:3].tolist() == [*moved.values()]
+    followed = corrected.place(3 * near)
+    assert followed.labels[:3].tolist() == [*moved, -1]
     assert followed.probabilities[:3].tolist() == [1, 1, 1]
     assert followed.runners_up[:3].tolist() == [-1, -1, -1]
-    assert (followed.labels[3:] == inference.place(run, near).labels[3:]).mean() > 0.9
+    assert (followed.labels[3:] == run.place(near).labels[3:]).mean() > 0.9

@@ -1,36 +1,31 @@
-"""The command `report`: what it refuses. What it writes is in `tests/report/test_decisions.py`."""
+"""The command `report`: what it refuses. What it writes is in `tests/runs/test_corrections.py`."""
 
 import re
 
 import pytest
 
 from cluster_jax.cli import report as command
-from cluster_jax.report import assignments
 from tests.rows import every_row
-
-
-def write(folder, title="image"):
-    folder.mkdir()
-    columns = {title: ["a", "b"], "cluster": [0, 1]}
-    (folder / "assignments.csv").write_text(assignments.to_csv(columns))
-    return str(folder)
 
 
 @every_row(
     ("flags", "message"),
     [
-        (("{run}",), "the run in .*run must be finished; got no results"),
-        (("{photos}",), "workdirs of finished runs; got .*photos, which has no assignments.csv"),
-        (("none",), "workdirs of finished runs; got none, which does not exist"),
-        (("{other}",), "must have a column of names and one of clusters"),
+        (("{run}",), "the run in .*run is not finished; run its command again with --out="),
+        (("{photos}",), "workdir must be that of a finished run; got .*photos, which is no folder"),
+        (("none",), "workdir must be that of a finished run; got none, which does not exist"),
+        (("{old}",), "old was written by an older version of cluster_jax"),
         (("{run}", "--by=copy"), "--by must come with --export=DIR; got no --export"),
+        (("{run}", "--name=cats"), "--name must be a number and a name, such as 5=Snakes; got 'c"),
     ],
 )
 def test_bad_input_is_one_sentence(tmp_path, capsys, flags, message):
-    places = {name: tmp_path / name for name in ("run", "photos", "other")}
-    write(places["run"])
-    write(places["other"], "other")
-    places["photos"].mkdir()
+    places = {name: tmp_path / name for name in ("run", "photos", "old")}
+    for folder in places.values():
+        folder.mkdir()
+    for name in ("run", "old"):
+        (places[name] / "config.json").write_text("{}")
+    (places["old"] / "clusters.npz").touch()
     with pytest.raises(SystemExit) as stop:
         command.main([flag.format(**places) for flag in flags])
     assert stop.value.code == 2

@@ -1,13 +1,10 @@
 """`cluster-jax update` of photos: new, renamed and deleted files, undo, and the estimator."""
 
-import base64
 import csv
-import gzip
 import hashlib
 import json
 import os
 import pathlib
-import re
 import shutil
 import subprocess
 import sys
@@ -18,10 +15,11 @@ from PIL import Image
 from cluster_jax import ImageClusterer
 from cluster_jax.cli import images, predict, report, update
 from cluster_jax.core import io
-from cluster_jax.pipeline import updates
-from cluster_jax.report import assignments, decisions, duplicates
+from cluster_jax.report import duplicates
+from cluster_jax.runs import run as records
 from tests import toy
 from tests.cli.test_images import QUICK
+from tests.cli.test_output import check_keys
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:n_jobs value:UserWarning"),
@@ -53,13 +51,12 @@ def place(made, tmp_path, monkeypatch):
     shutil.move(made / "away", made / "photos")
 
 
+def read(file):
+    return list(csv.DictReader(file.read_text().splitlines()))
+
+
 def table(place):
-    return list(csv.DictReader((place / "run" / "assignments.csv").read_text().splitlines()))
-
-
-def page_of(page):
-    content = re.search('id="report-data">([^<]*)<', page)[1]
-    return json.loads(gzip.decompress(base64.b64decode(content)))
+    return read(place / "run" / "assignments.csv")
 
 
 def test_new_renamed_and_deleted_files(place, capsys, monkeypatch):
@@ -68,11 +65,13 @@ def test_new_renamed_and_deleted_files(place, capsys, monkeypatch):
     names = io.read_json(run / "results.json")["suggested_names"]
     update.main([f"--workdir={run}", "--json"])
     nothing = json.loads(capsys.readouterr().out)
+    check_keys("update", nothing)
     assert (nothing["new"], nothing["gone"], nothing["photos"]) == (0, 0, 40)
     (photos / "05.png").rename(photos / "sub 5.png")
     (photos / "06.png").unlink()
     save(place / "more", toy.images(46, channels=3)[0][40:], "new")
     (photos / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n broken")
+    first = table(place)
     update.main([f"--workdir={run}", "more"])
     said = capsys.readouterr().out
     assert "6 photos are new; 1 photo is gone; 1 photo is moved or renamed." in said
@@ -83,17 +82,17 @@ def test_new_renamed_and_deleted_files(place, capsys, monkeypatch):
     assert {row["since"] for name, row in now.items() if name.startswith("more/")} == {"1"}
     kept = [n for n in before if n not in ("05.png", "06.png")]
     assert all(now[f"photos/{name}"]["cluster"] == before[name] for name in kept)
-    (line,) = (run / "history.jsonl").read_text().splitlines()
-    assert ["workdir", *json.loads(line)] == list(nothing)
+    changes = {row["name"]: row for row in read(run / "changes.csv")}
+    kinds = [row["change"] for row in changes.values()]
+    assert sorted(kinds) == ["gone", *["new"] * 6, "renamed"]
+    assert changes["photos/sub 5.png"]["after"] == changes["photos/sub 5.png"]["before"]
+    assert (changes["06.png"]["before"], changes["06.png"]["after"]) == (before["06.png"], "")
     assert io.read_json(run / "results.json")["suggested_names"] == names  # as they were first
-    embedding = io.read_arrays(run / "embedding.npz")["backbone"]
-    assert len(embedding) == 45
     predict.main([f"--workdir={run}", f"--images={photos / 'sub 5.png'}"])
     assert "Update 1: 6 photos are new" in (run / "report.html").read_text()
     report.main([str(run)])
     page = (run / "report.html").read_text()
     assert "Update 1: 6 photos are new" in page
-    assert ".update" not in page  # the folder in which it was made
     model = ImageClusterer.load(run)
     monkeypatch.setattr(model, "transform", lambda rows: rows)
     model.update(model._run.features[:3])
@@ -101,25 +100,35 @@ def test_new_renamed_and_deleted_files(place, capsys, monkeypatch):
     capsys.readouterr()
     update.main([f"--workdir={run}", "--refit"])
     assert "All photos were clustered anew." in capsys.readouterr().out
-    assert updates.undo(run)[0].startswith("Took the last update")
+    for _ in range(2):
+        update.main([f"--workdir={run}", "--undo"])
+        assert capsys.readouterr().out.startswith("Took the last update of ")
+    assert table(place) == first
+    assert not (run / "changes.csv").exists()
+    with pytest.raises(SystemExit):
+        update.main([f"--workdir={run}", "--undo"])
+    assert "must have an update or corrections to take back; got none" in capsys.readouterr().err
 
 
 def test_what_a_person_said_holds_for_renamed_photos(place, monkeypatch):
     photos, run = place / "photos", place / "run"
-    _, found = decisions.clustered(assignments.read_workdir(run))
-    target = int(found.labels[1])
-    own = next(int(label) for label in found.labels if label != target)
+    labels = records.read(run).labels
+    target = int(labels[1])
+    own = next(int(label) for label in labels if label != target)
     shutil.copy(photos / "07.png", photos / "copy.png")
-    decided = decisions.Decisions(
-        {"00.png": target, "03.png": -1, "04.png": own},
-        {own: target},
-        named={target: "mine", own: "other"},
-        kept=("copy.png",),
-    )
-    io.write(place / "page.csv", decisions.to_csv(decided, found))
     update.main([f"--workdir={run}"])
-    report.main([str(run), f"--corrections={place}/page.csv"])
-    merged = [row["image"] for row in table(place) if int(row["found_cluster"]) in (own, target)]
+    names = records.read(run).names
+    said = {
+        "state": records.read(run).state,
+        "labels": {str(names.index("00.png")): target, str(names.index("04.png")): own},
+        "wrong": [names.index("03.png")],
+        "merges": [[own, target]],
+        "names": {str(target): "mine"},
+        "keep": [names.index("copy.png")],
+    }
+    (place / "page.json").write_text(json.dumps(said))
+    report.main([str(run), f"--corrections={place}/page.json"])
+    merged = [row["image"] for row in table(place) if int(row["found"]) in (own, target)]
     (photos / "00.png").rename(photos / "zz.png")
     save(photos, toy.images(44, channels=3)[0][40:], "new")
     looks, find = [], duplicates.find
@@ -131,8 +140,7 @@ def test_what_a_person_said_holds_for_renamed_photos(place, monkeypatch):
     assert now["03.png"]["cluster"] == "-1"
     held = {name: now[name]["cluster"] for name in merged if name in now and name != "03.png"}
     assert set(held.values()) == {str(target)}, "what was merged stays together"
-    copies = csv.DictReader((run / "duplicates.csv").read_text().splitlines())
-    kept = {row["image"]: row["keep"] for row in copies}
+    kept = {row["image"]: row["keep"] for row in read(run / "duplicates.csv")}
     assert (kept["07.png"], kept["copy.png"]) == ("0", "1")
 
 
@@ -158,10 +166,10 @@ def test_two_processors_of_other_instructions_give_the_same_ids(tmp_path):
     for name, environment in (("this", {}), ("older", OLDER)):
         shutil.copytree(tmp_path / "first", tmp_path / name)
         run("update", f"--workdir={name}", "more", "--report=no", **environment)
-        table = (tmp_path / name / "assignments.csv").read_text().splitlines()
-        ids = " ".join(f"{row['image']} {row['id']}" for row in csv.DictReader(table))
+        rows = read(tmp_path / name / "assignments.csv")
+        ids = " ".join(f"{row['image']} {row['cluster']}" for row in rows)
         digests.append(hashlib.sha256(ids.encode()).hexdigest())
-        embeddings.append(io.read_arrays(tmp_path / name / "embedding.npz")["backbone"])
+        embeddings.append(records.read(tmp_path / name).store)
     assert digests[0] == digests[1]
     if "avx512f" in pathlib.Path("/proc/cpuinfo").read_text():
         assert (embeddings[0] != embeddings[1]).any()  # They did compute by other instructions.

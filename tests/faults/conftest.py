@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from cluster_jax.pipeline import run as pipeline
+from cluster_jax.runs import begin as pipeline
 from tests import toy
 from tests.faults.jobs import kill_all
 

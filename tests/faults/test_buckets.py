@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cluster_jax.cli import app
-from cluster_jax.pipeline import run as pipeline
+from cluster_jax.runs import begin as pipeline
 from tests import toy
 from tests.faults.gcs_server import CUT, LOST, Server, always, every
 from tests.faults.jobs import Job, kill_all
@@ -48,8 +48,10 @@ def _assert_same(server, first, second):
     one, two = server.files(f"bucket/{first}/"), server.files(f"bucket/{second}/")
     metrics = [json.loads(files["results.json"])["metrics"] for files in (one, two)]
     assert metrics[0] == metrics[1]
-    for name in ("embedding.npz", "clusters.npz"):
-        left, right = (np.load(io.BytesIO(files[name])) for files in (one, two))
+    for name in ("embedding.npz", "run-1.npz"):
+        left, right = (dict(np.load(io.BytesIO(files[name]))) for files in (one, two))
+        left.pop("about", None), right.pop("about", None)  # It has paths and times.
+        assert left.keys() == right.keys()
         for key, array in left.items():
             np.testing.assert_array_equal(right[key], array)
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cluster_jax.core.checks import InputError
-from cluster_jax.pipeline import run as pipeline
+from cluster_jax.runs import begin as pipeline
 from cluster_jax.training import checkpoint
 from cluster_jax.training import state as states
 from tests.faults.runs import assert_same
@@ -44,7 +44,7 @@ def test_any_changed_bit_changes_the_checksum():
 
 def _damage(workdir):
     """Values that TensorStore reads without an error: those of the other checkpoint."""
-    for name in ("results.json", "embedding.npz"):
+    for name in ("run-1.npz", "embedding.npz"):
         (workdir / name).unlink()
     step = workdir / "checkpoints" / "4"
     shutil.rmtree(step / "default")
@@ -74,7 +74,7 @@ def test_the_only_checkpoint_damaged(copy):
 def test_one_process_alone_sees_the_damage(copy, finished, monkeypatch):
     """All of them take the checkpoint before."""
     config, workdir = copy
-    for name in ("results.json", "embedding.npz"):
+    for name in ("run-1.npz", "embedding.npz"):
         (workdir / name).unlink()
     said = [False, True, True]  # of another process: about step 4, about 2, and that it is away
     monkeypatch.setattr(
@@ -88,7 +88,7 @@ def test_one_process_alone_sees_the_damage(copy, finished, monkeypatch):
 
 def test_a_checkpoint_that_cannot_be_read_is_not_damaged(copy):
     config, workdir = copy
-    for name in ("results.json", "embedding.npz"):
+    for name in ("run-1.npz", "embedding.npz"):
         (workdir / name).unlink()
     for file in (workdir / "checkpoints" / "4").rglob("d/*"):
         file.unlink()

@@ -8,8 +8,8 @@ import time
 import pytest
 
 from cluster_jax.core.checks import InputError
-from cluster_jax.pipeline import run as pipeline
-from cluster_jax.pipeline import trainings
+from cluster_jax.runs import begin as pipeline
+from cluster_jax.runs import trainings
 from tests import toy
 from tests.faults.runs import before_step
 

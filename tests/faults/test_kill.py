@@ -9,7 +9,8 @@ import time
 import pytest
 
 from cluster_jax.encoding import embed
-from cluster_jax.pipeline import run as pipeline
+from cluster_jax.runs import begin as pipeline
+from cluster_jax.runs import page
 from tests.faults.runs import assert_same, before_step, left_by_a_kill
 
 pytestmark = pytest.mark.usefixtures("one_device", "traced_once", "compiled_once")
@@ -44,7 +45,7 @@ def killed(finished, tmp_path_factory, one_device, traced_once, compiled_once):
         before_step(patch, 3, lambda: kill("saving"))
         before_step(patch, 4, kill_after_saving)
         before(embed.Parts, "finish", "embedding")
-        before(pipeline.outputs.report, "write_report", "report")
+        before(page.report, "render", "report")
         pipeline.run_pipeline(finished.config, folder / "run", "toy")
     return left
 

@@ -12,9 +12,9 @@ import pytest
 from etils import epath
 
 from cluster_jax.core.checks import InputError
-from cluster_jax.pipeline import run as pipeline
-from cluster_jax.pipeline import trainings
-from cluster_jax.pipeline import workdir as workdirs
+from cluster_jax.runs import begin as pipeline
+from cluster_jax.runs import trainings
+from cluster_jax.runs import workdir as workdirs
 from tests import toy
 from tests.faults.runs import assert_same, before_step
 
@@ -30,7 +30,7 @@ def _take(folder):
 HOLD = """
 import sys, time
 from etils import epath
-from cluster_jax.pipeline import workdir
+from cluster_jax.runs import workdir
 with workdir.locked(epath.Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(600)

@@ -13,10 +13,9 @@ from cluster_jax import estimators
 from cluster_jax.core import checks, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import datasets, tables
-from cluster_jax.pipeline import inference
-from cluster_jax.pipeline import run as pipeline
-from cluster_jax.pipeline import workdir as workdirs
 from cluster_jax.report import assignments
+from cluster_jax.runs import begin as pipeline
+from cluster_jax.runs import workdir as workdirs
 from tests import toy
 
 
@@ -66,9 +65,10 @@ def test_pickles_in_place_of_a_workdirs_files(tmp_path, pwned):
         (tmp_path / name).write_bytes(pickle.dumps(_Pwn(pwned)))
     with pytest.raises(InputError, match="is damaged"):
         estimators.load(tmp_path)
-    io.write_arrays(tmp_path / "clusters.npz", {"points": _objects(pwned)})
-    with pytest.raises(io.DamagedFile, match="its arrays cannot be read"):
-        inference.read_clusters(tmp_path)
+    (tmp_path / "config.json").write_text("{}")
+    io.write_arrays(tmp_path / "run-1.npz", {"about": _objects(pwned)})
+    with pytest.raises(InputError, match="its arrays cannot be read"):
+        estimators.load(tmp_path)
 
 
 def test_a_zip_bomb(tmp_path, monkeypatch):

@@ -10,7 +10,7 @@ import pytest
 from cluster_jax import estimators
 from cluster_jax.core import io, logs
 from cluster_jax.core.checks import InputError
-from cluster_jax.pipeline import run as pipeline
+from cluster_jax.runs import begin as pipeline
 from tests import toy
 from tests.faults.runs import assert_same, before_step
 

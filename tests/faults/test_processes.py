@@ -117,7 +117,7 @@ def test_a_set_in_blocks_of_records_resumes_after_a_kill(tmp_path):
 def test_a_damaged_checkpoint(whole, tmp_path):
     """Both processes go on from the one before."""
     workdir = shutil.copytree(whole / "run", tmp_path / "run")
-    for name in ("results.json", "embedding.npz"):
+    for name in ("run-1.npz", "embedding.npz"):
         (workdir / name).unlink()
     newest = workdir / "checkpoints" / str(STEPS)
     shutil.rmtree(newest / "default")

@@ -9,8 +9,7 @@ import sys
 import pytest
 
 from cluster_jax.cli import exit_codes, train
-from cluster_jax.pipeline import run as pipeline
-from cluster_jax.pipeline import trainings
+from cluster_jax.runs import page, trainings
 from tests.faults.runs import assert_same, before_step
 
 pytestmark = [
@@ -67,7 +66,7 @@ def test_during_the_training(command, finished, tmp_path, monkeypatch, capsys, n
     ("module", "name", "number", "code"),
     [
         (trainings, "build_stages", signal.SIGTERM, 75),  # before anything is saved
-        (pipeline.outputs.report, "write_report", signal.SIGINT, 130),
+        (page.report, "render", signal.SIGINT, 130),
     ],
 )
 def test_outside_of_the_training(

@@ -7,9 +7,9 @@ from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import load_config
 from cluster_jax.methods.base import Watched
-from cluster_jax.pipeline import run as pipeline
-from cluster_jax.pipeline import workdir as workdirs
-from cluster_jax.pipeline.config import config_json
+from cluster_jax.runs import begin as pipeline
+from cluster_jax.runs import workdir as workdirs
+from cluster_jax.runs.config import config_json
 from cluster_jax.training import loop, progress, watch
 from tests import toy
 from tests.methods import cases

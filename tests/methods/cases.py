@@ -13,7 +13,7 @@ from cluster_jax.core import ops
 from cluster_jax.data import batches
 from cluster_jax.encoding import embed
 from cluster_jax.methods.ncl import NCLState
-from cluster_jax.pipeline import build as builder
+from cluster_jax.runs import build as builder
 from cluster_jax.training import state as states
 from cluster_jax.training.state import State
 from tests import toy

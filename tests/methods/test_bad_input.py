@@ -8,8 +8,8 @@ from ml_collections import ConfigDict
 
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
-from cluster_jax.pipeline import run as pipeline
-from cluster_jax.pipeline.config import config_json
+from cluster_jax.runs import begin as pipeline
+from cluster_jax.runs.config import config_json
 from cluster_jax.training import checkpoint
 from cluster_jax.training import state as states
 from tests import toy

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from cluster_jax.methods import base
-from cluster_jax.pipeline import build as builder
+from cluster_jax.runs import build as builder
 from cluster_jax.training import state as states
 from cluster_jax.training.checkpoint import Checkpoints
 from cluster_jax.training.step import make_step

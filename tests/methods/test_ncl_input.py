@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from cluster_jax.core.checks import InputError
-from cluster_jax.pipeline import build
-from cluster_jax.pipeline.config import parse_config
+from cluster_jax.runs import build
+from cluster_jax.runs.config import parse_config
 from tests import toy
 from tests.methods import cases
 from tests.rows import every_row

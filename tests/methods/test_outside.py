@@ -12,7 +12,7 @@ from cluster_jax.cli import train
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import load_config
 from cluster_jax.methods import base, encoders
-from cluster_jax.pipeline.config import config_json, parse_config
+from cluster_jax.runs.config import config_json, parse_config
 from cluster_jax.training import state as states
 from cluster_jax.training.step import make_step
 from experiments.tutorials import __main__ as tutorials

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from cluster_jax.data import batches
-from cluster_jax.pipeline import build
+from cluster_jax.runs import build
 from cluster_jax.training import state as states
 from cluster_jax.training.step import make_step
 from tests import toy

@@ -25,7 +25,7 @@ addEventListener("unhandledrejection", (event) => problems.push(String(event.rea
 window.downloads = [];
 const createURL = URL.createObjectURL;
 URL.createObjectURL = (blob) => {
-  if (!blob.type.startsWith("text/")) return createURL.call(URL, blob);
+  if (!/^text|json$/.test(blob.type)) return createURL.call(URL, blob);
   downloads.push(blob.text());
   return "#";
 };

@@ -192,9 +192,33 @@ def test_groups_of_the_report():
     assert [image["name"] for image in groups[2]["images"]] == ["image 5", "image 15"]
     kept = [[i["keep"] for i in group["images"]].index(True) for group in groups]
     assert kept == [0, 0, 0]
-    picked = duplicates.record(duplicates.with_picked(shown, ["23", "14", "33", "40"]))
+    picked = duplicates.with_picked(shown.duplicates, [23, 14, 33, 40])
+    assert duplicates.originals(picked, 60)[[3, 14, 15, 40]].tolist() == [33, 14, 5, 40]
+    stored = duplicates.from_arrays(duplicates.to_arrays(picked))
+    picked = duplicates.record(shown._replace(duplicates=stored))
     kept = [[i["index"] for i in group["images"] if i["keep"]] for group in picked]
     assert kept == [[33], [14], [5]], "of a group the last one"
+
+
+def test_originals_are_kept_before_what_is_called_a_copy():
+    names = (
+        *("Backup/a.jpg", "trip/a.jpg"),
+        *("b (1).jpg", "copyright/b.jpg"),
+        *("Copy of c.jpg", "c - copy.jpg", "2019 (12)/c.jpg"),
+        *("d_copy.png", "backups/d.png"),  # the earlier one, where all are copies
+        *("e.jpg", "copy/e.jpg"),
+    )
+    images, x = _distinct(40)
+    sets = ((0, 1), (2, 3), (4, 5, 6), (7, 8), (9, 10))
+    for first, *copies in sets:
+        images[copies], x[copies] = images[first], x[first]
+    dataset = in_memory("arrays", images, IN_MEMORY)
+    names += tuple(f"{i}.jpg" for i in range(len(names), 40))
+    found = duplicates.find(dataset._replace(sources=names), x)
+    kept = dict(zip(found.groups[found.keep].tolist(), found.images[found.keep], strict=True))
+    assert sorted(names[i] for i in kept.values()) == sorted(
+        ["trip/a.jpg", "copyright/b.jpg", "2019 (12)/c.jpg", "d_copy.png", "e.jpg"]
+    )
 
 
 def test_points_of_a_report_on_a_part_of_the_images():

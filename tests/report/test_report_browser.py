@@ -1,7 +1,6 @@
 """The report in a browser: pictures, large view, keyboard, selection, decisions, no request."""
 
-import csv
-import io
+import json
 import os
 import re
 import sys
@@ -9,16 +8,16 @@ import sys
 import numpy as np
 import pytest
 from PIL import Image
+from scipy.cluster import hierarchy
 
+from cluster_jax.clustering import cut_tree
 from cluster_jax.data.images import PhotoFacts
-from cluster_jax.report import assignments, report_data, report_map
+from cluster_jax.report import report_map
 from cluster_jax.report.report import render
 from tests.report.browser import CHROMIUM, STEPS, WATCH, visit
 from tests.report.test_report import (
-    CLUSTERS,
     NAMES,
     TREE,
-    changed,
     labeled,
     make,
     repeated,
@@ -27,6 +26,7 @@ from tests.report.test_report import (
 
 # Of the photos beside a page, with a byte that is no UTF-8 where a system takes it.
 FOLDER = "images caf\udce9 é" if sys.platform == "linux" else "images"
+FEATURES = np.random.default_rng(1).normal(size=(68, 5)).astype(np.float32)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
 
 
@@ -35,7 +35,7 @@ def run(tmp_path, data, steps, size=None):
     if data.fetch_images is not None and data.sources is not None and data.folder is None:
         data = beside(tmp_path, data)
     head, _, rest = render(data).partition("<title>")
-    rest = rest.rpartition("</body>")[0]  # plotly.js has the word too
+    rest = rest.rpartition("</body>")[0]
     page = f"{head}{WATCH}<title>{rest}{STEPS % steps}"
     file = tmp_path / "report.html"
     file.write_bytes(page.encode("utf-8", "backslashreplace"))
@@ -88,7 +88,7 @@ def test_hover_and_large_view(tmp_path):
       found.point = [point, $("view-name").textContent];
       found.open = $("view").open;
     """
-    data = labeled(sources=sources())
+    data = labeled(sources=sources(), features=FEATURES)
     found = run(tmp_path, data, steps)
     names = {cluster: [sources()[i] for i in in_order(data, cluster)] for cluster in (4, 0, 2)}
     assert found["card"].startswith("Group 4")
@@ -133,7 +133,7 @@ def test_every_photo_is_enlarged_however_often_and_by_whatever_means(tmp_path):
       found.shown.push(await shown());
       found.file = [$("view-file").hidden, $("view-file").href === $("view-image").src];
     """
-    found = run(tmp_path, labeled(sources=sources()), steps)
+    found = run(tmp_path, labeled(sources=sources(), features=FEATURES), steps)
     assert len(found["shown"]) == 19
     for name, width, is_hidden in found["shown"]:
         assert width == 300 + int(name[:3]), "the file of that photo"
@@ -179,34 +179,21 @@ def test_belonging_and_names_are_shown(tmp_path):
     ]
     assert "goldfish" in found["groups"]
     lines = list(filter(None, found["doubts"][0].split("\n")))
-    assert lines == ["Group 0?", "Yes, it stays", "No, Group 1", "Neither"]
-
-
-def test_nearest_images_are_nearest_on_the_map(tmp_path):
-    data = labeled(sources=sources(), dimensions=2)
-    steps = """
-      document.querySelector("[data-point='0']").click();
-      found.nearest = all("button", $("view-nearest")).map((button) => button.title);
-    """
-    data = changed(data, distances=np.zeros(68, np.float32))  # so that image 0 is typical
-    found = run(tmp_path, data, steps)
-    gaps = np.linalg.norm(data.clustering.points - data.clustering.points[0], axis=1)
-    nearest = np.argsort(gaps, kind="stable")[1:9]
-    assert found["nearest"] == [sources()[i] for i in nearest]
+    assert lines[:4] == ["In Group 0?", "Yes, it stays", "No, Group 1", "No, in none"]
 
 
 def test_most_alike_images_are_nearest_in_the_features(tmp_path, monkeypatch):
-    features = np.random.default_rng(1).normal(size=(68, 5)).astype(np.float32)
+    features = FEATURES.copy()
     features[10], features[20] = features[30], features[30] + 1e-3
     # The order of the map is not that of the images.
     data = labeled(sources=sources(), features=features, distances=np.arange(68.0)[::-1].copy())
     steps = """
-      button(card(4), "Show all").click();
+      card(4).querySelector("[data-all]").click();
       found.shown = {};
       for (const point of ["39", "30", "1"]) {
-        document.querySelector(`[data-point="${point}"]`).click();
+        all(`[data-point="${point}"]`).at(-1).click();
         const titles = all("button", $("view-nearest")).map((button) => button.title);
-        found.shown[point] = [$("view-nearest-title").textContent, titles];
+        found.shown[point] = [$("view-nearest-title").hidden, titles];
       }
     """
 
@@ -216,12 +203,11 @@ def test_most_alike_images_are_nearest_in_the_features(tmp_path, monkeypatch):
 
     found = run(tmp_path, data, steps)
     for point in (39, 30, 1):
-        assert found["shown"][str(point)] == ["Most alike", nearest(features, point)]
+        assert found["shown"][str(point)] == [False, nearest(features, point)]
     monkeypatch.setattr(report_map, "MAX_THUMBNAILS", 2)  # the first and the last on the map
     shown = run(tmp_path, data, steps)["shown"]
     assert shown["39"] == found["shown"]["39"]
-    axes = report_map.principal_components(data.clustering.points)
-    assert shown["1"] == ["Nearest on the map", nearest(axes, 1)]
+    assert shown["1"] == [True, []]
 
 
 def test_all_photos_of_a_group_are_drawn_as_they_are_scrolled_to(tmp_path):
@@ -229,7 +215,7 @@ def test_all_photos_of_a_group_are_drawn_as_they_are_scrolled_to(tmp_path):
     steps = """
       const list = card(0).querySelector(".all");
       found.hidden = list.hidden;
-      button(card(0), "Show all").click();
+      card(0).querySelector("[data-all]").click();
       found.first = all(".tile", list).length;
       for (let i = 0; i < 9 && list.querySelector(".end"); i++) {
         list.querySelector(".end").scrollIntoView({ behavior: "instant" });
@@ -237,7 +223,7 @@ def test_all_photos_of_a_group_are_drawn_as_they_are_scrolled_to(tmp_path):
       }
       found.all = all(".tile", list).length + all(".best .tile", card(0)).length;
       found.pictures = all(".tile .part", list).length;
-      button(card(0), "Show fewer").click();
+      card(0).querySelector("[data-all]").click();
       found.again = list.hidden;
     """
     found = run(tmp_path, make(clusters, side=48, channels=3), steps)
@@ -253,7 +239,7 @@ DUPLICATES = """
   found.titles = sets.map((set) => set.querySelector("h3").textContent);
   found.facts = all("p", sets[0]).map((facts) => facts.innerText.trim().split("\\n"));
   const choices = (set) => all("li > button:not(.tile)", set);
-  const kept = () => sets.map((set) => choices(set).map((choice) => choice.textContent));
+  const kept = () => sets.map((set) => choices(set).map((choice) => choice.innerText));
   found.kept = kept();
 """
 
@@ -287,27 +273,24 @@ def test_of_duplicates_one_is_kept(tmp_path):
     found = run(tmp_path, decided(duplicates=shown)._replace(sources=names), steps)
     assert found["titles"] == ["Nearly the same: 3 photos", "Nearly the same: 2 photos"]
     about = ["Taken 2024-05-01 10:00", "In a", "8 × 2, 2 kB"]
-    assert found["facts"][0] == ["a/it's 2.png", *about]
-    assert found["facts"][1][-1] == "Best copy"
+    assert found["facts"][0] == ["it's 2.png", *about], "which of equal names is which"
     best = [["Keep this one", "Kept", "Keep this one"], ["Kept", "Keep this one"]]
     assert found["kept"] == found["undone"] == best
     assert found["opened"] == "it's 2.png"
     assert found["picked"] == [["Kept", "Keep this one", "Keep this one"], best[1]]
     assert found["count"] == "1 correction, not yet applied.", "the second one is as before"
-    assert corrections(found["downloads"][0]) == [["a/it's 2.png", "", "keep", ""]]
+    assert corrections(found["downloads"][0]) == {"keep": [2]}
 
 
 def corrections(text):
-    """The lines of a saved file of corrections without those that say what a cluster is."""
-    head, *rows = list(csv.reader(io.StringIO(text)))
-    assert head == ["image", "cluster", "correction", "to"]
-    assert rows[0] == ["", "", "run", "0123456789abcdef"]
-    assert rows[-1] == ["", "", "end", ""]
-    return [row for row in rows[1:-1] if row[2] != "member"]
+    """What a saved file of corrections says, without its state and what is empty."""
+    said = json.loads(text)
+    assert said.pop("state") == "0123456789ab"
+    return {key: value for key, value in said.items() if value}
 
 
 def decided(**changes):
-    return labeled(sources=sources(), run="0123456789abcdef", **changes)
+    return labeled(sources=sources(), state="0123456789ab", **changes)
 
 
 def test_equal_copies_follow(tmp_path):
@@ -330,14 +313,14 @@ def test_equal_copies_follow(tmp_path):
     found = run(tmp_path, data, steps)
     assert found["said"] == "3 photos moved to Group 0, 2 of them as an equal copy."
     assert found["near"] == "1 photo moved to Group 0."
-    assert len(corrections(found["downloads"][0])) == 1
+    assert corrections(found["downloads"][0]) == {"labels": {"5": 0}}
 
 
 def test_photos_are_sorted(tmp_path):
     steps = """
       const first = () => all(".best .tile", card(0)).map((tile) => tile.title);
       const rest = () => all(".all .tile", card(0)).map((tile) => tile.title);
-      button(card(0), "Show all").click();
+      card(0).querySelector("[data-all]").click();
       found.choices = all("option", $("sort")).map((option) => option.value);
       found.shown = found.choices.map((choice) => {
         choose($("sort"), choice);
@@ -374,12 +357,10 @@ def test_selection_and_corrections(tmp_path):
       drag([[1, 1], [w / 2, 1], [w / 2, h - 1], [1, h - 1]]);
       found.count = $("selection-count").textContent;
       found.pressed = all(".best [aria-pressed=true]").length;
-      $("save").click();
       $("wrong").click();
       found.unselected = $("selection").hidden;
-      found.members = button(card(4), "Show all") && card(4).querySelector("p").textContent;
+      found.members = card(4).querySelector("[data-size]").textContent;
       all(".tile").find((tile) => tile.getAttribute("aria-pressed") === "true")?.click();
-      found.downloaded = downloads.length;
       $("view").close();
       found.said = [$("said").textContent, $("decided-count").textContent];
       $("save-corrections").click();
@@ -392,13 +373,11 @@ def test_selection_and_corrections(tmp_path):
     points[:3] = -1  # the left half of the map
     data = decided(points=points)
     found = run(tmp_path, data, steps)
-    names = [sources()[i] for i in in_order(data, 4) if i < 3]
+    rows = [i for i in in_order(data, 4) if i < 3]
     assert found["count"] == "3 photos selected"
     assert found["said"] == ["3 photos moved to no group.", "3 corrections, not yet applied."]
     assert found["members"].startswith("37 photos")
-    selected, corrected = found["downloads"]
-    assert selected.splitlines() == ["image,cluster", *(f'"{name}",4' for name in names)]
-    assert corrections(corrected) == [[name, "4", "wrong", ""] for name in names]
+    assert corrections(found["downloads"][0]) == {"wrong": rows}
     assert found["undone"] == ""
     assert found["unselected"], "what was moved is not moved again by the next choice"
     assert found["cleared"]
@@ -412,19 +391,19 @@ def test_groups_are_made_merged_named_and_undone(tmp_path):
       tile(4, 2).dispatchEvent(new MouseEvent("click", { bubbles: true, ctrlKey: true }));
       found.selected = $("selection-count").textContent;
       choose($("move"), "new");
-      found.made = [size(4), size(5)];
-      type(5, ' cats / "small" ');
+      found.made = [size(4), size(-2)];
+      type(-2, ' cats / "small" ');
       tile(0, 0).click();
-      choose($("view-move"), "5");
+      choose($("view-move"), "-2");
       key("y");  // It is right where it is now.
       found.facts = $("view-facts").innerText;
       key("ArrowRight");
-      $("view-stays").click();
+      button($("view"), "Right here").click();
       key("ArrowRight");
       key("w");
       $("view").close();
       choose(card(2).querySelector("[data-choice=merge]"), "0");
-      found.merged = [card(2).hidden, size(0), size(5)];
+      found.merged = [card(2).hidden, size(0), size(-2)];
       choose(card(0).querySelector("[data-choice=merge]"), "2");  // is in it already
       type(0, "dogs");
       found.titles = all("article:not([hidden]) [data-title]").map((title) => title.textContent);
@@ -432,37 +411,33 @@ def test_groups_are_made_merged_named_and_undone(tmp_path):
       $("save-corrections").click();
       found.how = $("how").innerText;
       for (let i = 0; i < 8; i++) key("u");
-      found.undone = [size(4), size(0), size(2), card(5) === null || card(5).hidden];
+      found.undone = [size(4), size(0), size(2), card(-2)];
       found.empty = [$("decided-count").textContent, $("undo").disabled];
     """
-    command = "cluster-jax report run --corrections=corrections.csv"
+    command = "cluster-jax report run --corrections=FILE"
     data = decided(command=command)
     found = run(tmp_path, data, steps)
-    first, second = ([sources()[i] for i in in_order(data, c)] for c in (4, 0))
+    first, second = (in_order(data, cluster) for cluster in (4, 0))
     assert found["selected"] == "2 photos selected"
     assert found["made"] == ["38 photos", "2 photos"]
     assert 'cats / "small"' in found["facts"]
     assert "Before: Group 0" in found["facts"]
     assert found["merged"] == [True, "26 photos", "3 photos"]
-    assert sorted(found["titles"]) == ["Group 4", 'cats / "small"', "dogs"]
-    assert command in re.sub(r"corrections_\d{14}", "corrections", found["how"])
-    rows = corrections(found["downloads"][0])
-    assert rows == [
-        ["", "5", "new", 'cats / "small"'],
-        ["", "2", "merge", "0"],
-        ["", "0", "name", "dogs"],
-        [first[1], "4", "move", "5"],
-        [first[2], "4", "move", "5"],
-        [second[0], "0", "move", "5"],
-        [second[1], "0", "move", "0"],
-        [second[2], "0", "wrong", ""],
-    ]
-    members = [row for row in csv.reader(io.StringIO(found["downloads"][0])) if row[2] == "member"]
-    meant = {c: [row[0] for row in members if row[1] == c] for c in "0245"}
-    assert meant["4"] == first[:20]
-    assert meant["0"] == second[:20]
-    assert meant["5"] == [first[1], first[2], second[0]]
-    assert found["undone"] == ["40 photos", "25 photos", "3 photos", True]
+    assert found["titles"] == ["Group 4", 'cats / "small"', "dogs", "In no group"], (
+        "a new group is where its photos were"
+    )
+    assert re.search(
+        r"cluster-jax report run --corrections=corrections-\d{14}\.json$", found["how"]
+    )
+    assert corrections(found["downloads"][0]) == {
+        "new": {"n1": 'cats / "small"'},
+        "merges": [[2, 0]],
+        "names": {"0": "dogs"},
+        "labels": {str(row): "n1" for row in (first[1], first[2], second[0])},
+        "right": [second[1]],
+        "wrong": [second[2]],
+    }
+    assert found["undone"] == ["40 photos", "25 photos", "3 photos", None]
     assert found["empty"] == ["", True]
 
 
@@ -512,39 +487,195 @@ def test_the_large_view_names_and_merges_its_group(tmp_path):
     assert found["name"] == ["dogs", True]
     assert found["facts"].startswith("dogs")
     assert found["none"]
-    assert found["titles"] == ["dogs", "Group 2"]
-    first = sources()[in_order(data, 0)[0]]
-    assert corrections(found["downloads"][0]) == [
-        ["", "0", "merge", "4"],
-        ["", "4", "name", "dogs"],
-        [first, "0", "wrong", ""],
-    ]
+    assert found["titles"] == ["dogs", "Group 2", "In no group"]
+    assert corrections(found["downloads"][0]) == {
+        "merges": [[0, 4]],
+        "names": {"4": "dogs"},
+        "wrong": [in_order(data, 0)[0]],
+    }
 
 
-def test_decisions_survive_that_the_page_is_closed(tmp_path):
+def test_decisions_survive_that_the_page_is_closed_and_are_taken_back_then(tmp_path):
+    """Undo, each of the list, and the keeper of a set."""
     steps = """
-      if (card(4).querySelector("[data-size]").textContent === "40 photos") {
+      const size = (id) => card(id)?.querySelector("[data-size]").textContent;
+      const sizes = () => [4, 0, 2].map((id) => (card(id)?.hidden === false ? size(id) : ""));
+      const kept = () => all(".copies").map((set) => all("li.kept", set).length);
+      if (sizes()[0] === "40 photos") {
         all(".best .tile", card(4))[0].click();
         choose($("view-move"), "0");
+        $("view").close();
         type(0, "dogs");
         choose(card(2).querySelector("[data-choice=merge]"), "0");
-        button(document.querySelector("#duplicate-groups"), "Keep this one").click();
+        document.querySelector("#duplicate-groups .both:enabled").click();
+        found.done = sizes();
+      } else {
+        found.said = $("said").textContent;
+        found.count = $("decided-count").textContent;
+        found.sizes = sizes();
+        found.kept = [kept(), document.querySelector(".copies .kept b").textContent];
+        $("history").open = true;
+        await pause();
+        found.steps = all("#steps span").map((step) => step.textContent);
+        all("#steps button").at(-1).click();  // the first one
+        found.back = [sizes(), $("said").textContent];
+        found.rest = all("#steps span").length;
+        key("u");
+        found.undone = kept();
+        $("undo").click();
+        found.parted = [sizes(), card(0).querySelector("[data-title]").textContent];
+        $("save-corrections").click();
       }
-      found.count = $("decided-count").textContent;
-      found.sizes = [4, 0].map((id) => card(id).querySelector("[data-size]").textContent);
-      found.title = card(0).querySelector("[data-title]").textContent;
-      found.said = $("said").textContent;
-      await pause();
     """
     first = run(tmp_path, decided(duplicates=repeated(sources())), steps)
     again = visit(tmp_path, tmp_path / "report.html")
-    assert first["sizes"] == again["sizes"] == ["39 photos", "29 photos"]
-    assert first["title"] == again["title"] == "dogs"
-    assert first["count"] == again["count"] == "4 corrections, not yet applied."
+    assert first["done"] == again["sizes"] == ["39 photos", "29 photos", ""]
+    assert again["count"] == "4 corrections, not yet applied."
     assert again["said"] == "The corrections of your last visit are here again."
-    other = decided(duplicates=repeated(sources()))._replace(run="fedcba9876543210")
-    other = run(tmp_path, other, steps)
-    assert other["said"] != again["said"], "not on the page of another run"
+    assert again["kept"] == [[1, 1], "040, a <b>.png"], "one of each set, whatever is clicked"
+    assert again["steps"] == [
+        "folder/040, a <b>.png is kept of its copies.",
+        "Group 2 is now part of dogs.",
+        "The group is called dogs.",
+        "1 photo moved to Group 0.",
+    ]
+    taken_back = "Taken back: 1 photo moved to Group 0."
+    assert again["back"] == [["40 photos", "28 photos", ""], taken_back]
+    assert again["rest"] == 3
+    assert again["undone"] == [1, 1]
+    assert again["parted"] == [["40 photos", "25 photos", "3 photos"], "dogs"]
+    assert corrections(again["downloads"][0]) == {"names": {"0": "dogs"}}
+    other = decided(duplicates=repeated(sources()))._replace(state="ba9876543210")
+    assert "done" in run(tmp_path, other, steps), "not on the page of another state"
+
+
+def test_a_name_that_another_group_has_is_asked_about(tmp_path):
+    steps = """
+      const titles = () => all("article:not([hidden]) [data-title]").map((one) => one.textContent);
+      type(0, "it's <b>Åsa & 犬</b>");
+      found.named = titles();
+      type(2, " it's  <b>Åsa & 犬</b> ");
+      found.asked = [$("same").open, $("same-name").textContent];
+      $("same-keep").click();
+      await pause();
+      found.both = [titles(), $("same").open];
+      key("u");
+      type(2, "it's <b>Åsa & 犬</b>");
+      $("same-merge").click();
+      found.merged = titles();
+      const field = card(4).querySelector("input");
+      field.focus();
+      key("Enter", field);
+      found.left = document.activeElement === document.body;
+      $("save-corrections").click();
+    """
+    found = run(tmp_path, decided(), steps)
+    name = "it's <b>Åsa & 犬</b>"
+    assert found["named"] == ["Group 4", name, "Group 2"]
+    assert found["asked"] == [True, name]
+    assert found["both"] == [["Group 4", name, name], False]
+    assert found["merged"] == ["Group 4", name]
+    assert found["left"]
+    assert corrections(found["downloads"][0]) == {"names": {"0": name}, "merges": [[2, 0]]}
+
+
+def test_a_group_that_is_merged_into_a_new_one_has_its_name(tmp_path):
+    """The file knows numbers of the run: the new group goes into the old one, with its name."""
+    steps = """
+      const ctrl = { bubbles: true, ctrlKey: true };
+      all(".best .tile", card(0))[1].dispatchEvent(new MouseEvent("click", ctrl));
+      choose($("move"), "new");
+      found.focused = document.activeElement === card(-2).querySelector("input");
+      found.order = all("article").map((one) => one.dataset.group);
+      type(-2, "dogs");
+      choose(card(2).querySelector("[data-choice=merge]"), "-2");
+      found.titles = all("article:not([hidden]) [data-title]").map((one) => one.textContent);
+      $("save-corrections").click();
+    """
+    data = decided()
+    found = run(tmp_path, data, steps)
+    assert found["focused"], "its name is typed next"
+    assert found["order"] == ["4", "0", "-2", "2"], "beside the group from which it comes"
+    assert found["titles"] == ["Group 4", "Group 0", "dogs"]
+    moved = str(in_order(data, 0)[1])
+    assert corrections(found["downloads"][0]) == {"names": {"2": "dogs"}, "labels": {moved: 2}}
+
+
+def test_the_large_view_uses_the_window(tmp_path):
+    steps = """
+      all(".best .tile")[0].click();
+      await until(() => !$("view-image").hidden);
+      const box = $("view-image").getBoundingClientRect();
+      found.shares = [box.width / innerWidth, box.height / innerHeight];
+      found.size = innerWidth;
+    """
+    data = labeled(sources=sources())
+    wide, high = run(tmp_path, data, steps, (1400, 900))["shares"]
+    assert wide > 0.7
+    assert high > 0.9
+    phone = run(tmp_path, data, steps, (390, 844))
+    assert phone["size"] == 390
+    assert phone["shares"] == pytest.approx([1, 0.6], abs=0.05)
+
+
+def test_the_slider_gives_the_groups_of_a_cut(tmp_path):
+    clusters = np.repeat(np.arange(9), np.arange(9) + 2)
+    linkage = hierarchy.linkage(np.random.default_rng(3).normal(size=(9, 2)), "average")
+    steps = """
+      found.cuts = [];
+      for (let n = 1; n <= 9; n++) {
+        $("tree-cut").value = n;
+        $("tree-cut").dispatchEvent(new Event("input"));
+        const entries = all("#tree-groups > li").map((item) => item.querySelector("p").innerText);
+        found.cuts.push(entries.map((text) => text.match(/\\d+/g).map(Number).sort()).sort());
+      }
+      found.leaves = all("#tree-leaves li").map((leaf) => leaf.innerText.trim());
+      found.branches = $("tree-branches").getAttribute("d").split("M").length - 1;
+    """
+    found = run(tmp_path, make(clusters, linkage=linkage), steps)
+    for n, cut in enumerate(found["cuts"], 1):
+        groups = cut_tree(linkage, n)
+        assert cut == sorted(np.flatnonzero(groups == group).tolist() for group in range(n))
+    assert sorted(found["leaves"]) == [f"Cluster {i}" for i in range(9)]
+    assert found["branches"] == 8
+
+
+def test_a_phone(tmp_path):
+    """One doubtful photo at a time, any answer, nothing wider than the page, an index."""
+    steps = """
+      const shown = () => all("#doubts li").filter((item) => item.offsetParent);
+      found.left = [$("doubts-left").textContent];
+      found.shown = [shown().length];
+      found.wide = [shown()[0].querySelector(".tile").offsetWidth / innerWidth];
+      const first = shown()[0].dataset.doubt;
+      choose(shown()[0].querySelector("select"), "2");
+      found.said = $("said").textContent;
+      found.shown.push(shown().length);
+      found.left.push($("doubts-left").textContent);
+      found.next = shown()[0].dataset.doubt !== first;
+      button(shown()[0], "Yes, it stays").click();
+      found.left.push($("doubts-left").textContent);
+      found.width = document.documentElement.scrollWidth;
+      const index = document.querySelector("[data-choice=index]");
+      found.index = all("option", index).map((option) => option.value);
+      choose(index, "2");
+      found.top = Math.round(card(2).getBoundingClientRect().top);
+      found.finder = Math.round($("finder").getBoundingClientRect().top);
+      $("save-corrections").click();
+    """
+    data = smooth_tree({"verdict": "clear"}, sources=sources(), state="0123456789ab")
+    found = run(tmp_path, data._replace(names={"1": "one long name " * 7}), steps, (390, 844))
+    n = int((data.clustering.membership.probabilities < 0.8).sum())
+    assert found["left"] == [f"{n - i} photos" for i in range(3)]
+    assert found["shown"] == [1, 1]
+    assert found["wide"][0] > 0.8
+    assert found["said"] == "1 photo moved to Group 2."
+    assert found["next"]
+    assert found["width"] <= 390
+    assert found["index"] == ["", "0", "2", "1"]
+    assert 0 <= found["top"] < 100
+    assert found["finder"] == 0
+    assert corrections(found["downloads"][0]) == {"labels": {"0": 2}, "right": [1]}
 
 
 def test_keyboard(tmp_path):
@@ -608,10 +739,7 @@ def test_names_of_clusters(tmp_path):
     assert found["choices"] == ["cats", "dogs, small", "Group 2"]
     assert "cats" in found["groups"]
     assert found["count"] == "2 corrections, not yet applied."
-    assert corrections(found["downloads"][0]) == [
-        ["", "0", "name", "cats"],
-        ["", "4", "name", "dogs, small"],
-    ]
+    assert corrections(found["downloads"][0]) == {"names": {"0": "cats", "4": "dogs, small"}}
     assert found["cleared"] == [
         ["dogs, small", "tabby", "Group 2"],
         "1 correction, not yet applied.",
@@ -631,8 +759,8 @@ def test_more_groups_than_cards(tmp_path):
       found.open = $("view").open;
     """
     found = run(tmp_path, make(np.repeat(np.arange(100), 2), channels=3), steps)
-    assert found["first"] == report_data.STYLED_CLUSTERS
-    assert found["then"] == report_data.STYLED_CLUSTERS + 30
+    assert found["first"] == 60
+    assert found["then"] == 60 + 30
     assert found["all"] == [100, True]
     assert found["open"]
 
@@ -671,11 +799,6 @@ def test_lasso_zoom_and_pan(tmp_path):
       key("0");
       key("+");
       found.zoomed = lasso(whole);
-      $("zoom-out").click();
-      $("hide-all").click();
-      found.hidden = lasso(whole);
-      document.querySelector("[data-shows='0']").click();
-      found.shown = lasso(whole);
     """
     )
     rng = np.random.default_rng(0)
@@ -692,36 +815,43 @@ def test_lasso_zoom_and_pan(tmp_path):
     scale = 1.5 * 0.92 * np.min(sides / (high - low))
     inside = (np.abs(x) * scale < room[0]) & (np.abs(y) * scale < room[1])
     assert found["zoomed"] == np.sum(inside) < 68
-    assert found["hidden"] == 0
-    assert found["shown"] == np.sum(CLUSTERS == 0)
 
 
-def test_names_in_tables_are_those_of_the_assignments(tmp_path):
-    names = (*sources(66), "caf\udce9\\x41.png", 'a "b"\n.png')
+def test_find_lists_its_hits_and_names_of_groups(tmp_path):
     steps = """
-      $("find").value = ".png";
-      $("find").dispatchEvent(new Event("input"));
-      $("save").click();
-    """
-    found = run(tmp_path, labeled(sources=names), steps)
-    saved = [row[0] for row in csv.reader(io.StringIO(found["downloads"][0]))][1:]
-    assert sorted(map(assignments.unescaped, saved)) == sorted(names)
-
-
-def test_find_by_name(tmp_path):
-    steps = """
+      const find = (text) => {
+        $("find").value = text;
+        $("find").dispatchEvent(new Event("input"));
+      };
+      const texts = (list) => all("button", $(list)).map((one) => one.title || one.textContent);
       key("/");
       found.focus = document.activeElement.id;
-      $("find").value = "03";
-      $("find").dispatchEvent(new Event("input"));
-      found.count = $("selection-count").textContent;
+      find("03");
+      found.photos = [texts("hits-groups"), texts("hits-points").sort(), $("hits-none").hidden];
       key("Enter", $("find"));
       found.name = $("view-name").textContent;
+      $("view").close();
+      $("hits-select").click();
+      found.count = $("selection-count").textContent;
+      find("CATS &");
+      found.groups = [texts("hits-groups"), texts("hits-points"), $("hits-none").hidden];
+      key("Enter", $("find"));
+      found.top = Math.abs(card(0).getBoundingClientRect().top) < innerHeight / 2;
+      find("zebra");
+      found.none = [texts("hits-groups"), texts("hits-points"), $("hits-none").innerText];
+      key("Escape", $("find"));
+      found.left = [$("hits").hidden, $("find").value];
     """
-    found = run(tmp_path, labeled(sources=sources()), steps)
+    found = run(tmp_path, labeled(sources=sources())._replace(names={"0": "cats & dogs"}), steps)
+    hits = [name for name in sources() if "03" in name]
     assert found["focus"] == "find"
-    assert found["count"] == f"{sum('03' in name for name in sources())} photos selected"
+    assert found["photos"] == [[], hits, True]
     assert "03" in found["name"]
+    assert found["count"] == f"{len(hits)} photos selected"
+    assert found["groups"] == [["cats & dogs"], [], True]
+    assert found["top"]
+    assert found["none"] == [[], [], "No photo and no group has this in its name."]
+    assert found["left"] == [True, ""]
 
 
 @pytest.mark.parametrize("changes", [{"fetch_images": None}, {"sources": None}])

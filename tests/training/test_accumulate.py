@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cluster_jax.methods.base import Aux, Method
-from cluster_jax.pipeline import build
+from cluster_jax.runs import build
 from cluster_jax.training import loop, optim, progress
 from cluster_jax.training import state as states
 from cluster_jax.training.step import make_step

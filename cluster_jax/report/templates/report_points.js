@@ -7,32 +7,22 @@ function make(tag, properties = {}, ...children) {
   return node;
 }
 
+// A copy of what a template of the page holds
+const copyOf = (id) => element(id).content.firstElementChild.cloneNode(true);
+
 const binary = (base64) => Uint8Array.from(atob(base64), (c) => c.charCodeAt(0));
-
-// The text that an element holds compressed
-const unzip = (id) => new Response(new Blob([binary(element(id).textContent)]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
-
-const report = JSON.parse(await unzip("report-data"));
-
-// A copy of a value in which each "var(--name)" has become its value in the current theme.
-function themed(value) {
-  if (typeof value === "string") {
-    const name = /^var\((--[a-z]+)\)$/.exec(value);
-    return name ? getComputedStyle(document.documentElement).getPropertyValue(name[1]).trim() : value;
-  }
-  if (Array.isArray(value)) return value.map(themed);
-  if (value === null || typeof value !== "object") return value;
-  return Object.fromEntries(Object.entries(value).map(([key, item]) => [key, themed(item)]));
-}
+const unzipped = new Blob([binary(element("report-data").textContent)]).stream().pipeThrough(new DecompressionStream("gzip"));
+const report = JSON.parse(await new Response(unzipped).text());
 
 // A point is a number: its place in the columns, which hold the points cluster by cluster, the typical ones of a
-// cluster first.
-const { map, words } = report;
+// cluster first. Its row, `about.index`, is its number in the run.
+const { map, tree, words } = report;
 const TYPES = { f4: Float32Array, i4: Int32Array, u1: Uint8Array };
 const unpack = ({ dtype, bytes }) => new TYPES[dtype](binary(bytes).buffer);
 const about = Object.fromEntries(Object.entries(map.columns).map(([name, packed]) => [name, unpack(packed)]));
 const everyPoint = Array.from({ length: map.n_points }, (_, point) => point);
 const pointOf = new Map(Array.from(about.index, (index, point) => [index, point]));
+const pointsOf = (rows) => rows.map((row) => pointOf.get(row)).filter((point) => point !== undefined);
 const nameOf = (point) => (map.names ? map.names[point] : String(about.index[point]));
 const capital = (word) => word[0].toUpperCase() + word.slice(1);
 // The byte of a name that is no text: it stands in it as a lone surrogate.
@@ -40,21 +30,28 @@ const byteOf = (character) => character.charCodeAt(0) - 0xdc00;
 const titleOf = (point) => (map.names ? nameOf(point).toWellFormed() : `${capital(words.point)} ${nameOf(point)}`);
 const count = (n, noun = words.point) => `${n.toLocaleString("en")} ${noun}${n === 1 ? "" : "s"}`;
 const percent = (share) => `${Math.round(100 * share)} %`;
+const { compare } = new Intl.Collator("en", { numeric: true });
 
-// Groups: the clusters of the run, and those that a person makes. NONE holds what is in no group.
+// Groups: the clusters of the run, and those that a person makes, whose numbers are below NONE, which holds what is in
+// no group.
 const NONE = -1;
+const isMade = (id) => id < NONE;
 const found = new Int32Array(map.n_points); // the group of each point when the page was made
 const groups = new Map(map.clusters.map((cluster) => [cluster.id, { ...cluster }]));
 map.clusters.forEach((cluster, rank) => found.fill(cluster.id, rank ? map.clusters[rank - 1].stop : 0, cluster.stop));
+if (!groups.has(NONE)) groups.set(NONE, { id: NONE, size: 0, color: "var(--faint)" });
 const groupOf = found.slice(); // the group of each point now
 let membersOf = new Map(); // group -> its points, the typical ones first; the largest group first
-const titled = (id) => (id === NONE ? `In no ${words.cluster}` : groups.get(id).name || `${capital(words.cluster)} ${id}`);
-const lookOf = (id) => groups.get(id) ?? { color: "var(--faint)", symbol: "circle" };
 const members = (id) => membersOf.get(id) ?? [];
 
+function titled(id) {
+  if (id === NONE) return `In no ${words.cluster}`;
+  return groups.get(id)?.name || (isMade(id) ? `New ${words.cluster} ${NONE - id}` : `${capital(words.cluster)} ${id}`);
+}
+
 function swatch(id) {
-  const mark = make("i", { className: `swatch ${lookOf(id).symbol}` });
-  mark.style.setProperty("--c", lookOf(id).color);
+  const mark = make("i", { className: "swatch" });
+  mark.style.setProperty("--c", groups.get(id).color);
   return mark;
 }
 
@@ -77,7 +74,7 @@ function factsOf(point) {
   const lines = [titled(groupOf[point])];
   if (about.label) lines.push(`Label: ${map.label_names[about.label[point]].toWellFormed()}`);
   if (groupOf[point] !== found[point]) lines.push(`Before: ${titled(found[point])}`);
-  else if (about.decided[point] || checked(point)) lines.push("Confirmed by a person");
+  else if (about.decided[point] || isAnswered(point)) lines.push("Confirmed by a person");
   else if (about.probability) {
     const other = about.runner_up[point];
     const second = about.runner_up_probability[point];
@@ -91,54 +88,53 @@ function factsOf(point) {
 
 const inLines = (texts) => texts.map((text, i) => make(i ? "div" : "strong", { textContent: text }));
 
-// Small pictures: those that stand on the page, or else a part of the sheet that holds the others
-const sheet = new Image();
-const tileOf = new Map(); // point -> the picture of it that stands on the page
-const hasPicture = (point) => about.sample[point] >= 0 && map.sprite !== null;
+// Small pictures are parts of sheets: the first one has many, another one larger ones of those that cards show.
+const sheets = map.sheets.map((sheet) => ({ ...sheet, image: new Image() }));
 
-// The part of the sheet with a point's picture: left and top in pixels
+// The part of a sheet with a point's picture: left and top in pixels; null for none
 function partOf(point) {
-  const { columns, width, height } = map.sprite;
-  return [(about.sample[point] % columns) * width, Math.floor(about.sample[point] / columns) * height];
+  const sheet = sheets.findLast(({ column }) => about[column][point] >= 0);
+  if (!sheet) return null;
+  const place = about[sheet.column][point];
+  return { sheet, left: (place % sheet.columns) * sheet.width, top: Math.floor(place / sheet.columns) * sheet.height };
 }
 
 // The picture of a point as an element; null for none
 function picture(point) {
-  const standing = tileOf.get(point);
-  if (standing) return make("img", { src: standing.src, alt: "", className: standing.className });
-  if (!hasPicture(point)) return null;
-  const { columns, rows, width, height } = map.sprite;
-  const [left, top] = partOf(point);
+  const at = partOf(point);
+  if (!at) return null;
+  const { columns, rows, width, height, image } = at.sheet;
   const part = make("span", { className: width > 40 ? "part" : "part pixels" });
-  const place = (at, side, n) => (n > 1 ? `${(100 * at) / (side * (n - 1))}%` : "0");
-  part.style.backgroundPosition = `${place(left, width, columns)} ${place(top, height, rows)}`;
+  const place = (start, side, n) => (n > 1 ? `${(100 * start) / (side * (n - 1))}%` : "0");
+  part.style.background = `url("${image.src}") ${place(at.left, width, columns)} ${place(at.top, height, rows)} / ${100 * columns}% ${100 * rows}%`;
   part.style.aspectRatio = `${width} / ${height}`;
   return part;
 }
 
 // A button with the picture of a point, or with its name; `within` are the points that the arrow keys go through.
-function tile(point, within) {
+function tile(point, within, isLarge = false) {
   const button = make("button", { className: "tile", type: "button", title: titleOf(point), tabIndex: -1 });
   button.setAttribute("aria-label", `${titleOf(point)}, ${titled(groupOf[point])}`);
   button.within = within;
   button.dataset.point = about.index[point];
-  button.style.setProperty("--c", lookOf(groupOf[point]).color);
+  button.style.setProperty("--c", groups.get(groupOf[point]).color);
   const shown = picture(point);
   button.append(shown ?? make("span", { className: "name", textContent: titleOf(point) }));
-  if (!shown && fileOf(point)) {
-    const image = make("img", { alt: "", loading: "lazy", decoding: "async" });
+  if ((isLarge || !shown) && fileOf(point)) {
+    const image = make("img", { alt: "", loading: "lazy", decoding: "async", src: fileOf(point) });
     image.onload = () => button.replaceChildren(image);
-    image.src = fileOf(point);
+    button.append(image);
   }
+  markTile(button);
   return button;
 }
 
 const tileItem = (point, within) => make("li", {}, tile(point, within));
-const BATCH = 120; // tiles that are added at once
+const BATCH = 120; // items that are added at once
 const ends = new Set(); // of lists that have more
-addEventListener("scroll", () => {
-  for (const end of [...ends]) if (end.getBoundingClientRect().top < innerHeight + 1200) end.more();
-}, { passive: true });
+
+function fillAhead() { for (const end of [...ends]) if (end.getBoundingClientRect().top < innerHeight + 1200) end.more(); }
+addEventListener("scroll", fillAhead, { passive: true });
 
 // Fills a list with an item for each point, a batch at a time as the end of the list comes into view.
 function fillList(list, points, item = (point) => tileItem(point, points)) {
@@ -156,11 +152,9 @@ function fillList(list, points, item = (point) => tileItem(point, points)) {
 }
 
 async function loadPictures() {
-  if (!map.sprite) return;
-  const [, kind, bytes] = /^data:(.*);base64,(.*)$/.exec(map.sprite.uri);
-  sheet.src = URL.createObjectURL(new Blob([binary(bytes)], { type: kind }));
-  await sheet.decode();
-  const { style } = document.documentElement;
-  style.setProperty("--sheet", `url("${sheet.src}")`);
-  style.setProperty("--sheet-size", `${100 * map.sprite.columns}% ${100 * map.sprite.rows}%`);
+  for (const { uri, image } of sheets) {
+    const [, kind, bytes] = /^data:(.*);base64,(.*)$/.exec(uri);
+    image.src = URL.createObjectURL(new Blob([binary(bytes)], { type: kind }));
+    await image.decode();
+  }
 }

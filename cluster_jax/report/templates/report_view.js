@@ -7,20 +7,14 @@ const inFeatures = map.nearest && unpack(map.nearest);
 
 function nearest(point) {
   const place = about.sample[point];
-  if (inFeatures && place >= 0) return [...inFeatures.subarray(place * map.n_nearest, (place + 1) * map.n_nearest)];
-  return plot ? nearestOnMap(point, 8) : [];
-}
-
-function nearestOnMap(point, n) {
-  const far = everyPoint.map((other) => axes.reduce((sum, axis) => sum + (axis[other] - axis[point]) ** 2, 0));
-  return everyPoint.filter((other) => other !== point).sort((a, b) => far[a] - far[b]).slice(0, n);
+  return inFeatures && place >= 0 ? [...inFeatures.subarray(place * map.n_nearest, (place + 1) * map.n_nearest)] : [];
 }
 
 function open(point, list) {
   [current, around] = [point, list];
   const uri = fileOf(point);
   const [small, image, link] = ["view-small", "view-image", "view-file"].map(element);
-  small.replaceChildren(picture(point) ?? "No picture in this file");
+  small.replaceChildren(picture(point) ?? "");
   [small.hidden, image.hidden, link.hidden] = [false, true, true];
   image.onload = () => {
     [small.hidden, image.hidden, link.hidden] = [true, false, false];
@@ -33,18 +27,15 @@ function open(point, list) {
   element("view-facts").replaceChildren(...inLines(factsOf(point)));
   const near = nearest(point);
   element("view-nearest-title").hidden = !near.length;
-  element("view-nearest-title").textContent = inFeatures && about.sample[point] >= 0 ? "Most alike" : "Nearest on the map";
   fillList(element("view-nearest"), near, (other) => tileItem(other, members(groupOf[other])));
   const own = element("view-group");
   own.dataset.group = groupOf[point];
   for (const part of own.querySelectorAll(".title, [data-choice=merge]")) part.disabled = groupOf[point] === NONE;
-  own.querySelector(".title").value = groups.get(groupOf[point])?.name ?? "";
+  own.querySelector(".title").value = groups.get(groupOf[point]).name;
   drawChoices(own);
   element("view-cluster-title").textContent = `${titled(groupOf[point])}: ${count(sizeOf(groupOf[point]))}`;
   const group = members(groupOf[point]);
   fillList(element("view-members"), group.slice(0, 8), (other) => tileItem(other, group));
-  element("view-select").textContent = isSelected[point] ? "Unselect" : "Select";
-  for (const shown of dialog.querySelectorAll(".tile")) markTile(shown);
   hideCard();
   if (!dialog.open) dialog.showModal();
 }
@@ -79,80 +70,102 @@ function focusTile(next, before) {
 // What a key does; a button that does the same names its key. Tells whether it does anything.
 function press(key, tileNow) {
   const inView = {
-    ArrowRight: () => step(1), ArrowLeft: () => step(-1), ArrowDown: () => stepGroup(1), ArrowUp: () => stepGroup(-1),
-    y: () => move([current], groupOf[current]), w: () => move([current], NONE), m: () => element("view-move").focus(), x: () => { toggle(current); open(current, around); },
+    ArrowRight: () => step(1), ArrowLeft: () => step(-1), ArrowDown: () => stepGroup(1), ArrowUp: () => stepGroup(-1), u: undo,
+    y: () => move([current], groupOf[current]), w: () => move([current], NONE), m: () => element("view-move").focus(), x: () => toggle(current),
   };
   const onTile = tileNow && {
     ArrowRight: () => stepTile(tileNow, 1), ArrowLeft: () => stepTile(tileNow, -1), ArrowDown: () => stepList(tileNow, 1), ArrowUp: () => stepList(tileNow, -1),
     x: () => toggle(pointOf.get(Number(tileNow.dataset.point))),
   };
   const inPage = {
-    "/": () => element("find").focus(), Escape: () => { element("find").value = ""; select([]); }, u: undo, "?": () => element("keys").showModal(),
+    "/": () => element("find").focus(), Escape: () => { find(""); select([]); }, u: undo, "?": () => element("keys").showModal(),
     ...(plot && { "+": () => zoomBy(1.5), "-": () => zoomBy(1 / 1.5), 0: resetCamera }), ...onTile,
   };
-  const action = !element("keys").open && (dialog.open ? { ...inView, u: undo } : inPage)[key];
+  const action = !element("keys").open && !element("same").open && (dialog.open ? inView : inPage)[key];
   if (action) action();
   return Boolean(action);
 }
 
 function pressedKey(event) {
+  if (event.key === "Enter" && event.target.matches?.("input.title")) event.target.blur();
   if (event.ctrlKey || event.metaKey || event.altKey || /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName)) return;
   if (press(event.key, event.target.closest?.(".tile"))) event.preventDefault();
 }
 
 // A click on a picture opens it; on its upper left corner, or with Ctrl or Shift, selects it.
 function clicked(event) {
-  const tileNow = event.target.closest?.(".tile");
-  if (!tileNow || tileNow.disabled) return;
+  const [key, all, choose, tileNow] = ["[data-key]", "[data-all]", "[data-choose]", ".tile"].map((selector) => event.target.closest(selector));
+  if (key) press(key.dataset.key);
+  if (all) showAll(all);
+  if (choose) select(members(Number(choose.closest("[data-group]").dataset.group)));
+  if (!tileNow) return;
   const point = pointOf.get(Number(tileNow.dataset.point));
   const box = tileNow.getBoundingClientRect();
   const inCorner = event.detail > 0 && event.clientX - box.left < 26 && event.clientY - box.top < 26 && !tileNow.closest("dialog");
   if (inCorner || event.ctrlKey || event.metaKey || event.shiftKey) toggle(point);
-  else open(point, tileNow.within ?? members(groupOf[point]));
+  else open(point, tileNow.within);
 }
 
-function startView() {
-  const on = (id, kind, action) => element(id)?.addEventListener(kind, action);
-  for (const shown of document.querySelectorAll(".tile[data-point]")) {
-    const point = pointOf.get(Number(shown.dataset.point));
-    shown.disabled = point === undefined; // not on the page
-    const picture = shown.querySelector("img");
-    if (!shown.disabled && picture) tileOf.set(point, picture);
-  }
-  document.addEventListener("click", clicked);
-  document.addEventListener("click", ({ target }) => {
-    if (target.dataset?.key) press(target.dataset.key);
-    if (target.matches?.("[data-all]")) showAll(target);
-    if (target.matches?.("[data-choose]")) select(members(Number(target.closest("[data-group]").dataset.group)));
-  });
-  document.addEventListener("change", ({ target }) => {
-    const { choice } = target.dataset ?? {};
-    if (target.matches?.("input.title")) rename(Number(target.closest("[data-group]").dataset.group), target.value);
-    if (target.id === "sort") sortCards();
-    if (!choice || !target.value) return;
-    if (choice === "merge") merge(Number(target.closest("[data-group]").dataset.group), Number(target.value));
-    else move(choice === "view" ? [current] : selected, target.value);
-    target.value = "";
-  });
-  on("copy", "click", async ({ target }) => {
-    const copied = async () => navigator.clipboard.writeText(selected.map(nameOf).join("\n"));
-    target.textContent = await copied().then(() => "Copied", () => "The browser refuses: save them");
-    setTimeout(() => { target.textContent = "Copy names"; }, 2000);
-  });
-  on("save", "click", () => saveTable("selected.csv", [[map.column, "cluster"], ...selected.map((point) => [escaped(nameOf(point)), groupOf[point]])]));
-  on("wrong", "click", () => move(selected, NONE));
-  on("save-corrections", "click", saveCorrections);
-  on("more-cards", "click", showMoreCards);
-  on("view-cluster", "click", () => { dialog.close(); select(members(groupOf[current])); });
-  on("find", "input", ({ target }) => {
-    const wanted = target.value.trim().toLowerCase();
-    const textsOf = (point) => nameOf(point).toLowerCase();
-    select(wanted ? everyPoint.filter((point) => textsOf(point).includes(wanted)) : []);
-  });
-  on("find", "keydown", (event) => {
-    if (event.key === "Enter" && selected.length) open(selected[0], selected);
-    if (event.key === "Escape" && press("Escape")) event.target.blur();
-  });
-  addEventListener("keydown", pressedKey);
-  addEventListener("beforeunload", (event) => { if (countDecisions() && !isKept) event.preventDefault(); });
+function changed({ target }) {
+  const { choice } = target.dataset ?? {};
+  const id = Number(target.closest("[data-group]")?.dataset.group);
+  if (target.matches("input.title")) rename(id, target.value);
+  if (target.id === "sort") sortCards();
+  if (!choice || !target.value) return;
+  if (choice === "index") goTo(Number(target.value));
+  else if (choice === "merge") merge(id, Number(target.value));
+  else move({ view: () => [current], doubt: () => [Number(target.closest("li").dataset.doubt)], selection: () => selected }[choice](), target.value);
+  target.value = "";
 }
+
+// Groups and photos whose name has a text
+let hits = { ids: [], points: [] };
+
+function find(text) {
+  const wanted = text.trim().toLowerCase();
+  const has = (name) => wanted !== "" && name.toLowerCase().includes(wanted);
+  if (!wanted) element("find").value = "";
+  hits = { ids: filled().filter((id) => has(titled(id))), points: everyPoint.filter((point) => has(nameOf(point))) };
+  element("hits").hidden = !wanted;
+  element("hits-none").hidden = hits.ids.length + hits.points.length > 0;
+  element("hits-select").hidden = !hits.points.length;
+  const named = (id) => make("li", {}, make("button", { type: "button", textContent: titled(id), onclick: () => goTo(id) }));
+  fillList(element("hits-groups"), hits.ids, named);
+  fillList(element("hits-points"), hits.points);
+}
+
+function openHit() {
+  if (hits.points.length) open(hits.points[0], hits.points);
+  else if (hits.ids.length) goTo(hits.ids[0]);
+}
+
+const on = (id, kind, action) => element(id)?.addEventListener(kind, action);
+document.addEventListener("click", clicked);
+document.addEventListener("change", changed);
+addEventListener("keydown", pressedKey);
+addEventListener("beforeunload", (event) => { if (steps.length && !isKept) event.preventDefault(); });
+on("copy", "click", () => navigator.clipboard.writeText(selected.map(nameOf).join("\n")));
+on("wrong", "click", () => move(selected, NONE));
+on("save-corrections", "click", saveCorrections);
+on("more-cards", "click", () => { drawCards(MORE_CARDS); drawChoices(element("cards")); });
+on("history", "toggle", drawSteps);
+on("hits-select", "click", () => select(hits.points));
+on("view-cluster", "click", () => { dialog.close(); select(members(groupOf[current])); });
+on("find", "input", ({ target }) => find(target.value));
+on("find", "keydown", (event) => {
+  if (event.key === "Enter") openHit();
+  if (event.key === "Escape" && press("Escape")) event.target.blur();
+});
+
+startMap();
+await loadPictures();
+recall();
+if (tree) {
+  drawTree();
+  showCut();
+}
+for (const list of document.querySelectorAll("[data-points]")) fillList(list, pointsOf(list.dataset.points.split(",").map(Number)));
+if (copies.length) fillList(element("duplicate-groups"), copies.map((_, set) => set), copiesItem);
+if (doubtful.length) fillList(element("doubts"), doubtful, doubtItem);
+document.body.dataset.ready = "true";
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);

@@ -1,0 +1,211 @@
+"""Full runs: train, embed, cluster and report, resuming where an earlier call stopped."""
+
+import contextlib
+import dataclasses
+import shlex
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+from etils import epath
+from ml_collections import ConfigDict
+
+from cluster_jax.clustering import custom
+from cluster_jax.core import buckets, checks, io
+from cluster_jax.core.devices import say
+from cluster_jax.data import folder as image_files
+from cluster_jax.data.datasets import Dataset
+from cluster_jax.evaluation.options import FINDERS
+from cluster_jax.methods import base as methods
+from cluster_jax.report import summary
+from cluster_jax.runs import finish, page, photos, trainings
+from cluster_jax.runs import run as records
+from cluster_jax.runs import workdir as workdirs
+from cluster_jax.runs.build import Inputs
+from cluster_jax.runs.config import AnyConfig, PhotosConfig, RunConfig, parse_config
+from cluster_jax.runs.store import Store
+from cluster_jax.training import checkpoint
+from cluster_jax.training.progress import read_log
+
+
+def run_pipeline(
+    config: ConfigDict | Mapping[str, Any],
+    workdir: epath.PathLike | None = None,
+    name: str = "run",
+    dataset: Dataset | None = None,
+    cut_short: bool = False,
+    report: bool = True,
+    until: str | None = None,
+) -> dict[str, Any]:
+    """Trains, embeds, clusters and reports; skips what an earlier call has done.
+
+    Args:
+        config: see `configs/base.py`.
+        workdir: folder or bucket path of the run; None: `runs/NAME-HASH` of name and config.
+        name: name of the config, for the folder and the title of the report.
+        dataset: the images if they are loaded already; None: load `config.data`.
+        cut_short: evaluates the newest checkpoint of an unfinished training as it stands; without
+            it, a later call trains on.
+        report: whether to write `report.html`; the command `report` writes it later.
+        until: "features": ends with the encoder and the features; a later call, which may be of
+            one process, clusters them. "report": does all. None: "features" with several
+            processes, of which one alone would cluster while the others wait, else "report".
+
+    Returns:
+        The results; of a new run only in the first process, elsewhere `{}`, as of one that ends
+        with its features.
+
+    Raises:
+        InputError: the config, the data or the workdir is invalid; nothing was written.
+        NotFinite, Preempted: see `training.loop.train`.
+    """
+    parsed, is_first = parse_config(config, name), jax.process_index() == 0
+    checkpoint.wait_for_all("started")
+    workdir = buckets.path(workdir or workdirs.default_workdir(parsed.values, name))
+    if not isinstance(parsed, RunConfig):  # Trainings alone write into a bucket.
+        checks.local(workdir)
+    parsed = parse_config(workdirs.with_stored_dir(parsed.values, workdir), name)
+    required: tuple[str, ...] = (workdirs.IMAGES, workdirs.TRAIN_EMBEDDING)
+    required += (workdirs.ENCODER,) if isinstance(parsed, RunConfig) else ()
+    previous = workdirs.claim(
+        workdir, parsed.values, compared=workdirs.training_part, required=required
+    )
+    if is_first and isinstance(parsed, RunConfig):
+        _warn_of_an_edit(parsed.method.name, workdir)
+    custom.check("eval.method", parsed.eval.method, FINDERS)
+    if previous is not None and _is_old(parsed, previous):
+        previous = None
+    if previous is not None and dataset is not None:
+        workdirs.check_images(workdir, workdirs.describe_images(dataset))
+    if workdirs.agree(previous is not None, workdir) and previous is not None:
+        changes = "" if dataset is not None else _changes(parsed, workdir)
+        say(f"{workdir} is finished{changes}\n")
+        if is_first:
+            _repair(workdir, with_report=report)
+            say(summary.run_table(previous))
+        return previous
+    started = time.perf_counter()
+    io.check_writable(workdir)
+    if is_first:
+        workdirs.check_unused(workdir)
+    store, make = _prepared(parsed, workdir, dataset, cut_short=cut_short)
+    finished = workdirs.about(workdir)
+    differing = "" if finished is None else workdirs.difference(finished["config"], parsed.values)
+    if differing:
+        say(f"the results in {workdir} had {differing}: they are replaced")
+    lock = workdirs.locked(workdir) if is_first else contextlib.nullcontext(lambda: None)
+    with lock as guard:
+        inputs = make(guard)
+        until = until or ("features" if jax.process_count() > 1 else "report")
+        if until == "features":
+            again = f"`cluster-jax train --out={shlex.quote(str(workdir))}`"
+            say(f"{workdir} has the features; {again} on one machine clusters them")
+        if until == "features" or not is_first:
+            return {}
+        guard()
+        if finished is not None and not differing and not _is_old(parsed, finished["results"]):
+            # Only its features had to be made again.
+            return dict(page.repaired(records.read(workdir), with_report=report).results)
+        return _cluster_and_write(store, inputs, started, cut_short, report)
+
+
+def _is_old(config: AnyConfig, results: Mapping[str, Any]) -> bool:
+    """Returns whether images are clustered again though a run of the same config is finished."""
+    if results["provenance"].get("cut_short"):
+        return True  # of a training that was evaluated as it stood
+    if custom.described(config.eval.method, FINDERS).items() <= results["provenance"].items():
+        return False
+    say(f"the file of {config.eval.method} has changed: the images are clustered again")
+    return True
+
+
+def _repair(workdir: epath.Path, *, with_report: bool) -> None:
+    """Writes the outputs of a finished run again if they are not those of its newest state."""
+    results = workdir / workdirs.RESULTS
+    with contextlib.suppress(OSError, KeyError, TypeError, io.DamagedFile):
+        if io.read_json(results)["number"] == workdirs.states(workdir)[-1]:
+            return
+    with workdirs.locked(workdir):
+        page.repaired(records.read(workdir), with_report=with_report)
+
+
+def _prepared(
+    config: AnyConfig, workdir: epath.Path, dataset: Dataset | None, *, cut_short: bool
+) -> tuple[Store, Callable[[Callable[[], None]], Inputs[Any]]]:
+    """Checks a run with its workdir, see `trainings.prepare` and `photos.prepare`."""
+    if isinstance(config, RunConfig):
+        return trainings.prepare(config, workdir, dataset, cut_short=cut_short)
+    if cut_short:
+        raise trainings.without_checkpoint(workdir)
+    return photos.prepare(config, workdir, dataset)
+
+
+def _warn_of_an_edit(method: str, workdir: epath.Path) -> None:
+    """Warns if the file of a method outside of the package is another than when the run began."""
+    digest, file = methods.digest(method), workdir / workdirs.IMAGES
+    if digest is None or not file.exists():
+        return
+    if workdirs.read_values(file).get("method", digest) != digest:
+        checks.warn(
+            f"the file of method.name {method} has changed since the run in {workdir} began, and "
+            "what is done stays as it was: to train with it as it is now, choose another --out"
+        )
+
+
+def _changes(config: AnyConfig, workdir: epath.Path) -> str:
+    """Says of a finished run's images how many files are new or gone since."""
+    data = config.data
+    is_whole = data.name == "folder" and data.limit is None and data.classes is None
+    stored = records.read(workdir)
+    if not is_whole or stored.names is None or data.dir is None or "://" in data.dir:
+        return ", and images were not read again: to cluster again, choose another --out"
+    stored_names = {*stored.names, *(name for name, _ in stored.skipped)}
+    now = set()
+    with contextlib.suppress(ValueError):  # No folder, or no image in it: all are gone.
+        now = set(image_files.find(data.dir, data.exclude, data.include_all).names)
+    new, gone, shown = len(now - stored_names), len(stored_names - now), image_files.shown(data.dir)
+    if not new and not gone:
+        return f" with the files of {shown}: to cluster them again, choose another --out"
+    parts = [f"{n:,} {word}" for n, word in ((new, "new"), (gone, "gone")) if n]
+    update = f"`cluster-jax update --workdir={shlex.quote(str(workdir))}` takes that in, "
+    return (
+        f", but the files of {shown} have changed since, {' and '.join(parts)}: "
+        f"{update if isinstance(config, PhotosConfig) else ''}another --out clusters them again"
+    )
+
+
+def _cluster_and_write(
+    store: Store, inputs: Inputs[AnyConfig], started: float, cut_short: bool, report: bool
+) -> dict[str, Any]:
+    """Clusters the embedding in the workdir and writes clusters, tables, report and results."""
+    say("clustering")
+    seconds, workdir = time.perf_counter() - started, store.workdir
+    found = finish.cluster(inputs, read_features(workdir))
+    run = finish.complete(
+        found,
+        finish.as_run(found, workdir, workdirs.read_values(workdir / workdirs.IMAGES)),
+        steps=int(store.files[workdirs.TRAIN_EMBEDDING]),
+        records=read_log(workdir),
+        seconds=seconds,
+        cut_short=cut_short,
+    )
+    say("writing the report" if report else "writing the clusters")
+    numbers = workdirs.states(workdir)
+    run = dataclasses.replace(run, number=1 + (numbers[-1] if numbers else 0))
+    page.publish(run, with_report=report, dataset=found.inputs.dataset)
+    if not inputs.dataset.skipped:
+        finish.print_skipped(run.skipped)
+    say(summary.run_table(run.results))
+    if report:
+        say(f"\nreport       {workdir / workdirs.REPORT}")
+    say(f"assignments  {workdir / workdirs.ASSIGNMENTS}")
+    say(f"metrics      {workdir / workdirs.RESULTS}")
+    return dict(run.results)
+
+
+def read_features(workdir: epath.Path) -> finish.Embeddings:
+    """Reads the embeddings in a workdir."""
+    names = (workdirs.TRAIN_EMBEDDING, workdirs.TEST_EMBEDDING, workdirs.INITIAL_EMBEDDING)
+    there = buckets.names(workdir)
+    return {n: io.read_arrays(workdir / n) for n in names if n in there}

@@ -1,0 +1,489 @@
+"""Builds a run from its config: data, method and optimizer, checked together."""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from etils import epath
+from jax.sharding import Mesh
+
+from cluster_jax.core import checks, io
+from cluster_jax.core.checks import InputError
+from cluster_jax.core.names import counted
+from cluster_jax.data import batches, datasets, features, host_crops, tfds, views
+from cluster_jax.data.datasets import Dataset
+from cluster_jax.data.images import DataConfig, readable, with_channels
+from cluster_jax.data.views import AugmentConfig
+from cluster_jax.discovery import splits
+from cluster_jax.encoding.encoder import Encoder
+from cluster_jax.evaluation import options
+from cluster_jax.methods import base
+from cluster_jax.methods.base import Method, MethodContext
+from cluster_jax.methods.nrcc import with_nrcc
+from cluster_jax.nets import network
+from cluster_jax.nets.pretrained import Preprocessing, preprocessing
+from cluster_jax.runs import workdir as workdirs
+from cluster_jax.runs.config import MADE_ALREADY, AnyConfig, PhotosConfig, RunConfig
+from cluster_jax.training import optim
+from cluster_jax.training import state as states
+from cluster_jax.training.state import State, TrainConfig, TrainingRun
+from cluster_jax.training.step import make_step
+
+Kind = TypeVar("Kind", bound=AnyConfig, covariant=True)
+
+
+class Inputs(NamedTuple, Generic[Kind]):
+    """The images of a run, ready for a network.
+
+    Attributes:
+        config: the config; of a training with the mean and standard deviation that standardize the
+            images.
+        dataset: the images.
+        test: held-out test images of novel class discovery, or None.
+    """
+
+    config: Kind
+    dataset: Dataset
+    test: Dataset | None
+
+
+class BuiltRun(NamedTuple):
+    """A training, ready to start: a run, or one stage of it.
+
+    Attributes:
+        config: see `Inputs`.
+        training: everything that the training needs, except its state.
+        test: see `Inputs`.
+        workdir: folder of its files.
+    """
+
+    config: RunConfig
+    training: TrainingRun
+    test: Dataset | None
+    workdir: epath.Path = epath.Path()
+
+    @property
+    def inputs(self) -> Inputs[RunConfig]:
+        """The images of the run."""
+        return Inputs(self.config, self.training.dataset, self.test)
+
+
+def load_inputs(
+    config: RunConfig,
+    dataset: Dataset | None = None,
+    test: Dataset | None = None,
+    labels: tfds.Labels | None = None,
+) -> Inputs[RunConfig]:
+    """Loads the images of a run and checks that its config suits them.
+
+    Args:
+        config: see `configs/base.py`.
+        dataset: the images if they are loaded already; None: load `config.data` and
+            `config.novel`.
+        test: held-out test images; only with `dataset`.
+        labels: where labels of a streamed set are kept; None: nowhere.
+
+    Raises:
+        InputError: the config is inconsistent, or the data cannot be used.
+    """
+    if dataset is None:
+        dataset, test = splits.load(config.data, config.novel, labels or tfds.Labels())
+    partial_labels = dataset.partial_labels
+    num_clustered = dataset.size if partial_labels is None else int((partial_labels < 0).sum())
+    for key, k in (("eval.k", config.eval.k), ("eval.kmeans.k", config.eval.kmeans.k)):
+        options.check_k(key, k, num_clustered, "images to cluster")
+    dataset, test = _channels(config, dataset), test and _channels(config, test)
+    if not dataset.has_images:
+        checks.none("network.weights", config.network.weights, MADE_ALREADY)
+        dataset = features.with_neighbors(dataset, config.feature_views.searched)
+    classes = config.method.novel_classes
+    if classes is not None and 0 < num_clustered < classes:
+        raise InputError(
+            f"method.classes must be at most the {counted(num_clustered, 'unlabeled image')}; "
+            f"got {classes}"
+        )
+    if config.data.crop == "host":
+        dataset = host_crops.with_crops(dataset, config.data, config.augment)
+    if dataset.has_images:
+        augment = _with_statistics(config.augment, dataset)
+        config = dataclasses.replace(config, augment=augment)
+    return Inputs(config, dataset, test)
+
+
+def load_photos(config: PhotosConfig, dataset: Dataset | None = None) -> Inputs[PhotosConfig]:
+    """Loads images that a pretrained network embeds.
+
+    Args:
+        config: see `configs/images.py`.
+        dataset: the images if they are loaded already.
+
+    Raises:
+        InputError: the config is inconsistent, or the data cannot be used.
+    """
+    dataset = datasets.load(config.data) if dataset is None else dataset
+    for key, k in (("eval.k", config.eval.k), ("eval.kmeans.k", config.eval.kmeans.k)):
+        options.check_k(key, k, dataset.size, "images to cluster")
+    return Inputs(config, with_channels(dataset, 3), None)
+
+
+def load_training_images(config: AnyConfig, data: DataConfig) -> Dataset:
+    """Loads the training images of a run, with the section `data` of its config or another one."""
+    if isinstance(config, PhotosConfig):
+        return datasets.load(data)
+    return splits.load(data, config.novel)[0]
+
+
+def build_run(
+    config: RunConfig,
+    dataset: Dataset | None = None,
+    test: Dataset | None = None,
+    labels: tfds.Labels | None = None,
+) -> BuiltRun:
+    """Builds a run and traces a training step to check that its parts work together.
+
+    Args:
+        config: see `load_inputs`, like the next three.
+        dataset: the images, or None.
+        test: held-out test images, or None.
+        labels: where labels are kept, or None.
+
+    Raises:
+        InputError: the config is inconsistent, or the data cannot be used.
+    """
+    mesh = states.make_mesh()
+    states.check_batch(config.train.batch_size, mesh)
+    built = _join(load_inputs(config, dataset, test, labels), mesh)
+    try_step(built.training)
+    return built
+
+
+def encoder_of(config: PhotosConfig, prepared: Preprocessing | None = None, **more: Any) -> Encoder:
+    """Makes the encoder that a config names, for images as large as its `data.image_size`.
+
+    Args:
+        config: the config.
+        prepared: how images are made ready, if not as the weights say.
+        more: other attributes of the encoder.
+
+    Raises:
+        InputError: the weights cannot be read.
+    """
+    if prepared is None:
+        prepared = preprocessing(str(config.network.weights))
+        side, interpolation = config.data.image_size or prepared.size, config.data.interpolation
+        prepared = dataclasses.replace(prepared, size=side, interpolation=interpolation)
+    return Encoder.of_weights(config.network, prepared, **more)
+
+
+def pretrained(config: RunConfig, shape: Sequence[int]) -> Encoder:
+    """Makes the encoder of the section `embedder` of a training, or of its `network.weights`.
+
+    Args:
+        config: config of the run; its section `augment` has mean and standard deviation.
+        shape: `[H, W, C]` of the images.
+
+    Raises:
+        InputError: the weights cannot be read.
+    """
+    section = config.network
+    if config.embedder is not None:
+        section = config.embedder.network(section)
+    is_resized = config.data.image_size is not None
+    return Encoder.of_weights(section, _preprocessing(config), shape, is_resized=is_resized)
+
+
+def trained(inputs: Inputs[RunConfig], params: Any, stats: Any) -> Encoder:
+    """Makes the encoder of a training.
+
+    Args:
+        inputs: its images, or their features.
+        params: parameters of the network that its method keeps.
+        stats: BatchNorm statistics of this network.
+    """
+    config, dataset = inputs.config, inputs.dataset
+    shown = dataset.shown or dataset
+    base = None if config.embedder is None else pretrained(config, shown.shape)
+    parts = ("backbone",) if config.eval.features == "backbone" else ("backbone", "projector")
+    projector = config.network.projector if "projector" in parts else None
+    kept = [{part: tree[part] for part in parts if part in tree} for tree in (params, stats)]
+    return Encoder(
+        network=dataclasses.replace(config.network, projector=projector, predictor=None),
+        params=kept[0],
+        stats=kept[1],
+        shape=shown.shape,
+        preprocessing=_preprocessing(config) if dataset.has_images else None,
+        is_resized=config.data.image_size is not None,
+        is_trained=True,
+        base=base,
+    )
+
+
+def _preprocessing(config: RunConfig) -> Preprocessing:
+    augment = config.augment
+    assert augment.mean is not None  # Both are measured, or those of weights.
+    assert augment.std is not None
+    values: Any = augment.mean, augment.std, augment.size, config.data.interpolation
+    return Preprocessing(*values)
+
+
+def _channels(config: RunConfig, images: Dataset) -> Dataset:
+    """Gives images three channels for a pretrained network; an embedder gets pending features."""
+    if config.embedder is not None and images.features_of is None:
+        # The features of all images are made first, of which the neighbors are searched.
+        return _pending(config, with_channels(readable(images), 3))
+    if config.network.weights is not None and images.has_images:
+        return with_channels(images, 3)
+    return images
+
+
+def describe_images(inputs: Inputs[AnyConfig]) -> dict[str, Any]:
+    """Describes images for `rebuild_run`: size, shape, known classes, channel statistics; JSON."""
+    dataset = inputs.dataset
+    known_classes = None
+    if dataset.partial_labels is not None:
+        names = splits.known_names(dataset)
+        labeled = int((dataset.partial_labels >= 0).sum())
+        known_classes = {"images": labeled, "classes": len(names), "names": list(names)}
+    shown = dataset.shown or dataset
+    images = {"size": dataset.size, "shape": list(shown.shape), "known": known_classes}
+    if isinstance(inputs.config, RunConfig):
+        augment = inputs.config.augment
+        images |= io.plain({"mean": augment.mean, "std": augment.std})
+    return images
+
+
+def describe_encoder(encoder: Encoder) -> dict[str, Any]:
+    """Describes the encoder of photos for `Run.encoder`, as JSON values."""
+    assert encoder.preprocessing is not None
+    prepared = io.plain(dataclasses.asdict(encoder.preprocessing))
+    return {"preprocessing": prepared, workdirs.WEIGHTS: encoder.checksum}
+
+
+def rebuild_run(config: RunConfig, images: Mapping[str, Any]) -> BuiltRun:
+    """Builds a finished run again without its images: the data set has a size but no content.
+
+    Args:
+        config: config of the run.
+        images: what `describe_images` returned for its images.
+
+    Raises:
+        InputError: the config and the images are inconsistent.
+    """
+    partial_labels = _placeholder_classes(images["size"], images.get("known"))
+    shape = tuple(images["shape"])
+    dataset = Dataset(
+        config.data.name,
+        images["size"],
+        shape,
+        images=None,
+        fetch=_no_images,
+        partial_labels=partial_labels,
+        neighbors=config.feature_views.searched if len(shape) == 2 else 0,
+    )
+    if config.embedder is not None:
+        dataset = features.with_neighbors(_pending(config, dataset), config.feature_views.searched)
+    if dataset.has_images:
+        mean, std = (tuple(images[key]) for key in ("mean", "std"))
+        augment = dataclasses.replace(config.augment, mean=mean, std=std)
+        config = dataclasses.replace(config, augment=augment)
+    return _join(Inputs(config, dataset, None), states.make_mesh())
+
+
+def _placeholder_classes(size: int, classes_of_run: Mapping[str, Any] | None) -> np.ndarray | None:
+    """Makes known classes int32 `[size]` with the run's counts, which fix shapes and durations."""
+    if classes_of_run is None:
+        return None
+    classes = np.full(size, -1, np.int32)
+    classes[: classes_of_run["images"]] = (
+        np.arange(classes_of_run["images"]) % classes_of_run["classes"]
+    )
+    return classes
+
+
+def _pending(config: RunConfig, images: Dataset) -> Dataset:
+    """Makes a stand-in for the features that the section `embedder` will make of the images."""
+    assert config.embedder is not None
+    columns = network.make(config.embedder.network(config.network)).features
+    return features.pending(images, config.embedder.views, columns)
+
+
+def _no_images(indices: np.ndarray) -> np.ndarray:
+    raise LookupError("a rebuilt run has no images; build it with build_run to read them")
+
+
+def _join(inputs: Inputs[RunConfig], mesh: Mesh) -> BuiltRun:
+    config, dataset, test = inputs
+    if dataset.has_images:
+        augment = views.make(config.augment)
+        shape: tuple[int, ...] = (config.augment.size, config.augment.size, dataset.shape[2])
+    else:
+        augment, shape = features.make_views(config.feature_views, dataset), dataset.shape[1:]
+    train = config.train
+    known_classes = (
+        0 if dataset.partial_labels is None else splits.check_known(dataset.partial_labels)
+    )
+    steps_per_epoch = _steps_per_epoch(train, dataset)
+    total_steps = checks.steps("train.duration", train.duration, steps_per_epoch)
+    checks.at_least("train.duration", total_steps, 1)
+    net = network.make(config.network)
+    net = network.rematerialized(net) if train.remat else net
+    context = MethodContext(
+        network=net,
+        augment=augment,
+        shuffle=config.network.norm == "shuffle",
+        images=dataset.size,
+        total_steps=total_steps,
+        steps_per_epoch=steps_per_epoch,
+        batch_size=train.batch_size,
+        total_updates=total_steps // train.accumulate,
+        labeled_batch_size=train.labeled_batch_size,
+        known_classes=known_classes,
+        unlabeled_rows=None
+        if dataset.partial_labels is None
+        else np.flatnonzero(dataset.partial_labels < 0),
+    )
+    method = _method(config, context)
+    optimizer, learning_rate = optim.make(
+        config.optimizer,
+        total_steps=total_steps,
+        steps_per_epoch=steps_per_epoch,
+        batch_size=train.batch_size,
+        accumulate=train.accumulate,
+        frozen=net.frozen,
+    )
+    training = TrainingRun(
+        method=method,
+        optimizer=optimizer,
+        learning_rate=learning_rate,
+        seed=config.seed,
+        total_steps=total_steps,
+        train=train,
+        dataset=dataset,
+        mesh=mesh,
+        shape=shape,
+        network=net,
+        clean=augment.clean,
+        embed=functools.partial(base.embed, method, net, augment.clean),
+    )
+    return BuiltRun(config, training, test)
+
+
+def _with_statistics(section: AugmentConfig, dataset: Dataset) -> AugmentConfig:
+    """Fills in mean and standard deviation, measured on the images where they are None."""
+    if section.mean is not None and section.std is not None:
+        return section
+    mean, std = datasets.channel_statistics(dataset)
+    return dataclasses.replace(section, mean=section.mean or mean, std=section.std or std)
+
+
+def _steps_per_epoch(train: TrainConfig, dataset: Dataset) -> int:
+    parts = batches.parts(dataset, train.batch_size, train.labeled_batch_size)
+    for name, (members, count) in parts.items():
+        if name != "all" and len(members) < count:
+            raise InputError(
+                f"the number of {name} images must be at least the {count} in a batch; got "
+                f"{len(members)} (lower train.batch_size and train.labeled_batch_size)"
+            )
+    size = sum(len(members) for members, _ in parts.values())
+    return batches.steps_per_epoch(size, train.batch_size)
+
+
+def initial_state(run: TrainingRun) -> State:
+    """Makes the state before the first step, on all devices."""
+    return states.create(run.method, run.optimizer, seed=run.seed, shape=run.shape, mesh=run.mesh)
+
+
+def abstract_state(run: TrainingRun) -> State:
+    """Returns structure, shapes, dtypes and devices of a run's state, without computing it."""
+    replicated = states.replicated(run.mesh)
+    state = jax.eval_shape(
+        lambda: states.initial(run.method, run.optimizer, seed=0, shape=run.shape)
+    )
+    return jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=replicated), state
+    )
+
+
+def _method(config: RunConfig, context: MethodContext) -> Method:
+    name, net = config.method.name, config.network
+    method = base.build(name, config.method.config, context)
+    if isinstance(method, base.TwoView):
+        labeled = context.labeled_batch_size
+        checks.none("train.labeled_batch_size", labeled, f"{name}, which takes no labels")
+        if config.term is not None:
+            if method.refresh is not None or name == config.term.name:
+                where = f"the method {name}, which has clusters of its own"
+                checks.none("term", config.term.name, where)
+            added = base.build_term(config.term.name, config.term.config, context)
+            method = base.with_term(method, added)
+        if not config.nrcc.weight:
+            return base.as_method(method)
+        if not context.network.any_size:
+            where = f"the network {net.name}, which does not average its last feature map"
+            checks.none("nrcc.resolution", config.nrcc.resolution, where)
+        return with_nrcc(method, config.nrcc)
+    if net.norm == "local":
+        raise InputError(
+            f"network.norm must be 'sync' for the method {name}, whose forward pass joins several "
+            "parts of a batch that groups would mix; got 'local'"
+        )
+    if config.term is not None:
+        checks.none("term", config.term.name, f"{name}, which is not a two-view method")
+    if config.nrcc.weight:
+        raise InputError(
+            f"nrcc.weight must be 0 for the method {name}, which is not a two-view method; "
+            f"got {config.nrcc.weight}"
+        )
+    return method
+
+
+def try_step(run: TrainingRun) -> None:
+    """Traces a step, which raises if parts of the run do not work together; computes nothing."""
+    batch: dict[str, Any] = {}
+    parts = batches.parts(run.dataset, run.train.batch_size, run.train.labeled_batch_size)
+    for name, (_, count) in parts.items():
+        states.check_batch(count, run.mesh)
+        batch[name] = {
+            "index": jax.ShapeDtypeStruct((count,), jnp.int32),
+            "image": jax.ShapeDtypeStruct((count, *run.dataset.batch_shape), _dtype(run.dataset)),
+        }
+        if name == "labeled":
+            batch[name]["label"] = jax.ShapeDtypeStruct((count,), jnp.int32)
+    state = abstract_state(run)
+    _check_memory(run, state)
+    step = make_step(run.method, run.optimizer, run.mesh)
+    jax.eval_shape(step, state, batch.get("all", batch), None)
+
+
+def _check_memory(run: TrainingRun, state: Any) -> None:
+    """Raises an `InputError` if the state alone does not fit; CPU devices share one memory."""
+    sizes = {
+        jax.tree_util.keystr(path, simple=True, separator="."): math.prod(x.shape) * 4
+        for path, x in jax.tree.leaves_with_path(state)
+    }
+    largest = max(sizes, key=lambda name: sizes[name])
+    copies = run.mesh.size if jax.default_backend() == "cpu" else 1
+    checks.check_memory(
+        "the network and the method",
+        f"{largest} of {sizes[largest] / 1e9:,.1f} GB",
+        copies * sum(sizes.values()),
+        "parameters, optimizer and queues",
+    )
+
+
+def check_features(run: TrainingRun, features: str) -> None:
+    """Raises an `InputError` unless the method embeds `features`, the config's `eval.features`."""
+    images = jax.ShapeDtypeStruct((1, *run.dataset.shape), _dtype(run.dataset))
+    state = abstract_state(run)
+    embedded = jax.eval_shape(run.embed, state.params, state.model_state, images)
+    choices = tuple(name for name in options.FEATURES if name in embedded)
+    checks.one_of("eval.features", features, choices)
+
+
+def _dtype(dataset: Dataset) -> Any:
+    return jnp.uint8 if dataset.has_images else jnp.float32

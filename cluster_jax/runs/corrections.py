@@ -1,0 +1,249 @@
+"""What a person has decided on the page: one JSON file, checked whole and applied once.
+
+    {"state": "3f9c0e51a2b4",             the state of the run that the page shows
+     "names": {"3": "cats"},              cluster: its name
+     "merges": [[5, 3]],                  cluster, and the one that receives it and keeps its name
+     "new": {"a": "puppies"},             key of a new cluster: its name, or null
+     "labels": {"17": 3, "18": "a"},      row: the cluster to which it moves
+     "wrong": [20],                       rows that belong to no cluster
+     "right": [21],                       rows that are right where they are
+     "keep": [12]}                        rows that are kept of their copies
+
+All keys but the first may be left out. A row is its place on the page. Names are given first, then
+clusters merge, then rows move (to a merged cluster: into the one that has received it), then they
+are wrong or right. A cluster that is gone can be named and can receive rows: its number has kept
+its meaning.
+"""
+
+import collections
+import dataclasses
+import json
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import numpy as np
+from etils import epath
+
+from cluster_jax.clustering.base import NO_CLUSTER
+from cluster_jax.core import buckets
+from cluster_jax.core.checks import InputError, short
+from cluster_jax.report import duplicates
+from cluster_jax.runs.run import Run
+
+MAX_NAME = 100  # characters of a name
+_KINDS = {
+    "names": dict,
+    "merges": list,
+    "new": dict,
+    "labels": dict,
+    "wrong": list,
+    "right": list,
+    "keep": list,
+}
+
+
+def read(file: epath.PathLike) -> dict[str, Any]:
+    """Reads a file of corrections.
+
+    Raises:
+        InputError: it is not what a page has saved.
+    """
+    path = buckets.path(file)
+    if not path.exists() or path.is_dir():
+        problem = "a folder" if path.exists() else "no such file"
+        raise InputError(f"{file} must be a file that a report has saved; got {problem}")
+    try:
+        said = json.loads(path.read_bytes().decode("utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        raise InputError(
+            f"{file} must be a JSON file that a report has saved; got other content: save it again "
+            "on the page of the run"
+        ) from error
+    if not isinstance(said, dict) or not isinstance(said.get("state"), str):
+        raise InputError(f"{file} must say of which state of a run it is; got no key 'state'")
+    for key, value in said.items():
+        if key != "state" and not (key in _KINDS and isinstance(value, _KINDS[key])):
+            got = f"{short(repr(key))} with {short(repr(value))}"
+            raise InputError(f"{file} must have the keys of a report; got {got}")
+    return said
+
+
+def corrected(run: Run, said: Mapping[str, Any]) -> Run:
+    """Returns a run in which decisions hold; of clusters only the labels and names are new.
+
+    Args:
+        run: of the state that the decisions are about.
+        said: see the module.
+
+    Raises:
+        InputError: a decision cannot be met; nothing has been applied.
+    """
+    clusters, labels, columns = range(run.next_label), run.labels.copy(), run.columns.copy()
+    new = _new(said.get("new", {}), run.next_label)
+    names = {_cluster("names", key, clusters): _name(v) for key, v in said.get("names", {}).items()}
+    names |= {new[key]: _name(v) for key, v in said.get("new", {}).items() if v is not None}
+    receiver = _merges(said.get("merges", []), clusters)
+    moved = dict[int, int]()
+    for key, target in said.get("labels", {}).items():
+        is_new = isinstance(target, str) and target in new
+        label = new[target] if is_new else _cluster("labels", target, clusters)
+        moved[_row(run, "labels", key)] = receiver.get(label, label)
+    wrong, right, keep = (
+        [_row(run, key, row) for row in said.get(key, [])] for key in ("wrong", "right", "keep")
+    )
+    _check_rows(run, [*moved, *wrong, *right], right)
+    if empty := [key for key, label in new.items() if label not in moved.values()]:
+        raise InputError(f"a new cluster must have an image; got none in {short(empty[0])!r}")
+
+    named = {**run.named, **names}
+    for label, into in receiver.items():
+        labels[labels == label] = into
+        if into not in named and label in named:
+            named[into] = named[label]
+    labels[list(moved)] = list(moved.values())
+    labels[wrong] = NO_CLUSTER
+    columns["label"] = labels
+    columns["decided"][[*moved, *wrong, *right]] = True
+    repeated = run.duplicates
+    if repeated is not None and keep:
+        repeated = duplicates.with_picked(repeated, keep)
+        columns["kept"][repeated.images[~repeated.keep]] = False
+        columns["kept"][keep] = True
+    return dataclasses.replace(
+        run,
+        columns=columns,
+        named=named,
+        held=run.held.union(names, receiver.values(), new.values()),
+        next_label=run.next_label + len(new),
+        is_corrected=run.is_corrected or bool(receiver or moved or wrong or right),
+        duplicates=repeated,
+    )
+
+
+def carried(shown: Run, run: Run, said: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns decisions about the rows of one state as decisions about those of a later one.
+
+    Those about rows that are gone are left out; clusters have the same numbers.
+
+    Args:
+        shown: the state that the decisions are about.
+        run: the later state.
+        said: the decisions.
+
+    Raises:
+        InputError: a decision cannot be met in its own state.
+    """
+    corrected(shown, said)  # Checks all of them.
+    stored = run.columns["row"][run.rows].tolist()
+    place = {row: i for i, row in enumerate(stored)}
+
+    def now(row: int | str) -> int | None:
+        return place.get(int(shown.columns["row"][_row(shown, "labels", row)]))
+
+    def kept(rows: Collection[Any]) -> list[int]:
+        return [row for row in map(now, rows) if row is not None]
+
+    # What is right is where the page shows it, from where it may have been taken since.
+    labels = {row: int(shown.labels[_row(shown, "right", row)]) for row in said.get("right", [])}
+    labels |= said.get("labels", {})
+    moved = ((now(row), to) for row, to in labels.items())
+    labels = {str(row): to for row, to in moved if row is not None}
+    names, new = dict(said.get("names", {})), dict[str, str | None]()
+    for key, name in said.get("new", {}).items():
+        places = [row for row, to in labels.items() if to == key]
+        if (label := _made(shown, run, places)) is None:
+            new |= {key: name} if places else {}
+        else:
+            labels |= dict.fromkeys(places, label)
+            names |= {} if name is None else {str(label): name}
+    result = {**said, "labels": labels, "names": names, "new": new, "right": []}
+    return result | {key: kept(said.get(key, [])) for key in ("wrong", "keep")}
+
+
+def _made(shown: Run, run: Run, places: list[str]) -> int | None:
+    """Returns the cluster that a person has made of these rows since a state, if there is one."""
+    rows = run.rows[np.array(places, np.int64)]
+    there = set(run.labels[rows].tolist())
+    if len(there) != 1 or not run.columns["decided"][rows].all():
+        return None
+    return label if (label := there.pop()) >= shown.next_label else None
+
+
+def summary(before: Run, after: Run) -> str:
+    """Counts what corrections have changed: "3 moved, 1 in no cluster, 2 merged"."""
+    moved = before.labels != after.labels
+    lost = moved & (after.labels == NO_CLUSTER)
+    confirmed = after.columns["decided"] & ~before.columns["decided"] & ~moved
+    gone = set(before.labels.tolist()) - set(after.labels.tolist())
+    counts = {
+        "moved": int((moved & ~lost).sum()),
+        "confirmed": int(confirmed.sum()),
+        f"in no {before.words[1]}": int(lost.sum()),
+        "new": after.next_label - before.next_label,
+        "merged or emptied": len(gone - {NO_CLUSTER}),
+        "named": sum(before.named.get(key) != name for key, name in after.named.items()),
+    }
+    return ", ".join(f"{n:,} {word}" for word, n in counts.items() if n) or "none"
+
+
+def _new(said: Mapping[str, Any], next_label: int) -> dict[str, int]:
+    if numbers := [key for key in said if key.isdecimal()]:
+        raise InputError(f"the key of a new cluster must be no number; got {short(numbers[0])!r}")
+    return {key: next_label + i for i, key in enumerate(said)}
+
+
+def _merges(pairs: list[Any], clusters: Collection[int]) -> dict[int, int]:
+    """Returns the cluster that receives each merged one, at the end of a chain of merges."""
+    into = dict[int, int]()
+    for pair in pairs:
+        if not isinstance(pair, list) or len(pair) != 2:
+            raise InputError(f"each of merges must be two clusters; got {short(repr(pair))}")
+        label, target = (_cluster("merges", each, clusters) for each in pair)
+        if into.get(label, target) != target:
+            raise InputError(f"a cluster must be merged into one; got {label} twice")
+        into[label] = target
+    result = dict[int, int]()
+    for label, target in into.items():
+        for _ in into:
+            target = into.get(target, target)
+        if target in into:
+            raise InputError(f"a cluster must be merged into another one; got {label} into itself")
+        result[label] = target
+    return result
+
+
+def _check_rows(run: Run, said: list[int], right: list[int]) -> None:
+    if again := [row for row, count in collections.Counter(said).items() if count > 1]:
+        raise InputError(f"an image must be moved, wrong or right; got two of these for {again[0]}")
+    if lost := [row for row in right if run.labels[row] == NO_CLUSTER]:
+        raise InputError(f"an image that is right must be in a cluster; got {lost[0]}, in none")
+
+
+def _cluster(key: str, value: Any, clusters: Collection[int]) -> int:
+    label = _whole(value)
+    if label not in clusters:
+        raise InputError(f"{key} must name clusters of the run; got {short(repr(value))}")
+    return label
+
+
+def _row(run: Run, key: str, value: Any) -> int:
+    """Returns a row of a run by its place on the page."""
+    place, rows = _whole(value), run.rows
+    if not 0 <= place < len(rows):
+        got = short(repr(value))
+        raise InputError(f"{key} must have rows of the page, 0 to {len(rows) - 1}; got {got}")
+    return int(rows[place])
+
+
+def _whole(value: Any) -> int:
+    """Returns a whole number, of JSON or of its keys; -1 for anything else."""
+    if isinstance(value, str) and value.isdecimal() and len(value) < 10:
+        return int(value)
+    return value if type(value) is int else -1
+
+
+def _name(value: Any) -> str:
+    name = " ".join(value.split()) if isinstance(value, str) else ""
+    if not 0 < len(name) <= MAX_NAME:
+        raise InputError(f"a name must have 1 to {MAX_NAME} characters; got {short(repr(value))}")
+    return name

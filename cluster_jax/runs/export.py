@@ -1,0 +1,383 @@
+"""Folders of images by cluster, as links or copies; PNG files of arrays."""
+
+import collections
+import functools
+import os
+import pathlib
+import re
+import shutil
+import unicodedata
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from etils import epath
+from numpy.typing import NDArray
+from PIL import Image
+
+from cluster_jax.clustering.base import NO_CLUSTER
+from cluster_jax.core import buckets
+from cluster_jax.core.checks import InputError
+from cluster_jax.data import folder as image_files
+from cluster_jax.data import images
+from cluster_jax.data.images import Dataset
+from cluster_jax.discovery import splits
+from cluster_jax.report.report_data import GONE
+from cluster_jax.runs import build, page
+from cluster_jax.runs import run as records
+from cluster_jax.runs.config import parse_config
+from cluster_jax.runs.run import Run
+
+# Longest name of a folder; file systems allow 255 bytes, which are 63 characters at worst.
+_MAX_NAME, _MAX_BYTES = 60, 255
+COPIES = "copies"  # the folder of images of which a better copy is in another one
+
+
+def check_has_images(data_name: str) -> None:
+    """Raises an `InputError` if a run's data are features, of which there are no images."""
+    if data_name == "features":
+        raise InputError("what is exported or shown must be images; got a run on features")
+
+
+def check(
+    folder: os.PathLike | str,
+    images: Sequence[epath.PathLike] = (),
+    workdir: epath.PathLike | None = None,
+) -> pathlib.Path:
+    """Checks that a folder can be exported to, and returns it; nothing is written.
+
+    Args:
+        folder: must be new or empty.
+        images: folders of the source images, or their zip; the new folder must not be part of one,
+            because it would add its links to them.
+        workdir: of the run, which must not be in the folder; or None.
+
+    Raises:
+        InputError: it cannot be used.
+    """
+    if "://" in str(folder):
+        raise InputError(f"the folder to export to must be a local one; got {folder}")
+    path = pathlib.Path(folder).expanduser()
+    if os.path.lexists(path) and (not path.is_dir() or any(path.iterdir())):
+        raise InputError(f"the folder to export to must be new or empty; got {folder}")
+    parent = next(p for p in (path, *path.absolute().parents) if os.path.lexists(p))
+    if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
+        raise InputError(
+            f"the folder to export to must be in a folder that can be written; got {folder}"
+        )
+    real = path.resolve()
+    for place in images:
+        if real.is_relative_to(_resolved(place)):
+            raise InputError(
+                f"the folder to export to must be outside of the images' folder {place}; got "
+                f"{folder}"
+            )
+    if workdir is not None and _resolved(workdir).is_relative_to(real):
+        raise InputError(f"the folder to export to must not hold the workdir; got {folder}")
+    return path
+
+
+class Images(NamedTuple):
+    """Images to export.
+
+    Attributes:
+        folder: the folder that `sources` are relative to; None without sources.
+        sources: file of each image; None: the images become PNG files named by their index.
+        load: the images; called without `sources`, and for those of a zip, tar or Parquet file.
+    """
+
+    folder: epath.PathLike | None
+    sources: Sequence[str] | None
+    load: Callable[[], Dataset]
+
+
+def places(
+    labels: NDArray,
+    names: Mapping[Any, str],
+    group: str,
+    sources: Sequence[str] | None = None,
+    copies: Collection[str] = (),
+) -> list[str]:
+    """Returns the name of the folder of each image.
+
+    Args:
+        labels: cluster `[n]` of each image, int, or names of classes; -1: in no cluster.
+        names: label -> name of its folder, see `folder_names`.
+        group: what a cluster is called.
+        sources: file of each image, or None.
+        copies: those of the files that come into the folder `COPIES` instead.
+    """
+    folders = folder_names(labels, names, group)
+    result = [folders[label] for label in labels.tolist()]
+    if sources is None or not copies:
+        return result
+    of_copies = _unused(COPIES, "", {_same(name) for name in folders.values()})
+    pairs = zip(result, sources, strict=True)
+    return [of_copies if source in copies else place for place, source in pairs]
+
+
+def write(
+    folder: os.PathLike | str, places: Sequence[str], images: Images, by: str = "link"
+) -> int:
+    """Writes one folder per cluster; what an error interrupts is removed. Images stay as they are.
+
+    Files are linked to by their absolute paths (copied where links are not possible) or copied.
+
+    Args:
+        folder: must be new or empty.
+        places: name of the folder of each image, see `places`.
+        images: the images.
+        by: one of `flags.EXPORT_WAYS`.
+
+    Returns:
+        The number of folders.
+
+    Raises:
+        InputError: the folder cannot be used, or a source file does not exist any more.
+    """
+    path, sources = check(folder), images.sources
+    write_image: Callable[[int, pathlib.Path], None]
+    if sources is None or images.folder is None:
+        dataset = images.load()
+        if dataset.size != len(places):
+            raise InputError(
+                f"the images must be those of the run, {len(places):,}; got {dataset.size:,}"
+            )
+        write_image = functools.partial(_write_pixels, dataset)
+    elif _is_zip(images.folder):
+        used = collections.defaultdict[pathlib.Path, set[str]](set)
+        write_image = functools.partial(_unpack, images.load(), sources, used)
+    else:
+        root = buckets.path(images.folder)
+        files = [root / source for source in sources]
+        for file in files:
+            if not file.exists():
+                raise InputError(
+                    f"the source images must still exist to be exported; {file} does not"
+                )
+        write_image = functools.partial(_put, files, collections.defaultdict(set), by)
+    made = sorted(set(places))
+    try:
+        for name in made:
+            (path / name).mkdir(parents=True)
+        for i, place in enumerate(places):
+            write_image(i, path / place)
+    except BaseException:
+        for name in made:
+            shutil.rmtree(path / name, ignore_errors=True)
+        raise
+    return len(made)
+
+
+def run_clusters(workdir: epath.PathLike, folder: os.PathLike | str, by: str = "link") -> int:
+    """Exports the images of a finished run by its clusters, or by their classes.
+
+    Args:
+        workdir: of the run.
+        folder: must be new or empty.
+        by: see `write`.
+
+    Returns:
+        The number of folders.
+
+    Raises:
+        InputError: see `write`.
+    """
+    run = records.read(workdir)
+    labels = run.labels if run.known is None else run.class_names(run.classes)
+    return training_images(run, labels, folder, names_of_folders(run), by, _copies(run))
+
+
+def training_images(
+    run: Run,
+    labels: NDArray,
+    folder: os.PathLike | str,
+    names: Mapping[Any, str],
+    by: str = "link",
+    copies: Collection[str] = (),
+) -> int:
+    """Exports the images of a run by their labels, see `write` and `places`."""
+    check_has_images(run.config["data"]["name"] if run.is_of_images else "features")
+    config = parse_config(run.config)
+    section = config.data
+
+    def load() -> Dataset:
+        if section.name == "arrays" and section.dir is None:
+            raise InputError(
+                "the images to export must be in files; got a run on an array in memory"
+            )
+        return build.load_training_images(config, section)
+
+    if run.facts is not None and run.workdir is not None:
+        _check_contents(run)
+    root = image_files.root(section.dir) if section.name == "folder" and section.dir else None
+    where = places(labels, names, run.words[1], run.names, copies)
+    return write(folder, where, Images(root, run.names, load), by)
+
+
+def _check_contents(run: Run) -> None:
+    """Raises an `InputError` if a file of the run has another content now."""
+    dataset = page.training_images(run)
+    gone = {name for name, why in dataset.skipped if why == GONE}
+    assert run.facts is not None
+    is_other = (images.contents(dataset) != run.facts["digest"]).any(axis=1)
+    names = np.array(dataset.sources)[is_other].tolist()
+    if changed := [name for name in names if name not in gone]:
+        raise InputError(
+            f"the images to export must be those of the run; got {changed[0]} with another "
+            f"content: run `cluster-jax update --workdir={run.workdir}` first"
+        )
+
+
+def _copies(run: Run) -> set[str]:
+    """Returns the files of which the run has a copy that is to be kept."""
+    repeated = run.duplicates
+    if repeated is None or run.names is None:
+        return set()
+    return {run.names[i] for i in repeated.images[~repeated.keep].tolist()}
+
+
+def names_of_folders(run: Run) -> dict[Any, str]:
+    """Names the folder of each cluster or class: as a person has called it, or by the guess."""
+    if run.known is not None:
+        return {splits.novel_name(cluster): name for cluster, name in run.named.items()}
+    return {int(cluster): name for cluster, name in run.cluster_names.items()}
+
+
+def folder_names(
+    labels: NDArray, names: Mapping[Any, str] = {}, group: str = "cluster"
+) -> dict[Any, str]:
+    """Makes a safe and distinct folder name for each label.
+
+    Of two labels of one name the second gets a number, "church_2". Without a name `group_03` for 3,
+    "cat_dog" for the class "cat/dog", `no_group` for -1.
+
+    Args:
+        labels: int, or names of classes.
+        names: label -> name.
+        group: what a cluster is called.
+
+    Example:
+        >>> folder_names(np.array([-1, 0, 1, 2]), {0: "church", 2: "Church"}, "group")
+        {-1: 'no_group', 0: 'church', 1: 'group_01', 2: 'Church_2'}
+    """
+    unique = np.unique(labels).tolist()
+    width = max(2, len(str(unique[-1]))) if labels.dtype.kind in "iu" else 0
+    used: set[str] = set()
+    folders = {}
+    for label in unique:
+        plain, called = f"{group}_{label:0{width}d}" if width else str(label), names.get(label, "")
+        if label == NO_CLUSTER:
+            plain, called = f"no_{group}", ""
+        folders[label] = _unused(_safe(called) or _safe(plain) or "class", "", used)
+    return folders
+
+
+def _safe(text: str) -> str:
+    """Makes a safe folder name: no separator or quote, not ".", ".." or hidden, no flag of a shell.
+
+    Letters, marks and signs of all scripts stay; what is invisible or reverses text does not.
+    """
+    text = unicodedata.normalize("NFC", text)
+    kept = "".join(character if _is_safe(character) else "\0" for character in text)
+    return re.sub("\0+", "_", kept).strip("._- ")[:_MAX_NAME].strip()
+
+
+def _is_safe(character: str) -> bool:
+    if character.isascii():
+        return character.isalnum() or character in "_.() -"
+    # Controls, formats and blanks are not, but for the joiner of many scripts and signs.
+    return character == "\u200d" or unicodedata.category(character)[0] not in "CZ"
+
+
+def _unused(stem: str, suffix: str, used: set[str]) -> str:
+    """Finds the first unused of `stem`, `stem_2`, `stem_3`, ... with the suffix, and marks it used.
+
+    Names count as the same as on macOS: in upper and lower case, and however accents are written.
+    The stem of a long name, such as a zip may have, is shortened.
+    """
+    number, end = 1, suffix
+    while _same(free := _shortened(stem, end)) in used:
+        number += 1
+        end = f"_{number}{suffix}"
+    used.add(_same(free))
+    return free
+
+
+def _same(name: str) -> str:
+    return unicodedata.normalize("NFC", name).casefold()
+
+
+def _shortened(stem: str, end: str) -> str:
+    """Shortens a name to `_MAX_BYTES`: whole characters, and bytes that are none as they were."""
+    whole = os.fsencode(stem)
+    start = whole[: _MAX_BYTES - len(os.fsencode(end))]
+    return (stem if start == whole else start.decode(errors="ignore")) + end
+
+
+def _resolved(path: epath.PathLike) -> pathlib.Path:
+    return pathlib.Path(path).expanduser().resolve()
+
+
+def _is_zip(images: epath.PathLike) -> bool:
+    path = buckets.path(images)
+    return path.suffix.lower() == ".zip" and not path.is_dir()
+
+
+def _unpack(
+    dataset: Dataset,
+    sources: Sequence[str],
+    used: Mapping[pathlib.Path, set[str]],
+    i: int,
+    folder: pathlib.Path,
+) -> None:
+    """Copies image i out of a zip."""
+    assert dataset.open is not None
+    assert dataset.sources is not None
+    name = pathlib.PurePosixPath(sources[i]).name
+    target = folder / _unused(*os.path.splitext(name), used[folder])
+    with dataset.open(dataset.sources.index(sources[i])) as file, target.open("xb") as copy:
+        shutil.copyfileobj(file, copy)
+
+
+def _put(
+    files: Sequence[epath.Path],
+    used: Mapping[pathlib.Path, set[str]],
+    by: str,
+    i: int,
+    folder: pathlib.Path,
+) -> None:
+    """Puts a file into a folder; one in a bucket, or where links are not possible, is copied.
+
+    Args:
+        files: files of all images.
+        used: names that are used, by folder.
+        by: one of `flags.EXPORT_WAYS`.
+        i: the image.
+        folder: of its cluster.
+    """
+    # The last part of a path, whatever the text.
+    name = files[i].name.replace("/", "_").replace("\0", "_")
+    name = "image" if name in ("", ".", "..") else name
+    target = folder / _unused(*os.path.splitext(name), used[folder])
+    is_local = "://" not in str(files[i])
+    if is_local and by == "copy":
+        shutil.copy2(files[i], target)
+        return
+    if is_local:
+        try:
+            os.symlink(os.path.realpath(files[i]), target)
+            return
+        except FileExistsError:
+            raise
+        except OSError:  # The file system has no links.
+            pass
+    with target.open("xb") as copy:
+        copy.write(files[i].read_bytes())
+
+
+def _write_pixels(dataset: Dataset, i: int, folder: pathlib.Path) -> None:
+    image, width = dataset.fetch(np.array([i]))[0], len(str(dataset.size - 1))
+    pixels = image[..., 0] if image.shape[-1] == 1 else image
+    with (folder / f"{i:0{width}d}.png").open("xb") as file:
+        Image.fromarray(pixels).save(file, "PNG")

@@ -1,0 +1,477 @@
+"""From features to clusters, scores, a map, and the files of a run."""
+
+import dataclasses
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from etils import epath
+from numpy.typing import NDArray
+
+from cluster_jax.clustering import membership, out_of_sample, placing, smooth_tree
+from cluster_jax.clustering.base import NO_CLUSTER
+from cluster_jax.clustering.placing import ByTree, Placing, Voters
+from cluster_jax.clustering.tree import linkage_of_means
+from cluster_jax.core import arrays, checks, io
+from cluster_jax.core.devices import say
+from cluster_jax.core.names import counted
+from cluster_jax.data import folder as image_files
+from cluster_jax.data.datasets import Dataset
+from cluster_jax.data.images import select
+from cluster_jax.discovery import scores as discovery
+from cluster_jax.encoding.embed import readable_images, readable_rows
+from cluster_jax.evaluation import clusters, evaluate, suggestions
+from cluster_jax.evaluation.clusters import MIN_CLUSTER_ROWS, Clustering
+from cluster_jax.evaluation.options import EvalConfig
+from cluster_jax.nets import pretrained
+from cluster_jax.nets.config import LITE2
+from cluster_jax.report import duplicates, report, summary
+from cluster_jax.report.duplicates import Duplicates
+from cluster_jax.report.report_data import GONE
+from cluster_jax.runs import provenance
+from cluster_jax.runs import workdir as workdirs
+from cluster_jax.runs.build import BuiltRun, Inputs
+from cluster_jax.runs.config import AnyConfig, RunConfig
+from cluster_jax.runs.run import COLUMNS, Run
+from cluster_jax.training import watch
+
+# Embeddings of a run, each `{"backbone": [n, d], ...}`, by the name of their file in a workdir:
+# `workdir.TRAIN_EMBEDDING` and, if there are any, `TEST_EMBEDDING` and `INITIAL_EMBEDDING`.
+Embeddings = Mapping[str, dict[str, np.ndarray]]
+
+
+class Found(NamedTuple):
+    """Clusters of embeddings, neither scored nor drawn.
+
+    Attributes:
+        inputs: the readable images.
+        features: their embeddings.
+        clustered: the images that were clustered.
+        embedding: of these images.
+        clustering: their clusters.
+        repeated: duplicates among all images, if the clustering needed them.
+        seconds: time that was spent.
+    """
+
+    inputs: Inputs[AnyConfig]
+    features: Embeddings
+    clustered: Dataset
+    embedding: dict[str, np.ndarray]
+    clustering: Clustering
+    repeated: Duplicates | None
+    seconds: float
+
+
+def cluster(inputs: Inputs[AnyConfig], features: Embeddings) -> Found:
+    """Clusters the embeddings of images; in novel class discovery, of the unlabeled ones."""
+    started = time.perf_counter()
+    inputs, features = _readable(inputs, features)
+    config, dataset, _ = inputs
+    embedding, unlabeled = features[workdirs.TRAIN_EMBEDDING], _unlabeled(dataset)
+    checks.one_of("eval.features", config.eval.features, tuple(embedding))
+    repeated = originals = None
+    if config.eval.method == "tree" and dataset.load is not None and unlabeled is None:
+        # The features of a smaller copy are often too far from its original's to tell it by them.
+        repeated = find_duplicates(dataset, embedding[config.eval.features])
+    if repeated is not None:
+        originals = duplicates.originals(repeated, dataset.size)
+    clustered = dataset
+    if unlabeled is not None:
+        clustered = select(dataset, unlabeled)
+        embedding = {name: rows[unlabeled] for name, rows in embedding.items()}
+    unit = arrays.normalize_rows(embedding[config.eval.features])
+    clustering = clusters.find(unit, config.eval, seed=config.seed, originals=originals)
+    seconds = time.perf_counter() - started
+    return Found(inputs, features, clustered, embedding, clustering, repeated, seconds)
+
+
+def _unlabeled(dataset: Dataset) -> NDArray | None:
+    """Returns the rows that are clustered in novel class discovery; None: all are."""
+    partial_labels = dataset.partial_labels
+    return None if partial_labels is None else np.flatnonzero(partial_labels < 0)
+
+
+def find_duplicates(dataset: Dataset, features: NDArray) -> Duplicates | None:
+    """Finds duplicates among the images whose files are there; None if there are none to show.
+
+    Args:
+        dataset: the images.
+        features: of all of them, float `[n, d]`.
+    """
+    if dataset.shown is None:
+        return None
+    say("looking for duplicates")
+    gone = {name for name, why in dataset.skipped if why == GONE}
+    names = dataset.sources or range(dataset.size)
+    here = np.array([i for i, name in enumerate(names) if name not in gone], np.int64)
+    repeated = duplicates.find(select(dataset.shown, here), features[here])
+    return repeated._replace(images=here[repeated.images])
+
+
+def as_run(found: Found, workdir: epath.Path | None, images: Mapping[str, Any]) -> Run:
+    """Returns the first state of a run without scores, map and clusters of k-means.
+
+    Args:
+        found: the clusters.
+        workdir: folder of the run, or None.
+        images: content of its `images.json`.
+    """
+    config, dataset, _ = found.inputs
+    clustering, unlabeled = found.clustering, _unlabeled(dataset)
+    store = found.features[workdirs.TRAIN_EMBEDDING][config.eval.features]
+    columns = np.zeros(dataset.size, COLUMNS)
+    columns["row"], columns["label"] = np.arange(dataset.size), NO_CLUSTER
+    columns["label"][slice(None) if unlabeled is None else unlabeled] = clustering.cluster_labels
+    columns["found"] = columns["label"]
+    unit = arrays.normalize_rows(found.embedding[config.eval.features])
+    return Run(
+        workdir=workdir,
+        number=0,
+        made_by="first",
+        config=config.values,
+        images=images,
+        results={},
+        columns=columns,
+        store=store,
+        names=dataset.sources,
+        distances=clustering.distances,
+        outliers=clustering.outliers,
+        linkage=clustering.linkage(found.embedding[config.eval.features]),
+        placer=placer_of(clustering, unit, config.eval),
+        next_label=int(clustering.cluster_labels.max(initial=-1)) + 1,
+        facts=None if dataset.facts is None else dataset.facts(np.arange(dataset.size)),
+        truth=dataset.labels,
+        label_names=dataset.label_names,
+        shown=unlabeled,
+        skipped=dataset.skipped,
+        duplicates=found.repeated,
+        **of_clustering(clustering),
+    )
+
+
+def of_clustering(clustering: Clustering) -> dict[str, Any]:
+    """Returns what a run takes from a clustering as it is, by the names of its attributes."""
+    bandwidth, curve = clustering.metrics.get("bandwidth"), clustering.curve
+    result = {
+        "points": clustering.points.astype(np.float32) if clustering.points.size else None,
+        "bandwidth": None if bandwidth is None else np.asarray(bandwidth),
+        "scan": None if curve is None else np.array(curve[:3], np.float64),
+    }
+    if clustering.tree is None:
+        return result
+    sure = clustering.membership or clustering.tree.membership_
+    keys = ("probabilities", "runners_up", "runner_up_probabilities")
+    result |= dict(zip(keys, sure[1:], strict=True))
+    return result | {"tree": clustering.tree.linkage_}
+
+
+def placer_of(clustering: Clustering, features: NDArray, section: EvalConfig) -> Placing | None:
+    """Makes what places new images in clusters by `eval.method`.
+
+    Args:
+        clustering: the clusters.
+        features: unit rows `[m, d]` of the clustered images.
+        section: the section `eval`.
+    """
+    tree, distinct = clustering.tree, features
+    if tree is not None and len(features) <= smooth_tree.MAX_ROWS:
+        distinct = features[tree.sample_]  # Of copies one counts.
+    training_rows = Voters(features, "cosine", out_of_sample.novelty_threshold(distinct))
+    return clusters.clusterer(
+        clustering._replace(points=clustering.points.astype(np.float32)),
+        training_rows,
+        method=section.method,
+        reduce=section.reduce.method,
+        n_neighbors=section.reduce.n_neighbors,
+    )
+
+
+def _judged(metrics: dict[str, Any], steps: int) -> dict[str, Any]:
+    """Metrics in which no clusters are "clear" after a training.
+
+    A training drives its own images apart, also within a kind: all 15 runs of
+    `experiments/log.md` were clear at an ARI of 0.25 to 0.50.
+    """
+    tree = metrics.get("tree")
+    if not steps or tree is None or tree["verdict"] != "clear":
+        return metrics
+    return {**metrics, "tree": {**tree, "verdict": None}}
+
+
+def complete(
+    found: Found,
+    run: Run,
+    *,
+    steps: int = 0,
+    records: Sequence[dict] = (),
+    seconds: float,
+    cut_short: bool = False,
+) -> Run:
+    """Returns a run with scores, map, clusters of k-means and duplicates; writes nothing.
+
+    Args:
+        found: the clusters.
+        run: of these, see `as_run`.
+        steps: number of training steps; 0: nothing was trained.
+        records: log of the training.
+        seconds: time that the embeddings took, with the training.
+        cut_short: whether the training is to go on later.
+    """
+    started = time.perf_counter()
+    (config, dataset, _), clustered = found.inputs, found.clustered
+    section = with_novel_k(config, dataset)
+    say("drawing the map")
+    evaluation = evaluate.evaluate(
+        found.embedding,
+        clustered.labels,
+        section,
+        seed=config.seed,
+        clustering=found.clustering,
+        test=_probe_test(found),
+    )
+    discovered, clustering = _discover(found), evaluation.clustering
+    repeated = found.repeated
+    if repeated is None:
+        trained = found.features[workdirs.TRAIN_EMBEDDING]
+        repeated = find_duplicates(dataset, trained[config.eval.features])
+    if repeated is not None:  # What a person keeps of its copies stays.
+        kept = np.flatnonzero(run.columns["kept"]).tolist()
+        repeated = duplicates.with_picked(repeated, kept)
+    results = {
+        "provenance": {
+            **provenance.describe(config, section, dataset, clustered, steps),
+            "cut_short": cut_short,
+        },
+        "metrics": {
+            **_judged(evaluation.metrics, steps),
+            "gradient_share": _last(records, "gradient_share"),
+            "discovery": None if discovered is None else discovered.metrics,
+        },
+        "duplicates": None if repeated is None else duplicates.counts(repeated),
+        "suggested_names": suggested_names(
+            config.values, found.embedding["backbone"], clustering.cluster_labels
+        ),
+        "doubtful_images": report.count_doubtful(clustering.membership),
+        "watch": [f._asdict() for f in watch.findings(records, steps)],
+        "images_per_second": _speed(records),
+        "seconds": {
+            "train_and_embed": seconds,
+            "cluster": found.seconds + time.perf_counter() - started,
+        },
+    }
+    run = dataclasses.replace(
+        run,
+        results=io.plain(results),
+        points=clustering.points,
+        kmeans_labels=evaluation.kmeans_labels,
+        duplicates=repeated,
+    )
+    return run if discovered is None else _with_classes(found, run, discovered)
+
+
+def _with_classes(found: Found, run: Run, discovered: discovery.Discovery) -> Run:
+    """Returns a run whose clusters are the novel classes of a discovery."""
+    columns, labels = run.columns.copy(), discovered.cluster_labels
+    columns["label"][run.rows] = columns["found"][run.rows] = labels
+    rows = found.embedding[found.inputs.config.eval.features]
+    return dataclasses.replace(
+        run,
+        columns=columns,
+        known=found.inputs.dataset.partial_labels,
+        class_threshold=np.asarray(discovered.novelty_threshold),
+        method_labels=found.clustering.cluster_labels,
+        linkage=linkage_of_means(rows, labels),
+        distances=discovered.distances,
+        outliers=np.zeros(len(labels), bool),
+        probabilities=None,
+        next_label=int(labels.max()) + 1,
+    )
+
+
+def suggested_names(
+    config: Mapping[str, Any], rows: NDArray, labels: NDArray
+) -> dict[int, list[str]] | None:
+    """Suggests names of clusters where the network is one of photos that comes with its classes.
+
+    Args:
+        config: of the run.
+        rows: features `[m, d]` as the network has made them.
+        labels: int `[m]`, their clusters.
+    """
+    if "encoder" not in config or pretrained.weights_of(config["encoder"]) != LITE2:
+        return None
+    return suggestions.suggest(rows, labels)
+
+
+def described(run: Run) -> Run:
+    """Returns a run with the distances, outliers and probabilities of its clusters as they are now.
+
+    What a person has decided is certain, and no outlier.
+    """
+    rows, x = run.rows, run.likeness
+    labels, decided = run.labels[rows], run.columns["decided"][rows]
+    is_in = labels != NO_CLUSTER
+    _, codes, sizes = np.unique(labels, return_inverse=True, return_counts=True)
+    means = arrays.cluster_means(x, codes)
+    features = run.features if run.store is not None else x
+    is_small = (sizes < min(MIN_CLUSTER_ROWS, sizes.max()))[codes]
+    is_small &= ~np.isin(labels, list(run.held))
+    origins = run.results["provenance"].get("number_of_clusters", {})
+    if origins.get(run.method) == "given" or run.known is not None:
+        is_small[:] = False  # Every cluster counts.
+    run = dataclasses.replace(
+        run,
+        distances=arrays.distances_to_centers(x, means, codes).astype(np.float32),
+        outliers=is_small & is_in & ~decided,
+        linkage=linkage_of_means(features[is_in], labels[is_in]),
+    )
+    if run.probabilities is None or not isinstance(run.placer, ByTree):
+        return run
+    ids, leaves = placing.coded(run.labels[run.placer.sample])
+    around = membership.shares(run.placer.smoother, leaves)[run.placer.leaves[rows]]
+    place = {cluster: i for i, cluster in enumerate(ids.tolist())}
+    own = np.array([place.get(label, -1) for label in labels.tolist()])
+    sure = membership.membership(own, around)
+    second = np.where(sure.runners_up < 0, NO_CLUSTER, ids[sure.runners_up])
+    return dataclasses.replace(
+        run,
+        probabilities=np.where(decided, 1.0, np.where(is_in, sure.probabilities, 0.0)),
+        runners_up=np.where(decided | ~is_in, NO_CLUSTER, second),
+        runner_up_probabilities=np.where(decided | ~is_in, 0.0, sure.runner_up_probabilities),
+    )
+
+
+def scored(run: Run) -> Run:
+    """Returns a run with the scores of its clusters, if a person has corrected them.
+
+    Images in no cluster are in none right. Names alone change no score.
+    """
+    results = dict(run.results)
+    results["doubtful_images"] = report.count_doubtful(run.membership)
+    if run.duplicates is not None:
+        results["duplicates"] = duplicates.counts(run.duplicates)
+    if not run.is_corrected:
+        return dataclasses.replace(run, results=results)
+    metrics, origins = dict(results["metrics"]), dict(results["provenance"])
+    rows = np.arange(len(run.columns)) if run.known is None else run.rows
+    truth = None if run.truth is None else run.truth[rows]
+    scores = clusters.scores(truth, run.labels[rows])
+    if metrics.get("discovery"):
+        metrics["discovery"] = {**metrics["discovery"], "novel": scores}
+    else:
+        method = summary.shown(metrics)
+        metrics[method] = scores
+        numbers = origins.get("number_of_clusters", {})
+        origins["number_of_clusters"] = {**numbers, method: "corrected"}
+    results = {**results, "metrics": metrics, "provenance": origins}
+    return dataclasses.replace(run, results=io.plain(results))
+
+
+def _readable(
+    inputs: Inputs[AnyConfig], features: Embeddings
+) -> tuple[Inputs[AnyConfig], Embeddings]:
+    """Removes the files that could not be read from images and embeddings."""
+    dataset, test = readable_images(inputs.dataset, features[workdirs.TRAIN_EMBEDDING]), inputs.test
+    if test is not None and workdirs.TEST_EMBEDDING in features:
+        test = readable_images(test, features[workdirs.TEST_EMBEDDING])
+    rows = {name: readable_rows(embedding) for name, embedding in features.items()}
+    return inputs._replace(dataset=dataset, test=test), rows
+
+
+def with_novel_k(config: AnyConfig, dataset: Dataset) -> EvalConfig:
+    """Returns the section `eval`, with the number of novel classes for k-means in discovery."""
+    kmeans = config.eval.kmeans
+    if dataset.partial_labels is None or not isinstance(config, RunConfig) or kmeans.k is not None:
+        return config.eval
+    if (classes := config.method.novel_classes) is None:
+        return config.eval
+    return dataclasses.replace(config.eval, kmeans=dataclasses.replace(kmeans, k=classes))
+
+
+def _discover(found: Found) -> discovery.Discovery | None:
+    """Discovers novel classes, with metrics; None for other methods than novel class discovery."""
+    (config, dataset, test_images), features = found.inputs, found.features
+    trained, tested = (features.get(n) for n in (workdirs.TRAIN_EMBEDDING, workdirs.TEST_EMBEDDING))
+    before = features.get(workdirs.INITIAL_EMBEDDING)
+    if trained is None or "novel" not in trained or dataset.partial_labels is None:
+        return None
+
+    def outputs(
+        embedding: dict[str, np.ndarray], labels: np.ndarray | None
+    ) -> discovery.NetworkOutputs:
+        rows = arrays.normalize_rows(embedding["backbone"])
+        return discovery.NetworkOutputs(rows, embedding["labeled"], embedding["novel"], labels)
+
+    train, test, scores = outputs(trained, dataset.labels), None, None
+    if tested is not None and test_images is not None:
+        test = outputs(tested, test_images.labels)
+    assert isinstance(config, RunConfig)
+    if config.method.learns_clusters:
+        scores = discovery.spread_probabilities(train, dataset.partial_labels, dataset.nearest)
+    return discovery.discover(
+        train,
+        dataset.partial_labels,
+        None if before is None else arrays.normalize_rows(before["backbone"]),
+        test,
+        scores=scores,
+        n_init=config.eval.kmeans.n_init,
+        seed=config.seed,
+    )
+
+
+def _probe_test(found: Found) -> tuple[np.ndarray, np.ndarray] | None:
+    """Returns features and classes of test images; None without any, and in class discovery."""
+    (config, dataset, test), rows = found.inputs, found.features.get(workdirs.TEST_EMBEDDING)
+    if dataset.partial_labels is not None or test is None or test.labels is None or rows is None:
+        return None
+    return rows[config.eval.features], test.labels
+
+
+def _last(records: Sequence[dict], name: str) -> float | None:
+    return next((r[name] for r in reversed(records) if r.get(name) is not None), None)
+
+
+def _speed(records: Sequence[dict]) -> float | None:
+    """Computes median images per second over the log but its first line, which has compilation."""
+    speeds = [r["images_per_second"] for r in records[1:] or records]
+    return statistics.median(speeds) if speeds else None
+
+
+def print_start(
+    inputs: Inputs[AnyConfig], trainings: Sequence[BuiltRun] = (), workdir: epath.Path | None = None
+) -> None:
+    """Prints the images, the work and the devices of a run."""
+    config, dataset, _ = inputs
+    noun = "row" if dataset.shown is None else "image"
+    name = checks.one_line(name_of_files(config.values) or dataset.name)
+    if not trainings:
+        work = f"compared by a network trained on other photos ({config.network.name}),"
+    else:
+        lengths = " + ".join(f"{stage.training.total_steps:,}" for stage in trainings)
+        work = f"{lengths} steps of {counted(trainings[-1].config.train.batch_size, noun)}"
+    say(
+        f"{counted(dataset.size, noun)} of {name}, {work} on {jax.device_count()} x "
+        f"{jax.devices()[0].device_kind}" + ("" if workdir is None else f"\nworkdir {workdir}")
+    )
+    print_skipped(dataset.skipped)
+    for note in dataset.notes:
+        say(checks.sentence(note))
+
+
+def name_of_files(config: Mapping[str, Any]) -> str | None:
+    """Names the user's own folder or file of images; None for a data set that has a name."""
+    data = config["data"]
+    if data["dir"] is None or data["name"] not in ("folder", "arrays", "features"):
+        return None
+    if data["name"] == "folder":
+        return image_files.root(data["dir"]).resolve().name
+    return epath.Path(str(workdirs.normalized(data["dir"]))).resolve().name
+
+
+def print_skipped(skipped: Sequence[tuple[str, str]]) -> None:
+    """Prints the number of files that cannot be read; a note of the data set names the folders."""
+    if files := sum(not name.endswith("/") for name, _ in skipped):
+        say(f"{counted(files, 'file')} cannot be read; see the report")

@@ -1,0 +1,334 @@
+"""The outputs of a run: its table, its results and its page, which no command reads."""
+
+import os
+import pathlib
+import shlex
+from collections.abc import Sequence
+
+import numpy as np
+from etils import epath
+from numpy.typing import NDArray
+
+from cluster_jax.clustering.base import NO_CLUSTER
+from cluster_jax.core import buckets, checks, io
+from cluster_jax.core.arrays import blocks
+from cluster_jax.core.checks import InputError
+from cluster_jax.data import folder as image_files
+from cluster_jax.data.datasets import Dataset
+from cluster_jax.data.decode import Item
+from cluster_jax.data.images import select, without
+from cluster_jax.discovery import splits
+from cluster_jax.evaluation.clusters import Clustering
+from cluster_jax.report import assignments, duplicates, report
+from cluster_jax.report.report_data import GONE, Changes, ReportData
+from cluster_jax.runs import build, finish
+from cluster_jax.runs import workdir as workdirs
+from cluster_jax.runs.config import parse_config
+from cluster_jax.runs.run import Run
+from cluster_jax.training.progress import read_log
+
+# The gray that stands for an image whose file is gone.
+GRAY = 128
+
+
+def publish(run: Run, *, with_report: bool, dataset: Dataset | None = None) -> Run:
+    """Writes a new state of a run, and then its outputs; returns it.
+
+    A kill leaves the state before or this one; outputs of another state than the newest one are
+    written again by the next command.
+
+    Args:
+        run: the state, whose number is not yet used.
+        with_report: whether to write the page.
+        dataset: the images of the run, if they are loaded already.
+    """
+    assert run.workdir is not None
+    page = render(run, dataset) if with_report else None  # What takes time comes first.
+    run.write()
+    write_outputs(run, page)
+    return run
+
+
+def write_outputs(run: Run, page: str | None) -> None:
+    """Writes the table, the results, and a page; without one, that of an earlier state leaves."""
+    workdir = run.workdir
+    assert workdir is not None
+    io.write_json(workdir / workdirs.CONFIG, run.config, checksum=True)
+    _write_table(run, workdir / workdirs.ASSIGNMENTS)
+    if run.duplicates is not None:
+        table = assignments.duplicates_csv(run.names, run.duplicates)
+        io.write(workdir / workdirs.DUPLICATES, table)
+    if page is not None:
+        io.write(workdir / workdirs.REPORT, page.encode("utf-8", "backslashreplace"))
+    elif workdirs.REPORT in buckets.names(workdir):
+        (workdir / workdirs.REPORT).unlink()
+    results = {"number": run.number, "state": run.state, **run.results, "config": run.config}
+    results["names"] = {str(cluster): name for cluster, name in sorted(run.named.items())}
+    io.write_json(workdir / workdirs.RESULTS, results, checksum=True)
+
+
+def is_published(run: Run) -> bool:
+    """Returns whether the outputs are those of this state; a kill may have left others."""
+    assert run.workdir is not None
+    try:
+        results = io.read_json(run.workdir / workdirs.RESULTS)
+        workdirs.read_values(run.workdir / workdirs.CONFIG)  # By which commands know the run.
+        return (results["number"], results["state"]) == (run.number, run.state)
+    except (OSError, KeyError, TypeError, io.DamagedFile):
+        return False
+
+
+def repaired(run: Run, *, with_report: bool) -> Run:
+    """Returns a run after writing its outputs again if they are not those of its state."""
+    if not is_published(run):
+        write_outputs(run, render(run) if with_report and run.points is not None else None)
+    return run
+
+
+def _write_table(run: Run, path: epath.Path) -> None:
+    """Writes the table of all rows, in parts, because the whole text may not fit into memory."""
+    columns = _columns(run)
+    if len(run.columns) <= 1_000_000 // 64:
+        io.write(path, assignments.to_csv(columns))
+        return
+    partial = path.parent / f".{path.name}.partial"
+    with open(partial, "w", encoding="utf-8", errors="surrogateescape") as file:
+        for rows in blocks(len(run.columns), 64):
+            text = assignments.to_csv({title: cells[rows] for title, cells in columns.items()})
+            file.write(text if rows.start == 0 else text.split("\n", 1)[1])
+    os.replace(partial, path)
+
+
+def _columns(run: Run) -> dict[str, assignments.Column]:
+    """Returns the columns of the table of a run.
+
+    `cluster` is the cluster now, or in novel class discovery `class`; `name` is its name; `found`
+    is the cluster as it was found, and `decided` is 1 where a person has said where the row
+    belongs. Cells of rows that are not described are empty.
+    """
+    n, every = len(run.columns), run.names
+    title = "image" if run.is_of_images else "row"
+    columns: dict[str, assignments.Column] = {title: range(n) if every is None else every}
+    if run.known is None:
+        columns["cluster"] = run.labels
+    else:
+        columns["class"] = np.where(run.classes < 0, "", run.class_names(run.classes))
+    names = run.cluster_names
+    key = str if run.known is None else splits.novel_name
+    if run.named or run.updates:
+        called = {c: names.get(key(c), "") for c in np.unique(run.labels).tolist()}
+        columns["name"] = [called[cluster] for cluster in run.labels.tolist()]
+    if run.made_by != "first":
+        columns["found"], columns["decided"] = run.columns["found"], run.columns["decided"]
+    if run.shares is not None:
+        columns["share"] = run.shares
+    columns |= {title: _spread(run, cells) for title, cells in _described_columns(run).items()}
+    if run.facts is not None and run.is_of_images:
+        columns["taken"] = [date.decode() for date in run.facts["taken"].tolist()]
+        columns |= {title: run.facts[title] for title in ("width", "height", "bytes")}
+    if run.updates:
+        columns["since"] = run.columns["since"]
+    return columns
+
+
+def _described_columns(run: Run) -> dict[str, assignments.Column]:
+    columns: dict[str, assignments.Column | None] = {
+        "cluster": run.method_labels,
+        "distance": run.distances,
+        "outlier": run.outliers,
+    }
+    if run.points is not None and run.points.shape[1] <= 3:
+        axes = zip("xyz", run.points.T, strict=False)
+        columns |= {f"map_{axis}": values for axis, values in axes}
+    columns |= assignments.sure_columns(run.membership)
+    columns["kmeans_cluster"] = run.kmeans_labels
+    return {title: cells for title, cells in columns.items() if cells is not None}
+
+
+def _spread(run: Run, cells: assignments.Column) -> assignments.Column:
+    """Returns cells of all rows; those of rows that are not described are empty."""
+    if run.shown is None:
+        return cells
+    texts = assignments.cells(cells)
+    result = [""] * len(run.columns)
+    for row, text in zip(run.shown.tolist(), texts, strict=True):
+        result[row] = text
+    return result
+
+
+def render(run: Run, dataset: Dataset | None = None) -> str:
+    """Returns the page of a run; `dataset` is that of `report_data`."""
+    return report.render(report_data(run, dataset))
+
+
+def report_data(run: Run, dataset: Dataset | None = None) -> ReportData:
+    """Collects what the page of a run shows.
+
+    Args:
+        run: the run.
+        dataset: its images, if they are loaded already.
+
+    Raises:
+        InputError: the images of the run are not where they were, or it has no map.
+    """
+    if run.points is None:
+        raise InputError(f"the run in {run.workdir} must have a map to have a page; got none")
+    rows, fetch, folder, skipped = run.rows, None, None, run.skipped
+    if run.is_of_images and dataset is None and _has_pictures(run):
+        dataset = training_images(run)
+    if dataset is not None and dataset.shown is not None:
+        shown = dataset.shown if run.shown is None else select(dataset.shown, run.shown)
+        fetch, folder, skipped = shown.fetch, _image_folder(run), dataset.skipped
+    names, repeated = run.names, None
+    if names is not None and run.shown is not None:
+        names = tuple(names[row] for row in rows.tolist())
+    elif run.shown is not None and not run.is_of_images:
+        names = tuple(f"row {row}" for row in rows.tolist())
+    if run.duplicates is not None and run.duplicates.n_groups:
+        # Of all images, also where only the unlabeled ones are clustered.
+        repeated = duplicates.Shown(run.duplicates, run.names, run.shown)
+    changes = None
+    if run.updates:
+        changes = Changes(run.updates, run.columns["since"] == run.updates, run.events)
+    return ReportData(
+        title=_title(run),
+        results=run.results,
+        clustering=_clustering(run),
+        true_labels=None if run.truth is None else run.truth[rows],
+        label_names=run.label_names,
+        sources=names,
+        folder=folder,
+        history=() if run.workdir is None else read_log(run.workdir),
+        fetch_images=fetch,
+        skipped=skipped,
+        linkage=run.linkage,
+        duplicates=repeated,
+        features=run.likeness,
+        names={str(cluster): name for cluster, name in run.named.items()},
+        state=run.state,
+        is_decided=run.columns["decided"][rows],
+        facts=run.photo_facts,
+        command=None if run.workdir is None else correction_command(run.workdir),
+        changes=changes,
+    )
+
+
+def _has_pictures(run: Run) -> bool:
+    """Returns whether the images of a run can be loaded again: they are in files or in a set."""
+    data = run.config["data"]
+    return data["name"] != "features" and (data["name"] != "arrays" or data["dir"] is not None)
+
+
+def _clustering(run: Run) -> Clustering:
+    assert run.points is not None
+    return Clustering(
+        metrics={},
+        points=run.points,
+        centers=np.empty((0, 0)),  # Nothing is placed.
+        cluster_labels=run.labels[run.rows],
+        distances=run.distances,
+        outliers=run.outliers,
+        curve=run.curve,
+        membership=run.membership,
+    )
+
+
+def correction_command(workdir: epath.PathLike) -> str:
+    """Returns the command that applies a file that a run's page has saved, from its folder."""
+    path = str(workdir) if "://" in str(workdir) else os.path.abspath(workdir)
+    return f"cluster-jax report {shlex.quote(path)} --corrections=corrections.json"
+
+
+def _title(run: Run) -> str:
+    """Names a run by its folder or file; by its config if it trains or has neither."""
+    if not run.is_of_images:
+        return pathlib.Path(str(run.results["provenance"]["features"])).name
+    called, files = run.images.get("config", "images"), finish.name_of_files(run.config)
+    if files is None:
+        return called
+    return f"{files}, {called}" if run.is_trained else files
+
+
+def _image_folder(run: Run) -> str | None:
+    """Returns the URI of the local image folder, by which a page opens images, or None."""
+    data = run.config["data"]
+    if data["name"] != "folder" or data["dir"] is None or "://" in data["dir"]:
+        return None
+    root = image_files.root(data["dir"]).resolve()
+    return None if root.is_file() else root.as_uri() + "/"
+
+
+def training_images(run: Run) -> Dataset:
+    """Loads a run's images in its order; `skipped` has the unreadable files.
+
+    Files that have come since are left out; images whose files are gone are gray, and are in
+    `skipped` as well.
+
+    Raises:
+        InputError: the images cannot be loaded.
+    """
+    values = {**run.config, "data": {**run.config["data"], "cache_mb": 0.0}}  # Few are shown.
+    config = parse_config(values)
+    data = config.data
+    if data.name == "folder" and data.dir and not any(map(os.path.exists, data.dir.split("\n"))):
+        place = image_files.shown(data.dir)
+        raise InputError(
+            f"the images of {run.workdir} must be in {place}; got no such folder: name the new "
+            f"place by `cluster-jax update --workdir={run.workdir} FOLDER`"
+        )
+    with checks.named({"data.dir": "the folder of the run"}):
+        dataset = build.load_training_images(config, data)
+    if run.names is not None and dataset.sources is not None:
+        listed = {*run.names, *(name for name, _ in run.skipped)}
+        rows = [i for i, name in enumerate(dataset.sources) if name in listed]
+        dataset = select(dataset, np.array(rows, np.int64))
+        dataset = without(dataset, ~np.isin(np.array(dataset.sources), run.names))
+    if run.names is not None and dataset.sources is not None and dataset.size:
+        dataset = with_gaps(dataset, run.names)
+    if (dataset.size, dataset.sources) != (len(run.columns), run.names):
+        raise InputError(
+            f"the images of {run.workdir} must be as they were to be shown again; got others: "
+            "restore them"
+        )
+    return dataset
+
+
+def with_gaps(dataset: Dataset, names: Sequence[str]) -> Dataset:
+    """Returns the images of these names in their order; those that are not there are gray."""
+    place = {name: i for i, name in enumerate(dataset.sources or ())}
+    gone = np.array([name not in place for name in names])
+    if tuple(names) == dataset.sources:
+        return dataset
+    rows = np.array([place.get(name, 0) for name in names])
+    whole = select(dataset, rows)
+
+    def fetch(indices: NDArray) -> NDArray:
+        return np.where(gone[indices][:, None, None, None], GRAY, whole.fetch(indices)).astype("u1")
+
+    def load(i: int) -> Item:
+        if gone[i] or whole.load is None:
+            raise FileNotFoundError(names[i])
+        return whole.load(i)
+
+    def facts(indices: NDArray) -> NDArray:
+        assert whole.facts is not None
+        known = whole.facts(indices)
+        known[gone[indices]] = np.zeros((), known.dtype)
+        return known
+
+    skipped = tuple((name, GONE) for name in np.array(names)[gone].tolist())
+    return whole._replace(
+        sources=tuple(names),
+        fetch=fetch,
+        load=load,
+        facts=facts,
+        images=None,
+        skipped=dataset.skipped + skipped,
+    )
+
+
+def large_clusters(run: Run) -> set[int] | None:
+    """Returns clusters with rows that are no outliers; None: there are classes."""
+    if run.known is not None:
+        return None
+    return set(run.labels[run.rows][~run.outliers].tolist()) - {NO_CLUSTER}

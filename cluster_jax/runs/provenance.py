@@ -1,0 +1,136 @@
+"""Provenance of a result: images, settings, uses of labels, machine, and versions."""
+
+import importlib.metadata
+import pathlib
+import platform
+import subprocess
+from typing import Any
+
+import jax
+
+from cluster_jax import __version__
+from cluster_jax.clustering import custom
+from cluster_jax.core.names import counted
+from cluster_jax.data.datasets import Dataset
+from cluster_jax.evaluation.options import FINDERS, EvalConfig
+from cluster_jax.nets import pretrained
+from cluster_jax.report import summary
+from cluster_jax.runs.config import AnyConfig, RunConfig
+
+PACKAGES = ("jax", "flax", "optax", "orbax-checkpoint", "numpy", "scikit-learn", "umap-learn")
+# Keys of the section `data` that say which images.
+_DATA = ("name", "split", "limit", "image_size", "interpolation")
+# Keys that describe a training; without one, their values are None.
+_TRAINED = ("method", "batch_size", "nrcc", "clusters_given_to_training")
+
+
+def describe(
+    config: AnyConfig,
+    section: EvalConfig,
+    dataset: Dataset,
+    clustered: Dataset,
+    steps: int,
+) -> dict[str, Any]:
+    """Describes where a result is from: the images trained on and scored, the uses of labels.
+
+    Args:
+        config: config of the run.
+        section: its section `eval`, with the number of clusters that k-means used.
+        dataset: the training images.
+        clustered: the images that were clustered and scored.
+        steps: number of training steps.
+    """
+    finder, k, trained = section.method, section.kmeans.k, None
+    # What the backbone or the features come from.
+    weights, network = config.network.weights, config.network.name
+    if isinstance(config, RunConfig):
+        trained = _training(config)
+        if config.embedder is not None:
+            weights = config.embedder.weights
+            network = f"{network} on features of {config.embedder.name}"
+    is_given = dataset.labels is not None or k is not None or section.k is not None
+    kmeans = "given" if is_given else f"as found by {summary.TITLES.get(finder, finder)}"
+    bandwidth = "found" if section.gridshift.bandwidth == "auto" else "given"
+    return {
+        "data": {key: getattr(config.data, key) for key in _DATA},
+        "images_trained": dataset.size if steps else 0,
+        "images_scored": clustered.size,
+        "images_skipped": sum(not name.endswith("/") for name, _ in dataset.skipped),
+        "files_ignored": dict(dataset.ignored),
+        "steps": steps,
+        "network": network,
+        "pretrained": None if weights is None else pretrained.describe(weights),
+        **(trained if trained and steps else dict.fromkeys(_TRAINED)),
+        "labels_used_for": _uses_of_labels(config, dataset, counts=k is None),
+        "number_of_clusters": {
+            finder: "found" if section.k is None else "given",
+            "kmeans": kmeans,
+        },
+        **custom.described(finder, FINDERS),
+        "bandwidth": bandwidth if finder == "gridshift" else None,
+        "seed": config.seed,
+        "devices": f"{jax.device_count()} x {jax.devices()[0].device_kind}",
+        "processes": jax.process_count(),
+        **environment(),
+        "note": config.note,
+    }
+
+
+def _training(config: RunConfig) -> dict[str, Any]:
+    """Describes a training, by the keys `_TRAINED`."""
+    methods = [config.method, *([config.term] if config.term else [])]
+    names = " + ".join(part.name for part in methods)
+    # Of NCC, CueCo and CC: what is found in their features is then not found from nothing.
+    given = next((method.clusters for method in methods if method.clusters), None)
+    sampler = config.nrcc.sampler if config.nrcc is not None and config.nrcc.weight else None
+    return dict(zip(_TRAINED, (names, config.train.batch_size, sampler, given), strict=True))
+
+
+def _uses_of_labels(config: AnyConfig, dataset: Dataset, *, counts: bool) -> list[str]:
+    """Lists what labels are used for; `counts`: also for the number of clusters of k-means."""
+    labels, known = dataset.labels, dataset.partial_labels
+    uses = ["scoring"] if labels is not None else []
+    if config.data.classes is not None and labels is not None:
+        chosen = counted(int(labels.max()) + 1, "class", "classes")
+        uses.append(f"the choice of the images of {chosen}")
+    if known is not None:
+        classes = counted(int(known.max()) + 1, "known class", "known classes")
+        uses.append(f"training on the {counted(int((known >= 0).sum()), 'image')} of {classes}")
+    if labels is not None and counts:
+        uses.append("the number of clusters of k-means")
+    return uses
+
+
+def environment() -> dict[str, Any]:
+    """Describes machine, versions and commit of a result."""
+    machine = f"{platform.machine()}, {platform.system()}"
+    return {"machine": machine, "versions": versions(), "commit": commit()}
+
+
+def versions() -> dict[str, str]:
+    """Returns the versions of Python, this package and the packages that affect results."""
+    packages = {name: importlib.metadata.version(name) for name in PACKAGES}
+    return {"python": platform.python_version(), "cluster_jax": __version__, **packages}
+
+
+def commit() -> str | None:
+    """Returns the commit of the checkout; None outside a checkout.
+
+    With "+" if a file is modified, other than pages and results, which experiments write.
+    """
+    folder = pathlib.Path(__file__).resolve().parent.parent.parent
+    if not (folder / ".git").exists():
+        return None
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(
+            ["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=True
+        ).stdout.strip()
+
+    try:
+        head = git("rev-parse", "--short=12", "HEAD")
+        others = ("--", ".", ":(exclude)*.jsonl", ":(exclude)*.md")
+        changed = git("status", "--porcelain", "--untracked-files=no", *others)
+        return head + ("+" if changed else "")
+    except (OSError, subprocess.CalledProcessError):
+        return None

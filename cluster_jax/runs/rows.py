@@ -1,0 +1,334 @@
+"""A run of embeddings: rows of features of the user's own are clustered. Nothing is embedded."""
+
+import dataclasses
+import hashlib
+import json
+import pathlib
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from etils import epath
+from numpy.typing import NDArray
+
+from cluster_jax import __version__
+from cluster_jax.clustering import custom
+from cluster_jax.clustering.placing import voters
+from cluster_jax.core import checks, io
+from cluster_jax.core.arrays import blocks, normalize_rows
+from cluster_jax.core.checks import InputError
+from cluster_jax.core.names import counted
+from cluster_jax.data import tables
+from cluster_jax.data.arrays import Shards
+from cluster_jax.evaluation import clusters
+from cluster_jax.evaluation.clusters import Clustering
+from cluster_jax.evaluation.options import CLUSTERINGS, ClusterOptions, resolve
+from cluster_jax.runs import large
+from cluster_jax.runs import workdir as workdirs
+
+if TYPE_CHECKING:
+    from cluster_jax.runs.run import Run  # It loads JAX, without which bad input is told.
+
+
+class Inputs(NamedTuple):
+    """Features to cluster, and labels to score the clusters against.
+
+    Attributes:
+        features: features of all rows, and their ids.
+        labels: label of each row, or None.
+        shown: those in the report: all, or the sample of features that are read in blocks.
+    """
+
+    features: tables.Table
+    labels: tables.Labels | None
+    shown: tables.Table
+
+    @property
+    def shards(self) -> Shards | None:
+        """The features, if they are read in blocks."""
+        return self.features.values if isinstance(self.features.values, Shards) else None
+
+    @property
+    def true_labels(self) -> NDArray | None:
+        """The labels as numbers, int32 `[n]`, or None."""
+        return None if self.labels is None else self.labels.codes
+
+
+def cluster(
+    inputs: Inputs,
+    options: ClusterOptions,
+    files: Mapping[str, str | None],
+    workdir: epath.PathLike | None,
+    *,
+    with_report: bool,
+) -> tuple[epath.Path, dict[str, Any]]:
+    """Clusters features and writes the results to a folder; a finished run is not run again.
+
+    Args:
+        inputs: the features.
+        options: how they are clustered.
+        files: paths of `features` and `labels`.
+        workdir: the folder; None: `clusters/NAME-HASH` of file, options and content.
+        with_report: whether to write `report.html`.
+
+    Returns:
+        The folder, and the results, which of several processes the first writes.
+
+    Raises:
+        InputError: features, labels or an option cannot be used, in several processes all but
+            k-means without a reduction, or the folder holds something else; nothing was written.
+    """
+    import jax
+
+    from cluster_jax.core import devices
+    from cluster_jax.runs import page
+    from cluster_jax.runs import run as records
+
+    options = _resolved(inputs, options)
+    if inputs.features.described:
+        devices.say(inputs.features.described)
+    is_zero = ~np.asarray(inputs.shown.values).any(axis=1)
+    leaves_them_out = options.method == "tree" and inputs.shards is None
+    if options.metric == "cosine" and is_zero.any() and not leaves_them_out:
+        zeros = counted(int(is_zero.sum()), "row is", "rows are")
+        devices.say(f"{zeros} zeros alone, which have no direction: their cluster means nothing")
+    if jax.distributed.is_initialized() and (options.method, options.reduce) != ("kmeans", "none"):
+        raise InputError(
+            f"method must be kmeans, and reduce none, in several processes; got {options.method} "
+            f"and {options.reduce}: run the command in one process"
+        )
+    config = {
+        **dataclasses.asdict(options),
+        "data": fingerprint(inputs.features, inputs.labels),
+        **custom.described(options.method, CLUSTERINGS),
+        "version": __version__,
+    }
+    if workdir is None:
+        stem = pathlib.Path(str(files["features"])).stem
+        workdir = workdirs.default_path("clusters", stem, config)
+    workdir = epath.Path(checks.local(workdir)).expanduser()
+    _check_same_files(workdir, files, config["data"])
+    previous = workdirs.claim(workdir, config)
+    io.check_writable(workdir)
+    if workdirs.agree(previous is not None, workdir) and previous is not None:
+        devices.say(f"{workdir} is finished; choose another folder to run it again")
+        if devices.is_first():
+            page.repaired(records.read(workdir), with_report=with_report)
+        return workdir, previous
+    started = time.perf_counter()
+    result, all_rows = _cluster(inputs, options)
+    devices.say("writing ...")
+    results = io.plain(
+        {
+            "provenance": _provenance(files, inputs, options, all_rows),
+            "metrics": {options.method: result.metrics},
+            "seconds": {"cluster": time.perf_counter() - started},
+        }
+    )
+    if devices.is_first():
+        config = io.plain(config)
+        run = as_run(workdir, inputs, (config, results), options, result, all_rows)
+        _write(run, inputs, with_report=with_report)
+    return workdir, results
+
+
+def _resolved(inputs: Inputs, options: ClusterOptions) -> ClusterOptions:
+    """Returns the options with their defaults for these features."""
+    from cluster_jax.core import devices
+
+    if (shards := inputs.shards) is None:
+        return resolve(inputs.shown.values, options)
+    options, columns = large.resolve_large(shards, options), counted(shards.shape[1], "column")
+    devices.say(f"reading {counted(len(shards), 'row')} of {columns} ...")
+    return options
+
+
+def as_run(
+    workdir: epath.Path,
+    inputs: Inputs,
+    described: tuple[dict[str, Any], dict[str, Any]],
+    options: ClusterOptions,
+    result: Clustering,
+    all_rows: large.LargeClustering | None,
+) -> "Run":
+    """Returns the first state of a run of embeddings.
+
+    Args:
+        workdir: folder of the run.
+        inputs: the features.
+        described: config and results.
+        options: how they were clustered.
+        result: their clusters, or those of a sample.
+        all_rows: those of all rows, if `result` is of a sample.
+    """
+    from cluster_jax.runs import finish
+    from cluster_jax.runs.run import COLUMNS, Run
+
+    labels = result.cluster_labels if all_rows is None else all_rows.labels
+    names, n = inputs.features.names, len(labels)
+    columns = np.zeros(n, COLUMNS)
+    columns["row"], columns["label"], columns["found"] = np.arange(n), labels, labels
+    tree, x, facts = result.tree, inputs.shown.values, None
+    if all_rows is None:
+        facts = digests(x)
+    return Run(
+        workdir=workdir,
+        number=1,
+        made_by="first",
+        config=described[0],
+        images={},
+        results=described[1],
+        columns=columns,
+        store=None if all_rows is not None else rows_of(x, options),
+        names=None if names is None else tuple(names),
+        distances=result.distances,
+        outliers=result.outliers,
+        linkage=result.linkage(x),
+        placer=clusters.clusterer(
+            result,
+            voters(x, str(options.metric)) if tree is None else tree.clusterer_.voters,
+            method=options.method,
+            reduce=options.reduce,
+            n_neighbors=options.n_neighbors,
+        ),
+        next_label=int(labels.max(initial=-1)) + 1,
+        facts=facts,
+        truth=inputs.true_labels,
+        label_names=None if inputs.labels is None else tuple(inputs.labels.names),
+        shown=None if all_rows is None else all_rows.sample,
+        shares=None if all_rows is None else all_rows.shares,
+        **finish.of_clustering(result),
+    )
+
+
+def rows_of(x: NDArray, options: ClusterOptions) -> NDArray:
+    """Returns rows `[n, d]` as they are compared: by cosine, unit rows."""
+    return normalize_rows(x) if options.metric == "cosine" else np.asarray(x)
+
+
+def _write(run: "Run", inputs: Inputs, *, with_report: bool) -> None:
+    from cluster_jax.runs import page
+    from cluster_jax.runs import store as stores
+
+    assert run.workdir is not None
+    run.workdir.mkdir(parents=True, exist_ok=True)
+    io.write_json(run.workdir / workdirs.CONFIG, run.config, checksum=True)
+    if run.store is not None:
+        (run.workdir / stores.FEATURES).unlink(missing_ok=True)  # Left by a kill.
+        stores.append(run.workdir, run.store)
+    page.publish(run, with_report=with_report)
+
+
+def digests(x: NDArray) -> NDArray:
+    """Hashes (SHA-256) each row `[n, d]` as float32, as facts of which all else is unknown."""
+    from cluster_jax.data.images import FACTS
+
+    facts = np.zeros(len(x), FACTS)
+    for rows in blocks(*x.shape):
+        for i, row in enumerate(np.ascontiguousarray(x[rows], np.float32), rows.start):
+            facts["digest"][i] = np.frombuffer(hashlib.sha256(row.tobytes()).digest(), np.uint8)
+    return facts
+
+
+def read_rows(
+    run: "Run", path: str, array: str | None = None, ids: str | None = None
+) -> tables.Table:
+    """Reads new rows of a run, of the same columns and ids; see `tables.read_rows`.
+
+    Raises:
+        InputError: the file cannot be used.
+    """
+    stored = run.results["provenance"]
+    columns, is_table = stored["feature_columns"], path.lower().endswith(tables.SUFFIXES)
+    if is_table and columns is not None and array is None:
+        return tables.read_rows(path, None, ids or stored["ids"], columns)
+    return tables.read_rows(path, array, ids)
+
+
+def _check_same_files(
+    workdir: epath.Path, files: Mapping[str, str | None], data: Mapping[str, str | None]
+) -> None:
+    """Raises an `InputError` that names the files if the folder has clusters of other ones."""
+    try:
+        stored = workdirs.about(workdir)
+    except io.DamagedFile:  # Of which `workdir.claim` tells.
+        return
+    if stored is None:
+        return
+    for name in ("features", "labels"):
+        hashed = stored["config"].get("data", data).get(name)
+        file = stored["results"]["provenance"].get(name)
+        if hashed == data.get(name):
+            continue
+        asked = files[name]
+        as_it_was = " as it was before" if file == asked else ""
+        raise InputError(
+            f"{workdir} contains a run with --{name}={file}{as_it_was}, not {asked}; choose "
+            "another folder"
+        )
+
+
+def fingerprint(features: tables.Table, labels: tables.Labels | None) -> dict[str, str | None]:
+    """Hashes that identify the features, ids and labels of a result."""
+    values, names, *_ = features
+    if isinstance(values, Shards):
+        parts = (workdirs.fingerprint(rows.data).encode() for _, rows in values.blocks())
+        header = str(values.shape) if names is None else json.dumps([values.shape, names])
+        hashed = workdirs.fingerprint(header.encode(), *parts)
+    else:
+        values = np.ascontiguousarray(values)
+        header = json.dumps([values.shape, str(values.dtype), names])
+        hashed = workdirs.fingerprint(values.data, header.encode())
+    label_hash = None
+    if labels is not None:
+        label_names = json.dumps(labels.names).encode()
+        label_hash = workdirs.fingerprint(labels.codes.tobytes(), label_names)
+    return {"features": hashed, "labels": label_hash}
+
+
+def _cluster(
+    inputs: Inputs, options: ClusterOptions
+) -> tuple[Clustering, large.LargeClustering | None]:
+    """Clusters features; of shards returns the clusters of the sample, and those of all rows."""
+    from cluster_jax.core import devices
+
+    true_labels, all_rows = inputs.true_labels, None
+    if inputs.shards is None:
+        result = clusters.cluster(inputs.shown.values, true_labels, options, devices.say)
+    else:
+        all_rows = large.cluster_shards(inputs.shards, true_labels, options, devices.say)
+        result = all_rows.clustering
+    if inputs.labels is not None:
+        names, matching = inputs.labels.names, result.metrics["matching"]
+        result.metrics["matching"] = {c: names[label] for c, label in matching.items()}
+    return result, all_rows
+
+
+def _provenance(
+    files: Mapping[str, str | None],
+    inputs: Inputs,
+    options: ClusterOptions,
+    all_rows: large.LargeClustering | None,
+) -> dict[str, Any]:
+    from cluster_jax.runs import provenance
+
+    unused = {"k"} if options.method == "kmeans" else {"k", "n_init", "max_iter"}
+    if options.reduce == "none":
+        unused |= {"n_components", "n_neighbors", "min_dist"}
+    used = {k: v for k, v in dataclasses.asdict(options).items() if k not in unused}
+    bandwidth = "found" if options.bandwidth == "auto" else "given"
+    return {
+        **files,
+        "ids": inputs.features.ids,
+        "feature_columns": inputs.features.columns,
+        "columns_left_out": inputs.features.left_out,
+        "rows": len(inputs.features.values),
+        "columns": inputs.features.values.shape[1],
+        **({} if all_rows is None else {"rows_used": all_rows.rows_used}),
+        **used,
+        "labels_used_for": [] if inputs.labels is None else ["scoring"],
+        "number_of_clusters": {options.method: "found" if options.k is None else "given"},
+        "bandwidth": bandwidth if options.method == "gridshift" else None,
+        **provenance.environment(),
+    }

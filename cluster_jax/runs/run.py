@@ -1,0 +1,570 @@
+"""The one record of a finished run, of images or of embeddings, in memory and on disk."""
+
+import dataclasses
+import functools
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from etils import epath
+from numpy.typing import ArrayLike, NDArray
+
+from cluster_jax.clustering import gridshift, out_of_sample, placing, smooth
+from cluster_jax.clustering import tree as trees
+from cluster_jax.clustering.base import NO_CLUSTER, Assignment
+from cluster_jax.clustering.gridshift import BandwidthCurve
+from cluster_jax.clustering.living import Event, State
+from cluster_jax.clustering.membership import Membership
+from cluster_jax.clustering.placing import ByTree, ByVotes, Placing, Voters
+from cluster_jax.core import arrays, buckets, io
+from cluster_jax.core.arrays import numeric
+from cluster_jax.core.checks import InputError
+from cluster_jax.core.config import parse_section
+from cluster_jax.core.names import counted
+from cluster_jax.data.images import PhotoFacts
+from cluster_jax.discovery import scores as discovery
+from cluster_jax.discovery import splits
+from cluster_jax.encoding.encoder import Encoder
+from cluster_jax.nets.pretrained import Preprocessing
+from cluster_jax.report import duplicates, report_data
+from cluster_jax.report.duplicates import Duplicates
+from cluster_jax.runs import build, store
+from cluster_jax.runs import workdir as workdirs
+from cluster_jax.runs.config import PhotosConfig, parse_config
+
+KEPT = 8  # states of which the files are kept
+# Of an image or row: its row in the store of features, its cluster now and as it was found, whether
+# a person has decided about it and keeps it of its copies, the update in which it came, and for how
+# many updates in a row it has been found apart from its cluster (see `clustering.living`).
+COLUMNS = np.dtype(
+    {
+        "names": ["row", "label", "found", "decided", "kept", "since", "apart"],
+        "formats": ["i8", "i8", "i8", "?", "?", "i8", "i8"],
+    }
+)
+# Values of a run that its state stores as JSON, and those that are arrays, if there are any.
+_VALUES = (
+    *("made_by", "page", "config", "images", "results", "next_label", "updates"),
+    *("is_corrected", "events", "away", "skipped", "label_names"),
+)
+_ARRAYS = (
+    *("columns", "facts", "known", "truth", "shown", "points", "distances", "outliers"),
+    *("probabilities", "runners_up", "runner_up_probabilities", "kmeans_labels"),
+    *("method_labels", "linkage", "tree", "bandwidth", "scan", "class_threshold", "shares"),
+)
+_VOTERS = "voters.rows"  # of the placer, which are not stored where they are the features
+
+
+class Nearest(NamedTuple):
+    """The images of a run most similar to each of l images, the most similar first.
+
+    Attributes:
+        indices: int64 `[l, c]`, positions among the images of the run.
+        similarities: float64 `[l, c]`, cosine similarity of the features.
+        files: their paths relative to their folder, str `[l, c]`; None if they have no files.
+    """
+
+    indices: NDArray
+    similarities: NDArray
+    files: NDArray | None
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Run:
+    """Images or embeddings in clusters, as they are now.
+
+    On disk a state of a run is the one file `run-NUMBER.npz`, and the highest number counts: a new
+    state is there once its file is renamed, and an undo removes the file. The last `KEPT` states
+    are kept. The features are beside them, see `store`; all other files are outputs.
+
+    A run has n images or rows, of which m are described: all of them but in novel class discovery,
+    where those with a known class are in no cluster, and for embeddings that do not fit into memory
+    and are described by a sample.
+
+    Attributes:
+        workdir: folder of the run; None: it is in memory.
+        number: of the state: 1, 2, ...; 0: it is not written yet.
+        made_by: "first", "update" or "corrections".
+        config: what was asked for, as in `config.json`; paths are absolute.
+        images: content of `images.json`: what the encoder needs; {} for embeddings.
+        results: metrics and provenance.
+        columns: `[n]`, what is known of each, see `COLUMNS`.
+        store: float `[s, d]`, the features that the run has or had; None: they are not stored.
+        names: path relative to its folder, or id, of each; None: they are numbered.
+        distances: float `[m]`, to the center of the cluster, in bandwidths if there is one.
+        outliers: bool `[m]`, rows of clusters too small to count.
+        linkage: float64 `[k - 1, 4]`, the tree of the clusters in SciPy's form.
+        placer: what places new rows in the clusters; None for a map of t-SNE.
+        next_label: the lowest number that no cluster has had.
+        facts: `[n]` of `data.images.FACTS`, of embeddings the digests alone; None: there are no
+            files, or the rows are not stored.
+        known: int32 `[n]`, the known class of each image of novel class discovery, -1 for the
+            others, whose clusters are the novel classes; None: there are none.
+        truth: int32 `[n]`, true labels, for scores alone; or None.
+        label_names: name of each true label, or None.
+        shown: int64 `[m]`, the rows that are described; None: all.
+        points: float32 `[m, p]`, the map; None before it is drawn.
+        probabilities: float64 `[m]`, of the cluster; None for clusters without, like the next two.
+        runners_up: int64 `[m]`, the second likeliest cluster, -1 for none.
+        runner_up_probabilities: float64 `[m]`.
+        kmeans_labels: int32 `[m]`, clusters by k-means, or None.
+        method_labels: int32 `[m]`, clusters by `eval.method` beside novel classes, or None.
+        tree: float64 `[l - 1, 4]`, the tree of the leaves of `placer`; None without one.
+        bandwidth: float64 `[]`, side of GridShift's cells, or None.
+        scan: float64 `[3, b]`, bandwidths, numbers of clusters and scores of its scan, or None.
+        class_threshold: float64 `[]`, distance from which an image is of no class, or None.
+        shares: float32 `[n]`, of embeddings of which a sample is described: the probability of the
+            cluster, or its share in the votes on the row; or None.
+        named: cluster -> the name that a person has given it, of clusters that are gone, too.
+        held: clusters that a person has named, merged or made: no update takes a row from them.
+        page: the state whose page has saved the corrections that have made this one, if they are
+            all that has; a later file of that page takes their place.
+        updates: how many there were.
+        is_corrected: whether a person has moved images or merged clusters.
+        events: of the last update.
+        away: folders that were not there in the last update, whose images stay.
+        skipped: file that cannot be read, and why, of each.
+        duplicates: sets of equal or nearly equal images, or None.
+    """
+
+    workdir: epath.Path | None
+    number: int
+    made_by: str
+    config: Mapping[str, Any]
+    images: Mapping[str, Any]
+    results: Mapping[str, Any]
+    columns: NDArray
+    store: NDArray | None
+    names: tuple[str, ...] | None
+    distances: NDArray
+    outliers: NDArray
+    linkage: NDArray
+    placer: Placing | None
+    next_label: int
+    facts: NDArray | None = None
+    known: NDArray | None = None
+    truth: NDArray | None = None
+    label_names: tuple[str, ...] | None = None
+    shown: NDArray | None = None
+    points: NDArray | None = None
+    probabilities: NDArray | None = None
+    runners_up: NDArray | None = None
+    runner_up_probabilities: NDArray | None = None
+    kmeans_labels: NDArray | None = None
+    method_labels: NDArray | None = None
+    tree: NDArray | None = None
+    bandwidth: NDArray | None = None
+    scan: NDArray | None = None
+    class_threshold: NDArray | None = None
+    shares: NDArray | None = None
+    named: Mapping[int, str] = dataclasses.field(default_factory=dict)
+    held: frozenset[int] = frozenset()
+    page: str | None = None
+    updates: int = 0
+    is_corrected: bool = False
+    events: tuple[Event, ...] = ()
+    away: tuple[str, ...] = ()
+    skipped: tuple[tuple[str, str], ...] = ()
+    duplicates: Duplicates | None = None
+
+    @property
+    def is_of_images(self) -> bool:
+        """Whether it is a run of images, or of features of images that were trained on."""
+        return "eval" in self.config
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether the network was trained, so that its weights are in the workdir."""
+        return self.is_of_images and workdirs.WEIGHTS not in self.images
+
+    @property
+    def method(self) -> str:
+        """The method that has found the clusters."""
+        return (self.config["eval"] if self.is_of_images else self.config)["method"]
+
+    @property
+    def words(self) -> tuple[str, str]:
+        """What an image and a cluster are called."""
+        if not self.is_of_images:
+            return "row", "cluster"
+        is_photo = self.names is not None and not self.is_trained
+        return ("photo", "group") if is_photo else ("image", "cluster")
+
+    @property
+    def labels(self) -> NDArray:
+        """The cluster of each row now, int64 `[n]`, -1 for none."""
+        return self.columns["label"]
+
+    @property
+    def rows(self) -> NDArray:
+        """The m rows that are described, int64."""
+        return np.arange(len(self.columns)) if self.shown is None else self.shown
+
+    @property
+    def membership(self) -> Membership | None:
+        """The clusters of the m rows and how sure they are, or None."""
+        if self.probabilities is None:
+            return None
+        sure = (self.probabilities, self.runners_up, self.runner_up_probabilities)
+        return Membership(self.labels[self.rows], *map(np.asarray, sure))
+
+    @functools.cached_property
+    def all_features(self) -> NDArray:
+        """Features of the n rows, float `[n, d]`; of images as unit rows.
+
+        Raises:
+            LookupError: they are not stored.
+        """
+        if self.store is None:
+            raise LookupError(f"the features of {self.workdir} are not stored")
+        rows = self.store[self.columns["row"]]
+        return arrays.normalize_rows(rows) if self.is_of_images else rows
+
+    @property
+    def features(self) -> NDArray:
+        """Features of the m rows that are described."""
+        return self.all_features if self.shown is None else self.all_features[self.shown]
+
+    @property
+    def likeness(self) -> NDArray:
+        """Rows `[m, r]` whose Euclidean distances say which of the m rows are alike."""
+        placer = self.placer
+        if isinstance(placer, ByTree):
+            if self.store is None:
+                return placer.smoother.sharp[placer.leaves[self.rows]]
+            return placer.smoother.project(self.features)
+        if self.store is not None:
+            return self.features
+        return np.asarray(self.points) if placer is None else placer.voters.rows
+
+    @functools.cached_property
+    def state(self) -> str:
+        """Digest of what a page shows, by which a file of corrections says what it is about."""
+        parts = [self.names, sorted(self.named.items()), sorted(self.held), self.next_label]
+        shown = [self.columns[name] for name in ("label", "decided")]
+        shown += [self.columns["row"] if self.facts is None else self.facts["digest"]]
+        text = b"".join([json.dumps(parts).encode(), *(column.tobytes() for column in shown)])
+        return hashlib.sha256(text).hexdigest()[:12]
+
+    @property
+    def known_classes(self) -> tuple[str, ...] | None:
+        """Names of the known classes of novel class discovery, or None."""
+        return None if self.known is None else tuple(self.images["known"]["names"])
+
+    @property
+    def classes(self) -> NDArray:
+        """Known classes, and after them the novel ones, int64 `[n]`; -1 for none."""
+        assert self.known is not None
+        novel = np.where(self.labels < 0, self.labels, len(self.known_classes or ()) + self.labels)
+        return np.where(self.known >= 0, self.known, novel)
+
+    def class_names(self, classes: NDArray) -> NDArray:
+        """Names classes int `[l]`: a known one by its name, the j-th novel one "novel j"."""
+        return np.asarray([discovery.name(code, self.known_classes or ()) for code in classes])
+
+    @property
+    def cluster_names(self) -> dict[str, str]:
+        """A cluster, as text, or a novel class -> its name: a person's, or the suggested one."""
+        text = str if self.known is None else splits.novel_name
+        there = set(np.unique(self.labels).tolist())
+        named = {text(cluster): name for cluster, name in self.named.items() if cluster in there}
+        return {**report_data.suggested_names(self.results), **named}
+
+    @property
+    def photo_facts(self) -> PhotoFacts | None:
+        """Facts about the m images that are described; None if they are no files."""
+        if self.facts is None or not self.is_of_images:
+            return None
+        facts = self.facts[self.rows]
+        taken = tuple(date.decode() for date in facts["taken"].tolist())
+        return PhotoFacts(facts["width"], facts["height"], facts["bytes"], taken)
+
+    @property
+    def curve(self) -> BandwidthCurve | None:
+        """GridShift's scan over bandwidths; None if there is none."""
+        if self.scan is None:
+            return None
+        bandwidths, counts, scores = self.scan
+        n_clusters, best = counts.astype(np.int64), int((bandwidths == self.bandwidth).argmax())
+        others = gridshift.runners_up(bandwidths, n_clusters, scores, best)
+        verdict = self.results["metrics"]["gridshift"].get("verdict")
+        return BandwidthCurve(bandwidths, n_clusters, scores, best, verdict, others)
+
+    @property
+    def living(self) -> State:
+        """The clusters and their past, from which an update goes on."""
+        label, since, apart = (self.columns[name] for name in ("label", "since", "apart"))
+        return State(label, since, apart, self.next_label, self.updates, ())
+
+    def place(self, x: NDArray, labels: NDArray | None = None) -> Assignment:
+        """Places new rows float `[l, d]` in the clusters as they are now, or in classes.
+
+        Rows do not affect each other. A copy of a row of which a person has decided goes where that
+        one is. A class is that of most of the nearest images.
+
+        Args:
+            x: the rows.
+            labels: int64 `[n]`, the clusters at another cut of the tree; None: those of now.
+
+        Raises:
+            InputError: the rows cannot be used, or the run cannot place new ones.
+        """
+        if self.known is not None:
+            threshold = float(np.asarray(self.class_threshold))
+            voters = Voters(self.all_features, "cosine", threshold)
+            placed = ByVotes(self.classes, discovery.VOTERS, voters).place(x)
+            return placed._replace(labels=self.class_names(placed.labels))
+        placer = self.check_places()
+        if labels is not None:
+            return placer.place(x, labels[self._rows_of_placer])
+        return self._as_decided(x, placer.place(x, self._labels_of_placer))
+
+    @property
+    def _rows_of_placer(self) -> NDArray:
+        """The rows of which `placer` has the labels: those of a sample only without a tree."""
+        is_whole = isinstance(self.placer, ByTree) or self.store is not None
+        return np.arange(len(self.columns)) if is_whole else self.rows
+
+    @property
+    def _labels_of_placer(self) -> NDArray | None:
+        """Labels of now for `placer`; None: they are its own."""
+        if not self.updates and not self.is_corrected:
+            return None
+        return self.labels[self._rows_of_placer]
+
+    def _as_decided(self, x: NDArray, placed: Assignment) -> Assignment:
+        """Places copies of images of which a person has decided, see `duplicates.near_threshold`.
+
+        Those that a person has moved lie among others, which would outvote them.
+        """
+        decided = self.columns["decided"]
+        if not decided.any() or not self.is_of_images:
+            return placed
+        near = out_of_sample.neighbors(arrays.normalize_rows(x), self.all_features, 1)
+        nearest = near.indices[:, 0]
+        if not decided[nearest].any():
+            return placed
+        distinct = self.placer.sample if isinstance(self.placer, ByTree) else slice(None)
+        threshold = duplicates.near_threshold(self.all_features[distinct])
+        is_copy = decided[nearest] & (1 - near.distances[:, 0] >= threshold)
+        placed = placed._replace(labels=np.where(is_copy, self.labels[nearest], placed.labels))
+        if (sure := placed.membership) is None:
+            return placed
+        return placed._replace(
+            probabilities=np.where(is_copy, 1.0, sure.probabilities),
+            runners_up=np.where(is_copy, NO_CLUSTER, sure.runners_up),
+            runner_up_probabilities=np.where(is_copy, 0.0, sure.runner_up_probabilities),
+        )
+
+    def probabilities_of(self, x: NDArray) -> NDArray:
+        """Computes the probability of each cluster, ascending, for new rows: float64 `[l, k]`.
+
+        Raises:
+            InputError: the run has no tree.
+        """
+        if self.known is not None:
+            raise InputError("y must be None for probabilities of new images; got classes")
+        return self._tree("give probabilities").probabilities(x, self._labels_of_placer)
+
+    def cut(self, *, k: int | None = None, level: float | None = None) -> NDArray:
+        """Returns labels of the rows at another cut of the tree, int64 `[n]`; they are no clusters.
+
+        Up to the number of clusters that a person has corrected, or an update has kept, groups join
+        these. All others are those of the tree, which knows no corrections.
+
+        Args:
+            k: number of groups; with no `level` either, the clusters.
+            level: height, as a fraction of the highest merge; merges above it are undone.
+
+        Raises:
+            InputError: the run has no tree, or `k` or `level` is out of range.
+        """
+        placer = self._tree("cut")
+        if k is None and level is None:
+            return self.labels.copy()
+        is_in = self.labels != NO_CLUSTER
+        ids, codes = np.unique(self.labels[is_in], return_inverse=True)
+        if k is not None and 0 < k <= len(ids) and self._labels_of_placer is not None:
+            groups = np.full(len(self.labels), NO_CLUSTER)
+            groups[is_in] = trees.cut_tree(self.linkage, k)[codes]
+            return groups
+        assert self.tree is not None
+        return trees.cut(self.tree, placer.labels, placer.leaves, k=k, level=level)
+
+    def check_places(self) -> Placing:
+        """Returns what places new rows.
+
+        Raises:
+            InputError: the run used t-SNE, whose map has no place for them.
+        """
+        if self.placer is None:
+            flag = "--config.eval.reduce.method=umap" if self.is_of_images else "--reduce=umap"
+            raise InputError(
+                f"{self.workdir} used t-SNE, whose map has no place for new rows; run its command "
+                f"again with {flag}"
+            )
+        return self.placer
+
+    def _tree(self, what: str) -> ByTree:
+        if self.tree is None or not isinstance(self.placer, ByTree):
+            key = "eval.method" if self.is_of_images else "method"
+            raise InputError(f"{key} must be 'tree' to {what}; got {self.method!r}")
+        return self.placer
+
+    def checked(self, x: ArrayLike) -> NDArray:
+        """Returns new embeddings as an array `[l, d]`.
+
+        Raises:
+            InputError: they are none of the run's size.
+        """
+        rows = numeric(x, "X", smooth.LARGEST)
+        expected = self.results["provenance"]["columns"]
+        if rows.shape[1] != expected:
+            raise InputError(
+                f"X must have {counted(expected, 'column')} like the embeddings of "
+                f"{self.workdir}; got {rows.shape[1]}"
+            )
+        return rows
+
+    def nearest(self, x: NDArray, count: int) -> Nearest:
+        """Finds the `count` images most similar to each of new rows `[l, d]`."""
+        near = out_of_sample.neighbors(x, self.all_features, count)
+        named = None if self.names is None else np.asarray(self.names)[near.indices]
+        return Nearest(near.indices, 1 - near.distances, named)
+
+    def encoder(self) -> Encoder:
+        """Returns the encoder of a run: the trained one, or the pretrained one.
+
+        Raises:
+            InputError: its file is missing or damaged; or the weights of the pretrained network
+                cannot be read or are others than in the run.
+        """
+        if self.is_trained:
+            assert self.workdir is not None
+            file = self.workdir / workdirs.ENCODER
+            if not file.exists():
+                raise InputError(
+                    f"{file} must be there to embed new images; got none: run the command of the "
+                    f"run again with --out={self.workdir}, which makes it of the last checkpoint"
+                )
+            return Encoder.load(file)
+        config = parse_config(self.config)
+        assert isinstance(config, PhotosConfig)
+        prepared = parse_section(Preprocessing, "preprocessing", self.images["preprocessing"])
+        rebuilt = build.encoder_of(config, prepared)
+        if rebuilt.checksum != self.images[workdirs.WEIGHTS]:
+            raise InputError(
+                f"encoder must be that of the run; got {config.encoder}, which has other values "
+                "now: restore the file, or run the command of the run in another folder"
+            )
+        return rebuilt
+
+    def with_kmeans(self) -> Self:
+        """Returns a run whose clusters are those of k-means, without a person's decisions."""
+        assert self.kmeans_labels is not None
+        labels, columns = self.kmeans_labels, self.columns.copy()
+        columns["label"][self.rows] = columns["found"][self.rows] = labels
+        columns["decided"] = False
+        n_neighbors = self.config["eval"]["reduce"]["n_neighbors"]
+        means = arrays.cluster_means(self.features, labels)
+        return dataclasses.replace(
+            self,
+            columns=columns,
+            named={},
+            distances=arrays.distances_to_centers(self.features, means, labels),
+            outliers=np.zeros(len(labels), bool),
+            linkage=trees.linkage_of_means(self.features, labels),
+            tree=None,
+            probabilities=None,
+            placer=ByVotes(labels, n_neighbors, placing.voters(self.features, "cosine")),
+        )
+
+    def write(self) -> None:
+        """Writes the state as a whole, then removes the oldest ones."""
+        assert self.workdir is not None
+        about = {key: getattr(self, key) for key in _VALUES}
+        about |= {"named": list(self.named.items()), "held": sorted(self.held)}
+        stored = {key: getattr(self, key) for key in _ARRAYS}
+        stored = {key: value for key, value in stored.items() if value is not None}
+        stored["about"] = np.array(json.dumps(io.plain(about)))
+        if self.names is not None:
+            text = "\0".join(self.names).encode("utf-8", "surrogateescape")
+            stored["names"] = np.frombuffer(text, np.uint8)
+        if self.placer is not None:
+            parts = placing.to_arrays(self.placer)
+            if self.is_of_images:
+                parts.pop(_VOTERS)
+            stored |= {f"placer.{name}": value for name, value in parts.items()}
+        if self.duplicates is not None:
+            parts = duplicates.to_arrays(self.duplicates)
+            stored |= {f"duplicates.{name}": value for name, value in parts.items()}
+        io.write_arrays(self.workdir / f"run-{self.number}.npz", stored, compressed=False)
+        for number in workdirs.states(self.workdir)[:-KEPT]:
+            (self.workdir / f"run-{number}.npz").unlink()
+
+
+def read(workdir: epath.PathLike, back: int = 0) -> Run:
+    """Reads the newest state of a finished run, or one before it; writes nothing.
+
+    Args:
+        workdir: folder of the run.
+        back: how many states before the newest one.
+
+    Raises:
+        InputError: the folder has no run, or the run is not finished or has a damaged file.
+    """
+    if not isinstance(workdir, str | os.PathLike):
+        raise InputError(f"path must be the workdir of a finished run; got {workdir!r}")
+    path = buckets.path(workdir)
+    workdirs.check_run(path)
+    numbers = workdirs.states(path)
+    if len(numbers) <= back:
+        raise InputError(
+            f"the run in {path} is not finished; run its command again with --out={path}"
+        )
+    try:
+        return _read(path, numbers[-1 - back])
+    except io.DamagedFile as error:
+        raise InputError(
+            f"{error}, or run the command of the run again, which makes it again where it can"
+        ) from error
+
+
+def _read(workdir: epath.Path, number: int) -> Run:
+    stored: dict[str, Any] = io.read_arrays(workdir / f"run-{number}.npz")
+    about = json.loads(stored.pop("about").item())
+    about["named"] = {int(cluster): name for cluster, name in about["named"]}
+    about["held"], about["away"] = frozenset(about["held"]), tuple(about["away"])
+    about["skipped"] = tuple((name, why) for name, why in about["skipped"])
+    about["events"] = tuple(
+        Event(kind, cluster, rows, tuple(into)) for kind, cluster, rows, into in about["events"]
+    )
+    if about["label_names"] is not None:
+        about["label_names"] = tuple(about["label_names"])
+    about["config"] = workdirs.with_located(about["config"], workdir, about["images"])
+    names = None
+    if "names" in stored:
+        text = stored.pop("names").tobytes().decode("utf-8", "surrogateescape")
+        names = tuple(text.split("\0"))
+    parts: dict[str, dict[str, NDArray]] = {"placer": {}, "duplicates": {}}
+    for key in [key for key in stored if "." in key]:
+        part, _, name = key.partition(".")
+        parts[part][name] = stored.pop(key)
+    run = Run(
+        workdir=workdir,
+        number=number,
+        store=store.read(workdir, about["config"]),
+        names=names,
+        placer=None,
+        duplicates=duplicates.from_arrays(parts["duplicates"]) if parts["duplicates"] else None,
+        **about,
+        **stored,
+    )
+    if not parts["placer"]:
+        return run
+    if run.is_of_images:
+        parts["placer"][_VOTERS] = run.features
+    return dataclasses.replace(run, placer=placing.from_arrays(parts["placer"]))

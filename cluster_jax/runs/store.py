@@ -1,0 +1,155 @@
+"""Embeddings of a run that are kept in its workdir, so that no later call makes them again.
+
+The features of a run are the rows of its first embedding, if it has images, and after them those of
+`FEATURES`, which grows. Rows never move or change: a state of the run says which of them it has.
+"""
+
+import io as streams
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from etils import epath
+from numpy.typing import NDArray
+
+from cluster_jax.core import buckets, io
+from cluster_jax.core.devices import say
+from cluster_jax.encoding.embed import Batch, Parts, readable_rows
+from cluster_jax.methods import base as methods
+from cluster_jax.runs import build
+from cluster_jax.runs import workdir as workdirs
+from cluster_jax.runs.build import Inputs
+from cluster_jax.runs.config import AnyConfig, RunConfig
+
+FEATURES = "features.npy"
+
+
+def read(workdir: epath.Path, config: Mapping[str, Any]) -> NDArray | None:
+    """Returns all features `[s, d]` that a run has or had; None if they are not stored.
+
+    Raises:
+        DamagedFile: a file is not what was written.
+    """
+    there, parts = buckets.names(workdir), list[NDArray]()
+    if "eval" in config and workdirs.TRAIN_EMBEDDING in there:
+        embedding = readable_rows(io.read_arrays(workdir / workdirs.TRAIN_EMBEDDING))
+        parts.append(embedding[config["eval"]["features"]])
+    if FEATURES in there:
+        try:
+            parts.append(np.load(workdir / FEATURES, mmap_mode="r"))
+        except ValueError as error:
+            raise io.DamagedFile(workdir / FEATURES, "its rows cannot be read") from error
+    if not parts:
+        return None
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def append(workdir: epath.Path, rows: NDArray) -> None:
+    """Appends rows `[m, d]` to `FEATURES`, in place.
+
+    The number of rows in the header is written last, so that the file is valid at any time; what a
+    kill has left behind the rows is overwritten. A disk writes the header, 128 bytes, at once.
+    """
+    path = workdir / FEATURES
+    known = np.load(path, mmap_mode="r") if path.exists() else rows[:0]
+    count, rows = len(known), np.ascontiguousarray(rows, known.dtype)
+    header = _header(rows, count + len(rows))
+    if not path.exists():
+        io.write(path, _header(rows, 0))
+    with open(path, "r+b") as file:
+        file.seek(len(header) + count * rows.dtype.itemsize * int(np.prod(rows.shape[1:])))
+        file.write(rows.tobytes())
+        file.flush()
+        os.fsync(file.fileno())
+        file.seek(0)
+        file.write(header)
+
+
+def _header(rows: NDArray, count: int) -> bytes:
+    """Returns the header of a file of so many rows; its length does not depend on the number."""
+    header, descr = streams.BytesIO(), np.lib.format.dtype_to_descr(rows.dtype)
+    shape = (count, *rows.shape[1:])
+    np.lib.format.write_array_header_1_0(
+        header, {"descr": descr, "fortran_order": False, "shape": shape}
+    )
+    return header.getvalue()
+
+
+class Store(NamedTuple):
+    """What a workdir has of a run before its clusters.
+
+    Attributes:
+        workdir: the folder.
+        images: description of the images, see `workdir.describe_images`.
+        recorded: content of `images.json`, if an earlier call has written it.
+        made_from: fingerprint of config and images.
+        files: file of an embedding -> number of training steps of its network; of the encoder,
+            also which features it computes, because they may change after the training.
+        missing: those of the files that are not there.
+    """
+
+    workdir: epath.Path
+    images: Mapping[str, Any]
+    recorded: Mapping[str, Any]
+    made_from: str
+    files: Mapping[str, int | str]
+    missing: tuple[str, ...]
+
+
+def find(workdir: epath.Path, inputs: Inputs[AnyConfig], files: Mapping[str, int | str]) -> Store:
+    """Looks what a workdir has of a run; writes nothing.
+
+    Raises:
+        InputError: it has embeddings of other images or of another config.
+    """
+    images = workdirs.describe_images(inputs.dataset)
+    if workdirs.forget_other_images(workdir, images):
+        say(f"the images have changed since the run in {workdir.parent}: all are embedded")
+    recorded = workdirs.check_images(workdir, images)
+    made_from = workdirs.made_from(inputs.config.values, images)
+    there = (workdirs.has_embedding(workdir / name, made_from, by) for name, by in files.items())
+    missing = tuple(name for name, is_there in zip(files, there, strict=True) if not is_there)
+    return Store(workdir, images, recorded, made_from, files, missing)
+
+
+def begin(store: Store, inputs: Inputs[AnyConfig], encoder: Mapping[str, Any]) -> None:
+    """Writes `config.json` and `images.json`; the first process alone does."""
+    if jax.process_index() != 0:
+        return
+    config, workdir = inputs.config, store.workdir
+    io.write_json(workdir / workdirs.CONFIG, config.values, checksum=True)
+    digest = methods.digest(config.method.name) if isinstance(config, RunConfig) else None
+    code = {} if digest is None else {"method": digest}
+    described = {
+        "config": config.name,
+        **code,
+        **store.recorded,
+        **store.images,
+        **build.describe_images(inputs),
+        "workdir": os.path.abspath(workdir),
+        **encoder,
+    }
+    io.write_json(workdir / workdirs.IMAGES, described, checksum=True)
+    for name in store.files.keys() - set(store.missing):  # left by a kill after the last part
+        Parts(workdir / name, "").remove()
+
+
+def write(store: Store, name: str, checksum: str, make: Callable[[Parts], Batch]) -> None:
+    """Writes an embedding, if it is missing; until it is complete, its parts.
+
+    Args:
+        store: of the run.
+        name: of the file.
+        checksum: of the network.
+        make: embeds the images; its argument is the place for parts of the embedding.
+    """
+    if name in store.missing:
+        parts = Parts(store.workdir / name, f"{origin(store, name)}:{checksum}")
+        parts.finish(make(parts), origin(store, name))
+
+
+def origin(store: Store, name: str) -> str:
+    """Returns the fingerprint of an embedding or of the encoder."""
+    return f"{store.made_from}:{store.files[name]}"

@@ -1,0 +1,332 @@
+"""A run of a training: its network embeds the images, and their features are clustered.
+
+A run trains in one or several stages, each of which starts from the network of the previous one.
+"""
+
+import functools
+import itertools
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+from etils import epath
+
+from cluster_jax.core import buckets, devices
+from cluster_jax.core.checks import InputError
+from cluster_jax.core.devices import say
+from cluster_jax.data import tfds
+from cluster_jax.data.datasets import Dataset
+from cluster_jax.encoding.embed import Parts, embed, forward_of
+from cluster_jax.methods import base as methods
+from cluster_jax.nets import pretrained
+from cluster_jax.runs import build, finish
+from cluster_jax.runs import store as stores
+from cluster_jax.runs import workdir as workdirs
+from cluster_jax.runs.build import BuiltRun, Inputs
+from cluster_jax.runs.config import RunConfig, read_config
+from cluster_jax.runs.features import embed_images
+from cluster_jax.runs.store import Store
+from cluster_jax.training import checkpoint, loop, watch
+from cluster_jax.training import state as states
+from cluster_jax.training.state import State
+
+
+class Weights(NamedTuple):
+    """The network of a finished training.
+
+    Attributes:
+        name: name of that stage or workdir, for messages.
+        params: its parameters.
+        stats: its BatchNorm statistics.
+    """
+
+    name: str
+    params: Any
+    stats: Any
+
+
+def prepare(
+    config: RunConfig,
+    workdir: epath.Path,
+    dataset: Dataset | None,
+    *,
+    cut_short: bool,
+) -> tuple[Store, Callable[[Callable[[], None]], Inputs[RunConfig]]]:
+    """Builds a training and checks it with its images and its workdir; writes nothing.
+
+    Args:
+        config: see `configs/base.py`.
+        workdir: folder of the run.
+        dataset: the images if they are loaded already.
+        cut_short: whether the newest checkpoint is evaluated as it stands.
+
+    Returns:
+        What the workdir has, and the function that trains and writes the embeddings into the
+        locked workdir; for its argument see `training.loop.train`. It returns the images.
+
+    Raises:
+        InputError: the config, the data or the workdir is invalid.
+    """
+    labels = tfds.Labels(workdir / workdirs.LABELS)
+    stages = build_stages(config, workdir, dataset, labels)
+    if cut_short:
+        stages[-1] = _ended_at_newest_checkpoint(stages[-1])
+    last, inputs = stages[-1], stages[-1].inputs
+    finish.print_start(inputs, stages, workdir)
+    steps = last.training.total_steps
+    files: dict[str, int | str] = {
+        workdirs.TRAIN_EMBEDDING: steps,
+        workdirs.ENCODER: f"{steps}:{config.eval.features}",
+    }
+    if last.test is not None:
+        files[workdirs.TEST_EMBEDDING] = steps
+    if len(stages) > 1 or last.config.init_from is not None:
+        files[workdirs.INITIAL_EMBEDDING] = 0
+    store = stores.find(workdir, inputs, files)
+    if store.missing == (workdirs.ENCODER,) and not _started(stages):
+        raise InputError(
+            f"{workdir} must have its checkpoints, of which {workdirs.ENCODER} is made; got none: "
+            "restore them from a copy, or train in another folder"
+        )
+    weights = initial_weights(stages, again=workdirs.INITIAL_EMBEDDING in store.missing)
+    return store, functools.partial(_make_features, stages, store, weights, labels)
+
+
+def _make_features(
+    stages: list[BuiltRun],
+    store: Store,
+    weights: Weights | None,
+    labels: tfds.Labels,
+    guard: Callable[[], None],
+) -> Inputs[RunConfig]:
+    """Trains, and writes the embeddings and the encoder that are missing.
+
+    Returns:
+        The inputs of the last stage: with the section `embedder`, features in place of images.
+    """
+    is_done = workdirs.agree(not store.missing, store.workdir)
+    stores.begin(store, stages[-1].inputs, {})
+    labels.write()
+    if is_done:
+        _end_at_once()
+    stages = embed_images(stages, store.made_from)
+    last = stages[-1]
+    if is_done:
+        return last.inputs
+    state = _train(stages, store, weights, guard)
+    _end_at_once()
+    if workdirs.ENCODER in store.missing and jax.process_index() == 0:
+        kept = last.training.method.kept(state.params, state.model_state)
+        file, origin = store.workdir / workdirs.ENCODER, stores.origin(store, workdirs.ENCODER)
+        build.trained(last.inputs, *kept).save(file, origin)
+    if last.test is not None:
+        _embed(store, workdirs.TEST_EMBEDDING, last, last.test, state)
+    _embed(store, workdirs.TRAIN_EMBEDDING, last, last.training.dataset, state)
+    return last.inputs
+
+
+def _train(
+    stages: list[BuiltRun], store: Store, weights: Weights | None, guard: Callable[[], None]
+) -> State:
+    """Trains all stages, each from the network of the previous one; resumes interrupted ones.
+
+    Returns:
+        The final state of the last stage.
+    """
+    first = max(_started(stages), default=0)
+    if workdirs.INITIAL_EMBEDDING in store.missing and first:
+        first = min(first, len(stages) - 2)  # whose network the last stage starts from
+    for stage in stages[first:]:
+        run = stage.training
+        state = build.initial_state(run)
+        if weights is not None:
+            state, message = start_from(state, weights, stage.config.name)
+            say(message)
+        if stage is stages[-1]:
+            _embed(store, workdirs.INITIAL_EMBEDDING, stage, run.dataset, state)
+        clustered = stage
+        if run.method.refresh is not None and run.method.refresh.kept is not None:
+            method = run.method._replace(kept=run.method.refresh.kept)
+            clustered = stage._replace(training=run.with_method(method))
+        embed = functools.partial(embed_all, clustered, run.dataset)
+        seen = watch.probe(run.dataset, stage.config.eval.batch_size)
+        probe = functools.partial(embed_all, stage, seen)
+        state = loop.train(run, state, workdir=stage.workdir, embed=embed, probe=probe, guard=guard)
+        weights = Weights(stage.config.name, state.params, state.model_state.batch_stats)
+    return state
+
+
+def _embed(store: Store, name: str, stage: BuiltRun, dataset: Dataset, state: State) -> None:
+    """Writes an embedding by the network of a state, if it is missing."""
+    if name in store.missing:
+        checksum = states.checksum((state.params, state.model_state))
+        stores.write(store, name, checksum, functools.partial(embed_all, stage, dataset, state))
+
+
+def _ended_at_newest_checkpoint(stage: BuiltRun) -> BuiltRun:
+    """Returns the last stage with as many steps as its newest checkpoint has."""
+    steps = checkpoint.steps(stage.workdir / checkpoint.FOLDER)
+    if not steps:
+        raise without_checkpoint(stage.workdir)
+    return stage._replace(training=stage.training._replace(total_steps=max(steps)))
+
+
+def without_checkpoint(workdir: epath.Path) -> InputError:
+    """Makes the error for a training that is to be evaluated before it has a checkpoint."""
+    return InputError(
+        f"--cut_short needs a checkpoint of the last stage in {workdir}; got none: train up to one "
+        "first"
+    )
+
+
+def _end_at_once() -> None:
+    """Lets SIGTERM end a process at once after training, when no step is left to save."""
+    if jax.process_count() > 1:
+        devices.take_back_sigterm()
+
+
+def build_stages(
+    config: RunConfig,
+    workdir: epath.Path,
+    dataset: Dataset | None,
+    labels: tfds.Labels | None = None,
+) -> list[BuiltRun]:
+    """Builds all stages of a run, each checked and traced; the last is that of `config`.
+
+    Raises:
+        InputError: see `build.build_run`.
+    """
+    last = build.build_run(config, dataset, labels=labels)
+    build.check_features(last.training, config.eval.features)
+    stages = []
+    for stage_name, stage_config in config.stages.items():
+        try:
+            built = build.build_run(stage_config, last.training.dataset, last.test)
+        except InputError as error:
+            raise InputError(f"in stages.{stage_name}: {error}") from error
+        stages.append(built._replace(workdir=workdir / "stages" / stage_name))
+    stages.append(last._replace(workdir=workdir))
+    for stage, following in itertools.pairwise(stages):
+        _check_backbone(following, Weights(stage.config.name, _abstract_params(stage), None))
+    return stages
+
+
+def _started(stages: list[BuiltRun]) -> list[int]:
+    """Lists the indices of the stages that have a checkpoint."""
+    folders = [stage.workdir / checkpoint.FOLDER for stage in stages]
+    return [i for i, folder in enumerate(folders) if checkpoint.steps(folder)]
+
+
+def initial_weights(stages: list[BuiltRun], again: bool) -> Weights | None:
+    """Loads the network that the first stage starts from: of `init_from` or `network.weights`.
+
+    None without them or, unless `again`, if a stage has started already.
+
+    Raises:
+        InputError: it cannot be read, or its backbone differs from that of the first stage.
+    """
+    init_from = stages[-1].config.init_from
+    name = stages[0].config.network.weights
+    if _started(stages) and not again:
+        return None
+    if init_from is not None:
+        weights = read_weights(init_from)
+    elif name is not None:
+        first = build.abstract_state(stages[0].training)
+        stats = first.model_state.batch_stats["backbone"]
+        backbone_name = stages[0].config.network.name
+        new = pretrained.load(name, backbone_name, first.params["backbone"], stats)
+        weights = Weights(name, {"backbone": new[0]}, {"backbone": new[1]})
+    else:
+        return None
+    _check_backbone(stages[0], weights)
+    return weights
+
+
+def embed_all(
+    stage: BuiltRun, dataset: Dataset, state: State, kept: Parts | None = None
+) -> dict[str, Any]:
+    """Embeds all images of a data set by the network of a state; see `embed.embed`."""
+    run = stage.training
+    return embed(
+        forward_of(run, state.params, state.model_state, run.mesh),
+        dataset,
+        batch_size=min(stage.config.eval.batch_size, dataset.size),
+        mesh=run.mesh,
+        kept=kept,
+    )
+
+
+def start_from(state: State, source: Weights, name: str) -> tuple[State, str]:
+    """Initializes a state from an earlier network, for parts of the same name and shapes.
+
+    Backbone, projector, predictor and each classifier are copied as a whole, with their
+    statistics, or not at all.
+
+    Args:
+        state: initial state of the stage.
+        source: network to start from, with the same backbone.
+        name: name of the stage.
+
+    Returns:
+        The state, and a message that lists the parts that were taken, are new, and were left.
+    """
+    parts_of_run, earlier = _parts(state.params), _parts(source.params)
+    taken = [
+        part for part in parts_of_run if _shapes(parts_of_run[part]) == _shapes(earlier.get(part))
+    ]
+    new, unused = ([p for p in parts if p not in taken] for parts in (parts_of_run, earlier))
+    params, stats = dict(state.params), dict(state.model_state.batch_stats)
+    for part in taken:
+        if part in params:
+            params[part], stats[part] = source.params[part], source.stats[part]
+        else:
+            head = part.removeprefix("head ")
+            params["heads"] = {**params["heads"], head: earlier[part]}
+    model_state = methods.with_network(state.model_state, params, stats)
+    # Copied, because a step donates its state: its buffers must not be shared with one another or
+    # with the source.
+    state = jax.tree.map(jax.numpy.copy, state._replace(params=params, model_state=model_state))
+    message = f"{name} starts from {source.name}: took {', '.join(taken)}"
+    message += f"; new: {', '.join(new)}" if new else ""
+    return state, message + (f"; left: {', '.join(unused)}" if unused else "")
+
+
+def _parts(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the parameters of each part of a network by name; every classifier is a part."""
+    heads = {f"head {name}": head for name, head in params.get("heads", {}).items()}
+    return {**{name: part for name, part in params.items() if name != "heads"}, **heads}
+
+
+def read_weights(workdir: epath.PathLike) -> Weights:
+    """Reads the network of a finished run.
+
+    Raises:
+        InputError: the folder has no finished run, or the checkpoint cannot be read.
+    """
+    workdir = buckets.path(workdir)
+    for name in (workdirs.CONFIG, workdirs.IMAGES):
+        if not (workdir / name).exists():
+            raise InputError(f"init_from must be the workdir of a finished run; got {workdir}")
+    config = read_config(workdir)
+    if not isinstance(config, RunConfig):
+        raise InputError(f"init_from must be the workdir of a finished training; got {workdir}")
+    run = build.rebuild_run(config, workdirs.read_values(workdir / workdirs.IMAGES)).training
+    state = checkpoint.read(workdir / checkpoint.FOLDER, build.abstract_state(run), run.total_steps)
+    return Weights(str(workdir), state.params, state.model_state.batch_stats)
+
+
+def _abstract_params(stage: BuiltRun) -> Any:
+    return build.abstract_state(stage.training).params
+
+
+def _check_backbone(stage: BuiltRun, source: Weights) -> None:
+    if _shapes(_abstract_params(stage)["backbone"]) != _shapes(source.params["backbone"]):
+        raise InputError(
+            f"{source.name} uses a different backbone from {stage.config.name}; give both the same "
+            "network section"
+        )
+
+
+def _shapes(tree: Any) -> Any:
+    return None if tree is None else jax.tree.map(lambda x: x.shape, tree)

@@ -1,0 +1,547 @@
+"""The workdir of a run: its path, its files, its claim by a config, and its lock."""
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import pathlib
+import platform
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TextIO
+
+import numpy as np
+from etils import epath
+
+from cluster_jax.core import buckets, io
+from cluster_jax.core.checks import InputError
+from cluster_jax.core.logs import logger
+from cluster_jax.data.images import Dataset
+
+CONFIG, IMAGES = "config.json", "images.json"
+# Outputs, which no command reads.
+RESULTS, ASSIGNMENTS, REPORT = "results.json", "assignments.csv", "report.html"
+DUPLICATES, CHANGES = "duplicates.csv", "changes.csv"
+STATE = re.compile(r"run-([0-9]+)\.npz")  # a state of a finished run, see `run.Run`
+_OF_OLDER_VERSIONS = ("clusters.npz", "clusterer.npz")
+WEIGHTS = "weights_sha256"  # in images.json: of a pretrained network that is not trained
+# Embeddings of the training images, of held-out test images, and of the training images by the
+# network with which the last stage starts.
+TRAIN_EMBEDDING, TEST_EMBEDDING = "embedding.npz", "embedding_test.npz"
+INITIAL_EMBEDDING = "embedding_before.npz"
+# Features of images that a run trains on, and of held-out test images.
+TRAIN_FEATURES, TEST_FEATURES = "features.npz", "features_test.npz"
+ENCODER = "encoder.npz"  # of a training, see `encoding.encoder.FILE`
+# Locked by the run that uses the workdir; says which process that is.
+LOCK = "lock"
+LABELS = "labels.npz"  # of a streamed set, see `data.tfds.Labels`
+
+# Sections that may change in a trained run without training again.
+AFTER_TRAINING = ("eval", "note")
+# Keys that may change at any time, because they do not affect the result.
+AT_ANY_TIME = {
+    "train": (
+        "log_every",
+        "checkpoint_every",
+        "keep_checkpoints",
+        "prefetch",
+        "on_collapse",
+        "compilation_cache",
+    ),
+    "data": ("cache_mb",),
+}
+
+# Files that a run reads again, and makes again where they lack.
+_MADE_AGAIN = (
+    IMAGES, TRAIN_EMBEDDING, TEST_EMBEDDING, INITIAL_EMBEDDING, TRAIN_FEATURES, TEST_FEATURES,
+    ENCODER,
+)  # fmt: skip
+
+# Files and folders that a run writes.
+_OF_A_RUN = ("checkpoints", RESULTS, ASSIGNMENTS, REPORT, *_MADE_AGAIN)
+
+# Number of evenly spaced images whose pixels enter a fingerprint.
+_FINGERPRINT_IMAGES = 256
+
+
+def read_values(file: epath.Path) -> dict[str, Any]:
+    """Reads one of the JSON files of a workdir.
+
+    Raises:
+        DamagedFile: it is not what a command has written.
+    """
+    values = io.read_json(file)
+    if not isinstance(values, dict):
+        raise io.DamagedFile(file, "it has other content")
+    return values
+
+
+def default_path(folder: str, name: str, values: Mapping[str, Any]) -> pathlib.Path:
+    """Returns `FOLDER/NAME-HASH`, with a hash of `values`.
+
+    Args:
+        folder: "runs" or "clusters".
+        name: name of the config or file; characters unsuitable for a file name become "_".
+        values: all that the result depends on, as JSON values.
+    """
+    text = json.dumps(values, sort_keys=True)
+    stem = re.sub(r"[^\w.-]+", "_", name)
+    return pathlib.Path(folder) / f"{stem}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
+def default_workdir(config: Mapping[str, Any], name: str) -> pathlib.Path:
+    """Returns `runs/NAME-HASH`, with the hash of all that the training depends on."""
+    part = training_part(config)
+    part["data"]["dir"] = normalized(part["data"]["dir"])
+    return default_path("runs", name, part)
+
+
+def normalized(path: str | None) -> str | None:
+    """Returns an absolute local path; of several, one a line. Others stay as they are.
+
+    Example:
+        >>> normalized("/photos/../x/"), normalized("gs://bucket/photos/")
+        ('/x', 'gs://bucket/photos/')
+    """
+    if path is None or "://" in path:
+        return path
+    if "\n" in path:
+        return "\n".join(str(normalized(line)) for line in path.split("\n"))
+    return os.path.abspath(os.path.expanduser(path))
+
+
+def located(path: str | None, workdir: epath.Path, images: Mapping[str, Any]) -> str | None:
+    """Returns where the images of a run are: as stored, or else in their place beside the run.
+
+    Args:
+        path: `data.dir` of the run, absolute.
+        workdir: where the run is now.
+        images: content of its `images.json`.
+    """
+    before, now = images.get("workdir"), os.path.abspath(workdir)
+    if path is None or "://" in path or before is None:
+        return path
+
+    def moved(line: str) -> str:
+        beside = os.path.normpath(os.path.join(now, os.path.relpath(line, before)))
+        return beside if not os.path.exists(line) and os.path.exists(beside) else line
+
+    return "\n".join(map(moved, path.split("\n")))
+
+
+def with_located(
+    config: Mapping[str, Any], workdir: epath.Path, images: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Returns a config with the place where the images of the run are now, see `located`."""
+    if "eval" not in config:
+        return dict(config)
+    place = located(config["data"]["dir"], workdir, images)
+    return {**config, "data": {**config["data"], "dir": place}}
+
+
+def with_stored_dir(config: Mapping[str, Any], workdir: epath.Path) -> dict[str, Any]:
+    """Makes `data.dir` absolute; as in the workdir, if that is the same folder, moved with it."""
+    asked = normalized(config["data"]["dir"])
+    with contextlib.suppress(OSError, KeyError, TypeError, io.DamagedFile):
+        stored = stored_config(workdir)
+        now = with_located(stored, workdir, read_values(workdir / IMAGES))
+        if now["data"]["dir"] == asked:
+            asked = stored["data"]["dir"]
+    return {**config, "data": {**config["data"], "dir": asked}}
+
+
+def states(workdir: epath.Path) -> list[int]:
+    """Lists the numbers of the states that a folder has, ascending."""
+    found = (STATE.fullmatch(name) for name in buckets.names(workdir))
+    return sorted(int(match[1]) for match in found if match)
+
+
+def about(workdir: epath.PathLike) -> dict[str, Any] | None:
+    """Reads config and results of the newest state of a run; None if there is none.
+
+    Raises:
+        DamagedFile: its file is not what was written.
+    """
+    workdir = epath.Path(workdir)
+    if not (numbers := states(workdir)):
+        return None
+    path = workdir / f"run-{numbers[-1]}.npz"
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
+            values = json.loads(stored["about"].item())
+    except Exception as error:  # zipfile and zlib have errors of their own.
+        raise io.DamagedFile(path, "its arrays cannot be read") from error
+    return values
+
+
+def stored_config(workdir: epath.Path) -> dict[str, Any]:
+    """Returns the config of a finished run, or else of one that has begun."""
+    try:
+        values = about(workdir)
+    except io.DamagedFile:
+        if states(workdir) != [1]:  # Which the same command makes again.
+            raise
+        values = None
+    return read_values(workdir / CONFIG) if values is None else values["config"]
+
+
+def is_of_embeddings(workdir: epath.PathLike) -> bool:
+    """Returns whether a folder has a run of the command `cluster`."""
+    if not isinstance(workdir, str | os.PathLike):
+        return False
+    file = buckets.path(workdir) / CONFIG
+    return file.exists() and "eval" not in read_values(file)
+
+
+def check_run(workdir: epath.Path) -> None:
+    """Raises an `InputError` unless a folder has a run that this version reads."""
+    there, problem = buckets.names(workdir), None
+    if not workdir.exists():
+        problem = "which does not exist"
+    elif CONFIG not in there:
+        problem = f"which is no folder of a run: it has no {CONFIG}"
+    if problem:
+        raise InputError(f"the workdir must be that of a finished run; got {workdir}, {problem}")
+    if there & set(_OF_OLDER_VERSIONS):
+        raise older_version(workdir)
+
+
+def training_part(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the part of a config that the checkpoints and embeddings depend on."""
+    values = {k: v for k, v in config.items() if k not in AFTER_TRAINING}
+    for section in AT_ANY_TIME.keys() & values.keys():
+        keys = AT_ANY_TIME[section]
+        values[section] = {k: v for k, v in values[section].items() if k not in keys}
+    if values.get("novel", {}).get("classes") is None:  # Labels are for scores only.
+        values["data"].pop("labels", None)
+    return values
+
+
+def made_from(values: Mapping[str, Any], images: Mapping[str, Any]) -> str:
+    """Hashes (SHA-256) config and images, which embeddings depend on beside the number of steps."""
+    part = training_part(values)
+    part.get("train", {}).pop("duration", None)
+    return fingerprint(json.dumps([part, images], sort_keys=True).encode())
+
+
+def claim(
+    workdir: epath.Path,
+    config: Mapping[str, Any],
+    *,
+    compared: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict,
+    required: tuple[str, ...] = (),
+) -> dict[str, Any] | None:
+    """Checks that a run of `config` may use a workdir, and puts damaged files aside.
+
+    Args:
+        workdir: folder of the run; need not exist.
+        config: all that the result depends on, as JSON values; the first file that the command
+            writes is this config, as `config.json`.
+        compared: selects the part of a config that must be equal to resume a run.
+        required: files of a finished run besides `config.json` and its state.
+
+    Returns:
+        The results if a run of exactly this config is finished, else None.
+
+    Raises:
+        InputError: the workdir is a file, or contains a run of a different config, of another
+            command or of an older version, or files of a run without its config.
+    """
+    if "://" not in str(workdir):  # A bucket has no folders.
+        for path in (workdir, *workdir.parents):
+            if path.exists() and not path.is_dir():
+                raise InputError(f"{path} is a file; choose another folder")
+    there = buckets.names(workdir)
+    if CONFIG not in there:
+        left = [name for name in _OF_A_RUN if name in there]
+        if left:
+            raise InputError(
+                f"{workdir} must have {CONFIG} beside {left[0]}, to tell which run it is; got "
+                "none: restore it from a copy, or choose another folder"
+            )
+        return None
+    config = json.loads(json.dumps(config))
+    try:
+        check_run(workdir)
+        stored = stored_config(workdir)
+    except io.DamagedFile as error:
+        raise InputError(f"{error}, or choose another folder") from error
+    _check_same(workdir, stored, config, compared)
+    import jax  # A wrong flag of a command is told without waiting for it.
+    from jax.experimental import multihost_utils
+
+    damaged = jax.process_index() == 0 and _put_aside(workdir, there)
+    if jax.process_count() > 1:  # The first process moves files before the others look.
+        damaged = bool(multihost_utils.broadcast_one_to_all(np.int32(damaged)))
+    finished = None if damaged else about(workdir)
+    if finished is None or not buckets.names(workdir) >= {CONFIG, *required}:
+        return None
+    return finished["results"] if finished["config"] == config else None
+
+
+def of_other_k(workdir: epath.Path, values: Mapping[str, Any]) -> epath.Path:
+    """Finds the workdir of a config that differs in `eval.k` from the finished run in a workdir.
+
+    It is a folder in that of the run, `k6` or, for a number that is found, `found`: no answer
+    replaces another one. It starts with the embedding of the run.
+
+    Args:
+        workdir: that was asked for.
+        values: the config.
+
+    Returns:
+        The folder; `workdir` itself unless such a run is in it.
+    """
+    finished = about(workdir)
+    if finished is None or finished["results"]["provenance"].get("cut_short"):
+        return workdir
+    stored, k = finished["config"], values["eval"]["k"]
+    if stored.get("eval", {}).get("k", k) == k or difference(
+        training_part(stored), training_part(values)
+    ):
+        return workdir
+    folder = workdir / ("found" if k is None else f"k{k}")
+    if not (folder / CONFIG).exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        io.write_json(folder / CONFIG, values, checksum=True)
+        for name in (IMAGES, TRAIN_EMBEDDING):
+            if (workdir / name).exists():
+                (workdir / name).copy(folder / name, overwrite=True)
+    return folder
+
+
+def forget_other_images(workdir: epath.Path, images: Mapping[str, Any]) -> bool:
+    """Removes what `of_other_k` has copied if the images have changed since; whether they have.
+
+    Args:
+        workdir: folder of a run; need not exist.
+        images: see `describe_images`.
+    """
+    copied, original = workdir / IMAGES, workdir.parent / IMAGES
+    is_copy = copied.exists() and original.exists() and not states(workdir)
+    if not is_copy or copied.read_bytes() != original.read_bytes():
+        return False
+    if images.items() <= read_values(copied).items():
+        return False
+    for name in (IMAGES, TRAIN_EMBEDDING):
+        (workdir / name).unlink(missing_ok=True)
+    return True
+
+
+def agree(done: bool, workdir: epath.Path) -> bool:
+    """Returns `done` after checking that it is the same on all processes.
+
+    All processes must then make the same collective calls.
+
+    Raises:
+        InputError: it differs, because the workdir is not shared by all processes.
+    """
+    import jax
+    from jax.experimental import multihost_utils
+
+    if not jax.distributed.is_initialized():
+        return done
+    if bool(multihost_utils.broadcast_one_to_all(np.int32(done))) != done:
+        raise InputError(f"{workdir} is not the same folder for all processes; choose a shared one")
+    return done
+
+
+def _put_aside(workdir: epath.Path, there: set[str]) -> bool:
+    """Moves damaged ones of the files that are there to `damaged`; True if there were any.
+
+    Raises:
+        InputError: what a person or an update has done would be lost with a file.
+    """
+    damaged, names = False, [name for name in _MADE_AGAIN if name in there]
+    numbers = states(workdir)
+    names += ["run-1.npz"] if numbers == [1] else []
+    for file in (workdir / name for name in names):
+        try:
+            io.read_arrays(file) if file.suffix == ".npz" else read_values(file)
+        except io.DamagedFile as error:
+            if (
+                len(numbers) > 1
+                and file.name == TRAIN_EMBEDDING
+                and (about(workdir) or {}).get("updates")
+            ):
+                raise
+            io.set_aside(file, workdir, error.reason)
+            damaged = True
+    return damaged
+
+
+def check_unused(workdir: epath.Path) -> None:
+    """Raises an `InputError` if another run uses a workdir, which need not exist."""
+    if "://" not in str(workdir) and (workdir / LOCK).exists():
+        _lock(workdir).close()
+
+
+@contextlib.contextmanager
+def locked(workdir: epath.Path) -> Iterator[Callable[[], None]]:
+    """Makes a workdir and locks it, so that no second run uses it at the same time.
+
+    The system drops the lock (`flock`) when the process ends, however it ends. It holds between
+    machines where their shared file system supports `flock`; buckets are not locked.
+
+    Yields:
+        A function that raises an `InputError` once the folder was deleted, to be called before
+        something is written.
+
+    Raises:
+        InputError: another run uses the workdir.
+    """
+    if "://" in str(workdir):
+        yield lambda: None
+        return
+    workdir.mkdir(parents=True, exist_ok=True)
+    with _lock(workdir) as file:
+
+        def check() -> None:
+            try:
+                is_same = os.path.samestat(os.stat(workdir / LOCK), os.fstat(file.fileno()))
+            except (FileNotFoundError, NotADirectoryError):
+                is_same = False
+            if not is_same:
+                raise InputError(
+                    f"{workdir} must stay as it is during a run; got it deleted or emptied: run "
+                    "the same command again to start over"
+                )
+
+        try:
+            yield check
+        except OSError:
+            check()  # A folder that is gone explains any error.
+            raise
+
+
+def _lock(workdir: epath.Path) -> TextIO:
+    """Locks a workdir's file, which exists. The file stays; only the lock is dropped."""
+    file = open(workdir / LOCK, "a+")  # noqa: SIM115 - it stays open as long as it is locked
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.seek(0)
+        with file:
+            raise InputError(
+                f"{workdir} is used by another run, {file.read()}; wait for it, or choose "
+                "another folder"
+            ) from None
+    except OSError as error:
+        logger.warning("%s cannot be locked (%s): start no second run in it", workdir, error)
+    file.truncate(0)
+    file.write(f"process {os.getpid()} on {platform.node()}")
+    file.flush()
+    return file
+
+
+def older_version(workdir: epath.PathLike, reason: object = None) -> InputError:
+    """Makes the error for a workdir that an older version of the package wrote."""
+    because = "" if reason is None else f" ({reason})"
+    return InputError(
+        f"{workdir} was written by an older version of cluster_jax{because}; choose another "
+        "folder to run it again, or use that version"
+    )
+
+
+def fingerprint(*parts: bytes | memoryview) -> str:
+    """Hashes (SHA-256) the concatenated parts, in hexadecimal."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    return digest.hexdigest()
+
+
+def describe_images(dataset: Dataset) -> dict[str, Any]:
+    """Returns number and fingerprint of a run's images, to detect changes when it is resumed."""
+    from cluster_jax.discovery import splits  # Loads JAX, as above.
+
+    dataset = dataset.shown or dataset
+    count = min(dataset.size, _FINGERPRINT_IMAGES)
+    rows = dataset.fetch(np.arange(count) * dataset.size // count)
+    # Without the neighbors that features come with: they follow from the features.
+    parts = [rows[:, : dataset.shape[0] - dataset.neighbors].tobytes()]
+    parts += [os.fsencode(name) for name in dataset.sources or ()]
+    if dataset.partial_labels is not None:
+        parts.append(dataset.partial_labels.astype(np.int32).tobytes())
+        parts.append("\n".join(splits.known_names(dataset)).encode())
+    return {"size": dataset.size, "sha256": fingerprint(*parts)}
+
+
+def check_images(workdir: epath.Path, images: Mapping[str, Any]) -> dict[str, Any]:
+    """Reads `images.json`; raises an `InputError` if the run was started with other images.
+
+    Args:
+        workdir: folder of the run; need not exist.
+        images: see `describe_images`.
+    """
+    try:
+        recorded = read_values(workdir / IMAGES)
+    except FileNotFoundError:
+        return {}
+    if not images.items() <= recorded.items():
+        raise InputError(
+            f"the images or their known classes have changed since the run in {workdir} started; "
+            "choose another folder"
+        )
+    return recorded
+
+
+def has_embedding(file: epath.Path, fingerprint: str, step: int | str) -> bool:
+    """Returns whether a file has the embedding, or the encoder, of a run after a number of steps.
+
+    Args:
+        file: an embedding of the workdir; need not exist.
+        fingerprint: of the run's config and images.
+        step: number of steps of the network that made it; of the encoder with its features.
+
+    Raises:
+        InputError: it is the embedding of another run.
+    """
+    try:
+        made_by, _, made_at = io.read_fingerprint(file).partition(":")
+    except FileNotFoundError:
+        return False
+    if made_by != fingerprint:
+        raise InputError(
+            f"{file} must be the embedding of this run; got that of another config or of other "
+            "images: choose another folder"
+        )
+    return made_at == str(step)
+
+
+def _check_same(
+    workdir: epath.Path,
+    stored: Mapping[str, Any],
+    config: Mapping[str, Any],
+    compared: Callable[[Mapping[str, Any]], Mapping[str, Any]],
+) -> None:
+    """Raises an `InputError` that names the first difference of the stored config."""
+    # `cluster` evaluates no network, and only a training trains.
+    if any((section in stored) != (section in config) for section in ("eval", "train")):
+        raise InputError(f"{workdir} contains a run of another command; choose another folder")
+    if stored.keys() != config.keys():
+        raise older_version(workdir)
+    if differing := difference(compared(stored), compared(config)):
+        raise InputError(f"{workdir} contains a run with {differing}; choose another folder")
+
+
+def difference(stored: Mapping[str, Any], config: Mapping[str, Any]) -> str:
+    """Finds the first value in which configs differ: `KEY = OLD, not NEW`; "" for equal ones."""
+    old, new = dict(_flat(stored)), dict(_flat(config))
+    # A different method also has different keys; its name is the clearest difference.
+    keys = sorted(old | new, key=lambda key: (key != "method.name", key))
+    keys = [key for key in keys if old.get(key) != new.get(key)]
+    if not keys:
+        return ""
+    more = f" (and {len(keys) - 1} more)" if len(keys) > 1 else ""
+    return f"{keys[0]} = {old.get(keys[0])!s:.120}, not {new.get(keys[0])!s:.120}{more}"
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yields (`section.key`, value) for each value of a config."""
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value

@@ -1,0 +1,267 @@
+"""Folders of images by cluster: links, safe names, nothing overwritten, nothing outside."""
+
+import os
+import zipfile
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from cluster_jax.core.checks import InputError
+from cluster_jax.data import datasets
+from cluster_jax.data import folder as image_files
+from cluster_jax.data.images import Dataset
+from cluster_jax.runs import export
+from tests import toy
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """A folder of files, and their paths in it."""
+    sources = ("a/1.jpg", "b/1.jpg", "b/1_2.jpg", "b/1.JPG", "c/2.jpg")
+    for source in sources:
+        file = tmp_path / "photos" / source
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(source)
+    return tmp_path / "photos", sources
+
+
+def _no_images():
+    pytest.fail("images are not needed")
+
+
+def write(folder, labels, root, sources, load, *, names=None, copies=(), by="link"):
+    where = export.places(labels, names or {}, "cluster", sources, copies)
+    return export.write(folder, where, export.Images(root, sources, load), by)
+
+
+def _tree(folder):
+    """Path of every file below a folder, and what is in it."""
+    files = sorted(file for file in folder.rglob("*") if not file.is_dir())
+    return {str(file.relative_to(folder)): file.read_text() for file in files}
+
+
+def test_links_by_cluster_with_unique_names(photos, tmp_path):
+    root, sources = photos
+    out = tmp_path / "new" / "out"
+    assert write(out, np.array([3, 3, 3, 3, 12]), root, sources, _no_images) == 2
+    assert _tree(out) == {
+        "cluster_03/1.jpg": "a/1.jpg",
+        "cluster_03/1_2.jpg": "b/1.jpg",
+        "cluster_03/1_2_2.jpg": "b/1_2.jpg",
+        "cluster_03/1_3.JPG": "b/1.JPG",
+        "cluster_12/2.jpg": "c/2.jpg",
+    }
+    for file in out.rglob("*.*"):
+        assert file.is_symlink()
+        assert os.readlink(file).startswith("/")
+
+
+def test_relative_folders_give_links_that_lead_somewhere(photos, tmp_path, monkeypatch):
+    root, sources = photos
+    monkeypatch.chdir(tmp_path)
+    write("out", np.zeros(5, int), root.name, sources, _no_images)
+    assert sorted(_tree(tmp_path / "out").values()) == sorted(sources)
+
+
+def test_copies_where_links_are_not_possible(photos, tmp_path, monkeypatch):
+    def refuse(*arguments):
+        raise PermissionError("no links")
+
+    root, sources = photos
+    monkeypatch.setattr(os, "symlink", refuse)
+    write(tmp_path / "out", np.zeros(5, int), root, sources, _no_images)
+    files = [file for file in (tmp_path / "out").rglob("*.*") if file.is_file()]
+    assert len(files) == 5
+    assert not any(file.is_symlink() for file in files)
+
+
+@pytest.mark.parametrize(
+    ("labels", "folders"),
+    [
+        (["novel 0", "cat"], ["novel 0", "cat"]),
+        (["../../x", "/etc"], ["x", "etc"]),
+        (["A_B", "a b", "a/b", "a_b"], ["A_B", "a b", "a_b_2", "a_b_3"]),
+        (["", "-rf", ".", ".."], ["class", "rf", "class_2", "class_3"]),
+        (["x" * 300, "été"], ["x" * 60, "été"]),
+    ],
+)
+def test_names_of_classes_are_safe(labels, folders):
+    wanted = dict(zip(labels, folders, strict=True))
+    assert export.folder_names(np.array(labels)) == wanted
+
+
+def test_folders_have_the_names_of_their_clusters():
+    labels = np.array([-1, 0, 1, 2, 3, 4, 5, 6, 10])
+    names = {
+        0: "cats", 1: 'Ärzte / "x"\t猫', 2: "Cats", -1: "none", 3: "Dr. No", 4: "dr. no", 5: "..",
+        6: "no_group",
+    }  # fmt: skip
+    assert export.folder_names(labels, names, "group") == {
+        -1: "no_group", 0: "cats", 1: "Ärzte _ _x_猫", 2: "Cats_2", 3: "Dr. No", 4: "dr. no_2",
+        5: "group_05", 6: "no_group_2", 10: "group_10",
+    }  # fmt: skip
+
+
+def test_names_of_all_scripts_stay_and_what_cannot_be_seen_goes():
+    kept = ["हिन्दी", "สวัสดี", "🐱 Mia", "👨\u200d👩\u200d👧", "Žluťoučký kůň", "Ω"]
+    assert [*export.folder_names(np.array(kept)).values()] == sorted(kept)
+    # One written with a letter and an accent, one with both in one: the same name on macOS.
+    assert [*export.folder_names(np.array(["e\u0301te\u0301", "été"])).values()] == ["été", "été_2"]
+    hidden = {0: "a\u202egpj.exe", 1: "b\u2028c", 2: "d\x85\x00e", 3: "$(rm) `x` *?;&|<>"}
+    assert [*export.folder_names(np.arange(4), hidden).values()] == [
+        "a_gpj.exe", "b_c", "d_e", "(rm) _x",
+    ]  # fmt: skip
+
+
+def test_copies(photos, tmp_path):
+    root, sources = photos
+    write(tmp_path / "out", np.zeros(5, int), root, sources, _no_images, by="copy")
+    files = [file for file in (tmp_path / "out").rglob("*.*") if file.is_file()]
+    assert len(files) == 5
+    assert not any(file.is_symlink() for file in files)
+
+
+def test_copies_have_a_folder_of_their_own(photos, tmp_path):
+    root, sources = photos
+    before, copies, names = _tree(root), {"b/1.jpg", "c/2.jpg"}, {0: "Copies"}
+    labels, out = np.zeros(5, int), tmp_path / "out"
+    assert write(out, labels, root, sources, _no_images, names=names, copies=copies) == 2
+    assert sorted(_tree(out / "copies_2").values()) == sorted(copies)
+    assert sorted(_tree(out / "Copies").values()) == sorted(set(sources) - copies)
+    assert _tree(root) == before, "the originals stay as they are"
+
+
+def test_the_longest_names_twice(tmp_path):
+    names = ["a/" + "é" * 125 + ".png", "b/" + "é" * 125 + ".png", "c/" + "x" * 251 + ".png"]
+    for name in (*names, "d/" + "x" * 251 + ".png"):
+        file = tmp_path / "in" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    sources = [*names, "d/" + "x" * 251 + ".png"]
+    write(tmp_path / "out", np.zeros(4, int), tmp_path / "in", sources, _no_images)
+    made = sorted(file.name for file in (tmp_path / "out" / "cluster_00").iterdir())
+    assert len(made) == 4
+    assert sum(name.endswith("_2.png") for name in made) == 2
+
+
+def test_hostile_labels_and_files_stay_in_the_folder(tmp_path):
+    root, out = tmp_path / "w" / "photos", tmp_path / "w" / "out"
+    root.mkdir(parents=True)
+    (tmp_path / "secret.jpg").write_text("secret")
+    (tmp_path / "w" / "x.jpg").write_text("x")
+    before = set(tmp_path.rglob("*"))
+    labels = np.array(["../../escaped", "../../escaped"])
+    write(out, labels, root, ("../../secret.jpg", "../x.jpg"), _no_images)
+    new = set(tmp_path.rglob("*")) - before
+    assert all(file == out or file.is_relative_to(out) for file in new)
+    assert sorted(_tree(out)) == ["escaped/secret.jpg", "escaped/x.jpg"]
+
+
+def test_a_folder_that_is_not_empty_is_refused(photos, tmp_path):
+    root, sources = photos
+    out = tmp_path / "out"
+    write(out, np.zeros(5, int), root, sources, _no_images)
+    before = _tree(out)
+    with pytest.raises(InputError, match=r"must be new or empty; got .*out"):
+        write(out, np.ones(5, int), root, sources, _no_images)
+    assert _tree(out) == before
+    (tmp_path / "file").touch()
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    for path in ("file", "dangling"):
+        with pytest.raises(InputError, match="must be new or empty"):
+            export.check(tmp_path / path)
+    (tmp_path / "empty").mkdir()
+    assert export.check(tmp_path / "empty") == tmp_path / "empty"
+    assert export.check(tmp_path / "a" / "b") == tmp_path / "a" / "b"
+    assert not (tmp_path / "a").exists()
+
+
+def test_folders_that_cannot_be_used(photos, tmp_path, monkeypatch):
+    root, _ = photos
+    with pytest.raises(InputError, match="must be a local one; got gs://"):
+        export.check("gs://bucket/out")
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="in a folder that can be written"):
+        export.check(tmp_path / "file" / "out")
+    (tmp_path / "link").symlink_to(root)
+    for inside in (root / "out", tmp_path / "link" / "out"):
+        with pytest.raises(InputError, match="outside of the images' folder"):
+            export.check(inside, [root])
+    for holds in (tmp_path / "runs", tmp_path / "runs" / "x"):
+        with pytest.raises(InputError, match="must not hold the workdir"):
+            export.check(holds, [root], tmp_path / "runs" / "x")
+    export.check(tmp_path / "runs" / "x" / "out", [root], tmp_path / "runs" / "x")
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(InputError, match="in a folder that can be written"):
+        export.check(tmp_path / "out")
+
+
+def test_beside_several_folders_but_in_none_of_them(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / f"{name}.jpg").touch()
+    given = image_files.folders("\n".join(str(tmp_path / name) for name in ("a", "b", "a.jpg")))
+    assert given == [str(tmp_path / "a"), str(tmp_path / "b")]
+    assert export.check(tmp_path / "out", given) == tmp_path / "out"
+    for name in ("a", "b"):
+        with pytest.raises(InputError, match=f"outside of the images' folder .*/{name}; got"):
+            export.check(tmp_path / name / "out", given)
+    assert image_files.folders(str(tmp_path / "a.jpg")) == []
+    (tmp_path / "x.zip").touch()
+    assert image_files.folders(str(tmp_path / "x.zip")) == [str(tmp_path / "x.zip")]
+
+
+def test_source_files_that_are_gone(photos, tmp_path):
+    root, sources = photos
+    (root / "c" / "2.jpg").unlink()
+    with pytest.raises(InputError, match=r"must still exist .*2\.jpg does not"):
+        write(tmp_path / "out", np.zeros(5, int), root, sources, _no_images)
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_an_error_interrupts_is_removed(photos, tmp_path, monkeypatch):
+    root, sources = photos
+    link = os.symlink
+
+    def fail(source, target):
+        if "2.jpg" in str(source):
+            raise KeyboardInterrupt
+        link(source, target)
+
+    monkeypatch.setattr(os, "symlink", fail)
+    with pytest.raises(KeyboardInterrupt):
+        write(tmp_path / "out", np.zeros(5, int), root, sources, _no_images)
+    assert not any((tmp_path / "out").iterdir())
+    assert _tree(root) == dict(zip(sources, sources, strict=True))
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_images_without_files_become_png(tmp_path, channels):
+    pixels = np.random.default_rng(0).integers(0, 256, (11, 5, 6, channels), dtype=np.uint8)
+    labels = np.arange(11) % 2
+    dataset = Dataset("arrays", 11, (5, 6, channels), pixels, pixels.__getitem__)
+    write(tmp_path / "out", labels, None, None, lambda: dataset)
+    files = sorted(str(f.relative_to(tmp_path / "out")) for f in tmp_path.rglob("*.png"))
+    assert files == sorted(f"cluster_{i % 2:02d}/{i:02d}.png" for i in range(11))
+    for i in (0, 7, 10):
+        image = np.asarray(Image.open(tmp_path / "out" / f"cluster_{i % 2:02d}" / f"{i:02d}.png"))
+        np.testing.assert_array_equal(image.reshape(5, 6, channels), pixels[i])
+    with pytest.raises(InputError, match="must be those of the run, 10; got 11"):
+        write(tmp_path / "more", labels[:10], None, None, lambda: dataset)
+
+
+def test_photos_of_a_zip_are_copied(tmp_path):
+    packed, names = tmp_path / "photos.zip", [f"{i % 2}/{i // 2}.png" for i in range(3)]
+    names += ["é" * 400 + ".png"]
+    for i, pixels in enumerate(toy.images(4, channels=3)[0]):
+        Image.fromarray(pixels).save(tmp_path / f"{i}.png")
+    with zipfile.ZipFile(packed, "w") as file:
+        for i, name in enumerate(names):
+            file.write(tmp_path / f"{i}.png", name)
+    dataset = datasets.load_new(str(packed), toy.DATA, (8, 8, 3))
+    labels = np.array([0, 0, 1, 0])
+    write(tmp_path / "out", labels, packed, dataset.sources, lambda: dataset)
+    made = {path: path.read_bytes() for path in (tmp_path / "out").rglob("*.png")}
+    assert len(made) == 4
+    assert sorted(made.values()) == sorted((tmp_path / f"{i}.png").read_bytes() for i in range(4))

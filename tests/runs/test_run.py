@@ -1,0 +1,549 @@
+"""A whole run: what it leaves, how it resumes, and what it refuses."""
+
+import csv
+import dataclasses
+import itertools
+import json
+import os
+import shutil
+import signal
+import threading
+
+import jax
+import numpy as np
+import pytest
+
+from cluster_jax.clustering.tree import linkage_of_means
+from cluster_jax.core import io
+from cluster_jax.core.checks import InputError
+from cluster_jax.data import datasets
+from cluster_jax.encoding import embed
+from cluster_jax.methods import base
+from cluster_jax.metrics import linear_probe
+from cluster_jax.report import duplicates
+from cluster_jax.runs import begin as pipeline
+from cluster_jax.runs import build, provenance
+from cluster_jax.runs import run as records
+from cluster_jax.runs import workdir as workdirs
+from cluster_jax.runs.config import config_json, parse_config, read_config
+from cluster_jax.training import checkpoint, loop, progress, watch
+from cluster_jax.training import state as states
+from cluster_jax.training.checkpoint import Checkpoints
+from tests import toy
+
+pytestmark = pytest.mark.usefixtures("two_devices", "traced_once", "compiled_once")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory, two_devices, traced_once, compiled_once):
+    """A finished run: its config, workdir and results."""
+    folder = tmp_path_factory.mktemp("finished")
+    config = toy.config(toy.file(folder), nrcc={"weight": 0.5})
+    return config, folder / "run", pipeline.run_pipeline(config, folder / "run", "toy")
+
+
+def _arrays(state):
+    return jax.device_get(state._replace(key=jax.random.key_data(state.key)))
+
+
+def _restored(run, workdir):
+    saved = Checkpoints(workdir / "checkpoints", keep=2)
+    state = saved.restore(build.initial_state(run))
+    saved.close()
+    return state
+
+
+def _final(config, workdir):
+    return _arrays(_restored(toy.built(config), workdir))
+
+
+def _train(run, workdir, embed=None):
+    return loop.train(run, build.initial_state(run), workdir=workdir, embed=embed)
+
+
+def _replace_step(monkeypatch, stepped):
+    """Trains by `stepped(number, step, state, batch, resident)` in place of the step."""
+    make = loop.make_step
+
+    def made(*arguments):
+        step, numbers = make(*arguments), itertools.count(1)
+        return lambda *values: stepped(next(numbers), step, *values)
+
+    monkeypatch.setattr(loop, "make_step", made)
+
+
+def _assert_same(a, b):
+    assert jax.tree.structure(a) == jax.tree.structure(b)
+    for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
+def test_what_a_run_leaves(finished):
+    config, workdir, results = finished
+    told = io.read_json(workdir / "results.json")
+    assert {key: told[key] for key in results} == results
+    assert told["config"] == config_json(config)
+    metrics = results["metrics"]
+    for name in ("gridshift", "kmeans"):
+        assert metrics[name].keys() >= {"n_clusters", "acc", "nmi", "ari", "ami"}
+    assert 0 <= metrics["knn"]["5"] <= 1
+    assert 0 < metrics["gradient_share"] < 1
+    assert results["images_per_second"] > 0
+    assert results["provenance"]["number_of_clusters"] == {"gridshift": "found", "kmeans": "given"}
+    assert results["provenance"]["labels_used_for"][0] == "scoring"
+    rows = list(csv.DictReader((workdir / "assignments.csv").read_text().splitlines()))
+    assert [int(r["image"]) for r in rows] == list(range(64))
+    assert {int(r["cluster"]) for r in rows} == set(range(metrics["gridshift"]["n_clusters"]))
+    run = records.read(workdir)
+    assert [int(r["cluster"]) for r in rows] == run.labels.tolist()
+    assert [int(r["outlier"]) for r in rows] == run.outliers.tolist()
+    assert run.bandwidth == metrics["gridshift"]["bandwidth"]
+    # Distances are to the own mode, in bandwidths.
+    apart = np.linalg.norm(run.points - run.placer.centers[run.labels], axis=1)
+    wanted = apart / run.bandwidth
+    np.testing.assert_allclose([float(r["distance"]) for r in rows], wanted, rtol=1e-4, atol=1e-6)
+    features = io.read_arrays(workdir / "embedding.npz")["projection"]
+    np.testing.assert_array_equal(run.linkage, linkage_of_means(features, run.labels))
+    found = duplicates.find(datasets.load(toy.DATA, toy.images()[0]), features)
+    assert results["duplicates"] == duplicates.counts(found)
+    lines = (workdir / "duplicates.csv").read_text().splitlines()
+    assert lines[0] == "group,kind,image,width,height,bytes,taken,keep,similarity"
+    assert [int(line.split(",")[2]) for line in lines[1:]] == found.images.tolist()
+    embedding = io.read_arrays(workdir / "embedding.npz")
+    assert {k: v.shape for k, v in embedding.items()} == {
+        "backbone": (64, 64),
+        "projection": (64, 8),
+    }
+    page = (workdir / "report.html").read_text()
+    assert "<html" in page[:500].lower()
+    assert "<title>toy.npz, toy</title>" in page
+    assert [r["step"] for r in progress.read_log(workdir)] == [2, 4]
+    assert list((workdir / "tensorboard").glob("events*"))
+    assert io.read_json(workdir / "config.json") == config_json(config)
+
+
+def test_finished_run_prints_and_trains_nothing(finished, caplog, monkeypatch):
+    caplog.set_level("INFO")
+    config, workdir, results = finished
+    monkeypatch.setattr(build, "build_run", lambda config: pytest.fail("built again"))
+    assert pipeline.run_pipeline(config, workdir, "toy") == results
+    assert "is finished" in caplog.text
+
+
+def test_changed_evaluation_clusters_the_stored_embedding(finished, tmp_path, monkeypatch):
+    config, workdir, _ = finished
+    workdir = shutil.copytree(workdir, tmp_path / "run")
+    monkeypatch.setattr(loop, "train", lambda *a, **k: pytest.fail("trained again"))
+    changed = config.copy_and_resolve_references()
+    changed.eval.gridshift.bandwidth = "1e6"  # as a flag would give it
+    again = pipeline.run_pipeline(changed, workdir, "toy")
+    assert again["metrics"]["gridshift"]["n_clusters"] == 1
+    assert again["provenance"]["bandwidth"] == "given"
+    assert records.read(workdir).labels.max() == 0
+    assert "found" not in (workdir / "assignments.csv").read_text().split("\n")[0]
+
+
+def test_what_is_needed_without_the_images(finished):
+    """The functions made again from the files are those that were trained."""
+    config, workdir, _ = finished
+    pixels = toy.images()[0]
+    images = io.read_json(workdir / "images.json")
+    assert images["shape"] == [8, 8, 1]
+    assert images["mean"] == pytest.approx([pixels.mean() / 255])
+    assert images["std"] == pytest.approx([pixels.std() / 255])
+    run = toy.built(config)
+    rebuilt = build.rebuild_run(read_config(workdir), images)
+    again = rebuilt.training
+    assert (again.seed, again.total_steps, again.train) == (run.seed, run.total_steps, run.train)
+    assert list(rebuilt.config.augment.mean) == images["mean"]
+    state = _restored(run, workdir)
+    expected = run.embed(state.params, state.model_state, pixels)
+    _assert_same(expected, again.embed(state.params, state.model_state, pixels))
+    with pytest.raises(LookupError, match="a rebuilt run has no images"):
+        again.dataset.fetch(np.arange(2))
+
+
+def test_config_of_an_older_version(finished, tmp_path):
+    values = io.read_json(finished[1] / "config.json")
+    del values["train"]["batch_size"]
+    io.write_json(tmp_path / "config.json", values)
+    message = r"older version of cluster_jax \(missing config key train.batch_size\)"
+    with pytest.raises(InputError, match=message):
+        read_config(tmp_path)
+    with pytest.raises(InputError, match=r"a run with train.batch_size = None, not 16; choose"):
+        pipeline.run_pipeline(finished[0], tmp_path)
+
+
+def test_a_file_that_lacks_is_made_without_training(finished, tmp_path, monkeypatch):
+    """A run by an older version, or one that was cleaned up."""
+    config, workdir, results = finished
+    workdir = shutil.copytree(workdir, tmp_path / "run")
+    monkeypatch.setattr(loop, "train", lambda *a, **k: pytest.fail("trained again"))
+    before = records.read(workdir).labels
+    (workdir / "run-1.npz").unlink()
+    images = io.read_json(workdir / "images.json")
+    io.write_json(workdir / "images.json", {k: images[k] for k in ("size", "sha256")})
+    assert pipeline.run_pipeline(config, workdir, "toy")["metrics"] == results["metrics"]
+    _assert_same(before, records.read(workdir).labels)
+    assert io.read_json(workdir / "images.json") == {**images, "workdir": str(workdir)}
+
+
+def test_images_in_hand(finished, monkeypatch):
+    """A data set that is given is trained on, and a finished run has to be of that set."""
+    config, workdir, results = finished
+    dataset = toy.built(config).dataset
+    monkeypatch.setattr(build.datasets, "load", lambda config: pytest.fail("loaded"))
+    assert pipeline.run_pipeline(config, workdir, "toy", dataset) == results
+    other = dataset._replace(fetch=lambda i: 255 - dataset.fetch(i))
+    with pytest.raises(InputError, match=r"images.* have changed"):
+        pipeline.run_pipeline(config, workdir, "toy", other)
+
+
+def test_workdir_of_another_config(finished):
+    config, workdir, _ = finished
+    changed = config.copy_and_resolve_references()
+    changed.train.batch_size = 32
+    with pytest.raises(InputError, match=r"train.batch_size = 16, not 32.*another folder"):
+        pipeline.run_pipeline(changed, workdir, "toy")
+
+
+@pytest.mark.parametrize("method", ["simclr", "byol"])
+def test_resume_is_bit_exact(tmp_path, method, monkeypatch):
+    """Stopped in the middle and run again: the same state as in one go, and the same log."""
+    config = toy.config(toy.file(tmp_path))
+    if method == "byol":
+        toy.byol(config)
+    pipeline.run_pipeline(config, tmp_path / "whole")
+
+    def killed(number, step, *values):
+        if number == 4:
+            raise KeyboardInterrupt
+        return step(*values)
+
+    with monkeypatch.context() as patch:
+        _replace_step(patch, killed)
+        with pytest.raises(KeyboardInterrupt):
+            pipeline.run_pipeline(config, tmp_path / "parts")
+    assert not (tmp_path / "parts" / "results.json").exists()
+    pipeline.run_pipeline(config, tmp_path / "parts")
+    whole, parts = (_final(config, tmp_path / name) for name in ("whole", "parts"))
+    assert whole.step == 4
+    _assert_same(whole, parts)
+    losses = [
+        [r["loss"] for r in progress.read_log(tmp_path / name)] for name in ("whole", "parts")
+    ]
+    assert losses[0] == losses[1]
+
+
+def test_checkpoints_are_not_touched_by_later_steps(tmp_path):
+    """Saving is asynchronous and the step donates its state: the copy must be made in between."""
+    config = toy.config(toy.file(tmp_path), train={"checkpoint_every": 1, "keep_checkpoints": 9})
+    run = toy.built(config)
+    _train(run, tmp_path / "run")
+    states_at = []
+    for stop in (1, 2, 3):
+        short = run._replace(total_steps=stop)
+        states_at.append(_arrays(_train(short, tmp_path / f"to{stop}")))
+    for stop, state in zip((1, 2, 3), states_at, strict=True):
+        target = build.abstract_state(run)
+        saved = checkpoint.read(tmp_path / "run" / checkpoint.FOLDER, target, stop)
+        _assert_same(state, _arrays(saved))
+
+
+def test_steps_that_are_not_finite(tmp_path, monkeypatch):
+    """Three in a row stop the training; the message names the first and what is saved."""
+    config = toy.config(toy.file(tmp_path), train={"duration": "8 steps"})
+
+    def poisoned(number, step, *values):
+        state, metrics = step(*values)
+        bad = 5 <= number <= 7
+        return state, {**metrics, "loss": metrics["loss"] * np.nan} if bad else metrics
+
+    _replace_step(monkeypatch, poisoned)
+    said = r"infinity in 3 steps in a row from step 5: start again in another folder"
+    with pytest.raises(progress.NotFinite, match=said):
+        pipeline.run_pipeline(config, tmp_path / "run")
+    assert sorted(p.name for p in (tmp_path / "run" / "checkpoints").glob("[0-9]*")) == ["4", "6"]
+
+
+def test_sigterm_saves_and_the_same_command_continues(tmp_path, monkeypatch, caplog):
+    caplog.set_level("INFO", "cluster_jax")
+    config = toy.config(toy.file(tmp_path))
+    pipeline.run_pipeline(config, tmp_path / "whole")
+
+    def signaled(number, step, *values):
+        if number == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return step(*values)
+
+    with monkeypatch.context() as patch:
+        _replace_step(patch, signaled)
+        with pytest.raises(loop.Preempted, match="after step 3"):
+            pipeline.run_pipeline(config, tmp_path / "run")
+    assert "goes on" not in caplog.text
+    pipeline.run_pipeline(config, tmp_path / "run")
+    assert "the training goes on after step 3" in caplog.text
+    _assert_same(_final(config, tmp_path / "whole"), _final(config, tmp_path / "run"))
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_streamed_equals_resident(tmp_path):
+    resident = toy.config(toy.file(tmp_path), data={"cache_mb": 100.0})
+    streamed = toy.config(toy.file(tmp_path), data={"cache_mb": 0.0})
+    assert toy.built(streamed).dataset.images is None
+    a, b = (
+        pipeline.run_pipeline(resident, tmp_path / "a"),
+        pipeline.run_pipeline(streamed, tmp_path / "b"),
+    )
+    _assert_same(_final(resident, tmp_path / "a"), _final(streamed, tmp_path / "b"))
+    assert a["metrics"]["kmeans"] == b["metrics"]["kmeans"]
+
+
+def test_without_labels(tmp_path):
+    pixels, _ = toy.images()
+    np.savez(tmp_path / "bare.npz", images=pixels)
+    config = toy.config(tmp_path / "bare.npz")
+    results = pipeline.run_pipeline(config, tmp_path / "run")
+    metrics = results["metrics"]
+    assert metrics["gridshift"]["acc"] is metrics["kmeans"]["nmi"] is None
+    assert metrics["knn"] == {"5": None}
+    assert metrics["linear_probe"] is None
+    assert metrics["kmeans"]["n_clusters"] == metrics["gridshift"]["n_clusters"]
+    assert results["provenance"]["labels_used_for"] == []
+
+
+def test_the_linear_probe_is_scored_on_the_test_images(tmp_path):
+    config = toy.config(toy.file(tmp_path), novel={"holdout": 0.25})
+    run = build.build_run(parse_config(config))
+    results = pipeline.run_pipeline(config, tmp_path / "run")
+    train, test = (
+        io.read_arrays(tmp_path / "run" / name)["projection"]
+        for name in (workdirs.TRAIN_EMBEDDING, workdirs.TEST_EMBEDDING)
+    )
+    assert (len(train), len(test)) == (run.training.dataset.size, run.test.size)
+    found = linear_probe(
+        train,
+        run.training.dataset.labels,
+        test_features=test,
+        test_labels=run.test.labels,
+        **config_json(config)["eval"]["linear_probe"],
+    )
+    assert results["metrics"]["linear_probe"] == found[1]
+    assert results["metrics"]["linear_probe_top_5"] is None, "there are four classes"
+    assert results["provenance"]["images_scored"] == len(train)
+
+
+def test_the_choice_of_classes_is_a_use_of_labels(tmp_path):
+    config = parse_config(toy.config(toy.file(tmp_path), data={"classes": (3, 0, 2)}))
+    dataset = build.build_run(config).training.dataset
+    named = dataclasses.replace(config.data, classes="imagenet_dogs")
+    for data in (config.data, named):
+        config = dataclasses.replace(config, data=data)
+        found = provenance.describe(config, config.eval, dataset, dataset, 4)
+        assert found["labels_used_for"][1] == "the choice of the images of 3 classes"
+
+
+@pytest.mark.parametrize("cache_mb", [1.0, 0.0])
+def test_planted_duplicates_are_found(tmp_path, cache_mb):
+    """In the table, the results and the report, also for images that are streamed."""
+    pixels, labels = toy.images()
+    pixels[[9, 50]] = pixels[4]
+    np.savez(tmp_path / "toy.npz", images=pixels, labels=labels)
+    config = toy.config(tmp_path / "toy.npz", data={"cache_mb": cache_mb})
+    results = pipeline.run_pipeline(config, tmp_path / "run", "toy")
+    table = (tmp_path / "run" / "duplicates.csv").read_text().splitlines()
+    rows = [row for row in csv.DictReader(table) if row["kind"] == "exact"]
+    assert [(row["image"], row["similarity"]) for row in rows] == [
+        ("4", "1"),
+        ("9", "1"),
+        ("50", "1"),
+    ]
+    assert results["duplicates"]["exact_images"] == 3
+    assert 'id="duplicates"' in (tmp_path / "run" / "report.html").read_text()
+
+
+def test_other_images_than_the_run_began_with(tmp_path):
+    config = toy.config(toy.file(tmp_path))
+    pipeline.run_pipeline(config, tmp_path / "run")
+    toy.file(tmp_path, seed=1)
+    config.eval.knn = (3,)
+    with pytest.raises(InputError, match=r"images.* have changed"):
+        pipeline.run_pipeline(config, tmp_path / "run")
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_no_label_reaches_a_training_step(tmp_path, monkeypatch, streamed):
+    seen = []
+
+    def watched(number, step, state, batch, resident):
+        seen.append((set(batch), resident))
+        return step(state, batch, resident)
+
+    _replace_step(monkeypatch, watched)
+    config = toy.config(toy.file(tmp_path), data={"cache_mb": 0.0 if streamed else 100.0})
+    pipeline.run_pipeline(config, tmp_path / "run")
+    assert len(seen) == 4
+    # Several CPU devices share a memory: nothing is resident on them.
+    assert all(keys == {"index", "image"} and r is None for keys, r in seen)
+
+
+def test_one_device_holds_the_set(tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(states, "make_mesh", lambda make=states.make_mesh: make(1))
+
+    def watched(number, step, state, batch, resident):
+        seen.append((set(batch), resident.shape))
+        return step(state, batch, resident)
+
+    _replace_step(monkeypatch, watched)
+    pipeline.run_pipeline(toy.config(toy.file(tmp_path)), tmp_path / "run")
+    assert seen == [({"index"}, (64, 8, 8, 1))] * 4
+
+
+def test_the_step_is_traced_once(tmp_path):
+    traces = []
+    built = toy.built(toy.config(toy.file(tmp_path)))
+
+    def counted(*arguments):
+        traces.append(1)
+        return built.method.loss(*arguments)
+
+    _train(built._replace(method=built.method._replace(loss=counted)), tmp_path / "run")
+    assert len(traces) == 1
+
+
+def test_the_seed_draws_the_initial_weights(tmp_path):
+    built = toy.built(toy.config(toy.file(tmp_path)))
+    other = built._replace(seed=built.seed + 1)
+    first, second = (build.initial_state(run).params["backbone"] for run in (built, other))
+    pairs = zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True)
+    assert any(not np.array_equal(x, y) for x, y in pairs)
+
+
+def test_the_last_step_is_saved(tmp_path):
+    """Also where it is not a multiple of `train.checkpoint_every`."""
+    built = toy.built(toy.config(toy.file(tmp_path)))
+    section = dataclasses.replace(built.train, checkpoint_every=2)
+    _train(built._replace(total_steps=3, train=section), tmp_path / "run")
+    assert (tmp_path / "run" / checkpoint.FOLDER / "3").is_dir()
+
+
+@pytest.mark.parametrize("nearest", [None, np.ones((64, 3), np.int64)], ids=["", "neighbors"])
+def test_refresh_happens_between_steps(tmp_path, nearest):
+    """The host's refresh gets the embedding of the whole set, and its result reaches the step."""
+    built = toy.built(toy.config(toy.file(tmp_path)))
+    shapes, neighbors = [], []
+
+    def loss(params, model_state, batch, step, key, axis):
+        value, aux = built.method.loss(params, model_state["own"], batch, step, key, axis)
+        total = model_state["table"][batch["index"]].astype(value.dtype).mean()
+        return value, base.Aux(
+            {**model_state, "own": aux.model_state}, {**aux.metrics, "table": total}
+        )
+
+    def refresh(model_state, embedding, key, mesh):
+        known = embedding()
+        shapes.append(known["projection"].shape)
+        neighbors.append(known.get("neighbors"))
+        return {**model_state, "table": model_state["table"] + 1}
+
+    def init(key, images):
+        params, model_state = built.method.init(key, images)
+        return params, {"own": model_state, "table": jax.numpy.zeros(64, np.int32)}
+
+    method = built.method._replace(
+        init=init,
+        loss=loss,
+        after=lambda params, model_state, step: (params, model_state),
+        kept=lambda params, model_state: built.method.kept(params, model_state["own"]),
+        refresh=base.Refresh(lambda step: step % 2 == 0, refresh),
+    )
+    section = dataclasses.replace(built.train, log_every=1)
+    dataset = built.dataset._replace(nearest=nearest)
+    run = built.with_method(method)._replace(train=section, dataset=dataset)
+
+    def embed_all(state):
+        forward = embed.forward_of(run, state.params, state.model_state, run.mesh)
+        return embed.embed(forward, run.dataset, batch_size=32, mesh=run.mesh)
+
+    _train(run, tmp_path / "run", embed_all)
+    sums = [r["table"] for r in progress.read_log(tmp_path / "run")]
+    assert shapes == [(64, 8), (64, 8)]
+    assert all(given is nearest for given in neighbors)
+    assert sums == [1, 1, 2, 2]
+
+
+def test_a_bad_step_is_skipped_and_counted(tmp_path, caplog):
+    """It changes nothing but the count of steps, and the next goes on from there."""
+    built = toy.built(toy.config(toy.file(tmp_path)))
+    bad = built.method._replace(loss=_infinite_at(built.method.loss, 1))
+    section = dataclasses.replace(built.train, log_every=50, checkpoint_every=1, keep_checkpoints=9)
+    run = built._replace(method=bad, train=section)
+    final = _train(run, tmp_path / "run")
+    assert "step 2 skipped: its loss or gradient" in caplog.text
+    (record,) = [r for r in progress.read_log(tmp_path / "run") if "skipped_steps" in r]
+    assert (record["step"], record["skipped_steps"]) == (2, 1)
+    first, second = (
+        checkpoint.read(tmp_path / "run" / "checkpoints", build.abstract_state(run), step)
+        for step in (1, 2)
+    )
+    _assert_same(_arrays(first)._replace(step=0), _arrays(second)._replace(step=0))
+    assert int(final.step) == 4
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(_arrays(final)))
+    found = watch.findings(progress.read_log(tmp_path / "run"), 4)
+    assert [(f.kind, f.since, f.lasts) for f in found] == [("skipped", 2, False)]
+
+
+def _infinite_at(loss, bad):
+    def infinite(params, model_state, batch, step, key, axis):
+        value, aux = loss(params, model_state, batch, step, key, axis)
+        return jax.numpy.where(step == bad, np.inf, 1) * value, aux
+
+    return infinite
+
+
+def test_fewer_or_more_devices_can_resume(tmp_path):
+    built = toy.built(toy.config(toy.file(tmp_path)))
+    saved = checkpoint.Checkpoints(tmp_path / "c", keep=1)
+    whole = build.initial_state(built)
+    saved.save(whole, 3)
+    saved.close()
+    saved = checkpoint.Checkpoints(tmp_path / "c", keep=1)
+    few = states.create(
+        built.method, built.optimizer, seed=1, shape=built.shape, mesh=states.make_mesh(4)
+    )
+    found = saved.restore(few)
+    saved.close()
+    _assert_same(_arrays(whole), _arrays(found))
+    assert len(jax.tree.leaves(found.params)[0].sharding.device_set) == 4
+
+
+def test_interrupted_writing_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "file.json"
+    io.write_json(path, {"a": 1, "b": float("nan")})
+    assert io.read_json(path) == {"a": 1, "b": None}
+    with pytest.raises(TypeError):
+        io.write_json(path, {"a": object()})
+    assert io.read_json(path)["a"] == 1
+    assert [p.name for p in tmp_path.iterdir()] == ["file.json"]
+
+
+def test_default_workdir_depends_on_the_training_only(tmp_path):
+    config = config_json(toy.config(toy.file(tmp_path)))
+    changed = json.loads(json.dumps(config))
+    changed["eval"]["knn"] = [1]
+    assert workdirs.default_workdir(config, "x") == workdirs.default_workdir(changed, "x")
+    changed["seed"] = 1
+    assert workdirs.default_workdir(config, "x") != workdirs.default_workdir(changed, "x")
+
+
+def test_signals_in_another_thread_are_left_alone(tmp_path):
+    """A notebook may run the pipeline in a worker thread, where signals cannot be set."""
+    config = toy.config(toy.file(tmp_path))
+    done = []
+    thread = threading.Thread(
+        target=lambda: done.append(pipeline.run_pipeline(config, tmp_path / "run"))
+    )
+    thread.start()
+    thread.join()
+    assert done[0]["metrics"]["kmeans"]["n_clusters"] == 4

@@ -1,0 +1,430 @@
+"""States of a run: written and read again, corrected, updated, taken back, killed at any moment."""
+
+import dataclasses
+import hashlib
+import json
+import os
+import shutil
+
+import numpy as np
+import pytest
+from etils import epath
+from PIL import Image
+
+import cluster_jax
+from cluster_jax.cli import cluster, images
+from cluster_jax.clustering import placing
+from cluster_jax.core import io
+from cluster_jax.core.checks import InputError
+from cluster_jax.data.tables import Table
+from cluster_jax.report import duplicates
+from cluster_jax.runs import run as records
+from cluster_jax.runs import store, update
+from cluster_jax.runs import workdir as workdirs
+from tests import toy
+
+N, GROUPS = 100, 4
+CENTERS = 20 * np.eye(6, 8)
+
+
+def rows(*counts, seed=0):
+    rng = np.random.default_rng(seed)
+    kinds = np.repeat(np.arange(len(counts)), counts)
+    return (CENTERS[kinds] + rng.normal(size=(len(kinds), 8))).astype("f4")
+
+
+FIRST = rows(25, 25, 25, 25)
+NEW = rows(3, 3, 3, 3, 12, seed=1)
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory):
+    """A run of 4 clusters of 25 rows."""
+    folder = tmp_path_factory.mktemp("states")
+    np.save(folder / "rows.npy", FIRST)
+    cluster.main([f"--features={folder}/rows.npy", f"--out={folder}/run", "--reduce=pca"])
+    return folder / "run"
+
+
+@pytest.fixture
+def run(first, tmp_path):
+    shutil.copytree(first, tmp_path / "run")
+    return tmp_path / "run"
+
+
+def said_by(run, name="saved.json", back=0, **decided):
+    """A file that the page of a state has saved."""
+    shown = records.read(run, back)
+    (run.parent / name).write_text(json.dumps({"state": shown.state, **decided}))
+    return run.parent / name
+
+
+def corrected(run, *files, names=(), with_report=False):
+    update.correct(run, files, names, with_report=with_report)
+    return records.read(run)
+
+
+def updated(run, x, add=False, with_report=False, **how):
+    update.update_rows(run, Table(x), add=add, with_report=with_report, **how)
+    return records.read(run)
+
+
+def of(run, x):
+    """The cluster of each of these rows of a run."""
+    place = {row.tobytes(): label for row, label in zip(run.all_features, run.labels, strict=True)}
+    unit = x / np.linalg.norm(x, axis=1, keepdims=True)
+    return [int(place[row.tobytes()]) for row in unit.astype("f4")]
+
+
+def assert_same(one, other):
+    """Two states are the same bit for bit, wherever their features are in the store."""
+    for field in dataclasses.fields(records.Run):
+        a, b = getattr(one, field.name), getattr(other, field.name)
+        if field.name == "placer":
+            a, b = map(placing.to_arrays, (a, b))
+        if field.name == "duplicates" and a is not None:
+            a, b = map(duplicates.to_arrays, (a, b))
+        if field.name == "store":
+            a, b = one.all_features, other.all_features
+        if field.name == "columns":
+            a, b = ({key: c[key] for key in c.dtype.names if key != "row"} for c in (a, b))
+        if isinstance(a, dict) and any(isinstance(value, np.ndarray) for value in a.values()):
+            assert a.keys() == b.keys(), field.name
+            for key in a:
+                np.testing.assert_array_equal(a[key], b[key], field.name, strict=True)
+        elif isinstance(a, np.ndarray):
+            np.testing.assert_array_equal(a, b, field.name, strict=True)
+        else:
+            assert a == b, field.name
+
+
+def digests(run, *left_out):
+    """What is in each file; the features that an undone update has added stay."""
+    files = sorted(path for path in run.rglob("*") if path.is_file())
+    left_out = {"lock", "features.npy", *left_out}
+    kept = [path for path in files if path.name not in left_out]
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in kept}
+
+
+def test_a_state_is_read_as_it_was_written(run, monkeypatch):
+    written, write = [], records.Run.write
+    monkeypatch.setattr(records.Run, "write", lambda run: (written.append(run), write(run)))
+    file = said_by(run, names={"1": "cats"}, labels={"0": "a"}, new={"a": None}, wrong=[30])
+    for act in (lambda: corrected(run, file), lambda: updated(run, NEW, add=True)):
+        after = act()
+        assert_same(written[-1], after)
+        files = digests(run)
+        write(after)
+        assert digests(run) == files
+    assert_same(records.read(run, 1), written[0])
+
+
+# --- a kill --------------------------------------------------------------------------------------
+
+
+class Killed(BaseException):
+    """What no code but a test's handles."""
+
+
+def kill_before(patch, number):
+    """Before the so-manieth file operation from now on, and before all that would follow it."""
+    left = [number]
+
+    def guard(owner, name):
+        function = getattr(owner, name)
+
+        def act(*arguments, **more):
+            if left[0] == 0:
+                raise Killed
+            left[0] -= name != "replace" and not str(arguments[0]).endswith(".partial")
+            return function(*arguments, **more)
+
+        patch.setattr(owner, name, act)
+
+    guard(io, "write"), guard(store, "append"), guard(os, "fsync")
+    guard(type(epath.Path("x")), "unlink"), guard(type(epath.Path("x")), "replace")
+
+
+def _correct(run):
+    file = run.parent / "once.json"
+    update.correct(run, [file], [("2", "dogs")])
+
+
+def _update(run):
+    update.update_rows(run, Table(np.concatenate([FIRST[5:], NEW])), with_report=False)
+
+
+def _undo(run):
+    if len(workdirs.states(run)) > 2:  # Else it was killed after its end.
+        update.undo(run)
+
+
+@pytest.mark.parametrize("act", [_correct, _update, _undo], ids=lambda act: act.__name__)
+def test_a_kill_leaves_the_old_state_or_the_new_one(run, tmp_path, act):
+    """And the same command goes on: it ends as if nothing had happened."""
+    updated(run, NEW[:3], add=True, with_report=True)
+    if act is _undo:
+        corrected(run, names=[("1", "cats")], with_report=True)
+    said_by(run, "once.json", labels={"0": "a", "1": 2}, new={"a": "puppies"}, wrong=[40])
+    before, number = records.read(run), 0
+    kept = shutil.copytree(run, tmp_path / "kept")
+    act(run)
+    after, files = records.read(run), digests(run, f"run-{before.number + 1}.npz")
+    shutil.rmtree(run)
+    seen = set()
+    while True:
+        shutil.copytree(kept, run)
+        with pytest.MonkeyPatch.context() as patch:
+            kill_before(patch, number)
+            try:
+                act(run)
+                break
+            except Killed:
+                number += 1
+        found = records.read(run)
+        seen.add(found.number)
+        assert_same(found, before if found.number == before.number else after)
+        act(run)
+        assert_same(records.read(run), after)
+        assert digests(run, f"run-{before.number + 1}.npz") == files, number
+        shutil.rmtree(run)
+    assert number > 5
+    assert seen == {before.number} if act is _undo else {before.number, after.number}
+
+
+def test_a_first_run_that_is_killed_has_all_its_files_in_the_end(run, tmp_path):
+    command = [f"--features={tmp_path}/rows.npy", f"--out={tmp_path}/new", "--reduce=pca"]
+    np.save(tmp_path / "rows.npy", FIRST)
+    number = 0
+    while True:
+        with pytest.MonkeyPatch.context() as patch:
+            kill_before(patch, number)
+            try:
+                cluster.main(command)
+                break
+            except Killed:
+                number += 1
+        cluster.main(command)
+        names = {path.name for path in (tmp_path / "new").iterdir()}
+        assert names == {path.name for path in run.iterdir()}, number
+        np.testing.assert_array_equal(cluster_jax.load(tmp_path / "new").labels_, of_first(run))
+        shutil.rmtree(tmp_path / "new")
+    assert number > 5
+
+
+def of_first(run):
+    return records.read(run).labels
+
+
+# --- corrections ---------------------------------------------------------------------------------
+
+
+def test_corrections_of_an_older_page_are_about_the_same_rows(run):
+    """Rows 0 to 4 leave, so that all others have other places; and what is decided is carried."""
+    a, b, c, d = of_first(run)[[0, 25, 50, 75]].tolist()
+    updated(run, np.concatenate([FIRST[5:], NEW]))
+    file = said_by(
+        run,
+        back=1,
+        labels={"2": b, "10": c, "11": "x"},
+        new={"x": "puppies"},
+        wrong=[30],
+        right=[60],
+        names={str(d): "cats"},
+    )
+    after = corrected(run, file)
+    born = after.next_label - 1
+    assert of(after, FIRST[[9, 10, 11, 12]]) == [a, c, born, a]
+    assert of(after, FIRST[[29, 30, 31, 60]]) == [b, -1, b, c]
+    assert after.labels[after.columns["decided"]].tolist() == [c, born, -1, c]
+    assert after.named == {d: "cats", born: "puppies"}
+
+
+def test_what_is_right_on_an_older_page_is_in_the_cluster_that_it_shows(run):
+    a, b = of_first(run)[[0, 25]].tolist()
+    page = said_by(run, "page.json", right=[0])
+    corrected(run, said_by(run, labels={"0": b}), names=[(str(a), "cats")])
+    after = corrected(run, page)
+    assert (of(after, FIRST[:1]), after.labels[1]) == ([a], a)
+
+
+def test_the_next_file_of_a_page_takes_the_place_of_the_one_before(run):
+    a, b = of_first(run)[[0, 25]].tolist()
+    files = [
+        said_by(run, f"{i}.json", labels={str(i): b}, names={str(b): f"name {i}"}) for i in range(3)
+    ]
+    for i, file in enumerate(files):
+        after = corrected(run, file)
+        wanted = [b if j == i else a for j in range(3)]
+        assert of(after, FIRST[:3]) == wanted
+        assert after.named == {b: f"name {i}"}
+    # What else has been decided in the meantime stays.
+    after = corrected(run, names=[(str(a), "dogs")])
+    after = corrected(run, files[0])
+    assert after.named == {a: "dogs", b: "name 0"}
+
+
+def test_two_files_of_a_page_in_one_command(run):
+    a, b = of_first(run)[[0, 25]].tolist()
+    files = [said_by(run, f"{i}.json", labels={str(i): b}) for i in range(2)]
+    assert of(corrected(run, *files), FIRST[:2]) == [a, b]
+
+
+def test_a_place_on_the_page_of_a_sample(tmp_path, monkeypatch):
+    """Of rows that are read in blocks a sample is shown, and the page is older than the run."""
+    (tmp_path / "x").mkdir()
+    np.save(tmp_path / "x" / "0.npy", FIRST)
+    monkeypatch.setattr("cluster_jax.data.tables.LARGE", 50)
+    monkeypatch.setattr("cluster_jax.runs.large.SAMPLE", 60)
+    run = tmp_path / "run"
+    cluster.main([f"--features={tmp_path}/x", f"--out={run}", "--reduce=pca", "--report=no"])
+    row = records.read(run).rows[50]
+    file = said_by(run, labels={"50": "a"}, new={"a": None})
+    corrected(run, names=[("0", "cats")])
+    after = corrected(run, file)
+    assert row > 50
+    assert np.flatnonzero(after.columns["decided"]).tolist() == [row]
+    assert after.labels[row] == GROUPS
+
+
+def test_merged_clusters_have_the_name_of_the_one_that_receives(run):
+    a, b, c, d = of_first(run)[[0, 25, 50, 75]].tolist()
+    names = {str(a): "cats", str(b): "dogs", str(c): "birds"}
+    after = corrected(run, said_by(run, names=names, merges=[[a, b], [c, d]], labels={"99": a}))
+    assert after.cluster_names == {str(b): "dogs", str(d): "birds"}
+    assert of(after, FIRST[[0, 25, 50, 75, 99]]) == [b, b, d, d, b]
+
+
+def test_what_a_person_has_decided_holds_in_updates(run):
+    a, b = of_first(run)[[0, 25]].tolist()
+    after = corrected(run, said_by(run, labels={"0": b}, wrong=[1, 26]))
+    for seed in range(2, 5):
+        after = updated(run, rows(3, 3, 3, 3, 3, seed=seed), add=True, refit=seed == 4)
+        assert of(after, FIRST[[0, 1, 2, 26]]) == [b, -1, a, -1]
+
+
+def test_a_name_changes_nothing_else(run):
+    before = cluster_jax.load(run)
+    corrected(run, names=[("1", "cats")])
+    after = cluster_jax.load(run)
+    np.testing.assert_array_equal(after.cut(k=3), before.cut(k=3))
+    np.testing.assert_array_equal(after.predict(NEW), before.predict(NEW))
+    assert after.run.results["metrics"] == before.run.results["metrics"]
+
+
+# --- clusters that come and go -------------------------------------------------------------------
+
+
+def test_a_cluster_that_is_gone_keeps_its_number_and_its_name_to_itself(run):
+    gone = of_first(run)[99]
+    named = corrected(run, names=[(str(gone), "cats")])
+    assert named.cluster_names == {str(gone): "cats"}
+    after = updated(run, FIRST[:75])
+    assert gone not in after.labels
+    assert after.cluster_names == {}
+    back = updated(run, FIRST)
+    assert set(of(back, FIRST[75:])) == {GROUPS}
+    assert back.cluster_names == {}
+    assert set(of(back, FIRST[:75])) == set(of(named, FIRST[:75]))
+
+
+def test_undo_goes_back_state_by_state(run):
+    corrected(run, with_report=True)  # The page names its folder, which was copied.
+    stages = [digests(run)]
+    updated(run, NEW, add=True, with_report=True)
+    stages.append(digests(run))
+    corrected(run, names=[("1", "cats")], with_report=True)
+    stages.append(digests(run))
+    updated(run, FIRST, with_report=True)
+    for what in ("update", "corrections", "update"):
+        assert update.undo(run)[1]["undone"] == what
+        assert digests(run) == stages.pop()
+    with pytest.raises(InputError, match="must have an update or corrections to take back"):
+        update.undo(run)
+
+
+def test_the_last_eight_states_are_kept(run):
+    for i in range(9):
+        corrected(run, names=[("1", f"name {i}")])
+    assert workdirs.states(run) == list(range(3, 11))
+    for _ in range(7):
+        update.undo(run, with_report=False)
+    assert records.read(run).named == {1: "name 1"}
+    with pytest.raises(InputError, match="the last 8 states are kept"):
+        update.undo(run)
+
+
+# --- photos --------------------------------------------------------------------------------------
+
+
+def save(folder, pixels, start=0):
+    folder.mkdir(parents=True, exist_ok=True)
+    for i, image in enumerate(pixels, start):
+        Image.fromarray(image).save(folder / f"{i:02}.png")
+
+
+@pytest.mark.usefixtures("one_device", "shallow_lite")
+@pytest.mark.filterwarnings("ignore:n_jobs value:UserWarning")
+def test_photos_that_move_while_a_page_is_open(tmp_path):
+    """The folder of the run moves with its photos; one is renamed, one leaves, two come."""
+    pixels = toy.images(32, channels=3)[0]
+    save(tmp_path / "here" / "photos", pixels[:30])
+    quick = ("data.image_size=32", "eval.batch_size=16", "eval.reduce.method=pca")
+    flags = [f"--out={tmp_path}/here/run", *(f"--config.{key}" for key in quick)]
+    images.main([str(tmp_path / "here" / "photos"), *flags])
+    (tmp_path / "here").rename(tmp_path / "there")
+    run, photos = tmp_path / "there" / "run", tmp_path / "there" / "photos"
+    first = records.read(run)
+    other = first.next_label
+    file = said_by(run, labels={"5": "a", "7": "a"}, new={"a": "bars"}, wrong=[0, 9], keep=[3])
+    (photos / "05.png").rename(photos / "zebra.png")
+    (photos / "00.png").unlink()
+    save(photos, pixels[30:], 30)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(records.Run, "write", kill)
+        with pytest.raises(Killed):
+            update.update_photos(run)
+    assert_same(records.read(run), first)
+    told = update.update_photos(run)[1]
+    assert [told[key] for key in ("new", "gone", "renamed", "photos")] == [2, 1, 1, 31]
+    after = corrected(run, file, with_report=True)
+    where = dict(zip(after.names, after.labels.tolist(), strict=True))
+    before = dict(zip(first.names, first.labels.tolist(), strict=True))
+    assert (where["zebra.png"], where["07.png"], where["09.png"]) == (other, other, -1)
+    assert after.cluster_names[str(other)] == "bars"
+    same = set(before) - {"00.png", "05.png", "07.png", "09.png"}
+    assert all(where[name] == before[name] for name in same)
+    assert where.keys() - before.keys() == {"zebra.png", "30.png", "31.png"}
+    assert update.update_photos(run)[1]["new"] == 0
+    for _ in range(2):
+        update.undo(run, with_report=False)
+    assert_same(records.read(run), first)
+
+
+def kill(run):
+    raise Killed
+
+
+# --- what cannot be read -------------------------------------------------------------------------
+
+
+def test_a_damaged_newest_state_is_told_and_nothing_is_guessed(run):
+    corrected(run, names=[("1", "cats")])
+    content = bytearray((run / "run-2.npz").read_bytes())
+    for where in (100, len(content) // 2, len(content) - 10):
+        changed = content.copy()
+        changed[where] ^= 4
+        (run / "run-2.npz").write_bytes(changed)
+        before = digests(run)
+        for use in (records.read, update.undo, update.correct, update.update_rows):
+            with pytest.raises(InputError, match=r"run-2.npz is damaged \(.*restore it") as error:
+                use(run)
+            assert "\n" not in str(error.value)
+        assert digests(run) == before
+
+
+def test_a_folder_of_an_older_version(run):
+    (run / "clusters.npz").write_bytes(b"x")
+    for use in (records.read, update.undo, update.correct, update.update_rows):
+        with pytest.raises(InputError, match="was written by an older version of cluster_jax"):
+            use(run)

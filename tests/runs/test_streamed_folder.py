@@ -1,0 +1,74 @@
+"""A streamed folder with files that cannot be read: trained on, evaluated, and resumed."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+from ml_collections import ConfigDict
+from PIL import Image
+
+from cluster_jax.core import io
+from cluster_jax.data import images
+from cluster_jax.runs import begin as pipeline
+from cluster_jax.runs import run as records
+from tests import toy
+
+pytestmark = pytest.mark.usefixtures("one_device", "traced_once", "compiled_once")
+BAD = (0, 7, 63)
+
+
+@pytest.fixture
+def config(tmp_path, monkeypatch):
+    """A run of 64 gray files, three of which cannot be read."""
+    monkeypatch.setattr(images, "CHANNELS", 1)
+    photos = tmp_path / "photos"
+    for i, (image, label) in enumerate(zip(*toy.images(), strict=True)):
+        (photos / str(label)).mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image[..., 0]).save(photos / str(label) / f"{i:02}.png")
+    files = sorted(photos.rglob("*.png"))
+    for i in BAD:
+        files[i].write_text("no image")
+    config = toy.config("x")
+    config.data.name, config.data.dir, config.data.image_size = "folder", str(photos), 8
+    config.data.cache_mb, config.data.max_corrupt_fraction = 0.0, 0.1
+    return config
+
+
+def test_files_without_a_row(tmp_path, config, caplog):
+    caplog.set_level("INFO")
+    workdir = tmp_path / "run"
+    results = pipeline.run_pipeline(config, workdir)
+    assert "3 files cannot be read" in caplog.text
+    assert results["provenance"]["images_skipped"] == 3
+    assert results["provenance"]["images_trained"] == 61
+    names = sorted(str(f.relative_to(tmp_path / "photos")) for f in tmp_path.rglob("*.png"))
+    rows = list(csv.DictReader((workdir / "assignments.csv").read_text().splitlines()))
+    left = [name for i, name in enumerate(names) if i not in BAD]
+    assert [row["image"] for row in rows] == left
+    run = records.read(workdir)
+    assert len(run.all_features) == len(run.labels) == 61
+    assert run.names == tuple(left)
+    # Another evaluation of the embedding that is there.
+    config.eval.kmeans.n_init = 2
+    again = pipeline.run_pipeline(config, workdir)
+    assert again["provenance"]["images_skipped"] == 3
+    embedding = io.read_arrays(workdir / "embedding.npz")
+    assert np.flatnonzero(embedding["unreadable"]).tolist() == list(BAD)
+    assert json.loads((workdir / "images.json").read_text())["size"] == 64
+
+
+def test_crops_of_whole_images(tmp_path, config):
+    config.data.crop = "host"
+    with config.unlocked():
+        config.augment.crop = ConfigDict({"scale": (0.2, 1.0), "ratio": (3 / 4, 4 / 3)})
+    results = pipeline.run_pipeline(config, tmp_path / "run")
+    assert results["provenance"]["images_trained"] == 61
+
+
+def test_too_many(tmp_path, config):
+    config.data.max_corrupt_fraction = 0.04
+    with pytest.raises(
+        ValueError, match=r"at most data\.max_corrupt_fraction = 0\.04 of all; got 3"
+    ):
+        pipeline.run_pipeline(config, tmp_path / "run")

@@ -1,0 +1,304 @@
+"""`cluster-jax update` of embeddings: rows that come, leave and change, ids, bad input."""
+
+import csv
+import hashlib
+import json
+import shutil
+
+import numpy as np
+import pyarrow
+import pytest
+from etils import epath
+from pyarrow import parquet
+
+from cluster_jax.cli import cluster, predict, report, update
+from cluster_jax.core.checks import InputError
+from cluster_jax.runs import run as records
+from cluster_jax.runs import update as updates
+from cluster_jax.runs import workdir as workdirs
+from tests.cli.test_output import check_keys
+
+CENTERS = 20 * np.eye(6, 8)
+
+
+def rows(*counts, seed=0):
+    rng = np.random.default_rng(seed)
+    kinds = np.repeat(np.arange(len(counts)), counts)
+    return (CENTERS[kinds] + rng.normal(size=(len(kinds), 8))).astype("f4")
+
+
+FIRST = rows(30, 30, 30, 30)
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory):
+    """A run of 4 clusters of 30 rows."""
+    folder = tmp_path_factory.mktemp("updates")
+    np.save(folder / "rows.npy", FIRST)
+    cluster.main([f"--features={folder}/rows.npy", f"--workdir={folder}/run", "--reduce=pca"])
+    return folder / "run"
+
+
+@pytest.fixture
+def run(first, tmp_path):
+    shutil.copytree(first, tmp_path / "run")
+    return tmp_path / "run"
+
+
+def updated(run, x, *flags):
+    np.save(run.parent / "now.npy", x)
+    update.main([f"--workdir={run}", f"--features={run.parent}/now.npy", *flags])
+
+
+def table(run, name="assignments.csv"):
+    return list(csv.DictReader((run / name).read_text().splitlines()))
+
+
+def ids(run):
+    return [int(row["cluster"]) for row in table(run)]
+
+
+def digests(run):
+    files = [path for path in run.iterdir() if path.is_file() and path.name != "lock"]
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def test_rows_that_are_added(run, capsys):
+    before = ids(run)
+    updated(run, rows(4, 4, 4, 4, 9, seed=1), "--add")
+    said = capsys.readouterr().out
+    assert "25 rows are new." in said
+    assert "cluster 4 is new (9 rows)" in said
+    assert ids(run)[:120] == before
+    assert set(ids(run)[136:]) == {4}
+    assert [row["since"] for row in table(run)] == ["0"] * 120 + ["1"] * 25
+    assert [row["row"] for row in table(run)] == list(map(str, range(145)))
+    assert table(run, "changes.csv")[-1] == dict(name="144", change="new", before="", after="4")
+    page = (run / "report.html").read_text()
+    assert "Cluster 4 is new (9 rows)" in page
+    assert "Update 1: 25 rows are new." in page
+    report.main([str(run)])
+    assert (run / "report.html").read_text() == page
+    np.save(run.parent / "near.npy", rows(0, 0, 0, 0, 2, seed=9))
+    predict.main([f"--workdir={run}", f"--features={run.parent}/near.npy"])
+    assert {row["cluster"] for row in table(run, "predictions.csv")} == {"4"}
+
+
+def test_the_file_is_the_truth(run, capsys):
+    """Rows that are not in it leave, in whatever order the others are."""
+    own = ids(run)
+    updated(run, np.concatenate([FIRST[:9:-1], rows(3, seed=1)]))
+    assert "3 rows are new; 10 rows are gone." in capsys.readouterr().out
+    assert ids(run) == own[10:] + [own[0]] * 3
+    kinds = [row["change"] for row in table(run, "changes.csv")]
+    assert [kinds.count(kind) for kind in ("new", "gone")] == [3, 10]
+    before = digests(run)
+    with pytest.raises(SystemExit):
+        updated(run, FIRST[:20])
+    assert "got them gone: give the file that has all rows, or --add" in capsys.readouterr().err
+    assert digests(run) == before
+    updated(run, FIRST[:20], "--yes")
+    assert len(ids(run)) == 20
+
+
+def test_the_same_rows_again_change_nothing_and_it_says_so(run, capsys):
+    updated(run, rows(4, 4, 4, 4, seed=1), "--add")
+    before = digests(run)
+    for again in (
+        lambda: updated(run, rows(4, 4, 4, 4, seed=1), "--add"),
+        lambda: update.main([f"--workdir={run}"]),
+    ):
+        capsys.readouterr()
+        again()
+        assert capsys.readouterr().out == (
+            f"Nothing has happened: {run} has all 136 rows already, and none is gone.\n"
+        )
+    assert digests(run) == before
+
+
+def test_a_refit_keeps_the_ids(run, capsys):
+    updated(run, rows(4, 4, 4, 4, 9, seed=1), "--add")
+    before = ids(run)
+    update.main([f"--workdir={run}", "--refit"])
+    assert ids(run) == before
+    assert "All rows were clustered anew." in capsys.readouterr().out
+
+
+def test_two_updates_at_once(run):
+    with (
+        workdirs.locked(epath.Path(run)),
+        pytest.raises(InputError, match="is used by another run"),
+    ):
+        updates.update_rows(run)
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--workdir=nowhere"], "no such folder"),
+        (["--workdir={run}", "photos"], "--features must be given in place of PHOTOS"),
+        (["--workdir={run}", "--undo", "--refit"], "--undo must be given alone; got True"),
+        (["--workdir={run}", "--undo"], "must have an update or corrections to take back"),
+        (["--workdir={run}", "--array=x"], "--array must come with --features"),
+        (["--workdir={run}", "--add"], "--add must come with --features; got True alone"),
+        (["--workdir={run}", "--features={wide}"], "must have 8 columns like the embeddings"),
+        (["--workdir=gs://bucket/run", "--undo"], "must be a file or folder of this machine"),
+    ],
+)
+def test_bad_input_is_one_sentence(run, flags, said, capsys):
+    np.save(run.parent / "wide.npy", np.zeros((3, 9), "f4"))
+    files = {"wide": run.parent / "wide.npy"}
+    before = digests(run)
+    with pytest.raises(SystemExit) as stop:
+        update.main([flag.format(run=run, **files) for flag in flags])
+    assert stop.value.code == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+    assert digests(run) == before
+
+
+def test_a_run_of_another_method(run, tmp_path):
+    np.save(tmp_path / "rows.npy", rows(30, 30))
+    flags = [f"--features={tmp_path}/rows.npy", f"--workdir={tmp_path}/k", "--method=kmeans"]
+    cluster.main([*flags, "--k=2", "--reduce=pca"])
+    with pytest.raises(InputError, match="method must be 'tree' for an update; got 'kmeans'"):
+        updates.update_rows(tmp_path / "k")
+
+
+def test_an_update_without_a_page(run, capsys):
+    before = digests(run)
+    updated(run, rows(4, 4, 4, 4, seed=1), "--add", "--report=no", "--json")
+    told = json.loads(capsys.readouterr().out)
+    assert not (run / "report.html").exists(), "that of earlier rows would mislead"
+    updated(run, rows(4, 4, 4, 4, seed=1), "--add", "--json")
+    nothing = json.loads(capsys.readouterr().out)
+    check_keys("update", nothing)
+    assert list(told) == list(nothing)
+    assert nothing == {**told, "new": 0, "events": []}
+    report.main([str(run), "--quiet"])
+    assert "Update 1: 16 rows are new." in (run / "report.html").read_text()
+    update.main([f"--workdir={run}", "--undo", "--json"])
+    check_keys("update --undo", json.loads(capsys.readouterr().out))
+    after = digests(run)
+    assert after["features.npy"] != before["features.npy"], "it only grows"
+    # The page names its folder, which was copied.
+    assert after == before | {name: after[name] for name in ("features.npy", "report.html")}
+
+
+@pytest.fixture
+def named(tmp_path, monkeypatch):
+    """A run whose rows have ids; writes a table of rows, by number, with ids."""
+    monkeypatch.chdir(tmp_path)
+    x = rows(40, 40)
+
+    def write(name, numbers, ids):
+        columns = {"x": [x[i].tolist() for i in numbers]} | ({"id": ids} if ids else {})
+        parquet.write_table(pyarrow.table(columns), tmp_path / name)
+        return f"--features={name}"
+
+    first = write("first.parquet", range(70), [f"p{i}" for i in range(70)])
+    cluster.main([first, "--out=out", "--reduce=pca", "--quiet"])
+    return write
+
+
+def _told(capsys, *arguments):
+    with pytest.raises(SystemExit) as stop:
+        update.main(["--workdir=out", *arguments])
+    assert stop.value.code == 2
+    return capsys.readouterr().err
+
+
+def test_rows_with_ids_are_known_by_them(named, tmp_path, capsys):
+    """A row with another vector is placed anew; a copy under another id is a row of its own."""
+    before = digests(tmp_path / "out")
+    assert "--ids must be a column of no.parquet" in _told(capsys, named("no.parquet", [71], None))
+    twice = named("q.parquet", [71, 72], ["q"] * 2)
+    assert "must be distinct; got 'q'" in _told(capsys, twice)
+    assert digests(tmp_path / "out") == before
+    own = {row["row"]: row["cluster"] for row in table(tmp_path / "out")}
+    new = named(
+        "new.parquet",
+        [*range(1, 4), 75, *range(5, 70), 3],
+        [f"p{i}" for i in range(1, 70)] + ["copy"],
+    )
+    update.main(["--workdir=out", new])
+    assert capsys.readouterr().out.startswith("1 row is new; 1 row is gone; 1 row is changed.")
+    made = {row["row"]: row["cluster"] for row in table(tmp_path / "out")}
+    assert made == {key: c for key, c in own.items() if key != "p0"} | {
+        "p4": own["p69"],
+        "copy": own["p3"],
+    }
+    assert table(tmp_path / "out", "changes.csv") == [
+        {"name": "p4", "change": "changed", "before": own["p4"], "after": own["p69"]},
+        {"name": "copy", "change": "new", "before": "", "after": own["p3"]},
+        {"name": "p0", "change": "gone", "before": own["p0"], "after": ""},
+    ]
+
+
+def test_ids_that_are_numbers_have_one_form(tmp_path, monkeypatch, capsys):
+    """As pandas writes them after a join; and ids from 0 are no places of rows."""
+    monkeypatch.chdir(tmp_path)
+    x = rows(40, 40)
+
+    def write(name, ids, values):
+        columns = {"id": ids, "vector": values.tolist()}
+        parquet.write_table(pyarrow.table(columns), name)
+
+    write("first.parquet", list(range(70)), x[:70])
+    write(
+        "second.parquet", [float(i) for i in (*range(69, -1, -1), 99)], x[[*range(69, -1, -1), 75]]
+    )
+    cluster.main(["--features=first.parquet", "--out=out", "--reduce=pca", "--report=no"])
+    assert "features: vector; ids of rows: id" in capsys.readouterr().out
+    provenance = json.loads((tmp_path / "out/results.json").read_text())["provenance"]
+    assert (provenance["ids"], provenance["feature_columns"]) == ("id", ["vector"])
+    update.main(["--workdir=out", "--features=second.parquet", "--report=no"])
+    assert capsys.readouterr().out.startswith("1 row is new.")
+    made = list(csv.DictReader((tmp_path / "out/assignments.csv").read_text().splitlines()))
+    assert [row["row"] for row in made] == [*map(str, range(70)), "99"]
+
+
+def test_rows_of_zeros_are_in_no_cluster(tmp_path, monkeypatch, capsys):
+    """Of texts or files that failed: at the first fit, at an update, and where rows are placed."""
+    monkeypatch.chdir(tmp_path)
+    x = np.concatenate([np.zeros((2, 8), "f4"), rows(30, 30)])
+    np.save("x.npy", x)
+    np.save("y.npy", np.repeat([0, 1, 0], [2, 30, 30]))
+    np.save("new.npy", np.concatenate([x[10:13] + 0.1, np.zeros((3, 8), "f4")]))
+    cluster.main(["--features=x.npy", "--labels=y.npy", "--reduce=pca", "--out=out"])
+    said = capsys.readouterr().out
+    assert "2 rows are in no cluster: zeros alone, which have no direction" in said
+    metrics = json.loads((tmp_path / "out/results.json").read_text())["metrics"]["tree"]
+    assert (metrics["n_clusters"], metrics["n_large"], len(metrics["cluster_sizes"])) == (2, 2, 2)
+    assert metrics["acc"] == pytest.approx(60 / 62)
+    before = table(tmp_path / "out")
+    assert {(row["cluster"], row["probability"]) for row in before[:2]} == {("-1", "0")}
+    predict.main(["--workdir=out", "--features=new.npy", "--out=new.csv"])
+    placed = table(tmp_path, "new.csv")
+    assert [row["cluster"] for row in placed[2:]] == [before[12]["cluster"], *["-1"] * 3]
+    assert [row["is_novel"] for row in placed[2:]] == ["0", *["1"] * 3]
+    update.main(["--workdir=out", "--features=new.npy", "--add"])
+    after = [row["cluster"] for row in table(tmp_path / "out")]
+    assert after[:62] == [row["cluster"] for row in before]
+    assert after[62:] == [*[row["cluster"] for row in before[10:13]], "-1"], "two are known"
+    report.main(["out", "--quiet"])
+    assert table(tmp_path / "out")[-1]["probability"] == "0"
+    update.main(["--workdir=out", "--refit", "--report=no"])
+    assert [row["cluster"] for row in table(tmp_path / "out")] == after
+
+
+def test_all_rows_of_a_cluster_are_moved_away(run):
+    """The run is read again, places rows, and grows; the cluster that has no row is in none."""
+    gone, target = ids(run)[0], ids(run)[60]
+    moved = {str(i): target for i in np.flatnonzero(np.array(ids(run)) == gone)}
+    file = run.parent / "page.json"
+    file.write_text(json.dumps({"state": records.read(run).state, "labels": moved}))
+    report.main([str(run), f"--corrections={file}", "--quiet"])
+    report.main([str(run), "--quiet"])
+    np.save(run.parent / "like.npy", rows(30)[:3])
+    predict.main([f"--workdir={run}", f"--features={run.parent}/like.npy", f"--out={file}"])
+    assert {int(row["cluster"]) for row in table(run.parent, "page.json")} == {target}
+    updated(run, rows(4, 4, 4, 4, seed=1), "--add")
+    assert gone not in ids(run)
+    assert set(ids(run)[:30]) == {target}

@@ -1,0 +1,111 @@
+"""The folder of a run: whose it is, what a finished run has in it, and its default name."""
+
+import json
+
+import numpy as np
+import pytest
+
+from cluster_jax.core import io
+from cluster_jax.core.checks import InputError
+from cluster_jax.runs import workdir as workdirs
+
+CONFIG = {"seed": 0, "method": {"name": "byol", "decay": 0.9}, "train": {"batch_size": 16}}
+
+
+def _write(folder, config=CONFIG, **results):
+    folder.mkdir()
+    io.write_json(folder / "config.json", config)
+    if results:
+        about = json.dumps({"config": io.plain(config), "results": results})
+        io.write_arrays(folder / "run-1.npz", {"about": np.array(about)})
+    return folder
+
+
+def test_a_new_or_unfinished_workdir_is_free(tmp_path):
+    assert workdirs.claim(tmp_path / "new" / "run", CONFIG) is None
+    assert workdirs.claim(_write(tmp_path / "run"), CONFIG) is None
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "todo.txt").write_text("x")
+    assert workdirs.claim(tmp_path / "notes", CONFIG) is None
+
+
+def test_a_finished_run_is_returned(tmp_path):
+    """Of exactly this config, in which tuples count as lists, and only with all its files."""
+    config = {**CONFIG, "knn": (5, 20)}
+    folder = _write(tmp_path / "run", config, metrics={"acc": 1})
+    assert workdirs.claim(folder, config)["metrics"] == {"acc": 1}
+    assert workdirs.claim(folder, config, required=("embedding.npz",)) is None
+    # An evaluation that was interrupted has written its config, but no state.
+    io.write_json(folder / "config.json", {**config, "knn": [1]})
+    assert workdirs.claim(folder, config)["metrics"] == {"acc": 1}
+    other = {**config, "knn": (1,)}
+    assert workdirs.claim(folder, other, compared=lambda c: {"seed": c["seed"]}) is None
+
+
+def test_only_the_compared_part_must_be_the_same(tmp_path):
+    folder = _write(tmp_path / "run", provenance={})
+    changed = {**CONFIG, "seed": 1}
+    assert workdirs.claim(folder, changed, compared=lambda c: {"train": c["train"]}) is None
+    with pytest.raises(InputError, match="run with seed = 0, not 1; choose another folder"):
+        workdirs.claim(folder, changed)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (
+            {"seed": 3, "train": {"batch_size": 32}, "method": {"name": "ncc", "x": 1}},
+            r"method.name = byol, not ncc \(and 4 more\)",
+        ),
+        ({"seed": "x" * 80}, r"seed = 0, not x{80}; choose"),
+        ({"train": {"batch_sise": 16}}, r"train.batch_sise = None, not 16 \(and 1 more\)"),
+        ({"note": ""}, "was written by an older version of cluster_jax"),
+    ],
+)
+def test_a_run_of_another_config(tmp_path, config, message):
+    with pytest.raises(InputError, match=message) as error:
+        workdirs.claim(_write(tmp_path / "run"), {**CONFIG, **config})
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["clusters.npz", "clusterer.npz"])
+def test_a_folder_of_an_older_version(tmp_path, name):
+    folder = _write(tmp_path / "run")
+    (folder / name).write_bytes(b"x")
+    with pytest.raises(InputError, match="was written by an older version of cluster_jax"):
+        workdirs.claim(folder, CONFIG)
+
+
+def test_another_version_with_the_same_keys(tmp_path):
+    config = {**CONFIG, "version": "0.0.1"}
+    with pytest.raises(InputError, match=r"contains a run with version = 0.0.1, not 9; choose"):
+        workdirs.claim(_write(tmp_path / "run", config), {**CONFIG, "version": "9"})
+
+
+def test_what_is_no_workdir(tmp_path):
+    (tmp_path / "file").write_text("")
+    for path in (tmp_path / "file", tmp_path / "file" / "run"):
+        with pytest.raises(InputError, match="file is a file; choose another"):
+            workdirs.claim(path, CONFIG)
+    for content in ("{", "[1]"):
+        folder = _write(tmp_path / f"run{len(content)}")
+        (folder / "config.json").write_text(content)
+        with pytest.raises(InputError, match=r"config.json is damaged .* choose another folder"):
+            workdirs.claim(folder, CONFIG)
+
+
+@pytest.mark.parametrize("name", ["assignments.csv", "embedding.npz"])
+def test_files_of_a_run_are_not_written_over(tmp_path, name):
+    (tmp_path / "mine.txt").write_text("x")
+    assert workdirs.claim(tmp_path, CONFIG) is None
+    (tmp_path / name).write_text("x")
+    with pytest.raises(InputError, match=f"must have config.json beside {name}.* choose another"):
+        workdirs.claim(tmp_path, CONFIG)
+
+
+def test_the_default_path(tmp_path):
+    path = workdirs.default_path("runs", "my photos/1", CONFIG)
+    assert path.parts[0] == "runs"
+    assert path.name.startswith("my_photos_1-")
+    assert path == workdirs.default_path("runs", "my photos/1", json.loads(json.dumps(CONFIG)))
+    assert path != workdirs.default_path("runs", "my photos/1", {**CONFIG, "seed": 1})
