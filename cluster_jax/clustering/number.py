@@ -366,7 +366,7 @@ def _inside(x: NDArray, rows: Smoother, labels: NDArray, rng: np.random.Generato
 
 
 def _deeper(inside: list[_Inside], n: int) -> NDArray | None:
-    """Labels the parts of all clusters of n rows; None unless those of nearly all rows split."""
+    """Splits all clusters of n rows, int64 `[n]`; None unless those of nearly all rows split."""
     whole, n_parts, result = 0, 0, np.zeros(n, np.int64)
     for cluster in sorted(inside, key=lambda each: len(each.members), reverse=True):
         parts = cluster.split.labels
