@@ -189,7 +189,8 @@ def report_data(run: Run, dataset: Dataset | None = None) -> ReportData:
         repeated = duplicates.Shown(run.duplicates, run.names, run.shown)
     changes = None
     if run.updates:
-        changes = Changes(run.updates, run.columns["since"] == run.updates, run.events)
+        is_new = run.columns["since"][rows] == run.updates
+        changes = Changes(run.updates, is_new, run.events)
     return ReportData(
         title=_title(run),
         results=run.results,
