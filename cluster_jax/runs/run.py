@@ -329,7 +329,7 @@ class Run:
     @property
     def _labels_of_placer(self) -> NDArray | None:
         """Labels of now for `placer`; None: they are its own."""
-        if self.number <= 1 and not self.is_corrected:
+        if self.made_by == "first" and not self.is_corrected:
             return None
         return self.labels[self._rows_of_placer]
 
