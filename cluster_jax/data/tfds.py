@@ -195,18 +195,14 @@ def load(config: DataConfig, kept: Labels | None = None) -> Dataset:
     if config.fits(size, shape):
         pixels = np.empty((size, *shape), np.uint8)
         square = functools.partial(decode.decode, resize=resize, channels=channels)
-        rows = in_order(range(size))
         decoded = images.map_threaded(
-            lambda row: read(row, square), rows, f"reading {name}", count=size
+            lambda row: read(row, square), in_order(range(size)), f"reading {name}", count=size
         )
         for row, image in enumerate(decoded):
             pixels[row] = image
         return images.in_memory(name, pixels, config, labels=labels, label_names=label_names)
     if labels is not None:
-
-        def read_labels() -> np.ndarray:
-            return _labels(label_of, in_order, size, name, together=kept is not None)
-
+        read_labels = functools.partial(_labels, label_of, in_order, size, name, kept is not None)
         if kept is None:
             labels[:] = read_labels()
         else:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
+from cluster_jax.core import io
 from cluster_jax.core.config import load_config, parse_section
 from cluster_jax.data import batches, datasets, decode, images, tfds
 from tests.faults.gcs_server import CUT, Server, every
@@ -313,6 +314,34 @@ def test_another_feature_can_hold_the_classes(monkeypatch):
             match=r"data.label must be a feature of cifar100, coarse_label, .*; got 'shape'",
         ):
             datasets.load(datasets.DataConfig(name="cifar100", **some | {"label": "shape"}))
+
+
+@pytest.mark.parametrize(("rank_with_file", "reads"), [(0, 0), (1, 3)])
+def test_the_labels_of_the_first_process_are_those_of_all(
+    monkeypatch, tmp_path, rank_with_file, reads
+):
+    """Threads in place of three processes; if the first has none, all of them read."""
+    rank, barrier, handed, found = threading.local(), threading.Barrier(3), {}, []
+
+    def broadcast(values):
+        if rank.number == 0:
+            handed["values"] = values
+        barrier.wait()
+        return handed["values"]
+
+    monkeypatch.setattr(jax, "process_count", lambda: 3)
+    monkeypatch.setattr(tfds.multihost_utils, "broadcast_one_to_all", broadcast)
+    io.write_arrays(tmp_path / str(rank_with_file), {"toy": np.arange(4, dtype=np.int32)})
+
+    def take(number):
+        rank.number = number
+        kept = tfds.Labels(tmp_path / str(number))
+        return kept.take("toy", 4, lambda: found.append(number) or np.arange(4, dtype=np.int32))
+
+    with ThreadPoolExecutor(3) as pool:
+        for labels in pool.map(take, range(3)):
+            np.testing.assert_array_equal(labels, np.arange(4))
+    assert len(found) == reads
 
 
 def test_processes_share_the_reading_of_labels(monkeypatch):
