@@ -255,3 +255,14 @@ def test_many_random_centers_in_few_columns(k, each, least):
     model = fit(x)
     assert model.verdict_ == "clear"
     assert adjusted_rand_score(truth, model.labels_) > least
+
+
+def test_what_is_inside_a_cluster_is_searched_once(monkeypatch):
+    """Levels and single splits ask for the same."""
+    searched, original = [], number._search
+    monkeypatch.setattr(
+        number, "_search", lambda rows: searched.append(rows.sharp.tobytes()) or original(rows)
+    )
+    x = 9 * np.eye(6, 9)[np.arange(240) % 6] + np.random.default_rng(0).normal(size=(240, 9))
+    number.find(x, smooth.fit(x, "euclidean"), np.random.default_rng(0))
+    assert len(searched) == len(set(searched)) == 7
