@@ -3,8 +3,8 @@
 What a CPU cannot do in seconds is made smaller by overrides, as on the command line: 64 generated
 images of 8 or 16 pixels, batches of 16, narrow heads, short queues, few clusters, a short warm-up.
 The ResNets, whose steps take three times as long to compile, are replaced by "small", except in one
-slow test; tests/test_configs.py traces every config's own network. Everything
-else is the config's. Configs that are the same once they are small (CIFAR-10, -20, -100 and STL-10
+slow test; tests/test_configs.py traces every config's own network. Everything else is the
+config's. Configs that are the same once they are small (CIFAR-10, -20, -100 and STL-10
 differ in images and in the number of clusters) are one case.
 """
 
@@ -34,19 +34,10 @@ def finite(metrics, path=""):
             yield f"{path}{key}"
 
 
-# One config of each kind of evaluation: with and without NRCC, photos, novel class discovery.
+# One config of each kind of evaluation: with and without NRCC, photos, novel class discovery. The
+# others are slow: tests/test_configs.py traces their networks, tests/methods takes a step of each
+# method.
 EVALUATED = ("images_scratch", "ncc_cifar10", "ncl_digits", "nrcc_digits")
-
-
-# Losses, stages or network as in another config, with other images and numbers; or a step that a
-# state of tests/methods/test_contract.py takes, in a run like another one's.
-LIKE_OTHERS = (
-    "barlow_digits", "byol_digits", "cc_digits", "cueco_digits", "moco_digits", "ncc_digits",
-    "ncl_features", "nrcc_cifar10", "pcl_digits", "simclr_features", "simsiam_digits",
-    "ncl_cifar10", "ncl_cifar100", "ncl_imagenet", "cueco_cifar10", "kernel_infonce_cifar10",
-    "ncc_imagenet", "ncl_images", "ncl_images_scratch", "nrcc_fashion_mnist", "nrcc_imagenet",
-    "simclr_images", "cueco_features", "kernel_infonce_features",
-)  # fmt: skip
 
 
 def trainings():
@@ -59,7 +50,7 @@ def trainings():
         groups.setdefault(json.dumps({**values, "note": ""}, sort_keys=True), []).append(name)
     slow = pytest.mark.slow
     return [
-        pytest.param(names, marks=slow if names[0] in LIKE_OTHERS else (), id="-".join(names))
+        pytest.param(names, marks=() if {*names} & {*EVALUATED} else slow, id="-".join(names))
         for names in groups.values()
     ]
 

@@ -244,14 +244,20 @@ def _open(file: pathlib.Path) -> np.memmap:
 
 
 def _check_numbers(names: list[str]) -> None:
-    """Raises an `InputError` if names that count, `part-00001-of-00003`, leave one out."""
-    found = [re.fullmatch(r".*?(\d+)-of-(\d+)", name) for name in names]
-    numbers = {int(match[1]) for match in found if match}
-    total = max((int(match[2]) for match in found if match), default=0)
-    first = min(1, *numbers) if numbers else 0
-    missing = sorted(set(range(first, first + total)) - numbers)
-    if missing:
+    """Raises an `InputError` if names that count the shards from 0 or 1 leave one out.
+
+    Names count if they end on a number, or on `number-of-number`, which also tells the last one.
+    """
+    matches = [re.fullmatch(r"(.*?)(\d+)(?:-of-(\d+))?", name) for name in names]
+    if None in matches or len({match[1] for match in matches if match}) > 1:
+        return
+    numbers = sorted(int(match[2]) for match in matches if match)
+    totals = [int(match[3]) for match in matches if match and match[3]]
+    first = min(numbers[0], 1)
+    count = max(totals, default=numbers[-1] - first + 1)
+    missing = sorted(set(range(first, first + count)) - set(numbers))
+    if missing and (totals or numbers[0] <= 1):
         raise InputError(
-            f"the parts must be all that their names count; got {counted(len(names), 'file')} "
-            f"of {total}, and no number {missing[0]}: copy the missing part"
+            f"the shards must be numbered without a gap; got {counted(len(names), 'file')} from "
+            f"{names[0]} to {names[-1]}, and no number {missing[0]}: copy the missing shard"
         )

@@ -4,9 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import AxisType, PartitionSpec
 
-from cluster_jax.core import collectives
 from cluster_jax.core.queue import create_queue, enqueue
 from tests.rows import every_row
 
@@ -39,17 +37,6 @@ def test_queue_holds_the_last_rows(keys, rows):
             np.testing.assert_array_equal(held[order], values[-count:])
 
 
-def test_a_new_queue_is_empty():
-    queue = create_queue(4, entry())
-    assert (queue.place, queue.filled) == (0, 0)
-    assert queue.rows["key"].shape == (4, 3)
-    assert queue.rows["index"].dtype == jnp.int32
-    shapes = jax.eval_shape(lambda: create_queue(4, jax.eval_shape(entry)))
-    assert jax.tree.map(lambda x: (x.shape, x.dtype), queue) == jax.tree.map(
-        lambda x: (x.shape, x.dtype), shapes
-    )
-
-
 def test_entries_are_constants(keys):
     queue = create_queue(4, jnp.zeros(3))
 
@@ -57,22 +44,6 @@ def test_entries_are_constants(keys):
         return jnp.sum(enqueue(queue, x).rows * 3)
 
     np.testing.assert_array_equal(jax.grad(loss)(jnp.ones((2, 3))), 0)
-
-
-def test_four_devices_hold_the_queue_of_one(keys):
-    mesh = jax.make_mesh((4,), ("data",), axis_types=(AxisType.Auto,))
-
-    def body(queue, batch):
-        gathered = jax.tree.map(lambda x: collectives.gather(x, "data"), batch)
-        return enqueue(queue, gathered)
-
-    rows, whole = PartitionSpec("data"), PartitionSpec()
-    many = jax.jit(jax.shard_map(body, mesh=mesh, in_specs=(whole, rows), out_specs=whole))
-    one = other = create_queue(16, entry())
-    for batch in batches(keys, 3, 8):
-        one, other = push(one, batch), many(other, batch)
-    for x, y in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
-        np.testing.assert_array_equal(x, y)
 
 
 @pytest.mark.parametrize(("length", "rows"), [(6, 4), (4, 8)])

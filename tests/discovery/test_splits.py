@@ -180,16 +180,6 @@ def test_each_part_has_epochs_of_its_own():
     assert len({tuple(epoch) for epoch in new}) == 9
 
 
-@pytest.mark.parametrize("resident", [True, False])
-def test_processes_hold_the_rows_of_the_whole_batch(resident):
-    dataset = splits.with_known(made(resident), 2)
-    whole = collect(dataset)
-    each = [collect(dataset, share=(rank, 2)) for rank in range(2)]
-    for batch, *shards in zip(whole, *each, strict=True):
-        joined = jax.tree.map(lambda *rows: np.concatenate(rows), *shards)
-        jax.tree.map(np.testing.assert_array_equal, batch, joined)
-
-
 @every_row(
     ("changes", "message"),
     [

@@ -2,17 +2,14 @@
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 
 from cluster_jax.core.checks import InputError
-from cluster_jax.core.queue import create_queue
 from cluster_jax.methods import base, encoders
-from cluster_jax.methods.base import Encoded, MethodContext
-from cluster_jax.methods.moco import MoCoState
+from cluster_jax.methods.base import MethodContext
 from cluster_jax.nets import network
 from cluster_jax.nets.config import NetworkConfig, ProjectorConfig
-from tests import reference, toy
+from tests import toy
 from tests.data.test_views import OFF, augmentation
 from tests.methods import cases
 from tests.rows import every_row
@@ -60,34 +57,6 @@ def parse(case, **changes):
 
 def draw(keys, *shape):
     return jax.random.normal(next(keys), shape)
-
-
-def held(keys, filled):
-    queue = create_queue(32, jnp.zeros(8))
-    rows = jnp.asarray(reference.unit(draw(keys, 32, 8)))
-    return queue._replace(rows=rows, filled=jnp.int32(filled), place=jnp.int32(filled % 32))
-
-
-def test_both_directions_against_the_keys_of_earlier_batches_alone(keys, x64):
-    z_a, z_b, t_a, t_b = (3 * draw(keys, 4, 8) for _ in range(4))
-    queue, method = held(keys, 20), build("moco")
-    value, model_state, _ = method.objective(
-        {},
-        Encoded((z_a, z_b), None, (t_a, t_b), None, None, None),
-        MoCoState(None, None, queue),
-        0,
-        None,
-        None,
-    )
-    unit, tau = reference.unit, cases.METHODS["moco"]["temperature"]
-    want = reference.info_nce_queue(unit(z_a), unit(t_b), queue.rows, 20, tau)
-    want += reference.info_nce_queue(unit(z_b), unit(t_a), queue.rows, 20, tau)
-    np.testing.assert_allclose(value, want / 2, rtol=1e-12)
-    # Then view b's keys, of length one, take the place of the oldest.
-    after = model_state.queue
-    assert (after.filled, after.place) == (24, 24)
-    np.testing.assert_allclose(after.rows[20:24], unit(t_b), rtol=1e-12)
-    np.testing.assert_array_equal(after.rows[:20], queue.rows[:20])
 
 
 @BOTH

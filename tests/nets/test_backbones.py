@@ -179,7 +179,7 @@ def test_resnet_equals_its_definition(x64, keys, name, stem, side):
     assert np.std(out) > 1e-3 * np.mean(np.abs(out)) > 0, "a dead network would agree with anything"
 
 
-@pytest.mark.parametrize(("side", "last"), [(8, 4), (16, 8), (17, 5), (28, 7), (32, 8)])
+@pytest.mark.parametrize(("side", "last"), [(8, 4), (17, 5), (28, 7)])
 def test_small_equals_its_definition(x64, keys, side, last):
     width = 2
     module, features = build("small", width)

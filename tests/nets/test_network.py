@@ -8,8 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import AxisType
-from jax.sharding import PartitionSpec as P
 
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import parse_section
@@ -112,26 +110,6 @@ def test_shapes_and_dtypes(name, width, features, dtype, side):
     assert [o.shape for o in outputs] == [(4, features), (4, 5), (4, 5)]
     assert {x.dtype for x in jax.tree.leaves((params, stats, outputs, new))} == {jnp.dtype("f4")}
     assert jax.tree.map(jnp.shape, new) == jax.tree.map(jnp.shape, stats)
-
-
-def test_a_backbone_without_batchnorm_has_no_statistics(keys, shallow):
-    network = network_of(VIT)
-    params, stats = start(keys, network, jnp.zeros((1, 16, 16, 1)))
-    assert set(stats) == {"backbone", "projector", "predictor"}
-    assert stats["backbone"] == {}
-    images = images_of(keys, n=3, side=16)
-    outputs, new = run(network, params, stats, images)
-    assert new["backbone"] == {}
-    assert all(differ(new, stats))
-    # A vector of ones is orthogonal to what LayerNorm gives before its scale and bias.
-    norm = jax.tree.map(np.asarray, params["backbone"]["norm"])
-    tokens = (np.asarray(outputs[0]) - norm["bias"]) / norm["scale"]
-    same(tokens.mean(axis=1), np.zeros(3), atol=1e-5)
-
-
-def test_a_network_without_predictor_has_none(keys):
-    params, stats = build(predictor=None).init(next(keys), IMAGE)
-    assert set(params) == set(stats) == {"backbone", "projector"}
 
 
 def test_a_target_network_needs_no_predictor(keys):
@@ -308,30 +286,3 @@ def test_float64_passes_through(x64, keys):
 def test_bad_input_is_named(changes, message):
     with pytest.raises(InputError, match=f"^{re.escape(message)}"):
         build(**changes)
-
-
-@pytest.mark.parametrize("devices", [1, 2])
-def test_shuffling_needs_more_than_one_group(devices):
-    """One group, the global batch, has the same statistics in every order."""
-    mesh = jax.make_mesh(
-        (devices,), ("data",), axis_types=(AxisType.Auto,), devices=jax.devices()[:devices]
-    )
-
-    def projection(n, norm="shuffle", train=True):
-        network = build(norm=norm, group=4)
-        start = jax.eval_shape(network.init, jax.random.key(0), IMAGE)
-        forward = jax.shard_map(
-            lambda *args: network.forward(*args, train=train, axis="data").projection,
-            mesh=mesh,
-            in_specs=(P(), P(), P("data")),
-            out_specs=P("data"),
-        )
-        return jax.eval_shape(forward, *start, jax.ShapeDtypeStruct((n, 8, 8, 1), jnp.float32))
-
-    assert projection(8).shape == (8, 5)
-    if devices > 1:
-        return
-    with pytest.raises(ValueError, match=r"network\.group must be at most 3 .*; got 4") as error:
-        projection(4)
-    assert "\n" not in str(error.value)
-    assert projection(4, norm="local").shape == projection(4, train=False).shape == (4, 5)

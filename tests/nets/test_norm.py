@@ -161,13 +161,6 @@ def test_bfloat16_in_and_out_but_float32_within(keys, group):
     jax.tree.map(lambda a, b: np.testing.assert_array_equal(a, b), new, expected)
 
 
-def test_float64_rows_do_not_change_the_dtype_of_the_statistics(x64, keys):
-    params, stats = variables(keys, 3, jnp.float32)
-    y, new = apply(params, stats, jax.random.normal(next(keys), (8, 3), jnp.float64))
-    assert y.dtype == jnp.float64
-    assert all(s.dtype == jnp.float32 for s in jax.tree.leaves(new))
-
-
 def test_a_batch_that_is_no_multiple_of_the_group_is_refused(keys):
     params, stats = variables(keys, 3)
     x = jax.random.normal(next(keys), (6, 3))
