@@ -18,7 +18,7 @@ from cluster_jax.clustering.gridshift import BandwidthCurve, Candidate
 from cluster_jax.clustering.living import Event
 from cluster_jax.clustering.membership import Membership
 from cluster_jax.clustering.number import CLEAR_GAP
-from cluster_jax.core import io
+from cluster_jax.core import io as files
 from cluster_jax.data.images import PhotoFacts
 from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.report import (
@@ -504,7 +504,7 @@ def test_hostile_names_stay_text():
 
 def write_report(path, data):
     """As the outputs of a run are written."""
-    io.write(path, render(data).encode("utf-8", "backslashreplace"))
+    files.write(path, render(data).encode("utf-8", "backslashreplace"))
 
 
 def test_skipped_files(tmp_path):
