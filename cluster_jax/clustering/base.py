@@ -18,7 +18,8 @@ class Assignment(NamedTuple):
 
     Attributes:
         labels: int64 `[m]`, the cluster, -1 for none: it is a row of zeros under the cosine, or
-            most of the rows nearest to it are in none, because a person has said so; in novel class discovery str `[m]`, the class.
+            most of the rows nearest to it are in none, because a person has said so; in novel class
+            discovery str `[m]`, the class.
         distances: float64 `[m]`, distance to the center of the cluster, for GridShift in the map
             and in bandwidths, for the tree between sharp rows, for k-means 1 - cosine or the
             Euclidean distance, by its metric, and for classes the Euclidean distance between unit
