@@ -351,7 +351,7 @@ def rows_of_likeness(tree: SmoothTree | None, features: NDArray, metric: str = "
     """Returns rows whose Euclidean distances say which images are alike, float `[n, r]`.
 
     Sharp rows where there are some: more of their neighbors have the class of the image than of
-    those of unit rows (`experiments/number_of_clusters/rows.md`).
+    those of unit rows (`experiments/log.md`).
     """
     if tree is not None:
         return tree.smoother_.project(features)

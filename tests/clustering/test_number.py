@@ -158,7 +158,7 @@ def test_the_last_step_is_to_the_nearest_mean_of_sharp_rows():
     smooth_rows = np.float32([[0], [0.1], [0.2], [10], [10.1], [10.2]])
     sharp = np.float32([[0], [0.1], [9], [10], [10.1], [10.2]])
     none = np.empty((6, 0), np.int64)
-    rows = smooth.Smoother(np.zeros(1), np.eye(1), False, sharp, (sharp,), smooth_rows, none)
+    rows = smooth.Smoother(np.zeros(1), np.eye(1), False, sharp, smooth_rows, none)
     labels = number._partition(rows, tree.ward(smooth_rows), 2)
     assert (labels == labels[2]).tolist() == [False, False, True, True, True, True]
 
@@ -172,7 +172,8 @@ def test_a_rare_kind_inside_a_cluster_becomes_one(seed):
 
     def found():
         rows = smooth.fit(x, "euclidean")
-        return number._with_rare(x, rows, one, np.random.default_rng(0))
+        inside = number._inside(x, rows, one, np.random.default_rng(0))
+        return number._with_rare(inside, one)
 
     assert not found().any()
     x[200:] = 3 * scales * np.sign(rng.normal(size=30)) + 0.5 * rng.normal(size=(8, 30))
