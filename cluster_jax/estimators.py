@@ -459,7 +459,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
     def results_(self) -> dict[str, Any]:
         """Content of `results.json`."""
         check_is_fitted(self, "labels_")
-        return dict(self._complete().results)
+        return page.results_of(self._complete())
 
     def _complete(self) -> Run:
         """Returns the run with its scores, its map and the clusters of k-means."""

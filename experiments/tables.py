@@ -66,7 +66,8 @@ def pages() -> list[pathlib.Path]:
 def marked(page: str) -> str:
     """Returns a page with a first line that tells if it is of an earlier version."""
     text = page.removeprefix(f"{EARLIER}\n\n")
-    return text if f"Code: {code_digest()}" in text else f"{EARLIER}\n\n{text}"
+    is_now = f"Code: {code_digest()}." in text  # of all lines
+    return text if is_now else f"{EARLIER}\n\n{text}"
 
 
 class Lines:

@@ -75,6 +75,8 @@ def test_pages_of_an_earlier_version_say_so():
         assert text == tables.marked(text), f"{page}: python -m experiments.tables marks it"
     now = f"A table. Code: {tables.code_digest()}."
     assert tables.marked(now) == tables.marked(tables.EARLIER + "\n\n" + now) == now
+    mixed = now.replace(tables.code_digest(), f"{tables.code_digest()}, None")
+    assert tables.marked(mixed).startswith(tables.EARLIER), "of some lines alone"
 
 
 # Paper, table, row, set; key of the config at full scale and its value.

@@ -8,7 +8,8 @@ from cluster_jax.clustering.membership import Membership
 
 # Verdicts of what finds the number of clusters.
 VERDICTS = CLEAR, ONE, UNCLEAR = "clear", "one cluster", "no clear answer"
-# Label of rows that are in a wrong cluster and in no other, as that of scikit-learn's noise.
+# Label of rows in no cluster, as that of scikit-learn's noise: of zeros under the cosine, and of
+# those that a person has found to be in a wrong one.
 NO_CLUSTER = -1
 
 
@@ -16,8 +17,9 @@ class Assignment(NamedTuple):
     """Clusters or classes assigned to new rows.
 
     Attributes:
-        labels: int64 `[m]`, the cluster, -1 for none: most of the rows nearest to it are in none,
-            because a person has said so; in novel class discovery str `[m]`, the class.
+        labels: int64 `[m]`, the cluster, -1 for none: it is a row of zeros under the cosine, or
+            most of the rows nearest to it are in none, because a person has said so; in novel class
+            discovery str `[m]`, the class.
         distances: float64 `[m]`, distance to the center of the cluster, for GridShift in the map
             and in bandwidths, for the tree between sharp rows, for k-means 1 - cosine or the
             Euclidean distance, by its metric, and for classes the Euclidean distance between unit

@@ -21,7 +21,7 @@ _BY_CHANCE, _LOOK = 0.1, 10_000
 _MOST_NEAR = 32_000
 
 
-def originals(x: Rows, metric: str, *, near: bool = True) -> tuple[NDArray, NDArray]:
+def originals(x: Rows, metric: str, least: int = 1) -> tuple[NDArray, NDArray]:
     """Returns one row of each group of copies, and the group of every row.
 
     Equal rows are copies, unless the columns have so few values that chance makes rows equal. Near
@@ -34,7 +34,7 @@ def originals(x: Rows, metric: str, *, near: bool = True) -> tuple[NDArray, NDAr
     Args:
         x: `[n, d]`, read a part at a time.
         metric: `"cosine"` or `"euclidean"`.
-        near: whether near copies are copies.
+        least: rows that are wanted: where fewer would be left, near copies are no copies.
 
     Returns:
         int64 `[m]`, rows, of an array in an order that depends on their values alone, else
@@ -53,7 +53,7 @@ def originals(x: Rows, metric: str, *, near: bool = True) -> tuple[NDArray, NDAr
     if group.max(initial=0) < n - 1 and _equal_by_chance(x, order) > _BY_CHANCE:
         group = np.arange(n)
     first, group = _first(order, _apart_if_dense(group))
-    if not near or d <= smooth.FEW_AXES or not 3 <= len(first) <= _MOST_NEAR:
+    if d <= smooth.FEW_AXES or not 3 <= len(first) <= _MOST_NEAR:
         return first, group
     rows = np.asarray(x[first])
     rows = (smooth.unit_rows(rows) if metric == "cosine" else rows).astype(np.float32)
@@ -63,9 +63,7 @@ def originals(x: Rows, metric: str, *, near: bool = True) -> tuple[NDArray, NDAr
     links = coo_array((np.ones(len(i)), (i, indices[i, j])), shape=(len(rows),) * 2)
     linked = connected_components(links, directed=False)[1].astype(np.int64)
     kept, linked = _first(np.arange(len(rows)), _apart_if_dense(linked))
-    if len(kept) < _LEAST_LEFT * len(
-        rows
-    ):  # Rows of many small clusters, each far from the others.
+    if len(kept) < max(least, _LEAST_LEFT * len(rows)):  # Many small clusters, each far away.
         return first, group
     return first[kept], linked[group]
 

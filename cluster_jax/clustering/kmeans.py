@@ -1,13 +1,12 @@
 """k-means, Euclidean and spherical, on the devices of a mesh.
 
-Every device holds some of the rows and all centers. The functions below `kmeans` see the rows of
+Every device holds some of the rows and all centers. The functions below `_lloyd` see the rows of
 one device. Rows from number `layout.n` on are padding: they get a label, but enter no sum.
 """
 
 import functools
-import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -26,13 +25,15 @@ METRICS = ("euclidean", "spherical")
 # Rows, and elements of features and scores, of a block at most: on a CPU they stay in the cache of
 # a core (4 MB in float32); an accelerator needs many to be busy.
 _CPU, _ACCELERATOR = (256, 2**20), (2**17, 2**26)
-# Centers per group in the search for the highest score: first the best group by a plain maximum,
-# then the center in it by an argmax, which is slower.
-_GROUP = 20
 # A CPU sums the rows in parts of at least this many rows in total and per cluster. The error
 # grows with the rows of a part; the sums of all parts take 1/32 of the memory of the rows.
 _PART, _PER_CLUSTER = 2**12, 32
 _TIE_ULPS = 64  # Squares and their sums that differ by less count as ties.
+# Squares of larger numbers leave the range of float64, and sums of them; and, in the unit of the
+# rows, that of float32.
+_LARGEST, _FARTHEST = 1e150, 1e15
+# Rows that are read at once where they need not fit into memory.
+_BLOCK_ROWS = 2**16
 # Rows of a sample that `kmeans_blocks` starts from: at least, and for each cluster; its updates.
 _MIN_SAMPLE, _SAMPLE_PER_CLUSTER, _SAMPLE_ITERATIONS = 10_000, 64, 20
 # `kmeans_blocks` ends when at most one row in this many changes its label. The last few rows would
@@ -61,18 +62,6 @@ class KMeansResult(NamedTuple):
     n_iter: int
 
 
-class Layout(NamedTuple):
-    """Static sizes, and whether rows are compared by angle."""
-
-    n: int  # rows in all
-    k: int  # clusters
-    local: int  # rows of one device, padding included
-    chunk: int  # rows from which k-means++ draws together
-    block: int  # rows that are scored at once
-    scatter: bool  # sum members by scatter-add, else by products with one-hot labels
-    spherical: bool
-
-
 def kmeans(
     x: ArrayLike,
     n_clusters: int,
@@ -93,13 +82,13 @@ def kmeans(
     lose all their rows are moved to the rows farthest from their centers. With fewer distinct
     rows than `n_clusters` some clusters stay empty. Distances are computed block by block, never
     `n x k` at once. The mean is subtracted before and added after, so that an offset costs no
-    precision; where float32 would round the rows this is done in float64 on the host. The result
-    does not depend on the number of devices, up to rounding.
+    precision, and rows are computed in a unit near their size. The result does not depend on the
+    number of devices, up to rounding.
 
     Args:
-        x: finite `[n, d]`. float32 stays float32; anything else becomes float64 if JAX has it
-            enabled, else float32; the centers are float64 also where float32 cannot represent the
-            dtype and metric is "euclidean", since float32 would round them far from zero.
+        x: finite `[n, d]`. What float32 can represent is computed in float32, anything else in
+            float64 if JAX has it enabled; the centers are float64 also where float32 cannot
+            represent the dtype and metric is "euclidean", since it would round them far from zero.
         n_clusters: number of clusters k, 1 to n.
         metric: "euclidean" or "spherical".
         n_init: number of runs.
@@ -122,92 +111,45 @@ def kmeans(
         >>> result.labels.tolist(), result.centers.tolist(), result.inertia
         ([0, 0, 1, 1], [[0.5], [10.5]], 1.0)
     """
-    rows = numeric(x, "x")
-    n, d = rows.shape
+    x = numeric(x, "x", _LARGEST if metric == "euclidean" else np.inf)
+    n = len(x)
     _check_options(n, n_clusters, metric, n_init, max_iter, seed)
-    k, spherical, mesh = int(n_clusters), metric == "spherical", _rows_mesh(mesh)
-    layout = _make_layout(n, d, k, mesh.size, mesh.devices.flat[0].platform, spherical)
-    cast, offset = _cast(rows, spherical)
-    padded = np.pad(cast, ((0, layout.local * mesh.size - n), (0, 0)))
-    sharding = NamedSharding(mesh, _ROWS)
-    data = jax.make_array_from_callback(padded.shape, sharding, lambda index: padded[index])
-    specs = (_ROWS,), (_ROWS, _ROWS, _ALL, _ALL)
-    data, live, mean, mean_square = _on_mesh(_prepare, layout, mesh, specs, data)
-    # A squared distance of two rows is at most four times the sum of all squares.
-    limit = float(np.finfo(cast.dtype).max) / 4
-    if not n * float(mean_square) <= limit:
-        got = f"{cast.dtype}; got entries up to {np.abs(rows).max():g}: scale them down"
-        raise InputError(f"x must be small enough for the sum of its squares to fit {got}")
-    # Smaller numbers have squares with fewer digits, or none.
-    size, info = np.abs(rows).max(), np.finfo(cast.dtype)
-    if not spherical and 0 < size < np.sqrt(info.tiny / info.eps):
-        got = f"{cast.dtype}; got entries of at most {size:g}: scale them up"
-        raise InputError(f"x must be large enough for its squares to fit {got}")
-    shift = np.asarray(mean, np.float64)
-    mean = shift + (0 if offset is None else offset)
-    if init is not None:
-        init = np.asarray(init, np.float64)
-        if init.shape != (k, d):
-            raise InputError(f"init must have shape (n_clusters, d) = {k, d}; got {init.shape}")
-        with np.errstate(over="ignore", invalid="ignore"):
-            init = arrays.normalize_rows(init) if spherical else init - mean
-            if not np.square(init).sum(axis=1).max() <= limit:
-                size = np.abs(init + mean).max()
-                raise InputError(f"init must be finite and near the rows; got entries to {size:g}")
-        init = init.astype(cast.dtype)
-
-    def assign(centers: NDArray) -> Iterator[tuple[slice, tuple[Array, ...]]]:
-        specs = (_ROWS, _ALL), _ALL
-        centers = centers.astype(cast.dtype)
-        yield slice(0, n), _on_mesh(_assign_block, layout, mesh, specs, data, centers)
-
-    def read(chosen: NDArray) -> NDArray:
-        return cast[chosen] - shift
-
-    def single_run(number: int) -> tuple[float, Run]:
-        centers = init
-        if centers is None or number > 0:
-            key = np.asarray([int(seed) % 2**32, number], np.uint32)
-            specs = (_ROWS, _ROWS, _ALL), _ALL
-            centers = np.asarray(_on_mesh(_draw_centers, layout, mesh, specs, data, live, key))
-        run = _lloyd(layout, assign, read, centers, max_iter)
-        return float(run.squares.sum(dtype=np.float64)), run
-
-    inertia, best = min(map(single_run, range(n_init)), key=lambda each: each[0])
-    centers = (best.centers + mean).astype(cast.dtype if offset is None else np.float64)
-    return KMeansResult(best.labels, centers, inertia, best.n_iter)
+    rows = _Rows(x, x, int(n_clusters), n, metric == "spherical", mesh)
+    best = None
+    for number in range(n_init):
+        start = rows.drawn(seed, number) if number or init is None else rows.placed_centers(init)
+        run = _lloyd(rows, start, max_iter)
+        best = run if best is None or run.inertia < best.inertia else best
+    assert best is not None
+    return rows.result(best)
 
 
 def kmeans_blocks(
     x: Rows,
     n_clusters: int,
     *,
-    block_rows: int = 2**16,
     metric: str = "euclidean",
     n_init: int = 10,
     max_iter: int = 300,
     seed: int = 0,
-    init: ArrayLike | None = None,
     mesh: Mesh | None = None,
 ) -> KMeansResult:
     """Clusters rows that do not fit into memory by k-means: each update reads them block by block.
 
     Lloyd's algorithm as in `kmeans`, which clusters a random sample, 64 rows for each cluster and
     10,000 at least, to start from; it ends when at most one row in 10,000 changes its label.
-    Devices sum a block in float32, the host adds up the blocks in float64. In memory are a block,
-    the labels, and one distance for each row. The result does not depend on the number of devices
-    or on `block_rows`, up to rounding.
+    Devices sum a block in float32, the host adds up the blocks in float64. In memory are a block of
+    2^16 rows, the labels, and one distance for each row. The result does not depend on the number
+    of devices, up to rounding.
 
     Args:
-        x: finite `[n, d]`, a memory map or `data.tables.Shards`. Of several processes, each reads
+        x: finite `[n, d]`, a memory map or `data.arrays.Shards`. Of several processes, each reads
             the rows of its own devices.
         n_clusters: number of clusters k, 1 to n.
-        block_rows: rows of a block.
         metric: "euclidean" or "spherical".
         n_init: number of runs in the sample, of which the best is the start.
         max_iter: maximum number of center updates.
         seed: of the sample and of its k-means.
-        init: initial centers `[k, d]`, or None to find them in the sample.
         mesh: devices, see `kmeans`.
 
     Raises:
@@ -215,107 +157,160 @@ def kmeans_blocks(
 
     Example:
         >>> rows = np.array([[0.0], [1.0], [10.0], [11.0]], np.float16)
-        >>> result = kmeans_blocks(rows, 2, block_rows=3, init=[[0.0], [11.0]])
-        >>> result.labels.tolist(), result.centers.tolist(), result.inertia
-        ([0, 0, 1, 1], [[0.5], [10.5]], 1.0)
+        >>> result = kmeans_blocks(rows, 2)
+        >>> sorted(result.centers.ravel().tolist()), result.inertia
+        ([0.5, 10.5], 1.0)
     """
-    n, d = x.shape
+    n = x.shape[0]
     _check_options(n, n_clusters, metric, n_init, max_iter, seed)
-    checks.whole("block_rows", block_rows, 1)
-    k, spherical, mesh = int(n_clusters), metric == "spherical", _rows_mesh(mesh)
-    if init is None:
-        count = min(n, max(_MIN_SAMPLE, _SAMPLE_PER_CLUSTER * k))
-        sample = np.sort(np.random.default_rng(seed).choice(n, count, replace=False))
-        how: dict[str, Any] = {"metric": metric, "n_init": n_init, "seed": seed, "mesh": mesh}
-        init = kmeans(x[sample], k, max_iter=_SAMPLE_ITERATIONS, **how).centers
-    centers = np.asarray(init, np.float64)
-    if centers.shape != (k, d) or not np.isfinite(centers).all():
-        raise InputError(f"init must be finite and of shape {k, d}; got shape {centers.shape}")
-    is_narrow = np.can_cast(x.dtype, np.float32)
-    dtype = np.float32 if is_narrow else jax.dtypes.canonicalize_dtype(np.float64)
-    # Any point near the rows serves: far from zero, float32 would round them.
-    origin = np.zeros(d) if spherical else centers.mean(axis=0)
-    origin = origin.astype(np.float32 if is_narrow else np.float64)
-    centers = arrays.normalize_rows(centers) if spherical else centers - origin
+    k = int(n_clusters)
+    count = min(n, max(_MIN_SAMPLE, _SAMPLE_PER_CLUSTER * k))
+    sample = np.asarray(x[np.sort(np.random.default_rng(seed).choice(n, count, replace=False))])
+    how: dict[str, Any] = {"metric": metric, "n_init": n_init, "seed": seed, "mesh": mesh}
+    start = kmeans(sample, k, max_iter=_SAMPLE_ITERATIONS, **how).centers
+    rows = _Rows(x, sample, k, _BLOCK_ROWS, metric == "spherical", mesh)
+    run = _lloyd(rows, rows.placed_centers(start), max_iter, n // _ROWS_PER_CHANGE)
+    return rows.result(run)
 
-    def read(rows: slice | NDArray) -> NDArray:
-        part = (np.asarray(x[rows]) - origin).astype(dtype, copy=False)
-        if not np.isfinite(part).all():
-            raise InputError(f"x must be finite and fit {np.dtype(dtype)}; got other numbers")
-        return part
 
-    platform = mesh.devices.flat[0].platform
-    layout = _make_layout(min(n, int(block_rows)), d, k, mesh.size, platform, spherical)
-    shape, sharding = (layout.local * mesh.size, d), NamedSharding(mesh, _ROWS)
+class Layout(NamedTuple):
+    """Static sizes, and whether rows are compared by angle."""
 
-    def started(start: int, centers: NDArray) -> tuple[Array, ...]:
-        def local(index: Any) -> NDArray:
-            low, high, _ = index[0].indices(shape[0])
-            part = read(slice(start + low, min(start + high, start + layout.n, n)))
-            return np.pad(part, ((0, high - low - len(part)), (0, 0)))
-
-        data = jax.make_array_from_callback(shape, sharding, local)
-        block = layout._replace(n=min(layout.n, n - start))
-        specs = (_ROWS, _ALL), _ALL
-        return _on_mesh(_assign_block, block, mesh, specs, data, centers.astype(dtype))
-
-    def assign(centers: NDArray) -> Iterator[tuple[slice, tuple[Array, ...]]]:
-        blocks = [slice(start, min(start + layout.n, n)) for start in range(0, n, layout.n)]
-        outputs = started(0, centers)
-        for rows, following in itertools.pairwise(blocks):
-            # The next block is read while the devices compute.
-            before, outputs = outputs, started(following.start, centers)
-            yield rows, before
-        yield blocks[-1], outputs
-
-    whole, allowed = layout._replace(n=n), n // _ROWS_PER_CHANGE
-    run = _lloyd(whole, assign, read, centers.astype(dtype), max_iter, allowed)
-    inertia = float(run.squares.sum(dtype=np.float64))
-    wanted = dtype if is_narrow or spherical else np.float64
-    return KMeansResult(run.labels, (run.centers + origin).astype(wanted), inertia, run.n_iter)
+    n: int  # rows in all
+    k: int  # clusters
+    local: int  # rows of one device, padding included
+    chunk: int  # rows from which k-means++ draws together
+    block: int  # rows that are scored at once
+    scatter: bool  # sum members by scatter-add, else by products with one-hot labels
+    spherical: bool
 
 
 class Run(NamedTuple):
-    """What a run has found: `KMeansResult`, and the squared distances of rows to their centers."""
+    """What a run has found, in the unit of `_Rows`: see `KMeansResult`."""
 
     labels: NDArray
     centers: NDArray
-    squares: NDArray
+    inertia: float
     n_iter: int
 
 
-def _lloyd(
-    layout: Layout,
-    assign: Callable[[NDArray], Iterable[tuple[slice, tuple[Array, ...]]]],
-    read: Callable[[NDArray], NDArray],
-    centers: NDArray,
-    max_iter: int,
-    allowed: int = 0,
-) -> Run:
+class _Rows:
+    """Rows as devices compare them: of length one, or with a mean near zero and a size near one.
+
+    Attributes:
+        x: `[n, d]`, as they were given.
+        layout: of one block of them.
+        dtype: in which devices compute.
+    """
+
+    def __init__(
+        self, x: Rows, sample: NDArray, k: int, block_rows: int, spherical: bool, mesh: Mesh | None
+    ) -> None:
+        """Lays out the rows; `sample` are some of them, `mesh` None: devices of this process."""
+        devices = np.array(jax.local_devices()) if mesh is None else mesh.devices.ravel()
+        self.x, self._mesh = x, Mesh(devices, (_AXIS,), axis_types=(AxisType.Auto,))
+        shape = min(x.shape[0], block_rows), x.shape[1], k
+        self.layout = _make_layout(*shape, devices.size, devices[0].platform, spherical)
+        is_narrow = np.can_cast(x.dtype, np.float32)
+        self.dtype = np.float32 if is_narrow else jax.dtypes.canonicalize_dtype(np.float64)
+        # Any point near the rows serves as the origin: far from zero, float32 would round them.
+        self._exact = np.float32 if is_narrow else np.float64
+        self._origin, self._exponent = np.zeros(x.shape[1], self._exact), 0
+        if not spherical:
+            self._origin = sample.mean(axis=0, dtype=np.float64).astype(self._exact)
+            ends = np.stack([sample.min(axis=0), sample.max(axis=0)]) - self._origin
+            self._exponent = int(np.frexp(np.abs(ends).max())[1])
+        # Rows of one block stay on the devices.
+        is_one = self.layout.n == x.shape[0]
+        self._block = functools.cache(self._placed) if is_one else self._placed
+
+    def read(self, rows: slice | NDArray) -> NDArray:
+        """Reads some rows as devices compare them."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            part = np.asarray(self.x[rows])
+            if self.layout.spherical:
+                part = arrays.normalize_rows(part.astype(self._exact, copy=False))
+            else:
+                part = np.ldexp(part - self._origin, -self._exponent)
+        if not np.abs(part).max(initial=0) <= _FARTHEST:
+            raise InputError("x must be finite and of one size; got NaN, infinity, or far rows")
+        return part.astype(self.dtype, copy=False)
+
+    def placed_centers(self, centers: ArrayLike) -> NDArray:
+        """Returns centers `[k, d]` as those of `read`, or raises InputError."""
+        centers, shape = np.asarray(centers, np.float64), (self.layout.k, len(self._origin))
+        if centers.shape != shape:
+            raise InputError(f"init must have shape (n_clusters, d) = {shape}; got {centers.shape}")
+        if self.layout.spherical and np.isfinite(centers).all():
+            return arrays.normalize_rows(centers)
+        placed = np.ldexp(centers - self._origin, -self._exponent)
+        if not np.abs(placed).max() <= _FARTHEST:
+            got = f"got entries to {np.abs(centers).max():g}"
+            raise InputError(f"init must be finite and near the rows; {got}")
+        return placed
+
+    def result(self, run: Run) -> KMeansResult:
+        """Returns what a run has found in the unit of the rows."""
+        centers = np.ldexp(run.centers, self._exponent) + self._origin
+        dtype = self.dtype if self.layout.spherical else self._exact
+        inertia = float(np.ldexp(run.inertia, 2 * self._exponent))
+        return KMeansResult(run.labels, centers.astype(dtype), inertia, run.n_iter)
+
+    def assigned(self, centers: NDArray) -> Iterator[tuple[slice, tuple[Array, ...]]]:
+        """Yields the rows of each block and their `_assign`, of centers float64 `[k, d]`."""
+        n, size, before = self.x.shape[0], self.layout.n, None
+        for start in range(0, n, size):
+            layout = self.layout._replace(n=min(size, n - start))
+            specs, block = ((_ROWS, _ALL), _ALL), self._block(start)
+            outputs = _on_mesh(
+                _assign, layout, self._mesh, specs, block, centers.astype(self.dtype)
+            )
+            if before is not None:  # The devices compute it while the next block is read.
+                yield before
+            before = slice(start, start + layout.n), outputs
+        assert before is not None
+        yield before
+
+    def drawn(self, seed: int, number: int) -> NDArray:
+        """Draws centers `[k, d]` of a run by k-means++, from rows of one block."""
+        key, specs = np.asarray([int(seed) % 2**32, number], np.uint32), ((_ROWS, _ALL), _ALL)
+        return np.asarray(
+            _on_mesh(_draw_centers, self.layout, self._mesh, specs, self._block(0), key)
+        )
+
+    def _placed(self, start: int) -> Array:
+        """Puts a block of rows on the devices, and zeros after the last row."""
+        local, stop = self.layout.local, min(start + self.layout.n, self.x.shape[0])
+
+        def of_device(index: Any) -> NDArray:
+            low, high, _ = index[0].indices(local * self._mesh.size)
+            part = self.read(slice(start + low, min(start + high, stop)))
+            return np.pad(part, ((0, high - low - len(part)), (0, 0)))
+
+        shape = local * self._mesh.size, self.x.shape[1]
+        return jax.make_array_from_callback(shape, NamedSharding(self._mesh, _ROWS), of_device)
+
+
+def _lloyd(rows: _Rows, centers: NDArray, max_iter: int, allowed: int = 0) -> Run:
     """Updates centers and labels in turn until hardly any label changes.
 
     Args:
-        layout: with the number of all rows.
-        assign: centers float64 `[k, d]` -> the rows of each block, and its `_assign_block`.
-        read: numbers of rows -> these rows as they are assigned; spherical ones of any length.
-        centers: `[k, d]` to begin with, of the type in which devices compute.
+        rows: the rows.
+        centers: `[k, d]` to begin with.
         max_iter: updates at most.
         allowed: labels that the last update may change, if no cluster is empty.
     """
-    labels, squares = np.full(layout.n, -1, np.int32), np.empty(layout.n, centers.dtype)
-    eps, step = float(np.finfo(centers.dtype).eps), 0
-    centers = centers.astype(np.float64)
+    n, layout, eps = rows.x.shape[0], rows.layout, float(np.finfo(rows.dtype).eps)
+    labels, squares = np.full(n, -1, np.int32), np.empty(n, rows.dtype)
+    centers, step = centers.astype(np.float64), 0
     for step in range(max_iter + 1):
         sums, counts, n_changed = np.zeros(centers.shape), np.zeros(layout.k, np.int64), 0
-        for rows, outputs in assign(centers):
+        for part, outputs in rows.assigned(centers):
             new, block_sums, block_counts, apart = map(np.asarray, outputs)
-            new = new[: rows.stop - rows.start]
-            n_changed += int((new != labels[rows]).sum())
-            labels[rows], squares[rows] = new, apart[: len(new)]
+            new = new[: part.stop - part.start]
+            n_changed += int((new != labels[part]).sum())
+            labels[part], squares[part] = new, apart[: len(new)]
             sums, counts = sums + block_sums, counts + block_counts
-        if not np.isfinite(squares.sum(dtype=np.float64)):
-            fit = f"its squares to fit {squares.dtype}"
-            raise InputError(f"x must be small enough for {fit}: scale it down")
         if step == max_iter or n_changed <= (allowed if counts.all() else 0):
             break
         means = sums / np.maximum(counts, 1)[:, None]
@@ -325,13 +320,13 @@ def _lloyd(
         centers = np.where(stays[:, None], centers, means)
         empty = np.flatnonzero(counts == 0)
         if len(empty):
-            count = min(layout.n, max(_CANDIDATES, _PER_EMPTY * len(empty)))
-            far = np.sort(np.argpartition(squares, layout.n - count)[layout.n - count :])
-            candidates = read(far).astype(np.float64)
+            count = min(n, max(_CANDIDATES, _PER_EMPTY * len(empty)))
+            far = np.sort(np.argpartition(squares, n - count)[n - count :])
+            candidates = rows.read(far).astype(np.float64)
             if layout.spherical:
-                candidates = arrays.normalize_rows(candidates[candidates.any(axis=1)])
+                candidates = candidates[candidates.any(axis=1)]
             _reseed(centers, empty, candidates, eps)
-    return Run(labels, centers, squares, step)
+    return Run(labels, centers, float(squares.sum(dtype=np.float64)), step)
 
 
 def _check_options(
@@ -342,12 +337,6 @@ def _check_options(
     checks.whole("n_init", n_init, 1, 2**31 - 1)
     checks.whole("max_iter", max_iter, 1, 2**31 - 1)
     checks.whole("seed", seed, 0)
-
-
-def _rows_mesh(mesh: Mesh | None) -> Mesh:
-    """Makes a mesh of one axis, of the same devices; None: those of this process."""
-    devices = np.array(jax.local_devices()) if mesh is None else mesh.devices.ravel()
-    return Mesh(devices, (_AXIS,), axis_types=(AxisType.Auto,))
 
 
 def _make_layout(n: int, d: int, k: int, devices: int, platform: str, spherical: bool) -> Layout:
@@ -362,45 +351,11 @@ def _make_layout(n: int, d: int, k: int, devices: int, platform: str, spherical:
     return Layout(n, k, local, chunk, block, platform == "cpu", spherical)
 
 
-def _cast(rows: NDArray, spherical: bool) -> tuple[NDArray, NDArray | None]:
-    """Returns rows in the dtype to compute in; the subtracted mean, float64 `[d]`, or None."""
-    dtype = np.float32 if rows.dtype == np.float32 else jax.dtypes.canonicalize_dtype(np.float64)
-    # Numbers too large for the dtype become infinity, which is refused later.
-    with np.errstate(over="ignore", invalid="ignore"):
-        if dtype == np.float64 or np.can_cast(rows.dtype, dtype):
-            return rows.astype(dtype, copy=False), None
-        if spherical:  # by powers of two, before directions are lost in too small or large numbers
-            exponents = np.frexp(np.abs(rows).max(axis=1, keepdims=True))[1]
-            return np.ldexp(rows.astype(np.float64, copy=False), -exponents).astype(dtype), None
-        mean = rows.mean(axis=0, dtype=np.float64)
-        return (rows - mean).astype(dtype), mean
-
-
 @functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
 def _on_mesh(function: Callable, layout: Layout, mesh: Mesh, specs: tuple, *args: Any) -> Any:
     """Calls a function of the rows of one device on all devices."""
     body = functools.partial(function, layout)
     return jax.shard_map(body, mesh=mesh, in_specs=specs[0], out_specs=specs[1])(*args)
-
-
-def _prepare(layout: Layout, x: Array) -> tuple[Array, Array, Array, Array]:
-    """Subtracts the mean from the rows, or scales them to length one.
-
-    Returns the rows; which of them may become centers; the mean; the mean square, maybe infinite.
-    """
-    live = _is_row(layout)
-    mean = jnp.zeros(x.shape[1], x.dtype)
-    if layout.spherical:
-        x, largest = _shrink(x)
-        live &= largest > 0
-    else:
-        # The second pass removes what rounding left of a mean far from zero.
-        weights = (live / layout.n).astype(x.dtype)
-        for _ in range(2):
-            mean += _total(layout, (x - mean[None]) * weights[:, None])
-        x = jnp.where(live[:, None], x - mean[None], 0)
-    mean_square = collectives.total(jnp.sum(jnp.sum(x * x, axis=1) / layout.n), _AXIS)
-    return ops.l2_normalize(x) if layout.spherical else x, live, mean, mean_square
 
 
 def _total(layout: Layout, x: Array) -> Array:
@@ -412,22 +367,17 @@ def _total(layout: Layout, x: Array) -> Array:
     return jnp.sum(collectives.gather(sums, _AXIS)[: -(-layout.n // layout.chunk)], axis=0)
 
 
-def _shrink(x: Array) -> tuple[Array, Array]:
-    """Divides rows by their largest entries, for finite lengths; returns these entries too."""
-    largest = jnp.max(jnp.abs(x), axis=1, keepdims=True)
-    return x / jnp.where(largest == 0, 1, largest), largest[:, 0]
-
-
-def _draw_centers(layout: Layout, x: Array, live: Array, numbers: Array) -> Array:
+def _draw_centers(layout: Layout, x: Array, numbers: Array) -> Array:
     """Draws centers `[k, d]` by k-means++: rows with probability proportional to D^2.
 
     D is the distance to the nearest center so far. Of 2 + log k candidates drawn each time the one
     that leaves the lowest sum of D^2 is taken, which costs little. The same rows are drawn on any
-    number of devices, up to ties within rounding. `live` are the rows that may be drawn; `numbers`,
-    uint32 `[2]`, the seed and the run.
+    number of devices, up to ties within rounding; rows without a direction never. `numbers`,
+    uint32 `[2]`, are the seed and the run.
     """
     key = jax.random.wrap_key_data(numbers, impl="threefry2x32")
     lengths = jnp.sum(x * x, axis=1)
+    live = _is_row(layout) & (lengths > 0 if layout.spherical else True)
     trials = 2 + int(math.log(layout.k))
 
     def step(i: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -470,33 +420,41 @@ def _is_row(layout: Layout) -> Array:
     return collectives.local_rows(layout.local, _AXIS) < layout.n
 
 
-def _assign(layout: Layout, x: Array, centers: Array) -> tuple[Array, Array, Array]:
-    """Assigns rows: labels int32 `[local]`; sums `[k, d]` and counts `[k]` over all devices."""
-    k, block = layout.k, layout.block
+def _assign(layout: Layout, x: Array, centers: Array) -> tuple[Array, ...]:
+    """Assigns rows to their nearest centers, of equally near ones the first.
+
+    Returns:
+        Labels int32 `[n]`, sums `[k, d]` and counts `[k]` of clusters, and squared distances to the
+        centers `[n]`, of padding 0, all over all devices. The distances are from differences:
+        scores lose digits to cancellation, which does not matter for comparing centers.
+    """
+    k, block, is_row = layout.k, layout.block, _is_row(layout)
     # On the sphere all are 1/2; left out, they cannot differ by rounding.
     half = jnp.zeros(k, x.dtype) if layout.spherical else jnp.sum(centers * centers, axis=1) / 2
-    is_row, padding = _is_row(layout), -k % _GROUP if k > 2 * _GROUP else 0
-    half = jnp.pad(half, (0, padding), constant_values=jnp.inf)
-    scored = jnp.pad(centers, ((0, padding), (0, 0)))
 
     def assign_block(i: Array, carry: tuple[Array, ...]) -> tuple[Array, ...]:
-        labels, sums, counts = carry
+        labels, squares, sums, counts = carry
         # The last block starts early enough to be full; rows that overlap are counted once.
         start = jnp.minimum(i * block, layout.local - block)
         rows = lax.dynamic_slice_in_dim(x, start, block)
-        new = _nearest(rows, scored, half)
+        new = _first_highest(ops.pairwise_dot(centers, rows) - half[:, None])
+        gaps = rows - centers[new]
+        apart = jnp.sum(gaps * gaps, axis=1)
         labels = lax.dynamic_update_slice_in_dim(labels, new, start, 0)
+        squares = lax.dynamic_update_slice_in_dim(squares, apart, start, 0)
         if layout.scatter:
-            return labels, sums, counts
+            return labels, squares, sums, counts
         is_new = start + jnp.arange(block, dtype=jnp.int32) >= i * block
         is_member = is_new & lax.dynamic_slice_in_dim(is_row, start, block)
         one_hot = (new[None] == jnp.arange(k, dtype=jnp.int32)[:, None]) & is_member[None]
         sums += jnp.matmul(one_hot.astype(x.dtype), rows, precision=lax.Precision.HIGHEST)
-        return labels, sums, counts + jnp.sum(one_hot, axis=1, dtype=jnp.int32)
+        return labels, squares, sums, counts + jnp.sum(one_hot, axis=1, dtype=jnp.int32)
 
-    zeros = jnp.zeros(layout.local, jnp.int32), jnp.zeros_like(centers), jnp.zeros(k, jnp.int32)
-    labels, sums, counts = lax.fori_loop(
-        0, -(-layout.local // block), assign_block, collectives.varying(zeros, _AXIS)
+    labels, squares = jnp.zeros(layout.local, jnp.int32), jnp.zeros(layout.local, x.dtype)
+    zeros = labels, squares, jnp.zeros_like(centers), jnp.zeros(k, jnp.int32)
+    n_blocks = -(-layout.local // block)
+    labels, squares, sums, counts = lax.fori_loop(
+        0, n_blocks, assign_block, collectives.varying(zeros, _AXIS)
     )
     if layout.scatter:
         # Each part of the rows has its own sums, so that no float32 adds up more rows than those.
@@ -506,35 +464,15 @@ def _assign(layout: Layout, x: Array, centers: Array) -> tuple[Array, Array, Arr
         places = jnp.where(is_row, part * k + labels, parts * k)
         sums = jnp.sum(jax.ops.segment_sum(x, places, parts * k).reshape(parts, k, -1), axis=0)
         counts = jax.ops.segment_sum(is_row.astype(jnp.int32), labels, k)
-    return labels, *collectives.total((sums, counts), _AXIS)
-
-
-def _nearest(x: Array, centers: Array, half: Array) -> Array:
-    """Finds each row's nearest center, int32, by <x, c> - |c|^2 / 2 (`half`); ties: the first."""
-    scores = ops.pairwise_dot(centers, x) - half[:, None]
-    if len(centers) <= 2 * _GROUP:
-        return _first_highest(scores)
-    scores = scores.reshape(-1, _GROUP, len(x))
-    # `jnp.max`, which propagates NaN, is slower on a CPU.
-    least = scores.dtype.type(-np.inf)
-    group = _first_highest(lax.reduce(scores, least, lambda a, b: lax.select(a > b, a, b), (1,)))
-    inside = jnp.take_along_axis(scores, group[None, None], axis=0)[0]
-    return group * _GROUP + _first_highest(inside)
+    squares = jnp.where(is_row, squares, 0)
+    labels, squares = (collectives.gather(each, _AXIS) for each in (labels, squares))
+    return labels, *collectives.total((sums, counts), _AXIS), squares
 
 
 def _first_highest(scores: Array) -> Array:
     """Computes `argmax` over axis 0 as two plain reductions, which are faster on a CPU."""
     numbers = jnp.arange(len(scores), dtype=jnp.int32)[:, None]
     return jnp.min(jnp.where(scores == jnp.max(scores, axis=0)[None], numbers, len(scores)), axis=0)
-
-
-def _assign_block(layout: Layout, x: Array, centers: Array) -> tuple[Array, ...]:
-    """Assigns a block: labels, sums and counts of clusters, squared distances to centers."""
-    if layout.spherical:
-        x = ops.l2_normalize(_shrink(x)[0])
-    labels, sums, counts = _assign(layout, x, centers)
-    squares = _squares(layout, x, centers, labels)
-    return collectives.gather(labels, _AXIS), sums, counts, collectives.gather(squares, _AXIS)
 
 
 def _reseed(centers: NDArray, empty: NDArray, rows: NDArray, eps: float) -> None:
@@ -558,20 +496,3 @@ def _reseed(centers: NDArray, empty: NDArray, rows: NDArray, eps: float) -> None
         if apart.max(initial=0) > 0:
             centers[j] = rows[(apart >= apart.max() * (1 - _TIE_ULPS * eps)).argmax()]
             apart = np.minimum(apart, np.square(rows - centers[j]).sum(axis=1))
-
-
-def _squares(layout: Layout, x: Array, centers: Array, labels: Array) -> Array:
-    """Computes each row's squared distance to its center `[local]`, from differences; padding: 0.
-
-    Scores lose digits to cancellation, which matters for sums though not for comparing centers.
-    """
-
-    def block(i: Array, squares: Array) -> Array:
-        start = jnp.minimum(i * layout.block, layout.local - layout.block)
-        gaps = lax.dynamic_slice_in_dim(x, start, layout.block)
-        gaps -= centers[lax.dynamic_slice_in_dim(labels, start, layout.block)]
-        return lax.dynamic_update_slice_in_dim(squares, jnp.sum(gaps * gaps, axis=1), start, 0)
-
-    zeros = collectives.varying(jnp.zeros(layout.local, x.dtype), _AXIS)
-    squares = lax.fori_loop(0, -(-layout.local // layout.block), block, zeros)
-    return jnp.where(_is_row(layout), squares, 0)

@@ -6,12 +6,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cluster_jax.core.checks import InputError
+from cluster_jax.core.arrays import normalize_rows
 
 # Elements of one block of scores (float32: 64 MB).
 _BLOCK = 2**24
 # Rows of a group in the search for the lowest scores.
 _GROUP = 16
+# Candidates beyond k for the cosine: as many near copies as usually exist.
+_SPARE = 16
 # The squares of larger numbers than 1 / _TINY, or of smaller ones, are not numbers of float32.
 _TINY = 1e-15
 # The same of float64.
@@ -49,13 +51,8 @@ def nearest(
         queries: float `[m, r]`.
         rows: float `[n, r]`.
         k: number of neighbors, capped at the number of rows.
-        metric: `"euclidean"`, or `"cosine"` for 1 - cosine of rows that have length one or zero.
-            For cosine all rows within the rounding of the product of the k-th are candidates, so
-            that ties have one answer; else the nearest 2 k are, which is faster.
+        metric: `"euclidean"`, or `"cosine"` for 1 - cosine of the rows' directions.
         exclude_self: query i is row i and none of its own neighbors.
-
-    Raises:
-        InputError: for cosine, a row has a length other than one and zero.
 
     Example:
         >>> rows = np.array([[0.0], [1.0], [5.0]], np.float32)
@@ -68,14 +65,13 @@ def nearest(
     n = len(rows)
     k = min(k, n - exclude_self)
     if metric == "cosine":
-        _check_lengths(queries)
-        _check_lengths(rows)
-    unit = _unit(queries, rows) if metric == "euclidean" else 1.0
-    if unit != 1:
+        queries, rows = _directions(queries), _directions(rows)
+    if (unit := _unit(queries, rows)) != 1:
         queries, rows = queries / unit, rows / unit
-    shifted = _shift(rows) if metric == "euclidean" and k else lambda x: x
+    shifted = _shift(rows) if k else lambda x: x
     near = shifted(rows)
-    count = min(2 * k, n - exclude_self)
+    # Near copies differ by less than the rounding of a product.
+    count = min(k + (_SPARE if metric == "cosine" else k), n - exclude_self)
     indices, squares = np.empty((len(queries), k), np.int64), np.empty((len(queries), k))
     # Padded to whole groups; padding is infinitely far.
     padding = ((0, -n % _GROUP), (0, 0))
@@ -90,38 +86,22 @@ def nearest(
         scores += lengths
         if exclude_self:
             scores[np.arange(len(block)), np.arange(start, stop)] = np.inf
-        if metric == "euclidean":
-            candidates = np.sort(_lowest(scores, count), axis=1)
-            gaps = np.empty(candidates.shape)
-            for j, column in enumerate(candidates.T):
-                gaps[:, j] = np.square(rows[column] - exact).sum(axis=1)
-            order = np.argsort(gaps, axis=1, kind="stable")[:, :k]
-            indices[start:stop] = np.take_along_axis(candidates, order, axis=1)
-            squares[start:stop] = np.take_along_axis(gaps, order, axis=1)
-            continue
-        # A float32 sum of r products of unit rows is off by at most about r / 2^24, either way.
-        margin = (rows.shape[1] + 8) * 2.0**-22
-        bounds = np.take_along_axis(scores, _lowest(scores, k), axis=1).max(axis=1) + margin
-        for i, query in enumerate(exact):
-            near = np.flatnonzero(scores[i] <= bounds[i])
-            apart = np.square(rows[near] - query[None]).sum(axis=1)
-            order = np.argsort(apart, kind="stable")[:k]
-            indices[start + i], squares[start + i] = near[order], apart[order]
+        candidates = np.sort(_lowest(scores, count), axis=1)
+        gaps = np.empty(candidates.shape)
+        for j, column in enumerate(candidates.T):
+            gaps[:, j] = np.square(rows[column] - exact).sum(axis=1)
+        order = np.argsort(gaps, axis=1, kind="stable")[:, :k]
+        indices[start:stop] = np.take_along_axis(candidates, order, axis=1)
+        squares[start:stop] = np.take_along_axis(gaps, order, axis=1)
     # Of unit rows, half the squared distance is 1 - cosine.
-    return Neighbors(indices, unit * np.sqrt(squares) if metric == "euclidean" else squares / 2)
+    return Neighbors(indices, squares / 2 if metric == "cosine" else unit * np.sqrt(squares))
 
 
-def _check_lengths(rows: NDArray) -> None:
-    """Raises InputError unless each row has length one, within rounding, or zero."""
-    with np.errstate(over="ignore"):
-        squares = np.einsum("ij,ij->i", rows, rows)
-    wrong = np.flatnonzero((np.abs(squares - 1) > 0.01) & rows.any(axis=1))
-    if len(wrong):
-        largest = np.abs(rows[wrong[0]]).max()
-        raise InputError(
-            'rows must have length one or zero for metric="cosine"; got a row whose largest '
-            f"number is {largest:.3g}: divide each row by its length"
-        )
+def _directions(rows: NDArray) -> NDArray:
+    """Returns rows of length one, which most rows have that come here; zeros stay."""
+    squares = np.einsum("ij,ij->i", rows, rows)
+    is_unit = (np.abs(squares - 1) <= 0.01) | ~rows.any(axis=1)
+    return rows if is_unit.all() else normalize_rows(rows.astype(np.result_type(rows, np.float32)))
 
 
 def _unit(queries: NDArray, rows: NDArray) -> float:

@@ -74,8 +74,7 @@ class Smoother(NamedTuple):
         components: float64 `[d, r]`, principal axes times the whitening.
         is_cosine: whether rows are scaled to length one.
         sharp: float32 `[n, r]`, the denoised and whitened training rows.
-        stages: after each round of averaging but the last, float32 `[n, r]`; the first is `sharp`.
-        smooth: float32 `[n, r]`, after the last.
+        smooth: float32 `[n, r]`, these after the rounds of averaging.
         neighbors: int64 `[n, k]`, the nearest other sharp rows of each.
         counts: float32 `[n]`, of the rows of each micro-cluster, whose means `sharp` are; None: of
             one row each.
@@ -86,7 +85,6 @@ class Smoother(NamedTuple):
     components: NDArray
     is_cosine: bool
     sharp: NDArray
-    stages: tuple[NDArray, ...]
     smooth: NDArray
     neighbors: NDArray
     counts: NDArray | None = None
@@ -116,7 +114,7 @@ class Smoother(NamedTuple):
         return sharp
 
     def transform(self, x: ArrayLike) -> NDArray:
-        """Computes smooth rows float32 `[m, r]` of features `[m, d]`: averaged over training rows.
+        """Computes smooth rows float32 `[m, r]` of features `[m, d]`: means of the nearest ones.
 
         Raises:
             InputError: `x` has another number of columns, or is not finite.
@@ -127,18 +125,12 @@ class Smoother(NamedTuple):
                 f"X must have {counted(len(self.mean), 'column')} like the training rows; "
                 f"got {x.shape[1]}"
             )
-        smooth = self.project(x)
-        neighbors = knn.nearest(smooth, self.sharp, n_neighbors(len(self.sharp))).indices
-        weights = _weights(neighbors, self.counts, np.ones(len(smooth), np.float32))
-        for stage in self.stages:
-            smooth = self._averaged(smooth, stage, neighbors, weights)
-        return smooth
-
-    def _averaged(
-        self, rows: NDArray, stage: NDArray, neighbors: NDArray, weights: NDArray
-    ) -> NDArray:
-        total = averaged(rows.astype(np.float64), stage, neighbors, weights)
-        return self._scaled(total).astype(np.float32)
+        count = max(1, n_neighbors(len(self.sharp)))
+        near = knn.nearest(self.project(x), self.sharp, count).indices
+        total = np.zeros((len(x), self.smooth.shape[1]))
+        for column in near.T:
+            total += self.smooth[column]
+        return self._scaled(total / count).astype(np.float32)
 
     def _scaled(self, rows: NDArray) -> NDArray:
         # With the Euclidean metric, or in few axes, rows keep their lengths.
@@ -224,7 +216,7 @@ def _denoised(x: NDArray, metric: str, n_axes: int | None) -> tuple[Smoother, fl
     axes = _principal_axes(centered, n_axes)
     rows = centered @ axes
     none = np.empty((len(rows), 0), np.int64)
-    return Smoother(mean, axes.astype(np.float64), is_cosine, rows, (), rows, none), scale
+    return Smoother(mean, axes.astype(np.float64), is_cosine, rows, rows, none), scale
 
 
 def _smoothed(
@@ -250,13 +242,13 @@ def _smoothed(
         squares = cluster_means(np.einsum("ij,ij->i", sharp, sharp)[:, None], groups)[:, 0]
         squares = squares.astype(np.float32)
         sharp = cluster_means(sharp, groups).astype(np.float32)
-    stages, (neighbors, weights) = [sharp], near(sharp, counts)
+    smooth, (neighbors, weights) = sharp, near(sharp, counts)
     for _ in range(N_ROUNDS):
-        stages.append(start._averaged(stages[-1], stages[-1], neighbors, weights))
+        means = averaged(smooth.astype(np.float64), smooth, neighbors, weights)
+        smooth = start._scaled(means).astype(np.float32)
     components = start.components @ whiten / scale / rms
-    smooth = stages.pop()
-    stored = (start.mean, components, start.is_cosine, sharp, tuple(stages), smooth, neighbors)
-    return Smoother(*stored, counts, squares)
+    parts = start.mean, components, start.is_cosine, sharp, smooth, neighbors
+    return Smoother(*parts, counts, squares)
 
 
 def averaged(rows: NDArray, others: NDArray, neighbors: NDArray, weights: NDArray) -> NDArray:

@@ -34,8 +34,7 @@ compared.
 | `number.MOST_LINKS` 0.9 | links inside clusters in few axes |
 | `number.DENSE_SHARE` 0.75 | rows that HDBSCAN's clusters must hold |
 
-What changed when constants of earlier rules were halved or doubled:
-`experiments/number_of_clusters/constants.md`.
+What changed when they were halved or doubled: `experiments/log.md`.
 
 References:
     [1] Zhou et al. 2004, Learning with local and global consistency.
@@ -70,14 +69,6 @@ METRICS = ("auto", *smooth.METRICS)
 # Rows, of which all can be compared with each other; more are condensed into as many micro-clusters
 # at most. Rows of a sample of these, from which the axes are learned.
 MAX_ROWS, SAMPLE = 16_000, 10_000
-# Of rows in no cluster.
-_OF_NO_CLUSTER = {
-    "labels_": NO_CLUSTER,
-    "probabilities_": 0.0,
-    "runners_up_": NO_CLUSTER,
-    "runner_up_probabilities_": 0.0,
-    "leaves_": 0,
-}
 # Attributes of the fitted estimator that are arrays or plain values.
 _STORED = (
     *("labels_", "probabilities_", "runners_up_", "runner_up_probabilities_", "linkage_"),
@@ -186,20 +177,21 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         if isinstance(x, np.ndarray) and x.any() and self._metric(x) == "cosine":
             is_in = np.asarray(x.any(axis=1))
         kept = np.flatnonzero(is_in)
-        place = np.arange(len(kept))
+        place = np.where(is_in, np.cumsum(is_in) - 1, NO_CLUSTER)
         if originals is not None:
             distinct, of_distinct = np.unique(originals[kept], return_inverse=True)
             if len(distinct) >= max(self.n_clusters or 1, self.min_cluster_size or 1):
-                kept, place = distinct, of_distinct
-        self._fit(x if len(kept) == len(is_in) else np.asarray(x[kept]), kept, place)
-        for name, empty in {} if is_in.all() else _OF_NO_CLUSTER.items():
-            column = np.full(len(is_in), empty, getattr(self, name).dtype)
-            column[is_in] = getattr(self, name)
-            setattr(self, name, column)
-        return self
+                kept, place[is_in] = distinct, of_distinct
+        return self._fit(x if len(kept) == len(is_in) else np.asarray(x[kept]), kept, place)
 
     def _fit(self, x: Rows, kept: NDArray, place: NDArray) -> Self:
-        """Clusters rows that are the rows `kept` of all; `place` is where each of these stands."""
+        """Clusters rows that are the rows `kept` of all.
+
+        Args:
+            x: `[m, d]`.
+            kept: int `[m]`.
+            place: int `[n]`, which of them stands for each row, -1 for a row in no cluster.
+        """
         n = x.shape[0]
         checks.one_of("metric", self.metric, METRICS)
         for name in ("n_clusters", "min_cluster_size"):
@@ -207,29 +199,34 @@ class SmoothTree(ClusterMixin, BaseEstimator):
                 checks.whole(name, value, 1, n)
         seed = self._seed()
         self.metric_ = self._metric(x)
-        first, self.leaves_ = self._distinct(x)
+        first, leaves = copies.originals(x, self.metric_, self.n_clusters or 1)
+        checks.at_most("n_clusters", self.n_clusters or 1, len(first), "distinct rows")
         if (m := len(first)) <= MAX_ROWS:
             rows = smooth.dequantize(np.asarray(x[first]), seed)
             self.sample_, self.smoother_ = first, smooth.fit(rows, self.metric_)
         else:
             how = (min(SAMPLE, m), min(MAX_ROWS, m // 2), self.metric_, seed)
             self.smoother_, groups = smooth.fit_all(x, first, *how)
-            self.leaves_ = groups[self.leaves_]
+            leaves = groups[leaves]
             self.sample_ = first[np.unique(groups, return_index=True)[1]]
             rows = np.asarray(x[self.sample_])
             checks.at_most(
                 "n_clusters", self.n_clusters or 1, len(rows), f"micro-clusters of {m:,} rows"
             )
         self.rows_ = np.asarray(x[self.sample_])
-        self.sample_, self.leaves_ = kept[self.sample_], self.leaves_[place]
-        levels = self._find(rows, np.random.default_rng(seed))
-        self.linkage_ = tree.nested(self.smoother_.smooth, np.bincount(self.leaves_), levels)
+        is_in = place != NO_CLUSTER
+        self.sample_, self.leaves_ = kept[self.sample_], np.where(is_in, leaves[place], 0)
+        sizes = np.bincount(self.leaves_[is_in])
+        levels = self._find(rows, sizes, np.random.default_rng(seed))
+        self.linkage_ = tree.nested(self.smoother_.smooth, sizes, levels)
         self.n_clusters_ = int(levels[0].max()) + 1
-        labels = tree.by_size(levels[0][self.leaves_], levels[0])[levels[0]]
+        labels = tree.by_size(levels[0][self.leaves_[is_in]], levels[0])[levels[0]]
         self._shares_ = membership.shares(self.smoother_, labels)
         of_leaves = membership.membership(labels, self._shares_)
-        of_rows = (column[self.leaves_] for column in of_leaves)
-        self.labels_, self.probabilities_, self.runners_up_, self.runner_up_probabilities_ = of_rows
+        self.labels_, self.probabilities_, self.runners_up_, self.runner_up_probabilities_ = (
+            np.where(is_in, column[self.leaves_], empty)
+            for column, empty in zip(of_leaves, (NO_CLUSTER, 0.0) * 2, strict=True)
+        )
         return self
 
     def _metric(self, x: Rows) -> str:
@@ -237,9 +234,9 @@ class SmoothTree(ClusterMixin, BaseEstimator):
             return self.metric
         return "euclidean" if x.shape[1] <= FEW_AXES else "cosine"
 
-    def _find(self, x: NDArray, rng: np.random.Generator) -> list[NDArray]:
+    def _find(self, x: NDArray, sizes: NDArray, rng: np.random.Generator) -> list[NDArray]:
         """Finds nested labels of the leaves `[m, d]`, the finest first; sets the verdict."""
-        rows, sizes = self.smoother_, np.bincount(self.leaves_)
+        rows = self.smoother_
         found = number.find(x, rows, rng)
         self.gap_, self.verdict_, self.scores_ = found.gap, found.verdict, found.scores
         levels = found.levels
@@ -294,15 +291,6 @@ class SmoothTree(ClusterMixin, BaseEstimator):
             return int(check_random_state(self.random_state).randint(2**31))
         checks.whole("random_state", self.random_state, 0)
         return int(self.random_state)
-
-    def _distinct(self, x: Rows) -> tuple[NDArray, NDArray]:
-        """Returns the rows without copies; near copies part if more clusters are asked for."""
-        first, leaves = copies.originals(x, self.metric_)
-        wanted = self.n_clusters or 1
-        if len(first) < wanted:
-            first, leaves = copies.originals(x, self.metric_, near=False)
-            checks.at_most("n_clusters", wanted, len(first), "distinct rows")
-        return first, leaves
 
     def cut(self, *, k: int | None = None, level: float | None = None) -> NDArray:
         """Returns the labels int64 `[n]` at another cut of the tree; by default `labels_`.
@@ -390,19 +378,17 @@ class SmoothTree(ClusterMixin, BaseEstimator):
     def to_arrays(self) -> dict[str, NDArray]:
         """Returns the fitted estimator as arrays by name, with the version of the package."""
         check_is_fitted(self)
-        smoother = self.smoother_._asdict()
-        stages = {f"stage_{i}": rows for i, rows in enumerate(smoother.pop("stages"))}
         parameters = self.get_params()
         if not isinstance(parameters["random_state"], int | np.integer):
             parameters["random_state"] = None
-        tried = list(self.scores_.items())
+        smoother = self.smoother_._asdict().items()
         stored = {
             "kind": type(self).__name__,
             "version": __version__,
             "parameters": json.dumps(parameters, default=int),
-            "scores_": np.array(tried, np.float64).reshape(-1, 2),
+            "scores_": np.array(list(self.scores_.items()), np.float64).reshape(-1, 2),
             **{name: getattr(self, name) for name in _STORED},
-            **{f"smoother.{k}": v for k, v in {**smoother, **stages}.items() if v is not None},
+            **{f"smoother.{name}": part for name, part in smoother if part is not None},
         }
         if hasattr(self, "_living_"):
             of_state = living.to_arrays(self._living_)
@@ -419,16 +405,11 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         """
         try:
             model = cls(**json.loads(stored["parameters"].item()))
+            plain: dict[str, Any] = {k: v if v.ndim else v.item() for k, v in stored.items()}
             for name in _STORED:
-                value = stored[name]
-                setattr(model, name, value if value.ndim else value.item())
-            names = set(Smoother._fields) - {"stages"}
-            fields: dict[str, Any] = {
-                name: stored[f"smoother.{name}"] for name in names if f"smoother.{name}" in stored
-            }
-            fields["is_cosine"] = bool(fields["is_cosine"])
-            stages = tuple(stored[f"smoother.stage_{i}"] for i in range(smooth.N_ROUNDS))
-            model.smoother_ = Smoother(**fields, stages=stages)
+                setattr(model, name, plain[name])
+            names = {f"smoother.{name}": name for name in Smoother._fields}
+            model.smoother_ = Smoother(**{names[k]: v for k, v in plain.items() if k in names})
             model.scores_ = {int(k): score for k, score in stored["scores_"].tolist()}
         except (KeyError, TypeError) as error:
             version = stored.get("version", np.asarray("an older version")).item()

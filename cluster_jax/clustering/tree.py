@@ -35,11 +35,12 @@ def linkage_of_means(features: NDArray, labels: ArrayLike) -> NDArray:
     return hierarchy.linkage(squareform(distances, checks=False), "average")
 
 
-def ward(rows: NDArray) -> NDArray:
+def ward(rows: NDArray, sizes: NDArray | None = None) -> NDArray:
     """Builds Ward's tree of rows `[n, r]` in the form of SciPy's `linkage`, float64 `[n - 1, 4]`.
 
     SciPy needs all n (n - 1) / 2 distances, twice. Here all pairs of groups that are each other's
-    nearest merge at once, which gives the same tree; distances are computed in blocks.
+    nearest merge at once, which gives the same tree; distances are computed in blocks. `sizes`
+    `[n]` are how many rows each row is the mean of; None: one.
 
     Source: Murtagh 1983, A survey of recent advances in hierarchical clustering algorithms.
 
@@ -49,7 +50,8 @@ def ward(rows: NDArray) -> NDArray:
     """
     n = len(rows)
     means = rows.astype(np.float64) - rows.mean(axis=0, dtype=np.float64)
-    node, sizes, heights, near = np.arange(n), np.ones(n), np.zeros(n), np.full(n, -1)
+    node, heights, near = np.arange(n), np.zeros(n), np.full(n, -1)
+    sizes = np.ones(n) if sizes is None else sizes
     merges = [np.empty((0, 4))]
     while (m := len(means)) > 1:
         squares, stale = np.square(means).sum(axis=1), np.flatnonzero(near < 0)
@@ -259,7 +261,7 @@ def nested(rows: NDArray, sizes: NDArray, levels: list[NDArray]) -> NDArray:
     sizes = sizes.astype(np.float64)
     for labels in (*levels, np.zeros(n, np.int64)):
         parts = members(labels[row])
-        trees = [_weighted_ward(sizes[part], means[part]) for part in parts]
+        trees = [ward(means[part], sizes[part]) for part in parts]
         nodes = [node[part].tolist() for part in parts]
         steps = ((step[2], g, i) for g, merged in enumerate(trees) for i, step in enumerate(merged))
         for height, g, i in sorted(steps):
@@ -272,20 +274,3 @@ def nested(rows: NDArray, sizes: NDArray, levels: list[NDArray]) -> NDArray:
         sizes = np.array([sizes[part].sum() for part in parts])
         row = row[[part[0] for part in parts]]
     return np.array(merges, np.float64).reshape(-1, 4)
-
-
-def _weighted_ward(sizes: NDArray, means: NDArray) -> NDArray:
-    """Builds Ward's tree of means, with the heights and sizes that groups of those sizes have."""
-    if len(means) == 1:
-        return np.empty((0, 4))
-    merges = ward(means)
-    all_sizes, all_means, highest = [*sizes], [*means], 0.0
-    for merge in merges:
-        i, j = int(merge[0]), int(merge[1])
-        total = all_sizes[i] + all_sizes[j]
-        gap = np.linalg.norm(all_means[i] - all_means[j])
-        highest = max(highest, gap * np.sqrt(2 * all_sizes[i] * all_sizes[j] / total))
-        merge[2:] = highest, total
-        all_means.append((all_sizes[i] * all_means[i] + all_sizes[j] * all_means[j]) / total)
-        all_sizes.append(total)
-    return merges

@@ -8,7 +8,7 @@ from jax.sharding import Mesh
 from numpy.typing import NDArray
 
 from cluster_jax.clustering import knn
-from cluster_jax.clustering.kmeans import KMeansResult, kmeans_blocks
+from cluster_jax.clustering.kmeans import _BLOCK_ROWS, KMeansResult, kmeans_blocks
 from cluster_jax.core import arrays, checks
 from cluster_jax.core.arrays import Rows
 
@@ -17,7 +17,6 @@ def kmeans_two_levels(
     x: Rows,
     n_clusters: int,
     *,
-    block_rows: int = 2**16,
     metric: str = "euclidean",
     n_init: int = 1,
     max_iter: int = 20,
@@ -29,7 +28,7 @@ def kmeans_two_levels(
     A row is compared with about 2 sqrt(k) centers instead of k: of 100,000 clusters with 632. The
     first level is `kmeans_blocks`; each of its clusters is divided by scikit-learn's `KMeans`, into
     a number that is proportional to its rows, so that all clusters hold about n / k. Of a cluster
-    of more than `block_rows` rows a random sample of as many is divided, and the others join the
+    of more than 2^16 rows a random sample of as many is divided, and the others join the
     nearest center in this cluster. A row near the edge of a cluster of the first level may be
     nearer to a center beyond it: the inertia is higher than that of one level.
 
@@ -37,7 +36,6 @@ def kmeans_two_levels(
         x: finite `[n, d]`, see `kmeans_blocks`.
         n_clusters: number of clusters k, 1 to n. Where a cluster has fewer distinct rows than it
             is to be divided into, some stay empty.
-        block_rows: rows in memory at once.
         metric: "euclidean" or "spherical".
         n_init: number of runs at each level.
         max_iter: maximum number of center updates at each level.
@@ -67,7 +65,6 @@ def kmeans_two_levels(
     first = kmeans_blocks(
         x,
         math.isqrt(n_clusters),
-        block_rows=block_rows,
         metric=metric,
         seed=seed,
         mesh=mesh,
@@ -87,15 +84,15 @@ def kmeans_two_levels(
     for members, count in zip(groups, counts.tolist(), strict=True):
         if not count:
             continue
-        most = max(block_rows, count)
+        most = max(_BLOCK_ROWS, count)
         is_large = len(members) > most
         values = read(np.sort(rng.choice(members, most, replace=False)) if is_large else members)
         fitted = KMeans(count, random_state=seed % 2**32, **settings).fit(values).cluster_centers_
         scaled = arrays.normalize_rows(fitted) if is_spherical else fitted
-        for low in range(0, len(members), block_rows):
-            rows = members[low : low + block_rows]
+        for low in range(0, len(members), _BLOCK_ROWS):
+            rows = members[low : low + _BLOCK_ROWS]
             near = knn.nearest(
-                read(rows) if is_large else values[low : low + block_rows], scaled, 1
+                read(rows) if is_large else values[low : low + _BLOCK_ROWS], scaled, 1
             )
             labels[rows] = start + near.indices[:, 0]
             inertia += float(np.square(near.distances).sum())

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import itertools
+import os
 import unicodedata
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
@@ -429,6 +430,12 @@ class ItemReader:
         skipped, most = sorted(self.reasons.items()), self._config.max_corrupt_fraction
         texts = [f"{self.names[i]} ({reason})" for i, reason in skipped[:3]]
         examples = "; ".join(texts + ["..."] * (len(skipped) > 3))
+        if len(skipped) == self.size == 1:
+            path, reason = os.path.join(self._where, self.names[0]), self.reasons[0]
+            raise InputError(
+                f"an image must be readable; got {path}, which cannot be read ({reason}): save it "
+                "anew, for example as JPEG"
+            )
         if len(skipped) == self.size:
             raise InputError(
                 f"images in {self._where} must be readable; got {counted(self.size, 'image')} that "

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cluster_jax.clustering import custom, knn, membership, placing
+from cluster_jax.clustering import custom, knn, placing
 from cluster_jax.clustering.base import NO_CLUSTER
 from cluster_jax.clustering.gridshift import BandwidthCurve, GridShift
 from cluster_jax.clustering.membership import Membership
@@ -47,7 +47,6 @@ class Clustering(NamedTuple):
         curve: GridShift's scan over bandwidths, or None.
         tree: the fitted SmoothTree, or None.
         membership: probabilities of the clusters of SmoothTree; None for GridShift and k-means.
-        has_ids: whether the clusters are no cut of the tree, see `with_ids`.
     """
 
     metrics: dict[str, Any]
@@ -59,11 +58,10 @@ class Clustering(NamedTuple):
     curve: BandwidthCurve | None = None
     tree: SmoothTree | None = None
     membership: Membership | None = None
-    has_ids: bool = False
 
     def linkage(self, features: NDArray) -> NDArray:
         """Returns the tree of the clusters of features `[n, d]`, see `smooth_tree` and `tree`."""
-        if self.tree is None or self.has_ids:
+        if self.tree is None:
             is_in = self.cluster_labels != NO_CLUSTER
             return linkage_of_means(features[is_in], self.cluster_labels[is_in])
         return self.tree.cluster_linkage_
@@ -273,45 +271,6 @@ def run_tree(
     return Clustering(metrics, points, centers, labels, distances, outliers, None, model, member)
 
 
-def with_ids(clustering: Clustering, features: NDArray, ids: NDArray) -> Clustering:
-    """Replaces the clusters of a fit by those that keep their ids, in the fit's representation.
-
-    Args:
-        clustering: result of `run_tree` for all rows.
-        features: the rows `[n, d]`.
-        ids: int `[n]`, the cluster of each row, -1 for none, see `clustering.living`.
-    """
-    model = clustering.tree
-    assert model is not None
-    every, codes = np.unique(ids, return_inverse=True)
-    sizes = np.bincount(codes)
-    is_in = every != NO_CLUSTER
-    is_small = is_in & (sizes < min(MIN_CLUSTER_ROWS, sizes[is_in].max()))
-    sharp = model.smoother_.project(np.asarray(features))
-    centers = arrays.cluster_means(sharp, codes)
-    distances = arrays.distances_to_centers(sharp, centers, codes).astype(np.float32)
-    of_leaves, leaves = placing.coded(ids[model.sample_])
-    around = membership.shares(model.smoother_, leaves)
-    member = membership.membership(leaves, around)
-    second = np.where(member.runners_up < 0, NO_CLUSTER, of_leaves[member.runners_up])
-    columns = (member.probabilities, second, member.runner_up_probabilities)
-    sure = (
-        np.where(ids == NO_CLUSTER, empty, column[model.leaves_])
-        for column, empty in zip(columns, (0.0, NO_CLUSTER, 0.0), strict=True)
-    )
-    n_large = int((is_in & ~is_small).sum())
-    counts = {"n_large": n_large, "outliers": int(sizes[is_small].sum())}
-    return clustering._replace(
-        metrics={**clustering.metrics, **counts},
-        centers=centers,
-        cluster_labels=every[codes].astype(np.int32),
-        distances=distances,
-        outliers=is_small[codes],
-        membership=Membership(ids, *sure),
-        has_ids=True,
-    )
-
-
 def clusterer(
     clustering: Clustering,
     training_rows: Voters,
@@ -331,8 +290,7 @@ def clusterer(
     """
     labels, tree = clustering.cluster_labels, clustering.tree
     if tree is not None:
-        labels = labels.astype(np.int64) if clustering.has_ids else tree.labels_
-        return ByTree(tree.smoother_, labels, tree.sample_, tree.leaves_, training_rows)
+        return ByTree(tree.smoother_, tree.labels_, tree.sample_, tree.leaves_, training_rows)
     if method not in CLUSTERINGS:
         return ByVotes(labels, n_neighbors, training_rows)
     if reduce == "tsne":
@@ -345,17 +303,6 @@ def clusterer(
     if reduce == "none" and width is None:  # k-means
         return ByCenters(centers, labels, training_rows.metric == "cosine", training_rows)
     return ByVotes(labels, n_neighbors, training_rows, points, centers, width or 1.0)
-
-
-def rows_of_likeness(tree: SmoothTree | None, features: NDArray, metric: str = "cosine") -> NDArray:
-    """Returns rows whose Euclidean distances say which images are alike, float `[n, r]`.
-
-    Sharp rows where there are some: more of their neighbors have the class of the image than of
-    those of unit rows (`experiments/number_of_clusters/rows.md`).
-    """
-    if tree is not None:
-        return tree.smoother_.project(features)
-    return arrays.normalize_rows(features) if metric == "cosine" else features
 
 
 def with_map(

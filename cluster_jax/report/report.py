@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from etils import epath
 
 from cluster_jax.clustering.membership import Membership
 from cluster_jax.core import io
@@ -26,17 +25,6 @@ DOUBTFUL = 0.8
 SECTIONS = ("clusters", "changed", "doubtful", "duplicates", "map", "tree", "skipped")
 DETAILS = ("training", "bandwidth", "labels", "metrics")
 _FINDERS = {"gridshift": "GridShift", "tree": "the tree of smoothed features"}
-
-
-def write_report(path: epath.PathLike, data: ReportData) -> None:
-    """Writes the report to `path`, atomically.
-
-    Args:
-        path: local or remote (`gs://...`) file in an existing folder; an old file is replaced.
-        data: what to show. The same data give the same bytes.
-    """
-    # Bytes of file names that are not UTF-8 (lone surrogates) are spelled out.
-    io.write(path, render(data).encode("utf-8", "backslashreplace"))
 
 
 def render(data: ReportData) -> str:

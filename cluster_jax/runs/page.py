@@ -4,6 +4,7 @@ import os
 import pathlib
 import shlex
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from etils import epath
@@ -62,9 +63,13 @@ def write_outputs(run: Run, page: str | None) -> None:
         io.write(workdir / workdirs.REPORT, page.encode("utf-8", "backslashreplace"))
     elif workdirs.REPORT in buckets.names(workdir):
         (workdir / workdirs.REPORT).unlink()
+    io.write_json(workdir / workdirs.RESULTS, results_of(run), checksum=True)
+
+
+def results_of(run: Run) -> dict[str, Any]:
+    """Returns the content of `results.json`."""
     results = {"number": run.number, "state": run.state, **run.results, "config": run.config}
-    results["names"] = {str(cluster): name for cluster, name in sorted(run.named.items())}
-    io.write_json(workdir / workdirs.RESULTS, results, checksum=True)
+    return results | {"names": {str(key): name for key, name in sorted(run.named.items())}}
 
 
 def is_published(run: Run) -> bool:
@@ -189,7 +194,8 @@ def report_data(run: Run, dataset: Dataset | None = None) -> ReportData:
         repeated = duplicates.Shown(run.duplicates, run.names, run.shown)
     changes = None
     if run.updates:
-        changes = Changes(run.updates, run.columns["since"] == run.updates, run.events)
+        is_new = run.columns["since"][rows] == run.updates
+        changes = Changes(run.updates, is_new, run.events)
     return ReportData(
         title=_title(run),
         results=run.results,

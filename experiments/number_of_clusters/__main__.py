@@ -50,6 +50,8 @@ def lists(data: pathlib.Path, files: list[str], seed: int) -> dict[str, Callable
         "huge and small clusters": lambda: cases(generate.huge(seeds[1], 20)),
         "copies above 16,000 rows": lambda: cases(generate.many_copies(seeds[1], 6)),
         "few rows": lambda: cases(generate.few_rows(seeds[1], 30)),
+        "levels": lambda: of_kinds(seeds[1], 2, ("hierarchy",), range(4, 1000)),
+        "curved": lambda: of_kinds(seeds[1], 6, ("moons", "rings", "chains"), range(2, 4)),
         "random centers in few columns": lambda: cases(generate.random_centers(seeds[1], 16)),
     }
 
@@ -61,6 +63,19 @@ def generated(seed: int) -> Iterator[real.Case]:
             x, truth = generate.make(spec)
             truth = np.zeros_like(truth) if spec.k == 0 else truth
             yield real.Case(spec.name, x, (truth,), spec.metric)
+
+
+def of_kinds(seed: int, times: int, kinds: tuple[str, ...], columns: range) -> Iterator[real.Case]:
+    """The families of these kinds and numbers of columns, so many times with other seeds."""
+    for i in range(times):
+        for spec in sets.generated(seed + 1000 * i):
+            if spec.kind in kinds and spec.d in columns:
+                yield real.Case(f"{spec.name}-{spec.seed}", *_made(spec), spec.metric)
+
+
+def _made(spec: sets.Set) -> tuple[NDArray, tuple[NDArray, ...]]:
+    x, truth = generate.make(spec)
+    return x, (truth,)
 
 
 def cases(named: Iterable[generate.Named]) -> Iterator[real.Case]:

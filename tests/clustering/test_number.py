@@ -158,7 +158,7 @@ def test_the_last_step_is_to_the_nearest_mean_of_sharp_rows():
     smooth_rows = np.float32([[0], [0.1], [0.2], [10], [10.1], [10.2]])
     sharp = np.float32([[0], [0.1], [9], [10], [10.1], [10.2]])
     none = np.empty((6, 0), np.int64)
-    rows = smooth.Smoother(np.zeros(1), np.eye(1), False, sharp, (sharp,), smooth_rows, none)
+    rows = smooth.Smoother(np.zeros(1), np.eye(1), False, sharp, smooth_rows, none)
     labels = number._partition(rows, tree.ward(smooth_rows), 2)
     assert (labels == labels[2]).tolist() == [False, False, True, True, True, True]
 
@@ -172,7 +172,8 @@ def test_a_rare_kind_inside_a_cluster_becomes_one(seed):
 
     def found():
         rows = smooth.fit(x, "euclidean")
-        return number._with_rare(x, rows, one, np.random.default_rng(0))
+        inside = number._inside(x, rows, one, np.random.default_rng(0))
+        return number._with_rare(inside, one)
 
     assert not found().any()
     x[200:] = 3 * scales * np.sign(rng.normal(size=30)) + 0.5 * rng.normal(size=(8, 30))
@@ -254,3 +255,14 @@ def test_many_random_centers_in_few_columns(k, each, least):
     model = fit(x)
     assert model.verdict_ == "clear"
     assert adjusted_rand_score(truth, model.labels_) > least
+
+
+def test_what_is_inside_a_cluster_is_searched_once(monkeypatch):
+    """Levels and single splits ask for the same."""
+    searched, original = [], number._search
+    monkeypatch.setattr(
+        number, "_search", lambda rows: searched.append(rows.sharp.tobytes()) or original(rows)
+    )
+    x = 9 * np.eye(6, 9)[np.arange(240) % 6] + np.random.default_rng(0).normal(size=(240, 9))
+    number.find(x, smooth.fit(x, "euclidean"), np.random.default_rng(0))
+    assert len(searched) == len(set(searched)) == 7

@@ -23,11 +23,12 @@ def groups(n=3_000, k=30, d=8, seed=0):
 
 @pytest.mark.parametrize("block_rows", [2**16, 200])
 @pytest.mark.parametrize("metric", ["euclidean", "spherical"])
-def test_groups_of_rows(metric, block_rows):
+def test_groups_of_rows(metric, block_rows, monkeypatch):
     """With 200 rows a block, clusters of the first level are divided by a sample."""
+    monkeypatch.setattr(two_levels, "_BLOCK_ROWS", block_rows)
     x, _ = groups()
     one = kmeans(x, 120, metric=metric, n_init=1)
-    two = kmeans_two_levels(x, 120, metric=metric, block_rows=block_rows)
+    two = kmeans_two_levels(x, 120, metric=metric)
     assert two.centers.shape == (120, 8)
     assert two.labels.dtype == np.int32
     assert two.labels.max() < 120
@@ -35,12 +36,12 @@ def test_groups_of_rows(metric, block_rows):
     own = np.square(rows - two.centers[two.labels]).sum(axis=1, dtype=np.float64)
     assert two.inertia == pytest.approx(own.sum(), rel=1e-4)
     assert two.inertia < 1.25 * one.inertia
-    again = kmeans_two_levels(x, 120, metric=metric, block_rows=block_rows)
+    again = kmeans_two_levels(x, 120, metric=metric)
     kmeans_two_levels(x[:60], 9, metric=metric, seed=2**40)  # scikit-learn takes 32 bits
     np.testing.assert_array_equal(two.labels, again.labels)
 
 
-def test_rows_are_read_in_ascending_order():
+def test_rows_are_read_in_ascending_order(monkeypatch):
     """Shards and memory maps are slow in any other order."""
 
     class Rows(np.ndarray):
@@ -50,7 +51,8 @@ def test_rows_are_read_in_ascending_order():
             return np.asarray(super().__getitem__(rows))
 
     is_ascending = []
-    kmeans_two_levels(groups()[0].view(Rows), 9, block_rows=300)
+    monkeypatch.setattr(two_levels, "_BLOCK_ROWS", 300)
+    kmeans_two_levels(groups()[0].view(Rows), 9)
     assert len(is_ascending) > 1
     assert all(is_ascending)
 
@@ -73,7 +75,8 @@ def test_a_large_cluster_is_never_read_whole(monkeypatch):
     monkeypatch.setattr(two_levels, "kmeans_blocks", kmeans_blocks)
     read, rng = [], np.random.default_rng(0)
     x = np.concatenate([rng.normal(size=(n, 3)) + 50 * i for i, n in enumerate((900, 90, 60))])
-    found = kmeans_two_levels(x.astype(np.float32).view(Rows), 9, block_rows=300)
+    monkeypatch.setattr(two_levels, "_BLOCK_ROWS", 300)
+    found = kmeans_two_levels(x.astype(np.float32).view(Rows), 9)
     assert max(read) == 300
     assert np.bincount(found.labels, minlength=9).max() < 600
 

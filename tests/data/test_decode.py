@@ -3,8 +3,10 @@
 import hashlib
 import io
 import struct
+import sys
 import threading
 import time
+import types
 
 import numpy as np
 import pytest
@@ -331,6 +333,20 @@ def test_a_raw_photo_is_upright(tmp_path):
     picture().transpose(Image.Transpose.ROTATE_270).save(tmp_path / "2.png")
     first, second = load(tmp_path, **SQUARES).images.astype(int)
     assert np.abs(first - second).mean() < 3
+
+
+def test_a_preview_without_compression_is_upright(monkeypatch, tmp_path):
+    """Old cameras have such previews; the file says how the camera was held."""
+    values = np.asarray(picture())
+    for flip, turned in ((0, 0), (3, 2), (5, 1), (6, 3)):
+        thumb = types.SimpleNamespace(format=rawpy.ThumbFormat.BITMAP, data=values)
+        photo = types.SimpleNamespace(
+            extract_thumb=lambda thumb=thumb: thumb, sizes=types.SimpleNamespace(flip=flip)
+        )
+        photo = type("Photo", (), {"__enter__": lambda _, p=photo: p, "__exit__": lambda *_: None})
+        monkeypatch.setattr(sys.modules["rawpy"], "imread", lambda _, p=photo: p())
+        made = Image.open(io.BytesIO(decoding.preview(b"")))
+        np.testing.assert_array_equal(np.asarray(made), np.rot90(values, turned))
 
 
 def test_a_raw_photo_and_an_image_of_one_name_are_one_photo(tmp_path):

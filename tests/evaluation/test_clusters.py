@@ -300,14 +300,3 @@ def test_refused(features, given, message):
         resolve(features, replace(**given))
     with pytest.raises(InputError, match=message):
         cluster(features, None, replace(**given), ignore)
-
-
-def test_likeness_is_that_of_sharp_rows_where_there_are_some():
-    x = np.random.default_rng(0).normal(size=(60, 8))
-    tree = SmoothTree().fit(x)
-    order = np.argsort(tree.sample_)
-    rows = clusters.rows_of_likeness(tree, x)
-    np.testing.assert_allclose(rows, tree.smoother_.sharp[order], atol=1e-6)
-    lengths = np.linalg.norm(clusters.rows_of_likeness(None, x), axis=1)
-    np.testing.assert_allclose(lengths, 1, atol=1e-6)
-    assert clusters.rows_of_likeness(None, x, "euclidean") is x

@@ -18,6 +18,7 @@ from cluster_jax.clustering.gridshift import BandwidthCurve, Candidate
 from cluster_jax.clustering.living import Event
 from cluster_jax.clustering.membership import Membership
 from cluster_jax.clustering.number import CLEAR_GAP
+from cluster_jax.core import io as files
 from cluster_jax.data.images import PhotoFacts
 from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.report import (
@@ -28,7 +29,7 @@ from cluster_jax.report import (
     report_map,
     thumbnails,
 )
-from cluster_jax.report.report import ReportData, render, write_report
+from cluster_jax.report.report import ReportData, render
 from cluster_jax.report.report_data import Changes
 from tests.rows import every_row
 
@@ -499,6 +500,11 @@ def test_hostile_names_stay_text():
         assert page.text.count(spaced) >= 6, "title, kicker, note, label, skipped file, reason"
         assert page.record["map"]["names"] == [evil] * 68
         assert evil in page.record["map"]["label_names"]
+
+
+def write_report(path, data):
+    """As the outputs of a run are written."""
+    files.write(path, render(data).encode("utf-8", "backslashreplace"))
 
 
 def test_skipped_files(tmp_path):
