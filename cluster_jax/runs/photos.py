@@ -128,7 +128,8 @@ def _encoder(inputs: Inputs[PhotosConfig]) -> Encoder:
 
 def embed(inputs: Inputs[PhotosConfig], encoder: Encoder, kept: Parts | None = None) -> Batch:
     """Embeds photos; `kept` is the place for parts of the embedding."""
-    mesh, size = states.make_mesh(), inputs.config.eval.batch_size
+    mesh = states.make_mesh()
+    size = min(inputs.config.eval.batch_size, inputs.dataset.size)
     encode = encoder.on(mesh)
 
     def forward(images: jax.Array, _: jax.Array) -> Batch:

@@ -1,16 +1,14 @@
 """A small storage server on the loopback: the JSON API of Google Cloud Storage, in memory.
 
-It has objects with generations and their preconditions, simple, multipart and resumable uploads,
-ranges, listing by delimiter and page, rewriting, moving and batches of deletions. It answers with
-an error or cuts the connection as a test asks.
+It has what a training and TFDS ask for: objects with generations and their preconditions, simple
+and resumable uploads, ranges, listing by delimiter and page, deletions. It answers with an error or
+cuts the connection as a test asks.
 
 gcsfs, google-cloud-storage and TensorStore come here by the variables of `environment`.
 """
 
 import base64
 import contextlib
-import email.parser
-import email.policy
 import hashlib
 import http.server
 import itertools
@@ -35,7 +33,7 @@ CUT, LOST = "cut", "lost"  # before a request is answered, and after it was carr
 
 
 class Request(NamedTuple):
-    """A request: kind ("read", "write", "list", "facts", "delete", "move" or "bucket"), and name.
+    """A request: kind ("read", "write", "list", "facts", "delete" or "bucket"), and name.
 
     A bucket's own facts are of kind "bucket", those of an object "facts".
     """
@@ -145,12 +143,6 @@ class Server:
             self.get(bucket, name, query)
             del self.objects[bucket, name]
 
-    def copy(self, source: tuple[str, str], to: tuple[str, str], query: dict) -> _Object:
-        with self._lock:
-            old = {"ifGenerationMatch": query.get("ifSourceGenerationMatch")}
-            found = self.get(*source, {k: v for k, v in old.items() if v})
-            return self.write(*to, found.data, query, found.more)
-
     def listing(self, bucket: str, query: dict[str, str]) -> dict[str, Any]:
         with self._lock:
             self.check_bucket(bucket)
@@ -183,8 +175,6 @@ class Server:
         return answer if token is None else {**answer, "nextPageToken": token}
 
     def check_bucket(self, bucket: str) -> None:
-        if not re.fullmatch(r"[a-z0-9][a-z0-9_.-]{1,61}[a-z0-9]", bucket):
-            raise _Refused(400, f"Invalid bucket name: '{bucket}'")
         if bucket not in self.buckets:
             raise _Refused(404, "The specified bucket does not exist.")
 
@@ -201,22 +191,14 @@ class Server:
         with self._lock:
             if token in self._done:  # Its answer was lost.
                 return self._done[token]
-            if token not in self._uploads:
-                raise _Refused(404, "No such upload")
             bucket, name, query, more, held = self._uploads[token]
             match = re.fullmatch(r"bytes (?:(\d+)-(\d+)|\*)/(\d+|\*)", span or "")
             first = int(match[1]) if match and match[1] else 0 if match is None else len(held)
-            if first > len(held):
-                raise _Refused(400, "A part of the upload is missing")
             held[first : first + len(data)] = data
             if match is None or (match[3] != "*" and int(match[3]) == len(held)):
                 self._done[token] = self.write(bucket, name, bytes(held), query, more)
                 return self._done[token]
             return len(held)
-
-    def end(self, token: str) -> None:
-        with self._lock:
-            self._uploads.pop(token, None)
 
     def name_of(self, token: str) -> tuple[str, str]:
         with self._lock:
@@ -266,14 +248,12 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         pass
 
     def _all(self) -> None:
-        body = self._body()
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         url = urllib.parse.urlsplit(self.path)
         self.query = dict(urllib.parse.parse_qsl(url.query, keep_blank_values=True))
         parts = [urllib.parse.unquote(part) for part in url.path.strip("/").split("/")]
-        if url.path.startswith("/batch/"):
-            return self._batch(body)
-        action = self._read_action(parts, body)
-        request = self._named(action, parts, body)
+        action = self._read_action(parts)
+        request = self._named(action, parts)
         fault = self.store.fault_of(request)
         if fault == CUT:
             return self._cut()
@@ -281,75 +261,40 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             return self._refuse(_Refused(fault))
         if fault == LOST:
             with contextlib.suppress(_Refused):
-                self._carry_out(action, request, parts, body)
+                self._carry_out(action, request, body)
             return self._cut()
         try:
-            answer = self._carry_out(action, request, parts, body)
+            answer = self._carry_out(action, request, body)
         except _Refused as refused:
             return self._refuse(refused)
         self._send(*answer)
 
     do_GET = do_PUT = do_POST = do_DELETE = do_PATCH = do_HEAD = _all
 
-    def _body(self) -> bytes:
-        if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
-            return self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        body = b""
-        while size := int(self.rfile.readline().split(b";")[0], 16):
-            body += self.rfile.read(size)
-            self.rfile.readline()
-        self.rfile.readline()
-        return body
-
-    def _read_action(self, parts: list[str], body: bytes) -> str:
+    def _read_action(self, parts: list[str]) -> str:
         if parts[0] == "upload":
             return "part" if "upload_id" in self.query else "upload"
         if parts[0] == "download" or self.query.get("alt") == "media":
             return "read"
         while parts[:1] in (["storage"], ["v1"]):
             del parts[0]
-        if len(parts) == 1:
-            return "bucket"  # a new one, or all of them
-        if len(parts) == 2 or parts[2] != "o":
+        if len(parts) < 3:
             return "bucket"
         if len(parts) == 3:
             return "list"
-        if len(parts) > 4:
-            return parts[4]  # rewriteTo, copyTo, moveTo
-        return {"DELETE": "delete", "PATCH": "patch"}.get(self.command, "facts")
+        return "delete" if self.command == "DELETE" else "facts"
 
-    def _named(self, action: str, parts: list[str], body: bytes) -> Request:
-        kinds = {
-            "part": "write", "upload": "write", "patch": "write",
-            "rewriteTo": "move", "copyTo": "move", "moveTo": "move",
-        }  # fmt: skip
-        kind = kinds.get(action, action)
+    def _named(self, action: str, parts: list[str]) -> Request:
+        kind = {"part": "write", "upload": "write"}.get(action, action)
         if action == "part":
             return Request(kind, *self.store.name_of(self.query["upload_id"]))
         while parts[:1] in (["storage"], ["v1"], ["upload"], ["download"]):
             del parts[0]
-        bucket = parts[1] if len(parts) > 1 else ""
-        name = parts[3] if len(parts) > 3 else self.query.get("prefix", "")
-        if action == "upload":
-            name = self.query.get("name") or self._multipart(body)[0].get("name", "")
-        return Request(kind, bucket, name)
-
-    def _multipart(self, body: bytes) -> tuple[dict[str, Any], bytes, str | None]:
-        """Facts, content and its type of a multipart upload; the facts alone of another one."""
-        kind = self.headers.get("Content-Type", "")
-        match = re.search(r"boundary=\"?([^\";]+)", kind)
-        if not kind.startswith("multipart/") or match is None:
-            return (json.loads(body) if body[:1] == b"{" else {}), body, None
-        boundary = b"--" + match[1].encode()
-        _, first, second, _ = re.split(rb"(?:\r?\n)?" + re.escape(boundary), body, maxsplit=3)
-        parts = [
-            re.split(rb"\r?\n\r?\n", part.lstrip(b"\r\n"), maxsplit=1) for part in (first, second)
-        ]
-        header = email.parser.BytesParser(policy=email.policy.HTTP).parsebytes(parts[1][0])
-        return json.loads(parts[0][1]), parts[1][1], header.get("Content-Type")
+        name = self.query.get("name" if action == "upload" else "prefix", "")
+        return Request(kind, parts[1], parts[3] if len(parts) > 3 else name)
 
     def _carry_out(
-        self, action: str, request: Request, parts: list[str], body: bytes
+        self, action: str, request: Request, body: bytes
     ) -> tuple[int, Any, dict[str, str]]:
         """Status, body and headers of the answer."""
         store, query, bucket, name = self.store, self.query, request.bucket, request.name
@@ -360,32 +305,14 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if action == "read":
             return self._read(store.get(bucket, name, query))
         if action == "bucket":
-            return self._bucket(bucket, body)
+            store.check_bucket(bucket)
+            return 200, {"kind": "storage#bucket", "id": bucket, "name": bucket}, {}
         if action == "list":
             return 200, store.listing(bucket, query), {}
         if action == "delete":
             store.delete(bucket, name, query)
             return 204, b"", {}
-        if action in ("facts", "patch"):
-            return 200, resource(bucket, name, store.get(bucket, name, query)), {}
-        to = (bucket, parts[6]) if action == "moveTo" else (parts[6], parts[8])
-        found = store.copy((bucket, name), to, query)
-        if action == "moveTo":
-            store.delete(bucket, name, {})
-        told = resource(*to, found)
-        if action == "rewriteTo":
-            told = {"kind": "storage#rewriteResponse", "done": True, "resource": told}
-        return 200, told, {}
-
-    def _bucket(self, bucket: str, body: bytes) -> tuple[int, Any, dict[str, str]]:
-        if not bucket and self.command == "POST":
-            bucket = json.loads(body)["name"]
-            self.store.buckets.add(bucket)
-        if not bucket:
-            items = [{"kind": "storage#bucket", "name": name} for name in self.store.buckets]
-            return 200, {"kind": "storage#buckets", "items": items}, {}
-        self.store.check_bucket(bucket)
-        return 200, {"kind": "storage#bucket", "id": bucket, "name": bucket}, {}
+        return 200, resource(bucket, name, store.get(bucket, name, query)), {}
 
     def _read(self, found: _Object) -> tuple[int, Any, dict[str, str]]:
         told = {"x-goog-generation": str(found.generation), "ETag": str(found.generation)}
@@ -395,52 +322,27 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             return 200, found.data, told
         first = int(match[1]) if match[1] else max(0, size - int(match[2]))
         last = min(int(match[2]), size - 1) if match[1] and match[2] else size - 1
-        if first >= size:
-            raise _Refused(416, "The requested range cannot be satisfied: not satisfiable")
         told["Content-Range"] = f"bytes {first}-{last}/{size}"
         return 206, found.data[first : last + 1], told
 
     def _upload(self, bucket: str, name: str, body: bytes) -> tuple[int, Any, dict[str, str]]:
         store, query = self.store, self.query
-        facts, data, content_type = self._multipart(body)
         if query.get("uploadType") == "resumable":
-            token = store.begin(bucket, name, query, facts)
+            facts = json.loads(body or b"{}")
+            token = store.begin(bucket, name or facts["name"], query, facts)
             place = f"{store.url}/upload/storage/v1/b/{bucket}/o?upload_id={token}"
             return 200, b"", {"Location": place}
-        if query.get("uploadType") == "media":
-            facts, data = {}, body
-            content_type = self.headers.get("Content-Type")
-        more = facts if content_type is None else {"contentType": content_type, **facts}
-        found = store.write(bucket, name, data, query, more)
+        found = store.write(bucket, name, body, query, {})
         told = {"x-goog-generation": str(found.generation)}
         return 200, resource(bucket, name, found), told
 
     def _part(self, body: bytes) -> tuple[int, Any, dict[str, str]]:
         token = self.query["upload_id"]
         bucket, name = self.store.name_of(token)
-        if self.command == "DELETE":
-            self.store.end(token)
-            return 499, b"", {}
         found = self.store.resume(token, body, self.headers.get("Content-Range"))
         if isinstance(found, int):
             return 308, b"", {"Range": f"bytes=0-{found - 1}"} if found else {}
         return 200, resource(bucket, name, found), {}
-
-    def _batch(self, body: bytes) -> None:
-        """Deletions in one request, as gcsfs writes them."""
-        answers = []
-        for path in re.findall(r"DELETE (/\S+) HTTP", body.decode()):
-            parts = [urllib.parse.unquote(p) for p in path.split("?")[0].strip("/").split("/")]
-            fault = self.store.fault_of(Request("delete", parts[3], parts[5]))
-            status = fault if isinstance(fault, int) else 204
-            try:
-                if status == 204:
-                    self.store.delete(parts[3], parts[5], {})
-            except _Refused as refused:
-                status = refused.status
-            answers.append(f"Content-Type: application/http\r\n\r\nHTTP/1.1 {status} .\r\n\r\n")
-        text = "".join(f"--batch\r\n{answer}" for answer in answers) + "--batch--\r\n"
-        self._send(200, text.encode(), {"Content-Type": "multipart/mixed; boundary=batch"})
 
     def _refuse(self, refused: _Refused) -> None:
         error = {"code": refused.status, "message": refused.reason}
