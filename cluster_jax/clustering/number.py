@@ -35,8 +35,8 @@ neighbors). Then:
    exceeds by 0.15 that of a Gaussian's best part.
 
 Without step 5's single splits 2 clusters of 51 are found, one of which is huge; without its levels
-eight sets of clusters within clusters have an ARI of 0.365 in place of 0.906; without HDBSCAN six
-of curved shapes have 0.134 in place of 0.980; without step 6 few rare kinds are found: 0.45 in
+eight sets of clusters within clusters have an ARI of 0.365 in place of 0.906; without HDBSCAN 18
+of curved shapes have 0.125 in place of 0.989; without step 6 few rare kinds are found: 0.45 in
 place of 0.80 (`experiments/number_of_clusters/results.md`).
 
 References:
