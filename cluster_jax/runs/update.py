@@ -95,7 +95,7 @@ def undo(workdir: epath.PathLike, *, with_report: bool = True) -> Ended:
         page.write_outputs(before, text)
         # Last, so that after a kill the same command does not go back twice.
         (workdir / f"run-{run.number}.npz").unlink()
-    what = "corrections" if run.made_by == "corrections" else "update"
+    what = {"first": "clustering"}.get(run.made_by, run.made_by)
     said = f"Took the last {what} of {workdir} back: its clusters are as they were before."
     return said, {"workdir": str(workdir), "undone": what}
 

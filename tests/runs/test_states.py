@@ -423,6 +423,13 @@ def test_a_damaged_newest_state_is_told_and_nothing_is_guessed(run):
         assert digests(run) == before
 
 
+def test_features_that_are_missing_are_told(run):
+    (run / "features.npy").unlink()
+    for use in (records.read, update.correct, update.update_rows):
+        with pytest.raises(InputError, match=r"features.npy is damaged \(it is not there\)"):
+            use(run)
+
+
 def test_a_folder_of_an_older_version(run):
     (run / "clusters.npz").write_bytes(b"x")
     for use in (records.read, update.undo, update.correct, update.update_rows):
