@@ -14,7 +14,6 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from cluster_jax import losses
 from cluster_jax.core.checks import InputError
 from experiments import tutorials
-from tests import conftest  # noqa: F401  Its devices, outside of pytest as well.
 from tests.rows import every_row
 
 ROWS, WHOLE = PartitionSpec("data"), PartitionSpec()
@@ -372,27 +371,6 @@ def test_every_loss_in_every_way(way):
     assert {name: cell(name, way) for name in names} == dict.fromkeys(names, "yes")
 
 
-GUIDE = pathlib.Path(tutorials.__file__).parent / "guide.md"
-
-
-def guide_with_grid(untested=()):
-    """The guide with a line for each loss and a column for each way, as they are now."""
-    titles = ["loss", *CHECKS]
-
-    def shown(name, way):
-        return "yes" if way in untested else cell(name, way)[:3]
-
-    rows = [[f"`{name}`", *(shown(name, way) for way in CHECKS)] for name in LOSSES]
-    lines = [f"| {' | '.join(row)} |" for row in (titles, *rows)]
-    lines.insert(1, "|---" * len(titles) + "|")
-    before, after = GUIDE.read_text().split("| loss | one device |")
-    return before + "\n".join(lines) + "\n\n" + after.split("\n\n", 1)[1]
-
-
-def test_the_grid_in_the_guide_is_what_is_tested():
-    assert GUIDE.read_text() == guide_with_grid(SLOW)
-
-
 A, B, C, _ = views()
 KEYS, NO = jax.random.split(jax.random.key(0), 8), np.int32(0)
 GENERATED = jnp.linspace(-1, 1, 24, dtype=jnp.float32).reshape(8, 3)
@@ -530,7 +508,3 @@ def test_prototypes_leave_rows_of_no_cluster_out(clusters, outside):
         return losses.proto_cl_views(*pairs, labels[rows], clusters=clusters)
 
     np.testing.assert_allclose(loss(slice(8)), loss(slice(7)), rtol=1e-6)
-
-
-if __name__ == "__main__":
-    GUIDE.write_text(guide_with_grid())
