@@ -42,7 +42,7 @@ from cluster_jax.clustering.base import NO_CLUSTER
 from cluster_jax.core.arrays import Rows
 
 SURVIVED, GREW, SPLIT, MERGED = "survived", "grew", "split", "merged"
-EMERGED, DISAPPEARED = "emerged", "disappeared"
+EMERGED, SHRANK, DISAPPEARED = "emerged", "shrank", "disappeared"
 # Rows that are clustered at an update, at most; of a cluster's sample, at least, if all fit.
 LOOK, _SAMPLE = 4_000, 20
 # Updates after which a row is no longer recent; share of recent rows of a birth.
@@ -60,10 +60,10 @@ class Event(NamedTuple):
     """What has happened to a cluster.
 
     Attributes:
-        kind: one of "survived", "grew", "split", "merged", "emerged", "disappeared".
+        kind: one of "survived", "grew", "shrank", "split", "merged", "emerged", "disappeared".
         id: of the cluster.
-        rows: that the cluster has ("survived", "emerged"), has got ("grew"), or has lost to `into`
-            ("split", "merged"); 0 where it has disappeared.
+        rows: that the cluster has ("survived", "emerged"), has got ("grew"), has lost ("shrank"),
+            or has lost to `into` ("split", "merged"); 0 where it has disappeared.
         into: ids of the clusters in which its rows are now.
     """
 
@@ -399,6 +399,8 @@ def events(
             result.append(Event(DISAPPEARED, cluster, 0))
         elif came and cluster in had:
             result.append(Event(GREW, cluster, came))
+        elif rows and not into and (had == cluster).sum() > was.sum():
+            result.append(Event(SHRANK, cluster, int((had == cluster).sum() - was.sum())))
         elif rows and not into and cluster in had:
             result.append(Event(SURVIVED, cluster, rows))
     return tuple(result)

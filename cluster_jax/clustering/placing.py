@@ -234,7 +234,7 @@ def centers_of_leaves(rows: NDArray, labels: NDArray, leaves: NDArray) -> NDArra
     """
     counts = np.bincount(leaves, minlength=len(rows))
     sums = np.stack([np.bincount(labels, counts * column) for column in rows.T], axis=1)
-    return sums / np.bincount(labels, counts)[:, None]
+    return sums / np.maximum(np.bincount(labels, counts), 1)[:, None]  # One may have no row.
 
 
 def _renamed(labels: NDArray, now: NDArray) -> NDArray:

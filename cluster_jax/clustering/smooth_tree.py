@@ -179,6 +179,8 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         kept = np.flatnonzero(is_in)
         place = np.where(is_in, np.cumsum(is_in) - 1, NO_CLUSTER)
         if originals is not None:
+            # A copy of what is in no cluster stands for itself.
+            originals = np.where(is_in[originals], originals, np.arange(len(originals)))
             distinct, of_distinct = np.unique(originals[kept], return_inverse=True)
             if len(distinct) >= max(self.n_clusters or 1, self.min_cluster_size or 1):
                 kept, place[is_in] = distinct, of_distinct

@@ -233,6 +233,8 @@ def _open(file: pathlib.Path) -> np.memmap:
         message = str(error).split("\n")[0]
         if "greater than file size" in message:
             message = f"only {file.stat().st_size:,} bytes, fewer than its header says"
+        if "Python objects" in message:
+            message = "pickled objects, which are never loaded"
         if "pickled (object)" in message:  # NumPy takes any other content for a pickle.
             message = "other content"
         must = f"{file} must be a complete .npy file of numbers"

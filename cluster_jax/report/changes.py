@@ -10,7 +10,10 @@ from cluster_jax.report.report_data import Cluster, ReportData
 
 N_SHOWN, MAX_ENTRIES = 8, 40
 # Kinds that are told, in this order.
-_KINDS = (living.EMERGED, living.SPLIT, living.MERGED, living.DISAPPEARED, living.GREW)
+_KINDS = (
+    *(living.EMERGED, living.SPLIT, living.MERGED, living.DISAPPEARED, living.GREW),
+    living.SHRANK,
+)
 
 
 class Entry(NamedTuple):
@@ -41,6 +44,7 @@ def told(event: Event, called: Callable[[int], str], noun: str) -> str:
     count = counted(event.rows, noun)
     return {
         living.GREW: f"{cluster} grew by {count}",
+        living.SHRANK: f"{cluster} lost {count}",
         living.SPLIT: f"{cluster} split: {count} of it now in {into}",
         living.MERGED: f"{cluster} merged into {into} ({count})",
         living.EMERGED: f"{cluster} is new ({count})",

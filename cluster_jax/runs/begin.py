@@ -84,7 +84,7 @@ def run_pipeline(
         if is_first:
             _repair(workdir, with_report=report)
             say(summary.run_table(previous))
-        return previous
+        return {**previous, "config": parsed.values}
     started = time.perf_counter()
     io.check_writable(workdir)
     if is_first:
@@ -94,6 +94,9 @@ def run_pipeline(
     differing = "" if finished is None else workdirs.difference(finished["config"], parsed.values)
     if differing:
         say(f"the results in {workdir} had {differing}: they are replaced")
+        if finished is not None and (finished["named"] or finished["is_corrected"]):
+            undo = f"`cluster-jax update --workdir={shlex.quote(str(workdir))} --undo`"
+            say(f"what was named and corrected there is of other clusters: {undo} goes back to it")
     lock = workdirs.locked(workdir) if is_first else contextlib.nullcontext(lambda: None)
     with lock as guard:
         inputs = make(guard)
@@ -106,7 +109,8 @@ def run_pipeline(
         guard()
         if finished is not None and not differing and not _is_old(parsed, finished["results"]):
             # Only its features had to be made again.
-            return dict(page.repaired(records.read(workdir), with_report=report).results)
+            run = page.repaired(records.read(workdir), with_report=report)
+            return {**run.results, "config": parsed.values}
         return _cluster_and_write(store, inputs, started, cut_short, report)
 
 
@@ -201,7 +205,7 @@ def _cluster_and_write(
         say(f"\nreport       {workdir / workdirs.REPORT}")
     say(f"assignments  {workdir / workdirs.ASSIGNMENTS}")
     say(f"metrics      {workdir / workdirs.RESULTS}")
-    return dict(run.results)
+    return {**run.results, "config": run.config}
 
 
 def read_features(workdir: epath.Path) -> finish.Embeddings:

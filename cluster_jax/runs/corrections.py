@@ -155,18 +155,20 @@ def carried(shown: Run, run: Run, said: Mapping[str, Any]) -> dict[str, Any]:
             new |= {key: name} if places else {}
         else:
             labels |= dict.fromkeys(places, label)
-            names |= {} if name is None else {str(label): name}
+            if name is not None and label not in run.named:
+                names[str(label)] = name
     result = {**said, "labels": labels, "names": names, "new": new, "right": []}
     return result | {key: kept(said.get(key, [])) for key in ("wrong", "keep")}
 
 
 def _made(shown: Run, run: Run, places: list[str]) -> int | None:
-    """Returns the cluster that a person has made of these rows since a state, if there is one."""
+    """Returns the cluster into which a person has put some of these rows since a state, if one."""
     rows = run.rows[np.array(places, np.int64)]
-    there = set(run.labels[rows].tolist())
-    if len(there) != 1 or not run.columns["decided"][rows].all():
-        return None
-    return label if (label := there.pop()) >= shown.next_label else None
+    names = ["row", "label", "decided"]
+    before = set(shown.columns[names].tolist())
+    since = [now for now in run.columns[rows][names].tolist() if now[2] and now not in before]
+    labels = {label for _, label, _ in since}
+    return labels.pop() if len(labels) == 1 else None
 
 
 def summary(before: Run, after: Run) -> str:

@@ -303,7 +303,8 @@ def suggested_names(
     """
     if "encoder" not in config or pretrained.weights_of(config["encoder"]) != LITE2:
         return None
-    return suggestions.suggest(rows, labels)
+    is_in = labels != NO_CLUSTER
+    return suggestions.suggest(rows[is_in], labels[is_in])
 
 
 def described(run: Run) -> Run:

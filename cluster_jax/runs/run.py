@@ -216,10 +216,10 @@ class Run:
         """Features of the n rows, float `[n, d]`; of images as unit rows.
 
         Raises:
-            LookupError: they are not stored.
+            InputError: they are not stored.
         """
         if self.store is None:
-            raise LookupError(f"the features of {self.workdir} are not stored")
+            raise InputError(f"{self.workdir} must store its features; got rows read in blocks")
         rows = self.store[self.columns["row"]]
         return arrays.normalize_rows(rows) if self.is_of_images else rows
 
@@ -271,7 +271,9 @@ class Run:
         text = str if self.known is None else splits.novel_name
         there = set(np.unique(self.labels).tolist())
         named = {text(cluster): name for cluster, name in self.named.items() if cluster in there}
-        return {**report_data.suggested_names(self.results), **named}
+        suggested = report_data.suggested_names(self.results)
+        suggested = {key: name for key, name in suggested.items() if key in map(text, there)}
+        return {**suggested, **named}
 
     @property
     def photo_facts(self) -> PhotoFacts | None:
@@ -528,9 +530,10 @@ def read(workdir: epath.PathLike, back: int = 0) -> Run:
     try:
         return _read(path, numbers[-1 - back])
     except io.DamagedFile as error:
-        raise InputError(
-            f"{error}, or run the command of the run again, which makes it again where it can"
-        ) from error
+        do = "run the command of the run again, which makes it again where it can"
+        if len(numbers) > 1 and not back:
+            do = f"go back to the state before by `cluster-jax update --workdir={path} --undo`"
+        raise InputError(f"{error}, or {do}") from error
 
 
 def _read(workdir: epath.Path, number: int) -> Run:

@@ -5,6 +5,7 @@ which keep their numbers (`clustering.living`), and writes the next state.
 """
 
 import collections
+import contextlib
 import dataclasses
 import functools
 import os
@@ -83,19 +84,22 @@ def undo(workdir: epath.PathLike, *, with_report: bool = True) -> Ended:
     """
     workdir = opened(workdir)
     with workdirs.locked(workdir):
-        run = records.read(workdir)
-        if len(workdirs.states(workdir)) < 2:
+        workdirs.check_run(workdir)
+        numbers = workdirs.states(workdir)
+        if len(numbers) < 2:
             raise InputError(
                 f"{workdir} must have an update or corrections to take back; got none (the last "
                 f"{records.KEPT} states are kept)"
             )
-        before = records.read(workdir, back=1)
+        before, what = records.read(workdir, back=1), "damaged state"
+        with contextlib.suppress(InputError):
+            made_by = records.read(workdir).made_by
+            what = {"first": "clustering"}.get(made_by, made_by)
         text = _page(before, with_report=with_report)
         _write_changes(before)
         page.write_outputs(before, text)
         # Last, so that after a kill the same command does not go back twice.
-        (workdir / f"run-{run.number}.npz").unlink()
-    what = {"first": "clustering"}.get(run.made_by, run.made_by)
+        (workdir / f"run-{numbers[-1]}.npz").unlink()
     said = f"Took the last {what} of {workdir} back: its clusters are as they were before."
     return said, {"workdir": str(workdir), "undone": what}
 
@@ -858,4 +862,5 @@ def _words(run: Run, values: dict[str, Any]) -> str:
 
 def _told_away(run: Run) -> list[str]:
     """Returns a sentence for each folder that is not there."""
-    return [f"{folder} is not there: its {run.words[0]}s stay as they were." for folder in run.away]
+    noun = run.words[0]
+    return [f"{folder} is away or empty: its {noun}s stay as they were." for folder in run.away]

@@ -296,6 +296,7 @@ def of_other_k(workdir: epath.Path, values: Mapping[str, Any]) -> epath.Path:
     finished = about(workdir)
     if finished is None or finished["results"]["provenance"].get("cut_short"):
         return workdir
+    values = with_stored_dir(values, workdir)
     stored, k = finished["config"], values["eval"]["k"]
     if stored.get("eval", {}).get("k", k) == k or difference(
         training_part(stored), training_part(values)

@@ -377,7 +377,10 @@ def test_summary_counts_small_clusters_apart():
             ("--features=wide.npy", "--reduce=pca", "--min_dist=0.1"),
             "--min_dist must be left out for --reduce=pca; got 0.1",
         ),
-        (("--features=junk.npy",), "junk.npy must hold plain arrays of NumPy; got other content"),
+        (
+            ("--features=junk.npy",),
+            "junk.npy must be a complete .npy file of numbers; got other content",
+        ),
         (("--features=x.npy", "more"), "more"),
         (("--features=wide.npy", "--n_neighbors=1"), "neighbors must be at least 2; got 1"),
     ],

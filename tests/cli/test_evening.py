@@ -109,7 +109,7 @@ def test_a_whole_evening(tmp_path, capsys):
     first, second, third, _ = found["ids"]
     # An equal copy goes where a photo goes.
     assert found["now"][0] == sum(found["sizes"][:2]) + 1
-    assert found["now"][1] + 4 <= found["sizes"][2]
+    assert found["now"][1] + 3 <= found["sizes"][2]
     assert found["now"][2] >= 2
     command = rf"cluster-jax report {out} --corrections=corrections[-_0-9]*\.json"
     assert re.search(command, found["how"])

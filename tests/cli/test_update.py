@@ -188,7 +188,7 @@ def test_folders_that_are_away_or_have_moved(place, capsys, monkeypatch):
     capsys.readouterr()
     update.main([f"--workdir={run}"])
     said = capsys.readouterr().out
-    assert f"{more} is not there: its photos stay as they were.\n1 photo is gone." in said
+    assert f"{more} is away or empty: its photos stay as they were.\n1 photo is gone." in said
     del before["photos/01.png"]
     assert {row["image"]: row["cluster"] for row in table(place)} == before
     assert "12 photos are no longer where they were" in (run / "report.html").read_text()

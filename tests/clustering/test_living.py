@@ -170,7 +170,7 @@ def test_rows_that_leave_take_an_empty_cluster_with_them():
     after = living.without(state, np.array([True, False, True, True, False]))
     assert after.ids.tolist() == [0, 1, 1]
     assert [(e.kind, e.id) for e in after.events] == [
-        ("survived", 0), ("survived", 1), ("disappeared", 2),
+        ("shrank", 0), ("survived", 1), ("disappeared", 2),
     ]  # fmt: skip
     assert after.next_id == 3
 

@@ -62,7 +62,7 @@ def test_it_trains_with_nrcc_and_predicts(file, tmp_path, capsys):
     sys.modules.pop("uniformity")
     file.rename(tmp_path / "elsewhere.py")
     with pytest.raises(InputError, match="PYTHONPATH=FOLDER has the folder of uniformity"):
-        load(tmp_path / "run")
+        load(tmp_path / "run").predict(images)
 
 
 @pytest.mark.slow

@@ -173,9 +173,9 @@ def test_ties_are_kept_by_date_then_by_name():
         bytes=np.array([5, 5, 5, 7, 7, 1]),
         taken=("", "2020-01-01T00:00:00", "2019-01-01T00:00:00", "", "", ""),
     )
-    keep = duplicates._to_keep(np.array([0, 0, 0, 1, 1, 1]), facts)
+    keep = duplicates._to_keep(np.array([0, 0, 0, 1, 1, 1]), facts, [""] * 6)
     assert keep.tolist() == [False, False, True, False, False, True]
-    keep = duplicates._to_keep(np.array([0, 0, 0, 1, 1, 2]), facts)
+    keep = duplicates._to_keep(np.array([0, 0, 0, 1, 1, 2]), facts, [""] * 6)
     assert keep.tolist() == [False, False, True, True, False, True]
 
 

@@ -416,11 +416,14 @@ def test_a_damaged_newest_state_is_told_and_nothing_is_guessed(run):
         changed[where] ^= 4
         (run / "run-2.npz").write_bytes(changed)
         before = digests(run)
-        for use in (records.read, update.undo, update.correct, update.update_rows):
+        for use in (records.read, update.correct, update.update_rows):
             with pytest.raises(InputError, match=r"run-2.npz is damaged \(.*restore it") as error:
                 use(run)
             assert "\n" not in str(error.value)
+            assert "--undo" in str(error.value)
         assert digests(run) == before
+    assert update.undo(run)[1]["undone"] == "damaged state"
+    assert records.read(run).number == 1
 
 
 def test_features_that_are_missing_are_told(run):
