@@ -172,19 +172,28 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         return self._fit_all(x, originals)
 
     def _fit_all(self, x: Rows, originals: NDArray | None) -> Self:
-        """Clusters the rows that have a direction, if they are compared by it."""
-        is_in = np.ones(x.shape[0], bool)
+        """Clusters the rows that have a direction, if they are compared by it.
+
+        An original stands for its copies; where it has no direction, the first copy with one does.
+        """
+        n = x.shape[0]
+        has_direction = np.ones(n, bool)
         if isinstance(x, np.ndarray) and x.any() and self._metric(x) == "cosine":
-            is_in = np.asarray(x.any(axis=1))
-        kept = np.flatnonzero(is_in)
-        place = np.where(is_in, np.cumsum(is_in) - 1, NO_CLUSTER)
+            has_direction = np.asarray(x.any(axis=1))
+        itself = np.arange(n)
+        stands = itself
         if originals is not None:
-            # A copy of what is in no cluster stands for itself.
-            originals = np.where(is_in[originals], originals, np.arange(len(originals)))
-            distinct, of_distinct = np.unique(originals[kept], return_inverse=True)
-            if len(distinct) >= max(self.n_clusters or 1, self.min_cluster_size or 1):
-                kept, place[is_in] = distinct, of_distinct
-        return self._fit(x if len(kept) == len(is_in) else np.asarray(x[kept]), kept, place)
+            first, backwards = itself.copy(), np.flatnonzero(has_direction)[::-1]
+            first[originals[backwards]] = backwards
+            stands = np.where(has_direction[originals], originals, first[originals])
+        is_in = has_direction[stands]
+        kept = np.unique(stands[is_in])
+        if len(kept) < max(self.n_clusters or 1, self.min_cluster_size or 1):
+            stands = np.where(has_direction, itself, stands)
+            kept = np.flatnonzero(has_direction)
+        place = np.full(n, NO_CLUSTER)
+        place[is_in] = np.searchsorted(kept, stands[is_in])
+        return self._fit(x if len(kept) == n else np.asarray(x[kept]), kept, place)
 
     def _fit(self, x: Rows, kept: NDArray, place: NDArray) -> Self:
         """Clusters rows that are the rows `kept` of all.

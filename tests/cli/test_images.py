@@ -28,7 +28,7 @@ from tests.rows import every_row
 pytestmark = [pytest.mark.usefixtures("one_device")]
 
 QUICK = (
-    "--config.data.image_size=32", "--config.eval.batch_size=16",
+    "--config.data.image_size=48", "--config.eval.batch_size=16",
     "--config.eval.reduce.method=pca",
 )  # fmt: skip
 

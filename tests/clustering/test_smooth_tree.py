@@ -452,3 +452,15 @@ def test_rows_without_a_direction_are_in_no_cluster():
     np.testing.assert_array_equal(model.update(new).ids_, ids)
     assert (SmoothTree(metric="euclidean").fit(x).labels_ >= 0).all()
     assert set(SmoothTree().fit(np.zeros((9, 5))).labels_.tolist()) == {0}
+
+
+def test_a_copy_with_a_direction_stands_for_an_image_without_one():
+    """Rows 0 and 1 are zeros: the first is an original with a copy, the second has none."""
+    rng = np.random.default_rng(0)
+    x = 3 * rng.normal(size=(4, 1, 64)) + rng.normal(size=(4, 40, 64))
+    x = np.concatenate([np.zeros((2, 64)), x.reshape(160, 64)])
+    originals = np.arange(len(x))
+    originals[[7, 50]] = [0, 5]
+    labels = SmoothTree().fit_rows(x, originals).labels_
+    assert labels[[0, 50]].tolist() == labels[[7, 5]].tolist()
+    assert np.flatnonzero(labels == -1).tolist() == [1]
