@@ -42,6 +42,13 @@ def test_any_changed_bit_changes_the_checksum():
     assert states.checksum({**state, "float32": state["float32"].reshape(4, 3)}) != plain
 
 
+def test_a_checksum_copies_one_number_of_each_array_to_the_host(monkeypatch):
+    fetched, fetch = [], jax.device_get
+    monkeypatch.setattr(jax, "device_get", lambda x: fetched.append(x) or fetch(x))
+    states.checksum({"a": jnp.ones((256, 256)), "b": jnp.ones(3)})
+    assert [x.size for x in jax.tree.leaves(fetched)] == [1, 1]
+
+
 def _damage(workdir):
     """Values that TensorStore reads without an error: those of the other checkpoint."""
     for name in ("run-1.npz", "embedding.npz"):
