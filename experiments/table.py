@@ -74,7 +74,7 @@ def entry(values: Any, path: str) -> Any:
 def collect(
     chosen: Table, scale: str, seeds: Sequence[int], rows: Mapping[str, Any]
 ) -> tuple[list[Value], list[dict[str, Any]], dict[str, list[str]]]:
-    """The numbers of a table, the provenance of its runs, and its gaps: why -> names of the rows."""
+    """The numbers of a table, the provenance of its runs, and its gaps: why -> names of rows."""
     values, blocks, gaps = list[Value](), [], dict[str, list[str]]()
     for cell in registry.cells(chosen, scale):
         finished, problem = _finished(cell, seeds, rows)
