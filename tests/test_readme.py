@@ -94,7 +94,7 @@ def test_a_loss_in_a_loop_of_ones_own(keys):
 
 def test_pages_are_no_longer_than_they_are_to_be():
     words = [len(page.read_text().split()) for page in PAGES[1:]]
-    assert words[0] <= 1300
+    assert words[0] <= 1500
     assert words[1] <= 7000
     assert len((ROOT / "CONTRIBUTING.md").read_text().splitlines()) <= 120
 
@@ -102,7 +102,7 @@ def test_pages_are_no_longer_than_they_are_to_be():
 def test_it_is_short_and_names_what_there_is():
     text = README.read_text()
     assert len(text.splitlines()) <= 130
-    assert "It is for " in text.partition("<picture>")[0], "the first screen says for whom"
+    assert "It is for " in text.partition("![")[0], "the first screen says for whom"
     table = "".join(re.findall(r"^\|.*\|$", text, flags=re.M))
     named = set(
         re.findall(r"`((?:[a-z]+_)+(?:digits|cifar\d+|stl10|imagenet|features|images))`", table)
