@@ -1,4 +1,4 @@
-"""A training step of every method on the device that is there: rate, operations, memory.
+"""A training step of every method on the device that is there: rate, memory, and PyTorch's rate.
 
 Generated images of 32 pixels lie on the device, where the step augments them; one batch is taken
 again and again. "nrcc_cifar10" and "ncc_cifar10" are those configs, with their ResNet-34. Of the
@@ -6,8 +6,14 @@ others the method is that of its digits config; network, heads, augmentation and
 of `nrcc_cifar10` with a ResNet-18. On a CPU batch and network are smaller. `--only=NAMES` measures
 some of them. Operations are counted before XLA compiles, for a CPU, because other backends count
 none; memory is what the compiler plans.
+
+PyTorch runs BYOL's step where it is installed (`_torch_byol.py`), in a process of its own; its two
+views are an image and its mirror image, so it is compared with "byol with flips alone".
 """
 
+import importlib.util
+import json
+import subprocess
 import sys
 import tempfile
 import time
@@ -56,11 +62,11 @@ STEPS: dict[str, tuple[str, dict[str, Any]]] = {
     "byol with flips alone": ("byol_digits", FLIPS),
 }
 LARGE, SMALL = Size(256, width=64, hidden=4096), Size(32, width=16, hidden=256)
-IMAGES, PIXELS, ROUNDS, ROUND_SECONDS = 4_096, 32, 3, 2.0
+IMAGES, PIXELS, ROUNDS, ROUND_SECONDS, TORCH_SECONDS = 4_096, 32, 3, 2.0, 240
 
 
 def measure(only: str | None = None) -> dict[str, Any]:
-    """Figures of the steps; one that fails has its error instead.
+    """Figures of the steps and of PyTorch's; one that fails has its error instead.
 
     Args:
         only: names of the steps, separated by commas; None: all.
@@ -73,12 +79,18 @@ def measure(only: str | None = None) -> dict[str, Any]:
         images = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
         np.savez(file, images=images, labels=np.arange(IMAGES) % 10)
         for name in only.split(",") if only else STEPS:
-            try:
-                figures[name] = rate(configure(name, file, size))
-            except Exception as error:  # the figures of the others stay
-                figures[name] = {"error": f"{type(error).__name__}: {str(error)[:300]}"}
+            figures[name] = attempt(lambda name=name: rate(configure(name, file, size)))
             print(f"{name}: {figures[name]}", file=sys.stderr, flush=True)
+    figures["PyTorch, byol"] = attempt(lambda: torch_rate(size))
     return {"size": size._asdict(), "steps": figures}
+
+
+def attempt(call: Callable[[], Any]) -> Any:
+    """The result of a call, or its error: one failure must not take the other results with it."""
+    try:
+        return call()
+    except Exception as error:
+        return {"error": f"{type(error).__name__}: {str(error)[:300]}"}
 
 
 def configure(name: str, file: str, size: Size) -> RunConfig:
@@ -141,3 +153,17 @@ def rate(config: RunConfig) -> dict[str, Any]:
     times = [_measure.seconds(steps, count) for _ in range(ROUNDS)]
     rates = [config.train.batch_size * count / t for t in times]
     return {**_measure.spread(rates), **figures}
+
+
+def torch_rate(size: Size) -> dict[str, Any]:
+    """Figures of PyTorch's step, from a process of its own: both load their own CUDA."""
+    if importlib.util.find_spec("torch") is None:
+        return {"error": "PyTorch is not installed"}
+    command = [sys.executable, "-m", "experiments.benchmark._torch_byol"]
+    command += map(str, (size.batch, PIXELS, size.width, size.hidden, ROUND_SECONDS))
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=TORCH_SECONDS, check=False
+    )
+    if done.returncode:
+        return {"error": (done.stderr.strip().splitlines() or ["no message"])[-1][:300]}
+    return json.loads(done.stdout.strip().splitlines()[-1])
