@@ -505,7 +505,7 @@ def test_ids_of_features_in_blocks(shards, capsys):
     pathlib.Path("ids.txt").write_text("r\n" * 200)
     assert "got 'r' in the rows 0 and 1" in _refused(capsys, *flags, "--workdir=v")
     pathlib.Path("ids.txt").write_text("r\n" * 3)
-    assert "the same length; got 200 and 3" in _refused(capsys, *flags, "--workdir=v")
+    assert "a title); got 200 and 3" in _refused(capsys, *flags, "--workdir=v")
 
 
 def test_names_of_npy_files_in_memory(files):
