@@ -5,12 +5,9 @@ A call takes JPEG files of 640 x 480 pixels: ours decodes, embeds and places the
 in `embed`, and place nothing.
 """
 
-import concurrent.futures
 import functools
 import pathlib
-import statistics
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,11 +17,11 @@ from PIL import Image
 from experiments.benchmark import _measure, embed
 
 PHOTOS, WIDTH, HEIGHT, SEED, REPEATS = 64, 640, 480, 0, 20
-SIZES, CLIENTS, REQUESTS = (1, 8, 64), 4, 10
+SIZES = (1, 8, 64)
 
 
 def measure() -> dict[str, Any]:
-    """Seconds of calls and their ratios, and of four clients."""
+    """Seconds of calls of so many photos, and their ratios."""
     with tempfile.TemporaryDirectory() as folder:
         photos, run = _photos(pathlib.Path(folder)), f"{folder}/run"
         _measure.alone(_fit, photos, run)
@@ -85,25 +82,7 @@ def _beside(run: str, photos: Sequence[str]) -> dict[str, Any]:
     return {
         "seconds": times,
         "ratio": ratios,
-        "clients": {name: _clients(call, photos) for name, call in sides.items()},
         "network": network,
         "torch": torch.__version__,
         "onnxruntime": onnxruntime.__version__,
-    }
-
-
-def _clients(call: Callable[[Sequence[str]], object], photos: Sequence[str]) -> dict[str, float]:
-    """Seconds of a request, and requests a second, of clients that each ask without a pause."""
-
-    def client(number: int) -> list[float]:
-        return [_measure.seconds(call, [photos[number + CLIENTS * i]]) for i in range(REQUESTS)]
-
-    start = time.perf_counter()
-    with concurrent.futures.ThreadPoolExecutor(CLIENTS) as pool:
-        taken = [seconds for times in pool.map(client, range(CLIENTS)) for seconds in times]
-    every = time.perf_counter() - start
-    return {
-        "median_seconds": statistics.median(taken),
-        "highest_seconds": max(taken),
-        "requests_per_second": len(taken) / every,
     }

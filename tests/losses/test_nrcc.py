@@ -1,5 +1,7 @@
 """NRCC's regularizer against loops, closed forms, the paper's own gradients, and on devices."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -23,37 +25,18 @@ def units(keys, count, *shape):
     return [reference.unit(draw(keys, *shape)) for _ in range(count)]
 
 
-@own_view
-def test_value_equals_loops(keys, include_own_view):
-    a, y, c = (scale * draw(keys, 5, 3) for scale in (1.0, 2.0, 0.5))
-    got = nrcc(a, y, c, temperature=0.3, include_own_view=include_own_view, axis=None)
-    want = reference.nrcc(*map(reference.unit, (a, y, c)), 0.3, include_own_view)
-    np.testing.assert_allclose(got, want, rtol=1e-12)
-
-
-@own_view
-def test_views_are_the_mean_of_both_directions(keys, include_own_view):
-    a, b, pa, pb, c = (draw(keys, 5, 3) for _ in range(5))
-    got = nrcc_views(a, b, pa, pb, c, temperature=0.3, include_own_view=include_own_view, axis=None)
-    ua, ub, upa, upb, uc = map(reference.unit, (a, b, pa, pb, c))
-    want = reference.nrcc(ua, upb, uc, 0.3, include_own_view)
-    want += reference.nrcc(ub, upa, uc, 0.3, include_own_view)
-    np.testing.assert_allclose(got, want / 2, rtol=1e-12)
-
-
-@own_view
-@every_row("tau", [1.0, 0.5, 0.1])
-def test_gradient_is_the_closed_form(keys, include_own_view, tau):
-    b, c, pa, pb = units(keys, 4, 6, 4)
-    a = np.asarray(2 * draw(keys, 6, 4))
-
-    def total(a):
-        return nrcc_views(
-            a, b, pa, pb, c, temperature=tau, include_own_view=include_own_view, axis=None
-        )
-
-    free = reference.nrcc_gradient(reference.unit(a), pb, c, tau, include_own_view)
-    np.testing.assert_allclose(jax.grad(total)(a), reference.through_unit(a, free), atol=1e-8)
+@every_row("own", [True, False])
+@every_row("tau", [1.0, 0.1])
+def test_views_equal_loops_and_their_gradient_the_closed_form(keys, own, tau):
+    """The mean of both directions."""
+    a, *others = (np.asarray(scale * draw(keys, 6, 4)) for scale in (2, 1, 1, 3, 0.5))
+    loss = functools.partial(nrcc_views, temperature=tau, include_own_view=own)
+    value, gradient = reference.value_and_grad(loss)(a, *others)
+    ua, ub, upa, upb, uc = map(reference.unit, (a, *others))
+    want = reference.nrcc(ua, upb, uc, tau, own) + reference.nrcc(ub, upa, uc, tau, own)
+    np.testing.assert_allclose(value, want / 2, rtol=1e-12)
+    free = reference.nrcc_gradient(ua, upb, uc, tau, own)
+    np.testing.assert_allclose(gradient, reference.through_unit(a, free), atol=1e-8)
 
 
 @pytest.mark.parametrize("tau", [1.0, 0.5, 0.1])
