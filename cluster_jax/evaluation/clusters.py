@@ -178,8 +178,9 @@ def run_gridshift(points: NDArray, **grid_options: Any) -> Clustering:
         scan over bandwidths, and the number of `outliers`.
     """
     grid = GridShift(**grid_options).fit(points)
-    labels, curve, located = grid.labels_, grid.bandwidth_curve_, grid.locate(points)
-    outliers, distances = located.outliers, located.distances.astype(np.float32)
+    labels, curve, outliers = grid.labels_, grid.bandwidth_curve_, grid.outliers_
+    distances = arrays.distances_to_centers(points, grid.cluster_centers_, labels)
+    distances = (distances / grid.bandwidth_).astype(np.float32)
     metrics = {
         "n_large": len(np.unique(labels[~outliers])),
         "bandwidth": float(grid.bandwidth_),
