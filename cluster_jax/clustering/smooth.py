@@ -190,7 +190,7 @@ def fit_all(
     import jax
     from jax.sharding import Mesh
 
-    from cluster_jax.clustering.two_levels import kmeans_two_levels
+    from cluster_jax.clustering.condense import condense
 
     sample = np.random.default_rng(seed).choice(len(order), n_sample, replace=False)
     start, scale = _denoised(np.asarray(x[order[np.sort(sample)]]), metric, None)
@@ -200,8 +200,8 @@ def fit_all(
         centered = _centered(np.asarray(x[order[part]]), start.mean, start.is_cosine)
         rows[part] = (centered / scale).astype(np.float32) @ axes
     mesh = Mesh(np.array(jax.devices()), ("rows",))
-    fitted = kmeans_two_levels(rows, n_groups, max_iter=_UPDATES, seed=seed, mesh=mesh)
-    nearest = knn.nearest(rows, fitted.centers, 1).indices[:, 0]
+    centers = condense(rows, n_groups, max_iter=_UPDATES, seed=seed, mesh=mesh)
+    nearest = knn.nearest(rows, centers, 1).indices[:, 0]
     groups = np.unique(nearest, return_inverse=True)[1].astype(np.int64)
     return _smoothed(start, scale, rows, groups), groups
 
