@@ -26,8 +26,6 @@ from cluster_jax.metrics.silhouette import silhouette
 SILHOUETTE_ROWS = 4_000
 # Smallest cluster of SmoothTree that counts; the rows of smaller clusters are outliers.
 MIN_CLUSTER_ROWS = 5
-# k-means of shards into more clusters has two levels: one would take k times as long per row.
-MOST_IN_ONE_LEVEL = 10_000
 
 
 class Clustering(NamedTuple):
@@ -178,8 +176,9 @@ def run_gridshift(points: NDArray, **grid_options: Any) -> Clustering:
         scan over bandwidths, and the number of `outliers`.
     """
     grid = GridShift(**grid_options).fit(points)
-    labels, curve, located = grid.labels_, grid.bandwidth_curve_, grid.locate(points)
-    outliers, distances = located.outliers, located.distances.astype(np.float32)
+    labels, curve, outliers = grid.labels_, grid.bandwidth_curve_, grid.outliers_
+    distances = arrays.distances_to_centers(points, grid.cluster_centers_, labels)
+    distances = (distances / grid.bandwidth_).astype(np.float32)
     metrics = {
         "n_large": len(np.unique(labels[~outliers])),
         "bandwidth": float(grid.bandwidth_),
@@ -398,7 +397,7 @@ def run_kmeans(
     Of several processes all must call this with the same arguments.
 
     Args:
-        x: `[n, d]`. Shards are clustered in two levels above 10,000 clusters.
+        x: `[n, d]`.
         true_labels: int `[n]`, used for scores only, or None.
         options: of k-means, with `k`.
         sample: int `[m]`, the rows that the result describes; None: all rows, which shards need
@@ -412,7 +411,6 @@ def run_kmeans(
     from jax.sharding import Mesh
 
     from cluster_jax.clustering.kmeans import kmeans, kmeans_blocks
-    from cluster_jax.clustering.two_levels import kmeans_two_levels
 
     # Rows are compared by angle only as features: in a map the origin has no meaning.
     spherical = options.metric == "cosine" and options.reduce == "none"
@@ -423,8 +421,7 @@ def run_kmeans(
     }
     assert options.k is not None  # Checked by ClusterOptions.
     if isinstance(x, Shards):
-        in_blocks = kmeans_blocks if options.k <= MOST_IN_ONE_LEVEL else kmeans_two_levels
-        fitted = in_blocks(x, options.k, **settings)
+        fitted = kmeans_blocks(x, options.k, **settings)
     else:
         fitted = kmeans(x, options.k, **settings)
     metrics = {
