@@ -13,6 +13,7 @@ from cluster_jax.cli.flags import Parser, add_row_names
 from cluster_jax.clustering import custom
 from cluster_jax.clustering.reduce import METHODS
 from cluster_jax.clustering.smooth import METRICS
+from cluster_jax.core import checks
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import tables
 from cluster_jax.data.arrays import Shards
@@ -117,6 +118,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         custom.check("--method", flags.method, CLUSTERINGS)
         names = [field.name for field in dataclasses.fields(ClusterOptions)]
         options = ClusterOptions(**{name: getattr(flags, name) for name in names})
+        if flags.workdir is not None:
+            workdirs.check_folder(checks.local(flags.workdir))
         inputs = _read(flags, options.seed)
         from cluster_jax.core import devices  # Not before: bad input is told without JAX.
 

@@ -88,8 +88,6 @@ def read_rows(
         InputError: the file cannot be used: a cell or a vector is missing or of another kind, an id
             is missing or repeats, or there is no such column.
     """
-    if array is None and columns is not None and len(columns) == 1:
-        (array,), columns = columns, None
     path = os.path.expanduser(checks.local(path))
     suffix = os.path.splitext(path)[1].lower()
     if os.path.isdir(path) or suffix == ".npy":
@@ -135,10 +133,12 @@ def _read_columns(
     titles = _titles(file, table)
     listed = short(", ".join(titles))
     ids = _id_column(file, titles, ids)
-    wanted = [(ids, "--ids"), *((title, "--array") for title in (array, *(columns or ())))]
-    for title, flag in wanted:
+    for title, flag in ((ids, "--ids"), (array, "--array")):
         if title is not None and title not in titles:
             raise InputError(f"{flag} must be a column of {file}, {listed}; got {short(title)}")
+    if missing := [title for title in columns or () if title not in titles]:
+        must = f"{file} must have the column {short(missing[0])}, as the run has"
+        raise InputError(f"{must}; got {listed}: give it this title")
     others = [title for title in titles if title not in (ids, "")]
     vectors = [title for title in others if _is_vector(table[title])]
     if array is None and columns is None and len(vectors) > 1:

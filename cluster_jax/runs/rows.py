@@ -82,7 +82,7 @@ def cluster(
     import jax
 
     from cluster_jax.core import devices
-    from cluster_jax.runs import page
+    from cluster_jax.runs import finish, page
     from cluster_jax.runs import run as records
 
     options = _resolved(inputs, options)
@@ -118,7 +118,6 @@ def cluster(
         return workdir, previous
     started = time.perf_counter()
     result, all_rows = _cluster(inputs, options)
-    devices.say("writing ...")
     results = io.plain(
         {
             "provenance": _provenance(files, inputs, options, all_rows),
@@ -129,7 +128,10 @@ def cluster(
     if devices.is_first():
         config = io.plain(config)
         run = as_run(workdir, inputs, (config, results), options, result, all_rows)
-        _write(run, inputs, with_report=with_report)
+        if with_report and run.points is None:
+            run = finish.with_map(run, inputs.shown.values)
+        devices.say("writing ...")
+        _write(run, with_report=with_report)
     return workdir, results
 
 
@@ -207,7 +209,7 @@ def rows_of(x: NDArray, options: ClusterOptions) -> NDArray:
     return normalize_rows(x) if options.metric == "cosine" else np.asarray(x)
 
 
-def _write(run: "Run", inputs: Inputs, *, with_report: bool) -> None:
+def _write(run: "Run", *, with_report: bool) -> None:
     from cluster_jax.runs import page
     from cluster_jax.runs import store as stores
 

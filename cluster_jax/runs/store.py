@@ -6,6 +6,7 @@ The features of a run are the rows of its first embedding, if it has images, and
 
 import io as streams
 import os
+import zlib
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ import numpy as np
 from etils import epath
 from numpy.typing import NDArray
 
-from cluster_jax.core import buckets, io
+from cluster_jax.core import arrays, buckets, io
 from cluster_jax.core.devices import say
 from cluster_jax.encoding.embed import Batch, Parts, readable_rows
 from cluster_jax.methods import base as methods
@@ -26,8 +27,31 @@ from cluster_jax.runs.config import AnyConfig, RunConfig
 FEATURES = "features.npy"
 
 
-def read(workdir: epath.Path, config: Mapping[str, Any]) -> NDArray | None:
+def checksum(rows: NDArray) -> int:
+    """Returns the CRC-32 of rows."""
+    crc = 0
+    for part in arrays.blocks(*rows.shape):
+        crc = zlib.crc32(np.ascontiguousarray(rows[part]), crc)
+    return crc
+
+
+def described(workdir: epath.Path) -> tuple[int, int]:
+    """Returns number and checksum of the rows in `FEATURES`, by which `read` knows them again."""
+    if not (workdir / FEATURES).exists():
+        return 0, 0
+    rows = np.load(workdir / FEATURES, mmap_mode="r")
+    return len(rows), checksum(rows)
+
+
+def read(
+    workdir: epath.Path, config: Mapping[str, Any], known: tuple[int, int] = (0, 0)
+) -> NDArray | None:
     """Returns all features `[s, d]` that a run has or had; None if they are not stored.
+
+    Args:
+        workdir: of the run.
+        config: of the run.
+        known: number and checksum of the rows that a state has in `FEATURES`.
 
     Raises:
         DamagedFile: a file is not what was written.
@@ -41,6 +65,8 @@ def read(workdir: epath.Path, config: Mapping[str, Any]) -> NDArray | None:
             parts.append(np.load(workdir / FEATURES, mmap_mode="r"))
         except ValueError as error:
             raise io.DamagedFile(workdir / FEATURES, "its rows cannot be read") from error
+        if checksum(parts[-1][: known[0]]) != known[1]:
+            raise io.DamagedFile(workdir / FEATURES, "its rows do not match their checksum")
     if not parts:
         return None
     return parts[0] if len(parts) == 1 else np.concatenate(parts)

@@ -225,6 +225,17 @@ def made_from(values: Mapping[str, Any], images: Mapping[str, Any]) -> str:
     return fingerprint(json.dumps([part, images], sort_keys=True).encode())
 
 
+def check_folder(workdir: epath.PathLike) -> None:
+    """Raises an `InputError` unless a run can be in a workdir, which need not exist."""
+    workdir = buckets.path(workdir)
+    if "://" not in str(workdir):  # A bucket has no folders.
+        for path in (workdir, *workdir.parents):
+            if path.exists() and not path.is_dir():
+                raise InputError(f"{path} is a file; choose another folder")
+    if not (workdir / CONFIG).exists():  # A finished run may be read-only.
+        io.check_writable(workdir)
+
+
 def claim(
     workdir: epath.Path,
     config: Mapping[str, Any],
@@ -248,10 +259,7 @@ def claim(
         InputError: the workdir is a file, or contains a run of a different config, of another
             command or of an older version, or files of a run without its config.
     """
-    if "://" not in str(workdir):  # A bucket has no folders.
-        for path in (workdir, *workdir.parents):
-            if path.exists() and not path.is_dir():
-                raise InputError(f"{path} is a file; choose another folder")
+    check_folder(workdir)
     there = buckets.names(workdir)
     if CONFIG not in there:
         left = [name for name in _OF_A_RUN if name in there]

@@ -214,7 +214,7 @@ def test_groups_report_and_what_to_try_next(photos, tmp_path, capsys, monkeypatc
     report.main([str(out), f"--corrections={corrections}"])
     page = (out / "report.html").read_text()
     assert "1 photo is no longer where it was: gray on this page." in page
-    assert "corrections  none" in capsys.readouterr().out
+    assert "corrections  nothing new; in force: 2 decided, 1 named" in capsys.readouterr().out
     # Not without any: the new place is to be named.
     photos.rename(tmp_path / "moved")
     with pytest.raises(SystemExit) as stop:
