@@ -65,13 +65,7 @@ def _photos(first: str, others: Sequence[str]) -> tuple[str, list[str]]:
     Raises:
         InputError: a name was cut at a space, or PHOTOS is the file of one image.
     """
-    before = ("", *others)
-    # The value of `--config.seed 1` follows its flag.
-    more = [
-        argument
-        for flag, argument in zip(before, others, strict=False)
-        if not argument.startswith("-") and ("=" in flag or not flag.startswith("--config."))
-    ]
+    more = [argument for argument in others if not argument.startswith("-")]
     name = " ".join([first, *more])
     if more and os.path.exists(os.path.expanduser(name)):
         raise InputError(f'PHOTOS must be one name; a name with spaces needs quotes, "{name}"')

@@ -323,18 +323,20 @@ def map_of_tree(
         old: `[n, c]`, a map of the rows from which this one starts, and on which it is laid.
         options: arguments of `reduce`.
     """
-    smooth, is_condensed = smoother.smooth, smoother.counts is not None and features is not None
-    placed = smoother.transform(features) if is_condensed else smooth
+    smooth, own = smoother.smooth, None
+    if smoother.counts is not None and features is not None:
+        own = smoother.transform(features)
     if old is not None and old.shape[1] != options.get("n_components"):
         old = None
+    points = smooth
     if smooth.shape[1] > MAP_COLUMNS and options["method"] != "none":
         start = None
         if old is not None and smoother.counts is None:
             start = old[np.unique(leaves, return_index=True)[1]]
         points = _drawn(smooth, seed=seed, start=start, **{**options, "metric": "euclidean"})
-        near = knn.nearest(placed, smooth, 3).indices if is_condensed else None
-        placed = points if near is None else points[near].mean(axis=1)
-    placed = placed if is_condensed else placed[leaves]
+        if own is not None:
+            own = points[knn.nearest(own, smooth, 3).indices].mean(axis=1)
+    placed = points[leaves] if own is None else own
     if old is not None and old.shape == placed.shape:  # A few rows have fewer columns.
         placed = registered(placed, old)
     return placed.astype(np.float32)

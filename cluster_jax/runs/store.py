@@ -31,7 +31,7 @@ def checksum(rows: NDArray) -> int:
     """Returns the CRC-32 of rows."""
     crc = 0
     for part in arrays.blocks(*rows.shape):
-        crc = zlib.crc32(np.ascontiguousarray(rows[part]), crc)
+        crc = zlib.crc32(np.ascontiguousarray(rows[part]).data, crc)
     return crc
 
 
