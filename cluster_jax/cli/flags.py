@@ -9,7 +9,7 @@ import operator
 import re
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from etils import epath
 from ml_collections import ConfigDict
@@ -180,7 +180,7 @@ def parse(parser: Parser, arguments: Sequence[str] | None) -> tuple[argparse.Nam
 
 
 def read_config(config: str, overrides: Sequence[str]) -> tuple[ConfigDict, str]:
-    """Loads a config and sets the values of the flags `--config.KEY=VALUE`, of which the last counts.
+    """Loads a config and sets the values of the flags `--config.KEY=VALUE`; the last one counts.
 
     Args:
         config: path or name of the config.
@@ -209,7 +209,8 @@ def _set(config: ConfigDict, key: str, text: str) -> None:
     check_key(config, key)
     *sections, name = key.split(".")
     section = functools.reduce(operator.getitem, sections, config)
-    kind, value = section.get_type(name), text
+    kind = section.get_type(name)
+    value: Any = text
     if kind is not str or text == "None":
         with contextlib.suppress(SyntaxError, ValueError):
             value = ast.literal_eval(text.capitalize() if kind is bool else text)
