@@ -10,7 +10,6 @@ import numpy as np
 from etils import epath
 from numpy.typing import NDArray
 
-from cluster_jax.clustering.base import NO_CLUSTER
 from cluster_jax.core import buckets, checks, io
 from cluster_jax.core.arrays import blocks
 from cluster_jax.core.checks import InputError
@@ -339,10 +338,3 @@ def with_gaps(dataset: Dataset, names: Sequence[str]) -> Dataset:
         images=None,
         skipped=dataset.skipped + skipped,
     )
-
-
-def large_clusters(run: Run) -> set[int] | None:
-    """Returns clusters with rows that are no outliers; None: there are classes."""
-    if run.known is not None:
-        return None
-    return set(run.labels[run.rows][~run.outliers].tolist()) - {NO_CLUSTER}
