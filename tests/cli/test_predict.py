@@ -20,7 +20,7 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.data import datasets
 from cluster_jax.encoding.encoder import Encoder
 from cluster_jax.runs import begin as pipeline
-from cluster_jax.runs import corrections, page
+from cluster_jax.runs import corrections
 from cluster_jax.runs import run as records
 from cluster_jax.runs.run import Run
 from tests import toy
