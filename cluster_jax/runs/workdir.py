@@ -292,7 +292,7 @@ def of_other_k(workdir: epath.Path, values: Mapping[str, Any]) -> epath.Path:
     """Finds the workdir of a config that differs in `eval.k` from the finished run in a workdir.
 
     It is a folder in that of the run, `k6` or, for a number that is found, `found`: no answer
-    replaces another one. It starts with the embedding of the run.
+    replaces another one.
 
     Args:
         workdir: that was asked for.
@@ -310,32 +310,7 @@ def of_other_k(workdir: epath.Path, values: Mapping[str, Any]) -> epath.Path:
         training_part(stored), training_part(values)
     ):
         return workdir
-    folder = workdir / ("found" if k is None else f"k{k}")
-    if not (folder / CONFIG).exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        io.write_json(folder / CONFIG, values, checksum=True)
-        for name in (IMAGES, TRAIN_EMBEDDING):
-            if (workdir / name).exists():
-                (workdir / name).copy(folder / name, overwrite=True)
-    return folder
-
-
-def forget_other_images(workdir: epath.Path, images: Mapping[str, Any]) -> bool:
-    """Removes what `of_other_k` has copied if the images have changed since; whether they have.
-
-    Args:
-        workdir: folder of a run; need not exist.
-        images: see `describe_images`.
-    """
-    copied, original = workdir / IMAGES, workdir.parent / IMAGES
-    is_copy = copied.exists() and original.exists() and not states(workdir)
-    if not is_copy or copied.read_bytes() != original.read_bytes():
-        return False
-    if images.items() <= read_values(copied).items():
-        return False
-    for name in (IMAGES, TRAIN_EMBEDDING):
-        (workdir / name).unlink(missing_ok=True)
-    return True
+    return workdir / ("found" if k is None else f"k{k}")
 
 
 def agree(done: bool, workdir: epath.Path) -> bool:
