@@ -63,18 +63,9 @@ def cluster(
     from cluster_jax.core import devices
     from cluster_jax.runs import finish, page
     from cluster_jax.runs import run as records
+    from cluster_jax.runs import store as stores
 
-    if features.described:
-        devices.say(features.described)
-    shown = features.values
-    if isinstance(shown, Shards):
-        columns = counted(shown.shape[1], "column")
-        devices.say(f"reading {counted(len(shown), 'row')} of {columns} ...")
-        options = large.resolve_large(shown, options)
-        shown = shown[large.sample_rows(shown, options.seed)]
-    else:
-        options = resolve(shown, options)
-    _tell_zeros(features, shown, options)
+    shown, options = _prepared(features, options)
     if jax.distributed.is_initialized() and (options.method, options.reduce) != ("kmeans", "none"):
         raise InputError(
             f"method must be kmeans, and reduce none, in several processes; got {options.method} "
@@ -108,35 +99,45 @@ def cluster(
         }
     )
     if devices.is_first():
-        run = as_run(shown, options, result, all_rows)
-        run = dataclasses.replace(
-            run,
-            workdir=workdir,
-            config=io.plain(config),
-            results=results,
-            names=None if features.names is None else tuple(features.names),
-            truth=None if labels is None else labels.codes,
-            label_names=None if labels is None else tuple(labels.names),
-        )
+        run = _as_run(features, labels, shown, options, result, all_rows)
+        about = {"workdir": workdir, "config": io.plain(config), "results": results}
+        run = dataclasses.replace(run, **about)
         if with_report and run.points is None:
             run = finish.with_map(run, shown)
         devices.say("writing ...")
-        _write(run, with_report=with_report)
+        workdir.mkdir(parents=True, exist_ok=True)
+        io.write_json(workdir / workdirs.CONFIG, run.config, checksum=True)
+        if run.store is not None:
+            (workdir / stores.FEATURES).unlink(missing_ok=True)  # Left by a kill.
+            stores.append(workdir, run.store)
+        page.publish(run, with_report=with_report)
     return workdir, results
 
 
-def _tell_zeros(features: tables.Table, shown: NDArray, options: ClusterOptions) -> None:
-    """Says how many rows have no direction, where they are clustered all the same."""
+def _prepared(features: tables.Table, options: ClusterOptions) -> tuple[NDArray, ClusterOptions]:
+    """Returns the rows that are shown, and the options with their defaults for these features."""
     from cluster_jax.core import devices
 
-    leaves_them_out = options.method == "tree" and not isinstance(features.values, Shards)
-    zeros = int((~np.asarray(shown).any(axis=1)).sum())
-    if options.metric == "cosine" and zeros and not leaves_them_out:
+    if features.described:
+        devices.say(features.described)
+    values, is_large = features.values, isinstance(features.values, Shards)
+    if isinstance(values, Shards):
+        columns = counted(values.shape[1], "column")
+        devices.say(f"reading {counted(len(values), 'row')} of {columns} ...")
+        options = large.resolve_large(values, options)
+        values = values[large.sample_rows(values, options.seed)]
+    else:
+        options = resolve(values, options)
+    zeros = int((~np.asarray(values).any(axis=1)).sum())
+    if options.metric == "cosine" and zeros and (options.method != "tree" or is_large):
         said = f"{counted(zeros, 'row is', 'rows are')} zeros alone, which have no direction"
         devices.say(f"{said}: their cluster means nothing")
+    return values, options
 
 
-def as_run(
+def _as_run(
+    features: tables.Table,
+    labels: tables.Labels | None,
     x: NDArray,
     options: ClusterOptions,
     result: Clustering,
@@ -145,6 +146,8 @@ def as_run(
     """Returns the first state of a run of embeddings, without its folder, config and results.
 
     Args:
+        features: of all rows, and their ids.
+        labels: of the rows, or None.
         x: the features, or those of a sample.
         options: how they were clustered.
         result: their clusters.
@@ -153,9 +156,9 @@ def as_run(
     from cluster_jax.runs import finish
     from cluster_jax.runs.run import COLUMNS, Run
 
-    labels = result.cluster_labels if all_rows is None else all_rows.labels
-    columns = np.zeros(len(labels), COLUMNS)
-    columns["row"], columns["label"], columns["found"] = np.arange(len(labels)), labels, labels
+    found = result.cluster_labels if all_rows is None else all_rows.labels
+    columns = np.zeros(len(found), COLUMNS)
+    columns["row"], columns["label"], columns["found"] = np.arange(len(found)), found, found
     tree = result.tree
     return Run(
         workdir=None,
@@ -166,7 +169,7 @@ def as_run(
         results={},
         columns=columns,
         store=None if all_rows is not None else rows_of(x, options),
-        names=None,
+        names=None if features.names is None else tuple(features.names),
         distances=result.distances,
         outliers=result.outliers,
         linkage=result.linkage(x),
@@ -177,8 +180,10 @@ def as_run(
             reduce=options.reduce,
             n_neighbors=options.n_neighbors,
         ),
-        next_label=int(labels.max(initial=-1)) + 1,
+        next_label=int(found.max(initial=-1)) + 1,
         facts=None if all_rows is not None else digests(x),
+        truth=None if labels is None else labels.codes,
+        label_names=None if labels is None else tuple(labels.names),
         shown=None if all_rows is None else all_rows.sample,
         shares=None if all_rows is None else all_rows.shares,
         **finish.of_clustering(result),
@@ -188,19 +193,6 @@ def as_run(
 def rows_of(x: NDArray, options: ClusterOptions) -> NDArray:
     """Returns rows `[n, d]` as they are compared: by cosine, unit rows."""
     return normalize_rows(x) if options.metric == "cosine" else np.asarray(x)
-
-
-def _write(run: "Run", *, with_report: bool) -> None:
-    from cluster_jax.runs import page
-    from cluster_jax.runs import store as stores
-
-    assert run.workdir is not None
-    run.workdir.mkdir(parents=True, exist_ok=True)
-    io.write_json(run.workdir / workdirs.CONFIG, run.config, checksum=True)
-    if run.store is not None:
-        (run.workdir / stores.FEATURES).unlink(missing_ok=True)  # Left by a kill.
-        stores.append(run.workdir, run.store)
-    page.publish(run, with_report=with_report)
 
 
 def digests(x: NDArray) -> NDArray:
