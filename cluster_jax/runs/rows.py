@@ -58,19 +58,12 @@ def cluster(
         InputError: features, labels or an option cannot be used, in several processes all but
             k-means without a reduction, or the folder holds something else; nothing was written.
     """
-    import jax
-
     from cluster_jax.core import devices
     from cluster_jax.runs import finish, page
     from cluster_jax.runs import run as records
     from cluster_jax.runs import store as stores
 
     shown, options = _prepared(features, options)
-    if jax.distributed.is_initialized() and (options.method, options.reduce) != ("kmeans", "none"):
-        raise InputError(
-            f"method must be kmeans, and reduce none, in several processes; got {options.method} "
-            f"and {options.reduce}: run the command in one process"
-        )
     config = {
         **dataclasses.asdict(options),
         "data": fingerprint(features, labels),
@@ -116,6 +109,8 @@ def cluster(
 
 def _prepared(features: tables.Table, options: ClusterOptions) -> tuple[NDArray, ClusterOptions]:
     """Returns the rows that are shown, and the options with their defaults for these features."""
+    import jax
+
     from cluster_jax.core import devices
 
     if features.described:
@@ -132,6 +127,11 @@ def _prepared(features: tables.Table, options: ClusterOptions) -> tuple[NDArray,
     if options.metric == "cosine" and zeros and (options.method != "tree" or is_large):
         said = f"{counted(zeros, 'row is', 'rows are')} zeros alone, which have no direction"
         devices.say(f"{said}: their cluster means nothing")
+    if jax.distributed.is_initialized() and (options.method, options.reduce) != ("kmeans", "none"):
+        raise InputError(
+            f"method must be kmeans, and reduce none, in several processes; got {options.method} "
+            f"and {options.reduce}: run the command in one process"
+        )
     return values, options
 
 
