@@ -379,7 +379,7 @@ def test_summary_counts_small_clusters_apart():
         ),
         (
             ("--features=junk.npy",),
-            "junk.npy must be a complete .npy file of numbers; got other content",
+            "junk.npy must be a complete file of plain arrays of NumPy; got pickled objects",
         ),
         (("--features=x.npy", "more"), "more"),
         (("--features=junk.npy", "--out=x.npy/run"), "x.npy is a file; choose another folder"),
@@ -547,8 +547,6 @@ def test_bad_input_in_blocks(shards, capsys):
     assert "1.npy must hold finite numbers; got nan at [33, 1]" in _refused(capsys, *command)
     np.save("parts/1.npy", x[70:150, :2])
     assert "1.npy must have 3 columns like 0.npy; got 2" in _refused(capsys, *command)
-    pathlib.Path("parts/1.npy").unlink()
-    assert "no number 1: copy the missing shard" in _refused(capsys, *command)
 
 
 @pytest.mark.filterwarnings("default:the map is drawn by PCA")

@@ -44,7 +44,7 @@ def test_one_object_on_stdout(features, capsys):
     made = json.loads(said.out)
     assert (made["workdir"], made["report"]) == ("out", "out/report.html")
     assert made["results"]["metrics"]["tree"]["n_clusters"] == 2
-    assert said.err.endswith("scoring ...\nwriting ...\n")
+    assert said.err.endswith("scoring ...\ndrawing the map\nwriting ...\n")
     cluster.main([features, "--out=out", "--json"])
     again = capsys.readouterr()
     assert json.loads(again.out) == made

@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from cluster_jax.core.checks import InputError
 from cluster_jax.runs import begin as pipeline
 from cluster_jax.training import checkpoint
 from cluster_jax.training import state as states
@@ -60,15 +59,6 @@ def test_a_damaged_checkpoint(copy, finished, caplog):
     assert (workdir / "damaged" / "4").is_dir()
     assert (workdir / "checkpoints" / "4").is_dir()
     assert_same(workdir, finished.workdir)
-
-
-def test_the_only_checkpoint_damaged(copy):
-    config, workdir = copy
-    _damage(workdir)
-    shutil.rmtree(workdir / "checkpoints" / "2")
-    with pytest.raises(InputError, match=r"4 is damaged \(its values .*\), and no other"):
-        pipeline.run_pipeline(config, workdir, "toy")
-    assert (workdir / "checkpoints" / "4").is_dir()
 
 
 def test_one_process_alone_sees_the_damage(copy, finished, monkeypatch):
