@@ -127,10 +127,6 @@ def _read_columns(
     table = _arrow(file, ids)
     titles = table.column_names
     listed = short(", ".join(titles))
-<<<<<<< HEAD
-    ids = _id_column(file, titles, ids)
-    for title, flag in ((ids, "--ids"), (array, "--array")):
-=======
     # Where a line of titles is missing, numbers are titles; pandas writes them from 0.
     numbers = [title for title in titles if _is_float(title)]
     is_headed = not numbers or numbers == list(map(str, range(len(numbers))))
@@ -138,8 +134,7 @@ def _read_columns(
         must = f"{file} must have rows below different titles of columns, which are words"
         raise InputError(f"{must}; got {counted(table.num_rows, 'row')} below {listed}")
     ids = ids or next((title for title in titles if title.lower() == "id"), None)
-    for title, flag in ((ids, "--ids"), *((t, "--array") for t in (array, *(columns or ())))):
->>>>>>> main
+    for title, flag in ((ids, "--ids"), (array, "--array")):
         if title is not None and title not in titles:
             raise InputError(f"{flag} must be a column of {file}, {listed}; got {short(title)}")
     if missing := [title for title in columns or () if title not in titles]:
