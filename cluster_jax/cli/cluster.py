@@ -120,14 +120,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         )
         if not devices.is_first():
             return
-        written = {
-            key: str(workdir / name)
-            for key, name in (
-                ("report", workdirs.REPORT),
-                ("assignments", workdirs.ASSIGNMENTS),
-                ("metrics", workdirs.RESULTS),
-            )
-            if (workdir / name).exists()
-        }
+        written = workdirs.outputs(workdir)
         text = "\n".join([f"\n{summary.run_table(results)}\n", *written.values()])
         output.end(flags, text, {"workdir": str(workdir), **written, "results": results})

@@ -17,7 +17,7 @@ from ml_collections import ConfigDict
 from cluster_jax.cli import exit_codes, output
 from cluster_jax.core import checks, io
 from cluster_jax.core.checks import InputError
-from cluster_jax.core.config import check_key, find_config, load_config, override
+from cluster_jax.core.config import check_key, find_config, load_config, override, override_all
 
 
 class Parser(argparse.ArgumentParser):
@@ -109,21 +109,6 @@ def add_encoder(parser: Parser) -> None:
     parser.add_argument("--encoder", metavar="NAME", help=f"network that embeds: {names}")
 
 
-def encoder_values(name: str | None, config: str) -> list[str]:
-    """Returns the flags of a config for `--encoder=NAME`; they go before those of the user.
-
-    Raises:
-        InputError: there is no such encoder, or its file cannot be used.
-    """
-    if name is None:
-        return []
-    from cluster_jax.nets import pretrained
-
-    with checks.named({"encoder": "--encoder"}):
-        values = pretrained.config_values(name, load_config(config))
-    return [f"--config.{key}={value}" for key, value in values.items()]
-
-
 def output_file(
     path: epath.PathLike, *, flag: str = "--out", may_be_folder: bool = False
 ) -> epath.Path:
@@ -179,12 +164,15 @@ def parse(parser: Parser, arguments: Sequence[str] | None) -> tuple[argparse.Nam
     return parsed, [*values, *others]
 
 
-def read_config(config: str, overrides: Sequence[str]) -> tuple[ConfigDict, str]:
+def read_config(
+    config: str, overrides: Sequence[str], encoder: str | None = None
+) -> tuple[ConfigDict, str]:
     """Loads a config and sets the values of the flags `--config.KEY=VALUE`; the last one counts.
 
     Args:
         config: path or name of the config.
         overrides: the flags.
+        encoder: value of `--encoder`, whose values are set before; None: as in the config.
 
     Returns:
         The config, and its bare name.
@@ -194,6 +182,11 @@ def read_config(config: str, overrides: Sequence[str]) -> tuple[ConfigDict, str]
     """
     file = find_config(config)
     loaded = load_config(str(file))
+    if encoder is not None:
+        from cluster_jax.nets import pretrained
+
+        with checks.named({"encoder": "--encoder"}):
+            override_all(loaded, pretrained.config_values(encoder, loaded))
     for flag in overrides:
         match = re.fullmatch(r"--config\.([\w.]+)=(.*)", flag, re.DOTALL)
         if match is None:

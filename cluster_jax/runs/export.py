@@ -76,6 +76,19 @@ def check(
     return path
 
 
+def check_of_run(folder: epath.PathLike, data: Mapping[str, Any], workdir: epath.PathLike) -> None:
+    """Checks that the images of a run can be exported to a folder, see `check`.
+
+    Args:
+        folder: the folder.
+        data: section `data` of the run's config.
+        workdir: of the run.
+    """
+    name, place = data.get("name", "features"), data.get("dir")
+    check_has_images(name)
+    check(folder, image_files.folders(place) if name == "folder" and place else [], workdir)
+
+
 class Images(NamedTuple):
     """Images to export.
 

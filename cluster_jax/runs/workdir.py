@@ -419,6 +419,12 @@ def _lock(workdir: epath.Path) -> TextIO:
     return file
 
 
+def outputs(workdir: epath.Path) -> dict[str, str]:
+    """Lists the files of a run that a person reads, as far as they are there."""
+    files = {"report": REPORT, "assignments": ASSIGNMENTS, "metrics": RESULTS}
+    return {key: str(workdir / name) for key, name in files.items() if (workdir / name).exists()}
+
+
 def older_version(workdir: epath.PathLike, reason: object = None) -> InputError:
     """Makes the error for a workdir that an older version of the package wrote."""
     because = "" if reason is None else f" ({reason})"

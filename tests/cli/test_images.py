@@ -15,7 +15,6 @@ import pytest
 from PIL import Image
 
 from cluster_jax.cli import cluster, images, predict, report
-from cluster_jax.cli.flags import read_config
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import load_config
 from cluster_jax.report import report_data
@@ -365,18 +364,17 @@ def test_subfolders_are_no_labels_unless_asked(photos, tmp_path, capsys):
 
 def test_several_photos_and_what_is_left_out(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    flags = ["--config.seed", "3", "--config.note=a b"]
+    flags = ["--config.seed=3", "--config.note=a b"]
     assert images._photos("a", ["b", *flags, "c"]) == ("a\nb\nc", flags)
     (tmp_path / "My Photos").mkdir()
     with pytest.raises(InputError, match='a name with spaces needs quotes, "My Photos"'):
         images._photos("My", ["Photos"])
-    given = types.SimpleNamespace(exclude=["*_small.*", "web"], include_all=True)
-    config, _ = read_config("images", images._left_out(given))
-    assert (config.data.exclude, config.data.include_all) == (("*_small.*", "web"), True)
-    given = types.SimpleNamespace(exclude=["one"], include_all=False)
-    assert read_config("images", images._left_out(given))[0].data.exclude == ("one",)
-    several = [f"--config.data.dir={images._photos('a', ['b c'])[0]}"]
-    assert read_config("images", several)[0].data.dir == "a\nb c"
+    given = ["a", "--exclude=*_small.*", "--exclude=web", "--include-all", "--k=2"]
+    values = images._values(images._parser().parse_args(given), images._photos("a", ["b c"])[0])
+    assert values == {
+        "data.dir": "a\nb c", "data.exclude": ("*_small.*", "web"), "data.include_all": True,
+        "eval.k": 2,
+    }  # fmt: skip
 
 
 def test_copies_of_photos_change_no_group(photos, tmp_path):
