@@ -86,8 +86,6 @@ def read_rows(
         InputError: the file cannot be used: a cell or a vector is missing or of another kind, an id
             is missing or repeats, or there is no such column.
     """
-    if array is None and columns is not None and len(columns) == 1:
-        (array,), columns = columns, None
     path = os.path.expanduser(checks.local(path))
     suffix = os.path.splitext(path)[1].lower()
     if os.path.isdir(path) or suffix == ".npy":
@@ -136,9 +134,12 @@ def _read_columns(
         must = f"{file} must have rows below different titles of columns, which are words"
         raise InputError(f"{must}; got {counted(table.num_rows, 'row')} below {listed}")
     ids = ids or next((title for title in titles if title.lower() == "id"), None)
-    for title, flag in ((ids, "--ids"), *((t, "--array") for t in (array, *(columns or ())))):
+    for title, flag in ((ids, "--ids"), (array, "--array")):
         if title is not None and title not in titles:
             raise InputError(f"{flag} must be a column of {file}, {listed}; got {short(title)}")
+    if missing := [title for title in columns or () if title not in titles]:
+        must = f"{file} must have the column {short(missing[0])}, as the run has"
+        raise InputError(f"{must}; got {listed}: give it this title")
     others = [title for title in titles if title not in (ids, "")]
     vectors = [title for title in others if _is_vector(table[title])]
     chosen = list(columns or ()) if array is None else [array]

@@ -382,6 +382,7 @@ def test_summary_counts_small_clusters_apart():
             "junk.npy must be a complete file of plain arrays of NumPy; got pickled objects",
         ),
         (("--features=x.npy", "more"), "more"),
+        (("--features=junk.npy", "--out=x.npy/run"), "x.npy is a file; choose another folder"),
         (("--features=wide.npy", "--n_neighbors=1"), "neighbors must be at least 2; got 1"),
     ],
 )

@@ -117,6 +117,8 @@ def test_a_parquet_file_that_is_cut(put, tmp_path):
         tables.read_rows(two)
     with pytest.raises(InputError, match=r"--array must be a column of .*, u, v; got w"):
         tables.read_rows(two, "w")
+    with pytest.raises(InputError, match="must have the column w, as the run has; got u, v: give"):
+        tables.read_rows(two, columns=("w",))
 
 
 def test_numbers_are_features_whatever_their_order(put):
