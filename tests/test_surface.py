@@ -29,7 +29,7 @@ SURFACE = {
         silhouette""",
     "cluster_jax.clustering": """
         GridShift KMeansResult Neighbors SmoothTree cut_tree kmeans kmeans_blocks
-        kmeans_two_levels label_spreading linkage_of_means nearest reduce sinkhorn""",
+        label_spreading linkage_of_means nearest reduce sinkhorn""",
     "cluster_jax.nets": """
         Network NetworkConfig Outputs PredictorConfig ProjectorConfig classifier classify make
         names""",

@@ -28,8 +28,7 @@ merge (`stop="no_merge"`).
 
 **`kmeans`** needs the number of clusters. It is Euclidean or spherical, starts by k-means++, and
 runs on all devices of a mesh, as NCC's E-step does. Choose it for a known number or millions of
-rows of many dimensions. `kmeans_blocks` reads rows that do not fit into memory block by block;
-`kmeans_two_levels` finds 100,000 clusters in them.
+rows of many dimensions. `kmeans_blocks` reads rows that do not fit into memory block by block.
 
 A clusterer of one's own is a Python file with a function `fit`, see `custom`.
 

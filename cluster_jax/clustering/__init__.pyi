@@ -12,4 +12,3 @@ from .reduce import reduce as reduce
 from .smooth_tree import SmoothTree as SmoothTree
 from .transport import sinkhorn as sinkhorn
 from .tree import linkage_of_means as linkage_of_means, cut_tree as cut_tree
-from .two_levels import kmeans_two_levels as kmeans_two_levels

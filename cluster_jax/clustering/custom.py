@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cluster_jax.clustering.tree import by_size
 from cluster_jax.core import outside
 from cluster_jax.core.checks import InputError
 
@@ -69,13 +70,11 @@ def fit(name: str, x: NDArray, k: int | None, seed: int) -> tuple[NDArray, int]:
     is_in = labels >= 0
     if not is_in.any():
         raise InputError(f"{name}.fit must put rows into clusters, from 0 on; got all below 0")
-    _, codes, sizes = np.unique(labels[is_in], return_inverse=True, return_counts=True)
-    rank = np.empty(len(sizes), np.int64)
-    rank[np.argsort(-sizes, kind="stable")] = np.arange(len(sizes))
+    ids, codes = np.unique(labels[is_in], return_inverse=True)
     result = np.empty(len(labels), np.int64)
-    result[is_in] = rank[codes]
-    result[~is_in] = len(sizes) + np.arange(len(labels) - is_in.sum())
-    return result, len(sizes)
+    result[is_in] = by_size(codes, np.arange(len(ids)))[codes]
+    result[~is_in] = len(ids) + np.arange(len(labels) - is_in.sum())
+    return result, len(ids)
 
 
 def described(name: str, choices: Sequence[str]) -> dict[str, str | None]:

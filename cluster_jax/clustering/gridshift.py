@@ -24,11 +24,11 @@ from sklearn.metrics import silhouette_samples
 from sklearn.metrics.pairwise import euclidean_distances
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from cluster_jax.clustering import knn
 from cluster_jax.clustering.base import CLEAR, ONE, UNCLEAR
+from cluster_jax.clustering.copies import digests
 from cluster_jax.clustering.smooth import LARGEST
 from cluster_jax.core import checks
-from cluster_jax.core.arrays import distances_to_centers, numeric, stacked
+from cluster_jax.core.arrays import numeric
 from cluster_jax.core.checks import InputError
 
 STOPS = ("fixed_point", "no_merge")
@@ -227,44 +227,11 @@ def shift(grid: Grid, *, stop: str = "fixed_point", max_iter: int = 500) -> Mode
         offsets[on_border] = 0
         is_converged = not step.any() and np.abs(target - grid.offsets).max() <= _MIN_MOVE
         before = len(grid.cells)
-        moved = grid.cells + step.astype(np.int64)
-        unique, index = group(moved)
-        if len(unique) < before:
-            grid, index = collect(moved, offsets, grid.weights)
-        else:
-            order = np.argsort(index)
-            grid = Grid(unique, offsets[order], grid.weights[order])
+        grid, index = collect(grid.cells + step.astype(np.int64), offsets, grid.weights)
         mode_of_cell = index[mode_of_cell]
-        if is_converged or (stop == "no_merge" and len(unique) == before):
+        if is_converged or (stop == "no_merge" and len(grid.cells) == before):
             return Modes(grid, mode_of_cell, iteration, True)
     return Modes(grid, mode_of_cell, max_iter, False)
-
-
-def follow(points: NDArray, grid: Grid, modes: Modes, bandwidth: float) -> tuple[NDArray, NDArray]:
-    """Returns the modes of new points: those of their cells, or of the nearest fitted centroids.
-
-    Args:
-        points: float64 `[n, d]`.
-        grid: m occupied cells before the shift.
-        modes: their k modes.
-        bandwidth: side of a cell.
-
-    Returns:
-        Numbers of modes, int64 `[n]`; and which points have an empty neighborhood, bool `[n]`.
-
-    Example:
-        >>> grid, modes, _ = seek(np.array([[0.5], [7.5]]), 1.0)
-        >>> labels, is_isolated = follow(np.array([[0.1], [6.9], [50.0]]), grid, modes, 1.0)
-        >>> labels.tolist(), is_isolated.tolist()
-        ([0, 1, 1], [False, False, True])
-    """
-    apart, cell = KDTree(grid.cells).query(bin_points(points, bandwidth)[0], p=np.inf)
-    is_new = apart > 0
-    # Far from the origin, squared distances are differences of large numbers.
-    centers = grid.centers(bandwidth)
-    origin = centers.mean(axis=0)
-    cell[is_new] = knn.nearest(points[is_new] - origin, centers - origin, 1).indices[:, 0]
-    return modes.mode_of_cell[cell], apart > 1
 
 
 # The scan covers bandwidths from 1/100 to 1/2 of the data's extent, 10 % apart. Finer cells hold
@@ -345,31 +312,6 @@ def min_cluster_size(sizes: NDArray) -> float:
     return min(size, float(ascending[-1]))
 
 
-def sample(points: NDArray, seed: int = 0) -> NDArray:
-    """Returns at most 10,000 of the rows, drawn independently of their order.
-
-    Args:
-        points: float64 `[n, d]`.
-        seed: of the draw and of the direction.
-
-    Returns:
-        float64 `[m, d]`, sorted along a random direction.
-
-    Example:
-        >>> a, b = sample(np.array([[1.0], [3.0], [2.0]])), sample(np.array([[2.0], [1.0], [3.0]]))
-        >>> bool((a == b).all())
-        True
-    """
-    rng = np.random.default_rng(seed)
-    direction = rng.normal(size=points.shape[1])
-    direction /= np.abs(direction).sum()
-    # Column by column: the rounding of a matrix product depends on the place of a row.
-    projection = np.zeros(len(points))
-    for column, weight in zip(points.T, direction, strict=True):
-        projection += column * weight
-    return points[np.argsort(projection)[_subset(len(points), _CLUSTERED, rng)]]
-
-
 def scan(
     points: NDArray, *, stop: str = "fixed_point", max_iter: int = 500, seed: int = 0
 ) -> BandwidthCurve:
@@ -384,14 +326,15 @@ def scan(
     and above one cluster holds 80 % of the rows, the answer is one cluster: uniform noise does not
     hold together there. `experiments/log.md` compares the rule with others.
 
-    All rows are clustered, and 1,000 of them, drawn at random, are scored.
+    10,000 of the rows are clustered, and 1,000 of these are scored; which ones does not depend on
+    the order of the rows.
 
     Args:
-        points: float64 `[n, d]`, finite; a `sample` of large sets.
+        points: float64 `[n, d]`, finite.
         stop: stop rule of the shift, see `shift`.
         max_iter: maximum number of iterations, at most 50. Where the shift does not converge (two
             modes still drift toward each other along a thin bridge), the bandwidth gets no score.
-        seed: of the draw.
+        seed: of the draw of the rows that are scored.
 
     Returns:
         The whole curve. Where no bandwidth allows a score (all points equal, or too few), the
@@ -405,12 +348,12 @@ def scan(
         >>> curve.verdict, int(curve.n_clusters[curve.best_index])
         ('clear', 2)
     """
-    rng = np.random.default_rng(seed)
+    points = points[np.argsort(digests(points), kind="stable")[:_CLUSTERED]]
     extent = _extent(points)
     steps = int(np.ceil(np.log(_COARSEST / _FINEST) / np.log(_RATIO))) + 1
     bandwidths = extent * np.geomspace(_FINEST, _COARSEST, steps)
 
-    scored = _subset(len(points), _SCORED, rng)
+    scored = np.random.default_rng(seed).permutation(len(points))[:_SCORED]
     # Far from the origin, squared distances are differences of large numbers.
     distances = euclidean_distances(points[scored] - points[scored].mean(axis=0))
     np.fill_diagonal(distances, 0)
@@ -436,11 +379,6 @@ def scan(
         bandwidths, n_clusters, scores, best, verdict,
         runners_up(bandwidths, n_clusters, scores, best),
     )  # fmt: skip
-
-
-def _subset(n: int, size: int, rng: np.random.Generator) -> NDArray:
-    """Draws at most `size` of the numbers 0 to n - 1, ascending."""
-    return np.arange(n) if n <= size else np.sort(rng.choice(n, size, replace=False))
 
 
 def _extent(points: NDArray) -> float:
@@ -513,21 +451,6 @@ def runners_up(
     return tuple(candidates.values())[:_RUNNERS_UP]
 
 
-class Location(NamedTuple):
-    """Where points lie among the clusters.
-
-    Attributes:
-        labels: int64 `[n]`, rows of `cluster_centers_`.
-        distances: float64 `[n]`, Euclidean, to the mode of that cluster, in bandwidths.
-        outliers: bool `[n]`: the point has no fitted row in the 3^d cells around it, or its
-            cluster is below `min_cluster_size`.
-    """
-
-    labels: NDArray
-    distances: NDArray
-    outliers: NDArray
-
-
 class GridShift(ClusterMixin, BaseEstimator):
     """Mode seeking on a grid: finds clusters and their number, in linear time.
 
@@ -588,8 +511,7 @@ class GridShift(ClusterMixin, BaseEstimator):
         rule: dict[str, Any] = {"stop": self.stop, "max_iter": self.max_iter}
         curve = None
         if self.bandwidth == "auto":
-            rows = sample(points, self.random_state)
-            curve = scan(rows, **rule, seed=self.random_state)
+            curve = scan(points, **rule, seed=self.random_state)
             bandwidth = float(curve.bandwidths[curve.best_index])
         else:
             bandwidth = float(self.bandwidth)
@@ -602,38 +524,29 @@ class GridShift(ClusterMixin, BaseEstimator):
                 ConvergenceWarning,
             )
         # Set last, so that a failed fit keeps the previous one.
-        validate_data(self, stacked(X, "X"), reset=True, skip_check_array=True)
+        validate_data(self, X, reset=True, skip_check_array=True)
         self.bandwidth_curve_, self.bandwidth_ = curve, bandwidth
         self._grid, self._modes, self.labels_ = grid, modes, labels
         self.n_iter_ = modes.n_iter
         self.cluster_centers_ = modes.grid.centers(bandwidth)
         self.cluster_sizes_ = modes.grid.weights
-        self._is_large = self.cluster_sizes_ >= min_cluster_size(self.cluster_sizes_)
-        self.outliers_ = ~self._is_large[self.labels_]
+        is_small = self.cluster_sizes_ < min_cluster_size(self.cluster_sizes_)
+        self.outliers_ = is_small[self.labels_]
         return self
 
     def predict(self, X: ArrayLike) -> NDArray:
         """Returns the cluster of each row of `X` float `[n, d]`, each on its own; int64 `[n]`.
 
-        A point in a cell that held training points gets their label, another one that of the cell
-        whose mean is nearest.
+        A point has the label of the nearest cell that held training points: its own, if it did.
 
         Raises:
             InputError: `X` is not finite or has a different number of columns than in `fit`.
         """
-        return self.locate(X).labels
-
-    def locate(self, X: ArrayLike) -> Location:
-        """Returns cluster, distance to its mode and outlier flag of each row of `X` float `[n, d]`.
-
-        For arguments and errors see `predict`.
-        """
         check_is_fitted(self)
         points = numeric(X, "X").astype(np.float64)
-        validate_data(self, stacked(X, "X"), reset=False, skip_check_array=True)
-        labels, is_isolated = follow(points, self._grid, self._modes, self.bandwidth_)
-        distances = distances_to_centers(points, self.cluster_centers_, labels)
-        return Location(labels, distances / self.bandwidth_, is_isolated | ~self._is_large[labels])
+        validate_data(self, X, reset=False, skip_check_array=True)
+        cells = bin_points(points, self.bandwidth_)[0]
+        return self._modes.mode_of_cell[KDTree(self._grid.cells).query(cells, p=np.inf)[1]]
 
     def _check_options(self) -> None:
         h = self.bandwidth

@@ -6,7 +6,7 @@ one device. Rows from number `layout.n` on are padding: they get a label, but en
 
 import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -16,7 +16,6 @@ from jax import Array, lax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from numpy.typing import ArrayLike, NDArray
 
-from cluster_jax.clustering import knn
 from cluster_jax.core import arrays, checks, collectives, ops
 from cluster_jax.core.arrays import Rows, numeric
 from cluster_jax.core.checks import InputError
@@ -34,7 +33,8 @@ _TIE_ULPS = 64  # Squares and their sums that differ by less count as ties.
 _LARGEST, _FARTHEST = 1e150, 1e15
 # Rows that are read at once where they need not fit into memory.
 _BLOCK_ROWS = 2**16
-# Rows of a sample that `kmeans_blocks` starts from: at least, and for each cluster; its updates.
+# Rows of a sample that starts are drawn from: at least, and for each cluster; updates in that of
+# `kmeans_blocks`.
 _MIN_SAMPLE, _SAMPLE_PER_CLUSTER, _SAMPLE_ITERATIONS = 10_000, 64, 20
 # `kmeans_blocks` ends when at most one row in this many changes its label. The last few rows would
 # take most of the passes over the data.
@@ -78,8 +78,9 @@ def kmeans(
     "spherical" scales the rows to length one (a zero row stays zero and gets an arbitrary label)
     and after each update the centers too; it maximizes the sum of <v_i, mu_y(i)>, which never
     decreases; with "euclidean" the inertia never increases. A run ends when no label changes.
-    Initial centers are drawn by k-means++ with a few candidates for each center. Clusters that
-    lose all their rows are moved to the rows farthest from their centers. With fewer distinct
+    Initial centers are drawn by k-means++ with a few candidates for each center, from 64 random
+    rows for each cluster and 10,000 at least. Clusters that lose all their rows are moved to the
+    rows farthest from their centers. With fewer distinct
     rows than `n_clusters` some clusters stay empty. Distances are computed block by block, never
     `n x k` at once. The mean is subtracted before and added after, so that an offset costs no
     precision, and rows are computed in a unit near their size. The result does not depend on the
@@ -113,15 +114,24 @@ def kmeans(
     """
     x = numeric(x, "x", _LARGEST if metric == "euclidean" else np.inf)
     n = len(x)
-    _check_options(n, n_clusters, metric, n_init, max_iter, seed)
+    checks.whole("n_clusters", n_clusters, 1, n)
+    checks.one_of("metric", metric, METRICS)
+    checks.whole("n_init", n_init, 1, 2**31 - 1)
+    checks.whole("max_iter", max_iter, 1, 2**31 - 1)
+    checks.whole("seed", seed, 0)
     rows = _Rows(x, x, int(n_clusters), n, metric == "spherical", mesh)
-    best = None
+    some = rows.read(_sample(n, n_clusters, seed))
+    # Rows without a direction are never drawn.
+    weights = np.where(some.any(axis=1) | (metric == "euclidean"), _FARTHEST, 0)
+    runs = []
     for number in range(n_init):
-        start = rows.drawn(seed, number) if number or init is None else rows.placed_centers(init)
-        run = _lloyd(rows, start, max_iter)
-        best = run if best is None or run.inertia < best.inertia else best
-    assert best is not None
-    return rows.result(best)
+        if number or init is None:
+            key = np.asarray([int(seed) % 2**32, number], np.uint32)
+            start = np.asarray(_draw_centers(some, weights.astype(some.dtype), key, rows.layout.k))
+        else:
+            start = rows.placed_centers(init)
+        runs.append(_lloyd(rows, start, max_iter))
+    return rows.result(min(runs, key=lambda run: run.inertia))
 
 
 def kmeans_blocks(
@@ -162,15 +172,19 @@ def kmeans_blocks(
         ([0.5, 10.5], 1.0)
     """
     n = x.shape[0]
-    _check_options(n, n_clusters, metric, n_init, max_iter, seed)
-    k = int(n_clusters)
-    count = min(n, max(_MIN_SAMPLE, _SAMPLE_PER_CLUSTER * k))
-    sample = np.asarray(x[np.sort(np.random.default_rng(seed).choice(n, count, replace=False))])
+    checks.whole("max_iter", max_iter, 1)
+    sample = np.asarray(x[_sample(n, n_clusters, seed)])
     how: dict[str, Any] = {"metric": metric, "n_init": n_init, "seed": seed, "mesh": mesh}
-    start = kmeans(sample, k, max_iter=_SAMPLE_ITERATIONS, **how).centers
-    rows = _Rows(x, sample, k, _BLOCK_ROWS, metric == "spherical", mesh)
+    start = kmeans(sample, n_clusters, max_iter=_SAMPLE_ITERATIONS, **how).centers
+    rows = _Rows(x, sample, len(start), _BLOCK_ROWS, metric == "spherical", mesh)
     run = _lloyd(rows, rows.placed_centers(start), max_iter, n // _ROWS_PER_CHANGE)
     return rows.result(run)
+
+
+def _sample(n: int, k: int, seed: int) -> NDArray:
+    """Draws the rows that starts are drawn from, ascending."""
+    count = min(n, max(_MIN_SAMPLE, _SAMPLE_PER_CLUSTER * k))
+    return np.sort(np.random.default_rng(seed).choice(n, count, replace=False))
 
 
 class Layout(NamedTuple):
@@ -179,19 +193,9 @@ class Layout(NamedTuple):
     n: int  # rows in all
     k: int  # clusters
     local: int  # rows of one device, padding included
-    chunk: int  # rows from which k-means++ draws together
     block: int  # rows that are scored at once
     scatter: bool  # sum members by scatter-add, else by products with one-hot labels
     spherical: bool
-
-
-class Run(NamedTuple):
-    """What a run has found, in the unit of `_Rows`: see `KMeansResult`."""
-
-    labels: NDArray
-    centers: NDArray
-    inertia: float
-    n_iter: int
 
 
 class _Rows:
@@ -249,7 +253,7 @@ class _Rows:
             raise InputError(f"init must be finite and near the rows; {got}")
         return placed
 
-    def result(self, run: Run) -> KMeansResult:
+    def result(self, run: KMeansResult) -> KMeansResult:
         """Returns what a run has found in the unit of the rows."""
         centers = np.ldexp(run.centers, self._exponent) + self._origin
         dtype = self.dtype if self.layout.spherical else self._exact
@@ -261,22 +265,13 @@ class _Rows:
         n, size, before = self.x.shape[0], self.layout.n, None
         for start in range(0, n, size):
             layout = self.layout._replace(n=min(size, n - start))
-            specs, block = ((_ROWS, _ALL), _ALL), self._block(start)
-            outputs = _on_mesh(
-                _assign, layout, self._mesh, specs, block, centers.astype(self.dtype)
-            )
+            block = self._block(start)
+            outputs = _assign(layout, self._mesh, block, centers.astype(self.dtype))
             if before is not None:  # The devices compute it while the next block is read.
                 yield before
             before = slice(start, start + layout.n), outputs
         assert before is not None
         yield before
-
-    def drawn(self, seed: int, number: int) -> NDArray:
-        """Draws centers `[k, d]` of a run by k-means++, from rows of one block."""
-        key, specs = np.asarray([int(seed) % 2**32, number], np.uint32), ((_ROWS, _ALL), _ALL)
-        return np.asarray(
-            _on_mesh(_draw_centers, self.layout, self._mesh, specs, self._block(0), key)
-        )
 
     def _placed(self, start: int) -> Array:
         """Puts a block of rows on the devices, and zeros after the last row."""
@@ -291,7 +286,7 @@ class _Rows:
         return jax.make_array_from_callback(shape, NamedSharding(self._mesh, _ROWS), of_device)
 
 
-def _lloyd(rows: _Rows, centers: NDArray, max_iter: int, allowed: int = 0) -> Run:
+def _lloyd(rows: _Rows, centers: NDArray, max_iter: int, allowed: int = 0) -> KMeansResult:
     """Updates centers and labels in turn until hardly any label changes.
 
     Args:
@@ -323,104 +318,61 @@ def _lloyd(rows: _Rows, centers: NDArray, max_iter: int, allowed: int = 0) -> Ru
             count = min(n, max(_CANDIDATES, _PER_EMPTY * len(empty)))
             far = np.sort(np.argpartition(squares, n - count)[n - count :])
             candidates = rows.read(far).astype(np.float64)
-            if layout.spherical:
-                candidates = candidates[candidates.any(axis=1)]
-            _reseed(centers, empty, candidates, eps)
-    return Run(labels, centers, float(squares.sum(dtype=np.float64)), step)
-
-
-def _check_options(
-    n: int, n_clusters: int, metric: str, n_init: int, max_iter: int, seed: int
-) -> None:
-    checks.whole("n_clusters", n_clusters, 1, n)
-    checks.one_of("metric", metric, METRICS)
-    checks.whole("n_init", n_init, 1, 2**31 - 1)
-    checks.whole("max_iter", max_iter, 1, 2**31 - 1)
-    checks.whole("seed", seed, 0)
+            # On the sphere a row of zeros is at 1 from all centers.
+            is_row = candidates.any(axis=1) | (not layout.spherical)
+            _reseed(centers, empty, candidates, np.where(is_row, squares[far], 0), eps)
+    return KMeansResult(labels, centers, float(squares.sum(dtype=np.float64)), step)
 
 
 def _make_layout(n: int, d: int, k: int, devices: int, platform: str, spherical: bool) -> Layout:
     """Lays out `n` rows of `d` numbers and `k` clusters over the devices."""
-    # From `n` alone, so that the draws do not depend on the devices.
-    chunk = max(8, round(n**0.5))
-    local = -(-n // (chunk * devices)) * chunk
+    local = -(-n // devices)
     rows, numbers = _CPU if platform == "cpu" else _ACCELERATOR
     # Matrix products run best at multiples of 64 rows.
     block = min(rows, max(64, numbers // (d + k) // 64 * 64), local)
     # Accelerators scatter in an order that varies from run to run.
-    return Layout(n, k, local, chunk, block, platform == "cpu", spherical)
+    return Layout(n, k, local, block, platform == "cpu", spherical)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
-def _on_mesh(function: Callable, layout: Layout, mesh: Mesh, specs: tuple, *args: Any) -> Any:
-    """Calls a function of the rows of one device on all devices."""
-    body = functools.partial(function, layout)
-    return jax.shard_map(body, mesh=mesh, in_specs=specs[0], out_specs=specs[1])(*args)
-
-
-def _total(layout: Layout, x: Array) -> Array:
-    """Sums the rows of all devices, `[local, m] -> [m]`, rounded alike on any number of them.
-
-    Rounding that differs would change a draw now and then, and with it all that follow.
-    """
-    sums = jnp.sum(x.reshape(-1, layout.chunk, x.shape[1]), axis=1)
-    return jnp.sum(collectives.gather(sums, _AXIS)[: -(-layout.n // layout.chunk)], axis=0)
-
-
-def _draw_centers(layout: Layout, x: Array, numbers: Array) -> Array:
+@functools.partial(jax.jit, static_argnums=3)
+def _draw_centers(x: Array, weights: Array, numbers: Array, k: int) -> Array:
     """Draws centers `[k, d]` by k-means++: rows with probability proportional to D^2.
 
     D is the distance to the nearest center so far. Of 2 + log k candidates drawn each time the one
-    that leaves the lowest sum of D^2 is taken, which costs little. The same rows are drawn on any
-    number of devices, up to ties within rounding; rows without a direction never. `numbers`,
-    uint32 `[2]`, are the seed and the run.
+    that leaves the lowest sum of D^2 is taken, which costs little.
+
+    Args:
+        x: `[n, d]`.
+        weights: `[n]`, 0 for rows that are never drawn, else beyond all D^2.
+        numbers: uint32 `[2]`, the seed and the run.
+        k: number of centers.
     """
     key = jax.random.wrap_key_data(numbers, impl="threefry2x32")
     lengths = jnp.sum(x * x, axis=1)
-    live = _is_row(layout) & (lengths > 0 if layout.spherical else True)
-    trials = 2 + int(math.log(layout.k))
+    trials = 2 + int(math.log(k))
 
     def step(i: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
         centers, nearest = carry
-        weights = jnp.where(i == 0, live.astype(x.dtype), nearest)
-        drawn = _draw(layout, jax.random.fold_in(key, i), weights, trials)
-        rows = collectives.take(x, drawn, _AXIS)
-        cross = 2 * ops.pairwise_dot(x, rows)
-        squares = lengths[:, None] + jnp.sum(rows * rows, axis=1)[None] - cross
+        logits = jnp.log(nearest)
+        drawn = jax.random.categorical(jax.random.fold_in(key, i), logits, shape=(trials,))
+        rows = x[drawn]
+        squares = lengths[:, None] + lengths[drawn][None] - 2 * ops.pairwise_dot(x, rows)
         closer = jnp.minimum(nearest[:, None], jnp.maximum(squares, 0))
-        sums = _total(layout, closer)
-        # Two rows nearer to each other than to all others give the same sum; the first is taken, so
-        # that rounding, which differs with the number of devices, cannot decide.
-        lowest = sums <= jnp.min(sums) * (1 + _TIE_ULPS * jnp.finfo(x.dtype).eps)
-        best = jnp.where(i == 0, 0, jnp.argmax(lowest))
+        best = jnp.argmin(jnp.sum(closer, axis=0))
         return centers.at[i].set(rows[best]), closer[:, best]
 
-    nearest = jnp.where(live, jnp.array(jnp.inf, x.dtype), 0)
-    centers = jnp.zeros((layout.k, x.shape[1]), x.dtype)
-    return lax.fori_loop(0, layout.k, step, (centers, nearest))[0]
+    centers = jnp.zeros((k, x.shape[1]), x.dtype)
+    return lax.fori_loop(0, k, step, (centers, weights))[0]
 
 
-def _draw(layout: Layout, key: Array, weights: Array, count: int) -> Array:
-    """Draws global numbers `[count]` of rows by weight: first the chunk, then the row in it.
-
-    Each is the argmax of log weight + Gumbel noise, which rounding hardly ever changes, unlike a
-    search in cumulative weights. The noise belongs to chunks and places in them, not to devices.
-    """
-    chunks = -(-layout.n // layout.chunk)
-    noise = jax.random.gumbel(key, (count, chunks + layout.chunk), weights.dtype)
-    weights = weights.reshape(-1, layout.chunk)
-    sums = collectives.gather(jnp.sum(weights, axis=1), _AXIS)[:chunks]
-    chunk = jnp.argmax(jnp.log(sums)[None] + noise[:, :chunks], axis=1).astype(jnp.int32)
-    scores = jnp.log(collectives.take(weights, chunk, _AXIS)) + noise[:, chunks:]
-    return chunk * layout.chunk + jnp.argmax(scores, axis=1).astype(jnp.int32)
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _assign(layout: Layout, mesh: Mesh, x: Array, centers: Array) -> tuple[Array, ...]:
+    """Assigns the rows of all devices to their nearest centers, see `_assign_local`."""
+    body = functools.partial(_assign_local, layout)
+    return jax.shard_map(body, mesh=mesh, in_specs=(_ROWS, _ALL), out_specs=_ALL)(x, centers)
 
 
-def _is_row(layout: Layout) -> Array:
-    """Returns which of this device's rows are not padding, bool `[local]`."""
-    return collectives.local_rows(layout.local, _AXIS) < layout.n
-
-
-def _assign(layout: Layout, x: Array, centers: Array) -> tuple[Array, ...]:
+def _assign_local(layout: Layout, x: Array, centers: Array) -> tuple[Array, ...]:
     """Assigns rows to their nearest centers, of equally near ones the first.
 
     Returns:
@@ -428,7 +380,8 @@ def _assign(layout: Layout, x: Array, centers: Array) -> tuple[Array, ...]:
         centers `[n]`, of padding 0, all over all devices. The distances are from differences:
         scores lose digits to cancellation, which does not matter for comparing centers.
     """
-    k, block, is_row = layout.k, layout.block, _is_row(layout)
+    k, block = layout.k, layout.block
+    is_row = collectives.local_rows(layout.local, _AXIS) < layout.n
     # On the sphere all are 1/2; left out, they cannot differ by rounding.
     half = jnp.zeros(k, x.dtype) if layout.spherical else jnp.sum(centers * centers, axis=1) / 2
 
@@ -475,7 +428,7 @@ def _first_highest(scores: Array) -> Array:
     return jnp.min(jnp.where(scores == jnp.max(scores, axis=0)[None], numbers, len(scores)), axis=0)
 
 
-def _reseed(centers: NDArray, empty: NDArray, rows: NDArray, eps: float) -> None:
+def _reseed(centers: NDArray, empty: NDArray, rows: NDArray, squares: NDArray, eps: float) -> None:
     """Moves the centers of empty clusters to the farthest of rows far from all centers, one by one.
 
     Ties go to the first: both rows of a pair are equally far from their mean, and rounding, which
@@ -485,13 +438,12 @@ def _reseed(centers: NDArray, empty: NDArray, rows: NDArray, eps: float) -> None
     Args:
         centers: float64 `[k, d]`, changed in place.
         empty: numbers of the empty clusters.
-        rows: float64 `[m, d]`; on the sphere without zero rows, which have no direction.
+        rows: float64 `[m, d]`.
+        squares: `[m]`, their squared distances to the nearest centers.
         eps: relative rounding of the numbers.
     """
     lengths = np.square(rows).sum(axis=1)
-    others = knn.nearest(rows, np.delete(centers, empty, axis=0), 1)
-    apart = np.square(others.distances[:, 0])
-    apart[apart <= (8 * eps) ** 2 * lengths] = 0
+    apart = np.where(squares > (8 * eps) ** 2 * lengths, squares, 0).astype(np.float64)
     for j in empty:
         if apart.max(initial=0) > 0:
             centers[j] = rows[(apart >= apart.max() * (1 - _TIE_ULPS * eps)).argmax()]

@@ -1,6 +1,5 @@
 """Exact k-nearest neighbors of rows, and their votes."""
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -16,8 +15,6 @@ _GROUP = 16
 _SPARE = 16
 # The squares of larger numbers than 1 / _TINY, or of smaller ones, are not numbers of float32.
 _TINY = 1e-15
-# The same of float64.
-_TINY_DOUBLE = 1e-150
 
 
 class Neighbors(NamedTuple):
@@ -66,10 +63,14 @@ def nearest(
     k = min(k, n - exclude_self)
     if metric == "cosine":
         queries, rows = _directions(queries), _directions(rows)
-    if (unit := _unit(queries, rows)) != 1:
-        queries, rows = queries / unit, rows / unit
-    shifted = _shift(rows) if k else lambda x: x
-    near = shifted(rows)
+    exponent = _exponent(queries, rows)
+    if exponent:
+        queries, rows = np.ldexp(queries, -exponent), np.ldexp(rows, -exponent)
+    # Of rows far from the origin, the lowest score would be a matter of rounding.
+    dtype = np.result_type(rows, np.float32)
+    some = rows[:: -(-n // 1000)].astype(np.float64) if k else np.zeros((1, rows.shape[1]))
+    origin = np.median(some, axis=0).astype(dtype)
+    near = rows - origin
     # Near copies differ by less than the rounding of a product.
     count = min(k + (_SPARE if metric == "cosine" else k), n - exclude_self)
     indices, squares = np.empty((len(queries), k), np.int64), np.empty((len(queries), k))
@@ -82,7 +83,7 @@ def nearest(
         block = queries[start : start + step]
         stop, exact = start + len(block), block.astype(np.float64)
         # The squared distance less a constant for each query.
-        scores = shifted(block) @ factors
+        scores = (block - origin) @ factors
         scores += lengths
         if exclude_self:
             scores[np.arange(len(block)), np.arange(start, stop)] = np.inf
@@ -94,7 +95,8 @@ def nearest(
         indices[start:stop] = np.take_along_axis(candidates, order, axis=1)
         squares[start:stop] = np.take_along_axis(gaps, order, axis=1)
     # Of unit rows, half the squared distance is 1 - cosine.
-    return Neighbors(indices, squares / 2 if metric == "cosine" else unit * np.sqrt(squares))
+    distances = squares / 2 if metric == "cosine" else np.ldexp(np.sqrt(squares), exponent)
+    return Neighbors(indices, distances)
 
 
 def _directions(rows: NDArray) -> NDArray:
@@ -104,22 +106,10 @@ def _directions(rows: NDArray) -> NDArray:
     return rows if is_unit.all() else normalize_rows(rows.astype(np.result_type(rows, np.float32)))
 
 
-def _unit(queries: NDArray, rows: NDArray) -> float:
-    """Returns the divisor of rows with which squares of differences neither overflow nor vanish."""
+def _exponent(queries: NDArray, rows: NDArray) -> int:
+    """Returns the power of two of a unit in which squares neither overflow nor vanish."""
     largest = max((float(np.abs(x).max()) for x in (queries, rows) if x.size), default=1.0)
-    return 1.0 if _TINY_DOUBLE < largest < 1 / _TINY_DOUBLE or largest == 0 else largest
-
-
-def _shift(rows: NDArray) -> Callable[[NDArray], NDArray]:
-    """Moves rows to the median of some of them, and scales them if their squares would overflow.
-
-    Of rows far from the origin, the lowest score would be a matter of rounding.
-    """
-    dtype = np.result_type(rows, np.float32)
-    origin = np.median(rows[:: -(-len(rows) // 1000)].astype(np.float64), axis=0).astype(dtype)
-    largest = float(np.abs(rows - origin).max())
-    scale = dtype.type(1 if _TINY < largest < 1 / _TINY or largest == 0 else largest)
-    return lambda x: (x - origin) / scale
+    return 0 if _TINY < largest < 1 / _TINY or largest == 0 else int(np.frexp(largest)[1])
 
 
 def _lowest(scores: NDArray, count: int) -> NDArray:

@@ -273,8 +273,9 @@ def _split(x: NDArray, rows: Smoother, labels: NDArray, rng: np.random.Generator
         expected.append(_silhouette(drawn, parts))
     own, mean = _silhouette(rows, labels), max(float(np.mean(expected)), 0.0)
     gap = own - mean
+    inside = labels[rows.neighbors] == labels[:, None]
     is_one = gap < MIN_GAP or own <= max(expected)
-    if is_one or (is_flat and _links_inside(rows.sharp, labels) < MOST_LINKS):
+    if is_one or (is_flat and inside.mean() < MOST_LINKS):
         return Split(np.zeros_like(labels), gap, ONE)
     spare = CLEAR_DEVIATIONS * float(np.std(expected))
     is_clear = gap - spare >= CLEAR_GAP * (1 - mean) and len(x) > smooth.DENSE_SIZE
@@ -293,12 +294,6 @@ def _null(x: NDArray, rows: Smoother, most: int, rng: np.random.Generator) -> Sm
     mean = y.mean(axis=0, dtype=np.float64)
     noise = rng.standard_normal((m, n), np.float32) @ (y - mean).astype(np.float32)
     return smooth.fit(noise / np.sqrt(n) + mean, rows.metric, n_axes=r)
-
-
-def _links_inside(rows: NDArray, labels: NDArray) -> float:
-    """Computes the share of links between nearest neighbors that no cluster's edge cuts."""
-    near = knn.nearest(rows, rows, smooth.n_neighbors(len(rows)), exclude_self=True).indices
-    return float((labels[near] == labels[:, None]).mean())
 
 
 def _split_curved(rows: NDArray) -> Split | None:

@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from threadpoolctl import threadpool_limits
 
+from cluster_jax.clustering import knn
 from cluster_jax.core import checks
-from cluster_jax.core.arrays import normalize_rows, numeric
+from cluster_jax.core.arrays import numeric
 
 METHODS = ("umap", "tsne", "pca", "none")
 # Columns up to which rows are their own map.
@@ -70,7 +71,8 @@ def reduce(
     if method == "pca" or n < n_components + 2 or n < 4:
         return _pca(x, n_components)
     if method == "umap":
-        return _umap(x, n_components, min(n_neighbors, n - 1), min_dist, metric, seed, start)
+        options = {"n_components": n_components, "min_dist": min_dist, "metric": metric}
+        return _umap(x, min(n_neighbors, n - 1), seed, start, options)
     return _tsne(x, n_components, min(float(n_neighbors), (n - 1) / 3), metric, seed)
 
 
@@ -97,35 +99,20 @@ def _pca(x: NDArray, n_components: int) -> NDArray:
 
 
 def _umap(
-    x: NDArray,
-    n_components: int,
-    n_neighbors: int,
-    min_dist: float,
-    metric: str,
-    seed: int,
-    start: NDArray | None,
+    x: NDArray, n_neighbors: int, seed: int, start: NDArray | None, options: dict[str, Any]
 ) -> NDArray:
+    # From positions that are nearly right, a few small steps.
+    few = {} if start is None else {"n_epochs": 20, "learning_rate": 0.03}
+    # The spectral initialization needs more rows than n_components + 1 eigenvectors.
+    init: str | NDArray = "spectral" if len(x) > 3 * options["n_components"] + 10 else "random"
+    init = init if start is None else np.asarray(start, np.float32)
+    options = {**options, **few, "init": init, "n_neighbors": n_neighbors, "n_jobs": 1}
     with warnings.catch_warnings():
         # UMAP warns about a missing TensorFlow, about the single thread that a seed implies and
         # about disconnected neighborhoods: all are expected, and the user can act on none.
         warnings.simplefilter("ignore")
-        UMAP = _imported_umap()
-        # The spectral initialization needs more rows than n_components + 1 eigenvectors.
-        init: str | NDArray = "spectral" if len(x) > 3 * n_components + 10 else "random"
-        # From positions that are nearly right, a few small steps.
-        few: dict[str, Any] = {} if start is None else {"n_epochs": 20, "learning_rate": 0.03}
-        init = init if start is None else np.asarray(start, np.float32)
-        mapper = UMAP(
-            n_components=n_components,
-            n_neighbors=n_neighbors,
-            min_dist=min_dist,
-            metric=metric,
-            init=init,
-            **few,
-            random_state=seed,
-            n_jobs=1,
-            precomputed_knn=_neighbor_graph(x, n_neighbors, metric),
-        )
+        graph = _neighbor_graph(x, n_neighbors, options["metric"])
+        mapper = _imported_umap()(**options, random_state=seed, precomputed_knn=graph)
         return np.asarray(mapper.fit_transform(x), np.float32)
 
 
@@ -150,24 +137,13 @@ def _neighbor_graph(
     """Finds exact neighbors and distances `[n, n_neighbors]` of few rows; None: UMAP searches."""
     if len(x) >= _SMALL or metric not in ("cosine", "euclidean"):
         return None, None, None
-    from sklearn.neighbors import NearestNeighbors
-
-    rows = x.astype(np.float64)
+    rows = x
     if metric == "cosine":
         # To UMAP, rows of zeros are at 0 from each other and at 1 from all others: a column of
         # their own gives them a direction.
-        is_zero = ~rows.any(axis=1, keepdims=True)
-        rows = normalize_rows(np.concatenate([rows, is_zero], axis=1))
-    else:
-        # Squares of rows far from zero would cancel.
-        rows -= np.median(rows, axis=0)
-    # One thread: which of equally near rows comes first depends on the number of threads.
-    with threadpool_limits(1):
-        search = NearestNeighbors(n_neighbors=n_neighbors, algorithm="brute").fit(rows)
-        distances, indices = search.kneighbors(rows)
-    if metric == "cosine":
-        distances = distances**2 / 2  # 1 - cosine of unit rows
-    return indices, distances.astype(np.float32), None
+        rows = np.concatenate([x, ~x.any(axis=1, keepdims=True)], axis=1)
+    found = knn.nearest(rows, rows, n_neighbors, metric=metric)
+    return found.indices, found.distances.astype(np.float32), None
 
 
 def _tsne(x: NDArray, n_components: int, perplexity: float, metric: str, seed: int) -> NDArray:

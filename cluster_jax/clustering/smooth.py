@@ -102,8 +102,7 @@ class Smoother(NamedTuple):
     @property
     def weights(self) -> NDArray:
         """Weights of each row and of its neighbors, float32 `[n, k + 1]`, see `near`."""
-        own_counts = np.ones(len(self.sharp), np.float32) if self.counts is None else self.counts
-        return _weights(self.neighbors, self.counts, own_counts)
+        return _weights(self.neighbors, self.counts)
 
     def project(self, x: NDArray) -> NDArray:
         """Computes sharp rows float32 `[m, r]` of features `[m, d]`, each on its own."""
@@ -190,7 +189,7 @@ def fit_all(
     import jax
     from jax.sharding import Mesh
 
-    from cluster_jax.clustering.two_levels import kmeans_two_levels
+    from cluster_jax.clustering.condense import condense
 
     sample = np.random.default_rng(seed).choice(len(order), n_sample, replace=False)
     start, scale = _denoised(np.asarray(x[order[np.sort(sample)]]), metric, None)
@@ -200,8 +199,8 @@ def fit_all(
         centered = _centered(np.asarray(x[order[part]]), start.mean, start.is_cosine)
         rows[part] = (centered / scale).astype(np.float32) @ axes
     mesh = Mesh(np.array(jax.devices()), ("rows",))
-    fitted = kmeans_two_levels(rows, n_groups, max_iter=_UPDATES, seed=seed, mesh=mesh)
-    nearest = knn.nearest(rows, fitted.centers, 1).indices[:, 0]
+    centers = condense(rows, n_groups, max_iter=_UPDATES, seed=seed, mesh=mesh)
+    nearest = knn.nearest(rows, centers, 1).indices[:, 0]
     groups = np.unique(nearest, return_inverse=True)[1].astype(np.int64)
     return _smoothed(start, scale, rows, groups), groups
 
@@ -244,25 +243,13 @@ def _smoothed(
         sharp = cluster_means(sharp, groups).astype(np.float32)
     smooth, (neighbors, weights) = sharp, near(sharp, counts)
     for _ in range(N_ROUNDS):
-        means = averaged(smooth.astype(np.float64), smooth, neighbors, weights)
-        smooth = start._scaled(means).astype(np.float32)
+        total = smooth.astype(np.float64) * weights[:, :1]
+        for column, weight in zip(neighbors.T, weights.T[1:], strict=True):
+            total += smooth[column] * weight[:, None]
+        smooth = start._scaled(total / weights.sum(axis=1)[:, None]).astype(np.float32)
     components = start.components @ whiten / scale / rms
     parts = start.mean, components, start.is_cosine, sharp, smooth, neighbors
     return Smoother(*parts, counts, squares)
-
-
-def averaged(rows: NDArray, others: NDArray, neighbors: NDArray, weights: NDArray) -> NDArray:
-    """Computes the weighted means of rows `[n, c]` and of their neighbors `[n, k]`, see `near`.
-
-    Example:
-        >>> rows = np.array([[0.0], [1.0], [9.0]], np.float32)
-        >>> averaged(rows, rows, *near(rows, None)).round().tolist()
-        [[3.0], [3.0], [3.0]]
-    """
-    total = rows * weights[:, :1]
-    for column, weight in zip(neighbors.T, weights.T[1:], strict=True):
-        total += others[column] * weight[:, None]
-    return total / (neighbors.shape[1] + 1)
 
 
 def n_neighbors(n: int) -> int:
@@ -389,17 +376,15 @@ def near(rows: NDArray, counts: NDArray | None) -> tuple[NDArray, NDArray]:
         [[2.0, 1.0, 0.0], [3.0, 0.0, 0.0], [1.0, 2.0, 0.0]]
     """
     indices = knn.nearest(rows, rows, n_neighbors(len(rows)), exclude_self=True).indices
-    own_counts = np.ones(len(rows), np.float32) if counts is None else counts
-    return indices, _weights(indices, counts, own_counts)
+    return indices, _weights(indices, counts)
 
 
-def _weights(neighbors: NDArray, counts: NDArray | None, own_counts: NDArray) -> NDArray:
+def _weights(neighbors: NDArray, counts: NDArray | None) -> NDArray:
     """Counts the k + 1 rows nearest to each row, by its own group and those of its neighbors.
 
     Args:
         neighbors: int `[n, k]`, the nearest first.
-        counts: rows of each neighbor; None: one.
-        own_counts: float32 `[n]`, rows of each row's own group.
+        counts: float32 `[n]`, rows of each group; None: one.
 
     Returns:
         float32 `[n, k + 1]`, of its own group first; the sum is k + 1.
@@ -407,7 +392,7 @@ def _weights(neighbors: NDArray, counts: NDArray | None, own_counts: NDArray) ->
     n, k = neighbors.shape
     if counts is None:
         return np.ones((n, k + 1), np.float32)
-    before = np.cumsum(np.concatenate([own_counts[:, None], counts[neighbors]], axis=1), axis=1)
+    before = np.cumsum(np.concatenate([counts[:, None], counts[neighbors]], axis=1), axis=1)
     return np.diff(np.minimum(before, k + 1), axis=1, prepend=0).astype(np.float32)
 
 

@@ -95,19 +95,6 @@ def local_rows(n: int, axis: Axis) -> Array:
     return rank(axis) * n + jnp.arange(n, dtype=jnp.int32)
 
 
-def take(x: Array, rows: Array, axis: Axis) -> Array:
-    """Takes rows of the global array by index, `[r, d]`, the same on every device.
-
-    Args:
-        x: this device's rows `[b, d]`.
-        rows: indices in the global array, int32 `[r]`.
-        axis: the mesh axis.
-    """
-    local = rows - rank(axis) * len(x)
-    is_local = (local >= 0) & (local < len(x))
-    return total(jnp.where(is_local[:, None], x[jnp.clip(local, 0, len(x) - 1)], 0), axis)
-
-
 def _has_types(axis: str) -> bool:
     """Returns whether JAX types values as equal on all devices or varying."""
     return _varies(lax.axis_index(axis), axis)

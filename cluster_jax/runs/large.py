@@ -82,8 +82,7 @@ def cluster_shards(
     values, used = features[sample], {"all": n, "files": len(features.files)}
     shares: NDArray | None = None
     if options.method == "kmeans" and options.reduce == "none":
-        levels = ", in two levels" if (options.k or 0) > clusters.MOST_IN_ONE_LEVEL else ""
-        progress(f"running k-means on all {n:,} rows, read in blocks, k = {options.k}{levels} ...")
+        progress(f"running k-means on all {n:,} rows, read in blocks, k = {options.k} ...")
         result, labels = clusters.run_kmeans(features, None, options, sample)
         result = clusters.with_silhouettes(values, result, options)
         used = {**used, "clustered": n}
@@ -96,9 +95,6 @@ def cluster_shards(
             shown=sample,
             progress=progress,
         )
-        progress("drawing the map ...")
-        how = {"seed": options.seed, "shown": sample, **options.reduce_options}
-        result = clusters.with_map(result, values, **how)
         assert result.tree is not None
         labels, shares = result.tree.labels_.astype(np.int32), result.tree.probabilities_
         result = clusters.with_silhouettes(values, result, options)

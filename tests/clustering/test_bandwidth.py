@@ -58,10 +58,10 @@ def test_large_sets_are_sampled(monkeypatch):
     monkeypatch.setattr(bandwidth, "_CLUSTERED", 1000)
     monkeypatch.setattr(bandwidth, "_SCORED", 300)
     monkeypatch.setattr(bandwidth, "seek", lambda x, *a, **b: sizes.add(len(x)) or seek(x, *a, **b))
-    curve = bandwidth.scan(bandwidth.sample(points))
+    curve = bandwidth.scan(points)
     assert sizes == {1000}
     assert len(GridShift(curve.bandwidths[curve.best_index]).fit(points).cluster_centers_) == 3
-    again = bandwidth.scan(bandwidth.sample(points))
+    again = bandwidth.scan(points)
     assert again.best_index == curve.best_index
     np.testing.assert_array_equal(again.scores, curve.scores)
 

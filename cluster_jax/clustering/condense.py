@@ -1,0 +1,66 @@
+"""Many rows as a few thousand micro-clusters, by k-means in two levels."""
+
+import math
+from typing import Any
+
+import numpy as np
+from jax.sharding import Mesh
+from numpy.typing import NDArray
+
+from cluster_jax.clustering import tree
+from cluster_jax.clustering.kmeans import kmeans_blocks
+
+
+def condense(rows: NDArray, n_groups: int, *, max_iter: int, seed: int, mesh: Mesh) -> NDArray:
+    """Returns centers `[n_groups, d]` by k-means within each of about sqrt(n_groups) clusters.
+
+    A row is compared with about 2 sqrt(k) centers instead of k: of 16,000 with 253. Each cluster of
+    the first level is divided by scikit-learn's `KMeans` into a number that is proportional to its
+    rows. Where it has fewer distinct rows than that, some centers are equal.
+
+    Args:
+        rows: float `[n, d]`.
+        n_groups: number of centers, 1 to n.
+        max_iter: updates at most, at each level.
+        seed: of both levels.
+        mesh: devices of the first level. Each of several processes computes the whole second one.
+
+    References:
+        Vo et al. 2024, Automatic data curation for self-supervised learning, section 3.2, where
+        the upper levels cluster the centers of the lower one.
+
+    Example:
+        >>> import jax
+        >>> rows, mesh = np.float32([[0], [1], [10], [11]]), jax.make_mesh((1,), ("rows",))
+        >>> sorted(condense(rows, 4, max_iter=10, seed=0, mesh=mesh).ravel().tolist())
+        [0.0, 1.0, 10.0, 11.0]
+    """
+    from sklearn.cluster import KMeans  # Not before: a service needs none.
+
+    how: dict[str, Any] = {"n_init": 1, "max_iter": max_iter}
+    first = kmeans_blocks(rows, math.isqrt(n_groups), seed=seed, mesh=mesh, **how)
+    clusters = tree.members(first.labels)
+    counts = divided(np.array([len(own) for own in clusters]), n_groups)
+    fitted = (
+        KMeans(count, random_state=seed % 2**32, **how).fit(rows[own]).cluster_centers_
+        for own, count in zip(clusters, counts.tolist(), strict=True)
+        if count
+    )
+    return np.concatenate(list(fitted))
+
+
+def divided(sizes: NDArray, total: int) -> NDArray:
+    """Divides `total` clusters by group sizes, int64 `[groups]`: at least one per non-empty group.
+
+    Example:
+        >>> divided(np.array([90, 8, 2, 0]), 10).tolist()
+        [8, 1, 1, 0]
+    """
+    exact = sizes * (total / sizes.sum())
+    counts = np.minimum(np.maximum(np.floor(exact), sizes > 0), sizes).astype(np.int64)
+    # The group with the fewest for its rows gets one more, the one with the most gives one.
+    while counts.sum() < total:
+        counts[np.where(counts < sizes, exact - counts, -np.inf).argmax()] += 1
+    while counts.sum() > total:
+        counts[np.where(counts > 1, counts - exact, -np.inf).argmax()] -= 1
+    return counts
