@@ -226,7 +226,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         return self.locate(X, k=k, level=level).labels
 
     def locate(self, X: Images, *, k: int | None = None, level: float | None = None) -> Assignment:
-        """Returns labels, distances and `is_novel` of new images, see `clustering.base.Assignment`.
+        """Returns labels, distances and novelty of new images, see `clustering.base.Assignment`.
 
         Raises:
             ValueError: the images are invalid, the run used t-SNE, or see `cut`.
@@ -236,6 +236,10 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         if self._run.known is None:
             self._run.check_places()
         return self._run.place(self.transform(X), labels)
+
+    def score_samples(self, X: Images) -> NDArray:
+        """Returns how like the training images new ones are, float64 `[m]`: minus their novelty."""
+        return -self.locate(X).novelty
 
     def update(self, X: Images) -> Self:
         """Adds images to those so far, whose clusters keep their ids.
@@ -578,6 +582,10 @@ class EmbeddingClusters:
         self.run.check_places()
         labels = None if k is None and level is None else self.cut(k=k, level=level)
         return self.run.place(self.run.checked(X), labels)
+
+    def score_samples(self, X: ArrayLike) -> NDArray:
+        """Returns how like the rows of the run new ones are, float64 `[m]`: minus their novelty."""
+        return -self.locate(X).novelty
 
 
 def load(path: str | os.PathLike) -> ImageClusterer | EmbeddingClusters:

@@ -24,17 +24,22 @@ class Assignment(NamedTuple):
             and in bandwidths, for the tree between sharp rows, for k-means 1 - cosine or the
             Euclidean distance, by its metric, and for classes the Euclidean distance between unit
             rows.
-        is_novel: bool `[m]`: farther from every training row than 99 % of these are from their
-            nearest other one (`out_of_sample.novelty_threshold`), so that the label means little.
+        novelty: float64 `[m]`, the distance to the nearest training row, in that within which 99 %
+            of these have another one (`out_of_sample.novelty_threshold`); infinite without any.
         probabilities, runners_up, runner_up_probabilities: see `Membership`; None without a tree.
     """
 
     labels: NDArray
     distances: NDArray
-    is_novel: NDArray
+    novelty: NDArray
     probabilities: NDArray | None = None
     runners_up: NDArray | None = None
     runner_up_probabilities: NDArray | None = None
+
+    @property
+    def is_novel(self) -> NDArray:
+        """Which rows are unlike all training rows, bool `[m]`, so that the label means little."""
+        return self.novelty > 1
 
     @property
     def membership(self) -> Membership | None:

@@ -34,9 +34,11 @@ class Voters(NamedTuple):
         x = arrays.normalize_rows(x) if self.metric == "cosine" else x
         return out_of_sample.neighbors(x, self.rows, count, self.metric)
 
-    def is_novel(self, near: Neighbors) -> NDArray:
-        """Returns which new rows are farther from every training row than these from each other."""
-        return near.distances[:, 0] > self.threshold
+    def novelty(self, near: Neighbors) -> NDArray:
+        """Returns the distances to the nearest training rows, in thresholds, float64 `[m]`."""
+        nearest = near.distances[:, 0].astype(np.float64)
+        with np.errstate(divide="ignore", invalid="ignore"):  # All training rows may be copies.
+            return np.where(nearest > 0, nearest / self.threshold, 0.0)
 
 
 def voters(x: NDArray, metric: str) -> Voters:
@@ -44,7 +46,7 @@ def voters(x: NDArray, metric: str) -> Voters:
 
     Example:
         >>> known = voters(np.array([[3.0, 0.0], [2.0, 0.1]]), "cosine")
-        >>> known.is_novel(known.nearest(np.array([[1.0, 0.0], [0.0, 1.0]]))).tolist()
+        >>> (known.novelty(known.nearest(np.array([[1.0, 0.0], [0.0, 1.0]]))) > 1).tolist()
         [False, True]
     """
     rows = arrays.normalize_rows(x) if metric == "cosine" else x
@@ -91,9 +93,9 @@ class ByTree:
         member = membership.of_new_rows(self.smoother, leaves, around, x)
         distances = arrays.distances_to_centers(self.smoother.project(x), centers, member.labels)
         second = np.where(member.runners_up < 0, NO_CLUSTER, ids[member.runners_up])
-        is_novel = self.voters.is_novel(self.voters.nearest(x))
+        novelty = self.voters.novelty(self.voters.nearest(x))
         sure = member.probabilities, second, member.runner_up_probabilities
-        placed = Assignment(ids[member.labels], distances, is_novel, *sure)
+        placed = Assignment(ids[member.labels], distances, novelty, *sure)
         has_direction = self.smoother.has_direction(x)
         return placed if has_direction.all() else without_cluster(placed, ~has_direction)
 
@@ -125,7 +127,7 @@ def without_cluster(placed: Assignment, rows: NDArray) -> Assignment:
 
     Example:
         >>> one, sure = np.array([3]), np.array([0.9])
-        >>> placed = Assignment(one, sure, np.array([False]), sure, one, 1 - sure)
+        >>> placed = Assignment(one, sure, sure, sure, one, 1 - sure)
         >>> without_cluster(placed, np.array([True]))[:4:3]
         (array([-1]), array([0.]))
     """
@@ -134,7 +136,7 @@ def without_cluster(placed: Assignment, rows: NDArray) -> Assignment:
     assert placed.runner_up_probabilities is not None
     return placed._replace(
         labels=np.where(rows, NO_CLUSTER, placed.labels),
-        is_novel=placed.is_novel | rows,
+        novelty=np.where(rows, np.inf, placed.novelty),
         probabilities=np.where(rows, 0.0, placed.probabilities),
         runners_up=np.where(rows, NO_CLUSTER, placed.runners_up),
         runner_up_probabilities=np.where(rows, 0.0, placed.runner_up_probabilities),
@@ -176,7 +178,7 @@ class ByVotes:
         centers = self.centers if labels is None else None
         centers = arrays.cluster_means(members, codes) if centers is None else centers
         distances = arrays.distances_to_centers(rows, centers, assigned) / self.bandwidth
-        return Assignment(ids[assigned], distances, self.voters.is_novel(near))
+        return Assignment(ids[assigned], distances, self.voters.novelty(near))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -208,7 +210,7 @@ class ByCenters:
         nearest = known[near.indices[:, 0]]
         if labels is not None:
             nearest = _renamed(self.labels, labels)[nearest]
-        return Assignment(nearest, distances, self.voters.is_novel(self.voters.nearest(x)))
+        return Assignment(nearest, distances, self.voters.novelty(self.voters.nearest(x)))
 
 
 def coded(labels: NDArray) -> tuple[NDArray, NDArray]:

@@ -363,6 +363,10 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         labels = None if k is None and level is None else self.cut(k=k, level=level)
         return self.clusterer_.place(x, labels)
 
+    def score_samples(self, X: ArrayLike) -> NDArray:
+        """Returns how like the training rows those of `X` are, float64 `[m]`: minus the novelty."""
+        return -self.locate(X).novelty
+
     @functools.cached_property
     def clusterer_(self) -> ByTree:
         """What places new rows; computed when it is first asked for."""

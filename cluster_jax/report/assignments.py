@@ -64,6 +64,7 @@ def placed_columns(placed: Assignment, names: Mapping[str, str]) -> dict[str, Co
     columns: dict[str, Column] = {
         "cluster": placed.labels,
         "distance": placed.distances,
+        "novelty": placed.novelty,
         "is_novel": placed.is_novel,
         **sure_columns(placed.membership),
     }
