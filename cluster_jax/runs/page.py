@@ -137,7 +137,7 @@ def _columns(run: Run) -> dict[str, assignments.Column]:
         columns["share"] = run.shares
     columns |= {title: _spread(run, cells) for title, cells in _described_columns(run).items()}
     if run.facts is not None and run.is_of_images:
-        columns["taken"] = [date.decode() for date in run.facts["taken"].tolist()]
+        columns["taken"] = run.facts["taken"].astype(str)
         columns |= {title: run.facts[title] for title in ("width", "height", "bytes")}
     if run.updates:
         columns["since"] = run.columns["since"]
@@ -220,7 +220,7 @@ def report_data(run: Run, dataset: Dataset | None = None) -> ReportData:
         names={str(cluster): name for cluster, name in run.named.items()},
         state=run.state,
         is_decided=run.columns["decided"][rows],
-        facts=run.photo_facts,
+        facts=None if run.facts is None or not run.is_of_images else run.facts[rows],
         command=None if run.workdir is None else correction_command(run.workdir),
         changes=changes,
     )

@@ -273,7 +273,8 @@ def test_decisions_about_an_earlier_state_hold_for_the_rows_that_are_left(workdi
     capsys.readouterr()
     correct(workdir, flag)
     assert "corrections  2 moved, 1 in no cluster, 1 new, 2 named" in capsys.readouterr().out
-    rows = {assignments.unescaped(row["row"]): row for row in table(workdir)}
+    names = {assignments.escaped(name): name for name in NAMES}
+    rows = {names[row["row"]]: row for row in table(workdir)}
     assert len(rows) == ROWS - 3
     decided = {name: row["cluster"] for name, row in rows.items() if row["decided"] == "1"}
     assert decided == {NAMES[0]: "3", NAMES[40]: "0", NAMES[59]: "-1"}
