@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
 
@@ -19,7 +18,7 @@ from cluster_jax.clustering.gridshift import BandwidthCurve
 from cluster_jax.clustering.membership import Membership
 from cluster_jax.clustering.numbering import Event, State
 from cluster_jax.clustering.placing import ByTree, ByVotes, Placing, Voters
-from cluster_jax.core import arrays, buckets, io
+from cluster_jax.core import arrays, io
 from cluster_jax.core.arrays import numeric
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import parse_section
@@ -514,10 +513,7 @@ def read(workdir: epath.PathLike, back: int = 0) -> Run:
     Raises:
         InputError: the folder has no run, or the run is not finished or has a damaged file.
     """
-    if not isinstance(workdir, str | os.PathLike):
-        raise InputError(f"path must be the workdir of a finished run; got {workdir!r}")
-    path = buckets.path(workdir)
-    workdirs.check_run(path)
+    path = workdirs.of_run(workdir)
     numbers = workdirs.states(path)
     if len(numbers) <= back:
         raise InputError(

@@ -45,27 +45,14 @@ _TOLD = 12  # events that are printed
 _KINDS = {"new": "new", "gone": "gone", "changed": "changed", "renamed": "moved or renamed"}
 
 
-def opened(workdir: epath.PathLike) -> epath.Path:
-    """Returns the folder of a run that is to be written.
-
-    Raises:
-        InputError: there is no such folder.
-    """
-    path = epath.Path(checks.local(workdir)).expanduser()
-    if not path.is_dir():
-        raise InputError(f"the workdir must be that of a finished run; got {path}, no such folder")
-    return path
-
-
 def undo(workdir: epath.PathLike, *, with_report: bool = True) -> Ended:
     """Goes back to the state before the last update or corrections; returns what is printed.
 
     Raises:
         InputError: there is none, or another process uses the workdir.
     """
-    workdir = opened(workdir)
+    workdir = workdirs.of_run(checks.local(workdir))
     with workdirs.locked(workdir):
-        workdirs.check_run(workdir)
         numbers = workdirs.states(workdir)
         if len(numbers) < 2:
             raise InputError(
@@ -108,8 +95,7 @@ def correct(
         InputError: the run is not finished, or a file does not fit it; nothing was written.
     """
     decisions = [corrections.read(file) for file in files]
-    workdir = epath.Path(workdir).expanduser()
-    workdirs.check_run(workdir)
+    workdir = workdirs.of_run(workdir)
     with workdirs.locked(workdir):
         before = run = records.read(workdir)
         for said in decisions:
@@ -290,7 +276,7 @@ def update_photos(
     Raises:
         InputError: the run or the photos cannot be used; nothing was written.
     """
-    workdir, started = opened(workdir), time.perf_counter()
+    workdir, started = workdirs.of_run(checks.local(workdir)), time.perf_counter()
     with workdirs.locked(workdir):
         before = records.read(workdir)
         inputs, there, is_kept = _photos_there(before, folders)
@@ -480,7 +466,7 @@ def update_rows(
     Raises:
         InputError: the run or the rows cannot be used; nothing was written.
     """
-    workdir = opened(workdir)
+    workdir = workdirs.of_run(checks.local(workdir))
     with workdirs.locked(workdir):
         before = records.read(workdir)
         options, x = _row_options(before), before.all_features

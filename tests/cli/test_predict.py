@@ -376,7 +376,7 @@ def test_small_clusters_are_counted_apart(trained, tmp_path):
     ("flags", "message"),
     [
         ((), "arguments are required: --workdir"),
-        (("--workdir=w",), "--images must be given for a run of images; got none"),
+        (("--workdir=w", "--images=i"), "of a finished run; got w, which does not exist"),
         (("--workdir=w", "--images=i", "--imagse=2"), "there is no flag --imagse; did you mean"),
     ],
 )

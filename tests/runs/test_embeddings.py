@@ -166,7 +166,7 @@ def test_corrections_hold_for_new_rows(make, rows, new, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ([], "--features must be given for a run of embeddings; got none"),
+        ([], "--features must be given for this kind of run; got none"),
         (
             ["--images=x"],
             "--features must be given in place of --images for a run of embeddings; got x",

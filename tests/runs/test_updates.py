@@ -135,7 +135,7 @@ def test_two_updates_at_once(run):
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["--workdir=nowhere"], "no such folder"),
+        (["--workdir=nowhere"], "which does not exist"),
         (["--workdir={run}", "photos"], "--features must be given in place of PHOTOS"),
         (["--workdir={run}", "--undo", "--refit"], "--undo must be given alone; got True"),
         (["--workdir={run}", "--undo"], "must have an update or corrections to take back"),
