@@ -119,9 +119,7 @@ def _columns(run: Run) -> dict[str, assignments.Column]:
     is the cluster as it was found, and `decided` is 1 where a person has said where the row
     belongs. Cells of rows that are not described are empty.
     """
-    n, every = len(run.columns), run.names
-    title = "image" if run.is_of_images else "row"
-    columns: dict[str, assignments.Column] = {title: range(n) if every is None else every}
+    columns: dict[str, assignments.Column] = {}
     if run.known is None:
         columns["cluster"] = run.labels
     else:
@@ -141,7 +139,8 @@ def _columns(run: Run) -> dict[str, assignments.Column]:
         columns |= {title: run.facts[title] for title in ("width", "height", "bytes")}
     if run.updates:
         columns["since"] = run.columns["since"]
-    return columns
+    title = "row" if run.key in columns else run.key
+    return {title: range(len(run.columns)) if run.names is None else run.names, **columns}
 
 
 def _described_columns(run: Run) -> dict[str, assignments.Column]:

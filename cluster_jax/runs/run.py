@@ -23,6 +23,7 @@ from cluster_jax.core.arrays import numeric
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import parse_section
 from cluster_jax.core.names import counted
+from cluster_jax.data import tables
 from cluster_jax.discovery import scores as discovery
 from cluster_jax.discovery import splits
 from cluster_jax.encoding.encoder import Encoder
@@ -195,6 +196,15 @@ class Run:
             return "row", "cluster"
         is_photo = self.names is not None and not self.is_trained
         return ("photo", "group") if is_photo else ("image", "cluster")
+
+    @property
+    def key(self) -> str:
+        """Title of the column of tables that names the images or rows: that of the user's ids."""
+        if self.is_of_images or self.names is None:
+            return "image" if self.is_of_images else "row"
+        stored = self.results["provenance"]
+        is_file = not stored["features"].lower().endswith((".npz", *tables.SUFFIXES))
+        return "row" if is_file else stored["ids"]
 
     @property
     def labels(self) -> NDArray:
