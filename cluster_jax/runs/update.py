@@ -308,22 +308,17 @@ def _photos_config(run: Run) -> PhotosConfig:
     Raises:
         InputError: the run cannot be updated.
     """
-    must, config = "the run of an update must", parse_config(run.config)
+    config = parse_config(run.config)
     if not isinstance(config, PhotosConfig):
-        raise InputError(
-            f"{must} train nothing, as those of `cluster-jax images`; got {run.workdir}, whose "
-            "network is one of its first images: train again, or use predict"
-        )
-    if config.data.name != "folder" or config.data.limit is not None:
-        raise InputError(
-            f"{must} be of all images of a folder; got {run.workdir}, which has data.name="
-            f"{config.data.name} and data.limit={config.data.limit}"
-        )
-    if config.eval.method != "tree":
-        raise InputError(
-            f"eval.method must be 'tree' for an update; got {config.eval.method!r} in {run.workdir}"
-        )
-    return config
+        problem = "whose network is one of its first images: train again, or use predict"
+    elif config.data.name != "folder" or config.data.limit is not None:
+        problem = f"with data.name={config.data.name} and data.limit={config.data.limit}"
+    elif config.eval.method != "tree":
+        problem = f"with eval.method={config.eval.method}"
+    else:
+        return config
+    must = "the run of an update must be of all photos of a folder, in the clusters of the tree"
+    raise InputError(f"{must}; got {run.workdir}, {problem}")
 
 
 def _photos_there(
@@ -496,15 +491,13 @@ def _row_options(run: Run) -> ClusterOptions:
     Raises:
         InputError: the run cannot be updated.
     """
-    if run.store is None:
-        raise InputError(
-            f"the run of an update must have its rows in memory; got {run.workdir}, whose rows "
-            "were read in blocks: use predict, or cluster all rows in another folder"
-        )
     if not isinstance(run.placer, ByTree):
-        raise InputError(
-            f"method must be 'tree' for an update; got {run.method!r} in {run.workdir}"
-        )
+        must = "method must be 'tree' for an update"
+        raise InputError(f"{must}; got {run.method!r} in {run.workdir}")
+    if run.store is None:
+        must = "the run of an update must have its rows in memory"
+        how = "whose rows were read in blocks: use predict, or cluster all rows in another folder"
+        raise InputError(f"{must}; got {run.workdir}, {how}")
     return ClusterOptions.of(run.config)
 
 
