@@ -208,7 +208,9 @@ def read_rows(
     stored = run.results["provenance"]
     columns, is_table = stored["feature_columns"], path.lower().endswith(tables.SUFFIXES)
     if is_table and columns is not None and array is None:
-        return tables.read_rows(path, None, ids or stored["ids"], columns)
+        of_run = {} if ids else {"--ids must": "--ids (by default that of the run) must"}
+        with checks.named(of_run):
+            return tables.read_rows(path, None, ids or stored["ids"], columns)
     return tables.read_rows(path, array, ids)
 
 

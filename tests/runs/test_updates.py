@@ -212,7 +212,9 @@ def _told(capsys, *arguments):
 def test_rows_with_ids_are_known_by_them(named, tmp_path, capsys):
     """A row with another vector is placed anew; a copy under another id is a row of its own."""
     before = digests(tmp_path / "out")
-    assert "--ids must be a column of no.parquet" in _told(capsys, named("no.parquet", [71], None))
+    assert "--ids (by default that of the run) must be a column of no.parquet" in _told(
+        capsys, named("no.parquet", [71], None)
+    )
     twice = named("q.parquet", [71, 72], ["q"] * 2)
     assert "must be distinct; got 'q'" in _told(capsys, twice)
     assert digests(tmp_path / "out") == before
