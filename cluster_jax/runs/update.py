@@ -178,21 +178,17 @@ class _There(NamedTuple):
 
     def items(self, is_kept: NDArray) -> Items:
         """Returns what an updated run has: kept rows of `run`, bool `[n]`, and the new ones."""
-        old = np.flatnonzero(is_kept)
-        places, names = self.known[old], None
-        is_here = places >= 0
+        old, names = np.flatnonzero(is_kept), None
         assert self.run.facts is not None
         assert self.run.store is not None
-        facts = self.run.facts[old]
-        facts[is_here] = self.facts[places[is_here]]
         if self.names is not None and self.run.names is not None:
-            known = [self.run.names[row] for row in old.tolist()]
-            for i in np.flatnonzero(is_here).tolist():
-                known[i] = self.names[places[i]]
-            names = (*known, *(self.names[place] for place in self.new.tolist()))
+            places = zip(old.tolist(), self.known[old].tolist(), strict=True)
+            known = (self.run.names[row] if i < 0 else self.names[i] for row, i in places)
+            names = (*known, *(self.names[i] for i in self.new.tolist()))
         added = len(self.run.store) + np.arange(len(self.new))
         rows = np.concatenate([self.run.columns["row"][old], added])
-        return Items(names, old, rows, np.concatenate([facts, self.facts[self.new]]))
+        facts = np.concatenate([self.run.facts[old], self.facts[self.new]])
+        return Items(names, old, rows, facts)
 
 
 def _compared(
@@ -468,9 +464,11 @@ def update_rows(
         values = x if table is None else table.values[:]
         there = _rows_there(before, values, table)
         is_kept, asked = there.known >= 0, set(there.names or ())
-        is_asked = [name in asked for name in there.run.names or [""] * len(is_kept)]
-        is_kept |= add & ~np.array(is_asked, bool)
-        gone = int((~is_kept & ~np.array(is_asked, bool)).sum())
+        names = there.run.names or [""] * len(is_kept)
+        is_asked = np.array([name in asked for name in names], bool)
+        if add:
+            is_kept |= ~is_asked
+        gone = int((~is_kept & ~is_asked).sum())
         _confirm(before, gone, confirmed, "give the file that has all rows, or --add for new ones")
         items = there.items(is_kept)
         if not (refit or _differs(before, items)):
