@@ -118,10 +118,17 @@ def test_what_fit_leaves(fitted, leaves):
 def test_the_command_cluster_finds_the_same(fitted, leaves):
     reduce = fitted.results_["config"]["eval"]["reduce"]
     names = ("n_components", "n_neighbors", "min_dist", "metric")
+    reduced = {name: reduce[name] for name in names}
     options = ClusterOptions(
-        method="tree", k=None, reduce=reduce["method"], bandwidth="auto", n_init=1, max_iter=1,
-        seed=fitted.results_["provenance"]["seed"], **{name: reduce[name] for name in names},
-    )  # fmt: skip
+        method="tree",
+        n_clusters=None,
+        reduce=reduce["method"],
+        bandwidth="auto",
+        n_init=1,
+        max_iter=1,
+        seed=fitted.results_["provenance"]["seed"],
+        **reduced,
+    )
     result = clusters.cluster(fitted._run.features, None, options, lambda text: None)
     np.testing.assert_array_equal(result.cluster_labels, fitted.labels_)
     np.testing.assert_allclose(result.membership.probabilities, fitted.probabilities_, atol=1e-6)
@@ -305,7 +312,7 @@ def test_labels_are_for_scores_only(fitted):
 def test_kmeans_runs_on_smooth_rows(fitted):
     embedding = io.read_arrays(fitted._run.workdir / "embedding.npz")
     config = parse_config(fitted._run.config).eval
-    config = dataclasses.replace(config, kmeans=dataclasses.replace(config.kmeans, k=12))
+    config = dataclasses.replace(config, kmeans=dataclasses.replace(config.kmeans, n_clusters=12))
     found, x = evaluate(embedding, None, config, seed=0), fitted._run.features
     on_smooth, on_features = (
         kmeans(rows, 12, metric=config.kmeans.metric, n_init=1, seed=0).labels

@@ -308,7 +308,7 @@ def test_an_array_and_the_number_that_is_found(tmp_path, capsys):
     [
         (("none",), "PHOTOS must be an existing folder"),
         ((), "PHOTOS"),
-        (("here", "--kk=3"), "there is no flag --kk; did you mean --n-clusters?"),
+        (("here", "--n-cluster=3"), "there is no flag --n-cluster; did you mean --n-clusters?"),
         (
             ("here", "--n-clusters=many"),
             "error: --n-clusters must be a whole number; got 'many' (see",

@@ -278,11 +278,11 @@ def test_bad_arguments(options, message):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"k": 0}, "k must be at least 1"),
-        ({"k": 61}, "k must be at most 60"),
-        ({"k": 2.5}, "whole number"),
+        ({"n_clusters": 0}, "n_clusters must be at least 1"),
+        ({"n_clusters": 61}, "n_clusters must be at most 60"),
+        ({"n_clusters": 2.5}, "whole number"),
         ({"level": 1.5}, "level must be between 0 and 1"),
-        ({"k": 2, "level": 0.5}, "one of k and level"),
+        ({"n_clusters": 2, "level": 0.5}, "one of n_clusters and level"),
     ],
 )
 def test_bad_cuts(arguments, message):
