@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 # By the tree's verdict.
 _SURENESS = {
     "clear": "clearly apart",
-    "no clear answer": "a best guess: they are not clearly apart",
-    "one cluster": "no split separates the photos clearly",
+    "unclear": "a best guess: they are not clearly apart",
+    "one_cluster": "no split separates the photos clearly",
 }
 _FILES = (".npy", ".npz", ".zip")  # of images
 _NAMED = 8  # suggested names that are printed
 # Keys of the config -> the arguments of this command that set them, which errors name.
-_ARGUMENTS = {"data.dir": "PHOTOS", "eval.k": "--k", "data.labels": "--labels"}
+_ARGUMENTS = {"data.dir": "PHOTOS", "eval.n_clusters": "--n-clusters", "data.labels": "--labels"}
 
 
 def _parser() -> Parser:
@@ -43,8 +43,8 @@ def _parser() -> Parser:
     photos = f"folders or files of images, or one of {', '.join(_FILES)}"
     add("photos", metavar="PHOTOS", help=photos)
     out = "folder of the results (default: runs/images-HASH)"
-    add("--out", "--workdir", metavar="DIR", help=out)
-    add("--k", type=int, metavar="N", help="number of groups (default: found)")
+    add("--workdir", metavar="DIR", help=out)
+    add("--n-clusters", type=int, metavar="N", help="number of groups (default: found)")
     flags.add_encoder(parser)
     output.add_report(parser)
     flags.add_export(parser, "group")
@@ -89,7 +89,7 @@ def _values(args: argparse.Namespace, photos: str) -> dict[str, Any]:
         "data.include_all": args.include_all or None,
         "data.exclude": tuple(args.exclude) or None,
         "data.labels": args.labels,
-        "eval.k": args.k,
+        "eval.n_clusters": args.n_clusters,
     }
     return {key: value for key, value in values.items() if value is not None}
 
@@ -132,7 +132,9 @@ def _conclusion(run: "Run", workdir: epath.Path) -> str:
         steps = {f"report {folder}": "write the page of all groups", **steps}
     lines.append("Next:")
     lines += [f"  cluster-jax {step:<{width}}  {aim}" for step, aim in steps.items()]
-    lines.append("  the same command with --k=N: another number of groups, beside this one")
+    lines.append(
+        "  the same command with --n-clusters=N: another number of groups, beside this one"
+    )
     return "\n" + "\n".join(lines)
 
 
@@ -141,8 +143,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with exit_codes.handle_errors():
         args, overrides = flags.parse(_parser(), arguments)
         photos, overrides = _photos(args.photos, overrides)
-        if args.out and pathlib.Path(args.out).resolve() == pathlib.Path(args.photos).resolve():
-            raise InputError(f"--out must be another folder than PHOTOS; got {args.out}")
+        if (
+            args.workdir
+            and pathlib.Path(args.workdir).resolve() == pathlib.Path(args.photos).resolve()
+        ):
+            raise InputError(f"--out must be another folder than PHOTOS; got {args.workdir}")
         flags.check_export(args)
         config, name = flags.read_config("images", overrides, args.encoder)
         override_all(config, _values(args, photos))
@@ -155,7 +160,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         with checks.named(_ARGUMENTS):
             export_to = (args.export, args.by) if args.export else None
             report = args.report == "yes"
-            workdir = train.run(config, name, args.out, export_to, is_kept=True, report=report)
+            workdir = train.run(config, name, args.workdir, export_to, is_kept=True, report=report)
         if not devices.is_first():  # The first process writes the results, and ends later.
             return
         run = records.read(workdir)

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from cluster_jax.clustering.membership import Membership
 
 # Verdicts of what finds the number of clusters.
-VERDICTS = CLEAR, ONE, UNCLEAR = "clear", "one cluster", "no clear answer"
+VERDICTS = CLEAR, ONE, UNCLEAR = "clear", "one_cluster", "unclear"
 # Label of rows in no cluster, as that of scikit-learn's noise: of zeros under the cosine, and of
 # those that a person has found to be in a wrong one.
 NO_CLUSTER = -1
@@ -26,15 +26,15 @@ class Assignment(NamedTuple):
             rows.
         novelty: float64 `[m]`, the distance to the nearest training row, in that within which 99 %
             of these have another one (`out_of_sample.novelty_threshold`); infinite without any.
-        probabilities, runners_up, runner_up_probabilities: see `Membership`; None without a tree.
+        probabilities, second_labels, second_probabilities: see `Membership`; None without a tree.
     """
 
     labels: NDArray
     distances: NDArray
     novelty: NDArray
     probabilities: NDArray | None = None
-    runners_up: NDArray | None = None
-    runner_up_probabilities: NDArray | None = None
+    second_labels: NDArray | None = None
+    second_probabilities: NDArray | None = None
 
     @property
     def is_novel(self) -> NDArray:
@@ -44,7 +44,7 @@ class Assignment(NamedTuple):
     @property
     def membership(self) -> Membership | None:
         """The clusters and their probabilities in one, or None."""
-        sure = (self.probabilities, self.runners_up, self.runner_up_probabilities)
+        sure = (self.probabilities, self.second_labels, self.second_probabilities)
         if any(column is None for column in sure):
             return None
         return Membership(self.labels, *sure)  # type: ignore[arg-type]

@@ -71,7 +71,7 @@ METRICS = ("auto", *smooth.METRICS)
 MAX_ROWS, SAMPLE = 16_000, 10_000
 # Attributes of the fitted estimator that are arrays or plain values.
 _STORED = (
-    *("labels_", "probabilities_", "runners_up_", "runner_up_probabilities_", "linkage_"),
+    *("labels_", "probabilities_", "second_labels_", "second_probabilities_", "linkage_"),
     *("sample_", "leaves_", "rows_", "n_clusters_", "verdict_", "gap_", "metric_"),
     "n_features_in_",
 )
@@ -97,14 +97,14 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         probabilities_: float64 `[n]`, of each row's cluster: that of its leaf of the tree, which
             `predict_proba` gives for the leaf itself, not for the other rows of a micro-cluster nor
             in columns of rounded values, which are spread for the fit.
-        runners_up_: int64 `[n]`, the likeliest other cluster of each row, -1 where no other is
+        second_labels_: int64 `[n]`, the likeliest other cluster of each row, -1 where no other is
             likely. For one row in twenty on photos it is likelier than its own: the tree has seen
             all rows, the probability only those around it. Such rows lie between two clusters;
             moved to the likelier one, photos gain 0.01 of ARI, while few photos, rare kinds and
             copies lose as much.
-        runner_up_probabilities_: float64 `[n]`.
+        second_probabilities_: float64 `[n]`.
         n_clusters_: number of clusters.
-        verdict_: `"clear"`, `"one cluster"`, or `"no clear answer"`, on the split of all rows,
+        verdict_: `"clear"`, `"one_cluster"`, or `"unclear"`, on the split of all rows,
             from which the levels below start.
         gap_: silhouette of that split above that of Gaussians; infinite for clusters of HDBSCAN,
             NaN with `n_clusters`, or for fewer than 6 distinct rows.
@@ -123,7 +123,7 @@ class SmoothTree(ClusterMixin, BaseEstimator):
     Example:
         >>> x = np.random.default_rng(0).normal(size=(300, 8)) + 9 * (np.arange(300) % 3)[:, None]
         >>> model = SmoothTree(metric="euclidean").fit(x)
-        >>> model.n_clusters_, model.verdict_, len(np.unique(model.cut(k=2)))
+        >>> model.n_clusters_, model.verdict_, len(np.unique(model.cut(n_clusters=2)))
         (3, 'clear', 2)
     """
 
@@ -234,7 +234,7 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         labels = tree.by_size(levels[0][self.leaves_[is_in]], levels[0])[levels[0]]
         self._shares_ = membership.shares(self.smoother_, labels)
         of_leaves = membership.membership(labels, self._shares_)
-        self.labels_, self.probabilities_, self.runners_up_, self.runner_up_probabilities_ = (
+        self.labels_, self.probabilities_, self.second_labels_, self.second_probabilities_ = (
             np.where(is_in, column[self.leaves_], empty)
             for column, empty in zip(of_leaves, (NO_CLUSTER, 0.0) * 2, strict=True)
         )
@@ -308,20 +308,22 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         checks.whole("random_state", self.random_state, 0)
         return int(self.random_state)
 
-    def cut(self, *, k: int | None = None, level: float | None = None) -> NDArray:
+    def cut(self, *, n_clusters: int | None = None, level: float | None = None) -> NDArray:
         """Returns the labels int64 `[n]` at another cut of the tree; by default `labels_`.
 
         Groups of a coarser cut are unions of the clusters of `labels_`, those of a finer one parts
         of them.
 
         Args:
-            k: number of groups, 1 to the number of rows in the tree.
+            n_clusters: number of groups, 1 to the number of rows in the tree.
             level: height, as a fraction of the highest merge, 0 to 1; merges above it are undone.
         """
         check_is_fitted(self)
-        if k is None and level is None:
+        if n_clusters is None and level is None:
             return self.labels_
-        return tree.cut(self.linkage_, self.labels_, self.leaves_, k=k, level=level)
+        return tree.cut(
+            self.linkage_, self.labels_, self.leaves_, n_clusters=n_clusters, level=level
+        )
 
     def smooth_rows(self, X: ArrayLike) -> NDArray:
         """Returns smooth rows float32 `[n, r]` of `X`, the rows of `fit`: best for k-means."""
@@ -353,14 +355,18 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         return membership.probabilities(self.smoother_, self._shares_, x)
 
     def locate(
-        self, X: ArrayLike, *, k: int | None = None, level: float | None = None
+        self, X: ArrayLike, *, n_clusters: int | None = None, level: float | None = None
     ) -> Assignment:
         """Returns clusters of the rows of `X` float `[m, d]`, how sure they are, and what is novel.
 
-        Rows do not affect each other. With `k` or `level` the groups are those of `cut`.
+        Rows do not affect each other. With `n_clusters` or `level` the groups are those of `cut`.
         """
         x = self._new(X)
-        labels = None if k is None and level is None else self.cut(k=k, level=level)
+        labels = (
+            None
+            if n_clusters is None and level is None
+            else self.cut(n_clusters=n_clusters, level=level)
+        )
         return self.clusterer_.place(x, labels)
 
     def score_samples(self, X: ArrayLike) -> NDArray:
@@ -465,5 +471,5 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         """`labels_` and their probabilities in one."""
         check_is_fitted(self)
         return Membership(
-            self.labels_, self.probabilities_, self.runners_up_, self.runner_up_probabilities_
+            self.labels_, self.probabilities_, self.second_labels_, self.second_probabilities_
         )

@@ -170,8 +170,8 @@ def first_state(clustering: Clustering, labels: NDArray, **known: Any) -> Run:
         next_label=int(labels.max(initial=-1)) + 1,
         points=points.astype(np.float32) if points.size else None,
         probabilities=sure[0],
-        runners_up=sure[1],
-        runner_up_probabilities=sure[2],
+        second_labels=sure[1],
+        second_probabilities=sure[2],
         tree=None if tree is None else tree.linkage_,
         bandwidth=None if bandwidth is None else np.asarray(bandwidth),
         scan=None if curve is None else np.array(curve[:3], np.float64),
@@ -299,7 +299,9 @@ def with_map(run: Run, features: NDArray | None = None) -> Run:
         options = ClusterOptions.of(run.config)
         seed, how = options.seed, options.reduce_options
     if isinstance(run.placer, ByTree):
-        leaves = run.placer.leaves[run.rows]
+        leaves = run.placer.leaves
+        if run.known is None:  # Else only images without a known class are in the tree.
+            leaves = leaves[run.rows]
         how = {"old": run.points, **how}
         points = clusters.map_of_tree(run.placer.smoother, leaves, features, seed=seed, **how)
     else:
@@ -371,12 +373,12 @@ def described(run: Run) -> Run:
     place = {cluster: i for i, cluster in enumerate(ids.tolist())}
     own = np.array([place.get(label, -1) for label in labels.tolist()])
     sure = membership.membership(own, around)
-    second = np.where(sure.runners_up < 0, NO_CLUSTER, ids[sure.runners_up])
+    second = np.where(sure.second_labels < 0, NO_CLUSTER, ids[sure.second_labels])
     return dataclasses.replace(
         run,
         probabilities=np.where(decided, 1.0, np.where(is_in, sure.probabilities, 0.0)),
-        runners_up=np.where(decided | ~is_in, NO_CLUSTER, second),
-        runner_up_probabilities=np.where(decided | ~is_in, 0.0, sure.runner_up_probabilities),
+        second_labels=np.where(decided | ~is_in, NO_CLUSTER, second),
+        second_probabilities=np.where(decided | ~is_in, 0.0, sure.second_probabilities),
     )
 
 
@@ -420,11 +422,15 @@ def _readable(
 def with_novel_k(config: AnyConfig, dataset: Dataset) -> EvalConfig:
     """Returns the section `eval`, with the number of novel classes for k-means in discovery."""
     kmeans = config.eval.kmeans
-    if dataset.partial_labels is None or not isinstance(config, RunConfig) or kmeans.k is not None:
+    if (
+        dataset.partial_labels is None
+        or not isinstance(config, RunConfig)
+        or kmeans.n_clusters is not None
+    ):
         return config.eval
     if (classes := config.method.novel_classes) is None:
         return config.eval
-    return dataclasses.replace(config.eval, kmeans=dataclasses.replace(kmeans, k=classes))
+    return dataclasses.replace(config.eval, kmeans=dataclasses.replace(kmeans, n_clusters=classes))
 
 
 def _discover(found: Found) -> discovery.Discovery | None:

@@ -50,13 +50,13 @@ def resolve_large(features: Shards, options: ClusterOptions) -> ClusterOptions:
     Raises:
         InputError: the features or an option cannot be used.
     """
-    values, k = features[sample_rows(features, options.seed)], options.k
-    check_k("k", k, len(features), "rows")
-    within = dataclasses.replace(options, k=None if k is None else min(k, len(values)))
+    values, k = features[sample_rows(features, options.seed)], options.n_clusters
+    check_k("n_clusters", k, len(features), "rows")
+    within = dataclasses.replace(options, n_clusters=None if k is None else min(k, len(values)))
     resolved = resolve(values, within)
     if options.method == "gridshift" or (options.method == "kmeans" and resolved.reduce != "none"):
-        check_k("k", k, len(values), "rows of the sample")
-    return dataclasses.replace(resolved, k=k)
+        check_k("n_clusters", k, len(values), "rows of the sample")
+    return dataclasses.replace(resolved, n_clusters=k)
 
 
 def cluster_shards(
@@ -82,7 +82,7 @@ def cluster_shards(
     values, used = features[sample], {"all": n, "files": len(features.files)}
     shares: NDArray | None = None
     if options.method == "kmeans" and options.reduce == "none":
-        progress(f"running k-means on all {n:,} rows, read in blocks, k = {options.k} ...")
+        progress(f"running k-means on all {n:,} rows, read in blocks, k = {options.n_clusters} ...")
         result, labels = clusters.run_kmeans(features, None, options, sample)
         result = clusters.with_silhouettes(values, result, options)
         used = {**used, "clustered": n}
@@ -91,7 +91,7 @@ def cluster_shards(
             features,
             metric=str(options.metric),
             seed=options.seed,
-            k=options.k,
+            k=options.n_clusters,
             shown=sample,
             progress=progress,
         )

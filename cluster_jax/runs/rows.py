@@ -282,7 +282,7 @@ def _provenance(
 ) -> dict[str, Any]:
     from cluster_jax.runs import provenance
 
-    unused = {"k"} if options.method == "kmeans" else {"k", "n_init", "max_iter"}
+    unused = {"n_clusters"} if options.method == "kmeans" else {"n_clusters", "n_init", "max_iter"}
     if options.reduce == "none":
         unused |= {"n_components", "n_neighbors", "min_dist"}
     used = {k: v for k, v in dataclasses.asdict(options).items() if k not in unused}
@@ -297,7 +297,7 @@ def _provenance(
         **({} if all_rows is None else {"rows_used": all_rows.rows_used}),
         **used,
         "labels_used_for": [] if labels is None else ["scoring"],
-        "number_of_clusters": {options.method: "found" if options.k is None else "given"},
+        "number_of_clusters": {options.method: "found" if options.n_clusters is None else "given"},
         "bandwidth": bandwidth if options.method == "gridshift" else None,
         **provenance.environment(),
     }

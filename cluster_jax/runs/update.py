@@ -289,7 +289,7 @@ def update_photos(
         if not len(items.rows):
             raise InputError(f"PHOTOS must have an image that can be read; got none of {workdir}")
         run, section = dataclasses.replace(there.run, **changed), config.eval
-        how = {"metric": section.reduce.metric, "k": section.k, "seed": config.seed}
+        how = {"metric": section.reduce.metric, "k": section.n_clusters, "seed": config.seed}
         run, clustering = _grown(before, run, items, made, how, refit=refit)
         placer = finish.placer_of(clustering, run.features, section)
         run = _with_placer(run, clustering, placer)
@@ -474,7 +474,7 @@ def update_rows(
         if not (refit or _differs(before, items)):
             return _nothing(before, before, with_report=with_report)
         made = embeddings.rows_of(values[there.new].astype(x.dtype), options)
-        how = {"metric": str(options.metric), "k": options.k, "seed": options.seed}
+        how = {"metric": str(options.metric), "k": options.n_clusters, "seed": options.seed}
         run, clustering = _grown(before, there.run, items, made, how, refit=refit)
         assert clustering.tree is not None
         run = _with_placer(run, clustering, clustering.tree.clusterer_)

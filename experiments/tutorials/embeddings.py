@@ -18,8 +18,8 @@ fitted, new = slice(0, 1500), slice(1500, None)
 # ## How many clusters
 #
 # `SmoothTree` is a scikit-learn estimator that needs neither the number of clusters nor a map. Its
-# verdict says how far to trust the number: "clear", "no clear answer" (a best guess), or "one
-# cluster".
+# verdict says how far to trust the number: "clear", "unclear" (a best guess), or
+# "one_cluster".
 
 # %%
 tree = SmoothTree().fit(features[fitted])
@@ -37,23 +37,23 @@ print(f"accuracy {accuracy(digits[fitted], tree.labels_):.2f}")
 # ## How sure each row is
 #
 # A probability is the share of votes of a row's neighbors, not a calibrated chance. Rows between
-# two clusters have low ones, and `runners_up_` names the second likeliest cluster.
+# two clusters have low ones, and `second_labels_` names the second likeliest cluster.
 
 # %%
 sure = tree.probabilities_ > 0.9
 print(f"{sure.mean():.0%} of the rows are surer than 0.9")
 i = int(np.argmin(tree.probabilities_))
-print(f"row {i}: cluster {tree.labels_[i]} or {tree.runners_up_[i]}")
+print(f"row {i}: cluster {tree.labels_[i]} or {tree.second_labels_[i]}")
 
 # %% [markdown]
 # ## Coarser and finer
 #
-# The clusters are one cut of a tree. `cut(k=)` takes another number of groups from the same tree:
-# coarser groups are unions of finer ones.
+# The clusters are one cut of a tree. `cut(n_clusters=)` takes another number of groups from the
+# same tree: coarser groups are unions of finer ones.
 
 # %%
 for k in (2, 5, 10):
-    groups = tree.cut(k=k)
+    groups = tree.cut(n_clusters=k)
     print(f"{k} groups of", *np.bincount(groups), "rows")
 print(f"accuracy of 10 groups {accuracy(digits[fitted], groups):.2f}")
 

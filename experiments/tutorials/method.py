@@ -129,15 +129,15 @@ def get_config():
 #
 # ```bash
 # export PYTHONPATH=.
-# cluster-jax train --config=uniformity.py --out=run --config.method.t=3
-# cluster-jax train --config=uniformity.py --out=nrcc --config.nrcc.weight=0.5
+# cluster-jax train --config=uniformity.py --workdir=run --config.method.t=3
+# cluster-jax train --config=uniformity.py --workdir=nrcc --config.nrcc.weight=0.5
 # cluster-jax predict --workdir=run --images=DIR
 # ```
 #
 # For a first try: `--config.train.duration="5 steps" --config.train.log_every=1`. The first losses
 # in `metrics.jsonl` are then the same, up to rounding, after `JAX_NUM_CPU_DEVICES=1` and `=2`.
 # After Ctrl-C (exit code 75) the same command goes on. After an edit of the file choose another
-# `--out`: a run knows its config, and warns that the code has changed.
+# `--workdir`: a run knows its config, and warns that the code has changed.
 # `ImageClusterer` takes the config itself; on this page the code is the module `__main__`.
 
 # %%
@@ -148,7 +148,7 @@ from cluster_jax.metrics import accuracy
 
 digits = load_digits()
 clusterer = ImageClusterer(get_config(), verbose=False).fit(digits.images / 16)
-for labels in (clusterer.labels_, clusterer.cut(k=10)):
+for labels in (clusterer.labels_, clusterer.cut(n_clusters=10)):
     print(f"{labels.max() + 1} clusters, accuracy {accuracy(digits.target, labels):.2f}")
 
 # %% [markdown]
@@ -166,9 +166,9 @@ from sklearn.decomposition import PCA
 from sklearn.mixture import GaussianMixture
 
 
-def fit(x, k, seed):
+def fit(x, n_clusters, seed):
     rows = PCA(10, random_state=seed).fit_transform(x)
-    counts = range(2, 21) if k is None else [k]
+    counts = range(2, 21) if n_clusters is None else [n_clusters]
     mixtures = [GaussianMixture(n, random_state=seed).fit(rows) for n in counts]
     return min(mixtures, key=lambda mixture: mixture.bic(rows)).predict(rows)
 
@@ -179,7 +179,7 @@ print(f"{labels.max() + 1} clusters, accuracy {accuracy(digits.target, labels):.
 # %% [markdown]
 # ```bash
 # cluster-jax images PHOTOS --config.eval.method=mixture
-# cluster-jax cluster --features=features.npy --method=mixture --k=10
+# cluster-jax cluster --features=features.npy --method=mixture --n-clusters=10
 # ```
 #
 # A training takes it by `config.eval.method`, `ImageClusterer` by `overrides={"eval.method":
@@ -204,7 +204,7 @@ print(f"{labels.max() + 1} clusters, accuracy {accuracy(digits.target, labels):.
 # ```python
 # def init(key, images):
 #     params, state = two_view.init(key, images)
-#     shape = config.prototypes, context.network.projections
+#     shape = config.n_prototypes, context.network.projections
 #     rows = jax.random.normal(jax.random.fold_in(key, 1), shape)
 #     return {**params, "prototypes": ops.l2_normalize(rows)}, state
 # ```
@@ -230,7 +230,7 @@ print(f"{labels.max() + 1} clusters, accuracy {accuracy(digits.target, labels):.
 # ```python
 # def update(model_state, embedding, key, mesh):
 #     rows = embedding()["projection"]  # [images, d], not augmented, by the network that is kept
-#     found = base.spherical_kmeans(rows, config.clusters, key, mesh, n_init=3)
+#     found = base.spherical_kmeans(rows, config.n_clusters, key, mesh, n_init=3)
 #     centers = found.centers.astype(model_state.centers.dtype)
 #     return model_state._replace(labels=found.labels, centers=centers)
 # ```
@@ -249,7 +249,7 @@ print(f"{labels.max() + 1} clusters, accuracy {accuracy(digits.target, labels):.
 # [CONTRIBUTING](../../CONTRIBUTING.md#add-a-method). From a checkout:
 #
 # ```bash
-# PYTHONPATH=. cluster-jax train --config=tests/methods/dino.py --out=dino --config.nrcc.weight=0.05
+# PYTHONPATH=. cluster-jax train --config=tests/methods/dino.py --workdir=dino --config.nrcc.weight=0.05
 # ```
 #
 # ## What the log says
