@@ -244,7 +244,7 @@ def test_the_key_keeps_its_title_where_no_column_of_ours_has_it(tmp_path, title,
     keys = [f"a{i}" for i in range(40)]
     parquet.write_table(pyarrow.table({title: keys, "vector": x.tolist()}), file)
     flags = [f"--features={file}", "--reduce=pca", "--report=no", "--quiet"]
-    cluster.main([*flags, f"--ids={title}", f"--out={out}"])
+    cluster.main([*flags, f"--ids={title}", f"--workdir={out}"])
     predict.main([f"--workdir={out}", f"--features={file}", "--quiet"])
     for name in ("assignments.csv", "predictions.csv"):
         assert list(table(out, name)[0])[:2] == [expected, "cluster"]
