@@ -222,11 +222,8 @@ def _check_same_rows(workdir: epath.Path, file: str | None, hashed: str | None) 
     with contextlib.suppress(io.DamagedFile):  # Of which `workdir.claim` tells.
         stored = workdirs.about(workdir)
     if stored is not None and stored["config"].get("data", {}).get("features", hashed) != hashed:
-        update = f"`cluster-jax update --workdir={workdir} --features={file}`"
-        raise InputError(
-            f"{workdir} must be of the rows of {file}; got clusters of others: {update} takes "
-            "these in, or choose another folder"
-        )
+        do = "`cluster-jax update` takes these in, or choose another folder"
+        raise InputError(f"{workdir} must be of the rows of {file}; got clusters of others: {do}")
 
 
 def fingerprint(features: tables.Table, labels: tables.Labels | None) -> dict[str, str | None]:
