@@ -589,6 +589,6 @@ def load(path: str | os.PathLike) -> ImageClusterer | EmbeddingClusters:
     Raises:
         ValueError: `path` has no finished run.
     """
-    if workdirs.is_of_embeddings(path):
+    if workdirs.is_of_embeddings(workdirs.of_run(path)):
         return EmbeddingClusters(records.read(path))
     return ImageClusterer.load(path)
