@@ -24,7 +24,7 @@ class Assignment(NamedTuple):
             and in bandwidths, for the tree between sharp rows, for k-means 1 - cosine or the
             Euclidean distance, by its metric, and for classes the Euclidean distance between unit
             rows.
-        novelty: float64 `[m]`, the distance to the nearest training row, in that within which 99 %
+        novelty: float64 `[m]`, the distance to the nearest training row, in that within which 95 %
             of these have another one (`out_of_sample.novelty_threshold`); infinite without any.
         probabilities, second_labels, second_probabilities: see `Membership`; None without a tree.
     """

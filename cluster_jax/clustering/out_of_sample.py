@@ -15,10 +15,10 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
 
 # Training rows whose nearest other row is looked up for `novelty_threshold`, at most: of 5,000
-# rows the share beyond the 0.99 quantile has a standard error of 0.14 %.
+# rows the share beyond the 0.95 quantile has a standard error of 0.3 %.
 _SAMPLE = 5_000
 # Share of the training rows that are within the threshold of another training row.
-_WITHIN = 0.99
+_WITHIN = 0.95
 
 
 def neighbors(
@@ -77,11 +77,13 @@ def position(nearest: Neighbors, labels: NDArray, assigned: NDArray, embedding: 
 
 
 def novelty_threshold(features: NDArray, metric: str = "cosine") -> float:
-    """Computes the distance to the nearest other row that 99 % of the training rows stay within.
+    """Computes the distance to the nearest other row that 95 % of the training rows stay within.
 
-    A new row farther than this from every training row is novel. On
-    digits this flags 0.3 to 2.5 % of held-out rows; for images of other sets see
-    `experiments/log.md`. At most 5,000 evenly spaced rows are looked up.
+    A new row farther than this from every training row is novel. On 24 draws of photos by two
+    networks (4 to 20 kinds of 12 to 45 photos, and five kinds that are not among them), this flags
+    39 % of the photos of unseen kinds and 5 % of those of seen ones; 99 % would flag 21 and 1.4 %.
+    The distance tells the two apart with an AUC of 0.83, and so do distances to the fifth nearest
+    row and between smooth rows. At most 5,000 evenly spaced rows are looked up.
 
     Args:
         features: float `[n, d]`, for cosine of length one or zero.
