@@ -513,10 +513,10 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
     def _printing(self) -> Iterator[None]:
         """Prints progress if `verbose`; logs warnings alone otherwise.
 
-        The root logger and the filters of warnings stay as they are, which imports change.
+        The filters of warnings stay as they are, which imports change.
         """
         shown = logs.printing() if self.verbose else logs.level(logging.WARNING)
-        with warnings.catch_warnings(), logs.untouched(), shown:
+        with warnings.catch_warnings(), shown:
             yield
 
 

@@ -191,13 +191,11 @@ VALUES = {
 
 def get_config():
     """The base config."""
-    config = ConfigDict()
+    config: dict = {}
     for key, value in VALUES.items():
         *sections, name = key.split(".")
         section = config
         for part in sections:
-            if part not in section:
-                section[part] = ConfigDict()
-            section = section[part]
+            section = section.setdefault(part, {})
         section[name] = value
-    return config
+    return ConfigDict(config)

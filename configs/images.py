@@ -20,15 +20,13 @@ def get_config():
     base = load_config("base")
     config = ConfigDict({"seed": base.seed, "note": base.note})
     config.encoder = "lite2"  # or a .safetensors file, or "hf:ORG/NAME"
-    config.data = base.data
+    config.data, config.eval = base.data, base.eval
     config.data.name = "folder"
     config.data.labels = config_dict.placeholder(str)  # subfolders are often dates
     # None: as the network was trained, here 224 pixels and bicubic
-    config.data.image_size = config_dict.placeholder(int)
     config.data.interpolation = config_dict.placeholder(str)
     config.data.max_corrupt_fraction = 1.0  # unreadable files are counted and listed
     config.data.cache_mb = 1024.0  # 6,800 images; more are decoded when they are needed
-    config.eval = base.eval
     config.eval.method = "tree"  # your own images: no paper's figure is to be repeated
     config.eval.reduce.n_neighbors = 15
     config.eval.batch_size = 64

@@ -22,6 +22,7 @@ from cluster_jax.core.config import derived, load_config
 
 def get_config():
     """The config."""
+    optimizer = {"name": "lars", "learning_rate": 0.3, "weight_decay": 1e-6}
     return derived(
         "nrcc_cifar10",
         novel={"test_split": "test"},
@@ -29,13 +30,7 @@ def get_config():
         network={"name": "resnet50", "projector": {"hidden": 2048, "out": 128}, "predictor": None},
         method=load_config("kernel_infonce_digits").method,
         nrcc={"weight": 0.0, "branch": "online"},
-        optimizer={
-            "name": "lars",
-            "learning_rate": 0.3,
-            "weight_decay": 1e-6,
-            "predictor_lr_multiplier": 1.0,
-            "warmup": "10 epochs",
-        },
+        optimizer={**optimizer, "predictor_lr_multiplier": 1.0, "warmup": "10 epochs"},
         train={"duration": "400 epochs"},
         eval={"linear_probe": {"batch_size": 64}},
     )

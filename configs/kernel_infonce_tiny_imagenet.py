@@ -16,9 +16,5 @@ from cluster_jax.core.config import derived
 
 def get_config():
     """The config."""
-    return derived(
-        "kernel_infonce_cifar10",
-        data={"name": "folder", "split": None, "image_size": 64},
-        novel={"test_split": None},
-        augment={"size": 64},
-    )
+    data, novel = {"name": "folder", "split": None, "image_size": 64}, {"test_split": None}
+    return derived("kernel_infonce_cifar10", data=data, novel=novel, augment={"size": 64})

@@ -30,23 +30,16 @@ def get_config():
     images = load_config("nrcc_imagenet")
     novel = random.Random(0).sample(range(LABELED, CLASSES), NOVEL)
     images.data.classes = (*range(LABELED), *sorted(novel))
-    supervised = {
-        "method": {"name": "supervised"},
-        "network": {"frozen": None},
-        "train": {"labeled_batch_size": 512, "duration": "90 epochs"},
-    }
+    supervised = {"method": {"name": "supervised"}, "network": {"frozen": None}}
+    supervised |= {"train": {"labeled_batch_size": 512, "duration": "90 epochs"}}
+    method = {"classes": NOVEL, "ramp": "50 epochs", "consistency_weight": 10.0, "neighbors": 34}
     return derived(
         "ncl_cifar10",
         data=images.data,
         augment=images.augment,
         novel={"classes": LABELED, "test_split": "validation"},
         network={"stem": "imagenet"},
-        method={
-            "classes": NOVEL,
-            "ramp": "50 epochs",
-            "consistency_weight": 10.0,
-            "neighbors": 34,
-        },
+        method=method,
         optimizer={"lr_decay_every": "30 epochs"},
         train={"batch_size": 512, "labeled_batch_size": 256, "duration": "90 epochs"},
         eval={"kmeans": {"k": NOVEL}},

@@ -17,35 +17,23 @@ from cluster_jax.core.config import derived
 
 def get_config():
     """The config."""
+    affine = {"rotation": 0.3, "scale": 0.18, "shift": 1.0, "shear": 0.3}
+    augment = {"size": 8, "crop": None, "flip": 0.0, "jitter": {"probability": 0.0}}
+    augment |= {"grayscale": 0.0, "affine": affine, "noise": 0.08}
+    network = {"name": "small", "width": 24, "stem": None, "predictor": None}
+    network |= {"projector": {"hidden": 256, "out": 128}}
+    method = {"name": "simclr", "temperature": 0.5, "positive_in_denominator": False}
+    optimizer = {"name": "adamw", "learning_rate": 2e-3, "base_batch_size": None}
+    # AdamW scales each parameter by itself.
+    optimizer |= {"weight_decay": 1e-4, "predictor_lr_multiplier": 1.0, "warmup": "100 steps"}
     return derived(
         "base",
         note="The settings of nrcc_digits were tuned on the labels of the digits.",
-        augment={
-            "size": 8,
-            "crop": None,
-            "flip": 0.0,
-            "jitter": {"probability": 0.0},
-            "grayscale": 0.0,
-            "affine": {"rotation": 0.3, "scale": 0.18, "shift": 1.0, "shear": 0.3},
-            "noise": 0.08,
-        },
-        network={
-            "name": "small",
-            "width": 24,
-            "stem": None,
-            "projector": {"hidden": 256, "out": 128},
-            "predictor": None,
-        },
-        method=ConfigDict({"name": "simclr", "temperature": 0.5, "positive_in_denominator": False}),
+        augment=augment,
+        network=network,
+        method=ConfigDict(method),
         nrcc={"weight": 0.5, "temperature": 0.5, "branch": "online"},
-        optimizer={
-            "name": "adamw",
-            "learning_rate": 2e-3,
-            "base_batch_size": None,
-            "weight_decay": 1e-4,
-            "predictor_lr_multiplier": 1.0,  # AdamW scales each parameter by itself
-            "warmup": "100 steps",
-        },
+        optimizer=optimizer,
         train={"duration": "1500 steps", "checkpoint_every": 500},
         eval={"features": "projection", "reduce": {"n_neighbors": 15}},
     )

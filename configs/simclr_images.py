@@ -13,16 +13,12 @@ from cluster_jax.core.config import derived, load_config
 def get_config():
     """The config."""
     images = load_config("images")
+    network = {"name": "efficientnet_lite2", "weights": "efficientnet_lite2", "width": 32}
     return derived(
         "images_scratch",
         data=images.data,
         augment={"size": None},  # as the network was trained
-        network={
-            "name": "efficientnet_lite2",
-            "weights": "efficientnet_lite2",
-            "width": 32,
-            "frozen": "stage5",
-        },
+        network={**network, "frozen": "stage5"},
         optimizer={"learning_rate": 1e-4},
         train={"batch_size": 32},
         eval={"features": "backbone", "batch_size": images.eval.batch_size},

@@ -40,14 +40,11 @@ class Run(NamedTuple):
     Attributes:
         config: name of a config; "" for a run of `function` alone.
         changes: dotted keys of the config and their values; a dict replaces a whole section.
-        images: name of the config whose sections `data`, `augment`, and `novel` are taken; None:
-            its own.
         steps: factor of all durations in steps.
     """
 
     config: str
     changes: Mapping[str, Any] = {}
-    images: str | None = None
     steps: float = 1.0
 
 
@@ -55,10 +52,10 @@ class Variant(NamedTuple):
     """What a row trains, at every scale.
 
     Attributes:
-        digits: name of the config at the scales `digits` and `cpu`; "": none.
+        digits: name of the config at the scales `config` and `digits`; "": none.
         full: name of the config at the scale `full`, or "".
         changes: of the config, at every scale; see `Run`.
-        small: changes at the scales `digits` and `cpu`.
+        small: changes at the scales `config` and `digits`.
         large: changes at the scale `full`.
         missing: why there is no run.
     """
@@ -108,8 +105,8 @@ class Table(NamedTuple):
         source: line of the caption in `papers/PAPER.txt`.
         title: what it shows.
         metrics: columns of each set: "ACC" is the entry "acc" of a row's score; see `table.PATHS`.
-        sets: data sets of the paper, in the order of its columns. At the scales `digits` and `cpu`
-            ours stands beside the first one.
+        sets: data sets of the paper, in the order of its columns. Of the digits ours stands beside
+            the first one.
         rows: in the order of the paper.
         protocol: of the paper.
     """
@@ -210,9 +207,8 @@ def _run(variant: Variant, data: str, scale: str) -> tuple[Run | None, str]:
     config, known = variant.full if scale == "full" else variant.digits, _known()
     if scale == "full" and data not in _SETS["sets"]:
         return None, f"there is no config of {data} yet"
-    for needed in (config, variant.full if scale == "cpu" else config):
-        if needed not in known:
-            return None, f"there is no config {needed}".rstrip() + f" for the scale {scale}"
+    if config not in known:
+        return None, f"there is no config {config}".rstrip() + f" for the scale {scale}"
     if scale == "full":
         name, changes, classes = _SETS["sets"][data]
         # A subset of ImageNet has no other split, whatever the variant takes of CIFAR.
@@ -229,13 +225,8 @@ def _run(variant: Variant, data: str, scale: str) -> tuple[Run | None, str]:
                 changes = {**changes, f"{section}.clusters": classes}
         # Twice, because a section is replaced before its keys are.
         return Run(config, {**wanted, **changes, **wanted, **split}), ""
-    is_ncl, changes = config.startswith("ncl"), {**variant.changes, **variant.small}
-    if scale in ("config", "digits"):
-        whole = is_ncl or scale == "config"
-        return Run(config, changes, steps=1.0 if whole else 1 / 3), ""
-    reduced = _SETS["ncl_on_a_cpu"] if is_ncl else {"data.limit": 5_000}
-    steps = 1.0 if is_ncl else 2 / 15
-    return Run(config, {**reduced, **changes}, variant.full, steps), ""
+    whole = config.startswith("ncl") or scale == "config"
+    return Run(config, {**variant.changes, **variant.small}, 1.0 if whole else 1 / 3), ""
 
 
 def build(run: Run, seed: int, data_dir: str | None = None) -> ConfigDict:
@@ -251,9 +242,6 @@ def build(run: Run, seed: int, data_dir: str | None = None) -> ConfigDict:
     """
     made = configs.load_config(run.config)
     made.seed = seed
-    if run.images is not None:
-        images = configs.load_config(run.images)
-        made.data, made.augment, made.novel = images.data, images.augment, images.novel
     if data_dir is not None:
         made.data.dir = data_dir
     for key, value in run.changes.items():

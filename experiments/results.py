@@ -16,8 +16,6 @@ from experiments import registry, tables
 from experiments.registry import Run
 
 FILE = pathlib.Path(__file__).parent / "results.jsonl"
-# What may differ between the seeds of a row.
-PER_RUN = ("seed", "seconds", "command")
 
 
 def key(run: Run, seed: int) -> str:
@@ -99,26 +97,3 @@ def origin(command: str) -> dict[str, Any]:
         "devices": f"{jax.device_count()} x {jax.devices()[0].device_kind}",
         "precision": "bfloat16, losses float32" if accelerated else "float32",
     }
-
-
-def shared(rows: Sequence[Mapping[str, Any]], allowed: Sequence[str] = ()) -> dict[str, Any]:
-    """The provenance that rows have in common.
-
-    Args:
-        rows: results of the same run with several seeds.
-        allowed: keys that may differ.
-
-    Raises:
-        InputError: the rows differ in another key, so that they must not be averaged.
-    """
-    blocks = [row["provenance"] for row in rows]
-    names = {name for block in blocks for name in block} - set(PER_RUN)
-    differing = sorted(n for n in names if any(b.get(n) != blocks[0].get(n) for b in blocks[1:]))
-    for name in differing:
-        if name not in allowed:
-            values = " and ".join(sorted({json.dumps(block.get(name)) for block in blocks}))
-            raise InputError(
-                f"runs of different {name} must not be averaged; got {values}: remove the lines of "
-                f"one of them and run again, or pass --across={name}"
-            )
-    return {name: blocks[0][name] for name in names - set(differing) if name in blocks[0]}

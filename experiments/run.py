@@ -3,18 +3,17 @@
 PAPER is nrcc, ncc, cueco, kernel_infonce or ncl, or digits, or a file of your own such as
 `experiments/digits/tables.yaml`: values of keys of a config times seeds, in one table. TABLE is a
 number ("2", "A4", "figure4"), several ("2,3"), or "all". Scales: `config` is the digits config
-of each method, `digits` a third of its steps; `cpu` takes half an hour on two cores for one seed of
-a table of eight trainings, `full` is the paper's setting and needs an accelerator. The sets of
-`cpu` and `full` are read from --data=DIR, as `data.dir` in configs/base.py. The table of the README
-is `python -m experiments.run digits methods --scale=config`.
+of each method, `digits` a third of its steps; `full` is the paper's setting and needs an
+accelerator; its sets are read from --data=DIR, as `data.dir` in configs/base.py. The table of the
+README is `python -m experiments.run digits methods --scale=config`.
 
 Every finished run adds a line to experiments/results.jsonl (--results=FILE) and is not run again;
 tables of all papers share runs, and processes may share a file if their --rows or --seeds differ.
 An interrupted run is continued from its workdir in --runs. A run that fails leaves its sentence in
 the file, is not tried again in the same call, and is in the next. In the end the page of the table
 is printed, ours as mean ± standard deviation over the seeds beside the paper's (--show: nothing
-else is done); what is missing is a gap with its reason. Seeds whose provenance differs are not
-averaged; the key is named, and --across=KEY,KEY allows it.
+else is done); what is missing is a gap with its reason, and the page names the provenance in which
+rows or seeds differ.
 """
 
 import argparse
@@ -174,7 +173,6 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--rows", nargs="+", help="names of the rows; all if not given")
     parser.add_argument("--seeds", type=int, nargs="+", help="such as 0 1 2, see registry.SEEDS")
     parser.add_argument("--show", action="store_true", help="the page of what has been run only")
-    parser.add_argument("--across", help="keys of the provenance that may differ between seeds")
     parser.add_argument("--data", help="folder of the data sets")
     parser.add_argument("--runs", type=pathlib.Path, default=pathlib.Path("runs/experiments"))
     parser.add_argument("--results", type=pathlib.Path, default=results.FILE)
@@ -190,8 +188,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         failures = 0 if flags.show else run_all(flags, command)
         rows, warning = results.read(flags.results)
         numbers, seeds = numbers_of(flags.paper, flags.table), seeds_of(flags)
-        allowed = flags.across.split(",") if flags.across else []
-        text = table.pages(flags.paper, numbers, flags.scale, seeds, rows, allowed)
+        text = table.pages(flags.paper, numbers, flags.scale, seeds, rows)
         print(text + (f"\n({warning}.)\n" if warning else ""))
         if flags.out:
             flags.out.write_text(text)

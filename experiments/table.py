@@ -72,19 +72,14 @@ def entry(values: Any, path: str) -> Any:
 
 
 def collect(
-    chosen: Table, scale: str, seeds: Sequence[int], rows: Mapping[str, Any], allowed: Sequence[str]
+    chosen: Table, scale: str, seeds: Sequence[int], rows: Mapping[str, Any]
 ) -> tuple[list[Value], list[dict[str, Any]], dict[str, list[str]]]:
-    """The numbers of a table, the provenance of each row, and its gaps: why -> names of the rows.
-
-    Raises:
-        InputError: the seeds of a row have different provenance.
-    """
+    """The numbers of a table, the provenance of its runs, and its gaps: why -> names of rows."""
     values, blocks, gaps = list[Value](), [], dict[str, list[str]]()
     for cell in registry.cells(chosen, scale):
         finished, problem = _finished(cell, seeds, rows)
         name = f"{cell.row.name}, {cell.data}" if scale == "full" else cell.row.name
-        if finished:
-            blocks.append(results.shared(finished, allowed))
+        blocks += [row["provenance"] for row in finished]
         if problem:
             gaps.setdefault(problem, []).append(name)
         for metric, text in zip(chosen.metrics, cell.printed, strict=True):
@@ -171,7 +166,7 @@ def orderings(values: Sequence[Value]) -> str:
 
 
 def provenance(blocks: Sequence[Mapping[str, Any]]) -> str:
-    """What all rows have in common, and the names of what they do not."""
+    """What all runs have in common, and the names of what they do not."""
     stated, differing = [], []
     for name in STATED.split():
         found = {json.dumps(block.get(name), sort_keys=True) for block in blocks}
@@ -190,7 +185,6 @@ def pages(
     scale: str,
     seeds: Sequence[int],
     rows: Mapping[str, Any],
-    allowed: Sequence[str] = (),
 ) -> str:
     """The tables that have a run, in Markdown.
 
@@ -200,15 +194,14 @@ def pages(
         scale: of their runs.
         seeds: of their runs.
         rows: the results, see `results.read`.
-        allowed: keys of the provenance that may differ between seeds.
 
     Raises:
-        InputError: no such paper, table or scale, or the seeds of a row have different provenance.
+        InputError: no such paper, table or scale.
     """
     found = []
     for number in numbers:
         chosen = registry.find(paper, number)
-        values, blocks, gaps = collect(chosen, scale, seeds, rows, allowed)
+        values, blocks, gaps = collect(chosen, scale, seeds, rows)
         if blocks:
             parts = [
                 f"## {paper} {_kind(number)}: {chosen.title}",

@@ -321,30 +321,6 @@ def kernel_info_nce(anchors, candidates, positives, like, excluded=()):
     return total / len(anchors)
 
 
-def kernel_gradient(rows, partner, gamma, tau):
-    """Gradient of (8) over all rows, each row's own left out, as free vectors.
-
-    1/N sum_{k != i} (p_ik - [k is i's positive] + p_ki - [i is k's]) (-gamma/tau) d^(gamma-2)
-    (z_i - z_k), where p_ik is the kernel's softmax.
-    """
-    count = len(rows)
-    p = np.zeros((count, count))
-    for i in range(count):
-        for k in range(count):
-            if k != i:
-                p[i, k] = math.exp(-(np.linalg.norm(rows[i] - rows[k]) ** gamma) / tau)
-        p[i] /= p[i].sum()
-        p[i, partner[i]] -= 1
-    out = np.zeros_like(rows)
-    for i in range(count):
-        for k in range(count):
-            d = np.linalg.norm(rows[i] - rows[k])
-            if k != i and d > 0:
-                slope = -gamma / tau * d ** (gamma - 2)
-                out[i] += (p[i, k] + p[k, i]) * slope * (rows[i] - rows[k])
-    return out / count
-
-
 def online_clusters(centroids, variances, keys, assigned, beta_1, beta_2):
     """CueCo (7), (8), centroids of length one, variances about the centroid before."""
     centroids, variances = np.array(centroids), np.array(variances)

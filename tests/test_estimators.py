@@ -303,7 +303,9 @@ def test_numpy_numbers_are_settings(images):
     config, _ = made._build_config(False)
     assert config.eval.kmeans.k == 3
     assert list(config.eval.knn) == [7]
-    with pytest.raises(InputError, match="config must be the path of a file or one of"):
+    with pytest.raises(
+        InputError, match="config must be the path of a file or the name of a config, "
+    ):
         ImageClusterer("pictures").fit(images)
 
 

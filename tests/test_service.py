@@ -65,8 +65,8 @@ def test_the_service_of_the_guide(tmp_path, monkeypatch):
     assert np.mean([answer["group"] for answer in answers] == model.labels_) > 0.9
     whole = _file(photos[0], "JPEG")
     for data, status, said in (
-        (b"", 422, "my photo.jpg: an image must be readable"),
-        (whole[: len(whole) // 3], 422, "my photo.jpg: an image must be readable"),
+        (b"", 422, "my photo.jpg: images in X must be readable"),
+        (whole[: len(whole) // 3], 422, "my photo.jpg: images in X must be readable"),
         (_file(np.zeros((6_000, 15_000), bool)), 413, "must have at most 50,000,000 pixels"),
         (b"x" * 20_000_001, 413, "must have at most 20,000,000 bytes"),
     ):

@@ -13,12 +13,12 @@ from cluster_jax.cli.flags import Parser, add_row_names
 from cluster_jax.clustering import custom
 from cluster_jax.clustering.reduce import METHODS
 from cluster_jax.clustering.smooth import METRICS
+from cluster_jax.core import checks
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import tables
-from cluster_jax.data.arrays import Shards
 from cluster_jax.evaluation.options import CLUSTERINGS, ClusterOptions
 from cluster_jax.report import summary
-from cluster_jax.runs import large, rows
+from cluster_jax.runs import rows
 from cluster_jax.runs import workdir as workdirs
 
 # Flag -> the flag, and its values, without which it has no use.
@@ -48,20 +48,6 @@ def _check(flags: argparse.Namespace, parser: Parser) -> None:
                 f"--{array} must name an array of a file of type {', '.join(named)}; got {value!r} "
                 f"of {file}"
             )
-
-
-def _read(flags: argparse.Namespace, seed: int) -> rows.Inputs:
-    features = shown = tables.read_rows(flags.features, flags.array, flags.ids)
-    values, names, *_ = features
-    labels = None
-    if isinstance(values, Shards):
-        sample = large.sample_rows(values, seed).tolist()
-        shown = tables.Table(
-            values[sample], tuple(f"row {i}" if names is None else names[i] for i in sample)
-        )
-    if flags.labels is not None:
-        labels = tables.read_labels(flags.labels, flags.labels_array, len(values))
-    return rows.Inputs(features, labels, shown)
 
 
 def _parser() -> Parser:
@@ -117,7 +103,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         custom.check("--method", flags.method, CLUSTERINGS)
         names = [field.name for field in dataclasses.fields(ClusterOptions)]
         options = ClusterOptions(**{name: getattr(flags, name) for name in names})
-        inputs = _read(flags, options.seed)
+        if flags.workdir is not None:
+            workdirs.check_folder(checks.local(flags.workdir))
+        features, labels = tables.read_rows(flags.features, flags.array, flags.ids), None
+        if flags.labels is not None:
+            n_rows = len(features.values)
+            labels = tables.read_labels(flags.labels, flags.labels_array, n_rows)
         from cluster_jax.core import devices  # Not before: bad input is told without JAX.
 
         if options.method == "kmeans":
@@ -125,18 +116,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         devices.join()
         files = {name: getattr(flags, name) for name in ("features", "labels")}
         workdir, results = rows.cluster(
-            inputs, options, files, flags.workdir, with_report=flags.report == "yes"
+            features, labels, options, files, flags.workdir, with_report=flags.report == "yes"
         )
         if not devices.is_first():
             return
-        written = {
-            key: str(workdir / name)
-            for key, name in (
-                ("report", workdirs.REPORT),
-                ("assignments", workdirs.ASSIGNMENTS),
-                ("metrics", workdirs.RESULTS),
-            )
-            if (workdir / name).exists()
-        }
+        written = workdirs.outputs(workdir)
         text = "\n".join([f"\n{summary.run_table(results)}\n", *written.values()])
         output.end(flags, text, {"workdir": str(workdir), **written, "results": results})

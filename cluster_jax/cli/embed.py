@@ -33,8 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             )
         output_file(args.out, may_be_folder=True)
         checks.whole("--views", args.views, 0)
-        values = flags.encoder_values(args.encoder, args.config)
-        config, _ = flags.read_config(args.config, [*values, *overrides])
+        config, _ = flags.read_config(args.config, overrides, args.encoder)
 
         from cluster_jax.core import devices
         from cluster_jax.runs.config import config_json

@@ -2,6 +2,7 @@
 
 import argparse
 import ast
+import contextlib
 import difflib
 import functools
 import operator
@@ -10,14 +11,13 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from absl import flags
 from etils import epath
-from ml_collections import ConfigDict, config_flags
+from ml_collections import ConfigDict
 
 from cluster_jax.cli import exit_codes, output
 from cluster_jax.core import checks, io
 from cluster_jax.core.checks import InputError
-from cluster_jax.core.config import check_key, find_config, load_config
+from cluster_jax.core.config import check_key, find_config, load_config, override, override_all
 
 
 class Parser(argparse.ArgumentParser):
@@ -44,7 +44,7 @@ class Parser(argparse.ArgumentParser):
         """Refuses an unknown flag before others are missed: it may be one of them, mistyped."""
         args, options = sys.argv[1:] if args is None else list(args), [*self._option_string_actions]
         for name in (argument.split("=")[0] for argument in args):
-            if re.match(r"--(?!(no)?config\.)[a-z]", name) and name not in options:
+            if re.match(r"--(?!config\.)[a-z]", name) and name not in options:
                 close = difflib.get_close_matches(name, options, 1)
                 meant = f"; did you mean {close[0]}?" if close else ""
                 self.error(f"there is no flag {name}{meant}")
@@ -109,21 +109,6 @@ def add_encoder(parser: Parser) -> None:
     parser.add_argument("--encoder", metavar="NAME", help=f"network that embeds: {names}")
 
 
-def encoder_values(name: str | None, config: str) -> list[str]:
-    """Returns the flags of a config for `--encoder=NAME`; they go before those of the user.
-
-    Raises:
-        InputError: there is no such encoder, or its file cannot be used.
-    """
-    if name is None:
-        return []
-    from cluster_jax.nets import pretrained
-
-    with checks.named({"encoder": "--encoder"}):
-        values = pretrained.config_values(name, load_config(config))
-    return [f"--config.{key}={value}" for key, value in values.items()]
-
-
 def output_file(
     path: epath.PathLike, *, flag: str = "--out", may_be_folder: bool = False
 ) -> epath.Path:
@@ -167,21 +152,27 @@ def parse(parser: Parser, arguments: Sequence[str] | None) -> tuple[argparse.Nam
         parser: parser of the command.
         arguments: the arguments; None: those of the process.
     """
-    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    joined = list[str]()
+    for argument in sys.argv[1:] if arguments is None else arguments:
+        if joined and re.fullmatch(r"--config\.[\w.]+", joined[-1]):
+            joined[-1] += f"={argument}"
+        else:
+            joined.append(argument)
     # To argparse, a value with a space is no flag.
-    values = [a for a in arguments if a.startswith("--config.") and "=" in a]
-    parsed, others = parser.parse_known_args([a for a in arguments if a not in values])
+    values = [a for a in joined if a.startswith("--config.")]
+    parsed, others = parser.parse_known_args([a for a in joined if a not in values])
     return parsed, [*values, *others]
 
 
-def read_config(config: str, overrides: Sequence[str]) -> tuple[ConfigDict, str]:
-    """Loads a config and sets the values of the flags `--config.KEY=VALUE`.
-
-    Uses absl, which converts a value to the type that it has in the config.
+def read_config(
+    config: str, overrides: Sequence[str], encoder: str | None = None
+) -> tuple[ConfigDict, str]:
+    """Loads a config and sets the values of the flags `--config.KEY=VALUE`; the last one counts.
 
     Args:
         config: path or name of the config.
         overrides: the flags.
+        encoder: value of `--encoder`, whose values are set before; None: as in the config.
 
     Returns:
         The config, and its bare name.
@@ -191,69 +182,35 @@ def read_config(config: str, overrides: Sequence[str]) -> tuple[ConfigDict, str]
     """
     file = find_config(config)
     loaded = load_config(str(file))
+    if encoder is not None:
+        from cluster_jax.nets import pretrained
+
+        with checks.named({"encoder": "--encoder"}):
+            override_all(loaded, pretrained.config_values(encoder, loaded))
     for flag in overrides:
-        if match := re.match(r"--?config\.([\w.]+)", flag):
-            check_key(loaded, match[1])
-    overrides = _set_untyped(loaded, overrides)
-    values, arguments = flags.FlagValues(), ["cluster-jax", *overrides]
-    try:
-        config_flags.DEFINE_config_dict("config", loaded, flag_values=values, sys_argv=arguments)
-        _, *unknown = values(arguments)
-    except (flags.Error, AttributeError, KeyError, TypeError, ValueError) as error:
-        raise InputError(_explain(error)) from error
-    if unknown:
-        raise InputError(
-            f"arguments must be flags such as --config.train.batch_size=128; got {unknown[0]!r}"
-        )
-    return values["config"].value, file.stem
+        match = re.fullmatch(r"--config\.([\w.]+)=(.*)", flag, re.DOTALL)
+        if match is None:
+            raise InputError(
+                f"arguments must be flags such as --config.train.batch_size=128; got {flag!r}"
+            )
+        _set(loaded, *match.groups())
+    return loaded, file.stem
 
 
-def _set_untyped(config: ConfigDict, overrides: Sequence[str]) -> list[str]:
-    """Sets keys to None, and those that are None without a type in the config: absl can neither.
-
-    Types are checked with the sections. Returns the other flags.
-    """
-    matches = [re.fullmatch(r"--?config\.([\w.]+)=(.*)", flag, re.DOTALL) for flag in overrides]
-    last = {match[1]: match[2] for match in matches if match}
-    unset = set()
-    for key, value in last.items():
-        *sections, name = key.split(".")
-        section = functools.reduce(operator.getitem, sections, config)
-        if value == "None" or section.get_type(name) is type(None):
-            unset.add(key)
-            with section.ignore_type():
-                section[name] = _literal(value)
-    pairs = zip(overrides, matches, strict=True)
-    return [
-        flag
-        for flag, match in pairs
-        if match is None or not (match[1] in unset or match[2] == "None")
-    ]
-
-
-def _literal(text: str) -> Any:
-    """Parses the number, tuple, ... that a text writes; else returns the text."""
-    try:
-        return ast.literal_eval(text)
-    except (SyntaxError, ValueError):
-        return text
-
-
-# Words of Python and absl for a value of another type -> what is wanted.
-_WANTED = {
-    "for int()": "a whole number",
-    "to float": "a number",
-    "Non-boolean": "True or False",
-    "ConfigDict": "a section, whose keys are set one by one",
-    "tuple": "a list of values such as (0.2, 1.0)",
-}
-
-
-def _explain(error: Exception) -> str:
-    """Explains in one sentence an error that absl or ml_collections raised for the flags."""
-    text = str(error.args[0] if error.args else error).strip().split("\n")[0]
-    wanted = next((words for part, words in _WANTED.items() if part in text), None)
-    match = re.match(r"flag --config\.([\w.]+)=(.*?): ", text)
-    if match and wanted:
-        return f"{match[1]} must be {wanted}; got {match[2]!r} (see configs/base.py)"
-    return f"{text} (see configs/base.py for the keys and their types)"
+def _set(config: ConfigDict, key: str, text: str) -> None:
+    """Sets a key to the value that a text writes: a text where the key is one, else a literal."""
+    check_key(config, key)
+    *sections, name = key.split(".")
+    section = functools.reduce(operator.getitem, sections, config)
+    kind = section.get_type(name)
+    value: Any = text
+    if kind is not str or text == "None":
+        with contextlib.suppress(SyntaxError, ValueError):
+            value = ast.literal_eval(text.capitalize() if kind is bool else text)
+    if kind in (tuple, list) and isinstance(value, str | int | float):
+        value = (value,)
+    if value is None or kind is type(None):  # Types are checked with the sections.
+        with section.ignore_type():
+            section[name] = value
+    else:
+        override(config, key, value)

@@ -10,7 +10,7 @@ import pathlib
 import shlex
 import webbrowser
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from etils import epath
 
@@ -18,6 +18,7 @@ from cluster_jax.cli import exit_codes, flags, output
 from cluster_jax.cli.flags import Parser
 from cluster_jax.core import checks
 from cluster_jax.core.checks import InputError
+from cluster_jax.core.config import override_all
 from cluster_jax.core.names import counted
 
 if TYPE_CHECKING:
@@ -65,13 +66,7 @@ def _photos(first: str, others: Sequence[str]) -> tuple[str, list[str]]:
     Raises:
         InputError: a name was cut at a space, or PHOTOS is the file of one image.
     """
-    before = ("", *others)
-    # The value of `--config.seed 1` follows its flag.
-    more = [
-        argument
-        for flag, argument in zip(before, others, strict=False)
-        if not argument.startswith("-") and ("=" in flag or not flag.startswith("--config."))
-    ]
+    more = [argument for argument in others if not argument.startswith("-")]
     name = " ".join([first, *more])
     if more and os.path.exists(os.path.expanduser(name)):
         raise InputError(f'PHOTOS must be one name; a name with spaces needs quotes, "{name}"')
@@ -85,12 +80,18 @@ def _photos(first: str, others: Sequence[str]) -> tuple[str, list[str]]:
     return "\n".join([first, *more]), [other for other in others if other not in more]
 
 
-def _left_out(args: argparse.Namespace) -> list[str]:
-    """Returns the config's flags for --exclude and --include-all."""
-    overrides = [f"--config.data.include_all={args.include_all}"] if args.include_all else []
-    if args.exclude:
-        overrides.append(f"--config.data.exclude={tuple(args.exclude)}")
-    return overrides
+def _values(args: argparse.Namespace, photos: str) -> dict[str, Any]:
+    """Returns the values of the config that the other flags set."""
+    is_array = pathlib.Path(args.photos).suffix in (".npy", ".npz")
+    values = {
+        "data.dir": photos,
+        "data.name": "arrays" if is_array else None,
+        "data.include_all": args.include_all or None,
+        "data.exclude": tuple(args.exclude) or None,
+        "data.labels": args.labels,
+        "eval.k": args.k,
+    }
+    return {key: value for key, value in values.items() if value is not None}
 
 
 def _conclusion(run: "Run", workdir: epath.Path) -> str:
@@ -142,17 +143,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         photos, overrides = _photos(args.photos, overrides)
         if args.out and pathlib.Path(args.out).resolve() == pathlib.Path(args.photos).resolve():
             raise InputError(f"--out must be another folder than PHOTOS; got {args.out}")
-        # The last value of a flag counts: those that the command sets override the user's.
-        overrides = flags.encoder_values(args.encoder, "images") + overrides
-        overrides += [f"--config.data.dir={photos}", *_left_out(args)]
-        if pathlib.Path(args.photos).suffix in (".npy", ".npz"):
-            overrides.append("--config.data.name=arrays")
-        if args.k is not None:
-            overrides.append(f"--config.eval.k={args.k}")
-        if args.labels is not None:
-            overrides.append(f"--config.data.labels={args.labels}")
         flags.check_export(args)
-        config = flags.read_config("images", overrides)
+        config, name = flags.read_config("images", overrides, args.encoder)
+        override_all(config, _values(args, photos))
 
         from cluster_jax.cli import train
         from cluster_jax.core import devices
@@ -162,7 +155,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         with checks.named(_ARGUMENTS):
             export_to = (args.export, args.by) if args.export else None
             report = args.report == "yes"
-            workdir = train.run(*config, args.out, export_to, is_kept=True, report=report)
+            workdir = train.run(config, name, args.out, export_to, is_kept=True, report=report)
         if not devices.is_first():  # The first process writes the results, and ends later.
             return
         run = records.read(workdir)

@@ -63,17 +63,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         check_export(flags)
         _check(flags)
         out = flags.out or buckets.path(flags.workdir) / "predictions.csv"
-        if flags.features is not None:
-            from cluster_jax.cli import embedding_predictions
-
-            placed = embedding_predictions.predict(
-                flags.workdir, flags.features, out, flags.array, flags.ids
-            )
-            output.end(flags, *placed)
-            return
         from cluster_jax.cli import predictions
         from cluster_jax.core import devices
 
+        if flags.features is not None:
+            rows = flags.features, out, flags.array, flags.ids
+            output.end(flags, *predictions.predict_rows(flags.workdir, *rows))
+            return
         devices.join()
         ended = predictions.predict(flags.workdir, flags.images, out, flags.export, by=flags.by)
         if ended is not None:

@@ -1,4 +1,4 @@
-"""Assignment of new images to the clusters of a run, with its table and summary.
+"""Assignment of new images or embeddings to the clusters of a run, with its table and summary.
 
 `runs.run.Run.place` decides on the cluster.
 """
@@ -26,7 +26,8 @@ from cluster_jax.data.images import Dataset
 from cluster_jax.encoding import encoder
 from cluster_jax.encoding.embed import Batch, Parts
 from cluster_jax.report import assignments, summary
-from cluster_jax.runs import export, page
+from cluster_jax.runs import export
+from cluster_jax.runs import rows as embeddings
 from cluster_jax.runs import run as records
 from cluster_jax.runs import workdir as workdirs
 from cluster_jax.runs.config import parse_config
@@ -67,31 +68,86 @@ def predict(
         return None
     files, skipped = arrays.pop("files", None), arrays.pop("skipped").tolist()
     placed, sources = Assignment(**arrays), None if files is None else files.tolist()
-    columns = assignments.placed_columns(placed, run.cluster_names)
-    if run.known is not None:
-        del columns["distance"]
-        columns = {"class" if title == "cluster" else title: c for title, c in columns.items()}
-    write_table(out, {"image": sources or range(len(placed.labels)), **columns})
+    # Images of an array are no photos.
+    words = ("image", "cluster") if sources is None else run.words
+    text, values = _written(run, placed, sources, out, words, skipped)
     Parts(out, "").remove()
-    words, large = _words(run, sources), page.large_clusters(run)
-    text = describe(placed, run.cluster_names, out, large=large, skipped=skipped, words=words)
-    made_values = values(placed, run.cluster_names, out, skipped)
     if folder is not None:
         root, names = image_files.root(os.fspath(images)), export.names_of_folders(run)
         load = functools.partial(_loader(run, images), share=range)
         places = export.places(placed.labels, names, words[1])
         count = export.write(folder, places, export.Images(root, sources, load), by)
         text += f"\nexported     {counted(count, 'folder')} to {folder}"
-        made_values["exported"] = str(folder)
-    return text, made_values
+        values["exported"] = str(folder)
+    return text, values
 
 
-def write_table(out: epath.Path, columns: Mapping[str, assignments.Column]) -> None:
-    """Writes a table; raises an `InputError` if the file cannot be written."""
+def predict_rows(
+    workdir: epath.PathLike,
+    features: str,
+    out: epath.PathLike,
+    array: str | None = None,
+    ids: str | None = None,
+) -> tuple[str, dict[str, Any]]:
+    """Assigns new embeddings to the clusters of a run of `cluster` and writes the table.
+
+    Args:
+        workdir: folder of the run.
+        features: file or folder of embeddings, as of the run.
+        out: the table to write.
+        array: array or column of the file.
+        ids: column or array of the file that names the rows, see `tables.read_rows`.
+
+    Returns:
+        A summary for the terminal, and one for programs.
+
+    Raises:
+        InputError: the run, the embeddings or `out` cannot be used; nothing was written.
+    """
+    run, out = records.read(workdir), output_file(out)
+    rows, names, *_ = embeddings.read_rows(run, features, array, ids)
+    blocks = [rows] if isinstance(rows, np.ndarray) else (block for _, block in rows.blocks())
+    with checks.named({"X must": "--features must"}):
+        parts = [run.place(run.checked(block)) for block in blocks]
+    joined: list[Any] = [
+        None if column[0] is None else np.concatenate(column) for column in zip(*parts, strict=True)
+    ]
+    return _written(run, Assignment(*joined), names, out, run.words)
+
+
+def _written(
+    run: Run,
+    placed: Assignment,
+    names: Sequence[str] | None,
+    out: epath.Path,
+    words: tuple[str, str],
+    skipped: Sequence[tuple[str, str]] = (),
+) -> tuple[str, dict[str, Any]]:
+    """Writes the table of new rows; returns a summary for the terminal, and one for programs."""
+    called, large = run.cluster_names, None
+    columns = assignments.placed_columns(placed, called)
+    if run.known is None:
+        small = run.labels[run.rows][run.outliers]
+        large = set(run.labels.tolist()) - set(small.tolist())
+    else:
+        del columns["distance"]
+        columns = {"class" if title == "cluster" else title: c for title, c in columns.items()}
+    title = "image" if run.is_of_images else "row"
     try:
-        io.write(out, assignments.to_csv(columns))
+        text = assignments.to_csv({title: names or range(len(placed.labels)), **columns})
+        io.write(out, text)
     except OSError as error:
         raise InputError(f"--out must be a writable file; got {out} ({error})") from error
+    sizes = collections.Counter(placed.labels.tolist())
+    values = {
+        "predictions": str(out),
+        "rows": len(placed.labels),
+        "novel": int(placed.is_novel.sum()),
+        "sizes": dict(sorted(sizes.items())),
+        "names": {key: called[key] for key in map(str, sizes) if key in called},
+        "skipped": dict(skipped),
+    }
+    return describe(placed, called, out, large=large, skipped=skipped, words=words), values
 
 
 def describe(
@@ -127,29 +183,6 @@ def describe(
             f"and {len(order) - limit} more of at most {counted(sizes[order[limit]], noun)}"
         )
     return "\n".join([*lines, f"{_fact(placed, large, *words)}.", f"predictions  {out}"])
-
-
-def values(
-    placed: Assignment,
-    names: Mapping[str, str],
-    out: epath.PathLike,
-    skipped: Sequence[tuple[str, str]] = (),
-) -> dict[str, Any]:
-    """Returns what `describe` says, for programs: see there for the arguments."""
-    sizes = collections.Counter(placed.labels.tolist())
-    return {
-        "predictions": str(out),
-        "rows": len(placed.labels),
-        "novel": int(placed.is_novel.sum()),
-        "sizes": dict(sorted(sizes.items())),
-        "names": {key: names[key] for key in map(str, sizes) if key in names},
-        "skipped": dict(skipped),
-    }
-
-
-def _words(run: Run, sources: Sequence[str] | None) -> tuple[str, str]:
-    """Returns what an image and a cluster are called; images of an array are no photos."""
-    return ("image", "cluster") if sources is None else run.words
 
 
 def _fact(placed: Assignment, large: Set[int] | None, noun: str, group: str) -> str:

@@ -6,14 +6,11 @@ Writes the report and the table of a run again, with what was corrected or named
 
 from collections.abc import Sequence
 
-from etils import epath
-
 from cluster_jax.cli import exit_codes, output
 from cluster_jax.cli.flags import Parser, add_export, check_export
 from cluster_jax.core import buckets
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
-from cluster_jax.data import folder as image_files
 from cluster_jax.runs import workdir as workdirs
 
 
@@ -37,7 +34,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         from cluster_jax.runs import export, update
 
         if flags.export is not None:
-            export.check(flags.export, _image_folders(flags.workdir), flags.workdir)
+            workdir = buckets.path(flags.workdir)
+            workdirs.check_run(workdir)
+            data = workdirs.stored_config(workdir)["data"]
+            export.check_of_run(flags.export, data, workdir)
         names = [_pair(text) for text in flags.name]
         text, values = update.correct(flags.workdir, flags.corrections, names)
         if flags.export is not None:
@@ -52,11 +52,3 @@ def _pair(text: str) -> tuple[str, str]:
     if not sign:
         raise InputError(f"--name must be a number and a name, such as 5=Snakes; got {text!r}")
     return number.strip(), name
-
-
-def _image_folders(workdir: epath.PathLike) -> list[str]:
-    """Lists folders or zip of a run's images; none for others, and for a folder of `cluster`."""
-    config = buckets.path(workdir) / workdirs.CONFIG
-    data = workdirs.read_values(config).get("data", {}) if config.exists() else {}
-    is_folder = isinstance(data, dict) and data.get("name") == "folder"
-    return image_files.folders(data["dir"]) if is_folder and data.get("dir") else []

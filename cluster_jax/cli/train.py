@@ -46,7 +46,6 @@ def run(
     import jax
 
     from cluster_jax.core import devices
-    from cluster_jax.data import folder as image_files
     from cluster_jax.runs import begin, export
     from cluster_jax.runs import workdir as workdirs
     from cluster_jax.runs.config import config_json, parse_config
@@ -61,10 +60,7 @@ def run(
     if is_kept:
         workdir = workdirs.of_other_k(workdir, config_json(config))
     if export_to is not None:
-        export.check_has_images(config.data.name)
-        is_folder = config.data.name == "folder" and config.data.dir
-        images = image_files.folders(config.data.dir) if is_folder else []
-        export.check(export_to[0], images, workdir)
+        export.check_of_run(export_to[0], config.data, workdir)
     begin.run_pipeline(config, workdir, name, **how)
     if export_to is not None and jax.process_index() == 0:
         folders = export.run_clusters(workdir, *export_to)
@@ -93,9 +89,7 @@ def end(
         return
     values: dict[str, Any] = {"workdir": str(workdir)}
     if args.json:
-        files = {"report": workdirs.REPORT, "assignments": workdirs.ASSIGNMENTS}
-        there = {key: workdir / name for key, name in files.items()}
-        values |= {key: str(file) for key, file in there.items() if file.exists()}
+        values |= workdirs.outputs(workdir)
         finished = workdirs.about(workdir) or {}
         if results or finished:
             values["results"] = results or finished["results"]

@@ -28,7 +28,7 @@ from cluster_jax.clustering.base import CLEAR, ONE, UNCLEAR
 from cluster_jax.clustering.copies import digests
 from cluster_jax.clustering.smooth import LARGEST
 from cluster_jax.core import checks
-from cluster_jax.core.arrays import numeric, stacked
+from cluster_jax.core.arrays import numeric
 from cluster_jax.core.checks import InputError
 
 STOPS = ("fixed_point", "no_merge")
@@ -524,7 +524,7 @@ class GridShift(ClusterMixin, BaseEstimator):
                 ConvergenceWarning,
             )
         # Set last, so that a failed fit keeps the previous one.
-        validate_data(self, stacked(X, "X"), reset=True, skip_check_array=True)
+        validate_data(self, X, reset=True, skip_check_array=True)
         self.bandwidth_curve_, self.bandwidth_ = curve, bandwidth
         self._grid, self._modes, self.labels_ = grid, modes, labels
         self.n_iter_ = modes.n_iter
@@ -544,7 +544,7 @@ class GridShift(ClusterMixin, BaseEstimator):
         """
         check_is_fitted(self)
         points = numeric(X, "X").astype(np.float64)
-        validate_data(self, stacked(X, "X"), reset=False, skip_check_array=True)
+        validate_data(self, X, reset=False, skip_check_array=True)
         cells = bin_points(points, self.bandwidth_)[0]
         return self._modes.mode_of_cell[KDTree(self._grid.cells).query(cells, p=np.inf)[1]]
 

@@ -335,7 +335,7 @@ def _make_layout(n: int, d: int, k: int, devices: int, platform: str, spherical:
 
 
 @functools.partial(jax.jit, static_argnums=3)
-def _draw_centers(x: NDArray, weights: NDArray, numbers: NDArray, k: int) -> Array:
+def _draw_centers(x: Array, weights: Array, numbers: Array, k: int) -> Array:
     """Draws centers `[k, d]` by k-means++: rows with probability proportional to D^2.
 
     D is the distance to the nearest center so far. Of 2 + log k candidates drawn each time the one

@@ -261,8 +261,6 @@ def to_arrays(clusterer: Placing) -> dict[str, NDArray]:
     for field in dataclasses.fields(clusterer):
         value = getattr(clusterer, field.name)
         parts = value._asdict() if field.name in _PARTS else {"": value}
-        # Smooth rows are for `transform`, which places nothing.
-        parts = {k: v for k, v in parts.items() if k != "smooth"}
         for name, part in parts.items():
             if part is not None:
                 stored[f"{field.name}.{name}".removesuffix(".")] = np.asarray(part)
@@ -288,8 +286,7 @@ def from_arrays(stored: Mapping[str, NDArray]) -> Placing:
         elif name != "kind":
             fields[name] = plain
     for name, values in parts.items():
-        missing = {"smooth": values["sharp"]} if name == "smoother" else {}
         kind_of = _PARTS[name]
         known = {part: value for part, value in values.items() if part in kind_of._fields}
-        fields[name] = kind_of(**{**missing, **known})
+        fields[name] = kind_of(**known)
     return kind(**fields)

@@ -61,7 +61,7 @@ from cluster_jax.clustering.membership import Membership
 from cluster_jax.clustering.placing import ByTree
 from cluster_jax.clustering.smooth import FEW_AXES, Smoother
 from cluster_jax.core import checks, io
-from cluster_jax.core.arrays import Rows, numeric, stacked
+from cluster_jax.core.arrays import Rows, numeric
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
 
@@ -151,7 +151,7 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         """
         self._forget()
         x = numeric(X, "X", smooth.LARGEST)
-        validate_data(self, stacked(X, "X"), reset=True, skip_check_array=True)
+        validate_data(self, X, reset=True, skip_check_array=True)
         self._fit_all(x, None)
         if without := int((self.labels_ == NO_CLUSTER).sum()):
             rows = counted(without, "row is", "rows are")
@@ -442,7 +442,7 @@ class SmoothTree(ClusterMixin, BaseEstimator):
     def _new(self, X: ArrayLike) -> NDArray:
         check_is_fitted(self)
         x = numeric(X, "X", smooth.LARGEST)
-        validate_data(self, stacked(X, "X"), reset=False, skip_check_array=True)
+        validate_data(self, X, reset=False, skip_check_array=True)
         return x
 
     @property

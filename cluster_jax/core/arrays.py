@@ -106,32 +106,6 @@ def widened(values: Any) -> Any:
     return np.asarray(values).astype(np.float32)
 
 
-def stacked(values: Any, name: str) -> Any:
-    """Returns a data frame's column of vectors as an array `[n, d]`; other values unchanged.
-
-    Raises:
-        InputError: there are several such columns; it calls the values `name`.
-    """
-    is_frame = hasattr(values, "to_numpy") or hasattr(values, "to_pylist")  # pandas, Polars, Arrow
-    table = np.asarray(values) if is_frame else values
-    if not isinstance(table, np.ndarray) or table.dtype != object or table.ndim not in (1, 2):
-        return values
-    if not table.size:
-        return values
-    columns = table.reshape(len(table), -1).T.tolist()
-    vectors = [column for column in columns if all(map(_is_vector, column))]
-    if len(vectors) > 1:
-        must = f"{name} must have one column of vectors"
-        raise InputError(f"{must}; got {len(vectors)}: choose one")
-    if not vectors or len({len(cell) for cell in vectors[0]}) > 1:
-        return values
-    return np.array([np.asarray(cell, np.float64) for cell in vectors[0]])
-
-
-def _is_vector(cell: Any) -> bool:
-    return isinstance(cell, list | tuple | np.ndarray)
-
-
 def numeric(values: ArrayLike, name: str, largest: float = np.inf) -> NDArray:
     """Returns `values` as finite real numbers `[n, d]`, dtype kept (objects become float64).
 
@@ -154,17 +128,11 @@ def numeric(values: ArrayLike, name: str, largest: float = np.inf) -> NDArray:
             "drop their rows"
         )
     try:
-        array = check_array(
-            stacked(widened(values), name),
-            dtype="numeric",
-            ensure_2d=False,
-            allow_nd=True,
-            ensure_all_finite=False,
-        )
+        kinds: dict[str, Any] = {"dtype": "numeric", "ensure_2d": False, "allow_nd": True}
+        array = check_array(widened(values), ensure_all_finite=False, **kinds)
     except (TypeError, ValueError) as error:
-        reason = " ".join(str(error).split())
+        said = f"{name} must be an array of numbers; got an error: {' '.join(str(error).split())}"
         kind = TypeError if isinstance(error, TypeError) else InputError
-        said = f"{name} must be an array of numbers; got an error: {reason}"
         raise kind(checks.sentence(said)) from error
     if array.dtype.kind not in "biuf":
         raise InputError(f"{name} must hold numbers; got an array of {array.dtype}")

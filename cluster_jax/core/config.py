@@ -16,7 +16,7 @@ from ml_collections import ConfigDict
 from ml_collections.config_dict import placeholder
 
 from cluster_jax.core import io
-from cluster_jax.core.checks import InputError, finite, one_of
+from cluster_jax.core.checks import InputError, finite, one_of, short
 from cluster_jax.core.names import counted
 
 
@@ -57,9 +57,9 @@ def find_config(config: str) -> pathlib.Path:
         return file
     names = config_names()
     close = difflib.get_close_matches(path.stem, names, 3, 0.75) if is_name else []
-    wanted = "the path of a file or the name of a config" if close else "the path of a file or one "
+    wanted = "the path of a file or the name of a config"
+    wanted += "" if close else f", {', '.join(names)}"
     hint = f"; did you mean {' or '.join(close)}?" if close else ""
-    wanted += "" if close else f"of {', '.join(names)}"
     raise InputError(f"config must be {wanted}; got {config!r}{hint}")
 
 
@@ -150,18 +150,14 @@ def override(config: ConfigDict, key: str, value: Any) -> None:
     except (TypeError, ValueError, OverflowError) as error:
         old = section.get_ref(name).get_type()
         wanted = "a section of the config" if old is ConfigDict else _in_words(old)
-        text = " ".join(repr(value).split())
-        text = text if len(text) <= 80 else f"{text[:77]}..."
-        raise InputError(f"{key} must be {wanted}; got {text}") from error
+        raise InputError(f"{key} must be {wanted}; got {short(repr(value))}") from error
 
 
 def override_all(config: ConfigDict, values: Mapping[str, Any]) -> None:
     """Sets several values of a config, see `override`."""
-    if not isinstance(values, Mapping):
+    if not isinstance(values, Mapping) or not all(isinstance(key, str) for key in values):
         raise InputError(f"overrides must be a dict of config keys; got {values!r}")
     for key, value in values.items():
-        if not isinstance(key, str):
-            raise InputError(f"overrides must have config keys as strings; got {key!r}")
         override(config, key, value)
 
 

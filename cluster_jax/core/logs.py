@@ -104,18 +104,3 @@ def progress_bar(items: Iterable[Any] | None = None, **options: Any) -> tqdm:
 def _is_notebook() -> bool:
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     return getattr(shell, "kernel", None) is not None
-
-
-@contextlib.contextmanager
-def untouched() -> Iterator[None]:
-    """Leaves the root logger as it was before imports: Orbax's gives it a handler.
-
-    `logging.basicConfig` of an application does nothing if there is one.
-    """
-    root = logging.getLogger()
-    handlers, before = list(root.handlers), root.level
-    try:
-        yield
-    finally:
-        root.handlers[:] = handlers
-        root.setLevel(before)

@@ -36,12 +36,10 @@ def existing(path: str | None, kinds: tuple[str, ...]) -> epath.Path:
     if file.suffix.lower() not in kinds:
         raise InputError(f"{path} {wanted}; got {file.suffix or 'no suffix'}")
     with checks.reading(path):
-        is_there = file.exists() and not file.is_dir()
-        is_empty = is_there and not file.stat().length
-    if not is_there:
-        raise InputError(f"{path} must be an existing file; got no such file")
-    if is_empty:
-        raise InputError(f"{path} must not be empty; got 0 bytes: write or copy it again")
+        if not file.exists() or file.is_dir():
+            raise InputError(f"{path} must be an existing file; got no such file")
+        if not file.stat().length:
+            raise InputError(f"{path} must not be empty; got 0 bytes: write or copy it again")
     return file
 
 
@@ -86,14 +84,17 @@ def read_arrays(
             return arrays.widened(values), {key: loaded[key] for key in others}
     except InputError:
         raise
-    # A damaged archive raises errors of zipfile, zlib, lzma and NumPy.
-    except Exception as error:
-        if "pickle" in str(error):  # NumPy takes any content that is no array for a pickle.
-            is_array = "Object arrays" in str(error)
-            available = "pickled objects, which are never loaded" if is_array else "other content"
-            raise InputError(f"{path} must hold plain arrays of NumPy; got {available}") from error
-        reason = str(error).strip().split("\n")[0]
-        raise InputError(f"{path} must be a readable file; got an error: {reason}") from error
+    except Exception as error:  # A damaged archive raises errors of zipfile, zlib and NumPy.
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: object, error: Exception) -> InputError:
+    """Makes the error of a file that NumPy cannot read."""
+    reason = str(error).strip().split("\n")[0]
+    if "pickle" in reason or "Python objects" in reason:  # NumPy takes any other content for one.
+        reason = "pickled objects, which are never loaded, or other content"
+    must = f"{path} must be a complete file of plain arrays of NumPy"
+    return InputError(f"{must}; got {reason}: write it again")
 
 
 def one_array(X: ArrayLike) -> NDArray:
@@ -104,13 +105,24 @@ def one_array(X: ArrayLike) -> NDArray:
         raise InputError("X must be one array; got parts of different shapes") from error
 
 
-def strings(others: Mapping[str, NDArray], key: str, path: str | None) -> tuple[str, ...] | None:
-    """Returns a further array of a file as strings, or None; raises if it is no list of them."""
+def strings(
+    others: Mapping[str, NDArray], key: str, path: str | None, count: int | None = None
+) -> tuple[str, ...] | None:
+    """Returns a further array of a file as strings, or None.
+
+    Raises:
+        InputError: it is no list of strings, or has not `count` of them.
+    """
     values = others.get(key)
-    if values is not None and (values.ndim != 1 or values.dtype.kind not in "Uiu"):
+    if values is None:
+        return None
+    if values.ndim != 1 or values.dtype.kind not in "Uiu":
         must = f"{key} in {path} must be a list of strings"
         raise InputError(f"{must}; got {values.dtype} of shape {values.shape}")
-    return None if values is None else tuple(map(str, values))
+    if count not in (None, len(values)):
+        must = f"{key} in {path} must name each of the {counted(count, 'row')}"
+        raise InputError(f"{must}; got {len(values):,}")
+    return tuple(map(str, values))
 
 
 def check_labels(others: Mapping[str, NDArray], count: int, path: str) -> NDArray | None:
@@ -164,8 +176,7 @@ class Shards:
             self.files = sorted(files, key=lambda file: natural(file.name))
         if not self.files:
             raise InputError(f"{path} must be a folder of .npy files; got none in it")
-        if self.files != [folder]:
-            _check_numbers([file.stem for file in self.files])
+        _check_numbers([file.stem for file in self.files if file != folder])
         memories = [_open(file) for file in self.files]
         columns = memories[0].shape[1]
         for file, array in zip(self.files, memories, strict=True):
@@ -184,25 +195,13 @@ class Shards:
 
     def __getitem__(self, rows: Any) -> NDArray:
         if isinstance(rows, slice):
-            start, stop, step = rows.indices(len(self))
-            if step == 1:
-                return self._range(start, max(start, stop))
-            rows = np.arange(start, stop, step)
+            rows = np.arange(*rows.indices(len(self)))
         rows = np.asarray(rows)
         result = np.empty((len(rows), self.shape[1]), self.dtype)
         shard = np.searchsorted(self.starts, rows, side="right") - 1
         for i in np.unique(shard):
             is_here = shard == i
             result[is_here] = arrays.widened(_open(self.files[i])[rows[is_here] - self.starts[i]])
-        return result
-
-    def _range(self, start: int, stop: int) -> NDArray:
-        result = np.empty((stop - start, self.shape[1]), self.dtype)
-        for file, low, high in zip(self.files, self.starts[:-1], self.starts[1:], strict=True):
-            first, last = max(start, int(low)), min(stop, int(high))
-            if first < last:
-                part = _open(file)[first - low : last - low]
-                result[first - start : last - start] = arrays.widened(part)
         return result
 
     def blocks(self) -> Iterator[tuple[slice, NDArray]]:
@@ -230,15 +229,7 @@ def _open(file: pathlib.Path) -> np.memmap:
     try:
         array = np.load(file, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
-        message = str(error).split("\n")[0]
-        if "greater than file size" in message:
-            message = f"only {file.stat().st_size:,} bytes, fewer than its header says"
-        if "Python objects" in message:
-            message = "pickled objects, which are never loaded"
-        if "pickled (object)" in message:  # NumPy takes any other content for a pickle.
-            message = "other content"
-        must = f"{file} must be a complete .npy file of numbers"
-        raise InputError(f"{must}; got {message}: write it again") from error
+        raise _unreadable(file, error) from error
     if array.ndim != 2 or arrays.widened(array[:0]).dtype.kind not in "biuf" or not array.shape[1]:
         must = f"{file} must hold real numbers, rows by columns"
         raise InputError(f"{must}; got {array.dtype} of shape {array.shape}")
@@ -246,20 +237,12 @@ def _open(file: pathlib.Path) -> np.memmap:
 
 
 def _check_numbers(names: list[str]) -> None:
-    """Raises an `InputError` if names that count the shards from 0 or 1 leave one out.
-
-    Names count if they end on a number, or on `number-of-number`, which also tells the last one.
-    """
-    matches = [re.fullmatch(r"(.*?)(\d+)(?:-of-(\d+))?", name) for name in names]
-    if None in matches or len({match[1] for match in matches if match}) > 1:
-        return
-    numbers = sorted(int(match[2]) for match in matches if match)
-    totals = [int(match[3]) for match in matches if match and match[3]]
-    first = min(numbers[0], 1)
-    count = max(totals, default=numbers[-1] - first + 1)
-    missing = sorted(set(range(first, first + count)) - set(numbers))
-    if missing and (totals or numbers[0] <= 1):
+    """Raises an `InputError` if one of the parts named `NUMBER-of-NUMBER`, from 0, is missing."""
+    matches = [re.fullmatch(r".*?(\d+)-of-(\d+)", name) for name in names]
+    numbers = {int(match[1]) for match in matches if match}
+    total = max((int(match[2]) for match in matches if match), default=0)
+    if missing := sorted(set(range(total)) - numbers):
         raise InputError(
-            f"the shards must be numbered without a gap; got {counted(len(names), 'file')} from "
-            f"{names[0]} to {names[-1]}, and no number {missing[0]}: copy the missing shard"
+            f"the parts of features must be complete; got {counted(len(names), 'file')} of "
+            f"{total}, and no number {missing[0]}: copy the missing one"
         )

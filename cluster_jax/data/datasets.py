@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cluster_jax.core import buckets, checks
+from cluster_jax.core import checks
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
 from cluster_jax.data import arrays, decode, features, folder, images, tables, tfds
@@ -141,8 +141,8 @@ def _new_images(path: str | None, X: Any, config: DataConfig, shape: Sequence[in
     is_native = config.image_size is None  # The training images were not resized.
     config = dataclasses.replace(config, image_size=height if height == width else None)
     with checks.named({"data.dir": "images"}), checks.reading(path or "files"):
-        if path is not None:
-            X = _read_array(path)
+        if path is not None and "\n" not in path and path.endswith((".npy", ".npz")):
+            X = arrays.read_arrays(path, ("images", "x"))[0]
         is_array = X is not None and not is_sequence(X)
         if is_array:
             dataset = _arrays(config, X, path or "X")
@@ -223,14 +223,6 @@ def skipped_files(skipped: Sequence[tuple[str, str]]) -> str:
         len(skipped), "file could not be read and has", "files could not be read and have"
     )
     return f"{files} no row: {names}{more}"
-
-
-def _read_array(path: str) -> np.ndarray | None:
-    """Reads the images of a `.npy` or `.npz` file; None for other paths."""
-    if "\n" in path or not path.endswith((".npy", ".npz")):
-        return None
-    is_file = buckets.path(path).is_file()
-    return arrays.read_arrays(path, ("images", "x"))[0] if is_file else None
 
 
 def _arrays(config: DataConfig, X: ArrayLike | None = None, name: str = "X") -> Dataset:

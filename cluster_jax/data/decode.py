@@ -9,7 +9,6 @@ import hashlib
 import importlib.util
 import io
 import os
-import re
 import struct
 import threading
 from collections.abc import Iterator
@@ -49,7 +48,6 @@ _LONGEST = 64
 _BLACK_WHITE = (0.1, 99.9)
 # Formats that Pillow only identifies, or that a program of the system would have to interpret.
 NOT_DECODED = ("BUFR", "EPS", "GRIB", "HDF5", "MPEG", "WMF")
-_PHOTOMETRIC = 262  # The tag of a TIFF that is 0 where the lowest value is white.
 
 # The turn or reflection for each orientation of EXIF but 1, the upright one.
 _TURNED = {
@@ -62,8 +60,6 @@ _TURNED = {
     8: Image.Transpose.ROTATE_90,
 }
 _QUARTER_TURNS = (5, 6, 7, 8)
-# Parts of a PNG that may say its orientation.
-_EXIF_OF_PNG = (b"eXIf", b"Raw profile type", b"XML:com.adobe.xmp")
 # Dates of EXIF: of the exposure, and of a scan. That of the last change says nothing of the taking.
 _DATES = (ExifTags.Base.DateTimeOriginal, ExifTags.Base.DateTimeDigitized)
 
@@ -71,9 +67,11 @@ _DATES = (ExifTags.Base.DateTimeOriginal, ExifTags.Base.DateTimeDigitized)
 _OTHER_KINDS = (
     (0, b"%PDF", "a PDF"),
     (0, b"PK\3\4", "a zip archive or a document"),
+    (0, b"<", "a web page or other text with tags"),
     (0, b"version https://git-lfs", "a placeholder of Git LFS: git lfs pull"),
-    (4, b"ftyp", "a video, or a damaged photo"),
+    (4, b"ftyp", "a video, a damaged photo, or one that needs pip install pillow-heif"),
     (0, b"II", "a TIFF that Pillow does not read: save it as gray or RGB of 8 bits"),
+    (0, bytes(16), "nothing but zeros, as a copy that was cut off"),
 )
 
 # An image: the bytes of a file, or an image in memory.
@@ -133,8 +131,7 @@ def opened(item: Item, side: int | None = None) -> Iterator[Opened]:
             this; None: in full, unless `draft` of the file is called.
 
     Yields:
-        The image, of which only the header is read. A PNG with an EXIF block is decoded, because
-        the block may follow the pixels.
+        The image, of which only the header is read.
 
     Raises:
         Exception: Pillow raises errors of many types on damaged bytes.
@@ -145,9 +142,6 @@ def opened(item: Item, side: int | None = None) -> Iterator[Opened]:
             if side is not None:
                 file.draft(None, (side, side))
             with _budget.taken(file.width * file.height):
-                if file.format == "PNG" and any(mark in item for mark in _EXIF_OF_PNG):
-                    check_size(file)
-                    file.load()
                 # Pillow turns a TIFF by itself, and gives its size accordingly.
                 is_turned = file.format != "TIFF" and orientation(file) in _QUARTER_TURNS
                 yield Opened(file, size[::-1] if is_turned else size)
@@ -240,10 +234,7 @@ def to_8_bit(file: Image.Image, mode: str) -> Image.Image:
     file.load()
     turn, image = orientation(file), file
     if file.mode == "F" or file.mode.startswith("I"):
-        values = scaled(np.asarray(file))
-        tags: Any = file.tag_v2 if file.format == "TIFF" else {}  # type: ignore[attr-defined]
-        # Pillow inverts those of 8 bits alone.
-        image = Image.fromarray(255 - values if tags.get(_PHOTOMETRIC) == 0 else values)
+        image = Image.fromarray(scaled(np.asarray(file)))
     image = opaque(image)
     return upright(image if image.mode == mode else image.convert(mode), turn)
 
@@ -348,16 +339,11 @@ def taken(image: Image.Image) -> str:
         dates = Image.Image.getexif(image).get_ifd(ExifTags.IFD.Exif)
     except Exception:  # As above.
         return ""
-    return next(filter(None, (_iso(dates.get(tag)) for tag in _DATES)), "")
-
-
-def _iso(date: object) -> str:
-    """Converts a date of EXIF, `2023:07:14 18:02:11`, to ISO form; "" unless it is a date."""
-    digits = re.sub(r"\D", ":", str(date)[:19])  # Some programs write other separators.
-    try:
-        return datetime.datetime.strptime(digits, "%Y:%m:%d:%H:%M:%S").isoformat()
-    except ValueError:
-        return ""
+    for tag in _DATES:
+        with contextlib.suppress(ValueError):
+            date = str(dates.get(tag))[:19]
+            return datetime.datetime.strptime(date, "%Y:%m:%d %H:%M:%S").isoformat()
+    return ""
 
 
 def is_raw(name: str) -> bool:
@@ -395,16 +381,8 @@ def reason(error: Exception, data: bytes) -> str:
     """Explains in one line why the bytes of a file cannot be decoded."""
     if not isinstance(error, UnidentifiedImageError):
         return " ".join(f"{type(error).__name__}: {error}".split())
-    if not data:
-        return "empty file"
-    if data.lstrip()[:1] == b"<":
-        return "a web page or other text with tags"
-    if data[4:8] == b"ftyp" and data[8:12] in (b"heic", b"heix", b"mif1", b"hevc", b"msf1"):
-        return "a damaged HEIC photo" if HEIC else "a HEIC photo: pip install pillow-heif"
-    if not data.strip(b"\0"):
-        return "nothing but zeros, as a copy that was cut off"
     kinds = (kind for start, mark, kind in _OTHER_KINDS if data.startswith(mark, start))
-    return next(kinds, "not an image")
+    return next(kinds, "not an image") if data else "empty file"
 
 
 def of_sample(sample: Any) -> Item:

@@ -46,10 +46,7 @@ def load(config: DataConfig, X: ArrayLike | None = None, *, with_labels: bool = 
         values, sources, *_ = tables.read_rows(where)
     else:
         values, others = files.read_arrays(where, ("features", "x"))
-        sources = files.strings(others, "files", where)
-        if sources is not None and len(sources) != len(values):
-            must = f"files in {where} must name each of the {len(values):,} rows"
-            raise InputError(f"{must}; got {len(sources):,}")
+        sources = files.strings(others, "files", where, len(values))
     name = f"features in {where}"
     if values.ndim not in (2, 3) or not values.size:
         wanted, shape = "shape [N x d], or [N x v x d] with v views of each image", values.shape

@@ -7,7 +7,7 @@ import io
 import os
 import pathlib
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import BinaryIO, NamedTuple
 
 import numpy as np
@@ -26,9 +26,16 @@ _HEIC = (".heic", ".heif", ".hif")
 _ARCHIVES = (".rar", ".7z", ".tar", ".gz", ".tgz", ".tbz2", ".xz", ".parquet")
 # Kinds of what is left out besides suffixes.
 _HIDDEN, _EXCLUDED = "with a dot before the name", "excluded"
-_SPECIAL, _LINKS = "pipes, devices or broken links", "links to folders"
+_SPECIAL = "links to folders, broken links, pipes or devices"
 _TWIN = "raw beside an image of the same name"
-_OUTSIDE = "that lead out of the archive"
+_OUTSIDE = "that lead out of the archive, or have the name of another"
+# Kind of what is left out -> what a user can do so that it is read.
+_TO_DO = {
+    **dict.fromkeys(_HEIC, "to read HEIC: pip install pillow-heif"),
+    **dict.fromkeys(decode.RAW, "to read raw photos: pip install rawpy"),
+    **dict.fromkeys(_ARCHIVES, "unpack them"),
+    ".zip": "unpack them, or give one alone",
+}
 # Kinds of ignored files that a sentence names.
 _MOST_NAMED = 8
 # Bytes that a file in a zip may have once it is unpacked, which bounds memory.
@@ -54,10 +61,6 @@ NO_PHOTOS = (
     # Libraries of Apple's Photos but their folders `originals` or `masters`.
     *(f"*.{kind}library/[!om]*" for kind in ("photos", "photo", "migratedphoto", "ap")),
 )
-
-
-_BELOW = tuple(glob for glob in NO_PHOTOS if "/" in glob)
-_ALONE = tuple(glob for glob in NO_PHOTOS if "/" not in glob)
 
 
 class Files(NamedTuple):
@@ -142,7 +145,7 @@ def find(dir: str | None, exclude: Sequence[str] = (), include_all: bool = False
     Raises:
         InputError: something does not exist or cannot be read, or there is no image.
     """
-    rule, paths = _Rule(exclude, include_all), _given(dir or "")
+    paths = _given(dir or "")
     if not paths:
         raise InputError("data.dir must be a folder of images; got none")
     for name, path in paths.items():
@@ -153,23 +156,19 @@ def find(dir: str | None, exclude: Sequence[str] = (), include_all: bool = False
                 f"data.dir must be a folder or a zip of images; got {name}: unpack it, or give "
                 "ImageClusterer what a library reads from it, any sequence of images"
             )
+    found = _Found(_Rule(exclude, include_all))
     if len(paths) == 1 and _is_zip(path):
-        return _in_zip(path, rule)
-    base, search = root(dir or ""), _Search(rule)
+        return _sorted(path, found, _in_zip(path, found), name)
+    base = root(dir or "")
     for path in paths.values():
         prefix = os.path.relpath(path, base)
         if path.is_dir():
-            search.folder(path, "" if prefix == "." else f"{prefix}/")
+            _in_folder(os.fspath(path), "" if prefix == "." else f"{prefix}/", found)
         elif path.is_file():
-            search.paths[prefix] = None
+            found.paths[prefix] = None
         else:
             raise InputError(f"{path} must be an image; got a pipe or a device")
-
-    def opened(name: str) -> BinaryIO:
-        return open(base / name, "rb")
-
-    files = _files(base, search.paths, opened, search.others, rule)
-    return _checked(files._replace(unreadable=tuple(search.unreadable)), shown(dir or ""))
+    return _sorted(base, found, lambda name: open(base / name, "rb"), shown(dir or ""))
 
 
 def root(dir: str) -> pathlib.Path:
@@ -210,28 +209,14 @@ def _is_zip(path: pathlib.Path) -> bool:
 
 def describe_ignored(ignored: Sequence[tuple[str, int]]) -> str:
     """Counts ignored files by kind, and says what to do about some; the most frequent are named."""
-    parts, kinds = list[str](), list(ignored)
-    if len(kinds) > _MOST_NAMED:
-        kinds.sort(key=lambda kind: (not _to_do(kind[0]), -kind[1]))
-    for kind, count in kinds[:_MOST_NAMED]:
-        to_do = _to_do(kind)
-        about = f" ({to_do})" if to_do else ""
-        parts.append(f"{count:,} {checks.short(kind, 60) or 'without suffix'}{about}")
-    if rest := kinds[_MOST_NAMED:]:
-        files = sum(count for _, count in rest)
-        parts.append(f"{files:,} of {counted(len(rest), 'other kind')}")
-    return ", ".join(parts)
-
-
-def _to_do(kind: str) -> str | None:
-    """Returns what a user can do so that files of a kind are read."""
-    if kind in _HEIC and not decode.HEIC:
-        return "to read HEIC: pip install pillow-heif"
-    if kind in decode.RAW:
-        return "to read raw photos: pip install rawpy"
-    if kind == ".zip":
-        return "unpack them, or give one alone"
-    return "unpack them" if kind in _ARCHIVES else None
+    kinds = sorted(ignored, key=lambda kind: (kind[0] not in _TO_DO, -kind[1]))
+    parts = [f"{count:,} {checks.short(kind, 60) or 'without suffix'}" for kind, count in kinds]
+    parts = [
+        f"{part} ({_TO_DO[kind]})" if kind in _TO_DO else part
+        for part, (kind, _) in zip(parts, kinds, strict=True)
+    ]
+    rest = sum(count for _, count in kinds[_MOST_NAMED:])
+    return ", ".join(parts[:_MOST_NAMED] + [f"{rest:,} of other kinds"] * bool(rest))
 
 
 class _Rule:
@@ -262,98 +247,70 @@ class _Rule:
             return None
         if name.startswith("."):
             return _HIDDEN
-        if not is_folder:
-            return None
-        both = "/".join([*above[-1:], name])
-        for path, globs in ((name, _ALONE), (both, _BELOW)):
-            if any(fnmatch.fnmatchcase(path.lower(), glob) for glob in globs):
-                return f"in {path}"
+        for place in (name, "/".join([*above[-1:], name])) if is_folder else ():
+            if any(fnmatch.fnmatchcase(place.lower(), glob) for glob in NO_PHOTOS):
+                return f"in {place}"
         return None
 
 
-class _Search:
-    """A search for images in folders.
+class _Found:
+    """What a search for images finds.
 
     Attributes:
+        rule: what is left out.
         paths: of the images, in the order in which they were found.
         others: suffix or kind -> number of other files.
         unreadable: (path, reason) of folders that cannot be read.
     """
 
     def __init__(self, rule: _Rule) -> None:
-        self._rule, self._suffixes = rule, (*suffixes(), *decode.RAW)
+        self.rule, self._suffixes = rule, {*suffixes(), *decode.RAW}
         self.paths: dict[str, None] = {}
         self.others: collections.Counter[str] = collections.Counter()
         self.unreadable: list[tuple[str, str]] = []
 
-    def folder(self, top: pathlib.Path, prefix: str) -> None:
-        """Searches a folder, whose paths get a prefix, and its subfolders.
-
-        Raises:
-            InputError: it cannot be read.
-        """
-        to_visit = [(os.fspath(top), prefix)]
-        while to_visit:
-            folder, prefix = to_visit.pop()
-            try:
-                entries = list(os.scandir(folder))
-            except OSError as error:
-                if folder == os.fspath(top):
-                    raise InputError(
-                        f"{folder} must be a folder that can be read; got {error.strerror or error}"
-                    ) from error
-                self.unreadable.append((prefix, f"{type(error).__name__}: {error.strerror}"))
-                continue
-            for entry in entries:
-                if self._take(entry, prefix + entry.name):
-                    to_visit.append((entry.path, f"{prefix}{entry.name}/"))
-
-    def _take(self, entry: os.DirEntry, path: str) -> bool:
-        """Notes a file; returns whether it is a folder that is to be visited."""
-        is_folder = entry.is_dir(follow_symlinks=False)
-        kind = self._rule.kind(path, is_folder)
-        if is_folder:
-            if kind is not None:
-                self.others[kind] += sum(len(files) for *_, files in os.walk(entry.path))
-            return kind is None
-        suffix = os.path.splitext(entry.name)[1].lower()
+    def add(self, path: str, other: str | None = None) -> None:
+        """Adds a file: an image, or one that is left out, as one of the kind `other` is."""
+        suffix = os.path.splitext(path)[1].lower()
+        kind = other or self.rule.kind(path, False)
         if kind is None and suffix not in self._suffixes:
-            kind = _LINKS if entry.is_symlink() and os.path.isdir(entry.path) else suffix
-        if kind is None and not (
-            entry.is_file(follow_symlinks=False) or os.path.isfile(entry.path)
-        ):
-            kind = _SPECIAL
+            kind = suffix
         if kind is None:
             self.paths[path] = None
         else:
             self.others[kind] += 1
-        return False
 
 
-def _files(
-    root: pathlib.Path,
-    paths: Iterable[str],
-    opened: Callable[[str], BinaryIO],
-    others: collections.Counter[str],
-    rule: _Rule,
-) -> Files:
-    """Sorts files by name, without raw photos that are not to be, or cannot be, read."""
-    every = list(paths)
-    raws = [path for path in every if decode.is_raw(path)]
-    stems = {os.path.splitext(path)[0].lower() for path in every if not decode.is_raw(path)}
-    left_out = {path: _TWIN for path in raws if os.path.splitext(path)[0].lower() in stems}
-    if not decode.can_read_raw():
-        left_out = {path: os.path.splitext(path)[1].lower() for path in raws} | left_out
-    others.update(left_out.values())
-    names = tuple(sorted((path for path in every if path not in left_out), key=natural))
-    ignored = tuple(sorted((kind, n) for kind, n in others.items() if n))
-    return Files(root, names, opened, ignored, unused=tuple(rule.unused))
+def _in_folder(top: str, prefix: str, found: _Found) -> None:
+    """Searches a folder, whose paths get a prefix, and its subfolders.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    to_visit = [(top, prefix)]
+    while to_visit:
+        folder, prefix = to_visit.pop()
+        try:
+            entries = list(os.scandir(folder))
+        except OSError as error:
+            if folder == top:
+                must = f"{folder} must be a folder that can be read"
+                raise InputError(f"{must}; got {error.strerror or error}") from error
+            found.unreadable.append((prefix, f"{type(error).__name__}: {error.strerror}"))
+            continue
+        for entry in entries:
+            path = prefix + entry.name
+            if not entry.is_dir(follow_symlinks=False):
+                is_file = entry.is_file(follow_symlinks=False) or os.path.isfile(entry.path)
+                found.add(path, None if is_file else _SPECIAL)
+            elif kind := found.rule.kind(path, True):
+                found.others[kind] += sum(len(files) for *_, files in os.walk(entry.path))
+            else:
+                to_visit.append((entry.path, f"{path}/"))
 
 
-def _in_zip(path: pathlib.Path, rule: _Rule) -> Files:
-    """Finds the images of a zip archive, which are read in place.
-
-    Of several entries of one name each is an image; the second one is called `NAME (2).jpg`.
+def _in_zip(path: pathlib.Path, found: _Found) -> Callable[[str], BinaryIO]:
+    """Finds the images of a zip archive; returns what opens them, in place.
 
     Raises:
         InputError: it is damaged.
@@ -362,42 +319,46 @@ def _in_zip(path: pathlib.Path, rule: _Rule) -> Files:
         archive = zipfile.ZipFile(path)
     except (OSError, zipfile.BadZipFile) as error:
         raise InputError(f"{path} must be a zip archive; got {error}") from error
-    readable, others = (*suffixes(), *decode.RAW), collections.Counter[str]()
-    entries = dict[str, zipfile.ZipInfo]()
-    kind_of = functools.cache(rule.kind)  # of a folder, for each file in it
-    for entry in archive.infolist():
-        if entry.is_dir():
-            continue
-        name, (stem, suffix) = entry.filename, os.path.splitext(entry.filename)
+    kind_of = functools.cache(found.rule.kind)  # of a folder, for each file in it
+    for name in (entry.filename for entry in archive.infolist() if not entry.is_dir()):
         parts = name.split("/")
         above = (kind_of("/".join(parts[:i]), True) for i in range(1, len(parts)))
-        kind = _OUTSIDE if {"..", ""} & set(parts) else next(filter(None, above), None)
-        kind = kind or rule.kind(name, False)
-        if kind is not None or suffix.lower() not in readable:
-            others[kind or suffix.lower()] += 1
-            continue
-        number = 1
-        while name in entries:
-            number += 1
-            name = f"{stem} ({number}){suffix}"
-        entries[name] = entry
+        is_outside = bool({"..", ""} & set(parts)) or name in found.paths
+        found.add(name, _OUTSIDE if is_outside else next(filter(None, above), None))
 
     def opened(name: str) -> BinaryIO:
-        if (size := entries[name].file_size) > _MOST_UNPACKED:
+        if (size := archive.getinfo(name).file_size) > _MOST_UNPACKED:
             raise ValueError(f"{size:,} bytes once unpacked; at most {_MOST_UNPACKED:,} are read")
-        return io.BytesIO(archive.read(entries[name]))
+        return io.BytesIO(archive.read(name))
 
-    return _checked(_files(path, entries, opened, others, rule), str(path))
+    return opened
 
 
-def _checked(files: Files, where: str) -> Files:
-    """Returns the files; raises an `InputError` if there are none."""
-    if files.names:
-        return files
-    parts = [f"other files: {describe_ignored(files.ignored)}"] if files.ignored else []
-    if any(kind == "" for kind, _ in files.ignored):
+def _sorted(
+    root: pathlib.Path, found: _Found, opened: Callable[[str], BinaryIO], where: str
+) -> Files:
+    """Sorts files by name, without raw photos that are not to be, or cannot be, read.
+
+    Raises:
+        InputError: no image is left.
+    """
+    can_read, others = decode.can_read_raw(), collections.Counter(+found.others)
+    stems = {os.path.splitext(path)[0].lower() for path in found.paths if not decode.is_raw(path)}
+    names = []
+    for path in found.paths:
+        stem, suffix = os.path.splitext(path.lower())
+        if not decode.is_raw(path) or (can_read and stem not in stems):
+            names.append(path)
+        else:
+            others[_TWIN if stem in stems else suffix] += 1
+    if names:
+        ordered, ignored = tuple(sorted(names, key=natural)), tuple(sorted(others.items()))
+        unreadable, unused = tuple(found.unreadable), tuple(found.rule.unused)
+        return Files(root, ordered, opened, ignored, unreadable, unused)
+    parts = [f"other files: {describe_ignored(tuple(others.items()))}"] if others else []
+    if others[""]:
         parts.append("images without a suffix are not read: add .jpg to their names")
-    parts += [f"{path} cannot be read ({reason})" for path, reason in files.unreadable[:1]]
+    parts += [f"{path} cannot be read ({reason})" for path, reason in found.unreadable[:1]]
     raise InputError(
         f"data.dir must hold images, such as jpg, png, tif, webp or heic; got no image file in "
         f"{where} or its subfolders{''.join(f'; {part}' for part in parts)}"

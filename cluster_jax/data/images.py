@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import functools
 import itertools
-import os
 import unicodedata
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
@@ -354,10 +353,10 @@ class ItemReader:
         return self._facts[indices]
 
     def _look(self, i: int) -> None:
-        with contextlib.suppress(Exception):  # A library that the sequence is of may raise any.
+        # A library that the sequence is of may raise any error, and Pillow many on damaged bytes.
+        with contextlib.suppress(Exception):
             item = self._item(i)
             self._note(i, item)
-            # Pillow raises errors of many types on damaged bytes.
             with decode.opened(self._shown(i, item)) as opened:
                 self._note(i, item, opened)
 
@@ -430,17 +429,10 @@ class ItemReader:
         skipped, most = sorted(self.reasons.items()), self._config.max_corrupt_fraction
         texts = [f"{self.names[i]} ({reason})" for i, reason in skipped[:3]]
         examples = "; ".join(texts + ["..."] * (len(skipped) > 3))
-        if len(skipped) == self.size == 1:
-            path, reason = os.path.join(self._where, self.names[0]), self.reasons[0]
-            raise InputError(
-                f"an image must be readable; got {path}, which cannot be read ({reason}): save it "
-                "anew, for example as JPEG"
-            )
         if len(skipped) == self.size:
             raise InputError(
                 f"images in {self._where} must be readable; got {counted(self.size, 'image')} that "
-                f"cannot be read: {examples} (save them anew, for example as JPEG, or give another "
-                "folder)"
+                f"cannot be read: {examples} (save them anew, for example as JPEG)"
             )
         if len(skipped) > most * self.size:
             raise InputError(

@@ -47,14 +47,12 @@ class Table(NamedTuple):
 
         It is "" if nothing was chosen.
         """
-        parts = []
-        if self.columns is not None:
-            parts.append(f"features: {short(', '.join(self.columns))}")
-        if self.ids is not None:
-            parts.append(f"ids of rows: {self.ids}")
-        if self.left_out:
-            parts.append(f"left out: {short(', '.join(self.left_out))}")
-        return "; ".join(parts)
+        parts = {
+            "features": ", ".join(self.columns or ()),
+            "ids of rows": self.ids,
+            "left out": ", ".join(self.left_out),
+        }
+        return "; ".join(f"{name}: {short(text)}" for name, text in parts.items() if text)
 
 
 class Labels(NamedTuple):
@@ -88,8 +86,6 @@ def read_rows(
         InputError: the file cannot be used: a cell or a vector is missing or of another kind, an id
             is missing or repeats, or there is no such column.
     """
-    if array is None and columns is not None and len(columns) == 1:
-        (array,), columns = columns, None
     path = os.path.expanduser(checks.local(path))
     suffix = os.path.splitext(path)[1].lower()
     if os.path.isdir(path) or suffix == ".npy":
@@ -120,10 +116,7 @@ def _read_npz(path: str, array: str | None, ids: str | None) -> Table:
     ids = ids or next((key for key in ("ids", "files") if key in others), None)
     if ids is None:
         return Table(values)
-    names = _checked_ids(strings(others, ids, path) or (), path, ids)
-    if len(names) != len(values):
-        must = f"{ids} in {path} must name each of the {counted(len(values), 'row')}"
-        raise InputError(f"{must}; got {len(names)}")
+    names = _checked_ids(strings(others, ids, path, len(values)) or (), path, ids)
     return Table(values, names, ids)
 
 
@@ -132,21 +125,28 @@ def _read_columns(
 ) -> Table:
     """Reads the features of a table, see `read_rows`."""
     table = _arrow(file, ids)
-    titles = _titles(file, table)
+    titles = table.column_names
     listed = short(", ".join(titles))
-    ids = _id_column(file, titles, ids)
-    wanted = [(ids, "--ids"), *((title, "--array") for title in (array, *(columns or ())))]
-    for title, flag in wanted:
+    # Where a line of titles is missing, numbers are titles; pandas writes them from 0.
+    numbers = [title for title in titles if _is_float(title)]
+    is_headed = not numbers or numbers == list(map(str, range(len(numbers))))
+    if not table.num_rows or len(set(titles)) < len(titles) or not is_headed:
+        must = f"{file} must have rows below different titles of columns, which are words"
+        raise InputError(f"{must}; got {counted(table.num_rows, 'row')} below {listed}")
+    ids = ids or next((title for title in titles if title.lower() == "id"), None)
+    for title, flag in ((ids, "--ids"), (array, "--array")):
         if title is not None and title not in titles:
             raise InputError(f"{flag} must be a column of {file}, {listed}; got {short(title)}")
+    if missing := [title for title in columns or () if title not in titles]:
+        must = f"{file} must have the column {short(missing[0])}, as the run has"
+        raise InputError(f"{must}; got {listed}: give it this title")
     others = [title for title in titles if title not in (ids, "")]
     vectors = [title for title in others if _is_vector(table[title])]
-    if array is None and columns is None and len(vectors) > 1:
+    chosen = list(columns or ()) if array is None else [array]
+    if not chosen and len(vectors) > 1:
         named = short(", ".join(vectors))
         raise InputError(f"--array must name one of the vectors of {file}, {named}; got none")
-    chosen = [array] if array is not None else list(columns or ()) or vectors
-    numbers = [title for title in others if title not in vectors and _is_number(file, table, title)]
-    chosen = chosen or numbers
+    chosen = chosen or vectors or [title for title in others if _is_number(file, table, title)]
     if not chosen:
         raise InputError(f"{file} must have columns of numbers or of vectors; got {listed}")
     if chosen[0] in vectors:
@@ -164,67 +164,33 @@ def _arrow(file: pathlib.Path, ids: str | None) -> Any:
     from pyarrow import csv as tables
     from pyarrow import parquet
 
+    is_csv = file.suffix.lower() == ".csv"
     try:
-        if file.suffix.lower() == ".parquet":
+        if not is_csv:
             return parquet.read_table(file)
         # An id may have a leading zero, or more digits than a number keeps.
         texts = dict.fromkeys([ids] if ids else ["id", "ID", "Id"], pa.string())
-        options = tables.ConvertOptions(column_types=texts)
-        return tables.read_csv(file, convert_options=options)
-    except (pa.ArrowException, OSError, ValueError) as error:
+        return tables.read_csv(file, convert_options=tables.ConvertOptions(column_types=texts))
+    except (pa.ArrowException, OSError) as error:
         kind = "a table in UTF-8 with a line of titles, separated by commas"
-        if file.suffix.lower() == ".parquet":
-            kind = "a whole Parquet file"
+        kind = kind if is_csv else "a whole Parquet file"
         reason = short(" ".join(str(error).split()))
         raise InputError(f"{file} must be {kind}; got {reason}") from error
 
 
-def _titles(file: pathlib.Path, table: Any) -> list[str]:
-    titles = list(table.column_names)
-    if not table.num_rows:
-        raise InputError(f"{file} must have rows below its titles; got none")
-    if len(set(titles)) < len(titles):
-        raise InputError(f"{file} must have different titles; got {short(', '.join(titles))}")
-    # pandas writes numbers from 0 where columns have no names.
-    numbers = [title for title in titles if _is_float(title)]
-    if numbers and numbers != list(map(str, range(len(numbers)))):
-        raise InputError(
-            f"{file} must begin with the titles of its columns; got the number {numbers[0]} in the "
-            "first line: write titles that are words"
-        )
-    return titles
-
-
-def _id_column(file: pathlib.Path, titles: Sequence[str], ids: str | None) -> str | None:
-    found = [title for title in titles if title.strip().lower() == "id"]
-    if ids is None and len(found) > 1:
-        raise InputError(f"--ids must name one of the columns {', '.join(found)} of {file}")
-    return ids if ids is not None else next(iter(found), None)
-
-
-def _is_float(text: str) -> bool:
+def _is_float(text: str | None) -> bool:
     try:
-        return math.isfinite(float(text)) and "_" not in text
+        return math.isfinite(float(text or "")) and "_" not in str(text)
     except ValueError:
         return False
 
 
-def _is_text(column: Any) -> bool:
-    import pyarrow as pa
-
-    return pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
-
-
 def _is_vector(column: Any) -> bool:
     """Returns whether a column has lists, or texts one of which is written as a list."""
-    import pyarrow as pa
     import pyarrow.compute as pc
 
-    kind = column.type
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-        return True
-    if not _is_text(column):
-        return False
+    if "string" not in str(column.type):
+        return "list" in str(column.type)
     return bool(pc.any(pc.starts_with(pc.utf8_ltrim_whitespace(column), "[")).as_py())
 
 
@@ -234,33 +200,35 @@ def _is_number(file: pathlib.Path, table: Any, title: str) -> bool:
     Raises:
         InputError: some cells are numbers, and others text.
     """
-    import pyarrow as pa
-
-    column, types, kind = table[title], pa.types, table[title].type
-    if types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind):
-        return True
-    if not _is_text(column):
-        return types.is_decimal(kind)
-    cells = column.to_pylist()
-    if any(cell is not None and _is_float(cell) for cell in cells):
-        row = next(i for i, cell in enumerate(cells) if cell is None or not _is_float(cell))
-        raise InputError(
-            f"{file} must have a number in each row of the column {title}; got "
-            f"{short(repr(cells[row]))} in row {row}: fill or remove it"
+    column = table[title]
+    if "string" not in str(column.type):
+        return str(column.type).startswith(
+            ("int", "uint", "float", "half", "double", "bool", "dec")
         )
+    cells = column.to_pylist()
+    is_float = list(map(_is_float, cells))
+    if any(is_float):
+        raise _not_in_each_row(file, title, "a number", column, is_float.index(False))
     return False
+
+
+def _not_in_each_row(
+    file: pathlib.Path, title: str, wanted: str, column: Any, row: int
+) -> InputError:
+    """Makes the error of a cell that is missing or of another kind."""
+    cell = column[row].as_py()
+    got = "none" if cell is None else short(repr(cell))
+    must = f"{file} must have {wanted} in each row of the column {title}"
+    return InputError(f"{must}; got {got} in row {row}: fill or remove it")
 
 
 def _numbers(file: pathlib.Path, title: str, column: Any) -> NDArray:
     """Returns a column of numbers `[n]`; a missing one is refused with its row."""
-    if column.null_count:
-        row = column.is_null().to_pylist().index(True)
-        raise InputError(
-            f"{file} must have a number in each row of the column {title}; got none in row {row}: "
-            "fill or remove this row"
-        )
     import pyarrow as pa
 
+    if column.null_count:
+        row = column.is_null().to_pylist().index(True)
+        raise _not_in_each_row(file, title, "a number", column, row)
     try:
         return column.cast(pa.float64()).to_numpy()
     except pa.ArrowException as error:
@@ -270,27 +238,32 @@ def _numbers(file: pathlib.Path, title: str, column: Any) -> NDArray:
 
 def _vectors(file: pathlib.Path, title: str, column: Any) -> NDArray:
     """Returns a column of vectors, float `[n, d]`; one that is not like the others is refused."""
-    rows = column.to_pylist()
-    if _is_text(column):
-        rows = [_parsed(cell) for cell in rows]
-    width = next((len(row) for row in rows if isinstance(row, list) and row), 0)
-    for i, row in enumerate(rows):
-        is_vector = isinstance(row, list) and len(row) == width > 0
-        if not is_vector or not all(isinstance(x, int | float) for x in row):
-            numbers = counted(width, "number") if width else "numbers"
-            raise InputError(
-                f"{file} must have a vector of {numbers} in each row of the column {title}; got "
-                f"{short(repr(row))} in row {i}"
-            )
-    return np.array(rows, np.float64)
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    lists = column
+    if "string" in str(column.type):
+        rows = [_parsed(cell) for cell in column.to_pylist()]
+        lists = pa.chunked_array([pa.array(rows, pa.list_(pa.float64()))])
+    lengths = np.array([length or 0 for length in pc.list_value_length(lists).to_pylist()])
+    width = next(filter(None, lengths.tolist()), 0)
+    bad = np.flatnonzero((lengths != width) | (lengths == 0)).tolist()
+    flat = pc.list_flatten(lists)
+    if flat.null_count:
+        place = flat.is_null().to_pylist().index(True)
+        bad.append(int(np.searchsorted(lengths.cumsum(), place, side="right")))
+    if bad:
+        numbers = counted(width, "number") if width else "numbers"
+        raise _not_in_each_row(file, title, f"a vector of {numbers}", column, min(bad))
+    return _numbers(file, title, flat).reshape(-1, width)
 
 
-def _parsed(cell: Any) -> Any:
-    """Returns the list that a text writes; else the text."""
+def _parsed(cell: Any) -> list[float] | None:
+    """Returns the vector that a text writes; None where it writes none."""
     try:
-        return json.loads(cell)
+        return list(map(float, json.loads(cell)))
     except (TypeError, ValueError):
-        return cell
+        return None
 
 
 def read_names(path: str | None, rows: int) -> tuple[str, ...] | None:
@@ -387,9 +360,8 @@ def _read_list(
         must = f"{path} must hold one integer or string per row"
         raise InputError(f"{must}; got {values.dtype} of shape {values.shape}")
     if len(values) != rows:
-        must = f"features and {noun}s must have the same length"
-        title = " below the line of the title" if file.suffix.lower() == ".csv" else ""
-        raise InputError(f"{must}; got {rows:,} and {len(values):,}{title}")
+        must = f"features and {noun}s must have the same length (a .csv begins with a title)"
+        raise InputError(f"{must}; got {rows:,} and {len(values):,}")
     if values.dtype.kind == "S":
         values = np.array([value.decode("utf-8", "replace") for value in values.tolist()])
     return values, others
@@ -398,17 +370,14 @@ def _read_list(
 def _read_lines(file: epath.Path, noun: str) -> NDArray:
     """Reads one label, or other `noun`, per line: integers if all are integers, else strings."""
     text = file.read_bytes().decode("utf-8-sig", "surrogateescape")
-    values = [line.strip() for line in text.splitlines()]
+    rows = [[line.strip()] for line in text.rstrip().splitlines()]
     if file.suffix.lower() == ".csv":
-        rows = list(csv.reader(values))[1:]
-        if (columns := max(map(len, rows), default=1)) > 1:
-            raise InputError(f"{file} must have one column, the {noun}s; got {columns}")
-        values = [row[0].strip() if row else "" for row in rows]
-    while values and not values[-1]:
-        values.pop()
-    if "" in values:
-        must = f"{file}, row {values.index('')} must be a {noun}"
-        raise InputError(f"{must}; got a blank line")
+        rows = list(csv.reader(line for (line,) in rows))[1:]
+    for i, row in enumerate(rows):
+        if len(row) != 1 or not row[0]:
+            must = f"{file} must have one {noun} in each row"
+            raise InputError(f"{must}; got {short(', '.join(row)) or 'none'} in row {i}")
+    values = [value for (value,) in rows]
     # "1_0", "01" and "+1" are names: as numbers, two of them could become one class.
     try:
         numbers = np.array([int(value) for value in values], np.int64)

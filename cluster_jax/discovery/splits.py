@@ -1,14 +1,12 @@
 """Splits for novel class discovery: known and novel classes, training and test images."""
 
 import dataclasses
-import re
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from cluster_jax.core import checks
 from cluster_jax.core.checks import BelowOne, Count, CountOrZero, InputError
-from cluster_jax.core.names import files_and_folders
 from cluster_jax.data import datasets, tfds
 from cluster_jax.data.images import DataConfig, Dataset, order, readable, select
 
@@ -75,8 +73,7 @@ def with_known(dataset: Dataset, classes: int) -> Dataset:
     order is the same in every process.
 
     Raises:
-        InputError: no known class, no novel class, no labels, or the name of a known class is
-            reserved for novel classes (`novel_name`).
+        InputError: no known class, no novel class, or no labels.
     """
     if dataset.labels is None and dataset.name == "folder":
         raise InputError(
@@ -89,9 +86,7 @@ def with_known(dataset: Dataset, classes: int) -> Dataset:
     count = int(dataset.labels.max()) + 1
     checks.whole("novel.classes, the number of labeled classes,", classes, 1, count - 1)
     partial_labels = np.where(dataset.labels < classes, dataset.labels, UNLABELED).astype(np.int32)
-    dataset = dataset._replace(partial_labels=partial_labels)
-    known_names(dataset)
-    return dataset
+    return dataset._replace(partial_labels=partial_labels)
 
 
 def with_partial_labels(dataset: Dataset, y: ArrayLike) -> Dataset:
@@ -103,21 +98,13 @@ def with_partial_labels(dataset: Dataset, y: ArrayLike) -> Dataset:
             The sorted classes are numbered 0, 1, ...
 
     Raises:
-        InputError: `y` has another length or dtype, labels no or all images, or holds a name that
-            is reserved for novel classes (`novel_name`).
+        InputError: `y` has another length or dtype, or labels no or all images.
     """
     classes, dataset = np.asarray(y), readable(dataset)
     kind = classes.dtype.kind
     if classes.shape != (dataset.size,):
-        unreadable = (
-            f" ({files_and_folders([name for name, _ in dataset.skipped])} cannot be read)"
-            if dataset.skipped
-            else ""
-        )
-        raise InputError(
-            f"y must have one class for each of the {dataset.size} images{unreadable}, -1 where it "
-            f"is not known; got shape {classes.shape}"
-        )
+        must = f"y must have one class for each of the {dataset.size} images that can be read"
+        raise InputError(f"{must}, -1 where it is not known; got shape {classes.shape}")
     if kind not in "iuUO":
         wanted = "integers or names, -1 where the class is not known"
         raise InputError(f"y must be {wanted}; got an array of {classes.dtype}")
@@ -129,9 +116,7 @@ def with_partial_labels(dataset: Dataset, y: ArrayLike) -> Dataset:
     values, codes[labeled] = np.unique(classes[labeled], return_inverse=True)
     check_known(codes)
     names = tuple(map(str, values))
-    dataset = dataset._replace(partial_labels=codes, labels=None, label_names=names)
-    known_names(dataset)
-    return dataset
+    return dataset._replace(partial_labels=codes, labels=None, label_names=names)
 
 
 def novel_name(number: int) -> str:
@@ -161,17 +146,12 @@ def known_names(dataset: Dataset) -> tuple[str, ...]:
     """Names the known classes, by their numbers if the set has no names.
 
     Raises:
-        InputError: no class is known, or a name is reserved for novel classes.
+        InputError: no class is known.
     """
     if dataset.partial_labels is None:
         raise InputError(f"the set {dataset.name} must have known classes; got none")
     count = int(dataset.partial_labels.max()) + 1
-    names = (dataset.label_names or tuple(map(str, range(count))))[:count]
-    reserved = [name for name in names if re.fullmatch(r"novel \d+", name)]
-    if reserved:
-        must = "names of known classes must differ from those of novel ones"
-        raise InputError(f"{must}; got {reserved[0]!r}")
-    return names
+    return (dataset.label_names or tuple(map(str, range(count))))[:count]
 
 
 def hold_out(dataset: Dataset, *, share: float, seed: int) -> tuple[Dataset, Dataset]:

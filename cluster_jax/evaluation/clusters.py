@@ -12,6 +12,7 @@ from cluster_jax.clustering.gridshift import BandwidthCurve, GridShift
 from cluster_jax.clustering.membership import Membership
 from cluster_jax.clustering.placing import ByCenters, ByTree, ByVotes, Placing, Voters
 from cluster_jax.clustering.reduce import MAP_COLUMNS, reduce
+from cluster_jax.clustering.smooth import Smoother
 from cluster_jax.clustering.smooth_tree import SmoothTree
 from cluster_jax.clustering.tree import linkage_of_means
 from cluster_jax.core import arrays, checks
@@ -35,7 +36,7 @@ class Clustering(NamedTuple):
         metrics: metrics of the algorithm, see `run_gridshift`, `run_tree`, and `cluster`, which
             adds scores against the labels (None without labels) and the number of clusters.
         points: float `[n, n_components]`, the map. GridShift and k-means cluster the points of the
-            map; SmoothTree clusters the features, and has none before `with_map`.
+            map; the others cluster the features and have none, see `map_of_tree`.
         centers: float `[k, c]`, in the map for GridShift and k-means, among the sharp rows for
             SmoothTree.
         cluster_labels: int32 `[n]`, -1 for none.
@@ -83,25 +84,21 @@ def cluster(
 
     Returns:
         The result. Its metrics also hold `silhouette` (between features), `silhouette_reduced`
-        (between reduced features, if they were reduced), `silhouette_rows`, and `cluster_sizes`;
+        (between reduced features, if these were clustered), `silhouette_rows`, and `cluster_sizes`;
         for k-means also `k_given`, `inertia`, and `updates`.
 
     Raises:
         InputError: the features or an option cannot be used.
     """
     options = resolve(features, options)
-    seed, k, map_options = options.seed, options.k, options.reduce_options
+    seed, k = options.seed, options.k
     if options.method == "tree":
         metric = str(options.metric)
         result = run_tree(features, metric=metric, k=k, progress=progress, seed=seed)
-        progress("drawing the map ...")
-        result = with_map(result, features, seed=seed, **map_options)
     elif options.method not in CLUSTERINGS:
         progress(f"running {options.method} on {counted(len(features), 'row')} ...")
         x = arrays.normalize_rows(features) if options.metric == "cosine" else features
         result = run_custom(x, options.method, k=k, seed=seed)
-        progress("drawing the map ...")
-        result = result._replace(points=reduce(x, seed=seed, **map_options))
     else:
         points = features
         if options.reduce != "none":
@@ -110,7 +107,7 @@ def cluster(
                 f"{counted(options.n_components, 'dimension')} with "
                 f"{str(options.reduce).upper()} ..."
             )
-            points = reduce(features, seed=seed, **map_options)
+            points = reduce(features, seed=seed, **options.reduce_options)
         text, width = f"on {counted(len(points), 'point')}", options.bandwidth
         if options.method == "gridshift":
             progress(f"running GridShift {text}, bandwidth {width} ...")
@@ -130,7 +127,7 @@ def with_silhouettes(features: NDArray, result: Clustering, options: ClusterOpti
     features, labels = features[is_in], result.cluster_labels[is_in]
     sample: dict[str, Any] = {"sample_size": SILHOUETTE_ROWS, "seed": options.seed}
     metrics["silhouette"] = silhouette(features, labels, metric=str(options.metric), **sample)
-    if options.reduce != "none":
+    if options.reduce != "none" and options.method in ("gridshift", "kmeans"):
         metrics["silhouette_reduced"] = silhouette(result.points[is_in], labels, **sample)
     metrics["silhouette_rows"] = min(SILHOUETTE_ROWS, len(features))
     return result._replace(metrics={**metrics, "cluster_sizes": sizes_of(labels)})
@@ -157,8 +154,7 @@ def find(
         metric = config.reduce.metric
         return run_tree(x, metric=metric, k=config.k, seed=seed, originals=originals)
     if config.method not in CLUSTERINGS:
-        clustering = run_custom(x, config.method, k=config.k, seed=seed)
-        return clustering._replace(points=reduce(x, seed=seed, **vars(config.reduce)))
+        return run_custom(x, config.method, k=config.k, seed=seed)
     points = reduce(x, seed=seed, **vars(config.reduce))
     return run_gridshift(points, **{**vars(config.gridshift), "random_state": seed})
 
@@ -304,44 +300,45 @@ def clusterer(
     return ByVotes(labels, n_neighbors, training_rows, points, centers, width or 1.0)
 
 
-def with_map(
-    clustering: Clustering,
-    features: NDArray,
+def map_of_tree(
+    smoother: Smoother,
+    leaves: NDArray,
+    features: NDArray | None,
     *,
     seed: int,
-    shown: NDArray | None = None,
+    old: NDArray | None = None,
     **options: Any,
-) -> Clustering:
-    """Adds to clusters by `run_tree` the map `[n, c]` of their smooth rows.
+) -> NDArray:
+    """Returns the map float32 `[n, c]` of rows that `SmoothTree` has clustered.
 
     Distinct rows are reduced, and copies lie on their original: UMAP draws another map each time of
     rows that are equal. Of micro-clusters, a row lies at the mean of its three nearest ones.
 
     Args:
-        clustering: result of `run_tree`; if it has points, the map starts from them and is laid on
-            them.
-        features: those of its rows that it describes.
+        smoother: that of the tree.
+        leaves: int `[n]`, the leaf of each row.
+        features: of the rows; None: they are not stored, and micro-clusters stand for them.
         seed: random seed of the map.
-        shown: int `[m]`, the rows that it describes; None: all rows.
+        old: `[n, c]`, a map of the rows from which this one starts, and on which it is laid.
         options: arguments of `reduce`.
     """
-    model = clustering.tree
-    assert model is not None
-    leaves = model.leaves_ if shown is None else model.leaves_[shown]
-    smooth, is_condensed = model.smoother_.smooth, model.smoother_.counts is not None
-    placed = smooth if not is_condensed else model.smoother_.transform(features)
-    old = clustering.points if clustering.points.shape[1] == options.get("n_components") else None
+    smooth, own = smoother.smooth, None
+    if smoother.counts is not None and features is not None:
+        own = smoother.transform(features)
+    if old is not None and old.shape[1] != options.get("n_components"):
+        old = None
+    points = smooth
     if smooth.shape[1] > MAP_COLUMNS and options["method"] != "none":
-        start = (
-            None if old is None or is_condensed else old[np.unique(leaves, return_index=True)[1]]
-        )
+        start = None
+        if old is not None and smoother.counts is None:
+            start = old[np.unique(leaves, return_index=True)[1]]
         points = _drawn(smooth, seed=seed, start=start, **{**options, "metric": "euclidean"})
-        near = knn.nearest(placed, smooth, 3).indices if is_condensed else None
-        placed = points if near is None else points[near].mean(axis=1)
-    placed = placed if is_condensed else placed[leaves]
+        if own is not None:
+            own = points[knn.nearest(own, smooth, 3).indices].mean(axis=1)
+    placed = points[leaves] if own is None else own
     if old is not None and old.shape == placed.shape:  # A few rows have fewer columns.
         placed = registered(placed, old)
-    return clustering._replace(points=placed)
+    return placed.astype(np.float32)
 
 
 def registered(points: NDArray, onto: NDArray) -> NDArray:

@@ -61,7 +61,6 @@ def evaluate(
     rows = x
     if clustering.tree is not None:
         rows = clustering.tree.smooth_rows(x)
-        clustering = clusters.with_map(clustering, x, seed=seed, **vars(config.reduce))
     scored = {**clusters.scores(true_labels, clustering.cluster_labels), **clustering.metrics}
     clustering = clustering._replace(metrics=scored)
     k, n_init = config.kmeans.k, config.kmeans.n_init
@@ -93,5 +92,4 @@ def evaluate(
         "linear_probe_top_5": probe.get(5),
         "collapse": {name: collapse(f) for name, f in embedding.items()},
     }
-    clustering = clustering._replace(points=clustering.points.astype(np.float32))
     return Evaluation(metrics, clustering, kmeans_labels.astype(np.int32))

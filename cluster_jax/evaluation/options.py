@@ -7,7 +7,8 @@ a flag.
 import contextlib
 import dataclasses
 import functools
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
 
 from numpy.typing import NDArray
 
@@ -188,6 +189,11 @@ class ClusterOptions:
         _check_unused("", self.method, self.k, "", self.bandwidth)
         if self.method == "kmeans" and self.k is None:
             raise InputError("k must be given for k-means; got none")
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> Self:
+        """Returns the options in the config of a run."""
+        return cls(**{field.name: config[field.name] for field in dataclasses.fields(cls)})
 
     @property
     def reduce_options(self) -> dict[str, Any]:

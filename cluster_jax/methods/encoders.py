@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,7 @@ from cluster_jax.losses.ncl import cross_entropy
 from cluster_jax.methods import base
 from cluster_jax.methods.base import Encoded, MethodContext, ModelState, PyTree, State, TwoView
 from cluster_jax.nets import norm
-from cluster_jax.nets.network import Outputs, Predict, classifier, classify
+from cluster_jax.nets.network import Outputs, classifier, classify
 
 # (projections [b, d], index [b], step, key) -> the predictor's input in place of the projections.
 Perturb = Callable[[Array, Array, Array, Array], Array]
@@ -239,7 +239,7 @@ def momentum(
 def _with_branches(
     inputs: base.SamplerInputs,
     context: MethodContext,
-    predict: Predict | None,
+    predict: Callable[..., Any] | None,
     params: PyTree,
     batch_stats: PyTree,
     axis: Axis,
@@ -291,7 +291,7 @@ def _without_predictor(tree: PyTree) -> PyTree:
     return {name: part for name, part in tree.items() if name != "predictor"}
 
 
-def _predictor(context: MethodContext, name: str, predicts: bool) -> Predict | None:
+def _predictor(context: MethodContext, name: str, predicts: bool) -> Callable[..., Any] | None:
     """Returns the network's predictor if the method `name` uses one.
 
     Raises:

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -34,24 +34,6 @@ class Outputs(NamedTuple):
     stats: PyTree
 
 
-class Forward(Protocol):
-    """Backbone and projector."""
-
-    def __call__(
-        self, params: PyTree, stats: PyTree, images: Array, *, train: bool, axis: Axis
-    ) -> Outputs:
-        """Embeds `images`, floats `[b, H, W, C]`."""
-
-
-class Predict(Protocol):
-    """The predictor."""
-
-    def __call__(
-        self, params: PyTree, stats: PyTree, z: Array, *, train: bool, axis: Axis
-    ) -> tuple[Array, PyTree]:
-        """Predicts projections, `[b, e] -> [b, e]`, at least float32; updates the statistics."""
-
-
 class Network(NamedTuple):
     """A network made of pure functions.
 
@@ -62,8 +44,9 @@ class Network(NamedTuple):
     Attributes:
         init: `(key, images) -> (params, stats)`, float32; of `images`, floats `[1, H, W, C]`, only
             the shape matters.
-        forward: images to representation and projection.
-        predict: projection to prediction; None for a network without predictor.
+        forward: `(params, stats, images, *, train, axis) -> Outputs` of floats `[b, H, W, C]`.
+        predict: `(params, stats, z, *, train, axis) -> (predictions, stats)`, of projections
+            `[b, e]` to `[b, e]`, at least float32; None for a network without predictor.
         features: size `f` of the representation.
         projections: size `e` of the projection.
         frozen: `(params) -> mask`, a pytree of bools, True for a frozen parameter; None if all
@@ -72,8 +55,8 @@ class Network(NamedTuple):
     """
 
     init: Callable[[Array, Array], tuple[PyTree, PyTree]]
-    forward: Forward
-    predict: Predict | None
+    forward: Callable[..., Outputs]
+    predict: Callable[..., tuple[Array, PyTree]] | None
     features: int
     projections: int
     frozen: Callable[[PyTree], PyTree] | None

@@ -9,6 +9,7 @@ import dataclasses
 import difflib
 import functools
 import hashlib
+import importlib
 import importlib.util
 import io
 import json
@@ -16,7 +17,7 @@ import os
 import pathlib
 import pickletools
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import jax
@@ -26,7 +27,6 @@ from numpy.typing import NDArray
 from cluster_jax.core import checks
 from cluster_jax.core.checks import Count, Fraction, InputError
 from cluster_jax.core.config import check_values
-from cluster_jax.core.names import counted
 from cluster_jax.nets import backbone
 from cluster_jax.nets.backbones import efficientnet_lite, resnet, vit
 from cluster_jax.nets.config import LITE2, WEIGHTS
@@ -138,11 +138,8 @@ class Preprocessing:
 
 def check(encoder: Any) -> None:
     """Raises an `InputError` unless `encoder` may name an encoder; no file is read."""
-    if isinstance(encoder, os.PathLike):
-        encoder = os.fspath(encoder)
-    if not isinstance(encoder, str):
-        raise InputError(f"encoder must be a name or a path; got {encoder!r}")
-    if weights_of(encoder) != LITE2 and not re.search(WEIGHTS, encoder):
+    name = os.fspath(encoder) if isinstance(encoder, os.PathLike) else encoder
+    if not isinstance(name, str) or not (weights_of(name) == LITE2 or re.search(WEIGHTS, name)):
         raise InputError(
             f"encoder must be 'lite2', a .safetensors file, or 'hf:ORG/NAME'; got {encoder!r}"
         )
@@ -182,14 +179,11 @@ def overrides(encoder: str | os.PathLike) -> dict[str, Any]:
 def _network(weights: str) -> str:
     """Returns the `network.name` of a model, by `MODELS`."""
     path = pathlib.Path(weights.removeprefix("hf:")).expanduser().absolute()
-    names = [path.name]
-    if not weights.startswith("hf:"):
-        _check_suffix(path)
-        names.append(path.parent.name)
-    names = [name.split(".")[0] for name in names]
-    for name in names:
-        if name in MODELS:
-            return MODELS[name]
+    _check_suffix(path)
+    names = [name.split(".")[0] for name in (path.name, path.parent.name)]
+    known = next((name for name in names if name in MODELS), None)
+    if known is not None:
+        return MODELS[known]
     close = difflib.get_close_matches(names[0], MODELS, 1)
     raise InputError(
         "encoder must be a known model, such as 'hf:facebook/dinov2-small', or a file "
@@ -311,17 +305,20 @@ def read(path: str | pathlib.Path) -> dict[str, np.ndarray]:
     """
     path = pathlib.Path(path).expanduser()
     _check_suffix(path)
+    safetensors = _library("safetensors", path)
     try:
-        import safetensors
-        import safetensors.numpy
-    except ImportError as error:
-        must = f"the library safetensors must be installed to read pretrained weights: {INSTALL}"
-        raise InputError(f"{must}; got {path}") from error
-    try:
-        return safetensors.numpy.load_file(path)
+        return _library("safetensors.numpy", path).load_file(path)
     except (OSError, safetensors.SafetensorError) as error:
         must = "a file of pretrained weights must be a whole safetensors file"
         raise InputError(f"{must}; got {path}: {error}") from error
+
+
+def _library(name: str, what: object) -> Any:
+    """Imports a library that `what` needs."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise InputError(f"the library {name} must be installed: {INSTALL}; got {what}") from error
 
 
 def _check_suffix(path: pathlib.Path) -> None:
@@ -347,21 +344,17 @@ def from_hub(weights: str, name: str) -> pathlib.Path | None:
     if not re.fullmatch(r"hf:[\w.-]+/[\w.-]+", weights):
         must = "pretrained weights on the Hugging Face Hub must be named 'hf:ORG/NAME'"
         raise InputError(f"{must}; got {weights!r}")
-    try:
-        import huggingface_hub as hub
-        from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
-        from huggingface_hub.utils import logging
-    except ImportError as error:
-        must = f"the library huggingface-hub must be installed to download weights: {INSTALL}"
-        raise InputError(f"{must}; got {weights!r}") from error
+    hub, errors = _library("huggingface_hub", weights), _library("huggingface_hub.errors", weights)
+    logging = _library("huggingface_hub.utils", weights).logging
     repository = weights.removeprefix("hf:")
     # Without a network the library tells of every one of its tries.
     level = logging.get_verbosity()
     logging.set_verbosity_error()
     try:
         return pathlib.Path(hub.hf_hub_download(repository, name))
-    except (OSError, ValueError, EntryNotFoundError) as error:
-        if isinstance(error, EntryNotFoundError) and not isinstance(error, LocalEntryNotFoundError):
+    except (OSError, ValueError, errors.EntryNotFoundError) as error:
+        is_local = isinstance(error, errors.LocalEntryNotFoundError)
+        if isinstance(error, errors.EntryNotFoundError) and not is_local:
             return None
         # The library also keeps which files the Hub did not have.
         cached = hub.try_to_load_from_cache(repository, name)
@@ -404,7 +397,11 @@ def convert(
         raise InputError(f"{must}; got {backbone_name!r}")
     kept = {name: tensor for name, tensor in tensors.items() if not IGNORED.fullmatch(name)}
     sources = {path: _names(backbone_name, path, tensors) for path in _paths(params, stats)}
-    _check_names(backbone_name, kept, [name for names in sources.values() for name in names])
+    expected = {name for names in sources.values() for name in names}
+    for wrong, found in ((expected - set(kept), "tensors without"), (set(kept) - expected, "also")):
+        if wrong:
+            must = f"weights for network.name {backbone_name!r} must have its tensors alone"
+            raise InputError(f"{must}; got {found} {min(wrong)!r} ({len(wrong)} in all)")
 
     def converted(path: Path, leaf: Any) -> NDArray:
         names = sources[path]
@@ -425,22 +422,6 @@ def _filled(value: Callable[[Path, Any], NDArray], params: PyTree, stats: PyTree
     leaves, structure = jax.tree.flatten((params, stats))
     pairs = zip(_paths(params, stats), leaves, strict=True)
     return jax.tree.unflatten(structure, [value(path, leaf) for path, leaf in pairs])
-
-
-def _check_names(backbone_name: str, kept: Mapping[str, Any], expected: Sequence[str]) -> None:
-    must = f"weights for network.name {backbone_name!r} must contain"
-    if missing := set(expected) - set(kept):
-        raise InputError(
-            f"{must} {_abbreviated(missing)}; got {counted(len(kept), 'tensor')} without"
-        )
-    if unknown := set(kept) - set(expected):
-        raise InputError(f"{must} its tensors alone; got also {_abbreviated(unknown)}")
-
-
-def _abbreviated(names: Collection[str]) -> str:
-    """Returns the first name in alphabetical order, and the number of further names."""
-    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-    return f"{min(names)!r}{more}"
 
 
 def _converted(

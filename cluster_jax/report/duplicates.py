@@ -26,8 +26,7 @@ NEARNESS, _NEIGHBORS = 0.5, 20
 OUTLINE, _OUTLINE_SIDE = 0.97, 16
 # The search compares all pairs: minutes for this many images, hours for ten times as many.
 MAX_NEAR_IMAGES = 100_000
-# Images fetched at a time, and rows of one block of similarities (float64: 32 MB).
-_BATCH, _BLOCK = 256, 2_048
+_BATCH = 256  # images fetched at a time
 # Pairs whose pictures are in memory together (0.8 MB each).
 _PAIRS = 128
 # A file or folder whose name says that it has copies: "Backup", "copy of", "(1)" at the end.
@@ -270,24 +269,14 @@ def similar_pairs(features: NDArray, threshold: float) -> NDArray:
         features: float `[n, d]`; a row of zeros is similar to none.
         threshold: of 1, as for features that are all the same: no pairs.
     """
-    n = len(features)
-    if threshold >= 1:  # Similarities round to slightly more.
+    rows = np.flatnonzero(features.any(axis=1))
+    if threshold >= 1 or not len(rows):  # Similarities round to slightly more.
         return np.empty((0, 2), np.int64)
-    pairs = []
-    for start in range(0, n, _BLOCK):
-        rows = unit_rows(features[start : start + _BLOCK])
-        best: list[tuple[NDArray, NDArray, NDArray]] = []
-        for other in range(0, n, _BLOCK):
-            similar = rows @ unit_rows(features[other : other + _BLOCK]).T
-            i, j = np.nonzero(similar > threshold)
-            best.append((i + start, j + other, similar[i, j]))
-        i, j, similarity = map(np.concatenate, zip(*best, strict=True))
-        order = np.lexsort((-similarity, i))
-        i, j = i[order], j[order]
-        rank = np.arange(len(i)) - np.searchsorted(i, i)
-        is_near = (rank <= _NEIGHBORS) & (i != j)
-        pairs.append(np.sort(np.stack([i, j], axis=1)[is_near], axis=1))
-    return np.unique(np.concatenate(pairs), axis=0)
+    x = features[rows]
+    near = knn.nearest(x, x, _NEIGHBORS, metric="cosine", exclude_self=True)
+    i, place = np.nonzero(1 - near.distances > threshold)
+    pairs = rows[np.stack([i, near.indices[i, place]], axis=1)]
+    return np.unique(np.sort(pairs, axis=1), axis=0)
 
 
 def outlines(dataset: Dataset, rows: NDArray) -> NDArray:

@@ -201,10 +201,9 @@ def _cluster_and_write(
     if not inputs.dataset.skipped:
         finish.print_skipped(run.skipped)
     say(summary.run_table(run.results))
-    if report:
-        say(f"\nreport       {workdir / workdirs.REPORT}")
-    say(f"assignments  {workdir / workdirs.ASSIGNMENTS}")
-    say(f"metrics      {workdir / workdirs.RESULTS}")
+    say("")
+    for key, path in workdirs.outputs(workdir).items():
+        say(f"{key:<12} {path}")
     return {**run.results, "config": run.config}
 
 

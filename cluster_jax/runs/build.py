@@ -156,7 +156,8 @@ def build_run(
         InputError: the config is inconsistent, or the data cannot be used.
     """
     mesh = states.make_mesh()
-    states.check_batch(config.train.batch_size, mesh)
+    devices = "the number of devices"
+    checks.multiple("train.batch_size", config.train.batch_size, mesh.size, devices)
     built = _join(load_inputs(config, dataset, test, labels), mesh)
     try_step(built.training)
     return built
@@ -447,7 +448,7 @@ def try_step(run: TrainingRun) -> None:
     batch: dict[str, Any] = {}
     parts = batches.parts(run.dataset, run.train.batch_size, run.train.labeled_batch_size)
     for name, (_, count) in parts.items():
-        states.check_batch(count, run.mesh)
+        checks.multiple("train.batch_size", count, run.mesh.size, "the number of devices")
         batch[name] = {
             "index": jax.ShapeDtypeStruct((count,), jnp.int32),
             "image": jax.ShapeDtypeStruct((count, *run.dataset.batch_shape), _dtype(run.dataset)),

@@ -172,7 +172,7 @@ def _made(shown: Run, run: Run, places: list[str]) -> int | None:
 
 
 def summary(before: Run, after: Run) -> str:
-    """Counts what corrections have changed: "3 moved, 1 in no cluster, 2 merged"."""
+    """Counts what corrections have changed: "3 moved, 1 named"; or else what holds already."""
     moved = before.labels != after.labels
     lost = moved & (after.labels == NO_CLUSTER)
     confirmed = after.columns["decided"] & ~before.columns["decided"] & ~moved
@@ -185,7 +185,17 @@ def summary(before: Run, after: Run) -> str:
         "merged or emptied": len(gone - {NO_CLUSTER}),
         "named": sum(before.named.get(key) != name for key, name in after.named.items()),
     }
-    return ", ".join(f"{n:,} {word}" for word, n in counts.items() if n) or "none"
+    if said := _counted(counts):
+        return said
+    made = len(after.held - after.named.keys())
+    decided = int(after.columns["decided"].sum())
+    earlier = {"decided": decided, "merged or made": made, "named": len(after.named)}
+    said = _counted(earlier)
+    return f"nothing new; in force: {said}" if said else "none"
+
+
+def _counted(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{n:,} {word}" for word, n in counts.items() if n)
 
 
 def _new(said: Mapping[str, Any], next_label: int) -> dict[str, int]:

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from cluster_jax.clustering.base import NO_CLUSTER
-from cluster_jax.core import buckets
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import folder as image_files
 from cluster_jax.data import images
@@ -77,6 +76,19 @@ def check(
     return path
 
 
+def check_of_run(folder: epath.PathLike, data: Mapping[str, Any], workdir: epath.PathLike) -> None:
+    """Checks that the images of a run can be exported to a folder, see `check`.
+
+    Args:
+        folder: the folder.
+        data: section `data` of the run's config.
+        workdir: of the run.
+    """
+    name, place = data.get("name", "features"), data.get("dir")
+    check_has_images(name)
+    check(folder, image_files.folders(place) if name == "folder" and place else [], workdir)
+
+
 class Images(NamedTuple):
     """Images to export.
 
@@ -135,38 +147,42 @@ def write(
     Raises:
         InputError: the folder cannot be used, or a source file does not exist any more.
     """
-    path, sources = check(folder), images.sources
-    write_image: Callable[[int, pathlib.Path], None]
-    if sources is None or images.folder is None:
-        dataset = images.load()
-        if dataset.size != len(places):
-            raise InputError(
-                f"the images must be those of the run, {len(places):,}; got {dataset.size:,}"
-            )
-        write_image = functools.partial(_write_pixels, dataset)
-    elif _is_zip(images.folder):
-        used = collections.defaultdict[pathlib.Path, set[str]](set)
-        write_image = functools.partial(_unpack, images.load(), sources, used)
-    else:
-        root = buckets.path(images.folder)
-        files = [root / source for source in sources]
-        for file in files:
-            if not file.exists():
-                raise InputError(
-                    f"the source images must still exist to be exported; {file} does not"
-                )
-        write_image = functools.partial(_put, files, collections.defaultdict(set), by)
-    made = sorted(set(places))
+    path, made = check(folder), sorted(set(places))
+    names, put = _files(images, len(places), by)
+    used = collections.defaultdict[str, set[str]](set)
     try:
         for name in made:
             (path / name).mkdir(parents=True)
         for i, place in enumerate(places):
-            write_image(i, path / place)
+            put(i, path / place / _unused(*os.path.splitext(names[i]), used[place]))
     except BaseException:
         for name in made:
             shutil.rmtree(path / name, ignore_errors=True)
         raise
     return len(made)
+
+
+def _files(
+    images: Images, count: int, by: str
+) -> tuple[Sequence[str], Callable[[int, pathlib.Path], None]]:
+    """Returns a name of a file for each image, and what puts an image into a file."""
+    if images.sources is None or images.folder is None:
+        dataset = images.load()
+        if dataset.size != count:
+            must = f"the images must be those of the run, {count:,}"
+            raise InputError(f"{must}; got {dataset.size:,}")
+        width = len(str(count - 1))
+        names = [f"{i:0{width}d}.png" for i in range(count)]
+        return names, functools.partial(_write_pixels, dataset)
+    root, names = pathlib.Path(images.folder), [pathlib.Path(name).name for name in images.sources]
+    if root.suffix.lower() == ".zip" and not root.is_dir():
+        dataset = images.load()
+        place = {name: i for i, name in enumerate(dataset.sources or ())}
+        return names, functools.partial(_unpack, dataset, [place[name] for name in images.sources])
+    files = [root / name for name in images.sources]
+    if gone := [file for file in files if not file.exists()]:
+        raise InputError(f"the source images must still exist to be exported; {gone[0]} does not")
+    return names, functools.partial(_put, files, by)
 
 
 def run_clusters(workdir: epath.PathLike, folder: os.PathLike | str, by: str = "link") -> int:
@@ -319,65 +335,25 @@ def _resolved(path: epath.PathLike) -> pathlib.Path:
     return pathlib.Path(path).expanduser().resolve()
 
 
-def _is_zip(images: epath.PathLike) -> bool:
-    path = buckets.path(images)
-    return path.suffix.lower() == ".zip" and not path.is_dir()
-
-
-def _unpack(
-    dataset: Dataset,
-    sources: Sequence[str],
-    used: Mapping[pathlib.Path, set[str]],
-    i: int,
-    folder: pathlib.Path,
-) -> None:
-    """Copies image i out of a zip."""
+def _unpack(dataset: Dataset, numbers: Sequence[int], i: int, target: pathlib.Path) -> None:
+    """Copies an image out of a zip."""
     assert dataset.open is not None
-    assert dataset.sources is not None
-    name = pathlib.PurePosixPath(sources[i]).name
-    target = folder / _unused(*os.path.splitext(name), used[folder])
-    with dataset.open(dataset.sources.index(sources[i])) as file, target.open("xb") as copy:
+    with dataset.open(numbers[i]) as file, target.open("xb") as copy:
         shutil.copyfileobj(file, copy)
 
 
-def _put(
-    files: Sequence[epath.Path],
-    used: Mapping[pathlib.Path, set[str]],
-    by: str,
-    i: int,
-    folder: pathlib.Path,
-) -> None:
-    """Puts a file into a folder; one in a bucket, or where links are not possible, is copied.
-
-    Args:
-        files: files of all images.
-        used: names that are used, by folder.
-        by: one of `flags.EXPORT_WAYS`.
-        i: the image.
-        folder: of its cluster.
-    """
-    # The last part of a path, whatever the text.
-    name = files[i].name.replace("/", "_").replace("\0", "_")
-    name = "image" if name in ("", ".", "..") else name
-    target = folder / _unused(*os.path.splitext(name), used[folder])
-    is_local = "://" not in str(files[i])
-    if is_local and by == "copy":
-        shutil.copy2(files[i], target)
-        return
-    if is_local:
+def _put(files: Sequence[pathlib.Path], by: str, i: int, target: pathlib.Path) -> None:
+    """Links to a file, or copies it, too where links are not possible."""
+    if by == "link":
         try:
             os.symlink(os.path.realpath(files[i]), target)
             return
-        except FileExistsError:
-            raise
-        except OSError:  # The file system has no links.
+        except OSError:  # The file system has none.
             pass
-    with target.open("xb") as copy:
-        copy.write(files[i].read_bytes())
+    shutil.copy2(files[i], target)
 
 
-def _write_pixels(dataset: Dataset, i: int, folder: pathlib.Path) -> None:
-    image, width = dataset.fetch(np.array([i]))[0], len(str(dataset.size - 1))
+def _write_pixels(dataset: Dataset, i: int, target: pathlib.Path) -> None:
+    image = dataset.fetch(np.array([i]))[0]
     pixels = image[..., 0] if image.shape[-1] == 1 else image
-    with (folder / f"{i:0{width}d}.png").open("xb") as file:
-        Image.fromarray(pixels).save(file, "PNG")
+    Image.fromarray(pixels).save(target, "PNG")

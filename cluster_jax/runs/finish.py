@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from cluster_jax.clustering import membership, out_of_sample, placing, smooth_tree
 from cluster_jax.clustering.base import NO_CLUSTER
 from cluster_jax.clustering.placing import ByTree, Placing, Voters
+from cluster_jax.clustering.reduce import reduce
 from cluster_jax.clustering.tree import linkage_of_means
 from cluster_jax.core import arrays, checks, io
 from cluster_jax.core.devices import say
@@ -25,7 +26,7 @@ from cluster_jax.discovery import scores as discovery
 from cluster_jax.encoding.embed import readable_images, readable_rows
 from cluster_jax.evaluation import clusters, evaluate, suggestions
 from cluster_jax.evaluation.clusters import MIN_CLUSTER_ROWS, Clustering
-from cluster_jax.evaluation.options import EvalConfig
+from cluster_jax.evaluation.options import ClusterOptions, EvalConfig
 from cluster_jax.nets import pretrained
 from cluster_jax.nets.config import LITE2
 from cluster_jax.report import duplicates, report, summary
@@ -34,7 +35,7 @@ from cluster_jax.report.report_data import GONE
 from cluster_jax.runs import provenance
 from cluster_jax.runs import workdir as workdirs
 from cluster_jax.runs.build import BuiltRun, Inputs
-from cluster_jax.runs.config import AnyConfig, RunConfig
+from cluster_jax.runs.config import AnyConfig, RunConfig, parse_config
 from cluster_jax.runs.run import COLUMNS, Run
 from cluster_jax.training import watch
 
@@ -210,7 +211,7 @@ def complete(
     seconds: float,
     cut_short: bool = False,
 ) -> Run:
-    """Returns a run with scores, map, clusters of k-means and duplicates; writes nothing.
+    """Returns a run with scores, clusters of k-means and duplicates; writes nothing.
 
     Args:
         found: the clusters.
@@ -223,7 +224,6 @@ def complete(
     started = time.perf_counter()
     (config, dataset, _), clustered = found.inputs, found.clustered
     section = with_novel_k(config, dataset)
-    say("drawing the map")
     evaluation = evaluate.evaluate(
         found.embedding,
         clustered.labels,
@@ -265,11 +265,36 @@ def complete(
     run = dataclasses.replace(
         run,
         results=io.plain(results),
-        points=clustering.points,
+        points=clustering.points.astype(np.float32) if clustering.points.size else None,
         kmeans_labels=evaluation.kmeans_labels,
         duplicates=repeated,
     )
     return run if discovered is None else _with_classes(found, run, discovered)
+
+
+def with_map(run: Run, features: NDArray | None = None) -> Run:
+    """Returns a run with its map; that of the run before, if there is one, turns into it.
+
+    Args:
+        run: the run.
+        features: of the rows that are described, where the run does not store them.
+    """
+    say("drawing the map")
+    if run.store is not None:
+        features = run.features
+    if run.is_of_images:
+        config = parse_config(run.config)
+        seed, how = config.seed, vars(config.eval.reduce)
+    else:
+        options = ClusterOptions.of(run.config)
+        seed, how = options.seed, options.reduce_options
+    if isinstance(run.placer, ByTree):
+        leaves = run.placer.leaves[run.rows]
+        how = {"old": run.points, **how}
+        points = clusters.map_of_tree(run.placer.smoother, leaves, features, seed=seed, **how)
+    else:
+        points = reduce(run.features, seed=seed, **how).astype(np.float32)
+    return dataclasses.replace(run, points=points)
 
 
 def _with_classes(found: Found, run: Run, discovered: discovery.Discovery) -> Run:

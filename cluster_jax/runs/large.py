@@ -95,9 +95,6 @@ def cluster_shards(
             shown=sample,
             progress=progress,
         )
-        progress("drawing the map ...")
-        how = {"seed": options.seed, "shown": sample, **options.reduce_options}
-        result = clusters.with_map(result, values, **how)
         assert result.tree is not None
         labels, shares = result.tree.labels_.astype(np.int32), result.tree.probabilities_
         result = clusters.with_silhouettes(values, result, options)

@@ -10,7 +10,6 @@ import numpy as np
 from etils import epath
 from numpy.typing import NDArray
 
-from cluster_jax.clustering.base import NO_CLUSTER
 from cluster_jax.core import buckets, checks, io
 from cluster_jax.core.arrays import blocks
 from cluster_jax.core.checks import InputError
@@ -44,10 +43,18 @@ def publish(run: Run, *, with_report: bool, dataset: Dataset | None = None) -> R
         dataset: the images of the run, if they are loaded already.
     """
     assert run.workdir is not None
-    page = render(run, dataset) if with_report else None  # What takes time comes first.
+    page = None
+    if with_report:  # What takes time comes first.
+        run = with_map(run)
+        page = render(run, dataset)
     run.write()
     write_outputs(run, page)
     return run
+
+
+def with_map(run: Run) -> Run:
+    """Returns a run that has a map: without a page, none has been drawn yet."""
+    return run if run.points is not None else finish.with_map(run)
 
 
 def write_outputs(run: Run, page: str | None) -> None:
@@ -86,7 +93,8 @@ def is_published(run: Run) -> bool:
 def repaired(run: Run, *, with_report: bool) -> Run:
     """Returns a run after writing its outputs again if they are not those of its state."""
     if not is_published(run):
-        write_outputs(run, render(run) if with_report and run.points is not None else None)
+        run = with_map(run) if with_report else run
+        write_outputs(run, render(run) if with_report else None)
     return run
 
 
@@ -174,10 +182,9 @@ def report_data(run: Run, dataset: Dataset | None = None) -> ReportData:
         dataset: its images, if they are loaded already.
 
     Raises:
-        InputError: the images of the run are not where they were, or it has no map.
+        InputError: the images of the run are not where they were.
     """
-    if run.points is None:
-        raise InputError(f"the run in {run.workdir} must have a map to have a page; got none")
+    run = with_map(run)
     rows, fetch, folder, skipped = run.rows, None, None, run.skipped
     if run.is_of_images and dataset is None and _has_pictures(run):
         dataset = training_images(run)
@@ -331,10 +338,3 @@ def with_gaps(dataset: Dataset, names: Sequence[str]) -> Dataset:
         images=None,
         skipped=dataset.skipped + skipped,
     )
-
-
-def large_clusters(run: Run) -> set[int] | None:
-    """Returns clusters with rows that are no outliers; None: there are classes."""
-    if run.known is not None:
-        return None
-    return set(run.labels[run.rows][~run.outliers].tolist()) - {NO_CLUSTER}

@@ -60,7 +60,7 @@ class Photos:
 def prepare(
     config: PhotosConfig, workdir: epath.Path, dataset: Dataset | None
 ) -> tuple[Store, Callable[[Callable[[], None]], Inputs[PhotosConfig]]]:
-    """Loads photos and checks them with their workdir; writes nothing.
+    """Loads photos and checks them with their workdir.
 
     Args:
         config: see `configs/images.py`.

@@ -6,7 +6,7 @@ import json
 import pathlib
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from etils import epath
@@ -31,32 +31,9 @@ if TYPE_CHECKING:
     from cluster_jax.runs.run import Run  # It loads JAX, without which bad input is told.
 
 
-class Inputs(NamedTuple):
-    """Features to cluster, and labels to score the clusters against.
-
-    Attributes:
-        features: features of all rows, and their ids.
-        labels: label of each row, or None.
-        shown: those in the report: all, or the sample of features that are read in blocks.
-    """
-
-    features: tables.Table
-    labels: tables.Labels | None
-    shown: tables.Table
-
-    @property
-    def shards(self) -> Shards | None:
-        """The features, if they are read in blocks."""
-        return self.features.values if isinstance(self.features.values, Shards) else None
-
-    @property
-    def true_labels(self) -> NDArray | None:
-        """The labels as numbers, int32 `[n]`, or None."""
-        return None if self.labels is None else self.labels.codes
-
-
 def cluster(
-    inputs: Inputs,
+    features: tables.Table,
+    labels: tables.Labels | None,
     options: ClusterOptions,
     files: Mapping[str, str | None],
     workdir: epath.PathLike | None,
@@ -66,7 +43,9 @@ def cluster(
     """Clusters features and writes the results to a folder; a finished run is not run again.
 
     Args:
-        inputs: the features.
+        features: features of all rows, and their ids; those that are read in blocks are shown by a
+            sample.
+        labels: label of each row, to score the clusters against, or None.
         options: how they are clustered.
         files: paths of `features` and `labels`.
         workdir: the folder; None: `clusters/NAME-HASH` of file, options and content.
@@ -79,28 +58,15 @@ def cluster(
         InputError: features, labels or an option cannot be used, in several processes all but
             k-means without a reduction, or the folder holds something else; nothing was written.
     """
-    import jax
-
     from cluster_jax.core import devices
-    from cluster_jax.runs import page
+    from cluster_jax.runs import finish, page
     from cluster_jax.runs import run as records
+    from cluster_jax.runs import store as stores
 
-    options = _resolved(inputs, options)
-    if inputs.features.described:
-        devices.say(inputs.features.described)
-    is_zero = ~np.asarray(inputs.shown.values).any(axis=1)
-    leaves_them_out = options.method == "tree" and inputs.shards is None
-    if options.metric == "cosine" and is_zero.any() and not leaves_them_out:
-        zeros = counted(int(is_zero.sum()), "row is", "rows are")
-        devices.say(f"{zeros} zeros alone, which have no direction: their cluster means nothing")
-    if jax.distributed.is_initialized() and (options.method, options.reduce) != ("kmeans", "none"):
-        raise InputError(
-            f"method must be kmeans, and reduce none, in several processes; got {options.method} "
-            f"and {options.reduce}: run the command in one process"
-        )
+    shown, options = _prepared(features, options)
     config = {
         **dataclasses.asdict(options),
-        "data": fingerprint(inputs.features, inputs.labels),
+        "data": fingerprint(features, labels),
         **custom.described(options.method, CLUSTERINGS),
         "version": __version__,
     }
@@ -117,71 +83,93 @@ def cluster(
             page.repaired(records.read(workdir), with_report=with_report)
         return workdir, previous
     started = time.perf_counter()
-    result, all_rows = _cluster(inputs, options)
-    devices.say("writing ...")
+    result, all_rows = _cluster(features, labels, options)
     results = io.plain(
         {
-            "provenance": _provenance(files, inputs, options, all_rows),
+            "provenance": _provenance(files, features, labels, options, all_rows),
             "metrics": {options.method: result.metrics},
             "seconds": {"cluster": time.perf_counter() - started},
         }
     )
     if devices.is_first():
-        config = io.plain(config)
-        run = as_run(workdir, inputs, (config, results), options, result, all_rows)
-        _write(run, inputs, with_report=with_report)
+        run = _as_run(features, labels, shown, options, result, all_rows)
+        about = {"workdir": workdir, "config": io.plain(config), "results": results}
+        run = dataclasses.replace(run, **about)
+        if with_report and run.points is None:
+            run = finish.with_map(run, shown)
+        devices.say("writing ...")
+        workdir.mkdir(parents=True, exist_ok=True)
+        io.write_json(workdir / workdirs.CONFIG, run.config, checksum=True)
+        if run.store is not None:
+            (workdir / stores.FEATURES).unlink(missing_ok=True)  # Left by a kill.
+            stores.append(workdir, run.store)
+        page.publish(run, with_report=with_report)
     return workdir, results
 
 
-def _resolved(inputs: Inputs, options: ClusterOptions) -> ClusterOptions:
-    """Returns the options with their defaults for these features."""
+def _prepared(features: tables.Table, options: ClusterOptions) -> tuple[NDArray, ClusterOptions]:
+    """Returns the rows that are shown, and the options with their defaults for these features."""
+    import jax
+
     from cluster_jax.core import devices
 
-    if (shards := inputs.shards) is None:
-        return resolve(inputs.shown.values, options)
-    options, columns = large.resolve_large(shards, options), counted(shards.shape[1], "column")
-    devices.say(f"reading {counted(len(shards), 'row')} of {columns} ...")
-    return options
+    if features.described:
+        devices.say(features.described)
+    values, is_large = features.values, isinstance(features.values, Shards)
+    if isinstance(values, Shards):
+        columns = counted(values.shape[1], "column")
+        devices.say(f"reading {counted(len(values), 'row')} of {columns} ...")
+        options = large.resolve_large(values, options)
+        values = values[large.sample_rows(values, options.seed)]
+    else:
+        options = resolve(values, options)
+    zeros = int((~np.asarray(values).any(axis=1)).sum())
+    if options.metric == "cosine" and zeros and (options.method != "tree" or is_large):
+        said = f"{counted(zeros, 'row is', 'rows are')} zeros alone, which have no direction"
+        devices.say(f"{said}: their cluster means nothing")
+    if jax.distributed.is_initialized() and (options.method, options.reduce) != ("kmeans", "none"):
+        raise InputError(
+            f"method must be kmeans, and reduce none, in several processes; got {options.method} "
+            f"and {options.reduce}: run the command in one process"
+        )
+    return values, options
 
 
-def as_run(
-    workdir: epath.Path,
-    inputs: Inputs,
-    described: tuple[dict[str, Any], dict[str, Any]],
+def _as_run(
+    features: tables.Table,
+    labels: tables.Labels | None,
+    x: NDArray,
     options: ClusterOptions,
     result: Clustering,
     all_rows: large.LargeClustering | None,
 ) -> "Run":
-    """Returns the first state of a run of embeddings.
+    """Returns the first state of a run of embeddings, without its folder, config and results.
 
     Args:
-        workdir: folder of the run.
-        inputs: the features.
-        described: config and results.
+        features: of all rows, and their ids.
+        labels: of the rows, or None.
+        x: the features, or those of a sample.
         options: how they were clustered.
-        result: their clusters, or those of a sample.
+        result: their clusters.
         all_rows: those of all rows, if `result` is of a sample.
     """
     from cluster_jax.runs import finish
     from cluster_jax.runs.run import COLUMNS, Run
 
-    labels = result.cluster_labels if all_rows is None else all_rows.labels
-    names, n = inputs.features.names, len(labels)
-    columns = np.zeros(n, COLUMNS)
-    columns["row"], columns["label"], columns["found"] = np.arange(n), labels, labels
-    tree, x, facts = result.tree, inputs.shown.values, None
-    if all_rows is None:
-        facts = digests(x)
+    found = result.cluster_labels if all_rows is None else all_rows.labels
+    columns = np.zeros(len(found), COLUMNS)
+    columns["row"], columns["label"], columns["found"] = np.arange(len(found)), found, found
+    tree = result.tree
     return Run(
-        workdir=workdir,
+        workdir=None,
         number=1,
         made_by="first",
-        config=described[0],
+        config={},
         images={},
-        results=described[1],
+        results={},
         columns=columns,
         store=None if all_rows is not None else rows_of(x, options),
-        names=None if names is None else tuple(names),
+        names=None if features.names is None else tuple(features.names),
         distances=result.distances,
         outliers=result.outliers,
         linkage=result.linkage(x),
@@ -192,10 +180,10 @@ def as_run(
             reduce=options.reduce,
             n_neighbors=options.n_neighbors,
         ),
-        next_label=int(labels.max(initial=-1)) + 1,
-        facts=facts,
-        truth=inputs.true_labels,
-        label_names=None if inputs.labels is None else tuple(inputs.labels.names),
+        next_label=int(found.max(initial=-1)) + 1,
+        facts=None if all_rows is not None else digests(x),
+        truth=None if labels is None else labels.codes,
+        label_names=None if labels is None else tuple(labels.names),
         shown=None if all_rows is None else all_rows.sample,
         shares=None if all_rows is None else all_rows.shares,
         **finish.of_clustering(result),
@@ -205,19 +193,6 @@ def as_run(
 def rows_of(x: NDArray, options: ClusterOptions) -> NDArray:
     """Returns rows `[n, d]` as they are compared: by cosine, unit rows."""
     return normalize_rows(x) if options.metric == "cosine" else np.asarray(x)
-
-
-def _write(run: "Run", inputs: Inputs, *, with_report: bool) -> None:
-    from cluster_jax.runs import page
-    from cluster_jax.runs import store as stores
-
-    assert run.workdir is not None
-    run.workdir.mkdir(parents=True, exist_ok=True)
-    io.write_json(run.workdir / workdirs.CONFIG, run.config, checksum=True)
-    if run.store is not None:
-        (run.workdir / stores.FEATURES).unlink(missing_ok=True)  # Left by a kill.
-        stores.append(run.workdir, run.store)
-    page.publish(run, with_report=with_report)
 
 
 def digests(x: NDArray) -> NDArray:
@@ -288,26 +263,27 @@ def fingerprint(features: tables.Table, labels: tables.Labels | None) -> dict[st
 
 
 def _cluster(
-    inputs: Inputs, options: ClusterOptions
+    features: tables.Table, labels: tables.Labels | None, options: ClusterOptions
 ) -> tuple[Clustering, large.LargeClustering | None]:
     """Clusters features; of shards returns the clusters of the sample, and those of all rows."""
     from cluster_jax.core import devices
 
-    true_labels, all_rows = inputs.true_labels, None
-    if inputs.shards is None:
-        result = clusters.cluster(inputs.shown.values, true_labels, options, devices.say)
-    else:
-        all_rows = large.cluster_shards(inputs.shards, true_labels, options, devices.say)
+    codes, all_rows = None if labels is None else labels.codes, None
+    if isinstance(features.values, Shards):
+        all_rows = large.cluster_shards(features.values, codes, options, devices.say)
         result = all_rows.clustering
-    if inputs.labels is not None:
-        names, matching = inputs.labels.names, result.metrics["matching"]
-        result.metrics["matching"] = {c: names[label] for c, label in matching.items()}
+    else:
+        result = clusters.cluster(features.values, codes, options, devices.say)
+    if labels is not None:
+        matching = result.metrics["matching"]
+        result.metrics["matching"] = {c: labels.names[label] for c, label in matching.items()}
     return result, all_rows
 
 
 def _provenance(
     files: Mapping[str, str | None],
-    inputs: Inputs,
+    features: tables.Table,
+    labels: tables.Labels | None,
     options: ClusterOptions,
     all_rows: large.LargeClustering | None,
 ) -> dict[str, Any]:
@@ -320,14 +296,14 @@ def _provenance(
     bandwidth = "found" if options.bandwidth == "auto" else "given"
     return {
         **files,
-        "ids": inputs.features.ids,
-        "feature_columns": inputs.features.columns,
-        "columns_left_out": inputs.features.left_out,
-        "rows": len(inputs.features.values),
-        "columns": inputs.features.values.shape[1],
+        "ids": features.ids,
+        "feature_columns": features.columns,
+        "columns_left_out": features.left_out,
+        "rows": len(features.values),
+        "columns": features.values.shape[1],
         **({} if all_rows is None else {"rows_used": all_rows.rows_used}),
         **used,
-        "labels_used_for": [] if inputs.labels is None else ["scoring"],
+        "labels_used_for": [] if labels is None else ["scoring"],
         "number_of_clusters": {options.method: "found" if options.k is None else "given"},
         "bandwidth": bandwidth if options.method == "gridshift" else None,
         **provenance.environment(),

@@ -489,6 +489,7 @@ class Run:
         assert self.workdir is not None
         about = {key: getattr(self, key) for key in _VALUES}
         about |= {"named": list(self.named.items()), "held": sorted(self.held)}
+        about["features"] = store.described(self.workdir)
         stored = {key: getattr(self, key) for key in _ARRAYS}
         stored = {key: value for key, value in stored.items() if value is not None}
         stored["about"] = np.array(json.dumps(io.plain(about)))
@@ -548,7 +549,7 @@ def _read(workdir: epath.Path, number: int) -> Run:
     if about["label_names"] is not None:
         about["label_names"] = tuple(about["label_names"])
     about["config"] = workdirs.with_located(about["config"], workdir, about["images"])
-    names = None
+    features, names = about.pop("features", (0, 0)), None
     if "names" in stored:
         text = stored.pop("names").tobytes().decode("utf-8", "surrogateescape")
         names = tuple(text.split("\0"))
@@ -559,7 +560,7 @@ def _read(workdir: epath.Path, number: int) -> Run:
     run = Run(
         workdir=workdir,
         number=number,
-        store=store.read(workdir, about["config"]),
+        store=store.read(workdir, about["config"], features),
         names=names,
         placer=None,
         duplicates=duplicates.from_arrays(parts["duplicates"]) if parts["duplicates"] else None,

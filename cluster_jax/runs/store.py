@@ -6,6 +6,7 @@ The features of a run are the rows of its first embedding, if it has images, and
 
 import io as streams
 import os
+import zlib
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -14,20 +15,42 @@ import numpy as np
 from etils import epath
 from numpy.typing import NDArray
 
-from cluster_jax.core import buckets, io
-from cluster_jax.core.devices import say
+from cluster_jax.core import arrays, buckets, io
 from cluster_jax.encoding.embed import Batch, Parts, readable_rows
 from cluster_jax.methods import base as methods
 from cluster_jax.runs import build
 from cluster_jax.runs import workdir as workdirs
 from cluster_jax.runs.build import Inputs
-from cluster_jax.runs.config import AnyConfig, RunConfig
+from cluster_jax.runs.config import AnyConfig, PhotosConfig, RunConfig
 
 FEATURES = "features.npy"
 
 
-def read(workdir: epath.Path, config: Mapping[str, Any]) -> NDArray | None:
+def checksum(rows: NDArray) -> int:
+    """Returns the CRC-32 of rows."""
+    crc = 0
+    for part in arrays.blocks(*rows.shape):
+        crc = zlib.crc32(np.ascontiguousarray(rows[part]).data, crc)
+    return crc
+
+
+def described(workdir: epath.Path) -> tuple[int, int]:
+    """Returns number and checksum of the rows in `FEATURES`, by which `read` knows them again."""
+    if not (workdir / FEATURES).exists():
+        return 0, 0
+    rows = np.load(workdir / FEATURES, mmap_mode="r")
+    return len(rows), checksum(rows)
+
+
+def read(
+    workdir: epath.Path, config: Mapping[str, Any], known: tuple[int, int] = (0, 0)
+) -> NDArray | None:
     """Returns all features `[s, d]` that a run has or had; None if they are not stored.
+
+    Args:
+        workdir: of the run.
+        config: of the run.
+        known: number and checksum of the rows that a state has in `FEATURES`.
 
     Raises:
         DamagedFile: a file is not what was written.
@@ -41,6 +64,8 @@ def read(workdir: epath.Path, config: Mapping[str, Any]) -> NDArray | None:
             parts.append(np.load(workdir / FEATURES, mmap_mode="r"))
         except ValueError as error:
             raise io.DamagedFile(workdir / FEATURES, "its rows cannot be read") from error
+        if checksum(parts[-1][: known[0]]) != known[1]:
+            raise io.DamagedFile(workdir / FEATURES, "its rows do not match their checksum")
     if not parts:
         return None
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
@@ -99,19 +124,31 @@ class Store(NamedTuple):
 
 
 def find(workdir: epath.Path, inputs: Inputs[AnyConfig], files: Mapping[str, int | str]) -> Store:
-    """Looks what a workdir has of a run; writes nothing.
+    """Looks what a workdir has of a run; one inside of another run has the embedding of that one.
 
     Raises:
         InputError: it has embeddings of other images or of another config.
     """
-    images = workdirs.describe_images(inputs.dataset)
-    if workdirs.forget_other_images(workdir, images):
-        say(f"the images have changed since the run in {workdir.parent}: all are embedded")
+    images, values = workdirs.describe_images(inputs.dataset), inputs.config.values
+    made_from = workdirs.made_from(values, images)
+    if isinstance(inputs.config, PhotosConfig):
+        _take_over(workdir, values, f"{made_from}:{files[workdirs.TRAIN_EMBEDDING]}")
     recorded = workdirs.check_images(workdir, images)
-    made_from = workdirs.made_from(inputs.config.values, images)
     there = (workdirs.has_embedding(workdir / name, made_from, by) for name, by in files.items())
     missing = tuple(name for name, is_there in zip(files, there, strict=True) if not is_there)
     return Store(workdir, images, recorded, made_from, files, missing)
+
+
+def _take_over(workdir: epath.Path, values: Mapping[str, Any], fingerprint: str) -> None:
+    """Copies the embedding of the run in whose folder a new run is, if it is the same one."""
+    around, name = workdir.parent, workdirs.TRAIN_EMBEDDING
+    if (workdir / workdirs.IMAGES).exists() or not (around / name).exists():
+        return
+    if io.read_fingerprint(around / name) == fingerprint:
+        workdir.mkdir(parents=True, exist_ok=True)
+        io.write_json(workdir / workdirs.CONFIG, values, checksum=True)
+        for file in (workdirs.IMAGES, name):
+            (around / file).copy(workdir / file, overwrite=True)
 
 
 def begin(store: Store, inputs: Inputs[AnyConfig], encoder: Mapping[str, Any]) -> None:

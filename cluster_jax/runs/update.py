@@ -95,17 +95,13 @@ def undo(workdir: epath.PathLike, *, with_report: bool = True) -> Ended:
         with contextlib.suppress(InputError):
             made_by = records.read(workdir).made_by
             what = {"first": "clustering"}.get(made_by, made_by)
-        text = _page(before, with_report=with_report)
+        text = page.render(before) if with_report else None
         _write_changes(before)
         page.write_outputs(before, text)
         # Last, so that after a kill the same command does not go back twice.
         (workdir / f"run-{numbers[-1]}.npz").unlink()
     said = f"Took the last {what} of {workdir} back: its clusters are as they were before."
     return said, {"workdir": str(workdir), "undone": what}
-
-
-def _page(run: Run, *, with_report: bool) -> str | None:
-    return page.render(run) if with_report and run.points is not None else None
 
 
 def correct(
@@ -144,18 +140,21 @@ def correct(
         if is_new:
             run = finish.scored(finish.described(run))
             run = dataclasses.replace(run, number=before.number + 1, made_by="corrections")
-        text = _page(run, with_report=with_report)
-        if is_new:
+        else:
+            run = before
+        if with_report:
+            run = page.with_map(run)
+        text = page.render(run) if with_report else None
+        if is_new or run.points is not before.points:
             run.write()
-        page.write_outputs(run if is_new else before, text)
+        page.write_outputs(run, text)
     values = {"workdir": str(workdir), "assignments": str(workdir / workdirs.ASSIGNMENTS)}
+    said_now = (
+        f"corrections  {corrections.summary(before, run)}\nassignments  {values['assignments']}"
+    )
     if text is not None:
         values["report"] = str(workdir / workdirs.REPORT)
-    said_now = (
-        f"corrections  {corrections.summary(before, run)}\n"
-        f"assignments  {values['assignments']}\n"
-        f"report       {values.get('report', 'none, because the run has no map')}"
-    )
+        said_now += f"\nreport       {values['report']}"
     return said_now, values
 
 
@@ -449,7 +448,8 @@ def _nothing(before: Run, run: Run, *, with_report: bool) -> Ended:
     assert run.workdir is not None
     if run.config != before.config:
         run.write()
-        page.write_outputs(run, _page(run, with_report=(run.workdir / workdirs.REPORT).exists()))
+        has_page = (run.workdir / workdirs.REPORT).exists()
+        page.write_outputs(run, page.render(run) if has_page else None)
     elif not page.is_published(run):  # A kill came between the state and its outputs.
         _write_changes(run)
         page.repaired(run, with_report=with_report)
@@ -678,8 +678,7 @@ def _check_rows(run: Run) -> ClusterOptions:
         raise InputError(
             f"method must be 'tree' for an update; got {run.method!r} in {run.workdir}"
         )
-    fields = {field.name for field in dataclasses.fields(ClusterOptions)}
-    return ClusterOptions(**{k: v for k, v in run.config.items() if k in fields})
+    return ClusterOptions.of(run.config)
 
 
 def _rows_now(
@@ -748,7 +747,6 @@ def _by_name(run: Run, names: Sequence[str] | None) -> tuple[NDArray, NDArray]:
 def _scored_rows(run: Run, clustering: Clustering, options: ClusterOptions) -> Run:
     """Returns a run of embeddings with scores and map."""
     x, results = run.all_features, dict(run.results)
-    clustering = clusters.with_map(clustering, x, seed=options.seed, **options.reduce_options)
     clustering = _own_clusters(run, clustering)
     scored = clusters.scores(None, run.labels)
     clustering = clustering._replace(metrics={**clustering.metrics, **scored})
@@ -758,7 +756,8 @@ def _scored_rows(run: Run, clustering: Clustering, options: ClusterOptions) -> R
         **{**results["provenance"], "rows": len(x), "labels_used_for": []},
         **provenance.environment(),
     }
-    return dataclasses.replace(run, results=io.plain(results), points=clustering.points)
+    points = clustering.points if clustering.points.size else None
+    return dataclasses.replace(run, results=io.plain(results), points=points)
 
 
 def _written(
@@ -769,6 +768,8 @@ def _written(
     if run.is_corrected:
         run = finish.scored(run)
     run = dataclasses.replace(run, number=before.number + 1, made_by="update", page=None)
+    if with_report:
+        run = finish.with_map(run)
     table, text = _changes(before, run), page.render(run, dataset) if with_report else None
     assert run.workdir is not None
     run.write()

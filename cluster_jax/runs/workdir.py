@@ -225,6 +225,17 @@ def made_from(values: Mapping[str, Any], images: Mapping[str, Any]) -> str:
     return fingerprint(json.dumps([part, images], sort_keys=True).encode())
 
 
+def check_folder(workdir: epath.PathLike) -> None:
+    """Raises an `InputError` unless a run can be in a workdir, which need not exist."""
+    workdir = buckets.path(workdir)
+    if "://" not in str(workdir):  # A bucket has no folders.
+        for path in (workdir, *workdir.parents):
+            if path.exists() and not path.is_dir():
+                raise InputError(f"{path} is a file; choose another folder")
+    if not (workdir / CONFIG).exists():  # A finished run may be read-only.
+        io.check_writable(workdir)
+
+
 def claim(
     workdir: epath.Path,
     config: Mapping[str, Any],
@@ -248,10 +259,7 @@ def claim(
         InputError: the workdir is a file, or contains a run of a different config, of another
             command or of an older version, or files of a run without its config.
     """
-    if "://" not in str(workdir):  # A bucket has no folders.
-        for path in (workdir, *workdir.parents):
-            if path.exists() and not path.is_dir():
-                raise InputError(f"{path} is a file; choose another folder")
+    check_folder(workdir)
     there = buckets.names(workdir)
     if CONFIG not in there:
         left = [name for name in _OF_A_RUN if name in there]
@@ -284,7 +292,7 @@ def of_other_k(workdir: epath.Path, values: Mapping[str, Any]) -> epath.Path:
     """Finds the workdir of a config that differs in `eval.k` from the finished run in a workdir.
 
     It is a folder in that of the run, `k6` or, for a number that is found, `found`: no answer
-    replaces another one. It starts with the embedding of the run.
+    replaces another one.
 
     Args:
         workdir: that was asked for.
@@ -302,32 +310,7 @@ def of_other_k(workdir: epath.Path, values: Mapping[str, Any]) -> epath.Path:
         training_part(stored), training_part(values)
     ):
         return workdir
-    folder = workdir / ("found" if k is None else f"k{k}")
-    if not (folder / CONFIG).exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        io.write_json(folder / CONFIG, values, checksum=True)
-        for name in (IMAGES, TRAIN_EMBEDDING):
-            if (workdir / name).exists():
-                (workdir / name).copy(folder / name, overwrite=True)
-    return folder
-
-
-def forget_other_images(workdir: epath.Path, images: Mapping[str, Any]) -> bool:
-    """Removes what `of_other_k` has copied if the images have changed since; whether they have.
-
-    Args:
-        workdir: folder of a run; need not exist.
-        images: see `describe_images`.
-    """
-    copied, original = workdir / IMAGES, workdir.parent / IMAGES
-    is_copy = copied.exists() and original.exists() and not states(workdir)
-    if not is_copy or copied.read_bytes() != original.read_bytes():
-        return False
-    if images.items() <= read_values(copied).items():
-        return False
-    for name in (IMAGES, TRAIN_EMBEDDING):
-        (workdir / name).unlink(missing_ok=True)
-    return True
+    return workdir / ("found" if k is None else f"k{k}")
 
 
 def agree(done: bool, workdir: epath.Path) -> bool:
@@ -434,6 +417,12 @@ def _lock(workdir: epath.Path) -> TextIO:
     file.write(f"process {os.getpid()} on {platform.node()}")
     file.flush()
     return file
+
+
+def outputs(workdir: epath.Path) -> dict[str, str]:
+    """Lists the files of a run that a person reads, as far as they are there."""
+    files = {"report": REPORT, "assignments": ASSIGNMENTS, "metrics": RESULTS}
+    return {key: str(workdir / name) for key, name in files.items() if (workdir / name).exists()}
 
 
 def older_version(workdir: epath.PathLike, reason: object = None) -> InputError:

@@ -13,7 +13,7 @@ import numpy as np
 from etils import epath
 from jax.experimental import multihost_utils
 
-from cluster_jax.core import checks, io, logs
+from cluster_jax.core import checks, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.training import state as states
 from cluster_jax.training.state import State
@@ -163,8 +163,8 @@ class Checkpoints:
 
 def _orbax() -> Any:
     """Imports Orbax, which takes 27 MB: a service without a trained network needs none."""
-    with logs.untouched():
-        import orbax.checkpoint
+    import orbax.checkpoint
+
     return orbax.checkpoint
 
 

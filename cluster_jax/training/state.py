@@ -13,7 +13,7 @@ from jax import Array, lax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from cluster_jax.core import checks
-from cluster_jax.core.checks import Count, Duration, InputError
+from cluster_jax.core.checks import Count, Duration
 from cluster_jax.core.devices import check_no_fork
 from cluster_jax.core.schedules import Schedule
 from cluster_jax.data.datasets import Dataset
@@ -158,13 +158,6 @@ def create(
     fast = {"xla_backend_optimization_level": 0}
     build = functools.partial(initial, method, optimizer, seed=seed, shape=shape)
     return jax.jit(build, out_shardings=replicated(mesh), compiler_options=fast)()
-
-
-def check_batch(batch_size: int, mesh: Mesh) -> None:
-    """Raises an `InputError` unless the batch divides over the devices."""
-    if batch_size % mesh.size:
-        must = f"train.batch_size must be a multiple of the number of devices, {mesh.size}"
-        raise InputError(f"{must}; got {batch_size}")
 
 
 def named(tree: Any) -> dict[str, Any]:

@@ -32,6 +32,17 @@ _SPREAD, _RANK, _DIMENSIONS = 0.3, 3.0, 16
 _CLUSTERS = 1.5
 _GAP = 0.005
 _EARLY = 0.2  # a loss of chance is no sign of failure in this first share of the steps
+# What is said of each kind of finding, with the figures of the log.
+_TEXTS = {
+    "collapse": "the embedding collapses: spread {watch_spread:.2f} (1 is even) at step {step:,}, "
+    "so clusters in it mean little; try a lower optimizer.learning_rate, optimizer.weight_decay "
+    "or, with NRCC, nrcc.weight in another folder",
+    "clusters": "nearly all images are in one cluster of the training at step {step:,} "
+    "({watch_clusters:.1f} clusters of equal size); try a lower optimizer.learning_rate or fewer "
+    "clusters in another folder",
+    "loss": "the loss is that of chance at step {step:,}: the network tells no image from another; "
+    "try another optimizer.learning_rate or a lower temperature in another folder",
+}
 
 
 class Finding(NamedTuple):
@@ -112,11 +123,11 @@ def findings(records: Sequence[Mapping[str, Any]], total: int) -> list[Finding]:
         total: number of steps of the training.
     """
     signs = {
-        "collapse": (_has_collapsed, _collapse_text),
-        "clusters": (lambda r: _value(r, CLUSTERS, 9.0) < _CLUSTERS, _clusters_text),
-        "loss": (lambda r: r["step"] >= _EARLY * total and _value(r, GAP, 1.0) < _GAP, _loss_text),
+        "collapse": lambda r: _value(r, SPREAD, 1.0) < _SPREAD or _value(r, RANK, _RANK) < _RANK,
+        "clusters": lambda r: _value(r, CLUSTERS, 9.0) < _CLUSTERS,
+        "loss": lambda r: r["step"] >= _EARLY * total and _value(r, GAP, 1.0) < _GAP,
     }
-    result = [_finding(kind, looks(records), *sign) for kind, sign in signs.items()]
+    result = [_finding(kind, looks(records), is_seen) for kind, is_seen in signs.items()]
     bad = [r for r in records if r.get(SKIPPED)]
     if bad:
         count, first, last = int(sum(r[SKIPPED] for r in bad)), bad[0]["step"], bad[-1]["step"]
@@ -127,7 +138,7 @@ def findings(records: Sequence[Mapping[str, Any]], total: int) -> list[Finding]:
     return [finding for finding in result if finding is not None]
 
 
-def _finding(kind: str, looks: list, is_seen: Any, text: Any) -> Finding | None:
+def _finding(kind: str, looks: list, is_seen: Any) -> Finding | None:
     """Returns a finding of a kind if two looks in a row, or the last, have seen it; else None."""
     seen = [is_seen(r) for r in looks]
     rows = [i for i, now in enumerate(seen) if now and (i + 1 == len(seen) or seen[i + 1])]
@@ -135,41 +146,11 @@ def _finding(kind: str, looks: list, is_seen: Any, text: Any) -> Finding | None:
     if not rows:
         return None
     first, last = looks[min(rows)], looks[max(rows)]
-    return Finding(kind, first["step"], last["step"], last is looks[-1], text(last))
-
-
-def _has_collapsed(record: Mapping[str, Any]) -> bool:
-    return _value(record, SPREAD, 1.0) < _SPREAD or _value(record, RANK, _RANK) < _RANK
+    text = _TEXTS[kind].format_map(last)
+    return Finding(kind, first["step"], last["step"], last is looks[-1], text)
 
 
 def _value(record: Mapping[str, Any], name: str, missing: float) -> float:
     """Returns a value of the log, which has null where it was not finite; 0 is a value."""
     value = record.get(name)
     return missing if value is None else value
-
-
-def _collapse_text(record: Mapping[str, Any]) -> str:
-    rank = f" and effective rank {record[RANK]:.1f}" if RANK in record else ""
-    keys = ["optimizer.learning_rate", "optimizer.weight_decay"]
-    if "nrcc" in record:  # the regularizer, which a training without NRCC does not log
-        keys.append("nrcc.weight")
-    return (
-        f"the embedding collapses: spread {record[SPREAD]:.2f} (1 is even){rank} at step "
-        f"{record['step']:,}, so clusters in it mean little; try a lower "
-        f"{' or '.join(keys)} in another folder"
-    )
-
-
-def _clusters_text(record: Mapping[str, Any]) -> str:
-    return (
-        f"nearly all images are in one cluster of the training at step {record['step']:,} "
-        f"({record[CLUSTERS]:.1f} clusters of equal size); try a lower optimizer.learning_rate or "
-        "fewer clusters in another folder"
-    )
-
-
-def _loss_text(record: Mapping[str, Any]) -> str:
-    return (
-        f"the loss is that of chance at step {record['step']:,}: the network tells no image from "
-        "another; try another optimizer.learning_rate or a lower temperature in another folder"
-    )

@@ -2,30 +2,49 @@
 
 A call takes JPEG files of 640 x 480 pixels: ours decodes, embeds and places them
 (`ImageClusterer.locate`); the peers decode them by the same function and run the same network, as
-in `embed`, and place nothing. The start and the memory of a service are in `start`.
+in `embed`, and place nothing.
 """
 
-import concurrent.futures
 import functools
 import pathlib
-import statistics
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
-from experiments.benchmark import _measure, embed, start
+from experiments.benchmark import _measure, embed
 
-PHOTOS, REPEATS = start.PHOTOS, 20
-SIZES, CLIENTS, REQUESTS = (1, 8, 64), 4, 10
+PHOTOS, WIDTH, HEIGHT, SEED, REPEATS = 64, 640, 480, 0, 20
+SIZES = (1, 8, 64)
 
 
 def measure() -> dict[str, Any]:
-    """Seconds of calls and their ratios, and of four clients."""
+    """Seconds of calls of so many photos, and their ratios."""
     with tempfile.TemporaryDirectory() as folder:
-        return _beside(*start.make(pathlib.Path(folder)))
+        photos, run = _photos(pathlib.Path(folder)), f"{folder}/run"
+        _measure.alone(_fit, photos, run)
+        return _beside(run, photos)
+
+
+def _photos(folder: pathlib.Path) -> list[str]:
+    rng, files = np.random.default_rng(SEED), []
+    (folder / "photos").mkdir()
+    for i in range(PHOTOS):
+        small = rng.integers(0, 256, (6, 8, 3), np.uint8)
+        picture = Image.fromarray(small).resize((WIDTH, HEIGHT), Image.Resampling.BICUBIC)
+        files.append(str(folder / "photos" / f"{i}.jpg"))
+        picture.save(files[-1])
+    return files
+
+
+def _fit(photos: Sequence[str], run: str) -> None:
+    import cluster_jax
+
+    folder = str(pathlib.Path(photos[0]).parent)
+    by_pca = {"eval.reduce.method": "pca"}  # A service shows no map.
+    cluster_jax.ImageClusterer(workdir=run, overrides=by_pca, verbose=False).fit(folder)
 
 
 def _beside(run: str, photos: Sequence[str]) -> dict[str, Any]:
@@ -63,25 +82,7 @@ def _beside(run: str, photos: Sequence[str]) -> dict[str, Any]:
     return {
         "seconds": times,
         "ratio": ratios,
-        "clients": {name: _clients(call, photos) for name, call in sides.items()},
         "network": network,
         "torch": torch.__version__,
         "onnxruntime": onnxruntime.__version__,
-    }
-
-
-def _clients(call: Callable[[Sequence[str]], object], photos: Sequence[str]) -> dict[str, float]:
-    """Seconds of a request, and requests a second, of clients that each ask without a pause."""
-
-    def client(number: int) -> list[float]:
-        return [_measure.seconds(call, [photos[number + CLIENTS * i]]) for i in range(REQUESTS)]
-
-    start = time.perf_counter()
-    with concurrent.futures.ThreadPoolExecutor(CLIENTS) as pool:
-        taken = [seconds for times in pool.map(client, range(CLIENTS)) for seconds in times]
-    every = time.perf_counter() - start
-    return {
-        "median_seconds": statistics.median(taken),
-        "highest_seconds": max(taken),
-        "requests_per_second": len(taken) / every,
     }

@@ -1,27 +1,23 @@
-"""A training step of every method on the device that is there: rate, memory, profile, PyTorch's.
+"""A training step of every method on the device that is there: rate, memory, and PyTorch's rate.
 
 Generated images of 32 pixels lie on the device, where the step augments them; one batch is taken
 again and again. "nrcc_cifar10" and "ncc_cifar10" are those configs, with their ResNet-34. Of the
 others the method is that of its digits config; network, heads, augmentation and optimizer are those
-of `nrcc_cifar10` with a ResNet-18. On a CPU batch and network are smaller. `--tiny` takes the
-digits config as it is, with a small batch. "remat" computes blocks again for gradients.
-`--only=NAMES` measures some of them, and PyTorch's.
+of `nrcc_cifar10` with a ResNet-18. On a CPU batch and network are smaller. `--only=NAMES` measures
+some of them. Operations are counted before XLA compiles, for a CPU, because other backends count
+none; memory is what the compiler plans.
 
 PyTorch runs BYOL's step where it is installed (`_torch_byol.py`), in a process of its own; its two
-views are an image and its mirror image, so it is compared with "byol with flips alone". Operations
-are counted before XLA compiles, for a CPU, because other backends count none; memory is what the
-compiler plans.
+views are an image and its mirror image, so it is compared with "byol with flips alone".
 """
 
-import collections
 import importlib.util
 import json
-import pathlib
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -34,17 +30,15 @@ from cluster_jax.runs import build
 from cluster_jax.runs.config import RunConfig, parse_config
 from cluster_jax.training import state as states
 from cluster_jax.training.step import make_step
-from experiments import tables
 from experiments.benchmark import _measure
 
 
 class Size(NamedTuple):
-    """Images of a batch, their pixels, and channels of the network and its heads."""
+    """Images of a batch, channels of the network and of its heads."""
 
     batch: int
-    pixels: int = 32
-    width: int = 64
-    hidden: int = 4096
+    width: int
+    hidden: int
 
 
 NRCC = {"nrcc.weight": 0.1}
@@ -67,36 +61,28 @@ STEPS: dict[str, tuple[str, dict[str, Any]]] = {
     "byol + nrcc + remat": ("byol_digits", {**NRCC, "train.remat": True}),
     "byol with flips alone": ("byol_digits", FLIPS),
 }
-PROFILED = "byol + nrcc"
-LARGE, SMALL, TINY = Size(256), Size(32, width=16, hidden=256), Size(32, pixels=8)
-# Entry of a step's figures -> column of the table.
-COLUMNS = {
-    "median": "images/s", "low": "lowest", "high": "highest", "gigaflop_per_image": "GFLOP/image",
-    "temporary_mb": "temporary MB", "first_step_seconds": "first step s",
-}  # fmt: skip
-IMAGES, ROUNDS, ROUND_SECONDS, TORCH_SECONDS, PROFILED_STEPS, KERNELS = 4_096, 3, 2.0, 240, 10, 10
+LARGE, SMALL = Size(256, width=64, hidden=4096), Size(32, width=16, hidden=256)
+IMAGES, PIXELS, ROUNDS, ROUND_SECONDS, TORCH_SECONDS = 4_096, 32, 3, 2.0, 240
 
 
-def measure(tiny: bool = False, only: str | None = None) -> dict[str, Any]:
-    """Figures of the steps and of PyTorch's, and a profile; what fails has its error instead.
+def measure(only: str | None = None) -> dict[str, Any]:
+    """Figures of the steps and of PyTorch's; one that fails has its error instead.
 
     Args:
-        tiny: whether batch and network are as small as a test needs.
         only: names of the steps, separated by commas; None: all.
     """
-    size = TINY if tiny else SMALL if jax.default_backend() == "cpu" else LARGE
-    seconds, figures = ROUND_SECONDS / (100 if tiny else 1), dict[str, Any]()
+    size = SMALL if jax.default_backend() == "cpu" else LARGE
+    figures = {}
     with tempfile.TemporaryDirectory() as folder:
         file = f"{folder}/images.npz"
-        shape = (IMAGES, size.pixels, size.pixels, 1 if tiny else 3)
+        shape = (IMAGES, PIXELS, PIXELS, 3)
         images = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
         np.savez(file, images=images, labels=np.arange(IMAGES) % 10)
         for name in only.split(",") if only else STEPS:
-            figures[name] = attempt(lambda name=name: rate(configure(name, file, size), seconds))
+            figures[name] = attempt(lambda name=name: rate(configure(name, file, size)))
             print(f"{name}: {figures[name]}", file=sys.stderr, flush=True)
-        figures["PyTorch, byol"] = attempt(lambda: torch_rate(size, seconds))
-        traced = attempt(lambda: profile(configure(PROFILED, file, size)))
-    return {"size": size._asdict(), "steps": figures, "profile": traced}
+    figures["PyTorch, byol"] = attempt(lambda: torch_rate(size))
+    return {"size": size._asdict(), "steps": figures}
 
 
 def attempt(call: Callable[[], Any]) -> Any:
@@ -104,7 +90,7 @@ def attempt(call: Callable[[], Any]) -> Any:
     try:
         return call()
     except Exception as error:
-        return {"error": f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:300]}"}
+        return {"error": f"{type(error).__name__}: {str(error)[:300]}"}
 
 
 def configure(name: str, file: str, size: Size) -> RunConfig:
@@ -115,17 +101,16 @@ def configure(name: str, file: str, size: Size) -> RunConfig:
     config.train.batch_size, config.stages = size.batch, {}
     if config.train.labeled_batch_size:
         config.train.labeled_batch_size = size.batch // 2
-    if size != TINY:
-        if base.endswith("_digits"):
-            config.augment, config.optimizer = cifar.augment, cifar.optimizer
-            config.train.duration = cifar.train.duration
-            config.network.update(name="resnet18", stem="cifar")
-        config.network.width = size.width
-        if config.network.frozen:
-            config.network.frozen = "stage3"
-        for head in (config.network.projector, config.network.predictor):
-            if head is not None:
-                head.hidden = size.hidden
+    if base.endswith("_digits"):
+        config.augment, config.optimizer = cifar.augment, cifar.optimizer
+        config.train.duration = cifar.train.duration
+        config.network.update(name="resnet18", stem="cifar")
+    config.network.width = size.width
+    if config.network.frozen:
+        config.network.frozen = "stage3"
+    for head in (config.network.projector, config.network.predictor):
+        if head is not None:
+            head.hidden = size.hidden
     override_all(config, changes)
     return parse_config(config)
 
@@ -161,81 +146,24 @@ def start(config: RunConfig) -> tuple[dict[str, float], Callable[[int], Any]]:
     }, steps
 
 
-def rate(config: RunConfig, seconds: float) -> dict[str, Any]:
-    """Figures of a step, its rate in rounds of about so many seconds each."""
+def rate(config: RunConfig) -> dict[str, Any]:
+    """Figures of a step, its rate in images/s."""
     figures, steps = start(config)
-    count = max(1, round(seconds / _measure.seconds(steps, 1)))
+    count = max(1, round(ROUND_SECONDS / _measure.seconds(steps, 1)))
     times = [_measure.seconds(steps, count) for _ in range(ROUNDS)]
     rates = [config.train.batch_size * count / t for t in times]
     return {**_measure.spread(rates), **figures}
 
 
-def torch_rate(size: Size, seconds: float) -> dict[str, Any]:
+def torch_rate(size: Size) -> dict[str, Any]:
     """Figures of PyTorch's step, from a process of its own: both load their own CUDA."""
     if importlib.util.find_spec("torch") is None:
         return {"error": "PyTorch is not installed"}
     command = [sys.executable, "-m", "experiments.benchmark._torch_byol"]
-    command += map(str, (size.batch, size.pixels, size.width, size.hidden, seconds))
+    command += map(str, (size.batch, PIXELS, size.width, size.hidden, ROUND_SECONDS))
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=TORCH_SECONDS, check=False
     )
     if done.returncode:
         return {"error": (done.stderr.strip().splitlines() or ["no message"])[-1][:300]}
     return json.loads(done.stdout.strip().splitlines()[-1])
-
-
-def profile(config: RunConfig) -> dict[str, Any]:
-    """The kernels that take the most time in some steps, see `summarize`."""
-    _, steps = start(config)
-    with tempfile.TemporaryDirectory() as folder:
-        with jax.profiler.trace(folder):
-            jax.block_until_ready(steps(PROFILED_STEPS))
-        (file,) = pathlib.Path(folder).rglob("*.xplane.pb")
-        planes = list(jax.profiler.ProfileData.from_file(str(file)).planes)
-    device = [plane for plane in planes if plane.name.startswith("/device:")]
-    return summarize(
-        (event.name, event.start_ns, event.duration_ns)
-        for plane in device or planes  # A CPU has no plane of its own.
-        for line in plane.lines
-        if line.name.startswith(("Stream", "XLA Ops", "tf_XLA"))
-        for event in line.events
-    )
-
-
-def summarize(events: Iterable[tuple[str, float, float]]) -> dict[str, Any]:
-    """The share of time in which one of events (name, start, duration in ns) runs, the largest."""
-    durations, busy, end = collections.defaultdict(list), 0.0, 0.0
-    ordered = sorted(events, key=lambda event: event[1])
-    for name, began, duration in ordered:
-        durations[name].append(duration)
-        busy += max(0.0, began + duration - max(began, end))
-        end = max(end, began + duration)
-    total = sum(map(sum, durations.values()))
-    largest = sorted(durations.items(), key=lambda item: -sum(item[1]))[:KERNELS]
-    kernels = {
-        name: {"ms": sum(of) / 1e6, "share": sum(of) / total, "calls": len(of)}
-        for name, of in largest
-    }
-    return {"busy": ordered and busy / (end - ordered[0][1]), "kernels": kernels}
-
-
-def texts(figures: Mapping[str, Any], about: Mapping[str, Any]) -> list[str]:
-    """The figures as Markdown."""
-    rows = [
-        [name, *(f"{row[key]:,.4g}" if key in row else "" for key in COLUMNS), row.get("error", "")]
-        for name, row in figures["steps"].items()
-    ]
-    traced = figures["profile"]
-    kernels = [
-        [f"`{name[:80]}`", f"{of['ms']:.3g}", f"{of['share']:.1%}", of["calls"]]
-        for name, of in traced.get("kernels", {}).items()
-    ]
-    return [
-        f"# A training step on {about['device']}",
-        f"Sizes: {figures['size']}.",
-        tables.markdown(["", *COLUMNS.values(), ""], rows),
-        f"Kernels of {PROFILED_STEPS} steps of {PROFILED}; one runs in {traced['busy']:.1%} of it:"
-        if kernels
-        else f"Profile: {traced.get('error', 'no kernels')}.",
-        tables.markdown(["kernel", "ms", "share", "calls"], kernels) if kernels else "",
-    ]

@@ -15,7 +15,6 @@ import pytest
 from PIL import Image
 
 from cluster_jax.cli import cluster, images, predict, report
-from cluster_jax.cli.flags import read_config
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import load_config
 from cluster_jax.report import report_data
@@ -204,7 +203,7 @@ def test_groups_report_and_what_to_try_next(photos, tmp_path, capsys, monkeypatc
     # If photos have changed since, the other run has those that are there now.
     shutil.copy(photos / "00.png", photos / "again.png")
     images.main([str(photos), f"--out={out}", "--k=4", *streamed])
-    assert "the images have changed since the run in" in capsys.readouterr().out
+    assert "of equal or nearly equal photos" in capsys.readouterr().out
     rows = list(csv.DictReader((out / "k4" / "assignments.csv").read_text().splitlines()))
     assert {row["image"] for row in rows} == {path.name for path in photos.iterdir()} - {"text.png"}
     (photos / "again.png").unlink()
@@ -214,7 +213,7 @@ def test_groups_report_and_what_to_try_next(photos, tmp_path, capsys, monkeypatc
     report.main([str(out), f"--corrections={corrections}"])
     page = (out / "report.html").read_text()
     assert "1 photo is no longer where it was: gray on this page." in page
-    assert "corrections  none" in capsys.readouterr().out
+    assert "corrections  nothing new; in force: 2 decided, 1 named" in capsys.readouterr().out
     # Not without any: the new place is to be named.
     photos.rename(tmp_path / "moved")
     with pytest.raises(SystemExit) as stop:
@@ -365,18 +364,17 @@ def test_subfolders_are_no_labels_unless_asked(photos, tmp_path, capsys):
 
 def test_several_photos_and_what_is_left_out(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    flags = ["--config.seed", "3", "--config.note=a b"]
+    flags = ["--config.seed=3", "--config.note=a b"]
     assert images._photos("a", ["b", *flags, "c"]) == ("a\nb\nc", flags)
     (tmp_path / "My Photos").mkdir()
     with pytest.raises(InputError, match='a name with spaces needs quotes, "My Photos"'):
         images._photos("My", ["Photos"])
-    given = types.SimpleNamespace(exclude=["*_small.*", "web"], include_all=True)
-    config, _ = read_config("images", images._left_out(given))
-    assert (config.data.exclude, config.data.include_all) == (("*_small.*", "web"), True)
-    given = types.SimpleNamespace(exclude=["one"], include_all=False)
-    assert read_config("images", images._left_out(given))[0].data.exclude == ("one",)
-    several = [f"--config.data.dir={images._photos('a', ['b c'])[0]}"]
-    assert read_config("images", several)[0].data.dir == "a\nb c"
+    given = ["a", "--exclude=*_small.*", "--exclude=web", "--include-all", "--k=2"]
+    values = images._values(images._parser().parse_args(given), images._photos("a", ["b c"])[0])
+    assert values == {
+        "data.dir": "a\nb c", "data.exclude": ("*_small.*", "web"), "data.include_all": True,
+        "eval.k": 2,
+    }  # fmt: skip
 
 
 def test_copies_of_photos_change_no_group(photos, tmp_path):

@@ -11,6 +11,7 @@ import pytest
 
 from cluster_jax.cli import app, cluster, predict, report, train
 from cluster_jax.core import logs
+from cluster_jax.evaluation import clusters
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -43,7 +44,7 @@ def test_one_object_on_stdout(features, capsys):
     made = json.loads(said.out)
     assert (made["workdir"], made["report"]) == ("out", "out/report.html")
     assert made["results"]["metrics"]["tree"]["n_clusters"] == 2
-    assert said.err.endswith("scoring ...\nwriting ...\n")
+    assert said.err.endswith("scoring ...\ndrawing the map\nwriting ...\n")
     cluster.main([features, "--out=out", "--json"])
     again = capsys.readouterr()
     assert json.loads(again.out) == made
@@ -78,19 +79,26 @@ def test_quiet(features, capsys):
     assert logs.logger.level == 0, "as before"
 
 
-def test_a_report_that_is_written_later(features, tmp_path, capsys):
+def test_a_report_that_is_written_later(features, tmp_path, capsys, monkeypatch):
+    """Without a page no map is drawn; the page that comes later has it, and so has the table."""
     cluster.main([features, "--out=with"])
-    cluster.main([features, "--out=without", "--report=no"])
+    with monkeypatch.context() as patched:
+        patched.delattr(clusters, "reduce")
+        cluster.main([features, "--out=without", "--report=no"])
     capsys.readouterr()
     with_page, without = tmp_path / "with", tmp_path / "without"
     assert not (without / "report.html").exists()
-    tables = [(folder / "assignments.csv").read_bytes() for folder in (with_page, without)]
-    assert tables[0] == tables[1]
+    assert "map_x" not in (without / "assignments.csv").read_text()
     report.main(["without", "--json"])
     told = json.loads(capsys.readouterr().out)
     assert told["report"] == "without/report.html"
     check_keys("report W", told)
     assert (without / "report.html").exists()
+    tables = [(folder / "assignments.csv").read_bytes() for folder in (with_page, without)]
+    assert tables[0] == tables[1]
+    with monkeypatch.context() as patched:  # It is kept.
+        patched.delattr(clusters, "reduce")
+        report.main(["without"])
 
 
 def test_an_application_hears_of_progress_and_warnings(caplog):

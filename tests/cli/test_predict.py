@@ -20,7 +20,7 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.data import datasets
 from cluster_jax.encoding.encoder import Encoder
 from cluster_jax.runs import begin as pipeline
-from cluster_jax.runs import corrections, page
+from cluster_jax.runs import corrections
 from cluster_jax.runs import run as records
 from cluster_jax.runs.run import Run
 from tests import toy
@@ -353,22 +353,23 @@ def test_files_that_were_cut(workdir, tmp_path, capsys, name, kept):
     assert f"{name} is damaged" in sentence
 
 
-def test_small_clusters_are_counted_apart(trained):
+def test_small_clusters_are_counted_apart(trained, tmp_path):
     run = records.read(trained[0])
     columns, clusters = run.columns.copy(), np.repeat([0, 1, 2], [40, 48, 2])
     columns["label"] = clusters
     run = dataclasses.replace(run, columns=columns, outliers=clusters == 2)
     labels = np.array([1, 2, 0, 1, 2, 2])
     placed = Assignment(labels, np.zeros(6), labels == 0)
-    large = page.large_clusters(run)
-    lines = predictions.describe(placed, {"2": "cats"}, "p.csv", large=large).splitlines()
+    run = dataclasses.replace(run, named={2: "cats"})
+    words = "image", "cluster"
+    lines = predictions._written(run, placed, None, tmp_path / "p.csv", words)[0].splitlines()
     assert lines[:3] == [
         "cluster     2         3 images  cats",
         "cluster     1         2 images",
         "cluster     0         1 image",
     ]
     sentence = "Assigned 6 images to 2 clusters and 1 small one; 1 is unlike all images of the run."
-    assert lines[3:] == [sentence, "predictions  p.csv"]
+    assert lines[3:] == [sentence, f"predictions  {tmp_path / 'p.csv'}"]
 
 
 @pytest.mark.parametrize(

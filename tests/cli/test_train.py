@@ -151,13 +151,14 @@ def test_values_of_the_config():
     arguments = [
         *("--config.train.duration=3 epochs", "--config", "nrcc_digits", "--workdir", "w"),
         *("--config.seed", "3", "--config.network.width=4", "--config.network.width=8"),
-        *("--config.eval.knn=(3, 7)", "--noconfig.nrcc.sghmc.normalize_gradient"),
+        *("--config.eval.knn=(3, 7)", "--config.nrcc.sghmc.normalize_gradient=false"),
     ]
     parsed, overrides = flags.parse(train._parser(), arguments)
     assert (parsed.config, parsed.workdir) == ("nrcc_digits", "w")
     config, _ = flags.read_config(parsed.config, overrides)
     assert (config.train.duration, config.seed, config.network.width) == ("3 epochs", 3, 8)
     assert config.eval.knn == (3, 7)
+    assert not config.nrcc.sghmc.normalize_gradient
 
 
 def test_bad_input_ends_with_code_2_and_writes_nothing(tmp_path, capsys):

@@ -10,7 +10,7 @@ import types
 
 import numpy as np
 import pytest
-from PIL import ExifTags, Image, ImageOps, PngImagePlugin
+from PIL import ExifTags, Image, ImageOps
 
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import decode as decoding
@@ -72,9 +72,6 @@ def test_values_beyond_8_bits_are_scaled_by_the_picture_itself(rng, dtype):
     out = decode(Image.fromarray(values), "TIFF", channels=1)[..., 0]
     assert np.abs(out - expected).max() <= 0.51
     assert np.abs(decoding.decode(values, None, 1)[..., 0] - expected).max() <= 0.51
-    if dtype == np.uint16:
-        negative = decode(Image.fromarray(values), "TIFF", channels=1, tiffinfo={262: 0})
-        np.testing.assert_array_equal(negative[..., 0], 255 - out)
 
 
 def test_few_and_no_numbers_beyond_8_bits():
@@ -279,9 +276,13 @@ def test_a_line_of_pixels_is_cropped_before_it_is_scaled(monkeypatch):
     ("data", "said"),
     [
         (b"%PDF-1.7\n", "a PDF"),
-        (b"\0\0\0\x18ftypmp42" + bytes(30), "a video, or a damaged photo"),
+        (
+            b"\0\0\0\x18ftypmp42" + bytes(30),
+            "a video, a damaged photo, or one that needs pip install pillow-heif",
+        ),
         (b"version https://git-lfs.github.com/spec/v1\n", "a placeholder of Git LFS: git lfs pull"),
         (bytes(4000), "nothing but zeros, as a copy that was cut off"),
+        (b"", "empty file"),
         (b"other", "not an image"),
     ],
 )
@@ -289,20 +290,6 @@ def test_what_is_named_like_an_image(data, said):
     with pytest.raises(Exception, match="not an image") as caught:
         decoding.decode(data, None, 3)
     assert decoding.reason(caught.value, data) == said
-
-
-def test_heic_by_another_name_needs_its_package(monkeypatch):
-    data = b"\0\0\0\x18ftypheic" + bytes(40)
-    known = {name: opening for name, opening in Image.OPEN.items() if name != "HEIF"}
-    monkeypatch.setattr(Image, "OPEN", known)
-    monkeypatch.setattr(Image, "ID", [name for name in Image.ID if name != "HEIF"])
-    monkeypatch.setattr(decoding, "HEIC", ())
-    with pytest.raises(OSError) as caught:  # noqa: PT011
-        decoding.decode(data, None, 3)
-    assert decoding.reason(caught.value, data) == "a HEIC photo: pip install pillow-heif"
-    monkeypatch.setattr(decoding, "HEIC", (".heic",))
-    assert decoding.reason(caught.value, data) == "a damaged HEIC photo"
-    assert decoding.reason(caught.value, b"II*\0").startswith("a TIFF that Pillow does not read:")
 
 
 def test_a_program_of_the_system_interprets_no_file(tmp_path):
@@ -411,18 +398,6 @@ def test_size_is_that_of_the_upright_picture(tmp_path, suffix, orientation):
     assert (height, width) == shape[:2]
     assert sorted(shape[:2]) == [10, 20]
     assert (size, taken) == (len(data), "")
-
-
-def test_exif_after_the_pixels_of_a_png(tmp_path):
-    stream = io.BytesIO()
-    Image.new("RGB", (20, 10)).save(stream, "PNG")
-    block = io.BytesIO()
-    exif = _exif(6, DateTimeOriginal="2023:07:14 18:02:11").tobytes()
-    PngImagePlugin.putchunk(block, b"eXIf", exif.removeprefix(b"Exif\0\0"))
-    end = stream.getvalue()[-12:]
-    (tmp_path / "a.png").write_bytes(stream.getvalue()[:-12] + block.getvalue() + end)
-    assert _facts(tmp_path)["a.png"][:2] == (10, 20)
-    assert _facts(tmp_path)["a.png"][3] == "2023-07-14T18:02:11"
 
 
 def test_date_of_taking(tmp_path):

@@ -78,7 +78,7 @@ def test_unreadable_files_are_listed(tmp_path, color):
     found = _load(tmp_path)
     assert found.sources == ("0.png", "1.png")
     assert [name for name, _ in found.skipped] == ["broken.jpg", "empty.jpg"]
-    with pytest.raises(ValueError, match=r"got .*/broken\.jpg, which cannot be read \(not"):
+    with pytest.raises(ValueError, match=r"got 1 image that cannot be read: broken\.jpg \(not"):
         _load(tmp_path / "broken.jpg")
 
 

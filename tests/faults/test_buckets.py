@@ -12,7 +12,7 @@ from cluster_jax.cli import app
 from cluster_jax.runs import begin as pipeline
 from tests import toy
 from tests.faults.gcs_server import CUT, LOST, Server, always, every
-from tests.faults.jobs import Job, kill_all
+from tests.faults.jobs import kill_all
 from tests.faults.runs import before_step
 
 os.environ["GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"] = "false"  # gcsfs looks once: see `gcs_server`
@@ -118,28 +118,3 @@ def test_a_bucket_that_cannot_be_used(server, capsys):
     assert stop.value.code == 1
     assert said.splitlines()[-1].startswith("error: ")
     assert "Traceback" not in said
-
-
-@pytest.mark.slow
-def test_two_processes_and_a_bucket(server, tmp_path):
-    """One is killed in the training; the same command ends as if nothing had happened."""
-    flags = [
-        *TRAIN, "--config.network.width=4", "--config.network.projector.hidden=16",
-        "--config.network.projector.out=8", "--config.train.log_every=10",
-        "--config.train.checkpoint_every=10",
-        "--config.eval.reduce.method=pca", "--config.eval.linear_probe.epochs=1",
-    ]  # fmt: skip
-    server.faults.append(every(20, FAILING))
-    Job([*flags, "--workdir=gs://bucket/two"], tmp_path).succeed()
-    job = Job([*flags, "--workdir=gs://bucket/dies"], tmp_path)
-    while "checkpoints/10/commit_success.txt" not in server.files("bucket/dies/"):
-        assert all(host.poll() is None for host in job.hosts), job.end()
-        time.sleep(0.1)
-    job.hosts[1].kill()
-    codes, errors = job.end()
-    assert codes[0] not in (0, 75), errors
-    Job([*flags, "--workdir=gs://bucket/dies"], tmp_path).succeed()
-    files = (server.files(f"bucket/{name}/")["embedding.npz"] for name in ("two", "dies"))
-    one, two = (np.load(io.BytesIO(content)) for content in files)  # A job ends with its features.
-    for key, array in one.items():
-        np.testing.assert_array_equal(two[key], array)

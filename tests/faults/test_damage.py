@@ -1,7 +1,5 @@
 """Damaged files: named, put aside, and made again; never a wrong state, never a traceback."""
 
-import contextlib
-
 import numpy as np
 import pytest
 
@@ -54,21 +52,6 @@ def test_what_is_no_config(copy, content):
         with pytest.raises(InputError) as error:
             use()
         assert "\n" not in str(error.value)
-
-
-def test_a_checksum_of_json_covers_every_byte_that_counts(tmp_path):
-    value = {"a": [1, 2.5, "x\udcff"], "b": None}
-    io.write_json(tmp_path / "x.json", value, checksum=True)
-    assert io.read_json(tmp_path / "x.json") == value
-    content = (tmp_path / "x.json").read_bytes()
-    for where in range(len(content)):
-        changed = bytearray(content)
-        changed[where] ^= 1
-        (tmp_path / "x.json").write_bytes(changed)
-        with contextlib.suppress(io.DamagedFile):
-            # White space and the name of the checksum itself are no content.
-            read = io.read_json(tmp_path / "x.json")
-            assert {key: read[key] for key in value} == value
 
 
 def test_damage_of_arrays_never_gives_other_values(tmp_path):

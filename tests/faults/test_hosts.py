@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cluster_jax.cli import cluster, embed, predict
+from cluster_jax.cli import cluster, embed
 from cluster_jax.data.arrays import Shards
 from tests import toy
 from tests.faults.jobs import Job
@@ -62,13 +62,3 @@ def test_shards_of_all_hosts_and_their_clusters(folder):
     cluster.main([*command, f"--workdir={folder}/one"])
     Job(["cluster", *command, f"--workdir={folder}/two"], folder).succeed()
     _assert_same_clusters(folder / "one" / "assignments.csv", folder / "two" / "assignments.csv")
-
-
-@pytest.mark.slow
-def test_new_images_of_a_run(folder, finished, tmp_path):
-    np.save(tmp_path / "x.npy", toy.images(90, seed=5)[0])
-    command = f"--workdir={finished.workdir}", f"--images={tmp_path}/x.npy"
-    predict.main([*command, f"--out={tmp_path}/one.csv"])
-    Job(["predict", *command, f"--out={tmp_path}/two.csv"], tmp_path).succeed()
-    _assert_same_clusters(tmp_path / "one.csv", tmp_path / "two.csv", count=90)
-    assert not (tmp_path / "two.csv.parts").exists()

@@ -1,7 +1,5 @@
 """Two processes of two devices: where one ends, both do within a minute; and the job resumes."""
 
-import os
-import shutil
 import signal
 
 import pytest
@@ -86,43 +84,9 @@ def test_a_job_ends_with_its_features_and_one_machine_clusters_them(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rank", [0, 1])
-def test_a_process_that_is_killed(whole, tmp_path, rank):
+def test_a_process_that_is_killed(whole, tmp_path):
     job = _job(whole, tmp_path / "run").wait_for("checkpoints/10")
-    job.hosts[rank].kill()
-    codes, errors = job.end()
-    assert codes[1 - rank] not in (0, 75), errors
-    _assert_resumes(whole, job.workdir)
-
-
-@pytest.mark.slow
-def test_a_set_in_blocks_of_records_resumes_after_a_kill(tmp_path):
-    """Both processes read blocks of their own; the last steps are those of a whole training."""
-    data = os.environ.get("CLUSTER_JAX_TEST_DATA")
-    if not data:
-        pytest.skip("CLUSTER_JAX_TEST_DATA is not set to a folder with a prepared CIFAR-10")
-    more = (
-        "--config.data.name=cifar10", f"--config.data.dir={data}/tfds", "--until=report",
-        "--config.data.split=train[24000:26000]", "--config.augment.size=32",
-    )  # fmt: skip
-    _job(tmp_path, tmp_path / "whole", *more).succeed()
-    job = _job(tmp_path, tmp_path / "run", *more).wait_for("checkpoints/10")
     job.hosts[1].kill()
-    job.end()
-    _job(tmp_path, job.workdir, *more).succeed()
-    assert_same(tmp_path / "whole", job.workdir)
-
-
-@pytest.mark.slow
-def test_a_damaged_checkpoint(whole, tmp_path):
-    """Both processes go on from the one before."""
-    workdir = shutil.copytree(whole / "run", tmp_path / "run")
-    for name in ("run-1.npz", "embedding.npz"):
-        (workdir / name).unlink()
-    newest = workdir / "checkpoints" / str(STEPS)
-    shutil.rmtree(newest / "default")
-    shutil.copytree(workdir / "checkpoints" / str(STEPS - 10) / "default", newest / "default")
-    errors = _assert_resumes(whole, workdir)
-    assert f"checkpoints/{STEPS} is damaged" in errors[0]
-    assert (workdir / "damaged" / str(STEPS)).is_dir()
-    assert newest.is_dir()
+    codes, errors = job.end()
+    assert codes[0] not in (0, 75), errors
+    _assert_resumes(whole, job.workdir)

@@ -44,14 +44,6 @@ def test_what_the_log_shows(kind, values, expected):
     assert all("\n" not in f.text and "another folder" in f.text for f in found)
 
 
-def test_the_advice_names_the_weight_of_nrcc_only_where_it_is_on():
-    records = _records(watch.SPREAD, [0.1, 0.1])
-    (without,) = watch.findings(records, 60)
-    assert "nrcc" not in without.text
-    (with_nrcc,) = watch.findings([{**record, "nrcc": 2.0} for record in records], 60)
-    assert "or optimizer.weight_decay or nrcc.weight in another folder" in with_nrcc.text
-
-
 def test_figures_of_a_look():
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(200, 32))

@@ -1,5 +1,6 @@
 """Every exported loss in every way to run it: the table of `experiments/tutorials/guide.md`."""
 
+import dataclasses
 import functools
 import pathlib
 import re
@@ -442,43 +443,144 @@ def test_nan_in_a_slot_without_an_entry_is_not_seen(name):
     np.testing.assert_array_equal(loss(changed), loss(queue))
 
 
-@every_row(
-    ("call", "message"),
-    [
-        (
-            lambda: losses.nrcc_views(A, B, A, B, C[:3]),
-            "c must be float[rows, d] with rows = 8; got float32[3,6]",
-        ),
-        (lambda: losses.barlow_twins(A > 0, B), "a must be float[rows, d]; got bool[8,6]"),
-        (
-            lambda: losses.byol(A.tolist(), B),
-            "predictions must be an array float[rows, d]; got a list",
-        ),
-        (
-            lambda: losses.byol_views(A, (A, B)),
-            "predictions_pair must be a pair of arrays, of view a and view b; got float32[8,6]",
-        ),
-        (
-            lambda: losses.positive_samples(KEYS[:3], A),
-            "keys must be key[rows] with rows = 8; got key<fry>[3]",
-        ),
-        (
-            lambda: losses.neighborhood_contrast(
-                A, B, C, NO, losses.HardNegatives(A[:3], A[:3] > 0), neighbors=2
-            ),
-            "negatives.similarities must be float[rows, k] with rows = 8; got float32[3,6]",
-        ),
-        (
-            lambda: losses.swapped_prediction((A,)),
-            "scores must be two arrays or more, one for each view; got 1",
-        ),
-        (lambda: losses.sinkhorn_codes(A, epsilon=0), "epsilon must be greater than 0; got 0"),
-    ],
-)
+def _kernel(**changes):
+    good = {"gammas": (1.0, 2.0), "temperatures": (0.4, 0.7), "mixture": "loss", "weight": 0.5}
+    return losses.Kernel(**good | changes)
+
+
+def _hard(**changes):
+    negatives = losses.hard_negatives(KEYS, A, C, FILLED, C, FILLED, **{"count": 2} | changes)
+    return losses.neighborhood_contrast(A, B, C, NO, negatives, neighbors=2)
+
+
+# One of each kind of refusal, and those of one loss alone.
+REFUSED = [
+    (
+        lambda: losses.nrcc_views(A, B, A, B, C[:3]),
+        "c must be float[rows, d] with rows = 8; got float32[3,6]",
+    ),
+    (lambda: losses.barlow_twins(A > 0, B), "a must be float[rows, d]; got bool[8,6]"),
+    (
+        lambda: losses.byol(A.tolist(), B),
+        "predictions must be an array float[rows, d]; got a list",
+    ),
+    (
+        lambda: losses.byol_views(A, (A, B)),
+        "predictions_pair must be a pair of arrays, of view a and view b; got float32[8,6]",
+    ),
+    (
+        lambda: losses.positive_samples(KEYS[:3], A),
+        "keys must be key[rows] with rows = 8; got key<fry>[3]",
+    ),
+    (
+        lambda: losses.swapped_prediction((A,)),
+        "scores must be two arrays or more, one for each view; got 1",
+    ),
+    (lambda: losses.sinkhorn_codes(A, epsilon=0), "epsilon must be greater than 0; got 0"),
+    (
+        lambda: losses.neighborhood_contrast(A, B, C, NO, None, neighbors=9),
+        "neighbors must be between 1 and 8; got 9",
+    ),
+    (lambda: losses.concentrations(UNIT, UNIT, FILLED, mean=-1), "mean must be greater than 0"),
+    (lambda: losses.proto_cl_views((A, B), (A, B), LABELS, clusters=1), "clusters must be at leas"),
+    (
+        lambda: losses.proto_cl_views((A, B), (A, B), LABELS, clusters=4, part="half"),
+        "part must be one of 'whole', 'alignment', 'uniformity'; got 'half'",
+    ),
+    (lambda: losses.centroid_contrast(A, UNIT[:1], LABELS), "number of centroids must be at least"),
+    (lambda: losses.nrcc(A[:1], B[:1], C[:1], include_own_view=False), "must be at least 2; got 1"),
+    (
+        lambda: losses.info_nce_views(A[:1], B[:1], positive_in_denominator=False),
+        "must be at least 2; got 1",
+    ),
+    (lambda: _kernel(gammas=(1.0, 0.0)), "gammas must be greater than 0; got 0.0"),
+    (lambda: _kernel(temperatures=(0.4,)), "two for a mixture; got 2 and 1"),
+    (lambda: _kernel(mixture="product"), "mixture must be one of 'kernel', 'loss'; got 'product'"),
+    (lambda: _kernel(weight=None), "weight must be between 0 and 1; got None"),
+    (
+        lambda: losses.kernel_clip(A[:, :3], B[:, :3], kernel=_kernel(halves=True)),
+        "rows with halves = True must be a multiple of the halves, 2; got 3",
+    ),
+    (lambda: _hard(rounds=0), "rounds must be at least 1; got 0"),
+    (lambda: _hard(mixing=()), "mixing must be one or more values from 0 to 1; got ()"),
+    (lambda: _hard(entries="hard"), "entries must be one of 'easiest', 'random'; got 'hard'"),
+]
+
+
+@every_row(("call", "message"), REFUSED)
 def test_messages(call, message):
     with pytest.raises(InputError) as error:
         call()
-    assert str(error.value) == message
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def _cold(a, b, filled):
+    """Every loss at small temperatures, epsilons, variances and concentrations."""
+    cold, queue, k = {"temperature": 0.01}, jnp.concatenate([b, a]), LABELS % 3
+    kernels = (losses.Kernel(gammas=(0.5,)), LAPLACE, HALVES)
+    kernels = [dataclasses.replace(x, temperatures=(0.01,) * len(x.gammas)) for x in kernels]
+    held = jnp.minimum(filled, len(a))
+    negatives = losses.hard_negatives(_keys(BATCH["index"]), a, queue, filled, a, held, count=3)
+    return [
+        losses.barlow_twins(a, b),
+        losses.byol(a, b),
+        losses.centroid_contrast(a, b, k, **cold),
+        losses.cluster_contrast(_soft(300 * a), _soft(300 * b), **cold),
+        losses.consistency(a, b),
+        losses.cross_entropy(1e4 * a, k),
+        losses.entropy_deficit(_soft(300 * a)),
+        losses.info_nce_queue(a, b, queue, filled, **cold),
+        losses.clip(a, b, **cold),
+        losses.neighborhood_contrast(a, b, queue, filled, negatives, neighbors=2, **cold),
+        _bce(300 * a, 300 * b, None),
+        losses.prototype_contrast(a, b, k, jnp.full(8, 1e-4, a.dtype)),
+        losses.supervised_contrast(a, b, k, queue, jnp.tile(k, 2), filled, **cold),
+        losses.swapped_prediction((a, b), epsilon=0.01, **cold),
+        losses.variance_loss(a, b, jnp.zeros(8, a.dtype), k),
+        *(
+            losses.proto_cl_views((a, b), (b, b), k, clusters=n, part=part, **cold)
+            for part in ("whole", "alignment", "uniformity")
+            for n in (3, 50)
+        ),
+        *(
+            losses.info_nce_views(a, b, positive_in_denominator=own, **cold)
+            + losses.nrcc_views(a, b, a, b, queue[4:12], include_own_view=own, **cold)
+            for own in (True, False)
+        ),
+        *(losses.kernel_info_nce_views(a, b, kernel=kernel) for kernel in kernels),
+        *(losses.kernel_info_nce_queue(a, b, queue, filled, kernel=kernel) for kernel in kernels),
+    ]
+
+
+@functools.cache
+def _cold_with_slopes():
+    return jax.jit(lambda *x: (_cold(*x), jax.jacrev(_cold, argnums=(0, 1))(*x)))
+
+
+def _rows_of(case):
+    a, b = A.copy(), B.copy()
+    if case == "copies":
+        a[1], b[0], b[5] = a[0], 2 * a[0], -a[0]
+    elif case == "all equal":
+        a[:] = b[:] = 3, 0, 0, 0, 0, 0  # a distance of exactly 0, without rounding
+    elif case == "zeros":
+        a[2] = b[2] = b[3, :3] = 0
+    elif case == "all zero":
+        a[:] = b[:] = 0
+    else:
+        a[1], b[:] = -a[0], -a  # with labels 0, 1, 2, 1, 0, ... sums of members need not be zero
+        a[4] = -a[0]  # these two are, of cluster 0
+    return a, b
+
+
+@every_row("case", ["copies", "all equal", "zeros", "all zero", "opposite"])
+@every_row("filled", [0, 3, 16])
+def test_extremes_stay_finite_in_float32(case, filled):
+    values, slopes = _cold_with_slopes()(*_rows_of(case), np.int32(filled))
+    for i, array in enumerate([*values, *jax.tree.leaves(slopes)]):
+        assert array.dtype == jnp.float32, i
+        assert np.isfinite(array).all(), (case, filled, i)
 
 
 def test_keys_of_either_kind():

@@ -9,13 +9,10 @@ import jax.numpy as jnp
 import pytest
 from ml_collections import ConfigDict
 
-from cluster_jax.core import ops
 from cluster_jax.data import batches
 from cluster_jax.encoding import embed
-from cluster_jax.methods.ncl import NCLState
 from cluster_jax.runs import build as builder
 from cluster_jax.training import state as states
-from cluster_jax.training.state import State
 from tests import toy
 
 KERNEL = {
@@ -243,33 +240,3 @@ def use(made: ConfigDict, case: str) -> ConfigDict:
     )
     made.nrcc.branch = "target" if case in TARGET else "online"
     return made
-
-
-def with_keys(state: State) -> State:
-    """A state whose queue, if it has one, holds 20 random keys: an empty one has no gradient."""
-    if isinstance(state.model_state, NCLState):
-        return _with_rows(state)
-    if "queue" not in state.model_state._fields:
-        return state
-    queue = state.model_state.queue
-    rows = ops.l2_normalize(
-        jax.random.normal(jax.random.key(7), queue.rows.shape, queue.rows.dtype)
-    )
-    queue = queue._replace(rows=rows, filled=jnp.full_like(queue.filled, 20))
-    return state._replace(model_state=state.model_state._replace(queue=queue))
-
-
-def _with_rows(state: State) -> State:
-    """The same for NCL's two queues."""
-    labeled, unlabeled = state.model_state.labeled, state.model_state.unlabeled
-    rows = ops.l2_normalize(
-        jax.random.normal(jax.random.key(7), (2, *unlabeled.rows.shape), unlabeled.rows.dtype)
-    )
-    labels = jnp.arange(len(rows[0]), dtype=jnp.int32) % 2
-    unlabeled = unlabeled._replace(rows=rows[0], filled=jnp.full_like(unlabeled.filled, 8))
-    labeled = labeled._replace(
-        rows={"z": rows[1], "label": labels}, filled=jnp.full_like(labeled.filled, 12)
-    )
-    return state._replace(
-        model_state=state.model_state._replace(labeled=labeled, unlabeled=unlabeled)
-    )

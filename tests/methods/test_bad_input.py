@@ -1,6 +1,7 @@
 """Bad values of the methods: one sentence that names the key, and nothing is written."""
 
 import contextlib
+import functools
 
 import numpy as np
 import pytest
@@ -9,111 +10,121 @@ from ml_collections import ConfigDict
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.runs import begin as pipeline
-from cluster_jax.runs.config import config_json
+from cluster_jax.runs import build
+from cluster_jax.runs.config import config_json, parse_config
 from cluster_jax.training import checkpoint
 from cluster_jax.training import state as states
 from tests import toy
 from tests.methods import cases
 from tests.rows import every_row
 
-INF = float("inf")
-
-
-def refused(tmp_path, config):
-    """What a run says that does not begin."""
-    with pytest.raises(InputError) as error:
-        pipeline.run_pipeline(config, tmp_path / "run")
-    assert not (tmp_path / "run").exists()
-    return str(error.value)
-
-
-@every_row(
-    ("case", "change", "message"),
-    [
-        ("ncc", {"clusters": 65}, "method.clusters must be at most 64 training images; got 65"),
-        ("cueco", {"clusters": 17}, "method.clusters must be at most 16 keys in the queue"),
-        ("cueco", {"queue": 24}, "must be a multiple of train.batch_size, 16; got 24"),
-        ("ncc", {"update_every": "0 steps"}, "method.update_every must be at least 1; got 0"),
-        ("cueco", {"warmup": "0 steps"}, "method.warmup must be at least 1; got 0"),
-        (
-            "cueco",
-            {"warmup": "4 steps"},
-            "must be at most 3 steps, shorter than train.duration; got 4",
-        ),
-        ("kernel_infonce", {"gammas": (1.0, "x")}, "method.gammas must be a number; got 'x'"),
-        ("ncc", {"sigma": -0.1}, "method.sigma must be at least 0; got -0.1"),
-        ("ncc", {"part": "both"}, "method.part must be one of 'whole', 'alignment', 'uniformity'"),
-        ("cueco", {"assign_by": "mean"}, "method.assign_by must be one of 'key', 'query'"),
-        ("cueco", {"weights": {"variance": -1.0}}, "method.weights.variance must be at least 0"),
-    ],
-)
-def test_bad_values_get_one_sentence(tmp_path, case, change, message):
-    config = cases.use(toy.config(toy.file(tmp_path)), case)
-    config.method.update(change)
-    said = refused(tmp_path, config)
-    assert message in said
-    assert "\n" not in said
-
-
-@pytest.mark.parametrize(
-    ("section", "values", "message"),
-    [
-        ("method", {"temperature": INF}, "method.temperature must be a finite number; got inf"),
-        ("nrcc", {"sghmc": {"clip": np.nan}}, "nrcc.sghmc.clip must be a finite number; got nan"),
-        ("augment", {"mean": (0.5, -INF)}, "augment.mean must be a finite number; got -inf"),
-    ],
-)
-def test_numbers_are_finite(tmp_path, section, values, message):
-    config = toy.config(toy.file(tmp_path), **{section: values})
-    assert refused(tmp_path, config) == f"config.{message}"
-
-
-def test_groups_of_a_shuffled_batch(tmp_path, monkeypatch):
-    """None, one that does not divide the batch, and the whole batch, where shuffling is nothing."""
-    mesh = states.make_mesh(1)
-    monkeypatch.setattr(states, "make_mesh", lambda: mesh)
-    for group, message in (
-        (None, "network.group must be at least 2 with network.norm 'shuffle'; got None"),
-        (3, "train.batch_size of each device must be a multiple of network.group, 3; got 16"),
-        (16, "network.group must be at most 15 with network.norm 'shuffle'; got 16"),
-    ):
-        network = {"norm": "shuffle", "group": group}
-        config = toy.config(toy.file(tmp_path), network=network)
-        assert message in refused(tmp_path, cases.use(config, "moco"))
-
-
-@pytest.mark.parametrize("method", cases.STAGES)
-def test_nrcc_on_a_method_without_two_views(tmp_path, method):
-    config = cases.use(toy.config(toy.file(tmp_path), nrcc={"weight": 0.5}), method)
-    said = refused(tmp_path, config)
-    assert said == (
-        f"nrcc.weight must be 0 for the method {method}, which is not a two-view method; "
-        f"got {config.nrcc.weight}"
-    )
-
-
+NONE = dict.fromkeys(("ce", "bce", "consistency", "ncl", "scl"), 0.0)
+SHUFFLE = {"network.norm": "shuffle", "network.group": 4}
 TERM = {"name": "ncc", **cases.TERMS["ncc"]}
 
 
-@pytest.mark.parametrize(
-    ("method", "changes", "sentence"),
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    return toy.file(tmp_path_factory.mktemp("toy"))
+
+
+def changed(file, case, changes):
+    """The config of a case with dotted keys changed."""
+    config = cases.use(toy.config(file), case)
+    with config.unlocked():
+        for key, value in changes.items():
+            *sections, name = key.split(".")
+            functools.reduce(getattr, sections, config)[name] = value
+    return config
+
+
+def refused(config, dataset=None):
+    """What a run says that cannot be built."""
+    with pytest.raises(InputError) as error:
+        build.build_run(parse_config(config), dataset)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+# One of each rule: case, changes, what is said.
+ROWS = [
+    ("simclr", {"method.temperature": np.inf}, "config.method.temperature must be a finite number"),
+    ("simsiam", {"network.predictor": None}, "network.predictor must be set for SimSiam; got None"),
+    ("simsiam", SHUFFLE, "for a method without a target network; got 'shuffle'"),
+    ("moco", {**SHUFFLE, "network.group": None}, "must be at least 2 with network.norm 'shuffle'"),
+    ("moco", {**SHUFFLE, "network.group": 3}, "must be a multiple of network.group, 3; got"),
+    ("moco", {"method.queue": 24}, "must be a multiple of train.batch_size, 16; got 24"),
+    ("ncc", {"method.clusters": 65}, "method.clusters must be at most 64 training images; got 65"),
+    ("ncc", {"method.update_every": "0 steps"}, "method.update_every must be at least 1; got 0"),
+    ("ncc", {"method.part": "both"}, "method.part must be one of 'whole', 'alignment', 'unif"),
+    ("ncc", {"train.labeled_batch_size": 8}, "train.labeled_batch_size must be None"),
+    ("cueco", {"method.clusters": 17}, "method.clusters must be at most 16 keys in the queue"),
+    ("cueco", {"method.warmup": "4 steps"}, "must be at most 3 steps, shorter than train.duration"),
+    ("cueco", {"method.weights.variance": -1.0}, "method.weights.variance must be at least 0"),
+    ("kernel_infonce", {"method.gammas": (1.0, "x")}, "method.gammas must be a number; got 'x'"),
+    ("kernel_infonce", {"method.decay": 0.9}, "None without; got 0.9, None and a queue of None"),
+    (
+        "byol",
+        {"term": ConfigDict({**TERM, "name": "byol"})},
+        "term.name must be one of 'cc', ",
+    ),
+    ("byol", {"term": ConfigDict({**TERM, "sigma": 0.1})}, "unknown config key term.sigma"),
+    ("byol", {"term": ConfigDict({**TERM, "clusters": 65})}, "term.clusters must be at most 64"),
+    ("pcl", {"term": ConfigDict(TERM)}, "term must be None for the method pcl, which has clusters"),
+    ("rotation", {"term": ConfigDict(TERM)}, "term must be None for rotation, which is not a two-"),
+    (
+        "rotation",
+        {"nrcc.weight": 0.5},
+        "nrcc.weight must be 0 for the method rotation, which is no",
+    ),
+    ("rotation", {"network.norm": "local", "network.group": 4}, "the method rotation, wh"),
+    ("supervised", {"train.labeled_batch_size": 8}, "for the method supervised must be 16; got 8"),
+    ("supervised", {"network.projector": {"hidden": 8, "out": 4}}, "classifies the backbone's"),
+    ("ncl", {"novel.classes": 4}, "number of labeled classes, must be at most 3; got 4"),
+    ("ncl", {"novel.classes": None}, "must be None where no class is known; got 8: set nov"),
+    ("ncl", {"train.labeled_batch_size": 16}, "labeled_batch_size for ncl must be at most 15"),
+    ("ncl", {"method.neighbors": 17}, "neighbors must be at most 16 entries of the queue; got 17"),
+    ("ncl", {"method.queue": 20}, "method.queue must be a multiple of the labeled rows of a batch"),
+    ("ncl", {"method.classes": 60}, "method.classes must be at most the "),
+    ("ncl", {"method.neighbors": None}, "got None (give --config.method.neighbors"),
+    ("ncl", {"method.weights": NONE}, "one of method.weights must be"),
+    ("ncl", {"method.ramp": "long"}, "method.ramp must be a duration like '1500 steps'"),
+    ("ncl", {"method.hng.mixing": (0.5, 1.5)}, "method.hng.mixing must be between 0 and 1"),
+    ("ncl", {"network.frozen": "stage3"}, "network.frozen must be one of 'conv1', 'conv2'"),
+]
+
+
+@every_row(("case", "changes", "message"), ROWS)
+def test_bad_values_get_one_sentence(file, case, changes, message):
+    assert message in refused(changed(file, case, changes))
+
+
+def test_nothing_is_written_of_a_run_that_is_refused(file, tmp_path):
+    with pytest.raises(InputError, match="clusters must be at most 64"):
+        pipeline.run_pipeline(changed(file, "ncc", {"method.clusters": 65}), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def _five_of(value):
+    return lambda labels: np.where(np.arange(len(labels)) < 5, value, -1 - value)
+
+
+@every_row(
+    ("known", "message"),
     [
-        ("byol", {"name": "byol"}, "term.name must be one of 'cc', 'ncc', 'pcl'; got 'byol'"),
-        ("byol", {"sigma": 0.1}, "unknown config key term.sigma"),
-        ("byol", {"warmup": "9 hours"}, "term.warmup must be"),
-        ("byol", {"clusters": 65}, "term.clusters must be at most 64 training images; got 65"),
-        (
-            "pcl",
-            {},
-            "term must be None for the method pcl, which has clusters of its own; got 'ncc'",
-        ),
-        ("rotation", {}, "term must be None for rotation, which is not a two-view method; got"),
+        (lambda labels: np.full_like(labels, -1), "got no labeled ones"),
+        (lambda labels: labels, "got no unlabeled ones"),
+        (lambda labels: np.where(labels == 2, 2, -1), "without gaps; got no image of class 0"),
+        (_five_of(0), "the number of labeled images must be at least the 8 in a batch; got 5"),
+        (_five_of(-1), "the number of unlabeled images must be at least the 8 in a batch; got 5"),
     ],
 )
-def test_terms_of_other_methods(tmp_path, method, changes, sentence):
-    config = cases.use(toy.config(toy.file(tmp_path)), method)
-    config.term = ConfigDict({**TERM, **changes})
-    assert refused(tmp_path, config).startswith(sentence)
+def test_known_classes_of_a_set_in_hand(file, known, message):
+    """Found before anything is written, not at the first batch."""
+    config = changed(file, "ncl", {})
+    dataset = cases.build("ncl", False).dataset
+    dataset = dataset._replace(partial_labels=known(dataset.labels).astype(np.int32))
+    assert message in refused(config, dataset)
 
 
 def test_workdir_of_another_method(tmp_path):

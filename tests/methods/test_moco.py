@@ -4,7 +4,6 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from cluster_jax.core.checks import InputError
 from cluster_jax.methods import base, encoders
 from cluster_jax.methods.base import MethodContext
 from cluster_jax.nets import network
@@ -12,7 +11,6 @@ from cluster_jax.nets.config import NetworkConfig, ProjectorConfig
 from tests import toy
 from tests.data.test_views import OFF, augmentation
 from tests.methods import cases
-from tests.rows import every_row
 
 BOTH = pytest.mark.parametrize("case", ["moco", "kernel_infonce on moco"])
 
@@ -66,29 +64,6 @@ def test_a_queue_that_the_set_fills_twice_is_warned_about(case):
         build(case, images=63)
 
 
-@every_row(
-    ("case", "change", "message"),
-    [
-        ("moco", {"queue": 24}, r"a multiple of train\.batch_size, 16; got 24"),
-        (
-            "kernel_infonce on moco",
-            {"decay": None},
-            r"method\.final_decay must be given .*; got None, 0\.9 and",
-        ),
-        (
-            "kernel_infonce",
-            {"decay": 0.9},
-            r"with method\.queue and None without; got 0\.9, None and a queue of None",
-        ),
-        ("barlow", {"scale": 0.0}, r"method\.scale must be greater than 0"),
-        ("simsiam", {}, r"network\.predictor must be set for SimSiam; got None"),
-    ],
-)
-def test_bad_values(case, change, message):
-    with pytest.raises(InputError, match=message):
-        build(case, **change)
-
-
 def test_each_pass_of_the_target_has_an_order_of_its_own(keys, monkeypatch):
     """Of shuffled BatchNorm: view a, view b, and the passes of a sampled view."""
     orders, shuffle = [], encoders.norm.shuffle
@@ -106,10 +81,3 @@ def test_each_pass_of_the_target_has_an_order_of_its_own(keys, monkeypatch):
         encoded, _ = method.encode(params, state, views, jnp.arange(16), 0, next(keys), None)
         encoded.sampler_inputs.branches["target"](views[0])
     assert len(set(orders)) == len(orders) == 6
-
-
-@pytest.mark.parametrize("case", ["simsiam", "barlow", "kernel_infonce"])
-def test_shuffled_batchnorm_needs_a_target_network(case):
-    config = parse(case)
-    with pytest.raises(InputError, match="for a method without a target network; got 'shuffle'"):
-        base.build(cases.METHODS[case]["name"], config, context(shuffle=True))

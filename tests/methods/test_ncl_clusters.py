@@ -11,7 +11,6 @@ from cluster_jax.clustering.label_spreading import label_spreading
 from cluster_jax.clustering.transport import sinkhorn
 from cluster_jax.data import batches
 from cluster_jax.losses import ncl as losses
-from cluster_jax.methods import base
 from cluster_jax.runs import build
 from cluster_jax.runs.config import parse_config
 from tests import toy
@@ -79,22 +78,6 @@ def test_a_later_clustering_keeps_the_numbers(built, state):
         assert same.all() if not flipped else not same.any()
 
 
-def test_one_run_of_kmeans_starts_from_the_last_centers(built, state, monkeypatch):
-    """None at first, where there are no centers."""
-    features, _ = groups(built)
-    starts, kmeans = [], base.kmeans
-
-    def watched(x, k, *, init=None, **settings):
-        starts.append(init)
-        return kmeans(x, k, init=init, **settings)
-
-    monkeypatch.setattr(base, "kmeans", watched)
-    first = refreshed(built, state, features)
-    refreshed(built, state, features, first)
-    assert starts[0] is None
-    np.testing.assert_array_equal(starts[1], first.centers)
-
-
 def test_a_term_without_weight_is_left_out(built, state, monkeypatch):
     """Of the terms here only the head on clusters counts; another that is NaN changes nothing."""
     monkeypatch.setattr(losses, "consistency", lambda *pair: jnp.nan * jnp.sum(pair[0]))
@@ -119,36 +102,25 @@ def test_classes_are_of_equal_size(built, state):
     assert len(set(labels[np.isin(unlabeled, moved)])) == 1
 
 
-def test_the_ten_nearest_rows_have_a_say(built, state):
+@pytest.mark.parametrize("given", [False, True])
+def test_the_nearest_rows_and_those_in_the_data_have_a_say(built, state, given):
     features, _ = groups(built)
     features += np.random.default_rng(2).normal(size=features.shape).astype(np.float32) / 2
     unlabeled = np.flatnonzero(built.training.dataset.partial_labels < 0)
-    result = refreshed(built, state, features)
-    labels = np.asarray(result.pseudo_labels)[unlabeled]
+    # Twelve of each row: the last two are too many. Labeled rows have no say.
+    near = np.stack([np.random.default_rng(i).permutation(80)[:12] for i in range(80)])
+    others = {"neighbors": near} if given else {}
+    result = refreshed(built, state, features, **others)
     rows = features[unlabeled].astype(np.float64)
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     alone = rows @ np.asarray(result.centers, np.float64).T
-    expected = label_spreading(alone, rows, None)
-    np.testing.assert_array_equal(labels, sinkhorn(expected).argmax(axis=1))
-    assert (labels != sinkhorn(alone).argmax(axis=1)).any()
-
-
-def test_the_neighbors_in_the_data_have_a_say_where_they_are_unlabeled(built, state):
-    features, _ = groups(built)
-    features += np.random.default_rng(2).normal(size=features.shape).astype(np.float32) / 2
-    unlabeled = np.flatnonzero(built.training.dataset.partial_labels < 0)
-    # Twelve of each row: the last two are too many.
-    near = np.stack([np.random.default_rng(i).permutation(80)[:12] for i in range(80)])
-    result = refreshed(built, state, features, neighbors=near)
-    rows = features[unlabeled].astype(np.float64)
-    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-    cosines = rows @ np.asarray(result.centers, np.float64).T
     number = {row: i for i, row in enumerate(unlabeled.tolist())}
-    others = np.array([[number.get(j, -1) for j in near[row].tolist()] for row in unlabeled])
-    expected = label_spreading(cosines, rows, others)
+    ours = np.array([[number.get(j, -1) for j in near[row].tolist()] for row in unlabeled])
+    expected = sinkhorn(label_spreading(alone, rows, ours if given else None)).argmax(axis=1)
     labels = np.asarray(result.pseudo_labels)[unlabeled]
-    np.testing.assert_array_equal(labels, sinkhorn(expected).argmax(axis=1))
-    without = np.asarray(refreshed(built, state, features).pseudo_labels)[unlabeled]
+    np.testing.assert_array_equal(labels, expected)
+    without = refreshed(built, state, features).pseudo_labels if given else None
+    without = sinkhorn(alone).argmax(axis=1) if without is None else np.asarray(without)[unlabeled]
     assert (labels != without).any()
 
 

@@ -40,20 +40,6 @@ def test_separable_classes_at_any_scale_and_offset(scale):
     assert linear_probe(features, labels * 7 - 3, **SETTINGS) > 0.99
 
 
-def test_random_labels_stay_near_chance():
-    features, _ = _data(2000)
-    labels = np.random.default_rng(1).integers(0, 4, 2000)
-    # 500 test rows: chance is 0.25 with a standard error of 0.02.
-    assert 0.17 < linear_probe(features, labels, **SETTINGS) < 0.33
-
-
-def test_only_linear_boundaries_are_found():
-    rng = np.random.default_rng(2)
-    features = rng.normal(size=(2000, 2))
-    labels = (features.prod(axis=1) > 0).astype(int)
-    assert linear_probe(features, labels, **SETTINGS) < 0.65
-
-
 def test_test_rows_are_not_trained_on():
     # 150 rows in 400 dimensions: any labels can be learned by heart, on rows that were seen.
     rng = np.random.default_rng(3)
@@ -150,36 +136,13 @@ def test_seed_decides():
     assert set(others) != {a}
 
 
-def test_weight_decay_pulls_to_the_majority():
-    features, labels = _data(classes=3)
-    labels = np.where(labels == 2, 1, labels)
-    decayed = linear_probe(
-        features, labels, **{**SETTINGS, "weight_decay": 10.0, "learning_rate": 0.05}
-    )
-    assert decayed == pytest.approx(np.mean(labels == 1), abs=0.01)
-
-
-def test_float64_and_equal_rows(x64):
-    features, labels = _data(100)
-    assert linear_probe(features.astype(np.float64), labels, **SETTINGS) > 0.9
-    equal = linear_probe(np.ones((100, 3)), np.arange(100) % 2, **SETTINGS)
-    assert 0 <= equal <= 1
-
-
 @every_row(
     ("features", "labels", "change", "message"),
     [
         (np.zeros(4), [0, 0, 1, 1], {}, "2-D"),
         (np.zeros((4, 1)), [0, 0, 1], {}, "labels must have one entry for each of the 4 rows"),
         (np.full((4, 1), np.inf), [0, 0, 1, 1], {}, "infinity"),
-        (np.zeros((4, 1)), [0, 0, 1, 1], {"holdout": 1.0}, "holdout"),
         (np.zeros((4, 1)), [0, 0, 1, 1], {"epochs": 0}, "epochs must be at least 1"),
-        (
-            np.zeros((4, 1)),
-            [0, 0, 1, 1],
-            {"learning_rate": -1.0},
-            "learning_rate must be greater than 0",
-        ),
         (np.zeros((3, 1)), [0, 1, 2], {}, "hold one out; got none"),
         (np.zeros((4, 1)), [0, 0, 1, 1], {"top": (0,)}, "top must be at least 1; got 0"),
         (np.zeros((4, 1)), [0, 0, 1, 1], {"test_labels": [0]}, "given together; got only one"),
@@ -188,12 +151,6 @@ def test_float64_and_equal_rows(x64):
             [0, 0, 1, 1],
             {"test_features": np.zeros((1, 2)), "test_labels": [0]},
             "test_features must have as many columns as features, 1; got 2",
-        ),
-        (
-            np.zeros((4, 1)),
-            [0, 0, 1, 1],
-            {"test_features": np.zeros((2, 1)), "test_labels": [0]},
-            "test_labels must have one entry for each of the 2 rows",
         ),
     ],
 )

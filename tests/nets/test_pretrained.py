@@ -150,7 +150,7 @@ def test_the_network_follows_from_the_name(encoder, name, width, frozen):
     ("encoder", "message"),
     [
         ("lite0", "encoder must be 'lite2', a .safetensors file, or 'hf:ORG/NAME'; got 'lite0'"),
-        (2, "encoder must be a name or a path; got 2"),
+        (2, "encoder must be 'lite2', a .safetensors file, or 'hf:ORG/NAME'; got 2"),
         ("hf:me/dinov2-smal", "got 'hf:me/dinov2-smal': did you mean 'dinov2-small'?"),
         ("w.safetensors", "such as dinov2-small.safetensors; got 'w.safetensors'"),
     ],

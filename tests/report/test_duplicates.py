@@ -16,7 +16,6 @@ IN_MEMORY = types.SimpleNamespace(fits=lambda count, shape: True)
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch):
     """Several blocks, the last one not full."""
-    monkeypatch.setattr(duplicates, "_BLOCK", 16)
     monkeypatch.setattr(duplicates, "_BATCH", 7)
 
 

@@ -222,7 +222,7 @@ def test_the_command(workdir, capsys):
     whole = content(workdir)
     for flags in ([], [save(workdir, names={"1": "b<b>"})]):
         correct(workdir, *flags)
-        assert "corrections  none\n" in capsys.readouterr().out
+        assert "corrections  nothing new; in force: 2 decided, 2 named\n" in capsys.readouterr().out
         assert content(workdir) == whole
     for flag, message in (("--name=5", "a number and a name"), ("--name=9=x", "clusters of the")):
         with pytest.raises(SystemExit):

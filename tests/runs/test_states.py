@@ -12,7 +12,7 @@ from etils import epath
 from PIL import Image
 
 import cluster_jax
-from cluster_jax.cli import cluster, images
+from cluster_jax.cli import cluster, images, predict
 from cluster_jax.clustering import placing
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
@@ -426,11 +426,35 @@ def test_a_damaged_newest_state_is_told_and_nothing_is_guessed(run):
     assert records.read(run).number == 1
 
 
-def test_features_that_are_missing_are_told(run):
-    (run / "features.npy").unlink()
-    for use in (records.read, update.correct, update.update_rows):
-        with pytest.raises(InputError, match=r"features.npy is damaged \(it is not there\)"):
-            use(run)
+def test_features_that_are_missing_or_damaged_are_told(run):
+    file = run / "features.npy"
+    content = bytearray(file.read_bytes())
+    content[-5] ^= 4
+    file.write_bytes(content)
+    for reason in ("its rows do not match their checksum", "it is not there"):
+        for use in (records.read, update.correct, update.update_rows):
+            with pytest.raises(InputError, match=rf"features.npy is damaged \({reason}\)"):
+                use(run)
+        file.unlink(missing_ok=True)
+
+
+def test_no_table_is_read_back(first, tmp_path, monkeypatch):
+    """Tables, results and the page are outputs: no command goes by them, however many rows."""
+    monkeypatch.setattr("csv.DictReader", None)
+    shutil.copytree(first, tmp_path / "whole")
+    shutil.copytree(first, tmp_path / "bare")
+    for name in ("assignments.csv", "results.json", "report.html"):
+        (tmp_path / "bare" / name).write_bytes(b"\xff,garbage")
+    np.save(tmp_path / "new.npy", NEW)
+    tables = []
+    for name in ("whole", "bare"):
+        run = tmp_path / name
+        predict.main([f"--workdir={run}", f"--features={tmp_path}/new.npy"])
+        updated(run, NEW, add=True)
+        corrected(run, names=[("1", "cats")])
+        tables.append(digests(run, "config.json"))
+    assert {"predictions.csv", "assignments.csv", "changes.csv", "run-3.npz"} <= tables[0].keys()
+    assert tables[0] == tables[1]
 
 
 def test_a_folder_of_an_older_version(run):

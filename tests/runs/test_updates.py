@@ -223,7 +223,7 @@ def test_rows_with_ids_are_known_by_them(named, tmp_path, capsys):
         [f"p{i}" for i in range(1, 70)] + ["copy"],
     )
     update.main(["--workdir=out", new])
-    assert capsys.readouterr().out.startswith("1 row is new; 1 row is gone; 1 row is changed.")
+    assert "\n1 row is new; 1 row is gone; 1 row is changed.\n" in capsys.readouterr().out
     made = {row["row"]: row["cluster"] for row in table(tmp_path / "out")}
     assert made == {key: c for key, c in own.items() if key != "p0"} | {
         "p4": own["p69"],

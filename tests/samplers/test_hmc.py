@@ -11,7 +11,6 @@ from jax.sharding import AxisType, PartitionSpec
 from cluster_jax.samplers import base
 from cluster_jax.samplers.hmc import HMCState, hmc, kinetic_energy_change, leapfrog
 from tests import reference
-from tests.rows import every_row
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -194,28 +193,6 @@ def test_the_potential_is_evaluated_once_a_leapfrog_step(keys, iterations, leapf
     assert len(seen) == iterations * leapfrog_steps
 
 
-def test_an_image_has_the_same_view_in_any_batch(keys):
-    images, key = jax.random.normal(next(keys), (6, 2, 2)), next(keys)
-    settings = {"leapfrog_steps": 2, "step_size": 0.9}
-    whole_batch, rates = run(key, images, skewed, iterations=2, **settings)
-    picked = jnp.array([4, 1])
-    alone, info = base.sample(
-        hmc(skewed, **settings), image_keys(key, 6)[picked], images[picked], iterations=2
-    )
-    np.testing.assert_allclose(alone, whole_batch[picked], rtol=1e-14)
-    np.testing.assert_array_equal(info.acceptance_rate, rates.acceptance_rate[picked])
-
-
-def test_dtype_follows_the_images_and_wrong_settings_are_named(keys):
-    images = jax.random.normal(next(keys), (2, 4), jnp.float32)
-    view, _ = run(next(keys), images, skewed, iterations=1, leapfrog_steps=1, step_size=0.1)
-    assert view.dtype == jnp.float32
-    with pytest.raises(ValueError, match="leapfrog_steps must be at least 1; got 0"):
-        run(next(keys), images, skewed, iterations=1, leapfrog_steps=0, step_size=0.1)
-    with pytest.raises(ValueError, match="iterations must be at least 1; got 0"):
-        run(next(keys), images, skewed, iterations=0, leapfrog_steps=1, step_size=0.1)
-
-
 @pytest.mark.parametrize("mapped", [False, True], ids=["one device", "shard_map"])
 def test_a_scan_gives_the_views_of_the_unrolled_loops(keys, mapped):
     images, key = jax.random.normal(next(keys), (8, 3)), next(keys)
@@ -274,9 +251,3 @@ def test_positions_may_be_any_pytree(keys):
         )
         np.testing.assert_allclose(join(view)[i], expected, rtol=1e-9)
         assert info.acceptance_rate[i] == accepted / 2
-
-
-@every_row(("name", "value"), [("step_size", -0.1), ("step_size", 0), ("clip", 0)])
-def test_settings_out_of_range_are_named(name, value):
-    with pytest.raises(ValueError, match=f"{name} must be greater than 0; got {value}"):
-        hmc(skewed, **{"leapfrog_steps": 1, "step_size": 0.1, name: value})

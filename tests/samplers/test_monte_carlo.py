@@ -36,27 +36,3 @@ def test_each_step_of_the_walk_is_a_draw_of_its_own(keys):
     view, _ = monte_carlo(row_keys, images, iterations=3, step_size=0.5)
     expected = sum(0.5 * np.asarray(base.standard_normal(row_keys, images, i)) for i in range(3))
     np.testing.assert_allclose(view, expected, rtol=1e-6)
-
-
-def test_an_image_has_the_same_view_in_any_batch(keys):
-    def view(keys, images):
-        return monte_carlo(keys, images, iterations=2, step_size=0.1)[0]
-
-    images, row_keys = jax.random.normal(next(keys), (5, 3, 3)), image_keys(next(keys), 5)
-    picked = jnp.array([3, 0])
-    np.testing.assert_array_equal(
-        view(row_keys[picked], images[picked]), view(row_keys, images)[picked]
-    )
-
-
-@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float32])
-def test_dtype_follows_the_images(keys, dtype):
-    images, row_keys = jnp.zeros((2, 3), dtype), image_keys(next(keys), 2)
-    view, info = monte_carlo(row_keys, images, iterations=2, step_size=0.1)
-    assert view.dtype == dtype
-    assert info.gradient_share.dtype == jnp.float32
-
-
-def test_a_negative_step_is_an_error(keys):
-    with pytest.raises(ValueError, match=r"step_size must be at least 0; got -0\.1"):
-        monte_carlo(image_keys(next(keys), 1), jnp.zeros((1, 2)), step_size=-0.1)

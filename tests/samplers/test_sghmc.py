@@ -208,31 +208,6 @@ def test_the_sampler_itself_follows_the_linear_theory(keys):
     assert free > 1.3 * expected  # the test would notice a missing force
 
 
-def test_an_image_has_the_same_view_in_any_batch(keys):
-    images, key = jax.random.normal(next(keys), (5, 3, 3, 1)), next(keys)
-    whole_batch, shares = run(key, images, quartic, iterations=3)
-    picked = jnp.array([4, 1])
-
-    @jax.jit
-    def sample(keys, images):
-        return base.sample(sghmc(quartic, **PAPER, **OFF), keys, images, iterations=3)
-
-    alone, info = sample(image_keys(key, 5)[picked], images[picked])
-    np.testing.assert_allclose(alone, whole_batch[picked], rtol=1e-14)
-    np.testing.assert_allclose(info.gradient_share, shares.gradient_share[picked], rtol=1e-12)
-
-
-@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float32, jnp.float64])
-def test_dtype_follows_the_images(keys, dtype):
-    images = jax.random.normal(next(keys), (2, 4, 4, 1), dtype)
-    for step_size in (0.05, jnp.float32(0.05)):
-        view, _ = run(
-            next(keys), images, quartic, iterations=2, step_size=step_size, normalize_gradient=True
-        )
-        assert view.dtype == dtype
-        assert view.shape == images.shape
-
-
 @pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
 def test_the_gradients_share_is_computed_in_float32(dtype):
     """In float16 the sum of squares would be infinite, in bfloat16 it would stop growing."""
@@ -247,23 +222,6 @@ def test_a_flat_potential_and_a_normalized_gradient_stay_finite(keys):
     view, info = run(next(keys), images, flat, iterations=2, normalize_gradient=True)
     assert np.isfinite(view).all()
     np.testing.assert_array_equal(info.gradient_share, 0)
-
-
-def test_wrong_settings_are_named(keys):
-    images = jnp.zeros((1, 2))
-    with pytest.raises(ValueError, match="momentum must be one of 'new', 'old'; got 'nesterov'"):
-        run(next(keys), images, flat, momentum="nesterov")
-    with pytest.raises(ValueError, match="iterations must be at least 1; got 0"):
-        run(next(keys), images, flat, iterations=0)
-    for name, value, must in [
-        ("step_size", -1, "greater than 0"),
-        ("step_size", 0.0, "greater than 0"),
-        ("friction", 3, "between 0 and 1"),
-        ("noise", -0.1, "at least 0"),
-        ("clip", 0, "greater than 0"),
-    ]:
-        with pytest.raises(ValueError, match=f"{name} must be {must}; got {value}"):
-            sghmc(flat, **{name: value})
 
 
 def test_defaults_are_the_published_constants():
