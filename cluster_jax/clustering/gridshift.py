@@ -256,16 +256,6 @@ _MAX_SPLIT_BANDWIDTH, _MIN_LARGEST_FRACTION = 0.115, 0.8
 # Iterations of one fit of the scan: separate modes converge in about ten, those that still drift
 # after fifty get no score.
 _ITERATIONS = 50
-# Alternatives that are reported.
-_RUNNERS_UP = 3
-
-
-class Candidate(NamedTuple):
-    """A bandwidth not selected: its clusters of at least `min_cluster_size` and its score."""
-
-    bandwidth: float
-    n_clusters: int
-    score: float
 
 
 class BandwidthCurve(NamedTuple):
@@ -279,8 +269,6 @@ class BandwidthCurve(NamedTuple):
         best_index: index of the selected bandwidth.
         verdict: `"clear"`: the score is that of separate clusters; `"one cluster"`: it is lower,
             and a small bandwidth already puts most rows into one cluster; `"no clear answer"`.
-        runners_up: best `Candidate` for each of the three other numbers of clusters that score
-            best.
     """
 
     bandwidths: NDArray
@@ -288,7 +276,6 @@ class BandwidthCurve(NamedTuple):
     scores: NDArray
     best_index: int
     verdict: str
-    runners_up: tuple[Candidate, ...]
 
 
 def min_cluster_size(sizes: NDArray) -> float:
@@ -357,28 +344,19 @@ def scan(
     # Far from the origin, squared distances are differences of large numbers.
     distances = euclidean_distances(points[scored] - points[scored].mean(axis=0))
     np.fill_diagonal(distances, 0)
-    n_clusters = np.empty(steps, np.int64)
-    largest = np.empty(steps)
+    n_clusters, largest = np.empty(steps, np.int64), np.empty(steps)
     scores = np.full(steps, np.nan)
-    last_labels, last_score = np.empty(0), np.nan
-    for b, bandwidth in enumerate(bandwidths):
-        _, modes, labels = seek(
-            points, float(bandwidth), stop=stop, max_iter=min(max_iter, _ITERATIONS)
-        )
+    rule: dict[str, Any] = {"stop": stop, "max_iter": min(max_iter, _ITERATIONS)}
+    for b, bandwidth in enumerate(bandwidths.tolist()):
+        _, modes, labels = seek(points, bandwidth, **rule)
         sizes = np.bincount(labels)
         is_large = sizes >= min_cluster_size(sizes)
         n_clusters[b], largest[b] = is_large.sum(), sizes.max() / len(labels)
         if modes.converged and n_clusters[b] > 1:
-            scored_labels = np.where(is_large, np.arange(len(sizes)), -1)[labels[scored]]
-            # Where the clusters are separate, many bandwidths give the same partition.
-            if not np.array_equal(scored_labels, last_labels):
-                last_labels, last_score = scored_labels, _silhouette(distances, scored_labels)
-            scores[b] = last_score
+            own = labels[scored]
+            scores[b] = _silhouette(distances, np.where(is_large[own], own, -1))
     best, verdict = _choose(bandwidths / extent, n_clusters, largest, scores)
-    return BandwidthCurve(
-        bandwidths, n_clusters, scores, best, verdict,
-        runners_up(bandwidths, n_clusters, scores, best),
-    )  # fmt: skip
+    return BandwidthCurve(bandwidths, n_clusters, scores, best, verdict)
 
 
 def _extent(points: NDArray) -> float:
@@ -431,24 +409,6 @@ def _choose(
     if first_merged < len(scores) and relative[first_merged] <= _MAX_SPLIT_BANDWIDTH:
         return (first_merged + len(scores)) // 2, ONE
     return best, UNCLEAR
-
-
-def runners_up(
-    bandwidths: NDArray, n_clusters: NDArray, scores: NDArray, best: int
-) -> tuple[Candidate, ...]:
-    """Returns the best-scoring bandwidth of each number of clusters other than that of `best`.
-
-    Example:
-        >>> found = runners_up(np.array([1.0, 2.0]), np.array([5, 3]), np.array([0.9, 0.4]), 0)
-        >>> [candidate.n_clusters for candidate in found]
-        [3]
-    """
-    candidates: dict[int, Candidate] = {}
-    for b in np.argsort(-scores, kind="stable"):
-        k = int(n_clusters[b])
-        if k != n_clusters[best] and k not in candidates and not np.isnan(scores[b]):
-            candidates[k] = Candidate(float(bandwidths[b]), k, float(scores[b]))
-    return tuple(candidates.values())[:_RUNNERS_UP]
 
 
 class GridShift(ClusterMixin, BaseEstimator):

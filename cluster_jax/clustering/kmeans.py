@@ -64,38 +64,36 @@ class KMeansResult(NamedTuple):
 
 def kmeans(
     x: ArrayLike,
-    n_clusters: int,
+    n_clusters: int | ArrayLike,
     *,
     metric: str = "euclidean",
     n_init: int = 10,
     max_iter: int = 300,
     seed: int = 0,
-    init: ArrayLike | None = None,
     mesh: Mesh | None = None,
 ) -> KMeansResult:
-    """Clusters rows by Lloyd's k-means; the best of `n_init` runs by inertia. The E-step of NCC.
+    """Returns k clusters of rows by Lloyd's algorithm: of `n_init` runs, that of lowest inertia.
 
-    "spherical" scales the rows to length one (a zero row stays zero and gets an arbitrary label)
-    and after each update the centers too; it maximizes the sum of <v_i, mu_y(i)>, which never
-    decreases; with "euclidean" the inertia never increases. A run ends when no label changes.
-    Initial centers are drawn by k-means++ with a few candidates for each center, from 64 random
-    rows for each cluster and 10,000 at least. Clusters that lose all their rows are moved to the
-    rows farthest from their centers. With fewer distinct
-    rows than `n_clusters` some clusters stay empty. Distances are computed block by block, never
-    `n x k` at once. The mean is subtracted before and added after, so that an offset costs no
-    precision, and rows are computed in a unit near their size. The result does not depend on the
-    number of devices, up to rounding.
+    Initial centers are drawn by k-means++, with a few candidates for each center, from a sample of
+    64 rows for each cluster and at least 10,000 rows. A run ends when no label changes. The center
+    of an empty cluster moves to the row farthest from its own center; with fewer distinct rows than
+    clusters, some clusters stay empty. `"spherical"` scales the rows to length one, and the centers
+    after each update; it is the E-step of NCC.
+
+    Distances are computed in blocks, of centered rows in a unit near their size, so that an offset
+    costs no precision. The result does not depend on the number of devices, up to rounding.
 
     Args:
         x: finite `[n, d]`. What float32 can represent is computed in float32, anything else in
             float64 if JAX has it enabled; the centers are float64 also where float32 cannot
             represent the dtype and metric is "euclidean", since it would round them far from zero.
-        n_clusters: number of clusters k, 1 to n.
-        metric: "euclidean" or "spherical".
+        n_clusters: number of clusters k, 1 to n; or, as in SciPy's `kmeans2`, the initial centers
+            `[k, d]` of the first run.
+        metric: `"euclidean"` or `"spherical"`; with the latter a row of zeros stays zero and gets
+            an arbitrary label.
         n_init: number of runs.
         max_iter: maximum number of center updates in a run.
         seed: of the k-means++ draws; the same seed gives the same result.
-        init: initial centers `[k, d]` of the first run, or None to draw them as for the others.
         mesh: devices; None: the devices of this process. If they are of several processes, all
             must call this with the same arguments, and get the same result.
 
@@ -108,28 +106,29 @@ def kmeans(
         Arthur & Vassilvitskii 2007, k-means++: the advantages of careful seeding.
 
     Example:
-        >>> result = kmeans([[0.0], [1.0], [10.0], [11.0]], 2, init=[[0.0], [11.0]], n_init=1)
+        >>> result = kmeans([[0.0], [1.0], [10.0], [11.0]], [[0.0], [11.0]], n_init=1)
         >>> result.labels.tolist(), result.centers.tolist(), result.inertia
         ([0, 0, 1, 1], [[0.5], [10.5]], 1.0)
     """
     x = numeric(x, "x", _LARGEST if metric == "euclidean" else np.inf)
-    n = len(x)
-    checks.whole("n_clusters", n_clusters, 1, n)
+    n, init = len(x), np.asarray(n_clusters)
+    k = len(init) if init.ndim else n_clusters
+    checks.whole("n_clusters", k, 1, n)
     checks.one_of("metric", metric, METRICS)
     checks.whole("n_init", n_init, 1, 2**31 - 1)
     checks.whole("max_iter", max_iter, 1, 2**31 - 1)
     checks.whole("seed", seed, 0)
-    rows = _Rows(x, x, int(n_clusters), n, metric == "spherical", mesh)
-    some = rows.read(_sample(n, n_clusters, seed))
+    rows = _Rows(x, x, int(k), n, metric == "spherical", mesh)
+    some = rows.read(_sample(n, int(k), seed))
     # Rows without a direction are never drawn.
     weights = np.where(some.any(axis=1) | (metric == "euclidean"), _FARTHEST, 0)
     runs = []
     for number in range(n_init):
-        if number or init is None:
+        if number == 0 and init.ndim:
+            start = rows.placed_centers(init)
+        else:
             key = np.asarray([int(seed) % 2**32, number], np.uint32)
             start = np.asarray(_draw_centers(some, weights.astype(some.dtype), key, rows.layout.k))
-        else:
-            start = rows.placed_centers(init)
         runs.append(_lloyd(rows, start, max_iter))
     return rows.result(min(runs, key=lambda run: run.inertia))
 
@@ -244,13 +243,13 @@ class _Rows:
         """Returns centers `[k, d]` as those of `read`, or raises InputError."""
         centers, shape = np.asarray(centers, np.float64), (self.layout.k, len(self._origin))
         if centers.shape != shape:
-            raise InputError(f"init must have shape (n_clusters, d) = {shape}; got {centers.shape}")
+            raise InputError(f"initial centers must have shape {shape}; got {centers.shape}")
         if self.layout.spherical and np.isfinite(centers).all():
             return arrays.normalize_rows(centers)
         placed = np.ldexp(centers - self._origin, -self._exponent)
         if not np.abs(placed).max() <= _FARTHEST:
             got = f"got entries to {np.abs(centers).max():g}"
-            raise InputError(f"init must be finite and near the rows; {got}")
+            raise InputError(f"initial centers must be finite and near the rows; {got}")
         return placed
 
     def result(self, run: KMeansResult) -> KMeansResult:

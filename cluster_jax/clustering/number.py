@@ -123,19 +123,12 @@ def find(x: NDArray, rows: Smoother, rng: np.random.Generator) -> Found:
     labels, scores = _search(rows)
     labels, gap, verdict = _split(x, rows, labels, rng)
     levels = [labels]
-    if verdict == ONE:
-        return Found(levels, gap, verdict, scores)
-    inside = _inside(x, rows, labels, rng)
-    if np.isinf(gap):  # A cluster of HDBSCAN may be curved: only parts in more axes are looked for.
-        inside = [each for each in inside if each.is_wide]
-    else:
+    if np.isfinite(gap) and verdict != ONE:  # Clusters of HDBSCAN are final.
+        inside = _inside(x, rows, labels, rng)
         while (parts := _deeper(inside, len(x))) is not None:
             levels.insert(0, parts)
             inside = _inside(x, rows, parts, rng)
-    levels.insert(0, _finer(inside, rows, levels[0]))
-    if verdict == CLEAR and not _is_clear(rows, labels, inside, levels[0]):
-        verdict = UNCLEAR
-    if np.isfinite(gap):
+        levels.insert(0, _finer(inside, rows, levels[0]))
         levels.insert(0, _with_rare(_inside(x, rows, levels[0], rng), levels[0]))
     return Found(levels, gap, verdict, scores)
 
@@ -278,14 +271,14 @@ def _split(x: NDArray, rows: Smoother, labels: NDArray, rng: np.random.Generator
         most = len(drawn.sharp) // (2 if len(drawn.sharp) == len(x) else _PER_CLUSTER)
         parts = _partition(drawn, tree.ward(drawn.smooth), min(k, most))
         expected.append(_silhouette(drawn, parts))
-    own, mean = _silhouette(rows, labels), max(float(np.mean(expected)), 0.0)
-    gap = own - mean
+    each = silhouettes(rows.sharp, labels, rows.counts, rows.squares)
+    own, mean = float(np.average(each, weights=rows.counts)), max(float(np.mean(expected)), 0.0)
+    gap, error = own - mean, float(np.hypot(np.std(expected), np.std(each) / np.sqrt(len(each))))
     inside = labels[rows.neighbors] == labels[:, None]
     is_one = gap < MIN_GAP or own <= max(expected)
     if is_one or (is_flat and inside.mean() < MOST_LINKS):
         return Split(np.zeros_like(labels), gap, ONE)
-    spare = CLEAR_DEVIATIONS * float(np.std(expected))
-    is_clear = gap - spare >= CLEAR_GAP * (1 - mean) and len(x) > smooth.DENSE_SIZE
+    is_clear = gap - CLEAR_DEVIATIONS * error >= CLEAR_GAP * (1 - mean)
     return Split(labels, gap, CLEAR if is_clear else UNCLEAR)
 
 
@@ -352,11 +345,6 @@ class _Inside:
         """Their representation."""
         return smooth.fit(self.x[self.members], self.metric)
 
-    @property
-    def is_wide(self) -> bool:
-        """Whether they have more than a few axes."""
-        return self.x.shape[1] > FEW_AXES < self.rows.sharp.shape[1]
-
     @functools.cached_property
     def parts(self) -> NDArray:
         """Labels of the highest score, int64 `[m]`."""
@@ -399,24 +387,6 @@ def _finer(inside: list[_Inside], rows: Smoother, labels: NDArray) -> NDArray:
             if after > before and cluster.split.verdict == CLEAR:
                 result = _parted(result, cluster.members, cluster.split.labels)
     return result
-
-
-def _is_clear(rows: Smoother, labels: NDArray, inside: list[_Inside], finer: NDArray) -> bool:
-    """Returns whether a clear answer holds where one looks closer.
-
-    Args:
-        rows: of n leaves.
-        labels: int `[n]`, of the split of all rows.
-        inside: the clusters of the levels below.
-        finer: int `[n]`, labels after single splits of these.
-    """
-    n, links = len(labels), labels[rows.neighbors] == labels[:, None]
-    has_parts = (
-        each.split.verdict != ONE and np.ptp(finer[each.members]) == 0
-        for each in inside
-        if len(each.members) * len(inside) >= n
-    )
-    return n > 2 * smooth.DENSE_SIZE and links.mean() >= MOST_LINKS and not any(has_parts)
 
 
 def _parted(labels: NDArray, members: NDArray, parts: NDArray) -> NDArray:

@@ -57,7 +57,7 @@ PER_ROOT, MIN_NEIGHBORS, MAX_NEIGHBORS, N_ROUNDS = 0.6, 2, 10, 2
 SHRINKAGE = 0.1
 # Share of the distance to the nearest row, among Gaussian rows, below which rows along the axes of
 # noise are in clusters; rows among which it is taken, at most.
-NEARER, _LOOK = 0.5, 10_000
+NEARER, _LOOK = 0.75, 10_000
 # Rows at one place that are many: no copies but a dense cluster, or values that were rounded.
 DENSE_SIZE = 25
 # Updates of the micro-clusters.

@@ -27,8 +27,8 @@ def mesh(devices):
     return jax.make_mesh((devices,), ("rows",), axis_types=(AxisType.Auto,), devices=chosen)
 
 
-def run(x, k, devices=1, **settings):
-    return kmeans(x, k, mesh=mesh(devices), **{"n_init": 1, **settings})
+def run(x, k, devices=1, init=None, **settings):
+    return kmeans(x, k if init is None else init, mesh=mesh(devices), **{"n_init": 1, **settings})
 
 
 def in_blocks(x, k, block_rows, init, metric="euclidean", max_iter=300, allowed=0, devices=1):
@@ -136,7 +136,7 @@ jax.config.update("jax_num_cpu_devices", 2)
 jax.distributed.initialize("localhost:" + port, 2, int(rank))
 mesh = jax.make_mesh((4,), ("i",), axis_types=(jax.sharding.AxisType.Auto,))
 inputs = np.load(folder + "/inputs.npz")
-result = kmeans(inputs["x"], 7, n_init=3, max_iter=200, init=inputs["init"], mesh=mesh)
+result = kmeans(inputs["x"], inputs["init"], n_init=3, max_iter=200, mesh=mesh)
 np.savez(folder + "/result" + rank + ".npz", **result._asdict())
 rows = np.load(folder + "/x.npy", mmap_mode="r")
 blocks = kmeans_blocks(rows, 7, max_iter=20, mesh=mesh)
@@ -408,15 +408,20 @@ def test_float32_unless_double_precision_is_on(x64):
             np.zeros((3, 2)),
             2,
             {"init": np.zeros((2, 3))},
-            r"\(n_clusters, d\) = \(2, 2\); got \(2, 3\)",
+            r"centers must have shape \(2, 2\); got \(2, 3\)",
         ),
-        (np.zeros((3, 2)), 2, {"init": np.full((2, 2), np.inf)}, "init must be finite"),
-        (np.eye(3, 2), 2, {"init": np.full((2, 2), 1e39)}, "init must be finite and near.*1e\\+39"),
+        (np.zeros((3, 2)), 2, {"init": np.full((2, 2), np.inf)}, "centers must be finite"),
+        (
+            np.eye(3, 2),
+            2,
+            {"init": np.full((2, 2), 1e39)},
+            "centers must be finite and near.*1e\\+39",
+        ),
         (
             np.eye(3, 2),
             2,
             {"init": np.full((2, 2), -1e30)},
-            "init must be finite and near.*1e\\+30",
+            "centers must be finite and near.*1e\\+30",
         ),
         (np.zeros(3), 1, {}, "2-D"),
         (np.zeros((0, 2)), 1, {}, "x must be .*0 sample"),
