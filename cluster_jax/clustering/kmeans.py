@@ -112,7 +112,7 @@ def kmeans(
     """
     x = numeric(x, "x", _LARGEST if metric == "euclidean" else np.inf)
     n, init = len(x), np.asarray(n_clusters)
-    k = len(init) if init.ndim else n_clusters
+    k: Any = len(init) if init.ndim else n_clusters
     checks.whole("n_clusters", k, 1, n)
     checks.one_of("metric", metric, METRICS)
     checks.whole("n_init", n_init, 1, 2**31 - 1)
