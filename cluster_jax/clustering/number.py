@@ -363,7 +363,7 @@ def _inside(x: NDArray, rows: Smoother, labels: NDArray, rng: np.random.Generato
 
 
 def _deeper(inside: list[_Inside], n: int) -> NDArray | None:
-    """Returns the parts of all clusters, int64 `[n]`; None unless those of 95 % of the rows split."""
+    """Returns the parts of all clusters, int64 `[n]`; None unless 95 % of the rows are in some."""
     whole, n_parts, result = 0, 0, np.zeros(n, np.int64)
     for cluster in sorted(inside, key=lambda each: len(each.members), reverse=True):
         parts = cluster.split.labels

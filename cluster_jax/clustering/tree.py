@@ -36,11 +36,11 @@ def linkage_of_means(features: NDArray, labels: ArrayLike) -> NDArray:
 
 
 def ward(rows: NDArray, sizes: NDArray | None = None) -> NDArray:
-    """Builds Ward's tree of rows `[n, r]` in the form of SciPy's `linkage`, float64 `[n - 1, 4]`.
+    """Returns Ward's tree of rows `[n, r]` in the form of SciPy's `linkage`, float64 `[n - 1, 4]`.
 
-    SciPy needs all n (n - 1) / 2 distances, twice. Here all pairs of groups that are each other's
-    nearest merge at once, which gives the same tree; distances are computed in blocks. `sizes`
-    `[n]` are how many rows each row is the mean of; None: one.
+    SciPy keeps all n (n - 1) / 2 distances in memory, twice. Here distances are computed in blocks,
+    and all pairs of groups that are each other's nearest merge at once, which gives the same tree.
+    `sizes` `[n]` says how many rows each row is the mean of; None: one.
 
     Source: Murtagh 1983, A survey of recent advances in hierarchical clustering algorithms.
 
@@ -121,14 +121,14 @@ def cut_tree(linkage: ArrayLike, n_groups: int) -> NDArray:
 def cut(
     linkage: NDArray, labels: NDArray, leaves: NDArray, *, k: int | None, level: float | None
 ) -> NDArray:
-    """Returns the labels of all rows at a cut of their tree, int64 `[n]`, largest first.
+    """Returns the labels of all rows at a cut of their tree, int64 `[n]`; the largest group is 0.
 
     Args:
-        linkage: float `[m - 1, 4]`, `SmoothTree.linkage_`.
-        labels: int `[n]`, as found, of which -1 stays: `SmoothTree.labels_`.
-        leaves: int `[n]`, `SmoothTree.leaves_`.
+        linkage: float `[m - 1, 4]`, of the leaves.
+        labels: int `[n]`, of the rows; of these -1 stays.
+        leaves: int `[n]`, the leaf of each row.
         k: number of groups, 1 to m.
-        level: height, as a fraction of the highest merge, 0 to 1; merges above it are undone.
+        level: height of the cut, as a fraction of the highest merge, 0 to 1.
 
     Raises:
         ValueError: not one of `k` and `level` is given, or it is out of range.
@@ -153,9 +153,11 @@ def cut(
 
 
 def by_size(labels: NDArray, order: NDArray) -> NDArray:
-    """Numbers labels int `[n]`, 0 to k - 1, by size, int64 `[k]`: the largest first.
+    """Returns the rank of each label by size, int64 `[k]`: that of the largest is 0.
 
-    Of labels of one size the one that comes first in `order`, int `[m]`, does; each is in it.
+    Args:
+        labels: int `[n]`, 0 to k - 1.
+        order: int `[m]`, with all labels; of labels of equal size the first here comes first.
 
     Example:
         >>> by_size(np.array([0, 1, 1, 2]), np.array([0, 1, 2])).tolist()
@@ -168,7 +170,7 @@ def by_size(labels: NDArray, order: NDArray) -> NDArray:
 
 
 def members(labels: NDArray) -> list[NDArray]:
-    """Lists the rows of each cluster `[n]`, 0 to k - 1: k arrays int64.
+    """Returns the rows of each cluster, k arrays int64, from the clusters int `[n]`, 0 to k - 1.
 
     Example:
         >>> [rows.tolist() for rows in members(np.array([1, 0, 1]))]
@@ -179,11 +181,11 @@ def members(labels: NDArray) -> list[NDArray]:
 
 
 def cluster_linkage(linkage: NDArray, labels: NDArray) -> NDArray:
-    """Returns the tree above a cut into k groups as a linkage of these, float64 `[k - 1, 4]`.
+    """Returns the tree above a cut into k groups, float64 `[k - 1, 4]`, whose leaf i is group i.
 
     Args:
         linkage: float `[m - 1, 4]`.
-        labels: int `[m]`, of the cut; leaf i is group i.
+        labels: int `[m]`, the group of each leaf.
 
     Example:
         >>> linkage = np.array([[0, 1, 1.0, 2], [2, 3, 4.0, 3]])
@@ -205,16 +207,13 @@ def cluster_linkage(linkage: NDArray, labels: NDArray) -> NDArray:
 
 
 def joined(sharp: NDArray, sizes: NDArray, levels: list[NDArray], least: int) -> list[NDArray]:
-    """Merges the smallest cluster with the nearest until each has at least `least` rows.
+    """Returns nested labels after the smallest cluster is merged with the nearest, again and again.
 
     Args:
         sharp: `[n, r]`, of n leaves.
-        sizes: int `[n]`, rows of each leaf.
+        sizes: int `[n]`, number of rows of each leaf.
         levels: nested labels, the finest first.
-        least: rows of a cluster.
-
-    Returns:
-        Nested labels, of which the first are the merged ones.
+        least: number of rows that every cluster has in the end.
 
     Example:
         >>> rows, labels = np.array([[0.0], [1.0], [9.0]]), np.arange(3)
@@ -241,11 +240,11 @@ def _is_nested(fine: NDArray, coarse: NDArray) -> bool:
 
 
 def nested(rows: NDArray, sizes: NDArray, levels: list[NDArray]) -> NDArray:
-    """Joins nested labels in one linkage of all leaves, float64 `[n - 1, 4]`: each level is a cut.
+    """Returns Ward's tree of n leaves of which all given levels are cuts, float64 `[n - 1, 4]`.
 
     Args:
-        rows: `[n, r]`, smooth rows of n leaves.
-        sizes: int `[n]`, rows of each leaf.
+        rows: `[n, r]`, smooth rows of the leaves.
+        sizes: int `[n]`, number of rows of each leaf.
         levels: nested labels, the finest first.
 
     Example:
