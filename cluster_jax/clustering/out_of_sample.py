@@ -13,8 +13,8 @@ from cluster_jax.clustering.knn import Neighbors
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
 
-# Share of the training rows that are within the threshold of another one; number of rows of which it
-# is taken, at most: of 5,000 rows the share has a standard error of 0.14 %.
+# Share of the training rows that are within the threshold of another one; number of rows by which
+# it is set, at most: by 5,000 rows the share has a standard error of 0.14 %.
 _WITHIN, _SAMPLE = 0.99, 5_000
 
 

@@ -199,7 +199,7 @@ class ByCenters:
 
     def place(self, x: NDArray, labels: NDArray | None = None) -> Assignment:
         """See `base.Clusterer`."""
-        # After corrections a center has the label of most of its rows; one without rows is left out.
+        # After corrections a center has the label of most of its rows; without rows it has none.
         known = np.arange(len(self.centers)) if labels is None else np.unique(self.labels)
         rows, centers = x, self.centers[known]
         if self.is_spherical:
