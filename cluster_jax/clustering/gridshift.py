@@ -233,7 +233,7 @@ _FINEST, _COARSEST, _RATIO = 0.01, 0.5, 1.1
 # The scan clusters at most 10,000 rows, so that its cost does not grow with the set, and scores
 # 1,000 of them: their silhouettes need all pairwise distances.
 _CLUSTERED, _SCORED = 10_000, 1_000
-# `min_cluster_size`: number of rows, and fraction of the cluster of the median row. In the generated
+# `min_cluster_size`: number of rows, and fraction of the cluster of the median row. In generated
 # sets, clusters ten times smaller than the largest one must count, and outliers in clusters of a
 # few rows must not.
 _MIN_ROWS, _MIN_FRACTION = 3, 0.05
@@ -310,8 +310,8 @@ def scan(
     Args:
         points: float64 `[n, d]`, finite.
         stop: stop rule of the shift, see `shift`.
-        max_iter: maximum number of iterations, at most 50. A bandwidth whose shift does not converge
-            gets no score: two of its modes still drift toward each other.
+        max_iter: maximum number of iterations, at most 50. A bandwidth whose shift does not
+            converge gets no score: two of its modes still drift toward each other.
         seed: of the rows that are scored.
 
     Returns:
@@ -367,7 +367,7 @@ def _extent(points: NDArray) -> float:
 
 
 def _silhouette(distances: NDArray, labels: NDArray) -> float:
-    """Returns the silhouette of rows with a label from 0 up, averaged over all; NaN if undefined."""
+    """Returns the sum of the silhouettes of labels from 0 up, divided by all rows; or NaN."""
     rows = np.flatnonzero(labels >= 0)
     among = distances[np.ix_(rows, rows)]
     if not 2 <= len(np.unique(labels[rows])) < len(rows):
