@@ -259,6 +259,10 @@ _KINDS: tuple[Callable[..., Placing], ...] = (ByTree, ByVotes, ByCenters)
 _PARTS: dict[str, Any] = {"voters": Voters, "smoother": Smoother}
 
 
+def _names(kind: Any) -> list[str]:
+    return [field.name for field in dataclasses.fields(kind)]
+
+
 def to_arrays(clusterer: Placing) -> dict[str, NDArray]:
     """Returns a clusterer as arrays by name; nothing is pickled.
 
@@ -267,12 +271,12 @@ def to_arrays(clusterer: Placing) -> dict[str, NDArray]:
         ['kind', 'labels', 'n_neighbors', 'voters.rows']
     """
     stored = {"kind": np.asarray(type(clusterer).__name__)}
-    for field in dataclasses.fields(clusterer):
-        value = getattr(clusterer, field.name)
-        parts = value._asdict() if field.name in _PARTS else {"": value}
+    for field in _names(clusterer):
+        value = getattr(clusterer, field)
+        parts = value._asdict() if field in _PARTS else {"": value}
         for name, part in parts.items():
             if part is not None:
-                stored[f"{field.name}.{name}".removesuffix(".")] = np.asarray(part)
+                stored[f"{field}.{name}".removesuffix(".")] = np.asarray(part)
     return stored
 
 
@@ -285,17 +289,9 @@ def from_arrays(stored: Mapping[str, NDArray]) -> Placing:
         [0]
     """
     kind = next(kind for kind in _KINDS if kind.__name__ == stored["kind"].item())
-    fields: dict[str, Any] = {}
-    parts: dict[str, dict[str, Any]] = {}
-    for name, value in stored.items():
-        plain = value.item() if value.ndim == 0 else value
-        field, _, part = name.partition(".")
-        if part:
-            parts.setdefault(field, {})[part] = plain
-        elif name != "kind":
-            fields[name] = plain
-    for name, values in parts.items():
-        kind_of = _PARTS[name]
-        known = {part: value for part, value in values.items() if part in kind_of._fields}
-        fields[name] = kind_of(**known)
+    plain = {name: value if value.ndim else value.item() for name, value in stored.items()}
+    fields = {name: value for name, value in plain.items() if name in _names(kind)}
+    for field in _PARTS.keys() & _names(kind):
+        parts = {k.partition(".")[2]: v for k, v in plain.items() if k.startswith(f"{field}.")}
+        fields[field] = _PARTS[field](**parts)
     return kind(**fields)

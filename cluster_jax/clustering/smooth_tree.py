@@ -69,8 +69,6 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         metric: `"cosine"`, for features of networks; `"euclidean"`; or `"auto"`: Euclidean for at
             most three columns, else cosine.
         n_clusters: number of clusters; None: it is found.
-        min_cluster_size: smallest number of rows of a cluster; smaller clusters are merged with the
-            nearest one, also where `n_clusters` is given. None: there is no limit.
         random_state: seed of everything that is drawn: an integer, a `RandomState`, or None for
             another seed in each fit.
 
@@ -115,12 +113,10 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         self,
         metric: str = "auto",
         n_clusters: int | None = None,
-        min_cluster_size: int | None = None,
         random_state: int | np.random.RandomState | None = 0,
     ) -> None:
         self.metric = metric
         self.n_clusters = n_clusters
-        self.min_cluster_size = min_cluster_size
         self.random_state = random_state
 
     def fit(self, X: ArrayLike, y: None = None) -> Self:
@@ -168,7 +164,7 @@ class SmoothTree(ClusterMixin, BaseEstimator):
             stands = np.where(has_direction[originals], originals, first[originals])
         is_in = has_direction[stands]
         kept = np.unique(stands[is_in])
-        if len(kept) < max(self.n_clusters or 1, self.min_cluster_size or 1):
+        if len(kept) < (self.n_clusters or 1):
             stands = np.where(has_direction, itself, stands)
             kept = np.flatnonzero(has_direction)
         place = np.full(n, NO_CLUSTER)
@@ -185,9 +181,8 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         """
         n = x.shape[0]
         checks.one_of("metric", self.metric, METRICS)
-        for name in ("n_clusters", "min_cluster_size"):
-            if (value := getattr(self, name)) is not None:
-                checks.whole(name, value, 1, n)
+        if self.n_clusters is not None:
+            checks.whole("n_clusters", self.n_clusters, 1, n)
         seed = self._seed()
         self.metric_ = self._metric(x)
         first, leaves = copies.originals(x, self.metric_, self.n_clusters or 1)
@@ -229,14 +224,11 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         """Returns nested labels of the leaves `[m, d]`, the finest first, and sets the verdict."""
         rows = self.smoother_
         found = number.find(x, rows, rng)
-        self.gap_, self.verdict_, self.scores_ = found.gap, found.verdict, found.scores
-        levels = found.levels
-        if self.n_clusters is not None:
-            levels = [number.of_number(rows, sizes, found, self.n_clusters)]
-            self.gap_, self.verdict_, self.scores_ = float("nan"), UNCLEAR, {}
-        if self.min_cluster_size is not None:
-            levels = tree.joined(rows.sharp, sizes, levels, self.min_cluster_size)
-        return levels
+        if self.n_clusters is None:
+            self.gap_, self.verdict_, self.scores_ = found.gap, found.verdict, found.scores
+            return found.levels
+        self.gap_, self.verdict_, self.scores_ = float("nan"), UNCLEAR, {}
+        return [number.of_number(rows, sizes, found, self.n_clusters)]
 
     def update(self, X: ArrayLike) -> Self:
         """Adds the rows `X` float `[m, d]` to those so far, whose clusters keep their ids.

@@ -206,39 +206,6 @@ def cluster_linkage(linkage: NDArray, labels: NDArray) -> NDArray:
     return np.array(merges, np.float64).reshape(-1, 4)
 
 
-def joined(sharp: NDArray, sizes: NDArray, levels: list[NDArray], least: int) -> list[NDArray]:
-    """Returns nested labels after the smallest cluster is merged with the nearest, again and again.
-
-    Args:
-        sharp: `[n, r]`, of n leaves.
-        sizes: int `[n]`, number of rows of each leaf.
-        levels: nested labels, the finest first.
-        least: number of rows that every cluster has in the end.
-
-    Example:
-        >>> rows, labels = np.array([[0.0], [1.0], [9.0]]), np.arange(3)
-        >>> joined(rows, np.array([5, 1, 5]), [labels], 2)[0].tolist()
-        [0, 0, 1]
-    """
-    labels = levels[0]
-    counts = np.bincount(labels, sizes)
-    while counts.min() < least and len(counts) > 1:
-        sums = np.stack([np.bincount(labels, sizes * column) for column in sharp.T], axis=1)
-        means = sums / counts[:, None]
-        small = int(counts.argmin())
-        apart = np.square(means - means[small]).sum(axis=1)
-        apart[small] = np.inf
-        labels = np.where(labels == small, apart.argmin(), labels)
-        labels = np.unique(labels, return_inverse=True)[1]
-        counts = np.bincount(labels, sizes)
-    return [labels, *(level for level in levels if _is_nested(labels, level))]
-
-
-def _is_nested(fine: NDArray, coarse: NDArray) -> bool:
-    """Returns whether every cluster of the finer labels is inside one of the coarser."""
-    return len(np.unique(np.stack([fine, coarse]), axis=1).T) == fine.max() + 1
-
-
 def nested(rows: NDArray, sizes: NDArray, levels: list[NDArray]) -> NDArray:
     """Returns Ward's tree of n leaves of which all given levels are cuts, float64 `[n - 1, 4]`.
 
