@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClusterMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from cluster_jax.clustering import living
+from cluster_jax.clustering import numbering
 from cluster_jax.clustering.base import NO_CLUSTER, Assignment
 from cluster_jax.clustering.smooth_tree import SmoothTree
 from cluster_jax.clustering.tree import linkage_of_means
@@ -103,9 +103,9 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
     _run: Run
     _memory: Photos | None  # The whole run, where it has no workdir.
     _encoder: Encoder | None  # Read on the first `transform`.
-    _living: tuple[living.State, living.Repeated] | None  # After `update`.
+    _living: tuple[numbering.State, numbering.Repeated] | None  # After `update`.
     ids_: NDArray
-    events_: tuple[living.Event, ...]
+    events_: tuple[numbering.Event, ...]
 
     def __init__(
         self,
@@ -241,7 +241,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         """Adds images to those so far, whose clusters keep their ids.
 
         `ids_` int64 `[n]` is of all images so far in their order, those of `fit` first, and
-        `events_` tells what has happened to each cluster, see `clustering.living`. `labels_`,
+        `events_` tells what has happened to each cluster, see `clustering.numbering`. `labels_`,
         `predict` and the report stay those of the fit. No folder that the estimator is from is
         changed: call `save` afterwards, and `load` goes on from there. To have a workdir whose
         tables and report are of all images, run `cluster-jax update` on it in place of this.
@@ -260,13 +260,13 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
             raise InputError(f"eval.method must be 'tree' for an update; got {kind}")
         rows = self.transform(X)
         if self._living is None:
-            self._living = run.living, living.Repeated(run.features, np.arange(len(run.columns)))
+            self._living = run.living, numbering.Repeated(run.features, np.arange(len(run.columns)))
         state, x = self._living
         model = SmoothTree(section.reduce.metric, section.k, random_state=config.seed)
         x = x.joined(rows)
-        return self._set_living(living.update(state, x, model.look), x)
+        return self._set_living(numbering.update(state, x, model.look), x)
 
-    def _set_living(self, state: living.State, x: living.Repeated) -> Self:
+    def _set_living(self, state: numbering.State, x: numbering.Repeated) -> Self:
         self._living, self.ids_, self.events_ = (state, x), state.ids, state.events
         return self
 
@@ -345,7 +345,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         if self._living is not None:
             state, x = self._living
             more = {"rows": x.rows[len(self.labels_) :], "run": np.asarray(self._run.state)}
-            io.write_arrays(path / _UPDATES, {**living.to_arrays(state), **more})
+            io.write_arrays(path / _UPDATES, {**numbering.to_arrays(state), **more})
         return path
 
     @classmethod
@@ -370,8 +370,8 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         stored = io.read_arrays(file) if file.exists() else None
         if stored is None or stored["run"].item() != self._run.state:
             return self
-        x = living.Repeated(self._run.features, np.arange(len(self.labels_)))
-        return self._set_living(living.from_arrays(stored), x.joined(stored["rows"]))
+        x = numbering.Repeated(self._run.features, np.arange(len(self.labels_)))
+        return self._set_living(numbering.from_arrays(stored), x.joined(stored["rows"]))
 
     def _build_config(self, has_classes: bool) -> tuple[ConfigDict, str]:
         """Builds the config with the overrides, and its name.

@@ -38,7 +38,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from cluster_jax import __version__
-from cluster_jax.clustering import copies, living, membership, number, placing, smooth, tree
+from cluster_jax.clustering import copies, membership, number, numbering, placing, smooth, tree
 from cluster_jax.clustering.base import NO_CLUSTER, UNCLEAR, Assignment
 from cluster_jax.clustering.membership import Membership
 from cluster_jax.clustering.placing import ByTree
@@ -96,7 +96,7 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         smoother_: the `smooth.Smoother` of the leaves.
         ids_: int64 `[n]`, after `update`: the cluster of all rows so far, in their order. An id
             keeps its meaning and is never used twice.
-        events_: after `update`: what it has done to each cluster, see `living.Event`.
+        events_: after `update`: what it has done to each cluster, see `numbering.Event`.
 
     Example:
         >>> x = np.random.default_rng(0).normal(size=(300, 8)) + 9 * (np.arange(300) % 3)[:, None]
@@ -106,8 +106,8 @@ class SmoothTree(ClusterMixin, BaseEstimator):
     """
 
     scores_: dict[int, float]
-    _living_: living.State
-    _grown_: living.Repeated
+    _living_: numbering.State
+    _grown_: numbering.Repeated
 
     def __init__(
         self,
@@ -234,7 +234,7 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         """Adds the rows `X` float `[m, d]` to those so far, whose clusters keep their ids.
 
         The first rows are those of `fit`, or of the first call. Of these `labels_`, `predict` and
-        `cut` tell, also later; `ids_` and `events_` are of all rows, see `living`. Of more than
+        `cut` tell, also later; `ids_` and `events_` are of all rows, see `numbering`. Of more than
         4,000 rows a sample and the new ones are clustered, and more than 16,000 rows of `fit` are
         those of their micro-clusters.
 
@@ -246,23 +246,28 @@ class SmoothTree(ClusterMixin, BaseEstimator):
             self.fit(X)
             is_empty = True
         if not hasattr(self, "_living_"):
-            self._living_ = living.start(self.labels_)
+            self._living_ = numbering.start(self.labels_)
             is_zero = self.labels_ == NO_CLUSTER
             rows = np.concatenate([self.rows_, np.zeros_like(self.rows_[:1])])
             leaves = np.where(is_zero, len(self.rows_), self.leaves_)
-            self._grown_ = living.Repeated(rows, leaves)
+            self._grown_ = numbering.Repeated(rows, leaves)
         if not is_empty:
             self._grown_ = self._grown_.joined(self._new(X))
-            self._living_ = living.update(self._living_, self._grown_, self.look)
+            self._living_ = numbering.update(self._living_, self._grown_, self.look)
         elif self._living_.updates:
             self._living_ = self._living_._replace(events=())
         self.ids_, self.events_ = self._living_.ids, self._living_.events
         return self
 
-    def look(self, x: NDArray) -> living.Look:
-        """Clusters rows `[m, d]` by another estimator of these arguments, for `living.update`."""
-        model = clone(self).fit_rows(x)
-        return living.Look(model.labels_, model._placed, model.smoother_.sharp, model.leaves_)
+    def look(self, x: NDArray) -> numbering.Look:
+        """Clusters rows `[m, d]` by another estimator of these arguments, for `update`."""
+        return clone(self).fit_rows(x).as_look()
+
+    def as_look(self) -> numbering.Look:
+        """Returns what `numbering.update` needs of a fit."""
+        rows = self.smoother_
+        sharp = rows.sharp[self.leaves_]
+        return numbering.Look(self.labels_, sharp, lambda x: (self._placed(x), rows.project(x)))
 
     def _forget(self) -> None:
         """Removes what an earlier fit has left."""
@@ -366,7 +371,7 @@ class SmoothTree(ClusterMixin, BaseEstimator):
             **{f"smoother.{name}": part for name, part in smoother if part is not None},
         }
         if hasattr(self, "_living_"):
-            of_state = living.to_arrays(self._living_)
+            of_state = numbering.to_arrays(self._living_)
             stored |= {f"living.{name}": value for name, value in of_state.items()}
             stored |= {"living.x": self._grown_.rows, "living.leaves": self._grown_.leaves}
         return {name: np.asarray(value) for name, value in stored.items()}
@@ -395,8 +400,8 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         model._shares_ = membership.shares(model.smoother_, model.labels_[model.sample_])
         parts = {name.removeprefix("living."): stored[name] for name in stored if "living." in name}
         if parts:
-            model._living_ = living.from_arrays(parts)
-            model._grown_ = living.Repeated(parts["x"], parts["leaves"])
+            model._living_ = numbering.from_arrays(parts)
+            model._grown_ = numbering.Repeated(parts["x"], parts["leaves"])
             model.ids_, model.events_ = model._living_.ids, model._living_.events
         return model
 

@@ -15,9 +15,9 @@ from etils import epath
 from PIL import Image
 
 from cluster_jax.clustering.gridshift import BandwidthCurve
-from cluster_jax.clustering.living import Event
 from cluster_jax.clustering.membership import Membership
 from cluster_jax.clustering.number import CLEAR_GAP
+from cluster_jax.clustering.numbering import Event
 from cluster_jax.core import io as files
 from cluster_jax.data.images import PhotoFacts
 from cluster_jax.evaluation.clusters import Clustering
