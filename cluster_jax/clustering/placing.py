@@ -91,11 +91,15 @@ class ByTree:
         member = membership.of_new_rows(self.smoother, leaves, around, x)
         distances = arrays.distances_to_centers(self.smoother.project(x), centers, member.labels)
         second = np.where(member.runners_up < 0, NO_CLUSTER, ids[member.runners_up])
-        is_novel = self.voters.is_novel(self.voters.nearest(x))
-        sure = member.probabilities, second, member.runner_up_probabilities
-        placed = Assignment(ids[member.labels], distances, is_novel, *sure)
-        has_direction = self.smoother.has_direction(x)
-        return placed if has_direction.all() else without_cluster(placed, ~has_direction)
+        is_in = self.smoother.has_direction(x)
+        return Assignment(
+            np.where(is_in, ids[member.labels], NO_CLUSTER),
+            distances,
+            self.voters.is_novel(self.voters.nearest(x)) | ~is_in,
+            np.where(is_in, member.probabilities, 0.0),
+            np.where(is_in, second, NO_CLUSTER),
+            np.where(is_in, member.runner_up_probabilities, 0.0),
+        )
 
     def probabilities(self, x: NDArray, labels: NDArray | None = None) -> NDArray:
         """Returns probabilities of the distinct labels, ascending, for new rows: float64 `[m, k]`.
@@ -118,27 +122,6 @@ class ByTree:
         counted = self.leaves[self.labels != NO_CLUSTER]
         centers = centers_of_leaves(self.smoother.sharp, leaves, counted)
         return _Groups(ids, leaves, centers, membership.shares(self.smoother, leaves))
-
-
-def without_cluster(placed: Assignment, rows: NDArray) -> Assignment:
-    """Returns an assignment in which the rows of a mask, bool `[m]`, are in no cluster.
-
-    Example:
-        >>> one, sure = np.array([3]), np.array([0.9])
-        >>> placed = Assignment(one, sure, np.array([False]), sure, one, 1 - sure)
-        >>> without_cluster(placed, np.array([True]))[:4:3]
-        (array([-1]), array([0.]))
-    """
-    assert placed.probabilities is not None
-    assert placed.runners_up is not None
-    assert placed.runner_up_probabilities is not None
-    return placed._replace(
-        labels=np.where(rows, NO_CLUSTER, placed.labels),
-        is_novel=placed.is_novel | rows,
-        probabilities=np.where(rows, 0.0, placed.probabilities),
-        runners_up=np.where(rows, NO_CLUSTER, placed.runners_up),
-        runner_up_probabilities=np.where(rows, 0.0, placed.runner_up_probabilities),
-    )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
