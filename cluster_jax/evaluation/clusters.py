@@ -91,29 +91,26 @@ def cluster(
         InputError: the features or an option cannot be used.
     """
     options = resolve(features, options)
-    seed, k = options.seed, options.k
+    how: dict[str, Any] = {"k": options.k, "seed": options.seed}
     if options.method == "tree":
-        metric = str(options.metric)
-        result = run_tree(features, metric=metric, k=k, progress=progress, seed=seed)
+        result = run_tree(features, metric=str(options.metric), progress=progress, **how)
     elif options.method not in CLUSTERINGS:
         progress(f"running {options.method} on {counted(len(features), 'row')} ...")
         x = arrays.normalize_rows(features) if options.metric == "cosine" else features
-        result = run_custom(x, options.method, k=k, seed=seed)
+        result = run_custom(x, options.method, **how)
     else:
         points = features
         if options.reduce != "none":
-            progress(
-                f"reducing {_shape(features)} features to "
-                f"{counted(options.n_components, 'dimension')} with "
-                f"{str(options.reduce).upper()} ..."
-            )
-            points = reduce(features, seed=seed, **options.reduce_options)
-        text, width = f"on {counted(len(points), 'point')}", options.bandwidth
+            columns = counted(options.n_components, "dimension")
+            means = str(options.reduce).upper()
+            progress(f"reducing {_shape(features)} features to {columns} with {means} ...")
+            points = reduce(features, seed=options.seed, **options.reduce_options)
+        text = f"on {counted(len(points), 'point')}"
         if options.method == "gridshift":
-            progress(f"running GridShift {text}, bandwidth {width} ...")
-            result = run_gridshift(points, bandwidth=width, random_state=seed)
+            progress(f"running GridShift {text}, bandwidth {options.bandwidth} ...")
+            result = run_gridshift(points, bandwidth=options.bandwidth, random_state=options.seed)
         else:
-            progress(f"running k-means {text}, k = {k}, n_init = {options.n_init} ...")
+            progress(f"running k-means {text}, k = {options.k}, n_init = {options.n_init} ...")
             result, _ = run_kmeans(points, None, options)
     progress("scoring ...")
     scored = scores(true_labels, result.cluster_labels)
@@ -290,14 +287,10 @@ def clusterer(
         return ByVotes(labels, n_neighbors, training_rows)
     if reduce == "tsne":
         return None
-    width, points, centers = (
-        clustering.metrics.get("bandwidth"),
-        clustering.points,
-        clustering.centers,
-    )
+    centers, width = clustering.centers, clustering.metrics.get("bandwidth")
     if reduce == "none" and width is None:  # k-means
         return ByCenters(centers, labels, training_rows.metric == "cosine", training_rows)
-    return ByVotes(labels, n_neighbors, training_rows, points, centers, width or 1.0)
+    return ByVotes(labels, n_neighbors, training_rows, clustering.points, centers, width or 1.0)
 
 
 def map_of_tree(
