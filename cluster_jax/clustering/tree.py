@@ -1,4 +1,4 @@
-"""A tree of clusters: which of them are near each other, and the groups at any number of them."""
+"""Trees of rows and of clusters, in the form of SciPy's `linkage`, and their cuts."""
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,7 +11,7 @@ from cluster_jax.core.checks import InputError
 
 
 def linkage_of_means(features: NDArray, labels: ArrayLike) -> NDArray:
-    """Computes the average linkage of the clusters' mean unit rows, by cosine distance.
+    """Returns the average linkage of the clusters' mean unit rows by cosine distance.
 
     Args:
         features: float `[n, d]`; rows are scaled to length one.
@@ -19,8 +19,8 @@ def linkage_of_means(features: NDArray, labels: ArrayLike) -> NDArray:
             `np.unique(labels)[i]`.
 
     Returns:
-        The linkage matrix of SciPy for k clusters, float64 `[k - 1, 4]`: the two clusters that
-        merge, the distance at which they do, and the clusters below.
+        float64 `[k - 1, 4]` for k clusters: the two that merge, the distance at which they do, and
+        the number of clusters below.
 
     Example:
         >>> linkage_of_means(np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 2.0]]), [0, 1, 1])
@@ -30,7 +30,7 @@ def linkage_of_means(features: NDArray, labels: ArrayLike) -> NDArray:
     if len(ids) == 1:  # SciPy refuses a tree of one leaf.
         return np.empty((0, 4))
     means = arrays.normalize_rows(arrays.cluster_means(arrays.normalize_rows(features), codes))
-    # Not `pdist`, which has no cosine for a mean of zero: here it is at 1 from all others.
+    # A mean of zero is at distance 1 from all others; `pdist` has no cosine for it.
     distances = np.clip(1 - means @ means.T, 0, 2)
     return hierarchy.linkage(squareform(distances, checks=False), "average")
 
@@ -89,7 +89,7 @@ def ward(rows: NDArray, sizes: NDArray | None = None) -> NDArray:
 
 
 def cut_tree(linkage: ArrayLike, n_groups: int) -> NDArray:
-    """Returns the group of each leaf when nearby ones merge until `n_groups` are left.
+    """Returns the group of each leaf where the tree is cut into `n_groups`.
 
     Args:
         linkage: of k leaves, `[k - 1, 4]`.
