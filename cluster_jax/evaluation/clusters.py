@@ -309,7 +309,7 @@ def map_of_tree(
         leaves: int `[n]`, the leaf of each row.
         features: of the rows; None: a row lies on its micro-cluster.
         seed: random seed of the map.
-        old: `[n, c]`, an earlier map of the rows, from which UMAP starts, and onto which the new map
+        old: `[n, c]`, an earlier map of the rows, from which UMAP starts, and onto which the map
             is turned.
         options: arguments of `reduce`.
     """
