@@ -90,7 +90,7 @@ class ByTree:
         ids, leaves, centers, around = self._own if labels is None else self._groups(labels)
         member = membership.of_new_rows(self.smoother, leaves, around, x)
         distances = arrays.distances_to_centers(self.smoother.project(x), centers, member.labels)
-        second = np.where(member.runners_up < 0, NO_CLUSTER, ids[member.runners_up])
+        second = np.where(member.second_labels < 0, NO_CLUSTER, ids[member.second_labels])
         is_in = self.smoother.has_direction(x)
         return Assignment(
             np.where(is_in, ids[member.labels], NO_CLUSTER),
@@ -98,7 +98,7 @@ class ByTree:
             self.voters.is_novel(self.voters.nearest(x)) | ~is_in,
             np.where(is_in, member.probabilities, 0.0),
             np.where(is_in, second, NO_CLUSTER),
-            np.where(is_in, member.runner_up_probabilities, 0.0),
+            np.where(is_in, member.second_probabilities, 0.0),
         )
 
     def probabilities(self, x: NDArray, labels: NDArray | None = None) -> NDArray:

@@ -54,7 +54,7 @@ METRICS = ("auto", *smooth.METRICS)
 MAX_ROWS, SAMPLE = 16_000, 10_000
 # Attributes of the fitted estimator that are arrays or plain values.
 _STORED = (
-    *("labels_", "probabilities_", "runners_up_", "runner_up_probabilities_", "linkage_"),
+    *("labels_", "probabilities_", "second_labels_", "second_probabilities_", "linkage_"),
     *("sample_", "leaves_", "rows_", "n_clusters_", "verdict_", "gap_", "metric_"),
     "n_features_in_",
 )
@@ -77,10 +77,10 @@ class SmoothTree(ClusterMixin, BaseEstimator):
             because it is zero and has no cosine.
         probabilities_: float64 `[n]`, of each row's cluster. `predict_proba` gives the same, except
             for rows that the fit has changed: rows of micro-clusters, and of rounded columns.
-        runners_up_: int64 `[n]`, the most probable other cluster, -1 where there is none. It is
+        second_labels_: int64 `[n]`, the most probable other cluster, -1 where there is none. It is
             more probable than the row's own cluster for rows between two clusters: on photos, one
             row in twenty.
-        runner_up_probabilities_: float64 `[n]`.
+        second_probabilities_: float64 `[n]`.
         n_clusters_: number of clusters.
         verdict_: `"clear"`, `"one cluster"`, or `"no clear answer"`, when the clusters are a best
             guess.
@@ -209,7 +209,7 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         labels = tree.by_size(levels[0][self.leaves_[is_in]], levels[0])[levels[0]]
         self._shares_ = membership.shares(self.smoother_, labels)
         of_leaves = membership.membership(labels, self._shares_)
-        self.labels_, self.probabilities_, self.runners_up_, self.runner_up_probabilities_ = (
+        self.labels_, self.probabilities_, self.second_labels_, self.second_probabilities_ = (
             np.where(is_in, column[self.leaves_], empty)
             for column, empty in zip(of_leaves, (NO_CLUSTER, 0.0) * 2, strict=True)
         )
@@ -425,5 +425,5 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         """`labels_` and their probabilities in one."""
         check_is_fitted(self)
         return Membership(
-            self.labels_, self.probabilities_, self.runners_up_, self.runner_up_probabilities_
+            self.labels_, self.probabilities_, self.second_labels_, self.second_probabilities_
         )

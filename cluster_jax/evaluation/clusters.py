@@ -89,7 +89,7 @@ def cluster(
         InputError: the features or an option cannot be used.
     """
     options = resolve(features, options)
-    how: dict[str, Any] = {"k": options.k, "seed": options.seed}
+    how: dict[str, Any] = {"k": options.n_clusters, "seed": options.seed}
     if options.method == "tree":
         result = run_tree(features, metric=str(options.metric), progress=progress, **how)
     elif options.method not in CLUSTERINGS:
@@ -108,7 +108,9 @@ def cluster(
             progress(f"running GridShift {text}, bandwidth {options.bandwidth} ...")
             result = run_gridshift(points, bandwidth=options.bandwidth, random_state=options.seed)
         else:
-            progress(f"running k-means {text}, k = {options.k}, n_init = {options.n_init} ...")
+            progress(
+                f"running k-means {text}, k = {options.n_clusters}, n_init = {options.n_init} ..."
+            )
             result, _ = run_kmeans(points, None, options)
     progress("scoring ...")
     scored = scores(true_labels, result.cluster_labels)
@@ -147,9 +149,9 @@ def find(
     """
     if config.method == "tree":
         metric = config.reduce.metric
-        return run_tree(x, metric=metric, k=config.k, seed=seed, originals=originals)
+        return run_tree(x, metric=metric, k=config.n_clusters, seed=seed, originals=originals)
     if config.method not in CLUSTERINGS:
-        return run_custom(x, config.method, k=config.k, seed=seed)
+        return run_custom(x, config.method, k=config.n_clusters, seed=seed)
     points = reduce(x, seed=seed, **vars(config.reduce))
     return run_gridshift(points, **{**vars(config.gridshift), "random_state": seed})
 
@@ -406,14 +408,14 @@ def run_kmeans(
         "mesh": Mesh(np.array(jax.devices()), ("rows",)),
         **{name: getattr(options, name) for name in ("n_init", "max_iter", "seed")},
     }
-    assert options.k is not None  # Checked by ClusterOptions.
+    assert options.n_clusters is not None  # Checked by ClusterOptions.
     if isinstance(x, Shards):
-        fitted = kmeans_blocks(x, options.k, **settings)
+        fitted = kmeans_blocks(x, options.n_clusters, **settings)
     else:
-        fitted = kmeans(x, options.k, **settings)
+        fitted = kmeans(x, options.n_clusters, **settings)
     metrics = {
         **scores(true_labels, fitted.labels),
-        "k_given": options.k,
+        "k_given": options.n_clusters,
         "inertia": float(fitted.inertia),
         "updates": int(fitted.n_iter),
     }
