@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from cluster_jax.clustering.membership import Membership
 
 # What a clusterer says of the number of clusters that it has found.
-VERDICTS = CLEAR, ONE, UNCLEAR = "clear", "one cluster", "no clear answer"
+VERDICTS = CLEAR, ONE, UNCLEAR = "clear", "one_cluster", "unclear"
 # Label of rows in no cluster, as of noise in scikit-learn: zeros, which have no cosine, and rows
 # that a person has taken out of their cluster.
 NO_CLUSTER = -1

@@ -1,4 +1,4 @@
-"""A clusterer of one's own: a Python module with a function `fit(x, k, seed)`.
+"""A clusterer of one's own: a Python module with a function `fit(x, n_clusters, seed)`.
 
 It gets the features, float `[n, d]`, by default unit rows; the number of clusters, or None if it is
 to be found; and a random seed. It returns the cluster of each row, integers `[n]`, below 0 for a
@@ -36,13 +36,13 @@ own, with a function fit; got 'math', which has none
         raise InputError(f"{outside.must(key, choices, HAVING)}; got {name!r}, which has none")
 
 
-def fit(name: str, x: NDArray, k: int | None, seed: int) -> tuple[NDArray, int]:
+def fit(name: str, x: NDArray, n_clusters: int | None, seed: int) -> tuple[NDArray, int]:
     """Clusters rows by the function `fit` of a module.
 
     Args:
         name: the module.
         x: float `[n, d]`.
-        k: number of clusters; None: it is found.
+        n_clusters: number of clusters; None: it is found.
         seed: random seed.
 
     Returns:
@@ -55,12 +55,12 @@ def fit(name: str, x: NDArray, k: int | None, seed: int) -> tuple[NDArray, int]:
 
     Example:
         >>> import sys, types
-        >>> fit_signs = lambda x, k, seed: np.sign(x[:, 0]).astype(int)
+        >>> fit_signs = lambda x, n_clusters, seed: np.sign(x[:, 0]).astype(int)
         >>> sys.modules["signs"] = types.SimpleNamespace(fit=fit_signs)
         >>> fit("signs", np.array([[-1.0], [2.0], [0.0], [3.0]]), None, 0)
         (array([2, 0, 1, 0]), 2)
     """
-    returned: ArrayLike = _module("method", name, ()).fit(x, k, seed)
+    returned: ArrayLike = _module("method", name, ()).fit(x, n_clusters, seed)
     labels = np.asarray(returned)
     if labels.shape != (len(x),) or labels.dtype.kind not in "iu":
         raise InputError(

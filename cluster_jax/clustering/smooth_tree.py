@@ -82,7 +82,7 @@ class SmoothTree(ClusterMixin, BaseEstimator):
             row in twenty.
         second_probabilities_: float64 `[n]`.
         n_clusters_: number of clusters.
-        verdict_: `"clear"`, `"one cluster"`, or `"no clear answer"`, when the clusters are a best
+        verdict_: `"clear"`, `"one_cluster"`, or `"unclear"`, when the clusters are a best
             guess.
         gap_: silhouette of the first split of the rows, less that of rows without clusters;
             infinite for clusters of HDBSCAN, NaN with `n_clusters` and for fewer than 6 rows.
@@ -101,7 +101,7 @@ class SmoothTree(ClusterMixin, BaseEstimator):
     Example:
         >>> x = np.random.default_rng(0).normal(size=(300, 8)) + 9 * (np.arange(300) % 3)[:, None]
         >>> model = SmoothTree(metric="euclidean").fit(x)
-        >>> model.n_clusters_, model.verdict_, len(np.unique(model.cut(k=2)))
+        >>> model.n_clusters_, model.verdict_, len(np.unique(model.cut(n_clusters=2)))
         (3, 'clear', 2)
     """
 
@@ -280,18 +280,20 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         checks.whole("random_state", self.random_state, 0)
         return int(self.random_state)
 
-    def cut(self, *, k: int | None = None, level: float | None = None) -> NDArray:
+    def cut(self, *, n_clusters: int | None = None, level: float | None = None) -> NDArray:
         """Returns the labels int64 `[n]` of another cut of the tree; without arguments `labels_`.
 
         Args:
-            k: number of groups, 1 to the number of leaves. Fewer groups are unions of the clusters,
-                more groups are parts of them.
+            n_clusters: number of groups, 1 to the number of leaves. Fewer groups than clusters
+                are unions of these, more groups are parts of them.
             level: height of the cut, as a fraction of the highest merge, 0 to 1.
         """
         check_is_fitted(self)
-        if k is None and level is None:
+        if n_clusters is None and level is None:
             return self.labels_
-        return tree.cut(self.linkage_, self.labels_, self.leaves_, k=k, level=level)
+        return tree.cut(
+            self.linkage_, self.labels_, self.leaves_, n_clusters=n_clusters, level=level
+        )
 
     def smooth_rows(self, X: ArrayLike) -> NDArray:
         """Returns smooth rows float32 `[n, r]` of `X`, the rows of `fit`, for another clusterer."""
@@ -317,15 +319,16 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         return membership.probabilities(self.smoother_, self._shares_, x)
 
     def locate(
-        self, X: ArrayLike, *, k: int | None = None, level: float | None = None
+        self, X: ArrayLike, *, n_clusters: int | None = None, level: float | None = None
     ) -> Assignment:
         """Returns clusters of the rows of `X` float `[m, d]`, their probabilities, and novelty.
 
-        Each row is placed on its own. `k` or `level` choose another cut of the tree, see `cut`.
+        Each row is placed on its own. `n_clusters` or `level` choose another cut, see `cut`.
         """
         x = self._new(X)
-        labels = None if k is None and level is None else self.cut(k=k, level=level)
-        return self.clusterer_.place(x, labels)
+        if n_clusters is None and level is None:
+            return self.clusterer_.place(x)
+        return self.clusterer_.place(x, self.cut(n_clusters=n_clusters, level=level))
 
     @functools.cached_property
     def clusterer_(self) -> ByTree:

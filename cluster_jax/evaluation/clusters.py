@@ -389,7 +389,7 @@ def run_kmeans(
     Args:
         x: `[n, d]`.
         true_labels: int `[n]`, for the scores alone, or None.
-        options: of k-means, with `k`.
+        options: of k-means, with `n_clusters`.
         sample: int `[m]`, the rows that the result describes; None: all rows.
 
     Returns:

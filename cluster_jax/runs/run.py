@@ -375,30 +375,36 @@ class Run:
             raise InputError("y must be None for probabilities of new images; got classes")
         return self._tree("give probabilities").probabilities(x, self._labels_of_placer)
 
-    def cut(self, *, k: int | None = None, level: float | None = None) -> NDArray:
+    def cut(self, *, n_clusters: int | None = None, level: float | None = None) -> NDArray:
         """Returns labels of the rows at another cut of the tree, int64 `[n]`; they are no clusters.
 
         Up to the number of clusters that a person has corrected, or an update has kept, groups join
         these. All others are those of the tree, which knows no corrections.
 
         Args:
-            k: number of groups; with no `level` either, the clusters.
+            n_clusters: number of groups; with no `level` either, the clusters.
             level: height, as a fraction of the highest merge; merges above it are undone.
 
         Raises:
-            InputError: the run has no tree, or `k` or `level` is out of range.
+            InputError: the run has no tree, or `n_clusters` or `level` is out of range.
         """
         placer = self._tree("cut")
-        if k is None and level is None:
+        if n_clusters is None and level is None:
             return self.labels.copy()
         is_in = self.labels != NO_CLUSTER
         ids, codes = np.unique(self.labels[is_in], return_inverse=True)
-        if k is not None and 0 < k <= len(ids) and self._labels_of_placer is not None:
+        if (
+            n_clusters is not None
+            and 0 < n_clusters <= len(ids)
+            and self._labels_of_placer is not None
+        ):
             groups = np.full(len(self.labels), NO_CLUSTER)
-            groups[is_in] = trees.cut_tree(self.linkage, k)[codes]
+            groups[is_in] = trees.cut_tree(self.linkage, n_clusters)[codes]
             return groups
         assert self.tree is not None
-        return trees.cut(self.tree, placer.labels, placer.leaves, k=k, level=level)
+        return trees.cut(
+            self.tree, placer.labels, placer.leaves, n_clusters=n_clusters, level=level
+        )
 
     def check_places(self) -> Placing:
         """Returns what places new rows.
@@ -454,7 +460,7 @@ class Run:
             if not file.exists():
                 raise InputError(
                     f"{file} must be there to embed new images; got none: run the command of the "
-                    f"run again with --workdir={self.workdir}, which makes it of the last checkpoint"
+                    f"run again with --workdir={self.workdir}, which makes it of a checkpoint"
                 )
             return Encoder.load(file)
         config = parse_config(self.config)

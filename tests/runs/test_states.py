@@ -307,7 +307,7 @@ def test_a_name_changes_nothing_else(run):
     before = cluster_jax.load(run)
     corrected(run, names=[("1", "cats")])
     after = cluster_jax.load(run)
-    np.testing.assert_array_equal(after.cut(k=3), before.cut(k=3))
+    np.testing.assert_array_equal(after.cut(n_clusters=3), before.cut(n_clusters=3))
     np.testing.assert_array_equal(after.predict(NEW), before.predict(NEW))
     assert after.run.results["metrics"] == before.run.results["metrics"]
 
