@@ -23,18 +23,23 @@ class Assignment(NamedTuple):
         distances: float64 `[m]`, to the center of the cluster: for GridShift in the map and in
             bandwidths; for the tree between sharp rows; for spherical k-means 1 - cosine; else the
             Euclidean distance, for classes between unit rows.
-        is_novel: bool `[m]`, whether the row is farther from every training row than 99 % of these
-            are from the nearest other one, see `out_of_sample.novelty_threshold`: then its label
-            means little.
+        novelty: float64 `[m]`, the distance to the nearest training row, divided by that within
+            which 99 % of these have another one (`out_of_sample.novelty_threshold`); infinite for a
+            row in no cluster because it is zero.
         probabilities, second_labels, second_probabilities: see `Membership`; None without a tree.
     """
 
     labels: NDArray
     distances: NDArray
-    is_novel: NDArray
+    novelty: NDArray
     probabilities: NDArray | None = None
     second_labels: NDArray | None = None
     second_probabilities: NDArray | None = None
+
+    @property
+    def is_novel(self) -> NDArray:
+        """Which rows are unlike all training rows, bool `[m]`, so that the label means little."""
+        return self.novelty > 1
 
     @property
     def membership(self) -> Membership | None:

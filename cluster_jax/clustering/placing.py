@@ -34,9 +34,11 @@ class Voters(NamedTuple):
         x = arrays.normalize_rows(x) if self.metric == "cosine" else x
         return out_of_sample.neighbors(x, self.rows, count, self.metric)
 
-    def is_novel(self, near: Neighbors) -> NDArray:
-        """Returns which new rows are novel, from their nearest training rows; bool `[m]`."""
-        return near.distances[:, 0] > self.threshold
+    def novelty(self, near: Neighbors) -> NDArray:
+        """Returns the novelty of new rows, from their nearest training rows; float64 `[m]`."""
+        nearest = near.distances[:, 0].astype(np.float64)
+        with np.errstate(divide="ignore", invalid="ignore"):  # All training rows may be copies.
+            return np.where(nearest > 0, nearest / self.threshold, 0.0)
 
 
 def voters(x: NDArray, metric: str) -> Voters:
@@ -44,7 +46,7 @@ def voters(x: NDArray, metric: str) -> Voters:
 
     Example:
         >>> known = voters(np.array([[3.0, 0.0], [2.0, 0.1]]), "cosine")
-        >>> known.is_novel(known.nearest(np.array([[1.0, 0.0], [0.0, 1.0]]))).tolist()
+        >>> (known.novelty(known.nearest(np.array([[1.0, 0.0], [0.0, 1.0]]))) > 1).tolist()
         [False, True]
     """
     rows = arrays.normalize_rows(x) if metric == "cosine" else x
@@ -95,7 +97,7 @@ class ByTree:
         return Assignment(
             np.where(is_in, ids[member.labels], NO_CLUSTER),
             distances,
-            self.voters.is_novel(self.voters.nearest(x)) | ~is_in,
+            np.where(is_in, self.voters.novelty(self.voters.nearest(x)), np.inf),
             np.where(is_in, member.probabilities, 0.0),
             np.where(is_in, second, NO_CLUSTER),
             np.where(is_in, member.second_probabilities, 0.0),
@@ -159,7 +161,7 @@ class ByVotes:
         centers = self.centers if labels is None else None
         centers = arrays.cluster_means(members, codes) if centers is None else centers
         distances = arrays.distances_to_centers(rows, centers, assigned) / self.bandwidth
-        return Assignment(ids[assigned], distances, self.voters.is_novel(near))
+        return Assignment(ids[assigned], distances, self.voters.novelty(near))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -193,7 +195,7 @@ class ByCenters:
         nearest = known[near.indices[:, 0]]
         if labels is not None:
             nearest = _renamed(self.labels, labels)[nearest]
-        return Assignment(nearest, distances, self.voters.is_novel(self.voters.nearest(x)))
+        return Assignment(nearest, distances, self.voters.novelty(self.voters.nearest(x)))
 
 
 def coded(labels: NDArray) -> tuple[NDArray, NDArray]:

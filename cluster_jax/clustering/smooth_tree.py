@@ -330,6 +330,10 @@ class SmoothTree(ClusterMixin, BaseEstimator):
             return self.clusterer_.place(x)
         return self.clusterer_.place(x, self.cut(n_clusters=n_clusters, level=level))
 
+    def score_samples(self, X: ArrayLike) -> NDArray:
+        """Returns how like the training rows those of `X` are, float64 `[m]`: minus the novelty."""
+        return -self.locate(X).novelty
+
     @functools.cached_property
     def clusterer_(self) -> ByTree:
         """What places new rows; computed when it is first asked for."""
