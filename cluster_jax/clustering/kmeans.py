@@ -208,7 +208,7 @@ class _Rows:
     def __init__(
         self, x: Rows, sample: NDArray, k: int, block_rows: int, spherical: bool, mesh: Mesh | None
     ) -> None:
-        """`sample` are some of the rows, for their mean and size."""
+        """Lays out rows, of which `sample` are some, for their mean and size."""
         devices = np.array(jax.local_devices()) if mesh is None else mesh.devices.ravel()
         self.x, self._mesh = x, Mesh(devices, (_AXIS,), axis_types=(AxisType.Auto,))
         shape = min(x.shape[0], block_rows), x.shape[1], k
