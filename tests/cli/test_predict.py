@@ -181,7 +181,7 @@ def test_without_reduction_gridshift_places(trained, tmp_path):
     rng = np.random.default_rng(0)
     rows = run.features[:40] + rng.normal(size=(40, run.features.shape[1])).astype(np.float32) / 9
     # New rows have the votes of their neighbors, which GridShift would mostly give as well.
-    assert (run.place(rows).labels == grid.locate(rows).labels).mean() > 0.7
+    assert (run.place(rows).labels == grid.predict(rows)).mean() > 0.7
 
 
 def test_a_map_keeps_training_rows(trained):
