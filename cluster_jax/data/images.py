@@ -94,23 +94,6 @@ class DataConfig:
         return self.crop == "square" and count * int(np.prod(shape)) <= self.cache_mb * 1e6
 
 
-class PhotoFacts(NamedTuple):
-    """Facts about n images.
-
-    Attributes:
-        width: int32 `[n]`, pixels of the upright picture; 0 where it cannot be decoded.
-        height: int32 `[n]`, likewise.
-        bytes: int64 `[n]`, size of the file; 0 of an image in memory.
-        taken: date and time at which the picture was taken, by its EXIF block, as
-            `2023-07-14T18:02:11`; "" if it is not known.
-    """
-
-    width: np.ndarray
-    height: np.ndarray
-    bytes: np.ndarray
-    taken: tuple[str, ...]
-
-
 class HostCrops(NamedTuple):
     """Random crops that the host takes from whole images, see `host_crops`.
 
@@ -289,15 +272,6 @@ def readable(dataset: Dataset) -> Dataset:
         return dataset
     reasons = dataset.unreadable(np.arange(dataset.size))
     return without(dataset, np.array([reason is not None for reason in reasons]))
-
-
-def photo_facts(dataset: Dataset) -> PhotoFacts | None:
-    """Returns the facts about the images of a data set; None if they are in one array."""
-    if dataset.facts is None:
-        return None
-    facts = dataset.facts(np.arange(dataset.size))
-    taken = tuple(date.decode() for date in facts["taken"].tolist())
-    return PhotoFacts(facts["width"], facts["height"], facts["bytes"], taken)
 
 
 def contents(dataset: Dataset) -> np.ndarray:

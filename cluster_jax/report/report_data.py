@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cluster_jax.clustering.numbering import Event
-from cluster_jax.data.images import PhotoFacts
 from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.report.duplicates import Shown
 
@@ -59,7 +58,7 @@ class ReportData(NamedTuple):
         names: number of a cluster, as text -> its name, of those that a person has named.
         state: of the run, which a file of corrections names; "": nothing can take corrections.
         is_decided: bool `[n]`, points of which a person has said where they belong, or None.
-        facts: sizes and dates of the files of the images, or None.
+        facts: `[n]` of `data.images.FACTS`, of the files of the images; or None.
         command: what applies a saved file of corrections, whose name the page puts behind the last
             "="; or None: nothing does.
         changes: by the last update, or None: there was none.
@@ -81,7 +80,7 @@ class ReportData(NamedTuple):
     names: Mapping[str, str] = {}
     state: str = ""
     is_decided: NDArray | None = None
-    facts: PhotoFacts | None = None
+    facts: NDArray | None = None
     command: str | None = None
     changes: Changes | None = None
 

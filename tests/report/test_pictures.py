@@ -2,7 +2,6 @@
 
 import io
 import threading
-import types
 
 import numpy as np
 from PIL import ExifTags, Image, ImageDraw
@@ -167,12 +166,10 @@ def test_the_table_says_which_to_keep(tmp_path):
 
 
 def test_ties_are_kept_by_date_then_by_name():
-    facts = types.SimpleNamespace(
-        width=np.full(6, 8, np.int32),
-        height=np.array([8, 8, 8, 8, 8, 9], np.int32),
-        bytes=np.array([5, 5, 5, 7, 7, 1]),
-        taken=("", "2020-01-01T00:00:00", "2019-01-01T00:00:00", "", "", ""),
-    )
+    facts = np.zeros(6, images.FACTS)
+    facts["width"], facts["height"] = 8, [8, 8, 8, 8, 8, 9]
+    facts["bytes"] = [5, 5, 5, 7, 7, 1]
+    facts["taken"] = ["", "2020-01-01T00:00:00", "2019-01-01T00:00:00", "", "", ""]
     keep = duplicates._to_keep(np.array([0, 0, 0, 1, 1, 1]), facts, [""] * 6)
     assert keep.tolist() == [False, False, True, False, False, True]
     keep = duplicates._to_keep(np.array([0, 0, 0, 1, 1, 2]), facts, [""] * 6)
