@@ -6,7 +6,6 @@ import functools
 import numbers
 import os
 import pathlib
-import traceback
 import types
 import typing
 from collections.abc import Collection, Iterator, Mapping
@@ -80,12 +79,8 @@ def load_config(config: str) -> ConfigDict:
     except InputError:
         raise
     except Exception as error:  # whatever the user's own file raises
-        passed = traceback.extract_tb(error.__traceback__)
-        lines = [None, *(frame.lineno for frame in passed if frame.filename == str(file))]
-        line = getattr(error, "lineno", None) or lines[-1]
-        message = [*str(error).splitlines(), "no message"][0]
         must = f"{file} must be a config that runs"
-        raise InputError(f"{must}; got {type(error).__name__} in line {line}: {message}") from error
+        raise InputError(f"{must}; got {type(error).__name__}: {error}") from error
 
 
 def derived(name: str, /, **changes: Any) -> ConfigDict:

@@ -63,16 +63,6 @@ _QUARTER_TURNS = (5, 6, 7, 8)
 # Dates of EXIF: of the exposure, and of a scan. That of the last change says nothing of the taking.
 _DATES = (ExifTags.Base.DateTimeOriginal, ExifTags.Base.DateTimeDigitized)
 
-# Bytes at a place of a file -> what the file is, for what is named like an image and is none.
-_OTHER_KINDS = (
-    (0, b"%PDF", "a PDF"),
-    (0, b"PK\3\4", "a zip archive or a document"),
-    (0, b"<", "a web page or other text with tags"),
-    (0, b"version https://git-lfs", "a placeholder of Git LFS: git lfs pull"),
-    (4, b"ftyp", "a video, a damaged photo, or one that needs pip install pillow-heif"),
-    (0, b"II", "a TIFF that Pillow does not read: save it as gray or RGB of 8 bits"),
-    (0, bytes(16), "nothing but zeros, as a copy that was cut off"),
-)
 
 # An image: the bytes of a file, or an image in memory.
 Item = bytes | Image.Image | NDArray
@@ -381,8 +371,9 @@ def reason(error: Exception, data: bytes) -> str:
     """Explains in one line why the bytes of a file cannot be decoded."""
     if not isinstance(error, UnidentifiedImageError):
         return " ".join(f"{type(error).__name__}: {error}".split())
-    kinds = (kind for start, mark, kind in _OTHER_KINDS if data.startswith(mark, start))
-    return next(kinds, "not an image") if data else "empty file"
+    if data[4:8] == b"ftyp":
+        return "a video, or a photo that needs pip install pillow-heif"
+    return "not an image" if data else "empty file"
 
 
 def of_sample(sample: Any) -> Item:

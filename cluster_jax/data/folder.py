@@ -15,7 +15,7 @@ from PIL import Image
 
 from cluster_jax.core import checks
 from cluster_jax.core.checks import InputError
-from cluster_jax.core.names import counted, natural
+from cluster_jax.core.names import natural
 from cluster_jax.data import decode, images
 from cluster_jax.data.images import DataConfig, Dataset
 
@@ -31,6 +31,7 @@ _TWIN = "raw beside an image of the same name"
 _OUTSIDE = "that lead out of the archive, or have the name of another"
 # Kind of what is left out -> what a user can do so that it is read.
 _TO_DO = {
+    "": "images need one, such as .jpg",
     **dict.fromkeys(_HEIC, "to read HEIC: pip install pillow-heif"),
     **dict.fromkeys(decode.RAW, "to read raw photos: pip install rawpy"),
     **dict.fromkeys(_ARCHIVES, "unpack them"),
@@ -40,7 +41,6 @@ _TO_DO = {
 _MOST_NAMED = 8
 # Bytes that a file in a zip may have once it is unpacked, which bounds memory.
 _MOST_UNPACKED = 2**30
-_LISTED = 3  # unreadable folders that are named
 
 # Globs of folders whose pictures are no photos of the user's, in lower case, some with the folder
 # above. Folders that begin with a dot are left out anyway.
@@ -72,7 +72,6 @@ class Files(NamedTuple):
         open: name -> the file, opened to read its bytes.
         ignored: (suffix or kind, number) of other files.
         unreadable: (path, reason) of folders that cannot be read.
-        unused: globs of files to leave out that no file or folder has.
     """
 
     root: pathlib.Path
@@ -80,7 +79,6 @@ class Files(NamedTuple):
     open: Callable[[str], BinaryIO]
     ignored: tuple[tuple[str, int], ...]
     unreadable: tuple[tuple[str, str], ...] = ()
-    unused: tuple[str, ...] = ()
 
 
 def load(config: DataConfig) -> Dataset:
@@ -156,7 +154,7 @@ def find(dir: str | None, exclude: Sequence[str] = (), include_all: bool = False
                 f"data.dir must be a folder or a zip of images; got {name}: unpack it, or give "
                 "ImageClusterer what a library reads from it, any sequence of images"
             )
-    found = _Found(_Rule(exclude, include_all))
+    found = _Found(exclude, include_all)
     if len(paths) == 1 and _is_zip(path):
         return _sorted(path, found, _in_zip(path, found), name)
     base = root(dir or "")
@@ -210,38 +208,35 @@ def _is_zip(path: pathlib.Path) -> bool:
 def describe_ignored(ignored: Sequence[tuple[str, int]]) -> str:
     """Counts ignored files by kind, and says what to do about some; the most frequent are named."""
     kinds = sorted(ignored, key=lambda kind: (kind[0] not in _TO_DO, -kind[1]))
-    parts = [f"{count:,} {checks.short(kind, 60) or 'without suffix'}" for kind, count in kinds]
-    parts = [
-        f"{part} ({_TO_DO[kind]})" if kind in _TO_DO else part
-        for part, (kind, _) in zip(parts, kinds, strict=True)
-    ]
+    parts = []
+    for kind, count in kinds[:_MOST_NAMED]:
+        to_do = f" ({_TO_DO[kind]})" if kind in _TO_DO else ""
+        parts.append(f"{count:,} {checks.short(kind, 60) or 'without suffix'}{to_do}")
     rest = sum(count for _, count in kinds[_MOST_NAMED:])
-    return ", ".join(parts[:_MOST_NAMED] + [f"{rest:,} of other kinds"] * bool(rest))
+    return ", ".join(parts + [f"{rest:,} of other kinds"] * bool(rest))
 
 
-class _Rule:
-    """What is left out: globs, and the defaults unless `include_all`.
+class _Found:
+    """What a search for images finds, without what `exclude` and the defaults leave out.
 
     Attributes:
-        unused: the globs that have left nothing out so far.
+        paths: of the images, in the order in which they were found.
+        others: suffix or kind -> number of other files.
+        unreadable: (path, reason) of folders that cannot be read.
     """
 
     def __init__(self, exclude: Sequence[str], include_all: bool) -> None:
-        self._globs = {glob: images.composed(glob) for glob in exclude}
-        self._include_all, self.unused = include_all, dict.fromkeys(exclude)
+        self._globs = [images.composed(glob) for glob in exclude]
+        self._include_all, self._suffixes = include_all, {*suffixes(), *decode.RAW}
+        self.paths: dict[str, None] = {}
+        self.others: collections.Counter[str] = collections.Counter()
+        self.unreadable: list[tuple[str, str]] = []
 
-    def kind(self, path: str, is_folder: bool) -> str | None:
+    def left_out(self, path: str, is_folder: bool) -> str | None:
         """Says why a file or folder is left out, as a kind of ignored files; None: it is taken."""
         *above, name = path.split("/")
         forms = images.composed(name), images.composed(path)
-        found = [
-            glob
-            for glob, normal in self._globs.items()
-            if any(fnmatch.fnmatch(form, normal) for form in forms)
-        ]
-        for glob in found:
-            self.unused.pop(glob, None)
-        if found:
+        if any(fnmatch.fnmatch(form, glob) for glob in self._globs for form in forms):
             return _EXCLUDED
         if self._include_all:
             return None
@@ -252,27 +247,10 @@ class _Rule:
                 return f"in {place}"
         return None
 
-
-class _Found:
-    """What a search for images finds.
-
-    Attributes:
-        rule: what is left out.
-        paths: of the images, in the order in which they were found.
-        others: suffix or kind -> number of other files.
-        unreadable: (path, reason) of folders that cannot be read.
-    """
-
-    def __init__(self, rule: _Rule) -> None:
-        self.rule, self._suffixes = rule, {*suffixes(), *decode.RAW}
-        self.paths: dict[str, None] = {}
-        self.others: collections.Counter[str] = collections.Counter()
-        self.unreadable: list[tuple[str, str]] = []
-
     def add(self, path: str, other: str | None = None) -> None:
         """Adds a file: an image, or one that is left out, as one of the kind `other` is."""
         suffix = os.path.splitext(path)[1].lower()
-        kind = other or self.rule.kind(path, False)
+        kind = other or self.left_out(path, False)
         if kind is None and suffix not in self._suffixes:
             kind = suffix
         if kind is None:
@@ -303,7 +281,7 @@ def _in_folder(top: str, prefix: str, found: _Found) -> None:
             if not entry.is_dir(follow_symlinks=False):
                 is_file = entry.is_file(follow_symlinks=False) or os.path.isfile(entry.path)
                 found.add(path, None if is_file else _SPECIAL)
-            elif kind := found.rule.kind(path, True):
+            elif kind := found.left_out(path, True):
                 found.others[kind] += sum(len(files) for *_, files in os.walk(entry.path))
             else:
                 to_visit.append((entry.path, f"{path}/"))
@@ -319,7 +297,7 @@ def _in_zip(path: pathlib.Path, found: _Found) -> Callable[[str], BinaryIO]:
         archive = zipfile.ZipFile(path)
     except (OSError, zipfile.BadZipFile) as error:
         raise InputError(f"{path} must be a zip archive; got {error}") from error
-    kind_of = functools.cache(found.rule.kind)  # of a folder, for each file in it
+    kind_of = functools.cache(found.left_out)  # of a folder, for each file in it
     for name in (entry.filename for entry in archive.infolist() if not entry.is_dir()):
         parts = name.split("/")
         above = (kind_of("/".join(parts[:i]), True) for i in range(1, len(parts)))
@@ -353,11 +331,8 @@ def _sorted(
             others[_TWIN if stem in stems else suffix] += 1
     if names:
         ordered, ignored = tuple(sorted(names, key=natural)), tuple(sorted(others.items()))
-        unreadable, unused = tuple(found.unreadable), tuple(found.rule.unused)
-        return Files(root, ordered, opened, ignored, unreadable, unused)
+        return Files(root, ordered, opened, ignored, tuple(found.unreadable))
     parts = [f"other files: {describe_ignored(tuple(others.items()))}"] if others else []
-    if others[""]:
-        parts.append("images without a suffix are not read: add .jpg to their names")
     parts += [f"{path} cannot be read ({reason})" for path, reason in found.unreadable[:1]]
     raise InputError(
         f"data.dir must hold images, such as jpg, png, tif, webp or heic; got no image file in "
@@ -369,12 +344,9 @@ def _notes(listing: Files) -> Iterator[str]:
     """Yields what a user is told of a folder before its images are read."""
     if listing.ignored:
         yield f"ignored files: {describe_ignored(listing.ignored)}"
-    for path, reason in listing.unreadable[:_LISTED]:
-        yield f"the folder {path} cannot be read ({reason})"
-    if len(listing.unreadable) > _LISTED:
-        yield f"{counted(len(listing.unreadable) - _LISTED, 'more folder')} cannot be read"
-    for glob in listing.unused:
-        yield f"nothing is left out by the pattern {glob}: no file or folder has this name"
+    if listing.unreadable:
+        names = ", ".join(f"{path} ({reason})" for path, reason in listing.unreadable)
+        yield f"folders that cannot be read: {checks.short(names, 200)}"
 
 
 def _labels(listing: Files) -> tuple[np.ndarray | None, tuple[str, ...] | None]:

@@ -22,7 +22,6 @@ from cluster_jax.core.checks import (
     NonNegative,
 )
 from cluster_jax.core.logs import logger
-from cluster_jax.core.names import counted
 from cluster_jax.data import decode
 from cluster_jax.data.decode import Interpolation, Item, Resize
 
@@ -427,19 +426,14 @@ class ItemReader:
     def check(self) -> None:
         """Raises an `InputError` if too many images, or all, turned out to be unreadable."""
         skipped, most = sorted(self.reasons.items()), self._config.max_corrupt_fraction
-        texts = [f"{self.names[i]} ({reason})" for i, reason in skipped[:3]]
-        examples = "; ".join(texts + ["..."] * (len(skipped) > 3))
-        if len(skipped) == self.size:
-            raise InputError(
-                f"images in {self._where} must be readable; got {counted(self.size, 'image')} that "
-                f"cannot be read: {examples} (save them anew, for example as JPEG)"
-            )
-        if len(skipped) > most * self.size:
-            raise InputError(
-                f"unreadable files in {self._where} must be at most data.max_corrupt_fraction = "
-                f"{most:g} of all; got {len(skipped)} of {self.size}: {examples} (repair or remove "
-                "them, or set data.max_corrupt_fraction higher to leave them out)"
-            )
+        if len(skipped) < self.size and len(skipped) <= most * self.size:
+            return
+        examples = "; ".join(f"{self.names[i]} ({reason})" for i, reason in skipped[:3])
+        raise InputError(
+            f"images in {self._where} must be readable, at least some, and all but a share of "
+            f"data.max_corrupt_fraction = {most:g}; got {len(skipped)} of {self.size} that cannot "
+            f"be read: {examples} (save them anew, or set a higher share to leave them out)"
+        )
 
 
 def load(name: str, reader: ItemReader, config: DataConfig, **fields: Any) -> Dataset:

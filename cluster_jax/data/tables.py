@@ -368,7 +368,7 @@ def _read_list(
 
 
 def _read_lines(file: epath.Path, noun: str) -> NDArray:
-    """Reads one label, or other `noun`, per line: integers if all are integers, else strings."""
+    """Reads one label, or other `noun`, per line, as strings."""
     text = file.read_bytes().decode("utf-8-sig", "surrogateescape")
     rows = [[line.strip()] for line in text.rstrip().splitlines()]
     if file.suffix.lower() == ".csv":
@@ -377,10 +377,4 @@ def _read_lines(file: epath.Path, noun: str) -> NDArray:
         if len(row) != 1 or not row[0]:
             must = f"{file} must have one {noun} in each row"
             raise InputError(f"{must}; got {short(', '.join(row)) or 'none'} in row {i}")
-    values = [value for (value,) in rows]
-    # "1_0", "01" and "+1" are names: as numbers, two of them could become one class.
-    try:
-        numbers = np.array([int(value) for value in values], np.int64)
-    except (ValueError, OverflowError):
-        return np.array(values)
-    return numbers if [str(n) for n in numbers.tolist()] == values else np.array(values)
+    return np.array([value for (value,) in rows])

@@ -345,11 +345,7 @@ def from_hub(weights: str, name: str) -> pathlib.Path | None:
         must = "pretrained weights on the Hugging Face Hub must be named 'hf:ORG/NAME'"
         raise InputError(f"{must}; got {weights!r}")
     hub, errors = _library("huggingface_hub", weights), _library("huggingface_hub.errors", weights)
-    logging = _library("huggingface_hub.utils", weights).logging
     repository = weights.removeprefix("hf:")
-    # Without a network the library tells of every one of its tries.
-    level = logging.get_verbosity()
-    logging.set_verbosity_error()
     try:
         return pathlib.Path(hub.hf_hub_download(repository, name))
     except (OSError, ValueError, errors.EntryNotFoundError) as error:
@@ -366,8 +362,6 @@ def from_hub(weights: str, name: str) -> pathlib.Path | None:
             f"elsewhere into a folder {repository.split('/')[1]} and give the path of "
             "model.safetensors"
         ) from error
-    finally:
-        logging.set_verbosity(level)
 
 
 def convert(
@@ -432,27 +426,19 @@ def _converted(
         # timm adds the position of DINOv2's class token to the token itself.
         (positions,) = tensors
         tensors = [np.concatenate([np.zeros_like(positions[:, :1]), positions], axis=1)]
-    is_token = path[-1] in ("class_token", "positions", "probe")
-    shape = _torch_shape(path, (*leaf.shape[:-1], leaf.shape[-1] // len(tensors)))
+    if path[-1] == "kernel":  # PyTorch has outputs first, then inputs.
+        tensors = [np.moveaxis(tensor, (1, 0), (-2, -1)) for tensor in tensors]
+    shape = (*leaf.shape[:-1], leaf.shape[-1] // len(tensors))
     for name, tensor in zip(names, tensors, strict=True):
-        if tensor.shape != shape and not (is_token and _bare(tensor.shape) == _bare(shape)):
-            raise InputError(f"the tensor {name!r} must have the shape {shape}; got {tensor.shape}")
-    if path[-1] == "kernel":
-        axes = (2, 3, 1, 0) if len(leaf.shape) == 4 else (1, 0)
-        tensors = [tensor.transpose(axes) for tensor in tensors]
+        if _bare(tensor.shape) != _bare(shape):
+            must = f"the tensor {name!r}, with outputs last, must have the shape {shape}"
+            raise InputError(f"{must}; got {tensor.shape}")
     return np.concatenate(tensors, axis=-1).reshape(leaf.shape).astype(leaf.dtype)
 
 
 def _bare(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Removes leading axes of one from a shape: tokens have them in some files."""
     return _bare(shape[1:]) if shape[:1] == (1,) else shape
-
-
-def _torch_shape(path: Path, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Returns PyTorch's shape of a Flax parameter: outputs first; tokens have a batch axis."""
-    if path[-1] == "kernel":
-        return (shape[-1], *shape[-2:-1], *shape[:-2])
-    return (1, *shape) if len(shape) == 2 else shape
 
 
 def _names(backbone_name: str, path: Path, tensors: Mapping[str, Any]) -> tuple[str, ...]:

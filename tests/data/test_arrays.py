@@ -93,7 +93,8 @@ GOOD = np.full((4, 5, 6, 3), 0.5)
         (GOOD * 255, r"floats in \[0, 1\]; got float64 from 127\.5 to 127\.5"),
         (GOOD[0, 0], r"shape \[N x H x W\], or .* with C = 1 or 3; got \[6 x 3\]"),
         (GOOD[..., :2], r"C = 1 or 3; got \[4 x 5 x 6 x 2\]"),
-        (GOOD[:0], "must not be empty"),
+        (GOOD[:0], r"C = 1 or 3; got \[0 x 5 x 6 x 3\]"),
+        (GOOD[0], r"got \[5 x 6 x 3\] \(X\[None\] is an array of one image"),
         (np.ones((4, 5, 6), np.int64), r"must be uint8 or floats in \[0, 1\]; got int64"),
     ],
 )
