@@ -131,11 +131,10 @@ def address(path: str | os.PathLike) -> str:
         InputError: the library that reads such an address is not installed, or there is none.
     """
     path = os.fspath(path)
-    library = {"gs": "gcsfs", "s3": "s3fs", "az": "adlfs"}.get(path.partition("://")[0])
-    if library is None or "://" not in path:
+    if not path.startswith("gs://"):
         return local(path)
-    if importlib.util.find_spec(library) is None:
-        raise InputError(f"{short(path)} needs {library}; got none: pip install {library}")
+    if importlib.util.find_spec("gcsfs") is None:
+        raise InputError(f"{short(path)} needs gcsfs; got none: pip install gcsfs")
     return path
 
 

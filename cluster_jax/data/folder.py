@@ -46,20 +46,14 @@ _MOST_UNPACKED = 2**30
 # above. Folders that begin with a dot are left out anyway.
 NO_PHOTOS = (
     # Network drives: thumbnails, deleted files, snapshots.
-    *("@eadir", "#recycle", "#snapshot", "@sharebin", "@sharesnap", "@tmp", "@appstore"),
-    *("@appdata", "@apptemp", "@synologydrive", "@recycle", "@recently-snapshot", "@thumb"),
-    *("@transcode", "network trash folder"),
+    *("@eadir", "#recycle", "#snapshot", "@recycle", "@recently-snapshot", "@thumb", "@tmp"),
     # Systems: deleted files, caches, programs.
-    *("$recycle.bin", "recycler", "system volume information", "$windows.~*", "appdata/local"),
-    *("__macosx", "library/caches", "*.app", "android/data", "android/obb", "node_modules"),
-    # Cameras and programs for photos: thumbnails, previews, deleted files.
-    *("thmbnl", "captureone/cache", "*.cocatalog/cache", "*.lrdata", "*.dtrash", "cacheclip"),
-    *("appdata_oc*", "files_trashbin", "files_versions", "encoded-video", "storage/cache"),
-    *("storage/sidecar", "_data/i", "pwg_representative", "protected_media", "*.trickplay"),
-    *("extrafanart", "extrathumbs", "plex media server", "google photos/trash"),
-    *("google photos/bin", "google fotos/papierkorb", "google photos/corbeille"),
-    # Libraries of Apple's Photos but their folders `originals` or `masters`.
-    *(f"*.{kind}library/[!om]*" for kind in ("photos", "photo", "migratedphoto", "ap")),
+    *("$recycle.bin", "system volume information", "appdata/local", "__macosx", "library/caches"),
+    *("*.app", "android/data", "android/obb", "node_modules"),
+    # Programs for photos: previews, deleted files; Apple's libraries but their originals.
+    *("captureone/cache", "*.cocatalog/cache", "*.lrdata", "*.dtrash", "appdata_oc*"),
+    *("files_trashbin", "google photos/trash", "google photos/bin", "google fotos/papierkorb"),
+    *("*.photoslibrary/[!om]*", "*.photolibrary/[!om]*", "*.aplibrary/[!om]*"),
 )
 
 

@@ -1,23 +1,17 @@
 """Array files: every accepted form, and one sentence for every other."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 from cluster_jax.data import datasets
+from tests import toy
 from tests.rows import every_row
 
 
 def load(path, **changes):
-    arguments = {
-        "image_size": None,
-        "interpolation": "bicubic",
-        "cache_mb": 1.0,
-        "max_corrupt_fraction": 0.0,
-        "limit": None,
-    } | changes
-    return datasets.load(
-        datasets.DataConfig(name="arrays", dir=str(path), split=None, label="label", **arguments)
-    )
+    return datasets.load(dataclasses.replace(toy.DATA, dir=str(path), **changes))
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """Folders of images: layouts, files that cannot be read, resident and streamed."""
 
+import dataclasses
 import os
 import socket
 import unicodedata
@@ -11,21 +12,13 @@ import pytest
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import natural
 from cluster_jax.data import datasets, decode, folder, images
+from tests import toy
 from tests.rows import every_row
 
 
 def load(path, **changes):
-    arguments = {
-        "image_size": None,
-        "interpolation": "bicubic",
-        "cache_mb": 1.0,
-        "max_corrupt_fraction": 0.0,
-        "limit": None,
-        "labels": "folders",
-    } | changes
-    return datasets.load(
-        datasets.DataConfig(name="folder", dir=str(path), split=None, label="label", **arguments)
-    )
+    config = dataclasses.replace(toy.DATA, name="folder", dir=str(path), labels="folders")
+    return datasets.load(dataclasses.replace(config, **changes))
 
 
 RESIDENT = pytest.mark.parametrize("cache_mb", [1.0, 0.0])
@@ -177,19 +170,7 @@ def test_limit_is_a_fixed_subset_with_its_labels(tmp_path, write):
 
 def test_nothing_to_read(tmp_path):
     with pytest.raises(ValueError, match=r"data\.dir must be a folder of images; got none"):
-        datasets.load(
-            datasets.DataConfig(
-                name="folder",
-                dir=None,
-                split=None,
-                label="label",
-                image_size=None,
-                interpolation="bicubic",
-                cache_mb=1,
-                max_corrupt_fraction=0,
-                limit=None,
-            )
-        )
+        load("", dir=None)
     with pytest.raises(ValueError, match=r"must be an existing folder of images; got .*absent"):
         load(tmp_path / "absent")
     with pytest.raises(ValueError, match=r"such as jpg, png, .*got no image file in"):
@@ -349,17 +330,10 @@ def test_a_zip_is_read_in_place(tmp_path, write):
         assert (dataset.fetch([1])[0] == pictures["t/10.png"]).all()
         kinds = [(".txt", 1), ("in __MACOSX", 1), ("with a dot before the name", 1)]
         assert sorted(dataset.ignored) == kinds
-    assert datasets.load_new(tmp_path / "p.zip", _config(), (6, 6, 3)).size == 2
+    assert datasets.load_new(tmp_path / "p.zip", toy.DATA, (6, 6, 3)).size == 2
     (tmp_path / "bad.zip").write_bytes(b"PK no zip")
     with pytest.raises(InputError, match=r"bad\.zip must be a zip archive; got File is not a zip"):
         load(tmp_path / "bad.zip")
-
-
-def _config():
-    return datasets.DataConfig(
-        name="folder", dir=None, split=None, label="label", image_size=None,
-        interpolation="bicubic", limit=None, cache_mb=1.0, max_corrupt_fraction=0.0,
-    )  # fmt: skip
 
 
 def test_what_to_do_with_archives_and_files_without_a_suffix(tmp_path):
