@@ -187,11 +187,6 @@ def _given(dir: str) -> dict[str, pathlib.Path]:
     """Returns the paths in `data.dir`, one a line: a single one if there is a file of all of it."""
     lines = [dir] if os.path.exists(os.path.expanduser(dir)) else dir.split("\n")
     names = [checks.local(line) for line in lines if line]
-    for name in names:
-        if "://" in name:
-            raise InputError(
-                f"data.dir must be a local folder of images; got {name}: mount or copy it"
-            )
     return {name: pathlib.Path(name).expanduser() for name in names}
 
 

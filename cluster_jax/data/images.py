@@ -6,7 +6,7 @@ import functools
 import itertools
 import unicodedata
 from collections import deque
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, BinaryIO, Literal, NamedTuple
 
@@ -14,13 +14,7 @@ import numpy as np
 from PIL import Image
 
 from cluster_jax.core import logs
-from cluster_jax.core.checks import (
-    Count,
-    CountOrZero,
-    Fraction,
-    InputError,
-    NonNegative,
-)
+from cluster_jax.core.checks import Count, CountOrZero, Fraction, InputError, NonNegative
 from cluster_jax.core.logs import logger
 from cluster_jax.data import decode
 from cluster_jax.data.decode import Interpolation, Item, Resize
@@ -460,7 +454,7 @@ def load(name: str, reader: ItemReader, config: DataConfig, **fields: Any) -> Da
     if not config.fits(size, shape):
         return dataset
     pixels, is_unreadable, count = np.empty((size, *shape), np.uint8), [], 0
-    for image in map_threaded(reader.attempt, range(size), "reading images"):
+    for image in map_threaded(reader.attempt, range(size), "reading images", size):
         is_unreadable.append(image is None)
         if image is not None:
             pixels[count], count = image, count + 1
@@ -490,21 +484,15 @@ def computed_ahead(
 
 
 def map_threaded(
-    function: Callable[[Any], Any],
-    items: Collection | Iterator,
-    task: str,
-    unit: str = "image",
-    count: int | None = None,
+    function: Callable[[Any], Any], items: Iterable, task: str, count: int
 ) -> Iterator:
-    """Yields `function` of each item, in order, by threads; a progress bar if it takes over 2 s.
+    """Yields `function` of each of `count` items, in order, by threads, with a bar after 2 s.
 
-    `count` is the number of items where they have no length; the calling thread iterates them.
+    The calling thread iterates the items.
     """
     results = computed_ahead(function, items, CHUNK, THREADS)
-    total = len(items) if isinstance(items, Collection) else count
-    return iter(
-        logs.progress_bar(results, desc=task, total=total, unit=unit, delay=2.0, leave=False)
-    )
+    options = {"desc": task, "total": count, "unit": "image", "delay": 2.0, "leave": False}
+    return iter(logs.progress_bar(results, **options))
 
 
 @functools.cache

@@ -196,7 +196,7 @@ def load(config: DataConfig, kept: Labels | None = None) -> Dataset:
         pixels = np.empty((size, *shape), np.uint8)
         square = functools.partial(decode.decode, resize=resize, channels=channels)
         decoded = images.map_threaded(
-            lambda row: read(row, square), in_order(range(size)), f"reading {name}", count=size
+            lambda row: read(row, square), in_order(range(size)), f"reading {name}", size
         )
         for row, image in enumerate(decoded):
             pixels[row] = image
@@ -240,7 +240,7 @@ def _labels(
     first = share * jax.process_index() if together else 0
     rows = [min(row, size - 1) for row in range(first, first + share)]
     task = f"reading labels of {name}"
-    stored = images.map_threaded(read, in_order(rows), task, count=share)
+    stored = images.map_threaded(read, in_order(rows), task, share)
     if processes == 1:
         return np.fromiter(stored, np.int32, size)
     # Some at a time: the first process to come waits half a minute for the last one.

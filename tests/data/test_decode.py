@@ -184,7 +184,7 @@ def test_each_keeps_the_order_and_bounds_what_is_in_flight(monkeypatch):
             begun.append(i)
         return 2 * i
 
-    results = images.map_threaded(double, range(19), "doubling")
+    results = images.map_threaded(double, range(19), "doubling", 19)
     assert [next(results), next(results)] == [0, 2]
     assert len(begun) <= 4 + 2
     assert list(results) == [2 * i for i in range(2, 19)]
