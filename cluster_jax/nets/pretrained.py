@@ -29,7 +29,7 @@ from cluster_jax.core.checks import Count, Fraction, InputError
 from cluster_jax.core.config import check_values
 from cluster_jax.nets import backbone
 from cluster_jax.nets.backbones import efficientnet_lite, resnet, vit
-from cluster_jax.nets.config import LITE2, WEIGHTS
+from cluster_jax.nets.config import LITE2
 
 PyTree = Any
 # Path of a parameter or statistic in Flax.
@@ -136,22 +136,13 @@ class Preprocessing:
     interpolation: Literal["nearest", "bilinear", "bicubic", "lanczos"] = "bicubic"
 
 
-def check(encoder: Any) -> None:
-    """Raises an `InputError` unless `encoder` may name an encoder; no file is read."""
-    name = os.fspath(encoder) if isinstance(encoder, os.PathLike) else encoder
-    if not isinstance(name, str) or not (weights_of(name) == LITE2 or re.search(WEIGHTS, name)):
-        raise InputError(
-            f"encoder must be 'lite2', a .safetensors file, or 'hf:ORG/NAME'; got {encoder!r}"
-        )
-
-
 def weights_of(encoder: str) -> str:
     """Returns the value of `network.weights` for an encoder; "lite2" is short for `LITE2`."""
     return LITE2 if encoder == "lite2" else encoder
 
 
 def overrides(encoder: str | os.PathLike) -> dict[str, Any]:
-    """Returns an encoder's values of the section `network`, by keys; nothing of it is trained.
+    """Returns an encoder's values of the section `network`, by keys; no file is read.
 
     Args:
         encoder: "lite2", a `.safetensors` file that is named as one of `MODELS`, or whose folder
@@ -164,8 +155,7 @@ def overrides(encoder: str | os.PathLike) -> dict[str, Any]:
         >>> overrides("hf:facebook/dinov2-small")["name"]
         'vit_small_patch14'
     """
-    check(encoder)
-    weights = weights_of(os.fspath(encoder))
+    weights = weights_of(os.fspath(encoder) if isinstance(encoder, os.PathLike) else encoder)
     name = LITE2 if weights == LITE2 else _network(weights)
     width, stem = efficientnet_lite.WIDTH, None
     if name in resnet.NAMES:
@@ -176,9 +166,9 @@ def overrides(encoder: str | os.PathLike) -> dict[str, Any]:
     return {"name": name, "weights": weights, "width": width, "stem": stem, "frozen": frozen}
 
 
-def _network(weights: str) -> str:
+def _network(weights: Any) -> str:
     """Returns the `network.name` of a model, by `MODELS`."""
-    path = pathlib.Path(weights.removeprefix("hf:")).expanduser().absolute()
+    path = pathlib.Path(str(weights).removeprefix("hf:")).expanduser().absolute()
     _check_suffix(path)
     names = [name.split(".")[0] for name in (path.name, path.parent.name)]
     known = next((name for name in names if name in MODELS), None)
@@ -186,8 +176,8 @@ def _network(weights: str) -> str:
         return MODELS[known]
     close = difflib.get_close_matches(names[0], MODELS, 1)
     raise InputError(
-        "encoder must be a known model, such as 'hf:facebook/dinov2-small', or a file "
-        f"named as one, such as dinov2-small.safetensors; got {weights!r}"
+        "encoder must be 'lite2', a .safetensors file named as a model, such as dinov2-small, or "
+        f"'hf:ORG/NAME' of one; got {weights!r}"
         + "".join(f": did you mean {name!r}?" for name in close)
     )
 
