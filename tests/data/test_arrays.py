@@ -27,18 +27,12 @@ def test_uint8_as_it_is(tmp_path, color):
     assert dataset.sources is None
 
 
-@every_row("dtype", [np.float16, np.float32, np.float64])
-def test_floats_are_scaled_and_rounded(tmp_path, color, dtype):
-    np.save(tmp_path / "x.npy", (color / 255).astype(dtype))
-    np.testing.assert_array_equal(load(tmp_path / "x.npy").images, color)
-
-
-def test_rounding_not_truncation(tmp_path):
+def test_floats_are_scaled_and_rounded_and_gray_gets_a_channel(tmp_path, color):
+    for dtype in (np.float16, np.float32, np.float64):
+        np.save(tmp_path / "x.npy", (color / 255).astype(dtype))
+        np.testing.assert_array_equal(load(tmp_path / "x.npy").images, color)
     np.save(tmp_path / "x.npy", np.array([[[0.0, 0.9, 100.6, 255.0]]]) / 255)
     assert load(tmp_path / "x.npy").images.ravel().tolist() == [0, 1, 101, 255]
-
-
-def test_gray_gets_a_channel(tmp_path, color):
     np.save(tmp_path / "x.npy", color[..., 0])
     np.testing.assert_array_equal(load(tmp_path / "x.npy").images, color[..., :1])
 
