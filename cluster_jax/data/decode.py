@@ -126,20 +126,21 @@ def opened(item: Item, side: int | None = None) -> Iterator[Opened]:
     Raises:
         Exception: Pillow raises errors of many types on damaged bytes.
     """
-    if isinstance(item, bytes):
-        with identified(io.BytesIO(item)) as file:
-            size = file.size
-            if side is not None:
-                file.draft(None, (side, side))
-            with _budget.taken(file.width * file.height):
-                # Pillow turns a TIFF by itself, and gives its size accordingly.
-                is_turned = file.format != "TIFF" and orientation(file) in _QUARTER_TURNS
-                yield Opened(file, size[::-1] if is_turned else size)
-        return
-    image = item if isinstance(item, Image.Image) else _of_array(item)
+    image = _image(item)
+    size = image.size
+    if side is not None and isinstance(item, bytes):
+        image.draft(None, (side, side))
     with _budget.taken(image.width * image.height):
-        is_turned = orientation(image) in _QUARTER_TURNS
-        yield Opened(image, image.size[::-1] if is_turned else image.size)
+        # Pillow turns a TIFF by itself, and gives its size accordingly.
+        is_turned = image.format != "TIFF" and orientation(image) in _QUARTER_TURNS
+        yield Opened(image, size[::-1] if is_turned else size)
+
+
+def _image(item: Item) -> Image.Image:
+    """Returns an item as an image; of a file only the header is read."""
+    if isinstance(item, bytes):
+        return identified(io.BytesIO(item))
+    return item if isinstance(item, Image.Image) else _of_array(item)
 
 
 def identified(stream: BinaryIO) -> ImageFile.ImageFile:
@@ -318,7 +319,7 @@ def digest(item: Item) -> bytes:
     """Hashes (SHA-256) the bytes of a file, or what an image in memory shows."""
     if isinstance(item, bytes):
         return hashlib.sha256(item).digest()
-    image = item if isinstance(item, Image.Image) else _of_array(item)
+    image = _image(item)
     about = f"{image.mode} {image.size} {orientation(image)} "
     return hashlib.sha256(about.encode() + image.tobytes()).digest()
 

@@ -3,12 +3,11 @@
 import collections
 import fnmatch
 import functools
-import io
 import os
 import pathlib
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from PIL import Image
@@ -63,14 +62,14 @@ class Files(NamedTuple):
     Attributes:
         root: the folder that `names` are relative to; of a zip, the zip.
         names: paths of the files, in the order of `natural`.
-        open: name -> the file, opened to read its bytes.
+        read: name -> the bytes of the file.
         ignored: (suffix or kind, number) of other files.
         unreadable: (path, reason) of folders that cannot be read.
     """
 
     root: pathlib.Path
     names: tuple[str, ...]
-    open: Callable[[str], BinaryIO]
+    read: Callable[[str], bytes]
     ignored: tuple[tuple[str, int], ...]
     unreadable: tuple[tuple[str, str], ...] = ()
 
@@ -96,21 +95,19 @@ def load(config: DataConfig) -> Dataset:
     names, labels = images.limited(config.limit, listing.names, labels)
 
     def read(i: int) -> bytes:
-        with listing.open(names[i]) as file:
-            return file.read()
+        return listing.read(names[i])
 
-    reader = images.ItemReader(read, names, config, str(listing.root))
-    dataset = images.load(
+    return images.load(
         "folder",
-        reader,
+        images.ItemReader(read, names, config, str(listing.root)),
         config,
         labels=labels,
         label_names=label_names,
-        open=lambda i: listing.open(names[i]),
+        original=read,
+        skipped=listing.unreadable,
         ignored=listing.ignored,
         notes=tuple(_notes(listing)),
     )
-    return dataset._replace(skipped=(*listing.unreadable, *dataset.skipped))
 
 
 def suffixes() -> tuple[str, ...]:
@@ -160,7 +157,7 @@ def find(dir: str | None, exclude: Sequence[str] = (), include_all: bool = False
             found.paths[prefix] = None
         else:
             raise InputError(f"{path} must be an image; got a pipe or a device")
-    return _sorted(base, found, lambda name: open(base / name, "rb"), shown(dir or ""))
+    return _sorted(base, found, lambda name: (base / name).read_bytes(), shown(dir or ""))
 
 
 def root(dir: str) -> pathlib.Path:
@@ -276,8 +273,8 @@ def _in_folder(top: str, prefix: str, found: _Found) -> None:
                 to_visit.append((entry.path, f"{path}/"))
 
 
-def _in_zip(path: pathlib.Path, found: _Found) -> Callable[[str], BinaryIO]:
-    """Finds the images of a zip archive; returns what opens them, in place.
+def _in_zip(path: pathlib.Path, found: _Found) -> Callable[[str], bytes]:
+    """Finds the images of a zip archive; returns what reads them, in place.
 
     Raises:
         InputError: it is damaged.
@@ -293,17 +290,15 @@ def _in_zip(path: pathlib.Path, found: _Found) -> Callable[[str], BinaryIO]:
         is_outside = bool({"..", ""} & set(parts)) or name in found.paths
         found.add(name, _OUTSIDE if is_outside else next(filter(None, above), None))
 
-    def opened(name: str) -> BinaryIO:
+    def read(name: str) -> bytes:
         if (size := archive.getinfo(name).file_size) > _MOST_UNPACKED:
             raise ValueError(f"{size:,} bytes once unpacked; at most {_MOST_UNPACKED:,} are read")
-        return io.BytesIO(archive.read(name))
+        return archive.read(name)
 
-    return opened
+    return read
 
 
-def _sorted(
-    root: pathlib.Path, found: _Found, opened: Callable[[str], BinaryIO], where: str
-) -> Files:
+def _sorted(root: pathlib.Path, found: _Found, read: Callable[[str], bytes], where: str) -> Files:
     """Sorts files by name, without raw photos that are not to be, or cannot be, read.
 
     Raises:
@@ -320,7 +315,7 @@ def _sorted(
             others[_TWIN if stem in stems else suffix] += 1
     if names:
         ordered, ignored = tuple(sorted(names, key=natural)), tuple(sorted(others.items()))
-        return Files(root, ordered, opened, ignored, tuple(found.unreadable))
+        return Files(root, ordered, read, ignored, tuple(found.unreadable))
     parts = [f"other files: {describe_ignored(tuple(others.items()))}"] if others else []
     parts += [f"{path} cannot be read ({reason})" for path, reason in found.unreadable[:1]]
     raise InputError(

@@ -8,7 +8,7 @@ import unicodedata
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, BinaryIO, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from PIL import Image
@@ -138,7 +138,7 @@ class Dataset(NamedTuple):
         labels: int32 `[N]`, true classes for the evaluation, or None.
         label_names: name of each label, or None.
         sources: file of each image relative to the folder, or None.
-        open: index -> the file of an image, opened to read its bytes; None: images are no files.
+        original: index -> the bytes of the file of an image; None: images are no files.
         load: index -> the whole image, see `decode.Item`; None: items are as `fetch` has them.
         facts: indices int `[b]` -> what is known of the images, `[b]` of `FACTS`: of the upright
             picture its sides in pixels; of its file the bytes, 0 of an image in memory, and their
@@ -172,7 +172,7 @@ class Dataset(NamedTuple):
     labels: np.ndarray | None = None
     label_names: tuple[str, ...] | None = None
     sources: tuple[str, ...] | None = None
-    open: Callable[[int], BinaryIO] | None = None
+    original: Callable[[int], bytes] | None = None
     load: Callable[[int], Item] | None = None
     facts: Callable[[np.ndarray], np.ndarray] | None = None
     skipped: tuple[tuple[str, str], ...] = ()
@@ -234,7 +234,7 @@ def in_memory(name: str, images: np.ndarray, config: DataConfig, **fields: Any) 
 # The fields of a data set that have an entry for each image.
 _COLUMNS = ("images", "labels", "sources", "partial_labels", "block_of")
 # Those that are functions of indices.
-_FUNCTIONS = ("fetch", "unreadable", "read", "open", "load", "facts", "read_ahead")
+_FUNCTIONS = ("fetch", "unreadable", "read", "original", "load", "facts", "read_ahead")
 
 
 def select(dataset: Dataset, indices: np.ndarray) -> Dataset:

@@ -337,9 +337,9 @@ def _resolved(path: epath.PathLike) -> pathlib.Path:
 
 def _unpack(dataset: Dataset, numbers: Sequence[int], i: int, target: pathlib.Path) -> None:
     """Copies an image out of a zip."""
-    assert dataset.open is not None
-    with dataset.open(numbers[i]) as file, target.open("xb") as copy:
-        shutil.copyfileobj(file, copy)
+    assert dataset.original is not None
+    with target.open("xb") as copy:
+        copy.write(dataset.original(numbers[i]))
 
 
 def _put(files: Sequence[pathlib.Path], by: str, i: int, target: pathlib.Path) -> None:
