@@ -424,9 +424,9 @@ class ItemReader:
             return
         examples = "; ".join(f"{self.names[i]} ({reason})" for i, reason in skipped[:3])
         raise InputError(
-            f"images in {self._where} must be readable, at least some, and all but a share of "
-            f"data.max_corrupt_fraction = {most:g}; got {len(skipped)} of {self.size} that cannot "
-            f"be read: {examples} (save them anew, or set a higher share to leave them out)"
+            f"images in {self._where} must be readable, at least one and all but "
+            f"data.max_corrupt_fraction = {most:g} of them; got {len(skipped)} of {self.size} that "
+            f"cannot be read: {examples} (save them anew, or set a higher share to leave them out)"
         )
 
 
