@@ -262,7 +262,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         if self._living is None:
             self._living = run.living, living.Repeated(run.features, np.arange(len(run.columns)))
         state, x = self._living
-        model = SmoothTree(section.reduce.metric, section.k, random_state=config.seed)
+        model = SmoothTree(section.reduce.metric, section.n_clusters, random_state=config.seed)
         x = x.joined(rows)
         return self._set_living(living.update(state, x, model.look), x)
 
@@ -396,7 +396,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
             if not isinstance(n_clusters, numbers.Integral):
                 raise InputError(f"n_clusters must be None or a whole number; got {n_clusters!r}")
             has_k = config.eval.method != "gridshift" and not has_classes
-            override(config, "eval.k" if has_k else "eval.kmeans.k", n_clusters)
+            override(config, "eval.n_clusters" if has_k else "eval.kmeans.n_clusters", n_clusters)
         if has_classes and not uses_labels:
             raise InputError(
                 f"y must be None for the config {name!r}, which trains without labels; got classes "
@@ -408,8 +408,8 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
                 "'images' needs no classes)"
             )
         if has_classes and n_clusters is not None:
-            override(config, "method.classes", n_clusters)
-        if has_classes and config.method.classes is None:
+            override(config, "method.n_classes", n_clusters)
+        if has_classes and config.method.n_classes is None:
             raise InputError(
                 "with y, n_clusters must be the number of novel classes; got None (fit without y "
                 "finds a number of clusters)"

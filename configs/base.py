@@ -164,7 +164,7 @@ VALUES = {
     # What finds the clusters: the papers' "gridshift", or "tree", as the command `cluster` does:
     # clusters of smoothed features, a tree of groups, probabilities, and a verdict
     "eval.method": "gridshift",
-    "eval.k": placeholder(int),  # number of clusters of the tree; None: found
+    "eval.n_clusters": placeholder(int),  # number of clusters of the tree; None: found
     "eval.batch_size": 512,  # images of a forward pass of the embedding
     # The map, which GridShift clusters; for the tree it is only drawn.
     "eval.reduce.method": "umap",  # or "tsne", "pca", "none"
@@ -176,7 +176,7 @@ VALUES = {
     "eval.gridshift.stop": "fixed_point",  # when the shifts end; or the authors' "no_merge"
     "eval.gridshift.max_iter": 500,  # shifts at most
     # Number of clusters; None: that of the labels, or without labels as found
-    "eval.kmeans.k": placeholder(int),
+    "eval.kmeans.n_clusters": placeholder(int),
     "eval.kmeans.n_init": 10,  # runs, of which the best is kept
     "eval.kmeans.metric": "euclidean",  # or "spherical"
     "eval.knn": (5, 20, 100),  # numbers of neighbors of the k-NN accuracy

@@ -1,7 +1,7 @@
 """CueCo on features of images; the number of clusters is given.
 
     python -m cluster_jax.main --config=configs/cueco_features.py --config.data.dir=x.npz
-        --config.method.clusters=10
+        --config.method.n_clusters=10
 
 See `simclr_features` for the data, the views and the head; the method is that of `cueco_digits`.
 The queue of 768 keys wants at least 1,536 rows.

@@ -1,7 +1,7 @@
 """NCC on features of images; the number of clusters is given.
 
     python -m cluster_jax.main --config=configs/ncc_features.py --config.data.dir=x.npz
-        --config.method.clusters=10
+        --config.method.n_clusters=10
 
 See `simclr_features` for the data, the views and the head; method, warm-up and moving average are
 those of `ncc_digits`. Training took 103 to 159 s on one busy

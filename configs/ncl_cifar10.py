@@ -45,6 +45,6 @@ def get_config():
         method=method,
         optimizer={**optimizer, "lr_decay_every": "170 epochs"},
         train={"batch_size": 128, "labeled_batch_size": 64, "duration": "200 epochs"},
-        eval={"kmeans": {"k": 5}},
+        eval={"kmeans": {"n_clusters": 5}},
         stages={"rotation": rotation, "supervised": supervised},
     )

@@ -16,5 +16,5 @@ def get_config():
         data={"name": "cifar100"},
         novel={"classes": 80},
         method={"classes": 20, "ramp": "150 epochs", "consistency_weight": 50.0, "neighbors": 51},
-        eval={"kmeans": {"k": 20}},
+        eval={"kmeans": {"n_clusters": 20}},
     )

@@ -33,7 +33,7 @@ def get_config():
         method=cifar10.method,
         optimizer={"learning_rate": 1e-3, "warmup": "2 epochs"},
         train={"batch_size": 128, "labeled_batch_size": 64, "duration": "100 epochs"},
-        eval={"features": "backbone", "kmeans": {"k": 5}},
+        eval={"features": "backbone", "kmeans": {"n_clusters": 5}},
         stages=cifar10.stages,
     )
     config.method.update(threshold=0.6, queue=256, neighbors=25, ramp="20 epochs")

@@ -42,6 +42,6 @@ def get_config():
         method=method,
         optimizer={"lr_decay_every": "30 epochs"},
         train={"batch_size": 512, "labeled_batch_size": 256, "duration": "90 epochs"},
-        eval={"kmeans": {"k": NOVEL}},
+        eval={"kmeans": {"n_clusters": NOVEL}},
         stages=ConfigDict({"supervised": supervised}),
     )

@@ -1,7 +1,7 @@
 """NCL on your own images, some with known classes: the config of `ImageClusterer.fit(X, y)`.
 
     python -m cluster_jax.main --config=configs/ncl_images.py --config.data.dir=DIR
-        --config.novel.classes=3 --config.method.classes=5
+        --config.novel.classes=3 --config.method.n_classes=5
 
 DIR has a folder for each class. The first 3 by name are known; the images in the others are sorted
 into 5 novel classes. Needs at least 64 images of known classes and 64 others.

@@ -1,7 +1,7 @@
 """NCL on your own images, some with known classes, by a network that trains from nothing.
 
     python -m cluster_jax.main --config=configs/ncl_images_scratch.py --config.data.dir=DIR
-        --config.novel.classes=3 --config.method.classes=5
+        --config.novel.classes=3 --config.method.n_classes=5
 
 DIR has a folder for each class. The first 3 by name are known; the images in the others are sorted
 into 5 novel classes. Needs at least 64 images of known classes and 64 others.
@@ -44,6 +44,6 @@ def get_config():
     )
     config.method.update(head="clusters", update_every="2 epochs", consistency_weight=1.0)
     config.method.update(ramp="200 steps", contrast_from="20 steps")
-    config.method.classes = config_dict.placeholder(int)
+    config.method.n_classes = config_dict.placeholder(int)
     config.method.threshold = config_dict.placeholder(float)
     return config

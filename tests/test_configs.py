@@ -73,9 +73,9 @@ def test_config_builds(name, tmp_path, monkeypatch):
     if config.method.get("queue"):
         config.method.queue = 32  # half of the images
     if config.method.get("clusters"):
-        config.method.clusters = min(config.method.clusters, 20)
+        config.method.n_clusters = min(config.method.n_clusters, 20)
     if config.method.get("prototypes"):
-        config.method.prototypes = (5, 20) if config.method.name == "pcl" else 20
+        config.method.n_prototypes = (5, 20) if config.method.name == "pcl" else 20
     if name != TRACED:
         sections = config_json(config)
         key = str((sections["network"], sections["method"]["name"], sections["embedder"], shape))
@@ -167,7 +167,7 @@ def test_missing_and_spare_keys_are_named(tmp_path):
         ("network", {"norm": "shuffle", "group": 2}, "target network"),
         ("augment", {"mean": (0.5,) * 3, "std": (0.2,) * 3}, "channels"),
         ("eval", {"gridshift": {"max_iter": 0}}, r"eval\.gridshift\.max_iter"),
-        ("eval", {"k": 3}, "eval.k must be left out for GridShift"),
+        ("eval", {"k": 3}, "eval.n_clusters must be left out for GridShift"),
         ("eval", {"knn": ()}, r"eval\.knn must hold at least one"),
         ("data", {"name": "cifar_ten"}, "cifar_ten"),
         ("data", {"dir": "nowhere.npz"}, "nowhere.npz"),

@@ -31,7 +31,7 @@ def config(tmp_path_factory):
     """The config of `fit(X, y)` with few steps and small sizes."""
     made = toy.shrunken("ncl_images_scratch", tmp_path_factory.mktemp("config"))
     made.augment.jitter.probability = made.augment.grayscale = 0.0
-    made.method.classes = None
+    made.method.n_classes = None
     made.eval.reduce.method = "pca"
     return config_json(made)
 
@@ -101,7 +101,7 @@ def test_a_workdir_is_of_the_same_classes(fitted, config, images):
     ("changed", "classes", "message"),
     [
         ({"n_clusters": None}, None, "^with y, n_clusters must be the number of novel classes;"),
-        ({"n_clusters": 1}, None, "^method.classes must be at least 2; got 1$"),
+        ({"n_clusters": 1}, None, "^method.n_classes must be at least 2; got 1$"),
         ({}, ["a"] * 3, r"^y must have one class for each of the 64 images, .*got shape \(3,\)$"),
         ({}, [-1] * 64, "got no labeled ones"),
         ({}, ["a"] * 64, "got no unlabeled ones"),
@@ -109,7 +109,7 @@ def test_a_workdir_is_of_the_same_classes(fitted, config, images):
         (
             {"n_clusters": 60},
             None,
-            "^eval.kmeans.k must be between 1 and [0-9]*, the number of images ",
+            "^eval.kmeans.n_clusters must be between 1 and [0-9]*, the number of images ",
         ),
     ],
 )
@@ -133,4 +133,4 @@ def test_the_default_depends_on_classes():
     assert ImageClusterer()._build_config(False)[1] == "images"
     made, name = ImageClusterer(n_clusters=4)._build_config(True)
     assert name == "ncl_images"
-    assert made.method.classes == made.eval.kmeans.k == 4
+    assert made.method.n_classes == made.eval.kmeans.n_clusters == 4

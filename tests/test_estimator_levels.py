@@ -101,7 +101,7 @@ def test_what_fit_leaves(fitted, leaves):
     rows = list(csv.DictReader((fitted._run.workdir / "assignments.csv").read_text().splitlines()))
     assert list(rows[0]) == [
         *("image", "cluster", "distance", "outlier", "map_x", "map_y", "map_z", "probability"),
-        *("runner_up", "runner_up_probability", "kmeans_cluster"),
+        *("second_cluster", "second_probability", "kmeans_cluster"),
     ]
     assert [int(row["cluster"]) for row in rows] == fitted.labels_.tolist()
     found = [[float(row[f"map_{axis}"]) for axis in "xyz"] for row in rows]
@@ -109,10 +109,10 @@ def test_what_fit_leaves(fitted, leaves):
     found = [float(row["probability"]) for row in rows]
     np.testing.assert_allclose(found, fitted.probabilities_, rtol=1e-5)
     stored = fitted._run
-    found = [float(row["runner_up_probability"]) for row in rows]
-    np.testing.assert_allclose(found, stored.runner_up_probabilities, rtol=1e-5)
-    assert [int(row["runner_up"] or -1) for row in rows] == stored.runners_up.tolist()
-    assert (stored.runners_up >= 0).any()
+    found = [float(row["second_probability"]) for row in rows]
+    np.testing.assert_allclose(found, stored.second_probabilities, rtol=1e-5)
+    assert [int(row["second_cluster"] or -1) for row in rows] == stored.second_labels.tolist()
+    assert (stored.second_labels >= 0).any()
 
 
 def test_the_command_cluster_finds_the_same(fitted, leaves):

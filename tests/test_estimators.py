@@ -271,8 +271,8 @@ def test_before_fit(images):
             {"overrides": {"nrcc.weight": np.float32("inf")}},
             "config.nrcc.weight must be a finite number of 32 bits; got inf",
         ),
-        ({"n_clusters": 0}, "eval.kmeans.k must be between 1 and 90"),
-        ({"n_clusters": 91}, "eval.kmeans.k must be between 1 and 90"),
+        ({"n_clusters": 0}, "eval.kmeans.n_clusters must be between 1 and 90"),
+        ({"n_clusters": 91}, "eval.kmeans.n_clusters must be between 1 and 90"),
         ({"n_clusters": "ten"}, "n_clusters must be None or a whole number; got 'ten'"),
     ],
 )
@@ -301,7 +301,7 @@ def test_bad_images(source, message):
 def test_numpy_numbers_are_settings(images):
     made = _tiny(n_clusters=np.int64(3), overrides={"eval.knn": (np.int64(7),)})
     config, _ = made._build_config(False)
-    assert config.eval.kmeans.k == 3
+    assert config.eval.kmeans.n_clusters == 3
     assert list(config.eval.knn) == [7]
     with pytest.raises(
         InputError, match="config must be the path of a file or the name of a config, "

@@ -74,7 +74,7 @@ def discovery(made: ConfigDict, batch: int, **train) -> ConfigDict:
         stage.train.update(train)
     made.method.update(classes=2, queue=batch, neighbors=3)
     made.method.hng.count = 4
-    made.eval.kmeans.k = 2
+    made.eval.kmeans.n_clusters = 2
     return made
 
 
@@ -109,9 +109,9 @@ def shrunken(name, folder, network="small", write=True):
         config.network.predictor.hidden = 16
     method = config.method
     if "clusters" in method:
-        method.clusters = FEW
+        method.n_clusters = FEW
     if "prototypes" in method:
-        method.prototypes = (FEW, 2 * FEW) if method.name == "pcl" else FEW
+        method.n_prototypes = (FEW, 2 * FEW) if method.name == "pcl" else FEW
     if method.get("queue"):
         method.queue = 32
     for duration in ("warmup", "update_every"):

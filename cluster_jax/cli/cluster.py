@@ -63,7 +63,7 @@ def _parser() -> Parser:
     add_row_names(parser)
     strings = "one integer or string per row: .npy, .npz, .csv or .txt"
     add("--labels", metavar="FILE", help=f"{strings}; only used to score")
-    add("--labels_array", metavar="NAME", help="array of an .npz file of labels (default: labels)")
+    add("--labels-array", metavar="NAME", help="array of an .npz file of labels (default: labels)")
     workdir = "folder of the results (default: clusters/NAME-HASH)"
     add("--workdir", "--out", metavar="DIR", help=workdir)
     methods = (
@@ -72,24 +72,24 @@ def _parser() -> Parser:
     )
     output.add_report(parser)
     add("--method", default="tree", metavar="METHOD", help=methods)
-    add("--k", type=int, help="number of clusters, not of gridshift (default: found)")
+    add("--n-clusters", type=int, help="number of clusters, not of gridshift (default: found)")
     reductions = "map; gridshift clusters in it (default: umap; none for kmeans or 3 columns)"
     add("--reduce", choices=METHODS, help=reductions)
     columns = "columns after the reduction (default: %(default)s)"
-    add("--n_components", type=int, default=3, help=columns)
+    add("--n-components", type=int, default=3, help=columns)
     n_neighbors = "neighbors of umap, perplexity of tsne (default: %(default)s)"
-    add("--n_neighbors", type=int, default=15, help=n_neighbors)
+    add("--n-neighbors", type=int, default=15, help=n_neighbors)
     min_dist = "minimum distance of points of umap (default: %(default)s)"
-    add("--min_dist", type=float, default=0.0, help=min_dist)
+    add("--min-dist", type=float, default=0.0, help=min_dist)
     metrics = (
         "distance of tree, umap, tsne, kmeans (default: cosine above 3 columns, else euclidean)"
     )
     add("--metric", choices=METRICS, help=metrics)
     widths = "bandwidth of gridshift: auto or a number (default: %(default)s)"
     add("--bandwidth", default="auto", help=widths)
-    add("--n_init", type=int, default=10, help="runs of kmeans (default: %(default)s)")
+    add("--n-init", type=int, default=10, help="runs of kmeans (default: %(default)s)")
     iterations = "maximum iterations per run of kmeans (default: %(default)s)"
-    add("--max_iter", type=int, default=300, help=iterations)
+    add("--max-iter", type=int, default=300, help=iterations)
     add("--seed", type=int, default=0, help="random seed (default: %(default)s)")
     return parser
 

@@ -33,7 +33,7 @@ _SURENESS = {
 _FILES = (".npy", ".npz", ".zip")  # of images
 _NAMED = 8  # suggested names that are printed
 # Keys of the config -> the arguments of this command that set them, which errors name.
-_ARGUMENTS = {"data.dir": "PHOTOS", "eval.k": "--k", "data.labels": "--labels"}
+_ARGUMENTS = {"data.dir": "PHOTOS", "eval.n_clusters": "--n-clusters", "data.labels": "--labels"}
 
 
 def _parser() -> Parser:
@@ -44,7 +44,7 @@ def _parser() -> Parser:
     add("photos", metavar="PHOTOS", help=photos)
     out = "folder of the results (default: runs/images-HASH)"
     add("--out", "--workdir", metavar="DIR", help=out)
-    add("--k", type=int, metavar="N", help="number of groups (default: found)")
+    add("--n-clusters", type=int, metavar="N", help="number of groups (default: found)")
     flags.add_encoder(parser)
     output.add_report(parser)
     flags.add_export(parser, "group")
@@ -89,7 +89,7 @@ def _values(args: argparse.Namespace, photos: str) -> dict[str, Any]:
         "data.include_all": args.include_all or None,
         "data.exclude": tuple(args.exclude) or None,
         "data.labels": args.labels,
-        "eval.k": args.k,
+        "eval.n_clusters": args.n_clusters,
     }
     return {key: value for key, value in values.items() if value is not None}
 
@@ -132,7 +132,9 @@ def _conclusion(run: "Run", workdir: epath.Path) -> str:
         steps = {f"report {folder}": "write the page of all groups", **steps}
     lines.append("Next:")
     lines += [f"  cluster-jax {step:<{width}}  {aim}" for step, aim in steps.items()]
-    lines.append("  the same command with --k=N: another number of groups, beside this one")
+    lines.append(
+        "  the same command with --n-clusters=N: another number of groups, beside this one"
+    )
     return "\n" + "\n".join(lines)
 
 

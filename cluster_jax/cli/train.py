@@ -103,10 +103,8 @@ def _parser() -> Parser:
     workdir = "folder of the run (default: runs/NAME-HASH)"
     add("--workdir", "--out", metavar="DIR", help=workdir)
     now = "evaluate the newest checkpoint of an unfinished training; without it, trains on"
-    add("--cut_short", action="store_true", help=now)
-    end = (
-        "last step; features are clustered later by --out=DIR alone (default of several processes)"
-    )
+    add("--cut-short", action="store_true", help=now)
+    end = "last step; features are clustered later by --workdir=DIR alone (default of several processes)"
     add("--until", choices=("features", "report"), help=end)
     output.add_report(parser)
     flags.add_export(parser, "cluster")
@@ -114,7 +112,7 @@ def _parser() -> Parser:
 
 
 def _config(args: argparse.Namespace, overrides: Sequence[str]) -> tuple[ConfigDict, str]:
-    """Reads the config of `--config`, or else that of the run in `--out`; and its name."""
+    """Reads the config of `--config`, or else that of the run in `--workdir`; and its name."""
     if args.config is not None:
         return flags.read_config(args.config, overrides)
     from cluster_jax.runs import workdir as workdirs

@@ -26,20 +26,20 @@ class Assignment(NamedTuple):
             rows.
         is_novel: bool `[m]`: farther from every training row than 99 % of these are from their
             nearest other one (`out_of_sample.novelty_threshold`), so that the label means little.
-        probabilities, runners_up, runner_up_probabilities: see `Membership`; None without a tree.
+        probabilities, second_labels, second_probabilities: see `Membership`; None without a tree.
     """
 
     labels: NDArray
     distances: NDArray
     is_novel: NDArray
     probabilities: NDArray | None = None
-    runners_up: NDArray | None = None
-    runner_up_probabilities: NDArray | None = None
+    second_labels: NDArray | None = None
+    second_probabilities: NDArray | None = None
 
     @property
     def membership(self) -> Membership | None:
         """The clusters and their probabilities in one, or None."""
-        sure = (self.probabilities, self.runners_up, self.runner_up_probabilities)
+        sure = (self.probabilities, self.second_labels, self.second_probabilities)
         if any(column is None for column in sure):
             return None
         return Membership(self.labels, *sure)  # type: ignore[arg-type]

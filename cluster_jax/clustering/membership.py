@@ -29,14 +29,14 @@ class Membership(NamedTuple):
     Attributes:
         labels: int64 `[n]`.
         probabilities: float64 `[n]`, of the label.
-        runners_up: int64 `[n]`, the likeliest other cluster, -1 where no other is likely.
-        runner_up_probabilities: float64 `[n]`, 0 where there is none.
+        second_labels: int64 `[n]`, the likeliest other cluster, -1 where no other is likely.
+        second_probabilities: float64 `[n]`, 0 where there is none.
     """
 
     labels: NDArray
     probabilities: NDArray
-    runners_up: NDArray
-    runner_up_probabilities: NDArray
+    second_labels: NDArray
+    second_probabilities: NDArray
 
 
 def shares(rows: Smoother, labels: NDArray) -> sparse.csr_array:
@@ -71,7 +71,7 @@ def membership(labels: NDArray, around: sparse.csr_array) -> Membership:
         around: `[n, k]`, see `shares`.
 
     Example:
-        >>> membership(np.array([1]), sparse.csr_array([[0.25, 0.75, 0.0]])).runners_up
+        >>> membership(np.array([1]), sparse.csr_array([[0.25, 0.75, 0.0]])).second_labels
         array([0])
     """
     n = around.shape[0]

@@ -90,9 +90,9 @@ class ByTree:
         ids, leaves, centers, around = self._own if labels is None else self._groups(labels)
         member = membership.of_new_rows(self.smoother, leaves, around, x)
         distances = arrays.distances_to_centers(self.smoother.project(x), centers, member.labels)
-        second = np.where(member.runners_up < 0, NO_CLUSTER, ids[member.runners_up])
+        second = np.where(member.second_labels < 0, NO_CLUSTER, ids[member.second_labels])
         is_novel = self.voters.is_novel(self.voters.nearest(x))
-        sure = member.probabilities, second, member.runner_up_probabilities
+        sure = member.probabilities, second, member.second_probabilities
         placed = Assignment(ids[member.labels], distances, is_novel, *sure)
         has_direction = self.smoother.has_direction(x)
         return placed if has_direction.all() else without_cluster(placed, ~has_direction)
@@ -130,14 +130,14 @@ def without_cluster(placed: Assignment, rows: NDArray) -> Assignment:
         (array([-1]), array([0.]))
     """
     assert placed.probabilities is not None
-    assert placed.runners_up is not None
-    assert placed.runner_up_probabilities is not None
+    assert placed.second_labels is not None
+    assert placed.second_probabilities is not None
     return placed._replace(
         labels=np.where(rows, NO_CLUSTER, placed.labels),
         is_novel=placed.is_novel | rows,
         probabilities=np.where(rows, 0.0, placed.probabilities),
-        runners_up=np.where(rows, NO_CLUSTER, placed.runners_up),
-        runner_up_probabilities=np.where(rows, 0.0, placed.runner_up_probabilities),
+        second_labels=np.where(rows, NO_CLUSTER, placed.second_labels),
+        second_probabilities=np.where(rows, 0.0, placed.second_probabilities),
     )
 
 

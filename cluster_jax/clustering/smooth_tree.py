@@ -71,7 +71,7 @@ METRICS = ("auto", *smooth.METRICS)
 MAX_ROWS, SAMPLE = 16_000, 10_000
 # Attributes of the fitted estimator that are arrays or plain values.
 _STORED = (
-    *("labels_", "probabilities_", "runners_up_", "runner_up_probabilities_", "linkage_"),
+    *("labels_", "probabilities_", "second_labels_", "second_probabilities_", "linkage_"),
     *("sample_", "leaves_", "rows_", "n_clusters_", "verdict_", "gap_", "metric_"),
     "n_features_in_",
 )
@@ -97,12 +97,12 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         probabilities_: float64 `[n]`, of each row's cluster: that of its leaf of the tree, which
             `predict_proba` gives for the leaf itself, not for the other rows of a micro-cluster nor
             in columns of rounded values, which are spread for the fit.
-        runners_up_: int64 `[n]`, the likeliest other cluster of each row, -1 where no other is
+        second_labels_: int64 `[n]`, the likeliest other cluster of each row, -1 where no other is
             likely. For one row in twenty on photos it is likelier than its own: the tree has seen
             all rows, the probability only those around it. Such rows lie between two clusters;
             moved to the likelier one, photos gain 0.01 of ARI, while few photos, rare kinds and
             copies lose as much.
-        runner_up_probabilities_: float64 `[n]`.
+        second_probabilities_: float64 `[n]`.
         n_clusters_: number of clusters.
         verdict_: `"clear"`, `"one cluster"`, or `"no clear answer"`, on the split of all rows,
             from which the levels below start.
@@ -234,7 +234,7 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         labels = tree.by_size(levels[0][self.leaves_[is_in]], levels[0])[levels[0]]
         self._shares_ = membership.shares(self.smoother_, labels)
         of_leaves = membership.membership(labels, self._shares_)
-        self.labels_, self.probabilities_, self.runners_up_, self.runner_up_probabilities_ = (
+        self.labels_, self.probabilities_, self.second_labels_, self.second_probabilities_ = (
             np.where(is_in, column[self.leaves_], empty)
             for column, empty in zip(of_leaves, (NO_CLUSTER, 0.0) * 2, strict=True)
         )
@@ -456,5 +456,5 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         """`labels_` and their probabilities in one."""
         check_is_fitted(self)
         return Membership(
-            self.labels_, self.probabilities_, self.runners_up_, self.runner_up_probabilities_
+            self.labels_, self.probabilities_, self.second_labels_, self.second_probabilities_
         )

@@ -91,7 +91,7 @@ def cluster(
         InputError: the features or an option cannot be used.
     """
     options = resolve(features, options)
-    seed, k = options.seed, options.k
+    seed, k = options.seed, options.n_clusters
     if options.method == "tree":
         metric = str(options.metric)
         result = run_tree(features, metric=metric, k=k, progress=progress, seed=seed)
@@ -152,9 +152,9 @@ def find(
     """
     if config.method == "tree":
         metric = config.reduce.metric
-        return run_tree(x, metric=metric, k=config.k, seed=seed, originals=originals)
+        return run_tree(x, metric=metric, k=config.n_clusters, seed=seed, originals=originals)
     if config.method not in CLUSTERINGS:
-        return run_custom(x, config.method, k=config.k, seed=seed)
+        return run_custom(x, config.method, k=config.n_clusters, seed=seed)
     points = reduce(x, seed=seed, **vars(config.reduce))
     return run_gridshift(points, **{**vars(config.gridshift), "random_state": seed})
 
@@ -416,14 +416,14 @@ def run_kmeans(
         "mesh": Mesh(np.array(jax.devices()), ("rows",)),
         **{name: getattr(options, name) for name in ("n_init", "max_iter", "seed")},
     }
-    assert options.k is not None  # Checked by ClusterOptions.
+    assert options.n_clusters is not None  # Checked by ClusterOptions.
     if isinstance(x, Shards):
-        fitted = kmeans_blocks(x, options.k, **settings)
+        fitted = kmeans_blocks(x, options.n_clusters, **settings)
     else:
-        fitted = kmeans(x, options.k, **settings)
+        fitted = kmeans(x, options.n_clusters, **settings)
     metrics = {
         **scores(true_labels, fitted.labels),
-        "k_given": options.k,
+        "k_given": options.n_clusters,
         "inertia": float(fitted.inertia),
         "updates": int(fitted.n_iter),
     }

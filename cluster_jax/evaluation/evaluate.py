@@ -43,7 +43,7 @@ def evaluate(
 ) -> Evaluation:
     """Clusters an embedding by `config.method` and by k-means, and scores the results.
 
-    Labels are used to score, and for the number of clusters of k-means where `config.kmeans.k` is
+    Labels are used to score, and for the number of clusters of k-means where `config.kmeans.n_clusters` is
     None. The clustering by `config.method` never sees them.
 
     Args:
@@ -63,7 +63,7 @@ def evaluate(
         rows = clustering.tree.smooth_rows(x)
     scored = {**clusters.scores(true_labels, clustering.cluster_labels), **clustering.metrics}
     clustering = clustering._replace(metrics=scored)
-    k, n_init = config.kmeans.k, config.kmeans.n_init
+    k, n_init = config.kmeans.n_clusters, config.kmeans.n_init
     if k is None:
         k = clustering.metrics["n_large"] if true_labels is None else len(np.unique(true_labels))
     kmeans_labels = kmeans(rows, k, metric=config.kmeans.metric, n_init=n_init, seed=seed).labels

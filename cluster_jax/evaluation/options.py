@@ -228,7 +228,7 @@ def resolve(features: NDArray, options: ClusterOptions) -> ClusterOptions:
         )
     if map_method != "none" and (width := options.n_components) > d:
         raise InputError(f"n_components must be at most the {counted(d, 'column')}; got {width}")
-    check_k("k", options.k, n, "rows")
+    check_k("k", options.n_clusters, n, "rows")
     return dataclasses.replace(options, reduce=map_method, metric=metric)
 
 

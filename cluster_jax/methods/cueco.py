@@ -106,7 +106,9 @@ def make(context: MethodContext, config: Config) -> TwoView[CueCoState]:
     warmup, is_due = base.refresh_schedule(context, config.warmup, config.update_every)
     checks.at_least("method.warmup", warmup, 1)
     keys = min(config.queue, warmup * context.batch_size)
-    checks.at_most("method.clusters", config.clusters, keys, "keys in the queue after the warm-up")
+    checks.at_most(
+        "method.n_clusters", config.clusters, keys, "keys in the queue after the warm-up"
+    )
 
     def initial_state(batch_stats: PyTree, target: Target) -> CueCoState:
         d = context.network.projections

@@ -114,7 +114,7 @@ def term(context: MethodContext, config: TermConfig) -> Term:
     Raises:
         InputError: more clusters than images, or a duration that does not fit.
     """
-    checks.at_most("method.clusters", config.clusters, context.images, "training images")
+    checks.at_most("method.n_clusters", config.clusters, context.images, "training images")
     warmup, is_due = base.refresh_schedule(context, config.warmup, config.update_every)
 
     def init(key: Array) -> tuple[PyTree, PseudoLabels]:

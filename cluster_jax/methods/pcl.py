@@ -109,9 +109,9 @@ def term(context: MethodContext, config: TermConfig) -> Term:
     Raises:
         InputError: a number of prototypes or a duration does not suit the training.
     """
-    checks.at_least("the number of method.prototypes", len(config.prototypes), 1)
+    checks.at_least("the number of method.n_prototypes", len(config.prototypes), 1)
     for k in config.prototypes:
-        checks.at_most("method.prototypes", k, context.images, "training images")
+        checks.at_most("method.n_prototypes", k, context.images, "training images")
     warmup, is_due = base.refresh_schedule(context, config.warmup, config.update_every)
 
     def init(key: Array) -> tuple[PyTree, Prototypes]:

@@ -78,8 +78,8 @@ def sure_columns(membership: Membership | None) -> dict[str, Column]:
         return {}
     return {
         "probability": membership.probabilities,
-        "runner_up": ["" if c < 0 else c for c in membership.runners_up.tolist()],
-        "runner_up_probability": membership.runner_up_probabilities,
+        "second_cluster": ["" if c < 0 else c for c in membership.second_labels.tolist()],
+        "second_probability": membership.second_probabilities,
     }
 
 

@@ -125,7 +125,7 @@ def doubtful(data: ReportData) -> list[tuple[int, int]]:
         is_open &= ~data.is_decided
     points = np.flatnonzero(is_open)
     points = points[np.argsort(member.probabilities[points], kind="stable")]
-    return list(zip(points.tolist(), member.runners_up[points].tolist(), strict=True))
+    return list(zip(points.tolist(), member.second_labels[points].tolist(), strict=True))
 
 
 def _overview(data: ReportData, real: Sequence[Cluster]) -> dict[str, Any]:

@@ -154,7 +154,7 @@ def _columns(data: ReportData) -> dict[str, NDArray]:
         columns |= {"width": data.facts.width, "height": data.facts.height}
         columns["bytes"] = np.minimum(data.facts.bytes, np.iinfo(np.int32).max)
     if data.clustering.membership is not None:
-        names = ("probability", "runner_up", "runner_up_probability")
+        names = ("probability", "second_cluster", "second_probability")
         columns |= dict(zip(names, data.clustering.membership[1:], strict=True))
     return columns
 

@@ -102,7 +102,7 @@ def run_pipeline(
         inputs = make(guard)
         until = until or ("features" if jax.process_count() > 1 else "report")
         if until == "features":
-            again = f"`cluster-jax train --out={shlex.quote(str(workdir))}`"
+            again = f"`cluster-jax train --workdir={shlex.quote(str(workdir))}`"
             say(f"{workdir} has the features; {again} on one machine clusters them")
         if until == "features" or not is_first:
             return {}
@@ -153,7 +153,7 @@ def _warn_of_an_edit(method: str, workdir: epath.Path) -> None:
     if workdirs.read_values(file).get("method", digest) != digest:
         checks.warn(
             f"the file of method.name {method} has changed since the run in {workdir} began, and "
-            "what is done stays as it was: to train with it as it is now, choose another --out"
+            "what is done stays as it was: to train with it as it is now, choose another --workdir"
         )
 
 
@@ -163,19 +163,19 @@ def _changes(config: AnyConfig, workdir: epath.Path) -> str:
     is_whole = data.name == "folder" and data.limit is None and data.classes is None
     stored = records.read(workdir)
     if not is_whole or stored.names is None or data.dir is None or "://" in data.dir:
-        return ", and images were not read again: to cluster again, choose another --out"
+        return ", and images were not read again: to cluster again, choose another --workdir"
     stored_names = {*stored.names, *(name for name, _ in stored.skipped)}
     now = set()
     with contextlib.suppress(ValueError):  # No folder, or no image in it: all are gone.
         now = set(image_files.find(data.dir, data.exclude, data.include_all).names)
     new, gone, shown = len(now - stored_names), len(stored_names - now), image_files.shown(data.dir)
     if not new and not gone:
-        return f" with the files of {shown}: to cluster them again, choose another --out"
+        return f" with the files of {shown}: to cluster them again, choose another --workdir"
     parts = [f"{n:,} {word}" for n, word in ((new, "new"), (gone, "gone")) if n]
     update = f"`cluster-jax update --workdir={shlex.quote(str(workdir))}` takes that in, "
     return (
         f", but the files of {shown} have changed since, {' and '.join(parts)}: "
-        f"{update if isinstance(config, PhotosConfig) else ''}another --out clusters them again"
+        f"{update if isinstance(config, PhotosConfig) else ''}another --workdir clusters them again"
     )
 
 

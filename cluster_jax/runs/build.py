@@ -95,7 +95,10 @@ def load_inputs(
         dataset, test = splits.load(config.data, config.novel, labels or tfds.Labels())
     partial_labels = dataset.partial_labels
     num_clustered = dataset.size if partial_labels is None else int((partial_labels < 0).sum())
-    for key, k in (("eval.k", config.eval.k), ("eval.kmeans.k", config.eval.kmeans.k)):
+    for key, k in (
+        ("eval.n_clusters", config.eval.n_clusters),
+        ("eval.kmeans.n_clusters", config.eval.kmeans.n_clusters),
+    ):
         options.check_k(key, k, num_clustered, "images to cluster")
     dataset, test = _channels(config, dataset), test and _channels(config, test)
     if not dataset.has_images:
@@ -104,7 +107,7 @@ def load_inputs(
     classes = config.method.novel_classes
     if classes is not None and 0 < num_clustered < classes:
         raise InputError(
-            f"method.classes must be at most the {counted(num_clustered, 'unlabeled image')}; "
+            f"method.n_classes must be at most the {counted(num_clustered, 'unlabeled image')}; "
             f"got {classes}"
         )
     if config.data.crop == "host":
@@ -126,7 +129,10 @@ def load_photos(config: PhotosConfig, dataset: Dataset | None = None) -> Inputs[
         InputError: the config is inconsistent, or the data cannot be used.
     """
     dataset = datasets.load(config.data) if dataset is None else dataset
-    for key, k in (("eval.k", config.eval.k), ("eval.kmeans.k", config.eval.kmeans.k)):
+    for key, k in (
+        ("eval.n_clusters", config.eval.n_clusters),
+        ("eval.kmeans.n_clusters", config.eval.kmeans.n_clusters),
+    ):
         options.check_k(key, k, dataset.size, "images to cluster")
     return Inputs(config, with_channels(dataset, 3), None)
 

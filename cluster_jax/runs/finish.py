@@ -164,7 +164,7 @@ def of_clustering(clustering: Clustering) -> dict[str, Any]:
     if clustering.tree is None:
         return result
     sure = clustering.membership or clustering.tree.membership_
-    keys = ("probabilities", "runners_up", "runner_up_probabilities")
+    keys = ("probabilities", "second_labels", "second_probabilities")
     result |= dict(zip(keys, sure[1:], strict=True))
     return result | {"tree": clustering.tree.linkage_}
 
@@ -361,12 +361,12 @@ def described(run: Run) -> Run:
     place = {cluster: i for i, cluster in enumerate(ids.tolist())}
     own = np.array([place.get(label, -1) for label in labels.tolist()])
     sure = membership.membership(own, around)
-    second = np.where(sure.runners_up < 0, NO_CLUSTER, ids[sure.runners_up])
+    second = np.where(sure.second_labels < 0, NO_CLUSTER, ids[sure.second_labels])
     return dataclasses.replace(
         run,
         probabilities=np.where(decided, 1.0, np.where(is_in, sure.probabilities, 0.0)),
-        runners_up=np.where(decided | ~is_in, NO_CLUSTER, second),
-        runner_up_probabilities=np.where(decided | ~is_in, 0.0, sure.runner_up_probabilities),
+        second_labels=np.where(decided | ~is_in, NO_CLUSTER, second),
+        second_probabilities=np.where(decided | ~is_in, 0.0, sure.second_probabilities),
     )
 
 
@@ -410,7 +410,11 @@ def _readable(
 def with_novel_k(config: AnyConfig, dataset: Dataset) -> EvalConfig:
     """Returns the section `eval`, with the number of novel classes for k-means in discovery."""
     kmeans = config.eval.kmeans
-    if dataset.partial_labels is None or not isinstance(config, RunConfig) or kmeans.k is not None:
+    if (
+        dataset.partial_labels is None
+        or not isinstance(config, RunConfig)
+        or kmeans.n_clusters is not None
+    ):
         return config.eval
     if (classes := config.method.novel_classes) is None:
         return config.eval

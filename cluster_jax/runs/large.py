@@ -50,7 +50,7 @@ def resolve_large(features: Shards, options: ClusterOptions) -> ClusterOptions:
     Raises:
         InputError: the features or an option cannot be used.
     """
-    values, k = features[sample_rows(features, options.seed)], options.k
+    values, k = features[sample_rows(features, options.seed)], options.n_clusters
     check_k("k", k, len(features), "rows")
     within = dataclasses.replace(options, k=None if k is None else min(k, len(values)))
     resolved = resolve(values, within)
@@ -82,7 +82,7 @@ def cluster_shards(
     values, used = features[sample], {"all": n, "files": len(features.files)}
     shares: NDArray | None = None
     if options.method == "kmeans" and options.reduce == "none":
-        progress(f"running k-means on all {n:,} rows, read in blocks, k = {options.k} ...")
+        progress(f"running k-means on all {n:,} rows, read in blocks, k = {options.n_clusters} ...")
         result, labels = clusters.run_kmeans(features, None, options, sample)
         result = clusters.with_silhouettes(values, result, options)
         used = {**used, "clustered": n}
@@ -91,7 +91,7 @@ def cluster_shards(
             features,
             metric=str(options.metric),
             seed=options.seed,
-            k=options.k,
+            k=options.n_clusters,
             shown=sample,
             progress=progress,
         )

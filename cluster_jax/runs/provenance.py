@@ -40,7 +40,7 @@ def describe(
         clustered: the images that were clustered and scored.
         steps: number of training steps.
     """
-    finder, k, trained = section.method, section.kmeans.k, None
+    finder, k, trained = section.method, section.kmeans.n_clusters, None
     # What the backbone or the features come from.
     weights, network = config.network.weights, config.network.name
     if isinstance(config, RunConfig):
@@ -48,7 +48,7 @@ def describe(
         if config.embedder is not None:
             weights = config.embedder.weights
             network = f"{network} on features of {config.embedder.name}"
-    is_given = dataset.labels is not None or k is not None or section.k is not None
+    is_given = dataset.labels is not None or k is not None or section.n_clusters is not None
     kmeans = "given" if is_given else f"as found by {summary.TITLES.get(finder, finder)}"
     bandwidth = "found" if section.gridshift.bandwidth == "auto" else "given"
     return {
@@ -63,7 +63,7 @@ def describe(
         **(trained if trained and steps else dict.fromkeys(_TRAINED)),
         "labels_used_for": _uses_of_labels(config, dataset, counts=k is None),
         "number_of_clusters": {
-            finder: "found" if section.k is None else "given",
+            finder: "found" if section.n_clusters is None else "given",
             "kmeans": kmeans,
         },
         **custom.described(finder, FINDERS),
@@ -81,7 +81,7 @@ def _training(config: RunConfig) -> dict[str, Any]:
     methods = [config.method, *([config.term] if config.term else [])]
     names = " + ".join(part.name for part in methods)
     # Of NCC, CueCo and CC: what is found in their features is then not found from nothing.
-    given = next((method.clusters for method in methods if method.clusters), None)
+    given = next((method.n_clusters for method in methods if method.n_clusters), None)
     sampler = config.nrcc.sampler if config.nrcc is not None and config.nrcc.weight else None
     return dict(zip(_TRAINED, (names, config.train.batch_size, sampler, given), strict=True))
 

@@ -304,7 +304,7 @@ def _provenance(
         **({} if all_rows is None else {"rows_used": all_rows.rows_used}),
         **used,
         "labels_used_for": [] if labels is None else ["scoring"],
-        "number_of_clusters": {options.method: "found" if options.k is None else "given"},
+        "number_of_clusters": {options.method: "found" if options.n_clusters is None else "given"},
         "bandwidth": bandwidth if options.method == "gridshift" else None,
         **provenance.environment(),
     }

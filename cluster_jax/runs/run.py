@@ -52,7 +52,7 @@ _VALUES = (
 )
 _ARRAYS = (
     *("columns", "facts", "known", "truth", "shown", "points", "distances", "outliers"),
-    *("probabilities", "runners_up", "runner_up_probabilities", "kmeans_labels"),
+    *("probabilities", "second_labels", "second_probabilities", "kmeans_labels"),
     *("method_labels", "linkage", "tree", "bandwidth", "scan", "class_threshold", "shares"),
 )
 _VOTERS = "voters.rows"  # of the placer, which are not stored where they are the features
@@ -108,8 +108,8 @@ class Run:
         shown: int64 `[m]`, the rows that are described; None: all.
         points: float32 `[m, p]`, the map; None before it is drawn.
         probabilities: float64 `[m]`, of the cluster; None for clusters without, like the next two.
-        runners_up: int64 `[m]`, the second likeliest cluster, -1 for none.
-        runner_up_probabilities: float64 `[m]`.
+        second_labels: int64 `[m]`, the second likeliest cluster, -1 for none.
+        second_probabilities: float64 `[m]`.
         kmeans_labels: int32 `[m]`, clusters by k-means, or None.
         method_labels: int32 `[m]`, clusters by `eval.method` beside novel classes, or None.
         tree: float64 `[l - 1, 4]`, the tree of the leaves of `placer`; None without one.
@@ -151,8 +151,8 @@ class Run:
     shown: NDArray | None = None
     points: NDArray | None = None
     probabilities: NDArray | None = None
-    runners_up: NDArray | None = None
-    runner_up_probabilities: NDArray | None = None
+    second_labels: NDArray | None = None
+    second_probabilities: NDArray | None = None
     kmeans_labels: NDArray | None = None
     method_labels: NDArray | None = None
     tree: NDArray | None = None
@@ -208,7 +208,7 @@ class Run:
         """The clusters of the m rows and how sure they are, or None."""
         if self.probabilities is None:
             return None
-        sure = (self.probabilities, self.runners_up, self.runner_up_probabilities)
+        sure = (self.probabilities, self.second_labels, self.second_probabilities)
         return Membership(self.labels[self.rows], *map(np.asarray, sure))
 
     @functools.cached_property
@@ -357,8 +357,8 @@ class Run:
             return placed
         return placed._replace(
             probabilities=np.where(is_copy, 1.0, sure.probabilities),
-            runners_up=np.where(is_copy, NO_CLUSTER, sure.runners_up),
-            runner_up_probabilities=np.where(is_copy, 0.0, sure.runner_up_probabilities),
+            second_labels=np.where(is_copy, NO_CLUSTER, sure.second_labels),
+            second_probabilities=np.where(is_copy, 0.0, sure.second_probabilities),
         )
 
     def probabilities_of(self, x: NDArray) -> NDArray:
@@ -450,7 +450,7 @@ class Run:
             if not file.exists():
                 raise InputError(
                     f"{file} must be there to embed new images; got none: run the command of the "
-                    f"run again with --out={self.workdir}, which makes it of the last checkpoint"
+                    f"run again with --workdir={self.workdir}, which makes it of the last checkpoint"
                 )
             return Encoder.load(file)
         config = parse_config(self.config)
@@ -526,7 +526,7 @@ def read(workdir: epath.PathLike, back: int = 0) -> Run:
     numbers = workdirs.states(path)
     if len(numbers) <= back:
         raise InputError(
-            f"the run in {path} is not finished; run its command again with --out={path}"
+            f"the run in {path} is not finished; run its command again with --workdir={path}"
         )
     try:
         return _read(path, numbers[-1 - back])

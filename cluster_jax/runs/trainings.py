@@ -174,7 +174,7 @@ def _ended_at_newest_checkpoint(stage: BuiltRun) -> BuiltRun:
 def without_checkpoint(workdir: epath.Path) -> InputError:
     """Makes the error for a training that is to be evaluated before it has a checkpoint."""
     return InputError(
-        f"--cut_short needs a checkpoint of the last stage in {workdir}; got none: train up to one "
+        f"--cut-short needs a checkpoint of the last stage in {workdir}; got none: train up to one "
         "first"
     )
 

@@ -253,7 +253,7 @@ def update_photos(
         assert before.store is not None
         run = dataclasses.replace(run, store=np.concatenate([before.store, made]))
         section = config.eval
-        metric, k = section.reduce.metric, section.k
+        metric, k = section.reduce.metric, section.n_clusters
         fit = functools.partial(clusters.run_tree, metric=metric, k=k, seed=config.seed)
         run, clustering = _grown(run, items, fit, refit=refit)
         placer = finish.placer_of(clustering, run.features, section)
@@ -646,7 +646,9 @@ def update_rows(
             return _nothing(run, run, with_report=with_report)
         run = dataclasses.replace(run, store=np.concatenate([run.store, made]), truth=None)
         metric = str(options.metric)
-        fit = functools.partial(clusters.run_tree, metric=metric, k=options.k, seed=options.seed)
+        fit = functools.partial(
+            clusters.run_tree, metric=metric, k=options.n_clusters, seed=options.seed
+        )
         run, clustering = _grown(run, items, fit, refit=refit)
         assert clustering.tree is not None
         voters = clustering.tree.clusterer_.voters

@@ -289,7 +289,7 @@ def claim(
 
 
 def of_other_k(workdir: epath.Path, values: Mapping[str, Any]) -> epath.Path:
-    """Finds the workdir of a config that differs in `eval.k` from the finished run in a workdir.
+    """Finds the workdir of a config that differs in `eval.n_clusters` from the finished run in a workdir.
 
     It is a folder in that of the run, `k6` or, for a number that is found, `found`: no answer
     replaces another one.

@@ -37,13 +37,13 @@ print(f"accuracy {accuracy(digits[fitted], tree.labels_):.2f}")
 # ## How sure each row is
 #
 # A probability is the share of votes of a row's neighbors, not a calibrated chance. Rows between
-# two clusters have low ones, and `runners_up_` names the second likeliest cluster.
+# two clusters have low ones, and `second_labels_` names the second likeliest cluster.
 
 # %%
 sure = tree.probabilities_ > 0.9
 print(f"{sure.mean():.0%} of the rows are surer than 0.9")
 i = int(np.argmin(tree.probabilities_))
-print(f"row {i}: cluster {tree.labels_[i]} or {tree.runners_up_[i]}")
+print(f"row {i}: cluster {tree.labels_[i]} or {tree.second_labels_[i]}")
 
 # %% [markdown]
 # ## Coarser and finer

@@ -129,15 +129,15 @@ def get_config():
 #
 # ```bash
 # export PYTHONPATH=.
-# cluster-jax train --config=uniformity.py --out=run --config.method.t=3
-# cluster-jax train --config=uniformity.py --out=nrcc --config.nrcc.weight=0.5
+# cluster-jax train --config=uniformity.py --workdir=run --config.method.t=3
+# cluster-jax train --config=uniformity.py --workdir=nrcc --config.nrcc.weight=0.5
 # cluster-jax predict --workdir=run --images=DIR
 # ```
 #
 # For a first try: `--config.train.duration="5 steps" --config.train.log_every=1`. The first losses
 # in `metrics.jsonl` are then the same, up to rounding, after `JAX_NUM_CPU_DEVICES=1` and `=2`.
 # After Ctrl-C (exit code 75) the same command goes on. After an edit of the file choose another
-# `--out`: a run knows its config, and warns that the code has changed.
+# `--workdir`: a run knows its config, and warns that the code has changed.
 # `ImageClusterer` takes the config itself; on this page the code is the module `__main__`.
 
 # %%
@@ -179,7 +179,7 @@ print(f"{labels.max() + 1} clusters, accuracy {accuracy(digits.target, labels):.
 # %% [markdown]
 # ```bash
 # cluster-jax images PHOTOS --config.eval.method=mixture
-# cluster-jax cluster --features=features.npy --method=mixture --k=10
+# cluster-jax cluster --features=features.npy --method=mixture --n-clusters=10
 # ```
 #
 # A training takes it by `config.eval.method`, `ImageClusterer` by `overrides={"eval.method":
@@ -249,7 +249,7 @@ print(f"{labels.max() + 1} clusters, accuracy {accuracy(digits.target, labels):.
 # [CONTRIBUTING](../../CONTRIBUTING.md#add-a-method). From a checkout:
 #
 # ```bash
-# PYTHONPATH=. cluster-jax train --config=tests/methods/dino.py --out=dino --config.nrcc.weight=0.05
+# PYTHONPATH=. cluster-jax train --config=tests/methods/dino.py --workdir=dino --config.nrcc.weight=0.05
 # ```
 #
 # ## What the log says

@@ -75,9 +75,9 @@ print(f"new rows of unknown classes: {is_novel.mean():.2f} get a novel one")
 # For a folder of photos, `ImageClusterer(n_clusters=5).fit("photos", y)` embeds with the pretrained
 # network first; `y` is in the order of the sorted paths. From the shell, with one folder per class
 # of which the first five by name are known (`novel.classes`), and the others are sorted into five
-# novel classes (`method.classes`):
+# novel classes (`method.n_classes`):
 #
 # ```bash
 # cluster-jax train --config=ncl_images --config.data.dir=DIR \
-#   --config.novel.classes=5 --config.method.classes=5
+#   --config.novel.classes=5 --config.method.n_classes=5
 # ```

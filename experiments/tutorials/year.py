@@ -35,7 +35,7 @@ def take(month, **counts):
 # %% [markdown]
 # ## The photos so far
 #
-# In the shell, `cluster-jax images year --out=run`.
+# In the shell, `cluster-jax images year --workdir=run`.
 
 # %%
 take("00", chelsea=14, coffee=14, rocket=14, moon=14)

@@ -47,9 +47,12 @@ def test_help_of_the_script(capsys):
 @pytest.mark.parametrize(
     ("module", "flags"),
     [
-        (images, ("PHOTOS", "--out", "--k", "--export", "--open", "--config.KEY")),
+        (images, ("PHOTOS", "--workdir", "--n-clusters", "--export", "--open", "--config.KEY")),
         (train, ("--config", "--config.KEY", "--workdir")),
-        (cluster, ("--features", "--labels", "--method", "--k", "--bandwidth", "--workdir")),
+        (
+            cluster,
+            ("--features", "--labels", "--method", "--n-clusters", "--bandwidth", "--workdir"),
+        ),
         (predict, ("--workdir", "--images", "--out")),
         (embed, ("--config", "--config.KEY", "--out", "--views")),
     ],

@@ -117,14 +117,14 @@ def test_the_tree_is_the_default_and_takes_k(files, capsys):
     assert metrics["rows_clustered"] == 200
     rows = list(csv.DictReader(pathlib.Path("found/assignments.csv").read_text().splitlines()))
     assert all(float(row["probability"]) > 0.5 for row in rows)
-    assert all(float(row["runner_up_probability"]) < 0.5 for row in rows)
+    assert all(float(row["second_probability"]) < 0.5 for row in rows)
     for row in rows:
-        assert (row["runner_up"] == "") == (float(row["runner_up_probability"]) == 0)
-        assert row["runner_up"] != row["cluster"]
+        assert (row["second_cluster"] == "") == (float(row["second_probability"]) == 0)
+        assert row["second_cluster"] != row["cluster"]
     page = pathlib.Path("found/report.html").read_text()
     assert "The clusters are clearly apart." in page
 
-    out, _ = _run(capsys, "--features=x.npy", "--workdir=two", "--k=2")
+    out, _ = _run(capsys, "--features=x.npy", "--workdir=two", "--n-clusters=2")
     results = io.read_json("two/results.json")
     assert results["metrics"]["tree"]["n_clusters"] == 2
     assert results["metrics"]["tree"]["verdict"] is None
@@ -239,7 +239,7 @@ def test_kmeans_takes_every_core(files, monkeypatch):
         "cluster.main(sys.argv[1:]); import jax; print('devices', jax.device_count())"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, "--features=x.npy", "--method=kmeans", "--k=3"],
+        [sys.executable, "-c", code, "--features=x.npy", "--method=kmeans", "--n-clusters=3"],
         env={"PYTHONPATH": str(ROOT), "PATH": "", "JAX_PLATFORMS": "cpu"},
         capture_output=True, text=True,
     )  # fmt: skip
@@ -248,7 +248,7 @@ def test_kmeans_takes_every_core(files, monkeypatch):
     devices.cpu_devices(3)
 
 
-@pytest.mark.parametrize("flags", [(), ("--method=kmeans", "--k=3", "--reduce=pca")])
+@pytest.mark.parametrize("flags", [(), ("--method=kmeans", "--n-clusters=3", "--reduce=pca")])
 def test_of_several_processes_only_kmeans_has_a_use(files, capsys, monkeypatch, flags):
     monkeypatch.setattr(jax.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(exit_codes.os, "_exit", lambda code: None)
@@ -258,7 +258,9 @@ def test_of_several_processes_only_kmeans_has_a_use(files, capsys, monkeypatch, 
 
 def test_kmeans_and_one_column(files, capsys):
     np.save("line.npy", np.repeat([0.0, 5.0, 9.0], 20)[:, None] + np.arange(60)[:, None] % 7 / 50)
-    out, _ = _run(capsys, "--features=line.npy", "--method=kmeans", "--k=3", "--workdir=out")
+    out, _ = _run(
+        capsys, "--features=line.npy", "--method=kmeans", "--n-clusters=3", "--workdir=out"
+    )
     assert "k-means (k given)" in out
     rows = list(csv.DictReader(pathlib.Path("out/assignments.csv").read_text().splitlines()))
     assert [row["row"] for row in rows] == [str(i) for i in range(60)]
@@ -342,18 +344,27 @@ def test_summary_counts_small_clusters_apart():
         (("--features=x.npy", "--method=magic"), "'kmeans', or a module of your own, with"),
         (("--features=x.npy", "--method=kmeans"), "k must be given for k-means; got none"),
         (
-            ("--features=x.npy", "--method=kmeans", "--k=201"),
+            ("--features=x.npy", "--method=kmeans", "--n-clusters=201"),
             "k must be between 1 and 200, the number of rows; got 201",
         ),
-        (("--features=x.npy", "--k=201"), "k must be between 1 and 200, the number of rows"),
-        (("--features=x.npy", "--k=many"), "--k must be a whole number; got 'many'"),
-        (("--features=x.npy", "--method=gridshift", "--k=3"), "k must be left out for GridShift"),
+        (
+            ("--features=x.npy", "--n-clusters=201"),
+            "k must be between 1 and 200, the number of rows",
+        ),
+        (
+            ("--features=x.npy", "--n-clusters=many"),
+            "--n-clusters must be a whole number; got 'many'",
+        ),
+        (
+            ("--features=x.npy", "--method=gridshift", "--n-clusters=3"),
+            "k must be left out for GridShift",
+        ),
         (
             ("--features=x.npy", "--method=gridshift", "--bandwidth=wide"),
             "bandwidth must be 'auto' or a number greater than 0; got 'wide'",
         ),
         (
-            ("--features=x.npy", "--method=kmeans", "--k=2", "--max_iter=2147483648"),
+            ("--features=x.npy", "--method=kmeans", "--n-clusters=2", "--max-iter=2147483648"),
             "max_iter must be at most 2,147,483,647; got 2147483648",
         ),
         (("--features=x.npy", "--method=gridshift", "--bandwidth=-1"), "greater than 0; got '-1'"),
@@ -369,21 +380,21 @@ def test_summary_counts_small_clusters_apart():
             "--array must name an array of a file of type .npz, .csv",
         ),
         (
-            ("--features=x.npy", "--labels=y.txt", "--labels_array=y"),
-            "--labels_array must name an array of a file of type .npz; got 'y' of y.txt",
+            ("--features=x.npy", "--labels=y.txt", "--labels-array=y"),
+            "--labels-array must name an array of a file of type .npz; got 'y' of y.txt",
         ),
-        (("--features=x.npy", "--n_init=3"), "--n_init must be left out for --method=tree; got 3"),
+        (("--features=x.npy", "--n-init=3"), "--n-init must be left out for --method=tree; got 3"),
         (
-            ("--features=wide.npy", "--reduce=pca", "--min_dist=0.1"),
-            "--min_dist must be left out for --reduce=pca; got 0.1",
+            ("--features=wide.npy", "--reduce=pca", "--min-dist=0.1"),
+            "--min-dist must be left out for --reduce=pca; got 0.1",
         ),
         (
             ("--features=junk.npy",),
             "junk.npy must be a complete file of plain arrays of NumPy; got pickled objects",
         ),
         (("--features=x.npy", "more"), "more"),
-        (("--features=junk.npy", "--out=x.npy/run"), "x.npy is a file; choose another folder"),
-        (("--features=wide.npy", "--n_neighbors=1"), "neighbors must be at least 2; got 1"),
+        (("--features=junk.npy", "--workdir=x.npy/run"), "x.npy is a file; choose another folder"),
+        (("--features=wide.npy", "--n-neighbors=1"), "neighbors must be at least 2; got 1"),
     ],
 )
 def test_bad_input(files, capsys, flags, message):
@@ -447,7 +458,7 @@ def shards(files, monkeypatch):
 def test_features_too_large_for_memory_are_read_in_blocks(shards, capsys, monkeypatch, method):
     _, labels = shards
     monkeypatch.setattr("cluster_jax.data.arrays._BLOCK", 99)
-    k = ("--k=3",) if method == "kmeans" else ()
+    k = ("--n-clusters=3",) if method == "kmeans" else ()
     out, _ = _run(
         capsys, "--features=parts", "--labels=y.txt", f"--method={method}", *k, "--workdir=w"
     )
@@ -536,10 +547,10 @@ def test_bad_input_in_blocks(shards, capsys):
     x, _ = shards
     command = ("--features=parts", "--workdir=w")
     assert "k must be between 1 and 200, the number of rows; got 201" in _refused(
-        capsys, *command, "--k=201"
+        capsys, *command, "--n-clusters=201"
     )
     assert "between 1 and 120, the number of rows of the sample; got 130" in _refused(
-        capsys, *command, "--method=kmeans", "--reduce=pca", "--n_components=2", "--k=130"
+        capsys, *command, "--method=kmeans", "--reduce=pca", "--n-components=2", "--n-clusters=130"
     )
     pathlib.Path("three.txt").write_text("1\n2\n3\n")
     assert "got 200 and 3" in _refused(capsys, *command, "--labels=three.txt")

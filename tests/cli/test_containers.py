@@ -22,7 +22,7 @@ cd /
 """
 COMMANDS = """
 run="taskset -c 0 {python} -m cluster_jax.cli.app"
-$run cluster --features={here}/x.npy --out={out}/c --quiet
+$run cluster --features={here}/x.npy --workdir={out}/c --quiet
 $run predict --workdir={out}/c --features={here}/x.npy --json
 """
 

@@ -100,7 +100,7 @@ def test_a_whole_evening(tmp_path, capsys):
     new.mkdir()
     for i, image in enumerate(pixels[60:]):
         Image.fromarray(image).resize((40, 40), 0).save(new / f"{i:02}.png")
-    images.main([str(photos), f"--out={out}", "--k=4", *QUICK])
+    images.main([str(photos), f"--workdir={out}", "--n-clusters=4", *QUICK])
     found = open_page(tmp_path, out / "report.html", LOOK + DECIDE)
     assert found["files"] == len(found["seen"]) == 10
     assert len(set(found["seen"])) > 5

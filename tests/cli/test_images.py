@@ -55,7 +55,11 @@ def test_an_encoder_of_the_hub_without_a_network_is_one_sentence(photos, monkeyp
     level = hub.utils.logging.get_verbosity()
     with pytest.raises(SystemExit) as stop:
         images.main(
-            [str(photos), f"--out={photos.parent / 'out'}", "--encoder=hf:facebook/dinov2-small"]
+            [
+                str(photos),
+                f"--workdir={photos.parent / 'out'}",
+                "--encoder=hf:facebook/dinov2-small",
+            ]
         )
     assert stop.value.code == 2
     assert capsys.readouterr().err == (
@@ -117,7 +121,16 @@ def test_groups_report_and_what_to_try_next(photos, tmp_path, capsys, monkeypatc
     (photos / "text.png").write_text("no image")
     out, linked = tmp_path / "out", tmp_path / "linked"
     streamed = (*QUICK, "--config.data.cache_mb=0")
-    images.main([str(photos), f"--out={out}", "--k=3", f"--export={linked}", "--open", *streamed])
+    images.main(
+        [
+            str(photos),
+            f"--workdir={out}",
+            "--n-clusters=3",
+            f"--export={linked}",
+            "--open",
+            *streamed,
+        ]
+    )
     results = json.loads((out / "results.json").read_text())
     assert results["config"]["seed"] == 0
     assert results["config"]["encoder"] == "lite2"
@@ -165,7 +178,7 @@ def test_groups_report_and_what_to_try_next(photos, tmp_path, capsys, monkeypatc
     assert (new[0]["image"], new[0]["cluster"], new[0]["decided"]) == ("00.png", to, "1")
     assert new[0]["found"] == rows[0]["cluster"]
     # The command of the run says what the page shows now.
-    images.main([str(photos), f"--out={out}", "--k=3", *streamed])
+    images.main([str(photos), f"--workdir={out}", "--n-clusters=3", *streamed])
     said = capsys.readouterr().out
     assert "\nTree (number corrected) " in said
     doubtful = re.search(r'<a href="#doubtful">([0-9]+ (is|are) doubtful)</a>', page)
@@ -189,8 +202,8 @@ def test_groups_report_and_what_to_try_next(photos, tmp_path, capsys, monkeypatc
     (photos / "000.png").unlink()
     # Another number of groups is another run beside it, and so is the number that is found.
     results, page = ((out / name).read_bytes() for name in ("results.json", "report.html"))
-    for flag, folder in (("--k=2", "k2"), ("--config.seed=0", "found")):
-        images.main([str(photos), f"--out={out}", flag, *streamed])
+    for flag, folder in (("--n-clusters=2", "k2"), ("--config.seed=0", "found")):
+        images.main([str(photos), f"--workdir={out}", flag, *streamed])
         assert f"\nReport: {out}/{folder}/report.html\n" in capsys.readouterr().out
     metrics = json.loads((out / "k2" / "results.json").read_text())["metrics"]
     assert metrics["tree"]["n_clusters"] == 2
@@ -202,7 +215,7 @@ def test_groups_report_and_what_to_try_next(photos, tmp_path, capsys, monkeypatc
     capsys.readouterr()
     # If photos have changed since, the other run has those that are there now.
     shutil.copy(photos / "00.png", photos / "again.png")
-    images.main([str(photos), f"--out={out}", "--k=4", *streamed])
+    images.main([str(photos), f"--workdir={out}", "--n-clusters=4", *streamed])
     assert "of equal or nearly equal photos" in capsys.readouterr().out
     rows = list(csv.DictReader((out / "k4" / "assignments.csv").read_text().splitlines()))
     assert {row["image"] for row in rows} == {path.name for path in photos.iterdir()} - {"text.png"}
@@ -226,11 +239,11 @@ def test_groups_report_and_what_to_try_next(photos, tmp_path, capsys, monkeypatc
 def test_a_finished_run_compares_the_files_of_the_folder(photos, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (photos / "broken.png").write_bytes(b"no image")
-    images.main(["my photos", "--out=run", *QUICK])
+    images.main(["my photos", "--workdir=run", *QUICK])
     capsys.readouterr()
 
     def said(folder):
-        images.main([folder, "--out=run", *QUICK])
+        images.main([folder, "--workdir=run", *QUICK])
         return capsys.readouterr().out.splitlines()[0]
 
     same = f"run is finished with the files of {photos}: to cluster them again, choose another"
@@ -241,7 +254,7 @@ def test_a_finished_run_compares_the_files_of_the_folder(photos, tmp_path, capsy
         (photos / name).unlink()
     assert said("./my photos") == (
         f"run is finished, but the files of {photos} have changed since, 1 new and 2 gone: "
-        "`cluster-jax update --workdir=run` takes that in, another --out clusters them again"
+        "`cluster-jax update --workdir=run` takes that in, another --workdir clusters them again"
     )
     (photos / "new.png").unlink()
     assert "changed since, 2 gone: `cluster-jax update" in said("my photos")
@@ -252,7 +265,7 @@ def test_a_finished_run_compares_the_files_of_the_folder(photos, tmp_path, capsy
     assert "changed since, 49 gone:" in said("my photos")
     (tmp_path / "other").mkdir()
     with pytest.raises(SystemExit):
-        images.main(["other", "--out=run", *QUICK])
+        images.main(["other", "--workdir=run", *QUICK])
     error = capsys.readouterr().err
     assert f"run with PHOTOS = {photos}, not {tmp_path / 'other'}"[:60] in error
 
@@ -282,7 +295,7 @@ def test_one_photo_in_one_group(photos, tmp_path, capsys):
 def test_an_array_and_the_number_that_is_found(tmp_path, capsys):
     np.save(tmp_path / "x.npy", toy.images(48, channels=3)[0])
     note = "--config.note=two words"  # Not the photos.
-    out = f"--out={tmp_path / 'out'}"
+    out = f"--workdir={tmp_path / 'out'}"
     images.main([note, str(tmp_path / "x.npy"), out, "--config.seed=3", *QUICK])
     results = json.loads((tmp_path / "out" / "results.json").read_text())
     assert (results["config"]["seed"], results["config"]["note"]) == (3, "two words")
@@ -295,19 +308,22 @@ def test_an_array_and_the_number_that_is_found(tmp_path, capsys):
     [
         (("none",), "PHOTOS must be an existing folder"),
         ((), "PHOTOS"),
-        (("here", "--kk=3"), "there is no flag --kk; did you mean --k?"),
-        (("here", "--k=many"), "error: --k must be a whole number; got 'many' (see"),
+        (("here", "--kk=3"), "there is no flag --kk; did you mean --n-clusters?"),
+        (
+            ("here", "--n-clusters=many"),
+            "error: --n-clusters must be a whole number; got 'many' (see",
+        ),
         (("My", "Photos"), "PHOTOS must be an existing folder of images; got "),
         (("here/00.png",), "/00.png: name its folder, "),
-        (("here", "--k=0"), "error: --k must be"),
-        (("here", "--k=49"), "error: --k must be between 1 and 48"),
+        (("here", "--n-clusters=0"), "error: --n-clusters must be"),
+        (("here", "--n-clusters=49"), "error: --n-clusters must be between 1 and 48"),
         (("here", "--config.train.nothing=1"), "train.nothing"),
     ],
 )
 def test_bad_input(photos, arguments, said, tmp_path, capsys):
     given = [a.replace("here", str(photos)) for a in arguments]
     with pytest.raises(SystemExit) as stop:
-        images.main([*given, f"--out={tmp_path / 'out'}", *QUICK])
+        images.main([*given, f"--workdir={tmp_path / 'out'}", *QUICK])
     assert stop.value.code == 2
     error = capsys.readouterr().err
     assert said in error
@@ -318,9 +334,9 @@ def test_bad_input(photos, arguments, said, tmp_path, capsys):
 def test_folders_of_other_commands(photos, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     np.save("x.npy", np.random.default_rng(0).normal(size=(60, 3)))
-    cluster.main(["--features=x.npy", "--workdir=out", "--method=kmeans", "--k=2"])
+    cluster.main(["--features=x.npy", "--workdir=out", "--method=kmeans", "--n-clusters=2"])
     with pytest.raises(SystemExit) as stop:
-        images.main([str(photos), "--out=out", *QUICK])
+        images.main([str(photos), "--workdir=out", *QUICK])
     assert stop.value.code == 2
     error = capsys.readouterr().err
     assert error == "error: out contains a run of another command; choose another folder\n"
@@ -329,7 +345,7 @@ def test_folders_of_other_commands(photos, tmp_path, capsys, monkeypatch):
 def test_the_photos_are_no_folder_of_results(photos, capsys):
     before = sorted(photos.iterdir())
     with pytest.raises(SystemExit) as stop:
-        images.main([str(photos), f"--out={photos}", *QUICK])
+        images.main([str(photos), f"--workdir={photos}", *QUICK])
     assert stop.value.code == 2
     assert "--out must be another folder than PHOTOS" in capsys.readouterr().err
     assert sorted(photos.iterdir()) == before
@@ -340,7 +356,7 @@ def test_subfolders_are_no_labels_unless_asked(photos, tmp_path, capsys):
         (photos / f"20{i % 2 + 23}").mkdir(exist_ok=True)
         file.rename(photos / f"20{i % 2 + 23}" / file.name)
     out = tmp_path / "out"
-    images.main([str(photos), f"--out={out}", *QUICK])
+    images.main([str(photos), f"--workdir={out}", *QUICK])
     assert "ACC" not in capsys.readouterr().out
     page = (out / "report.html").read_text()
     assert "Accuracy" not in page
@@ -348,7 +364,7 @@ def test_subfolders_are_no_labels_unless_asked(photos, tmp_path, capsys):
     names = [row["image"] for row in csv.DictReader(table.splitlines())]
     (tmp_path / "labels.csv").write_text("".join(f"{name},{name[:4]}\n" for name in names[::-1]))
     for labels in ("folders", str(tmp_path / "labels.csv")):
-        images.main([str(photos), f"--out={out}", f"--labels={labels}", *QUICK])
+        images.main([str(photos), f"--workdir={out}", f"--labels={labels}", *QUICK])
         assert "ACC" in capsys.readouterr().out
         assert "Accuracy" in (out / "report.html").read_text()
         again = (out / "assignments.csv").read_text()
@@ -357,7 +373,7 @@ def test_subfolders_are_no_labels_unless_asked(photos, tmp_path, capsys):
             assert {**one, "kmeans_cluster": ""} == {**other, "kmeans_cluster": ""}
     (tmp_path / "labels.csv").write_text("".join(f"{name},{name[:4]}\n" for name in names[1:]))
     with pytest.raises(SystemExit):
-        images.main([str(photos), f"--out={tmp_path / 'new'}", f"--labels={labels}", *QUICK])
+        images.main([str(photos), f"--workdir={tmp_path / 'new'}", f"--labels={labels}", *QUICK])
     said = capsys.readouterr().err
     assert f"--labels must name each of the 48 images; got none of {names[0]} in" in said
 
@@ -369,11 +385,11 @@ def test_several_photos_and_what_is_left_out(tmp_path, monkeypatch):
     (tmp_path / "My Photos").mkdir()
     with pytest.raises(InputError, match='a name with spaces needs quotes, "My Photos"'):
         images._photos("My", ["Photos"])
-    given = ["a", "--exclude=*_small.*", "--exclude=web", "--include-all", "--k=2"]
+    given = ["a", "--exclude=*_small.*", "--exclude=web", "--include-all", "--n-clusters=2"]
     values = images._values(images._parser().parse_args(given), images._photos("a", ["b c"])[0])
     assert values == {
         "data.dir": "a\nb c", "data.exclude": ("*_small.*", "web"), "data.include_all": True,
-        "eval.k": 2,
+        "eval.n_clusters": 2,
     }  # fmt: skip
 
 
@@ -408,4 +424,4 @@ def test_of_several_processes_the_first_alone_ends_the_command(photos, tmp_path,
     monkeypatch.setattr("cluster_jax.cli.train.run", lambda *_, **__: tmp_path / "unfinished")
     monkeypatch.setattr("cluster_jax.core.devices.is_first", lambda: False)
     monkeypatch.setattr(images.webbrowser, "open", lambda _: pytest.fail("a browser"))
-    images.main([str(photos), f"--out={tmp_path / 'run'}", "--open"])
+    images.main([str(photos), f"--workdir={tmp_path / 'run'}", "--open"])

@@ -39,13 +39,13 @@ def test_every_command_has_the_flags(command):
 
 
 def test_one_object_on_stdout(features, capsys):
-    cluster.main([features, "--out=out", "--json"])
+    cluster.main([features, "--workdir=out", "--json"])
     said = capsys.readouterr()
     made = json.loads(said.out)
     assert (made["workdir"], made["report"]) == ("out", "out/report.html")
     assert made["results"]["metrics"]["tree"]["n_clusters"] == 2
     assert said.err.endswith("scoring ...\ndrawing the map\nwriting ...\n")
-    cluster.main([features, "--out=out", "--json"])
+    cluster.main([features, "--workdir=out", "--json"])
     again = capsys.readouterr()
     assert json.loads(again.out) == made
     assert "is finished" in again.err
@@ -70,21 +70,21 @@ def test_the_end_of_a_run_of_images(tmp_path, capsys):
 
 
 def test_quiet(features, capsys):
-    cluster.main([features, "--out=out", "--quiet"])
+    cluster.main([features, "--workdir=out", "--quiet"])
     predict.main(["--workdir=out", features, "--quiet"])
     assert capsys.readouterr() == ("", "")
     with pytest.raises(SystemExit):
-        cluster.main(["--features=y.npy", "--out=out", "--quiet"])
+        cluster.main(["--features=y.npy", "--workdir=out", "--quiet"])
     assert "y.npy" in capsys.readouterr().err
     assert logs.logger.level == 0, "as before"
 
 
 def test_a_report_that_is_written_later(features, tmp_path, capsys, monkeypatch):
     """Without a page no map is drawn; the page that comes later has it, and so has the table."""
-    cluster.main([features, "--out=with"])
+    cluster.main([features, "--workdir=with"])
     with monkeypatch.context() as patched:
         patched.delattr(clusters, "reduce")
-        cluster.main([features, "--out=without", "--report=no"])
+        cluster.main([features, "--workdir=without", "--report=no"])
     capsys.readouterr()
     with_page, without = tmp_path / "with", tmp_path / "without"
     assert not (without / "report.html").exists()

@@ -399,12 +399,12 @@ def test_placed_rows_have_probabilities(tmp_path):
     shares = membership.probabilities(smoother, around, rows)
     every = np.arange(len(rows))
     assert (placed.probabilities == shares[every, placed.labels]).all()
-    has_other = placed.runners_up >= 0
+    has_other = placed.second_labels >= 0
     assert has_other.any()
-    others = shares[every[has_other], placed.runners_up[has_other]]
-    assert (placed.runner_up_probabilities[has_other] == others).all()
+    others = shares[every[has_other], placed.second_labels[has_other]]
+    assert (placed.second_probabilities[has_other] == others).all()
     # The runner-up of a cluster that has become a part of another is that one.
-    first, second = placed.labels[has_other][0], placed.runners_up[has_other][0]
+    first, second = placed.labels[has_other][0], placed.second_labels[has_other][0]
     merged = corrections.corrected(run, {"merges": [[int(first), int(second)]]})
     again = merged.place(rows[has_other][:1])
     assert again.labels[0] == second
@@ -418,5 +418,5 @@ def test_placed_rows_have_probabilities(tmp_path):
     followed = corrected.place(3 * near)
     assert followed.labels[:3].tolist() == [*moved, -1]
     assert followed.probabilities[:3].tolist() == [1, 1, 1]
-    assert followed.runners_up[:3].tolist() == [-1, -1, -1]
+    assert followed.second_labels[:3].tolist() == [-1, -1, -1]
     assert (followed.labels[3:] == run.place(near).labels[3:]).mean() > 0.9

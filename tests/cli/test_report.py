@@ -11,7 +11,7 @@ from tests.rows import every_row
 @every_row(
     ("flags", "message"),
     [
-        (("{run}",), "the run in .*run is not finished; run its command again with --out="),
+        (("{run}",), "the run in .*run is not finished; run its command again with --workdir="),
         (("{photos}",), "workdir must be that of a finished run; got .*photos, which is no folder"),
         (("none",), "workdir must be that of a finished run; got none, which does not exist"),
         (("{old}",), "old was written by an older version of cluster_jax"),

@@ -37,7 +37,7 @@ def save(folder, pixels, prefix=""):
 def made(tmp_path_factory, one_device, shallow_lite):
     folder = tmp_path_factory.mktemp("photos")
     save(folder / "photos", toy.images(40, channels=3)[0])
-    images.main([str(folder / "photos"), f"--out={folder}/run", *QUICK])
+    images.main([str(folder / "photos"), f"--workdir={folder}/run", *QUICK])
     return folder
 
 
@@ -161,7 +161,7 @@ def test_two_processors_of_other_instructions_give_the_same_ids(tmp_path):
         command = [sys.executable, "-W", "ignore", "-m", "cluster_jax.cli.app", *arguments]
         subprocess.run(command, check=True, cwd=tmp_path, env={**os.environ, **environment})
 
-    run("images", "photos", "--out=first", "--report=no")
+    run("images", "photos", "--workdir=first", "--report=no")
     digests, embeddings = [], []
     for name, environment in (("this", {}), ("older", OLDER)):
         shutil.copytree(tmp_path / "first", tmp_path / name)

@@ -162,10 +162,10 @@ def test_probabilities_are_shares_of_labels_after_two_averages():
         shares = (shares + shares[near].sum(axis=1)) / (count + 1)
     own = shares[np.arange(len(order)), model.labels_[order]]
     np.testing.assert_allclose(model.probabilities_[order], own)
-    likely = model.runners_up_ >= 0
+    likely = model.second_labels_ >= 0
     assert 0 < likely.sum() < 400
-    assert (model.runners_up_[likely] != model.labels_[likely]).all()
-    assert (model.runner_up_probabilities_[~likely] == 0).all()
+    assert (model.second_labels_[likely] != model.labels_[likely]).all()
+    assert (model.second_probabilities_[~likely] == 0).all()
 
 
 @every_row("n", [1, 2, 5, 9, 10, 11, 19, 25])
@@ -334,9 +334,7 @@ def test_one_probability_for_old_and_new_rows(few_and_copies):
     found = model.locate(x)
     np.testing.assert_array_equal(found.labels, model.labels_)
     np.testing.assert_allclose(found.probabilities, model.probabilities_, atol=1e-6)
-    np.testing.assert_allclose(
-        found.runner_up_probabilities, model.runner_up_probabilities_, atol=1e-6
-    )
+    np.testing.assert_allclose(found.second_probabilities, model.second_probabilities_, atol=1e-6)
     # Three rows look at each other only, not at seven strangers.
     assert (model.probabilities_[100:103] == 1).all()
 
@@ -350,7 +348,7 @@ def test_a_new_row_has_its_likeliest_cluster(few_and_copies):
     np.testing.assert_array_equal(found.labels, model.predict(new))
     np.testing.assert_allclose(found.probabilities, every.max(axis=1))
     second = np.sort(every, axis=1)[:, -2]
-    np.testing.assert_allclose(found.runner_up_probabilities, second)
+    np.testing.assert_allclose(found.second_probabilities, second)
     one = model.locate(new[:1])
     for whole, alone in zip(found, one, strict=True):
         np.testing.assert_allclose(whole[:1], alone)

@@ -39,7 +39,7 @@ def test_a_value_is_cut_and_the_advice_is_not():
     [
         ["x" * 999],
         ["images", LONG],
-        ["images", ".", f"--k={'9' * 999}x"],
+        ["images", ".", f"--n-clusters={'9' * 999}x"],
         ["cluster", f"--features={LONG}"],
         ["train", "--config=nrcc_digits", f"--config.seed={'9' * 999}"],
         ["train", "--config=nrcc_digits", f"--config.{'k' * 999}=1"],

@@ -58,7 +58,7 @@ def test_shards_of_all_hosts_and_their_clusters(folder):
     _assert_same(folder, shards[:], np.load(folder / "shards" / "rows.npz"))
     assert not (folder / "shards.parts").exists()
 
-    command = f"--features={folder}/shards", "--method=kmeans", "--k=4", "--n_init=2"
+    command = f"--features={folder}/shards", "--method=kmeans", "--n-clusters=4", "--n-init=2"
     cluster.main([*command, f"--workdir={folder}/one"])
     Job(["cluster", *command, f"--workdir={folder}/two"], folder).succeed()
     _assert_same_clusters(folder / "one" / "assignments.csv", folder / "two" / "assignments.csv")

@@ -25,7 +25,7 @@ def _interrupted():
 @pytest.mark.usefixtures("one_device", "traced_once", "compiled_once")
 def test_a_training_cut_short_is_evaluated_and_goes_on(finished, tmp_path, monkeypatch, capsys):
     config = finished.config
-    with pytest.raises(InputError, match=r"--cut_short needs a checkpoint"):
+    with pytest.raises(InputError, match=r"--cut-short needs a checkpoint"):
         pipeline.run_pipeline(config, tmp_path / "run", "toy", cut_short=True)
     before_step(monkeypatch, 4, _interrupted)
     with pytest.raises(KeyboardInterrupt):

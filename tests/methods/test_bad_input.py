@@ -54,11 +54,15 @@ ROWS = [
     ("moco", {**SHUFFLE, "network.group": None}, "must be at least 2 with network.norm 'shuffle'"),
     ("moco", {**SHUFFLE, "network.group": 3}, "must be a multiple of network.group, 3; got"),
     ("moco", {"method.queue": 24}, "must be a multiple of train.batch_size, 16; got 24"),
-    ("ncc", {"method.clusters": 65}, "method.clusters must be at most 64 training images; got 65"),
+    (
+        "ncc",
+        {"method.n_clusters": 65},
+        "method.n_clusters must be at most 64 training images; got 65",
+    ),
     ("ncc", {"method.update_every": "0 steps"}, "method.update_every must be at least 1; got 0"),
     ("ncc", {"method.part": "both"}, "method.part must be one of 'whole', 'alignment', 'unif"),
     ("ncc", {"train.labeled_batch_size": 8}, "train.labeled_batch_size must be None"),
-    ("cueco", {"method.clusters": 17}, "method.clusters must be at most 16 keys in the queue"),
+    ("cueco", {"method.n_clusters": 17}, "method.n_clusters must be at most 16 keys in the queue"),
     ("cueco", {"method.warmup": "4 steps"}, "must be at most 3 steps, shorter than train.duration"),
     ("cueco", {"method.weights.variance": -1.0}, "method.weights.variance must be at least 0"),
     ("kernel_infonce", {"method.gammas": (1.0, "x")}, "method.gammas must be a number; got 'x'"),
@@ -85,7 +89,7 @@ ROWS = [
     ("ncl", {"train.labeled_batch_size": 16}, "labeled_batch_size for ncl must be at most 15"),
     ("ncl", {"method.neighbors": 17}, "neighbors must be at most 16 entries of the queue; got 17"),
     ("ncl", {"method.queue": 20}, "method.queue must be a multiple of the labeled rows of a batch"),
-    ("ncl", {"method.classes": 60}, "method.classes must be at most the "),
+    ("ncl", {"method.n_classes": 60}, "method.n_classes must be at most the "),
     ("ncl", {"method.neighbors": None}, "got None (give --config.method.neighbors"),
     ("ncl", {"method.weights": NONE}, "one of method.weights must be"),
     ("ncl", {"method.ramp": "long"}, "method.ramp must be a duration like '1500 steps'"),
@@ -101,7 +105,7 @@ def test_bad_values_get_one_sentence(file, case, changes, message):
 
 def test_nothing_is_written_of_a_run_that_is_refused(file, tmp_path):
     with pytest.raises(InputError, match="clusters must be at most 64"):
-        pipeline.run_pipeline(changed(file, "ncc", {"method.clusters": 65}), tmp_path / "run")
+        pipeline.run_pipeline(changed(file, "ncc", {"method.n_clusters": 65}), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 

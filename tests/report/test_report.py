@@ -361,7 +361,7 @@ def test_script_finds_what_it_asks_for():
     chart = page.record["map"]
     assert set(re.findall(r"\bmap\.(\w+)", script)) == set(chart)
     asked = set(re.findall(r"\babout\.(\w+)", script))
-    optional = {"probability", "runner_up", "runner_up_probability", "width", "height", "bytes"}
+    optional = {"probability", "second_cluster", "second_probability", "width", "height", "bytes"}
     assert asked - set(chart["columns"]) == optional
     assert set(chart["columns"]) <= asked
     variables = set(re.findall(r"var\((--\w+)\)", script + json.dumps(page.record)))
@@ -453,7 +453,7 @@ def test_doubtful_images_are_the_improbable_ones_until_a_person_decides():
     doubts = report.doubtful(data)
     expected = np.flatnonzero(member.probabilities < report.DOUBTFUL).tolist()
     assert [i for i, _ in doubts] == expected, "the least probable first"
-    assert [other for _, other in doubts] == member.runners_up[expected].tolist()
+    assert [other for _, other in doubts] == member.second_labels[expected].tolist()
     page = page_of(data)
     assert text(page.root.find(".//h1")) == f"68 photos, 3 groups; {len(expected)} are doubtful."
     points = points_of(page)

@@ -188,7 +188,7 @@ def test_cached_views_are_embedded_with_the_images(tmp_path):
 
 def test_the_estimator_takes_classes_for_some_images(tmp_path):
     config = make_config(tmp_path)
-    config.method.classes = None
+    config.method.n_classes = None
     pixels, labels = toy.images(COUNT, channels=3)
     y = np.where(labels < 2, labels, -1)
     model = ImageClusterer(config, n_clusters=2, workdir=tmp_path / "run", verbose=False)

@@ -55,9 +55,9 @@ KINDS = {
     "tree": ["--reduce=pca"],
     "gridshift in a map": ["--method=gridshift", "--reduce=pca"],
     "gridshift": ["--method=gridshift", "--reduce=none", "--bandwidth=6"],
-    "kmeans": ["--method=kmeans", "--k=4"],
-    "euclidean kmeans": ["--method=kmeans", "--k=4", "--metric=euclidean"],
-    "kmeans in a map": ["--method=kmeans", "--k=4", "--reduce=pca"],
+    "kmeans": ["--method=kmeans", "--n-clusters=4"],
+    "euclidean kmeans": ["--method=kmeans", "--n-clusters=4", "--metric=euclidean"],
+    "kmeans in a map": ["--method=kmeans", "--n-clusters=4", "--reduce=pca"],
 }
 
 
@@ -103,8 +103,8 @@ def test_the_command_places_new_rows(tree, new, tmp_path, capsys):
     assert [int(row["cluster"]) for row in table] == run.predict(new).tolist()
     assert [row["is_novel"] for row in table] == ["0"] * 8 + ["1"] * 2
     assert list(table[0]) == [
-        *("row", "cluster", "distance", "is_novel", "probability", "runner_up"),
-        "runner_up_probability",
+        *("row", "cluster", "distance", "is_novel", "probability", "second_cluster"),
+        "second_probability",
     ]
     assert "Assigned 10 rows to 4 clusters; 2 are unlike all rows of the run." in (
         capsys.readouterr().out
@@ -190,7 +190,7 @@ def test_bad_input(tree, new, tmp_path, capsys, flags, message):
 
 
 def test_what_a_method_cannot_do(make, rows):
-    run = cluster_jax.load(make("--method=kmeans", "--k=4"))
+    run = cluster_jax.load(make("--method=kmeans", "--n-clusters=4"))
     with pytest.raises(InputError, match=r"method must be 'tree' to cut; got 'kmeans'"):
         run.cut(k=2)
     with pytest.raises(InputError, match="method must be 'tree' to give probabilities"):

@@ -42,7 +42,7 @@ def first(tmp_path_factory):
     """A run of 4 clusters of 25 rows."""
     folder = tmp_path_factory.mktemp("states")
     np.save(folder / "rows.npy", FIRST)
-    cluster.main([f"--features={folder}/rows.npy", f"--out={folder}/run", "--reduce=pca"])
+    cluster.main([f"--features={folder}/rows.npy", f"--workdir={folder}/run", "--reduce=pca"])
     return folder / "run"
 
 
@@ -193,7 +193,7 @@ def test_a_kill_leaves_the_old_state_or_the_new_one(run, tmp_path, act):
 
 
 def test_a_first_run_that_is_killed_has_all_its_files_in_the_end(run, tmp_path):
-    command = [f"--features={tmp_path}/rows.npy", f"--out={tmp_path}/new", "--reduce=pca"]
+    command = [f"--features={tmp_path}/rows.npy", f"--workdir={tmp_path}/new", "--reduce=pca"]
     np.save(tmp_path / "rows.npy", FIRST)
     number = 0
     while True:
@@ -277,7 +277,7 @@ def test_a_place_on_the_page_of_a_sample(tmp_path, monkeypatch):
     monkeypatch.setattr("cluster_jax.data.tables.LARGE", 50)
     monkeypatch.setattr("cluster_jax.runs.large.SAMPLE", 60)
     run = tmp_path / "run"
-    cluster.main([f"--features={tmp_path}/x", f"--out={run}", "--reduce=pca", "--report=no"])
+    cluster.main([f"--features={tmp_path}/x", f"--workdir={run}", "--reduce=pca", "--report=no"])
     row = records.read(run).rows[50]
     file = said_by(run, labels={"50": "a"}, new={"a": None})
     corrected(run, names=[("0", "cats")])
@@ -370,7 +370,7 @@ def test_photos_that_move_while_a_page_is_open(tmp_path):
     pixels = toy.images(32, channels=3)[0]
     save(tmp_path / "here" / "photos", pixels[:30])
     quick = ("data.image_size=32", "eval.batch_size=16", "eval.reduce.method=pca")
-    flags = [f"--out={tmp_path}/here/run", *(f"--config.{key}" for key in quick)]
+    flags = [f"--workdir={tmp_path}/here/run", *(f"--config.{key}" for key in quick)]
     images.main([str(tmp_path / "here" / "photos"), *flags])
     (tmp_path / "here").rename(tmp_path / "there")
     run, photos = tmp_path / "there" / "run", tmp_path / "there" / "photos"

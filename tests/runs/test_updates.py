@@ -161,7 +161,7 @@ def test_bad_input_is_one_sentence(run, flags, said, capsys):
 def test_a_run_of_another_method(run, tmp_path):
     np.save(tmp_path / "rows.npy", rows(30, 30))
     flags = [f"--features={tmp_path}/rows.npy", f"--workdir={tmp_path}/k", "--method=kmeans"]
-    cluster.main([*flags, "--k=2", "--reduce=pca"])
+    cluster.main([*flags, "--n-clusters=2", "--reduce=pca"])
     with pytest.raises(InputError, match="method must be 'tree' for an update; got 'kmeans'"):
         updates.update_rows(tmp_path / "k")
 
@@ -198,7 +198,7 @@ def named(tmp_path, monkeypatch):
         return f"--features={name}"
 
     first = write("first.parquet", range(70), [f"p{i}" for i in range(70)])
-    cluster.main([first, "--out=out", "--reduce=pca", "--quiet"])
+    cluster.main([first, "--workdir=out", "--reduce=pca", "--quiet"])
     return write
 
 
@@ -249,7 +249,7 @@ def test_ids_that_are_numbers_have_one_form(tmp_path, monkeypatch, capsys):
     write(
         "second.parquet", [float(i) for i in (*range(69, -1, -1), 99)], x[[*range(69, -1, -1), 75]]
     )
-    cluster.main(["--features=first.parquet", "--out=out", "--reduce=pca", "--report=no"])
+    cluster.main(["--features=first.parquet", "--workdir=out", "--reduce=pca", "--report=no"])
     assert "features: vector; ids of rows: id" in capsys.readouterr().out
     provenance = json.loads((tmp_path / "out/results.json").read_text())["provenance"]
     assert (provenance["ids"], provenance["feature_columns"]) == ("id", ["vector"])
@@ -266,7 +266,7 @@ def test_rows_of_zeros_are_in_no_cluster(tmp_path, monkeypatch, capsys):
     np.save("x.npy", x)
     np.save("y.npy", np.repeat([0, 1, 0], [2, 30, 30]))
     np.save("new.npy", np.concatenate([x[10:13] + 0.1, np.zeros((3, 8), "f4")]))
-    cluster.main(["--features=x.npy", "--labels=y.npy", "--reduce=pca", "--out=out"])
+    cluster.main(["--features=x.npy", "--labels=y.npy", "--reduce=pca", "--workdir=out"])
     said = capsys.readouterr().out
     assert "2 rows are in no cluster: zeros alone, which have no direction" in said
     metrics = json.loads((tmp_path / "out/results.json").read_text())["metrics"]["tree"]

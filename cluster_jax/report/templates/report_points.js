@@ -76,8 +76,8 @@ function factsOf(point) {
   if (groupOf[point] !== found[point]) lines.push(`Before: ${titled(found[point])}`);
   else if (about.decided[point] || isAnswered(point)) lines.push("Confirmed by a person");
   else if (about.probability) {
-    const other = about.runner_up[point];
-    const second = about.runner_up_probability[point];
+    const other = about.second_cluster[point];
+    const second = about.second_probability[point];
     const instead = groups.has(other) && second >= 0.005 ? `; ${titled(other)} ${percent(second)}` : "";
     lines.push(`Belongs here: ${percent(about.probability[point])}${instead}`);
   } else if (map.folder === null || !map.names) lines.push(`Distance ${Number(about.distance[point].toPrecision(4))}`);
