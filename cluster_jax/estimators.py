@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClusterMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from cluster_jax.clustering import living
+from cluster_jax.clustering import numbering
 from cluster_jax.clustering.base import NO_CLUSTER, Assignment
 from cluster_jax.clustering.smooth_tree import SmoothTree
 from cluster_jax.clustering.tree import linkage_of_means
@@ -103,9 +103,9 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
     _run: Run
     _memory: Photos | None  # The whole run, where it has no workdir.
     _encoder: Encoder | None  # Read on the first `transform`.
-    _living: tuple[living.State, living.Repeated] | None  # After `update`.
+    _living: tuple[numbering.State, numbering.Repeated] | None  # After `update`.
     ids_: NDArray
-    events_: tuple[living.Event, ...]
+    events_: tuple[numbering.Event, ...]
 
     def __init__(
         self,
@@ -195,18 +195,18 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
             self._encoder = self._run.encoder()
         return self._encoder
 
-    def cut(self, *, k: int | None = None, level: float | None = None) -> NDArray:
+    def cut(self, *, n_clusters: int | None = None, level: float | None = None) -> NDArray:
         """Returns the training images' labels at another level of the tree, int64 `[n]`.
 
         Groups of a coarser level are unions of the clusters of `labels_`.
 
         Args:
-            k: number of groups, up to that of the tree's leaves; with no `level` either,
+            n_clusters: number of groups, up to that of the tree's leaves; with no `level` either,
                 `labels_`.
             level: height, as a fraction of the highest merge, 0 to 1; merges above it are undone.
 
         Raises:
-            ValueError: there is no tree, or `k` or `level` is out of range.
+            ValueError: there is no tree, or `n_clusters` or `level` is out of range.
         """
         check_is_fitted(self, "labels_")
         if self._run.known_classes:
@@ -214,25 +214,33 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
                 "y must be None to cut the tree of groups, which classes do not follow; got "
                 "classes: fit again without them"
             )
-        return self._run.cut(k=k, level=level)
+        return self._run.cut(n_clusters=n_clusters, level=level)
 
-    def predict(self, X: Images, *, k: int | None = None, level: float | None = None) -> NDArray:
+    def predict(
+        self, X: Images, *, n_clusters: int | None = None, level: float | None = None
+    ) -> NDArray:
         """Returns each image's cluster as in `labels_`, `[m]`, independent of the other images.
 
         It is that of most of the nearest training images, see `runs.run.Run.place`.
-        Files of a folder are read as in `transform`: unreadable ones have no label. With `k` or
-        `level`, the group as in `cut`.
+        Files of a folder are read as in `transform`: unreadable ones have no label. With
+        `n_clusters` or `level`, the group as in `cut`.
         """
-        return self.locate(X, k=k, level=level).labels
+        return self.locate(X, n_clusters=n_clusters, level=level).labels
 
-    def locate(self, X: Images, *, k: int | None = None, level: float | None = None) -> Assignment:
+    def locate(
+        self, X: Images, *, n_clusters: int | None = None, level: float | None = None
+    ) -> Assignment:
         """Returns labels, distances and `is_novel` of new images, see `clustering.base.Assignment`.
 
         Raises:
             ValueError: the images are invalid, the run used t-SNE, or see `cut`.
         """
         check_is_fitted(self, "labels_")
-        labels = None if k is None and level is None else self.cut(k=k, level=level)
+        labels = (
+            None
+            if n_clusters is None and level is None
+            else self.cut(n_clusters=n_clusters, level=level)
+        )
         if self._run.known is None:
             self._run.check_places()
         return self._run.place(self.transform(X), labels)
@@ -241,7 +249,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         """Adds images to those so far, whose clusters keep their ids.
 
         `ids_` int64 `[n]` is of all images so far in their order, those of `fit` first, and
-        `events_` tells what has happened to each cluster, see `clustering.living`. `labels_`,
+        `events_` tells what has happened to each cluster, see `clustering.numbering`. `labels_`,
         `predict` and the report stay those of the fit. No folder that the estimator is from is
         changed: call `save` afterwards, and `load` goes on from there. To have a workdir whose
         tables and report are of all images, run `cluster-jax update` on it in place of this.
@@ -260,13 +268,13 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
             raise InputError(f"eval.method must be 'tree' for an update; got {kind}")
         rows = self.transform(X)
         if self._living is None:
-            self._living = run.living, living.Repeated(run.features, np.arange(len(run.columns)))
+            self._living = run.living, numbering.Repeated(run.features, np.arange(len(run.columns)))
         state, x = self._living
         model = SmoothTree(section.reduce.metric, section.n_clusters, random_state=config.seed)
         x = x.joined(rows)
-        return self._set_living(living.update(state, x, model.look), x)
+        return self._set_living(numbering.update(state, x, model.look), x)
 
-    def _set_living(self, state: living.State, x: living.Repeated) -> Self:
+    def _set_living(self, state: numbering.State, x: numbering.Repeated) -> Self:
         self._living, self.ids_, self.events_ = (state, x), state.ids, state.events
         return self
 
@@ -345,7 +353,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         if self._living is not None:
             state, x = self._living
             more = {"rows": x.rows[len(self.labels_) :], "run": np.asarray(self._run.state)}
-            io.write_arrays(path / _UPDATES, {**living.to_arrays(state), **more})
+            io.write_arrays(path / _UPDATES, {**numbering.to_arrays(state), **more})
         return path
 
     @classmethod
@@ -370,8 +378,8 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         stored = io.read_arrays(file) if file.exists() else None
         if stored is None or stored["run"].item() != self._run.state:
             return self
-        x = living.Repeated(self._run.features, np.arange(len(self.labels_)))
-        return self._set_living(living.from_arrays(stored), x.joined(stored["rows"]))
+        x = numbering.Repeated(self._run.features, np.arange(len(self.labels_)))
+        return self._set_living(numbering.from_arrays(stored), x.joined(stored["rows"]))
 
     def _build_config(self, has_classes: bool) -> tuple[ConfigDict, str]:
         """Builds the config with the overrides, and its name.
@@ -549,13 +557,15 @@ class EmbeddingClusters:
     def __init__(self, run: Run) -> None:
         self.run, self.labels_, self.names_ = run, run.labels.copy(), dict(run.named)
 
-    def cut(self, *, k: int | None = None, level: float | None = None) -> NDArray:
+    def cut(self, *, n_clusters: int | None = None, level: float | None = None) -> NDArray:
         """Returns labels int64 `[n]` at another cut of the tree, or `labels_`; see `Run.cut`."""
-        return self.run.cut(k=k, level=level)
+        return self.run.cut(n_clusters=n_clusters, level=level)
 
-    def predict(self, X: ArrayLike, *, k: int | None = None, level: float | None = None) -> NDArray:
+    def predict(
+        self, X: ArrayLike, *, n_clusters: int | None = None, level: float | None = None
+    ) -> NDArray:
         """Returns clusters of rows of `X` float `[m, d]`, as in `labels_` or `cut`, int64 `[m]`."""
-        return self.locate(X, k=k, level=level).labels
+        return self.locate(X, n_clusters=n_clusters, level=level).labels
 
     def predict_proba(self, X: ArrayLike) -> NDArray:
         """Computes each cluster's probability, as `np.unique(labels_)`, for rows: float64 `[m, c]`.
@@ -566,7 +576,7 @@ class EmbeddingClusters:
         return self.run.probabilities_of(self.run.checked(X))
 
     def locate(
-        self, X: ArrayLike, *, k: int | None = None, level: float | None = None
+        self, X: ArrayLike, *, n_clusters: int | None = None, level: float | None = None
     ) -> Assignment:
         """Returns clusters of the rows of `X` float `[m, d]`, how sure they are, and what is novel.
 
@@ -576,7 +586,11 @@ class EmbeddingClusters:
             ValueError: the rows are invalid, the run cannot place new ones, or see `cut`.
         """
         self.run.check_places()
-        labels = None if k is None and level is None else self.cut(k=k, level=level)
+        labels = (
+            None
+            if n_clusters is None and level is None
+            else self.cut(n_clusters=n_clusters, level=level)
+        )
         return self.run.place(self.run.checked(X), labels)
 
 

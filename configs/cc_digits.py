@@ -16,5 +16,5 @@ from cluster_jax.core.config import derived
 
 def get_config():
     """The config."""
-    method = {"name": "cc", "clusters": 10, "temperature": 0.5, "cluster_temperature": 1.0}
+    method = {"name": "cc", "n_clusters": 10, "temperature": 0.5, "cluster_temperature": 1.0}
     return derived("nrcc_digits", method=method, nrcc={"weight": 0.0})

@@ -27,7 +27,7 @@ def get_config():
     # As in BYOL: view b is rarely blurred and sometimes solarized.
     blur = ConfigDict({"probability": (1.0, 0.1), "sigma": (0.1, 2.0), "kernel": 3})
     solarize = ConfigDict({"probability": (0.0, 0.2), "threshold": 0.5})
-    method = {"name": "cueco", "clusters": 10, "temperature": 0.2, "queue": 16_384}
+    method = {"name": "cueco", "n_clusters": 10, "temperature": 0.2, "queue": 16_384}
     method |= {"weights": {"instance": 1.0, "centroid": 0.1, "variance": 0.01}}
     method |= {"centroid_decay": 0.99, "variance_decay": 0.99, "assign_by": "key", "n_init": 5}
     method |= {"warmup": "313 steps", "update_every": "1000 steps"}

@@ -41,6 +41,6 @@ def get_config():
         augment=images.augment,
         novel={"test_split": "validation"},
         network={"stem": "imagenet"},
-        method={"clusters": 100},
+        method={"n_clusters": 100},
         train={"batch_size": 1024, "duration": "400 epochs"},
     )

@@ -21,7 +21,7 @@ from cluster_jax.core.config import derived
 
 def get_config():
     """The config."""
-    method = {"name": "ncc", "clusters": 10, "weight": 0.1, "temperature": 0.5, "sigma": 0.001}
+    method = {"name": "ncc", "n_clusters": 10, "weight": 0.1, "temperature": 0.5, "sigma": 0.001}
     method |= {"warmup": "50 epochs", "update_every": "1 epoch", "n_init": 5, "warm_start": True}
     method |= {"part": "whole", "decay": 0.996, "final_decay": 0.996}
     return derived(

@@ -11,4 +11,4 @@ from cluster_jax.core.config import derived
 
 def get_config():
     """The config."""
-    return derived("ncc_cifar10", data={"name": "cifar100"}, method={"clusters": 100})
+    return derived("ncc_cifar10", data={"name": "cifar100"}, method={"n_clusters": 100})

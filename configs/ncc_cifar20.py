@@ -15,4 +15,4 @@ from cluster_jax.core.config import derived
 def get_config():
     """The config."""
     data = {"name": "cifar100", "label": "coarse_label"}
-    return derived("ncc_cifar10", data=data, method={"clusters": 20})
+    return derived("ncc_cifar10", data=data, method={"n_clusters": 20})

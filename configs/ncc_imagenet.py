@@ -20,5 +20,5 @@ from cluster_jax.core.config import derived, load_config
 def get_config():
     """The config."""
     method, evaluation = load_config("ncc_cifar10").method, {"features": "projection"}
-    method.update(clusters=1000, warmup="10 epochs", update_every="5 epochs")
+    method.update(n_clusters=1000, warmup="10 epochs", update_every="5 epochs")
     return derived("nrcc_imagenet", method=method, nrcc={"weight": 0.0}, eval=evaluation)

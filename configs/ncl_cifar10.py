@@ -24,7 +24,7 @@ from cluster_jax.core.config import derived
 
 def get_config():
     """The config."""
-    method = {"name": "ncl", "classes": 5, "threshold": 0.95, "ramp": "50 epochs"}
+    method = {"name": "ncl", "n_classes": 5, "threshold": 0.95, "ramp": "50 epochs"}
     method |= {"consistency_weight": 5.0, "consistency": "own", "temperature": 0.05, "alpha": 0.2}
     method |= {"queue": 2048, "neighbors": 204, "contrast_from": "1 epoch", "head": "pairs"}
     method |= {"update_every": "1 epoch"}  # not used with pairs

@@ -15,6 +15,6 @@ def get_config():
         "ncl_cifar10",
         data={"name": "cifar100"},
         novel={"classes": 80},
-        method={"classes": 20, "ramp": "150 epochs", "consistency_weight": 50.0, "neighbors": 51},
+        method={"n_classes": 20, "ramp": "150 epochs", "consistency_weight": 50.0, "neighbors": 51},
         eval={"kmeans": {"n_clusters": 20}},
     )

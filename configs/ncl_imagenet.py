@@ -32,7 +32,7 @@ def get_config():
     images.data.classes = (*range(LABELED), *sorted(novel))
     supervised = {"method": {"name": "supervised"}, "network": {"frozen": None}}
     supervised |= {"train": {"labeled_batch_size": 512, "duration": "90 epochs"}}
-    method = {"classes": NOVEL, "ramp": "50 epochs", "consistency_weight": 10.0, "neighbors": 34}
+    method = {"n_classes": NOVEL, "ramp": "50 epochs", "consistency_weight": 10.0, "neighbors": 34}
     return derived(
         "ncl_cifar10",
         data=images.data,

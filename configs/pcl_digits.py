@@ -19,6 +19,6 @@ from cluster_jax.core.config import derived, load_config
 def get_config():
     """The config."""
     method = load_config("moco_digits").method.to_dict()
-    method |= {"name": "pcl", "prototypes": (35, 70, 140), "weight": 1.0, "n_init": 5}
+    method |= {"name": "pcl", "n_prototypes": (35, 70, 140), "weight": 1.0, "n_init": 5}
     method |= {"warmup": "150 steps", "update_every": "5 epochs"}
     return derived("moco_digits", method=method)

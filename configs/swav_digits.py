@@ -19,6 +19,6 @@ from cluster_jax.core.config import derived
 def get_config():
     """The config."""
     small = {"count": 6, "size": None, "scale": (0.25, 0.6)}
-    method = {"name": "swav", "prototypes": 64, "temperature": 0.1, "epsilon": 0.05}
+    method = {"name": "swav", "n_prototypes": 64, "temperature": 0.1, "epsilon": 0.05}
     method |= {"iterations": 3, "freeze": "1 epoch", "small": small}
     return derived("nrcc_digits", method=method, nrcc={"weight": 0.0})

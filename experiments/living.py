@@ -2,7 +2,6 @@
 
     python -m experiments.living FEATURES.npz...
     python -m experiments.living --size
-    python -m experiments.living --follow FEATURES.npz...
     python -m experiments.living --map FEATURES.npz...
 
 Each file has `features` `[n, d]` and `labels` `[n]` of photos. A stream is a first fit and ten
@@ -26,10 +25,8 @@ which incdbscan's may become another at each update. Their constants were chosen
 streams to choose.
 
 The figures are in `living.json`, of which `living.md` is written. `--size` measures an update of
-1,000 rows to 1,000,000, in a process of its own (`--updates`). `--follow` moves up to 50 rows of
-each stream that are not of the commonest class of their cluster, one at a time, and says of what
-class those are that follow. `--map` says how far the points of every fourth stream move on the map,
-in two updates and a refit by the commands.
+1,000 rows to 1,000,000, in a process of its own (`--updates`). `--map` says how far the points of
+every fourth stream move on the map, in two updates and a refit by the commands.
 """
 
 import contextlib
@@ -55,7 +52,7 @@ from sklearn.neighbors import NearestNeighbors
 from cluster_jax import SmoothTree
 from cluster_jax.cli import cluster as clustering
 from cluster_jax.cli import update as updating
-from cluster_jax.clustering import living
+from cluster_jax.clustering import numbering
 from cluster_jax.runs import run
 from experiments import tables
 from experiments.number_of_clusters import peers
@@ -129,7 +126,7 @@ def ours(s: Stream, fits: list[SmoothTree]) -> Ids:
         pairs = zip(before.tolist(), after[:a].tolist(), strict=True)
         told = {(e.id, to) for e in events for to in e.into}
         assert {pair for pair in pairs if pair[0] != pair[1]} == told
-        yield after, {e.id for e in events if e.kind == living.EMERGED}
+        yield after, {e.id for e in events if e.kind == numbering.EMERGED}
         before = after
 
 
@@ -141,14 +138,14 @@ def hungarian(s: Stream, fits: list[SmoothTree]) -> Ids:
 def _matched(fits: Iterable[NDArray]) -> Ids:
     """Clusters after each update, matched to the last ones."""
     labels = iter(fits)
-    state = living.start(next(labels))
+    state = numbering.start(next(labels))
     yield state.ids, set()
     for found in labels:
         grown = np.full(len(found), -1)
         grown[: len(state.ids)] = state.ids
         none = np.zeros(len(grown), int)
-        state = living.refit(state._replace(ids=grown, apart=none, since=none), found)
-        yield state.ids, {e.id for e in state.events if e.kind == living.EMERGED}
+        state = numbering.refit(state._replace(ids=grown, apart=none, since=none), found)
+        yield state.ids, {e.id for e in state.events if e.kind == numbering.EMERGED}
 
 
 def _denoised(s: Stream, fits: list[SmoothTree], share: float) -> tuple[NDArray, float]:
@@ -340,7 +337,7 @@ def score(s: Stream, fits: list[SmoothTree], history: list[tuple[NDArray, set[in
 
 def refit(s: Stream, fits: list[SmoothTree], ids: NDArray) -> dict[str, float]:
     """Shares of clusters and of rows that keep their id in a refit."""
-    again = living.refit(living.start(ids), fits[-1].labels_).ids
+    again = numbering.refit(numbering.start(ids), fits[-1].labels_).ids
     live = np.unique(ids)
     return {
         "clusters_kept": float(np.isin(live, again).mean()),
@@ -502,10 +499,6 @@ def texts(entries: list[dict]) -> list[str]:
         "false births 0.1; 95 % of the ids in a refit.",
         "An update of 1,000 rows to 1,000,000 of 64 columns (200 Gaussians, `--size`, the last of "
         "three runs): 5.9, 4.8 and 5.2 s on two cores, at most 0.70 GiB.",
-        "What a decision teaches (`--follow`, the same streams): of rows moved out of a cluster in "
-        "whose commonest class they are not, 0.73 others follow each. Of these, 57 % are of the "
-        "class of the moved row and 21 to 24 % of the commonest class of the cluster that they "
-        "leave (930 and 994 moves on the classes of `choose` and `confirm`).",
         "Old points on the map (`--map`, six of its ten streams): a refit moves them by 1.5 to "
         "3.4 % of the width of the map in the median (5 % wanted), the first update by 3.7 to "
         "12.9 %, a second one by 2.8 to 5.0 % (commit 8f69d21 and the flag).",

@@ -221,8 +221,8 @@ def _run(variant: Variant, data: str, scale: str) -> tuple[Run | None, str]:
         wanted = {**variant.changes, **variant.large}
         sections = {"method": _config(config).method, **wanted}
         for section in ("method", "term"):
-            if "clusters" in sections.get(section, {}):
-                changes = {**changes, f"{section}.clusters": classes}
+            if "n_clusters" in sections.get(section, {}):
+                changes = {**changes, f"{section}.n_clusters": classes}
         # Twice, because a section is replaced before its keys are.
         return Run(config, {**wanted, **changes, **wanted, **split}), ""
     whole = config.startswith("ncl") or scale == "config"

@@ -72,9 +72,9 @@ def test_config_builds(name, tmp_path, monkeypatch):
         config = toy.discovery(config, 16)
     if config.method.get("queue"):
         config.method.queue = 32  # half of the images
-    if config.method.get("clusters"):
+    if config.method.get("n_clusters"):
         config.method.n_clusters = min(config.method.n_clusters, 20)
-    if config.method.get("prototypes"):
+    if config.method.get("n_prototypes"):
         config.method.n_prototypes = (5, 20) if config.method.name == "pcl" else 20
     if name != TRACED:
         sections = config_json(config)
@@ -167,7 +167,7 @@ def test_missing_and_spare_keys_are_named(tmp_path):
         ("network", {"norm": "shuffle", "group": 2}, "target network"),
         ("augment", {"mean": (0.5,) * 3, "std": (0.2,) * 3}, "channels"),
         ("eval", {"gridshift": {"max_iter": 0}}, r"eval\.gridshift\.max_iter"),
-        ("eval", {"k": 3}, "eval.n_clusters must be left out for GridShift"),
+        ("eval", {"n_clusters": 3}, "eval.n_clusters must be left out for GridShift"),
         ("eval", {"knn": ()}, r"eval\.knn must hold at least one"),
         ("data", {"name": "cifar_ten"}, "cifar_ten"),
         ("data", {"dir": "nowhere.npz"}, "nowhere.npz"),

@@ -97,7 +97,7 @@ def test_what_fit_leaves(fitted, leaves):
     np.testing.assert_array_equal(fitted.linkage_[:, 2], fitted.tree_[1 - k :, 2])
     assert 'id="tree"' in (fitted._run.workdir / "report.html").read_text()
     groups = cluster_jax.cut_tree(fitted.linkage_, k - 1)
-    assert _is_union(groups[fitted.labels_], fitted.cut(k=k - 1))
+    assert _is_union(groups[fitted.labels_], fitted.cut(n_clusters=k - 1))
     rows = list(csv.DictReader((fitted._run.workdir / "assignments.csv").read_text().splitlines()))
     assert list(rows[0]) == [
         *("image", "cluster", "distance", "outlier", "map_x", "map_y", "map_z", "probability"),
@@ -118,21 +118,28 @@ def test_what_fit_leaves(fitted, leaves):
 def test_the_command_cluster_finds_the_same(fitted, leaves):
     reduce = fitted.results_["config"]["eval"]["reduce"]
     names = ("n_components", "n_neighbors", "min_dist", "metric")
+    reduced = {name: reduce[name] for name in names}
     options = ClusterOptions(
-        method="tree", k=None, reduce=reduce["method"], bandwidth="auto", n_init=1, max_iter=1,
-        seed=fitted.results_["provenance"]["seed"], **{name: reduce[name] for name in names},
-    )  # fmt: skip
+        method="tree",
+        n_clusters=None,
+        reduce=reduce["method"],
+        bandwidth="auto",
+        n_init=1,
+        max_iter=1,
+        seed=fitted.results_["provenance"]["seed"],
+        **reduced,
+    )
     result = clusters.cluster(fitted._run.features, None, options, lambda text: None)
     np.testing.assert_array_equal(result.cluster_labels, fitted.labels_)
     np.testing.assert_allclose(result.membership.probabilities, fitted.probabilities_, atol=1e-6)
     for k in (1, 2, 3, 7, 50, leaves):
-        np.testing.assert_array_equal(result.tree.cut(k=k), fitted.cut(k=k))
+        np.testing.assert_array_equal(result.tree.cut(n_clusters=k), fitted.cut(n_clusters=k))
     metrics = fitted.results_["metrics"]["tree"]
     assert {name: result.metrics[name] for name in metrics} == {**metrics, "verdict": "clear"}
 
 
 def test_cuts_are_nested_partitions(fitted, leaves):
-    cuts = [fitted.cut(k=k) for k in range(1, leaves + 1)]
+    cuts = [fitted.cut(n_clusters=k) for k in range(1, leaves + 1)]
     for k, labels in enumerate(cuts, start=1):
         assert (labels.dtype, labels.shape) == (np.int64, (COUNT,))
         assert np.unique(labels).tolist() == list(range(k))
@@ -153,12 +160,12 @@ def test_a_level_is_a_share_of_the_highest_merge(fitted):
     for k in apart:
         below, above = shares[-k], shares[1 - k]
         groups = fitted.cut(level=(below + above) / 2)
-        np.testing.assert_array_equal(groups, fitted.cut(k=k))
+        np.testing.assert_array_equal(groups, fitted.cut(n_clusters=k))
     assert not fitted.cut(level=1.0).any()
     # Rows that coincide stay together.
     finest = 1 + int((heights > 0).sum())
     assert finest > COUNT - 10
-    np.testing.assert_array_equal(fitted.cut(level=0.0), fitted.cut(k=finest))
+    np.testing.assert_array_equal(fitted.cut(level=0.0), fitted.cut(n_clusters=finest))
 
 
 def test_saved_and_loaded(fitted, features, leaves, tmp_path):
@@ -166,7 +173,7 @@ def test_saved_and_loaded(fitted, features, leaves, tmp_path):
     for name in ("labels_", "probabilities_", "distances_", "outliers_", "linkage_", "tree_"):
         np.testing.assert_array_equal(getattr(fitted, name), getattr(again, name))
     for k in (1, 2, 7, leaves):
-        np.testing.assert_array_equal(fitted.cut(k=k), again.cut(k=k))
+        np.testing.assert_array_equal(fitted.cut(n_clusters=k), again.cut(n_clusters=k))
     new = features[:50] + np.float32(0.3)
     for ours, theirs in zip(fitted.locate(new), again.locate(new), strict=True):
         np.testing.assert_array_equal(ours, theirs)
@@ -179,13 +186,13 @@ def test_new_images_follow_the_cut(fitted, features, tmp_path, capsys):
     tree = fitted._run.placer
     sharp = tree.smoother.project(fitted._run.features)
     for k in (2, 6, 9):
-        groups = fitted.cut(k=k)
-        np.testing.assert_array_equal(fitted.predict(features, k=k), groups)
-        np.testing.assert_array_equal(fitted.predict(features[:1], k=k), groups[:1])
+        groups = fitted.cut(n_clusters=k)
+        np.testing.assert_array_equal(fitted.predict(features, n_clusters=k), groups)
+        np.testing.assert_array_equal(fitted.predict(features[:1], n_clusters=k), groups[:1])
         rows, leaf = sharp[groups == 0], tree.leaves[groups == 0]
         center = tree.smoother.sharp[leaf].mean(axis=0)  # Copies are where their original is.
         wanted = np.linalg.norm(rows - center, axis=1)
-        distances = fitted.locate(features[groups == 0], k=k).distances
+        distances = fitted.locate(features[groups == 0], n_clusters=k).distances
         np.testing.assert_allclose(distances, wanted, atol=1e-5)
     assert not fitted.predict(features, level=1.0).any()
     np.save(tmp_path / "x.npy", features[:1])
@@ -203,13 +210,13 @@ def test_many_images_are_condensed(make, fitted, features, workdir, monkeypatch)
     leaves = again.results_["metrics"]["tree"]["rows_clustered"]
     assert leaves <= 150
     assert again.tree_.shape == (leaves - 1, 4)
-    assert again.labels_.shape == again.cut(k=9).shape == (COUNT,)
+    assert again.labels_.shape == again.cut(n_clusters=9).shape == (COUNT,)
     assert adjusted_rand_score(again.labels_, fitted.labels_) > 0.5  # Half as many rows.
     assert np.mean(again.predict(features) == again.labels_) > 0.95
     for k in (2, 3):
-        assert _is_union(again.cut(k=k), again.labels_)
+        assert _is_union(again.cut(n_clusters=k), again.labels_)
     with pytest.raises(InputError, match=f"k must be at most {leaves}; got 201"):
-        again.cut(k=201)
+        again.cut(n_clusters=201)
 
 
 @pytest.mark.parametrize("method", ["none", "tsne"])
@@ -218,7 +225,9 @@ def test_the_map_is_only_a_picture(make, fitted, features, workdir, method):
     shape = (COUNT, fitted._run.placer.smoother.sharp.shape[1] if method == "none" else 3)
     assert again._run.points.shape == shape
     np.testing.assert_array_equal(again.labels_, fitted.labels_)
-    for ours, theirs in zip(again.locate(features, k=3), fitted.locate(features, k=3), strict=True):
+    for ours, theirs in zip(
+        again.locate(features, n_clusters=3), fitted.locate(features, n_clusters=3), strict=True
+    ):
         np.testing.assert_array_equal(ours, theirs)
 
 
@@ -267,13 +276,13 @@ def test_a_damaged_state_is_made_again(make, fitted, features, workdir):
 
 def test_levels_where_there_are_none(make, fitted, features, workdir):
     with pytest.raises(InputError, match=r"k must be at most \d+; got 999"):
-        fitted.predict(features[:1], k=999)
+        fitted.predict(features[:1], n_clusters=999)
     with pytest.raises(InputError, match="k must be at least 1; got 0"):
-        fitted.cut(k=0)
+        fitted.cut(n_clusters=0)
     with pytest.raises(InputError, match=r"level must be between 0 and 1; got 1\.5"):
         fitted.predict(features[:1], level=1.5)
     with pytest.raises(InputError, match="one of k and level must be given"):
-        fitted.cut(k=2, level=0.5)
+        fitted.cut(n_clusters=2, level=0.5)
 
 
 def test_a_given_number_has_a_tree(make, fitted, features, workdir):
@@ -284,7 +293,7 @@ def test_a_given_number_has_a_tree(make, fitted, features, workdir):
     np.testing.assert_array_equal(given.labels_, expected.labels_)
     np.testing.assert_array_equal(given.probabilities_, expected.probabilities_)
     assert (given.predict(features) == given.labels_).mean() > 0.98
-    assert len(np.unique(given.cut(k=2))) == 2
+    assert len(np.unique(given.cut(n_clusters=2))) == 2
     assert given.results_["provenance"]["number_of_clusters"]["tree"] == "given"
 
 
@@ -303,7 +312,7 @@ def test_labels_are_for_scores_only(fitted):
 def test_kmeans_runs_on_smooth_rows(fitted):
     embedding = io.read_arrays(fitted._run.workdir / "embedding.npz")
     config = parse_config(fitted._run.config).eval
-    config = dataclasses.replace(config, kmeans=dataclasses.replace(config.kmeans, k=12))
+    config = dataclasses.replace(config, kmeans=dataclasses.replace(config.kmeans, n_clusters=12))
     found, x = evaluate(embedding, None, config, seed=0), fitted._run.features
     on_smooth, on_features = (
         kmeans(rows, 12, metric=config.kmeans.metric, n_init=1, seed=0).labels

@@ -184,7 +184,7 @@ def test_without_a_workdir_labels_come_first(fitted, gray, tmp_path, monkeypatch
         made = ImageClusterer(overrides=SMALL, verbose=False).fit(gray)
         np.testing.assert_array_equal(made.labels_, fitted.labels_)
         np.testing.assert_array_equal(made.locate(gray), fitted.locate(gray))
-        np.testing.assert_array_equal(made.cut(k=2), fitted.cut(k=2))
+        np.testing.assert_array_equal(made.cut(n_clusters=2), fitted.cut(n_clusters=2))
     assert made.results_["metrics"] == fitted.results_["metrics"]
     saved, workdir = made.save(tmp_path / "saved"), fitted._run.workdir
     for name in ("config.json", "assignments.csv", "duplicates.csv"):

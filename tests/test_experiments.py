@@ -27,7 +27,8 @@ TABLES = [(group, number) for group in registry.GROUPS for number in registry.ta
 
 @every_row("name", MODULES)
 def test_import(name):
-    assert importlib.import_module(name).__doc__
+    if not name.endswith("_torch_byol") or importlib.util.find_spec("torch"):
+        assert importlib.import_module(name).__doc__
 
 
 def test_every_step_of_the_benchmark_is_a_valid_config():
@@ -86,7 +87,7 @@ def test_pages_of_an_earlier_version_say_so():
 
 # Paper, table, row, set; key of the config at full scale and its value.
 SETTINGS = [
-    ("ncc", "4", "BYOL + CC", "CIFAR-20", "term.clusters", 20),  # that of the set
+    ("ncc", "4", "BYOL + CC", "CIFAR-20", "term.n_clusters", 20),  # that of the set
     ("nrcc", "6", "BYOL + NRCC", "CIFAR-10-LT", "data.split", "train"),
     ("nrcc", "3", "InfoNCE + NRCC", "ImageNet-Dogs", "method.temperature", 0.1),
     ("ncl", "figureA", "M 2048", "CIFAR-100", "method.neighbors", 51),  # a quarter of CIFAR-10's

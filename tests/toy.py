@@ -72,7 +72,7 @@ def discovery(made: ConfigDict, batch: int, **train) -> ConfigDict:
         made.stages.supervised.train.update(batch_size=batch, labeled_batch_size=batch)
     for stage in made.stages.values():
         stage.train.update(train)
-    made.method.update(classes=2, queue=batch, neighbors=3)
+    made.method.update(n_classes=2, queue=batch, neighbors=3)
     made.method.hng.count = 4
     made.eval.kmeans.n_clusters = 2
     return made
@@ -108,9 +108,9 @@ def shrunken(name, folder, network="small", write=True):
     if config.network.predictor is not None:
         config.network.predictor.hidden = 16
     method = config.method
-    if "clusters" in method:
+    if "n_clusters" in method:
         method.n_clusters = FEW
-    if "prototypes" in method:
+    if "n_prototypes" in method:
         method.n_prototypes = (FEW, 2 * FEW) if method.name == "pcl" else FEW
     if method.get("queue"):
         method.queue = 32

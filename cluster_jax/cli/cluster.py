@@ -65,10 +65,10 @@ def _parser() -> Parser:
     add("--labels", metavar="FILE", help=f"{strings}; only used to score")
     add("--labels-array", metavar="NAME", help="array of an .npz file of labels (default: labels)")
     workdir = "folder of the results (default: clusters/NAME-HASH)"
-    add("--workdir", "--out", metavar="DIR", help=workdir)
+    add("--workdir", metavar="DIR", help=workdir)
     methods = (
         "tree or gridshift, which find the number of clusters, kmeans, or a module of your own, "
-        "with a function fit(x, k, seed) (default: %(default)s)"
+        "with a function fit(x, n_clusters, seed) (default: %(default)s)"
     )
     output.add_report(parser)
     add("--method", default="tree", metavar="METHOD", help=methods)

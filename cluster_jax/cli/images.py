@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 # By the tree's verdict.
 _SURENESS = {
     "clear": "clearly apart",
-    "no clear answer": "a best guess: they are not clearly apart",
-    "one cluster": "no split separates the photos clearly",
+    "unclear": "a best guess: they are not clearly apart",
+    "one_cluster": "no split separates the photos clearly",
 }
 _FILES = (".npy", ".npz", ".zip")  # of images
 _NAMED = 8  # suggested names that are printed
@@ -43,7 +43,7 @@ def _parser() -> Parser:
     photos = f"folders or files of images, or one of {', '.join(_FILES)}"
     add("photos", metavar="PHOTOS", help=photos)
     out = "folder of the results (default: runs/images-HASH)"
-    add("--out", "--workdir", metavar="DIR", help=out)
+    add("--workdir", metavar="DIR", help=out)
     add("--n-clusters", type=int, metavar="N", help="number of groups (default: found)")
     flags.add_encoder(parser)
     output.add_report(parser)
@@ -143,8 +143,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with exit_codes.handle_errors():
         args, overrides = flags.parse(_parser(), arguments)
         photos, overrides = _photos(args.photos, overrides)
-        if args.out and pathlib.Path(args.out).resolve() == pathlib.Path(args.photos).resolve():
-            raise InputError(f"--out must be another folder than PHOTOS; got {args.out}")
+        if (
+            args.workdir
+            and pathlib.Path(args.workdir).resolve() == pathlib.Path(args.photos).resolve()
+        ):
+            raise InputError(f"--out must be another folder than PHOTOS; got {args.workdir}")
         flags.check_export(args)
         config, name = flags.read_config("images", overrides, args.encoder)
         override_all(config, _values(args, photos))
@@ -157,7 +160,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         with checks.named(_ARGUMENTS):
             export_to = (args.export, args.by) if args.export else None
             report = args.report == "yes"
-            workdir = train.run(config, name, args.out, export_to, is_kept=True, report=report)
+            workdir = train.run(config, name, args.workdir, export_to, is_kept=True, report=report)
         if not devices.is_first():  # The first process writes the results, and ends later.
             return
         run = records.read(workdir)

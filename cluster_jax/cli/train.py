@@ -101,10 +101,13 @@ def _parser() -> Parser:
     parser = flags.config_parser("train", __doc__, "--config.train.batch_size=128", required=False)
     add = parser.add_argument
     workdir = "folder of the run (default: runs/NAME-HASH)"
-    add("--workdir", "--out", metavar="DIR", help=workdir)
+    add("--workdir", metavar="DIR", help=workdir)
     now = "evaluate the newest checkpoint of an unfinished training; without it, trains on"
     add("--cut-short", action="store_true", help=now)
-    end = "last step; features are clustered later by --workdir=DIR alone (default of several processes)"
+    end = (
+        "last step; features are clustered later by --workdir=DIR alone "
+        "(default of several processes)"
+    )
     add("--until", choices=("features", "report"), help=end)
     output.add_report(parser)
     flags.add_export(parser, "cluster")

@@ -9,8 +9,8 @@ $$x_i \leftarrow \frac{1}{k + 1} \Big( x_i + \sum_{j \in N(i)} x_j \Big),$$
 which contracts dense regions. For each number of clusters, a cut of Ward's tree starts k-means on
 the averaged rows; the number with the highest silhouette, of the rows before and after averaging
 together, wins. How far the silhouette of the rows *before* averaging exceeds that of a Gaussian of
-the same covariance is the verdict: "one cluster" below 0.1, "clear" from 0.3 of the largest
-possible excess, between them "no clear answer", a best guess. `cut` gives
+the same covariance is the verdict: "one_cluster" below 0.1, "clear" from 0.3 of the largest
+possible excess, between them "unclear", a best guess. `cut` gives
 coarser and finer groups of one tree, `predict` places new rows by a vote of their neighbors.
 Copies of rows change nothing, and more rows than can be compared are condensed first.
 The algorithm is the project's own; its parts are named in `cluster_jax.clustering.smooth_tree`.

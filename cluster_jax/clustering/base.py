@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from cluster_jax.clustering.membership import Membership
 
 # Verdicts of what finds the number of clusters.
-VERDICTS = CLEAR, ONE, UNCLEAR = "clear", "one cluster", "no clear answer"
+VERDICTS = CLEAR, ONE, UNCLEAR = "clear", "one_cluster", "unclear"
 # Label of rows in no cluster, as that of scikit-learn's noise: of zeros under the cosine, and of
 # those that a person has found to be in a wrong one.
 NO_CLUSTER = -1

@@ -7,7 +7,6 @@ import numpy as np
 from jax.sharding import Mesh
 from numpy.typing import NDArray
 
-from cluster_jax.clustering import tree
 from cluster_jax.clustering.kmeans import kmeans_blocks
 
 
@@ -39,7 +38,7 @@ def condense(rows: NDArray, n_groups: int, *, max_iter: int, seed: int, mesh: Me
 
     how: dict[str, Any] = {"n_init": 1, "max_iter": max_iter}
     first = kmeans_blocks(rows, math.isqrt(n_groups), seed=seed, mesh=mesh, **how)
-    clusters = tree.members(first.labels)
+    clusters = [np.flatnonzero(first.labels == i) for i in range(len(first.centers))]
     counts = divided(np.array([len(own) for own in clusters]), n_groups)
     fitted = (
         KMeans(count, random_state=seed % 2**32, **how).fit(rows[own]).cluster_centers_

@@ -1,9 +1,9 @@
 """Clusterers outside of the package: a Python module with a function `fit`.
 
-`fit(x, k, seed)` gets the features, float `[n, d]`, by default unit rows; the number of clusters,
-or None if it is to be found; and a random seed. It returns a whole number for each row, `[n]`, its
-cluster, below 0 for a row that is in none. All else is the package's: scores, map, report, and the
-clusters of new rows, by a vote of the nearest rows of the fit.
+`fit(x, n_clusters, seed)` gets the features, float `[n, d]`, by default unit rows; the number of
+clusters, or None if it is to be found; and a random seed. It returns a whole number for each
+row, `[n]`, its cluster, below 0 for a row that is in none. All else is the package's: scores, map,
+report, and the clusters of new rows, by a vote of the nearest rows of the fit.
 """
 
 from collections.abc import Sequence
@@ -36,13 +36,13 @@ own, with a function fit; got 'math', which has none
         raise InputError(f"{outside.must(key, choices, HAVING)}; got {name!r}, which has none")
 
 
-def fit(name: str, x: NDArray, k: int | None, seed: int) -> tuple[NDArray, int]:
+def fit(name: str, x: NDArray, n_clusters: int | None, seed: int) -> tuple[NDArray, int]:
     """Clusters rows by the function `fit` of a module.
 
     Args:
         name: the module, see `check`.
         x: float `[n, d]`.
-        k: number of clusters; None: it is found.
+        n_clusters: number of clusters; None: it is found.
         seed: random seed.
 
     Returns:
@@ -55,12 +55,12 @@ def fit(name: str, x: NDArray, k: int | None, seed: int) -> tuple[NDArray, int]:
 
     Example:
         >>> import sys, types
-        >>> fit_signs = lambda x, k, seed: np.sign(x[:, 0]).astype(int)
+        >>> fit_signs = lambda x, n_clusters, seed: np.sign(x[:, 0]).astype(int)
         >>> sys.modules["signs"] = types.SimpleNamespace(fit=fit_signs)
         >>> fit("signs", np.array([[-1.0], [2.0], [0.0], [3.0]]), None, 0)
         (array([2, 0, 1, 0]), 2)
     """
-    returned: ArrayLike = _module("method", name, ()).fit(x, k, seed)
+    returned: ArrayLike = _module("method", name, ()).fit(x, n_clusters, seed)
     labels = np.asarray(returned)
     if labels.shape != (len(x),) or labels.dtype.kind not in "iu":
         raise InputError(

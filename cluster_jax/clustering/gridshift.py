@@ -277,8 +277,8 @@ class BandwidthCurve(NamedTuple):
         scores: float64 `[b]`, below 1; NaN where fewer than two clusters are that large, or the
             shift did not converge.
         best_index: index of the selected bandwidth.
-        verdict: `"clear"`: the score is that of separate clusters; `"one cluster"`: it is lower,
-            and a small bandwidth already puts most rows into one cluster; `"no clear answer"`.
+        verdict: `"clear"`: the score is that of separate clusters; `"one_cluster"`: it is lower,
+            and a small bandwidth already puts most rows into one cluster; `"unclear"`.
         runners_up: best `Candidate` for each of the three other numbers of clusters that score
             best.
     """
@@ -474,6 +474,7 @@ class GridShift(ClusterMixin, BaseEstimator):
     Attributes:
         labels_: int64 `[n]`, rows of `cluster_centers_`.
         outliers_: bool `[n]`, rows of clusters below `min_cluster_size`.
+        n_clusters_: k, the number of modes.
         cluster_centers_: float64 `[k, d]`, the modes, in lexicographic order of their cells.
         cluster_sizes_: float64 `[k]`, rows of each cluster.
         bandwidth_: the bandwidth used.
@@ -529,6 +530,7 @@ class GridShift(ClusterMixin, BaseEstimator):
         self._grid, self._modes, self.labels_ = grid, modes, labels
         self.n_iter_ = modes.n_iter
         self.cluster_centers_ = modes.grid.centers(bandwidth)
+        self.n_clusters_ = len(self.cluster_centers_)
         self.cluster_sizes_ = modes.grid.weights
         is_small = self.cluster_sizes_ < min_cluster_size(self.cluster_sizes_)
         self.outliers_ = is_small[self.labels_]

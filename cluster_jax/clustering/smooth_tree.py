@@ -55,7 +55,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from cluster_jax import __version__
-from cluster_jax.clustering import copies, living, membership, number, placing, smooth, tree
+from cluster_jax.clustering import copies, membership, number, numbering, placing, smooth, tree
 from cluster_jax.clustering.base import NO_CLUSTER, UNCLEAR, Assignment
 from cluster_jax.clustering.membership import Membership
 from cluster_jax.clustering.placing import ByTree
@@ -104,7 +104,7 @@ class SmoothTree(ClusterMixin, BaseEstimator):
             copies lose as much.
         second_probabilities_: float64 `[n]`.
         n_clusters_: number of clusters.
-        verdict_: `"clear"`, `"one cluster"`, or `"no clear answer"`, on the split of all rows,
+        verdict_: `"clear"`, `"one_cluster"`, or `"unclear"`, on the split of all rows,
             from which the levels below start.
         gap_: silhouette of that split above that of Gaussians; infinite for clusters of HDBSCAN,
             NaN with `n_clusters`, or for fewer than 6 distinct rows.
@@ -118,18 +118,18 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         smoother_: the `smooth.Smoother` of the leaves.
         ids_: int64 `[n]`, after `update`: the cluster of all rows so far, in their order. An id
             keeps its meaning and is never used twice.
-        events_: after `update`: what it has done to each cluster, see `living.Event`.
+        events_: after `update`: what it has done to each cluster, see `numbering.Event`.
 
     Example:
         >>> x = np.random.default_rng(0).normal(size=(300, 8)) + 9 * (np.arange(300) % 3)[:, None]
         >>> model = SmoothTree(metric="euclidean").fit(x)
-        >>> model.n_clusters_, model.verdict_, len(np.unique(model.cut(k=2)))
+        >>> model.n_clusters_, model.verdict_, len(np.unique(model.cut(n_clusters=2)))
         (3, 'clear', 2)
     """
 
     scores_: dict[int, float]
-    _living_: living.State
-    _grown_: living.Repeated
+    _living_: numbering.State
+    _grown_: numbering.Repeated
 
     def __init__(
         self,
@@ -262,7 +262,7 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         """Adds the rows `X` float `[m, d]` to those so far, whose clusters keep their ids.
 
         The first rows are those of `fit`, or of the first call. Of these `labels_`, `predict` and
-        `cut` tell, also later; `ids_` and `events_` are of all rows, see `living`. Of more than
+        `cut` tell, also later; `ids_` and `events_` are of all rows, see `numbering`. Of more than
         4,000 rows a sample and the new ones are clustered, and more than 16,000 rows of `fit` are
         those of their micro-clusters.
 
@@ -274,23 +274,28 @@ class SmoothTree(ClusterMixin, BaseEstimator):
             self.fit(X)
             is_empty = True
         if not hasattr(self, "_living_"):
-            self._living_ = living.start(self.labels_)
+            self._living_ = numbering.start(self.labels_)
             is_zero = self.labels_ == NO_CLUSTER
             rows = np.concatenate([self.rows_, np.zeros_like(self.rows_[:1])])
             leaves = np.where(is_zero, len(self.rows_), self.leaves_)
-            self._grown_ = living.Repeated(rows, leaves)
+            self._grown_ = numbering.Repeated(rows, leaves)
         if not is_empty:
             self._grown_ = self._grown_.joined(self._new(X))
-            self._living_ = living.update(self._living_, self._grown_, self.look)
+            self._living_ = numbering.update(self._living_, self._grown_, self.look)
         elif self._living_.updates:
             self._living_ = self._living_._replace(events=())
         self.ids_, self.events_ = self._living_.ids, self._living_.events
         return self
 
-    def look(self, x: NDArray) -> living.Look:
-        """Clusters rows `[m, d]` by another estimator of these arguments, for `living.update`."""
-        model = clone(self).fit_rows(x)
-        return living.Look(model.labels_, model._placed, model.smoother_.sharp, model.leaves_)
+    def look(self, x: NDArray) -> numbering.Look:
+        """Clusters rows `[m, d]` by another estimator of these arguments, for `update`."""
+        return clone(self).fit_rows(x).as_look()
+
+    def as_look(self) -> numbering.Look:
+        """Returns what `numbering.update` needs of a fit."""
+        rows = self.smoother_
+        sharp = rows.sharp[self.leaves_]
+        return numbering.Look(self.labels_, sharp, lambda x: (self._placed(x), rows.project(x)))
 
     def _forget(self) -> None:
         """Removes what an earlier fit has left."""
@@ -303,20 +308,22 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         checks.whole("random_state", self.random_state, 0)
         return int(self.random_state)
 
-    def cut(self, *, k: int | None = None, level: float | None = None) -> NDArray:
+    def cut(self, *, n_clusters: int | None = None, level: float | None = None) -> NDArray:
         """Returns the labels int64 `[n]` at another cut of the tree; by default `labels_`.
 
         Groups of a coarser cut are unions of the clusters of `labels_`, those of a finer one parts
         of them.
 
         Args:
-            k: number of groups, 1 to the number of rows in the tree.
+            n_clusters: number of groups, 1 to the number of rows in the tree.
             level: height, as a fraction of the highest merge, 0 to 1; merges above it are undone.
         """
         check_is_fitted(self)
-        if k is None and level is None:
+        if n_clusters is None and level is None:
             return self.labels_
-        return tree.cut(self.linkage_, self.labels_, self.leaves_, k=k, level=level)
+        return tree.cut(
+            self.linkage_, self.labels_, self.leaves_, n_clusters=n_clusters, level=level
+        )
 
     def smooth_rows(self, X: ArrayLike) -> NDArray:
         """Returns smooth rows float32 `[n, r]` of `X`, the rows of `fit`: best for k-means."""
@@ -348,14 +355,18 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         return membership.probabilities(self.smoother_, self._shares_, x)
 
     def locate(
-        self, X: ArrayLike, *, k: int | None = None, level: float | None = None
+        self, X: ArrayLike, *, n_clusters: int | None = None, level: float | None = None
     ) -> Assignment:
         """Returns clusters of the rows of `X` float `[m, d]`, how sure they are, and what is novel.
 
-        Rows do not affect each other. With `k` or `level` the groups are those of `cut`.
+        Rows do not affect each other. With `n_clusters` or `level` the groups are those of `cut`.
         """
         x = self._new(X)
-        labels = None if k is None and level is None else self.cut(k=k, level=level)
+        labels = (
+            None
+            if n_clusters is None and level is None
+            else self.cut(n_clusters=n_clusters, level=level)
+        )
         return self.clusterer_.place(x, labels)
 
     @functools.cached_property
@@ -402,7 +413,7 @@ class SmoothTree(ClusterMixin, BaseEstimator):
             **{f"smoother.{name}": part for name, part in smoother if part is not None},
         }
         if hasattr(self, "_living_"):
-            of_state = living.to_arrays(self._living_)
+            of_state = numbering.to_arrays(self._living_)
             stored |= {f"living.{name}": value for name, value in of_state.items()}
             stored |= {"living.x": self._grown_.rows, "living.leaves": self._grown_.leaves}
         return {name: np.asarray(value) for name, value in stored.items()}
@@ -431,8 +442,8 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         model._shares_ = membership.shares(model.smoother_, model.labels_[model.sample_])
         parts = {name.removeprefix("living."): stored[name] for name in stored if "living." in name}
         if parts:
-            model._living_ = living.from_arrays(parts)
-            model._grown_ = living.Repeated(parts["x"], parts["leaves"])
+            model._living_ = numbering.from_arrays(parts)
+            model._grown_ = numbering.Repeated(parts["x"], parts["leaves"])
             model.ids_, model.events_ = model._living_.ids, model._living_.events
         return model
 

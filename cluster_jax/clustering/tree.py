@@ -119,7 +119,12 @@ def cut_tree(linkage: ArrayLike, n_groups: int) -> NDArray:
 
 
 def cut(
-    linkage: NDArray, labels: NDArray, leaves: NDArray, *, k: int | None, level: float | None
+    linkage: NDArray,
+    labels: NDArray,
+    leaves: NDArray,
+    *,
+    n_clusters: int | None,
+    level: float | None,
 ) -> NDArray:
     """Returns the labels of all rows at a cut of their tree, int64 `[n]`, largest first.
 
@@ -127,27 +132,28 @@ def cut(
         linkage: float `[m - 1, 4]`, `SmoothTree.linkage_`.
         labels: int `[n]`, as found, of which -1 stays: `SmoothTree.labels_`.
         leaves: int `[n]`, `SmoothTree.leaves_`.
-        k: number of groups, 1 to m.
+        n_clusters: number of groups, 1 to m.
         level: height, as a fraction of the highest merge, 0 to 1; merges above it are undone.
 
     Raises:
-        ValueError: not one of `k` and `level` is given, or it is out of range.
+        ValueError: not one of `n_clusters` and `level` is given, or it is out of range.
 
     Example:
         >>> linkage = np.array([[0, 1, 1.0, 2], [2, 3, 4.0, 3]])
         >>> rows = np.arange(3)
-        >>> cut(linkage, rows, rows, k=1, level=None).tolist()
+        >>> cut(linkage, rows, rows, n_clusters=1, level=None).tolist()
         [0, 0, 0]
-        >>> cut(linkage, rows, rows, k=None, level=0.5).tolist()
+        >>> cut(linkage, rows, rows, n_clusters=None, level=0.5).tolist()
         [0, 0, 1]
     """
-    if level is not None and k is None:
+    if level is not None and n_clusters is None:
         checks.between("level", level, 0, 1)
-        k = 1 + int((linkage[:, 2] > level * linkage[:, 2].max(initial=0)).sum())
-    elif k is None or level is not None:
-        raise InputError(f"one of k and level must be given; got k={k} and level={level}")
-    checks.whole("k", k, 1, len(linkage) + 1)
-    groups = cut_tree(linkage, int(k))
+        n_clusters = 1 + int((linkage[:, 2] > level * linkage[:, 2].max(initial=0)).sum())
+    elif n_clusters is None or level is not None:
+        got = f"n_clusters={n_clusters} and level={level}"
+        raise InputError(f"one of n_clusters and level must be given; got {got}")
+    checks.whole("n_clusters", n_clusters, 1, len(linkage) + 1)
+    groups = cut_tree(linkage, int(n_clusters))
     order = by_size(groups[leaves[labels >= 0]], groups)
     return np.where(labels >= 0, order[groups][leaves], NO_CLUSTER)
 

@@ -396,7 +396,7 @@ def run_kmeans(
     Args:
         x: `[n, d]`.
         true_labels: int `[n]`, used for scores only, or None.
-        options: of k-means, with `k`.
+        options: of k-means, with `n_clusters`.
         sample: int `[m]`, the rows that the result describes; None: all rows, which shards need
             not fit into memory for.
 

@@ -43,8 +43,8 @@ def evaluate(
 ) -> Evaluation:
     """Clusters an embedding by `config.method` and by k-means, and scores the results.
 
-    Labels are used to score, and for the number of clusters of k-means where `config.kmeans.n_clusters` is
-    None. The clustering by `config.method` never sees them.
+    Labels are used to score, and for the number of clusters of k-means if that is None. The
+    clustering by `config.method` never sees them.
 
     Args:
         embedding: `{"backbone": [n, d], "projection": [n, e]}`; has `config.features`.

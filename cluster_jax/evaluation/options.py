@@ -83,13 +83,13 @@ class KMeansConfig:
     """The section `eval.kmeans`.
 
     Attributes:
-        k: number of clusters, see `check_k`; None: the number of classes, or without labels the
-            number of clusters that `eval.method` finds.
+        n_clusters: see `check_k`; None: the number of classes, or without labels the number of
+            clusters that `eval.method` finds.
         n_init: number of initializations; the result of lowest inertia is kept.
         metric: `"euclidean"` or `"spherical"`; the rows have length one.
     """
 
-    k: int | None
+    n_clusters: int | None
     n_init: Count
     metric: Literal["euclidean", "spherical"]
 
@@ -116,7 +116,7 @@ class EvalConfig:
             papers, or `"tree"` for `clustering.smooth_tree.SmoothTree`, the default of the command
             `cluster`; or a module of one's own, see `clustering.custom`. With `"tree"`, k-means
             clusters the smooth rows.
-        k: number of clusters; None: it is found, as GridShift always does.
+        n_clusters: number of clusters; None: it is found, as GridShift always does.
         batch_size: number of images in a forward pass of the embedding.
         reduce: reduction to the map. GridShift clusters the map; for the others it is only drawn.
         gridshift: settings of GridShift; with `"tree"`, the bandwidth must be "auto".
@@ -127,7 +127,7 @@ class EvalConfig:
 
     features: Literal["backbone", "projection"]
     method: Finder
-    k: int | None
+    n_clusters: int | None
     batch_size: Count
     reduce: ReduceConfig
     gridshift: GridShiftConfig
@@ -136,7 +136,7 @@ class EvalConfig:
     linear_probe: LinearProbeConfig | None
 
     def __post_init__(self) -> None:
-        _check_unused("eval.", self.method, self.k, "gridshift.", self.gridshift.bandwidth)
+        _check_unused("eval.", self.method, self.n_clusters, "gridshift.", self.gridshift.bandwidth)
         if self.method == "tree":
             name = "eval.reduce.metric for eval.method 'tree'"
             checks.one_of(name, self.reduce.metric, smooth.METRICS)
@@ -153,8 +153,8 @@ class ClusterOptions:
     Attributes:
         method: `"tree"` for `clustering.smooth_tree.SmoothTree`, `"gridshift"`, `"kmeans"` for a
             given number of clusters, or a module of one's own, see `clustering.custom`.
-        k: number of clusters: required for k-means, None for GridShift; for the others, None if the
-            number is to be found.
+        n_clusters: required for k-means, None for GridShift; for the others None if the number is
+            to be found.
         reduce: a method of `clustering.reduce`; None: `"none"` for k-means and for up to three
             columns, else `"umap"`. GridShift and k-means cluster the reduced features; the others
             cluster the features, and the reduced features are the map of the report.
@@ -171,7 +171,7 @@ class ClusterOptions:
     """
 
     method: str
-    k: int | None
+    n_clusters: int | None
     reduce: Reduction | None
     n_components: Count
     n_neighbors: Neighborhood
@@ -186,9 +186,9 @@ class ClusterOptions:
         check_values("", self)
         custom.check("method", self.method, CLUSTERINGS)
         object.__setattr__(self, "bandwidth", parse_bandwidth("bandwidth", self.bandwidth))
-        _check_unused("", self.method, self.k, "", self.bandwidth)
-        if self.method == "kmeans" and self.k is None:
-            raise InputError("k must be given for k-means; got none")
+        _check_unused("", self.method, self.n_clusters, "", self.bandwidth)
+        if self.method == "kmeans" and self.n_clusters is None:
+            raise InputError("n_clusters must be given for k-means; got none")
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Self:
@@ -228,7 +228,7 @@ def resolve(features: NDArray, options: ClusterOptions) -> ClusterOptions:
         )
     if map_method != "none" and (width := options.n_components) > d:
         raise InputError(f"n_components must be at most the {counted(d, 'column')}; got {width}")
-    check_k("k", options.n_clusters, n, "rows")
+    check_k("n_clusters", options.n_clusters, n, "rows")
     return dataclasses.replace(options, reduce=map_method, metric=metric)
 
 
@@ -245,7 +245,9 @@ def _check_unused(
 ) -> None:
     """Raises an `InputError` for an option that the method does not have."""
     if method == "gridshift" and k is not None:
-        must = f"{prefix}k must be left out for GridShift, which finds the number of clusters"
+        must = (
+            f"{prefix}n_clusters must be left out for GridShift, which finds the number of clusters"
+        )
         raise InputError(f"{must}; got {k} (or set the method to tree)")
     if method != "gridshift" and bandwidth != "auto":
         must = f"{prefix}{section}bandwidth must be 'auto' for the method {method}, which has none"

@@ -43,6 +43,7 @@ def array_function(
 
     Raises:
         InputError: when the function is called: an argument has another shape or dtype.
+        TypeError: likewise: an argument is missing or unknown.
 
     Example:
         >>> import jax.numpy as jnp
@@ -83,6 +84,10 @@ def array_function(
 
         @functools.wraps(function)
         def call(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+            try:
+                signature.bind(*args, **kwargs)
+            except TypeError as error:
+                raise TypeError(f"{function.__name__}: {error}") from None
             for name in ("temperature", "epsilon"):
                 checks.if_number(checks.positive, name, kwargs.get(name))
             return traced(*args, **kwargs)

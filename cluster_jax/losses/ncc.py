@@ -46,9 +46,9 @@ def positive_samples(keys: Array, projections: Array, *, scale: Array | float = 
     return projections + jnp.asarray(scale, dtype) * noise
 
 
-@array_function(features="float[rows, d]", labels="int[rows]", static=("clusters", "axis"))
+@array_function(features="float[rows, d]", labels="int[rows]", static=("n_clusters", "axis"))
 def prototypes(
-    features: Array, labels: Array, *, clusters: int, axis: Axis = None
+    features: Array, labels: Array, *, n_clusters: int, axis: Axis = None
 ) -> tuple[Array, Array]:
     """Computes cluster centers in the global batch: unit vectors along sums of unit members.
 
@@ -58,13 +58,13 @@ def prototypes(
 
     Args:
         features: `[rows, d]`, this device's part, of any length.
-        labels: cluster of each row, int32 `[rows]`, 0 to `clusters - 1`; a row with another
+        labels: cluster of each row, int32 `[rows]`, 0 to `n_clusters - 1`; a row with another
             number, such as -1, is in no cluster and left out.
-        clusters: K, at least 2.
+        n_clusters: K, at least 2.
         axis: mesh axis that holds the batch, or None.
 
     Returns:
-        Centers `[m, d]` with m the smaller of `clusters` and the global batch, and which of them
+        Centers `[m, d]` with m the smaller of `n_clusters` and the global batch, and which of them
         have members, boolean `[m]`; a center without is zero. Both are equal on all devices.
 
     Raises:
@@ -77,15 +77,15 @@ def prototypes(
     Example:
         >>> import jax.numpy as jnp
         >>> features, labels = jnp.array([[2.0, 0.0], [0.0, 3.0], [5.0, 0.0]]), jnp.array([0, 1, 0])
-        >>> centers, filled = prototypes(features, labels, clusters=3)
+        >>> centers, filled = prototypes(features, labels, n_clusters=3)
         >>> centers.tolist(), filled.tolist()
         ([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]], [True, True, False])
     """
-    checks.at_least("clusters", clusters, 2)
+    checks.at_least("n_clusters", n_clusters, 2)
     slots = collectives.gather(labels, axis)
-    _, in_cluster = base.in_range(slots, clusters)
-    slot_count = min(clusters, slots.shape[0])
-    if slot_count < clusters:
+    _, in_cluster = base.in_range(slots, n_clusters)
+    slot_count = min(n_clusters, slots.shape[0])
+    if slot_count < n_clusters:
         _, slots = jnp.unique(slots, return_inverse=True, size=slot_count)
     is_member = slots[:, None] == jnp.arange(slot_count, dtype=slots.dtype)[None, :]
     is_member &= in_cluster[:, None]
@@ -154,14 +154,14 @@ def proto_cl(
     projections_pair="pair of float[rows, d]",
     targets_pair="pair of float[rows, d]",
     labels="int[rows]",
-    static=("part", "clusters", "axis"),
+    static=("part", "n_clusters", "axis"),
 )
 def proto_cl_views(
     projections_pair: tuple[Array, Array],
     targets_pair: tuple[Array, Array],
     labels: Array,
     *,
-    clusters: int,
+    n_clusters: int,
     part: str = "whole",
     temperature: Array | float = 0.5,
     axis: Axis = None,
@@ -174,7 +174,7 @@ def proto_cl_views(
             collapses without a predictor.
         targets_pair: target projections of view a and of view b, each `[rows, d]`; constants.
         labels: cluster of each image, int32 `[rows]`, see `prototypes`.
-        clusters: K, at least 2; it may exceed the batch.
+        n_clusters: K, at least 2; it may exceed the batch.
         part: see `proto_cl`.
         temperature: tau, positive; the default is the paper's.
         axis: mesh axis that holds the batch, or None.
@@ -190,11 +190,11 @@ def proto_cl_views(
     Example:
         >>> import jax.numpy as jnp
         >>> views, labels = (jnp.eye(2), jnp.eye(2)), jnp.array([0, 1])
-        >>> round(proto_cl_views(views, views, labels, clusters=2).item(), 4)
+        >>> round(proto_cl_views(views, views, labels, n_clusters=2).item(), 4)
         0.1269
     """
     online, target = (
-        [prototypes(x, labels, clusters=clusters, axis=axis) for x in pair]
+        [prototypes(x, labels, n_clusters=n_clusters, axis=axis) for x in pair]
         for pair in (projections_pair, lax.stop_gradient(targets_pair))
     )
     (mu_a, filled), (mu_b, _) = online

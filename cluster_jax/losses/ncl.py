@@ -45,17 +45,17 @@ def cross_entropy(logits: Array, labels: Array) -> Array:
     return jnp.mean(jnp.where(has_class, losses, 0))
 
 
-@array_function(features="float[rows, d]", static=("classes", "axis"), by_rows=True)
+@array_function(features="float[rows, d]", static=("n_classes", "axis"), by_rows=True)
 def similar(
-    features: Array, *, classes: int, threshold: float | None = 0.95, axis: Axis = None
+    features: Array, *, n_classes: int, threshold: float | None = 0.95, axis: Axis = None
 ) -> Array:
     """Returns which pairs of images in the global batch are taken to be of one class.
 
     Args:
         features: `[rows, d]`, this device's part, of any length; constants for the gradient.
-        classes: C^u, 2 or more; not used with a threshold.
+        n_classes: C^u, 2 or more; not used with a threshold.
         threshold: lambda, the least cosine of two features of one class, by default the paper's.
-            None: the quantile that 1 / `classes` of the ordered pairs reach, as with balanced
+            None: the quantile that 1 / `n_classes` of the ordered pairs reach, as with balanced
             classes. Features change while they are trained, and with them the share of pairs
             that a fixed lambda takes.
         axis: mesh axis that holds the batch, or None.
@@ -67,24 +67,24 @@ def similar(
 
     Example:
         >>> import jax.numpy as jnp
-        >>> similar(jnp.array([[1.0, 0.0], [5.0, 1.0]]), classes=2).tolist()
+        >>> similar(jnp.array([[1.0, 0.0], [5.0, 1.0]]), n_classes=2).tolist()
         [[True, True], [True, True]]
     """
     z = ops.l2_normalize(lax.stop_gradient(features))
     cosines = ops.pairwise_dot(z, collectives.gather(z, axis))
     if threshold is None:
-        return cosines >= _reached_by_one_in(classes, collectives.gather(cosines, axis))
+        return cosines >= _reached_by_one_in(n_classes, collectives.gather(cosines, axis))
     # A row of zeros, or a cosine that is rounded, may be below the threshold.
     rows = collectives.local_rows(len(z), axis)
     itself = rows[:, None] == jnp.arange(cosines.shape[1])[None]
     return (cosines >= threshold) | itself
 
 
-def _reached_by_one_in(classes: int, cosines: Array) -> Array:
-    """Computes a threshold that about `n^2 / classes` of the cosines `[n, n]` exceed."""
+def _reached_by_one_in(n_classes: int, cosines: Array) -> Array:
+    """Computes a threshold that about `n^2 / n_classes` of the cosines `[n, n]` exceed."""
     n = len(cosines)
     # The diagonal, and pairs with their mirrors: between these two only rounding would choose.
-    above = n + 2 * max(0, (n * n // classes - n) // 2)
+    above = n + 2 * max(0, (n * n // n_classes - n) // 2)
     ordered = jnp.sort(cosines.reshape(-1), descending=True)
     return (ordered[above - 1] + ordered[min(above, n * n - 1)]) / 2
 

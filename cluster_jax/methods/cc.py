@@ -19,11 +19,11 @@ class TermConfig:
     """Hyper-parameters of CC's contrast of clusters.
 
     Attributes:
-        clusters: K, the outputs of the cluster head, >= 2.
+        n_clusters: K, the outputs of the cluster head, >= 2.
         cluster_temperature: tau_C of the contrast of clusters, > 0 (1).
     """
 
-    clusters: base.Clusters
+    n_clusters: base.Clusters
     cluster_temperature: Positive
 
 
@@ -68,7 +68,7 @@ def term(context: MethodContext, config: TermConfig) -> Term:
         features, keys = context.network.features, jax.random.split(key)
         classifiers = {
             "hidden": classifier(keys[0], features, features),
-            "clusters": classifier(keys[1], features, config.clusters),
+            "clusters": classifier(keys[1], features, config.n_clusters),
         }
         return {"heads": classifiers}, NoState()
 

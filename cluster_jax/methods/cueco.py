@@ -44,7 +44,7 @@ class Config:
     """Hyper-parameters of CueCo.
 
     Attributes:
-        clusters: K, 2 to the length of the queue.
+        n_clusters: K, 2 to the length of the queue.
         temperature: tau of L1 and L2, > 0 (0.2).
         queue: number of keys, a multiple of the batch size; see `moco.Config`.
         weights: weights of L1, L2 and L3.
@@ -59,7 +59,7 @@ class Config:
         final_decay: decay at the last step (1), approached by half a cosine.
     """
 
-    clusters: base.Clusters
+    n_clusters: base.Clusters
     temperature: Positive
     queue: Count
     weights: WeightsConfig
@@ -107,15 +107,15 @@ def make(context: MethodContext, config: Config) -> TwoView[CueCoState]:
     checks.at_least("method.warmup", warmup, 1)
     keys = min(config.queue, warmup * context.batch_size)
     checks.at_most(
-        "method.n_clusters", config.clusters, keys, "keys in the queue after the warm-up"
+        "method.n_clusters", config.n_clusters, keys, "keys in the queue after the warm-up"
     )
 
     def initial_state(batch_stats: PyTree, target: Target) -> CueCoState:
         d = context.network.projections
         # Distinct unit rows, so that the losses are finite until k-means replaces them after the
         # warm-up. The losses have no weight before, so that no seed needs to move the rows.
-        centroids = ops.l2_normalize(jax.random.normal(jax.random.key(0), (config.clusters, d)))
-        clusters = Clusters(centroids, jnp.ones(config.clusters))
+        centroids = ops.l2_normalize(jax.random.normal(jax.random.key(0), (config.n_clusters, d)))
+        clusters = Clusters(centroids, jnp.ones(config.n_clusters))
         return CueCoState(batch_stats, target, create_queue(config.queue, jnp.zeros(d)), clusters)
 
     two_view = encoders.momentum(
@@ -181,7 +181,7 @@ def refresh_clusters(
 ) -> CueCoState:
     """Clusters the queue by k-means, see `base.Refresh.update`; `embedding` is unused."""
     rows = np.asarray(state.queue.rows)[: int(state.queue.filled)]
-    result = base.spherical_kmeans(rows, config.clusters, key, mesh, config.n_init)
+    result = base.spherical_kmeans(rows, config.n_clusters, key, mesh, config.n_init)
     started = online.start(rows, result.centers)
     clusters = jax.tree.map(lambda new, old: np.asarray(new, old.dtype), started, state.clusters)
     return state._replace(clusters=clusters)

@@ -23,7 +23,7 @@ class TermConfig:
     """Hyper-parameters of ProtoCL.
 
     Attributes:
-        clusters: K, 2 to the number of training images; it may exceed the batch size.
+        n_clusters: K, 2 to the number of training images; it may exceed the batch size.
         weight: lambda_pcl; with 0, ProtoCL and the E-step of NCC are not computed.
         temperature: tau of ProtoCL, > 0.
         warmup: duration without clusters, `"50 epochs"`.
@@ -34,7 +34,7 @@ class TermConfig:
             without uniformity is computed from the predictions; from projections it collapses.
     """
 
-    clusters: base.Clusters
+    n_clusters: base.Clusters
     weight: NonNegative
     temperature: Positive
     warmup: Duration
@@ -114,12 +114,12 @@ def term(context: MethodContext, config: TermConfig) -> Term:
     Raises:
         InputError: more clusters than images, or a duration that does not fit.
     """
-    checks.at_most("method.n_clusters", config.clusters, context.images, "training images")
+    checks.at_most("method.n_clusters", config.n_clusters, context.images, "training images")
     warmup, is_due = base.refresh_schedule(context, config.warmup, config.update_every)
 
     def init(key: Array) -> tuple[PyTree, PseudoLabels]:
         labels = jnp.zeros(context.images, jnp.int32)
-        centers = jnp.zeros((config.clusters, context.network.projections))
+        centers = jnp.zeros((config.n_clusters, context.network.projections))
         return {}, PseudoLabels(labels, centers)
 
     def value(
@@ -131,7 +131,7 @@ def term(context: MethodContext, config: TermConfig) -> Term:
             encoded.targets,
             state.labels[encoded.image_index],
             part=config.part,
-            clusters=config.clusters,
+            n_clusters=config.n_clusters,
             temperature=config.temperature,
             axis=axis,
         )
@@ -152,6 +152,6 @@ def e_step(
     """Clusters all training images into pseudo-labels, see `base.Refresh.update`."""
     last = state.centers if config.warm_start else None
     rows = embedding()["projection"]
-    result = base.spherical_kmeans(rows, config.clusters, key, mesh, config.n_init, last)
+    result = base.spherical_kmeans(rows, config.n_clusters, key, mesh, config.n_init, last)
     centers = result.centers.astype(state.centers.dtype)
     return state._replace(labels=result.labels, centers=centers)

@@ -92,7 +92,7 @@ class Config:
     """Hyper-parameters of NCL.
 
     Attributes:
-        classes: C^u, the number of novel classes, >= 2.
+        n_classes: C^u, the number of novel classes, >= 2.
         threshold: lambda of (2), the least cosine of a pair of one class, -1 to 1 (0.95); None: the
             cosine that 1 / C^u of the pairs reach.
         ramp: T of omega(t), a duration.
@@ -115,7 +115,7 @@ class Config:
         InputError: a value is out of range.
     """
 
-    classes: base.Clusters
+    n_classes: base.Clusters
     threshold: Annotated[float, functools.partial(checks.between, low=-1, high=1)] | None
     ramp: Duration
     consistency_weight: NonNegative
@@ -197,11 +197,11 @@ def make(context: MethodContext, config: Config) -> Method[NCLState]:
             labeled,
             create_queue(config.queue, z),
             jnp.zeros(context.images, jnp.int32),
-            jnp.zeros((config.classes, context.network.features)),
+            jnp.zeros((config.n_classes, context.network.features)),
         )
 
     loss = _loss(context, config)
-    classes = {LABELED: context.known_classes, NOVEL: config.classes}
+    classes = {LABELED: context.known_classes, NOVEL: config.n_classes}
     method = encoders.with_classifiers(context, loss, classes, initial_state)
     if config.head == "pairs":
         return method
@@ -229,7 +229,7 @@ def _cluster(
     last = np.asarray(model_state.centers)
     embedded, unlabeled = embedding(), np.asarray(context.unlabeled_rows)
     features = np.asarray(embedded["backbone"])[unlabeled]
-    result = base.spherical_kmeans(features, config.classes, key, mesh, N_INIT, last)
+    result = base.spherical_kmeans(features, config.n_classes, key, mesh, N_INIT, last)
     centers = result.centers.astype(last.dtype)
     # The head keeps its classes: new clusters are matched with the most similar old ones.
     centers = centers[optimize.linear_sum_assignment(-last @ centers.T)[1]]
@@ -273,7 +273,7 @@ def _loss(context: MethodContext, config: Config) -> base.Loss[NCLState]:
         a, batch_stats = _forward(context, params, state.batch_stats, views[0], axis)
         b, batch_stats = _forward(context, params, batch_stats, views[1], axis)
         pairs = ncl.similar(
-            a.features[count:], threshold=config.threshold, classes=config.classes, axis=axis
+            a.features[count:], threshold=config.threshold, n_classes=config.n_classes, axis=axis
         )
         mix_keys = base.image_keys(mix_key, unlabeled["index"])
         # In the loss the queues hold earlier batches only; this batch enters them below.

@@ -24,7 +24,7 @@ class TermConfig:
 
     Attributes:
         temperature: mean of the concentrations, > 0 (0.2); in PCL also tau of InfoNCE.
-        prototypes: K of each clustering, each 2 to the number of training images; many more than
+        n_prototypes: K of each clustering, each 2 to the number of training images; many more than
             there are classes (25,000, 50,000 and 100,000 on ImageNet).
         weight: of ProtoNCE's prototypes beside InfoNCE, >= 0 (1; NCC's experiments with PCL: 0.01).
         warmup: duration without prototypes, `"20 epochs"`.
@@ -33,7 +33,7 @@ class TermConfig:
     """
 
     temperature: Positive
-    prototypes: tuple[base.Clusters, ...]
+    n_prototypes: tuple[base.Clusters, ...]
     weight: NonNegative
     warmup: Duration
     update_every: Duration
@@ -109,8 +109,8 @@ def term(context: MethodContext, config: TermConfig) -> Term:
     Raises:
         InputError: a number of prototypes or a duration does not suit the training.
     """
-    checks.at_least("the number of method.n_prototypes", len(config.prototypes), 1)
-    for k in config.prototypes:
+    checks.at_least("the number of method.n_prototypes", len(config.n_prototypes), 1)
+    for k in config.n_prototypes:
         checks.at_most("method.n_prototypes", k, context.images, "training images")
     warmup, is_due = base.refresh_schedule(context, config.warmup, config.update_every)
 
@@ -118,7 +118,7 @@ def term(context: MethodContext, config: TermConfig) -> Term:
         n, d = context.images, context.network.projections
         clusterings = (
             Clustering(jnp.zeros(n, jnp.int32), jnp.zeros((k, d)), jnp.ones(k))
-            for k in config.prototypes
+            for k in config.n_prototypes
         )
         return {}, Prototypes(tuple(clusterings))
 

@@ -22,7 +22,7 @@ class Config:
     """Hyper-parameters of SwAV.
 
     Attributes:
-        prototypes: K, >= 2; several times the number of classes (3,000 on ImageNet).
+        n_prototypes: K, >= 2; several times the number of classes (3,000 on ImageNet).
         temperature: tau, > 0 (0.1).
         epsilon: weight of the entropy of the codes, > 0 (0.05).
         iterations: of Sinkhorn and Knopp's algorithm, >= 1 (3).
@@ -30,7 +30,7 @@ class Config:
         small: small crops beside the two views (6 of 96 pixels); None: there are none.
     """
 
-    prototypes: base.Clusters
+    n_prototypes: base.Clusters
     temperature: Positive
     epsilon: Positive
     iterations: Count
@@ -70,7 +70,7 @@ def make(context: MethodContext, config: Config) -> TwoView[NetworkState]:
 
     def init(key: Array, images: Array) -> tuple[PyTree, NetworkState]:
         params, state = two_view.init(key, images)
-        shape = config.prototypes, context.network.projections
+        shape = config.n_prototypes, context.network.projections
         rows = jax.random.normal(jax.random.fold_in(key, 1), shape)
         return {**params, "prototypes": ops.l2_normalize(rows)}, state
 
@@ -82,5 +82,5 @@ def make(context: MethodContext, config: Config) -> TwoView[NetworkState]:
         after=after,
         more=encoders.small_crops(context, config.small),
         # Equal rows are predicted best by equal scores.
-        watched=Watched(chance=("loss", math.log(config.prototypes))),
+        watched=Watched(chance=("loss", math.log(config.n_prototypes))),
     )

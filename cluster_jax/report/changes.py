@@ -3,16 +3,23 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from cluster_jax.clustering import living
-from cluster_jax.clustering.living import Event
+from cluster_jax.clustering import numbering
+from cluster_jax.clustering.numbering import Event
 from cluster_jax.core.names import counted
 from cluster_jax.report.report_data import Cluster, ReportData
 
 N_SHOWN, MAX_ENTRIES = 8, 40
 # Kinds that are told, in this order.
 _KINDS = (
-    *(living.EMERGED, living.SPLIT, living.MERGED, living.DISAPPEARED, living.GREW),
-    living.SHRANK,
+    *(
+        numbering.EMERGED,
+        numbering.RETURNED,
+        numbering.SPLIT,
+        numbering.MERGED,
+        numbering.DISAPPEARED,
+        numbering.GREW,
+    ),
+    numbering.SHRANK,
 )
 
 
@@ -43,12 +50,13 @@ def told(event: Event, called: Callable[[int], str], noun: str) -> str:
     cluster, into = called(event.id), " and ".join(map(called, event.into))
     count = counted(event.rows, noun)
     return {
-        living.GREW: f"{cluster} grew by {count}",
-        living.SHRANK: f"{cluster} lost {count}",
-        living.SPLIT: f"{cluster} split: {count} of it now in {into}",
-        living.MERGED: f"{cluster} merged into {into} ({count})",
-        living.EMERGED: f"{cluster} is new ({count})",
-        living.DISAPPEARED: f"{cluster} disappeared: none of its {noun}s is left",
+        numbering.GREW: f"{cluster} grew by {count}",
+        numbering.SHRANK: f"{cluster} lost {count}",
+        numbering.SPLIT: f"{cluster} split: {count} of it now in {into}",
+        numbering.MERGED: f"{cluster} merged into {into} ({count})",
+        numbering.RETURNED: f"{cluster} is back ({count})",
+        numbering.EMERGED: f"{cluster} is new ({count})",
+        numbering.DISAPPEARED: f"{cluster} disappeared: none of its {noun}s is left",
     }.get(event.kind, "")
 
 
@@ -85,7 +93,7 @@ def entries(data: ReportData, clusters: Sequence[Cluster]) -> list[Entry]:
     result = []
     for event in ordered(change.events)[:MAX_ENTRIES]:
         there = [by_id[i] for i in (event.id, *event.into) if i in by_id]
-        shown = [(c, points(c, is_new=event.kind == living.GREW)) for c in there]
+        shown = [(c, points(c, is_new=event.kind == numbering.GREW)) for c in there]
         result.append(Entry(told(event, called, data.noun), shown))
     return result
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cluster_jax.clustering.living import Event
+from cluster_jax.clustering.numbering import Event
 from cluster_jax.data.images import PhotoFacts
 from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.report.duplicates import Shown

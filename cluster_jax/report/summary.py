@@ -83,9 +83,9 @@ def verdict(metrics: Mapping[str, Any], noun: str, group: str = "cluster") -> st
             f"There are fewer than {MIN_ROWS} different {noun}, too few to look for a number of "
             f"{group}s: give it instead."
         )
-    if answer == "one cluster":
+    if answer == "one_cluster":
         return f"The {noun} form one {group}: no split separates them clearly."
-    if answer != "no clear answer":
+    if answer != "unclear":
         return None
     clusters = counted(metrics["n_clusters"], f"{group} is", f"{group}s are")
     if gap is None and "gap" in metrics:  # The tree's clusters by density have no gap.
@@ -103,7 +103,7 @@ def verdict(metrics: Mapping[str, Any], noun: str, group: str = "cluster") -> st
 
 def is_too_few(metrics: Mapping[str, Any]) -> bool:
     """Returns whether the tree had fewer rows than it needs to look for a number of clusters."""
-    judged = metrics.get("verdict") == "one cluster"
+    judged = metrics.get("verdict") == "one_cluster"
     return judged and metrics.get("rows_clustered", MIN_ROWS) < MIN_ROWS
 
 

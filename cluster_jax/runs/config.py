@@ -55,14 +55,14 @@ class MethodSection:
     config: MethodConfig
 
     @property
-    def clusters(self) -> int | None:
+    def n_clusters(self) -> int | None:
         """Number of clusters that a method such as NCC is given; None for other methods."""
-        return getattr(self.config, "clusters", None)
+        return getattr(self.config, "n_clusters", None)
 
     @property
     def novel_classes(self) -> int | None:
         """Number of novel classes in novel class discovery; None for other methods."""
-        return self.config.classes if isinstance(self.config, ncl.Config) else None
+        return self.config.n_classes if isinstance(self.config, ncl.Config) else None
 
     @property
     def learns_clusters(self) -> bool:

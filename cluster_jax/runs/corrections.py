@@ -95,9 +95,10 @@ def corrected(run: Run, said: Mapping[str, Any]) -> Run:
     if empty := [key for key, label in new.items() if label not in moved.values()]:
         raise InputError(f"a new cluster must have an image; got none in {short(empty[0])!r}")
 
-    named = {**run.named, **names}
+    named, gone = {**run.named, **names}, run.gone.copy()
     for label, into in receiver.items():
         labels[labels == label] = into
+        gone["label"][gone["label"] == label] = into
         if into not in named and label in named:
             named[into] = named[label]
     labels[list(moved)] = list(moved.values())
@@ -112,6 +113,7 @@ def corrected(run: Run, said: Mapping[str, Any]) -> Run:
     return dataclasses.replace(
         run,
         columns=columns,
+        gone=gone,
         named=named,
         held=run.held.union(names, receiver.values(), new.values()),
         next_label=run.next_label + len(new),

@@ -289,7 +289,9 @@ def with_map(run: Run, features: NDArray | None = None) -> Run:
         options = ClusterOptions.of(run.config)
         seed, how = options.seed, options.reduce_options
     if isinstance(run.placer, ByTree):
-        leaves = run.placer.leaves[run.rows]
+        leaves = run.placer.leaves
+        if run.known is None:  # Else only images without a known class are in the tree.
+            leaves = leaves[run.rows]
         how = {"old": run.points, **how}
         points = clusters.map_of_tree(run.placer.smoother, leaves, features, seed=seed, **how)
     else:
@@ -418,7 +420,7 @@ def with_novel_k(config: AnyConfig, dataset: Dataset) -> EvalConfig:
         return config.eval
     if (classes := config.method.novel_classes) is None:
         return config.eval
-    return dataclasses.replace(config.eval, kmeans=dataclasses.replace(kmeans, k=classes))
+    return dataclasses.replace(config.eval, kmeans=dataclasses.replace(kmeans, n_clusters=classes))
 
 
 def _discover(found: Found) -> discovery.Discovery | None:

@@ -51,12 +51,12 @@ def resolve_large(features: Shards, options: ClusterOptions) -> ClusterOptions:
         InputError: the features or an option cannot be used.
     """
     values, k = features[sample_rows(features, options.seed)], options.n_clusters
-    check_k("k", k, len(features), "rows")
-    within = dataclasses.replace(options, k=None if k is None else min(k, len(values)))
+    check_k("n_clusters", k, len(features), "rows")
+    within = dataclasses.replace(options, n_clusters=None if k is None else min(k, len(values)))
     resolved = resolve(values, within)
     if options.method == "gridshift" or (options.method == "kmeans" and resolved.reduce != "none"):
-        check_k("k", k, len(values), "rows of the sample")
-    return dataclasses.replace(resolved, k=k)
+        check_k("n_clusters", k, len(values), "rows of the sample")
+    return dataclasses.replace(resolved, n_clusters=k)
 
 
 def cluster_shards(

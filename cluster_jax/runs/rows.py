@@ -289,7 +289,7 @@ def _provenance(
 ) -> dict[str, Any]:
     from cluster_jax.runs import provenance
 
-    unused = {"k"} if options.method == "kmeans" else {"k", "n_init", "max_iter"}
+    unused = {"n_clusters"} if options.method == "kmeans" else {"n_clusters", "n_init", "max_iter"}
     if options.reduce == "none":
         unused |= {"n_components", "n_neighbors", "min_dist"}
     used = {k: v for k, v in dataclasses.asdict(options).items() if k not in unused}

@@ -16,8 +16,8 @@ from cluster_jax.clustering import gridshift, out_of_sample, placing, smooth
 from cluster_jax.clustering import tree as trees
 from cluster_jax.clustering.base import NO_CLUSTER, Assignment
 from cluster_jax.clustering.gridshift import BandwidthCurve
-from cluster_jax.clustering.living import Event, State
 from cluster_jax.clustering.membership import Membership
+from cluster_jax.clustering.numbering import Event, State
 from cluster_jax.clustering.placing import ByTree, ByVotes, Placing, Voters
 from cluster_jax.core import arrays, buckets, io
 from cluster_jax.core.arrays import numeric
@@ -38,20 +38,22 @@ from cluster_jax.runs.config import PhotosConfig, parse_config
 KEPT = 8  # states of which the files are kept
 # Of an image or row: its row in the store of features, its cluster now and as it was found, whether
 # a person has decided about it and keeps it of its copies, the update in which it came, and for how
-# many updates in a row it has been found apart from its cluster (see `clustering.living`).
+# many updates in a row it has been found apart from its cluster (see `clustering.numbering`).
 COLUMNS = np.dtype(
     {
         "names": ["row", "label", "found", "decided", "kept", "since", "apart"],
         "formats": ["i8", "i8", "i8", "?", "?", "i8", "i8"],
     }
 )
+# What is known of an image or row that has left, about which a person has said something.
+DEPARTED = np.dtype([*COLUMNS.descr, ("digest", "u1", 32)])
 # Values of a run that its state stores as JSON, and those that are arrays, if there are any.
 _VALUES = (
     *("made_by", "page", "config", "images", "results", "next_label", "updates"),
     *("is_corrected", "events", "away", "skipped", "label_names"),
 )
 _ARRAYS = (
-    *("columns", "facts", "known", "truth", "shown", "points", "distances", "outliers"),
+    *("columns", "gone", "facts", "known", "truth", "shown", "points", "distances", "outliers"),
     *("probabilities", "second_labels", "second_probabilities", "kmeans_labels"),
     *("method_labels", "linkage", "tree", "bandwidth", "scan", "class_threshold", "shares"),
 )
@@ -99,6 +101,8 @@ class Run:
         linkage: float64 `[k - 1, 4]`, the tree of the clusters in SciPy's form.
         placer: what places new rows in the clusters; None for a map of t-SNE.
         next_label: the lowest number that no cluster has had.
+        gone: `[g]` of `DEPARTED`: what a person has moved, or had in a cluster of `held`, and has
+            left since. If it comes back with the same content, it is where it was.
         facts: `[n]` of `data.images.FACTS`, of embeddings the digests alone; None: there are no
             files, or the rows are not stored.
         known: int32 `[n]`, the known class of each image of novel class discovery, -1 for the
@@ -144,6 +148,7 @@ class Run:
     linkage: NDArray
     placer: Placing | None
     next_label: int
+    gone: NDArray = dataclasses.field(default_factory=lambda: np.zeros(0, DEPARTED))
     facts: NDArray | None = None
     known: NDArray | None = None
     truth: NDArray | None = None
@@ -371,30 +376,36 @@ class Run:
             raise InputError("y must be None for probabilities of new images; got classes")
         return self._tree("give probabilities").probabilities(x, self._labels_of_placer)
 
-    def cut(self, *, k: int | None = None, level: float | None = None) -> NDArray:
+    def cut(self, *, n_clusters: int | None = None, level: float | None = None) -> NDArray:
         """Returns labels of the rows at another cut of the tree, int64 `[n]`; they are no clusters.
 
         Up to the number of clusters that a person has corrected, or an update has kept, groups join
         these. All others are those of the tree, which knows no corrections.
 
         Args:
-            k: number of groups; with no `level` either, the clusters.
+            n_clusters: number of groups; with no `level` either, the clusters.
             level: height, as a fraction of the highest merge; merges above it are undone.
 
         Raises:
-            InputError: the run has no tree, or `k` or `level` is out of range.
+            InputError: the run has no tree, or `n_clusters` or `level` is out of range.
         """
         placer = self._tree("cut")
-        if k is None and level is None:
+        if n_clusters is None and level is None:
             return self.labels.copy()
         is_in = self.labels != NO_CLUSTER
         ids, codes = np.unique(self.labels[is_in], return_inverse=True)
-        if k is not None and 0 < k <= len(ids) and self._labels_of_placer is not None:
+        if (
+            n_clusters is not None
+            and 0 < n_clusters <= len(ids)
+            and self._labels_of_placer is not None
+        ):
             groups = np.full(len(self.labels), NO_CLUSTER)
-            groups[is_in] = trees.cut_tree(self.linkage, k)[codes]
+            groups[is_in] = trees.cut_tree(self.linkage, n_clusters)[codes]
             return groups
         assert self.tree is not None
-        return trees.cut(self.tree, placer.labels, placer.leaves, k=k, level=level)
+        return trees.cut(
+            self.tree, placer.labels, placer.leaves, n_clusters=n_clusters, level=level
+        )
 
     def check_places(self) -> Placing:
         """Returns what places new rows.
@@ -450,7 +461,7 @@ class Run:
             if not file.exists():
                 raise InputError(
                     f"{file} must be there to embed new images; got none: run the command of the "
-                    f"run again with --workdir={self.workdir}, which makes it of the last checkpoint"
+                    f"run again with --workdir={self.workdir}, which makes it of a checkpoint"
                 )
             return Encoder.load(file)
         config = parse_config(self.config)

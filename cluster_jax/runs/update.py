@@ -1,7 +1,7 @@
 """Next states of a finished run: by an update, by corrections, and back to the one before.
 
 An update sees which images or rows are there now, by their contents or ids, finds their clusters,
-which keep their numbers (`clustering.living`), and writes the next state.
+which keep their numbers (`clustering.numbering`), and writes the next state.
 """
 
 import collections
@@ -17,7 +17,7 @@ import numpy as np
 from etils import epath
 from numpy.typing import NDArray
 
-from cluster_jax.clustering import knn, living, smooth
+from cluster_jax.clustering import knn, numbering, smooth
 from cluster_jax.clustering.base import NO_CLUSTER
 from cluster_jax.clustering.placing import ByTree
 from cluster_jax.core import arrays, checks, io
@@ -39,7 +39,7 @@ from cluster_jax.runs import run as records
 from cluster_jax.runs import store as stores
 from cluster_jax.runs import workdir as workdirs
 from cluster_jax.runs.config import PhotosConfig, config_json, parse_config
-from cluster_jax.runs.run import COLUMNS, Run
+from cluster_jax.runs.run import COLUMNS, DEPARTED, Run
 
 # What a command prints: lines for a person, and values for a program.
 Ended = tuple[str, dict[str, Any]]
@@ -237,14 +237,14 @@ def update_photos(
     workdir, started = opened(workdir), time.perf_counter()
     with workdirs.locked(workdir):
         before = records.read(workdir)
-        there = _looked(before, _check_photos(before), folders)
+        run, there = _looked(before, _check_photos(before), folders)
         gone = int((~there.is_kept).sum())
         _confirm(before, gone, confirmed, "name the folder in which they are now")
-        there, made, skipped = _embedded(before, there)
-        items, dataset = _photos_now(before, there, skipped)
+        there, made, skipped = _embedded(run, there)
+        items, dataset = _photos_now(run, there, skipped)
         config = there.inputs.config
         run = dataclasses.replace(
-            before, config=config.values, away=there.away, skipped=dataset.skipped
+            run, config=config.values, away=there.away, skipped=dataset.skipped
         )
         if not (refit or _differs(before, items)):
             return _nothing(before, run, with_report=with_report)
@@ -255,7 +255,7 @@ def update_photos(
         section = config.eval
         metric, k = section.reduce.metric, section.n_clusters
         fit = functools.partial(clusters.run_tree, metric=metric, k=k, seed=config.seed)
-        run, clustering = _grown(run, items, fit, refit=refit)
+        run, clustering = _grown(before, run, items, fit, refit=refit)
         placer = finish.placer_of(clustering, run.features, section)
         run = _with_placer(run, clustering, placer)
         inputs = there.inputs._replace(dataset=dataset)
@@ -332,8 +332,12 @@ def _in_folders(config: PhotosConfig, folders: Sequence[str]) -> PhotosConfig:
     return parsed
 
 
-def _looked(run: Run, config: PhotosConfig, photos: Sequence[str]) -> _There:
-    """Finds the photos that are there now, and which of them the run knows, by their contents."""
+def _looked(run: Run, config: PhotosConfig, photos: Sequence[str]) -> tuple[Run, _There]:
+    """Finds the photos that are there now, and which of them the run knows, by their contents.
+
+    Returns:
+        The run, which knows again those that are back, and the photos.
+    """
     old_dir = str(config.data.dir)
     folders = _folders(old_dir, photos)
     present = [name for name in folders if os.path.exists(name)]
@@ -351,7 +355,12 @@ def _looked(run: Run, config: PhotosConfig, photos: Sequence[str]) -> _There:
     assert dataset.facts is not None
     assert run.facts is not None
     facts = dataset.facts(np.arange(dataset.size))
-    known, new = _matched(run.facts["digest"], earlier, facts["digest"], paths)
+    known = _matched(_keys(run.facts, earlier), _keys(facts, paths))
+    left, free = np.flatnonzero(known < 0), np.setdiff1d(np.arange(len(paths)), known)
+    place = _matched(_keys(run.facts[left]), _keys(facts[free]))
+    known[left[place >= 0]] = free[place[place >= 0]]
+    run, back, new = _returned(run, facts, np.setdiff1d(free, known), paths)
+    known, earlier = np.concatenate([known, back]), earlier + [paths[i] for i in back]
     is_away, away = np.zeros(len(earlier), bool), list[str]()
     for folder in old_dir.split("\n"):
         inside = np.array([path.startswith(folder + os.sep) for path in earlier])
@@ -363,34 +372,52 @@ def _looked(run: Run, config: PhotosConfig, photos: Sequence[str]) -> _There:
     kept = [name for name in folders if name in present or name in away]
     if kept != present:
         inputs = inputs._replace(config=_in_folders(inputs.config, kept))
-    return _There(inputs, facts, known, new, tuple(away), is_away, paths, earlier)
+    return run, _There(inputs, facts, known, new, tuple(away), is_away, paths, earlier)
 
 
-def _matched(
-    contents: NDArray, names: Sequence[str], digests: NDArray, now: Sequence[str]
-) -> tuple[NDArray, NDArray]:
-    """Finds each known image's place among those of now, -1: gone; and which of these are new.
+def _keys(facts: NDArray, names: Sequence[str] | None = None) -> list[tuple[bytes, str]]:
+    """Returns what `_matched` compares: contents, and names, if there are any."""
+    contents = (digest.tobytes() for digest in facts["digest"])
+    return list(zip(contents, [""] * len(facts) if names is None else names, strict=True))
 
-    Of images with the same content, one of the same name is the image, or else the first.
+
+def _matched(known: Sequence[Any], now: Sequence[Any]) -> NDArray:
+    """Returns the place of each known key among those of now, int64 `[n]`, -1: it is gone.
+
+    Of equal ones the first is taken, each once.
+    """
+    there = collections.defaultdict[Any, list[int]](list)
+    for i in reversed(range(len(now))):
+        there[now[i]].append(i)
+    return np.array([there[key].pop() if there[key] else -1 for key in known], np.int64)
+
+
+def _returned(
+    run: Run, facts: NDArray, new: NDArray, names: Sequence[str]
+) -> tuple[Run, NDArray, NDArray]:
+    """Finds what has left and is back: what a person has said of it holds again.
 
     Args:
-        contents: digests uint8 `[n, b]` of the known ones.
-        names: of these.
-        digests: uint8 `[m, b]` of those of now.
-        now: their names.
+        run: before.
+        facts: about all that is there now.
+        new: int `[l]`, which of these the run does not have.
+        names: of all that is there now.
+
+    Returns:
+        A run that has them as its last rows, their places, and the places of those that are new.
     """
-    there = collections.defaultdict[bytes, list[int]](list)
-    for i, digest in enumerate(digests):
-        there[digest.tobytes()].append(i)
-    place = np.full(len(names), -1)
-    keys = [digest.tobytes() for digest in contents]
-    for by_name in (True, False):
-        for j in np.flatnonzero(place < 0).tolist():
-            same = [i for i in there[keys[j]] if not by_name or now[i] == names[j]]
-            if same:
-                place[j] = same[0]
-                there[keys[j]].remove(same[0])
-    return place, np.array(sorted(i for left in there.values() for i in left), np.int64)
+    place = _matched(_keys(run.gone), _keys(facts[new]))
+    back = new[place[place >= 0]]
+    columns = run.gone[place >= 0][list(COLUMNS.names or ())].astype(COLUMNS)
+    assert run.facts is not None
+    run = dataclasses.replace(
+        run,
+        columns=np.concatenate([run.columns, columns]),
+        facts=np.concatenate([run.facts, facts[back]]),
+        names=None if run.names is None else (*run.names, *(names[i] for i in back)),
+        gone=run.gone[place < 0],
+    )
+    return run, back, np.setdiff1d(new, back)
 
 
 def _embedded(run: Run, there: _There) -> tuple[_There, NDArray, tuple[tuple[str, str], ...]]:
@@ -438,9 +465,7 @@ def _photos_now(
 
 def _differs(run: Run, items: Items) -> bool:
     """Returns whether rows are new, gone, renamed or changed."""
-    if len(items.old) < len(run.columns) or len(items.rows) > len(items.old):
-        return True
-    return items.names != run.names or (items.rows != run.columns["row"]).any()
+    return items.names != run.names or not np.array_equal(items.rows, run.columns["row"])
 
 
 def _nothing(before: Run, run: Run, *, with_report: bool) -> Ended:
@@ -474,11 +499,12 @@ def _values(run: Run, counts: Mapping[str, int], *, refit: bool) -> dict[str, An
     }
 
 
-def _grown(run: Run, items: Items, fit: Fit, *, refit: bool) -> tuple[Run, Clustering]:
+def _grown(before: Run, run: Run, items: Items, fit: Fit, *, refit: bool) -> tuple[Run, Clustering]:
     """Returns the run of what is there now, whose clusters keep their numbers, and a fit of it.
 
     Args:
-        run: before; its store has the features of all.
+        before: as it is written.
+        run: the same with what is back as its last rows; its store has the features of all.
         items: what is there now.
         fit: clusters rows.
         refit: whether all rows are clustered anew, and matched to the known clusters.
@@ -494,65 +520,55 @@ def _grown(run: Run, items: Items, fit: Fit, *, refit: bool) -> tuple[Run, Clust
         columns=columns,
         names=items.names,
         facts=items.facts,
+        gone=np.concatenate([run.gone, _departed(run, ~is_kept)]),
         updates=now,
         points=None,
         probabilities=None,
     )
     x, fitted = after.all_features, dict[int, Clustering]()
+    known = run.columns[items.old]
+    is_fixed = known["decided"] | np.isin(known["label"], list(run.held))
 
-    def look(rows: NDArray) -> living.Look:
+    def look(rows: NDArray) -> numbering.Look:
         fitted[len(rows)] = clustering = fit(rows)
         assert clustering.tree is not None
-        tree = clustering.tree
-        return living.Look(tree.labels_, tree.predict, tree.smoother_.sharp, tree.leaves_)
+        return clustering.tree.as_look()
 
-    state = living.update(living.without(run.living, is_kept), x, look)
-    clustering = fitted[len(x)] if len(x) in fitted else fit(x)
-    born = {event.id for event in state.events if event.kind == living.EMERGED}
+    state = numbering.update(run.living.of(items.old), x, look, is_fixed)
+    clustering, told = fitted[len(x)] if len(x) in fitted else fit(x), state.events
     if refit:
         assert clustering.tree is not None
-        state = living.refit(state, clustering.tree.labels_)
-        born |= {event.id for event in state.events if event.kind == living.EMERGED}
-    labels = _as_decided(run, items, state.ids, born)
-    columns["label"] = labels
-    columns["found"] = np.where(columns["decided"], columns["found"], labels)
-    columns["since"] = np.where(np.arange(len(labels)) < n_old, columns["since"], now)
+        is_fixed = np.concatenate([is_fixed, np.zeros(len(x) - n_old, bool)])
+        state = numbering.refit(state, clustering.tree.labels_, is_fixed)
+        told += state.events
+    columns["label"] = state.ids
+    columns["found"] = np.where(columns["decided"], columns["found"], state.ids)
+    columns["since"] = np.where(np.arange(len(x)) < n_old, columns["since"], now)
     columns["apart"] = state.apart
-    stayed = run.columns["label"][items.old]
-    events = living.events(stayed, labels, born, had=run.columns["label"])
+    had, born = before.labels, {event.id for event in told if event.kind == numbering.EMERGED}
+    stayed = had[items.old[items.old < len(had)]]
+    events = numbering.events(stayed, state.ids, born, had=had)
     after = dataclasses.replace(after, next_label=state.next_id, events=events)
-    return after, _with_old_map(run, items, clustering, x)
+    return after, _with_old_map(before, items, clustering, x)
 
 
-def _as_decided(run: Run, items: Items, ids: NDArray, born: set[int]) -> NDArray:
-    """Returns the clusters int64 `[m]` in which what a person has decided holds.
-
-    No row leaves a cluster that a person has named, made or merged, which has what would split off
-    it, and each row is where a person has put it.
-
-    Args:
-        run: before.
-        items: what is there now.
-        ids: int `[m]`, the clusters that were found.
-        born: new clusters that are no part of a known one.
-    """
-    ids, known = ids.copy(), run.columns[items.old]
-    stayed, is_held = known["label"], np.isin(known["label"], list(run.held))
-    for cluster in set(ids.tolist()) - {*stayed.tolist(), *born, NO_CLUSTER}:
-        of_known = ids[: len(stayed)] == cluster
-        if of_known.any() and is_held[of_known].mean() > 0.5:
-            values, counts = np.unique(stayed[of_known], return_counts=True)
-            ids[ids == cluster] = values[counts.argmax()]
-    is_fixed = is_held | known["decided"]
-    ids[: len(stayed)][is_fixed] = stayed[is_fixed]
-    return ids
+def _departed(run: Run, is_gone: NDArray) -> NDArray:
+    """Returns what is to be known of those rows that leave, bool `[n]`, if they come back."""
+    columns = run.columns
+    is_said = is_gone & (columns["decided"] | np.isin(columns["label"], list(run.held)))
+    left = np.zeros(is_said.sum(), DEPARTED)
+    left[list(COLUMNS.names or ())] = columns[is_said]
+    assert run.facts is not None
+    left["digest"] = run.facts["digest"][is_said]
+    return left
 
 
 def _with_old_map(run: Run, items: Items, clustering: Clustering, x: NDArray) -> Clustering:
     """Adds the old map as points: new rows lie between those they are most like."""
     if run.points is None or not len(items.old) or clustering.tree is None:
         return clustering
-    sharp, old = clustering.tree.smoother_.project(x), run.points[items.old]
+    old = run.points[items.old[items.old < len(run.points)]]
+    sharp = clustering.tree.smoother_.project(x)
     near = knn.nearest(sharp[len(old) :], sharp[: len(old)], 3).indices
     return clustering._replace(points=np.concatenate([old, old[near].mean(axis=1)]))
 
@@ -637,19 +653,18 @@ def update_rows(
         assert run.facts is not None
         if table is None:
             items = Items(run.names, np.arange(len(run.columns)), run.columns["row"], run.facts)
-            made = run.store[:0]
+            made, gone = run.store[:0], 0
         else:
-            items, made = _rows_now(run, table, options, add=add)
-        gone = len(run.columns) - len(items.old)
-        _confirm(run, gone, confirmed, "give the file that has all rows, or --add for new ones")
-        if not (refit or _differs(run, items)):
-            return _nothing(run, run, with_report=with_report)
+            run, items, made, gone = _rows_now(run, table, options, add=add)
+        _confirm(before, gone, confirmed, "give the file that has all rows, or --add for new ones")
+        if not (refit or _differs(before, items)):
+            return _nothing(before, before, with_report=with_report)
         run = dataclasses.replace(run, store=np.concatenate([run.store, made]), truth=None)
         metric = str(options.metric)
         fit = functools.partial(
             clusters.run_tree, metric=metric, k=options.n_clusters, seed=options.seed
         )
-        run, clustering = _grown(run, items, fit, refit=refit)
+        run, clustering = _grown(before, run, items, fit, refit=refit)
         assert clustering.tree is not None
         voters = clustering.tree.clusterer_.voters
         placer = clusters.clusterer(
@@ -685,8 +700,13 @@ def _check_rows(run: Run) -> ClusterOptions:
 
 def _rows_now(
     run: Run, table: Table, options: ClusterOptions, *, add: bool
-) -> tuple[Items, NDArray]:
-    """Returns the rows of the updated run, and the features that the store lacks."""
+) -> tuple[Run, Items, NDArray, int]:
+    """Finds the rows of the updated run; one whose vector has changed is a new row.
+
+    Returns:
+        The run, which knows again those that are back; the rows; the features that the store lacks;
+        how many rows are gone, without those that have changed.
+    """
     values = table.values[:]
     assert run.store is not None
     assert run.facts is not None
@@ -696,40 +716,30 @@ def _rows_now(
             f"{run.workdir}; got {values.shape[1]}"
         )
     arrays.numeric(values, "--features", smooth.LARGEST)
-    facts = embeddings.digests(values)
-    if run.names is None:
-        none = [""] * max(len(run.columns), len(values))
-        pairs = run.facts["digest"], none[: len(run.columns)], facts["digest"], none[: len(values)]
-        known, new = _matched(*pairs)
-    else:
-        known, new = _by_name(run, table.names)
-    old = np.arange(len(run.columns)) if add else np.flatnonzero(known >= 0)
-    there = known[old]
-    is_changed = there >= 0
-    is_changed[is_changed] = (
-        facts["digest"][there[is_changed]] != run.facts["digest"][old[is_changed]]
-    ).any(axis=1)
-    # A row with another vector is placed anew, unless a person has said where it belongs.
-    is_moved = is_changed & ~run.columns["decided"][old]
-    kept, fresh = ~is_moved, np.concatenate([there[is_moved], new])
-    written = np.concatenate([there[is_changed & kept], fresh]).astype(np.int64)
-    rows, known_facts = run.columns["row"][old][kept], run.facts[old][kept]
-    stays = is_changed[kept]
-    rows[stays] = len(run.store) + np.arange(stays.sum())
-    known_facts[stays] = facts[there[is_changed & kept]]
-    rows = np.concatenate([rows, len(run.store) + stays.sum() + np.arange(len(fresh))])
-    names = None
-    if run.names is not None and table.names is not None:
-        names = tuple(run.names[i] for i in old[kept]) + tuple(table.names[i] for i in fresh)
-    items = Items(names, old[kept], rows, np.concatenate([known_facts, facts[fresh]]))
-    return items, embeddings.rows_of(values[written].astype(run.store.dtype), options)
+    names, facts = None if run.names is None else _ids(run, table.names), embeddings.digests(values)
+    known = _matched(_keys(run.facts, run.names), _keys(facts, names))
+    asked = set(names or ())
+    is_named = np.array([name in asked for name in run.names or [""] * len(known)])
+    is_kept = (known >= 0) | ~is_named if add else known >= 0
+    gone = int((~is_kept & ~is_named).sum())
+    new = np.setdiff1d(np.arange(len(values)), known)
+    run, _, new = _returned(run, facts, new, names or ())
+    assert run.facts is not None
+    assert run.store is not None
+    old = np.concatenate([np.flatnonzero(is_kept), np.arange(len(known), len(run.columns))])
+    rows = np.concatenate([run.columns["row"][old], len(run.store) + np.arange(len(new))])
+    if names is not None and run.names is not None:
+        names = tuple(run.names[i] for i in old) + tuple(names[i] for i in new)
+    items = Items(names, old, rows, np.concatenate([run.facts[old], facts[new]]))
+    made = embeddings.rows_of(values[new].astype(run.store.dtype), options)
+    return run, items, made, gone
 
 
-def _by_name(run: Run, names: Sequence[str] | None) -> tuple[NDArray, NDArray]:
-    """Finds each known row's place among those of now, -1: none; and the rows of new ids.
+def _ids(run: Run, names: Sequence[str] | None) -> tuple[str, ...]:
+    """Returns the names of rows.
 
     Raises:
-        InputError: rows have no ids, or two have the same one.
+        InputError: they have none, or two have the same one.
     """
     if names is None:
         raise InputError(
@@ -739,11 +749,7 @@ def _by_name(run: Run, names: Sequence[str] | None) -> tuple[NDArray, NDArray]:
     counts = collections.Counter(names)
     if repeated := [name for name, count in counts.items() if count > 1]:
         raise InputError(f"--features must name each row once; got {repeated[0]!r} several times")
-    place = {name: i for i, name in enumerate(names)}
-    known = np.array([place.get(name, -1) for name in run.names or ()], np.int64)
-    is_new = np.ones(len(names), bool)
-    is_new[known[known >= 0]] = False
-    return known, np.flatnonzero(is_new)
+    return tuple(names)
 
 
 def _scored_rows(run: Run, clustering: Clustering, options: ClusterOptions) -> Run:
@@ -857,7 +863,7 @@ def _words(run: Run, values: dict[str, Any]) -> str:
     lines += [f"  {changes.told(event, called, noun)}" for event in shown[:_TOLD]]
     if len(shown) > _TOLD:
         lines.append(f"  and {len(shown) - _TOLD:,} more; {workdirs.CHANGES} has every {noun}")
-    same = sum(event.kind == living.SURVIVED for event in run.events)
+    same = sum(event.kind == numbering.SURVIVED for event in run.events)
     if same:
         lines.append(f"  {counted(same, group)} stayed as {'it was' if same == 1 else 'they were'}")
     return "\n".join(lines)

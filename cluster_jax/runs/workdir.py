@@ -289,7 +289,7 @@ def claim(
 
 
 def of_other_k(workdir: epath.Path, values: Mapping[str, Any]) -> epath.Path:
-    """Finds the workdir of a config that differs in `eval.n_clusters` from the finished run in a workdir.
+    """Finds the workdir for another `eval.n_clusters` than that of the finished run in a workdir.
 
     It is a folder in that of the run, `k6` or, for a number that is found, `found`: no answer
     replaces another one.
@@ -305,8 +305,8 @@ def of_other_k(workdir: epath.Path, values: Mapping[str, Any]) -> epath.Path:
     if finished is None or finished["results"]["provenance"].get("cut_short"):
         return workdir
     values = with_stored_dir(values, workdir)
-    stored, k = finished["config"], values["eval"]["k"]
-    if stored.get("eval", {}).get("k", k) == k or difference(
+    stored, k = finished["config"], values["eval"]["n_clusters"]
+    if stored.get("eval", {}).get("n_clusters", k) == k or difference(
         training_part(stored), training_part(values)
     ):
         return workdir

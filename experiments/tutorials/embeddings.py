@@ -18,8 +18,8 @@ fitted, new = slice(0, 1500), slice(1500, None)
 # ## How many clusters
 #
 # `SmoothTree` is a scikit-learn estimator that needs neither the number of clusters nor a map. Its
-# verdict says how far to trust the number: "clear", "no clear answer" (a best guess), or "one
-# cluster".
+# verdict says how far to trust the number: "clear", "unclear" (a best guess), or
+# "one_cluster".
 
 # %%
 tree = SmoothTree().fit(features[fitted])
@@ -48,12 +48,12 @@ print(f"row {i}: cluster {tree.labels_[i]} or {tree.second_labels_[i]}")
 # %% [markdown]
 # ## Coarser and finer
 #
-# The clusters are one cut of a tree. `cut(k=)` takes another number of groups from the same tree:
-# coarser groups are unions of finer ones.
+# The clusters are one cut of a tree. `cut(n_clusters=)` takes another number of groups from the
+# same tree: coarser groups are unions of finer ones.
 
 # %%
 for k in (2, 5, 10):
-    groups = tree.cut(k=k)
+    groups = tree.cut(n_clusters=k)
     print(f"{k} groups of", *np.bincount(groups), "rows")
 print(f"accuracy of 10 groups {accuracy(digits[fitted], groups):.2f}")
 

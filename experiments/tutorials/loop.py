@@ -104,7 +104,7 @@ print(f"loss {history[0]:.1f} at the start, {history[-1]:.1f} at the end")
 out = network.forward(params, stats, images, train=False, axis=None)
 for name, x in {"pixels": digits.data, "network": np.asarray(out.representation)}.items():
     tree = SmoothTree().fit(x)
-    score = accuracy(digits.target, tree.cut(k=10))
+    score = accuracy(digits.target, tree.cut(n_clusters=10))
     print(f"{name}: {tree.n_clusters_} clusters ({tree.verdict_}); accuracy of 10 {score:.2f}")
 
 # %% [markdown]

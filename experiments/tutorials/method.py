@@ -148,7 +148,7 @@ from cluster_jax.metrics import accuracy
 
 digits = load_digits()
 clusterer = ImageClusterer(get_config(), verbose=False).fit(digits.images / 16)
-for labels in (clusterer.labels_, clusterer.cut(k=10)):
+for labels in (clusterer.labels_, clusterer.cut(n_clusters=10)):
     print(f"{labels.max() + 1} clusters, accuracy {accuracy(digits.target, labels):.2f}")
 
 # %% [markdown]
@@ -166,9 +166,9 @@ from sklearn.decomposition import PCA
 from sklearn.mixture import GaussianMixture
 
 
-def fit(x, k, seed):
+def fit(x, n_clusters, seed):
     rows = PCA(10, random_state=seed).fit_transform(x)
-    counts = range(2, 21) if k is None else [k]
+    counts = range(2, 21) if n_clusters is None else [n_clusters]
     mixtures = [GaussianMixture(n, random_state=seed).fit(rows) for n in counts]
     return min(mixtures, key=lambda mixture: mixture.bic(rows)).predict(rows)
 
@@ -204,7 +204,7 @@ print(f"{labels.max() + 1} clusters, accuracy {accuracy(digits.target, labels):.
 # ```python
 # def init(key, images):
 #     params, state = two_view.init(key, images)
-#     shape = config.prototypes, context.network.projections
+#     shape = config.n_prototypes, context.network.projections
 #     rows = jax.random.normal(jax.random.fold_in(key, 1), shape)
 #     return {**params, "prototypes": ops.l2_normalize(rows)}, state
 # ```
@@ -230,7 +230,7 @@ print(f"{labels.max() + 1} clusters, accuracy {accuracy(digits.target, labels):.
 # ```python
 # def update(model_state, embedding, key, mesh):
 #     rows = embedding()["projection"]  # [images, d], not augmented, by the network that is kept
-#     found = base.spherical_kmeans(rows, config.clusters, key, mesh, n_init=3)
+#     found = base.spherical_kmeans(rows, config.n_clusters, key, mesh, n_init=3)
 #     centers = found.centers.astype(model_state.centers.dtype)
 #     return model_state._replace(labels=found.labels, centers=centers)
 # ```

@@ -44,8 +44,8 @@ print("sizes:", np.bincount(clusterer.labels_))
 print("verdict:", clusterer.results_["metrics"]["tree"]["verdict"])
 
 # %% [markdown]
-# The verdict says how far to trust the number of groups: "clear", "no clear answer" (a best guess)
-# or "one cluster".
+# The verdict says how far to trust the number of groups: "clear", "unclear" (a best guess)
+# or "one_cluster".
 #
 # ## Look at them
 #
@@ -82,11 +82,11 @@ for group, names in clusterer.results_["suggested_names"].items():
 # %% [markdown]
 # ## Fewer groups
 #
-# The groups are a cut of a tree; `cut(k=)` takes coarser or finer ones of the same tree, so that
-# every group of four here is a union of groups above.
+# The groups are a cut of a tree; `cut(n_clusters=)` takes coarser or finer ones of the same tree,
+# so that every group of four here is a union of groups above.
 
 # %%
-print("in 4 groups:", np.bincount(clusterer.cut(k=4)))
+print("in 4 groups:", np.bincount(clusterer.cut(n_clusters=4)))
 
 # %% [markdown]
 # ## New photos

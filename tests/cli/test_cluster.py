@@ -281,8 +281,8 @@ def test_kmeans_and_one_column(files, capsys):
     [
         ({"verdict": "clear"}, None),
         ({"verdict": None}, None),
-        ({"verdict": "one cluster"}, "The rows form one cluster"),
-        ({"verdict": "no clear answer"}, "No clear answer"),
+        ({"verdict": "one_cluster"}, "The rows form one cluster"),
+        ({"verdict": "unclear"}, "No clear answer"),
     ],
 )
 def test_summary_says_what_is_not_clear(metrics, sentence):
@@ -342,14 +342,14 @@ def test_summary_counts_small_clusters_apart():
         (("--features=words.npy",), "must hold real numbers"),
         (("--features=pickled.npy",), "never loaded"),
         (("--features=x.npy", "--method=magic"), "'kmeans', or a module of your own, with"),
-        (("--features=x.npy", "--method=kmeans"), "k must be given for k-means; got none"),
+        (("--features=x.npy", "--method=kmeans"), "n_clusters must be given for k-means; got none"),
         (
             ("--features=x.npy", "--method=kmeans", "--n-clusters=201"),
-            "k must be between 1 and 200, the number of rows; got 201",
+            "n_clusters must be between 1 and 200, the number of rows; got 201",
         ),
         (
             ("--features=x.npy", "--n-clusters=201"),
-            "k must be between 1 and 200, the number of rows",
+            "n_clusters must be between 1 and 200, the number of rows",
         ),
         (
             ("--features=x.npy", "--n-clusters=many"),
@@ -357,7 +357,7 @@ def test_summary_counts_small_clusters_apart():
         ),
         (
             ("--features=x.npy", "--method=gridshift", "--n-clusters=3"),
-            "k must be left out for GridShift",
+            "n_clusters must be left out for GridShift",
         ),
         (
             ("--features=x.npy", "--method=gridshift", "--bandwidth=wide"),
@@ -546,7 +546,7 @@ def test_small_shards_give_what_their_table_gives(files, capsys):
 def test_bad_input_in_blocks(shards, capsys):
     x, _ = shards
     command = ("--features=parts", "--workdir=w")
-    assert "k must be between 1 and 200, the number of rows; got 201" in _refused(
+    assert "n_clusters must be between 1 and 200, the number of rows; got 201" in _refused(
         capsys, *command, "--n-clusters=201"
     )
     assert "between 1 and 120, the number of rows of the sample; got 130" in _refused(

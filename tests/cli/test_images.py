@@ -100,7 +100,7 @@ def test_the_conclusion_names_groups_and_counts_copies(tmp_path):
     out.mkdir()
     (out / "report.html").touch()
     assert f"look like a, b.\nReport: {out}/rep" in concluded(results, out)
-    tree = {"n_clusters": 1, "n_large": 1, "verdict": "one cluster", "rows_clustered": 1}
+    tree = {"n_clusters": 1, "n_large": 1, "verdict": "one_cluster", "rows_clustered": 1}
     few = concluded(results | {"metrics": {"tree": tree}}, out)
     assert "1 group (too few different photos to look for more)" in few
     assert "look like" not in concluded(results | {"suggested_names": None}, out)
@@ -308,7 +308,7 @@ def test_an_array_and_the_number_that_is_found(tmp_path, capsys):
     [
         (("none",), "PHOTOS must be an existing folder"),
         ((), "PHOTOS"),
-        (("here", "--kk=3"), "there is no flag --kk; did you mean --n-clusters?"),
+        (("here", "--n-cluster=3"), "there is no flag --n-cluster; did you mean --n-clusters?"),
         (
             ("here", "--n-clusters=many"),
             "error: --n-clusters must be a whole number; got 'many' (see",

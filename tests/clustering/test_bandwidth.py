@@ -76,7 +76,7 @@ nan = np.nan
         ([9, 4, 4, 4, 4, 4, 1], [0.1, 0.7, 0.7, 0.69, 0.7, 0.7, nan], 3, "clear"),  # the middle
         ([7, 6, 5, 4, 3], [0.5, 0.7, 0.69, 0.685, 0.67], 3, "clear"),  # fewest within 0.02
         ([7, 4, 5, 4, 4, 2], [0.5, 0.69, 0.7, 0.69, 0.6, nan], 3, "clear"),
-        ([9, 3, 2, 3, 2], [nan] * 5, 4, "no clear answer"),
+        ([9, 3, 2, 3, 2], [nan] * 5, 4, "unclear"),
     ],
 )
 def test_choice(n_clusters, scores, chosen, verdict):
@@ -89,11 +89,11 @@ def test_choice(n_clusters, scores, chosen, verdict):
 @every_row(
     ("largest", "chosen", "verdict"),
     [
-        ([1, 1, 1, 1, 1], 2, "one cluster"),
-        ([0.2, 0.7, 0.8, 0.9, 1], 3, "one cluster"),  # most rows from 0.11 on
-        ([0.2, 0.7, 0.7, 1, 1], 1, "no clear answer"),  # from 0.16 on
-        ([0.2, 1, 0.7, 1, 1], 1, "no clear answer"),
-        ([0.2, 1, 1, 1, 0.7], 1, "no clear answer"),
+        ([1, 1, 1, 1, 1], 2, "one_cluster"),
+        ([0.2, 0.7, 0.8, 0.9, 1], 3, "one_cluster"),  # most rows from 0.11 on
+        ([0.2, 0.7, 0.7, 1, 1], 1, "unclear"),  # from 0.16 on
+        ([0.2, 1, 0.7, 1, 1], 1, "unclear"),
+        ([0.2, 1, 1, 1, 0.7], 1, "unclear"),
     ],
 )
 def test_one_cluster_holds_most_rows_early(largest, chosen, verdict):
@@ -120,15 +120,15 @@ def test_verdicts():
     rng = np.random.default_rng(0)
     cases = {
         "clear": [_blobs(4)],
-        "one cluster": [rng.normal(size=(1500, 2)), np.zeros((9, 2)), 5 + np.eye(3)[:1]],
-        "no clear answer": [rng.uniform(size=(1500, 3)), rng.uniform(size=(1500, 2))],
+        "one_cluster": [rng.normal(size=(1500, 2)), np.zeros((9, 2)), 5 + np.eye(3)[:1]],
+        "unclear": [rng.uniform(size=(1500, 3)), rng.uniform(size=(1500, 2))],
     }
     for verdict, sets in cases.items():
         for points in sets:
             fitted = GridShift().fit(points)
             curve = fitted.bandwidth_curve_
             assert curve.verdict == verdict
-            if verdict == "one cluster":
+            if verdict == "one_cluster":
                 assert fitted.cluster_sizes_.max() > 0.9 * len(points)
 
 

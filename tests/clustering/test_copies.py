@@ -103,7 +103,7 @@ def test_few_rows_and_copies_of_them(n):
     x = np.random.default_rng(n).normal(size=(n, 7))
     for rows in (x, np.repeat(x, 3, axis=0)):
         model = SmoothTree("euclidean").fit(rows)
-        assert (model.n_clusters_, model.verdict_) == (1, "one cluster")
+        assert (model.n_clusters_, model.verdict_) == (1, "one_cluster")
         assert len(model.sample_) == n
 
 
@@ -114,7 +114,7 @@ def test_copies_among_more_rows_than_are_compared(noise, monkeypatch):
     x = np.random.default_rng(0).normal(size=(500, 12))
     copied, original = with_copies(x, "twice", noise)
     model = SmoothTree("euclidean").fit(copied)
-    assert (model.n_clusters_, model.verdict_) == (1, "one cluster")
+    assert (model.n_clusters_, model.verdict_) == (1, "one_cluster")
     np.testing.assert_array_equal(model.leaves_, model.leaves_[original])
 
 

@@ -17,7 +17,7 @@ from tests import toy
 SIGNS = """
 import numpy as np
 
-def fit(x, k, seed):
+def fit(x, n_clusters, seed):
     assert np.allclose(np.linalg.norm(x, axis=1), 1) == {is_unit}
     return np.where(x[:, 1] > 5, -1, 7 * (x[:, 0] > 0) + {more})
 """
@@ -31,7 +31,9 @@ def write(tmp_path, monkeypatch):
 
     def write(source):
         sys.modules.pop("mine", None)
-        source = source if "def" in source else f"def fit(x, k, seed):\n    return {source}\n"
+        source = (
+            source if "def" in source else f"def fit(x, n_clusters, seed):\n    return {source}\n"
+        )
         (tmp_path / "mine.py").write_text(f"import numpy as np\n{source}")
 
     yield write
@@ -39,7 +41,7 @@ def write(tmp_path, monkeypatch):
 
 
 def test_the_largest_cluster_is_0_and_rows_in_none_come_last(write):
-    write("np.array([5, -1, 2, 5, -3, 4 * k + seed])")
+    write("np.array([5, -1, 2, 5, -3, 4 * n_clusters + seed])")
     labels, count = custom.fit("mine", np.zeros((6, 2)), 1, 1)
     assert (labels.tolist(), count) == ([0, 2, 1, 0, 3, 0], 2)
 
@@ -113,8 +115,8 @@ def test_embeddings(write, tmp_path, capsys):
 
 @pytest.mark.usefixtures("one_device", "compiled_once")
 def test_images(write, tmp_path, capsys):
-    """A run clusters again what it has embedded once the file is another; `k` is passed on."""
-    write(SIGNS.format(is_unit=True, more="(k or 0)"))
+    """A run clusters again what it has embedded once the file is another, into `n_clusters`."""
+    write(SIGNS.format(is_unit=True, more="(n_clusters or 0)"))
     config = toy.config(toy.file(tmp_path, 90))
     overrides = {"eval.method": "mine", "eval.gridshift.bandwidth": "auto"}
     run = {"config": config.to_dict(), "overrides": overrides, "workdir": tmp_path / "run"}
@@ -122,7 +124,7 @@ def test_images(write, tmp_path, capsys):
     fitted = ImageClusterer(**run, verbose=False).fit(images)
     assert set(fitted.labels_) == {0, 1}
     assert (fitted.predict(images) == fitted.labels_).all()
-    write(SIGNS.format(is_unit=True, more="(k or 0) + (x[:, 2] > 0)"))
+    write(SIGNS.format(is_unit=True, more="(n_clusters or 0) + (x[:, 2] > 0)"))
     again = ImageClusterer(**run).fit(images)
     assert "the file of mine has changed: the images are clustered again" in capsys.readouterr().out
     assert again.n_clusters_ > 2

@@ -33,6 +33,7 @@ def test_known_inputs(points, labels, centers, stop):
     model = GridShift(1.0, stop=stop).fit(np.array(points)[:, None])
     np.testing.assert_array_equal(model.labels_, labels)
     np.testing.assert_allclose(model.cluster_centers_[:, 0], centers, rtol=0, atol=1e-12)
+    assert model.n_clusters_ == len(centers)
 
 
 def test_cells_that_move_without_merging_go_on():

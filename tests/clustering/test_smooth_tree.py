@@ -28,13 +28,13 @@ def test_cuts_are_nested_partitions_of_which_the_labels_are_one():
     x, _ = blobs((60,) * 6)
     model = fit(x)
     assert hierarchy.is_valid_linkage(model.linkage_)
-    previous = model.cut(k=1)
+    previous = model.cut(n_clusters=1)
     for k in range(2, 40):
-        groups = model.cut(k=k)
+        groups = model.cut(n_clusters=k)
         assert len(np.unique(groups)) == k
         assert len(np.unique(np.stack([groups, previous]), axis=1).T) == k
         previous = groups
-    np.testing.assert_array_equal(model.cut(k=6), model.labels_)
+    np.testing.assert_array_equal(model.cut(n_clusters=6), model.labels_)
     np.testing.assert_array_equal(model.cut(), model.labels_)
     assert not model.cut(level=1).any()
     # Rows with the same neighbors are at height 0.
@@ -51,7 +51,7 @@ def test_the_tree_of_clusters_is_the_top_of_the_tree():
     assert linkage[-1, 3] == 5
     for k in range(1, 6):
         groups = hierarchy.fcluster(linkage, k, "maxclust")[model.labels_]
-        assert adjusted_rand_score(groups, model.cut(k=k)) == 1
+        assert adjusted_rand_score(groups, model.cut(n_clusters=k)) == 1
 
 
 def test_heights_are_those_of_ward():
@@ -123,7 +123,7 @@ def test_many_rows_are_condensed(monkeypatch):
         assert model.smoother_.squares[leaf] == pytest.approx(squares, rel=1e-4)
     np.testing.assert_array_equal(model.labels_, model.labels_[model.sample_][model.leaves_])
     for k in (2, 4, 9):
-        groups = model.cut(k=k)
+        groups = model.cut(n_clusters=k)
         assert len(np.unique(groups)) == k
         fine = model.labels_ if k <= 4 else groups
         coarse = groups if k <= 4 else model.labels_
@@ -177,7 +177,7 @@ def test_few_rows(n, metric):
     leaves = len(model.sample_)
     assert model.linkage_.shape == (leaves - 1, 4)
     assert model.predict(x[:1]).tolist() == model.labels_[:1].tolist()
-    assert len(np.unique(model.cut(k=leaves))) == leaves
+    assert len(np.unique(model.cut(n_clusters=leaves))) == leaves
 
 
 @every_row("metric", smooth.METRICS)
@@ -185,7 +185,7 @@ def test_few_rows(n, metric):
 @every_row("columns", [1, 2, 30])
 def test_equal_rows_are_one_cluster(metric, value, columns):
     model = SmoothTree(metric).fit(np.full((50, columns), value))
-    assert (model.n_clusters_, model.verdict_) == (1, "one cluster")
+    assert (model.n_clusters_, model.verdict_) == (1, "one_cluster")
 
 
 def test_copies_zero_rows_and_constant_columns():
@@ -229,7 +229,7 @@ def test_small_clusters_join_the_nearest():
     assert np.bincount(model.labels_).min() >= 25
     expected = np.where(truth == 3, 1, truth)
     assert adjusted_rand_score(expected, model.labels_) > 0.99
-    np.testing.assert_array_equal(model.cut(k=3), model.labels_)
+    np.testing.assert_array_equal(model.cut(n_clusters=3), model.labels_)
     assert fit(x, n_clusters=4, min_cluster_size=25).n_clusters_ == 3
     assert fit(x, min_cluster_size=250).n_clusters_ == 1
 
@@ -278,11 +278,11 @@ def test_bad_arguments(options, message):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"k": 0}, "k must be at least 1"),
-        ({"k": 61}, "k must be at most 60"),
-        ({"k": 2.5}, "whole number"),
+        ({"n_clusters": 0}, "n_clusters must be at least 1"),
+        ({"n_clusters": 61}, "n_clusters must be at most 60"),
+        ({"n_clusters": 2.5}, "whole number"),
         ({"level": 1.5}, "level must be between 0 and 1"),
-        ({"k": 2, "level": 0.5}, "one of k and level"),
+        ({"n_clusters": 2, "level": 0.5}, "one of n_clusters and level"),
     ],
 )
 def test_bad_cuts(arguments, message):
@@ -370,7 +370,7 @@ def test_saved_and_loaded(few_and_copies, tmp_path):
     for ours, theirs in zip(model.locate(new), again.locate(new), strict=True):
         np.testing.assert_array_equal(ours, theirs)
     np.testing.assert_array_equal(model.smooth_rows(x), again.smooth_rows(x))
-    np.testing.assert_array_equal(model.cut(k=5), again.cut(k=5))
+    np.testing.assert_array_equal(model.cut(n_clusters=5), again.cut(n_clusters=5))
     with np.load(tmp_path / "model.npz", allow_pickle=False) as stored:
         assert stored["version"] == cluster_jax.__version__
     copied = pickle.loads(pickle.dumps(model))
@@ -440,8 +440,8 @@ def test_rows_without_a_direction_are_in_no_cluster():
     assert (model.n_clusters_, model.verdict_) == (4, "clear")
     assert (model.labels_[is_zero] == -1).all()
     assert not model.probabilities_[is_zero].any()
-    np.testing.assert_array_equal(model.cut(k=2)[~is_zero], alone.cut(k=2))
-    assert (model.cut(k=2)[is_zero] == -1).all()
+    np.testing.assert_array_equal(model.cut(n_clusters=2)[~is_zero], alone.cut(n_clusters=2))
+    assert (model.cut(n_clusters=2)[is_zero] == -1).all()
     placed = model.locate(x[[0, 5]])
     assert placed.labels.tolist() == [-1, model.labels_[5]] == model.predict(x[[0, 5]]).tolist()
     assert (placed.is_novel.tolist(), placed.probabilities[0]) == ([True, False], 0)

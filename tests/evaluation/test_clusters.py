@@ -20,7 +20,7 @@ from tests.rows import every_row
 
 OPTIONS = ClusterOptions(
     method="gridshift",
-    k=None,
+    n_clusters=None,
     reduce=None,
     n_components=2,
     n_neighbors=5,
@@ -102,7 +102,7 @@ def test_gridshift_sees_the_reduced_features():
 def test_kmeans_on_features(metric):
     x, labels = blobs(d=6)
     x = x * np.random.default_rng(0).uniform(0.2, 2, (300, 1)) if metric == "cosine" else x
-    options = replace(method="kmeans", k=3, metric=metric)
+    options = replace(method="kmeans", n_clusters=3, metric=metric)
     result = cluster(x, labels, options, ignore)
     metrics = result.metrics
     assert metrics["acc"] > 0.98
@@ -134,7 +134,7 @@ def test_kmeans_in_a_map_is_euclidean(monkeypatch):
         return features[:, :2]
 
     monkeypatch.setattr(clusters, "reduce", reduce)
-    options = replace(method="kmeans", k=2, reduce="umap", n_neighbors=7, min_dist=0.25)
+    options = replace(method="kmeans", n_clusters=2, reduce="umap", n_neighbors=7, min_dist=0.25)
     result = cluster(x, np.repeat([0, 1], [20, 30]), options, ignore)
     assert given == {
         "method": "umap", "n_components": 2, "n_neighbors": 7, "min_dist": 0.25, "metric": "cosine",
@@ -181,7 +181,7 @@ def test_the_tree_clusters_the_features_and_not_the_map():
 
 def test_a_number_that_the_tree_is_told_has_no_verdict():
     x, _ = blobs(d=20)
-    metrics = cluster(x, None, replace(**{**vars(TREE), "k": 5}), ignore).metrics
+    metrics = cluster(x, None, replace(**{**vars(TREE), "n_clusters": 5}), ignore).metrics
     assert metrics["n_clusters"] == 5
     assert metrics["verdict"] is metrics["gap"] is None
 
@@ -190,7 +190,7 @@ def test_a_best_guess_has_a_gap():
     rng = np.random.default_rng(0)
     x = 2.8 * np.eye(6, 12)[rng.integers(0, 6, 400)] + rng.normal(size=(400, 12))
     metrics = cluster(x, None, TREE, ignore).metrics
-    assert metrics["verdict"] == "no clear answer"
+    assert metrics["verdict"] == "unclear"
     assert metrics["gap"] == SmoothTree("euclidean").fit(x).gap_
     assert number.MIN_GAP <= metrics["gap"] < number.CLEAR_GAP
 
@@ -203,7 +203,7 @@ def test_rows_of_small_clusters_are_outliers(monkeypatch):
     np.testing.assert_array_equal(result.outliers, labels[kept] == 2)
     assert (result.metrics["n_large"], result.metrics["outliers"]) == (2, 40)
     # Of a given number of clusters, all count.
-    result = cluster(x[kept], None, replace(**{**vars(TREE), "k": 3}), ignore)
+    result = cluster(x[kept], None, replace(**{**vars(TREE), "n_clusters": 3}), ignore)
     assert (result.metrics["n_large"], result.metrics["outliers"]) == (3, 0)
 
 
@@ -236,7 +236,7 @@ def test_copies_lie_on_their_original():
 
 def test_blocks_do_not_show(monkeypatch):
     x, labels = blobs(d=6)
-    options = replace(method="kmeans", k=3)
+    options = replace(method="kmeans", n_clusters=3)
     whole = cluster(x, labels, options, ignore)
     monkeypatch.setattr(arrays, "_BLOCK", 100)
     np.testing.assert_array_equal(cluster(x, labels, options, ignore).distances, whole.distances)
@@ -252,8 +252,8 @@ def test_blocks_do_not_show(monkeypatch):
         (4, {}, ("umap", "cosine")),
         (4, {"reduce": "tsne"}, ("tsne", "cosine")),
         (4, {"reduce": "pca"}, ("pca", "euclidean")),
-        (4, {"method": "kmeans", "k": 2}, ("none", "cosine")),
-        (3, {"method": "kmeans", "k": 2}, ("none", "euclidean")),
+        (4, {"method": "kmeans", "n_clusters": 2}, ("none", "cosine")),
+        (3, {"method": "kmeans", "n_clusters": 2}, ("none", "euclidean")),
         (4, {"method": "tree"}, ("umap", "cosine")),
         (4, {"method": "tree", "reduce": "none"}, ("none", "cosine")),
     ],
@@ -283,18 +283,30 @@ X = np.ones((5, 4))
         (X, {"bandwidth": 0.0}, "bandwidth must be 'auto' or a number greater than 0; got 0.0"),
         (
             X,
-            {"k": 3},
-            "k must be left out for GridShift, which finds the number of clusters; got 3",
+            {"n_clusters": 3},
+            "n_clusters must be left out for GridShift, which finds the number of clusters; got 3",
         ),
-        (X, {"method": "kmeans"}, "k must be given for k-means; got none"),
-        (X, {"method": "kmeans", "k": 6}, "k must be between 1 and 5, the number of rows; got 6"),
+        (X, {"method": "kmeans"}, "n_clusters must be given for k-means; got none"),
         (
             X,
-            {"method": "kmeans", "k": 2, "bandwidth": 0.5},
+            {"method": "kmeans", "n_clusters": 6},
+            "n_clusters must be between 1 and 5, the number of rows; got 6",
+        ),
+        (
+            X,
+            {"method": "kmeans", "n_clusters": 2, "bandwidth": 0.5},
             "bandwidth must be 'auto' for the method kmeans, which has none; got 0.5",
         ),
-        (X, {"method": "tree", "k": 6}, "k must be between 1 and 5, the number of rows; got 6"),
-        (X, {"method": "kmeans", "k": 2, "n_init": 2**70}, "n_init must be at most 2,147,"),
+        (
+            X,
+            {"method": "tree", "n_clusters": 6},
+            "n_clusters must be between 1 and 5, the number of rows; got 6",
+        ),
+        (
+            X,
+            {"method": "kmeans", "n_clusters": 2, "n_init": 2**70},
+            "n_init must be at most 2,147,",
+        ),
     ],
 )
 def test_refused(features, given, message):

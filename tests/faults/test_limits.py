@@ -91,7 +91,7 @@ def test_any_object_under_any_key(values):
         ("data.image_size", 20_000, r"data\.image_size and train\.batch_size must fit"),
         ("nrcc.sghmc.iterations", 10**9, r"nrcc\.sghmc\.iterations must be at most 200"),
         ("network.width", 10**6, r"network.*must fit the memory"),
-        ("eval.kmeans.n_clusters", 10**9, r"eval\.kmeans\.k must be between 1 and 64"),
+        ("eval.kmeans.n_clusters", 10**9, r"eval\.kmeans\.n_clusters must be between 1 and 64"),
         ("seed", 2**32, r"seed must be at most 4,294,967,295; got 4294967296"),
         ("data.name", None, r"data\.name must be a string; got None"),
         ("augment.crop", 3, r"augment\.crop must be a section of the config; got 3"),

@@ -42,7 +42,7 @@ def through_prototypes(x, labels, gradient):
 
 def test_prototypes_equal_loops(keys):
     x = 3 * draw(keys, 10, 4)
-    centers, filled = prototypes(x, LABELS, clusters=7, axis=None)
+    centers, filled = prototypes(x, LABELS, n_clusters=7, axis=None)
     want = reference.prototypes(x, LABELS, 7)
     assert sorted(want) == list(np.flatnonzero(filled)) == [0, 1, 3, 4, 6]
     for k in range(7):
@@ -53,7 +53,7 @@ def test_more_clusters_than_images(keys):
     """The slots are the clusters of the batch: memory does not grow with their number."""
     x = draw(keys, 10, 4)
     far = LABELS * 3001
-    centers, filled = prototypes(x, far, clusters=25_000, axis=None)
+    centers, filled = prototypes(x, far, n_clusters=25_000, axis=None)
     assert centers.shape == (10, 4)
     np.testing.assert_array_equal(filled, np.arange(10) < 5)
     want = reference.prototypes(x, LABELS, 7)
@@ -66,7 +66,7 @@ def test_views_equal_loops(keys, part, clusters):
     pair, targets = ([s * draw(keys, 10, 4) for s in (1, 2)] for _ in range(2))
     labels = LABELS if clusters == 7 else LABELS * 40
     got = proto_cl_views(
-        pair, targets, labels, part=part, clusters=clusters, temperature=0.5, axis=None
+        pair, targets, labels, part=part, n_clusters=clusters, temperature=0.5, axis=None
     )
     want = views_in_loops(pair, targets, labels, clusters, 0.5, part)
     np.testing.assert_allclose(got, want, rtol=1e-12)
@@ -90,7 +90,7 @@ def test_gradient_at_the_rows_is_the_closed_form(keys, clusters):
     a, b, ta, tb = (2 * draw(keys, 10, 4) for _ in range(4))
     labels = LABELS if clusters == 7 else LABELS * 40
     loss = functools.partial(
-        proto_cl_views, part="whole", clusters=clusters, temperature=0.5, axis=None
+        proto_cl_views, part="whole", n_clusters=clusters, temperature=0.5, axis=None
     )
     (got, _), stopped = jax.grad(loss, argnums=(0, 1))((a, b), (ta, tb), labels)
     mu, target = (reference.prototypes(z, labels, clusters) for z in (a, tb))

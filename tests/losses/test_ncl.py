@@ -140,7 +140,9 @@ def bce_in_loops(z, p, other, threshold):
 
 
 def bce(z, p, other, *, threshold, axis=None):
-    return pairwise_bce(similar(z, threshold=threshold, classes=2, axis=axis), p, other, axis=axis)
+    return pairwise_bce(
+        similar(z, threshold=threshold, n_classes=2, axis=axis), p, other, axis=axis
+    )
 
 
 @every_row("threshold", [0.95, 0.3, -0.2])
@@ -164,7 +166,7 @@ def test_pairwise_bce_equals_loops_and_closed_form(keys, threshold):
 def test_one_pair_in_so_many_classes_is_similar(keys, n, classes):
     """The most similar pairs, each with its mirror, and every image with itself."""
     z = draw(keys, n, 4)
-    pairs = np.asarray(similar(z, threshold=None, classes=classes, axis=None))
+    pairs = np.asarray(similar(z, threshold=None, n_classes=classes, axis=None))
     np.testing.assert_array_equal(pairs, pairs.T)
     assert pairs.diagonal().all()
     assert pairs.sum() == n + 2 * max(0, (n * n // classes - n) // 2)
@@ -177,7 +179,7 @@ def test_an_image_is_similar_to_itself_at_every_threshold(keys, devices):
     rows = draw(keys, 64, 16).astype(np.float32)
     rows[5] = 0
     mesh = jax.make_mesh((devices,), ("i",), axis_types=(AxisType.Auto,))
-    alone = functools.partial(similar, classes=2, threshold=1.0, axis="i")
+    alone = functools.partial(similar, n_classes=2, threshold=1.0, axis="i")
     split = PartitionSpec("i")
     found = jax.shard_map(alone, mesh=mesh, in_specs=split, out_specs=split)(rows)
     np.testing.assert_array_equal(found, np.eye(64, dtype=bool))

@@ -41,7 +41,7 @@ def _keys(index):
 
 
 def _bce(a, b, axis):
-    same = losses.similar(a, classes=3, threshold=0.3, axis=axis)
+    same = losses.similar(a, n_classes=3, threshold=0.3, axis=axis)
     return losses.pairwise_bce(same, _soft(a), _soft(b), axis=axis)
 
 
@@ -53,7 +53,7 @@ def _neighborhood(a, b, index):
 
 def _proto_cl(a, b, labels, axis):
     (mu, filled), (target, _) = (
-        losses.prototypes(z, labels, clusters=4, axis=axis) for z in (a, b)
+        losses.prototypes(z, labels, n_clusters=4, axis=axis) for z in (a, b)
     )
     return losses.proto_cl(mu, target, filled)
 
@@ -93,7 +93,7 @@ LOSSES = {
     "pairwise_bce": lambda a, b, c, k, i, x: _bce(a, b, x),
     "proto_cl": lambda a, b, c, k, i, x: _proto_cl(losses.positive_samples(_keys(i), a), b, k, x),
     "proto_cl_views": lambda a, b, c, k, i, x: losses.proto_cl_views(
-        (a, b), (a, c), k, clusters=20, axis=x
+        (a, b), (a, c), k, n_clusters=20, axis=x
     ),
     "prototype_contrast": lambda a, b, c, k, i, x: losses.prototype_contrast(
         a, jnp.asarray(UNIT, a.dtype), k, jnp.linspace(0.2, 0.5, 10, dtype=a.dtype)
@@ -117,11 +117,11 @@ VARIANTS = {
     ),
     "nrcc, own view": lambda a, b, c, k, i, x: losses.nrcc(a, b, c, include_own_view=True, axis=x),
     "pairwise_bce, a share of the pairs": lambda a, b, c, k, i, x: losses.pairwise_bce(
-        losses.similar(a, classes=3, threshold=None, axis=x), _soft(a), _soft(b), axis=x
+        losses.similar(a, n_classes=3, threshold=None, axis=x), _soft(a), _soft(b), axis=x
     ),
     **{
         f"proto_cl_views, {part}": lambda a, b, c, k, i, x, part=part: losses.proto_cl_views(
-            (a, b), (a, c), k, clusters=4, part=part, axis=x
+            (a, b), (a, c), k, n_clusters=4, part=part, axis=x
         )
         for part in ("alignment", "uniformity")
     },
@@ -482,9 +482,12 @@ REFUSED = [
         "neighbors must be between 1 and 8; got 9",
     ),
     (lambda: losses.concentrations(UNIT, UNIT, FILLED, mean=-1), "mean must be greater than 0"),
-    (lambda: losses.proto_cl_views((A, B), (A, B), LABELS, clusters=1), "clusters must be at leas"),
     (
-        lambda: losses.proto_cl_views((A, B), (A, B), LABELS, clusters=4, part="half"),
+        lambda: losses.proto_cl_views((A, B), (A, B), LABELS, n_clusters=1),
+        "n_clusters must be at leas",
+    ),
+    (
+        lambda: losses.proto_cl_views((A, B), (A, B), LABELS, n_clusters=4, part="half"),
         "part must be one of 'whole', 'alignment', 'uniformity'; got 'half'",
     ),
     (lambda: losses.centroid_contrast(A, UNIT[:1], LABELS), "number of centroids must be at least"),
@@ -515,6 +518,11 @@ def test_messages(call, message):
     assert "\n" not in str(error.value)
 
 
+def test_an_argument_that_is_unknown_names_the_function():
+    with pytest.raises(TypeError, match=r"^info_nce_views: got an unexpected .* 'temprature'"):
+        losses.info_nce_views(A, B, temprature=0.1)
+
+
 def _cold(a, b, filled):
     """Every loss at small temperatures, epsilons, variances and concentrations."""
     cold, queue, k = {"temperature": 0.01}, jnp.concatenate([b, a]), LABELS % 3
@@ -539,7 +547,7 @@ def _cold(a, b, filled):
         losses.swapped_prediction((a, b), epsilon=0.01, **cold),
         losses.variance_loss(a, b, jnp.zeros(8, a.dtype), k),
         *(
-            losses.proto_cl_views((a, b), (b, b), k, clusters=n, part=part, **cold)
+            losses.proto_cl_views((a, b), (b, b), k, n_clusters=n, part=part, **cold)
             for part in ("whole", "alignment", "uniformity")
             for n in (3, 50)
         ),
@@ -607,6 +615,6 @@ def test_prototypes_leave_rows_of_no_cluster_out(clusters, outside):
 
     def loss(rows):
         pairs = (A[rows], B[rows]), (B[rows], C[rows])
-        return losses.proto_cl_views(*pairs, labels[rows], clusters=clusters)
+        return losses.proto_cl_views(*pairs, labels[rows], n_clusters=clusters)
 
     np.testing.assert_allclose(loss(slice(8)), loss(slice(7)), rtol=1e-6)

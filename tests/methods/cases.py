@@ -35,7 +35,7 @@ METHODS = {
     "moco": {"name": "moco", "temperature": 0.2, "queue": 32, "decay": 0.9, "final_decay": 1.0},
     "ncc": {
         "name": "ncc",
-        "clusters": 20,
+        "n_clusters": 20,
         "weight": 0.1,
         "temperature": 0.5,
         "sigma": 0.01,
@@ -49,7 +49,7 @@ METHODS = {
     },
     "cueco": {
         "name": "cueco",
-        "clusters": 5,
+        "n_clusters": 5,
         "temperature": 0.2,
         "queue": 32,
         "weights": {"instance": 1.0, "centroid": 0.1, "variance": 0.01},
@@ -66,7 +66,7 @@ METHODS = {
         "name": "pcl",
         "temperature": 0.2,
         "queue": 32,
-        "prototypes": (5, 9),
+        "n_prototypes": (5, 9),
         "weight": 1.0,
         "warmup": "1 step",
         "update_every": "2 steps",
@@ -76,14 +76,14 @@ METHODS = {
     },
     "swav": {
         "name": "swav",
-        "prototypes": 6,
+        "n_prototypes": 6,
         "temperature": 0.1,
         "epsilon": 0.05,
         "iterations": 3,
         "freeze": "1 step",
         "small": {"count": 2, "size": None, "scale": (0.3, 0.6)},
     },
-    "cc": {"name": "cc", "clusters": 4, "temperature": 0.5, "cluster_temperature": 0.8},
+    "cc": {"name": "cc", "n_clusters": 4, "temperature": 0.5, "cluster_temperature": 0.8},
     "kernel_infonce": KERNEL,
     "kernel_infonce on moco": KERNEL
     | {"mixture": "loss", "halves": True, "queue": 32, "decay": 0.9, "final_decay": 0.9},
@@ -92,10 +92,10 @@ METHODS = {
 # contrast of images is SimCLR's.
 PERIOD = {"warmup": "1 step", "update_every": "2 steps", "n_init": 1}
 TERMS = {
-    "cc": {"clusters": 3, "cluster_temperature": 0.8},
-    "pcl": {"temperature": 0.2, "prototypes": (3, 2), "weight": 0.7, **PERIOD},
+    "cc": {"n_clusters": 3, "cluster_temperature": 0.8},
+    "pcl": {"temperature": 0.2, "n_prototypes": (3, 2), "weight": 0.7, **PERIOD},
     "ncc": {
-        "clusters": 3, "weight": 0.7, "temperature": 0.5, "warm_start": True, "part": "whole",
+        "n_clusters": 3, "weight": 0.7, "temperature": 0.5, "warm_start": True, "part": "whole",
         **PERIOD,
     },
 }  # fmt: skip
@@ -105,7 +105,7 @@ STAGES = {
     "supervised": {"name": "supervised"},
     "ncl": {
         "name": "ncl",
-        "classes": 2,
+        "n_classes": 2,
         "threshold": None,
         "ramp": "4 steps",
         "consistency_weight": 5.0,

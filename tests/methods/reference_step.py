@@ -335,18 +335,18 @@ def refreshed(values, state, step, pixels):
         return state
     if values["name"] == "cueco":
         rows = held(state["queue"])
-        centers = tiny.kmeans(rows, values["clusters"], metric="spherical").centers
+        centers = tiny.kmeans(rows, values["n_clusters"], metric="spherical").centers
         return {**state, "clusters": started_clusters(rows, centers)}
     target = state.get("target", state)
     _, rows = tiny.embed(target["params"], target["batch_stats"], tiny.clean(pixels))
     if values["name"] == "pcl":
-        clusterings = [tiny.kmeans(rows, k, metric="spherical") for k in values["prototypes"]]
+        clusterings = [tiny.kmeans(rows, k, metric="spherical") for k in values["n_prototypes"]]
         return {
             **state,
             "clusterings": [concentrated(rows, x, values["temperature"]) for x in clusterings],
         }
     init = state["centers"] if since and values["warm_start"] else None
-    result = tiny.kmeans(rows, values["clusters"], metric="spherical", init=init)
+    result = tiny.kmeans(rows, values["n_clusters"], metric="spherical", init=init)
     return {**state, "labels": result.labels, "centers": result.centers}
 
 

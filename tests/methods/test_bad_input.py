@@ -73,7 +73,11 @@ ROWS = [
         "term.name must be one of 'cc', ",
     ),
     ("byol", {"term": ConfigDict({**TERM, "sigma": 0.1})}, "unknown config key term.sigma"),
-    ("byol", {"term": ConfigDict({**TERM, "clusters": 65})}, "term.clusters must be at most 64"),
+    (
+        "byol",
+        {"term": ConfigDict({**TERM, "n_clusters": 65})},
+        "term.n_clusters must be at most 64",
+    ),
     ("pcl", {"term": ConfigDict(TERM)}, "term must be None for the method pcl, which has clusters"),
     ("rotation", {"term": ConfigDict(TERM)}, "term must be None for rotation, which is not a two-"),
     (

@@ -20,13 +20,23 @@ CHANGES = {
     "moco": {"queue": 128},
     "kernel_infonce on moco": {"queue": 128},
     "ncc": {
-        "clusters": GROUPS,
+        "n_clusters": GROUPS,
         "final_decay": 0.95,
         "warmup": "40 steps",
         "update_every": "50 steps",
     },
-    "pcl": {"queue": 128, "prototypes": (8, 16), "warmup": "40 steps", "update_every": "50 steps"},
-    "cueco": {"clusters": GROUPS, "queue": 128, "warmup": "40 steps", "update_every": "1000 steps"},
+    "pcl": {
+        "queue": 128,
+        "n_prototypes": (8, 16),
+        "warmup": "40 steps",
+        "update_every": "50 steps",
+    },
+    "cueco": {
+        "n_clusters": GROUPS,
+        "queue": 128,
+        "warmup": "40 steps",
+        "update_every": "1000 steps",
+    },
 }
 
 

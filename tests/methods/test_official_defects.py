@@ -31,11 +31,11 @@ def test_prototypes_of_foreign_labels(keys, labels):
     labels, (x, y, t, s) = np.array(labels, np.int32), draw(keys, 4, 8, 4)
 
     def loss(_, x, y, t, s, k, axis):
-        value = proto_cl_views((x, y), (t, s), k, clusters=5, temperature=0.5, axis=axis)
+        value = proto_cl_views((x, y), (t, s), k, n_clusters=5, temperature=0.5, axis=axis)
         return collectives.varying(value, axis)
 
     def in_loops(x, y, t, s):
-        of = functools.partial(reference.prototypes, labels=labels, clusters=5)
+        of = functools.partial(reference.prototypes, labels=labels, n_clusters=5)
         return sum(reference.proto_cl(of(a), of(b), 0.5) for a, b in ((x, s), (y, t))) / 2
 
     def cut(a, b):

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("x64")
 
 STEPS, BATCH = 4, 4
 EMA = {"decay": 0.6, "final_decay": 1.0}
-CLUSTERED = {"clusters": 3, "warmup": "1 step", "update_every": "2 steps"}
+CLUSTERED = {"n_clusters": 3, "warmup": "1 step", "update_every": "2 steps"}
 CHANGES = {
     "simclr": {},
     "byol": EMA,
@@ -43,13 +43,13 @@ CHANGES = {
     "pcl": {
         **EMA,
         "queue": 8,
-        "prototypes": (3, 2),
+        "n_prototypes": (3, 2),
         "weight": 0.7,
         "warmup": "1 step",
         "update_every": "2 steps",
     },
-    "cc": {"clusters": 3},
-    "swav": {"prototypes": 3, "temperature": 0.3, "epsilon": 0.2},
+    "cc": {"n_clusters": 3},
+    "swav": {"n_prototypes": 3, "temperature": 0.3, "epsilon": 0.2},
     "kernel_infonce": {},
     "kernel_infonce on moco": {**EMA, "queue": 8},
     "rotation": {},

@@ -15,9 +15,9 @@ from etils import epath
 from PIL import Image
 
 from cluster_jax.clustering.gridshift import BandwidthCurve, Candidate
-from cluster_jax.clustering.living import Event
 from cluster_jax.clustering.membership import Membership
 from cluster_jax.clustering.number import CLEAR_GAP
+from cluster_jax.clustering.numbering import Event
 from cluster_jax.core import io as files
 from cluster_jax.data.images import PhotoFacts
 from cluster_jax.evaluation.clusters import Clustering
@@ -306,7 +306,7 @@ def smooth_tree(metrics, **changes):
 
 
 def test_what_is_said_of_clear_and_unclear_clusters():
-    unclear = {"verdict": "no clear answer", "gap": 0.171}
+    unclear = {"verdict": "unclear", "gap": 0.171}
     page = page_of(smooth_tree(unclear))
     assert "the 3 clusters are a best guess, separated by a silhouette of 0.17 more" in page.text
     assert f"than parts of one cluster (clear: {CLEAR_GAP})." in page.text
@@ -328,7 +328,7 @@ def test_what_is_said_of_clear_and_unclear_clusters():
     given = smooth_tree(unclear)
     given.results["provenance"]["number_of_clusters"] = {"tree": "given"}
     assert "best guess" not in page_of(given).text
-    few = {"verdict": "one cluster", "gap": None, "rows_clustered": 5, "n_clusters": 1}
+    few = {"verdict": "one_cluster", "gap": None, "rows_clustered": 5, "n_clusters": 1}
     page = page_of(changed(smooth_tree(few), cluster_labels=np.zeros(68, int), linkage=None))
     assert "There are fewer than 6 different images, too few to look for a number" in page.text
     assert "do not split into several" not in page.text
@@ -563,17 +563,17 @@ def test_labels_in_matched_order():
     assert many["left_out"]
 
 
-@pytest.mark.parametrize("verdict", ["clear", "no clear answer", "one cluster"])
+@pytest.mark.parametrize("verdict", ["clear", "unclear", "one_cluster"])
 def test_bandwidth_section(verdict):
     page = page_of(make(CLUSTERS, curve=CURVE._replace(verdict=verdict)))
     section = text(page.by_id("bandwidth"))
     assert "Selected, by a score computed without labels: 0.2, which gives 5 clusters." in section
     assert "Next best: 1,090 clusters at 0.1 (score 0.123)." in section, "the next best answer"
-    said = {"no clear answer": "No clear answer.", "one cluster": "One cluster."}
+    said = {"unclear": "No clear answer.", "one_cluster": "One cluster."}
     assert [key for key, words in said.items() if words in section] == [
         key for key in said if key == verdict
     ]
-    assert ("number of clusters is uncertain." in page.text) == (verdict == "no clear answer")
+    assert ("number of clusters is uncertain." in page.text) == (verdict == "unclear")
 
 
 def test_map_shows_the_principal_components():

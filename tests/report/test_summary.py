@@ -56,13 +56,13 @@ def test_without_labels_there_are_no_scores():
 
 
 def test_a_best_guess_is_told():
-    metrics = {"verdict": "no clear answer", "gap": 0.186, "n_clusters": 13}
+    metrics = {"verdict": "unclear", "gap": 0.186, "n_clusters": 13}
     assert summary.verdict(metrics, "rows") == (
         "No clear answer: the 13 clusters are a best guess, separated by a silhouette of 0.19 more "
         f"than parts of one cluster (clear: {number.CLEAR_GAP})."
     )
     # GridShift has no such figure.
-    said = summary.verdict({"verdict": "no clear answer", "n_clusters": 13}, "images")
+    said = summary.verdict({"verdict": "unclear", "n_clusters": 13}, "images")
     assert "the images may form one cluster or none" in said
     assert summary.verdict({**metrics, "verdict": "clear"}, "rows") is None
     # Nor have the tree's clusters by density.
@@ -74,12 +74,12 @@ def test_a_best_guess_is_told():
 
 
 def test_clusters_of_photos_are_groups():
-    guess = {"verdict": "no clear answer", "n_clusters": 3, "gap": 0.2, **dict.fromkeys(SCORES)}
+    guess = {"verdict": "unclear", "n_clusters": 3, "gap": 0.2, **dict.fromkeys(SCORES)}
     origin = {"number_of_clusters": {"tree": "found"}, "data": {"name": "folder"}}
     for found in (
         guess,
         guess | {"gap": None},
-        guess | {"verdict": "one cluster", "n_clusters": 1},
+        guess | {"verdict": "one_cluster", "n_clusters": 1},
     ):
         said = summary.run_table({"provenance": origin, "metrics": {"tree": found}})
         assert "group" in said
@@ -87,7 +87,7 @@ def test_clusters_of_photos_are_groups():
 
 
 def test_too_few_rows_are_not_called_one_cluster():
-    metrics = {"verdict": "one cluster", "gap": None, "n_clusters": 1, "rows_clustered": 5}
+    metrics = {"verdict": "one_cluster", "gap": None, "n_clusters": 1, "rows_clustered": 5}
     said = summary.verdict(metrics, "rows")
     assert said == (
         "There are fewer than 6 different rows, too few to look for a number of clusters: give it "
@@ -98,7 +98,7 @@ def test_too_few_rows_are_not_called_one_cluster():
 
 
 def test_what_is_found_by_the_tree():
-    found = {"n_clusters": 7, "n_large": 6, "outliers": 3, "verdict": "one cluster", **SCORES}
+    found = {"n_clusters": 7, "n_large": 6, "outliers": 3, "verdict": "one_cluster", **SCORES}
     results = {
         "provenance": {
             "number_of_clusters": {"tree": "found", "kmeans": "as found by tree"},

@@ -124,12 +124,12 @@ def test_shards_are_read_in_blocks(tree, new, tmp_path, monkeypatch):
 
 def test_groups_at_another_cut(tree, rows, new):
     run = cluster_jax.load(tree)
-    groups = run.cut(k=2)
+    groups = run.cut(n_clusters=2)
     assert len(np.unique(groups)) == 2
-    np.testing.assert_array_equal(run.predict(rows, k=2), groups)
+    np.testing.assert_array_equal(run.predict(rows, n_clusters=2), groups)
     of_cluster = dict(zip(run.labels_.tolist(), groups.tolist(), strict=True))
     wanted = [of_cluster[label] for label in run.predict(new[:8]).tolist()]
-    assert run.predict(new[:8], k=2).tolist() == wanted
+    assert run.predict(new[:8], n_clusters=2).tolist() == wanted
 
 
 def test_corrections_hold_for_new_rows(make, rows, new, tmp_path, capsys):
@@ -192,7 +192,7 @@ def test_bad_input(tree, new, tmp_path, capsys, flags, message):
 def test_what_a_method_cannot_do(make, rows):
     run = cluster_jax.load(make("--method=kmeans", "--n-clusters=4"))
     with pytest.raises(InputError, match=r"method must be 'tree' to cut; got 'kmeans'"):
-        run.cut(k=2)
+        run.cut(n_clusters=2)
     with pytest.raises(InputError, match="method must be 'tree' to give probabilities"):
         run.predict_proba(rows)
     drawn = cluster_jax.load(make("--method=gridshift", "--reduce=tsne"))

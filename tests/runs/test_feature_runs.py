@@ -60,7 +60,7 @@ def test_k_means_has_the_metric_of_the_config(finished):
     section = dataclasses.replace(section, linear_probe=None)
     labels = {}
     for metric in ("euclidean", "spherical"):
-        kmeans = dataclasses.replace(section.kmeans, k=7, metric=metric)
+        kmeans = dataclasses.replace(section.kmeans, n_clusters=7, metric=metric)
         changed = dataclasses.replace(section, kmeans=kmeans)
         evaluation = evaluate.evaluate({"projection": rows}, None, changed, seed=0)
         labels[metric] = evaluation.kmeans_labels

@@ -598,11 +598,11 @@ def test_empty_novel_classes_are_told():
 def test_k_means_has_the_number_of_novel_classes(config, built):
     dataset = built["ncl"].training.dataset
     values = config_json(config)
-    values["eval"]["kmeans"]["k"] = None
+    values["eval"]["kmeans"]["n_clusters"] = None
     assert finish.with_novel_k(parse_config(values), dataset).kmeans.n_clusters == 2
     images = dataset._replace(partial_labels=None)
     assert finish.with_novel_k(parse_config(values), images).kmeans.n_clusters is None
-    values["eval"]["kmeans"]["k"] = 3
+    values["eval"]["kmeans"]["n_clusters"] = 3
     assert finish.with_novel_k(parse_config(values), dataset).kmeans.n_clusters == 3
 
 

@@ -307,7 +307,7 @@ def test_a_name_changes_nothing_else(run):
     before = cluster_jax.load(run)
     corrected(run, names=[("1", "cats")])
     after = cluster_jax.load(run)
-    np.testing.assert_array_equal(after.cut(k=3), before.cut(k=3))
+    np.testing.assert_array_equal(after.cut(n_clusters=3), before.cut(n_clusters=3))
     np.testing.assert_array_equal(after.predict(NEW), before.predict(NEW))
     assert after.run.results["metrics"] == before.run.results["metrics"]
 
@@ -315,17 +315,51 @@ def test_a_name_changes_nothing_else(run):
 # --- clusters that come and go -------------------------------------------------------------------
 
 
-def test_a_cluster_that_is_gone_keeps_its_number_and_its_name_to_itself(run):
-    gone = of_first(run)[99]
-    named = corrected(run, names=[(str(gone), "cats")])
-    assert named.cluster_names == {str(gone): "cats"}
-    after = updated(run, FIRST[:75])
-    assert gone not in after.labels
+def test_what_was_named_or_decided_comes_back_with_its_rows(run):
+    """Others of their kind are a new cluster; a merge has what it has merged, also later."""
+    a, b, c, d = of_first(run)[[0, 25, 50, 75]].tolist()
+    said = {"names": {str(d): "cats"}, "labels": {"26": a}, "wrong": [27]}
+    named = corrected(run, said_by(run, **said))
+    after = updated(run, np.concatenate([FIRST[:25], FIRST[30:75]]))
+    assert d not in after.labels
     assert after.cluster_names == {}
-    back = updated(run, FIRST)
-    assert set(of(back, FIRST[75:])) == {GROUPS}
-    assert back.cluster_names == {}
-    assert set(of(back, FIRST[:75])) == set(of(named, FIRST[:75]))
+    born = updated(run, rows(0, 0, 0, 9, seed=2), add=True)
+    assert set(of(born, rows(0, 0, 0, 9, seed=2))) == {GROUPS}
+    assert born.cluster_names == {}
+    update.undo(run, with_report=False)
+    corrected(run, said_by(run, merges=[[a, c]]))
+    said = update.update_rows(run, Table(FIRST), with_report=False)[0]
+    back = records.read(run)
+    assert said.startswith("30 rows are new.\n  cluster 3 (cats) is back (25 rows)\n")
+    assert back.cluster_names == {str(d): "cats"}
+    assert of(back, FIRST[[0, 25, 26, 27, 28, 50, 75]]) == [c, b, c, -1, b, c, d]
+    decided = zip(back.all_features, back.columns["decided"], strict=True)
+    assert sum(is_decided for _, is_decided in decided) == 2
+    assert set(of(back, FIRST[75:])) == {d}
+    assert not len(back.gone)
+    assert named.next_label == back.next_label
+
+
+def test_a_row_with_another_vector_is_a_new_one(tmp_path):
+    """What a person has said was about the old one, for which it holds when that is back."""
+    (x, names), run = (FIRST, tuple(map(str, range(N)))), tmp_path / "run"
+    np.savez(tmp_path / "x.npz", features=x, ids=np.array(names))
+    flags = [f"--features={tmp_path}/x.npz", f"--out={run}", "--reduce=pca", "--report=no"]
+    cluster.main([*flags, "--array=features", "--ids=ids"])
+    a, b, c = of_first(run)[[0, 25, 50]].tolist()
+    corrected(run, said_by(run, labels={"0": b}, wrong=[1], right=[2]))
+    changed = np.concatenate([FIRST[50:53] + 0.1, FIRST[3:]])
+    told = update.update_rows(run, Table(changed, names), with_report=False)
+    assert told[0].startswith("3 rows are changed.")
+    after = records.read(run)
+    where = dict(zip(after.names, after.labels.tolist(), strict=True))
+    assert [where[name] for name in "0123"] == [c, c, c, a]
+    assert not after.columns["decided"].any()
+    update.update_rows(run, Table(FIRST, names), with_report=False)
+    after = records.read(run)
+    where = dict(zip(after.names, after.labels.tolist(), strict=True))
+    assert [where[name] for name in "0123"] == [b, -1, a, a]
+    assert after.columns["decided"].sum() == 3
 
 
 def test_undo_goes_back_state_by_state(run):

@@ -1,0 +1,406 @@
+"""Numbers of clusters that keep their meaning while rows come and go.
+
+An update fits the rows anew, and explains the clusters that it finds by those that are known. A row
+keeps its cluster, and a new one has that of most of the known rows nearest to it, but for these:
+
+1. Owners. A found cluster belongs to the known one that has most rows there, among those that have
+   most of their rows there, or to one that a person holds together, of which it is a part.
+2. Births. A found cluster without an owner of which most rows have come in the last four updates is
+   a new cluster, of these rows.
+3. Splits. Any other found cluster without an owner is a part of the known cluster that has most
+   rows there. It becomes a cluster of its own when three updates in a row have seen it apart,
+   unless it has less than a fifth of the rows of the largest part.
+4. Merges. Rows of a known cluster that five updates in a row have found with another owner join it:
+   all of them in a merge, some of them in a split.
+
+The waiting is what keeps numbers: most of what a fit changes, the next one takes back. Of more than
+4,000 rows the new ones are fitted beside a sample of each cluster, so that an update costs as much
+as its new rows do; the sample stays the same while a cluster grows. A number is never used twice,
+and the events have the words of MONIC [1]. What it gives is in `experiments/living.md`.
+
+References:
+    [1] Spiliopoulou, Ntoutsi, Theodoridis and Schult 2006, MONIC: modeling and monitoring cluster
+        transitions.
+"""
+
+import dataclasses
+import json
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
+
+from cluster_jax.clustering import knn, smooth
+from cluster_jax.clustering.base import NO_CLUSTER
+from cluster_jax.core.arrays import Rows
+
+SURVIVED, GREW, SPLIT, MERGED = "survived", "grew", "split", "merged"
+EMERGED, SHRANK, DISAPPEARED, RETURNED = "emerged", "shrank", "disappeared", "returned"
+NEW = -2  # label of a row that has none yet
+# Rows that are fitted in an update, at most; of a cluster's sample, at least, if all fit.
+LOOK, _SAMPLE = 4_000, 20
+LEAST, MOST = 5, 0.7  # rows of a birth or a split; share of rows for which a condition must hold
+RECENT = 4  # updates after which a row is no longer recent
+SPLIT_SHARE = 0.2  # rows that a split takes for each of the largest part
+SPLIT_LOOKS, JOIN_LOOKS = 2, 4  # updates before this one that have seen rows apart
+SAME = 0.5  # Jaccard index from which a cluster of a refit is the old one
+
+
+class Event(NamedTuple):
+    """What has happened to a cluster.
+
+    Attributes:
+        kind: one of "survived", "grew", "shrank", "split", "merged", "emerged", "disappeared",
+            "returned".
+        id: of the cluster.
+        rows: that the cluster has ("survived", "emerged", "returned"), has got ("grew"), has lost
+            ("shrank"), or has lost to `into` ("split", "merged"); 0 where it has disappeared.
+        into: ids of the clusters in which its rows are now.
+    """
+
+    kind: str
+    id: int
+    rows: int
+    into: tuple[int, ...] = ()
+
+
+class State(NamedTuple):
+    """The clusters of n rows.
+
+    Attributes:
+        ids: int64 `[n]`, the cluster of each row, -1 for none, `NEW` of a row to be placed.
+        since: int64 `[n]`, the update in which the row came; 0: the first fit.
+        apart: int64 `[n]`, how many updates in a row have found it apart from its cluster.
+        next_id: the lowest id that no cluster has had.
+        updates: how many there were.
+        events: of the last update.
+    """
+
+    ids: NDArray
+    since: NDArray
+    apart: NDArray
+    next_id: int
+    updates: int
+    events: tuple[Event, ...] = ()
+
+    @property
+    def is_recent(self) -> NDArray:
+        """Which rows came with the last updates, bool `[n]`; those of the first fit did not."""
+        return self.since > max(self.updates - RECENT, 0)
+
+    def of(self, rows: NDArray) -> "State":
+        """Returns the state of some of the rows."""
+        columns = self.ids[rows], self.since[rows], self.apart[rows]
+        return State(*columns, self.next_id, self.updates)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Repeated:
+    """Rows `[n, d]` of which many may be the same: `rows[leaves]`, read a part at a time.
+
+    Attributes:
+        rows: `[m, d]`.
+        leaves: int `[n]`.
+    """
+
+    rows: NDArray
+    leaves: NDArray
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of rows and of columns."""
+        return len(self.leaves), self.rows.shape[1]
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Type of the numbers."""
+        return self.rows.dtype
+
+    def __getitem__(self, index: Any) -> NDArray:
+        return self.rows[self.leaves[index]]
+
+    def joined(self, x: NDArray) -> "Repeated":
+        """Appends new rows `[l, d]` to these."""
+        leaves = len(self.rows) + np.arange(len(x))
+        return Repeated(np.concatenate([self.rows, x]), np.concatenate([self.leaves, leaves]))
+
+
+class Look(NamedTuple):
+    """Clusters of the rows of a fit.
+
+    Attributes:
+        labels: int `[m]`, 0 to k - 1, -1 for none.
+        rows: `[m, r]`, whose Euclidean distances say what is alike.
+        place: other rows `[l, d]` -> the labels and rows of these.
+    """
+
+    labels: NDArray
+    rows: NDArray
+    place: Callable[[NDArray], tuple[NDArray, NDArray]]
+
+
+def start(labels: NDArray) -> State:
+    """Returns the state after a first fit with the clusters int `[n]`, -1 for none.
+
+    Example:
+        >>> start(np.array([0, 0, 1])).events
+        (Event(kind='emerged', id=0, rows=2, into=()), Event(kind='emerged', id=1, rows=1, into=()))
+    """
+    ids, none = labels.astype(np.int64), np.zeros(len(labels), np.int64)
+    next_id = int(ids.max(initial=-1)) + 1
+    return State(ids, none, none, next_id, 0, events(none[:0], ids, range(next_id)))
+
+
+def update(
+    state: State, x: Rows, fit: Callable[[NDArray], Look], is_fixed: NDArray | None = None
+) -> State:
+    """Assigns clusters to all rows after new ones have come, and returns the new state.
+
+    Args:
+        state: of the n rows before.
+        x: all rows `[m, d]` in their order, the new ones last.
+        fit: clusters rows.
+        is_fixed: bool `[n]`, rows that stay where they are, because a person has decided about them
+            or their cluster; None: none.
+
+    Returns:
+        The state of m rows; the same one if there are no new rows.
+
+    Example:
+        >>> def fit(x):
+        ...     high = lambda rows: ((rows[:, 0] > 5) * 1, rows)
+        ...     return Look(*high(x), high)
+        >>> x = np.array([[0.0], [1.0], [9.0], [8.0], [7.0], [1.5]])
+        >>> update(start(np.array([0, 0, 1, 1])), x, fit).ids.tolist()
+        [0, 0, 1, 1, 1, 0]
+    """
+    n, m = len(state.ids), x.shape[0]
+    if m == n:
+        return state._replace(events=())
+    after, rows, fixed = _grown(state, m - n), _sample(state, m), np.zeros(m, bool)
+    fixed[:n] = False if is_fixed is None else is_fixed
+    seen, look = after.of(rows), fit(np.asarray(x[rows]))
+    is_new, is_in = seen.ids == NEW, look.labels != NO_CLUSTER
+    ids = seen.ids.copy()
+    ids[is_new] = _votes(look, is_in & ~is_new, ids, look.labels[is_new], look.rows[is_new])
+    ids, apart, next_id, born = follow(seen, ids, look.labels, fixed[rows])
+    after.ids[rows], after.apart[rows] = ids, apart
+    # What was decided on a sample holds for all rows of a cluster that has changed.
+    is_left = ~fixed
+    is_left[rows] = False
+    for cluster in np.unique(seen.ids[ids != seen.ids]).tolist():
+        left = np.flatnonzero(is_left & (after.ids == cluster))
+        voters = is_in if cluster == NEW else is_in & (seen.ids == cluster)
+        for begin in range(0, len(left), LOOK):
+            part = left[begin : begin + LOOK]
+            after.ids[part] = _votes(look, voters, ids, *look.place(np.asarray(x[part])))
+    return after._replace(next_id=next_id, events=events(state.ids, after.ids, born))
+
+
+def _grown(state: State, count: int) -> State:
+    """Returns a state with so many new rows, before they are in clusters."""
+    now = state.updates + 1
+    ids, since, apart = (
+        np.concatenate([column, np.full(count, value)])
+        for column, value in ((state.ids, NEW), (state.since, now), (state.apart, 0))
+    )
+    return State(ids, since, apart, state.next_id, now)
+
+
+def _sample(state: State, m: int) -> NDArray:
+    """Returns which of m rows are fitted, int64: all, or the new ones and some of each cluster."""
+    n = len(state.ids)
+    if m <= LOOK:
+        return np.arange(m)
+    new = np.arange(n, m)
+    new = new[np.argsort(_priority(new), kind="stable")[: LOOK // 2]]
+    room, priority = LOOK - len(new), _priority(np.arange(n))
+    order = np.lexsort((priority, state.ids))
+    _, first, sizes = np.unique(state.ids[order], return_index=True, return_counts=True)
+    rank = np.arange(n) - np.repeat(first, sizes)
+    # Proportional to the sizes, but for small clusters; of more of them than fit, some.
+    share = rank / np.repeat(np.maximum(_SAMPLE, room * sizes / n), sizes)
+    return np.sort(np.concatenate([order[np.lexsort((priority[order], share))[:room]], new]))
+
+
+def _priority(rows: NDArray) -> NDArray:
+    """Returns a number for each row to sort by: in an order that looks random and is fixed."""
+    return rows.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+
+
+def _votes(look: Look, voters: NDArray, ids: NDArray, found: NDArray, x: NDArray) -> NDArray:
+    """Returns the cluster of most of the rows nearest to each new row, -1 for one without."""
+    if not voters.any():
+        return np.full(len(x), NEW)
+    known, codes = np.unique(ids[voters], return_inverse=True)
+    near = knn.nearest(x, look.rows[voters], max(1, smooth.n_neighbors(len(codes))))
+    return np.where(found == NO_CLUSTER, NO_CLUSTER, known[knn.vote(near, codes).argmax(axis=1)])
+
+
+def follow(
+    state: State, ids: NDArray, found: NDArray, is_fixed: NDArray
+) -> tuple[NDArray, NDArray, int, set[int]]:
+    """Returns clusters of rows after a fit, how long rows are apart, the next id, and births.
+
+    Args:
+        state: of the n rows; `NEW` is the id of new ones.
+        ids: int64 `[n]`, the clusters to begin with, which new rows have, too.
+        found: int `[n]`, the clusters of the fit, 0 to k - 1, -1 for none.
+        is_fixed: bool `[n]`, rows that stay where they are.
+
+    Example:
+        >>> state = _grown(start(np.repeat([0, 1], 9)), 6)
+        >>> ids, found = np.repeat([0, 1, 0], [9, 9, 6]), np.repeat([1, 0, 2], [9, 9, 6])
+        >>> after, _, _, born = follow(state, ids, found, np.zeros(24, bool))
+        >>> after[-1], born
+        (np.int64(2), {2})
+    """
+    before, ids, next_id, born = state.ids, ids.copy(), state.next_id, set[int]()
+    counts, owner = _owners(before, found, is_fixed)
+    for cluster in np.flatnonzero(owner == NO_CLUSTER).tolist():
+        rows = (found == cluster) & ~is_fixed
+        is_birth = state.is_recent[found == cluster].mean() >= MOST
+        part = rows & state.is_recent if is_birth else _split(state, ids, rows, counts, cluster)
+        if part.sum() >= (LEAST if counts else 1):
+            ids[part], owner[cluster], next_id = next_id, next_id, next_id + 1
+            born |= {next_id - 1} if is_birth else set()
+    for label, of_label in counts.items():
+        for cluster in np.flatnonzero(of_label).tolist():
+            rows = (found == cluster) & (before == label) & (ids == before) & ~is_fixed
+            is_due = rows.any() and (state.apart[rows] >= JOIN_LOOKS).mean() >= MOST
+            # A cluster without most of its rows would have changed its meaning.
+            is_main = cluster == of_label.argmax() and of_label[cluster] < MOST * of_label.sum()
+            if is_due and not is_main and owner[cluster] not in (label, NO_CLUSTER):
+                ids[rows] = owner[cluster]
+    apart = np.where(owner[found] == ids, 0, state.apart + 1)
+    return ids, np.where(found == NO_CLUSTER, state.apart, apart), next_id, born
+
+
+def _owners(
+    before: NDArray, found: NDArray, is_fixed: NDArray
+) -> tuple[dict[int, NDArray], NDArray]:
+    """Returns how many rows of each known cluster are in each found one; owners of these, or -1."""
+    k, counts = int(found.max(initial=-1)) + 1, dict[int, NDArray]()
+    owner, most = np.full(k, NO_CLUSTER), np.zeros(k, int)
+    for label in np.unique(before[(before >= 0) & (found >= 0)]).tolist():
+        counts[label] = here = np.bincount(found[(before == label) & (found >= 0)], minlength=k)
+        main = here.argmax()
+        if here[main] > most[main]:
+            owner[main], most[main] = label, here[main]
+    for cluster in np.flatnonzero(owner == NO_CLUSTER).tolist():
+        held = before[(found == cluster) & is_fixed & (before >= 0)]
+        if len(held) and np.bincount(held).max() >= LEAST:
+            owner[cluster] = np.bincount(held).argmax()
+    return counts, owner
+
+
+def _split(
+    state: State, ids: NDArray, rows: NDArray, counts: dict[int, NDArray], cluster: int
+) -> NDArray:
+    """Returns the rows of a found cluster that leave the known one of which it is a part, bool."""
+    parent = max(counts, key=lambda label: counts[label][cluster])
+    part = rows & (state.ids == parent)
+    is_due = part.any() and (state.apart[part] >= SPLIT_LOOKS).mean() >= MOST
+    is_large = part.sum() >= max(LEAST, SPLIT_SHARE * counts[parent].max())
+    return rows & (ids == parent) & is_due & is_large
+
+
+def refit(state: State, found: NDArray, is_fixed: NDArray | None = None) -> State:
+    """Names the clusters int `[n]` of a fit of all rows by the ids of the old ones most like them.
+
+    Clusters are matched one to one, by the largest sum of their Jaccard indices; below 0.5 a
+    cluster is a new one. Rows of `is_fixed` bool `[n]` stay where they are, with the clusters of
+    which they are most rows.
+
+    Example:
+        >>> refit(start(np.array([0, 0, 1, 1, 1])), np.array([1, 1, 0, 0, 0])).ids.tolist()
+        [0, 0, 1, 1, 1]
+    """
+    fixed = np.zeros(len(found), bool) if is_fixed is None else is_fixed
+    counts, _ = _owners(state.ids, found, fixed)
+    both = np.array([*counts.values()]).reshape(len(counts), int(found.max()) + 1)
+    index = both / np.maximum(both.sum(1)[:, None] + both.sum(0)[None, :] - both, 1)
+    ids_of, next_id, born = np.full(both.shape[1] + 1, NO_CLUSTER), state.next_id, set[int]()
+    live = np.array([*counts], np.int64)
+    pairs = zip(*linear_sum_assignment(-index), strict=True)
+    for i, cluster in (pair for pair in pairs if index[pair] >= SAME):
+        ids_of[cluster] = live[i]
+    for cluster in np.flatnonzero(ids_of[:-1] == NO_CLUSTER).tolist():
+        rows = found == cluster
+        held = state.ids[rows & fixed & (state.ids >= 0)]
+        if 2 * len(held) > rows.sum():
+            ids_of[cluster] = np.bincount(held).argmax()
+            continue
+        # A new cluster of which most rows come from one old one is a part of that.
+        if 2 * both[:, cluster].max(initial=0) <= both[:, cluster].sum():
+            born.add(next_id)
+        ids_of[cluster], next_id = next_id, next_id + 1
+    ids = np.where(fixed, state.ids, ids_of[found])
+    after = state._replace(ids=ids, apart=np.zeros_like(state.apart), next_id=next_id)
+    return after._replace(updates=state.updates + 1, events=events(state.ids, ids, born))
+
+
+def events(
+    before: NDArray, after: NDArray, born: Collection[int], had: NDArray | None = None
+) -> tuple[Event, ...]:
+    """Returns what has happened to each cluster, by id; a row that moved is in a split or merge.
+
+    Args:
+        before: int `[n]`, the clusters of the old rows.
+        after: int `[m]`, of all rows, the new ones last.
+        born: ids of new clusters that are no part of an old one.
+        had: clusters of all old rows, if some have left.
+
+    Example:
+        >>> [event[:2] for event in events(np.array([0, 0, 0, 1]), np.array([0, 2, 2, 0]), ())]
+        [('split', 0), ('merged', 1)]
+    """
+    had, stayed = before if had is None else had, after[: len(before)]
+    result = []
+    for cluster in np.unique(np.concatenate([had, after])).tolist():
+        if cluster == NO_CLUSTER:
+            continue
+        was, rows = before == cluster, int((after == cluster).sum())
+        lost = stayed[was & (stayed != cluster)]
+        into = tuple(np.unique(lost[lost != NO_CLUSTER]).tolist())
+        if into:
+            kind = MERGED if len(into) == 1 and not rows else SPLIT
+            result.append(Event(kind, cluster, len(lost), into))
+        came = int((after[len(before) :] == cluster).sum())
+        if cluster in born:
+            result.append(Event(EMERGED, cluster, rows))
+        elif not rows and not into:
+            result.append(Event(DISAPPEARED, cluster, 0))
+        elif came:
+            result.append(Event(GREW if cluster in had else RETURNED, cluster, came))
+        elif rows and not into and (had == cluster).sum() > was.sum():
+            result.append(Event(SHRANK, cluster, int((had == cluster).sum() - was.sum())))
+        elif rows and not into and cluster in had:
+            result.append(Event(SURVIVED, cluster, rows))
+    return tuple(result)
+
+
+def to_arrays(state: State) -> dict[str, NDArray]:
+    """Returns a state as arrays by name, for `from_arrays`.
+
+    Example:
+        >>> list(to_arrays(start(np.array([0, 1]))))[:3]
+        ['ids', 'since', 'apart']
+    """
+    stored = {**state._asdict(), "events": json.dumps(state.events)}
+    return {name: np.asarray(value) for name, value in stored.items()}
+
+
+def from_arrays(stored: Mapping[str, NDArray]) -> State:
+    """Restores the state of `to_arrays`.
+
+    Example:
+        >>> from_arrays(to_arrays(start(np.array([0, 1])))).next_id
+        2
+    """
+    changes = json.loads(stored["events"].item())
+    events_ = tuple(Event(kind, i, rows, tuple(into)) for kind, i, rows, into in changes)
+    ids, since, apart = (stored[name] for name in ("ids", "since", "apart"))
+    return State(ids, since, apart, int(stored["next_id"]), int(stored["updates"]), events_)
