@@ -25,7 +25,7 @@ CHANNELS = 3  # of images of files
 CHUNK = 1024
 # More threads read, of which some wait for a disk or a bucket, than decode.
 THREADS = 32
-# What `Dataset.facts` knows of each image.
+# What `Dataset.facts` knows of each image. A date is as `2023-07-14T18:02:11`, or "".
 FACTS = np.dtype(
     [("width", "i4"), ("height", "i4"), ("bytes", "i8"), ("taken", "S19"), ("digest", "u1", 32)]
 )
@@ -85,23 +85,6 @@ class DataConfig:
     def fits(self, count: int, shape: tuple[int, ...]) -> bool:
         """Returns whether `count` uint8 images of `shape` are cached."""
         return self.crop == "square" and count * int(np.prod(shape)) <= self.cache_mb * 1e6
-
-
-class PhotoFacts(NamedTuple):
-    """Facts about n images.
-
-    Attributes:
-        width: int32 `[n]`, pixels of the upright picture; 0 where it cannot be decoded.
-        height: int32 `[n]`, likewise.
-        bytes: int64 `[n]`, size of the file; 0 of an image in memory.
-        taken: date and time at which the picture was taken, by its EXIF block, as
-            `2023-07-14T18:02:11`; "" if it is not known.
-    """
-
-    width: np.ndarray
-    height: np.ndarray
-    bytes: np.ndarray
-    taken: tuple[str, ...]
 
 
 class HostCrops(NamedTuple):
@@ -282,28 +265,6 @@ def readable(dataset: Dataset) -> Dataset:
         return dataset
     reasons = dataset.unreadable(np.arange(dataset.size))
     return without(dataset, np.array([reason is not None for reason in reasons]))
-
-
-def photo_facts(dataset: Dataset) -> PhotoFacts | None:
-    """Returns the facts about the images of a data set; None if they are in one array."""
-    if dataset.facts is None:
-        return None
-    facts = dataset.facts(np.arange(dataset.size))
-    taken = tuple(date.decode() for date in facts["taken"].tolist())
-    return PhotoFacts(facts["width"], facts["height"], facts["bytes"], taken)
-
-
-def contents(dataset: Dataset) -> np.ndarray:
-    """Returns the SHA-256 of each file of a data set, uint8 `[n, 32]`; a new name changes none.
-
-    A file that cannot be opened has zeros.
-
-    Raises:
-        LookupError: the images are in one array.
-    """
-    if dataset.facts is None:
-        raise LookupError("the images are in one array, which has no files")
-    return dataset.facts(np.arange(dataset.size))["digest"]
 
 
 class ItemReader:

@@ -94,10 +94,10 @@ def duplicates_csv(sources: Sequence[str] | None, repeated: Duplicates) -> str:
         "group": repeated.groups,
         "kind": kinds,
         "image": images,
-        "width": facts.width,
-        "height": facts.height,
-        "bytes": [size or "" for size in facts.bytes.tolist()],  # An array has none.
-        "taken": facts.taken,
+        "width": facts["width"],
+        "height": facts["height"],
+        "bytes": [size or "" for size in facts["bytes"].tolist()],  # An array has none.
+        "taken": facts["taken"].astype(str).tolist(),
         "keep": repeated.keep,
         "similarity": repeated.similarities,
     }

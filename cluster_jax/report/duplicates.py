@@ -15,7 +15,7 @@ from cluster_jax.clustering import knn
 from cluster_jax.clustering.smooth import unit_rows
 from cluster_jax.core import arrays, logs
 from cluster_jax.data import images as data
-from cluster_jax.data.images import Dataset, PhotoFacts, select
+from cluster_jax.data.images import FACTS, Dataset
 from cluster_jax.report import pictures
 from cluster_jax.report.pictures import Picture
 
@@ -49,7 +49,7 @@ class Duplicates(NamedTuple):
             image; 1 where they are exact duplicates.
         threshold: cosine similarity above which pictures were compared; None: only files of the
             same bytes were searched for, because there are more than `MAX_NEAR_IMAGES` images.
-        facts: of the images; of arrays, bytes are 0.
+        facts: `[m]` of `data.images.FACTS`; of arrays the sides alone.
         keep: bool `[m]`, true for one image of each group: the one of most pixels, of these that of
             most bytes, then one that is not called a copy, then of the earliest date, then the
             first by name.
@@ -60,7 +60,7 @@ class Duplicates(NamedTuple):
     is_exact: NDArray
     similarities: NDArray
     threshold: float | None
-    facts: PhotoFacts
+    facts: NDArray
     keep: NDArray
 
     @property
@@ -105,21 +105,16 @@ def with_picked(repeated: Duplicates, kept: Sequence[int]) -> Duplicates:
 
 def to_arrays(repeated: Duplicates) -> dict[str, NDArray]:
     """Returns duplicates as arrays by name, for `from_arrays`."""
-    facts, threshold = repeated.facts._asdict(), repeated.threshold
-    values = {**repeated._asdict(), **facts, "taken": [date.encode() for date in facts["taken"]]}
-    values["threshold"] = np.nan if threshold is None else threshold
-    del values["facts"]
+    threshold = np.nan if repeated.threshold is None else repeated.threshold
+    values = {**repeated._asdict(), "threshold": threshold}
     return {name: np.asarray(value) for name, value in values.items()}
 
 
 def from_arrays(stored: Mapping[str, NDArray]) -> Duplicates:
     """Restores the duplicates of `to_arrays`."""
     values: dict[str, Any] = dict(stored)
-    facts = {name: values.pop(name) for name in PhotoFacts._fields}
-    facts["taken"] = tuple(date.decode() for date in facts["taken"].astype("S19").tolist())
     threshold = values.pop("threshold").item()
-    threshold = None if np.isnan(threshold) else threshold
-    return Duplicates(**values, threshold=threshold, facts=PhotoFacts(**facts))
+    return Duplicates(**values, threshold=None if np.isnan(threshold) else threshold)
 
 
 def record(shown: Shown) -> list[dict[str, Any]]:
@@ -139,10 +134,8 @@ def record(shown: Shown) -> list[dict[str, Any]]:
             {
                 "index": image if point_of is None else point_of.get(image, -1),
                 "name": f"image {image}" if shown.sources is None else shown.sources[image],
-                "width": int(facts.width[place]),
-                "height": int(facts.height[place]),
-                "bytes": int(facts.bytes[place]),
-                "taken": facts.taken[place],
+                **{name: int(facts[name][place]) for name in ("width", "height", "bytes")},
+                "taken": facts["taken"][place].decode(),
                 "keep": bool(repeated.keep[place]),
             }
             for place, image in zip(places.tolist(), repeated.images[places].tolist(), strict=True)
@@ -202,11 +195,11 @@ def find(dataset: Dataset, features: NDArray) -> Duplicates:
     similarities = (unit_rows(features[images]) * unit_rows(features[heads])).sum(axis=1)
     similarities = np.where(exact[images] == exact[heads], 1, similarities)
     is_exact = np.bincount(exact)[exact[images]] > 1
-    facts = data.photo_facts(select(dataset, images))
-    if facts is None:
-        height, width = (np.full(len(images), side, np.int32) for side in dataset.shape[:2])
-        unknown = np.zeros(len(images), np.int64)
-        facts = PhotoFacts(width, height, unknown, ("",) * len(images))
+    if dataset.facts is not None:
+        facts = dataset.facts(images)
+    else:
+        facts = np.zeros(len(images), FACTS)
+        facts["height"], facts["width"] = dataset.shape[:2]
     names = [""] * len(images)
     if dataset.sources is not None:
         names = [dataset.sources[i] for i in images.tolist()]
@@ -214,12 +207,12 @@ def find(dataset: Dataset, features: NDArray) -> Duplicates:
     return Duplicates(images, groups, is_exact, similarities, threshold, facts, keep)
 
 
-def _to_keep(groups: NDArray, facts: PhotoFacts, names: Sequence[str]) -> NDArray:
+def _to_keep(groups: NDArray, facts: NDArray, names: Sequence[str]) -> NDArray:
     """Picks the image of each group to keep, bool `[m]`, see `Duplicates`."""
     is_copy = np.array([_COPY.search(name) is not None for name in names], bool)
-    size = facts.width.astype(np.int64) * facts.height
-    dates = np.array([taken or "~" for taken in facts.taken], str)  # No date is the latest.
-    order = np.lexsort((np.arange(len(groups)), dates, is_copy, -facts.bytes, -size, groups))
+    size = facts["width"].astype(np.int64) * facts["height"]
+    dates = np.where(facts["taken"] == b"", b"~", facts["taken"])  # No date is the latest.
+    order = np.lexsort((np.arange(len(groups)), dates, is_copy, -facts["bytes"], -size, groups))
     keep = np.zeros(len(groups), bool)
     keep[order] = np.diff(groups[order], prepend=-1) != 0
     return keep
@@ -230,7 +223,7 @@ def first_copies(dataset: Dataset) -> NDArray:
     count = dataset.size
     origins, seen = np.arange(count), dict[bytes, int]()
     if dataset.facts is not None:
-        for i, digest in enumerate(data.contents(dataset)):
+        for i, digest in enumerate(dataset.facts(np.arange(count))["digest"]):
             if digest.any():
                 origins[i] = seen.setdefault(digest.tobytes(), i)
         return origins

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cluster_jax.clustering.numbering import Event
-from cluster_jax.data.images import PhotoFacts
 from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.report.duplicates import Shown
 
@@ -81,7 +80,7 @@ class ReportData(NamedTuple):
     names: Mapping[str, str] = {}
     state: str = ""
     is_decided: NDArray | None = None
-    facts: PhotoFacts | None = None
+    facts: NDArray | None = None
     command: str | None = None
     changes: Changes | None = None
 

@@ -86,7 +86,7 @@ def build_map(
         columns[title] = np.full(len(data.clustering.points), -1)
         columns[title][rows] = np.arange(len(rows))
     if data.facts is not None:
-        taken = [data.facts.taken[i] for i in points.tolist()]
+        taken = data.facts["taken"][points].astype(str).tolist()
     numbers = np.full(len(data.clustering.points), -1)
     numbers[points] = np.arange(len(points))
     doubtful = np.array(doubts, np.int64).reshape(-1, 2)
@@ -151,8 +151,8 @@ def _columns(data: ReportData) -> dict[str, NDArray]:
     if data.true_labels is not None:
         columns["label"] = data.true_labels
     if data.facts is not None:
-        columns |= {"width": data.facts.width, "height": data.facts.height}
-        columns["bytes"] = np.minimum(data.facts.bytes, np.iinfo(np.int32).max)
+        columns |= {"width": data.facts["width"], "height": data.facts["height"]}
+        columns["bytes"] = np.minimum(data.facts["bytes"], np.iinfo(np.int32).max)
     if data.clustering.membership is not None:
         names = ("probability", "second_cluster", "second_probability")
         columns |= dict(zip(names, data.clustering.membership[1:], strict=True))

@@ -24,7 +24,6 @@ from cluster_jax.core.arrays import numeric
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import parse_section
 from cluster_jax.core.names import counted
-from cluster_jax.data.images import PhotoFacts
 from cluster_jax.discovery import scores as discovery
 from cluster_jax.discovery import splits
 from cluster_jax.encoding.encoder import Encoder
@@ -281,13 +280,11 @@ class Run:
         return {**suggested, **named}
 
     @property
-    def photo_facts(self) -> PhotoFacts | None:
+    def photo_facts(self) -> NDArray | None:
         """Facts about the m images that are described; None if they are no files."""
         if self.facts is None or not self.is_of_images:
             return None
-        facts = self.facts[self.rows]
-        taken = tuple(date.decode() for date in facts["taken"].tolist())
-        return PhotoFacts(facts["width"], facts["height"], facts["bytes"], taken)
+        return self.facts[self.rows]
 
     @property
     def curve(self) -> BandwidthCurve | None:

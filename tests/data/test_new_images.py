@@ -121,9 +121,9 @@ def test_items_of_every_kind_are_the_same_image(tmp_path, rng):
     expected = _load(tmp_path / "a.png").images[0]
     for image in found.images:
         np.testing.assert_array_equal(image, expected)
-    facts = images.photo_facts(found)
-    assert (facts.width.tolist(), facts.height.tolist()) == ([30] * 11, [20] * 11)
-    assert len({digest.tobytes() for digest in images.contents(found)}) == 2  # files; pixels
+    facts = found.facts(np.arange(11))
+    assert (facts["width"].tolist(), facts["height"].tolist()) == ([30] * 11, [20] * 11)
+    assert len({digest.tobytes() for digest in facts["digest"]}) == 2  # files; pixels
     assert found.sources == tuple(map(str, range(11)))
 
 

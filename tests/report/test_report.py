@@ -19,7 +19,6 @@ from cluster_jax.clustering.membership import Membership
 from cluster_jax.clustering.number import CLEAR_GAP
 from cluster_jax.clustering.numbering import Event
 from cluster_jax.core import io as files
-from cluster_jax.data.images import PhotoFacts
 from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.report import (
     duplicates,
@@ -31,6 +30,7 @@ from cluster_jax.report import (
 )
 from cluster_jax.report.report import ReportData, render
 from cluster_jax.report.report_data import Changes
+from tests import toy
 from tests.rows import every_row
 
 NO_SCORES = dict.fromkeys(("acc", "nmi", "ari", "ami"))
@@ -110,7 +110,7 @@ def repeated(sources=None):
         is_exact=np.array([True, False, True, False, False]),
         similarities=np.array([1, 0.98765432, 1, 1, 0.97]),
         threshold=0.9625,
-        facts=PhotoFacts(*np.full((3, 5), 8), ("2020-01-02T03:04:05",) * 5),
+        facts=toy.facts(8, 8, 8, ("2020-01-02T03:04:05",) * 5),
         keep=np.array([True, False, False, True, False]),
     )
     return duplicates.Shown(found, sources)
