@@ -22,7 +22,7 @@ _CGROUP_FILES = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limi
 
 
 # Characters of a sentence, and of a word in a longer one, such as a path, that are shown.
-MOST, _WORD = 300, 80
+MOST, _WORDS = 300, (80, 40)
 # What breaks a line, moves the cursor of a terminal, or turns the direction of a text.
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
@@ -43,17 +43,15 @@ def sentence(text: str) -> str:
     The ends stay: of a path the name, and of a sentence the advice.
     """
     text = one_line(text)
-    if len(text) > MOST:
-        text = " ".join(_cut(word, _WORD) for word in text.split(" "))
-    return _cut(text, MOST)
+    for most in _WORDS:
+        if len(text) > MOST:
+            text = " ".join(_cut(word, most, most // 4) for word in text.split(" "))
+    return _cut(text, MOST, MOST // 2)
 
 
-def _cut(text: str, most: int) -> str:
-    """Cuts a text to at most `most` characters: the first quarter of them and its end."""
-    if len(text) <= most:
-        return text
-    start = most // 4
-    return f"{text[:start]}...{text[start + 3 - most :]}"
+def _cut(text: str, most: int, start: int) -> str:
+    """Cuts a text to at most `most` characters: the first `start` of them and its end."""
+    return text if len(text) <= most else f"{text[:start]}...{text[start + 3 - most :]}"
 
 
 class InputError(ValueError):
@@ -139,7 +137,7 @@ def address(path: str | os.PathLike) -> str:
 
 
 def finite(name: str, value: Any) -> None:
-    """Raises an `InputError` unless 32 bits can represent the numbers in a value of a config.
+    """Raises an `InputError` unless JSON and 32 bits can represent a value of a config.
 
     Sections and lists are checked part by part. Seeds may have more bits.
     """
@@ -151,6 +149,9 @@ def finite(name: str, value: Any) -> None:
     elif isinstance(value, list | tuple):
         for part in value:
             finite(name, part)
+    elif value is not None and not isinstance(value, int | float | str):
+        wanted = "a number, a string, True, False, None, a list or a section"
+        raise InputError(f"{name} must be {wanted}; got {type(value).__name__}")
     elif isinstance(value, float) and not abs(value) <= _LARGEST_FLOAT:
         raise InputError(f"{name} must be a finite number of 32 bits; got {value}")
     elif isinstance(value, int) and abs(value) > _LARGEST_INT and not name.endswith("seed"):

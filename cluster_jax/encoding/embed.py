@@ -62,9 +62,12 @@ class Parts(NamedTuple):
             self.remove()
 
     def remove(self) -> None:
-        """Deletes the folder of the rows."""
-        if self.folder.is_dir():
-            self.folder.rmtree()
+        """Deletes the rows, and their folder if nothing else is in it."""
+        for pattern in (_COUNTER, "rows_*.npy", "share_*.npz"):
+            for file in self.folder.glob(pattern):
+                file.unlink()
+        if self.folder.is_dir() and not any(self.folder.iterdir()):
+            self.folder.rmdir()
 
     def opened(self, *, writes: bool) -> tuple[int, Batch]:
         """Returns the number of rows that are there, and the arrays, to be filled from there on.

@@ -342,11 +342,9 @@ def test_what_to_do_with_archives_and_files_without_a_suffix(tmp_path):
     (tmp_path / "d41d8cd98f").write_bytes(b"x")
     with pytest.raises(InputError) as caught:
         folder.find(str(tmp_path))
-    kinds = (
-        "1 without suffix (images need one, such as .jpg), 1 .rar (unpack them), "
-        "1 .zip (unpack them, or give one alone)"
-    )
-    assert kinds in str(caught.value)
+    kinds = ("1 without suffix (images need one, such as .jpg)", "1 .rar (unpack them)")
+    for kind in (*kinds, "1 .zip (unpack them, or give one alone)"):
+        assert kind in str(caught.value)
 
 
 def test_a_zip_that_unpacks_to_much_and_leads_outside(tmp_path, write, monkeypatch):
