@@ -8,7 +8,6 @@ import numbers
 import os
 import pathlib
 import re
-import urllib.parse
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
@@ -108,14 +107,12 @@ def short(text: object, most: int = 80) -> str:
 
 
 def local(path: str | os.PathLike) -> str:
-    """Returns a path of this machine, also of `file://`.
+    """Returns a path of this machine.
 
     Raises:
         InputError: it is an address elsewhere.
     """
     path = os.fspath(path)
-    if path.startswith("file://"):
-        return urllib.parse.unquote(path.removeprefix("file://").removeprefix("localhost"))
     if "://" in path:
         must = f"{short(path)} must be a file or folder of this machine; got an address"
         raise InputError(f"{must}: mount the bucket, or copy the files here")

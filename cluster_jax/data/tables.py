@@ -356,14 +356,12 @@ def _read_list(
         values = _read_lines(file, noun)
     else:
         values, others = read_arrays(path, arrays_, name)
-    if values.ndim != 1 or values.dtype.kind not in "biuUS":
+    if values.ndim != 1 or values.dtype.kind not in "biuU":
         must = f"{path} must hold one integer or string per row"
         raise InputError(f"{must}; got {values.dtype} of shape {values.shape}")
     if len(values) != rows:
         must = f"features and {noun}s must have the same length (a .csv begins with a title)"
         raise InputError(f"{must}; got {rows:,} and {len(values):,}")
-    if values.dtype.kind == "S":
-        values = np.array([value.decode("utf-8", "replace") for value in values.tolist()])
     return values, others
 
 
