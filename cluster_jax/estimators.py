@@ -230,7 +230,7 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
     def locate(
         self, X: Images, *, n_clusters: int | None = None, level: float | None = None
     ) -> Assignment:
-        """Returns labels, distances and `is_novel` of new images, see `clustering.base.Assignment`.
+        """Returns labels, distances and novelty of new images, see `clustering.base.Assignment`.
 
         Raises:
             ValueError: the images are invalid, the run used t-SNE, or see `cut`.
@@ -244,6 +244,10 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         if self._run.known is None:
             self._run.check_places()
         return self._run.place(self.transform(X), labels)
+
+    def score_samples(self, X: Images) -> NDArray:
+        """Returns how like the training images new ones are, float64 `[m]`: minus their novelty."""
+        return -self.locate(X).novelty
 
     def update(self, X: Images) -> Self:
         """Adds images to those so far, whose clusters keep their ids.
@@ -592,6 +596,10 @@ class EmbeddingClusters:
             else self.cut(n_clusters=n_clusters, level=level)
         )
         return self.run.place(self.run.checked(X), labels)
+
+    def score_samples(self, X: ArrayLike) -> NDArray:
+        """Returns how like the rows of the run new ones are, float64 `[m]`: minus their novelty."""
+        return -self.locate(X).novelty
 
 
 def load(path: str | os.PathLike) -> ImageClusterer | EmbeddingClusters:

@@ -6,7 +6,6 @@ from ml_collections import ConfigDict
 
 from cluster_jax.core.config import load_config
 from cluster_jax.data.datasets import DataConfig
-from cluster_jax.data.images import FACTS
 from cluster_jax.runs import build
 from cluster_jax.runs.config import parse_config
 from cluster_jax.training.loop import TrainingRun
@@ -18,14 +17,6 @@ DATA = DataConfig(
     "arrays", None, None, "label", image_size=None, interpolation="bicubic", limit=None,
     cache_mb=1.0, max_corrupt_fraction=0.0,
 )  # fmt: skip
-
-
-def facts(width, height, size, taken) -> np.ndarray:
-    """Facts of photos, see `data.images.FACTS`."""
-    found = np.zeros(len(taken), FACTS)
-    found["width"], found["height"], found["bytes"] = width, height, size
-    found["taken"] = [date.encode() for date in taken]
-    return found
 
 
 def images(count: int = 64, seed: int = 0, channels: int = 1) -> tuple[np.ndarray, np.ndarray]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cluster_jax.cli.flags import Parser
 
 # `cluster_jax.cli.NAME` has the function `main(arguments)`; its docstring says what it does.
-COMMANDS = ("images", "train", "embed", "cluster", "export", "report", "predict", "update")
+COMMANDS = ("images", "train", "embed", "cluster", "report", "predict", "update")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -97,6 +97,33 @@ def add_new_rows(parser: Parser) -> None:
     add_row_names(parser)
 
 
+def is_of_rows(args: argparse.Namespace, title: str, images: str | None) -> bool:
+    """Returns whether the run in `args.workdir` is one of embeddings.
+
+    Args:
+        args: flags of a command.
+        title: of the argument for images.
+        images: its value.
+
+    Raises:
+        InputError: there is no run, or what is new is of the other kind; `--array` and the like
+            stand alone.
+    """
+    from cluster_jax.runs import workdir as workdirs
+
+    for name in ("array", "ids", "add"):
+        if (value := getattr(args, name, None)) and args.features is None:
+            raise InputError(f"--{name} must come with --features; got {value!r} alone")
+    is_of_rows = workdirs.is_of_embeddings(workdirs.of_run(args.workdir))
+    wanted, other, got, kind = title, "--features", args.features, "images"
+    if is_of_rows:
+        wanted, other, got, kind = "--features", title, images, "embeddings"
+    if got:
+        must = f"{wanted} must be given in place of {other} for a run of {kind}"
+        raise InputError(f"{must}; got {got}")
+    return is_of_rows
+
+
 def add_row_names(parser: Parser) -> None:
     """Adds the flag for ids of rows to a command."""
     ids = "column or array of the ids of rows; of .npy files, a file of ids (default: a column id)"

@@ -147,7 +147,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             args.workdir
             and pathlib.Path(args.workdir).resolve() == pathlib.Path(args.photos).resolve()
         ):
-            raise InputError(f"--out must be another folder than PHOTOS; got {args.workdir}")
+            raise InputError(f"--workdir must be another folder than PHOTOS; got {args.workdir}")
         flags.check_export(args)
         config, name = flags.read_config("images", overrides, args.encoder)
         override_all(config, _values(args, photos))

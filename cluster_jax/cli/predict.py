@@ -1,17 +1,17 @@
 """Assigns new images or embeddings to the clusters of a finished run; writes predictions.csv.
 
 The table has the image or row, its cluster, the distance to its center (with GridShift in
-bandwidths), is_novel, whether it is unlike all training images, and for the tree of groups the
+bandwidths), its novelty, the distance to the nearest training image in that within which 99 % of
+these have another one, is_novel, whether that is above 1, and for the tree of groups the
 probability of the cluster and its runner-up. After novel class discovery, the class
 (the name of a known one, or for example "novel 2") replaces cluster and distance. Names of
 clusters, given or suggested, are in the column name; -1 is no cluster.
 """
 
-import argparse
 from collections.abc import Sequence
 
 from cluster_jax.cli import exit_codes, output
-from cluster_jax.cli.flags import Parser, add_export, add_new_rows, check_export
+from cluster_jax.cli.flags import Parser, add_export, add_new_rows, check_export, is_of_rows
 from cluster_jax.core import buckets
 from cluster_jax.core.checks import InputError
 
@@ -29,44 +29,23 @@ def _parser() -> Parser:
     return parser
 
 
-def _check(flags: argparse.Namespace) -> None:
-    """Raises an `InputError` for flags that do not go with the run, or with each other."""
-    from cluster_jax.runs import workdir as workdirs
-
-    workdir = buckets.path(flags.workdir)
-    if flags.features is not None and not workdir.exists():
-        must = "--workdir must be a folder of a finished run"
-        raise InputError(f"{must}; got {workdir}, no such folder")
-    is_of_embeddings = workdirs.is_of_embeddings(workdir)
-    wanted, other = ("features", "images") if is_of_embeddings else ("images", "features")
-    of = "of embeddings" if is_of_embeddings else "of images"
-    if (got := getattr(flags, other)) is not None:
-        raise InputError(
-            f"--{wanted} must be given in place of --{other} for a run {of}; got {got}"
-        )
-    if getattr(flags, wanted) is None:
-        raise InputError(f"--{wanted} must be given for a run {of}; got none")
-    if is_of_embeddings:
-        if flags.export:
-            must = "--export must be left out for a run of embeddings"
-            raise InputError(f"{must}; got {flags.export}")
-        return
-    for name in ("array", "ids"):
-        if value := getattr(flags, name):
-            raise InputError(f"--{name} must be left out without --features; got {value!r}")
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command; `arguments` are those of the process by default."""
     with exit_codes.handle_errors():
         flags = _parser().parse_args(arguments)
         check_export(flags)
-        _check(flags)
+        of_rows = is_of_rows(flags, "--images", flags.images)
+        if not (flags.features or flags.images):
+            wanted = "--features" if of_rows else "--images"
+            raise InputError(f"{wanted} must be given for this kind of run; got none")
+        if of_rows and flags.export:
+            must = "--export must be left out for a run of embeddings"
+            raise InputError(f"{must}; got {flags.export}")
         out = flags.out or buckets.path(flags.workdir) / "predictions.csv"
         from cluster_jax.cli import predictions
         from cluster_jax.core import devices
 
-        if flags.features is not None:
+        if of_rows:
             rows = flags.features, out, flags.array, flags.ids
             output.end(flags, *predictions.predict_rows(flags.workdir, *rows))
             return

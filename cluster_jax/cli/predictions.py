@@ -132,7 +132,8 @@ def _written(
     else:
         del columns["distance"]
         columns = {"class" if title == "cluster" else title: c for title, c in columns.items()}
-    title = "image" if run.is_of_images else "row"
+    is_free = run.key not in columns and (run.is_of_images or names is not None)
+    title = run.key if is_free else "row"
     try:
         text = assignments.to_csv({title: names or range(len(placed.labels)), **columns})
         io.write(out, text)

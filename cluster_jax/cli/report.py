@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 from cluster_jax.cli import exit_codes, output
 from cluster_jax.cli.flags import Parser, add_export, check_export
-from cluster_jax.core import buckets
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
 from cluster_jax.runs import workdir as workdirs
@@ -34,8 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         from cluster_jax.runs import export, update
 
         if flags.export is not None:
-            workdir = buckets.path(flags.workdir)
-            workdirs.check_run(workdir)
+            workdir = workdirs.of_run(flags.workdir)
             data = workdirs.stored_config(workdir)["data"]
             export.check_of_run(flags.export, data, workdir)
         names = [_pair(text) for text in flags.name]

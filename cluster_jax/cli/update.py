@@ -12,7 +12,7 @@ import argparse
 from collections.abc import Sequence
 
 from cluster_jax.cli import exit_codes, output
-from cluster_jax.cli.flags import Parser, add_new_rows
+from cluster_jax.cli.flags import Parser, add_new_rows, is_of_rows
 from cluster_jax.core import checks
 from cluster_jax.core.checks import InputError
 from cluster_jax.data.tables import Table
@@ -39,33 +39,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command; `arguments` are those of the process by default."""
     with exit_codes.handle_errors():
         flags = _parser().parse_args(arguments)
-        for name in ("array", "ids", "add"):
-            if (value := getattr(flags, name)) and flags.features is None:
-                raise InputError(f"--{name} must come with --features; got {value!r} alone")
         change = flags.photos or flags.features or flags.refit
         if flags.undo and change:
             raise InputError(f"--undo must be given alone; got {change} beside it")
         checks.local(flags.workdir)
+        of_rows = is_of_rows(flags, "PHOTOS", " ".join(flags.photos))
         from cluster_jax.runs import update
-        from cluster_jax.runs import workdir as workdirs
 
         report = flags.report == "yes"
         how = {"refit": flags.refit, "confirmed": flags.yes, "with_report": report}
-        is_of_rows = workdirs.is_of_embeddings(flags.workdir)
         if flags.undo:
             ended = update.undo(flags.workdir, with_report=report)
-        elif is_of_rows and flags.photos:
-            raise InputError(
-                f"--features must be given in place of PHOTOS for a run of embeddings; got "
-                f"{flags.photos[0]}"
-            )
-        elif is_of_rows:
+        elif of_rows:
             ended = update.update_rows(flags.workdir, _table(flags), add=flags.add, **how)
-        elif flags.features is not None:
-            raise InputError(
-                f"PHOTOS must be given in place of --features for a run of photos; got "
-                f"{flags.features}"
-            )
         else:
             ended = update.update_photos(flags.workdir, flags.photos, **how)
         output.end(flags, *ended)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import importlib.util
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -235,6 +236,32 @@ class Encoder:
         if base is not None:
             values |= {f"base/{name}": x for name, x in base._arrays().items()}
         return {ABOUT: np.array(json.dumps(io.plain(about))), **values}
+
+    def export(self, path: str | os.PathLike) -> None:
+        """Writes the encoder with its weights as StableHLO, to run without this package.
+
+        `jax.export.deserialize(open(path, "rb").read()).call(images)` computes unit rows of images
+        uint8 `[b, H, W, C]` of `shape` on a CPU, an NVIDIA GPU or a TPU.
+
+        Raises:
+            ValueError: it takes features, or flatbuffers is not installed.
+        """
+        if len(self.shape) == 2:
+            raise InputError("an encoder must take images to be exported; got one of features")
+        if importlib.util.find_spec("flatbuffers") is None:
+            raise InputError(
+                "flatbuffers must be installed to export an encoder; got none: pip install "
+                "'cluster-jax[export]'"
+            )
+        from jax import export
+
+        encode = self.on(states.make_mesh(1))
+        sides = export.symbolic_shape("b, " + ", ".join(map(str, self.shape)))
+        unit_rows = jax.jit(lambda images: ops.l2_normalize(encode(images)))
+        exported = export.export(unit_rows, platforms=("cpu", "cuda", "tpu"))(
+            jax.ShapeDtypeStruct(sides, jnp.uint8)
+        )
+        io.write(buckets.path(path), bytes(exported.serialize()))
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> Self:

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,24 +19,12 @@ def escaped(name: str) -> str:
     r"""Escapes a file name as valid UTF-8: undecodable bytes and \r as `\xNN`, backslashes doubled.
 
     Example:
-        >>> escaped("caf\udce9.png"), unescaped(escaped("caf\udce9.png")) == "caf\udce9.png"
-        ('caf\\xe9.png', True)
-        >>> escaped("a\rb"), unescaped(escaped("a\rb")) == "a\rb"
-        ('a\\x0db', True)
+        >>> escaped("caf\udce9.png"), escaped("a\rb")
+        ('caf\\xe9.png', 'a\\x0db')
     """
     # Some readers of CSV take a carriage return for the end of a line.
     name = name.replace("\\", "\\\\").replace("\r", "\\x0d")
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-
-
-def unescaped(name: str) -> str:
-    """Inverts `escaped`: returns the file name of an escaped text."""
-
-    def replace(match: re.Match) -> str:
-        byte = match[1]
-        return "\\" if byte is None else bytes([int(byte, 16)]).decode("utf-8", "surrogateescape")
-
-    return re.sub(r"\\(?:x([0-9a-f]{2})|\\)", replace, name)
 
 
 def to_csv(columns: Mapping[str, Column]) -> str:
@@ -64,6 +51,7 @@ def placed_columns(placed: Assignment, names: Mapping[str, str]) -> dict[str, Co
     columns: dict[str, Column] = {
         "cluster": placed.labels,
         "distance": placed.distances,
+        "novelty": placed.novelty,
         "is_novel": placed.is_novel,
         **sure_columns(placed.membership),
     }
@@ -97,7 +85,7 @@ def duplicates_csv(sources: Sequence[str] | None, repeated: Duplicates) -> str:
         "width": facts["width"],
         "height": facts["height"],
         "bytes": [size or "" for size in facts["bytes"].tolist()],  # An array has none.
-        "taken": facts["taken"].astype(str).tolist(),
+        "taken": facts["taken"].astype(str),
         "keep": repeated.keep,
         "similarity": repeated.similarities,
     }

@@ -49,7 +49,7 @@ class Duplicates(NamedTuple):
             image; 1 where they are exact duplicates.
         threshold: cosine similarity above which pictures were compared; None: only files of the
             same bytes were searched for, because there are more than `MAX_NEAR_IMAGES` images.
-        facts: `[m]` of `data.images.FACTS`; of arrays the sides alone.
+        facts: `[m]` of `data.images.FACTS`, of the images; of arrays, bytes are 0.
         keep: bool `[m]`, true for one image of each group: the one of most pixels, of these that of
             most bytes, then one that is not called a copy, then of the earliest date, then the
             first by name.
@@ -112,9 +112,9 @@ def to_arrays(repeated: Duplicates) -> dict[str, NDArray]:
 
 def from_arrays(stored: Mapping[str, NDArray]) -> Duplicates:
     """Restores the duplicates of `to_arrays`."""
-    values: dict[str, Any] = dict(stored)
-    threshold = values.pop("threshold").item()
-    return Duplicates(**values, threshold=None if np.isnan(threshold) else threshold)
+    threshold = stored["threshold"].item()
+    values: dict[str, Any] = {**stored, "threshold": None if np.isnan(threshold) else threshold}
+    return Duplicates(**values)
 
 
 def record(shown: Shown) -> list[dict[str, Any]]:
@@ -125,21 +125,23 @@ def record(shown: Shown) -> list[dict[str, Any]]:
         number of the point in the report ("index", -1 for none), "name", "width", "height",
         "bytes", "taken", and whether it is the copy to "keep".
     """
-    repeated, facts = shown.duplicates, shown.duplicates.facts
+    repeated = shown.duplicates
     point_of = None if shown.rows is None else {row: i for i, row in enumerate(shown.rows.tolist())}
     groups = []
     for number in range(repeated.n_groups):
         places = np.flatnonzero(repeated.groups == number)
-        images = [
-            {
-                "index": image if point_of is None else point_of.get(image, -1),
-                "name": f"image {image}" if shown.sources is None else shown.sources[image],
-                **{name: int(facts[name][place]) for name in ("width", "height", "bytes")},
-                "taken": facts["taken"][place].decode(),
-                "keep": bool(repeated.keep[place]),
-            }
-            for place, image in zip(places.tolist(), repeated.images[places].tolist(), strict=True)
-        ]
+        images = []
+        for place in places.tolist():
+            image, facts = int(repeated.images[place]), repeated.facts[place]
+            images.append(
+                {
+                    "index": image if point_of is None else point_of.get(image, -1),
+                    "name": f"image {image}" if shown.sources is None else shown.sources[image],
+                    **{name: facts[name].item() for name in ("width", "height", "bytes")},
+                    "taken": facts["taken"].decode(),
+                    "keep": bool(repeated.keep[place]),
+                }
+            )
         # A group may have two pairs of copies, one like the other.
         is_same = repeated.is_exact[places].all() and (repeated.similarities[places] == 1).all()
         kind = "exact" if is_same else "near"
@@ -195,11 +197,11 @@ def find(dataset: Dataset, features: NDArray) -> Duplicates:
     similarities = (unit_rows(features[images]) * unit_rows(features[heads])).sum(axis=1)
     similarities = np.where(exact[images] == exact[heads], 1, similarities)
     is_exact = np.bincount(exact)[exact[images]] > 1
-    if dataset.facts is not None:
-        facts = dataset.facts(images)
-    else:
+    if dataset.facts is None:
         facts = np.zeros(len(images), FACTS)
         facts["height"], facts["width"] = dataset.shape[:2]
+    else:
+        facts = dataset.facts(images)
     names = [""] * len(images)
     if dataset.sources is not None:
         names = [dataset.sources[i] for i in images.tolist()]

@@ -58,7 +58,7 @@ class ReportData(NamedTuple):
         names: number of a cluster, as text -> its name, of those that a person has named.
         state: of the run, which a file of corrections names; "": nothing can take corrections.
         is_decided: bool `[n]`, points of which a person has said where they belong, or None.
-        facts: sizes and dates of the files of the images, or None.
+        facts: `[n]` of `data.images.FACTS`, of the files of the images; or None.
         command: what applies a saved file of corrections, whose name the page puts behind the last
             "="; or None: nothing does.
         changes: by the last update, or None: there was none.

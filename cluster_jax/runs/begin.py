@@ -24,6 +24,7 @@ from cluster_jax.runs import run as records
 from cluster_jax.runs import workdir as workdirs
 from cluster_jax.runs.build import Inputs
 from cluster_jax.runs.config import AnyConfig, PhotosConfig, RunConfig, parse_config
+from cluster_jax.runs.run import Run
 from cluster_jax.runs.store import Store
 from cluster_jax.training import checkpoint
 from cluster_jax.training.progress import read_log
@@ -79,11 +80,13 @@ def run_pipeline(
     if previous is not None and dataset is not None:
         workdirs.check_images(workdir, workdirs.describe_images(dataset))
     if workdirs.agree(previous is not None, workdir) and previous is not None:
-        changes = "" if dataset is not None else _changes(parsed, workdir)
+        run = records.read(workdir)
+        changes = "" if dataset is not None else _changes(parsed, run)
         say(f"{workdir} is finished{changes}\n")
-        if is_first:
-            _repair(workdir, with_report=report)
-            say(summary.run_table(previous))
+        if is_first and not page.is_published(run):
+            with workdirs.locked(workdir):
+                page.repaired(run, with_report=report)
+        say(summary.run_table(previous))
         return {**previous, "config": parsed.values}
     started = time.perf_counter()
     io.check_writable(workdir)
@@ -124,16 +127,6 @@ def _is_old(config: AnyConfig, results: Mapping[str, Any]) -> bool:
     return True
 
 
-def _repair(workdir: epath.Path, *, with_report: bool) -> None:
-    """Writes the outputs of a finished run again if they are not those of its newest state."""
-    results = workdir / workdirs.RESULTS
-    with contextlib.suppress(OSError, KeyError, TypeError, io.DamagedFile):
-        if io.read_json(results)["number"] == workdirs.states(workdir)[-1]:
-            return
-    with workdirs.locked(workdir):
-        page.repaired(records.read(workdir), with_report=with_report)
-
-
 def _prepared(
     config: AnyConfig, workdir: epath.Path, dataset: Dataset | None, *, cut_short: bool
 ) -> tuple[Store, Callable[[Callable[[], None]], Inputs[Any]]]:
@@ -157,22 +150,20 @@ def _warn_of_an_edit(method: str, workdir: epath.Path) -> None:
         )
 
 
-def _changes(config: AnyConfig, workdir: epath.Path) -> str:
+def _changes(config: AnyConfig, run: Run) -> str:
     """Says of a finished run's images how many files are new or gone since."""
     data = config.data
     is_whole = data.name == "folder" and data.limit is None and data.classes is None
-    stored = records.read(workdir)
-    if not is_whole or stored.names is None or data.dir is None or "://" in data.dir:
+    if not is_whole or run.names is None or data.dir is None or "://" in data.dir:
         return ", and images were not read again: to cluster again, choose another --workdir"
-    stored_names = {*stored.names, *(name for name, _ in stored.skipped)}
-    now = set()
+    known, now = {*run.names, *(name for name, _ in run.skipped)}, set()
     with contextlib.suppress(ValueError):  # No folder, or no image in it: all are gone.
         now = set(image_files.find(data.dir, data.exclude, data.include_all).names)
-    new, gone, shown = len(now - stored_names), len(stored_names - now), image_files.shown(data.dir)
+    new, gone, shown = len(now - known), len(known - now), image_files.shown(data.dir)
     if not new and not gone:
         return f" with the files of {shown}: to cluster them again, choose another --workdir"
     parts = [f"{n:,} {word}" for n, word in ((new, "new"), (gone, "gone")) if n]
-    update = f"`cluster-jax update --workdir={shlex.quote(str(workdir))}` takes that in, "
+    update = f"`cluster-jax update --workdir={shlex.quote(str(run.workdir))}` takes that in, "
     return (
         f", but the files of {shown} have changed since, {' and '.join(parts)}: "
         f"{update if isinstance(config, PhotosConfig) else ''}another --workdir clusters them again"

@@ -174,7 +174,7 @@ def _made(shown: Run, run: Run, places: list[str]) -> int | None:
 
 
 def summary(before: Run, after: Run) -> str:
-    """Counts what corrections have changed: "3 moved, 1 named"; or else what holds already."""
+    """Counts what corrections have changed: "3 moved, 1 named"; or else says what holds."""
     moved = before.labels != after.labels
     lost = moved & (after.labels == NO_CLUSTER)
     confirmed = after.columns["decided"] & ~before.columns["decided"] & ~moved
@@ -189,11 +189,15 @@ def summary(before: Run, after: Run) -> str:
     }
     if said := _counted(counts):
         return said
-    made = len(after.held - after.named.keys())
-    decided = int(after.columns["decided"].sum())
-    earlier = {"decided": decided, "merged or made": made, "named": len(after.named)}
-    said = _counted(earlier)
-    return f"nothing new; in force: {said}" if said else "none"
+    earlier = {
+        "decided": int(after.columns["decided"].sum()),
+        "merged or made": len(after.held - after.named.keys()),
+        "named": len(after.named),
+    }
+    if said := _counted(earlier):
+        return f"nothing new; in force: {said}"
+    noun, group = before.words
+    return f"none: no {noun} was moved, confirmed or taken out, and no {group} named or merged"
 
 
 def _counted(counts: Mapping[str, int]) -> str:

@@ -123,50 +123,60 @@ def as_run(found: Found, workdir: epath.Path | None, images: Mapping[str, Any]) 
     config, dataset, _ = found.inputs
     clustering, unlabeled = found.clustering, _unlabeled(dataset)
     store = found.features[workdirs.TRAIN_EMBEDDING][config.eval.features]
-    columns = np.zeros(dataset.size, COLUMNS)
-    columns["row"], columns["label"] = np.arange(dataset.size), NO_CLUSTER
-    columns["label"][slice(None) if unlabeled is None else unlabeled] = clustering.cluster_labels
-    columns["found"] = columns["label"]
-    unit = arrays.normalize_rows(found.embedding[config.eval.features])
-    return Run(
+    labels = np.full(dataset.size, NO_CLUSTER)
+    labels[slice(None) if unlabeled is None else unlabeled] = clustering.cluster_labels
+    rows = found.embedding[config.eval.features]
+    return first_state(
+        clustering,
+        labels,
         workdir=workdir,
-        number=0,
-        made_by="first",
         config=config.values,
         images=images,
-        results={},
-        columns=columns,
         store=store,
         names=dataset.sources,
-        distances=clustering.distances,
-        outliers=clustering.outliers,
-        linkage=clustering.linkage(found.embedding[config.eval.features]),
-        placer=placer_of(clustering, unit, config.eval),
-        next_label=int(clustering.cluster_labels.max(initial=-1)) + 1,
+        linkage=clustering.linkage(rows),
+        placer=placer_of(clustering, arrays.normalize_rows(rows), config.eval),
         facts=None if dataset.facts is None else dataset.facts(np.arange(dataset.size)),
         truth=dataset.labels,
         label_names=dataset.label_names,
         shown=unlabeled,
         skipped=dataset.skipped,
         duplicates=found.repeated,
-        **of_clustering(clustering),
     )
 
 
-def of_clustering(clustering: Clustering) -> dict[str, Any]:
-    """Returns what a run takes from a clustering as it is, by the names of its attributes."""
+def first_state(clustering: Clustering, labels: NDArray, **known: Any) -> Run:
+    """Returns a run whose n rows have the labels int `[n]`, without results.
+
+    Args:
+        clustering: of the rows that are described.
+        labels: of all rows.
+        known: other attributes of the run.
+    """
+    columns = np.zeros(len(labels), COLUMNS)
+    columns["row"], columns["label"], columns["found"] = np.arange(len(labels)), labels, labels
     bandwidth, curve = clustering.metrics.get("bandwidth"), clustering.curve
-    result = {
-        "points": clustering.points.astype(np.float32) if clustering.points.size else None,
-        "bandwidth": None if bandwidth is None else np.asarray(bandwidth),
-        "scan": None if curve is None else np.array(curve[:3], np.float64),
-    }
-    if clustering.tree is None:
-        return result
-    sure = clustering.membership or clustering.tree.membership_
-    keys = ("probabilities", "second_labels", "second_probabilities")
-    result |= dict(zip(keys, sure[1:], strict=True))
-    return result | {"tree": clustering.tree.linkage_}
+    points, tree = clustering.points, clustering.tree
+    sure: Sequence[Any] = (None, None, None)
+    if tree is not None:
+        sure = (clustering.membership or tree.membership_)[1:]
+    return Run(
+        number=0,
+        made_by="first",
+        results={},
+        columns=columns,
+        distances=clustering.distances,
+        outliers=clustering.outliers,
+        next_label=int(labels.max(initial=-1)) + 1,
+        points=points.astype(np.float32) if points.size else None,
+        probabilities=sure[0],
+        second_labels=sure[1],
+        second_probabilities=sure[2],
+        tree=None if tree is None else tree.linkage_,
+        bandwidth=None if bandwidth is None else np.asarray(bandwidth),
+        scan=None if curve is None else np.array(curve[:3], np.float64),
+        **known,
+    )
 
 
 def placer_of(clustering: Clustering, features: NDArray, section: EvalConfig) -> Placing | None:

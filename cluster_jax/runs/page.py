@@ -119,9 +119,7 @@ def _columns(run: Run) -> dict[str, assignments.Column]:
     is the cluster as it was found, and `decided` is 1 where a person has said where the row
     belongs. Cells of rows that are not described are empty.
     """
-    n, every = len(run.columns), run.names
-    title = "image" if run.is_of_images else "row"
-    columns: dict[str, assignments.Column] = {title: range(n) if every is None else every}
+    columns: dict[str, assignments.Column] = {}
     if run.known is None:
         columns["cluster"] = run.labels
     else:
@@ -137,11 +135,12 @@ def _columns(run: Run) -> dict[str, assignments.Column]:
         columns["share"] = run.shares
     columns |= {title: _spread(run, cells) for title, cells in _described_columns(run).items()}
     if run.facts is not None and run.is_of_images:
-        columns["taken"] = [date.decode() for date in run.facts["taken"].tolist()]
+        columns["taken"] = run.facts["taken"].astype(str)
         columns |= {title: run.facts[title] for title in ("width", "height", "bytes")}
     if run.updates:
         columns["since"] = run.columns["since"]
-    return columns
+    title = "row" if run.key in columns else run.key
+    return {title: range(len(run.columns)) if run.names is None else run.names, **columns}
 
 
 def _described_columns(run: Run) -> dict[str, assignments.Column]:
@@ -220,7 +219,7 @@ def report_data(run: Run, dataset: Dataset | None = None) -> ReportData:
         names={str(cluster): name for cluster, name in run.named.items()},
         state=run.state,
         is_decided=run.columns["decided"][rows],
-        facts=run.photo_facts,
+        facts=None if run.facts is None or not run.is_of_images else run.facts[rows],
         command=None if run.workdir is None else correction_command(run.workdir),
         changes=changes,
     )

@@ -99,7 +99,7 @@ def in_memory(config: PhotosConfig, dataset: Dataset) -> Photos:
     custom.check("eval.method", config.eval.method, FINDERS)
     inputs = build.load_photos(config, dataset)
     finish.print_start(inputs)
-    encoder = _encoder(inputs)
+    encoder = build.encoder_of(inputs.config)
     embedding = embed(inputs, encoder)
     seconds = time.perf_counter() - started
     found = finish.cluster(inputs, {workdirs.TRAIN_EMBEDDING: embedding})
@@ -115,15 +115,11 @@ def _embed_into(store: Store, inputs: Inputs[PhotosConfig]) -> None:
     if workdirs.agree(not store.missing, store.workdir):
         stores.begin(store, inputs, {})
         return
-    encoder = _encoder(inputs)
+    encoder = build.encoder_of(inputs.config)
     stores.begin(store, inputs, build.describe_encoder(encoder))
     stores.write(
         store, workdirs.TRAIN_EMBEDDING, encoder.checksum, lambda kept: embed(inputs, encoder, kept)
     )
-
-
-def _encoder(inputs: Inputs[PhotosConfig]) -> Encoder:
-    return build.encoder_of(inputs.config)
 
 
 def embed(inputs: Inputs[PhotosConfig], encoder: Encoder, kept: Parts | None = None) -> Batch:

@@ -94,7 +94,7 @@ def cluster(
     if devices.is_first():
         run = _as_run(features, labels, shown, options, result, all_rows)
         about = {"workdir": workdir, "config": io.plain(config), "results": results}
-        run = dataclasses.replace(run, **about)
+        run = dataclasses.replace(run, number=1, **about)
         if with_report and run.points is None:
             run = finish.with_map(run, shown)
         devices.say("writing ...")
@@ -154,39 +154,30 @@ def _as_run(
         all_rows: those of all rows, if `result` is of a sample.
     """
     from cluster_jax.runs import finish
-    from cluster_jax.runs.run import COLUMNS, Run
 
-    found = result.cluster_labels if all_rows is None else all_rows.labels
-    columns = np.zeros(len(found), COLUMNS)
-    columns["row"], columns["label"], columns["found"] = np.arange(len(found)), found, found
-    tree = result.tree
-    return Run(
+    is_whole, tree = all_rows is None, result.tree
+    known = voters(x, str(options.metric)) if tree is None else tree.clusterer_.voters
+    return finish.first_state(
+        result,
+        result.cluster_labels if all_rows is None else all_rows.labels,
         workdir=None,
-        number=1,
-        made_by="first",
         config={},
         images={},
-        results={},
-        columns=columns,
-        store=None if all_rows is not None else rows_of(x, options),
+        store=rows_of(x, options) if is_whole else None,
         names=None if features.names is None else tuple(features.names),
-        distances=result.distances,
-        outliers=result.outliers,
         linkage=result.linkage(x),
         placer=clusters.clusterer(
             result,
-            voters(x, str(options.metric)) if tree is None else tree.clusterer_.voters,
+            known,
             method=options.method,
             reduce=options.reduce,
             n_neighbors=options.n_neighbors,
         ),
-        next_label=int(found.max(initial=-1)) + 1,
-        facts=None if all_rows is not None else digests(x),
+        facts=digests(x) if is_whole else None,
         truth=None if labels is None else labels.codes,
         label_names=None if labels is None else tuple(labels.names),
         shown=None if all_rows is None else all_rows.sample,
         shares=None if all_rows is None else all_rows.shares,
-        **finish.of_clustering(result),
     )
 
 
@@ -217,7 +208,9 @@ def read_rows(
     stored = run.results["provenance"]
     columns, is_table = stored["feature_columns"], path.lower().endswith(tables.SUFFIXES)
     if is_table and columns is not None and array is None:
-        return tables.read_rows(path, None, ids or stored["ids"], columns)
+        of_run = {} if ids else {"--ids must": "--ids (by default that of the run) must"}
+        with checks.named(of_run):
+            return tables.read_rows(path, None, ids or stored["ids"], columns)
     return tables.read_rows(path, array, ids)
 
 

@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
 
@@ -12,18 +11,19 @@ import numpy as np
 from etils import epath
 from numpy.typing import ArrayLike, NDArray
 
-from cluster_jax.clustering import gridshift, out_of_sample, placing, smooth
+from cluster_jax.clustering import out_of_sample, placing, smooth
 from cluster_jax.clustering import tree as trees
 from cluster_jax.clustering.base import NO_CLUSTER, Assignment
 from cluster_jax.clustering.gridshift import BandwidthCurve
 from cluster_jax.clustering.membership import Membership
 from cluster_jax.clustering.numbering import Event, State
 from cluster_jax.clustering.placing import ByTree, ByVotes, Placing, Voters
-from cluster_jax.core import arrays, buckets, io
+from cluster_jax.core import arrays, io
 from cluster_jax.core.arrays import numeric
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import parse_section
 from cluster_jax.core.names import counted
+from cluster_jax.data import tables
 from cluster_jax.discovery import scores as discovery
 from cluster_jax.discovery import splits
 from cluster_jax.encoding.encoder import Encoder
@@ -198,6 +198,15 @@ class Run:
         return ("photo", "group") if is_photo else ("image", "cluster")
 
     @property
+    def key(self) -> str:
+        """Title of the column of tables that names the images or rows: that of the user's ids."""
+        if self.is_of_images or self.names is None:
+            return "image" if self.is_of_images else "row"
+        stored = self.results["provenance"]
+        is_file = not stored["features"].lower().endswith((".npz", *tables.SUFFIXES))
+        return "row" if is_file else stored["ids"]
+
+    @property
     def labels(self) -> NDArray:
         """The cluster of each row now, int64 `[n]`, -1 for none."""
         return self.columns["label"]
@@ -280,22 +289,14 @@ class Run:
         return {**suggested, **named}
 
     @property
-    def photo_facts(self) -> NDArray | None:
-        """Facts about the m images that are described; None if they are no files."""
-        if self.facts is None or not self.is_of_images:
-            return None
-        return self.facts[self.rows]
-
-    @property
     def curve(self) -> BandwidthCurve | None:
         """GridShift's scan over bandwidths; None if there is none."""
         if self.scan is None:
             return None
         bandwidths, counts, scores = self.scan
         n_clusters, best = counts.astype(np.int64), int((bandwidths == self.bandwidth).argmax())
-        others = gridshift.runners_up(bandwidths, n_clusters, scores, best)
         verdict = self.results["metrics"]["gridshift"].get("verdict")
-        return BandwidthCurve(bandwidths, n_clusters, scores, best, verdict, others)
+        return BandwidthCurve(bandwidths, n_clusters, scores, best, verdict)
 
     @property
     def living(self) -> State:
@@ -527,10 +528,7 @@ def read(workdir: epath.PathLike, back: int = 0) -> Run:
     Raises:
         InputError: the folder has no run, or the run is not finished or has a damaged file.
     """
-    if not isinstance(workdir, str | os.PathLike):
-        raise InputError(f"path must be the workdir of a finished run; got {workdir!r}")
-    path = buckets.path(workdir)
-    workdirs.check_run(path)
+    path = workdirs.of_run(workdir)
     numbers = workdirs.states(path)
     if len(numbers) <= back:
         raise InputError(

@@ -1,26 +1,25 @@
 """Next states of a finished run: by an update, by corrections, and back to the one before.
 
-An update sees which images or rows are there now, by their contents or ids, finds their clusters,
-which keep their numbers (`clustering.numbering`), and writes the next state.
+An update compares what is there now with what the run has, by contents and names, finds clusters
+of all of it, which keep their numbers (`clustering.numbering`), and writes the next state.
 """
 
 import collections
 import contextlib
 import dataclasses
-import functools
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from etils import epath
 from numpy.typing import NDArray
 
-from cluster_jax.clustering import knn, numbering, smooth
+from cluster_jax.clustering import knn, numbering
 from cluster_jax.clustering.base import NO_CLUSTER
 from cluster_jax.clustering.placing import ByTree
-from cluster_jax.core import arrays, checks, io
+from cluster_jax.core import checks, io
 from cluster_jax.core.checks import InputError, short
 from cluster_jax.core.names import counted
 from cluster_jax.data import datasets, images
@@ -32,7 +31,6 @@ from cluster_jax.evaluation import clusters
 from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.evaluation.options import ClusterOptions
 from cluster_jax.report import assignments, changes
-from cluster_jax.report.report_data import GONE
 from cluster_jax.runs import build, corrections, finish, page, photos, provenance
 from cluster_jax.runs import rows as embeddings
 from cluster_jax.runs import run as records
@@ -43,37 +41,8 @@ from cluster_jax.runs.run import COLUMNS, DEPARTED, Run
 
 # What a command prints: lines for a person, and values for a program.
 Ended = tuple[str, dict[str, Any]]
-# Clusters of rows `[m, d]` by the tree.
-Fit = Callable[[NDArray], Clustering]
 _TOLD = 12  # events that are printed
-
-
-class Items(NamedTuple):
-    """The m images or rows that are there now, those that the run knows first.
-
-    Attributes:
-        names: of each; None: they are numbered.
-        old: int64 `[l]`, the rows of the run that the first l of them are.
-        rows: int64 `[m]`, where their features are in the store.
-        facts: of each, see `Run.facts`.
-    """
-
-    names: tuple[str, ...] | None
-    old: NDArray
-    rows: NDArray
-    facts: NDArray
-
-
-def opened(workdir: epath.PathLike) -> epath.Path:
-    """Returns the folder of a run that is to be written.
-
-    Raises:
-        InputError: there is no such folder.
-    """
-    path = epath.Path(checks.local(workdir)).expanduser()
-    if not path.is_dir():
-        raise InputError(f"the workdir must be that of a finished run; got {path}, no such folder")
-    return path
+_KINDS = {"new": "new", "gone": "gone", "changed": "changed", "renamed": "moved or renamed"}
 
 
 def undo(workdir: epath.PathLike, *, with_report: bool = True) -> Ended:
@@ -82,9 +51,8 @@ def undo(workdir: epath.PathLike, *, with_report: bool = True) -> Ended:
     Raises:
         InputError: there is none, or another process uses the workdir.
     """
-    workdir = opened(workdir)
+    workdir = workdirs.of_run(checks.local(workdir))
     with workdirs.locked(workdir):
-        workdirs.check_run(workdir)
         numbers = workdirs.states(workdir)
         if len(numbers) < 2:
             raise InputError(
@@ -127,8 +95,7 @@ def correct(
         InputError: the run is not finished, or a file does not fit it; nothing was written.
     """
     decisions = [corrections.read(file) for file in files]
-    workdir = epath.Path(workdir).expanduser()
-    workdirs.check_run(workdir)
+    workdir = workdirs.of_run(workdir)
     with workdirs.locked(workdir):
         before = run = records.read(workdir)
         for said in decisions:
@@ -149,13 +116,12 @@ def correct(
             run.write()
         page.write_outputs(run, text)
     values = {"workdir": str(workdir), "assignments": str(workdir / workdirs.ASSIGNMENTS)}
-    said_now = (
-        f"corrections  {corrections.summary(before, run)}\nassignments  {values['assignments']}"
-    )
+    lines = [f"corrections  {corrections.summary(before, run)}"]
+    lines.append(f"assignments  {values['assignments']}")
     if text is not None:
         values["report"] = str(workdir / workdirs.REPORT)
-        said_now += f"\nreport       {values['report']}"
-    return said_now, values
+        lines.append(f"report       {values['report']}")
+    return "\n".join(lines), values
 
 
 def _corrected(run: Run, said: dict[str, Any]) -> Run:
@@ -177,38 +143,110 @@ def _corrected(run: Run, said: dict[str, Any]) -> Run:
     )
 
 
-class _There(NamedTuple):
-    """The photos that are there now, beside those that a run knows.
+class Items(NamedTuple):
+    """The m images or rows of an updated run, those that the run has had first.
 
     Attributes:
-        inputs: all of them, in the folders of the run and in others.
-        facts: about these.
-        known: int64 `[n]`, the place of each known photo among them, -1: none.
-        new: int64, the places of those that are new.
-        away: folders of the run that are not there, or empty.
-        is_away: bool `[n]`, known photos in these; they stay.
-        paths: of all that are there, absolute.
-        earlier: of the n known ones.
+        names: of each; None: they are numbered.
+        old: int64 `[l]`, the rows of the run that the first l of them are.
+        rows: int64 `[m]`, where their features are in the store.
+        facts: of each, see `Run.facts`.
     """
 
-    inputs: build.Inputs[PhotosConfig]
+    names: tuple[str, ...] | None
+    old: NDArray
+    rows: NDArray
     facts: NDArray
+
+
+class _There(NamedTuple):
+    """What is there now, beside what a run has.
+
+    Attributes:
+        run: with what is back as its last rows, where it was: what a person has said holds again.
+        known: int64 `[n]`, the place of each of its rows among what is there, -1: it is not.
+        new: int64, the places of what it does not have.
+        names: of what is there: ids, or absolute paths, as those of `run`; None: it is numbered.
+        facts: about what is there, see `Run.facts`.
+    """
+
+    run: Run
     known: NDArray
     new: NDArray
-    away: tuple[str, ...]
-    is_away: NDArray
-    paths: list[str]
-    earlier: list[str]
+    names: tuple[str, ...] | None
+    facts: NDArray
 
-    @property
-    def is_kept(self) -> NDArray:
-        """Which of the known photos stay, bool `[n]`."""
-        return (self.known >= 0) | self.is_away
+    def items(self, is_kept: NDArray) -> Items:
+        """Returns what an updated run has: kept rows of `run`, bool `[n]`, and the new ones."""
+        old, names = np.flatnonzero(is_kept), None
+        assert self.run.facts is not None
+        assert self.run.store is not None
+        if self.names is not None and self.run.names is not None:
+            places = zip(old.tolist(), self.known[old].tolist(), strict=True)
+            known = (self.run.names[row] if i < 0 else self.names[i] for row, i in places)
+            names = (*known, *(self.names[i] for i in self.new.tolist()))
+        added = len(self.run.store) + np.arange(len(self.new))
+        rows = np.concatenate([self.run.columns["row"][old], added])
+        facts = np.concatenate([self.run.facts[old], self.facts[self.new]])
+        return Items(names, old, rows, facts)
 
-    @property
-    def root(self) -> str:
-        """The folder that names are relative to."""
-        return os.path.abspath(image_files.root(str(self.inputs.config.data.dir)))
+
+def _compared(
+    run: Run, names: Sequence[str] | None, facts: NDArray, *, may_be_renamed: bool
+) -> _There:
+    """Compares what is there now with a run, by contents and names.
+
+    Args:
+        run: before.
+        names: of what is there; None: it is numbered.
+        facts: about it.
+        may_be_renamed: whether the same content under another name is the same.
+    """
+    names = None if names is None else tuple(names)
+    assert run.facts is not None
+    known = _matched(_keys(run.facts, run.names), _keys(facts, names))
+    if may_be_renamed:
+        left, free = np.flatnonzero(known < 0), np.setdiff1d(np.arange(len(facts)), known)
+        place = _matched(_keys(run.facts[left]), _keys(facts[free]))
+        known[left[place >= 0]] = free[place[place >= 0]]
+    new = np.setdiff1d(np.arange(len(facts)), known)
+    place = _matched(_keys(run.gone), _keys(facts[new]))
+    back = new[place[place >= 0]]
+    columns = run.gone[place >= 0][list(COLUMNS.names or ())].astype(COLUMNS)
+    run = dataclasses.replace(
+        run,
+        columns=np.concatenate([run.columns, columns]),
+        facts=np.concatenate([run.facts, facts[back]]),
+        names=None if run.names is None else (*run.names, *((names or ())[i] for i in back)),
+        gone=run.gone[place < 0],
+    )
+    return _There(run, np.concatenate([known, back]), np.setdiff1d(new, back), names, facts)
+
+
+def _keys(facts: NDArray, names: Sequence[str] | None = None) -> list[tuple[bytes, str]]:
+    """Returns what `_matched` compares: contents, and names, if there are any."""
+    contents = (digest.tobytes() for digest in facts["digest"])
+    return list(zip(contents, [""] * len(facts) if names is None else names, strict=True))
+
+
+def _matched(known: Sequence[Any], now: Sequence[Any]) -> NDArray:
+    """Returns the place of each known key among those of now, int64 `[n]`, -1: it is gone.
+
+    Of equal ones the first is taken, each once.
+    """
+    there = collections.defaultdict[Any, list[int]](list)
+    for i in reversed(range(len(now))):
+        there[now[i]].append(i)
+    return np.array([there[key].pop() if there[key] else -1 for key in known], np.int64)
+
+
+def _confirm(run: Run, gone: int, confirmed: bool, do: str) -> None:
+    """Raises an `InputError` if more than half of a run would leave without a person's word."""
+    if 2 * gone > len(run.columns) and not confirmed:
+        raise InputError(
+            f"{gone:,} of the {counted(len(run.columns), run.words[0])} of {run.workdir} must be "
+            f"where they were; got them gone: {do}, or confirm by --yes that they leave"
+        )
 
 
 def update_photos(
@@ -234,94 +272,107 @@ def update_photos(
     Raises:
         InputError: the run or the photos cannot be used; nothing was written.
     """
-    workdir, started = opened(workdir), time.perf_counter()
+    workdir, started = workdirs.of_run(checks.local(workdir)), time.perf_counter()
     with workdirs.locked(workdir):
         before = records.read(workdir)
-        run, there = _looked(before, _check_photos(before), folders)
-        gone = int((~there.is_kept).sum())
-        _confirm(before, gone, confirmed, "name the folder in which they are now")
-        there, made, skipped = _embedded(run, there)
-        items, dataset = _photos_now(run, there, skipped)
-        config = there.inputs.config
-        run = dataclasses.replace(
-            run, config=config.values, away=there.away, skipped=dataset.skipped
-        )
+        inputs, there, is_kept = _photos_there(before, folders)
+        _confirm(before, int((~is_kept).sum()), confirmed, "name the folder in which they are now")
+        there, made, skipped = _embedded(there, inputs)
+        items, dataset = _photos_now(there, is_kept, inputs)
+        dataset = dataset._replace(skipped=(*dataset.skipped, *skipped))
+        inputs, config = inputs._replace(dataset=dataset), inputs.config
+        changed: dict[str, Any] = {"config": config.values, "away": there.run.away}
+        changed["skipped"] = dataset.skipped
         if not (refit or _differs(before, items)):
+            run = dataclasses.replace(before, **changed)
             return _nothing(before, run, with_report=with_report)
         if not len(items.rows):
             raise InputError(f"PHOTOS must have an image that can be read; got none of {workdir}")
-        assert before.store is not None
-        run = dataclasses.replace(run, store=np.concatenate([before.store, made]))
-        section = config.eval
-        metric, k = section.reduce.metric, section.n_clusters
-        fit = functools.partial(clusters.run_tree, metric=metric, k=k, seed=config.seed)
-        run, clustering = _grown(before, run, items, fit, refit=refit)
+        run, section = dataclasses.replace(there.run, **changed), config.eval
+        how = {"metric": section.reduce.metric, "k": section.n_clusters, "seed": config.seed}
+        run, clustering = _grown(before, run, items, made, how, refit=refit)
         placer = finish.placer_of(clustering, run.features, section)
         run = _with_placer(run, clustering, placer)
-        inputs = there.inputs._replace(dataset=dataset)
         run = _scored_photos(run, inputs, clustering, time.perf_counter() - started)
         stores.append(workdir, made)
         return _written(before, run, dataset=dataset, with_report=with_report, refit=refit)
 
 
-def _check_photos(run: Run) -> PhotosConfig:
+def _photos_config(run: Run) -> PhotosConfig:
     """Returns the config of a run of photos.
 
     Raises:
         InputError: the run cannot be updated.
     """
-    must, config = "the run of an update must", parse_config(run.config)
+    config = parse_config(run.config)
     if not isinstance(config, PhotosConfig):
-        raise InputError(
-            f"{must} train nothing, as those of `cluster-jax images`; got {run.workdir}, whose "
-            "network is one of its first images: train again, or use predict"
-        )
-    if config.data.name != "folder" or config.data.limit is not None:
-        raise InputError(
-            f"{must} be of all images of a folder; got {run.workdir}, which has data.name="
-            f"{config.data.name} and data.limit={config.data.limit}"
-        )
-    if config.eval.method != "tree":
-        raise InputError(
-            f"eval.method must be 'tree' for an update; got {config.eval.method!r} in {run.workdir}"
-        )
-    return config
+        problem = "whose network is one of its first images: train again, or use predict"
+    elif config.data.name != "folder" or config.data.limit is not None:
+        problem = f"with data.name={config.data.name} and data.limit={config.data.limit}"
+    elif config.eval.method != "tree":
+        problem = f"with eval.method={config.eval.method}"
+    else:
+        return config
+    must = "the run of an update must be of all photos of a folder, in the clusters of the tree"
+    raise InputError(f"{must}; got {run.workdir}, {problem}")
 
 
-def _confirm(run: Run, gone: int, confirmed: bool, do: str) -> None:
-    """Raises an `InputError` if more than half of a run would leave without a person's word."""
-    if 2 * gone > len(run.columns) and not confirmed:
+def _photos_there(
+    run: Run, more: Sequence[str]
+) -> tuple[build.Inputs[PhotosConfig], _There, NDArray]:
+    """Compares the photos that are in the folders of a run now, and in others, with the run.
+
+    Returns:
+        The photos; the comparison, whose run knows the folders that are away or empty; and which
+        rows of that run stay, bool `[n]`: also those in such a folder.
+    """
+    config = _photos_config(run)
+    own = str(config.data.dir)
+    folders = _folders(own, more)
+    present = [name for name in folders if os.path.exists(name)]
+    if not present:
         raise InputError(
-            f"{gone:,} of the {counted(len(run.columns), run.words[0])} of {run.workdir} must be "
-            f"where they were; got them gone: {do}, or confirm by --yes that they leave"
+            f"PHOTOS must be given, because {image_files.shown(own)} is not there; got none: "
+            "name the folder in which the photos are now"
         )
+    if len(present) > 1 and any(name.endswith(".zip") for name in present):
+        raise InputError(f"PHOTOS must be left out for a run of a .zip; got {present[-1]}")
+    config = _in_folders(config, present)
+    # Few are decoded: those that are new, and those that the report shows.
+    with checks.named({"data.dir": "PHOTOS"}):
+        dataset = datasets.load(dataclasses.replace(config.data, cache_mb=0.0))
+    dataset = build.load_photos(config, dataset).dataset
+    assert dataset.facts is not None
+    facts, root = dataset.facts(np.arange(dataset.size)), image_files.root(str(config.data.dir))
+    paths = [os.path.abspath(root / name) for name in dataset.sources or ()]
+    run = dataclasses.replace(run, names=_paths(run))
+    there = _compared(run, paths, facts, may_be_renamed=True)
+    is_kept, away = there.known >= 0, list[str]()
+    for folder in own.split("\n"):
+        inside = np.array([path.startswith(folder + os.sep) for path in there.run.names or ()])
+        is_there = any(path.startswith(folder + os.sep) for path in paths)
+        # Where most of its photos are elsewhere, the folder has moved.
+        if inside.any() and not is_there and 2 * (there.known[inside] >= 0).sum() < inside.sum():
+            is_kept |= inside
+            away.append(folder)
+    config = _in_folders(config, [name for name in folders if name in present or name in away])
+    run = dataclasses.replace(there.run, away=tuple(away))
+    return build.Inputs(config, dataset, None), there._replace(run=run), is_kept
 
 
-def _folders(of_run: str, photos: Sequence[str]) -> list[str]:
+def _folders(own: str, more: Sequence[str]) -> list[str]:
     """Lists the folders of a run and others, without those that are inside of others."""
-    missing = [name for name in photos if not os.path.exists(os.path.expanduser(name))]
+    missing = [name for name in more if not os.path.exists(os.path.expanduser(name))]
     if missing:
         raise InputError(f"PHOTOS must be folders or files of images; got no {missing[0]}")
-    added = [str(workdirs.normalized(name)) for name in photos]
-    every = list(dict.fromkeys([*of_run.split("\n"), *added]))
+    added = [str(workdirs.normalized(name)) for name in more]
+    every = list(dict.fromkeys([*own.split("\n"), *added]))
     inside = [os.path.realpath(os.path.expanduser(name)) + os.sep for name in every]
     return [
         name
         for name, path in zip(every, inside, strict=True)
         if not any(path != other and path.startswith(other) for other in inside)
     ]
-
-
-def _load(config: PhotosConfig, folders: Sequence[str]) -> build.Inputs[PhotosConfig]:
-    """Loads the images that are in folders now."""
-    if len(folders) > 1 and any(name.endswith(".zip") for name in folders):
-        raise InputError(f"PHOTOS must be left out for a run of a .zip; got {folders[-1]}")
-    config = _in_folders(config, folders)
-    # Few are decoded: those that are new, and those that the report shows.
-    streamed = dataclasses.replace(config.data, cache_mb=0.0)
-    with checks.named({"data.dir": "PHOTOS"}):
-        dataset = datasets.load(streamed)
-    return build.load_photos(config, dataset)
 
 
 def _in_folders(config: PhotosConfig, folders: Sequence[str]) -> PhotosConfig:
@@ -332,273 +383,35 @@ def _in_folders(config: PhotosConfig, folders: Sequence[str]) -> PhotosConfig:
     return parsed
 
 
-def _looked(run: Run, config: PhotosConfig, photos: Sequence[str]) -> tuple[Run, _There]:
-    """Finds the photos that are there now, and which of them the run knows, by their contents.
-
-    Returns:
-        The run, which knows again those that are back, and the photos.
-    """
-    old_dir = str(config.data.dir)
-    folders = _folders(old_dir, photos)
-    present = [name for name in folders if os.path.exists(name)]
-    if not present:
-        raise InputError(
-            f"PHOTOS must be given, because {image_files.shown(old_dir)} is not there; got none: "
-            "name the folder in which the photos are now"
-        )
-    inputs = _load(config, present)
-    dataset = inputs.dataset
-    earlier, paths = (
-        [os.path.abspath(os.path.join(image_files.root(folder), name)) for name in names or ()]
-        for folder, names in ((old_dir, run.names), ("\n".join(present), dataset.sources))
-    )
-    assert dataset.facts is not None
-    assert run.facts is not None
-    facts = dataset.facts(np.arange(dataset.size))
-    known = _matched(_keys(run.facts, earlier), _keys(facts, paths))
-    left, free = np.flatnonzero(known < 0), np.setdiff1d(np.arange(len(paths)), known)
-    place = _matched(_keys(run.facts[left]), _keys(facts[free]))
-    known[left[place >= 0]] = free[place[place >= 0]]
-    run, back, new = _returned(run, facts, np.setdiff1d(free, known), paths)
-    known, earlier = np.concatenate([known, back]), earlier + [paths[i] for i in back]
-    is_away, away = np.zeros(len(earlier), bool), list[str]()
-    for folder in old_dir.split("\n"):
-        inside = np.array([path.startswith(folder + os.sep) for path in earlier])
-        is_there = any(path.startswith(folder + os.sep) for path in paths)
-        # Where most of its photos are elsewhere, the folder has moved.
-        if inside.any() and not is_there and 2 * (known[inside] >= 0).sum() < inside.sum():
-            is_away |= inside & (known < 0)
-            away.append(folder)
-    kept = [name for name in folders if name in present or name in away]
-    if kept != present:
-        inputs = inputs._replace(config=_in_folders(inputs.config, kept))
-    return run, _There(inputs, facts, known, new, tuple(away), is_away, paths, earlier)
-
-
-def _keys(facts: NDArray, names: Sequence[str] | None = None) -> list[tuple[bytes, str]]:
-    """Returns what `_matched` compares: contents, and names, if there are any."""
-    contents = (digest.tobytes() for digest in facts["digest"])
-    return list(zip(contents, [""] * len(facts) if names is None else names, strict=True))
-
-
-def _matched(known: Sequence[Any], now: Sequence[Any]) -> NDArray:
-    """Returns the place of each known key among those of now, int64 `[n]`, -1: it is gone.
-
-    Of equal ones the first is taken, each once.
-    """
-    there = collections.defaultdict[Any, list[int]](list)
-    for i in reversed(range(len(now))):
-        there[now[i]].append(i)
-    return np.array([there[key].pop() if there[key] else -1 for key in known], np.int64)
-
-
-def _returned(
-    run: Run, facts: NDArray, new: NDArray, names: Sequence[str]
-) -> tuple[Run, NDArray, NDArray]:
-    """Finds what has left and is back: what a person has said of it holds again.
-
-    Args:
-        run: before.
-        facts: about all that is there now.
-        new: int `[l]`, which of these the run does not have.
-        names: of all that is there now.
-
-    Returns:
-        A run that has them as its last rows, their places, and the places of those that are new.
-    """
-    place = _matched(_keys(run.gone), _keys(facts[new]))
-    back = new[place[place >= 0]]
-    columns = run.gone[place >= 0][list(COLUMNS.names or ())].astype(COLUMNS)
-    assert run.facts is not None
-    run = dataclasses.replace(
-        run,
-        columns=np.concatenate([run.columns, columns]),
-        facts=np.concatenate([run.facts, facts[back]]),
-        names=None if run.names is None else (*run.names, *(names[i] for i in back)),
-        gone=run.gone[place < 0],
-    )
-    return run, back, np.setdiff1d(new, back)
-
-
-def _embedded(run: Run, there: _There) -> tuple[_There, NDArray, tuple[tuple[str, str], ...]]:
+def _embedded(
+    there: _There, inputs: build.Inputs[PhotosConfig]
+) -> tuple[_There, NDArray, tuple[tuple[str, str], ...]]:
     """Embeds the photos that are new.
 
     Returns:
         The photos that can be read, the features of the new ones, and the files that cannot.
     """
-    assert run.store is not None
+    assert there.run.store is not None
     if not len(there.new):
-        return there, run.store[:0], ()
-    fresh = images.select(there.inputs.dataset, there.new)
-    made = photos.embed(there.inputs._replace(dataset=fresh), run.encoder())
+        return there, there.run.store[:0], ()
+    fresh = images.select(inputs.dataset, there.new)
+    made = photos.embed(inputs._replace(dataset=fresh), there.run.encoder())
     is_bad = made.get(UNREADABLE, np.zeros(len(there.new), bool))
     skipped = images.without(fresh, is_bad).skipped
     return there._replace(new=there.new[~is_bad]), readable_rows(made)["backbone"], skipped
 
 
 def _photos_now(
-    run: Run, there: _There, skipped: tuple[tuple[str, str], ...]
+    there: _There, is_kept: NDArray, inputs: build.Inputs[PhotosConfig]
 ) -> tuple[Items, Dataset]:
     """Returns the photos of the updated run; those that are away are gray."""
-    dataset, root = there.inputs.dataset, there.root
-    assert run.store is not None
-    assert run.facts is not None
-    sources = tuple(os.path.relpath(path, root) for path in there.paths)
-    old = np.flatnonzero(there.is_kept)
-    known, facts = there.known[old], run.facts[old]
-    names = [os.path.relpath(there.earlier[i], root) for i in old.tolist()]
-    for i, place in enumerate(known.tolist()):
-        if place >= 0:
-            names[i], facts[i] = sources[place], there.facts[place]
-    names += [sources[place] for place in there.new]
-    present = np.concatenate([known[known >= 0], there.new])
-    dataset = images.select(dataset._replace(sources=sources, skipped=()), present)
-    dataset = page.with_gaps(dataset, names)
-    gone = (entry for entry in dataset.skipped if entry[1] == GONE)
-    dataset = dataset._replace(unreadable=None, skipped=(*gone, *skipped))
-    rows = np.concatenate([run.columns["row"][old], len(run.store) + np.arange(len(there.new))])
-    # What is known of a photo's sides is noted when it is decoded.
-    assert there.inputs.dataset.facts is not None
-    new = there.inputs.dataset.facts(there.new)
-    return Items(tuple(names), old, rows, np.concatenate([facts, new])), dataset
-
-
-def _differs(run: Run, items: Items) -> bool:
-    """Returns whether rows are new, gone, renamed or changed."""
-    return items.names != run.names or not np.array_equal(items.rows, run.columns["row"])
-
-
-def _nothing(before: Run, run: Run, *, with_report: bool) -> Ended:
-    """Says that nothing has happened; notes where the photos are now."""
-    assert run.workdir is not None
-    if run.config != before.config:
-        run.write()
-        has_page = (run.workdir / workdirs.REPORT).exists()
-        page.write_outputs(run, page.render(run) if has_page else None)
-    elif not page.is_published(run):  # A kill came between the state and its outputs.
-        _write_changes(run)
-        page.repaired(run, with_report=with_report)
-    noun = run.words[0]
-    has = f"{run.workdir} has all {counted(len(run.columns), noun)} already, and none is gone"
-    text = "\n".join([*_told_away(run), f"Nothing has happened: {has}."])
-    return text, _values(dataclasses.replace(run, events=()), {}, refit=False)
-
-
-def _values(run: Run, counts: Mapping[str, int], *, refit: bool) -> dict[str, Any]:
-    """Returns what a program is told of an update with so many changes of each kind."""
-    kinds = ("new", "gone", "changed", "renamed")
-    return {
-        "workdir": str(run.workdir),
-        "update": run.updates,
-        **{kind: counts.get(kind, 0) for kind in kinds},
-        "refit": refit,
-        "away": list(run.away),
-        f"{run.words[0]}s": len(run.columns),
-        "clusters": len(np.unique(run.labels[run.labels >= 0])),
-        "events": [event._asdict() for event in run.events],
-    }
-
-
-def _grown(before: Run, run: Run, items: Items, fit: Fit, *, refit: bool) -> tuple[Run, Clustering]:
-    """Returns the run of what is there now, whose clusters keep their numbers, and a fit of it.
-
-    Args:
-        before: as it is written.
-        run: the same with what is back as its last rows; its store has the features of all.
-        items: what is there now.
-        fit: clusters rows.
-        refit: whether all rows are clustered anew, and matched to the known clusters.
-    """
-    columns = np.zeros(len(items.rows), COLUMNS)
-    n_old, now = len(items.old), run.updates + 1
-    columns[:n_old] = run.columns[items.old]
-    columns["row"] = items.rows
-    is_kept = np.zeros(len(run.columns), bool)
-    is_kept[items.old] = True
-    after = dataclasses.replace(
-        run,
-        columns=columns,
-        names=items.names,
-        facts=items.facts,
-        gone=np.concatenate([run.gone, _departed(run, ~is_kept)]),
-        updates=now,
-        points=None,
-        probabilities=None,
-    )
-    x, fitted = after.all_features, dict[int, Clustering]()
-    known = run.columns[items.old]
-    is_fixed = known["decided"] | np.isin(known["label"], list(run.held))
-
-    def look(rows: NDArray) -> numbering.Look:
-        fitted[len(rows)] = clustering = fit(rows)
-        assert clustering.tree is not None
-        return clustering.tree.as_look()
-
-    state = numbering.update(run.living.of(items.old), x, look, is_fixed)
-    clustering, told = fitted[len(x)] if len(x) in fitted else fit(x), state.events
-    if refit:
-        assert clustering.tree is not None
-        is_fixed = np.concatenate([is_fixed, np.zeros(len(x) - n_old, bool)])
-        state = numbering.refit(state, clustering.tree.labels_, is_fixed)
-        told += state.events
-    columns["label"] = state.ids
-    columns["found"] = np.where(columns["decided"], columns["found"], state.ids)
-    columns["since"] = np.where(np.arange(len(x)) < n_old, columns["since"], now)
-    columns["apart"] = state.apart
-    had, born = before.labels, {event.id for event in told if event.kind == numbering.EMERGED}
-    stayed = had[items.old[items.old < len(had)]]
-    events = numbering.events(stayed, state.ids, born, had=had)
-    after = dataclasses.replace(after, next_label=state.next_id, events=events)
-    return after, _with_old_map(before, items, clustering, x)
-
-
-def _departed(run: Run, is_gone: NDArray) -> NDArray:
-    """Returns what is to be known of those rows that leave, bool `[n]`, if they come back."""
-    columns = run.columns
-    is_said = is_gone & (columns["decided"] | np.isin(columns["label"], list(run.held)))
-    left = np.zeros(is_said.sum(), DEPARTED)
-    left[list(COLUMNS.names or ())] = columns[is_said]
-    assert run.facts is not None
-    left["digest"] = run.facts["digest"][is_said]
-    return left
-
-
-def _with_old_map(run: Run, items: Items, clustering: Clustering, x: NDArray) -> Clustering:
-    """Adds the old map as points: new rows lie between those they are most like."""
-    if run.points is None or not len(items.old) or clustering.tree is None:
-        return clustering
-    old = run.points[items.old[items.old < len(run.points)]]
-    sharp = clustering.tree.smoother_.project(x)
-    near = knn.nearest(sharp[len(old) :], sharp[: len(old)], 3).indices
-    return clustering._replace(points=np.concatenate([old, old[near].mean(axis=1)]))
-
-
-def _with_placer(run: Run, clustering: Clustering, placer: Any) -> Run:
-    """Returns a run with what a fit of all its rows has made, for its own clusters."""
-    assert isinstance(placer, ByTree)
-    placer = dataclasses.replace(placer, labels=run.labels.copy())
-    assert clustering.tree is not None
-    run = dataclasses.replace(
-        run,
-        placer=placer,
-        tree=clustering.tree.linkage_,
-        probabilities=clustering.tree.probabilities_,
-    )
-    return finish.described(run)
-
-
-def _own_clusters(run: Run, clustering: Clustering) -> Clustering:
-    """Returns a clustering whose clusters are those of the run, to be scored."""
-    labels = run.labels
-    real = labels[(labels != NO_CLUSTER) & ~run.outliers]
-    counts = {"n_large": len(np.unique(real)), "outliers": int(run.outliers.sum())}
-    return clustering._replace(
-        metrics={**clustering.metrics, **counts},
-        cluster_labels=labels.astype(np.int32),
-        distances=run.distances,
-        outliers=run.outliers,
-        membership=run.membership,
-    )
+    items, root = there.items(is_kept), image_files.root(str(inputs.config.data.dir))
+    names = tuple(os.path.relpath(path, root) for path in items.names or ())
+    sources = tuple(os.path.relpath(path, root) for path in there.names or ())
+    known = there.known[items.old]
+    dataset = inputs.dataset._replace(sources=sources, unreadable=None, skipped=())
+    dataset = images.select(dataset, np.concatenate([known[known >= 0], there.new]))
+    return items._replace(names=names), page.with_gaps(dataset, names)
 
 
 def _scored_photos(
@@ -606,11 +419,10 @@ def _scored_photos(
 ) -> Run:
     """Returns a run of photos with scores, map and duplicates."""
     assert run.store is not None
-    named = run.results.get("suggested_names") or {}
+    named, dataset = run.results.get("suggested_names") or {}, inputs.dataset
     embedding = {"backbone": run.store[run.columns["row"]]}
     features = {workdirs.TRAIN_EMBEDDING: embedding}
     clustering = _own_clusters(run, clustering)
-    dataset = inputs.dataset
     found = finish.Found(inputs, features, dataset, embedding, clustering, None, 0.0)
     run = dataclasses.replace(run, truth=dataset.labels, label_names=dataset.label_names)
     run = finish.complete(found, run, seconds=seconds)
@@ -645,111 +457,71 @@ def update_rows(
     Raises:
         InputError: the run or the rows cannot be used; nothing was written.
     """
-    workdir = opened(workdir)
+    workdir = workdirs.of_run(checks.local(workdir))
     with workdirs.locked(workdir):
-        run = before = records.read(workdir)
-        options = _check_rows(run)
-        assert run.store is not None
-        assert run.facts is not None
-        if table is None:
-            items = Items(run.names, np.arange(len(run.columns)), run.columns["row"], run.facts)
-            made, gone = run.store[:0], 0
-        else:
-            run, items, made, gone = _rows_now(run, table, options, add=add)
+        before = records.read(workdir)
+        options, x = _row_options(before), before.all_features
+        values = x if table is None else table.values[:]
+        there = _rows_there(before, values, table)
+        is_kept, asked = there.known >= 0, set(there.names or ())
+        names = there.run.names or [""] * len(is_kept)
+        is_asked = np.array([name in asked for name in names], bool)
+        if add:
+            is_kept |= ~is_asked
+        gone = int((~is_kept & ~is_asked).sum())
         _confirm(before, gone, confirmed, "give the file that has all rows, or --add for new ones")
+        items = there.items(is_kept)
         if not (refit or _differs(before, items)):
             return _nothing(before, before, with_report=with_report)
-        run = dataclasses.replace(run, store=np.concatenate([run.store, made]), truth=None)
-        metric = str(options.metric)
-        fit = functools.partial(
-            clusters.run_tree, metric=metric, k=options.n_clusters, seed=options.seed
-        )
-        run, clustering = _grown(before, run, items, fit, refit=refit)
+        made = embeddings.rows_of(values[there.new].astype(x.dtype), options)
+        how = {"metric": str(options.metric), "k": options.n_clusters, "seed": options.seed}
+        run, clustering = _grown(before, there.run, items, made, how, refit=refit)
         assert clustering.tree is not None
-        voters = clustering.tree.clusterer_.voters
-        placer = clusters.clusterer(
-            clustering,
-            voters,
-            method=options.method,
-            reduce=options.reduce,
-            n_neighbors=options.n_neighbors,
-        )
-        run = _with_placer(run, clustering, placer)
+        run = _with_placer(run, clustering, clustering.tree.clusterer_)
         run = _scored_rows(run, clustering, options)
         stores.append(workdir, made)
         return _written(before, run, dataset=None, with_report=with_report, refit=refit)
 
 
-def _check_rows(run: Run) -> ClusterOptions:
+def _row_options(run: Run) -> ClusterOptions:
     """Returns the options of a run of embeddings.
 
     Raises:
         InputError: the run cannot be updated.
     """
-    if run.store is None:
-        raise InputError(
-            f"the run of an update must have its rows in memory; got {run.workdir}, whose rows "
-            "were read in blocks: use predict, or cluster all rows in another folder"
-        )
     if not isinstance(run.placer, ByTree):
-        raise InputError(
-            f"method must be 'tree' for an update; got {run.method!r} in {run.workdir}"
-        )
+        must = "method must be 'tree' for an update"
+        raise InputError(f"{must}; got {run.method!r} in {run.workdir}")
+    if run.store is None:
+        must = "the run of an update must have its rows in memory"
+        how = "whose rows were read in blocks: use predict, or cluster all rows in another folder"
+        raise InputError(f"{must}; got {run.workdir}, {how}")
     return ClusterOptions.of(run.config)
 
 
-def _rows_now(
-    run: Run, table: Table, options: ClusterOptions, *, add: bool
-) -> tuple[Run, Items, NDArray, int]:
-    """Finds the rows of the updated run; one whose vector has changed is a new row.
+def _rows_there(run: Run, values: NDArray, table: Table | None) -> _There:
+    """Compares rows `[m, d]` of a table with a run; one whose vector has changed is a new row.
 
-    Returns:
-        The run, which knows again those that are back; the rows; the features that the store lacks;
-        how many rows are gone, without those that have changed.
-    """
-    values = table.values[:]
-    assert run.store is not None
-    assert run.facts is not None
-    if values.shape[1] != run.store.shape[1]:
-        raise InputError(
-            f"--features must have {counted(run.store.shape[1], 'column')} like the embeddings of "
-            f"{run.workdir}; got {values.shape[1]}"
-        )
-    arrays.numeric(values, "--features", smooth.LARGEST)
-    names, facts = None if run.names is None else _ids(run, table.names), embeddings.digests(values)
-    known = _matched(_keys(run.facts, run.names), _keys(facts, names))
-    asked = set(names or ())
-    is_named = np.array([name in asked for name in run.names or [""] * len(known)])
-    is_kept = (known >= 0) | ~is_named if add else known >= 0
-    gone = int((~is_kept & ~is_named).sum())
-    new = np.setdiff1d(np.arange(len(values)), known)
-    run, _, new = _returned(run, facts, new, names or ())
-    assert run.facts is not None
-    assert run.store is not None
-    old = np.concatenate([np.flatnonzero(is_kept), np.arange(len(known), len(run.columns))])
-    rows = np.concatenate([run.columns["row"][old], len(run.store) + np.arange(len(new))])
-    if names is not None and run.names is not None:
-        names = tuple(run.names[i] for i in old) + tuple(names[i] for i in new)
-    items = Items(names, old, rows, np.concatenate([run.facts[old], facts[new]]))
-    made = embeddings.rows_of(values[new].astype(run.store.dtype), options)
-    return run, items, made, gone
-
-
-def _ids(run: Run, names: Sequence[str] | None) -> tuple[str, ...]:
-    """Returns the names of rows.
+    Args:
+        run: before.
+        values: of the table; or of the run.
+        table: None: the rows are those of the run.
 
     Raises:
-        InputError: they have none, or two have the same one.
+        InputError: they have other columns, no ids, or are no finite numbers.
     """
-    if names is None:
+    if table is None:
+        assert run.facts is not None
+        return _compared(run, run.names, run.facts, may_be_renamed=False)
+    with checks.named({"X must": "--features must"}):
+        run.checked(values)
+    if run.names is not None and table.names is None:
         raise InputError(
             f"--features must name its rows, as {run.workdir} does; got none: say which column by "
             "--ids"
         )
-    counts = collections.Counter(names)
-    if repeated := [name for name, count in counts.items() if count > 1]:
-        raise InputError(f"--features must name each row once; got {repeated[0]!r} several times")
-    return tuple(names)
+    names = None if run.names is None else table.names
+    return _compared(run, names, embeddings.digests(values), may_be_renamed=False)
 
 
 def _scored_rows(run: Run, clustering: Clustering, options: ClusterOptions) -> Run:
@@ -765,7 +537,131 @@ def _scored_rows(run: Run, clustering: Clustering, options: ClusterOptions) -> R
         **provenance.environment(),
     }
     points = clustering.points if clustering.points.size else None
-    return dataclasses.replace(run, results=io.plain(results), points=points)
+    return dataclasses.replace(run, results=io.plain(results), points=points, truth=None)
+
+
+def _differs(run: Run, items: Items) -> bool:
+    """Returns whether rows are new, gone, renamed or changed."""
+    return items.names != run.names or not np.array_equal(items.rows, run.columns["row"])
+
+
+def _nothing(before: Run, run: Run, *, with_report: bool) -> Ended:
+    """Says that nothing has happened; notes where the photos are now."""
+    assert run.workdir is not None
+    if run.config != before.config:
+        run.write()
+        has_page = (run.workdir / workdirs.REPORT).exists()
+        page.write_outputs(run, page.render(run) if has_page else None)
+    elif not page.is_published(run):  # A kill came between the state and its outputs.
+        _write_changes(run)
+        page.repaired(run, with_report=with_report)
+    has = f"{run.workdir} has all {counted(len(run.columns), run.words[0])} already"
+    text = "\n".join([*_told_away(run), f"Nothing has happened: {has}, and none is gone."])
+    return text, _values(dataclasses.replace(run, events=()), {}, refit=False)
+
+
+def _grown(
+    before: Run, run: Run, items: Items, made: NDArray, how: Mapping[str, Any], *, refit: bool
+) -> tuple[Run, Clustering]:
+    """Returns the run of what is there now, whose clusters keep their numbers, and a fit of it.
+
+    Args:
+        before: as it is written.
+        run: the same with what is back as its last rows.
+        items: what is there now.
+        made: features of what is new.
+        how: arguments of `clusters.run_tree`.
+        refit: whether all rows are clustered anew, and matched to the known clusters.
+    """
+    n_old, now = len(items.old), run.updates + 1
+    columns = np.zeros(len(items.rows), COLUMNS)
+    columns[:n_old], columns["since"][n_old:] = run.columns[items.old], now
+    columns["row"] = items.rows
+    assert before.store is not None
+    after = dataclasses.replace(
+        run,
+        store=np.concatenate([before.store, made]),
+        columns=columns,
+        names=items.names,
+        facts=items.facts,
+        gone=np.concatenate([run.gone, _departed(run, items.old)]),
+        updates=now,
+        points=None,
+        probabilities=None,
+    )
+    x, fitted = after.all_features, dict[int, Clustering]()
+    is_fixed = columns["decided"] | np.isin(columns["label"], list(run.held))
+    is_fixed[n_old:] = False
+
+    def look(rows: NDArray) -> numbering.Look:
+        fitted[len(rows)] = clustering = clusters.run_tree(rows, **how)
+        assert clustering.tree is not None
+        return clustering.tree.as_look()
+
+    state = numbering.update(run.living.of(items.old), x, look, is_fixed[:n_old])
+    if len(x) not in fitted:  # Of many, a sample was looked at.
+        look(x)
+    clustering, told = fitted[len(x)], state.events
+    if refit:
+        assert clustering.tree is not None
+        state = numbering.refit(state, clustering.tree.labels_, is_fixed)
+        told += state.events
+    columns["label"], columns["apart"] = state.ids, state.apart
+    columns["found"] = np.where(columns["decided"], columns["found"], state.ids)
+    had, born = before.labels, {event.id for event in told if event.kind == numbering.EMERGED}
+    stayed = had[items.old[items.old < len(had)]]
+    events = numbering.events(stayed, state.ids, born, had=had)
+    after = dataclasses.replace(after, next_label=state.next_id, events=events)
+    return after, _with_old_map(before, items, clustering, x)
+
+
+def _departed(run: Run, kept: NDArray) -> NDArray:
+    """Returns what is to be known of the rows that leave, if they come back."""
+    columns, is_said = run.columns, run.columns["decided"].copy()
+    is_said |= np.isin(columns["label"], list(run.held))
+    is_said[kept] = False
+    left = np.zeros(is_said.sum(), DEPARTED)
+    left[list(COLUMNS.names or ())] = columns[is_said]
+    assert run.facts is not None
+    left["digest"] = run.facts["digest"][is_said]
+    return left
+
+
+def _with_old_map(run: Run, items: Items, clustering: Clustering, x: NDArray) -> Clustering:
+    """Adds the old map as points: new rows lie between those they are most like."""
+    if run.points is None or not len(items.old) or clustering.tree is None:
+        return clustering
+    old = run.points[items.old[items.old < len(run.points)]]
+    sharp = clustering.tree.smoother_.project(x)
+    near = knn.nearest(sharp[len(old) :], sharp[: len(old)], 3).indices
+    return clustering._replace(points=np.concatenate([old, old[near].mean(axis=1)]))
+
+
+def _with_placer(run: Run, clustering: Clustering, placer: Any) -> Run:
+    """Returns a run with what a fit of all its rows has made, for its own clusters."""
+    assert isinstance(placer, ByTree)
+    assert clustering.tree is not None
+    run = dataclasses.replace(
+        run,
+        placer=dataclasses.replace(placer, labels=run.labels.copy()),
+        tree=clustering.tree.linkage_,
+        probabilities=clustering.tree.probabilities_,
+    )
+    return finish.described(run)
+
+
+def _own_clusters(run: Run, clustering: Clustering) -> Clustering:
+    """Returns a clustering whose clusters are those of the run, to be scored."""
+    labels = run.labels
+    real = labels[(labels != NO_CLUSTER) & ~run.outliers]
+    counts = {"n_large": len(np.unique(real)), "outliers": int(run.outliers.sum())}
+    return clustering._replace(
+        metrics={**clustering.metrics, **counts},
+        cluster_labels=labels.astype(np.int32),
+        distances=run.distances,
+        outliers=run.outliers,
+        membership=run.membership,
+    )
 
 
 def _written(
@@ -773,15 +669,15 @@ def _written(
 ) -> Ended:
     """Writes the next state of a run, with a table of what has changed, and says what was done."""
     assert run.workdir is not None
+    file = run.workdir / workdirs.CHANGES
     if run.is_corrected:
         run = finish.scored(run)
     run = dataclasses.replace(run, number=before.number + 1, made_by="update", page=None)
     if with_report:
         run = finish.with_map(run)
     table, text = _changes(before, run), page.render(run, dataset) if with_report else None
-    assert run.workdir is not None
     run.write()
-    io.write(run.workdir / workdirs.CHANGES, assignments.to_csv(table))
+    io.write(file, assignments.to_csv(table))
     page.write_outputs(run, text)
     values = _values(run, collections.Counter(table["change"]), refit=refit)
     return _words(run, values), values
@@ -801,47 +697,58 @@ def _write_changes(run: Run) -> None:
 
 def _changes(before: Run, run: Run) -> dict[str, list[Any]]:
     """Lists the rows that are new, gone, changed, renamed, or in another cluster."""
-    was = {row: i for i, row in enumerate(before.columns["row"].tolist())}
-    names, paths = [_names(r) for r in (before, run)], [_paths(r) for r in (before, run)]
-    by_path = {} if run.names is None else {path: i for i, path in enumerate(paths[0])}
-    table: dict[str, list[Any]] = {key: [] for key in ("name", "change", "before", "after")}
-    seen = set[int]()
-
-    def add(name: Any, change: str, old: int | None, new: int | None) -> None:
-        labels = [None if i is None else int(r.labels[i]) for r, i in ((before, old), (run, new))]
-        cells = (name, change, *("" if label is None else label for label in labels))
-        for key, cell in zip(table, cells, strict=True):
-            table[key].append(cell)
-
-    for i, (row, name) in enumerate(zip(run.columns["row"].tolist(), names[1], strict=True)):
-        old, path = was.get(row), paths[1][i]
-        if old is None and path in by_path and by_path[path] not in seen:
-            seen.add(by_path[path])
-            add(name, "changed", by_path[path], i)
-        elif old is None:
-            add(name, "new", None, i)
+    place = {row: i for i, row in enumerate(before.columns["row"].tolist())}
+    olds = [place.pop(row, None) for row in run.columns["row"].tolist()]
+    earlier, paths = _paths(before), _paths(run)
+    left = {earlier[i]: i for i in place.values()} if run.names is not None else {}
+    table: list[tuple[Any, str, int | None, int | None]] = []
+    for new, old in enumerate(olds):
+        if old is None:
+            old = left.pop(paths[new], None)
+            kind = "new" if old is None else "changed"
+        elif run.names is not None and earlier[old] != paths[new]:
+            kind = "renamed"
+        elif before.labels[old] != run.labels[new]:
+            kind = "moved"
         else:
-            seen.add(old)
-            if run.names is not None and paths[0][old] != path:
-                add(name, "renamed", old, i)
-            elif before.labels[old] != run.labels[i]:
-                add(name, "moved", old, i)
-    for old, name in enumerate(names[0]):
-        if old not in seen:
-            add(name, "gone", old, None)
-    return table
+            continue
+        table.append((_name(run, new), kind, old, new))
+    is_gone = sorted(set(place.values()) - {old for _, _, old, _ in table})
+    table += [(_name(before, old), "gone", old, None) for old in is_gone]
+    return {
+        "name": [name for name, *_ in table],
+        "change": [kind for _, kind, *_ in table],
+        "before": ["" if old is None else int(before.labels[old]) for _, _, old, _ in table],
+        "after": ["" if new is None else int(run.labels[new]) for *_, new in table],
+    }
 
 
-def _names(run: Run) -> Sequence[Any]:
-    return range(len(run.columns)) if run.names is None else run.names
+def _name(run: Run, row: int) -> str | int:
+    return row if run.names is None else run.names[row]
 
 
-def _paths(run: Run) -> Sequence[Any]:
+def _paths(run: Run) -> tuple[Any, ...]:
     """Returns absolute paths of photos: another folder in an update changes the relative ones."""
+    if run.names is None:
+        return tuple(range(len(run.columns)))
     if not run.is_of_images:
-        return _names(run)
+        return run.names
     root = image_files.root(str(run.config["data"]["dir"]))
-    return [os.path.abspath(os.path.join(root, str(name))) for name in _names(run)]
+    return tuple(os.path.abspath(os.path.join(root, name)) for name in run.names)
+
+
+def _values(run: Run, counts: Mapping[str, int], *, refit: bool) -> dict[str, Any]:
+    """Returns what a program is told of an update with so many changes of each kind."""
+    return {
+        "workdir": str(run.workdir),
+        "update": run.updates,
+        **{kind: counts.get(kind, 0) for kind in _KINDS},
+        "refit": refit,
+        "away": list(run.away),
+        f"{run.words[0]}s": len(run.columns),
+        "clusters": len(np.unique(run.labels[run.labels >= 0])),
+        "events": [event._asdict() for event in run.events],
+    }
 
 
 def _words(run: Run, values: dict[str, Any]) -> str:
@@ -853,8 +760,7 @@ def _words(run: Run, values: dict[str, Any]) -> str:
         name = names.get(str(cluster)) or run.named.get(cluster)
         return f"{group} {cluster}" + (f" ({name})" if name else "")
 
-    numbers = {"new": "new", "gone": "gone", "changed": "changed", "renamed": "moved or renamed"}
-    counts = [(values[key], word) for key, word in numbers.items()]
+    counts = [(values[kind], word) for kind, word in _KINDS.items()]
     parts = [f"{counted(n, noun)} {'is' if n == 1 else 'are'} {word}" for n, word in counts if n]
     lines = [*_told_away(run), "; ".join(parts) + "." if parts else f"No {noun} is new."]
     if values["refit"]:

@@ -194,8 +194,15 @@ def is_of_embeddings(workdir: epath.PathLike) -> bool:
     return file.exists() and "eval" not in read_values(file)
 
 
-def check_run(workdir: epath.Path) -> None:
-    """Raises an `InputError` unless a folder has a run that this version reads."""
+def of_run(path: epath.PathLike) -> epath.Path:
+    """Returns the folder of a run that this version reads.
+
+    Raises:
+        InputError: there is none at the path.
+    """
+    if not isinstance(path, str | os.PathLike):
+        raise InputError(f"path must be the workdir of a finished run; got {path!r}")
+    workdir = buckets.path(path)
     there, problem = buckets.names(workdir), None
     if not workdir.exists():
         problem = "which does not exist"
@@ -205,6 +212,7 @@ def check_run(workdir: epath.Path) -> None:
         raise InputError(f"the workdir must be that of a finished run; got {workdir}, {problem}")
     if there & set(_OF_OLDER_VERSIONS):
         raise older_version(workdir)
+    return workdir
 
 
 def training_part(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -271,7 +279,7 @@ def claim(
         return None
     config = json.loads(json.dumps(config))
     try:
-        check_run(workdir)
+        of_run(workdir)
         stored = stored_config(workdir)
     except io.DamagedFile as error:
         raise InputError(f"{error}, or choose another folder") from error

@@ -94,7 +94,7 @@ def test_files_of_a_run(files, capsys, method):
     options = ClusterOptions(**{k: results["config"][k] for k in names})
     result = clusters.cluster(x, labels, options, lambda text: None)
     rows = list(csv.DictReader(pathlib.Path("out/assignments.csv").read_text().splitlines()))
-    assert [row["row"] for row in rows] == [f"row {i}" for i in range(200)]
+    assert [row["id"] for row in rows] == [f"row {i}" for i in range(200)]
     assert [int(row["cluster"]) for row in rows] == result.cluster_labels.tolist()
     assert [int(row["outlier"]) for row in rows] == result.outliers.astype(int).tolist()
     distances = [float(row["distance"]) for row in rows]

@@ -70,7 +70,7 @@ def test_training_images_get_their_own_cluster(trained, tmp_path, capsys):
     assert [row["image"] for row in rows] == [row["image"] for row in old]
     assert _columns(rows, "cluster") == _columns(old, "cluster")
     np.testing.assert_allclose(*_columns(rows, "distance"), *_columns(old, "distance"), atol=1e-4)
-    assert set(rows[0]) == {"image", "cluster", "distance", "is_novel"}
+    assert set(rows[0]) == {"image", "cluster", "distance", "novelty", "is_novel"}
     assert {row["is_novel"] for row in rows} == {"0"}
     assert "Assigned 90 images to " in capsys.readouterr().out
     assert not (workdir / "predictions.csv").exists()
@@ -181,7 +181,7 @@ def test_without_reduction_gridshift_places(trained, tmp_path):
     rng = np.random.default_rng(0)
     rows = run.features[:40] + rng.normal(size=(40, run.features.shape[1])).astype(np.float32) / 9
     # New rows have the votes of their neighbors, which GridShift would mostly give as well.
-    assert (run.place(rows).labels == grid.locate(rows).labels).mean() > 0.7
+    assert (run.place(rows).labels == grid.predict(rows)).mean() > 0.7
 
 
 def test_a_map_keeps_training_rows(trained):
@@ -359,7 +359,7 @@ def test_small_clusters_are_counted_apart(trained, tmp_path):
     columns["label"] = clusters
     run = dataclasses.replace(run, columns=columns, outliers=clusters == 2)
     labels = np.array([1, 2, 0, 1, 2, 2])
-    placed = Assignment(labels, np.zeros(6), labels == 0)
+    placed = Assignment(labels, np.zeros(6), np.where(labels == 0, 2.0, 0.5))
     run = dataclasses.replace(run, named={2: "cats"})
     words = "image", "cluster"
     lines = predictions._written(run, placed, None, tmp_path / "p.csv", words)[0].splitlines()
@@ -376,7 +376,7 @@ def test_small_clusters_are_counted_apart(trained, tmp_path):
     ("flags", "message"),
     [
         ((), "arguments are required: --workdir"),
-        (("--workdir=w",), "--images must be given for a run of images; got none"),
+        (("--workdir=w", "--images=i"), "of a finished run; got w, which does not exist"),
         (("--workdir=w", "--images=i", "--imagse=2"), "there is no flag --imagse; did you mean"),
     ],
 )

@@ -9,7 +9,6 @@ from PIL import ExifTags, Image, ImageDraw
 from cluster_jax.data import images
 from cluster_jax.data.images import Dataset
 from cluster_jax.report import assignments, duplicates, pictures
-from tests import toy
 from tests.data.test_folder import load
 from tests.rows import every_row
 
@@ -167,8 +166,10 @@ def test_the_table_says_which_to_keep(tmp_path):
 
 
 def test_ties_are_kept_by_date_then_by_name():
-    taken = ("", "2020-01-01T00:00:00", "2019-01-01T00:00:00", "", "", "")
-    facts = toy.facts(8, [8, 8, 8, 8, 8, 9], [5, 5, 5, 7, 7, 1], taken)
+    facts = np.zeros(6, images.FACTS)
+    facts["width"], facts["height"] = 8, [8, 8, 8, 8, 8, 9]
+    facts["bytes"] = [5, 5, 5, 7, 7, 1]
+    facts["taken"] = ["", "2020-01-01T00:00:00", "2019-01-01T00:00:00", "", "", ""]
     keep = duplicates._to_keep(np.array([0, 0, 0, 1, 1, 1]), facts, [""] * 6)
     assert keep.tolist() == [False, False, True, False, False, True]
     keep = duplicates._to_keep(np.array([0, 0, 0, 1, 1, 2]), facts, [""] * 6)

@@ -11,9 +11,9 @@ from PIL import Image
 from scipy.cluster import hierarchy
 
 from cluster_jax.clustering import cut_tree
+from cluster_jax.data.images import FACTS
 from cluster_jax.report import report_map
 from cluster_jax.report.report import render
-from tests import toy
 from tests.report.browser import CHROMIUM, STEPS, WATCH, visit
 from tests.report.test_report import (
     NAMES,
@@ -264,7 +264,8 @@ def test_of_duplicates_one_is_kept(tmp_path):
     """
     )
     names = (*sources(2), "a/it's 2.png", *sources(68)[3:])
-    facts = toy.facts(8, np.arange(5) + 2, 1500, ("2024-05-01T10:00:00",) * 5)
+    facts = np.full(5, np.array((8, 0, 1500, b"2024-05-01T10:00:00", 0), FACTS))
+    facts["height"] = np.arange(5) + 2
     shown = repeated(names)
     keep = np.array([False, True, False, True, False])
     shown = shown._replace(duplicates=shown.duplicates._replace(facts=facts, keep=keep))
@@ -332,7 +333,8 @@ def test_photos_are_sorted(tmp_path):
     rng = np.random.default_rng(3)
     names = tuple(f"{i % 3}/{i}.png" for i in range(68))
     taken = tuple(f"20{i:02}-01-01T00:00:00" if i % 5 else "" for i in rng.permutation(68).tolist())
-    facts = toy.facts(9, 9, rng.permutation(68) + 1, taken)
+    facts = np.full(68, np.array((9, 9, 0, b"", 0), FACTS))
+    facts["bytes"], facts["taken"] = rng.permutation(68) + 1, taken
     found = run(tmp_path, smooth_tree({"verdict": "clear"}, sources=names, facts=facts), steps)
     assert found["choices"] == ["", "doubt", "date", "folder", "size"]
     members = range(40)

@@ -208,7 +208,7 @@ def test_the_command(workdir, capsys):
         f"report       {workdir / 'report.html'}",
     ]
     after = table(workdir)
-    assert [row["row"] for row in after] == [row["row"] for row in rows]
+    assert [row["id"] for row in after] == [row["id"] for row in rows]
     assert [after[0]["cluster"], after[-1]["cluster"]] == ["1", "-1"]
     assert [after[0]["found"], after[0]["decided"], after[0]["probability"]] == ["0", "1", "1"]
     assert [after[1][key] for key in ("cluster", "found", "decided")] == ["0", "0", "0"]
@@ -273,7 +273,8 @@ def test_decisions_about_an_earlier_state_hold_for_the_rows_that_are_left(workdi
     capsys.readouterr()
     correct(workdir, flag)
     assert "corrections  2 moved, 1 in no cluster, 1 new, 2 named" in capsys.readouterr().out
-    rows = {assignments.unescaped(row["row"]): row for row in table(workdir)}
+    names = {assignments.escaped(name): name for name in NAMES}
+    rows = {names[row["id"]]: row for row in table(workdir)}
     assert len(rows) == ROWS - 3
     decided = {name: row["cluster"] for name, row in rows.items() if row["decided"] == "1"}
     assert decided == {NAMES[0]: "3", NAMES[40]: "0", NAMES[59]: "-1"}

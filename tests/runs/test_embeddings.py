@@ -74,6 +74,8 @@ def test_rows_of_the_run_keep_their_clusters(make, rows, new, kind):
     np.testing.assert_array_equal(found.labels[:4], found.labels[4:8])
     assert len(set(found.labels[:4].tolist())) == GROUPS  # of which each row has another
     assert found.is_novel.tolist()[-2:] == [True, True]
+    np.testing.assert_array_equal(run.score_samples(new), -found.novelty)
+    assert (found.novelty[:8] < 1).all()
     for i, one in enumerate(found.labels):
         assert run.predict(new[i : i + 1]) == one
 
@@ -103,7 +105,7 @@ def test_the_command_places_new_rows(tree, new, tmp_path, capsys):
     assert [int(row["cluster"]) for row in table] == run.predict(new).tolist()
     assert [row["is_novel"] for row in table] == ["0"] * 8 + ["1"] * 2
     assert list(table[0]) == [
-        *("row", "cluster", "distance", "is_novel", "probability", "second_cluster"),
+        *("row", "cluster", "distance", "novelty", "is_novel", "probability", "second_cluster"),
         "second_probability",
     ]
     assert "Assigned 10 rows to 4 clusters; 2 are unlike all rows of the run." in (
@@ -164,7 +166,7 @@ def test_corrections_hold_for_new_rows(make, rows, new, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ([], "--features must be given for a run of embeddings; got none"),
+        ([], "--features must be given for this kind of run; got none"),
         (
             ["--images=x"],
             "--features must be given in place of --images for a run of embeddings; got x",

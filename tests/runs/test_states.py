@@ -344,7 +344,7 @@ def test_a_row_with_another_vector_is_a_new_one(tmp_path):
     """What a person has said was about the old one, for which it holds when that is back."""
     (x, names), run = (FIRST, tuple(map(str, range(N)))), tmp_path / "run"
     np.savez(tmp_path / "x.npz", features=x, ids=np.array(names))
-    flags = [f"--features={tmp_path}/x.npz", f"--out={run}", "--reduce=pca", "--report=no"]
+    flags = [f"--features={tmp_path}/x.npz", f"--workdir={run}", "--reduce=pca", "--report=no"]
     cluster.main([*flags, "--array=features", "--ids=ids"])
     a, b, c = of_first(run)[[0, 25, 50]].tolist()
     corrected(run, said_by(run, labels={"0": b}, wrong=[1], right=[2]))

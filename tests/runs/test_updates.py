@@ -135,7 +135,7 @@ def test_two_updates_at_once(run):
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["--workdir=nowhere"], "no such folder"),
+        (["--workdir=nowhere"], "which does not exist"),
         (["--workdir={run}", "photos"], "--features must be given in place of PHOTOS"),
         (["--workdir={run}", "--undo", "--refit"], "--undo must be given alone; got True"),
         (["--workdir={run}", "--undo"], "must have an update or corrections to take back"),
@@ -212,11 +212,13 @@ def _told(capsys, *arguments):
 def test_rows_with_ids_are_known_by_them(named, tmp_path, capsys):
     """A row with another vector is placed anew; a copy under another id is a row of its own."""
     before = digests(tmp_path / "out")
-    assert "--ids must be a column of no.parquet" in _told(capsys, named("no.parquet", [71], None))
+    assert "--ids (by default that of the run) must be a column of no.parquet" in _told(
+        capsys, named("no.parquet", [71], None)
+    )
     twice = named("q.parquet", [71, 72], ["q"] * 2)
     assert "must be distinct; got 'q'" in _told(capsys, twice)
     assert digests(tmp_path / "out") == before
-    own = {row["row"]: row["cluster"] for row in table(tmp_path / "out")}
+    own = {row["id"]: row["cluster"] for row in table(tmp_path / "out")}
     new = named(
         "new.parquet",
         [*range(1, 4), 75, *range(5, 70), 3],
@@ -224,7 +226,7 @@ def test_rows_with_ids_are_known_by_them(named, tmp_path, capsys):
     )
     update.main(["--workdir=out", new])
     assert "\n1 row is new; 1 row is gone; 1 row is changed.\n" in capsys.readouterr().out
-    made = {row["row"]: row["cluster"] for row in table(tmp_path / "out")}
+    made = {row["id"]: row["cluster"] for row in table(tmp_path / "out")}
     assert made == {key: c for key, c in own.items() if key != "p0"} | {
         "p4": own["p69"],
         "copy": own["p3"],
@@ -234,6 +236,19 @@ def test_rows_with_ids_are_known_by_them(named, tmp_path, capsys):
         {"name": "copy", "change": "new", "before": "", "after": own["p3"]},
         {"name": "p0", "change": "gone", "before": own["p0"], "after": ""},
     ]
+
+
+@pytest.mark.parametrize(("title", "expected"), [("sku", "sku"), ("cluster", "row")])
+def test_the_key_keeps_its_title_where_no_column_of_ours_has_it(tmp_path, title, expected):
+    x, file, out = rows(20, 20), tmp_path / "x.parquet", tmp_path / "out"
+    keys = [f"a{i}" for i in range(40)]
+    parquet.write_table(pyarrow.table({title: keys, "vector": x.tolist()}), file)
+    flags = [f"--features={file}", "--reduce=pca", "--report=no", "--quiet"]
+    cluster.main([*flags, f"--ids={title}", f"--workdir={out}"])
+    predict.main([f"--workdir={out}", f"--features={file}", "--quiet"])
+    for name in ("assignments.csv", "predictions.csv"):
+        assert list(table(out, name)[0])[:2] == [expected, "cluster"]
+        assert [row[expected] for row in table(out, name)] == keys
 
 
 def test_ids_that_are_numbers_have_one_form(tmp_path, monkeypatch, capsys):
@@ -256,7 +271,7 @@ def test_ids_that_are_numbers_have_one_form(tmp_path, monkeypatch, capsys):
     update.main(["--workdir=out", "--features=second.parquet", "--report=no"])
     assert capsys.readouterr().out.startswith("1 row is new.")
     made = list(csv.DictReader((tmp_path / "out/assignments.csv").read_text().splitlines()))
-    assert [row["row"] for row in made] == [*map(str, range(70)), "99"]
+    assert [row["id"] for row in made] == [*map(str, range(70)), "99"]
 
 
 def test_rows_of_zeros_are_in_no_cluster(tmp_path, monkeypatch, capsys):
