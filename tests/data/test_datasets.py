@@ -14,7 +14,6 @@ import pytest
 from sklearn.datasets import load_digits
 
 from cluster_jax.core import io
-from cluster_jax.core.config import load_config, parse_section
 from cluster_jax.data import batches, datasets, decode, images, tfds
 from tests import toy
 from tests.faults.gcs_server import CUT, Server, every
@@ -53,27 +52,6 @@ def test_bad_classes(classes, got):
     wanted = f"data.classes must be different classes of digits that have images; got {got}"
     with pytest.raises(ValueError, match=f"^{re.escape(wanted)}$"):
         load("digits", BASE | {"classes": classes})
-
-
-@every_row(
-    ("change", "message"),
-    [
-        ({"image_size": 0}, "data.image_size must be at least 1; got 0"),
-        ({"limit": -3}, "data.limit must be at least 1; got -3"),
-        (
-            {"max_corrupt_fraction": 1.5},
-            "data.max_corrupt_fraction must be between 0 and 1; got 1.5",
-        ),
-        (
-            {"max_corrupt_fraction": float("nan")},
-            "data.max_corrupt_fraction must be between 0 and 1; got nan",
-        ),
-        ({"cache_mb": -1.0}, "data.cache_mb must be at least 0; got -1.0"),
-    ],
-)
-def test_bad_values(change, message):
-    with pytest.raises(ValueError, match=message):
-        parse_section(datasets.DataConfig, "data", {**load_config("base").data, **BASE, **change})
 
 
 def test_statistics_are_those_of_all_pixels(rng, tmp_path):

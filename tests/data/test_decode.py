@@ -387,7 +387,7 @@ def _facts(folder):
 @every_row("orientation", [None, *range(1, 9)])
 def test_size_is_that_of_the_upright_picture(tmp_path, suffix, orientation):
     Image.new("RGB", (20, 10), "red").save(tmp_path / f"a.{suffix}", exif=_exif(orientation))
-    (width, height, size, taken, _) = _facts(tmp_path)[f"a.{suffix}"]
+    width, height, size, taken = _facts(tmp_path)[f"a.{suffix}"]
     data = (tmp_path / f"a.{suffix}").read_bytes()
     shape = decoding.decode(data, None, 3).shape
     assert (height, width) == shape[:2]
