@@ -102,7 +102,7 @@ def test_a_workdir_is_of_the_same_classes(fitted, config, images):
     [
         ({"n_clusters": None}, None, "^with y, n_clusters must be the number of novel classes;"),
         ({"n_clusters": 1}, None, "^method.n_classes must be at least 2; got 1$"),
-        ({}, ["a"] * 3, r"^y must have one class for each of the 64 images, .*got shape \(3,\)$"),
+        ({}, ["a"] * 3, r"^y must have one class for each of the 64 images .*got shape \(3,\)$"),
         ({}, [-1] * 64, "got no labeled ones"),
         ({}, ["a"] * 64, "got no unlabeled ones"),
         ({"config": "images"}, None, "^y must be None for the config 'images', which trains"),

@@ -215,7 +215,7 @@ def test_many_images_are_condensed(make, fitted, features, workdir, monkeypatch)
     assert np.mean(again.predict(features) == again.labels_) > 0.95
     for k in (2, 3):
         assert _is_union(again.cut(n_clusters=k), again.labels_)
-    with pytest.raises(InputError, match=f"k must be at most {leaves}; got 201"):
+    with pytest.raises(InputError, match=f"n_clusters must be at most {leaves}; got 201"):
         again.cut(n_clusters=201)
 
 
@@ -275,13 +275,13 @@ def test_a_damaged_state_is_made_again(make, fitted, features, workdir):
 
 
 def test_levels_where_there_are_none(make, fitted, features, workdir):
-    with pytest.raises(InputError, match=r"k must be at most \d+; got 999"):
+    with pytest.raises(InputError, match=r"n_clusters must be at most \d+; got 999"):
         fitted.predict(features[:1], n_clusters=999)
-    with pytest.raises(InputError, match="k must be at least 1; got 0"):
+    with pytest.raises(InputError, match="n_clusters must be at least 1; got 0"):
         fitted.cut(n_clusters=0)
     with pytest.raises(InputError, match=r"level must be between 0 and 1; got 1\.5"):
         fitted.predict(features[:1], level=1.5)
-    with pytest.raises(InputError, match="one of k and level must be given"):
+    with pytest.raises(InputError, match="one of n_clusters and level must be given"):
         fitted.cut(n_clusters=2, level=0.5)
 
 

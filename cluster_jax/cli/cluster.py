@@ -35,7 +35,8 @@ def _check(flags: argparse.Namespace, parser: Parser) -> None:
     for name, (other, values) in _USES.items():
         value, choice = getattr(flags, name), getattr(flags, other)
         if value != parser.get_default(name) and choice not in values:
-            raise InputError(f"--{name} must be left out for --{other}={choice}; got {value}")
+            flag = name.replace("_", "-")
+            raise InputError(f"--{flag} must be left out for --{other}={choice}; got {value}")
     for name, array in (("features", "array"), ("labels", "labels_array")):
         file, value = getattr(flags, name), getattr(flags, array)
         if file == "":
@@ -43,8 +44,9 @@ def _check(flags: argparse.Namespace, parser: Parser) -> None:
         suffix = pathlib.Path(file or "").suffix.lower()
         named = (".npz", *tables.SUFFIXES) if name == "features" else (".npz",)
         if value is not None and suffix not in named:
+            flag = array.replace("_", "-")
             raise InputError(
-                f"--{array} must name an array of a file of type {', '.join(named)}; got {value!r} "
+                f"--{flag} must name an array of a file of type {', '.join(named)}; got {value!r} "
                 f"of {file}"
             )
 
