@@ -117,7 +117,7 @@ def images():
 
 
 def kmeans(x, start, *, metric, **settings):
-    """One iteration of spherical k-means from centers or so many first rows, for method and reference.
+    """One iteration of spherical k-means from centers or first rows, for both.
 
     The centers move half of the way, so that a start that is forgotten shows.
     """
