@@ -9,12 +9,10 @@ on the labels of the digits. Barlow Twins + NRCC (NRCC Table 9) is --config.nrcc
 From the paper: lambda 0.005. Its projector (three layers of 8192) and LARS are for ImageNet.
 """
 
-from ml_collections import ConfigDict
-
 from cluster_jax.core.config import derived
 
 
 def get_config():
     """The config."""
-    method = ConfigDict({"name": "barlow", "off_diagonal": 0.005, "scale": 1.0})
+    method = {"name": "barlow", "off_diagonal": 0.005, "scale": 1.0}
     return derived("nrcc_digits", method=method, nrcc={"weight": 0.0})

@@ -10,14 +10,12 @@ The decay of the moving average starts at 0.9 instead of 0.996, which the papers
 times as many steps. It was chosen on the labels: 0.99 is worse.
 """
 
-from ml_collections import ConfigDict
-
 from cluster_jax.core.config import derived
 
 
 def get_config():
     """The config."""
-    method = ConfigDict({"name": "byol", "decay": 0.9, "final_decay": 1.0})
+    method = {"name": "byol", "decay": 0.9, "final_decay": 1.0}
     network = {"predictor": {"hidden": 256, "init_std": None}}
     nrcc = {"weight": 0.0, "branch": "target"}
     return derived("nrcc_digits", method=method, network=network, nrcc=nrcc)

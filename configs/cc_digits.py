@@ -11,12 +11,10 @@ From the paper: both temperatures. Its ResNet-34 on images of 224 pixels and Ada
 rate 3e-4 for 1,000 epochs are for larger sets.
 """
 
-from ml_collections import ConfigDict
-
 from cluster_jax.core.config import derived
 
 
 def get_config():
     """The config."""
     method = {"name": "cc", "n_clusters": 10, "temperature": 0.5, "cluster_temperature": 1.0}
-    return derived("nrcc_digits", method=ConfigDict(method), nrcc={"weight": 0.0})
+    return derived("nrcc_digits", method=method, nrcc={"weight": 0.0})

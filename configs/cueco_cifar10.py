@@ -38,7 +38,7 @@ def get_config():
         novel={"test_split": "test"},
         augment={"crop": {"scale": (0.08, 1.0)}, "blur": blur, "solarize": solarize},
         network={"name": "resnet18"},
-        method=ConfigDict(method),
+        method=method,
         nrcc={"weight": 0.0},
         optimizer={**optimizer, "predictor_lr_multiplier": 1.0},
         eval={"linear_probe": {"learning_rate": 3.0}},

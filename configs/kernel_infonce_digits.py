@@ -12,7 +12,6 @@ search on labels and are not published; a Gaussian of 1.0 is SimCLR's tau of 0.5
 mixture=None, weight=None; MoCo's form is queue=768, decay=0.99, final_decay=1.0.
 """
 
-from ml_collections import ConfigDict
 from ml_collections.config_dict import placeholder
 
 from cluster_jax.core.config import derived
@@ -23,4 +22,4 @@ def get_config():
     method = {"name": "kernel_infonce", "gammas": (1.0, 2.0), "temperatures": (0.5, 1.0)}
     method |= {"mixture": "kernel", "weight": 0.5, "halves": False, "queue": placeholder(int)}
     method |= {"decay": placeholder(float), "final_decay": placeholder(float)}
-    return derived("nrcc_digits", method=ConfigDict(method), nrcc={"weight": 0.0})
+    return derived("nrcc_digits", method=method, nrcc={"weight": 0.0})

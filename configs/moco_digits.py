@@ -12,8 +12,6 @@ Deviation: BatchNorm of the target network is synchronized over devices. The pap
 is --config.network.norm=shuffle --config.network.group=32.
 """
 
-from ml_collections import ConfigDict
-
 from cluster_jax.core.config import derived
 
 
@@ -21,4 +19,4 @@ def get_config():
     """The config."""
     method = {"name": "moco", "temperature": 0.2, "queue": 768, "decay": 0.99, "final_decay": 1.0}
     nrcc = {"weight": 0.0, "branch": "target"}
-    return derived("nrcc_digits", method=ConfigDict(method), nrcc=nrcc)
+    return derived("nrcc_digits", method=method, nrcc=nrcc)

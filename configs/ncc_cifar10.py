@@ -16,8 +16,6 @@ is --config.network.norm=shuffle --config.network.group=32. Biases and BatchNorm
 official configurations exempt them for ImageNet only.
 """
 
-from ml_collections import ConfigDict
-
 from cluster_jax.core.config import derived
 
 
@@ -30,7 +28,7 @@ def get_config():
         "nrcc_cifar10",
         data={"split": "train+test"},
         augment={"crop": {"scale": (0.08, 1.0)}, "jitter": {"saturation": 0.4}},
-        method=ConfigDict(method),
+        method=method,
         nrcc={"weight": 0.0},
         eval={"features": "projection"},
     )

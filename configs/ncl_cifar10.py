@@ -19,8 +19,6 @@ paper), batches of 64 labeled and 64 unlabeled images, and the augmentation, cro
 flip with the strengths of `base`.
 """
 
-from ml_collections import ConfigDict
-
 from cluster_jax.core.config import derived
 
 
@@ -44,9 +42,9 @@ def get_config():
         novel={"classes": 5, "test_split": "test"},
         network={"name": "resnet18", "projector": None, "predictor": None, "frozen": "stage3"},
         nrcc={"weight": 0.0},
-        method=ConfigDict(method),
+        method=method,
         optimizer={**optimizer, "lr_decay_every": "170 epochs"},
         train={"batch_size": 128, "labeled_batch_size": 64, "duration": "200 epochs"},
         eval={"kmeans": {"n_clusters": 5}},
-        stages=ConfigDict({"rotation": rotation, "supervised": supervised}),
+        stages={"rotation": rotation, "supervised": supervised},
     )

@@ -10,8 +10,6 @@ rotation stage is left out, as it needs pixels: the features are pretrained. The
 --config.method.head=pairs is the paper's.
 """
 
-from ml_collections import ConfigDict
-
 from cluster_jax.core.config import derived, load_config
 
 
@@ -25,5 +23,5 @@ def get_config():
         optimizer=images.optimizer,
         train={"labeled_batch_size": 64, "batch_size": 128, "duration": "1000 steps"},
         eval={"features": "backbone"},
-        stages=ConfigDict({"supervised": images.stages.supervised}),
+        stages={"supervised": images.stages.supervised},
     )

@@ -10,8 +10,6 @@ projection as the embedding and UMAP's 15 neighbors were tuned on the labels of 
 provenance of a run states. GridShift's bandwidth is found without labels.
 """
 
-from ml_collections import ConfigDict
-
 from cluster_jax.core.config import derived
 
 
@@ -31,7 +29,7 @@ def get_config():
         note="The settings of nrcc_digits were tuned on the labels of the digits.",
         augment=augment,
         network=network,
-        method=ConfigDict(method),
+        method=method,
         nrcc={"weight": 0.5, "temperature": 0.5, "branch": "online"},
         optimizer=optimizer,
         train={"duration": "1500 steps", "checkpoint_every": 500},

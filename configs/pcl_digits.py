@@ -13,8 +13,6 @@ are 35, 70 and 140 here. Clusters are updated every 5 epochs of 7 steps, as in `
 paper's epoch has 5,000 steps. Its SGD, 200 epochs and EMA 0.999 are for ImageNet.
 """
 
-from ml_collections import ConfigDict
-
 from cluster_jax.core.config import derived, load_config
 
 
@@ -23,4 +21,4 @@ def get_config():
     method = load_config("moco_digits").method.to_dict()
     method |= {"name": "pcl", "n_prototypes": (35, 70, 140), "weight": 1.0, "n_init": 5}
     method |= {"warmup": "150 steps", "update_every": "5 epochs"}
-    return derived("moco_digits", method=ConfigDict(method))
+    return derived("moco_digits", method=method)

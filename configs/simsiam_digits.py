@@ -7,12 +7,10 @@ compare with. Network, augmentation and number of steps are those of `nrcc_digit
 on the labels of the digits. SimSiam + NRCC (NRCC Table 9) is --config.nrcc.weight=0.5.
 """
 
-from ml_collections import ConfigDict
-
 from cluster_jax.core.config import derived
 
 
 def get_config():
     """The config."""
-    method = ConfigDict({"name": "simsiam"})
+    method = {"name": "simsiam"}
     return derived("byol_digits", method=method, nrcc={"branch": "online"})

@@ -13,8 +13,6 @@ From the paper: the temperature, epsilon, Sinkhorn's iterations, the frozen firs
 small crops. Their area is larger than the paper's 5 to 14 %, which of 8 x 8 pixels would be a few.
 """
 
-from ml_collections import ConfigDict
-
 from cluster_jax.core.config import derived
 
 
@@ -23,4 +21,4 @@ def get_config():
     small = {"count": 6, "size": None, "scale": (0.25, 0.6)}
     method = {"name": "swav", "n_prototypes": 64, "temperature": 0.1, "epsilon": 0.05}
     method |= {"iterations": 3, "freeze": "1 epoch", "small": small}
-    return derived("nrcc_digits", method=ConfigDict(method), nrcc={"weight": 0.0})
+    return derived("nrcc_digits", method=method, nrcc={"weight": 0.0})

@@ -1,7 +1,6 @@
 """Ids that stay while a collection grows, beside other ways to go on from the last clusters.
 
     python -m experiments.living FEATURES.npz...
-    python -m experiments.living --size
 
 Each file has `features` `[n, d]` and `labels` `[n]` of photos. A stream is a first fit and ten
 updates; its rows are photos of some classes, of which three (of many: six) are born on the way:
@@ -18,24 +17,17 @@ by, the others to confirm. Labels score, nothing else.
 - False births: ids that emerge and whose commonest class was not born on the way, or has an id.
 - Clusters that keep their id in a refit after the last update, and rows.
 
-The figures are in `living.json`, of which `living.md` is written. `--size` measures an update of
-1,000 rows to 1,000,000, in a process of its own (`--updates`).
+The figures are in `living.json`, of which `living.md` is written.
 """
 
 import itertools
 import json
 import pathlib
-import re
-import subprocess
-import sys
-import tempfile
-import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score
 
 from cluster_jax import SmoothTree
@@ -117,10 +109,9 @@ def ours(s: Stream, fits: list[SmoothTree]) -> Ids:
 
 def hungarian(s: Stream, fits: list[SmoothTree]) -> Ids:
     """A fit of everything, whose clusters are matched to the last ones."""
-    labels = (fit.labels_ for fit in fits)
-    state = numbering.start(next(labels))
+    state = numbering.start(fits[0].labels_)
     yield state.ids, set()
-    for found in labels:
+    for found in (fit.labels_ for fit in fits[1:]):
         grown = np.full(len(found), -1)
         grown[: len(state.ids)] = state.ids
         none = np.zeros(len(grown), int)
@@ -132,17 +123,6 @@ def predicted(s: Stream, fits: list[SmoothTree]) -> Ids:
     """New rows are placed by the first fit."""
     labels = np.concatenate([fits[0].labels_, fits[0].predict(s.x[s.ends[0] :])])
     return ((labels[:end], set()) for end in s.ends)
-
-
-def warm_kmeans(s: Stream, fits: list[SmoothTree]) -> Ids:
-    """k-means from the last centers, with the number of clusters of the first fit."""
-    x = s.x / np.linalg.norm(s.x, axis=1, keepdims=True)
-    labels = fits[0].labels_
-    centers = np.stack([x[: len(labels)][labels == c].mean(0) for c in range(labels.max() + 1)])
-    for end in s.ends:
-        found = KMeans(len(centers), init=centers, n_init=1).fit(x[:end])
-        centers = found.cluster_centers_
-        yield found.labels_.astype(int), set()
 
 
 def merged_models(s: Stream, fits: list[SmoothTree]) -> Ids:
@@ -169,7 +149,6 @@ METHODS: dict[str, Callable[[Stream, list[SmoothTree]], Ids]] = {
     "`SmoothTree.update`": ours,
     "a fit of everything, matched (Hungarian, Jaccard 0.5)": hungarian,
     "`predict` of the first fit": predicted,
-    "k-means, warm start": warm_kmeans,
     "new rows alone, merged at cosine 0.7": merged_models,
 }
 
@@ -229,45 +208,11 @@ def refit(s: Stream, fits: list[SmoothTree], ids: NDArray) -> dict[str, float]:
     }
 
 
-def _mixture(n: int, seed: int) -> NDArray:
-    centers = 2 * np.random.default_rng(0).normal(size=(200, 64)).astype(np.float32)
-    rng = np.random.default_rng(seed)
-    return centers[rng.integers(0, 200, n)] + rng.normal(size=(n, 64)).astype(np.float32)
-
-
-def _size() -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        SmoothTree().fit(_mixture(1_000_000, 1)).save(f"{folder}/model.npz")
-        module = ("-W", "ignore", "-m", "experiments.living", "--updates", f"{folder}/model.npz")
-        subprocess.run([sys.executable, *module], check=True)
-
-
-def _updates(file: str) -> None:
-    model = SmoothTree.load(file)
-    for seed in range(2, 5):
-        new, started = _mixture(1_000, seed), time.perf_counter()
-        model.update(new)
-        print(f"update of 1,000 rows to 1,000,000: {time.perf_counter() - started:.1f} s")
-    # Not of `resource`, whose maximum is inherited from the process that fitted.
-    status = pathlib.Path("/proc/self/status").read_text()
-    peak = int(re.search(r"VmHWM:\s+(\d+)", status)[1]) / 2**20
-    print(f"peak memory of the process of the updates: {peak:.2f} GiB")
-
-
 def main() -> None:
     """Measures all files, and writes the table and the page."""
     parser = tables.parser("living", __doc__)
-    parser.add_argument("files", nargs="*", type=pathlib.Path, metavar="FEATURES.npz")
-    parser.add_argument("--size", action="store_true")
-    parser.add_argument("--updates", metavar="MODEL.npz")
-    flags = parser.parse_args()
-    if flags.updates:
-        _updates(flags.updates)
-        return
-    if flags.size:
-        _size()
-        return
-    stored = [np.load(file) for file in flags.files]
+    parser.add_argument("files", nargs="+", type=pathlib.Path, metavar="FEATURES.npz")
+    stored = [np.load(file) for file in parser.parse_args().files]
     sets = [(file["features"], file["labels"]) for file in stored]
     entries = []
     for i in range(2 * STREAMS):
@@ -341,8 +286,6 @@ def texts(entries: list[dict]) -> list[str]:
         "Wanted were: ARI at most 0.02 below that of a fit of everything; 2 % of the old rows; "
         "80 % of the births, of which a fit of everything of these features tells about half; "
         "false births 0.1; 95 % of the ids in a refit.",
-        "An update of 1,000 rows to 1,000,000 of 64 columns (200 Gaussians, `--size`, the last of "
-        "three runs): 5.9, 4.8 and 5.2 s on two cores, at most 0.70 GiB.",
     ]
 
 

@@ -117,7 +117,7 @@ def test_what_fit_leaves(fitted, leaves):
 
 def test_the_command_cluster_finds_the_same(fitted, leaves):
     reduce = fitted.results_["config"]["eval"]["reduce"]
-    names = ("n_components", "n_neighbors", "min_dist", "metric")
+    names = ("n_components", "n_neighbors", "metric")
     reduced = {name: reduce[name] for name in names}
     options = ClusterOptions(
         method="tree",
@@ -206,7 +206,7 @@ def test_new_images_follow_the_cut(fitted, features, tmp_path, capsys):
 
 def test_many_images_are_condensed(make, fitted, features, workdir, monkeypatch):
     monkeypatch.setattr(smooth_tree, "MAX_ROWS", 200)
-    again = make(workdir=workdir, overrides={"eval.reduce.min_dist": 0.1}).fit(features)
+    again = make(workdir=workdir, overrides={"eval.reduce.n_neighbors": 12}).fit(features)
     leaves = again.results_["metrics"]["tree"]["rows_clustered"]
     assert leaves <= 150
     assert again.tree_.shape == (leaves - 1, 4)
@@ -234,7 +234,7 @@ def test_the_map_is_only_a_picture(make, fitted, features, workdir, method):
 def test_one_axis_is_drawn_as_it_is(make, features, workdir, monkeypatch):
     fit = functools.partial(smooth.fit, n_axes=1)
     monkeypatch.setattr(smooth_tree.smooth, "fit", fit)
-    again = make(workdir=workdir, overrides={"eval.reduce.min_dist": 0.1}).fit(features)
+    again = make(workdir=workdir, overrides={"eval.reduce.n_neighbors": 12}).fit(features)
     assert again._run.points.shape == (COUNT, 1)
     np.testing.assert_array_equal(again.predict(features), again.labels_)
 
@@ -277,11 +277,11 @@ def test_a_damaged_state_is_made_again(make, fitted, features, workdir):
 def test_levels_where_there_are_none(make, fitted, features, workdir):
     with pytest.raises(InputError, match=r"n_clusters must be at most \d+; got 999"):
         fitted.predict(features[:1], n_clusters=999)
-    with pytest.raises(InputError, match="k must be at least 1; got 0"):
+    with pytest.raises(InputError, match="n_clusters must be at least 1; got 0"):
         fitted.cut(n_clusters=0)
     with pytest.raises(InputError, match=r"level must be between 0 and 1; got 1\.5"):
         fitted.predict(features[:1], level=1.5)
-    with pytest.raises(InputError, match="one of k and level must be given"):
+    with pytest.raises(InputError, match="one of n_clusters and level must be given"):
         fitted.cut(n_clusters=2, level=0.5)
 
 

@@ -25,8 +25,8 @@ SURFACE = {
         HMCState PotentialAndGrad SGHMCState Sampler SamplerInfo hmc inverse
         log_inverse_square monte_carlo sample sghmc similarity_potential""",
     "cluster_jax.metrics": """
-        Contingency accuracy collapse contingency knn_accuracy linear_probe matching purity scores
-        silhouette""",
+        Contingency ProbeSettings accuracy collapse contingency knn_accuracy linear_probe matching
+        purity scores silhouette""",
     "cluster_jax.clustering": """
         GridShift KMeansResult Neighbors SmoothTree cut_tree kmeans kmeans_blocks
         label_spreading linkage_of_means nearest reduce sinkhorn""",

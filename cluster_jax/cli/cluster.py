@@ -27,7 +27,6 @@ _USES = {
     "max_iter": ("method", ("kmeans",)),
     "n_components": ("reduce", ("umap", "tsne", "pca", None)),
     "n_neighbors": ("reduce", ("umap", "tsne", None)),
-    "min_dist": ("reduce", ("umap", None)),
 }
 
 
@@ -36,7 +35,8 @@ def _check(flags: argparse.Namespace, parser: Parser) -> None:
     for name, (other, values) in _USES.items():
         value, choice = getattr(flags, name), getattr(flags, other)
         if value != parser.get_default(name) and choice not in values:
-            raise InputError(f"--{name} must be left out for --{other}={choice}; got {value}")
+            flag = name.replace("_", "-")
+            raise InputError(f"--{flag} must be left out for --{other}={choice}; got {value}")
     for name, array in (("features", "array"), ("labels", "labels_array")):
         file, value = getattr(flags, name), getattr(flags, array)
         if file == "":
@@ -44,8 +44,9 @@ def _check(flags: argparse.Namespace, parser: Parser) -> None:
         suffix = pathlib.Path(file or "").suffix.lower()
         named = (".npz", *tables.SUFFIXES) if name == "features" else (".npz",)
         if value is not None and suffix not in named:
+            flag = array.replace("_", "-")
             raise InputError(
-                f"--{array} must name an array of a file of type {', '.join(named)}; got {value!r} "
+                f"--{flag} must name an array of a file of type {', '.join(named)}; got {value!r} "
                 f"of {file}"
             )
 
@@ -79,8 +80,6 @@ def _parser() -> Parser:
     add("--n-components", type=int, default=3, help=columns)
     n_neighbors = "neighbors of umap, perplexity of tsne (default: %(default)s)"
     add("--n-neighbors", type=int, default=15, help=n_neighbors)
-    min_dist = "minimum distance of points of umap (default: %(default)s)"
-    add("--min-dist", type=float, default=0.0, help=min_dist)
     metrics = (
         "distance of tree, umap, tsne, kmeans (default: cosine above 3 columns, else euclidean)"
     )

@@ -6,10 +6,10 @@ from numpy.typing import NDArray
 
 from cluster_jax.clustering.membership import Membership
 
-# Verdicts of what finds the number of clusters.
+# What a clusterer says of the number of clusters that it has found.
 VERDICTS = CLEAR, ONE, UNCLEAR = "clear", "one_cluster", "unclear"
-# Label of rows in no cluster, as that of scikit-learn's noise: of zeros under the cosine, and of
-# those that a person has found to be in a wrong one.
+# Label of rows in no cluster, as of noise in scikit-learn: zeros, which have no cosine, and rows
+# that a person has taken out of their cluster.
 NO_CLUSTER = -1
 
 
@@ -17,15 +17,15 @@ class Assignment(NamedTuple):
     """Clusters or classes assigned to new rows.
 
     Attributes:
-        labels: int64 `[m]`, the cluster, -1 for none: it is a row of zeros under the cosine, or
-            most of the rows nearest to it are in none, because a person has said so; in novel class
-            discovery str `[m]`, the class.
-        distances: float64 `[m]`, distance to the center of the cluster, for GridShift in the map
-            and in bandwidths, for the tree between sharp rows, for k-means 1 - cosine or the
-            Euclidean distance, by its metric, and for classes the Euclidean distance between unit
-            rows.
-        novelty: float64 `[m]`, the distance to the nearest training row, in that within which 95 %
-            of these have another one (`out_of_sample.novelty_threshold`); infinite without any.
+        labels: int64 `[m]`, the cluster; -1: none, because the row is zero and has no cosine, or
+            because a person has taken most of the nearest rows out of their clusters. In novel
+            class discovery str `[m]`, the class.
+        distances: float64 `[m]`, to the center of the cluster: for GridShift in the map and in
+            bandwidths; for the tree between sharp rows; for spherical k-means 1 - cosine; else the
+            Euclidean distance, for classes between unit rows.
+        novelty: float64 `[m]`, the distance to the nearest training row, divided by that within
+            which 95 % of these have another one (`out_of_sample.novelty_threshold`); infinite for a
+            row in no cluster because it is zero.
         probabilities, second_labels, second_probabilities: see `Membership`; None without a tree.
     """
 
@@ -58,6 +58,6 @@ class Clusterer(Protocol):
 
         Args:
             x: the rows, finite numbers.
-            labels: int `[n]`, of the training rows, if they are others than those that were found:
-                of a cut of the tree, or as a person has corrected them.
+            labels: int `[n]`, of the training rows: of another cut of the tree, or as corrected by
+                a person; None: those that were found.
         """

@@ -11,18 +11,18 @@ from cluster_jax.clustering.kmeans import kmeans_blocks
 
 
 def condense(rows: NDArray, n_groups: int, *, max_iter: int, seed: int, mesh: Mesh) -> NDArray:
-    """Returns centers `[n_groups, d]` by k-means within each of about sqrt(n_groups) clusters.
+    """Returns centers `[n_groups, d]` of k-means in two levels.
 
-    A row is compared with about 2 sqrt(k) centers instead of k: of 16,000 with 253. Each cluster of
-    the first level is divided by scikit-learn's `KMeans` into a number that is proportional to its
-    rows. Where it has fewer distinct rows than that, some centers are equal.
+    The first level has sqrt(n_groups) clusters, each of which is divided by scikit-learn's `KMeans`
+    into a number of clusters proportional to its rows. So a row is compared with 253 centers in
+    place of 16,000. Of a cluster with too few distinct rows some centers are equal.
 
     Args:
         rows: float `[n, d]`.
         n_groups: number of centers, 1 to n.
-        max_iter: updates at most, at each level.
+        max_iter: maximum number of updates at each level.
         seed: of both levels.
-        mesh: devices of the first level. Each of several processes computes the whole second one.
+        mesh: devices of the first level. Every process computes the whole second level.
 
     References:
         Vo et al. 2024, Automatic data curation for self-supervised learning, section 3.2, where
@@ -49,7 +49,9 @@ def condense(rows: NDArray, n_groups: int, *, max_iter: int, seed: int, mesh: Me
 
 
 def divided(sizes: NDArray, total: int) -> NDArray:
-    """Divides `total` clusters by group sizes, int64 `[groups]`: at least one per non-empty group.
+    """Returns how many of `total` clusters each group gets, int64 `[groups]`, by the group sizes.
+
+    Each group that is not empty gets at least one.
 
     Example:
         >>> divided(np.array([90, 8, 2, 0]), 10).tolist()

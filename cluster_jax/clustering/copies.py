@@ -10,35 +10,37 @@ from scipy.sparse.csgraph import connected_components
 from cluster_jax.clustering import knn, smooth
 from cluster_jax.core.arrays import Rows, blocks
 
-# Near copies are nearer than this share of the distance to the k-th neighbor, at a quantile that is
-# right as long as no more than nine tenths of the rows have k near copies.
+# Near copies are nearer than this share of the distance to the k-th neighbor, at a quantile: it is
+# the distance to a copy only if more than nine tenths of the rows have k copies.
 NEARNESS, _QUANTILE = 0.3, 0.9
-# Share of the distinct rows that are not near copies of others, at least.
+# Share of the distinct rows that must be left without near copies.
 _LEAST_LEFT = 0.2
-# Equal rows that chance may bring about in a set without copies, by the values of so many rows.
+# Number of rows equal to a row by chance, from which equal rows are no copies; rows by whose values
+# it is estimated.
 _BY_CHANCE, _LOOK = 0.1, 10_000
-# Distinct rows in which near copies are looked for: all are compared with each other.
+# Number of distinct rows above which near copies are not looked for: all pairs are compared.
 _MOST_NEAR = 32_000
 
 
 def originals(x: Rows, metric: str, least: int = 1) -> tuple[NDArray, NDArray]:
     """Returns one row of each group of copies, and the group of every row.
 
-    Equal rows are copies, unless the columns have so few values that chance makes rows equal. Near
-    copies, in more than three columns and of up to 32,000 distinct rows, are rows that are linked
-    by distances below 0.3 of the last decile of the distances to the k-th neighbor, see
-    `smooth.n_neighbors`. 25 such rows, or equal ones, are a dense cluster, not copies; all are
-    small clusters where fewer than a fifth of the distinct rows would be left. The order of the
-    rows of an array does not matter.
+    Equal rows are copies, unless the columns have so few values that rows are equal by chance. Near
+    copies are looked for in more than three columns and up to 32,000 distinct rows. They are linked
+    by distances below 0.3 d, where d is the last decile of the distances to the k-th neighbor, see
+    `smooth.n_neighbors`. A group of 25 rows or more is a dense cluster, whose rows are no copies.
+    Where fewer than a fifth of the distinct rows would be left, groups are small clusters, and near
+    copies are kept.
 
     Args:
-        x: `[n, d]`, read a part at a time.
+        x: `[n, d]`, read in blocks.
         metric: `"cosine"` or `"euclidean"`.
-        least: rows that are wanted: where fewer would be left, near copies are no copies.
+        least: number of rows that are needed: near copies are kept where fewer would be left.
 
     Returns:
-        int64 `[m]`, rows, of an array in an order that depends on their values alone, else
-        ascending; int64 `[n]`, 0 to m - 1.
+        The rows that are left, int64 `[m]`: of an array, in an order that depends on their values
+        and not on their places; otherwise ascending. The group of every row, int64 `[n]`, 0 to
+        m - 1.
 
     Example:
         >>> x = np.random.default_rng(0).normal(size=(40, 3))
@@ -69,7 +71,7 @@ def originals(x: Rows, metric: str, least: int = 1) -> tuple[NDArray, NDArray]:
 
 
 def _apart_if_dense(group: NDArray) -> NDArray:
-    """Splits each group that is too large to be copies into single rows."""
+    """Returns groups `[n]` in which the rows of groups that are too large are each alone."""
     is_dense = np.bincount(group)[group] >= smooth.DENSE_SIZE
     return np.where(is_dense, group.max() + 1 + np.arange(len(group)), group)
 
@@ -83,7 +85,7 @@ def _first(order: NDArray, group: NDArray) -> tuple[NDArray, NDArray]:
 
 
 def _equal_by_chance(x: Rows, order: NDArray) -> float:
-    """Returns how many others are expected to equal a row whose columns are independent."""
+    """Returns the expected number of rows equal to a row, if its columns are independent."""
     n = len(order)
     expected, look = float(n), np.sort(order[:: -(-n // _LOOK)])
     for column in np.asarray(x[look]).T:
@@ -95,9 +97,9 @@ def _equal_by_chance(x: Rows, order: NDArray) -> float:
 
 
 def digests(x: Rows) -> NDArray:
-    """Returns a number for each row `[n, d]`, uint64 `[n]`: equal rows have the same, others not.
+    """Returns a hash of each row `[n, d]`, uint64 `[n]`, the same for equal rows.
 
-    To sort by it gives an order that looks random and does not depend on that of the rows.
+    Sorted by it, rows are in an order that looks random and depends on their values alone.
 
     Example:
         >>> first, second, third = digests(np.array([[2.0], [1.0], [2.0]]))

@@ -1,9 +1,9 @@
-"""Clusterers outside of the package: a Python module with a function `fit`.
+"""A clusterer of one's own: a Python module with a function `fit(x, n_clusters, seed)`.
 
-`fit(x, n_clusters, seed)` gets the features, float `[n, d]`, by default unit rows; the number of
-clusters, or None if it is to be found; and a random seed. It returns a whole number for each
-row, `[n]`, its cluster, below 0 for a row that is in none. All else is the package's: scores, map,
-report, and the clusters of new rows, by a vote of the nearest rows of the fit.
+It gets the features, float `[n, d]`, by default unit rows; the number of clusters, or None if it is
+to be found; and a random seed. It returns the cluster of each row, integers `[n]`, below 0 for a
+row in none. Scores, map and report are those of the package; new rows get their cluster by a vote
+of the nearest rows.
 """
 
 from collections.abc import Sequence
@@ -40,18 +40,18 @@ def fit(name: str, x: NDArray, n_clusters: int | None, seed: int) -> tuple[NDArr
     """Clusters rows by the function `fit` of a module.
 
     Args:
-        name: the module, see `check`.
+        name: the module.
         x: float `[n, d]`.
         n_clusters: number of clusters; None: it is found.
         seed: random seed.
 
     Returns:
-        Labels int64 `[n]`, and the number of clusters. The largest cluster is 0; the rows in no
-        cluster come after the smallest, each with a label of its own.
+        Labels int64 `[n]`, and the number of clusters. The largest cluster is 0; each row in no
+        cluster has a label of its own, after all clusters.
 
     Raises:
-        InputError: the function returned something else than a whole number for each row, or put
-            none into a cluster.
+        InputError: the function did not return a whole number for each row, or no row is in a
+            cluster.
 
     Example:
         >>> import sys, types
@@ -78,7 +78,7 @@ def fit(name: str, x: NDArray, n_clusters: int | None, seed: int) -> tuple[NDArr
 
 
 def described(name: str, choices: Sequence[str]) -> dict[str, str | None]:
-    """Returns the hash of the file of a clusterer by "clusterer_file"; {} for `choices`.
+    """Returns the hash of a clusterer's file as {"clusterer_file": ...}; {} for `choices`.
 
     Example:
         >>> described("tree", ("tree", "gridshift"))

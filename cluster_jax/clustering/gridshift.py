@@ -1,14 +1,15 @@
 """GridShift: mode seeking on a grid, which determines the number of clusters.
 
-A scikit-learn estimator that needs no JAX. Source: NRCC (papers/nrcc.txt) section 3.6 and Kumar et
-al., "GridShift: A Faster Mode-seeking Algorithm for Image Segmentation and Object Tracking", CVPR
-2022.
+A scikit-learn estimator without JAX. First come the occupied cells, then the choice of a bandwidth
+without labels, which is ours, then the estimator. Cells are sorted, and moved by array operations
+in float64, so that the cost grows with the number of occupied cells. The thresholds of the choice
+were set on one half of generated data sets; `experiments/log.md` compares the rule with others on
+the other half.
 
-The occupied cells come first, then the choice of a bandwidth without labels, which is ours, then
-the estimator. Cells are kept sorted and moved by array operations in float64, so that the cost
-grows with the number of occupied cells, not of points. The thresholds of the choice were set on the
-tuning halves of generated data sets; `experiments/log.md` compares the rule with others on
-the held-out halves.
+References:
+    NRCC, papers/nrcc.txt, section 3.6.
+    Kumar et al., GridShift: A Faster Mode-seeking Algorithm for Image Segmentation and Object
+    Tracking, CVPR 2022.
 """
 
 import numbers
@@ -41,8 +42,8 @@ _MIN_MOVE = 1e-9
 class Grid(NamedTuple):
     """Occupied cells in lexicographic order.
 
-    Positions relative to the cell keep full precision anywhere and are unchanged if the data
-    are shifted by whole cells.
+    Positions inside the cells have full precision anywhere, and stay the same if the data are
+    shifted by whole cells.
 
     Attributes:
         cells: int64 `[m, d]`, cell numbers.
@@ -61,7 +62,7 @@ class Grid(NamedTuple):
 
 
 def bin_points(points: NDArray, bandwidth: float) -> tuple[NDArray, NDArray]:
-    """Computes cells floor(x / h) int64 `[n, d]` and positions inside these float64 `[n, d]`.
+    """Returns the cells floor(x / h) int64 `[n, d]`, and positions inside these, float64 `[n, d]`.
 
     Raises:
         InputError: a coordinate is so many bandwidths from 0 that its cell has no exact number.
@@ -89,16 +90,12 @@ def bin_points(points: NDArray, bandwidth: float) -> tuple[NDArray, NDArray]:
 def collect(
     cells: NDArray, offsets: NDArray, weights: NDArray | None = None
 ) -> tuple[Grid, NDArray]:
-    """Puts the points into the cells of a grid.
+    """Returns the grid of the occupied cells, and each point's index in it, int64 `[n]`.
 
     Args:
         cells: int64 `[n, d]`, the cell of each point.
         offsets: float64 `[n, d]`, positions inside the cells.
         weights: float64 `[n]`, positive; None for ones.
-
-    Returns:
-        The m distinct cells with their centroids, and the index there of each point's cell, int64
-        `[n]`.
 
     Example:
         >>> cells, offsets = np.array([[7], [2], [7]]), np.array([[0.5], [0.1], [0.25]])
@@ -115,11 +112,11 @@ def collect(
 
 
 def neighborhood(grid: Grid) -> tuple[NDArray, NDArray]:
-    """Sums the weights and first moments of every cell's 3^d neighborhood.
+    """Returns sums over the 3^d cells around each cell, itself included.
 
     Returns:
-        Sums of the weights, float64 `[m]`, and of weight x position relative to the cell's own
-        corner in bandwidths, float64 `[m, d]`.
+        The sum of the weights, float64 `[m]`, and that of weight times position, float64 `[m, d]`:
+        relative to the corner of the cell, in bandwidths.
 
     Example:
         >>> grid = Grid(np.array([[0], [1], [5]]), np.array([[0.5], [0.5], [0.5]]), np.ones(3))
@@ -141,12 +138,9 @@ def neighborhood(grid: Grid) -> tuple[NDArray, NDArray]:
 
 
 def group(cells: NDArray) -> tuple[NDArray, NDArray]:
-    """Returns the distinct rows of `cells` int64 `[n, d]`, sorted, and each row's index there.
+    """Returns the distinct rows of `cells` int64 `[n, d]`, sorted, and the index of each row there.
 
-    As NumPy's `unique(axis=0)`, which is several times slower.
-
-    Returns:
-        int64 `[m, d]` and int64 `[n]`.
+    The same as NumPy's `unique(axis=0)`, which takes seven times as long.
 
     Example:
         >>> unique, index = group(np.array([[4, 1], [-2, 9], [4, 1]]))
@@ -180,9 +174,9 @@ class Modes(NamedTuple):
 def seek(
     points: NDArray, bandwidth: float, *, stop: str = "fixed_point", max_iter: int = 500
 ) -> tuple[Grid, Modes, NDArray]:
-    """Finds the grid of points float64 `[n, d]`, its modes, and each point's mode, int64 `[n]`.
+    """Returns the grid of points float64 `[n, d]`, its modes, and each point's mode, int64 `[n]`.
 
-    For the other arguments see `shift`.
+    `stop` and `max_iter` are those of `shift`.
 
     Example:
         >>> grid, modes, labels = seek(np.array([[0.5], [0.7], [6.2]]), 1.0)
@@ -195,18 +189,17 @@ def seek(
 
 
 def shift(grid: Grid, *, stop: str = "fixed_point", max_iter: int = 500) -> Modes:
-    """Moves all cells at once until convergence.
+    """Returns the modes to which all cells move, all at once, until convergence.
 
-    Every cell moves to the weighted mean of the current centroids of the occupied cells in its
-    3^d neighborhood, its own included; cells that land in the same cell
-    merge. Deviations from the authors' C++: it relabels one cell after another,
-    truncates toward zero and stops on a signed sum; this function does not.
+    A cell moves to the weighted mean of the centroids in the 3^d cells around it, itself included;
+    cells that move to the same place on the grid merge. The authors' C++ differs: it relabels one
+    cell after another, truncates toward zero, and stops by a signed sum.
 
     Args:
         grid: m occupied cells.
-        stop: `"fixed_point"`: nothing changes its cell, nothing merges and no centroid moves by
-            more than 1e-9 bandwidths; `"no_merge"`: after the first iteration without a merge,
-            with its shift applied (the authors' rule).
+        stop: `"fixed_point"`: until nothing changes its cell, nothing merges, and no centroid moves
+            by more than 1e-9 bandwidths; `"no_merge"`: until the first iteration without a merge,
+            whose shift is applied (the authors' rule).
         max_iter: maximum number of iterations.
 
     Example:
@@ -240,9 +233,9 @@ _FINEST, _COARSEST, _RATIO = 0.01, 0.5, 1.1
 # The scan clusters at most 10,000 rows, so that its cost does not grow with the set, and scores
 # 1,000 of them: their silhouettes need all pairwise distances.
 _CLUSTERED, _SCORED = 10_000, 1_000
-# `min_cluster_size`: rows, and the fraction of the cluster of the median row. The generated sets
-# have clusters up to 10 times smaller than their largest, which must count, and outliers that form
-# clusters of a few rows each, which must not.
+# `min_cluster_size`: number of rows, and fraction of the cluster of the median row. In generated
+# sets, clusters ten times smaller than the largest one must count, and outliers in clusters of a
+# few rows must not.
 _MIN_ROWS, _MIN_FRACTION = 3, 0.05
 # Scores this close to the best count as equal: splitting a fragment off a cluster hardly changes
 # the score.
@@ -256,16 +249,6 @@ _MAX_SPLIT_BANDWIDTH, _MIN_LARGEST_FRACTION = 0.115, 0.8
 # Iterations of one fit of the scan: separate modes converge in about ten, those that still drift
 # after fifty get no score.
 _ITERATIONS = 50
-# Alternatives that are reported.
-_RUNNERS_UP = 3
-
-
-class Candidate(NamedTuple):
-    """A bandwidth not selected: its clusters of at least `min_cluster_size` and its score."""
-
-    bandwidth: float
-    n_clusters: int
-    score: float
 
 
 class BandwidthCurve(NamedTuple):
@@ -279,8 +262,6 @@ class BandwidthCurve(NamedTuple):
         best_index: index of the selected bandwidth.
         verdict: `"clear"`: the score is that of separate clusters; `"one_cluster"`: it is lower,
             and a small bandwidth already puts most rows into one cluster; `"unclear"`.
-        runners_up: best `Candidate` for each of the three other numbers of clusters that score
-            best.
     """
 
     bandwidths: NDArray
@@ -288,17 +269,16 @@ class BandwidthCurve(NamedTuple):
     scores: NDArray
     best_index: int
     verdict: str
-    runners_up: tuple[Candidate, ...]
 
 
 def min_cluster_size(sizes: NDArray) -> float:
-    """Returns the size from which a cluster counts; smaller ones hold outliers.
+    """Returns the size from which a cluster counts; the rows of smaller clusters are outliers.
 
-    3 rows, or 5 % of the size of the cluster that holds the median row if that is more; never more
-    than the largest cluster, which always counts.
+    It is 3 rows, or 5 % of the cluster of the median row if that is more, but at most the size of
+    the largest cluster.
 
     Args:
-        sizes: rows of each cluster, `[k]`.
+        sizes: number of rows of each cluster, `[k]`.
 
     Example:
         >>> sizes = np.array([100, 6, 5, 2, 1])
@@ -315,30 +295,27 @@ def min_cluster_size(sizes: NDArray) -> float:
 def scan(
     points: NDArray, *, stop: str = "fixed_point", max_iter: int = 500, seed: int = 0
 ) -> BandwidthCurve:
-    """Clusters `points` at bandwidths on a logarithmic grid, scores each, selects one.
+    """Returns the scores of bandwidths on a logarithmic grid, and the choice of one.
 
-    The score is the silhouette (Rousseeuw 1987) in the space of `points`, computed among the
-    clusters of at least `min_cluster_size` and averaged over all rows, those of smaller clusters
-    with 0: a few outliers, each a cluster of its own, neither raise nor lower it much. Of the
-    bandwidths that score within 0.02 of the best, those with the fewest clusters are kept (the
-    others split off fragments at almost the same score), and the middle one is taken. Where no
-    score is as high as separate clusters reach, and at all bandwidths of 0.115 of the extent
-    and above one cluster holds 80 % of the rows, the answer is one cluster: uniform noise does not
-    hold together there. `experiments/log.md` compares the rule with others.
+    The score is the silhouette (Rousseeuw 1987) of the clusters of at least `min_cluster_size`,
+    averaged over all rows; rows of smaller clusters count as 0, so that a few outliers hardly
+    change it. The bandwidths within 0.02 of the best score are compared: of those with the fewest
+    clusters, the middle one is chosen, because more clusters at the same score are fragments. If no
+    score is that of separate clusters, and one cluster has 80 % of the rows at every bandwidth from
+    0.115 of the extent on, the answer is one cluster: uniform noise is split there.
 
-    10,000 of the rows are clustered, and 1,000 of these are scored; which ones does not depend on
-    the order of the rows.
+    At most 10,000 rows are clustered, and 1,000 of these scored. Which ones does not depend on the
+    order of the rows.
 
     Args:
         points: float64 `[n, d]`, finite.
         stop: stop rule of the shift, see `shift`.
-        max_iter: maximum number of iterations, at most 50. Where the shift does not converge (two
-            modes still drift toward each other along a thin bridge), the bandwidth gets no score.
-        seed: of the draw of the rows that are scored.
+        max_iter: maximum number of iterations, at most 50. A bandwidth whose shift does not
+            converge gets no score: two of its modes still drift toward each other.
+        seed: of the rows that are scored.
 
     Returns:
-        The whole curve. Where no bandwidth allows a score (all points equal, or too few), the
-        largest is taken.
+        The whole curve. Without any score, as for equal points, the largest bandwidth is chosen.
 
     Raises:
         InputError: the range of the points overflows a float.
@@ -357,32 +334,23 @@ def scan(
     # Far from the origin, squared distances are differences of large numbers.
     distances = euclidean_distances(points[scored] - points[scored].mean(axis=0))
     np.fill_diagonal(distances, 0)
-    n_clusters = np.empty(steps, np.int64)
-    largest = np.empty(steps)
+    n_clusters, largest = np.empty(steps, np.int64), np.empty(steps)
     scores = np.full(steps, np.nan)
-    last_labels, last_score = np.empty(0), np.nan
-    for b, bandwidth in enumerate(bandwidths):
-        _, modes, labels = seek(
-            points, float(bandwidth), stop=stop, max_iter=min(max_iter, _ITERATIONS)
-        )
+    rule: dict[str, Any] = {"stop": stop, "max_iter": min(max_iter, _ITERATIONS)}
+    for b, bandwidth in enumerate(bandwidths.tolist()):
+        _, modes, labels = seek(points, bandwidth, **rule)
         sizes = np.bincount(labels)
         is_large = sizes >= min_cluster_size(sizes)
         n_clusters[b], largest[b] = is_large.sum(), sizes.max() / len(labels)
         if modes.converged and n_clusters[b] > 1:
-            scored_labels = np.where(is_large, np.arange(len(sizes)), -1)[labels[scored]]
-            # Where the clusters are separate, many bandwidths give the same partition.
-            if not np.array_equal(scored_labels, last_labels):
-                last_labels, last_score = scored_labels, _silhouette(distances, scored_labels)
-            scores[b] = last_score
+            own = labels[scored]
+            scores[b] = _silhouette(distances, np.where(is_large[own], own, -1))
     best, verdict = _choose(bandwidths / extent, n_clusters, largest, scores)
-    return BandwidthCurve(
-        bandwidths, n_clusters, scores, best, verdict,
-        runners_up(bandwidths, n_clusters, scores, best),
-    )  # fmt: skip
+    return BandwidthCurve(bandwidths, n_clusters, scores, best, verdict)
 
 
 def _extent(points: NDArray) -> float:
-    """Returns the largest range of a coordinate without its outermost hundredths; positive.
+    """Returns the largest range of a coordinate, from its first to its last percentile; positive.
 
     Raises:
         InputError: squares of the coordinates overflow or vanish in float64.
@@ -399,7 +367,7 @@ def _extent(points: NDArray) -> float:
 
 
 def _silhouette(distances: NDArray, labels: NDArray) -> float:
-    """Computes the mean silhouette of the rows with a label from 0 up; NaN if undefined."""
+    """Returns the sum of the silhouettes of labels from 0 up, divided by all rows; or NaN."""
     rows = np.flatnonzero(labels >= 0)
     among = distances[np.ix_(rows, rows)]
     if not 2 <= len(np.unique(labels[rows])) < len(rows):
@@ -410,13 +378,13 @@ def _silhouette(distances: NDArray, labels: NDArray) -> float:
 def _choose(
     relative: NDArray, n_clusters: NDArray, largest: NDArray, scores: NDArray
 ) -> tuple[int, str]:
-    """Returns the index of the bandwidth to take, and the verdict.
+    """Returns the index of the chosen bandwidth, and the verdict.
 
     Args:
         relative: bandwidths in extents, ascending.
-        n_clusters: clusters of at least `min_cluster_size` at each.
+        n_clusters: number of clusters of at least `min_cluster_size` at each bandwidth.
         largest: fraction of the rows in the largest cluster at each.
-        scores: score of each, or NaN.
+        scores: score of each, NaN without one.
     """
     best = len(scores) - 1
     if not np.isnan(scores).all():
@@ -433,46 +401,25 @@ def _choose(
     return best, UNCLEAR
 
 
-def runners_up(
-    bandwidths: NDArray, n_clusters: NDArray, scores: NDArray, best: int
-) -> tuple[Candidate, ...]:
-    """Returns the best-scoring bandwidth of each number of clusters other than that of `best`.
-
-    Example:
-        >>> found = runners_up(np.array([1.0, 2.0]), np.array([5, 3]), np.array([0.9, 0.4]), 0)
-        >>> [candidate.n_clusters for candidate in found]
-        [3]
-    """
-    candidates: dict[int, Candidate] = {}
-    for b in np.argsort(-scores, kind="stable"):
-        k = int(n_clusters[b])
-        if k != n_clusters[best] and k not in candidates and not np.isnan(scores[b]):
-            candidates[k] = Candidate(float(bandwidths[b]), k, float(scores[b]))
-    return tuple(candidates.values())[:_RUNNERS_UP]
-
-
 class GridShift(ClusterMixin, BaseEstimator):
     """Mode seeking on a grid: finds clusters and their number, in linear time.
 
-    Points are binned to cells of side `bandwidth`; the cells then move to the weighted mean of
-    their neighborhood until convergence (see `shift`). Points follow their cell. All sums
-    are in float64.
+    Points are put into cells of side `bandwidth`. The cells move to the weighted mean of their
+    neighborhood until convergence, see `shift`, and points follow their cell.
 
-    In more than about ten dimensions a grid works poorly: hardly any two cells are neighbors, or
-    all are. Reduce first (`cluster_jax.clustering.reduce`).
-
-    The partition does not depend on the order of the rows (up to rounding of sums). It depends on
-    the origin of the grid, up to shifts by whole cells.
+    In more than about ten dimensions hardly any two cells are neighbors, or all are: reduce the
+    features first (`cluster_jax.clustering.reduce`). The clusters do not depend on the order of the
+    rows, up to rounding, but on where the grid lies.
 
     Args:
         bandwidth: side of a cell in the unit of the data, or `"auto"`: chosen without labels by
             `scan`.
         stop: `"fixed_point"` or `"no_merge"`, see `shift`.
         max_iter: maximum number of iterations; reaching it warns.
-        random_state: seed of the rows that the choice of an `"auto"` bandwidth looks at.
+        random_state: seed of the rows that are scored to choose a bandwidth.
 
     Attributes:
-        labels_: int64 `[n]`, rows of `cluster_centers_`.
+        labels_: int64 `[n]`, the cluster of each row, a row of `cluster_centers_`.
         outliers_: bool `[n]`, rows of clusters below `min_cluster_size`.
         n_clusters_: k, the number of modes.
         cluster_centers_: float64 `[k, d]`, the modes, in lexicographic order of their cells.
@@ -537,9 +484,9 @@ class GridShift(ClusterMixin, BaseEstimator):
         return self
 
     def predict(self, X: ArrayLike) -> NDArray:
-        """Returns the cluster of each row of `X` float `[n, d]`, each on its own; int64 `[n]`.
+        """Returns the cluster of each row of `X` float `[n, d]`, int64 `[n]`, on its own.
 
-        A point has the label of the nearest cell that held training points: its own, if it did.
+        It is that of the nearest cell with training points.
 
         Raises:
             InputError: `X` is not finite or has a different number of columns than in `fit`.

@@ -1,7 +1,7 @@
 """k-means, Euclidean and spherical, on the devices of a mesh.
 
-Every device holds some of the rows and all centers. The functions below `_lloyd` see the rows of
-one device. Rows from number `layout.n` on are padding: they get a label, but enter no sum.
+Every device has some of the rows and all centers; the functions below `_lloyd` compute with the
+rows of one device. Rows from number `layout.n` on are padding: they get a label, and enter no sum.
 """
 
 import functools
@@ -21,22 +21,21 @@ from cluster_jax.core.arrays import Rows, numeric
 from cluster_jax.core.checks import InputError
 
 METRICS = ("euclidean", "spherical")
-# Rows, and elements of features and scores, of a block at most: on a CPU they stay in the cache of
-# a core (4 MB in float32); an accelerator needs many to be busy.
+# Rows of a block, and elements of its features and scores, at most: on a CPU they stay in the cache
+# of a core (4 MB in float32), an accelerator needs many to be busy.
 _CPU, _ACCELERATOR = (256, 2**20), (2**17, 2**26)
-# A CPU sums the rows in parts of at least this many rows in total and per cluster. The error
-# grows with the rows of a part; the sums of all parts take 1/32 of the memory of the rows.
+# A CPU sums rows in parts of at least so many rows, in total and for each cluster: the error grows
+# with the rows of a part, and the sums of all parts take 1/32 of the memory of the rows.
 _PART, _PER_CLUSTER = 2**12, 32
 _TIE_ULPS = 64  # Squares and their sums that differ by less count as ties.
-# Squares of larger numbers leave the range of float64, and sums of them; and, in the unit of the
-# rows, that of float32.
+# Largest numbers whose squares and their sums fit float64; and, in the unit of the rows, float32.
 _LARGEST, _FARTHEST = 1e150, 1e15
 # Rows that are read at once where they need not fit into memory.
 _BLOCK_ROWS = 2**16
-# Rows of a sample that starts are drawn from: at least, and for each cluster; updates in that of
-# `kmeans_blocks`.
+# Rows of the sample from which initial centers are drawn: at least, and for each cluster; updates
+# of the k-means of that sample in `kmeans_blocks`.
 _MIN_SAMPLE, _SAMPLE_PER_CLUSTER, _SAMPLE_ITERATIONS = 10_000, 64, 20
-# `kmeans_blocks` ends when at most one row in this many changes its label. The last few rows would
+# `kmeans_blocks` ends when at most one row in so many changes its label: the last few rows would
 # take most of the passes over the data.
 _ROWS_PER_CHANGE = 10_000
 # Rows that may become the centers of empty clusters: at least, and for each of these.
@@ -49,8 +48,8 @@ class KMeansResult(NamedTuple):
     """Clusters of `n` rows.
 
     Attributes:
-        labels: int32 `[n]`, the nearest of `centers` to each row.
-        centers: `[k, d]`; `kmeans` says of which dtype.
+        labels: int32 `[n]`, the nearest center of each row.
+        centers: `[k, d]`, see `kmeans` for their dtype.
         inertia: sum of the squared distances of the rows to their centers; for spherical k-means
             2 - 2 cos each (a zero row adds 1).
         n_iter: number of center updates.
@@ -64,38 +63,36 @@ class KMeansResult(NamedTuple):
 
 def kmeans(
     x: ArrayLike,
-    n_clusters: int,
+    n_clusters: int | ArrayLike,
     *,
     metric: str = "euclidean",
     n_init: int = 10,
     max_iter: int = 300,
     seed: int = 0,
-    init: ArrayLike | None = None,
     mesh: Mesh | None = None,
 ) -> KMeansResult:
-    """Clusters rows by Lloyd's k-means; the best of `n_init` runs by inertia. The E-step of NCC.
+    """Returns k clusters of rows by Lloyd's algorithm: of `n_init` runs, that of lowest inertia.
 
-    "spherical" scales the rows to length one (a zero row stays zero and gets an arbitrary label)
-    and after each update the centers too; it maximizes the sum of <v_i, mu_y(i)>, which never
-    decreases; with "euclidean" the inertia never increases. A run ends when no label changes.
-    Initial centers are drawn by k-means++ with a few candidates for each center, from 64 random
-    rows for each cluster and 10,000 at least. Clusters that lose all their rows are moved to the
-    rows farthest from their centers. With fewer distinct
-    rows than `n_clusters` some clusters stay empty. Distances are computed block by block, never
-    `n x k` at once. The mean is subtracted before and added after, so that an offset costs no
-    precision, and rows are computed in a unit near their size. The result does not depend on the
-    number of devices, up to rounding.
+    Initial centers are drawn by k-means++, with a few candidates for each center, from a sample of
+    64 rows for each cluster and at least 10,000 rows. A run ends when no label changes. The center
+    of an empty cluster moves to the row farthest from its own center; with fewer distinct rows than
+    clusters, some clusters stay empty. `"spherical"` scales the rows to length one, and the centers
+    after each update; it is the E-step of NCC.
+
+    Distances are computed in blocks, of centered rows in a unit near their size, so that an offset
+    costs no precision. The result does not depend on the number of devices, up to rounding.
 
     Args:
-        x: finite `[n, d]`. What float32 can represent is computed in float32, anything else in
-            float64 if JAX has it enabled; the centers are float64 also where float32 cannot
-            represent the dtype and metric is "euclidean", since it would round them far from zero.
-        n_clusters: number of clusters k, 1 to n.
-        metric: "euclidean" or "spherical".
+        x: finite `[n, d]`. Dtypes that fit float32 are computed in float32, others in float64 if
+            JAX has it enabled. Euclidean centers of other dtypes are always float64, because
+            float32 would round them far from zero.
+        n_clusters: number of clusters k, 1 to n; or, as in SciPy's `kmeans2`, the initial centers
+            `[k, d]` of the first run.
+        metric: `"euclidean"` or `"spherical"`; with the latter a row of zeros stays zero and gets
+            an arbitrary label.
         n_init: number of runs.
         max_iter: maximum number of center updates in a run.
         seed: of the k-means++ draws; the same seed gives the same result.
-        init: initial centers `[k, d]` of the first run, or None to draw them as for the others.
         mesh: devices; None: the devices of this process. If they are of several processes, all
             must call this with the same arguments, and get the same result.
 
@@ -104,32 +101,33 @@ def kmeans(
 
     References:
         NCC, Exploring non-contrastive representation learning for deep clustering, sections 4.3
-        and C, has neither several runs nor given centers nor a treatment of empty clusters.
+        and C: one run, without initial centers and without a rule for empty clusters.
         Arthur & Vassilvitskii 2007, k-means++: the advantages of careful seeding.
 
     Example:
-        >>> result = kmeans([[0.0], [1.0], [10.0], [11.0]], 2, init=[[0.0], [11.0]], n_init=1)
+        >>> result = kmeans([[0.0], [1.0], [10.0], [11.0]], [[0.0], [11.0]], n_init=1)
         >>> result.labels.tolist(), result.centers.tolist(), result.inertia
         ([0, 0, 1, 1], [[0.5], [10.5]], 1.0)
     """
     x = numeric(x, "x", _LARGEST if metric == "euclidean" else np.inf)
-    n = len(x)
-    checks.whole("n_clusters", n_clusters, 1, n)
+    n, init = len(x), np.asarray(n_clusters)
+    k: Any = len(init) if init.ndim else n_clusters
+    checks.whole("n_clusters", k, 1, n)
     checks.one_of("metric", metric, METRICS)
     checks.whole("n_init", n_init, 1, 2**31 - 1)
     checks.whole("max_iter", max_iter, 1, 2**31 - 1)
     checks.whole("seed", seed, 0)
-    rows = _Rows(x, x, int(n_clusters), n, metric == "spherical", mesh)
-    some = rows.read(_sample(n, n_clusters, seed))
+    rows = _Rows(x, x, int(k), n, metric == "spherical", mesh)
+    some = rows.read(_sample(n, int(k), seed))
     # Rows without a direction are never drawn.
     weights = np.where(some.any(axis=1) | (metric == "euclidean"), _FARTHEST, 0)
     runs = []
     for number in range(n_init):
-        if number or init is None:
+        if number == 0 and init.ndim:
+            start = rows.placed_centers(init)
+        else:
             key = np.asarray([int(seed) % 2**32, number], np.uint32)
             start = np.asarray(_draw_centers(some, weights.astype(some.dtype), key, rows.layout.k))
-        else:
-            start = rows.placed_centers(init)
         runs.append(_lloyd(rows, start, max_iter))
     return rows.result(min(runs, key=lambda run: run.inertia))
 
@@ -144,20 +142,20 @@ def kmeans_blocks(
     seed: int = 0,
     mesh: Mesh | None = None,
 ) -> KMeansResult:
-    """Clusters rows that do not fit into memory by k-means: each update reads them block by block.
+    """Returns k clusters of rows that need not fit into memory; each update reads them in blocks.
 
-    Lloyd's algorithm as in `kmeans`, which clusters a random sample, 64 rows for each cluster and
-    10,000 at least, to start from; it ends when at most one row in 10,000 changes its label.
-    Devices sum a block in float32, the host adds up the blocks in float64. In memory are a block of
-    2^16 rows, the labels, and one distance for each row. The result does not depend on the number
-    of devices, up to rounding.
+    `kmeans` of a random sample gives the initial centers: of 64 rows for each cluster, and at least
+    10,000. The run ends when at most one row in 10,000 changes its label. Devices sum a block in
+    float32, and the host adds the blocks in float64. A block of 2^16 rows, the labels and one
+    distance for each row are in memory. The result does not depend on the number of devices, up to
+    rounding.
 
     Args:
         x: finite `[n, d]`, a memory map or `data.arrays.Shards`. Of several processes, each reads
             the rows of its own devices.
         n_clusters: number of clusters k, 1 to n.
         metric: "euclidean" or "spherical".
-        n_init: number of runs in the sample, of which the best is the start.
+        n_init: number of runs of the sample.
         max_iter: maximum number of center updates.
         seed: of the sample and of its k-means.
         mesh: devices, see `kmeans`.
@@ -182,13 +180,13 @@ def kmeans_blocks(
 
 
 def _sample(n: int, k: int, seed: int) -> NDArray:
-    """Draws the rows that starts are drawn from, ascending."""
+    """Returns the rows from which initial centers are drawn, ascending."""
     count = min(n, max(_MIN_SAMPLE, _SAMPLE_PER_CLUSTER * k))
     return np.sort(np.random.default_rng(seed).choice(n, count, replace=False))
 
 
 class Layout(NamedTuple):
-    """Static sizes, and whether rows are compared by angle."""
+    """Sizes that are constants of the compiled program."""
 
     n: int  # rows in all
     k: int  # clusters
@@ -199,18 +197,18 @@ class Layout(NamedTuple):
 
 
 class _Rows:
-    """Rows as devices compare them: of length one, or with a mean near zero and a size near one.
+    """Rows as devices compute with them: of length one, or with a mean near 0 and a size near 1.
 
     Attributes:
-        x: `[n, d]`, as they were given.
-        layout: of one block of them.
-        dtype: in which devices compute.
+        x: `[n, d]`, the rows before.
+        layout: that of one block.
+        dtype: of the computations of devices.
     """
 
     def __init__(
         self, x: Rows, sample: NDArray, k: int, block_rows: int, spherical: bool, mesh: Mesh | None
     ) -> None:
-        """Lays out the rows; `sample` are some of them, `mesh` None: devices of this process."""
+        """Lays out rows, of which `sample` are some, for their mean and size."""
         devices = np.array(jax.local_devices()) if mesh is None else mesh.devices.ravel()
         self.x, self._mesh = x, Mesh(devices, (_AXIS,), axis_types=(AxisType.Auto,))
         shape = min(x.shape[0], block_rows), x.shape[1], k
@@ -229,7 +227,7 @@ class _Rows:
         self._block = functools.cache(self._placed) if is_one else self._placed
 
     def read(self, rows: slice | NDArray) -> NDArray:
-        """Reads some rows as devices compare them."""
+        """Returns some rows as devices compute with them."""
         with np.errstate(over="ignore", invalid="ignore"):
             part = np.asarray(self.x[rows])
             if self.layout.spherical:
@@ -241,33 +239,33 @@ class _Rows:
         return part.astype(self.dtype, copy=False)
 
     def placed_centers(self, centers: ArrayLike) -> NDArray:
-        """Returns centers `[k, d]` as those of `read`, or raises InputError."""
+        """Returns initial centers `[k, d]` in the unit of `read`, or raises an `InputError`."""
         centers, shape = np.asarray(centers, np.float64), (self.layout.k, len(self._origin))
         if centers.shape != shape:
-            raise InputError(f"init must have shape (n_clusters, d) = {shape}; got {centers.shape}")
+            raise InputError(f"initial centers must have shape {shape}; got {centers.shape}")
         if self.layout.spherical and np.isfinite(centers).all():
             return arrays.normalize_rows(centers)
         placed = np.ldexp(centers - self._origin, -self._exponent)
         if not np.abs(placed).max() <= _FARTHEST:
             got = f"got entries to {np.abs(centers).max():g}"
-            raise InputError(f"init must be finite and near the rows; {got}")
+            raise InputError(f"initial centers must be finite and near the rows; {got}")
         return placed
 
     def result(self, run: KMeansResult) -> KMeansResult:
-        """Returns what a run has found in the unit of the rows."""
+        """Returns the result of a run in the unit of `x`."""
         centers = np.ldexp(run.centers, self._exponent) + self._origin
         dtype = self.dtype if self.layout.spherical else self._exact
         inertia = float(np.ldexp(run.inertia, 2 * self._exponent))
         return KMeansResult(run.labels, centers.astype(dtype), inertia, run.n_iter)
 
     def assigned(self, centers: NDArray) -> Iterator[tuple[slice, tuple[Array, ...]]]:
-        """Yields the rows of each block and their `_assign`, of centers float64 `[k, d]`."""
+        """Yields the rows of each block with the result of `_assign`, for centers `[k, d]`."""
         n, size, before = self.x.shape[0], self.layout.n, None
         for start in range(0, n, size):
             layout = self.layout._replace(n=min(size, n - start))
             block = self._block(start)
             outputs = _assign(layout, self._mesh, block, centers.astype(self.dtype))
-            if before is not None:  # The devices compute it while the next block is read.
+            if before is not None:  # Devices compute it while the next block is read.
                 yield before
             before = slice(start, start + layout.n), outputs
         assert before is not None
@@ -287,13 +285,13 @@ class _Rows:
 
 
 def _lloyd(rows: _Rows, centers: NDArray, max_iter: int, allowed: int = 0) -> KMeansResult:
-    """Updates centers and labels in turn until hardly any label changes.
+    """Returns the clusters after updates of centers and labels in turn.
 
     Args:
         rows: the rows.
-        centers: `[k, d]` to begin with.
-        max_iter: updates at most.
-        allowed: labels that the last update may change, if no cluster is empty.
+        centers: initial centers `[k, d]`.
+        max_iter: maximum number of updates.
+        allowed: the run ends when no more labels than this change, and no cluster is empty.
     """
     n, layout, eps = rows.x.shape[0], rows.layout, float(np.finfo(rows.dtype).eps)
     labels, squares = np.full(n, -1, np.int32), np.empty(n, rows.dtype)
@@ -309,7 +307,7 @@ def _lloyd(rows: _Rows, centers: NDArray, max_iter: int, allowed: int = 0) -> KM
         if step == max_iter or n_changed <= (allowed if counts.all() else 0):
             break
         means = sums / np.maximum(counts, 1)[:, None]
-        # Members that cancel have no direction: any center serves them equally well.
+        # A sum of zero has no direction, and any center is equally good: it stays.
         means = arrays.normalize_rows(sums) if layout.spherical else means
         stays = (means == 0).all(axis=1) if layout.spherical else counts == 0
         centers = np.where(stays[:, None], centers, means)
@@ -325,7 +323,7 @@ def _lloyd(rows: _Rows, centers: NDArray, max_iter: int, allowed: int = 0) -> KM
 
 
 def _make_layout(n: int, d: int, k: int, devices: int, platform: str, spherical: bool) -> Layout:
-    """Lays out `n` rows of `d` numbers and `k` clusters over the devices."""
+    """Returns the layout of `n` rows of `d` numbers and `k` clusters over the devices."""
     local = -(-n // devices)
     rows, numbers = _CPU if platform == "cpu" else _ACCELERATOR
     # Matrix products run best at multiples of 64 rows.
@@ -336,14 +334,14 @@ def _make_layout(n: int, d: int, k: int, devices: int, platform: str, spherical:
 
 @functools.partial(jax.jit, static_argnums=3)
 def _draw_centers(x: Array, weights: Array, numbers: Array, k: int) -> Array:
-    """Draws centers `[k, d]` by k-means++: rows with probability proportional to D^2.
+    """Returns centers `[k, d]` by k-means++: rows drawn with probabilities proportional to D^2.
 
-    D is the distance to the nearest center so far. Of 2 + log k candidates drawn each time the one
-    that leaves the lowest sum of D^2 is taken, which costs little.
+    D is the distance to the nearest center so far. Each time 2 + log k candidates are drawn, and
+    that with the lowest sum of D^2 is taken.
 
     Args:
         x: `[n, d]`.
-        weights: `[n]`, 0 for rows that are never drawn, else beyond all D^2.
+        weights: `[n]`, 0 for rows that are never drawn, else more than any D^2.
         numbers: uint32 `[2]`, the seed and the run.
         k: number of centers.
     """
@@ -367,22 +365,22 @@ def _draw_centers(x: Array, weights: Array, numbers: Array, k: int) -> Array:
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _assign(layout: Layout, mesh: Mesh, x: Array, centers: Array) -> tuple[Array, ...]:
-    """Assigns the rows of all devices to their nearest centers, see `_assign_local`."""
+    """Returns the result of `_assign_local` for the rows of all devices."""
     body = functools.partial(_assign_local, layout)
     return jax.shard_map(body, mesh=mesh, in_specs=(_ROWS, _ALL), out_specs=_ALL)(x, centers)
 
 
 def _assign_local(layout: Layout, x: Array, centers: Array) -> tuple[Array, ...]:
-    """Assigns rows to their nearest centers, of equally near ones the first.
+    """Returns the nearest centers of rows, of equally near ones the first, and sums of clusters.
 
     Returns:
-        Labels int32 `[n]`, sums `[k, d]` and counts `[k]` of clusters, and squared distances to the
-        centers `[n]`, of padding 0, all over all devices. The distances are from differences:
-        scores lose digits to cancellation, which does not matter for comparing centers.
+        Of all devices: labels int32 `[n]`, sums `[k, d]` and counts `[k]` of clusters, and squared
+        distances to the centers `[n]`, 0 for padding. These are computed from differences: scores,
+        by which centers are compared, lose digits to cancellation.
     """
     k, block = layout.k, layout.block
     is_row = collectives.local_rows(layout.local, _AXIS) < layout.n
-    # On the sphere all are 1/2; left out, they cannot differ by rounding.
+    # On the sphere all are 1/2, and left out, so that they do not differ by rounding.
     half = jnp.zeros(k, x.dtype) if layout.spherical else jnp.sum(centers * centers, axis=1) / 2
 
     def assign_block(i: Array, carry: tuple[Array, ...]) -> tuple[Array, ...]:
@@ -423,23 +421,23 @@ def _assign_local(layout: Layout, x: Array, centers: Array) -> tuple[Array, ...]
 
 
 def _first_highest(scores: Array) -> Array:
-    """Computes `argmax` over axis 0 as two plain reductions, which are faster on a CPU."""
+    """Returns `argmax` over axis 0, by two plain reductions, which are faster on a CPU."""
     numbers = jnp.arange(len(scores), dtype=jnp.int32)[:, None]
     return jnp.min(jnp.where(scores == jnp.max(scores, axis=0)[None], numbers, len(scores)), axis=0)
 
 
 def _reseed(centers: NDArray, empty: NDArray, rows: NDArray, squares: NDArray, eps: float) -> None:
-    """Moves the centers of empty clusters to the farthest of rows far from all centers, one by one.
+    """Moves the centers of empty clusters, one by one, to the row farthest from all centers.
 
-    Ties go to the first: both rows of a pair are equally far from their mean, and rounding, which
-    differs with the number of devices, must not decide. Rows that lie on their center, up to
-    rounding, are left out.
+    Of equally far rows the first is taken: both rows of a pair are equally far from their mean, and
+    rounding, which differs with the number of devices, must not decide. Rows that are equal to
+    their center, up to rounding, are left out.
 
     Args:
         centers: float64 `[k, d]`, changed in place.
         empty: numbers of the empty clusters.
-        rows: float64 `[m, d]`.
-        squares: `[m]`, their squared distances to the nearest centers.
+        rows: float64 `[m, d]`, the candidates.
+        squares: `[m]`, squared distances of these to the nearest centers.
         eps: relative rounding of the numbers.
     """
     lengths = np.square(rows).sum(axis=1)

@@ -11,9 +11,9 @@ from cluster_jax.core.arrays import normalize_rows
 _BLOCK = 2**24
 # Rows of a group in the search for the lowest scores.
 _GROUP = 16
-# Candidates beyond k for the cosine: as many near copies as usually exist.
+# Candidates beyond k for the cosine, enough for the near copies of a row.
 _SPARE = 16
-# The squares of larger numbers than 1 / _TINY, or of smaller ones, are not numbers of float32.
+# Squares of numbers between this and its inverse fit float32.
 _TINY = 1e-15
 
 
@@ -37,12 +37,11 @@ def nearest(
     metric: str = "euclidean",
     exclude_self: bool = False,
 ) -> Neighbors:
-    """Finds the k rows nearest to each query.
+    """Returns the k rows nearest to each query.
 
-    A product of matrices picks candidates; their distances are then computed from differences in
-    float64, so that the result for a query does not depend on the other queries. Ties among the
-    candidates go to the lower index. scikit-learn's `NearestNeighbors` promises neither: its
-    exhaustive search rounds with the shape of its blocks, its trees leave the order of ties open.
+    A product of matrices finds candidates. Their distances are computed from differences in
+    float64, so that the result of a query does not depend on the other queries; of equally near
+    candidates the first comes first. scikit-learn's `NearestNeighbors` promises neither.
 
     Args:
         queries: float `[m, r]`.
@@ -66,12 +65,12 @@ def nearest(
     exponent = _exponent(queries, rows)
     if exponent:
         queries, rows = np.ldexp(queries, -exponent), np.ldexp(rows, -exponent)
-    # Of rows far from the origin, the lowest score would be a matter of rounding.
+    # Far from the origin, rounding would decide which score is lowest.
     dtype = np.result_type(rows, np.float32)
     some = rows[:: -(-n // 1000)].astype(np.float64) if k else np.zeros((1, rows.shape[1]))
     origin = np.median(some, axis=0).astype(dtype)
     near = rows - origin
-    # Near copies differ by less than the rounding of a product.
+    # Near copies differ by less than a product is rounded by.
     count = min(k + (_SPARE if metric == "cosine" else k), n - exclude_self)
     indices, squares = np.empty((len(queries), k), np.int64), np.empty((len(queries), k))
     # Padded to whole groups; padding is infinitely far.
@@ -100,7 +99,7 @@ def nearest(
 
 
 def _directions(rows: NDArray) -> NDArray:
-    """Returns rows of length one, which most rows have that come here; zeros stay."""
+    """Returns rows of length one, without a copy if they are; zeros stay zero."""
     squares = np.einsum("ij,ij->i", rows, rows)
     is_unit = (np.abs(squares - 1) <= 0.01) | ~rows.any(axis=1)
     return rows if is_unit.all() else normalize_rows(rows.astype(np.result_type(rows, np.float32)))
@@ -113,10 +112,10 @@ def _exponent(queries: NDArray, rows: NDArray) -> int:
 
 
 def _lowest(scores: NDArray, count: int) -> NDArray:
-    """Finds columns of each row's `count` lowest scores, unordered; faster than `argpartition`.
+    """Returns the columns of each row's `count` lowest scores, unordered.
 
-    They are in the groups with the `count` lowest minima. A group is every n-th column, so that the
-    minima are taken of consecutive ones.
+    They are in the groups with the `count` lowest minima, which is faster than `argpartition` of
+    all. A group is every n-th column, so that minima are taken over contiguous memory.
     """
     n = scores.shape[1] // _GROUP
     if n <= 2 * count:
@@ -129,9 +128,9 @@ def _lowest(scores: NDArray, count: int) -> NDArray:
 
 
 def weights(neighbors: Neighbors) -> NDArray:
-    """Weights neighbors by 1 / distance in units of the nearest, float64 `[m, k]`.
+    """Returns weights 1 / distance of neighbors, float64 `[m, k]`; that of the nearest is 1.
 
-    Where the nearest is at distance 0, each neighbor at 0 has weight 1 and all others have 0.
+    If it is at distance 0, all neighbors at distance 0 have weight 1, and all others 0.
 
     Example:
         >>> weights(Neighbors(np.array([[0, 1]]), np.array([[1.0, 4.0]])))
@@ -143,10 +142,9 @@ def weights(neighbors: Neighbors) -> NDArray:
 
 
 def vote(neighbors: Neighbors, labels: NDArray) -> NDArray:
-    """Computes the share of each label among the neighbors, by 1 / distance: float64 `[m, c]`.
+    """Returns the share of each label among the neighbors, weighted by `weights`: float64 `[m, c]`.
 
-    Neighbors at distance 0 outvote all others: a training row keeps its own label, and copies of
-    it with different labels get their most frequent one.
+    A training row keeps its own label; of copies with different labels the most frequent one wins.
 
     Args:
         neighbors: of m queries.

@@ -6,25 +6,24 @@ from scipy import sparse
 
 from cluster_jax.clustering import knn
 
-# Neighbors of a row by each criterion, at most.
+# Neighbors of a row, at most.
 _COUNT = 10
-# Weight of the neighbors in a row's value, and updates: the start is left with 0.9^100.
+# Weight of the neighbors, and number of updates, after which 0.9^100 of the start is left.
 _ALPHA, _UPDATES = 0.9, 100
 
 
 def label_spreading(values: NDArray, rows: NDArray, others: NDArray | None) -> NDArray:
-    """Spreads values by label spreading over the graph of each row's 10 nearest rows.
+    """Returns values after label spreading over the graph of each row's 10 nearest rows.
 
-    The fixed point of F = 0.9 S F + 0.1 values, where S is the symmetrically normalized adjacency
-    matrix; an edge counts for each time that one of its rows is among the nearest of the other. Of
-    c classes of equal size, the nearest rows fit into one: of small sets fewer are taken. All pairs
-    of rows are compared.
+    They are the fixed point of F = 0.9 S F + 0.1 values, where S is the symmetrically normalized
+    adjacency matrix. An edge counts twice if each of its rows is among the nearest of the other. In
+    a small set a row has fewer neighbors, so that they fit into one of c classes of equal size.
 
     Args:
         values: float `[n, c]`, one column for each class.
-        rows: float `[n, f]`.
-        others: int `[n, k]`, neighbors by something else than `rows`, the nearest first and -1 for
-            none; as many are taken at most. None: there are none.
+        rows: float `[n, f]`; all pairs are compared.
+        others: int `[n, k]`, neighbors that are known otherwise, the nearest first, -1 for none; as
+            many are used as of `rows`. None: there are none.
 
     Returns:
         float64 `[n, c]`.

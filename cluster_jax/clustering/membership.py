@@ -1,15 +1,15 @@
-"""How sure clusters are: one rule for the rows of a training and for new rows.
+"""Probabilities of clusters: one rule for training rows and for new rows.
 
-A training row has the share of each cluster around it in the representation of `smooth`: its own
-label and those of its nearest rows, averaged twice. A row of a cluster with few others looks at no
-more rows than these, which would be strangers. A new row has the mean of the shares of its nearest
-training rows, weighted by 1 / distance, so that a training row has its own once more.
+A training row has the shares of the clusters around it: the label of the row and those of its
+neighbors in the representation of `smooth`, averaged twice. A row of a small cluster has no more
+neighbors than there are other rows in the cluster, since more would be of other clusters. A new row
+has the mean of the shares of the nearest training rows, weighted by 1 / distance; for a training
+row these are its own shares.
 
-Clusters of GridShift and of k-means have no probabilities, in training and for new rows. GridShift
-finds its clusters in a map, k-means by the nearest center; the shares around a row would be those
-of another representation, in which neither was found, and were measured for the tree alone.
+Clusters of GridShift and k-means have no probabilities: GridShift finds them in a map, k-means by
+the nearest center, and neither in the representation of `smooth`.
 
-On photos 0.9 or more is told to 45 to 64 % of the rows, of which 88 to 95 % are right
+On photos 45 to 64 % of the rows have a probability of 0.9 or more; 88 to 95 % of these are right
 (`experiments/log.md`).
 """
 
@@ -40,7 +40,7 @@ class Membership(NamedTuple):
 
 
 def shares(rows: Smoother, labels: NDArray) -> sparse.csr_array:
-    """Computes the share of each cluster around each training row, float64 `[n, k]`; rows sum to 1.
+    """Returns the shares of the clusters around each training row, float64 `[n, k]`.
 
     Args:
         rows: their representation.
@@ -64,10 +64,10 @@ def shares(rows: Smoother, labels: NDArray) -> sparse.csr_array:
 
 
 def membership(labels: NDArray, around: sparse.csr_array) -> Membership:
-    """Returns the share of each row's label, and the largest share of another.
+    """Returns the clusters of rows, and the most probable other ones, with their probabilities.
 
     Args:
-        labels: int `[n]`.
+        labels: int `[n]`, the clusters.
         around: `[n, k]`, see `shares`.
 
     Example:
@@ -91,15 +91,15 @@ def membership(labels: NDArray, around: sparse.csr_array) -> Membership:
 def of_new_rows(
     rows: Smoother, labels: NDArray, around: sparse.csr_array, x: NDArray
 ) -> Membership:
-    """Assigns new rows to clusters, with how sure that is; rows do not affect each other.
+    """Returns the clusters of new rows, each placed on its own, and their probabilities.
 
-    A row has its likeliest cluster, but where the nearest training row outweighs all others, as for
-    a training row and its copies, it has the label of that.
+    A row gets its most probable cluster. If the nearest training row outweighs all others, as for a
+    copy of a training row, the row gets the label of that one.
 
     Args:
         rows: the representation of the training rows.
-        labels: int `[n]`, of these.
-        around: `[n, k]`, their `shares`.
+        labels: int `[n]`, the clusters of these.
+        around: `[n, k]`, the `shares` of these.
         x: features `[m, d]`.
 
     Example:
@@ -116,7 +116,7 @@ def of_new_rows(
 
 
 def probabilities(rows: Smoother, around: sparse.csr_array, x: NDArray) -> NDArray:
-    """Computes the shares of clusters for new rows `[m, d]`, float64 `[m, k]`; see `of_new_rows`.
+    """Returns the probabilities of all clusters for new rows `[m, d]`, float64 `[m, k]`.
 
     Example:
         >>> x = np.random.default_rng(0).normal(size=(40, 3)) + 9 * (np.arange(40) % 2)[:, None]

@@ -3,41 +3,43 @@
 Pure functions. `smooth.fit` gives sharp rows (denoised and whitened) and smooth rows (averaged over
 neighbors). Then:
 
-1. Candidates (`_search`). For every k tried, Ward's tree of the smooth rows, cut into k groups,
-   starts k-means on the smooth rows; then every row joins the nearest mean of sharp rows. Tried are
-   2 to 20, then twice as many, and so on, up to a fifth of the rows (of few rows a third, up to
-   12); then numbers halfway to the next ones on both sides of the best one, until none is left.
-   More than 300 of Ward's groups are compared as they are, by 2,000 rows; k-means follows for the
-   best number.
-2. Choice (`_score`). The k of the highest mean of two silhouettes, of the sharp rows and of the
-   smooth rows. Each is a mean over rows with squared distances, which follow from means and mean
-   squares of the clusters: `s_i = (b_i - a_i) / max(a_i, b_i)`, where `a_i` is the mean squared
-   distance of row i to the others of its cluster and `b_i` the least one to another cluster [1].
-3. Test (`_split`). The gap [2] is the silhouette of the sharp rows at that k less that of Gaussians
-   with the covariance of the features (in at most three axes: of uniform rows in their box), or 0
-   if that is negative: their mean over up to 12, of 1,500 rows together, and of five rows for each
-   cluster at least. Below 0.1, or where one of the Gaussians does as well, the rows
-   are one cluster. The answer is clear from 0.3 of the largest possible gap on, with four standard
-   deviations of the Gaussians to spare, in more than 25 rows; between, it is a best guess.
-4. Few axes (`_split_curved`). In two or three axes HDBSCAN [3] also runs, with 5 neighbors:
-   its clusters, which may be curved, are the answer if they hold 75 % of the rows, and a clear one
-   if 10 neighbors find as many and nearly the same (an adjusted Rand index of 0.95); those of 10
-   neighbors are the answer where only they hold 95 % of the rows. Else clusters that cut through a
-   curved sheet are no clusters: unless 90 % of the links between rows and their nearest neighbors
-   stay inside, the rows are one cluster.
-5. Levels (`_deeper`, `_finer`). Steps 1 to 4 inside each cluster. Where clusters with 95 % of the
-   rows split, all parts become the clusters, and so on. Then a cluster splits alone if its parts
-   are clear and its own rows have a higher silhouette with them: a mean over all rows is that of
-   the huge clusters, which have no say in the number of the small ones.
-6. Rare kinds (`_with_rare`). A mean over all rows hardly notices a kind of few. Of the parts of
-   Ward's tree inside a cluster, of 6 rows to a sixth of it, that keep 95 % of the links to their
-   nearest rows inside, the one of the highest mean silhouette is a cluster of its own if this
-   exceeds by 0.15 that of a Gaussian's best part.
+1. Candidates (`_search`). For each number k, Ward's tree of the smooth rows is cut into k groups,
+   from which k-means of the smooth rows starts; then every row joins the cluster of the nearest
+   mean of sharp rows. The numbers are 2 to 20, 40, 80, and so on, up to a fifth of the rows (of few
+   rows a third, at most 12); then those halfway between the best number and its neighbors in this
+   list, until there are none. For more than 300 clusters, Ward's groups are scored without k-means,
+   on 2,000 rows; k-means follows for the best number.
+2. Choice (`_score`). The number of the highest score, the mean silhouette [1] of the sharp rows
+   averaged with that of the smooth rows. The silhouette of row i is
+   `(b_i - a_i) / max(a_i, b_i)`, where `a_i` is the mean squared distance to the other rows of its
+   cluster, and `b_i` the smallest mean squared distance to the rows of another cluster. Both follow
+   from the mean and the mean square of each cluster, without distances between rows.
+3. Test (`_split`). The gap [2] is the silhouette of the sharp rows less its expectation without
+   clusters: the mean of up to 12 sets of Gaussians with the covariance of the features (in at most
+   three axes, of uniform rows in their box) at the same number of clusters, or 0 if that is
+   negative. These sets have 1,500 rows together, and five rows for each cluster. The rows are one
+   cluster if the gap is below 0.1, or if one of these sets has as high a silhouette. The answer is
+   clear if the gap is four standard errors above 0.3 of the largest possible gap; otherwise it is a
+   best guess.
+4. Few axes (`_split_curved`). In two or three axes HDBSCAN [3] runs as well, with 5 neighbors.
+   Its clusters, which may be curved, are the answer if they hold 75 % of the rows, and a clear
+   answer if 10 neighbors give as many and nearly the same clusters (adjusted Rand index 0.95).
+   The clusters by 10 neighbors are the answer if they alone hold 95 % of the rows. If HDBSCAN has
+   no answer, clusters must not cut through a curved sheet: the rows are one cluster unless 90 % of
+   the links between rows and their nearest neighbors stay inside clusters.
+5. Levels (`_deeper`, `_finer`). Steps 1 to 4 are repeated inside each cluster. If clusters with
+   95 % of the rows split, the parts of all replace them, and so on. Then a cluster splits alone if
+   the parts are clear and raise the silhouette of its own rows: the silhouette of all rows is
+   mostly that of the largest clusters, which have no say in the number of small ones.
+6. Rare kinds (`_with_rare`). The silhouette of all rows hardly changes with a cluster of few rows.
+   So the parts of Ward's tree inside each cluster are compared, those of 6 rows to a sixth of the
+   cluster of which 95 % of the links to nearest rows stay inside. The part of the highest mean
+   silhouette becomes a cluster if it exceeds that of the best part of a Gaussian by 0.15.
 
-Without step 5's single splits 2 clusters of 51 are found, one of which is huge; without its levels
-eight sets of clusters within clusters have an ARI of 0.365 in place of 0.906; without HDBSCAN 18
-of curved shapes have 0.125 in place of 0.989; without step 6 few rare kinds are found: 0.45 in
-place of 0.80 (`experiments/number_of_clusters/results.md`).
+What the steps are worth, in the mean ARI of `experiments/number_of_clusters/results.md`. Without
+levels, eight sets of clusters within clusters have 0.365 in place of 0.906. Without single splits,
+2 of 51 clusters are found where one is huge. Without HDBSCAN, 18 sets of curved clusters have 0.125
+in place of 0.989. Without step 6, 0.45 of the rare kinds are found in place of 0.80.
 
 References:
     [1] Rousseeuw 1987, Silhouettes.
@@ -63,19 +65,19 @@ from cluster_jax.core.arrays import blocks
 
 # Rows from which clusters are looked for, at all and inside a cluster.
 MIN_ROWS, _MIN_SPLIT = 6, 20
-# Above so many clusters Ward's groups are compared as they are, on so many rows.
+# Number of clusters above which Ward's groups are scored without k-means, on so many rows.
 _MANY, _MANY_ROWS = 300, 2_000
-# Silhouette above that of one Gaussian from which there are clusters; share of what it can be above
-# it from which they are clear, and standard deviations of it to spare.
+# The gap from which there are clusters; the share of the largest possible gap from which they are
+# clear, and the standard errors that it must be above this.
 MIN_GAP, CLEAR_GAP, CLEAR_DEVIATIONS = 0.1, 0.3, 4.0
-# Rows that must be in clusters that split, for the parts to be the clusters; links between
-# neighbors that must stay inside a rare kind, and, in few axes, inside clusters.
+# Share of the rows that must be in clusters that split, for all parts to become the clusters; share
+# of the links between neighbors that must stay inside clusters in few axes.
 NEARLY_ALL, MOST_LINKS = 0.95, 0.9
-# Rows that HDBSCAN's clusters must hold.
+# Share of the rows that HDBSCAN's clusters must hold.
 DENSE_SHARE = 0.75
-# Rows of the Gaussians together, and their number, at most: the silhouette hardly depends on them,
-# but is another one of two or three rows a cluster. Rows for each cluster, and then at most; more
-# clusters than have these rows are compared with as many as do.
+# Rows without clusters: number in all sets together, number of sets, rows for each cluster (of two
+# or three rows for each, the silhouette would be another one), and rows of one set at most: more
+# clusters are compared with as many as have room in it.
 _NULL_ROWS, _NULLS, _PER_CLUSTER, _MOST_NULL_ROWS = 1_500, 12, 5, 4_000
 
 
@@ -84,7 +86,7 @@ class Split(NamedTuple):
 
     Attributes:
         labels: int64 `[n]`.
-        gap: silhouette above that of one Gaussian; infinite for clusters of HDBSCAN.
+        gap: see step 3; infinite for clusters of HDBSCAN.
         verdict: one of `base.VERDICTS`.
     """
 
@@ -98,9 +100,9 @@ class Found(NamedTuple):
 
     Attributes:
         levels: int64 `[n]` each, the finest first.
-        gap: of the split of all rows, from which the levels below start; NaN without one.
-        verdict: of that split.
-        scores: of that split, for each number of clusters that was tried.
+        gap: of the first split, that of all rows; NaN if the rows are too few for one.
+        verdict: of the first split.
+        scores: of each number of clusters that was tried for the first split.
     """
 
     levels: list[NDArray]
@@ -110,7 +112,7 @@ class Found(NamedTuple):
 
 
 def find(x: NDArray, rows: Smoother, rng: np.random.Generator) -> Found:
-    """Returns the clusters of rows `[n, d]`, whose representation is `rows`.
+    """Returns the clusters of features `[n, d]`, whose representation is `rows`.
 
     Example:
         >>> x = np.random.default_rng(0).normal(size=(300, 8)) + 9 * (np.arange(300) % 3)[:, None]
@@ -134,12 +136,12 @@ def find(x: NDArray, rows: Smoother, rng: np.random.Generator) -> Found:
 
 
 def of_number(rows: Smoother, sizes: NDArray, found: Found, wanted: int) -> NDArray:
-    """Returns so many clusters, int64 `[n]`: a cut of the tree or k-means, by the higher score.
+    """Returns `wanted` clusters, int64 `[n]`: a cut of the tree or k-means, by the higher score.
 
     Args:
-        rows: of n leaves.
-        sizes: int `[n]`, rows of each leaf.
-        found: their clusters; those of HDBSCAN are only cut.
+        rows: the representation of n leaves.
+        sizes: int `[n]`, number of rows of each leaf.
+        found: their clusters; if HDBSCAN has found them, only the tree is cut.
         wanted: number of clusters, at most n.
 
     Example:
@@ -179,7 +181,7 @@ def _search(rows: Smoother) -> tuple[NDArray, dict[int, float]]:
 
 
 def _partition(rows: Smoother, linkage: NDArray, k: int) -> NDArray:
-    """Makes at most k clusters: Ward's groups of smooth rows, k-means, then nearest sharp means."""
+    """Returns at most k clusters int64 `[n]`, see step 1."""
     labels = tree.cut_tree(linkage, k)
     for _ in range(10):
         previous, labels = labels, _to_nearest_mean(rows.smooth, labels, rows.counts)
@@ -197,8 +199,8 @@ def _to_nearest_mean(rows: NDArray, labels: NDArray, counts: NDArray | None) -> 
 
 
 def _score(rows: Smoother, labels: NDArray, step: int = 1) -> float:
-    """Averages the silhouettes of every `step`-th row, sharp and smooth."""
-    # Smooth rows have hardly any spread in a micro-cluster.
+    """Returns the score of step 2, of every `step`-th row."""
+    # Inside a micro-cluster, smooth rows hardly differ.
     flat = rows._replace(sharp=rows.smooth, squares=None)
     return (_silhouette(rows, labels, step) + _silhouette(flat, labels, step)) / 2
 
@@ -216,15 +218,13 @@ def silhouettes(
     squares: NDArray | None = None,
     chosen: slice | NDArray = slice(None),
 ) -> NDArray:
-    """Computes silhouettes with squared distances, float64 `[m]`; 0 for a lone row.
-
-    Mean squared distances follow from means and mean squares, so that no two rows are compared.
+    """Returns the silhouettes of step 2, float64 `[m]`; 0 for a row alone in its cluster.
 
     Args:
         rows: `[n, r]`.
-        labels: int `[n]`, 0 to k - 1, none of them empty.
-        counts: how many rows each row is the mean of; None: one.
-        squares: mean squares of these; None: the square of the row.
+        labels: int `[n]`, clusters 0 to k - 1, none of them empty.
+        counts: `[n]`, how many rows each row is the mean of; None: one.
+        squares: `[n]`, mean squared length of these; None: that of the row.
         chosen: the m rows whose silhouettes are wanted.
 
     Example:
@@ -260,7 +260,7 @@ def _means(
 
 
 def _split(x: NDArray, rows: Smoother, labels: NDArray, rng: np.random.Generator) -> Split:
-    """Takes steps 3 and 4 with rows `[n, d]` and the labels of the highest score."""
+    """Returns the clusters of features `[n, d]` by steps 3 and 4, from the labels of step 2."""
     is_flat = 2 <= rows.sharp.shape[1] <= FEW_AXES
     curved = _split_curved(rows.sharp) if is_flat else None
     if curved is not None:
@@ -271,19 +271,19 @@ def _split(x: NDArray, rows: Smoother, labels: NDArray, rng: np.random.Generator
         most = len(drawn.sharp) // (2 if len(drawn.sharp) == len(x) else _PER_CLUSTER)
         parts = _partition(drawn, tree.ward(drawn.smooth), min(k, most))
         expected.append(_silhouette(drawn, parts))
-    own, mean = _silhouette(rows, labels), max(float(np.mean(expected)), 0.0)
-    gap = own - mean
+    each = silhouettes(rows.sharp, labels, rows.counts, rows.squares)
+    own, mean = float(np.average(each, weights=rows.counts)), max(float(np.mean(expected)), 0.0)
+    gap, error = own - mean, float(np.hypot(np.std(expected), np.std(each) / np.sqrt(len(each))))
     inside = labels[rows.neighbors] == labels[:, None]
     is_one = gap < MIN_GAP or own <= max(expected)
     if is_one or (is_flat and inside.mean() < MOST_LINKS):
         return Split(np.zeros_like(labels), gap, ONE)
-    spare = CLEAR_DEVIATIONS * float(np.std(expected))
-    is_clear = gap - spare >= CLEAR_GAP * (1 - mean) and len(x) > smooth.DENSE_SIZE
+    is_clear = gap - CLEAR_DEVIATIONS * error >= CLEAR_GAP * (1 - mean)
     return Split(labels, gap, CLEAR if is_clear else UNCLEAR)
 
 
 def _null(x: NDArray, rows: Smoother, most: int, rng: np.random.Generator) -> Smoother:
-    """Draws rows without clusters, in a representation of as many axes, `most` rows at most."""
+    """Returns the representation of at most `most` rows drawn without clusters, see step 3."""
     n, m, r = len(x), min(len(x), most), rows.sharp.shape[1]
     if r <= FEW_AXES:
         axes = np.linalg.svd(rows.sharp - rows.sharp.mean(axis=0), full_matrices=False)[2]
@@ -297,7 +297,7 @@ def _null(x: NDArray, rows: Smoother, most: int, rng: np.random.Generator) -> Sm
 
 
 def _split_curved(rows: NDArray) -> Split | None:
-    """Returns HDBSCAN's clusters of rows in few axes, or None if they hold too few of them."""
+    """Returns HDBSCAN's clusters of rows in few axes by step 4; None if they hold too few rows."""
     (share, labels), (more, again) = (_dense(rows, count) for count in (5, 10))
     if share < NEARLY_ALL <= more:
         share, labels = more, again
@@ -308,9 +308,9 @@ def _split_curved(rows: NDArray) -> Split | None:
 
 
 def _dense(rows: NDArray, min_samples: int) -> tuple[float, NDArray]:
-    """Returns the share of rows in clusters, and these; 0 where they are not most, or one cluster.
+    """Returns the share of rows in HDBSCAN's clusters, 0 if that is too few, and the clusters.
 
-    Other rows join the nearest clustered one.
+    A row that HDBSCAN leaves out joins the cluster of the nearest row that is in one.
     """
     from sklearn.cluster import HDBSCAN  # Not before: a service needs none.
 
@@ -326,13 +326,13 @@ def _dense(rows: NDArray, min_samples: int) -> tuple[float, NDArray]:
 
 @dataclasses.dataclass
 class _Inside:
-    """One cluster as a set of its own. What steps 5 and 6 ask of it is computed once.
+    """The m rows of one cluster; what steps 5 and 6 need of them is computed once.
 
     Attributes:
-        members: int64 `[m]`, its rows.
-        x: `[n, d]`, all rows.
+        members: int64 `[m]`.
+        x: `[n, d]`, features of all rows.
         metric: `"cosine"` or `"euclidean"`.
-        rng: of the Gaussians.
+        rng: of the rows without clusters.
     """
 
     members: NDArray
@@ -352,7 +352,7 @@ class _Inside:
 
     @functools.cached_property
     def split(self) -> Split:
-        """The clusters in it; one in few rows."""
+        """The clusters inside; of fewer than 20 rows one."""
         if len(self.members) < _MIN_SPLIT:
             return Split(np.zeros(len(self.members), np.int64), 0.0, ONE)
         return _split(self.x[self.members], self.rows, self.parts, self.rng)
@@ -363,7 +363,7 @@ def _inside(x: NDArray, rows: Smoother, labels: NDArray, rng: np.random.Generato
 
 
 def _deeper(inside: list[_Inside], n: int) -> NDArray | None:
-    """Splits all clusters of n rows, int64 `[n]`; None unless those of nearly all rows split."""
+    """Returns the parts of all clusters, int64 `[n]`; None unless 95 % of the rows are in some."""
     whole, n_parts, result = 0, 0, np.zeros(n, np.int64)
     for cluster in sorted(inside, key=lambda each: len(each.members), reverse=True):
         parts = cluster.split.labels
@@ -376,7 +376,7 @@ def _deeper(inside: list[_Inside], n: int) -> NDArray | None:
 
 
 def _finer(inside: list[_Inside], rows: Smoother, labels: NDArray) -> NDArray:
-    """Splits each cluster of clear parts, with which its own rows have a higher silhouette."""
+    """Returns labels after the single splits of step 5."""
     result = labels
     for cluster in inside:
         if len(cluster.members) >= _MIN_SPLIT:
@@ -390,14 +390,14 @@ def _finer(inside: list[_Inside], rows: Smoother, labels: NDArray) -> NDArray:
 
 
 def _parted(labels: NDArray, members: NDArray, parts: NDArray) -> NDArray:
-    """Returns labels in which the rows of a cluster have those of its parts."""
+    """Returns labels in which one cluster is replaced by its parts."""
     result = labels.copy()
     result[members] = np.where(parts > 0, labels.max() + parts, labels[members])
     return result
 
 
 def _with_rare(inside: list[_Inside], labels: NDArray) -> NDArray:
-    """Makes a small part of a cluster that stands apart a cluster of its own."""
+    """Returns labels with the rare kinds of step 6 as clusters."""
     labels = labels.copy()
     for cluster in inside:
         if len(cluster.members) < MIN_ROWS**2:
@@ -413,10 +413,9 @@ def _with_rare(inside: list[_Inside], labels: NDArray) -> NDArray:
 
 
 def _part_apart(rows: Smoother, least: float) -> tuple[float, list[int]]:
-    """Finds the part of Ward's tree with the highest mean silhouette, and its rows.
+    """Returns the highest mean silhouette of a part of Ward's tree, see step 6, and its rows.
 
-    The part has 6 rows to a sixth of all, and inside it at least such a share of the links from its
-    rows to their nearest ones.
+    At least the share `least` of the links to nearest rows must stay inside the part.
     """
     n, best = len(rows.sharp), (-1.0, list[int]())
     near = knn.nearest(rows.sharp, rows.sharp, smooth.MAX_NEIGHBORS, exclude_self=True).indices

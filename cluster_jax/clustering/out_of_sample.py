@@ -1,9 +1,8 @@
-"""Cluster assignment of new rows by their nearest training rows.
+"""New rows among the training rows: neighbors, position in the map, and novelty.
 
-For clusterings of a UMAP map, which assigns no new rows itself: a UMAP object cannot be stored
-without pickle, takes minutes to rebuild for large sets, and maps a row differently alone and in a
-batch. Voting by the nearest training rows is as accurate (`experiments/log.md`), instant,
-and gives each training row its own label.
+Used for clusters of a UMAP map: UMAP cannot be stored without pickle, takes minutes to rebuild for
+large sets, and maps a row differently alone and in a batch. A vote of the nearest training rows is
+as accurate (`experiments/log.md`), and gives each training row its own label.
 """
 
 import numpy as np
@@ -14,17 +13,15 @@ from cluster_jax.clustering.knn import Neighbors
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
 
-# Training rows whose nearest other row is looked up for `novelty_threshold`, at most: of 5,000
-# rows the share beyond the 0.95 quantile has a standard error of 0.3 %.
-_SAMPLE = 5_000
-# Share of the training rows that are within the threshold of another training row.
-_WITHIN = 0.95
+# Share of the training rows that are within the threshold of another one; number of rows by which
+# it is set, at most: by 5,000 rows the share has a standard error of 0.3 %.
+_WITHIN, _SAMPLE = 0.95, 5_000
 
 
 def neighbors(
     rows: ArrayLike, features: ArrayLike, n_neighbors: int, metric: str = "cosine"
 ) -> Neighbors:
-    """Finds the training rows nearest to each row, see `knn.nearest`.
+    """Returns the training rows nearest to each row, see `knn.nearest`.
 
     Args:
         rows: float `[m, d]`, for cosine of length one or zero.
@@ -54,10 +51,10 @@ def neighbors(
 
 
 def position(nearest: Neighbors, labels: NDArray, assigned: NDArray, embedding: NDArray) -> NDArray:
-    """Places rows in the map, float64 `[m, c]`, at the mean of their neighbors' positions.
+    """Returns the positions of rows in the map, float64 `[m, c]`.
 
-    Weighted like the votes, over the neighbors that have the label assigned to the row: the mean
-    of two clusters lies in neither. A training row keeps its own position.
+    A position is the mean over the neighbors that have the row's label, weighted as their votes are
+    (the mean of two clusters is in neither). A training row keeps its own position.
 
     Args:
         nearest: the nearest training rows.
@@ -77,13 +74,13 @@ def position(nearest: Neighbors, labels: NDArray, assigned: NDArray, embedding: 
 
 
 def novelty_threshold(features: NDArray, metric: str = "cosine") -> float:
-    """Computes the distance to the nearest other row that 95 % of the training rows stay within.
+    """Returns the distance within which 95 % of the training rows have another training row.
 
-    A new row farther than this from every training row is novel. On 24 draws of photos by two
-    networks (4 to 20 kinds of 12 to 45 photos, and five kinds that are not among them), this flags
-    39 % of the photos of unseen kinds and 5 % of those of seen ones; 99 % would flag 21 and 1.4 %.
-    The distance tells the two apart with an AUC of 0.83, and so do distances to the fifth nearest
-    row and between smooth rows. At most 5,000 evenly spaced rows are looked up.
+    A new row is novel if it is farther than this from every training row. On 24 draws of photos by
+    two networks (4 to 20 kinds of 12 to 45 photos, and five other kinds), it finds 39 % of the
+    photos of unseen kinds and flags 5 % of the others; 99 % would be 21 and 1.4 %. The distance
+    tells the two apart with an AUC of 0.83, and so do those to the fifth nearest row and between
+    smooth rows. At most 5,000 evenly spaced rows are looked up.
 
     Args:
         features: float `[n, d]`, for cosine of length one or zero.

@@ -1,4 +1,4 @@
-"""Reduction of features to the few dimensions in which clusters are found."""
+"""Reduction of features to a few dimensions, for a map, or to find clusters in them."""
 
 import tempfile
 import warnings
@@ -13,11 +13,11 @@ from cluster_jax.core import checks
 from cluster_jax.core.arrays import numeric
 
 METHODS = ("umap", "tsne", "pca", "none")
-# Columns up to which rows are their own map.
+# With at most so many columns, features are their own map.
 MAP_COLUMNS = 3
-# UMAP compares all pairs of fewer rows in a Python loop, which takes most of its time.
+# UMAP compares fewer rows than this by a Python loop over all pairs, which takes most of its time.
 _SMALL = 4_096
-# Larger features and their map do not fit float32.
+# Maps of larger features do not fit float32.
 _LARGEST = 1e37
 
 
@@ -27,12 +27,11 @@ def reduce(
     method: str = "umap",
     n_components: int = 3,
     n_neighbors: int = 15,
-    min_dist: float = 0.0,
     metric: str = "cosine",
     seed: int = 0,
     start: NDArray | None = None,
 ) -> NDArray:
-    """Embeds features in `n_components` dimensions; the same seed gives the same embedding.
+    """Returns features in `n_components` dimensions; the same seed gives the same result.
 
     Args:
         features: finite float `[n, d]`.
@@ -40,16 +39,15 @@ def reduce(
         n_components: dimensions of the result; `"none"` ignores it.
         n_neighbors: UMAP's neighborhood size, capped at n - 1; t-SNE's perplexity, capped at
             (n - 1) / 3.
-        min_dist: UMAP's minimum distance of two embedded points; 0 packs clusters densely.
         metric: distance between features for UMAP and t-SNE, for example `"cosine"`.
         seed: of UMAP and t-SNE.
-        start: `[n, n_components]`, positions from which UMAP starts; other methods ignore them.
+        start: `[n, n_components]`, positions from which UMAP starts, and takes a few small steps;
+            ignored by other methods.
 
     Returns:
-        float32 `[n, n_components]`; for `"none"` the features as they are. Sets too small for the
-        method (UMAP: fewer than `n_components + 2` rows; PCA: fewer rows or columns than
-        components) fall back to as many principal components as there are; the other
-        coordinates are zero.
+        float32 `[n, n_components]`; for `"none"` the features themselves. Of fewer than
+        `n_components + 2` rows, and of fewer than four, principal components are returned; where
+        there are fewer of these than `n_components`, the last columns are zero.
 
     Raises:
         ValueError: unknown method, features that are not finite or beyond 1e37 (the result is
@@ -71,17 +69,18 @@ def reduce(
     if method == "pca" or n < n_components + 2 or n < 4:
         return _pca(x, n_components)
     if method == "umap":
-        options = {"n_components": n_components, "min_dist": min_dist, "metric": metric}
+        # Points may lie on each other, which packs clusters densely.
+        options = {"n_components": n_components, "min_dist": 0.0, "metric": metric}
         return _umap(x, min(n_neighbors, n - 1), seed, start, options)
     return _tsne(x, n_components, min(float(n_neighbors), (n - 1) / 3), metric, seed)
 
 
 def _pca(x: NDArray, n_components: int) -> NDArray:
-    """Projects rows on their principal components in float64; signs are those of scikit-learn."""
-    # Imported only where it is used, like the other two methods.
+    """Returns principal components, computed in float64, with the signs of scikit-learn."""
+    # Imported only where it is used, like the other methods.
     from sklearn.decomposition import PCA
 
-    # scikit-learn would take the covariance of features far from zero from a difference.
+    # Far from zero, scikit-learn's covariance would be a difference of large numbers.
     centered = x.astype(np.float64)
     centered -= centered.mean(axis=0)
     largest = np.abs(centered).max(initial=0.0) or 1.0  # Of this unit squares are numbers.
@@ -108,8 +107,8 @@ def _umap(
     init = init if start is None else np.asarray(start, np.float32)
     options = {**options, **few, "init": init, "n_neighbors": n_neighbors, "n_jobs": 1}
     with warnings.catch_warnings():
-        # UMAP warns about a missing TensorFlow, about the single thread that a seed implies and
-        # about disconnected neighborhoods: all are expected, and the user can act on none.
+        # UMAP warns of a missing TensorFlow, of the single thread that a seed implies, and of
+        # disconnected neighborhoods: all are expected.
         warnings.simplefilter("ignore")
         graph = _neighbor_graph(x, n_neighbors, options["metric"])
         mapper = _imported_umap()(**options, random_state=seed, precomputed_knn=graph)
@@ -117,13 +116,13 @@ def _umap(
 
 
 def _imported_umap() -> Any:
-    """Imports umap-learn's class, which compiles for seconds, only where it is used."""
+    """Returns umap-learn's class, whose import takes seconds."""
     try:
         from umap import UMAP
     except RuntimeError as error:
         if "cannot cache" not in str(error):
             raise
-        # Where neither the packages nor a home can be written, Numba needs to be told of a folder.
+        # Numba needs a folder for its cache where neither the packages nor a home can be written.
         import numba
 
         numba.config.CACHE_DIR = tempfile.mkdtemp(prefix="numba_")  # type: ignore[attr-defined]
@@ -134,13 +133,13 @@ def _imported_umap() -> Any:
 def _neighbor_graph(
     x: NDArray, n_neighbors: int, metric: str
 ) -> tuple[NDArray | None, NDArray | None, None]:
-    """Finds exact neighbors and distances `[n, n_neighbors]` of few rows; None: UMAP searches."""
+    """Returns exact neighbors and distances `[n, n_neighbors]` of few rows; else UMAP searches."""
     if len(x) >= _SMALL or metric not in ("cosine", "euclidean"):
         return None, None, None
     rows = x
     if metric == "cosine":
-        # To UMAP, rows of zeros are at 0 from each other and at 1 from all others: a column of
-        # their own gives them a direction.
+        # UMAP's cosine distance of two zeros is 0, and of a zero and another row 1. So it is if
+        # zeros have a column of their own.
         rows = np.concatenate([x, ~x.any(axis=1, keepdims=True)], axis=1)
     found = knn.nearest(rows, rows, n_neighbors, metric=metric)
     return found.indices, found.distances.astype(np.float32), None
@@ -158,7 +157,7 @@ def _tsne(x: NDArray, n_components: int, perplexity: float, metric: str, seed: i
         method="barnes_hut" if n_components <= 3 else "exact",
         random_state=seed,
     )
-    # One thread: sums over several depend on their number, and on a busy machine the threads wait
-    # for each other (measured 30 times slower).
+    # On one thread: the sums of several depend on their number, and on a busy machine they wait for
+    # each other (measured 30 times slower).
     with threadpool_limits(1):
         return np.asarray(mapper.fit_transform(x), np.float32)

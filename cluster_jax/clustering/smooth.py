@@ -2,29 +2,30 @@
 
 Given features `x_i`, of length one for cosine similarity, `fit` takes three steps.
 
-1. Denoise: center, and keep the principal axes that exceed the Marchenko-Pastur edge of noise,
-   `s (1 + sqrt(m / n))^2`, where `s` is the mean of the `m` remaining variances [1]; the edge is
-   raised by the spread of the largest eigenvalue of noise. Of one to three axes above it, at least
-   two and none beside them are kept; without any, all are. All are as well where the rows are in
-   clusters along the others, so that their nearest rows are half as far as those of Gaussian rows:
-   the covariance of many random centers is that of noise. Rows of the cosine metric are not scaled
-   again here: the mean lies in a huge cluster, whose rows would become long ones.
-2. Whiten by what neighbors differ in: with `W = mean (x_i - x_j)(x_i - x_j)^T` over the k nearest
-   neighbors j of every row i, shrunk by a tenth towards the identity, the sharp rows are
-   `W^(-1/2) x_i`. Directions in which neighbors differ are noise, those in which they agree are
-   signal: linear discriminant analysis with neighbors in place of classes; relevant component
-   analysis is its relative [2].
+1. Denoise: subtract the mean, and keep the principal axes whose variance is above the
+   Marchenko-Pastur edge of noise, `s (1 + sqrt(m / n))^2`, where `s` is the mean of the `m`
+   remaining variances [1]; the edge is raised by the spread of the largest eigenvalue of noise. One
+   such axis is joined by the next. All axes are kept where none is above the edge, and where rows
+   are in clusters along the axes below it: the covariance of many random centers is that of noise,
+   but the distance to the nearest row is less than 0.75 of that of Gaussian rows. Rows of the
+   cosine metric are not scaled again after the mean is subtracted: the mean lies in a huge cluster,
+   whose rows would become long ones.
+2. Whiten by the differences of neighbors: with `W = mean (x_i - x_j)(x_i - x_j)^T` over the k
+   nearest neighbors j of every row i, shrunk by a tenth towards the identity, the sharp rows are
+   `W^(-1/2) x_i`. This is linear discriminant analysis with neighbors in place of classes, and a
+   relative of relevant component analysis [2].
 3. Smooth: twice, each row becomes the mean of itself and its k nearest neighbors among the sharp
    rows, `s <- (I + A) s / (k + 1)`: a low-pass filter on the graph, as in simplified graph
    convolutions [3].
 
-A row has ten neighbors, and fewer in a small set, see `n_neighbors`. In more than three axes, rows
-of the cosine metric get length one after each step.
+A row has ten neighbors, fewer in a small set, see `n_neighbors`. In more than three axes, rows of
+the cosine metric are scaled to length one after each step.
 
-`fit_all` does the same for more rows than can be compared with each other: they are condensed into
-micro-clusters, and a neighbor is a row of the nearest of these, beginning with its own.
+`fit_all` takes the same steps with micro-clusters of rows, where rows are too many to be compared
+with each other. A row then has itself, the others of its micro-cluster, and the nearest
+micro-clusters as neighbors.
 
-Cluster the smooth rows; judge clusters by the sharp rows, whose distances no averaging has touched.
+Clusters are found in the smooth rows, and judged by the sharp ones, which no averaging has touched.
 
 References:
     [1] Marchenko and Pastur 1967, Distribution of eigenvalues for some sets of random matrices.
@@ -55,10 +56,11 @@ FEW_AXES = 3
 PER_ROOT, MIN_NEIGHBORS, MAX_NEIGHBORS, N_ROUNDS = 0.6, 2, 10, 2
 # Shrinkage of the neighbors' covariance towards a multiple of the identity.
 SHRINKAGE = 0.1
-# Share of the distance to the nearest row, among Gaussian rows, below which rows along the axes of
-# noise are in clusters; rows among which it is taken, at most.
-NEARER, _LOOK = 0.5, 10_000
-# Rows at one place that are many: no copies but a dense cluster, or values that were rounded.
+# Rows along the axes of noise are in clusters where the distance to the nearest row is below this
+# share of that of Gaussian rows (0.9 to 1.04 without clusters, 0.3 to 0.7 with random centers);
+# number of rows that are compared, at most.
+NEARER, _LOOK = 0.75, 10_000
+# So many rows at one place are a dense cluster, or rounded values, not copies of one row.
 DENSE_SIZE = 25
 # Updates of the micro-clusters.
 _UPDATES = 10
@@ -76,9 +78,9 @@ class Smoother(NamedTuple):
         sharp: float32 `[n, r]`, the denoised and whitened training rows.
         smooth: float32 `[n, r]`, these after the rounds of averaging.
         neighbors: int64 `[n, k]`, the nearest other sharp rows of each.
-        counts: float32 `[n]`, of the rows of each micro-cluster, whose means `sharp` are; None: of
-            one row each.
-        squares: float32 `[n]`, mean square of their sharp rows; None as well.
+        counts: float32 `[n]`, number of rows of each micro-cluster, whose means are `sharp`; None:
+            there are no micro-clusters.
+        squares: float32 `[n]`, mean squared length of the sharp rows of each; None likewise.
     """
 
     mean: NDArray
@@ -96,12 +98,12 @@ class Smoother(NamedTuple):
         return "cosine" if self.is_cosine else "euclidean"
 
     def has_direction(self, x: NDArray) -> NDArray:
-        """Returns which rows `[m, d]` can be compared, bool `[m]`: not zeros under the cosine."""
+        """Returns which rows `[m, d]` can be compared, bool `[m]`: with the cosine, not zeros."""
         return np.asarray(x.any(axis=1) | (not self.is_cosine))
 
     @property
     def weights(self) -> NDArray:
-        """Weights of each row and of its neighbors, float32 `[n, k + 1]`, see `near`."""
+        """Weights of each row and of its k neighbors, float32 `[n, k + 1]`, see `near`."""
         return _weights(self.neighbors, self.counts)
 
     def project(self, x: NDArray) -> NDArray:
@@ -163,22 +165,21 @@ def fit(x: ArrayLike, metric: str = "cosine", *, n_axes: int | None = None) -> S
 def fit_all(
     x: Rows, order: NDArray, n_sample: int, n_groups: int, metric: str, seed: int
 ) -> tuple[Smoother, NDArray]:
-    """Computes the representation of micro-clusters of rows in memory, a memory map, or shards.
+    """Learns the representation of micro-clusters of rows in memory, a memory map, or shards.
 
-    The axes are those of a sample. k-means in two levels on all devices condenses the projected
-    rows, and every row joins the nearest of all means. In memory are these rows, of 64 columns at
-    most.
+    The axes are those of a sample. Projected to them, the rows have at most 64 columns and fit into
+    memory; k-means in two levels makes micro-clusters of them, on all devices.
 
     Args:
         x: finite rows `[n, d]`.
-        order: int `[m]`, the rows that are sampled and condensed, in this order.
-        n_sample: rows of the sample, at most m.
-        n_groups: number of micro-clusters, at most m; some may stay empty and are left out.
+        order: int `[m]`, the rows that are used, in this order.
+        n_sample: number of rows of the sample, at most m.
+        n_groups: number of micro-clusters, at most m; empty ones are left out.
         metric: as for `fit`.
-        seed: of the sample and of the micro-clusters.
+        seed: of the sample and of k-means.
 
     Returns:
-        The representation of the micro-clusters, and the one of each row of `order`, int64 `[m]`.
+        The representation, and the micro-cluster of each row of `order`, int64 `[m]`.
 
     Example:
         >>> x = np.random.default_rng(0).normal(size=(300, 5))
@@ -206,7 +207,7 @@ def fit_all(
 
 
 def _denoised(x: NDArray, metric: str, n_axes: int | None) -> tuple[Smoother, float]:
-    """Takes step 1: the rows along their axes, and the number by which they were divided."""
+    """Takes step 1; returns the projected rows as `sharp`, and the number that divided them."""
     is_cosine = metric == "cosine"
     mean = (unit_rows(x) if is_cosine else x).mean(axis=0, dtype=np.float64)
     centered = _centered(x, mean, is_cosine)
@@ -221,7 +222,7 @@ def _denoised(x: NDArray, metric: str, n_axes: int | None) -> tuple[Smoother, fl
 def _smoothed(
     start: Smoother, scale: float, rows: NDArray, groups: NDArray | None = None
 ) -> Smoother:
-    """Takes steps 2 and 3 with rows `[n, r]`, or with the means of groups of them."""
+    """Takes steps 2 and 3 with rows `[n, r]`, or with their micro-clusters `groups` int `[n]`."""
     counts = squares = None
     points, within = rows, np.zeros((rows.shape[1],) * 2)
     if groups is not None:
@@ -255,7 +256,7 @@ def _smoothed(
 def n_neighbors(n: int) -> int:
     """Returns the number of neighbors of each of n rows: 0.6 sqrt(n), 2 to 10, or all others.
 
-    In a small set, ten would be in several clusters.
+    In a small set, ten neighbors would be of several clusters.
 
     Example:
         >>> [n_neighbors(n) for n in (2, 9, 100, 10_000)]
@@ -266,11 +267,11 @@ def n_neighbors(n: int) -> int:
 
 
 def dequantize(x: NDArray, seed: int = 0) -> NDArray:
-    """Spreads the values of rounded columns of `x` `[n, d]` over their smallest gap.
+    """Returns rows `[n, d]` with uniform noise of one step on the columns of rounded values.
 
-    Rows on a coarse grid coincide, and every value would be a cluster. A column is rounded if it
-    has at least four values and 25 rows for each; fewer values are categories. `seed`: of the
-    draws.
+    Rows on a coarse grid coincide, and every grid point would be a cluster: on nine sets of rounded
+    columns the mean ARI is 0.993 with the noise and 0.871 without. A column counts as rounded if it
+    has at least four values, and 25 rows for each; fewer values are categories.
 
     Example:
         >>> x = np.arange(200.0)[:, None] // 50
@@ -331,10 +332,7 @@ def _principal_axes(x: NDArray, n_axes: int | None) -> NDArray:
 
 
 def _has_clusters(rows: NDArray) -> bool:
-    """Returns whether rows `[n, r]` are far nearer to each other than Gaussian rows would be.
-
-    The covariance of many clusters around random centers is that of noise.
-    """
+    """Returns whether rows `[n, r]` are far nearer to each other than Gaussian rows would be."""
     rows = rows[:: -(-len(rows) // _LOOK)]
     if not rows.size or len(rows) < 2 * DENSE_SIZE:
         return False
@@ -364,8 +362,8 @@ def near(rows: NDArray, counts: NDArray | None) -> tuple[NDArray, NDArray]:
 
     Args:
         rows: `[n, r]`.
-        counts: float32 `[n]`, of the rows that each row stands for; None: one. A neighbor weighs as
-            many, until there are k.
+        counts: float32 `[n]`, number of rows that each row stands for; None: one. A neighbor weighs
+            as much, until there are k + 1 rows in all.
 
     Returns:
         The neighbors, and float32 `[n, k + 1]`, the weight of the row itself first.
@@ -380,15 +378,7 @@ def near(rows: NDArray, counts: NDArray | None) -> tuple[NDArray, NDArray]:
 
 
 def _weights(neighbors: NDArray, counts: NDArray | None) -> NDArray:
-    """Counts the k + 1 rows nearest to each row, by its own group and those of its neighbors.
-
-    Args:
-        neighbors: int `[n, k]`, the nearest first.
-        counts: float32 `[n]`, rows of each group; None: one.
-
-    Returns:
-        float32 `[n, k + 1]`, of its own group first; the sum is k + 1.
-    """
+    """Returns the weights of `near`, float32 `[n, k + 1]`, from the neighbors int `[n, k]`."""
     n, k = neighbors.shape
     if counts is None:
         return np.ones((n, k + 1), np.float32)
@@ -408,9 +398,9 @@ def _whitening(
     Args:
         rows: `[n, r]`.
         neighbors: int `[n, k]`.
-        weights: `[n, k + 1]`, see `_weights`.
-        counts: rows that each row stands for.
-        within: float64 `[r, r]`, scatter of these around it.
+        weights: `[n, k + 1]`, see `near`.
+        counts: number of rows that each row stands for, or None.
+        within: float64 `[r, r]`, scatter matrix of these around it.
     """
     r, k = rows.shape[1], neighbors.shape[1]
     # Each of them has k neighbors, from which it differs by twice the covariance within, too.

@@ -1,46 +1,29 @@
-"""Clusters of smoothed features: their number, a tree of groups, and how sure the answer is.
+"""`SmoothTree`: clusters of features, their number, and a tree of coarser and finer groups.
 
-`SmoothTree` answers "how many clusters?". `copies.originals` leaves one row of each group of
-copies, which take its cluster. `smooth.fit` gives sharp rows (denoised and whitened) and smooth
-rows (averaged over neighbors); `number.find` finds the clusters and their levels.
+The algorithm takes five steps:
 
-The tree holds all levels: Ward's merges inside a cluster, then those of the clusters up to one of
-the coarser level, then those of the levels above. `labels_` is one of its cuts. The probability of
-a row's cluster is the share of its label after two rounds of averaging the labels over the
-neighbors, as in label spreading [1]; a new row has the probabilities of its nearest sharp rows, see
-`membership`. The order of the rows changes nothing. A number of clusters that is asked for is that
-of a cut of this tree or of k-means, whichever has the higher score.
+1. Of each group of copies one row is kept; the others get its cluster, see `copies`.
+2. Rows are denoised and whitened ("sharp rows"), and then averaged over their nearest neighbors
+   ("smooth rows"), see `smooth`. More than 16,000 distinct rows are condensed by k-means into at
+   most as many micro-clusters before, as BIRCH condenses rows by a tree [2].
+3. The number of clusters is chosen by silhouettes, and compared with rows that have no clusters,
+   see `number`. A number that is given is that of a cut of the tree or of k-means, whichever has
+   the higher score.
+4. The tree has Ward's merges of the rows of each cluster, and above them those of the clusters. So
+   `labels_` is one of its cuts.
+5. The probability of a cluster is its share among a row and its neighbors, after two rounds of
+   averaging as in label spreading [1], see `membership`.
 
-More than 16,000 distinct rows are condensed into as many micro-clusters by k-means, see
-`smooth.fit_all`, as BIRCH does with a tree [2]. They have the silhouettes of their rows, which
-follow from their counts, means and mean squares; a row of each stands for it where rows are
-compared.
-
-| constant | what it does |
-|---|---|
-| `smooth.MAX_AXES` 64 | principal axes at most |
-| `smooth.FEW_AXES` 3 | axes up to which rows keep their lengths, and HDBSCAN runs from two on |
-| `smooth.PER_ROOT` 0.6, `MAX_NEIGHBORS` 10 | neighbors for the square root of the rows; at most |
-| `smooth.N_ROUNDS` 2 | rounds of averaging |
-| `smooth.SHRINKAGE` 0.1 | of the whitening towards none |
-| `smooth.DENSE_SIZE` 25 | rows that are no copies, of a rounded value; of HDBSCAN's clusters |
-| `copies.NEARNESS` 0.3 | of the distance to the last neighbor, below which rows are copies |
-| `MAX_ROWS` 16,000 | rows, or micro-clusters, that are compared with each other |
-| `number.MIN_ROWS` 6 | rows from which clusters are looked for, and of a rare kind |
-| `number.MIN_GAP` 0.1 | silhouette above that of a Gaussian from which there are clusters |
-| `number.CLEAR_GAP` 0.3 | share of the largest possible gap of a clear answer |
-| `number.CLEAR_DEVIATIONS` 4 | standard deviations of it that a clear answer has to spare |
-| `number.NEARLY_ALL` 0.95 | rows in clusters that split, for their parts to count |
-| `number.MOST_LINKS` 0.9 | links inside clusters in few axes |
-| `number.DENSE_SHARE` 0.75 | rows that HDBSCAN's clusters must hold |
-
-What changed when they were halved or doubled: `experiments/log.md`.
+The order of the rows does not matter. Each constant is explained where it is defined;
+`experiments/log.md` says what changed when it was halved or doubled.
 
 References:
     [1] Zhou et al. 2004, Learning with local and global consistency.
     [2] Zhang, Ramakrishnan and Livny 1996, BIRCH: an efficient data clustering method for very
         large databases.
 """
+
+from __future__ import annotations
 
 import functools
 import json
@@ -78,42 +61,37 @@ _STORED = (
 
 
 class SmoothTree(ClusterMixin, BaseEstimator):
-    """Finds clusters of features, their number, and the groups above and below them.
+    """Finds clusters of features, their number, and a tree of coarser and finer groups.
 
-    The algorithm, its constants and its sources are in the docstring of the module.
+    The docstring of the module describes the algorithm.
 
     Args:
-        metric: `"cosine"`, for features of networks; `"euclidean"`; `"auto"`: Euclidean for up to
-            three columns, else cosine.
-        n_clusters: number of clusters, at most that of distinct rows; None: found.
-        min_cluster_size: rows of a cluster, at least: smaller clusters join the nearest one, also
-            where `n_clusters` is given. None: as they are found.
-        random_state: seed of samples, of the Gaussians that clusters are compared with, and of the
-            noise on rounded columns: an integer, a `RandomState`, or None for another one each
-            time.
+        metric: `"cosine"`, for features of networks; `"euclidean"`; or `"auto"`: Euclidean for at
+            most three columns, else cosine.
+        n_clusters: number of clusters; None: it is found.
+        random_state: seed of everything that is drawn: an integer, a `RandomState`, or None for
+            another seed in each fit.
 
     Attributes:
-        labels_: int64 `[n]`, the largest cluster first; -1 for zeros under the cosine.
-        probabilities_: float64 `[n]`, of each row's cluster: that of its leaf of the tree, which
-            `predict_proba` gives for the leaf itself, not for the other rows of a micro-cluster nor
-            in columns of rounded values, which are spread for the fit.
-        second_labels_: int64 `[n]`, the likeliest other cluster of each row, -1 where no other is
-            likely. For one row in twenty on photos it is likelier than its own: the tree has seen
-            all rows, the probability only those around it. Such rows lie between two clusters;
-            moved to the likelier one, photos gain 0.01 of ARI, while few photos, rare kinds and
-            copies lose as much.
+        labels_: int64 `[n]`, clusters by size, the largest is 0; -1: the row is in no cluster,
+            because it is zero and has no cosine.
+        probabilities_: float64 `[n]`, of each row's cluster. `predict_proba` gives the same, except
+            for rows that the fit has changed: rows of micro-clusters, and of rounded columns.
+        second_labels_: int64 `[n]`, the most probable other cluster, -1 where there is none. It is
+            more probable than the row's own cluster for rows between two clusters: on photos, one
+            row in twenty.
         second_probabilities_: float64 `[n]`.
         n_clusters_: number of clusters.
-        verdict_: `"clear"`, `"one_cluster"`, or `"unclear"`, on the split of all rows,
-            from which the levels below start.
-        gap_: silhouette of that split above that of Gaussians; infinite for clusters of HDBSCAN,
-            NaN with `n_clusters`, or for fewer than 6 distinct rows.
-        scores_: mean of both silhouettes of that split, for each number of clusters that was tried.
-        linkage_: float64 `[m - 1, 4]`, the tree of m leaves in SciPy's form: rows without their
-            copies, or micro-clusters.
-        sample_: int64 `[m]`, a row of each leaf.
-        leaves_: int64 `[n]`, the leaf of each row; 0 where there is none.
-        rows_: `[m, d]`, the rows of `sample_`, by which `locate` tells rows unlike all of them.
+        verdict_: `"clear"`, `"one_cluster"`, or `"unclear"`, when the clusters are a best
+            guess.
+        gap_: silhouette of the first split of the rows, less that of rows without clusters;
+            infinite for clusters of HDBSCAN, NaN with `n_clusters` and for fewer than 6 rows.
+        scores_: score of each number of clusters that was tried for the first split.
+        linkage_: float64 `[m - 1, 4]`, the tree as in SciPy. Its m leaves are the distinct rows, or
+            the micro-clusters.
+        sample_: int64 `[m]`, one row of each leaf.
+        leaves_: int64 `[n]`, the leaf of each row.
+        rows_: `[m, d]`, the features of the rows `sample_`.
         metric_: `"cosine"` or `"euclidean"`.
         smoother_: the `smooth.Smoother` of the leaves.
         ids_: int64 `[n]`, after `update`: the cluster of all rows so far, in their order. An id
@@ -135,12 +113,10 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         self,
         metric: str = "auto",
         n_clusters: int | None = None,
-        min_cluster_size: int | None = None,
         random_state: int | np.random.RandomState | None = 0,
     ) -> None:
         self.metric = metric
         self.n_clusters = n_clusters
-        self.min_cluster_size = min_cluster_size
         self.random_state = random_state
 
     def fit(self, X: ArrayLike, y: None = None) -> Self:
@@ -159,22 +135,22 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         return self
 
     def fit_rows(self, x: Rows, originals: NDArray | None = None) -> Self:
-        """Clusters finite rows `[n, d]` that are read a part at a time, such as `Shards`.
+        """Clusters rows that need not fit into memory, such as `Shards`, or have known copies.
 
         Args:
-            x: the rows, which need not fit into memory; their order matters, if they are no array,
-                and rows of zeros are in clusters.
-            originals: int `[n]`, the row that stands for each row, itself if it is no copy: copies
-                that are known by something else than their rows. None: there are none.
+            x: finite numbers `[n, d]`, read in blocks. Unless they are an array, the order of the
+                rows matters, and rows of zeros are in clusters.
+            originals: int `[n]`, the row that each row is a copy of, or itself: copies that are
+                known by other means than their features. None: there are none.
         """
         self._forget()
         self.n_features_in_ = x.shape[1]
         return self._fit_all(x, originals)
 
     def _fit_all(self, x: Rows, originals: NDArray | None) -> Self:
-        """Clusters the rows that have a direction, if they are compared by it.
+        """Clusters the rows but known copies and, with the cosine, zeros.
 
-        An original stands for its copies; where it has no direction, the first copy with one does.
+        Where an original is zero, its first copy that is not zero takes its place.
         """
         n = x.shape[0]
         has_direction = np.ones(n, bool)
@@ -188,7 +164,7 @@ class SmoothTree(ClusterMixin, BaseEstimator):
             stands = np.where(has_direction[originals], originals, first[originals])
         is_in = has_direction[stands]
         kept = np.unique(stands[is_in])
-        if len(kept) < max(self.n_clusters or 1, self.min_cluster_size or 1):
+        if len(kept) < (self.n_clusters or 1):
             stands = np.where(has_direction, itself, stands)
             kept = np.flatnonzero(has_direction)
         place = np.full(n, NO_CLUSTER)
@@ -196,18 +172,17 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         return self._fit(x if len(kept) == n else np.asarray(x[kept]), kept, place)
 
     def _fit(self, x: Rows, kept: NDArray, place: NDArray) -> Self:
-        """Clusters rows that are the rows `kept` of all.
+        """Clusters some of the rows; the others get the cluster of one of these.
 
         Args:
-            x: `[m, d]`.
-            kept: int `[m]`.
-            place: int `[n]`, which of them stands for each row, -1 for a row in no cluster.
+            x: `[m, d]`, the rows that are clustered.
+            kept: int `[m]`, their places among all n rows.
+            place: int `[n]`, which of the m rows stands for each row, -1 for a row in no cluster.
         """
         n = x.shape[0]
         checks.one_of("metric", self.metric, METRICS)
-        for name in ("n_clusters", "min_cluster_size"):
-            if (value := getattr(self, name)) is not None:
-                checks.whole(name, value, 1, n)
+        if self.n_clusters is not None:
+            checks.whole("n_clusters", self.n_clusters, 1, n)
         seed = self._seed()
         self.metric_ = self._metric(x)
         first, leaves = copies.originals(x, self.metric_, self.n_clusters or 1)
@@ -246,17 +221,14 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         return "euclidean" if x.shape[1] <= FEW_AXES else "cosine"
 
     def _find(self, x: NDArray, sizes: NDArray, rng: np.random.Generator) -> list[NDArray]:
-        """Finds nested labels of the leaves `[m, d]`, the finest first; sets the verdict."""
+        """Returns nested labels of the leaves `[m, d]`, the finest first, and sets the verdict."""
         rows = self.smoother_
         found = number.find(x, rows, rng)
-        self.gap_, self.verdict_, self.scores_ = found.gap, found.verdict, found.scores
-        levels = found.levels
-        if self.n_clusters is not None:
-            levels = [number.of_number(rows, sizes, found, self.n_clusters)]
-            self.gap_, self.verdict_, self.scores_ = float("nan"), UNCLEAR, {}
-        if self.min_cluster_size is not None:
-            levels = tree.joined(rows.sharp, sizes, levels, self.min_cluster_size)
-        return levels
+        if self.n_clusters is None:
+            self.gap_, self.verdict_, self.scores_ = found.gap, found.verdict, found.scores
+            return found.levels
+        self.gap_, self.verdict_, self.scores_ = float("nan"), UNCLEAR, {}
+        return [number.of_number(rows, sizes, found, self.n_clusters)]
 
     def update(self, X: ArrayLike) -> Self:
         """Adds the rows `X` float `[m, d]` to those so far, whose clusters keep their ids.
@@ -309,14 +281,12 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         return int(self.random_state)
 
     def cut(self, *, n_clusters: int | None = None, level: float | None = None) -> NDArray:
-        """Returns the labels int64 `[n]` at another cut of the tree; by default `labels_`.
-
-        Groups of a coarser cut are unions of the clusters of `labels_`, those of a finer one parts
-        of them.
+        """Returns the labels int64 `[n]` of another cut of the tree; without arguments `labels_`.
 
         Args:
-            n_clusters: number of groups, 1 to the number of rows in the tree.
-            level: height, as a fraction of the highest merge, 0 to 1; merges above it are undone.
+            n_clusters: number of groups, 1 to the number of leaves. Fewer groups than clusters
+                are unions of these, more groups are parts of them.
+            level: height of the cut, as a fraction of the highest merge, 0 to 1.
         """
         check_is_fitted(self)
         if n_clusters is None and level is None:
@@ -326,7 +296,7 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         )
 
     def smooth_rows(self, X: ArrayLike) -> NDArray:
-        """Returns smooth rows float32 `[n, r]` of `X`, the rows of `fit`: best for k-means."""
+        """Returns smooth rows float32 `[n, r]` of `X`, the rows of `fit`, for another clusterer."""
         check_is_fitted(self)
         if len(x := numeric(X, "X", smooth.LARGEST)) != len(self.labels_):
             raise InputError(f"X must be the {len(self.labels_)} rows of fit; got {len(x)}")
@@ -335,10 +305,7 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         return self.smoother_.smooth[self.leaves_]
 
     def predict(self, X: ArrayLike) -> NDArray:
-        """Returns the cluster of each row of `X` float `[m, d]` as in `labels_`, int64 `[m]`.
-
-        See `membership.of_new_rows`; rows do not affect each other.
-        """
+        """Returns the cluster of each row of `X` float `[m, d]`, int64 `[m]`, on its own."""
         return self._placed(self._new(X))
 
     def _placed(self, x: NDArray) -> NDArray:
@@ -347,27 +314,21 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         return np.where(rows.has_direction(x), labels, NO_CLUSTER)
 
     def predict_proba(self, X: ArrayLike) -> NDArray:
-        """Computes the probability of each cluster for each row of `X`, float64 `[m, n_clusters_]`.
-
-        Of a training row that is a leaf of the tree it is that of `probabilities_`.
-        """
+        """Returns the probability of each cluster for rows of `X`, float64 `[m, n_clusters_]`."""
         x = self._new(X)
         return membership.probabilities(self.smoother_, self._shares_, x)
 
     def locate(
         self, X: ArrayLike, *, n_clusters: int | None = None, level: float | None = None
     ) -> Assignment:
-        """Returns clusters of the rows of `X` float `[m, d]`, how sure they are, and what is novel.
+        """Returns clusters of the rows of `X` float `[m, d]`, their probabilities, and novelty.
 
-        Rows do not affect each other. With `n_clusters` or `level` the groups are those of `cut`.
+        Each row is placed on its own. `n_clusters` or `level` choose another cut, see `cut`.
         """
         x = self._new(X)
-        labels = (
-            None
-            if n_clusters is None and level is None
-            else self.cut(n_clusters=n_clusters, level=level)
-        )
-        return self.clusterer_.place(x, labels)
+        if n_clusters is None and level is None:
+            return self.clusterer_.place(x)
+        return self.clusterer_.place(x, self.cut(n_clusters=n_clusters, level=level))
 
     def score_samples(self, X: ArrayLike) -> NDArray:
         """Returns how like the training rows those of `X` are, float64 `[m]`: minus the novelty."""

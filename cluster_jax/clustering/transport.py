@@ -9,19 +9,19 @@ from cluster_jax.core.checks import InputError
 
 
 def sinkhorn(scores: ArrayLike, *, epsilon: float = 0.05, max_iter: int = 1000) -> NDArray:
-    """Computes probabilities of clusters for each row such that all clusters have equal mass.
+    """Returns probabilities of clusters for each row, such that all clusters have equal sums.
 
-    Maximizes `<Q, scores> + epsilon entropy(Q)` over all Q of equal row sums and equal column
-    sums, by scaling rows and columns in turn until the columns are equal to 1e-6.
+    They maximize `<Q, scores> + epsilon entropy(Q)` over all Q of equal row sums and equal column
+    sums. Rows and columns are scaled in turn until the column sums are equal to 1e-6.
 
     Args:
         scores: float `[n, k]`, for example cosines to the centers of k clusters.
         epsilon: weight of the entropy, > 0; the smaller, the harder the assignment.
-        max_iter: scalings of rows and columns at most.
+        max_iter: maximum number of scalings.
 
     Returns:
-        float64 `[n, k]`, rows sum to one. Of the most probable cluster of each row all clusters
-        have about, not exactly, equal numbers.
+        float64 `[n, k]`, rows sum to one. If each row gets its most probable cluster, sizes are
+        only about equal.
 
     Raises:
         InputError: scores that are not finite or not a matrix, or epsilon is not above 0.

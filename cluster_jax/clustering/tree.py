@@ -1,4 +1,4 @@
-"""A tree of clusters: which of them are near each other, and the groups at any number of them."""
+"""Trees of rows and of clusters, in the form of SciPy's `linkage`, and their cuts."""
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,7 +11,7 @@ from cluster_jax.core.checks import InputError
 
 
 def linkage_of_means(features: NDArray, labels: ArrayLike) -> NDArray:
-    """Computes the average linkage of the clusters' mean unit rows, by cosine distance.
+    """Returns the average linkage of the clusters' mean unit rows by cosine distance.
 
     Args:
         features: float `[n, d]`; rows are scaled to length one.
@@ -19,8 +19,8 @@ def linkage_of_means(features: NDArray, labels: ArrayLike) -> NDArray:
             `np.unique(labels)[i]`.
 
     Returns:
-        The linkage matrix of SciPy for k clusters, float64 `[k - 1, 4]`: the two clusters that
-        merge, the distance at which they do, and the clusters below.
+        float64 `[k - 1, 4]` for k clusters: the two that merge, the distance at which they do, and
+        the number of clusters below.
 
     Example:
         >>> linkage_of_means(np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 2.0]]), [0, 1, 1])
@@ -30,17 +30,17 @@ def linkage_of_means(features: NDArray, labels: ArrayLike) -> NDArray:
     if len(ids) == 1:  # SciPy refuses a tree of one leaf.
         return np.empty((0, 4))
     means = arrays.normalize_rows(arrays.cluster_means(arrays.normalize_rows(features), codes))
-    # Not `pdist`, which has no cosine for a mean of zero: here it is at 1 from all others.
+    # A mean of zero is at distance 1 from all others; `pdist` has no cosine for it.
     distances = np.clip(1 - means @ means.T, 0, 2)
     return hierarchy.linkage(squareform(distances, checks=False), "average")
 
 
 def ward(rows: NDArray, sizes: NDArray | None = None) -> NDArray:
-    """Builds Ward's tree of rows `[n, r]` in the form of SciPy's `linkage`, float64 `[n - 1, 4]`.
+    """Returns Ward's tree of rows `[n, r]` in the form of SciPy's `linkage`, float64 `[n - 1, 4]`.
 
-    SciPy needs all n (n - 1) / 2 distances, twice. Here all pairs of groups that are each other's
-    nearest merge at once, which gives the same tree; distances are computed in blocks. `sizes`
-    `[n]` are how many rows each row is the mean of; None: one.
+    SciPy keeps all n (n - 1) / 2 distances in memory, twice. Here distances are computed in blocks,
+    and all pairs of groups that are each other's nearest merge at once, which gives the same tree.
+    `sizes` `[n]` says how many rows each row is the mean of; None: one.
 
     Source: Murtagh 1983, A survey of recent advances in hierarchical clustering algorithms.
 
@@ -89,7 +89,7 @@ def ward(rows: NDArray, sizes: NDArray | None = None) -> NDArray:
 
 
 def cut_tree(linkage: ArrayLike, n_groups: int) -> NDArray:
-    """Returns the group of each leaf when nearby ones merge until `n_groups` are left.
+    """Returns the group of each leaf where the tree is cut into `n_groups`.
 
     Args:
         linkage: of k leaves, `[k - 1, 4]`.
@@ -126,14 +126,14 @@ def cut(
     n_clusters: int | None,
     level: float | None,
 ) -> NDArray:
-    """Returns the labels of all rows at a cut of their tree, int64 `[n]`, largest first.
+    """Returns the labels of all rows at a cut of their tree, int64 `[n]`; the largest group is 0.
 
     Args:
-        linkage: float `[m - 1, 4]`, `SmoothTree.linkage_`.
-        labels: int `[n]`, as found, of which -1 stays: `SmoothTree.labels_`.
-        leaves: int `[n]`, `SmoothTree.leaves_`.
+        linkage: float `[m - 1, 4]`, of the leaves.
+        labels: int `[n]`, of the rows; of these -1 stays.
+        leaves: int `[n]`, the leaf of each row.
         n_clusters: number of groups, 1 to m.
-        level: height, as a fraction of the highest merge, 0 to 1; merges above it are undone.
+        level: height of the cut, as a fraction of the highest merge, 0 to 1.
 
     Raises:
         ValueError: not one of `n_clusters` and `level` is given, or it is out of range.
@@ -159,9 +159,11 @@ def cut(
 
 
 def by_size(labels: NDArray, order: NDArray) -> NDArray:
-    """Numbers labels int `[n]`, 0 to k - 1, by size, int64 `[k]`: the largest first.
+    """Returns the rank of each label by size, int64 `[k]`: that of the largest is 0.
 
-    Of labels of one size the one that comes first in `order`, int `[m]`, does; each is in it.
+    Args:
+        labels: int `[n]`, 0 to k - 1.
+        order: int `[m]`, with all labels; of labels of equal size the first here comes first.
 
     Example:
         >>> by_size(np.array([0, 1, 1, 2]), np.array([0, 1, 2])).tolist()
@@ -174,7 +176,7 @@ def by_size(labels: NDArray, order: NDArray) -> NDArray:
 
 
 def members(labels: NDArray) -> list[NDArray]:
-    """Lists the rows of each cluster `[n]`, 0 to k - 1: k arrays int64.
+    """Returns the rows of each cluster, k arrays int64, from the clusters int `[n]`, 0 to k - 1.
 
     Example:
         >>> [rows.tolist() for rows in members(np.array([1, 0, 1]))]
@@ -185,11 +187,11 @@ def members(labels: NDArray) -> list[NDArray]:
 
 
 def cluster_linkage(linkage: NDArray, labels: NDArray) -> NDArray:
-    """Returns the tree above a cut into k groups as a linkage of these, float64 `[k - 1, 4]`.
+    """Returns the tree above a cut into k groups, float64 `[k - 1, 4]`, whose leaf i is group i.
 
     Args:
         linkage: float `[m - 1, 4]`.
-        labels: int `[m]`, of the cut; leaf i is group i.
+        labels: int `[m]`, the group of each leaf.
 
     Example:
         >>> linkage = np.array([[0, 1, 1.0, 2], [2, 3, 4.0, 3]])
@@ -210,48 +212,12 @@ def cluster_linkage(linkage: NDArray, labels: NDArray) -> NDArray:
     return np.array(merges, np.float64).reshape(-1, 4)
 
 
-def joined(sharp: NDArray, sizes: NDArray, levels: list[NDArray], least: int) -> list[NDArray]:
-    """Merges the smallest cluster with the nearest until each has at least `least` rows.
-
-    Args:
-        sharp: `[n, r]`, of n leaves.
-        sizes: int `[n]`, rows of each leaf.
-        levels: nested labels, the finest first.
-        least: rows of a cluster.
-
-    Returns:
-        Nested labels, of which the first are the merged ones.
-
-    Example:
-        >>> rows, labels = np.array([[0.0], [1.0], [9.0]]), np.arange(3)
-        >>> joined(rows, np.array([5, 1, 5]), [labels], 2)[0].tolist()
-        [0, 0, 1]
-    """
-    labels = levels[0]
-    counts = np.bincount(labels, sizes)
-    while counts.min() < least and len(counts) > 1:
-        sums = np.stack([np.bincount(labels, sizes * column) for column in sharp.T], axis=1)
-        means = sums / counts[:, None]
-        small = int(counts.argmin())
-        apart = np.square(means - means[small]).sum(axis=1)
-        apart[small] = np.inf
-        labels = np.where(labels == small, apart.argmin(), labels)
-        labels = np.unique(labels, return_inverse=True)[1]
-        counts = np.bincount(labels, sizes)
-    return [labels, *(level for level in levels if _is_nested(labels, level))]
-
-
-def _is_nested(fine: NDArray, coarse: NDArray) -> bool:
-    """Returns whether every cluster of the finer labels is inside one of the coarser."""
-    return len(np.unique(np.stack([fine, coarse]), axis=1).T) == fine.max() + 1
-
-
 def nested(rows: NDArray, sizes: NDArray, levels: list[NDArray]) -> NDArray:
-    """Joins nested labels in one linkage of all leaves, float64 `[n - 1, 4]`: each level is a cut.
+    """Returns Ward's tree of n leaves of which all given levels are cuts, float64 `[n - 1, 4]`.
 
     Args:
-        rows: `[n, r]`, smooth rows of n leaves.
-        sizes: int `[n]`, rows of each leaf.
+        rows: `[n, r]`, smooth rows of the leaves.
+        sizes: int `[n]`, number of rows of each leaf.
         levels: nested labels, the finest first.
 
     Example:

@@ -8,7 +8,6 @@ import numbers
 import os
 import pathlib
 import re
-import urllib.parse
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
@@ -21,8 +20,8 @@ _LARGEST_FLOAT, _LARGEST_INT = 3.4e38, 2**31 - 1
 _CGROUP_FILES = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
-# Characters of a sentence, and of a word in it, such as a path, that are shown: as many as fit.
-MOST, _WORDS = 300, (100, 60, 40)
+# Characters of a sentence, and of a word in a longer one, such as a path, that are shown.
+MOST, _WORDS = 300, (80, 40)
 # What breaks a line, moves the cursor of a terminal, or turns the direction of a text.
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
@@ -38,29 +37,20 @@ def one_line(text: str) -> str:
 
 
 def sentence(text: str) -> str:
-    """Shortens a message to one line of 300 characters: what a user gave is cut, not the advice.
+    """Shortens a message to one line of 300 characters: long words, then its middle are cut.
 
-    First long words are cut, such as paths, whose ends say most; then what follows "; got ", of
-    which the end, where the advice is, stays.
+    The ends stay: of a path the name, and of a sentence the advice.
     """
     text = one_line(text)
     for most in _WORDS:
-        for word in sorted(set(text.split()), key=len, reverse=True):
-            if len(text) > MOST:
-                text = text.replace(word, _cut(word, most))
-    if len(text) <= MOST:
-        return text
-    head, got, rest = text.partition("; got ")
-    head = _cut(head, max(MOST // 2, MOST - len(got + rest)) if got else MOST)
-    return head + got + _cut(rest, MOST - len(head + got))
+        if len(text) > MOST:
+            text = " ".join(_cut(word, most, most // 4) for word in text.split(" "))
+    return _cut(text, MOST, MOST // 2)
 
 
-def _cut(text: str, most: int) -> str:
-    """Cuts a text to at most `most` characters: the first quarter of them and its end."""
-    if len(text) <= most:
-        return text
-    start = most // 4
-    return f"{text[:start]}...{text[start + 3 - most :]}"
+def _cut(text: str, most: int, start: int) -> str:
+    """Cuts a text to at most `most` characters: the first `start` of them and its end."""
+    return text if len(text) <= most else f"{text[:start]}...{text[start + 3 - most :]}"
 
 
 class InputError(ValueError):
@@ -117,14 +107,12 @@ def short(text: object, most: int = 80) -> str:
 
 
 def local(path: str | os.PathLike) -> str:
-    """Returns a path of this machine, also of `file://`.
+    """Returns a path of this machine.
 
     Raises:
         InputError: it is an address elsewhere.
     """
     path = os.fspath(path)
-    if path.startswith("file://"):
-        return urllib.parse.unquote(path.removeprefix("file://").removeprefix("localhost"))
     if "://" in path:
         must = f"{short(path)} must be a file or folder of this machine; got an address"
         raise InputError(f"{must}: mount the bucket, or copy the files here")
@@ -138,19 +126,17 @@ def address(path: str | os.PathLike) -> str:
         InputError: the library that reads such an address is not installed, or there is none.
     """
     path = os.fspath(path)
-    library = {"gs": "gcsfs", "s3": "s3fs", "az": "adlfs"}.get(path.partition("://")[0])
-    if library is None or "://" not in path:
+    if not path.startswith("gs://"):
         return local(path)
-    if importlib.util.find_spec(library) is None:
-        raise InputError(f"{short(path)} needs {library}; got none: pip install {library}")
+    if importlib.util.find_spec("gcsfs") is None:
+        raise InputError(f"{short(path)} needs gcsfs; got none: pip install gcsfs")
     return path
 
 
 def finite(name: str, value: Any) -> None:
     """Raises an `InputError` unless JSON and 32 bits can represent a value of a config.
 
-    Sections and lists are checked part by part; the message names the value as `name.section.key`.
-    Seeds may have more bits.
+    Sections and lists are checked part by part. Seeds may have more bits.
     """
     if hasattr(value, "tolist"):  # An array or scalar of NumPy or JAX.
         value = value.tolist()
@@ -160,15 +146,11 @@ def finite(name: str, value: Any) -> None:
     elif isinstance(value, list | tuple):
         for part in value:
             finite(name, part)
-    elif value is None or isinstance(value, bool | str):
-        return
-    elif not isinstance(value, int | float):
+    elif value is not None and not isinstance(value, int | float | str):
         wanted = "a number, a string, True, False, None, a list or a section"
         raise InputError(f"{name} must be {wanted}; got {type(value).__name__}")
-    elif isinstance(value, float) and not math.isfinite(value):
-        raise InputError(f"{name} must be a finite number; got {value}")
-    elif isinstance(value, float) and abs(value) > _LARGEST_FLOAT:
-        raise InputError(f"{name} must be at most {_LARGEST_FLOAT:g} in size; got {value}")
+    elif isinstance(value, float) and not abs(value) <= _LARGEST_FLOAT:
+        raise InputError(f"{name} must be a finite number of 32 bits; got {value}")
     elif isinstance(value, int) and abs(value) > _LARGEST_INT and not name.endswith("seed"):
         raise InputError(f"{name} must be a number of 32 bits; got {value}")
 

@@ -6,7 +6,6 @@ import functools
 import numbers
 import os
 import pathlib
-import traceback
 import types
 import typing
 from collections.abc import Collection, Iterator, Mapping
@@ -80,12 +79,8 @@ def load_config(config: str) -> ConfigDict:
     except InputError:
         raise
     except Exception as error:  # whatever the user's own file raises
-        passed = traceback.extract_tb(error.__traceback__)
-        lines = [None, *(frame.lineno for frame in passed if frame.filename == str(file))]
-        line = getattr(error, "lineno", None) or lines[-1]
-        message = [*str(error).splitlines(), "no message"][0]
         must = f"{file} must be a config that runs"
-        raise InputError(f"{must}; got {type(error).__name__} in line {line}: {message}") from error
+        raise InputError(f"{must}; got {type(error).__name__}: {error}") from error
 
 
 def derived(name: str, /, **changes: Any) -> ConfigDict:
@@ -93,8 +88,8 @@ def derived(name: str, /, **changes: Any) -> ConfigDict:
 
     Args:
         name: see `load_config`.
-        changes: by key; a dictionary changes these keys of a section, a `ConfigDict` takes the
-            place of a whole section.
+        changes: by key; a dictionary changes these keys of a section. A `ConfigDict`, or a
+            `method` with a name, takes the place of a whole section.
 
     Raises:
         InputError: no such config, or a key is unknown.
@@ -108,7 +103,8 @@ def _change(config: ConfigDict, section: ConfigDict, changes: Mapping, prefix: s
     for key, value in changes.items():
         check_key(config, f"{prefix}{key}")
         is_section = isinstance(section[key], ConfigDict)
-        if is_section and isinstance(value, dict):
+        is_whole = not section[key] or (key == "method" and "name" in value)
+        if is_section and isinstance(value, dict) and not is_whole:
             _change(config, section[key], value, f"{prefix}{key}.")
         elif value is None and not is_section:
             section[key] = placeholder(section.get_type(key))  # so that a flag can still set it
@@ -208,28 +204,25 @@ def check_values(name: str, section: Dataclass) -> None:
 def _check_value(name: str, value: Any, hint: Any) -> None:
     """Raises an `InputError` unless a value, whose lists are tuples, suits the type of its key."""
     choices = typing.get_args(hint) if _is_union(hint) else (hint,)
-    for part in choices:
-        if typing.get_origin(part) is tuple and isinstance(value, tuple):
-            # So that the message has the item that is wrong.
-            for item, element in zip(value, _elements(part, value), strict=False):
-                _check_value(name, item, element)
-    parts = [part for part in choices if _is_type(value, part)]
-    if not parts:
+    part = next((part for part in choices if _is_kind(value, part)), None)
+    if part is None:
         remedy = f" (give --config.{name}=VALUE)" if value is None and "." in name else ""
         raise InputError(f"{name} must be {_in_words(hint)}; got {value!r}{remedy}")
-    if is_section(type(value)):
-        check_values(name, value)
-    for part in parts:
-        if typing.get_origin(part) is typing.Literal:
-            one_of(name, value, typing.get_args(part))
-        for check in getattr(part, "__metadata__", ()):
+    origin, arguments = typing.get_origin(part), typing.get_args(part)
+    if origin is typing.Annotated:
+        _check_value(name, value, arguments[0])
+        for check in part.__metadata__:
             check(name, value)
-
-
-def _elements(hint: Any, value: tuple) -> tuple:
-    """Returns the types of the elements of a tuple whose type is `hint`."""
-    arguments = typing.get_args(hint)
-    return arguments[:1] * len(value) if arguments[-1] is Ellipsis else arguments
+    elif origin is typing.Literal:
+        one_of(name, value, arguments)
+    elif origin is tuple:
+        elements = arguments[:1] * len(value) if arguments[-1] is Ellipsis else arguments
+        if len(value) != len(elements):
+            raise InputError(f"{name} must be {_in_words(hint)}; got {value!r}")
+        for item, element in zip(value, elements, strict=True):
+            _check_value(name, item, element)
+    elif is_section(part):
+        check_values(name, value)
 
 
 def _is_union(hint: Any) -> bool:
@@ -241,15 +234,13 @@ _WORDS = {int: "a whole number", float: "a number", bool: "True or False", str: 
 _WORDS |= {tuple: "a list", list: "a list"}
 
 
-def _is_type(value: Any, hint: Any) -> bool:
+def _is_kind(value: Any, hint: Any) -> bool:
+    """Returns whether a value is of a type; of the items of a tuple nothing is asked."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if _is_union(hint):
-        return any(_is_type(value, part) for part in arguments)
+        return any(_is_kind(value, part) for part in arguments)
     if origin is typing.Annotated:
-        return _is_type(value, arguments[0])
-    if origin is tuple and isinstance(value, tuple):
-        elements = _elements(hint, value)
-        return len(value) == len(elements) and all(map(_is_type, value, elements))
+        return _is_kind(value, arguments[0])
     if origin is typing.Literal:
         return isinstance(value, str)
     if hint in (int, float):

@@ -99,9 +99,8 @@ def load_new(
     """Loads new images for a trained network: uint8 `[H, W, C]`, shaped as the training images.
 
     They are resized and cropped if the training images are square, and converted to gray or RGB
-    like them; where an array is resized and the training images were not, a warning tells.
-    Unreadable files of a folder are omitted and listed in `Dataset.skipped`. Labels and class
-    folders are ignored.
+    like them. Unreadable files of a folder are omitted and listed in `Dataset.skipped`. Labels and
+    class folders are ignored.
 
     Args:
         source: a folder, an image file, a `.npy` or `.npz` file, an array `[N, H, W(, C)]` or a
@@ -138,24 +137,20 @@ def load_new(
 def _new_images(path: str | None, X: Any, config: DataConfig, shape: Sequence[int]) -> Dataset:
     """Loads new images of a path or of `X` in the shape of the training images; see `load_new`."""
     height, width, channels = shape
-    is_native = config.image_size is None  # The training images were not resized.
     config = dataclasses.replace(config, image_size=height if height == width else None)
     with checks.named({"data.dir": "images"}), checks.reading(path or "files"):
         if path is not None and "\n" not in path and path.endswith((".npy", ".npz")):
             X = arrays.read_arrays(path, ("images", "x"))[0]
-        is_array = X is not None and not is_sequence(X)
-        if is_array:
-            dataset = _arrays(config, X, path or "X")
+        if X is None:
+            dataset = folder.load(config)
+        elif is_sequence(X):
+            dataset = _sequence(config, X)
         else:
-            dataset = folder.load(config) if X is None else _sequence(config, X)
+            dataset = _arrays(config, X, path or "X")
     dataset = images.with_channels(dataset, channels)
     if dataset.shape != tuple(shape):
         must = f"images must be {height} x {width} (height x width) like the training images"
         raise InputError(f"{must}; got {dataset.shape[0]} x {dataset.shape[1]}")
-    if is_array and is_native and np.shape(X)[1:3] != (height, width):
-        given = " x ".join(map(str, np.shape(X)[1:3]))
-        size = f"the {height} x {width} of the training images"
-        checks.warn(f"images of {given} were resized to {size}", 4)
     return dataset
 
 
@@ -255,17 +250,11 @@ def _arrays(config: DataConfig, X: ArrayLike | None = None, name: str = "X") -> 
 
 def _check_images(pixels: np.ndarray, name: str) -> None:
     shape, dtype = " x ".join(map(str, pixels.shape)), pixels.dtype
-    if pixels.ndim == 3 and pixels.shape[-1] in (3, 4) and min(pixels.shape[:2]) > 4:
-        raise InputError(
-            f"{name} must have shape [N x H x W], or [N x H x W x C]; got [{shape}], which looks "
-            "like one image in color: X[None] is an array of one"
-        )
-    if pixels.ndim not in (3, 4) or (pixels.ndim == 4 and pixels.shape[-1] not in (1, 3)):
+    is_one = pixels.ndim == 3 and pixels.shape[-1] in (3, 4) and min(pixels.shape[:2]) > 4
+    is_gray = pixels.ndim == 3 and not is_one
+    if not pixels.size or not (is_gray or (pixels.ndim == 4 and pixels.shape[-1] in (1, 3))):
         must = f"{name} must have shape [N x H x W], or [N x H x W x C] with C = 1 or 3"
-        rows = ", which SmoothTree clusters as embeddings" if pixels.ndim == 2 else ""
-        raise InputError(f"{must}; got [{shape}]{rows}")
-    if not pixels.size:
-        raise InputError(f"{name} must not be empty; got shape [{shape}]")
+        raise InputError(f"{must}; got [{shape}] (X[None] is an array of one image)")
     if dtype == np.uint8:
         return
     wanted = "must be uint8 or floats in [0, 1]"

@@ -63,16 +63,6 @@ _QUARTER_TURNS = (5, 6, 7, 8)
 # Dates of EXIF: of the exposure, and of a scan. That of the last change says nothing of the taking.
 _DATES = (ExifTags.Base.DateTimeOriginal, ExifTags.Base.DateTimeDigitized)
 
-# Bytes at a place of a file -> what the file is, for what is named like an image and is none.
-_OTHER_KINDS = (
-    (0, b"%PDF", "a PDF"),
-    (0, b"PK\3\4", "a zip archive or a document"),
-    (0, b"<", "a web page or other text with tags"),
-    (0, b"version https://git-lfs", "a placeholder of Git LFS: git lfs pull"),
-    (4, b"ftyp", "a video, a damaged photo, or one that needs pip install pillow-heif"),
-    (0, b"II", "a TIFF that Pillow does not read: save it as gray or RGB of 8 bits"),
-    (0, bytes(16), "nothing but zeros, as a copy that was cut off"),
-)
 
 # An image: the bytes of a file, or an image in memory.
 Item = bytes | Image.Image | NDArray
@@ -136,20 +126,21 @@ def opened(item: Item, side: int | None = None) -> Iterator[Opened]:
     Raises:
         Exception: Pillow raises errors of many types on damaged bytes.
     """
-    if isinstance(item, bytes):
-        with identified(io.BytesIO(item)) as file:
-            size = file.size
-            if side is not None:
-                file.draft(None, (side, side))
-            with _budget.taken(file.width * file.height):
-                # Pillow turns a TIFF by itself, and gives its size accordingly.
-                is_turned = file.format != "TIFF" and orientation(file) in _QUARTER_TURNS
-                yield Opened(file, size[::-1] if is_turned else size)
-        return
-    image = item if isinstance(item, Image.Image) else _of_array(item)
+    image = _image(item)
+    size = image.size
+    if side is not None and isinstance(item, bytes):
+        image.draft(None, (side, side))
     with _budget.taken(image.width * image.height):
-        is_turned = orientation(image) in _QUARTER_TURNS
-        yield Opened(image, image.size[::-1] if is_turned else image.size)
+        # Pillow turns a TIFF by itself, and gives its size accordingly.
+        is_turned = image.format != "TIFF" and orientation(image) in _QUARTER_TURNS
+        yield Opened(image, size[::-1] if is_turned else size)
+
+
+def _image(item: Item) -> Image.Image:
+    """Returns an item as an image; of a file only the header is read."""
+    if isinstance(item, bytes):
+        return identified(io.BytesIO(item))
+    return item if isinstance(item, Image.Image) else _of_array(item)
 
 
 def identified(stream: BinaryIO) -> ImageFile.ImageFile:
@@ -328,7 +319,7 @@ def digest(item: Item) -> bytes:
     """Hashes (SHA-256) the bytes of a file, or what an image in memory shows."""
     if isinstance(item, bytes):
         return hashlib.sha256(item).digest()
-    image = item if isinstance(item, Image.Image) else _of_array(item)
+    image = _image(item)
     about = f"{image.mode} {image.size} {orientation(image)} "
     return hashlib.sha256(about.encode() + image.tobytes()).digest()
 
@@ -381,8 +372,9 @@ def reason(error: Exception, data: bytes) -> str:
     """Explains in one line why the bytes of a file cannot be decoded."""
     if not isinstance(error, UnidentifiedImageError):
         return " ".join(f"{type(error).__name__}: {error}".split())
-    kinds = (kind for start, mark, kind in _OTHER_KINDS if data.startswith(mark, start))
-    return next(kinds, "not an image") if data else "empty file"
+    if data[4:8] == b"ftyp":
+        return "a video, or a photo that needs pip install pillow-heif"
+    return "not an image" if data else "empty file"
 
 
 def of_sample(sample: Any) -> Item:

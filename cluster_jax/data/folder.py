@@ -3,19 +3,18 @@
 import collections
 import fnmatch
 import functools
-import io
 import os
 import pathlib
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from PIL import Image
 
 from cluster_jax.core import checks
 from cluster_jax.core.checks import InputError
-from cluster_jax.core.names import counted, natural
+from cluster_jax.core.names import natural
 from cluster_jax.data import decode, images
 from cluster_jax.data.images import DataConfig, Dataset
 
@@ -31,6 +30,7 @@ _TWIN = "raw beside an image of the same name"
 _OUTSIDE = "that lead out of the archive, or have the name of another"
 # Kind of what is left out -> what a user can do so that it is read.
 _TO_DO = {
+    "": "images need one, such as .jpg",
     **dict.fromkeys(_HEIC, "to read HEIC: pip install pillow-heif"),
     **dict.fromkeys(decode.RAW, "to read raw photos: pip install rawpy"),
     **dict.fromkeys(_ARCHIVES, "unpack them"),
@@ -40,26 +40,19 @@ _TO_DO = {
 _MOST_NAMED = 8
 # Bytes that a file in a zip may have once it is unpacked, which bounds memory.
 _MOST_UNPACKED = 2**30
-_LISTED = 3  # unreadable folders that are named
 
 # Globs of folders whose pictures are no photos of the user's, in lower case, some with the folder
 # above. Folders that begin with a dot are left out anyway.
 NO_PHOTOS = (
     # Network drives: thumbnails, deleted files, snapshots.
-    *("@eadir", "#recycle", "#snapshot", "@sharebin", "@sharesnap", "@tmp", "@appstore"),
-    *("@appdata", "@apptemp", "@synologydrive", "@recycle", "@recently-snapshot", "@thumb"),
-    *("@transcode", "network trash folder"),
+    *("@eadir", "#recycle", "#snapshot", "@recycle", "@recently-snapshot", "@thumb", "@tmp"),
     # Systems: deleted files, caches, programs.
-    *("$recycle.bin", "recycler", "system volume information", "$windows.~*", "appdata/local"),
-    *("__macosx", "library/caches", "*.app", "android/data", "android/obb", "node_modules"),
-    # Cameras and programs for photos: thumbnails, previews, deleted files.
-    *("thmbnl", "captureone/cache", "*.cocatalog/cache", "*.lrdata", "*.dtrash", "cacheclip"),
-    *("appdata_oc*", "files_trashbin", "files_versions", "encoded-video", "storage/cache"),
-    *("storage/sidecar", "_data/i", "pwg_representative", "protected_media", "*.trickplay"),
-    *("extrafanart", "extrathumbs", "plex media server", "google photos/trash"),
-    *("google photos/bin", "google fotos/papierkorb", "google photos/corbeille"),
-    # Libraries of Apple's Photos but their folders `originals` or `masters`.
-    *(f"*.{kind}library/[!om]*" for kind in ("photos", "photo", "migratedphoto", "ap")),
+    *("$recycle.bin", "system volume information", "appdata/local", "__macosx", "library/caches"),
+    *("*.app", "android/data", "android/obb", "node_modules"),
+    # Programs for photos: previews, deleted files; Apple's libraries but their originals.
+    *("captureone/cache", "*.cocatalog/cache", "*.lrdata", "*.dtrash", "appdata_oc*"),
+    *("files_trashbin", "google photos/trash", "google photos/bin", "google fotos/papierkorb"),
+    *("*.photoslibrary/[!om]*", "*.photolibrary/[!om]*", "*.aplibrary/[!om]*"),
 )
 
 
@@ -69,18 +62,16 @@ class Files(NamedTuple):
     Attributes:
         root: the folder that `names` are relative to; of a zip, the zip.
         names: paths of the files, in the order of `natural`.
-        open: name -> the file, opened to read its bytes.
+        read: name -> the bytes of the file.
         ignored: (suffix or kind, number) of other files.
         unreadable: (path, reason) of folders that cannot be read.
-        unused: globs of files to leave out that no file or folder has.
     """
 
     root: pathlib.Path
     names: tuple[str, ...]
-    open: Callable[[str], BinaryIO]
+    read: Callable[[str], bytes]
     ignored: tuple[tuple[str, int], ...]
     unreadable: tuple[tuple[str, str], ...] = ()
-    unused: tuple[str, ...] = ()
 
 
 def load(config: DataConfig) -> Dataset:
@@ -104,21 +95,19 @@ def load(config: DataConfig) -> Dataset:
     names, labels = images.limited(config.limit, listing.names, labels)
 
     def read(i: int) -> bytes:
-        with listing.open(names[i]) as file:
-            return file.read()
+        return listing.read(names[i])
 
-    reader = images.ItemReader(read, names, config, str(listing.root))
-    dataset = images.load(
+    return images.load(
         "folder",
-        reader,
+        images.ItemReader(read, names, config, str(listing.root)),
         config,
         labels=labels,
         label_names=label_names,
-        open=lambda i: listing.open(names[i]),
+        original=read,
+        skipped=listing.unreadable,
         ignored=listing.ignored,
         notes=tuple(_notes(listing)),
     )
-    return dataset._replace(skipped=(*listing.unreadable, *dataset.skipped))
 
 
 def suffixes() -> tuple[str, ...]:
@@ -156,7 +145,7 @@ def find(dir: str | None, exclude: Sequence[str] = (), include_all: bool = False
                 f"data.dir must be a folder or a zip of images; got {name}: unpack it, or give "
                 "ImageClusterer what a library reads from it, any sequence of images"
             )
-    found = _Found(_Rule(exclude, include_all))
+    found = _Found(exclude, include_all)
     if len(paths) == 1 and _is_zip(path):
         return _sorted(path, found, _in_zip(path, found), name)
     base = root(dir or "")
@@ -168,7 +157,7 @@ def find(dir: str | None, exclude: Sequence[str] = (), include_all: bool = False
             found.paths[prefix] = None
         else:
             raise InputError(f"{path} must be an image; got a pipe or a device")
-    return _sorted(base, found, lambda name: open(base / name, "rb"), shown(dir or ""))
+    return _sorted(base, found, lambda name: (base / name).read_bytes(), shown(dir or ""))
 
 
 def root(dir: str) -> pathlib.Path:
@@ -195,11 +184,6 @@ def _given(dir: str) -> dict[str, pathlib.Path]:
     """Returns the paths in `data.dir`, one a line: a single one if there is a file of all of it."""
     lines = [dir] if os.path.exists(os.path.expanduser(dir)) else dir.split("\n")
     names = [checks.local(line) for line in lines if line]
-    for name in names:
-        if "://" in name:
-            raise InputError(
-                f"data.dir must be a local folder of images; got {name}: mount or copy it"
-            )
     return {name: pathlib.Path(name).expanduser() for name in names}
 
 
@@ -210,38 +194,35 @@ def _is_zip(path: pathlib.Path) -> bool:
 def describe_ignored(ignored: Sequence[tuple[str, int]]) -> str:
     """Counts ignored files by kind, and says what to do about some; the most frequent are named."""
     kinds = sorted(ignored, key=lambda kind: (kind[0] not in _TO_DO, -kind[1]))
-    parts = [f"{count:,} {checks.short(kind, 60) or 'without suffix'}" for kind, count in kinds]
-    parts = [
-        f"{part} ({_TO_DO[kind]})" if kind in _TO_DO else part
-        for part, (kind, _) in zip(parts, kinds, strict=True)
-    ]
+    parts = []
+    for kind, count in kinds[:_MOST_NAMED]:
+        to_do = f" ({_TO_DO[kind]})" if kind in _TO_DO else ""
+        parts.append(f"{count:,} {checks.short(kind, 60) or 'without suffix'}{to_do}")
     rest = sum(count for _, count in kinds[_MOST_NAMED:])
-    return ", ".join(parts[:_MOST_NAMED] + [f"{rest:,} of other kinds"] * bool(rest))
+    return ", ".join(parts + [f"{rest:,} of other kinds"] * bool(rest))
 
 
-class _Rule:
-    """What is left out: globs, and the defaults unless `include_all`.
+class _Found:
+    """What a search for images finds, without what `exclude` and the defaults leave out.
 
     Attributes:
-        unused: the globs that have left nothing out so far.
+        paths: of the images, in the order in which they were found.
+        others: suffix or kind -> number of other files.
+        unreadable: (path, reason) of folders that cannot be read.
     """
 
     def __init__(self, exclude: Sequence[str], include_all: bool) -> None:
-        self._globs = {glob: images.composed(glob) for glob in exclude}
-        self._include_all, self.unused = include_all, dict.fromkeys(exclude)
+        self._globs = [images.composed(glob) for glob in exclude]
+        self._include_all, self._suffixes = include_all, {*suffixes(), *decode.RAW}
+        self.paths: dict[str, None] = {}
+        self.others: collections.Counter[str] = collections.Counter()
+        self.unreadable: list[tuple[str, str]] = []
 
-    def kind(self, path: str, is_folder: bool) -> str | None:
+    def left_out(self, path: str, is_folder: bool) -> str | None:
         """Says why a file or folder is left out, as a kind of ignored files; None: it is taken."""
         *above, name = path.split("/")
         forms = images.composed(name), images.composed(path)
-        found = [
-            glob
-            for glob, normal in self._globs.items()
-            if any(fnmatch.fnmatch(form, normal) for form in forms)
-        ]
-        for glob in found:
-            self.unused.pop(glob, None)
-        if found:
+        if any(fnmatch.fnmatch(form, glob) for glob in self._globs for form in forms):
             return _EXCLUDED
         if self._include_all:
             return None
@@ -252,27 +233,10 @@ class _Rule:
                 return f"in {place}"
         return None
 
-
-class _Found:
-    """What a search for images finds.
-
-    Attributes:
-        rule: what is left out.
-        paths: of the images, in the order in which they were found.
-        others: suffix or kind -> number of other files.
-        unreadable: (path, reason) of folders that cannot be read.
-    """
-
-    def __init__(self, rule: _Rule) -> None:
-        self.rule, self._suffixes = rule, {*suffixes(), *decode.RAW}
-        self.paths: dict[str, None] = {}
-        self.others: collections.Counter[str] = collections.Counter()
-        self.unreadable: list[tuple[str, str]] = []
-
     def add(self, path: str, other: str | None = None) -> None:
         """Adds a file: an image, or one that is left out, as one of the kind `other` is."""
         suffix = os.path.splitext(path)[1].lower()
-        kind = other or self.rule.kind(path, False)
+        kind = other or self.left_out(path, False)
         if kind is None and suffix not in self._suffixes:
             kind = suffix
         if kind is None:
@@ -303,14 +267,14 @@ def _in_folder(top: str, prefix: str, found: _Found) -> None:
             if not entry.is_dir(follow_symlinks=False):
                 is_file = entry.is_file(follow_symlinks=False) or os.path.isfile(entry.path)
                 found.add(path, None if is_file else _SPECIAL)
-            elif kind := found.rule.kind(path, True):
+            elif kind := found.left_out(path, True):
                 found.others[kind] += sum(len(files) for *_, files in os.walk(entry.path))
             else:
                 to_visit.append((entry.path, f"{path}/"))
 
 
-def _in_zip(path: pathlib.Path, found: _Found) -> Callable[[str], BinaryIO]:
-    """Finds the images of a zip archive; returns what opens them, in place.
+def _in_zip(path: pathlib.Path, found: _Found) -> Callable[[str], bytes]:
+    """Finds the images of a zip archive; returns what reads them, in place.
 
     Raises:
         InputError: it is damaged.
@@ -319,24 +283,22 @@ def _in_zip(path: pathlib.Path, found: _Found) -> Callable[[str], BinaryIO]:
         archive = zipfile.ZipFile(path)
     except (OSError, zipfile.BadZipFile) as error:
         raise InputError(f"{path} must be a zip archive; got {error}") from error
-    kind_of = functools.cache(found.rule.kind)  # of a folder, for each file in it
+    kind_of = functools.cache(found.left_out)  # of a folder, for each file in it
     for name in (entry.filename for entry in archive.infolist() if not entry.is_dir()):
         parts = name.split("/")
         above = (kind_of("/".join(parts[:i]), True) for i in range(1, len(parts)))
         is_outside = bool({"..", ""} & set(parts)) or name in found.paths
         found.add(name, _OUTSIDE if is_outside else next(filter(None, above), None))
 
-    def opened(name: str) -> BinaryIO:
+    def read(name: str) -> bytes:
         if (size := archive.getinfo(name).file_size) > _MOST_UNPACKED:
             raise ValueError(f"{size:,} bytes once unpacked; at most {_MOST_UNPACKED:,} are read")
-        return io.BytesIO(archive.read(name))
+        return archive.read(name)
 
-    return opened
+    return read
 
 
-def _sorted(
-    root: pathlib.Path, found: _Found, opened: Callable[[str], BinaryIO], where: str
-) -> Files:
+def _sorted(root: pathlib.Path, found: _Found, read: Callable[[str], bytes], where: str) -> Files:
     """Sorts files by name, without raw photos that are not to be, or cannot be, read.
 
     Raises:
@@ -353,11 +315,8 @@ def _sorted(
             others[_TWIN if stem in stems else suffix] += 1
     if names:
         ordered, ignored = tuple(sorted(names, key=natural)), tuple(sorted(others.items()))
-        unreadable, unused = tuple(found.unreadable), tuple(found.rule.unused)
-        return Files(root, ordered, opened, ignored, unreadable, unused)
+        return Files(root, ordered, read, ignored, tuple(found.unreadable))
     parts = [f"other files: {describe_ignored(tuple(others.items()))}"] if others else []
-    if others[""]:
-        parts.append("images without a suffix are not read: add .jpg to their names")
     parts += [f"{path} cannot be read ({reason})" for path, reason in found.unreadable[:1]]
     raise InputError(
         f"data.dir must hold images, such as jpg, png, tif, webp or heic; got no image file in "
@@ -369,12 +328,9 @@ def _notes(listing: Files) -> Iterator[str]:
     """Yields what a user is told of a folder before its images are read."""
     if listing.ignored:
         yield f"ignored files: {describe_ignored(listing.ignored)}"
-    for path, reason in listing.unreadable[:_LISTED]:
-        yield f"the folder {path} cannot be read ({reason})"
-    if len(listing.unreadable) > _LISTED:
-        yield f"{counted(len(listing.unreadable) - _LISTED, 'more folder')} cannot be read"
-    for glob in listing.unused:
-        yield f"nothing is left out by the pattern {glob}: no file or folder has this name"
+    if listing.unreadable:
+        names = ", ".join(f"{path} ({reason})" for path, reason in listing.unreadable)
+        yield f"folders that cannot be read: {checks.short(names, 200)}"
 
 
 def _labels(listing: Files) -> tuple[np.ndarray | None, tuple[str, ...] | None]:

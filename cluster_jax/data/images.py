@@ -6,23 +6,16 @@ import functools
 import itertools
 import unicodedata
 from collections import deque
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, BinaryIO, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from PIL import Image
 
 from cluster_jax.core import logs
-from cluster_jax.core.checks import (
-    Count,
-    CountOrZero,
-    Fraction,
-    InputError,
-    NonNegative,
-)
+from cluster_jax.core.checks import Count, CountOrZero, Fraction, InputError, NonNegative
 from cluster_jax.core.logs import logger
-from cluster_jax.core.names import counted
 from cluster_jax.data import decode
 from cluster_jax.data.decode import Interpolation, Item, Resize
 
@@ -32,7 +25,7 @@ CHANNELS = 3  # of images of files
 CHUNK = 1024
 # More threads read, of which some wait for a disk or a bucket, than decode.
 THREADS = 32
-# What `Dataset.facts` knows of each image.
+# What `Dataset.facts` knows of each image. A date is as `2023-07-14T18:02:11`, or "".
 FACTS = np.dtype(
     [("width", "i4"), ("height", "i4"), ("bytes", "i8"), ("taken", "S19"), ("digest", "u1", 32)]
 )
@@ -128,7 +121,7 @@ class Dataset(NamedTuple):
         labels: int32 `[N]`, true classes for the evaluation, or None.
         label_names: name of each label, or None.
         sources: file of each image relative to the folder, or None.
-        open: index -> the file of an image, opened to read its bytes; None: images are no files.
+        original: index -> the bytes of the file of an image; None: images are no files.
         load: index -> the whole image, see `decode.Item`; None: items are as `fetch` has them.
         facts: indices int `[b]` -> what is known of the images, `[b]` of `FACTS`: of the upright
             picture its sides in pixels; of its file the bytes, 0 of an image in memory, and their
@@ -162,7 +155,7 @@ class Dataset(NamedTuple):
     labels: np.ndarray | None = None
     label_names: tuple[str, ...] | None = None
     sources: tuple[str, ...] | None = None
-    open: Callable[[int], BinaryIO] | None = None
+    original: Callable[[int], bytes] | None = None
     load: Callable[[int], Item] | None = None
     facts: Callable[[np.ndarray], np.ndarray] | None = None
     skipped: tuple[tuple[str, str], ...] = ()
@@ -224,7 +217,7 @@ def in_memory(name: str, images: np.ndarray, config: DataConfig, **fields: Any) 
 # The fields of a data set that have an entry for each image.
 _COLUMNS = ("images", "labels", "sources", "partial_labels", "block_of")
 # Those that are functions of indices.
-_FUNCTIONS = ("fetch", "unreadable", "read", "open", "load", "facts", "read_ahead")
+_FUNCTIONS = ("fetch", "unreadable", "read", "original", "load", "facts", "read_ahead")
 
 
 def select(dataset: Dataset, indices: np.ndarray) -> Dataset:
@@ -272,19 +265,6 @@ def readable(dataset: Dataset) -> Dataset:
         return dataset
     reasons = dataset.unreadable(np.arange(dataset.size))
     return without(dataset, np.array([reason is not None for reason in reasons]))
-
-
-def contents(dataset: Dataset) -> np.ndarray:
-    """Returns the SHA-256 of each file of a data set, uint8 `[n, 32]`; a new name changes none.
-
-    A file that cannot be opened has zeros.
-
-    Raises:
-        LookupError: the images are in one array.
-    """
-    if dataset.facts is None:
-        raise LookupError("the images are in one array, which has no files")
-    return dataset.facts(np.arange(dataset.size))["digest"]
 
 
 class ItemReader:
@@ -401,19 +381,14 @@ class ItemReader:
     def check(self) -> None:
         """Raises an `InputError` if too many images, or all, turned out to be unreadable."""
         skipped, most = sorted(self.reasons.items()), self._config.max_corrupt_fraction
-        texts = [f"{self.names[i]} ({reason})" for i, reason in skipped[:3]]
-        examples = "; ".join(texts + ["..."] * (len(skipped) > 3))
-        if len(skipped) == self.size:
-            raise InputError(
-                f"images in {self._where} must be readable; got {counted(self.size, 'image')} that "
-                f"cannot be read: {examples} (save them anew, for example as JPEG)"
-            )
-        if len(skipped) > most * self.size:
-            raise InputError(
-                f"unreadable files in {self._where} must be at most data.max_corrupt_fraction = "
-                f"{most:g} of all; got {len(skipped)} of {self.size}: {examples} (repair or remove "
-                "them, or set data.max_corrupt_fraction higher to leave them out)"
-            )
+        if len(skipped) < self.size and len(skipped) <= most * self.size:
+            return
+        examples = "; ".join(f"{self.names[i]} ({reason})" for i, reason in skipped[:3])
+        raise InputError(
+            f"images in {self._where} must be readable, at least one and all but "
+            f"data.max_corrupt_fraction = {most:g} of them; got {len(skipped)} of {self.size} that "
+            f"cannot be read: {examples} (save them anew, or set a higher share to leave them out)"
+        )
 
 
 def load(name: str, reader: ItemReader, config: DataConfig, **fields: Any) -> Dataset:
@@ -440,7 +415,7 @@ def load(name: str, reader: ItemReader, config: DataConfig, **fields: Any) -> Da
     if not config.fits(size, shape):
         return dataset
     pixels, is_unreadable, count = np.empty((size, *shape), np.uint8), [], 0
-    for image in map_threaded(reader.attempt, range(size), "reading images"):
+    for image in map_threaded(reader.attempt, range(size), "reading images", size):
         is_unreadable.append(image is None)
         if image is not None:
             pixels[count], count = image, count + 1
@@ -470,21 +445,15 @@ def computed_ahead(
 
 
 def map_threaded(
-    function: Callable[[Any], Any],
-    items: Collection | Iterator,
-    task: str,
-    unit: str = "image",
-    count: int | None = None,
+    function: Callable[[Any], Any], items: Iterable, task: str, count: int
 ) -> Iterator:
-    """Yields `function` of each item, in order, by threads; a progress bar if it takes over 2 s.
+    """Yields `function` of each of `count` items, in order, by threads, with a bar after 2 s.
 
-    `count` is the number of items where they have no length; the calling thread iterates them.
+    The calling thread iterates the items.
     """
     results = computed_ahead(function, items, CHUNK, THREADS)
-    total = len(items) if isinstance(items, Collection) else count
-    return iter(
-        logs.progress_bar(results, desc=task, total=total, unit=unit, delay=2.0, leave=False)
-    )
+    options = {"desc": task, "total": count, "unit": "image", "delay": 2.0, "leave": False}
+    return iter(logs.progress_bar(results, **options))
 
 
 @functools.cache

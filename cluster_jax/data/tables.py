@@ -356,19 +356,17 @@ def _read_list(
         values = _read_lines(file, noun)
     else:
         values, others = read_arrays(path, arrays_, name)
-    if values.ndim != 1 or values.dtype.kind not in "biuUS":
+    if values.ndim != 1 or values.dtype.kind not in "biuU":
         must = f"{path} must hold one integer or string per row"
         raise InputError(f"{must}; got {values.dtype} of shape {values.shape}")
     if len(values) != rows:
         must = f"features and {noun}s must have the same length (a .csv begins with a title)"
         raise InputError(f"{must}; got {rows:,} and {len(values):,}")
-    if values.dtype.kind == "S":
-        values = np.array([value.decode("utf-8", "replace") for value in values.tolist()])
     return values, others
 
 
 def _read_lines(file: epath.Path, noun: str) -> NDArray:
-    """Reads one label, or other `noun`, per line: integers if all are integers, else strings."""
+    """Reads one label, or other `noun`, per line, as strings."""
     text = file.read_bytes().decode("utf-8-sig", "surrogateescape")
     rows = [[line.strip()] for line in text.rstrip().splitlines()]
     if file.suffix.lower() == ".csv":
@@ -377,10 +375,4 @@ def _read_lines(file: epath.Path, noun: str) -> NDArray:
         if len(row) != 1 or not row[0]:
             must = f"{file} must have one {noun} in each row"
             raise InputError(f"{must}; got {short(', '.join(row)) or 'none'} in row {i}")
-    values = [value for (value,) in rows]
-    # "1_0", "01" and "+1" are names: as numbers, two of them could become one class.
-    try:
-        numbers = np.array([int(value) for value in values], np.int64)
-    except (ValueError, OverflowError):
-        return np.array(values)
-    return numbers if [str(n) for n in numbers.tolist()] == values else np.array(values)
+    return np.array([value for (value,) in rows])

@@ -5,7 +5,6 @@ import contextlib
 import functools
 import itertools
 import os
-import re
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -196,7 +195,7 @@ def load(config: DataConfig, kept: Labels | None = None) -> Dataset:
         pixels = np.empty((size, *shape), np.uint8)
         square = functools.partial(decode.decode, resize=resize, channels=channels)
         decoded = images.map_threaded(
-            lambda row: read(row, square), in_order(range(size)), f"reading {name}", count=size
+            lambda row: read(row, square), in_order(range(size)), f"reading {name}", size
         )
         for row, image in enumerate(decoded):
             pixels[row] = image
@@ -240,7 +239,7 @@ def _labels(
     first = share * jax.process_index() if together else 0
     rows = [min(row, size - 1) for row in range(first, first + share)]
     task = f"reading labels of {name}"
-    stored = images.map_threaded(read, in_order(rows), task, count=share)
+    stored = images.map_threaded(read, in_order(rows), task, share)
     if processes == 1:
         return np.fromiter(stored, np.int32, size)
     # Some at a time: the first process to come waits half a minute for the last one.
@@ -260,14 +259,17 @@ def _open(name: str, dir: str | None, split: str | None) -> tuple[Any, Any, Bloc
         f"prepare it with TensorFlow (this package's extra tfds) by "
         f"`tfds build {name} --file_format={FORMAT} --data_dir={root}`"
     )
-    folder = _version(root, name)
-    if folder is None:
-        sources = "digits, folder, arrays, or a prepared TFDS set"
-        raise InputError(f"data.name must be {sources}; got '{name}': if TFDS has it, {prepare}")
     with warnings.catch_warnings():
         # TFDS's import warns about its own dependencies.
         warnings.simplefilter("ignore")
         import tensorflow_datasets as tfds
+    base, _, version = name.partition(":")
+    versions = list(map(str, tfds.core.utils.version.list_all_versions(root / base)))
+    version = version or (versions or [""])[-1]
+    if version not in versions:
+        sources = "digits, folder, arrays, or a prepared TFDS set"
+        raise InputError(f"data.name must be {sources}; got '{name}': if TFDS has it, {prepare}")
+    folder = root / base / version
     builder = tfds.builder_from_directory(folder)
     formats = sorted(form.value for form in builder.info.available_file_formats())
     if FORMAT not in formats:
@@ -287,19 +289,3 @@ def _open(name: str, dir: str | None, split: str | None) -> tuple[Any, Any, Bloc
     except ValueError as error:
         must = f"data.split must select from the splits of {name}, {splits}"
         raise InputError(f"{must}; got '{split}'") from error
-
-
-def _version(root: epath.Path, name: str) -> epath.Path | None:
-    """Finds the folder of a set's version, by default the newest; None if it is not prepared."""
-    name, _, version = name.partition(":")
-    base = root / name
-    if not name or not base.is_dir():
-        return None
-    folders = {
-        tuple(map(int, entry.name.split("."))): entry
-        for entry in base.iterdir()
-        if re.fullmatch(r"\d+\.\d+\.\d+", entry.name) and (entry / "dataset_info.json").exists()
-    }
-    if version:
-        return next((path for path in folders.values() if path.name == version), None)
-    return folders[max(folders)] if folders else None

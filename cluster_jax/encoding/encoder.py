@@ -48,7 +48,6 @@ class Encoder:
         stats: its BatchNorm statistics.
         shape: `[H, W, C]` of the images that it takes, uint8; `[v, d]` of features in their place.
         preprocessing: how images are made ready; None: it takes features.
-        is_resized: whether images are scaled and cropped to `shape`; else they must have it.
         is_trained: whether a run has trained the network.
         base: makes the features that this network takes of images; None: it takes images itself.
 
@@ -63,7 +62,6 @@ class Encoder:
     stats: Any = dataclasses.field(repr=False)
     shape: tuple[int, ...]
     preprocessing: Preprocessing | None
-    is_resized: bool = True
     is_trained: bool = False
     base: "Encoder | None" = None
 
@@ -211,7 +209,7 @@ class Encoder:
         prepared = (self.base or self).preprocessing
         values = {
             **load_config("images").data,
-            "image_size": self.shape[0] if self.is_resized else None,
+            "image_size": self.shape[0],
             "interpolation": "bicubic" if prepared is None else prepared.interpolation,
         }
         config = parse_section(DataConfig, "data", values)

@@ -72,13 +72,11 @@ def cluster(
     options: ClusterOptions,
     progress: Callable[[str], None],
 ) -> Clustering:
-    """Reduces the dimension of features, clusters them, and scores the clusters.
-
-    Labels are used for scores only.
+    """Returns the clusters of features, found as `options` say, and their scores.
 
     Args:
         features: numbers `[n, d]`.
-        true_labels: int `[n]`, or None.
+        true_labels: int `[n]`, for the scores alone, or None.
         options: see `ClusterOptions`.
         progress: called with one line of text at each step.
 
@@ -91,29 +89,28 @@ def cluster(
         InputError: the features or an option cannot be used.
     """
     options = resolve(features, options)
-    seed, k = options.seed, options.n_clusters
+    how: dict[str, Any] = {"k": options.n_clusters, "seed": options.seed}
     if options.method == "tree":
-        metric = str(options.metric)
-        result = run_tree(features, metric=metric, k=k, progress=progress, seed=seed)
+        result = run_tree(features, metric=str(options.metric), progress=progress, **how)
     elif options.method not in CLUSTERINGS:
         progress(f"running {options.method} on {counted(len(features), 'row')} ...")
         x = arrays.normalize_rows(features) if options.metric == "cosine" else features
-        result = run_custom(x, options.method, k=k, seed=seed)
+        result = run_custom(x, options.method, **how)
     else:
         points = features
         if options.reduce != "none":
-            progress(
-                f"reducing {_shape(features)} features to "
-                f"{counted(options.n_components, 'dimension')} with "
-                f"{str(options.reduce).upper()} ..."
-            )
-            points = reduce(features, seed=seed, **options.reduce_options)
-        text, width = f"on {counted(len(points), 'point')}", options.bandwidth
+            columns = counted(options.n_components, "dimension")
+            means = str(options.reduce).upper()
+            progress(f"reducing {_shape(features)} features to {columns} with {means} ...")
+            points = reduce(features, seed=options.seed, **options.reduce_options)
+        text = f"on {counted(len(points), 'point')}"
         if options.method == "gridshift":
-            progress(f"running GridShift {text}, bandwidth {width} ...")
-            result = run_gridshift(points, bandwidth=width, random_state=seed)
+            progress(f"running GridShift {text}, bandwidth {options.bandwidth} ...")
+            result = run_gridshift(points, bandwidth=options.bandwidth, random_state=options.seed)
         else:
-            progress(f"running k-means {text}, k = {k}, n_init = {options.n_init} ...")
+            progress(
+                f"running k-means {text}, k = {options.n_clusters}, n_init = {options.n_init} ..."
+            )
             result, _ = run_kmeans(points, None, options)
     progress("scoring ...")
     scored = scores(true_labels, result.cluster_labels)
@@ -122,7 +119,7 @@ def cluster(
 
 
 def with_silhouettes(features: NDArray, result: Clustering, options: ClusterOptions) -> Clustering:
-    """Adds silhouettes and sizes of the clusters to the result's metrics, see `cluster`."""
+    """Returns the result with silhouettes and sizes of the clusters in its metrics."""
     is_in, metrics = result.cluster_labels != NO_CLUSTER, dict(result.metrics)
     features, labels = features[is_in], result.cluster_labels[is_in]
     sample: dict[str, Any] = {"sample_size": SILHOUETTE_ROWS, "seed": options.seed}
@@ -134,7 +131,7 @@ def with_silhouettes(features: NDArray, result: Clustering, options: ClusterOpti
 
 
 def sizes_of(labels: NDArray) -> dict[int, int]:
-    """Counts the rows of each cluster."""
+    """Returns the number of rows of each cluster."""
     ids, sizes = np.unique(labels, return_counts=True)
     return dict(zip(ids.tolist(), sizes.tolist(), strict=True))
 
@@ -142,13 +139,13 @@ def sizes_of(labels: NDArray) -> dict[int, int]:
 def find(
     x: NDArray, config: EvalConfig, *, seed: int, originals: NDArray | None = None
 ) -> Clustering:
-    """Finds clusters by `config.method`, without scores.
+    """Returns the clusters by `config.method`, without scores.
 
     Args:
         x: the features, unit rows `[n, d]`.
         config: the section `eval`.
         seed: random seed of the clustering and of the map that GridShift clusters.
-        originals: int `[n]`, the row that stands for each row, see `SmoothTree.fit_rows`.
+        originals: int `[n]`, the row that each row is a copy of, see `SmoothTree.fit_rows`.
     """
     if config.method == "tree":
         metric = config.reduce.metric
@@ -160,16 +157,16 @@ def find(
 
 
 def run_gridshift(points: NDArray, **grid_options: Any) -> Clustering:
-    """Clusters points by GridShift.
+    """Returns the clusters of points by GridShift.
 
     Args:
         points: `[n, n_components]`.
         grid_options: arguments of `GridShift`.
 
     Returns:
-        The result. Its metrics are `n_large`, the number of clusters that count (smaller ones
-        consist of outliers, see `gridshift.min_cluster_size`), `bandwidth`, the `verdict` of the
-        scan over bandwidths, and the number of `outliers`.
+        The result. Its metrics are `n_large`, the number of clusters without those of outliers, see
+        `gridshift.min_cluster_size`; `bandwidth`; `verdict`, of the scan over bandwidths; and
+        `outliers`, their number.
     """
     grid = GridShift(**grid_options).fit(points)
     labels, curve, outliers = grid.labels_, grid.bandwidth_curve_, grid.outliers_
@@ -186,10 +183,10 @@ def run_gridshift(points: NDArray, **grid_options: Any) -> Clustering:
 
 
 def run_custom(x: NDArray, method: str, *, k: int | None, seed: int) -> Clustering:
-    """Clusters rows `[n, d]` by a module of one's own, see `clustering.custom`; without points.
+    """Returns the clusters of rows by a module of one's own, see `clustering.custom`.
 
     Args:
-        x: the rows.
+        x: `[n, d]`.
         method: the module.
         k: number of clusters; None: it is found.
         seed: random seed.
@@ -216,7 +213,7 @@ def run_tree(
     originals: NDArray | None = None,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Clustering:
-    """Clusters features by `SmoothTree`.
+    """Returns the clusters of features by `SmoothTree`.
 
     Args:
         features: `[n, d]`, in memory or not.
@@ -224,14 +221,13 @@ def run_tree(
         seed: random seed of the clustering.
         k: number of clusters; None: it is found.
         shown: int `[m]`, the rows that the result describes; None: all rows.
-        originals: int `[n]`, the row that stands for each row, see `SmoothTree.fit_rows`.
+        originals: int `[n]`, the row that each row is a copy of, see `SmoothTree.fit_rows`.
         progress: called with one line of text at each step.
 
     Returns:
-        The result, without points. Its metrics are `n_large`, the number of clusters that count,
-        `verdict` and `gap` (see `SmoothTree`; None where there is none), `rows_clustered`, the
-        distinct rows or micro-clusters that were compared with each other, and the number of
-        `outliers`.
+        The result, without points. Its metrics are `n_large`, the number of clusters without those
+        of outliers; `verdict` and `gap`, see `SmoothTree`, or None; `rows_clustered`, the number of
+        distinct rows or micro-clusters; and `outliers`, their number.
     """
     progress(f"smoothing {_shape(features)} features and clustering them ...")
     model = SmoothTree(metric, n_clusters=k, random_state=seed)
@@ -274,10 +270,10 @@ def clusterer(
     reduce: str | None,
     n_neighbors: int,
 ) -> Placing | None:
-    """Makes what places new rows in clusters; None for a map of t-SNE, which has no place for them.
+    """Returns what places new rows in clusters; None for a map of t-SNE, which cannot.
 
     Args:
-        clustering: the clusters; of a tree they are those of all rows.
+        clustering: the clusters.
         training_rows: the rows that were clustered, or a sample of them.
         method: of the clustering.
         reduce: method by which the map was made, `"none"` for the rows.
@@ -290,14 +286,10 @@ def clusterer(
         return ByVotes(labels, n_neighbors, training_rows)
     if reduce == "tsne":
         return None
-    width, points, centers = (
-        clustering.metrics.get("bandwidth"),
-        clustering.points,
-        clustering.centers,
-    )
+    centers, width = clustering.centers, clustering.metrics.get("bandwidth")
     if reduce == "none" and width is None:  # k-means
         return ByCenters(centers, labels, training_rows.metric == "cosine", training_rows)
-    return ByVotes(labels, n_neighbors, training_rows, points, centers, width or 1.0)
+    return ByVotes(labels, n_neighbors, training_rows, clustering.points, centers, width or 1.0)
 
 
 def map_of_tree(
@@ -311,15 +303,16 @@ def map_of_tree(
 ) -> NDArray:
     """Returns the map float32 `[n, c]` of rows that `SmoothTree` has clustered.
 
-    Distinct rows are reduced, and copies lie on their original: UMAP draws another map each time of
-    rows that are equal. Of micro-clusters, a row lies at the mean of its three nearest ones.
+    Distinct rows are reduced, and a copy lies on its original, because UMAP maps equal rows
+    differently. A row of a micro-cluster lies at the mean of the three nearest micro-clusters.
 
     Args:
         smoother: that of the tree.
         leaves: int `[n]`, the leaf of each row.
-        features: of the rows; None: they are not stored, and micro-clusters stand for them.
+        features: of the rows; None: a row lies on its micro-cluster.
         seed: random seed of the map.
-        old: `[n, c]`, a map of the rows from which this one starts, and on which it is laid.
+        old: `[n, c]`, an earlier map of the rows, from which UMAP starts, and onto which the map
+            is turned.
         options: arguments of `reduce`.
     """
     smooth, own = smoother.smooth, None
@@ -342,7 +335,7 @@ def map_of_tree(
 
 
 def registered(points: NDArray, onto: NDArray) -> NDArray:
-    """Moves, turns and scales points `[n, c]` onto others, by the similarity of least squares.
+    """Returns points `[n, c]` moved, turned and scaled onto others, by least squares.
 
     Example:
         >>> old = np.array([[0.0, 0.0], [2.0, 0.0], [0.0, 1.0]])
@@ -357,7 +350,7 @@ def registered(points: NDArray, onto: NDArray) -> NDArray:
 
 
 def _drawn(rows: NDArray, *, method: str, seed: int, **options: Any) -> NDArray:
-    """Draws the map `[n, c]` of rows; by PCA where a library cannot, so that clusters are kept."""
+    """Returns the map `[n, c]` of rows; by PCA if a library fails, so that no clusters are lost."""
     try:
         return reduce(rows, method=method, seed=seed, **options)
     except (ImportError, OSError, RuntimeError) as error:
@@ -367,9 +360,9 @@ def _drawn(rows: NDArray, *, method: str, seed: int, **options: Any) -> NDArray:
 
 
 def scores(true_labels: NDArray | None, cluster_labels: NDArray) -> dict[str, Any]:
-    """Computes `metrics.partition.scores`; without labels, every score is None.
+    """Returns `metrics.partition.scores`; without labels, every score is None.
 
-    Rows in no cluster, -1, count as wrong for the accuracy, and in no other score.
+    Rows in no cluster, -1, count as wrong in the accuracy, and are left out of the other scores.
     """
     is_in = cluster_labels != NO_CLUSTER
     inside = cluster_labels[is_in]
@@ -389,16 +382,15 @@ def run_kmeans(
     options: ClusterOptions,
     sample: NDArray | None = None,
 ) -> tuple[Clustering, NDArray]:
-    """Clusters rows by k-means on all devices; rows in shards are read in blocks.
+    """Returns the clusters of rows by k-means on all devices; shards are read in blocks.
 
-    Of several processes all must call this with the same arguments.
+    If there are several processes, all must call this with the same arguments.
 
     Args:
         x: `[n, d]`.
-        true_labels: int `[n]`, used for scores only, or None.
+        true_labels: int `[n]`, for the scores alone, or None.
         options: of k-means, with `n_clusters`.
-        sample: int `[m]`, the rows that the result describes; None: all rows, which shards need
-            not fit into memory for.
+        sample: int `[m]`, the rows that the result describes; None: all rows.
 
     Returns:
         The result, whose metrics beside the scores are `k_given`, `inertia`, and `updates`; and the

@@ -13,7 +13,7 @@ from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.evaluation.options import EvalConfig
 from cluster_jax.metrics import knn
 from cluster_jax.metrics.collapse import collapse
-from cluster_jax.metrics.linear_probe import linear_probe
+from cluster_jax.metrics.linear_probe import ProbeSettings, linear_probe
 
 
 class Evaluation(NamedTuple):
@@ -74,16 +74,9 @@ def evaluate(
         # To hold out a part of each class, the probe needs a class of two images.
         possible = test is not None or np.bincount(true_labels).max() > 1
         if config.linear_probe is not None and possible:
-            tested, classes = test or (None, None)
-            probe = linear_probe(
-                features,
-                true_labels,
-                seed=seed,
-                top=(1, 5),
-                test_features=tested,
-                test_labels=classes,
-                **vars(config.linear_probe),
-            )
+            settings = ProbeSettings(**vars(config.linear_probe))
+            how: dict[str, Any] = {"settings": settings, "test": test, "seed": seed}
+            probe = linear_probe(features, true_labels, **how, top=(1, 5))
     metrics = {
         config.method: clustering.metrics,
         "kmeans": {**clusters.scores(true_labels, kmeans_labels), "k_given": k},

@@ -411,17 +411,9 @@ def spherical_kmeans(
             zero, as before the first refresh; None: all runs start by k-means++.
     """
     seed = int(jax.random.randint(key, (), 0, np.iinfo(np.int32).max))
-    init = np.asarray(last) if last is not None and np.any(last) else None
-    return kmeans(
-        features,
-        clusters,
-        metric="spherical",
-        n_init=n_init,
-        max_iter=MAX_ITER,
-        seed=seed,
-        init=init,
-        mesh=mesh,
-    )
+    start = np.asarray(last) if last is not None and np.any(last) else clusters
+    how: dict[str, Any] = {"metric": "spherical", "n_init": n_init, "max_iter": MAX_ITER}
+    return kmeans(features, start, **how, seed=seed, mesh=mesh)
 
 
 def refresh_schedule(

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,21 +21,38 @@ _MOMENTUM = 0.9
 _BLOCK = 2**14
 
 
+class ProbeSettings(NamedTuple):
+    """How a linear classifier is trained and tested.
+
+    Attributes:
+        epochs: passes over the training rows.
+        learning_rate: at the start.
+        weight_decay: of the weights, not of the bias.
+        batch_size: rows per step; all training rows where there are fewer.
+        holdout: share of each class that is held out for the test, 0 to 1; a class of one row is
+            only trained on. Ignored where test rows are given.
+    """
+
+    epochs: int = 100
+    learning_rate: float = 0.3
+    weight_decay: float = 1e-6
+    batch_size: int = 256
+    holdout: float = 0.2
+
+
+_DEFAULTS = ProbeSettings()
+
+
 def linear_probe(
     features: ArrayLike,
     labels: ArrayLike,
     *,
-    epochs: int = 100,
-    learning_rate: float = 0.3,
-    weight_decay: float = 1e-6,
-    batch_size: int = 256,
-    holdout: float = 0.2,
-    seed: int = 0,
+    settings: ProbeSettings = _DEFAULTS,
+    test: tuple[ArrayLike, ArrayLike] | None = None,
     top: Sequence[int] = (1,),
-    test_features: ArrayLike | None = None,
-    test_labels: ArrayLike | None = None,
+    seed: int = 0,
 ) -> dict[int, float | None]:
-    """Computes the top-k accuracy of a linear classifier, on rows that its training does not see.
+    """Returns the top-k accuracy of a linear classifier, on rows that its training does not see.
 
     Softmax regression from zero weights by SGD with momentum 0.9 and a cosine schedule to 0; the
     weight decay is added to the gradient of the weights. Features are centered and divided by one
@@ -45,16 +63,11 @@ def linear_probe(
     Args:
         features: float `[n, d]`, finite.
         labels: classes, integers `[n]`.
-        epochs: passes over the training rows.
-        learning_rate: at the start.
-        weight_decay: of the weights, not of the bias.
-        batch_size: rows per step; all training rows where there are fewer.
-        holdout: share of each class that is tested and not trained on, 0 to 1; a class of one row
-            is only trained on. Without effect where there are `test_features`.
-        seed: of the split and of the order of the rows.
+        settings: see `ProbeSettings`.
+        test: rows to score on, finite float `[m, d]`, and their classes, integers `[m]`; a class
+            without a training row counts as wrong. None: rows are held out.
         top: numbers k; a row is right where its class is among the k that are most likely.
-        test_features: float `[m, d]` to score on, finite; None: rows are held out.
-        test_labels: integers `[m]`, with `test_features`; a class without a training row is wrong.
+        seed: of the split and of the order of the rows.
 
     Returns:
         k -> share of the scored rows that are right, or None where there are fewer classes.
@@ -63,45 +76,42 @@ def linear_probe(
         ValueError: shapes that do not match, or an argument out of range.
 
     Example:
-        >>> linear_probe([[0.0], [1.0], [2.0], [7.0], [8.0], [9.0]], [0, 0, 0, 1, 1, 1], epochs=9)
+        >>> linear_probe([[0.0], [1.0], [2.0], [7.0], [8.0], [9.0]], [0, 0, 0, 1, 1, 1])
         {1: 1.0}
     """
-    if (test_features is None) != (test_labels is None):
-        raise InputError("test_features and test_labels must be given together; got only one")
     rows = numeric(features, "features")
     true_labels = one_per_row(labels, "labels", len(rows))
-    checks.share("holdout", holdout)
+    checks.share("holdout", settings.holdout)
     for k in top:
         checks.whole("top", k, 1)
-    for name, value in zip(("epochs", "batch_size"), (epochs, batch_size), strict=True):
-        checks.whole(name, value, 1)
-    checks.positive("learning_rate", learning_rate)
+    checks.whole("epochs", settings.epochs, 1)
+    checks.whole("batch_size", settings.batch_size, 1)
+    checks.positive("learning_rate", settings.learning_rate)
     rng = np.random.default_rng(seed)
     classes, target = np.unique(true_labels, return_inverse=True)
-    if test_features is None:
-        test = _held_out(target, holdout, rng)
-        if not test.any():
+    if test is None:
+        is_test = _held_out(target, settings.holdout, rng)
+        if not is_test.any():
             must = "labels must have a class of two rows or more to hold one out"
             raise InputError(f"{must}; got none")
     else:
-        rows, true_labels, test = _joined(rows, true_labels, test_features, test_labels)
+        rows, true_labels, is_test = _joined(rows, true_labels, *test)
         target = np.searchsorted(classes, true_labels).clip(max=len(classes) - 1)
-    train = np.flatnonzero(~test)
-    scaled = _scaled(rows, train)
-    batch = min(batch_size, len(train))
+    train = np.flatnonzero(~is_test)
+    batch = min(settings.batch_size, len(train))
     steps = len(train) // batch
-    order = np.stack([rng.permutation(train)[: steps * batch] for _ in range(epochs)])
+    order = np.stack([rng.permutation(train)[: steps * batch] for _ in range(settings.epochs)])
     logits = _train_and_predict(
-        _placed(scaled),
+        _placed(_scaled(rows, train)),
         jnp.asarray(target, jnp.int32),
-        jnp.asarray(order.reshape(epochs * steps, batch), jnp.int32),
-        learning_rate,
-        weight_decay,
+        jnp.asarray(order.reshape(-1, batch), jnp.int32),
+        settings.learning_rate,
+        settings.weight_decay,
         n_classes=len(classes),
     )
     # Equally likely classes are in the order of their numbers.
-    ranked = np.argsort(-np.asarray(logits)[: len(rows)][test], axis=1, kind="stable")
-    hits = classes[ranked] == true_labels[test, None]
+    ranked = np.argsort(-np.asarray(logits)[: len(rows)][is_test], axis=1, kind="stable")
+    hits = classes[ranked] == true_labels[is_test, None]
     return {k: float(hits[:, :k].any(axis=1).mean()) if k <= len(classes) else None for k in top}
 
 
@@ -169,14 +179,14 @@ def _train_and_predict(
 
 
 def _joined(
-    rows: NDArray, labels: NDArray, test_features: ArrayLike, test_labels: ArrayLike | None
+    rows: NDArray, labels: NDArray, test_features: ArrayLike, test_labels: ArrayLike
 ) -> tuple[NDArray, NDArray, NDArray]:
     """Appends test rows to training rows; returns both, their labels, and which are test rows."""
-    tested = numeric(test_features, "test_features")
+    tested = numeric(test_features, "the test features")
     if tested.shape[1] != rows.shape[1]:
-        must = f"test_features must have as many columns as features, {rows.shape[1]}"
+        must = f"the test features must have as many columns as features, {rows.shape[1]}"
         raise InputError(f"{must}; got {tested.shape[1]}")
-    test_labels = one_per_row(np.asarray(test_labels), "test_labels", len(tested))
+    test_labels = one_per_row(np.asarray(test_labels), "the test labels", len(tested))
     is_test = np.repeat([False, True], [len(rows), len(tested)])
     return np.concatenate([rows, tested]), np.concatenate([labels, test_labels]), is_test
 

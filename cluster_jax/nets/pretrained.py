@@ -29,7 +29,7 @@ from cluster_jax.core.checks import Count, Fraction, InputError
 from cluster_jax.core.config import check_values
 from cluster_jax.nets import backbone
 from cluster_jax.nets.backbones import efficientnet_lite, resnet, vit
-from cluster_jax.nets.config import LITE2, WEIGHTS
+from cluster_jax.nets.config import LITE2
 
 PyTree = Any
 # Path of a parameter or statistic in Flax.
@@ -136,22 +136,13 @@ class Preprocessing:
     interpolation: Literal["nearest", "bilinear", "bicubic", "lanczos"] = "bicubic"
 
 
-def check(encoder: Any) -> None:
-    """Raises an `InputError` unless `encoder` may name an encoder; no file is read."""
-    name = os.fspath(encoder) if isinstance(encoder, os.PathLike) else encoder
-    if not isinstance(name, str) or not (weights_of(name) == LITE2 or re.search(WEIGHTS, name)):
-        raise InputError(
-            f"encoder must be 'lite2', a .safetensors file, or 'hf:ORG/NAME'; got {encoder!r}"
-        )
-
-
 def weights_of(encoder: str) -> str:
     """Returns the value of `network.weights` for an encoder; "lite2" is short for `LITE2`."""
     return LITE2 if encoder == "lite2" else encoder
 
 
 def overrides(encoder: str | os.PathLike) -> dict[str, Any]:
-    """Returns an encoder's values of the section `network`, by keys; nothing of it is trained.
+    """Returns an encoder's values of the section `network`, by keys; no file is read.
 
     Args:
         encoder: "lite2", a `.safetensors` file that is named as one of `MODELS`, or whose folder
@@ -164,8 +155,7 @@ def overrides(encoder: str | os.PathLike) -> dict[str, Any]:
         >>> overrides("hf:facebook/dinov2-small")["name"]
         'vit_small_patch14'
     """
-    check(encoder)
-    weights = weights_of(os.fspath(encoder))
+    weights = weights_of(os.fspath(encoder) if isinstance(encoder, os.PathLike) else encoder)
     name = LITE2 if weights == LITE2 else _network(weights)
     width, stem = efficientnet_lite.WIDTH, None
     if name in resnet.NAMES:
@@ -176,9 +166,9 @@ def overrides(encoder: str | os.PathLike) -> dict[str, Any]:
     return {"name": name, "weights": weights, "width": width, "stem": stem, "frozen": frozen}
 
 
-def _network(weights: str) -> str:
+def _network(weights: Any) -> str:
     """Returns the `network.name` of a model, by `MODELS`."""
-    path = pathlib.Path(weights.removeprefix("hf:")).expanduser().absolute()
+    path = pathlib.Path(str(weights).removeprefix("hf:")).expanduser().absolute()
     _check_suffix(path)
     names = [name.split(".")[0] for name in (path.name, path.parent.name)]
     known = next((name for name in names if name in MODELS), None)
@@ -186,8 +176,8 @@ def _network(weights: str) -> str:
         return MODELS[known]
     close = difflib.get_close_matches(names[0], MODELS, 1)
     raise InputError(
-        "encoder must be a known model, such as 'hf:facebook/dinov2-small', or a file "
-        f"named as one, such as dinov2-small.safetensors; got {weights!r}"
+        "encoder must be 'lite2', a .safetensors file named as a model, such as dinov2-small, or "
+        f"'hf:ORG/NAME' of one; got {weights!r}"
         + "".join(f": did you mean {name!r}?" for name in close)
     )
 
@@ -345,11 +335,7 @@ def from_hub(weights: str, name: str) -> pathlib.Path | None:
         must = "pretrained weights on the Hugging Face Hub must be named 'hf:ORG/NAME'"
         raise InputError(f"{must}; got {weights!r}")
     hub, errors = _library("huggingface_hub", weights), _library("huggingface_hub.errors", weights)
-    logging = _library("huggingface_hub.utils", weights).logging
     repository = weights.removeprefix("hf:")
-    # Without a network the library tells of every one of its tries.
-    level = logging.get_verbosity()
-    logging.set_verbosity_error()
     try:
         return pathlib.Path(hub.hf_hub_download(repository, name))
     except (OSError, ValueError, errors.EntryNotFoundError) as error:
@@ -366,8 +352,6 @@ def from_hub(weights: str, name: str) -> pathlib.Path | None:
             f"elsewhere into a folder {repository.split('/')[1]} and give the path of "
             "model.safetensors"
         ) from error
-    finally:
-        logging.set_verbosity(level)
 
 
 def convert(
@@ -432,27 +416,19 @@ def _converted(
         # timm adds the position of DINOv2's class token to the token itself.
         (positions,) = tensors
         tensors = [np.concatenate([np.zeros_like(positions[:, :1]), positions], axis=1)]
-    is_token = path[-1] in ("class_token", "positions", "probe")
-    shape = _torch_shape(path, (*leaf.shape[:-1], leaf.shape[-1] // len(tensors)))
+    if path[-1] == "kernel":  # PyTorch has outputs first, then inputs.
+        tensors = [np.moveaxis(tensor, (1, 0), (-2, -1)) for tensor in tensors]
+    shape = (*leaf.shape[:-1], leaf.shape[-1] // len(tensors))
     for name, tensor in zip(names, tensors, strict=True):
-        if tensor.shape != shape and not (is_token and _bare(tensor.shape) == _bare(shape)):
-            raise InputError(f"the tensor {name!r} must have the shape {shape}; got {tensor.shape}")
-    if path[-1] == "kernel":
-        axes = (2, 3, 1, 0) if len(leaf.shape) == 4 else (1, 0)
-        tensors = [tensor.transpose(axes) for tensor in tensors]
+        if _bare(tensor.shape) != _bare(shape):
+            must = f"the tensor {name!r}, with outputs last, must have the shape {shape}"
+            raise InputError(f"{must}; got {tensor.shape}")
     return np.concatenate(tensors, axis=-1).reshape(leaf.shape).astype(leaf.dtype)
 
 
 def _bare(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Removes leading axes of one from a shape: tokens have them in some files."""
     return _bare(shape[1:]) if shape[:1] == (1,) else shape
-
-
-def _torch_shape(path: Path, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Returns PyTorch's shape of a Flax parameter: outputs first; tokens have a batch axis."""
-    if path[-1] == "kernel":
-        return (shape[-1], *shape[-2:-1], *shape[:-2])
-    return (1, *shape) if len(shape) == 2 else shape
 
 
 def _names(backbone_name: str, path: Path, tensors: Mapping[str, Any]) -> tuple[str, ...]:

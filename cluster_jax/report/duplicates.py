@@ -225,7 +225,7 @@ def first_copies(dataset: Dataset) -> NDArray:
     count = dataset.size
     origins, seen = np.arange(count), dict[bytes, int]()
     if dataset.facts is not None:
-        for i, digest in enumerate(data.contents(dataset)):
+        for i, digest in enumerate(dataset.facts(np.arange(count))["digest"]):
             if digest.any():
                 origins[i] = seen.setdefault(digest.tobytes(), i)
         return origins

@@ -200,8 +200,7 @@ def pretrained(config: RunConfig, shape: Sequence[int]) -> Encoder:
     section = config.network
     if config.embedder is not None:
         section = config.embedder.network(section)
-    is_resized = config.data.image_size is not None
-    return Encoder.of_weights(section, _preprocessing(config), shape, is_resized=is_resized)
+    return Encoder.of_weights(section, _preprocessing(config), shape)
 
 
 def trained(inputs: Inputs[RunConfig], params: Any, stats: Any) -> Encoder:
@@ -224,7 +223,6 @@ def trained(inputs: Inputs[RunConfig], params: Any, stats: Any) -> Encoder:
         stats=kept[1],
         shape=shown.shape,
         preprocessing=_preprocessing(config) if dataset.has_images else None,
-        is_resized=config.data.image_size is not None,
         is_trained=True,
         base=base,
     )

@@ -105,7 +105,7 @@ class PhotosConfig(Config):
         must = "data.crop must be 'square' where nothing is trained"
         checks.one_of(must, self.data.crop, ("square",))
         checks.one_of("eval.features", self.eval.features, ("backbone",))
-        pretrained.check(self.encoder)
+        pretrained.overrides(self.encoder)
 
     @functools.cached_property
     def network(self) -> NetworkConfig:

@@ -18,7 +18,6 @@ from PIL import Image
 from cluster_jax.clustering.base import NO_CLUSTER
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import folder as image_files
-from cluster_jax.data import images
 from cluster_jax.data.images import Dataset
 from cluster_jax.discovery import splits
 from cluster_jax.report.report_data import GONE
@@ -235,8 +234,10 @@ def _check_contents(run: Run) -> None:
     """Raises an `InputError` if a file of the run has another content now."""
     dataset = page.training_images(run)
     gone = {name for name, why in dataset.skipped if why == GONE}
+    assert dataset.facts is not None
     assert run.facts is not None
-    is_other = (images.contents(dataset) != run.facts["digest"]).any(axis=1)
+    digests = dataset.facts(np.arange(dataset.size))["digest"]
+    is_other = (digests != run.facts["digest"]).any(axis=1)
     names = np.array(dataset.sources)[is_other].tolist()
     if changed := [name for name in names if name not in gone]:
         raise InputError(
@@ -337,9 +338,9 @@ def _resolved(path: epath.PathLike) -> pathlib.Path:
 
 def _unpack(dataset: Dataset, numbers: Sequence[int], i: int, target: pathlib.Path) -> None:
     """Copies an image out of a zip."""
-    assert dataset.open is not None
-    with dataset.open(numbers[i]) as file, target.open("xb") as copy:
-        shutil.copyfileobj(file, copy)
+    assert dataset.original is not None
+    with target.open("xb") as copy:
+        copy.write(dataset.original(numbers[i]))
 
 
 def _put(files: Sequence[pathlib.Path], by: str, i: int, target: pathlib.Path) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from etils import epath
 from numpy.typing import ArrayLike, NDArray
 
-from cluster_jax.clustering import gridshift, out_of_sample, placing, smooth
+from cluster_jax.clustering import out_of_sample, placing, smooth
 from cluster_jax.clustering import tree as trees
 from cluster_jax.clustering.base import NO_CLUSTER, Assignment
 from cluster_jax.clustering.gridshift import BandwidthCurve
@@ -295,9 +295,8 @@ class Run:
             return None
         bandwidths, counts, scores = self.scan
         n_clusters, best = counts.astype(np.int64), int((bandwidths == self.bandwidth).argmax())
-        others = gridshift.runners_up(bandwidths, n_clusters, scores, best)
         verdict = self.results["metrics"]["gridshift"].get("verdict")
-        return BandwidthCurve(bandwidths, n_clusters, scores, best, verdict, others)
+        return BandwidthCurve(bandwidths, n_clusters, scores, best, verdict)
 
     @property
     def living(self) -> State:

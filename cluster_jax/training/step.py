@@ -1,12 +1,13 @@
 """The training step, the same for all methods; the only place that reduces gradients."""
 
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
 from jax import Array
 from jax.sharding import Mesh, PartitionSpec
+from jax.stages import Wrapped
 
 from cluster_jax.core import collectives
 from cluster_jax.data import batches
@@ -14,21 +15,7 @@ from cluster_jax.methods.base import Method
 from cluster_jax.training.state import AXIS, State
 
 
-class Step(Protocol):
-    """A jitted training step, see `make_step`."""
-
-    def __call__(
-        self, state: State, batch: batches.Batch, resident: Array | None, /
-    ) -> tuple[State, dict[str, Array]]:
-        """Returns the next state and metrics."""
-
-    def lower(
-        self, state: State, batch: batches.Batch, resident: Array | None, /
-    ) -> jax.stages.Lowered:
-        """Lowers the step for abstract arguments, to be compiled."""
-
-
-def make_step(method: Method, optimizer: optax.GradientTransformation, mesh: Mesh) -> Step:
+def make_step(method: Method, optimizer: optax.GradientTransformation, mesh: Mesh) -> Wrapped:
     """Makes the jitted step `(state, batch, resident) -> state, metrics` for the devices of a mesh.
 
     Args:

@@ -64,7 +64,7 @@ def _inertia(x: NDArray, centers: NDArray) -> float:
 
 
 def _ours(x: NDArray, k: int) -> NDArray:
-    result = kmeans(x, k, n_init=1, max_iter=ITERATIONS, seed=SEED, init=x[:k])
+    result = kmeans(x, x[:k], n_init=1, max_iter=ITERATIONS, seed=SEED)
     if result.n_iter != ITERATIONS:
         raise RuntimeError(f"k-means converged after {result.n_iter} iterations")
     return result.centers

@@ -36,8 +36,9 @@ print(f"accuracy {accuracy(digits[fitted], tree.labels_):.2f}")
 # %% [markdown]
 # ## How sure each row is
 #
-# A probability is the share of votes of a row's neighbors, not a calibrated chance. Rows between
-# two clusters have low ones, and `second_labels_` names the second likeliest cluster.
+# A probability is the share of votes of a row's neighbors; of new photos about that share
+# [belongs to its cluster](../number_of_clusters/probabilities.md). Rows between two clusters
+# have low ones, and `second_labels_` names the second likeliest cluster.
 
 # %%
 sure = tree.probabilities_ > 0.9

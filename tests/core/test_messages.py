@@ -11,7 +11,6 @@ from cluster_jax.cli import app, exit_codes
 from cluster_jax.core import checks
 from cluster_jax.core.checks import MOST, InputError, sentence
 from cluster_jax.core.logs import logger
-from cluster_jax.core.names import counted
 from tests.rows import every_row
 
 LONG = "a/" + "b" * 5000 + "/photo.jpg"
@@ -70,7 +69,7 @@ def test_every_text_becomes_one_short_line():
 
 # What only functions of the package catch, or what holds no value of a user.
 CAUGHT = {
-    "core/collectives.py", "data/decode.py", "data/folder.py",
+    "core/collectives.py", "data/decode.py", "data/folder.py", "losses/base.py",
     "nets/pretrained.py",
 }  # fmt: skip
 
@@ -109,14 +108,3 @@ def test_warnings_are_short_lines(capsys, tmp_path):
     with pytest.raises(SystemExit), exit_codes.handle_errors():
         raise OSError("z" * 5000)
     assert len(capsys.readouterr().err) <= len("error: ") + MOST + 1
-
-
-def test_one_of_a_thing():
-    assert [counted(n, "file") for n in (0, 1, 2, 2000)] == [
-        "0 files",
-        "1 file",
-        "2 files",
-        "2,000 files",
-    ]
-    assert counted(1, "class", "classes") == "1 class"
-    assert counted(2, "class", "classes") == "2 classes"

@@ -10,19 +10,6 @@ from tests import reference
 from tests.rows import every_row
 
 
-@pytest.mark.parametrize(
-    ("given", "want"),
-    [(jnp.bfloat16, jnp.float32), (jnp.float16, jnp.float32), (jnp.float32, jnp.float32)],
-)
-def test_wide_promotes_short_floats(given, want):
-    # Not computed: XLA cannot convert float16 on processors without F16C.
-    assert jax.eval_shape(ops.upcast, jax.ShapeDtypeStruct((2,), given)).dtype == want
-
-
-def test_wide_keeps_float64(x64):
-    assert ops.upcast(jnp.ones(2, jnp.float64)).dtype == jnp.float64
-
-
 def test_unit_equals_loops(keys, x64):
     x = np.array(jax.random.normal(next(keys), (5, 3)))
     x[2] = 0

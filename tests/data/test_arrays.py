@@ -1,23 +1,17 @@
 """Array files: every accepted form, and one sentence for every other."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 from cluster_jax.data import datasets
+from tests import toy
 from tests.rows import every_row
 
 
 def load(path, **changes):
-    arguments = {
-        "image_size": None,
-        "interpolation": "bicubic",
-        "cache_mb": 1.0,
-        "max_corrupt_fraction": 0.0,
-        "limit": None,
-    } | changes
-    return datasets.load(
-        datasets.DataConfig(name="arrays", dir=str(path), split=None, label="label", **arguments)
-    )
+    return datasets.load(dataclasses.replace(toy.DATA, dir=str(path), **changes))
 
 
 @pytest.fixture
@@ -33,18 +27,12 @@ def test_uint8_as_it_is(tmp_path, color):
     assert dataset.sources is None
 
 
-@every_row("dtype", [np.float16, np.float32, np.float64])
-def test_floats_are_scaled_and_rounded(tmp_path, color, dtype):
-    np.save(tmp_path / "x.npy", (color / 255).astype(dtype))
-    np.testing.assert_array_equal(load(tmp_path / "x.npy").images, color)
-
-
-def test_rounding_not_truncation(tmp_path):
+def test_floats_are_scaled_and_rounded_and_gray_gets_a_channel(tmp_path, color):
+    for dtype in (np.float16, np.float32, np.float64):
+        np.save(tmp_path / "x.npy", (color / 255).astype(dtype))
+        np.testing.assert_array_equal(load(tmp_path / "x.npy").images, color)
     np.save(tmp_path / "x.npy", np.array([[[0.0, 0.9, 100.6, 255.0]]]) / 255)
     assert load(tmp_path / "x.npy").images.ravel().tolist() == [0, 1, 101, 255]
-
-
-def test_gray_gets_a_channel(tmp_path, color):
     np.save(tmp_path / "x.npy", color[..., 0])
     np.testing.assert_array_equal(load(tmp_path / "x.npy").images, color[..., :1])
 
@@ -93,7 +81,8 @@ GOOD = np.full((4, 5, 6, 3), 0.5)
         (GOOD * 255, r"floats in \[0, 1\]; got float64 from 127\.5 to 127\.5"),
         (GOOD[0, 0], r"shape \[N x H x W\], or .* with C = 1 or 3; got \[6 x 3\]"),
         (GOOD[..., :2], r"C = 1 or 3; got \[4 x 5 x 6 x 2\]"),
-        (GOOD[:0], "must not be empty"),
+        (GOOD[:0], r"C = 1 or 3; got \[0 x 5 x 6 x 3\]"),
+        (GOOD[0], r"got \[5 x 6 x 3\] \(X\[None\] is an array of one image"),
         (np.ones((4, 5, 6), np.int64), r"must be uint8 or floats in \[0, 1\]; got int64"),
     ],
 )

@@ -124,7 +124,7 @@ def test_files_that_differ_in_the_middle_have_different_contents(tmp_path, rng):
     for name, middle in (("a", 0), ("b", 255), ("c", 0)):
         values[150, 150] = middle
         Image.fromarray(values).save(tmp_path / f"{name}.bmp")
-    a, b, c = images.contents(load(tmp_path, cache_mb=0.0))
+    a, b, c = load(tmp_path, cache_mb=0.0).facts(np.arange(3))["digest"]
     assert (a != b).any()
     np.testing.assert_array_equal(a, c)
     digest = hashlib.sha256((tmp_path / "b.bmp").read_bytes()).digest()
@@ -184,7 +184,7 @@ def test_each_keeps_the_order_and_bounds_what_is_in_flight(monkeypatch):
             begun.append(i)
         return 2 * i
 
-    results = images.map_threaded(double, range(19), "doubling")
+    results = images.map_threaded(double, range(19), "doubling", 19)
     assert [next(results), next(results)] == [0, 2]
     assert len(begun) <= 4 + 2
     assert list(results) == [2 * i for i in range(2, 19)]
@@ -275,13 +275,7 @@ def test_a_line_of_pixels_is_cropped_before_it_is_scaled(monkeypatch):
 @every_row(
     ("data", "said"),
     [
-        (b"%PDF-1.7\n", "a PDF"),
-        (
-            b"\0\0\0\x18ftypmp42" + bytes(30),
-            "a video, a damaged photo, or one that needs pip install pillow-heif",
-        ),
-        (b"version https://git-lfs.github.com/spec/v1\n", "a placeholder of Git LFS: git lfs pull"),
-        (bytes(4000), "nothing but zeros, as a copy that was cut off"),
+        (b"\0\0\0\x18ftypmp42", "a video, or a photo that needs pip install pillow-heif"),
         (b"", "empty file"),
         (b"other", "not an image"),
     ],
@@ -385,14 +379,15 @@ def _exif(orientation=None, **dates):
 
 def _facts(folder):
     dataset = load(folder, image_size=4)
-    return dict(zip(dataset.sources, dataset.facts(np.arange(dataset.size)).tolist(), strict=True))
+    facts = dataset.facts(np.arange(dataset.size)).tolist()
+    return {name: values[:4] for name, values in zip(dataset.sources, facts, strict=True)}
 
 
 @every_row("suffix", ["jpg", "png", "tif", "webp", "avif", "heic"])
 @every_row("orientation", [None, *range(1, 9)])
 def test_size_is_that_of_the_upright_picture(tmp_path, suffix, orientation):
     Image.new("RGB", (20, 10), "red").save(tmp_path / f"a.{suffix}", exif=_exif(orientation))
-    (width, height, size, taken, _) = _facts(tmp_path)[f"a.{suffix}"]
+    width, height, size, taken = _facts(tmp_path)[f"a.{suffix}"]
     data = (tmp_path / f"a.{suffix}").read_bytes()
     shape = decoding.decode(data, None, 3).shape
     assert (height, width) == shape[:2]
@@ -412,13 +407,10 @@ def test_date_of_taking(tmp_path):
     }
     for name, given in dates.items():
         picture.save(tmp_path / f"{name}.jpg", exif=_exif(**given))
-    assert {name: facts[3].decode() for name, facts in _facts(tmp_path).items()} == {
-        "original.jpg": "2023-07-14T18:02:11",
-        "scan.jpg": "1999-12-31T23:59:59",
-        "none.jpg": "",
-        "unset.jpg": "",
-        "blank.jpg": "",
-        "changed.jpg": "",
+    assert {name: facts[3] for name, facts in _facts(tmp_path).items()} == {
+        "original.jpg": b"2023-07-14T18:02:11",
+        "scan.jpg": b"1999-12-31T23:59:59",
+        **dict.fromkeys(("none.jpg", "unset.jpg", "blank.jpg", "changed.jpg"), b""),
     }
 
 
@@ -432,4 +424,4 @@ def test_damaged_and_lost_files_have_zeros(tmp_path, write):
     assert facts["width"].tolist() == [0, 0, 8]
     assert facts["height"].tolist() == [0, 0, 6]
     assert facts["bytes"].tolist()[:2] == [8, 0]
-    assert not facts["taken"].any()
+    assert facts["taken"].tolist() == [b"", b"", b""]

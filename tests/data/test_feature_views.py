@@ -85,15 +85,3 @@ def test_parts_have_random_numbers_of_their_own():
     with_dropout, without = draws(both, rows[0]), draws(only, rows[0])
     kept = with_dropout != 0
     np.testing.assert_allclose(with_dropout[kept] * 0.75, without[kept], rtol=1e-5)
-
-
-@every_row(
-    ("key", "value"),
-    [
-        ("cached", -1), ("neighbors", -1), ("neighbors", 1.5), ("step", 1.1), ("step", -0.1),
-        ("noise", -1.0), ("dropout", 1.0), ("dropout", -0.1),
-    ],
-)  # fmt: skip
-def test_values_out_of_range(key, value):
-    with pytest.raises(InputError, match=f"feature_views.{key} must be"):
-        make(1, **{key: value})

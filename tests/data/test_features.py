@@ -1,5 +1,7 @@
 """Features as data: every accepted form, unit rows, neighbors, and one sentence otherwise."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -9,20 +11,8 @@ from tests import toy
 from tests.rows import every_row
 
 
-def load(path, limit=None, cache_mb=1.0):
-    return datasets.load(
-        datasets.DataConfig(
-            name="features",
-            dir=str(path),
-            split=None,
-            label="label",
-            image_size=None,
-            interpolation="bicubic",
-            cache_mb=cache_mb,
-            max_corrupt_fraction=0.0,
-            limit=limit,
-        )
-    )
+def load(path, **changes):
+    return datasets.load(dataclasses.replace(toy.DATA, name="features", dir=str(path), **changes))
 
 
 @pytest.fixture

@@ -184,7 +184,6 @@ def test_ids_of_arrays(tmp_path):
         ("x.txt", "b\na\nb\n", [1, 0, 1], ("a", "b")),
         ("x.csv", "label\n3\n1\n3\n", [1, 0, 1], ("1", "3")),
         ("x.csv", "y\n01\n1\n01\n", [0, 1, 0], ("01", "1")),
-        ("x.txt", "10\n9\n10", [1, 0, 1], ("9", "10")),
     ],
 )
 def test_labels(put, name, content, codes, names):

@@ -163,19 +163,15 @@ def changed(part: str, **values) -> dict:
 @every_row(
     ("change", "message"),
     [
-        ({"size": 0}, r"augment\.size must be at least 1; got 0"),
         ({"std": (0.2, 0.0, 0.1)}, "augment.std must be greater than 0"),
         ({"mean": (0.5,)}, "one value for each channel"),
-        ({"flip": 1.2}, r"augment\.flip must be between 0 and 1; got 1\.2"),
         (changed("crop", scale=(0.0, 1.0)), r"augment\.crop\.scale must be .* got \(0\.0, 1\.0\)"),
-        (changed("jitter", hue=0.6), r"augment\.jitter\.hue must be between 0 and 0\.5"),
         (changed("blur", kernel=4), r"augment\.blur\.kernel must be odd; got 4"),
         (changed("blur", kernel=17), r"at most 15 for views of 8 pixels; got 17"),
         (
             changed("blur", probability=(0.5, 1.5)),
             r"augment\.blur\.probability must be between 0 and 1; got 1\.5",
         ),
-        (changed("affine", shear=-0.1), r"augment\.affine\.shear must be"),
         ({"blur": {"probability": 0.5, "kernel": 3}}, r"missing config key augment\.blur\.sigma"),
         (changed("crop", scal=1), r"unknown config key augment\.crop\.scal;"),
     ],

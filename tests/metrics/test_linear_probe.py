@@ -17,13 +17,14 @@ SETTINGS = {
     "weight_decay": 1e-6,
     "batch_size": 64,
     "holdout": 0.25,
-    "seed": 0,
 }
 
 
-def linear_probe(features, labels, **settings):
+def linear_probe(features, labels, test=None, top=(1,), seed=0, **changes):
     """Top-1 accuracy."""
-    return module.linear_probe(features, labels, **settings)[1]
+    settings = module.ProbeSettings(**{**SETTINGS, **changes})
+    how = {"settings": settings, "test": test, "seed": seed}
+    return module.linear_probe(features, labels, **how, top=top)[1]
 
 
 def _data(n=600, d=10, classes=4, seed=0):
@@ -37,14 +38,14 @@ def _data(n=600, d=10, classes=4, seed=0):
 def test_separable_classes_at_any_scale_and_offset(scale):
     features, labels = _data()
     features = scale * (features.astype(np.float64) + 500)
-    assert linear_probe(features, labels * 7 - 3, **SETTINGS) > 0.99
+    assert linear_probe(features, labels * 7 - 3) > 0.99
 
 
 def test_test_rows_are_not_trained_on():
     # 150 rows in 400 dimensions: any labels can be learned by heart, on rows that were seen.
     rng = np.random.default_rng(3)
     features, labels = rng.normal(size=(150, 400)), rng.integers(0, 2, 150)
-    assert linear_probe(features, labels, **SETTINGS) < 0.75
+    assert linear_probe(features, labels) < 0.75
 
 
 def test_the_scored_rows_change_nothing_in_the_training(monkeypatch):
@@ -58,11 +59,10 @@ def test_the_scored_rows_change_nothing_in_the_training(monkeypatch):
 
     monkeypatch.setattr(module, "_train_and_predict", spy)
     features, labels = _data(200)
-    test = _held_out(labels, SETTINGS["holdout"], np.random.default_rng(SETTINGS["seed"]))
+    test = _held_out(labels, SETTINGS["holdout"], np.random.default_rng(0))
     for shift in (0.0, 1e4):
-        linear_probe(features + np.float32(shift) * test[:, None], labels, **SETTINGS)
-        tested = {"test_features": features[:9] + np.float32(shift), "test_labels": labels[:9]}
-        linear_probe(features, labels, **SETTINGS, **tested)
+        linear_probe(features + np.float32(shift) * test[:, None], labels)
+        linear_probe(features, labels, test=(features[:9] + np.float32(shift), labels[:9]))
     held_out, given = trained[::2], trained[1::2]
     for first, second in (held_out, given):
         for a, b in zip(first, second, strict=True):
@@ -94,13 +94,12 @@ def test_training_equals_plain_loops(x64):
 
 def test_given_test_rows_are_scored():
     features, labels = _data()
-    tested = {"test_features": features[:100], "test_labels": labels[:100]}
-    assert linear_probe(features[100:], labels[100:], **SETTINGS, **tested) > 0.99
-    unknown = {**tested, "test_labels": np.full(100, 9)}
-    assert linear_probe(features[100:], labels[100:], **SETTINGS, **unknown) == 0
+    assert linear_probe(features[100:], labels[100:], test=(features[:100], labels[:100])) > 0.99
+    unknown = features[:100], np.full(100, 9)
+    assert linear_probe(features[100:], labels[100:], test=unknown) == 0
     # A class that is not among those of the training, between two that are.
-    gap = {**tested, "test_labels": 2 * labels[:100] + 1}
-    assert linear_probe(features[100:], 2 * labels[100:], **SETTINGS, **gap) == 0
+    gap = features[:100], 2 * labels[:100] + 1
+    assert linear_probe(features[100:], 2 * labels[100:], test=gap) == 0
 
 
 def test_top_k_counts_the_most_likely_classes(monkeypatch):
@@ -110,10 +109,8 @@ def test_top_k_counts_the_most_likely_classes(monkeypatch):
         return np.concatenate([np.zeros((len(features) - 4, 3)), logits])
 
     monkeypatch.setattr(module, "_train_and_predict", fixed)
-    tested = {"test_features": np.ones((4, 2)), "test_labels": [7, 9, 8, 5]}
-    found = module.linear_probe(
-        np.eye(6, 2), [5, 7, 9, 5, 7, 9], **SETTINGS, **tested, top=(1, 2, 3, 4)
-    )
+    tested = np.ones((4, 2)), [7, 9, 8, 5]
+    found = module.linear_probe(np.eye(6, 2), [5, 7, 9] * 2, test=tested, top=(1, 2, 3, 4))
     # In the order of likelihood: 5 7 9, 7 9 5, 5 7 9 (equal), 9 7 5.
     assert found == {1: 0.0, 2: 0.5, 3: 0.75, 4: None}
 
@@ -129,9 +126,7 @@ def test_split_is_stratified():
 def test_seed_decides():
     features, _ = _data(300)
     labels = np.random.default_rng(4).integers(0, 4, 300)
-    a, b, *others = (
-        linear_probe(features, labels, **{**SETTINGS, "seed": s}) for s in (0, 0, 1, 2)
-    )
+    a, b, *others = (linear_probe(features, labels, seed=s) for s in (0, 0, 1, 2))
     assert a == b
     assert set(others) != {a}
 
@@ -145,28 +140,27 @@ def test_seed_decides():
         (np.zeros((4, 1)), [0, 0, 1, 1], {"epochs": 0}, "epochs must be at least 1"),
         (np.zeros((3, 1)), [0, 1, 2], {}, "hold one out; got none"),
         (np.zeros((4, 1)), [0, 0, 1, 1], {"top": (0,)}, "top must be at least 1; got 0"),
-        (np.zeros((4, 1)), [0, 0, 1, 1], {"test_labels": [0]}, "given together; got only one"),
         (
             np.zeros((4, 1)),
             [0, 0, 1, 1],
-            {"test_features": np.zeros((1, 2)), "test_labels": [0]},
-            "test_features must have as many columns as features, 1; got 2",
+            {"test": (np.zeros((1, 2)), [0])},
+            "test features must have as many columns as features, 1; got 2",
         ),
     ],
 )
 def test_bad_input(features, labels, change, message):
     with pytest.raises(ValueError, match=message):
-        linear_probe(features, labels, **{**SETTINGS, **change})
+        linear_probe(features, labels, **change)
 
 
 def test_accelerators_share_the_rows(monkeypatch):
     """And none has them all: a step adds up the rows of its batch over them, and nothing else."""
     features, labels = _data(203)
-    one = linear_probe(features, labels, **SETTINGS)
+    one = linear_probe(features, labels)
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     devices = jax.devices()[:4]
     monkeypatch.setattr(jax, "local_devices", lambda: devices)
-    assert linear_probe(features, labels, **SETTINGS) == one
+    assert linear_probe(features, labels) == one
     placed = module._placed(features)
     assert {shard.data.shape[0] for shard in placed.addressable_shards} == {51}
     order, target = jnp.zeros((2, 8), jnp.int32), jnp.zeros(204, jnp.int32)

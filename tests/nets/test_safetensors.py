@@ -219,12 +219,12 @@ def without(tensors, *names):
         (
             "resnet18",
             lambda x: {**x, "layer1.0.conv1.weight": np.zeros((3, 3, 64, 64))},
-            "the tensor 'layer1.0.conv1.weight' must have the shape (64, 64, 3, 3); got (3, 3, 64",
+            "'layer1.0.conv1.weight', with outputs last, must have the shape (3, 3, 64, 64); got ",
         ),
         (
             "vit_tiny_patch14",
             lambda x: {**x, "pos_embed": np.zeros((1, 197, 192))},
-            "the tensor 'pos_embed' must have the shape (1, 1370, 192); got (1, 197, 192)",
+            "must have the shape (1370, 192); got (1, 197, 192)",
         ),
         (
             "vit_tiny_patch14",

@@ -19,7 +19,7 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.data import datasets
 from cluster_jax.encoding import embed
 from cluster_jax.methods import base
-from cluster_jax.metrics import linear_probe
+from cluster_jax.metrics import ProbeSettings, linear_probe
 from cluster_jax.report import duplicates
 from cluster_jax.runs import begin as pipeline
 from cluster_jax.runs import build, provenance
@@ -324,9 +324,8 @@ def test_the_linear_probe_is_scored_on_the_test_images(tmp_path):
     found = linear_probe(
         train,
         run.training.dataset.labels,
-        test_features=test,
-        test_labels=run.test.labels,
-        **config_json(config)["eval"]["linear_probe"],
+        settings=ProbeSettings(**config_json(config)["eval"]["linear_probe"]),
+        test=(test, run.test.labels),
     )
     assert results["metrics"]["linear_probe"] == found[1]
     assert results["metrics"]["linear_probe_top_5"] is None, "there are four classes"
