@@ -64,8 +64,6 @@ VALUES = {
     "feature_views.cached": placeholder(int),
     "feature_views.neighbors": 10,  # nearest images, one of which is mixed in
     "feature_views.step": 1.0,  # largest share of that neighbor
-    "feature_views.noise": 0.0,  # standard deviation of Gaussian noise
-    "feature_views.dropout": 0.0,  # probability that a column is set to zero
     # Novel class discovery, and the images held out for its test, or for that of the linear probe.
     # Number of known classes, the first ones of data.classes or by name; None: no known classes
     "novel.classes": placeholder(int),

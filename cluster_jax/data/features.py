@@ -1,6 +1,6 @@
 """Data sets of feature vectors from another network: one or several views of each image.
 
-Augmented views for a training mix a vector with its neighbors, and add noise and dropout.
+Augmented views for a training mix a vector with its neighbors.
 """
 
 import dataclasses
@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from threadpoolctl import threadpool_limits
 
 from cluster_jax.core import arrays, checks
-from cluster_jax.core.checks import BelowOne, CountOrZero, Fraction, InputError, NonNegative
+from cluster_jax.core.checks import CountOrZero, Fraction, InputError
 from cluster_jax.data import arrays as files
 from cluster_jax.data import tables
 from cluster_jax.data.images import DataConfig, Dataset, limited
@@ -153,7 +153,7 @@ def _dataset(values: NDArray, name: str, cache_mb: float) -> Dataset:
 
 @dataclasses.dataclass(frozen=True)
 class FeatureViewsConfig:
-    """Section `feature_views`: augmentations of a feature vector, applied in this order.
+    """Section `feature_views`: augmentation of a feature vector, by views of it and its neighbors.
 
     Vectors are scaled to a root mean square of one over their columns. With zeros everywhere both
     views are the features themselves.
@@ -164,15 +164,11 @@ class FeatureViewsConfig:
         neighbors: number of nearest neighbors, one of which is drawn for mixing. If `step` is
             positive, NCL's head on clusters spreads labels over them too (ten at most).
         step: maximum of the uniform mixing coefficient with the neighbor, 0 to 1.
-        noise: standard deviation of Gaussian noise.
-        dropout: probability that a column is set to zero; other columns are scaled up.
     """
 
     cached: CountOrZero | None
     neighbors: CountOrZero
     step: Fraction
-    noise: NonNegative
-    dropout: BelowOne
 
     @property
     def searched(self) -> int:
@@ -184,8 +180,7 @@ def make_views(config: FeatureViewsConfig, dataset: Dataset) -> Augment:
     """Makes the augmentations of an item of features, float `[v + m, d]` -> `[d]`; see `Augment`.
 
     The first of the v rows has the features of the image itself, which `clean` returns; the last m
-    rows have the features of its neighbors. Each augmentation has its own random numbers, so
-    turning one off does not change the others.
+    rows have the features of its neighbors.
 
     Raises:
         InputError: the set has fewer stored views than `cached`.
@@ -195,18 +190,12 @@ def make_views(config: FeatureViewsConfig, dataset: Dataset) -> Augment:
     checks.at_most("feature_views.cached", cached, stored, "augmented views that the data have")
 
     def view(key: Array, rows: Array) -> Array:
-        view_key, neighbor_key, step_key, noise_key, dropout_key = jax.random.split(key, 5)
+        view_key, neighbor_key, step_key = jax.random.split(key, 3)
         x = rows[jax.random.randint(view_key, (), 1, cached + 1) if cached else 0]
         if config.searched:
             neighbor = rows[-jax.random.randint(neighbor_key, (), 1, config.neighbors + 1)]
             x += jax.random.uniform(step_key, (), x.dtype, 0, config.step) * (neighbor - x)
-        x = _unit_rms(x)
-        if config.noise:
-            x += config.noise * jax.random.normal(noise_key, x.shape, x.dtype)
-        if config.dropout:
-            kept = jax.random.bernoulli(dropout_key, 1 - config.dropout, x.shape)
-            x = jnp.where(kept, x / (1 - config.dropout), 0)
-        return x
+        return _unit_rms(x)
 
     return Augment(view, view, clean)
 

@@ -17,7 +17,7 @@ DRAWS = 200
 
 def make(views, **changes):
     """Views of a set of 7 rows in 4 columns with this many stored views."""
-    values = {"cached": None, "neighbors": 0, "step": 0.0, "noise": 0.0, "dropout": 0.0} | changes
+    values = {"cached": None, "neighbors": 0, "step": 0.0} | changes
     config = parse_section(FeatureViewsConfig, "feature_views", values)
     x = np.random.default_rng(0).normal(size=(7, views, 4))
     dataset = features.with_neighbors(features.load(toy.DATA, x), config.neighbors)
@@ -66,22 +66,3 @@ def test_a_step_goes_towards_each_of_the_neighbors():
     steps = np.array([t for _, t in shares])
     assert -1e-5 <= steps.min() < 0.05
     assert 0.45 < steps.max() <= 0.5 + 1e-5
-
-
-def test_noise_and_dropout_have_their_size():
-    augment, rows = make(1, noise=0.3)
-    np.testing.assert_allclose((2 * (draws(augment, rows[0]) - rows[0, :1])).std(), 0.3, rtol=0.1)
-    augment, rows = make(1, dropout=0.25)
-    views = draws(augment, rows[0])
-    kept = views != 0
-    np.testing.assert_allclose(kept.mean(), 0.75, atol=0.06)
-    expected = np.broadcast_to(rows[0, 0] / 0.75, views.shape)
-    np.testing.assert_allclose(views[kept], expected[kept], rtol=1e-5)
-
-
-def test_parts_have_random_numbers_of_their_own():
-    both, rows = make(1, noise=0.3, dropout=0.25)
-    only, _ = make(1, noise=0.3)
-    with_dropout, without = draws(both, rows[0]), draws(only, rows[0])
-    kept = with_dropout != 0
-    np.testing.assert_allclose(with_dropout[kept] * 0.75, without[kept], rtol=1e-5)
