@@ -166,7 +166,6 @@ VALUES = {
     "eval.reduce.method": "umap",  # or "tsne", "pca", "none"
     "eval.reduce.n_components": 3,  # its dimensions
     "eval.reduce.n_neighbors": 10,  # of UMAP; the perplexity of t-SNE
-    "eval.reduce.min_dist": 0.0,  # least distance of points of UMAP
     "eval.reduce.metric": "cosine",  # of the features; or "euclidean"
     "eval.gridshift.bandwidth": "auto",  # or a number, as text: the side of a grid cell
     "eval.gridshift.stop": "fixed_point",  # when the shifts end; or the authors' "no_merge"

@@ -63,7 +63,9 @@ def _spectral(x: NDArray, k: int, seed: int) -> NDArray:
 
 def _map(x: NDArray, seed: int) -> NDArray:
     """UMAP as DROWCULA takes it: 10 neighbors, three dimensions."""
-    return reduce(x, metric="euclidean", n_neighbors=10, min_dist=0.1, seed=seed)
+    from umap import UMAP
+
+    return np.asarray(UMAP(10, 3, metric="euclidean", random_state=seed).fit_transform(x))
 
 
 def _drowcula(x: NDArray, k: int, seed: int) -> NDArray:

@@ -75,7 +75,7 @@ def check_outputs(results, config, folder):
     assert ("gradient_share" in metrics) == (config.nrcc.weight > 0)
     assert results["provenance"]["number_of_clusters"] == {method: "found", "kmeans": "given"}
     given = results["provenance"]["clusters_given_to_training"]
-    assert given == config.method.get("clusters")
+    assert given == config.method.get("n_clusters")
     report = (folder / "run" / "report.html").read_text()
     assert (f"The training, however, was given {given} as" in report) == (given is not None)
     assert ("discovery.novel.acc" in metrics) == bool(config.stages)

@@ -117,7 +117,7 @@ def test_what_fit_leaves(fitted, leaves):
 
 def test_the_command_cluster_finds_the_same(fitted, leaves):
     reduce = fitted.results_["config"]["eval"]["reduce"]
-    names = ("n_components", "n_neighbors", "min_dist", "metric")
+    names = ("n_components", "n_neighbors", "metric")
     reduced = {name: reduce[name] for name in names}
     options = ClusterOptions(
         method="tree",
@@ -206,7 +206,7 @@ def test_new_images_follow_the_cut(fitted, features, tmp_path, capsys):
 
 def test_many_images_are_condensed(make, fitted, features, workdir, monkeypatch):
     monkeypatch.setattr(smooth_tree, "MAX_ROWS", 200)
-    again = make(workdir=workdir, overrides={"eval.reduce.min_dist": 0.1}).fit(features)
+    again = make(workdir=workdir, overrides={"eval.reduce.n_neighbors": 12}).fit(features)
     leaves = again.results_["metrics"]["tree"]["rows_clustered"]
     assert leaves <= 150
     assert again.tree_.shape == (leaves - 1, 4)
@@ -234,7 +234,7 @@ def test_the_map_is_only_a_picture(make, fitted, features, workdir, method):
 def test_one_axis_is_drawn_as_it_is(make, features, workdir, monkeypatch):
     fit = functools.partial(smooth.fit, n_axes=1)
     monkeypatch.setattr(smooth_tree.smooth, "fit", fit)
-    again = make(workdir=workdir, overrides={"eval.reduce.min_dist": 0.1}).fit(features)
+    again = make(workdir=workdir, overrides={"eval.reduce.n_neighbors": 12}).fit(features)
     assert again._run.points.shape == (COUNT, 1)
     np.testing.assert_array_equal(again.predict(features), again.labels_)
 

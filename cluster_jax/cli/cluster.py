@@ -27,7 +27,6 @@ _USES = {
     "max_iter": ("method", ("kmeans",)),
     "n_components": ("reduce", ("umap", "tsne", "pca", None)),
     "n_neighbors": ("reduce", ("umap", "tsne", None)),
-    "min_dist": ("reduce", ("umap", None)),
 }
 
 
@@ -81,8 +80,6 @@ def _parser() -> Parser:
     add("--n-components", type=int, default=3, help=columns)
     n_neighbors = "neighbors of umap, perplexity of tsne (default: %(default)s)"
     add("--n-neighbors", type=int, default=15, help=n_neighbors)
-    min_dist = "minimum distance of points of umap (default: %(default)s)"
-    add("--min-dist", type=float, default=0.0, help=min_dist)
     metrics = (
         "distance of tree, umap, tsne, kmeans (default: cosine above 3 columns, else euclidean)"
     )

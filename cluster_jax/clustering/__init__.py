@@ -1,19 +1,19 @@
 r"""Clustering of embeddings, with and without a given number of clusters.
 
 **`SmoothTree`** finds the number of clusters in any embedding; choose it first. Rows are projected
-to the principal axes that exceed noise, whitened by the differences of neighbors, and averaged
-twice over their k nearest neighbors, ten but in small sets,
+to the principal axes above noise, whitened by the differences of neighbors, and averaged twice over
+their k nearest neighbors, ten but in small sets,
 
 $$x_i \leftarrow \frac{1}{k + 1} \Big( x_i + \sum_{j \in N(i)} x_j \Big),$$
 
-which contracts dense regions. For each number of clusters, a cut of Ward's tree starts k-means on
-the averaged rows; the number with the highest silhouette, of the rows before and after averaging
-together, wins. How far the silhouette of the rows *before* averaging exceeds that of a Gaussian of
-the same covariance is the verdict: "one_cluster" below 0.1, "clear" from 0.3 of the largest
-possible excess, between them "unclear", a best guess. `cut` gives
-coarser and finer groups of one tree, `predict` places new rows by a vote of their neighbors.
-Copies of rows change nothing, and more rows than can be compared are condensed first.
-The algorithm is the project's own; its parts are named in `cluster_jax.clustering.smooth_tree`.
+which contracts dense regions. For each number of clusters, k-means of the averaged rows starts from
+a cut of Ward's tree. The number with the highest silhouette is chosen, the mean of those of the
+rows before and after averaging. The verdict is that of the gap, the silhouette before averaging
+less that of Gaussian rows of the same covariance: "one_cluster" below 0.1, "clear" if it is four
+standard errors above 0.3 of the largest possible gap, and otherwise "unclear", a best guess. `cut`
+gives coarser and finer groups of one tree, `predict` places new rows. Copies of rows change
+nothing, and rows that are too many to be compared are condensed first. The algorithm is the
+project's own, see `cluster_jax.clustering.smooth_tree` and `number`.
 
 **`GridShift`** after `reduce` is NRCC's way (section 3.6): UMAP to three dimensions, then mean
 shift on a grid of cells of side $h$. All occupied cells move to the weighted mean of the $3^d$
@@ -21,14 +21,14 @@ cells around them, and cells that meet merge; the last ones are the modes:
 
 $$\mu_c \leftarrow \frac{\sum_{b \in B(c)} w_b \, \mu_b}{\sum_{b \in B(c)} w_b}$$
 
-Choose it to follow the paper, or for millions of points in few dimensions: its time is linear.
-Its answer depends on the map. Deviations: `bandwidth="auto"`, which selects $h$ without labels, is
-ours; and cells move until none does, where GridShift's authors stop after the first step without a
-merge (`stop="no_merge"`).
+Choose it to follow the paper, or for millions of points in few dimensions: its time is linear. The
+clusters depend on the map. Deviations from the paper: `bandwidth="auto"` chooses $h$ without
+labels; and cells move until none moves any more, where the authors stop after the first step
+without a merge (`stop="no_merge"`).
 
 **`kmeans`** needs the number of clusters. It is Euclidean or spherical, starts by k-means++, and
 runs on all devices of a mesh, as NCC's E-step does. Choose it for a known number or millions of
-rows of many dimensions. `kmeans_blocks` reads rows that do not fit into memory block by block.
+rows of many dimensions. `kmeans_blocks` reads rows that need not fit into memory, in blocks.
 
 A clusterer of one's own is a Python file with a function `fit`, see `custom`.
 

@@ -27,7 +27,6 @@ def reduce(
     method: str = "umap",
     n_components: int = 3,
     n_neighbors: int = 15,
-    min_dist: float = 0.0,
     metric: str = "cosine",
     seed: int = 0,
     start: NDArray | None = None,
@@ -40,7 +39,6 @@ def reduce(
         n_components: dimensions of the result; `"none"` ignores it.
         n_neighbors: UMAP's neighborhood size, capped at n - 1; t-SNE's perplexity, capped at
             (n - 1) / 3.
-        min_dist: UMAP's minimum distance of two embedded points; 0 packs clusters densely.
         metric: distance between features for UMAP and t-SNE, for example `"cosine"`.
         seed: of UMAP and t-SNE.
         start: `[n, n_components]`, positions from which UMAP starts, and takes a few small steps;
@@ -71,7 +69,8 @@ def reduce(
     if method == "pca" or n < n_components + 2 or n < 4:
         return _pca(x, n_components)
     if method == "umap":
-        options = {"n_components": n_components, "min_dist": min_dist, "metric": metric}
+        # Points may lie on each other, which packs clusters densely.
+        options = {"n_components": n_components, "min_dist": 0.0, "metric": metric}
         return _umap(x, min(n_neighbors, n - 1), seed, start, options)
     return _tsne(x, n_components, min(float(n_neighbors), (n - 1) / 3), metric, seed)
 

@@ -60,7 +60,6 @@ class ReduceConfig:
     method: Reduction
     n_components: Neighborhood
     n_neighbors: Neighborhood
-    min_dist: NonNegative
     metric: str
 
 
@@ -160,7 +159,6 @@ class ClusterOptions:
             cluster the features, and the reduced features are the map of the report.
         n_components: number of columns of the reduced features.
         n_neighbors: number of neighbors of UMAP, perplexity of t-SNE.
-        min_dist: `min_dist` of UMAP.
         metric: distance between features, `"cosine"` or `"euclidean"`, for the tree, UMAP, t-SNE,
             and k-means without a reduction; None: cosine if one of them is used and there are more
             than three columns, else Euclidean.
@@ -175,7 +173,6 @@ class ClusterOptions:
     reduce: Reduction | None
     n_components: Count
     n_neighbors: Neighborhood
-    min_dist: NonNegative
     metric: Literal["cosine", "euclidean"] | None
     bandwidth: float | str
     n_init: Counter
@@ -198,7 +195,7 @@ class ClusterOptions:
     @property
     def reduce_options(self) -> dict[str, Any]:
         """Arguments of `clustering.reduce.reduce`, without the features and the seed."""
-        names = ("n_components", "n_neighbors", "min_dist", "metric")
+        names = ("n_components", "n_neighbors", "metric")
         return {"method": self.reduce} | {name: getattr(self, name) for name in names}
 
 

@@ -284,7 +284,7 @@ def _provenance(
 
     unused = {"n_clusters"} if options.method == "kmeans" else {"n_clusters", "n_init", "max_iter"}
     if options.reduce == "none":
-        unused |= {"n_components", "n_neighbors", "min_dist"}
+        unused |= {"n_components", "n_neighbors"}
     used = {k: v for k, v in dataclasses.asdict(options).items() if k not in unused}
     bandwidth = "found" if options.bandwidth == "auto" else "given"
     return {

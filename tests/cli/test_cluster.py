@@ -385,8 +385,8 @@ def test_summary_counts_small_clusters_apart():
         ),
         (("--features=x.npy", "--n-init=3"), "--n-init must be left out for --method=tree; got 3"),
         (
-            ("--features=wide.npy", "--reduce=pca", "--min-dist=0.1"),
-            "--min-dist must be left out for --reduce=pca; got 0.1",
+            ("--features=wide.npy", "--reduce=pca", "--n-neighbors=9"),
+            "--n-neighbors must be left out for --reduce=pca; got 9",
         ),
         (
             ("--features=junk.npy",),

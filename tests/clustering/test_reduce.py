@@ -7,7 +7,7 @@ from cluster_jax.clustering.reduce import _neighbor_graph, reduce
 from cluster_jax.core.checks import InputError
 from tests.rows import every_row
 
-SETTINGS = {"n_neighbors": 15, "min_dist": 0.0, "metric": "cosine", "seed": 3}
+SETTINGS = {"n_neighbors": 15, "metric": "cosine", "seed": 3}
 
 
 def _features(n, d=20, seed=0):

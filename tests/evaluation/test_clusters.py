@@ -24,7 +24,6 @@ OPTIONS = ClusterOptions(
     reduce=None,
     n_components=2,
     n_neighbors=5,
-    min_dist=0.0,
     metric=None,
     bandwidth="auto",
     n_init=3,
@@ -134,10 +133,10 @@ def test_kmeans_in_a_map_is_euclidean(monkeypatch):
         return features[:, :2]
 
     monkeypatch.setattr(clusters, "reduce", reduce)
-    options = replace(method="kmeans", n_clusters=2, reduce="umap", n_neighbors=7, min_dist=0.25)
+    options = replace(method="kmeans", n_clusters=2, reduce="umap", n_neighbors=7)
     result = cluster(x, np.repeat([0, 1], [20, 30]), options, ignore)
     assert given == {
-        "method": "umap", "n_components": 2, "n_neighbors": 7, "min_dist": 0.25, "metric": "cosine",
+        "method": "umap", "n_components": 2, "n_neighbors": 7, "metric": "cosine",
         "seed": 0,
     }  # fmt: skip
     assert result.metrics["acc"] == 1
