@@ -387,16 +387,18 @@ class Run:
         Raises:
             InputError: the run has no tree, or `n_clusters` or `level` is out of range.
         """
+        if self.known is not None:
+            raise InputError(
+                "y must be None to cut the tree of groups, which classes do not follow; got "
+                "classes: fit again without them"
+            )
         placer = self._tree("cut")
         if n_clusters is None and level is None:
             return self.labels.copy()
         is_in = self.labels != NO_CLUSTER
         ids, codes = np.unique(self.labels[is_in], return_inverse=True)
-        if (
-            n_clusters is not None
-            and 0 < n_clusters <= len(ids)
-            and self._labels_of_placer is not None
-        ):
+        is_changed = self._labels_of_placer is not None
+        if is_changed and n_clusters is not None and 0 < n_clusters <= len(ids):
             groups = np.full(len(self.labels), NO_CLUSTER)
             groups[is_in] = trees.cut_tree(self.linkage, n_clusters)[codes]
             return groups
