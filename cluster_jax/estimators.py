@@ -195,18 +195,16 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
             self._encoder = self._run.encoder()
         return self._encoder
 
-    def cut(self, *, n_clusters: int | None = None, level: float | None = None) -> NDArray:
+    def cut(self, *, n_clusters: int | None = None) -> NDArray:
         """Returns the training images' labels at another level of the tree, int64 `[n]`.
 
         Groups of a coarser level are unions of the clusters of `labels_`.
 
         Args:
-            n_clusters: number of groups, up to that of the tree's leaves; with no `level` either,
-                `labels_`.
-            level: height, as a fraction of the highest merge, 0 to 1; merges above it are undone.
+            n_clusters: number of groups, up to that of the tree's leaves; None: `labels_`.
 
         Raises:
-            ValueError: there is no tree, or `n_clusters` or `level` is out of range.
+            ValueError: there is no tree, or `n_clusters` is out of range.
         """
         check_is_fitted(self, "labels_")
         if self._run.known_classes:
@@ -214,33 +212,25 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
                 "y must be None to cut the tree of groups, which classes do not follow; got "
                 "classes: fit again without them"
             )
-        return self._run.cut(n_clusters=n_clusters, level=level)
+        return self._run.cut(n_clusters=n_clusters)
 
-    def predict(
-        self, X: Images, *, n_clusters: int | None = None, level: float | None = None
-    ) -> NDArray:
+    def predict(self, X: Images, *, n_clusters: int | None = None) -> NDArray:
         """Returns each image's cluster as in `labels_`, `[m]`, independent of the other images.
 
         It is that of most of the nearest training images, see `runs.run.Run.place`.
         Files of a folder are read as in `transform`: unreadable ones have no label. With
-        `n_clusters` or `level`, the group as in `cut`.
+        `n_clusters`, the group as in `cut`.
         """
-        return self.locate(X, n_clusters=n_clusters, level=level).labels
+        return self.locate(X, n_clusters=n_clusters).labels
 
-    def locate(
-        self, X: Images, *, n_clusters: int | None = None, level: float | None = None
-    ) -> Assignment:
+    def locate(self, X: Images, *, n_clusters: int | None = None) -> Assignment:
         """Returns labels, distances and novelty of new images, see `clustering.base.Assignment`.
 
         Raises:
             ValueError: the images are invalid, the run used t-SNE, or see `cut`.
         """
         check_is_fitted(self, "labels_")
-        labels = (
-            None
-            if n_clusters is None and level is None
-            else self.cut(n_clusters=n_clusters, level=level)
-        )
+        labels = None if n_clusters is None else self.cut(n_clusters=n_clusters)
         if self._run.known is None:
             self._run.check_places()
         return self._run.place(self.transform(X), labels)
@@ -561,15 +551,13 @@ class EmbeddingClusters:
     def __init__(self, run: Run) -> None:
         self.run, self.labels_, self.names_ = run, run.labels.copy(), dict(run.named)
 
-    def cut(self, *, n_clusters: int | None = None, level: float | None = None) -> NDArray:
+    def cut(self, *, n_clusters: int | None = None) -> NDArray:
         """Returns labels int64 `[n]` at another cut of the tree, or `labels_`; see `Run.cut`."""
-        return self.run.cut(n_clusters=n_clusters, level=level)
+        return self.run.cut(n_clusters=n_clusters)
 
-    def predict(
-        self, X: ArrayLike, *, n_clusters: int | None = None, level: float | None = None
-    ) -> NDArray:
+    def predict(self, X: ArrayLike, *, n_clusters: int | None = None) -> NDArray:
         """Returns clusters of rows of `X` float `[m, d]`, as in `labels_` or `cut`, int64 `[m]`."""
-        return self.locate(X, n_clusters=n_clusters, level=level).labels
+        return self.locate(X, n_clusters=n_clusters).labels
 
     def predict_proba(self, X: ArrayLike) -> NDArray:
         """Computes each cluster's probability, as `np.unique(labels_)`, for rows: float64 `[m, c]`.
@@ -579,9 +567,7 @@ class EmbeddingClusters:
         """
         return self.run.probabilities_of(self.run.checked(X))
 
-    def locate(
-        self, X: ArrayLike, *, n_clusters: int | None = None, level: float | None = None
-    ) -> Assignment:
+    def locate(self, X: ArrayLike, *, n_clusters: int | None = None) -> Assignment:
         """Returns clusters of the rows of `X` float `[m, d]`, how sure they are, and what is novel.
 
         Rows do not affect each other.
@@ -590,11 +576,7 @@ class EmbeddingClusters:
             ValueError: the rows are invalid, the run cannot place new ones, or see `cut`.
         """
         self.run.check_places()
-        labels = (
-            None
-            if n_clusters is None and level is None
-            else self.cut(n_clusters=n_clusters, level=level)
-        )
+        labels = None if n_clusters is None else self.cut(n_clusters=n_clusters)
         return self.run.place(self.run.checked(X), labels)
 
     def score_samples(self, X: ArrayLike) -> NDArray:

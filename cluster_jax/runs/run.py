@@ -374,36 +374,29 @@ class Run:
             raise InputError("y must be None for probabilities of new images; got classes")
         return self._tree("give probabilities").probabilities(x, self._labels_of_placer)
 
-    def cut(self, *, n_clusters: int | None = None, level: float | None = None) -> NDArray:
+    def cut(self, *, n_clusters: int | None = None) -> NDArray:
         """Returns labels of the rows at another cut of the tree, int64 `[n]`; they are no clusters.
 
         Up to the number of clusters that a person has corrected, or an update has kept, groups join
         these. All others are those of the tree, which knows no corrections.
 
         Args:
-            n_clusters: number of groups; with no `level` either, the clusters.
-            level: height, as a fraction of the highest merge; merges above it are undone.
+            n_clusters: number of groups; None: the clusters.
 
         Raises:
-            InputError: the run has no tree, or `n_clusters` or `level` is out of range.
+            InputError: the run has no tree, or `n_clusters` is out of range.
         """
         placer = self._tree("cut")
-        if n_clusters is None and level is None:
+        if n_clusters is None:
             return self.labels.copy()
         is_in = self.labels != NO_CLUSTER
         ids, codes = np.unique(self.labels[is_in], return_inverse=True)
-        if (
-            n_clusters is not None
-            and 0 < n_clusters <= len(ids)
-            and self._labels_of_placer is not None
-        ):
+        if 0 < n_clusters <= len(ids) and self._labels_of_placer is not None:
             groups = np.full(len(self.labels), NO_CLUSTER)
             groups[is_in] = trees.cut_tree(self.linkage, n_clusters)[codes]
             return groups
         assert self.tree is not None
-        return trees.cut(
-            self.tree, placer.labels, placer.leaves, n_clusters=n_clusters, level=level
-        )
+        return trees.cut(self.tree, placer.labels, placer.leaves, n_clusters)
 
     def check_places(self) -> Placing:
         """Returns what places new rows.
