@@ -11,7 +11,7 @@ import numpy as np
 from etils import epath
 from numpy.typing import ArrayLike, NDArray
 
-from cluster_jax.clustering import out_of_sample, placing, smooth
+from cluster_jax.clustering import knn, placing, smooth
 from cluster_jax.clustering import tree as trees
 from cluster_jax.clustering.base import NO_CLUSTER, Assignment
 from cluster_jax.clustering.gridshift import BandwidthCurve
@@ -348,7 +348,7 @@ class Run:
         decided = self.columns["decided"]
         if not decided.any() or not self.is_of_images:
             return placed
-        near = out_of_sample.neighbors(arrays.normalize_rows(x), self.all_features, 1)
+        near = knn.nearest(x, self.all_features, 1, metric="cosine")
         nearest = near.indices[:, 0]
         if not decided[nearest].any():
             return placed
@@ -435,7 +435,7 @@ class Run:
 
     def nearest(self, x: NDArray, count: int) -> Nearest:
         """Finds the `count` images most similar to each of new rows `[l, d]`."""
-        near = out_of_sample.neighbors(x, self.all_features, count)
+        near = knn.nearest(x, self.all_features, count, metric="cosine")
         named = None if self.names is None else np.asarray(self.names)[near.indices]
         return Nearest(near.indices, 1 - near.distances, named)
 
