@@ -188,7 +188,7 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         first, leaves = copies.originals(x, self.metric_, self.n_clusters or 1)
         checks.at_most("n_clusters", self.n_clusters or 1, len(first), "distinct rows")
         if (m := len(first)) <= MAX_ROWS:
-            rows = smooth.dequantize(np.asarray(x[first]), seed)
+            rows = smooth.dequantize(numeric(x[first], "X", smooth.LARGEST), seed)
             self.sample_, self.smoother_ = first, smooth.fit(rows, self.metric_)
         else:
             how = (min(SAMPLE, m), min(MAX_ROWS, m // 2), self.metric_, seed)
