@@ -85,22 +85,6 @@ def novelty_threshold(features: NDArray, metric: str = "cosine") -> float:
     return float(np.quantile(nearest.distances[:, -1], _WITHIN))
 
 
-class _Groups(NamedTuple):
-    """Clusters of the m leaves of a tree, ready to place new rows.
-
-    Attributes:
-        ids: int64 `[k]`, the distinct labels.
-        leaves: int `[m]`, the place of each leaf's label among these.
-        centers: float64 `[k, r]`, means of the sharp rows.
-        around: `[m, k]`, see `membership.shares`.
-    """
-
-    ids: NDArray
-    leaves: NDArray
-    centers: NDArray
-    around: sparse.csr_array
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
 class ByTree:
     """Places new rows by the nearest sharp rows of a `SmoothTree`, see `membership`.
@@ -147,15 +131,16 @@ class ByTree:
         return result
 
     @functools.cached_property
-    def _own(self) -> _Groups:
+    def _own(self) -> tuple[NDArray, NDArray, NDArray, sparse.csr_array]:
         return self._groups(self.labels)
 
-    def _groups(self, labels: NDArray) -> _Groups:
+    def _groups(self, labels: NDArray) -> tuple[NDArray, NDArray, NDArray, sparse.csr_array]:
+        """Returns the distinct labels, the place of each leaf's label, means, and `shares`."""
         # Labels of leaves only: a person may have left a label to nothing but copies.
         ids, leaves = coded(labels[self.sample])
         counted = self.leaves[self.labels != NO_CLUSTER]
         centers = centers_of_leaves(self.smoother.sharp, leaves, counted)
-        return _Groups(ids, leaves, centers, membership.shares(self.smoother, leaves))
+        return ids, leaves, centers, membership.shares(self.smoother, leaves)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
