@@ -1,5 +1,6 @@
 """Clusters of images as a scikit-learn estimator, and those of a finished run."""
 
+import abc
 import contextlib
 import logging
 import numbers
@@ -46,7 +47,71 @@ _UPDATES = "updates.npz"
 _FILES = "_files"  # in the state of a fitted estimator: name -> content
 
 
-class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
+class _OfRun(abc.ABC):
+    """What the clusters of a finished run say of new images, or rows of embeddings."""
+
+    @abc.abstractmethod
+    def _fitted(self) -> Run:
+        """Returns the run."""
+
+    @abc.abstractmethod
+    def _rows(self, X: Any) -> NDArray:
+        """Returns features `[m, d]` of new images or rows."""
+
+    def cut(self, *, n_clusters: int | None = None) -> NDArray:
+        """Returns labels int64 `[n]` at another level of the tree.
+
+        Groups of a coarser level are unions of the clusters of `labels_`.
+
+        Args:
+            n_clusters: number of groups, up to that of the tree's leaves; None: `labels_`.
+
+        Raises:
+            ValueError: there is no tree, or `n_clusters` is out of range.
+        """
+        return self._fitted().cut(n_clusters=n_clusters)
+
+    def locate(self, X: Any, *, n_clusters: int | None = None) -> Assignment:
+        """Returns labels, distances, novelty and how sure they are, see `clustering.base`.
+
+        New images or rows do not affect each other. With `n_clusters`, the labels are the groups of
+        `cut`.
+
+        Raises:
+            ValueError: what is new is invalid, the run used t-SNE, or see `cut`.
+        """
+        run, labels = self._fitted(), None
+        if n_clusters is not None:
+            labels = self.cut(n_clusters=n_clusters)
+        if run.known is None:
+            run.check_places()
+        return run.place(self._rows(X), labels)
+
+    def predict(self, X: Any, *, n_clusters: int | None = None) -> NDArray:
+        """Returns the cluster of each new image or row as in `labels_`, `[m]`, or as in `cut`.
+
+        It is that of most of the nearest ones of the run, see `runs.run.Run.place`. Files of a
+        folder are read as in `transform`: unreadable ones have no label.
+        """
+        return self.locate(X, n_clusters=n_clusters).labels
+
+    def score_samples(self, X: Any) -> NDArray:
+        """Returns how like those of the run new ones are, float64 `[m]`: minus their novelty."""
+        return -self.locate(X).novelty
+
+    def predict_proba(self, X: Any) -> NDArray:
+        """Computes the probability of each of `np.unique(labels_)`, float64 `[m, k]`.
+
+        Of a training image it is that of `probabilities_`, unless a person has decided about it.
+
+        Raises:
+            ValueError: what is new is invalid, or there is no tree of groups.
+        """
+        run = self._fitted()
+        return run.probabilities_of(self._rows(X))
+
+
+class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
     """Clusters images without labels: embeds them by a network, then finds clusters.
 
     If some classes are known, `fit(X, y)` sorts the images with y = -1 into novel classes (NCL); it
@@ -187,57 +252,19 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         datasets.warn(dataset.notes, dataset.skipped)
         return rows
 
+    def _rows(self, X: Images) -> NDArray:
+        return self.transform(X)
+
+    def _fitted(self) -> Run:
+        check_is_fitted(self, "labels_")
+        return self._run
+
     @property
     def encoder_(self) -> Encoder:
         """The encoder that has made the features, which embeds any images of its size."""
-        check_is_fitted(self, "labels_")
         if self._encoder is None:
-            self._encoder = self._run.encoder()
+            self._encoder = self._fitted().encoder()
         return self._encoder
-
-    def cut(self, *, n_clusters: int | None = None) -> NDArray:
-        """Returns the training images' labels at another level of the tree, int64 `[n]`.
-
-        Groups of a coarser level are unions of the clusters of `labels_`.
-
-        Args:
-            n_clusters: number of groups, up to that of the tree's leaves; None: `labels_`.
-
-        Raises:
-            ValueError: there is no tree, or `n_clusters` is out of range.
-        """
-        check_is_fitted(self, "labels_")
-        if self._run.known_classes:
-            raise InputError(
-                "y must be None to cut the tree of groups, which classes do not follow; got "
-                "classes: fit again without them"
-            )
-        return self._run.cut(n_clusters=n_clusters)
-
-    def predict(self, X: Images, *, n_clusters: int | None = None) -> NDArray:
-        """Returns each image's cluster as in `labels_`, `[m]`, independent of the other images.
-
-        It is that of most of the nearest training images, see `runs.run.Run.place`.
-        Files of a folder are read as in `transform`: unreadable ones have no label. With
-        `n_clusters`, the group as in `cut`.
-        """
-        return self.locate(X, n_clusters=n_clusters).labels
-
-    def locate(self, X: Images, *, n_clusters: int | None = None) -> Assignment:
-        """Returns labels, distances and novelty of new images, see `clustering.base.Assignment`.
-
-        Raises:
-            ValueError: the images are invalid, the run used t-SNE, or see `cut`.
-        """
-        check_is_fitted(self, "labels_")
-        labels = None if n_clusters is None else self.cut(n_clusters=n_clusters)
-        if self._run.known is None:
-            self._run.check_places()
-        return self._run.place(self.transform(X), labels)
-
-    def score_samples(self, X: Images) -> NDArray:
-        """Returns how like the training images new ones are, float64 `[m]`: minus their novelty."""
-        return -self.locate(X).novelty
 
     def update(self, X: Images) -> Self:
         """Adds images to those so far, whose clusters keep their ids.
@@ -254,8 +281,8 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         Raises:
             ValueError: the images are invalid, or the clusters are none of a tree.
         """
-        check_is_fitted(self, "labels_")
-        run, config = self._run, parse_config(self._run.config)
+        run = self._fitted()
+        config = parse_config(run.config)
         section = config.eval
         if run.known_classes or section.method != "tree":
             kind = "classes" if run.known_classes else section.method
@@ -272,18 +299,6 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         self._living, self.ids_, self.events_ = (state, x), state.ids, state.events
         return self
 
-    def predict_proba(self, X: Images) -> NDArray:
-        """Computes each image's probability of each of `np.unique(labels_)`, float64 `[m, k]`.
-
-        Of a training image it is that of `probabilities_`, unless a person has decided about it.
-        Files are read as in `transform`.
-
-        Raises:
-            ValueError: the images are invalid, or there is no tree of groups.
-        """
-        check_is_fitted(self, "labels_")
-        return self._run.probabilities_of(self.transform(X))
-
     def warm_up(self, n_images: int = encoder.BATCHES[-1]) -> Self:
         """Loads and compiles what places new images, so that no later call waits for it.
 
@@ -293,11 +308,11 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
         Args:
             n_images: the most images of a call that is not to wait.
         """
-        check_is_fitted(self, "labels_")
+        shape = self._fitted().images["shape"]
         checks.whole("n_images", n_images, 1)
         for fewer, count in zip((0, *encoder.BATCHES), encoder.BATCHES, strict=False):
             if fewer < n_images:
-                self.locate(np.zeros((count, *self._run.images["shape"]), np.uint8))
+                self.locate(np.zeros((count, *shape), np.uint8))
         return self
 
     def nearest(self, X: Images, n: int = 5) -> Nearest:
@@ -305,16 +320,16 @@ class ImageClusterer(TransformerMixin, ClusterMixin, BaseEstimator):
 
         A training image is its own nearest. Unreadable files have no row, as in `transform`.
         """
-        check_is_fitted(self, "labels_")
         checks.whole("n", n, 1)
-        return self._run.nearest(self.transform(X), n)
+        return self._fitted().nearest(self.transform(X), n)
 
     def export(self, path: str | os.PathLike) -> None:
         """Writes a folder per cluster with links to the training images, see `export.write`."""
         check_is_fitted(self, "labels_")
+        run = self._complete()
         # The names are those of the other clusters.
-        names = {} if self._is_kmeans else export.names_of_folders(self._complete())
-        export.training_images(self._run, self.labels_, path, names)
+        names = {} if self._is_kmeans else export.names_of_folders(run)
+        export.training_images(run, self.labels_, path, names)
 
     def report(self, path: str | os.PathLike) -> pathlib.Path:
         """Copies the report, one HTML file that opens offline, to `path`."""
@@ -536,7 +551,7 @@ def _training_images(X: Images, config: ConfigDict) -> Dataset:
         return datasets.load(parsed, values)
 
 
-class EmbeddingClusters:
+class EmbeddingClusters(_OfRun):
     """The clusters of a finished run of the command `cluster`, as a person has corrected them.
 
     Args:
@@ -551,37 +566,11 @@ class EmbeddingClusters:
     def __init__(self, run: Run) -> None:
         self.run, self.labels_, self.names_ = run, run.labels.copy(), dict(run.named)
 
-    def cut(self, *, n_clusters: int | None = None) -> NDArray:
-        """Returns labels int64 `[n]` at another cut of the tree, or `labels_`; see `Run.cut`."""
-        return self.run.cut(n_clusters=n_clusters)
+    def _fitted(self) -> Run:
+        return self.run
 
-    def predict(self, X: ArrayLike, *, n_clusters: int | None = None) -> NDArray:
-        """Returns clusters of rows of `X` float `[m, d]`, as in `labels_` or `cut`, int64 `[m]`."""
-        return self.locate(X, n_clusters=n_clusters).labels
-
-    def predict_proba(self, X: ArrayLike) -> NDArray:
-        """Computes each cluster's probability, as `np.unique(labels_)`, for rows: float64 `[m, c]`.
-
-        Raises:
-            ValueError: the rows are invalid, or the run has no tree.
-        """
-        return self.run.probabilities_of(self.run.checked(X))
-
-    def locate(self, X: ArrayLike, *, n_clusters: int | None = None) -> Assignment:
-        """Returns clusters of the rows of `X` float `[m, d]`, how sure they are, and what is novel.
-
-        Rows do not affect each other.
-
-        Raises:
-            ValueError: the rows are invalid, the run cannot place new ones, or see `cut`.
-        """
-        self.run.check_places()
-        labels = None if n_clusters is None else self.cut(n_clusters=n_clusters)
-        return self.run.place(self.run.checked(X), labels)
-
-    def score_samples(self, X: ArrayLike) -> NDArray:
-        """Returns how like the rows of the run new ones are, float64 `[m]`: minus their novelty."""
-        return -self.locate(X).novelty
+    def _rows(self, X: ArrayLike) -> NDArray:
+        return self.run.checked(X)
 
 
 def load(path: str | os.PathLike) -> ImageClusterer | EmbeddingClusters:
@@ -594,6 +583,6 @@ def load(path: str | os.PathLike) -> ImageClusterer | EmbeddingClusters:
     Raises:
         ValueError: `path` has no finished run.
     """
-    if workdirs.is_of_embeddings(path):
+    if workdirs.is_of_embeddings(workdirs.of_run(path)):
         return EmbeddingClusters(records.read(path))
     return ImageClusterer.load(path)

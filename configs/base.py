@@ -57,15 +57,11 @@ VALUES = {
     "augment.affine.shear": 0.0,  # largest one, y per x
     "augment.noise": 0.0,  # standard deviation of Gaussian noise, on the scale [0, 1]
     # None, or a frozen network that embeds the images; the run trains on its features: a section of
-    # `name`, `width`, `stem` and `weights` as in `network`, and `views`, see configs/ncl_images.py
+    # `name`, `width`, `stem` and `weights` as in `network`, see configs/ncl_images.py
     "embedder": placeholder(ConfigDict),
-    # Views of features, in place of `augment` where the data are features.
-    # Stored augmented views to draw from, 0: the features themselves; None: all that there are
-    "feature_views.cached": placeholder(int),
-    "feature_views.neighbors": 10,  # nearest images, one of which is mixed in
-    "feature_views.step": 1.0,  # largest share of that neighbor
-    "feature_views.noise": 0.0,  # standard deviation of Gaussian noise
-    "feature_views.dropout": 0.0,  # probability that a column is set to zero
+    # Views of features, in place of `augment` where the data are features: points between an image
+    # and one of this many nearest images; 0: stored views, or the features themselves
+    "feature_views.neighbors": 10,
     # Novel class discovery, and the images held out for its test, or for that of the linear probe.
     # Number of known classes, the first ones of data.classes or by name; None: no known classes
     "novel.classes": placeholder(int),

@@ -25,7 +25,7 @@ def get_config():
         "ncl_features",
         data=images.data,
         augment=images.augment,
-        embedder={**embedder, "stem": config_dict.placeholder(str), "views": 0},
+        embedder={**embedder, "stem": config_dict.placeholder(str)},
         eval={"batch_size": images.eval.batch_size},
     )
     config.data.labels = "folders"  # the known classes

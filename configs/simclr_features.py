@@ -4,7 +4,7 @@
 
 x.npz, .npy or .csv holds features `[n, d]` by any network, or `[n, v, d]` with v views of each
 image (`cluster-jax embed` makes them). A view of a row is a random point between it and one of its
-10 nearest neighbors; with cached views it starts from one of them. Rows are scaled to length one.
+10 nearest neighbors; with stored views it starts from one of them. Rows are scaled to length one.
 Training took 68 to 151 s on one busy CPU core for 1,500 to 10,000 rows of Lite0's features;
 the search for neighbors compares all pairs of rows.
 

@@ -164,6 +164,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if not devices.is_first():  # The first process writes the results, and ends later.
             return
         run = records.read(workdir)
-        train.end(args, workdir, _conclusion(run, workdir), run.results)
+        train.end(args, workdir, _conclusion(run, workdir))
         if args.open:
             webbrowser.open(pathlib.Path(workdir / workdirs.REPORT).resolve().as_uri())

@@ -1,7 +1,7 @@
 """Assigns new images or embeddings to the clusters of a finished run; writes predictions.csv.
 
 The table has the image or row, its cluster, the distance to its center (with GridShift in
-bandwidths), its novelty, the distance to the nearest training image in that within which 99 % of
+bandwidths), its novelty, the distance to the nearest training image in that within which 95 % of
 these have another one, is_novel, whether that is above 1, and for the tree of groups the
 probability of the cluster and its runner-up. After novel class discovery, the class
 (the name of a known one, or for example "novel 2") replaces cluster and distance. Names of

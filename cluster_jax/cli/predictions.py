@@ -7,7 +7,7 @@ import collections
 import functools
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -124,12 +124,9 @@ def _written(
     skipped: Sequence[tuple[str, str]] = (),
 ) -> tuple[str, dict[str, Any]]:
     """Writes the table of new rows; returns a summary for the terminal, and one for programs."""
-    called, large = run.cluster_names, None
+    called = run.cluster_names
     columns = assignments.placed_columns(placed, called)
-    if run.known is None:
-        small = run.labels[run.rows][run.outliers]
-        large = set(run.labels.tolist()) - set(small.tolist())
-    else:
+    if run.known is not None:
         del columns["distance"]
         columns = {"class" if title == "cluster" else title: c for title, c in columns.items()}
     is_free = run.key not in columns and (run.is_of_images or names is not None)
@@ -148,56 +145,29 @@ def _written(
         "names": {key: called[key] for key in map(str, sizes) if key in called},
         "skipped": dict(skipped),
     }
-    return describe(placed, called, out, large=large, skipped=skipped, words=words), values
-
-
-def describe(
-    placed: Assignment,
-    names: Mapping[str, str],
-    out: epath.PathLike,
-    *,
-    large: Set[int] | None,
-    skipped: Sequence[tuple[str, str]] = (),
-    words: tuple[str, str] = ("image", "cluster"),
-) -> str:
-    """Summarizes for the terminal: skipped files, the largest clusters or classes, and counts.
-
-    Args:
-        placed: the new images, or rows.
-        names: cluster or class, as text -> its name.
-        out: the table that was written.
-        large: the clusters that count; None: they are classes.
-        skipped: unreadable files, and why.
-        words: what an image and a cluster are called.
-    """
-    noun, group = words
-    sizes, limit = collections.Counter(placed.labels.tolist()), summary.NAMED
-    order = sorted(sizes, key=lambda label: (-sizes[label], label))
     lines = [checks.one_line(f"skipped {file} ({reason})") for file, reason in skipped]
+    lines += _told(values, words, is_of_classes=run.known is not None)
+    return "\n".join([*lines, f"predictions  {out}"]), values
+
+
+def _told(values: Mapping[str, Any], words: tuple[str, str], *, is_of_classes: bool) -> list[str]:
+    """Returns lines for a person: the largest clusters or classes, and counts."""
+    (noun, group), sizes, limit = words, values["sizes"], summary.NAMED
+    order, lines = sorted(sizes, key=lambda label: (-sizes[label], label)), []
     for label in order[:limit]:
-        name = f"{label:<20}" if large is None else f"{group} {label:>5} "
-        called = f"in no {group}" if label == NO_CLUSTER else names.get(str(label), "")
+        name = f"{label:<20}" if is_of_classes else f"{group} {label:>5} "
+        called = values["names"].get(str(label), "")
+        called = f"in no {group}" if label == NO_CLUSTER else called
         number, _, things = counted(sizes[label], noun).partition(" ")
         lines.append(f"{name} {number:>8} {things}  {called}".rstrip())
     if len(order) > limit:
-        lines.append(
-            f"and {len(order) - limit} more of at most {counted(sizes[order[limit]], noun)}"
-        )
-    return "\n".join([*lines, f"{_fact(placed, large, *words)}.", f"predictions  {out}"])
-
-
-def _fact(placed: Assignment, large: Set[int] | None, noun: str, group: str) -> str:
-    """Says how many images were assigned to how many clusters or classes; no full stop."""
-    used = [label for label in np.unique(placed.labels).tolist() if label != NO_CLUSTER]
-    groups = counted(len(used), "class", "classes")
-    if large is not None:
-        n_large = len(large & set(used))
-        groups = summary.groups(n_large, len(used) - n_large, group)
-    novel = int(placed.is_novel.sum())
-    verb = "is" if novel == 1 else "are"
-    count = counted(len(placed.labels), noun)
+        most = counted(sizes[order[limit]], noun)
+        lines.append(f"and {len(order) - limit} more of at most {most}")
+    kind = ("class", "classes") if is_of_classes else (group,)
+    groups, novel = counted(len(sizes.keys() - {NO_CLUSTER}), *kind), values["novel"]
     others = "earlier photos" if noun == "photo" else f"{noun}s of the run"
-    return f"Assigned {count} to {groups}; {novel:,} {verb} unlike all {others}"
+    unlike = f"{novel:,} {'is' if novel == 1 else 'are'} unlike all {others}"
+    return [*lines, f"Assigned {counted(values['rows'], noun)} to {groups}; {unlike}."]
 
 
 def _loader(run: Run, images: epath.PathLike) -> Callable[..., Dataset]:

@@ -6,7 +6,7 @@ last checkpoint.
 
 import argparse
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from etils import epath
@@ -68,19 +68,13 @@ def run(
     return workdir
 
 
-def end(
-    args: argparse.Namespace,
-    workdir: epath.Path,
-    text: str = "",
-    results: Mapping[str, Any] | None = None,
-) -> None:
+def end(args: argparse.Namespace, workdir: epath.Path, text: str = "") -> None:
     """Prints the end of a run, of several processes in the first alone.
 
     Args:
         args: the flags of the command.
         workdir: of the run.
         text: lines for a person.
-        results: for programs; None: content of `results.json`.
     """
     from cluster_jax.core import devices
     from cluster_jax.runs import workdir as workdirs
@@ -90,9 +84,8 @@ def end(
     values: dict[str, Any] = {"workdir": str(workdir)}
     if args.json:
         values |= workdirs.outputs(workdir)
-        finished = workdirs.about(workdir) or {}
-        if results or finished:
-            values["results"] = results or finished["results"]
+        if finished := workdirs.about(workdir):
+            values["results"] = finished["results"]
         values |= {"exported": args.export} if args.export else {}
     output.end(args, text, values)
 

@@ -17,8 +17,8 @@ from cluster_jax.core import arrays
 from cluster_jax.core.checks import InputError
 
 # Share of the training rows that are within the threshold of another one; number of rows by which
-# it is set, at most: by 5,000 rows the share has a standard error of 0.14 %.
-_WITHIN, _SAMPLE = 0.99, 5_000
+# it is set, at most: by 5,000 rows the share has a standard error of 0.3 %.
+_WITHIN, _SAMPLE = 0.95, 5_000
 
 
 class Voters(NamedTuple):
@@ -63,11 +63,13 @@ def voters(x: NDArray, metric: str) -> Voters:
 
 
 def novelty_threshold(features: NDArray, metric: str = "cosine") -> float:
-    """Returns the distance within which 99 % of the training rows have another training row.
+    """Returns the distance within which 95 % of the training rows have another training row.
 
-    A new row is novel if it is farther than this from every training row: of the digits, 0.3 to
-    2.5 % of held-out rows; for images of other sets see `experiments/log.md`. At most 5,000 evenly
-    spaced rows are looked up.
+    A new row is novel if it is farther than this from every training row. On 24 draws of photos by
+    two networks (4 to 20 kinds of 12 to 45 photos, and five other kinds), it finds 39 % of the
+    photos of unseen kinds and flags 5 % of the others; 99 % would be 21 and 1.4 %. The distance
+    tells the two apart with an AUC of 0.83, and so do those to the fifth nearest row and between
+    smooth rows. At most 5,000 evenly spaced rows are looked up.
 
     Args:
         features: float `[n, d]`, for cosine of length one or zero.

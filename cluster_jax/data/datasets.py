@@ -20,7 +20,6 @@ from cluster_jax.data.images import DataConfig, Dataset
 # A folder or file of images, several of them, an array, or any sequence of images.
 Images = str | os.PathLike | Sequence[Any] | ArrayLike
 
-_LISTED = 5  # unreadable files that a warning names
 STATISTICS_IMAGES = 10_000  # the standard error of a mean over 10,000 images is about 0.1 %
 STATISTICS_CHUNK = 256
 
@@ -205,19 +204,13 @@ def _sequence(config: DataConfig, X: Any) -> Dataset:
 
 def warn(notes: Sequence[str], skipped: Sequence[tuple[str, str]] = ()) -> None:
     """Warns the caller's caller of what is ignored, scaled, and unreadable, see `Dataset`."""
-    files = [entry for entry in skipped if not entry[0].endswith("/")]  # Notes name the folders.
-    for text in (*notes, *([skipped_files(files)] if files else ())):
+    for text in notes:
         checks.warn(text, 3)
-
-
-def skipped_files(skipped: Sequence[tuple[str, str]]) -> str:
-    """Returns the warning about files without a row, with the names of the first few."""
-    names = ", ".join(name for name, _ in skipped[:_LISTED])
-    more = f" and {len(skipped) - _LISTED:,} more" if len(skipped) > _LISTED else ""
-    files = counted(
-        len(skipped), "file could not be read and has", "files could not be read and have"
-    )
-    return f"{files} no row: {names}{more}"
+    files = [name for name, _ in skipped if not name.endswith("/")]  # Notes name the folders.
+    if files:
+        names = checks.short(", ".join(files), 200)
+        unreadable = f"{counted(len(files), 'file')} that could not be read"
+        checks.warn(f"no row for {unreadable}: {names}", 3)
 
 
 def _arrays(config: DataConfig, X: ArrayLike | None = None, name: str = "X") -> Dataset:

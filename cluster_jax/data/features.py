@@ -1,6 +1,6 @@
 """Data sets of feature vectors from another network: one or several views of each image.
 
-Augmented views for a training mix a vector with its neighbors, and add noise and dropout.
+Augmented views for a training mix a vector with its neighbors.
 """
 
 import dataclasses
@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from threadpoolctl import threadpool_limits
 
 from cluster_jax.core import arrays, checks
-from cluster_jax.core.checks import BelowOne, CountOrZero, Fraction, InputError, NonNegative
+from cluster_jax.core.checks import CountOrZero, InputError
 from cluster_jax.data import arrays as files
 from cluster_jax.data import tables
 from cluster_jax.data.images import DataConfig, Dataset, limited
@@ -61,17 +61,15 @@ def load(config: DataConfig, X: ArrayLike | None = None, *, with_labels: bool = 
     )
 
 
-def pending(images: Dataset, views: int, columns: int) -> Dataset:
+def pending(images: Dataset, columns: int) -> Dataset:
     """Makes the data set of images that are not embedded yet; `of_images` adds the values.
 
     Args:
         images: the images.
-        views: number of augmented views of each image that will be stored.
         columns: length of a feature vector.
     """
-    return images._replace(
-        shape=(1 + views, columns), images=None, fetch=_fetch_pending, features_of=images
-    )
+    shape = 1, columns
+    return images._replace(shape=shape, images=None, fetch=_fetch_pending, features_of=images)
 
 
 def of_images(images: Dataset, values: NDArray, cache_mb: float) -> Dataset:
@@ -153,60 +151,33 @@ def _dataset(values: NDArray, name: str, cache_mb: float) -> Dataset:
 
 @dataclasses.dataclass(frozen=True)
 class FeatureViewsConfig:
-    """Section `feature_views`: augmentations of a feature vector, applied in this order.
-
-    Vectors are scaled to a root mean square of one over their columns. With zeros everywhere both
-    views are the features themselves.
+    """Section `feature_views`: augmentation of a feature vector, by views of it and its neighbors.
 
     Attributes:
-        cached: number of stored augmented views, one of which is drawn as the start; 0: start from
-            the features of the image itself; None: all stored views.
-        neighbors: number of nearest neighbors, one of which is drawn for mixing. If `step` is
-            positive, NCL's head on clusters spreads labels over them too (ten at most).
-        step: maximum of the uniform mixing coefficient with the neighbor, 0 to 1.
-        noise: standard deviation of Gaussian noise.
-        dropout: probability that a column is set to zero; other columns are scaled up.
+        neighbors: number of nearest neighbors of which one is drawn: the view is a random point
+            between the features and those of this neighbor. NCL's head on clusters spreads labels
+            over them too (ten at most). 0: a view is one of the stored views, or the features.
     """
 
-    cached: CountOrZero | None
     neighbors: CountOrZero
-    step: Fraction
-    noise: NonNegative
-    dropout: BelowOne
-
-    @property
-    def searched(self) -> int:
-        """Number of neighbors to search for each row; 0 if views are not mixed with them."""
-        return self.neighbors if self.step else 0
 
 
 def make_views(config: FeatureViewsConfig, dataset: Dataset) -> Augment:
     """Makes the augmentations of an item of features, float `[v + m, d]` -> `[d]`; see `Augment`.
 
-    The first of the v rows has the features of the image itself, which `clean` returns; the last m
-    rows have the features of its neighbors. Each augmentation has its own random numbers, so
-    turning one off does not change the others.
-
-    Raises:
-        InputError: the set has fewer stored views than `cached`.
+    The first of the v rows has the features of the image itself, which `clean` returns. The others
+    are stored augmented views, one of which a view starts from where there are any. The last m rows
+    have the features of the neighbors. Vectors are scaled to a root mean square of one.
     """
     stored = dataset.shape[0] - dataset.neighbors - 1
-    cached = stored if config.cached is None else config.cached
-    checks.at_most("feature_views.cached", cached, stored, "augmented views that the data have")
 
     def view(key: Array, rows: Array) -> Array:
-        view_key, neighbor_key, step_key, noise_key, dropout_key = jax.random.split(key, 5)
-        x = rows[jax.random.randint(view_key, (), 1, cached + 1) if cached else 0]
-        if config.searched:
+        view_key, neighbor_key, step_key = jax.random.split(key, 3)
+        x = rows[jax.random.randint(view_key, (), 1, stored + 1) if stored else 0]
+        if config.neighbors:
             neighbor = rows[-jax.random.randint(neighbor_key, (), 1, config.neighbors + 1)]
-            x += jax.random.uniform(step_key, (), x.dtype, 0, config.step) * (neighbor - x)
-        x = _unit_rms(x)
-        if config.noise:
-            x += config.noise * jax.random.normal(noise_key, x.shape, x.dtype)
-        if config.dropout:
-            kept = jax.random.bernoulli(dropout_key, 1 - config.dropout, x.shape)
-            x = jnp.where(kept, x / (1 - config.dropout), 0)
-        return x
+            x += jax.random.uniform(step_key, (), x.dtype) * (neighbor - x)
+        return _unit_rms(x)
 
     return Augment(view, view, clean)
 

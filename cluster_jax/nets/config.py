@@ -6,7 +6,7 @@ import re
 from typing import Annotated, Literal
 
 from cluster_jax.core import checks
-from cluster_jax.core.checks import Count, CountOrZero, InputError, Positive
+from cluster_jax.core.checks import Count, InputError, Positive
 from cluster_jax.core.config import check_values
 from cluster_jax.nets import backbone as backbones
 from cluster_jax.nets.backbone import Backbone
@@ -126,14 +126,12 @@ class EmbedderConfig:
 
     Attributes:
         name, width, stem, weights: as in `network`; `weights` must be set.
-        views: number of augmented views of each image that are embedded too, each once.
     """
 
     name: str
     width: int
     stem: str | None
     weights: str
-    views: CountOrZero
 
     def network(self, network: NetworkConfig) -> NetworkConfig:
         """Returns the network without heads; norm, group and dtype are taken from `network`."""

@@ -103,7 +103,7 @@ def load_inputs(
     dataset, test = _channels(config, dataset), test and _channels(config, test)
     if not dataset.has_images:
         checks.none("network.weights", config.network.weights, MADE_ALREADY)
-        dataset = features.with_neighbors(dataset, config.feature_views.searched)
+        dataset = features.with_neighbors(dataset, config.feature_views.neighbors)
     classes = config.method.novel_classes
     if classes is not None and 0 < num_clustered < classes:
         raise InputError(
@@ -288,10 +288,10 @@ def rebuild_run(config: RunConfig, images: Mapping[str, Any]) -> BuiltRun:
         images=None,
         fetch=_no_images,
         partial_labels=partial_labels,
-        neighbors=config.feature_views.searched if len(shape) == 2 else 0,
+        neighbors=config.feature_views.neighbors if len(shape) == 2 else 0,
     )
     if config.embedder is not None:
-        dataset = features.with_neighbors(_pending(config, dataset), config.feature_views.searched)
+        dataset = features.with_neighbors(_pending(config, dataset), config.feature_views.neighbors)
     if dataset.has_images:
         mean, std = (tuple(images[key]) for key in ("mean", "std"))
         augment = dataclasses.replace(config.augment, mean=mean, std=std)
@@ -314,7 +314,7 @@ def _pending(config: RunConfig, images: Dataset) -> Dataset:
     """Makes a stand-in for the features that the section `embedder` will make of the images."""
     assert config.embedder is not None
     columns = network.make(config.embedder.network(config.network)).features
-    return features.pending(images, config.embedder.views, columns)
+    return features.pending(images, columns)
 
 
 def _no_images(indices: np.ndarray) -> np.ndarray:

@@ -132,14 +132,14 @@ def embed_images(stages: Sequence[BuiltRun], fingerprint: str) -> list[BuiltRun]
         kept = Parts(last.workdir / name, fingerprint)
         if not kept.file.exists():
             encoder = build.pretrained(config, images.shape)
-            forward = encoder.with_views(config.augment, config.seed, embedder.views, mesh)
+            forward = encoder.with_views(config.augment, config.seed, 0, mesh)
             size = min(config.eval.batch_size, images.size)
             embeddings = embed(forward, images, batch_size=size, mesh=mesh, kept=kept)
             kept.finish({"features": embeddings["features"]}, "")
         kept.remove()
         values = io.read_arrays(kept.file)["features"]
         dataset = features.of_images(images, values, config.data.cache_mb)
-        return features.with_neighbors(dataset, config.feature_views.searched)
+        return features.with_neighbors(dataset, config.feature_views.neighbors)
 
     dataset = filled(last.training.dataset, workdirs.TRAIN_FEATURES)
     test = None if last.test is None else filled(last.test, workdirs.TEST_FEATURES)

@@ -1,5 +1,6 @@
 """A run of embeddings: rows of features of the user's own are clustered. Nothing is embedded."""
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -74,8 +75,9 @@ def cluster(
         stem = pathlib.Path(str(files["features"])).stem
         workdir = workdirs.default_path("clusters", stem, config)
     workdir = epath.Path(checks.local(workdir)).expanduser()
-    _check_same_files(workdir, files, config["data"])
-    previous = workdirs.claim(workdir, config)
+    _check_same_rows(workdir, files["features"], config["data"]["features"])
+    with checks.named({"data.labels": "the SHA-256 of --labels"}):
+        previous = workdirs.claim(workdir, config)
     io.check_writable(workdir)
     if workdirs.agree(previous is not None, workdir) and previous is not None:
         devices.say(f"{workdir} is finished; choose another folder to run it again")
@@ -214,27 +216,14 @@ def read_rows(
     return tables.read_rows(path, array, ids)
 
 
-def _check_same_files(
-    workdir: epath.Path, files: Mapping[str, str | None], data: Mapping[str, str | None]
-) -> None:
-    """Raises an `InputError` that names the files if the folder has clusters of other ones."""
-    try:
+def _check_same_rows(workdir: epath.Path, file: str | None, hashed: str | None) -> None:
+    """Raises an `InputError` if a folder has clusters of other rows than those of a file."""
+    stored = None
+    with contextlib.suppress(io.DamagedFile):  # Of which `workdir.claim` tells.
         stored = workdirs.about(workdir)
-    except io.DamagedFile:  # Of which `workdir.claim` tells.
-        return
-    if stored is None:
-        return
-    for name in ("features", "labels"):
-        hashed = stored["config"].get("data", data).get(name)
-        file = stored["results"]["provenance"].get(name)
-        if hashed == data.get(name):
-            continue
-        asked = files[name]
-        as_it_was = " as it was before" if file == asked else ""
-        raise InputError(
-            f"{workdir} contains a run with --{name}={file}{as_it_was}, not {asked}; choose "
-            "another folder"
-        )
+    if stored is not None and stored["config"].get("data", {}).get("features", hashed) != hashed:
+        do = "`cluster-jax update` takes these in, or choose another folder"
+        raise InputError(f"{workdir} must be of the rows of {file}; got clusters of others: {do}")
 
 
 def fingerprint(features: tables.Table, labels: tables.Labels | None) -> dict[str, str | None]:

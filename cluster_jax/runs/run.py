@@ -386,6 +386,11 @@ class Run:
         Raises:
             InputError: the run has no tree, or `n_clusters` is out of range.
         """
+        if self.known is not None:
+            raise InputError(
+                "y must be None to cut the tree of groups, which classes do not follow; got "
+                "classes: fit again without them"
+            )
         placer = self._tree("cut")
         if n_clusters is None:
             return self.labels.copy()

@@ -186,12 +186,9 @@ def stored_config(workdir: epath.Path) -> dict[str, Any]:
     return read_values(workdir / CONFIG) if values is None else values["config"]
 
 
-def is_of_embeddings(workdir: epath.PathLike) -> bool:
-    """Returns whether a folder has a run of the command `cluster`."""
-    if not isinstance(workdir, str | os.PathLike):
-        return False
-    file = buckets.path(workdir) / CONFIG
-    return file.exists() and "eval" not in read_values(file)
+def is_of_embeddings(workdir: epath.Path) -> bool:
+    """Returns whether the run in a folder, see `of_run`, is one of the command `cluster`."""
+    return "eval" not in read_values(workdir / CONFIG)
 
 
 def of_run(path: epath.PathLike) -> epath.Path:

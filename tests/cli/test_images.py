@@ -347,7 +347,7 @@ def test_the_photos_are_no_folder_of_results(photos, capsys):
     with pytest.raises(SystemExit) as stop:
         images.main([str(photos), f"--workdir={photos}", *QUICK])
     assert stop.value.code == 2
-    assert "--out must be another folder than PHOTOS" in capsys.readouterr().err
+    assert "--workdir must be another folder than PHOTOS" in capsys.readouterr().err
     assert sorted(photos.iterdir()) == before
 
 

@@ -12,6 +12,7 @@ import pytest
 from cluster_jax.cli import app, cluster, predict, report, train
 from cluster_jax.core import logs
 from cluster_jax.evaluation import clusters
+from cluster_jax.runs import workdir as workdirs
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -59,11 +60,12 @@ def test_one_object_on_stdout(features, capsys):
     check_keys("predict", placed)
 
 
-def test_the_end_of_a_run_of_images(tmp_path, capsys):
+def test_the_end_of_a_run_of_images(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(workdirs, "about", lambda _: {"results": {"metrics": {}}})
     for name in ("report.html", "assignments.csv"):
         (tmp_path / name).touch()
     given = argparse.Namespace(json=True, quiet=False, export="sorted")
-    train.end(given, tmp_path, "49 photos", {"metrics": {}})
+    train.end(given, tmp_path, "49 photos")
     told = json.loads(capsys.readouterr().out)
     check_keys("images`, `train", told)
     assert told["exported"] == "sorted"

@@ -345,8 +345,8 @@ def refreshed(values, state, step, pixels):
             **state,
             "clusterings": [concentrated(rows, x, values["temperature"]) for x in clusterings],
         }
-    init = state["centers"] if since and values["warm_start"] else None
-    result = tiny.kmeans(rows, values["n_clusters"], metric="spherical", init=init)
+    start = state["centers"] if since and values["warm_start"] else values["n_clusters"]
+    result = tiny.kmeans(rows, start, metric="spherical")
     return {**state, "labels": result.labels, "centers": result.centers}
 
 

@@ -26,7 +26,7 @@ def built(tmp_path_factory, one_device):
     config = toy.shrunken("ncl_features", folder)
     config.method.update(head="clusters", update_every="2 steps")
     config.method.weights.update(ce=0.0, consistency=0.0, ncl=0.0, scl=0.0)
-    config.feature_views.update(neighbors=0, step=0.0)
+    config.feature_views.neighbors = 0
     return build.build_run(parse_config(config))
 
 

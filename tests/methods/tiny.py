@@ -116,17 +116,17 @@ def images():
     return pixels, (np.arange(IMAGES) % 2).astype(np.int32)
 
 
-def kmeans(x, clusters, *, metric, init=None, **settings):
-    """One iteration of spherical k-means from `init` or the first rows, for method and reference.
+def kmeans(x, start, *, metric, **settings):
+    """One iteration of spherical k-means from centers or first rows, for both.
 
     The centers move half of the way, so that a start that is forgotten shows.
     """
     assert metric == "spherical"
     x = np.asarray(x, np.float64)
     x = x / np.linalg.norm(x, axis=1, keepdims=True)
-    centers = np.array(x[:clusters] if init is None else init, np.float64)
+    centers = np.array(x[:start] if np.ndim(start) == 0 else start, np.float64)
     labels = np.argmax(x @ centers.T, axis=1)
-    for k in range(clusters):
+    for k in range(len(centers)):
         if (labels == k).any():
             center = centers[k] + x[labels == k].mean(0)
             centers[k] = center / np.linalg.norm(center)

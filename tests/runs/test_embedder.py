@@ -52,7 +52,6 @@ def test_the_run_trains_on_the_features_of_its_images(finished, tmp_path):
     values["network"] = values["embedder"] | values["network"]
     for key in ("name", "width", "weights"):
         values["network"][key] = values["embedder"][key]
-    del values["network"]["views"]
     values["embedder"], values["stages"] = None, {}
     values["method"] = {"name": "simclr", "temperature": 0.5, "positive_in_denominator": False}
     values["train"]["labeled_batch_size"] = None
@@ -175,17 +174,6 @@ def test_other_images_are_refused(finished, tmp_path):
     (tmp_path / "run-1.npz").rename(workdir / "run-1.npz")
 
 
-def test_cached_views_are_embedded_with_the_images(tmp_path):
-    config = make_config(tmp_path)
-    config.embedder.views = 2
-    config.train.duration = "1 step"
-    pipeline.run_pipeline(config, tmp_path / "run", "toy")
-    features = io.read_arrays(tmp_path / "run" / "features.npz")["features"]
-    assert features.shape[1:] == (3, 1280)
-    assert np.abs(features[:, 1] - features[:, 2]).max() > 1e-3
-    assert load(tmp_path / "run").transform(toy.images(3, channels=3)[0]).shape == (3, 32)
-
-
 def test_the_estimator_takes_classes_for_some_images(tmp_path):
     config = make_config(tmp_path)
     config.method.n_classes = None
@@ -206,9 +194,6 @@ def test_what_cannot_be_embedded_is_named(tmp_path):
     config = config_json(make_config(tmp_path))
     config["embedder"]["weights"] = None
     with pytest.raises(InputError, match=r"embedder\.weights must be a string; got None"):
-        parse_config(config)
-    config["embedder"].update(weights="efficientnet_lite2", views=-1)
-    with pytest.raises(InputError, match=r"embedder\.views must be at least 0; got -1"):
         parse_config(config)
     config["embedder"] = 3
     with pytest.raises(InputError, match=r"embedder must be a section of the config; got 3"):

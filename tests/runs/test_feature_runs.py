@@ -103,14 +103,10 @@ def test_methods_of_images_are_refused_in_one_sentence(tmp_path):
     with pytest.raises(InputError, match=r"nrcc.resolution must be None"):
         build.build_run(parse_config(config))
     config = toy.shrunken("simclr_features", tmp_path)
-    config.feature_views.cached = 1
-    with pytest.raises(InputError, match=r"feature_views.cached must be at most 0"):
-        build.build_run(parse_config(config))
-    config = toy.shrunken("simclr_features", tmp_path)
     config.feature_views.neighbors = 1000
     with pytest.raises(InputError, match="must be at most 79 for 80 rows of the data; got 1000"):
         build.build_run(parse_config(config))
-    config.feature_views.step = 0.0  # without which no neighbor is looked for
+    config.feature_views.neighbors = 0
     assert build.build_run(parse_config(config)).training.dataset.shape == (1, 12)
     config = toy.shrunken("ncl_features", tmp_path)
     config.stages.supervised.method = {"name": "rotation"}
