@@ -93,13 +93,7 @@ def run_pipeline(
     if is_first:
         workdirs.check_unused(workdir)
     store, make = _prepared(parsed, workdir, dataset, cut_short=cut_short)
-    finished = workdirs.about(workdir)
-    differing = "" if finished is None else workdirs.difference(finished["config"], parsed.values)
-    if differing:
-        say(f"the results in {workdir} had {differing}: they are replaced")
-        if finished is not None and (finished["named"] or finished["is_corrected"]):
-            undo = f"`cluster-jax update --workdir={shlex.quote(str(workdir))} --undo`"
-            say(f"what was named and corrected there is of other clusters: {undo} goes back to it")
+    is_kept = _stays(parsed, workdir)
     lock = workdirs.locked(workdir) if is_first else contextlib.nullcontext(lambda: None)
     with lock as guard:
         inputs = make(guard)
@@ -110,11 +104,25 @@ def run_pipeline(
         if until == "features" or not is_first:
             return {}
         guard()
-        if finished is not None and not differing and not _is_old(parsed, finished["results"]):
-            # Only its features had to be made again.
+        if is_kept:  # Only its features had to be made again.
             run = page.repaired(records.read(workdir), with_report=report)
             return {**run.results, "config": parsed.values}
         return _cluster_and_write(store, inputs, started, cut_short, report)
+
+
+def _stays(config: AnyConfig, workdir: epath.Path) -> bool:
+    """Returns whether the clusters in a workdir are those of a config; tells if they are not."""
+    finished = workdirs.about(workdir)
+    if finished is None:
+        return False
+    differing = workdirs.difference(finished["config"], config.values)
+    if not differing:
+        return not _is_old(config, finished["results"])
+    say(f"the results in {workdir} had {differing}: they are replaced")
+    if finished["named"] or finished["is_corrected"]:
+        undo = f"`cluster-jax update --workdir={shlex.quote(str(workdir))} --undo`"
+        say(f"what was named and corrected there is of other clusters: {undo} goes back to it")
+    return False
 
 
 def _is_old(config: AnyConfig, results: Mapping[str, Any]) -> bool:
