@@ -58,48 +58,42 @@ class _OfRun(abc.ABC):
     def _rows(self, X: Any) -> NDArray:
         """Returns features `[m, d]` of new images or rows."""
 
-    def cut(self, *, n_clusters: int | None = None, level: float | None = None) -> NDArray:
+    def cut(self, *, n_clusters: int | None = None) -> NDArray:
         """Returns labels int64 `[n]` at another level of the tree.
 
         Groups of a coarser level are unions of the clusters of `labels_`.
 
         Args:
-            n_clusters: number of groups, up to that of the tree's leaves; with no `level` either,
-                `labels_`.
-            level: height, as a fraction of the highest merge, 0 to 1; merges above it are undone.
+            n_clusters: number of groups, up to that of the tree's leaves; None: `labels_`.
 
         Raises:
-            ValueError: there is no tree, or `n_clusters` or `level` is out of range.
+            ValueError: there is no tree, or `n_clusters` is out of range.
         """
-        return self._fitted().cut(n_clusters=n_clusters, level=level)
+        return self._fitted().cut(n_clusters=n_clusters)
 
-    def locate(
-        self, X: Any, *, n_clusters: int | None = None, level: float | None = None
-    ) -> Assignment:
+    def locate(self, X: Any, *, n_clusters: int | None = None) -> Assignment:
         """Returns labels, distances, novelty and how sure they are, see `clustering.base`.
 
-        New images or rows do not affect each other. With `n_clusters` or `level`, the labels are
-        the groups of `cut`.
+        New images or rows do not affect each other. With `n_clusters`, the labels are the groups of
+        `cut`.
 
         Raises:
             ValueError: what is new is invalid, the run used t-SNE, or see `cut`.
         """
         run, labels = self._fitted(), None
-        if n_clusters is not None or level is not None:
-            labels = self.cut(n_clusters=n_clusters, level=level)
+        if n_clusters is not None:
+            labels = self.cut(n_clusters=n_clusters)
         if run.known is None:
             run.check_places()
         return run.place(self._rows(X), labels)
 
-    def predict(
-        self, X: Any, *, n_clusters: int | None = None, level: float | None = None
-    ) -> NDArray:
+    def predict(self, X: Any, *, n_clusters: int | None = None) -> NDArray:
         """Returns the cluster of each new image or row as in `labels_`, `[m]`, or as in `cut`.
 
         It is that of most of the nearest ones of the run, see `runs.run.Run.place`. Files of a
         folder are read as in `transform`: unreadable ones have no label.
         """
-        return self.locate(X, n_clusters=n_clusters, level=level).labels
+        return self.locate(X, n_clusters=n_clusters).labels
 
     def score_samples(self, X: Any) -> NDArray:
         """Returns how like those of the run new ones are, float64 `[m]`: minus their novelty."""

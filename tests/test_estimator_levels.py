@@ -150,24 +150,6 @@ def test_cuts_are_nested_partitions(fitted, leaves):
     np.testing.assert_array_equal(fitted.cut(), fitted.labels_)
 
 
-def test_a_level_is_a_share_of_the_highest_merge(fitted):
-    heights = fitted.tree_[:, 2]
-    assert (np.diff(heights) >= 0).all()
-    shares = heights / heights[-1]
-    apart = [k for k in range(2, 60) if shares[-k] < shares[1 - k]]
-    assert len(apart) > 40
-    assert apart[:2] == [2, 3]
-    for k in apart:
-        below, above = shares[-k], shares[1 - k]
-        groups = fitted.cut(level=(below + above) / 2)
-        np.testing.assert_array_equal(groups, fitted.cut(n_clusters=k))
-    assert not fitted.cut(level=1.0).any()
-    # Rows that coincide stay together.
-    finest = 1 + int((heights > 0).sum())
-    assert finest > COUNT - 10
-    np.testing.assert_array_equal(fitted.cut(level=0.0), fitted.cut(n_clusters=finest))
-
-
 def test_saved_and_loaded(fitted, features, leaves, tmp_path):
     again = cluster_jax.load(fitted.save(tmp_path / "kept"))
     for name in ("labels_", "probabilities_", "distances_", "outliers_", "linkage_", "tree_"):
@@ -194,7 +176,6 @@ def test_new_images_follow_the_cut(fitted, features, tmp_path, capsys):
         wanted = np.linalg.norm(rows - center, axis=1)
         distances = fitted.locate(features[groups == 0], n_clusters=k).distances
         np.testing.assert_allclose(distances, wanted, atol=1e-5)
-    assert not fitted.predict(features, level=1.0).any()
     np.save(tmp_path / "x.npy", features[:1])
     arguments = [f"--workdir={fitted._run.workdir}", f"--images={tmp_path}/x.npy"]
     predict.main([*arguments, f"--out={tmp_path}/p.csv"])
@@ -245,7 +226,7 @@ def test_a_kill_before_the_report(make, fitted, features, workdir, monkeypatch):
     assert other.tree_ is other.probabilities_ is None
     assert "probability" not in (workdir / "assignments.csv").read_text()
     with pytest.raises(InputError, match=r"eval.method must be 'tree' to cut"):
-        other.predict(features[:1], level=0.5)
+        other.predict(features[:1], n_clusters=2)
     assert (other.predict(features[:9]) == other.labels_[:9]).all()
 
     def killed(*arguments):
@@ -279,10 +260,6 @@ def test_levels_where_there_are_none(make, fitted, features, workdir):
         fitted.predict(features[:1], n_clusters=999)
     with pytest.raises(InputError, match="n_clusters must be at least 1; got 0"):
         fitted.cut(n_clusters=0)
-    with pytest.raises(InputError, match=r"level must be between 0 and 1; got 1\.5"):
-        fitted.predict(features[:1], level=1.5)
-    with pytest.raises(InputError, match="one of n_clusters and level must be given"):
-        fitted.cut(n_clusters=2, level=0.5)
 
 
 def test_a_given_number_has_a_tree(make, fitted, features, workdir):

@@ -24,7 +24,7 @@ class Assignment(NamedTuple):
             bandwidths; for the tree between sharp rows; for spherical k-means 1 - cosine; else the
             Euclidean distance, for classes between unit rows.
         novelty: float64 `[m]`, the distance to the nearest training row, divided by that within
-            which 95 % of these have another one (`out_of_sample.novelty_threshold`); infinite for a
+            which 95 % of these have another one (`placing.novelty_threshold`); infinite for a
             row in no cluster because it is zero.
         probabilities, second_labels, second_probabilities: see `Membership`; None without a tree.
     """

@@ -9,11 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from cluster_jax.clustering import knn, membership, out_of_sample
+from cluster_jax.clustering import knn, membership
 from cluster_jax.clustering.base import NO_CLUSTER, Assignment
 from cluster_jax.clustering.knn import Neighbors
 from cluster_jax.clustering.smooth import Smoother
 from cluster_jax.core import arrays
+from cluster_jax.core.checks import InputError
+
+# Share of the training rows that are within the threshold of another one; number of rows by which
+# it is set, at most: by 5,000 rows the share has a standard error of 0.3 %.
+_WITHIN, _SAMPLE = 0.95, 5_000
 
 
 class Voters(NamedTuple):
@@ -22,7 +27,7 @@ class Voters(NamedTuple):
     Attributes:
         rows: float `[n, d]`, for cosine of length one or zero.
         metric: `"cosine"` or `"euclidean"`.
-        threshold: see `out_of_sample.novelty_threshold`.
+        threshold: see `novelty_threshold`.
     """
 
     rows: NDArray
@@ -31,8 +36,12 @@ class Voters(NamedTuple):
 
     def nearest(self, x: NDArray, count: int = 1) -> Neighbors:
         """Finds the nearest training rows of new rows `[m, d]`."""
-        x = arrays.normalize_rows(x) if self.metric == "cosine" else x
-        return out_of_sample.neighbors(x, self.rows, count, self.metric)
+        if not np.isfinite(x).all():
+            must = "rows must be finite; got NaN or infinity"
+            raise InputError(f"{must}: the network may not suit these images")
+        if self.metric == "cosine":
+            x = arrays.normalize_rows(x).astype(self.rows.dtype)
+        return knn.nearest(x, self.rows, count, metric=self.metric)
 
     def novelty(self, near: Neighbors) -> NDArray:
         """Returns the novelty of new rows, from their nearest training rows; float64 `[m]`."""
@@ -50,23 +59,32 @@ def voters(x: NDArray, metric: str) -> Voters:
         [False, True]
     """
     rows = arrays.normalize_rows(x) if metric == "cosine" else x
-    return Voters(rows, metric, out_of_sample.novelty_threshold(rows, metric))
+    return Voters(rows, metric, novelty_threshold(rows, metric))
 
 
-class _Groups(NamedTuple):
-    """Clusters of the m leaves of a tree, ready to place new rows.
+def novelty_threshold(features: NDArray, metric: str = "cosine") -> float:
+    """Returns the distance within which 95 % of the training rows have another training row.
 
-    Attributes:
-        ids: int64 `[k]`, the distinct labels.
-        leaves: int `[m]`, the place of each leaf's label among these.
-        centers: float64 `[k, r]`, means of the sharp rows.
-        around: `[m, k]`, see `membership.shares`.
+    A new row is novel if it is farther than this from every training row. On 24 draws of photos by
+    two networks (4 to 20 kinds of 12 to 45 photos, and five other kinds), it finds 39 % of the
+    photos of unseen kinds and flags 5 % of the others; 99 % would be 21 and 1.4 %. The distance
+    tells the two apart with an AUC of 0.83, and so do those to the fifth nearest row and between
+    smooth rows. At most 5,000 evenly spaced rows are looked up.
+
+    Args:
+        features: float `[n, d]`, for cosine of length one or zero.
+        metric: `"cosine"` or `"euclidean"`.
+
+    Example:
+        >>> novelty_threshold(np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0]]))
+        1.0
     """
-
-    ids: NDArray
-    leaves: NDArray
-    centers: NDArray
-    around: sparse.csr_array
+    n = len(features)
+    count = min(n, _SAMPLE)
+    some = features[np.arange(count) * n // count]
+    nearest = knn.nearest(some, features, 2, metric=metric)
+    # The smaller of the two distances is that of the row to itself.
+    return float(np.quantile(nearest.distances[:, -1], _WITHIN))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -115,15 +133,16 @@ class ByTree:
         return result
 
     @functools.cached_property
-    def _own(self) -> _Groups:
+    def _own(self) -> tuple[NDArray, NDArray, NDArray, sparse.csr_array]:
         return self._groups(self.labels)
 
-    def _groups(self, labels: NDArray) -> _Groups:
+    def _groups(self, labels: NDArray) -> tuple[NDArray, NDArray, NDArray, sparse.csr_array]:
+        """Returns the distinct labels, the place of each leaf's label, means, and `shares`."""
         # Labels of leaves only: a person may have left a label to nothing but copies.
         ids, leaves = coded(labels[self.sample])
         counted = self.leaves[self.labels != NO_CLUSTER]
         centers = centers_of_leaves(self.smoother.sharp, leaves, counted)
-        return _Groups(ids, leaves, centers, membership.shares(self.smoother, leaves))
+        return ids, leaves, centers, membership.shares(self.smoother, leaves)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -154,7 +173,7 @@ class ByVotes:
         assigned = knn.vote(near, codes).argmax(axis=1)
         members, rows = self.points, x
         if members is not None:
-            rows = out_of_sample.position(near, codes, assigned, members)
+            rows = position(near, codes, assigned, members)
         else:
             members = self.voters.rows
             rows = arrays.normalize_rows(x) if self.voters.metric == "cosine" else x
@@ -196,6 +215,29 @@ class ByCenters:
         if labels is not None:
             nearest = _renamed(self.labels, labels)[nearest]
         return Assignment(nearest, distances, self.voters.novelty(self.voters.nearest(x)))
+
+
+def position(nearest: Neighbors, labels: NDArray, assigned: NDArray, embedding: NDArray) -> NDArray:
+    """Returns the positions of rows in the map, float64 `[m, c]`.
+
+    A position is the mean over the neighbors that have the row's label, weighted as their votes are
+    (the mean of two clusters is in neither). A training row keeps its own position.
+
+    Args:
+        nearest: the nearest training rows.
+        labels: int `[n]` of the training rows.
+        assigned: int `[m]`, the label with the most votes, see `knn.vote`.
+        embedding: float `[n, c]`, the map of the training rows.
+
+    Example:
+        >>> nearest = Neighbors(np.array([[0, 1, 2]]), np.array([[0.2, 0.2, 0.2]]))
+        >>> labels, embedding = np.array([3, 3, 5]), np.array([[0.0], [1.0], [9.0]])
+        >>> position(nearest, labels, np.array([3]), embedding)
+        array([[0.5]])
+    """
+    weights = knn.weights(nearest) * (labels[nearest.indices] == assigned[:, None])
+    weights /= weights.sum(axis=1, keepdims=True)
+    return (weights[:, :, None] * embedding[nearest.indices]).sum(axis=1)
 
 
 def coded(labels: NDArray) -> tuple[NDArray, NDArray]:

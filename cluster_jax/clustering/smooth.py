@@ -37,14 +37,11 @@ References:
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy import linalg
 
 from cluster_jax.clustering import knn
-from cluster_jax.core import checks
-from cluster_jax.core.arrays import Rows, blocks, cluster_means, normalize_rows, numeric
-from cluster_jax.core.checks import InputError
-from cluster_jax.core.names import counted
+from cluster_jax.core.arrays import Rows, blocks, cluster_means, normalize_rows
 
 METRICS = ("cosine", "euclidean")
 # Principal axes at most.
@@ -114,18 +111,8 @@ class Smoother(NamedTuple):
             sharp[rows] = self._scaled(centered @ self.components)
         return sharp
 
-    def transform(self, x: ArrayLike) -> NDArray:
-        """Computes smooth rows float32 `[m, r]` of features `[m, d]`: means of the nearest ones.
-
-        Raises:
-            InputError: `x` has another number of columns, or is not finite.
-        """
-        x = numeric(x, "X", LARGEST)
-        if x.shape[1] != len(self.mean):
-            raise InputError(
-                f"X must have {counted(len(self.mean), 'column')} like the training rows; "
-                f"got {x.shape[1]}"
-            )
+    def transform(self, x: NDArray) -> NDArray:
+        """Returns smooth rows float32 `[m, r]` of features `[m, d]`: means of the nearest ones."""
         count = max(1, n_neighbors(len(self.sharp)))
         near = knn.nearest(self.project(x), self.sharp, count).indices
         total = np.zeros((len(x), self.smooth.shape[1]))
@@ -139,16 +126,13 @@ class Smoother(NamedTuple):
         return rows if keeps_lengths else normalize_rows(rows)
 
 
-def fit(x: ArrayLike, metric: str = "cosine", *, n_axes: int | None = None) -> Smoother:
-    """Learns the representation of the module's docstring from features.
+def fit(x: NDArray, metric: str = "cosine", *, n_axes: int | None = None) -> Smoother:
+    """Returns the representation of the module's docstring, learned from features.
 
     Args:
         x: finite numbers `[n, d]`, of at most 1e150.
         metric: `"cosine"`, for features of networks, or `"euclidean"`.
         n_axes: number of axes; None: as the Marchenko-Pastur edge says.
-
-    Raises:
-        InputError: the metric is unknown, or `x` cannot be used.
 
     Example:
         >>> rng = np.random.default_rng(0)
@@ -157,15 +141,14 @@ def fit(x: ArrayLike, metric: str = "cosine", *, n_axes: int | None = None) -> S
         >>> rows.sharp.shape, rows.transform(x[:2]).shape
         ((300, 2), (2, 2))
     """
-    checks.one_of("metric", metric, METRICS)
-    start, scale = _denoised(numeric(x, "x", LARGEST), metric, n_axes)
+    start, scale = _denoised(x, metric, n_axes)
     return _smoothed(start, scale, start.sharp)
 
 
 def fit_all(
     x: Rows, order: NDArray, n_sample: int, n_groups: int, metric: str, seed: int
 ) -> tuple[Smoother, NDArray]:
-    """Learns the representation of micro-clusters of rows in memory, a memory map, or shards.
+    """Returns the representation of micro-clusters of rows in memory, a memory map, or shards.
 
     The axes are those of a sample. Projected to them, the rows have at most 64 columns and fit into
     memory; k-means in two levels makes micro-clusters of them, on all devices.

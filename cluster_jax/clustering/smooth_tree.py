@@ -188,7 +188,7 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         first, leaves = copies.originals(x, self.metric_, self.n_clusters or 1)
         checks.at_most("n_clusters", self.n_clusters or 1, len(first), "distinct rows")
         if (m := len(first)) <= MAX_ROWS:
-            rows = smooth.dequantize(np.asarray(x[first]), seed)
+            rows = smooth.dequantize(numeric(x[first], "X", smooth.LARGEST), seed)
             self.sample_, self.smoother_ = first, smooth.fit(rows, self.metric_)
         else:
             how = (min(SAMPLE, m), min(MAX_ROWS, m // 2), self.metric_, seed)
@@ -280,20 +280,17 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         checks.whole("random_state", self.random_state, 0)
         return int(self.random_state)
 
-    def cut(self, *, n_clusters: int | None = None, level: float | None = None) -> NDArray:
+    def cut(self, *, n_clusters: int | None = None) -> NDArray:
         """Returns the labels int64 `[n]` of another cut of the tree; without arguments `labels_`.
 
         Args:
             n_clusters: number of groups, 1 to the number of leaves. Fewer groups than clusters
                 are unions of these, more groups are parts of them.
-            level: height of the cut, as a fraction of the highest merge, 0 to 1.
         """
         check_is_fitted(self)
-        if n_clusters is None and level is None:
+        if n_clusters is None:
             return self.labels_
-        return tree.cut(
-            self.linkage_, self.labels_, self.leaves_, n_clusters=n_clusters, level=level
-        )
+        return tree.cut(self.linkage_, self.labels_, self.leaves_, n_clusters)
 
     def smooth_rows(self, X: ArrayLike) -> NDArray:
         """Returns smooth rows float32 `[n, r]` of `X`, the rows of `fit`, for another clusterer."""
@@ -318,17 +315,15 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         x = self._new(X)
         return membership.probabilities(self.smoother_, self._shares_, x)
 
-    def locate(
-        self, X: ArrayLike, *, n_clusters: int | None = None, level: float | None = None
-    ) -> Assignment:
+    def locate(self, X: ArrayLike, *, n_clusters: int | None = None) -> Assignment:
         """Returns clusters of the rows of `X` float `[m, d]`, their probabilities, and novelty.
 
-        Each row is placed on its own. `n_clusters` or `level` choose another cut, see `cut`.
+        Each row is placed on its own. `n_clusters` chooses another cut of the tree, see `cut`.
         """
         x = self._new(X)
-        if n_clusters is None and level is None:
+        if n_clusters is None:
             return self.clusterer_.place(x)
-        return self.clusterer_.place(x, self.cut(n_clusters=n_clusters, level=level))
+        return self.clusterer_.place(x, self.cut(n_clusters=n_clusters))
 
     def score_samples(self, X: ArrayLike) -> NDArray:
         """Returns how like the training rows those of `X` are, float64 `[m]`: minus the novelty."""

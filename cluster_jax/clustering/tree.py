@@ -7,7 +7,6 @@ from scipy.spatial.distance import squareform
 
 from cluster_jax.clustering.base import NO_CLUSTER
 from cluster_jax.core import arrays, checks
-from cluster_jax.core.checks import InputError
 
 
 def linkage_of_means(features: NDArray, labels: ArrayLike) -> NDArray:
@@ -88,15 +87,15 @@ def ward(rows: NDArray, sizes: NDArray | None = None) -> NDArray:
     return linkage[order]
 
 
-def cut_tree(linkage: ArrayLike, n_groups: int) -> NDArray:
-    """Returns the group of each leaf where the tree is cut into `n_groups`.
+def cut_tree(linkage: ArrayLike, n_clusters: int) -> NDArray:
+    """Returns the group of each leaf where the tree is cut into `n_clusters`.
 
     Args:
         linkage: of k leaves, `[k - 1, 4]`.
-        n_groups: 1 to k.
+        n_clusters: 1 to k.
 
     Returns:
-        int64 `[k]`, groups 0 to `n_groups` - 1, numbered by their first leaf.
+        int64 `[k]`, groups 0 to `n_clusters` - 1, numbered by their first leaf.
 
     Raises:
         InputError: there are fewer leaves than groups.
@@ -108,24 +107,17 @@ def cut_tree(linkage: ArrayLike, n_groups: int) -> NDArray:
     """
     linkage = np.asarray(linkage, np.float64)
     k = len(linkage) + 1
-    checks.whole("n_groups", n_groups, 1, k)
+    checks.whole("n_clusters", n_clusters, 1, k)
     # From the last merge down: SciPy's `cut_tree` changes the order of merges at one height.
     pairs, group = linkage[:, :2].astype(np.int64).tolist(), list(range(2 * k - 1))
-    for i in range(k - n_groups - 1, -1, -1):
+    for i in range(k - n_clusters - 1, -1, -1):
         first, second = pairs[i]
         group[first] = group[second] = group[k + i]
     _, first_leaf, codes = np.unique(group[:k], return_index=True, return_inverse=True)
     return np.argsort(np.argsort(first_leaf))[codes]
 
 
-def cut(
-    linkage: NDArray,
-    labels: NDArray,
-    leaves: NDArray,
-    *,
-    n_clusters: int | None,
-    level: float | None,
-) -> NDArray:
+def cut(linkage: NDArray, labels: NDArray, leaves: NDArray, n_clusters: int) -> NDArray:
     """Returns the labels of all rows at a cut of their tree, int64 `[n]`; the largest group is 0.
 
     Args:
@@ -133,27 +125,17 @@ def cut(
         labels: int `[n]`, of the rows; of these -1 stays.
         leaves: int `[n]`, the leaf of each row.
         n_clusters: number of groups, 1 to m.
-        level: height of the cut, as a fraction of the highest merge, 0 to 1.
 
     Raises:
-        ValueError: not one of `n_clusters` and `level` is given, or it is out of range.
+        InputError: there are fewer leaves than groups.
 
     Example:
         >>> linkage = np.array([[0, 1, 1.0, 2], [2, 3, 4.0, 3]])
         >>> rows = np.arange(3)
-        >>> cut(linkage, rows, rows, n_clusters=1, level=None).tolist()
-        [0, 0, 0]
-        >>> cut(linkage, rows, rows, n_clusters=None, level=0.5).tolist()
+        >>> cut(linkage, rows, rows, n_clusters=2).tolist()
         [0, 0, 1]
     """
-    if level is not None and n_clusters is None:
-        checks.between("level", level, 0, 1)
-        n_clusters = 1 + int((linkage[:, 2] > level * linkage[:, 2].max(initial=0)).sum())
-    elif n_clusters is None or level is not None:
-        got = f"n_clusters={n_clusters} and level={level}"
-        raise InputError(f"one of n_clusters and level must be given; got {got}")
-    checks.whole("n_clusters", n_clusters, 1, len(linkage) + 1)
-    groups = cut_tree(linkage, int(n_clusters))
+    groups = cut_tree(linkage, n_clusters)
     order = by_size(groups[leaves[labels >= 0]], groups)
     return np.where(labels >= 0, order[groups][leaves], NO_CLUSTER)
 

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from cluster_jax.clustering import knn, out_of_sample
+from cluster_jax.clustering import knn, placing
 from cluster_jax.clustering.kmeans import kmeans
 from cluster_jax.clustering.label_spreading import among, label_spreading
 from cluster_jax.core import arrays
@@ -48,7 +48,7 @@ class Discovery(NamedTuple):
         classes: int32 `[n]` of all training images: the given class of a labeled one, C^l plus
             the novel class of an unlabeled one.
         novelty_threshold: a new image is novel if its distance, 1 - cosine, to the nearest training
-            image is larger (see `out_of_sample.novelty_threshold`).
+            image is larger (see `placing.novelty_threshold`).
         cluster_labels: int32, the novel class of each unlabeled image, counted from 0.
         distances: float32, Euclidean, from the features of each unlabeled image to the mean of
             its novel class.
@@ -161,7 +161,7 @@ def discover(
     features = train.features[unlabeled]
     means = arrays.cluster_means(features, cluster_labels)
     distances = arrays.distances_to_centers(features, means, cluster_labels)
-    threshold = out_of_sample.novelty_threshold(train.features)
+    threshold = placing.novelty_threshold(train.features)
     return Discovery(metrics, classes, threshold, cluster_labels, distances.astype(np.float32))
 
 
@@ -173,7 +173,7 @@ def _test_metrics(
         return None
     n_known, labels = train.labeled_logits.shape[1], test.true_labels
     novel = labels >= n_known
-    nearest = out_of_sample.neighbors(test.features, train.features, VOTERS)
+    nearest = knn.nearest(test.features, train.features, VOTERS, metric="cosine")
     votes = knn.vote(nearest, classes).argmax(axis=1)
     predicted = [c if c < n_known else matching.get(c - n_known, -1) for c in votes]
     return {

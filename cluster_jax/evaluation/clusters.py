@@ -81,9 +81,8 @@ def cluster(
         progress: called with one line of text at each step.
 
     Returns:
-        The result. Its metrics also hold `silhouette` (between features), `silhouette_reduced`
-        (between reduced features, if these were clustered), `silhouette_rows`, and `cluster_sizes`;
-        for k-means also `k_given`, `inertia`, and `updates`.
+        The result. Its metrics also hold `silhouette`, between features, and `cluster_sizes`; for
+        k-means also `k_given` and `inertia`.
 
     Raises:
         InputError: the features or an option cannot be used.
@@ -115,19 +114,17 @@ def cluster(
     progress("scoring ...")
     scored = scores(true_labels, result.cluster_labels)
     result = result._replace(metrics={**scored, **result.metrics, **scored})
-    return with_silhouettes(features, result, options)
+    return with_silhouette(features, result, options)
 
 
-def with_silhouettes(features: NDArray, result: Clustering, options: ClusterOptions) -> Clustering:
-    """Returns the result with silhouettes and sizes of the clusters in its metrics."""
-    is_in, metrics = result.cluster_labels != NO_CLUSTER, dict(result.metrics)
-    features, labels = features[is_in], result.cluster_labels[is_in]
-    sample: dict[str, Any] = {"sample_size": SILHOUETTE_ROWS, "seed": options.seed}
-    metrics["silhouette"] = silhouette(features, labels, metric=str(options.metric), **sample)
-    if options.reduce != "none" and options.method in ("gridshift", "kmeans"):
-        metrics["silhouette_reduced"] = silhouette(result.points[is_in], labels, **sample)
-    metrics["silhouette_rows"] = min(SILHOUETTE_ROWS, len(features))
-    return result._replace(metrics={**metrics, "cluster_sizes": sizes_of(labels)})
+def with_silhouette(features: NDArray, result: Clustering, options: ClusterOptions) -> Clustering:
+    """Returns the result with the silhouette and the sizes of the clusters in its metrics."""
+    is_in = result.cluster_labels != NO_CLUSTER
+    labels, metric = result.cluster_labels[is_in], str(options.metric)
+    sample = {"sample_size": SILHOUETTE_ROWS, "seed": options.seed}
+    own = silhouette(features[is_in], labels, metric=metric, **sample)
+    more = {"silhouette": own, "cluster_sizes": sizes_of(labels)}
+    return result._replace(metrics={**result.metrics, **more})
 
 
 def sizes_of(labels: NDArray) -> dict[int, int]:
@@ -393,8 +390,8 @@ def run_kmeans(
         sample: int `[m]`, the rows that the result describes; None: all rows.
 
     Returns:
-        The result, whose metrics beside the scores are `k_given`, `inertia`, and `updates`; and the
-        clusters of all rows, int32 `[n]`.
+        The result, whose metrics beside the scores are `k_given` and `inertia`; and the clusters of
+        all rows, int32 `[n]`.
     """
     import jax
     from jax.sharding import Mesh
@@ -417,7 +414,6 @@ def run_kmeans(
         **scores(true_labels, fitted.labels),
         "k_given": options.n_clusters,
         "inertia": float(fitted.inertia),
-        "updates": int(fitted.n_iter),
     }
     described = slice(None) if sample is None else sample
     points, labels, centers = x[described], fitted.labels[described], fitted.centers

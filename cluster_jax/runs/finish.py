@@ -11,7 +11,7 @@ import numpy as np
 from etils import epath
 from numpy.typing import NDArray
 
-from cluster_jax.clustering import membership, out_of_sample, placing, smooth_tree
+from cluster_jax.clustering import membership, placing, smooth_tree
 from cluster_jax.clustering.base import NO_CLUSTER
 from cluster_jax.clustering.placing import ByTree, Placing, Voters
 from cluster_jax.clustering.reduce import reduce
@@ -190,7 +190,7 @@ def placer_of(clustering: Clustering, features: NDArray, section: EvalConfig) ->
     tree, distinct = clustering.tree, features
     if tree is not None and len(features) <= smooth_tree.MAX_ROWS:
         distinct = features[tree.sample_]  # Of copies one counts.
-    training_rows = Voters(features, "cosine", out_of_sample.novelty_threshold(distinct))
+    training_rows = Voters(features, "cosine", placing.novelty_threshold(distinct))
     return clusters.clusterer(
         clustering._replace(points=clustering.points.astype(np.float32)),
         training_rows,

@@ -84,7 +84,7 @@ def cluster_shards(
     if options.method == "kmeans" and options.reduce == "none":
         progress(f"running k-means on all {n:,} rows, read in blocks, k = {options.n_clusters} ...")
         result, labels = clusters.run_kmeans(features, None, options, sample)
-        result = clusters.with_silhouettes(values, result, options)
+        result = clusters.with_silhouette(values, result, options)
         used = {**used, "clustered": n}
     elif options.method == "tree":
         result = clusters.run_tree(
@@ -97,7 +97,7 @@ def cluster_shards(
         )
         assert result.tree is not None
         labels, shares = result.tree.labels_.astype(np.int32), result.tree.probabilities_
-        result = clusters.with_silhouettes(values, result, options)
+        result = clusters.with_silhouette(values, result, options)
         used = {**used, "clustered": n}
     else:
         progress(f"clustering a random sample of {len(sample):,} of {n:,} rows ...")
@@ -120,7 +120,7 @@ def cluster_shards(
         "outliers": int(np.isin(labels, small).sum()),
         "cluster_sizes": clusters.sizes_of(labels),
     }
-    used |= {"in_report": len(sample), "in_silhouette": min(len(sample), clusters.SILHOUETTE_ROWS)}
+    used["in_report"] = len(sample)
     return LargeClustering(sample, result._replace(metrics=metrics), labels, shares, used)
 
 

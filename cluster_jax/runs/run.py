@@ -11,7 +11,7 @@ import numpy as np
 from etils import epath
 from numpy.typing import ArrayLike, NDArray
 
-from cluster_jax.clustering import out_of_sample, placing, smooth
+from cluster_jax.clustering import knn, placing, smooth
 from cluster_jax.clustering import tree as trees
 from cluster_jax.clustering.base import NO_CLUSTER, Assignment
 from cluster_jax.clustering.gridshift import BandwidthCurve
@@ -348,7 +348,7 @@ class Run:
         decided = self.columns["decided"]
         if not decided.any() or not self.is_of_images:
             return placed
-        near = out_of_sample.neighbors(arrays.normalize_rows(x), self.all_features, 1)
+        near = knn.nearest(x, self.all_features, 1, metric="cosine")
         nearest = near.indices[:, 0]
         if not decided[nearest].any():
             return placed
@@ -374,18 +374,17 @@ class Run:
             raise InputError("y must be None for probabilities of new images; got classes")
         return self._tree("give probabilities").probabilities(x, self._labels_of_placer)
 
-    def cut(self, *, n_clusters: int | None = None, level: float | None = None) -> NDArray:
+    def cut(self, *, n_clusters: int | None = None) -> NDArray:
         """Returns labels of the rows at another cut of the tree, int64 `[n]`; they are no clusters.
 
         Up to the number of clusters that a person has corrected, or an update has kept, groups join
         these. All others are those of the tree, which knows no corrections.
 
         Args:
-            n_clusters: number of groups; with no `level` either, the clusters.
-            level: height, as a fraction of the highest merge; merges above it are undone.
+            n_clusters: number of groups; None: the clusters.
 
         Raises:
-            InputError: the run has no tree, or `n_clusters` or `level` is out of range.
+            InputError: the run has no tree, or `n_clusters` is out of range.
         """
         if self.known is not None:
             raise InputError(
@@ -393,19 +392,16 @@ class Run:
                 "classes: fit again without them"
             )
         placer = self._tree("cut")
-        if n_clusters is None and level is None:
+        if n_clusters is None:
             return self.labels.copy()
         is_in = self.labels != NO_CLUSTER
         ids, codes = np.unique(self.labels[is_in], return_inverse=True)
-        is_changed = self._labels_of_placer is not None
-        if is_changed and n_clusters is not None and 0 < n_clusters <= len(ids):
+        if 0 < n_clusters <= len(ids) and self._labels_of_placer is not None:
             groups = np.full(len(self.labels), NO_CLUSTER)
             groups[is_in] = trees.cut_tree(self.linkage, n_clusters)[codes]
             return groups
         assert self.tree is not None
-        return trees.cut(
-            self.tree, placer.labels, placer.leaves, n_clusters=n_clusters, level=level
-        )
+        return trees.cut(self.tree, placer.labels, placer.leaves, n_clusters)
 
     def check_places(self) -> Placing:
         """Returns what places new rows.
@@ -444,7 +440,7 @@ class Run:
 
     def nearest(self, x: NDArray, count: int) -> Nearest:
         """Finds the `count` images most similar to each of new rows `[l, d]`."""
-        near = out_of_sample.neighbors(x, self.all_features, count)
+        near = knn.nearest(x, self.all_features, count, metric="cosine")
         named = None if self.names is None else np.asarray(self.names)[near.indices]
         return Nearest(near.indices, 1 - near.distances, named)
 

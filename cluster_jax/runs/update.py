@@ -530,7 +530,7 @@ def _scored_rows(run: Run, clustering: Clustering, options: ClusterOptions) -> R
     clustering = _own_clusters(run, clustering)
     scored = clusters.scores(None, run.labels)
     clustering = clustering._replace(metrics={**clustering.metrics, **scored})
-    clustering = clusters.with_silhouettes(x, clustering, options)
+    clustering = clusters.with_silhouette(x, clustering, options)
     results["metrics"] = {options.method: clustering.metrics}
     results["provenance"] = {
         **{**results["provenance"], "rows": len(x), "labels_used_for": []},

@@ -266,6 +266,13 @@ def test_many_random_centers_in_few_columns(k, each, least):
     assert adjusted_rand_score(truth, model.labels_) > least
 
 
+def test_random_centers_that_overlap_in_every_column():
+    """Along the axes of noise, rows are at 0.7 of the distances of Gaussian rows."""
+    rng, truth = np.random.default_rng(1), np.repeat(np.arange(23), 14)
+    x = rng.normal(size=(23, 8))[truth] + 0.25 * rng.normal(size=(322, 8))
+    assert adjusted_rand_score(truth, fit(x).labels_) > 0.95
+
+
 def test_what_is_inside_a_cluster_is_searched_once(monkeypatch):
     """Levels and single splits ask for the same."""
     searched, original = [], number._search

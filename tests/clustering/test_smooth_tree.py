@@ -36,11 +36,6 @@ def test_cuts_are_nested_partitions_of_which_the_labels_are_one():
         previous = groups
     np.testing.assert_array_equal(model.cut(n_clusters=6), model.labels_)
     np.testing.assert_array_equal(model.cut(), model.labels_)
-    assert not model.cut(level=1).any()
-    # Rows with the same neighbors are at height 0.
-    assert len(np.unique(model.cut(level=0))) == 1 + (model.linkage_[:, 2] > 0).sum() > 350
-    heights = model.linkage_[:, 2] / model.linkage_[-1, 2]
-    assert len(np.unique(model.cut(level=float(heights[-4])))) == 4
 
 
 def test_the_tree_of_clusters_is_the_top_of_the_tree():
@@ -266,8 +261,6 @@ def test_bad_arguments(options, message):
         ({"n_clusters": 0}, "n_clusters must be at least 1"),
         ({"n_clusters": 61}, "n_clusters must be at most 60"),
         ({"n_clusters": 2.5}, "whole number"),
-        ({"level": 1.5}, "level must be between 0 and 1"),
-        ({"n_clusters": 2, "level": 0.5}, "one of n_clusters and level"),
     ],
 )
 def test_bad_cuts(arguments, message):

@@ -64,7 +64,7 @@ def test_a_cluster_of_zeros_is_far_from_all():
 
 @pytest.mark.parametrize(("n_groups", "limit"), [(0, "at least 1"), (10, "at most 9")])
 def test_groups_that_do_not_exist(n_groups, limit):
-    with pytest.raises(InputError, match=f"n_groups must be {limit}; got {n_groups}"):
+    with pytest.raises(InputError, match=f"n_clusters must be {limit}; got {n_groups}"):
         cut_tree(linkage_of_means(*_clusters()), n_groups)
 
 

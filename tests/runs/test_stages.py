@@ -11,7 +11,7 @@ import pytest
 from scipy import special
 
 from cluster_jax.cli import predictions
-from cluster_jax.clustering import out_of_sample
+from cluster_jax.clustering import placing
 from cluster_jax.clustering.label_spreading import label_spreading
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
@@ -521,8 +521,8 @@ def test_the_threshold_of_novelty_is_that_of_all_training_images():
     """Of the unlabeled ones alone, each of which has an equal here, it would be 0."""
     features = corners(0, 1, 2, 3, 3, 4, 4, 4)
     found = discover(TRAIN._replace(features=features)).novelty_threshold
-    assert found == out_of_sample.novelty_threshold(features) == pytest.approx(1)
-    assert out_of_sample.novelty_threshold(features[KNOWN < 0]) == 0
+    assert found == placing.novelty_threshold(features) == pytest.approx(1)
+    assert placing.novelty_threshold(features[KNOWN < 0]) == 0
 
 
 def test_the_confidence_is_that_of_the_head_whatever_scores_decide():

@@ -1,9 +1,9 @@
-"""Nearest training rows: exact, the same alone and together, and what they say of a new row."""
+"""New rows among the training rows: votes, positions in the map, and novelty."""
 
 import numpy as np
 import pytest
 
-from cluster_jax.clustering import knn, out_of_sample
+from cluster_jax.clustering import knn, placing
 from cluster_jax.clustering.placing import ByCenters, voters
 
 
@@ -24,10 +24,10 @@ def test_training_rows_keep_label_and_place():
     features = _crowded(rng, 300, 16)
     labels = rng.integers(0, 7, 300).astype(np.int32)
     points = rng.normal(size=(300, 3)).astype(np.float32)
-    found = out_of_sample.neighbors(features, features, 15)
+    found = knn.nearest(features, features, 15, metric="cosine")
     chosen = knn.vote(found, labels).argmax(axis=1)
     assert (chosen == labels).all()
-    assert (out_of_sample.position(found, labels, chosen, points) == points).all()
+    assert (placing.position(found, labels, chosen, points) == points).all()
 
 
 def test_copies_of_a_row_agree_on_the_commonest_label():
@@ -36,13 +36,13 @@ def test_copies_of_a_row_agree_on_the_commonest_label():
     features[[3, 8, 11, 20]] = features[3]
     labels = rng.integers(0, 4, 30)
     labels[[3, 8, 11, 20]] = [1, 2, 2, 0]
-    found = out_of_sample.neighbors(features[3:4], features, 12)
+    found = knn.nearest(features[3:4], features, 12, metric="cosine")
     assert found.indices[0, :4].tolist() == [3, 8, 11, 20]
     assert knn.vote(found, labels).argmax(axis=1).tolist() == [2]
     labels[[3, 8, 11, 20]] = [3, 2, 2, 3]  # a tie goes to the lower label
     assert knn.vote(found, labels).argmax(axis=1).tolist() == [2]
     points = rng.normal(size=(30, 2))
-    place = out_of_sample.position(found, labels, np.array([2]), points)
+    place = placing.position(found, labels, np.array([2]), points)
     np.testing.assert_allclose(place[0], (points[8] + points[11]) / 2)
 
 
@@ -50,9 +50,9 @@ def test_votes_and_places_against_loops():
     rng = np.random.default_rng(3)
     features, rows = _unit(rng, 50, 3), _unit(rng, 40, 3)
     labels, points = rng.integers(0, 5, 50), rng.normal(size=(50, 2))
-    found = out_of_sample.neighbors(rows, features, 6)
+    found = knn.nearest(rows, features, 6, metric="cosine")
     chosen = knn.vote(found, labels).argmax(axis=1)
-    places = out_of_sample.position(found, labels, chosen, points)
+    places = placing.position(found, labels, chosen, points)
     for i in range(40):
         votes = dict.fromkeys(range(5), 0.0)
         for j, distance in zip(found.indices[i], found.distances[i], strict=True):
@@ -70,7 +70,7 @@ def test_votes_and_places_against_loops():
 
 @pytest.mark.parametrize("sample", [5_000, 50])
 def test_reach_is_a_quantile_of_nearest_other_rows(sample, monkeypatch):
-    monkeypatch.setattr(out_of_sample, "_SAMPLE", sample)
+    monkeypatch.setattr(placing, "_SAMPLE", sample)
     rng = np.random.default_rng(4)
     features = _unit(rng, 200, 3)
     features[17] = features[90]  # a copy is another row, at distance 0
@@ -78,17 +78,16 @@ def test_reach_is_a_quantile_of_nearest_other_rows(sample, monkeypatch):
     exact = features.astype(np.float64)
     apart = [np.sort(np.square(exact - exact[i]).sum(axis=1) / 2)[1] for i in chosen]
     np.testing.assert_allclose(
-        out_of_sample.novelty_threshold(features), np.quantile(apart, 0.95), rtol=1e-9
+        placing.novelty_threshold(features), np.quantile(apart, 0.95), rtol=1e-9
     )
-    assert out_of_sample.novelty_threshold(features) > np.median(apart)
+    assert placing.novelty_threshold(features) > np.median(apart)
 
 
-def test_rows_that_do_not_belong():
-    features = _unit(np.random.default_rng(5), 4, 3)
-    with pytest.raises(ValueError, match=r"3 columns.*\(2, 5\)"):
-        out_of_sample.neighbors(np.ones((2, 5), np.float32), features, 1)
-    with pytest.raises(ValueError, match="NaN"):
-        out_of_sample.neighbors(np.full((2, 3), np.nan, np.float32), features, 1)
+def test_rows_that_are_not_finite_are_refused():
+    known = voters(_unit(np.random.default_rng(5), 4, 3), "cosine")
+    for bad in (np.nan, np.inf):
+        with pytest.raises(ValueError, match=r"rows must be finite; got NaN.*may not suit"):
+            known.nearest(np.array([[1.0, 0, 0], [bad, 0, 0]]))
 
 
 def test_a_center_without_rows_has_no_label_after_corrections():
