@@ -18,6 +18,7 @@ its meaning.
 import collections
 import dataclasses
 import json
+import unicodedata
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -262,6 +263,8 @@ def _whole(value: Any) -> int:
 
 def _name(value: Any) -> str:
     name = " ".join(value.split()) if isinstance(value, str) else ""
-    if not 0 < len(name) <= MAX_NAME:
-        raise InputError(f"a name must have 1 to {MAX_NAME} characters; got {short(repr(value))}")
+    is_control = any(unicodedata.category(character) in ("Cc", "Cs") for character in name)
+    if not 0 < len(name) <= MAX_NAME or is_control:
+        must = f"a name must have 1 to {MAX_NAME} characters, none for control"
+        raise InputError(f"{must}; got {short(repr(value))}")
     return name

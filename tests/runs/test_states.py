@@ -460,6 +460,20 @@ def test_a_damaged_newest_state_is_told_and_nothing_is_guessed(run):
     assert records.read(run).number == 1
 
 
+def test_of_two_damaged_states_the_files_are_named(run):
+    corrected(run, names=[("1", "cats")])
+    for number in (1, 2):
+        (run / f"run-{number}.npz").write_bytes(b"damaged")
+    with pytest.raises(InputError, match=r"run-1.npz is damaged \(.*or remove all files run-\*"):
+        update.undo(run)
+
+
+def test_rows_may_all_be_wrong(run):
+    after = corrected(run, said_by(run, wrong=list(range(N))), with_report=True)
+    assert set(after.labels.tolist()) == {-1}
+    assert (after.place(FIRST).labels == -1).all()
+
+
 def test_features_that_are_missing_or_damaged_are_told(run):
     file = run / "features.npy"
     content = bytearray(file.read_bytes())
