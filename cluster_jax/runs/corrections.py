@@ -178,11 +178,13 @@ def summary(before: Run, after: Run) -> str:
     """Counts what corrections have changed: "3 moved, 1 named"; or else says what holds."""
     moved = before.labels != after.labels
     lost = moved & (after.labels == NO_CLUSTER)
-    confirmed = after.columns["decided"] & ~before.columns["decided"] & ~moved
     gone = set(before.labels.tolist()) - set(after.labels.tolist())
+    is_new = after.columns["decided"] & ~before.columns["decided"]
+    # The rows of a group that was merged are not counted one by one.
+    by_hand = moved & ~lost & (is_new | ~np.isin(before.labels, list(gone)))
     counts = {
-        "moved": int((moved & ~lost).sum()),
-        "confirmed": int(confirmed.sum()),
+        "moved": int(by_hand.sum()),
+        "confirmed": int((is_new & ~moved).sum()),
         f"in no {before.words[1]}": int(lost.sum()),
         "new": after.next_label - before.next_label,
         "merged or emptied": len(gone - {NO_CLUSTER}),

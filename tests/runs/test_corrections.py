@@ -93,7 +93,7 @@ def test_each_kind_of_decision(first):
     assert (now.columns["found"] == labels).all()
     assert (run.labels == labels).all(), "the state before is as it was"
     assert corrections.summary(run, now) == (
-        "14 moved, 1 confirmed, 1 in no cluster, 2 new, 1 merged or emptied, 2 named"
+        "4 moved, 1 confirmed, 1 in no cluster, 2 new, 1 merged or emptied, 2 named"
     )
 
 
