@@ -71,6 +71,13 @@ def test_the_table_of_the_readme_is_that_of_the_results():
     assert len(lines) == 8
     readme = (ROOT / "README.md").read_text()
     assert [line for line in lines if line not in readme] == []
+    # Another processor, and the one of the table.
+    for file in (results.FILE.parent / "digits" / "amd.jsonl", results.FILE):
+        rows, _ = results.read(file)
+        runs = [cell.run for cell in registry.cells(registry.find("digits", "methods"), "config")]
+        first = [100 * rows[results.key(run, 0)]["metrics"]["kmeans"]["acc"] for run in runs]
+        words = ", ".join(f"{x:.1f}" for x in first[:-1]) + f" and {first[-1]:.1f}"
+        assert words in " ".join(readme.split())
 
 
 def test_pages_of_an_earlier_version_say_so():

@@ -53,26 +53,23 @@ def check(
     Raises:
         InputError: it cannot be used.
     """
-    if "://" in str(folder):
-        raise InputError(f"the folder to export to must be a local one; got {folder}")
     path = pathlib.Path(folder).expanduser()
-    if os.path.lexists(path) and (not path.is_dir() or any(path.iterdir())):
-        raise InputError(f"the folder to export to must be new or empty; got {folder}")
-    parent = next(p for p in (path, *path.absolute().parents) if os.path.lexists(p))
-    if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
-        raise InputError(
-            f"the folder to export to must be in a folder that can be written; got {folder}"
-        )
     real = path.resolve()
-    for place in images:
-        if real.is_relative_to(_resolved(place)):
-            raise InputError(
-                f"the folder to export to must be outside of the images' folder {place}; got "
-                f"{folder}"
-            )
-    if workdir is not None and _resolved(workdir).is_relative_to(real):
-        raise InputError(f"the folder to export to must not hold the workdir; got {folder}")
-    return path
+    parent = next(p for p in (path, *path.absolute().parents) if os.path.lexists(p))
+    around = [place for place in images if real.is_relative_to(_resolved(place))]
+    if "://" in str(folder):
+        must = "be a local one"
+    elif os.path.lexists(path) and (not path.is_dir() or any(path.iterdir())):
+        must = "be new or empty"
+    elif not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
+        must = "be in a folder that can be written"
+    elif around:
+        must = f"be outside of the images' folder {around[0]}"
+    elif workdir is not None and _resolved(workdir).is_relative_to(real):
+        must = "not hold the workdir"
+    else:
+        return path
+    raise InputError(f"the folder to export to must {must}; got {folder}")
 
 
 def check_of_run(folder: epath.PathLike, data: Mapping[str, Any], workdir: epath.PathLike) -> None:
@@ -94,7 +91,7 @@ class Images(NamedTuple):
     Attributes:
         folder: the folder that `sources` are relative to; None without sources.
         sources: file of each image; None: the images become PNG files named by their index.
-        load: the images; called without `sources`, and for those of a zip, tar or Parquet file.
+        load: the images; called without `sources`, and for those of a zip.
     """
 
     folder: epath.PathLike | None

@@ -281,6 +281,14 @@ def test_decisions_about_an_earlier_state_hold_for_the_rows_that_are_left(workdi
     assert {row["name"] for row in rows.values() if row["cluster"] == "2"} == {"birds"}
 
 
+def test_a_file_that_decides_nothing_is_told_so(workdir, capsys):
+    before, flag = content(workdir), save(workdir)
+    correct(workdir, flag)
+    said = "corrections  none: no row was moved, confirmed or taken out, and no cluster named or"
+    assert capsys.readouterr().out.startswith(said)
+    assert content(workdir).keys() == before.keys()
+
+
 @pytest.mark.parametrize("kind", [OSError, KeyboardInterrupt])
 def test_an_interrupt_leaves_one_state_or_the_other(workdir, monkeypatch, kind):
     before, flag = content(workdir), save(workdir, wrong=[3])
