@@ -36,9 +36,9 @@ def render(data: ReportData) -> str:
     data = _completed(data)
     clustering = data.clustering
     names = {**report_data.suggested_names(data.results), **data.names}
-    clusters = report_data.clusters_by_size(
-        clustering.cluster_labels, clustering.distances, names, data.group
-    )
+    # Copies come last: what they show is there already.
+    distances = np.where(data.is_copy, np.inf, clustering.distances)
+    clusters = report_data.clusters_by_size(clustering.cluster_labels, distances, names, data.group)
     curves, doubts, table = plots.training_curves(data.history), doubtful(data), None
     changed = changes.entries(data, clusters)
     if data.true_labels is not None and data.label_names is not None:
@@ -112,7 +112,7 @@ def doubtful(data: ReportData) -> list[tuple[int, int]]:
     """Finds the images that may belong to another cluster, and the ID of that one or -1.
 
     Their own cluster has a probability of less than `DOUBTFUL`, the least probable first. Images of
-    which a person has decided, and those in no cluster, are left out.
+    which a person has decided, copies, and those in no cluster, are left out.
 
     Args:
         data: what the report shows; without probabilities or images there are none.
@@ -120,7 +120,7 @@ def doubtful(data: ReportData) -> list[tuple[int, int]]:
     member, labels = data.clustering.membership, data.clustering.cluster_labels
     if member is None or data.fetch_images is None:
         return []
-    is_open = (member.probabilities < DOUBTFUL) & (labels >= 0)
+    is_open = (member.probabilities < DOUBTFUL) & (labels >= 0) & ~data.is_copy
     if data.is_decided is not None:
         is_open &= ~data.is_decided
     points = np.flatnonzero(is_open)

@@ -105,6 +105,15 @@ class ReportData(NamedTuple):
         return "corrected" in origins.values()
 
     @property
+    def is_copy(self) -> NDArray:
+        """Which points are equal or nearly equal to another one that is kept, bool `[n]`."""
+        n = len(self.clustering.cluster_labels)
+        if self.duplicates is None:
+            return np.zeros(n, bool)
+        rows, repeated = self.duplicates.rows, self.duplicates.duplicates
+        return np.isin(np.arange(n) if rows is None else rows, repeated.images[~repeated.keep])
+
+    @property
     def has_map(self) -> bool:
         """Whether the points have positions."""
         return self.clustering.points.shape[1] > 0
@@ -115,7 +124,8 @@ class Cluster(NamedTuple):
 
     Attributes:
         id: its number among the cluster labels.
-        members: int64 `[size]`, indices of its points, the one nearest to the center first.
+        members: int64 `[size]`, indices of its points, the one nearest to the center first,
+            copies last.
         color: a CSS color.
         name: the one that a person has given, or else the first suggested one, or "".
         noun: what a cluster is called, see `ReportData.group`.

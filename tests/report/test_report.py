@@ -466,6 +466,13 @@ def test_doubtful_images_are_the_improbable_ones_until_a_person_decides():
     assert points["decided"][points["index"] == 3] == 1
     assert report.doubtful(data._replace(fetch_images=None)) == []
     assert report.doubtful(labeled()) == []
+    improbable = member._replace(probabilities=np.full(68, 0.3))
+    copied = changed(data, membership=improbable, duplicates=repeated(PHOTOS))
+    asked = {i for i, _ in report.doubtful(copied)}
+    assert set(range(68)) - asked == {40, 67, 9}, "what holds for a photo holds for its copies"
+    drawn = points_of(page_of(copied))["index"].tolist()
+    group = [i for i in drawn if labels[i] == labels[40]]
+    assert set(group[-len({40, 67, 9} & set(group)) :]) <= {40, 67, 9}, "copies come last"
 
 
 def test_names_that_are_given_and_suggested():
