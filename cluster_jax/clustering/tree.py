@@ -26,7 +26,7 @@ def linkage_of_means(features: NDArray, labels: ArrayLike) -> NDArray:
         array([[0., 1., 1., 2.]])
     """
     ids, codes = np.unique(np.asarray(labels), return_inverse=True)
-    if len(ids) == 1:  # SciPy refuses a tree of one leaf.
+    if len(ids) < 2:  # SciPy refuses a tree of one leaf.
         return np.empty((0, 4))
     means = arrays.normalize_rows(arrays.cluster_means(arrays.normalize_rows(features), codes))
     # A mean of zero is at distance 1 from all others; `pdist` has no cosine for it.

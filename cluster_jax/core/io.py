@@ -25,9 +25,9 @@ CHECKSUM = "checksum"
 class DamagedFile(InputError):
     """The content of a file is not what was written; the message names the file."""
 
-    def __init__(self, path: epath.PathLike, reason: str):
+    def __init__(self, path: epath.PathLike, reason: str, otherwise: str = ""):
         self.path, self.reason = path, reason
-        super().__init__(f"{path} is damaged ({reason}); restore it from a copy")
+        super().__init__(f"{path} is damaged ({reason}); restore it from a copy{otherwise}")
 
 
 def check_writable(folder: epath.Path) -> None:

@@ -31,8 +31,9 @@ def to_csv(columns: Mapping[str, Column]) -> str:
     """Formats a table as CSV in UTF-8, with a header line.
 
     Args:
-        columns: title -> one entry for each row. Strings are escaped, see `escaped`; in arrays,
-            booleans are written as 0 and 1, floats with six significant digits.
+        columns: title -> one entry for each row. Names of files, in lists, are escaped, see
+            `escaped`; names of clusters, in arrays, are not. In arrays, booleans are written as 0
+            and 1, floats with six significant digits.
     """
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
@@ -56,7 +57,7 @@ def placed_columns(placed: Assignment, names: Mapping[str, str]) -> dict[str, Co
         **sure_columns(placed.membership),
     }
     if names:
-        columns["name"] = [names.get(str(label), "") for label in placed.labels.tolist()]
+        columns["name"] = np.array([names.get(str(label), "") for label in placed.labels.tolist()])
     return columns
 
 

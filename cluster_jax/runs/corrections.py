@@ -18,6 +18,7 @@ its meaning.
 import collections
 import dataclasses
 import json
+import unicodedata
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -177,11 +178,13 @@ def summary(before: Run, after: Run) -> str:
     """Counts what corrections have changed: "3 moved, 1 named"; or else says what holds."""
     moved = before.labels != after.labels
     lost = moved & (after.labels == NO_CLUSTER)
-    confirmed = after.columns["decided"] & ~before.columns["decided"] & ~moved
     gone = set(before.labels.tolist()) - set(after.labels.tolist())
+    is_new = after.columns["decided"] & ~before.columns["decided"]
+    # The rows of a group that was merged are not counted one by one.
+    by_hand = moved & ~lost & (is_new | ~np.isin(before.labels, list(gone)))
     counts = {
-        "moved": int((moved & ~lost).sum()),
-        "confirmed": int(confirmed.sum()),
+        "moved": int(by_hand.sum()),
+        "confirmed": int((is_new & ~moved).sum()),
         f"in no {before.words[1]}": int(lost.sum()),
         "new": after.next_label - before.next_label,
         "merged or emptied": len(gone - {NO_CLUSTER}),
@@ -262,6 +265,8 @@ def _whole(value: Any) -> int:
 
 def _name(value: Any) -> str:
     name = " ".join(value.split()) if isinstance(value, str) else ""
-    if not 0 < len(name) <= MAX_NAME:
-        raise InputError(f"a name must have 1 to {MAX_NAME} characters; got {short(repr(value))}")
+    is_control = any(unicodedata.category(character) in ("Cc", "Cs") for character in name)
+    if not 0 < len(name) <= MAX_NAME or is_control:
+        must = f"a name must have 1 to {MAX_NAME} characters, none for control"
+        raise InputError(f"{must}; got {short(repr(value))}")
     return name

@@ -128,7 +128,7 @@ def _columns(run: Run) -> dict[str, assignments.Column]:
     key = str if run.known is None else splits.novel_name
     if run.named or run.updates:
         called = {c: names.get(key(c), "") for c in np.unique(run.labels).tolist()}
-        columns["name"] = [called[cluster] for cluster in run.labels.tolist()]
+        columns["name"] = np.array([called[cluster] for cluster in run.labels.tolist()])
     if run.made_by != "first":
         columns["found"], columns["decided"] = run.columns["found"], run.columns["decided"]
     if run.shares is not None:

@@ -535,10 +535,10 @@ def read(workdir: epath.PathLike, back: int = 0) -> Run:
     try:
         return _read(path, numbers[-1 - back])
     except io.DamagedFile as error:
-        do = "run the command of the run again, which makes it again where it can"
-        if len(numbers) > 1 and not back:
-            do = f"go back to the state before by `cluster-jax update --workdir={path} --undo`"
-        raise InputError(f"{error}, or {do}") from error
+        if workdirs.STATE.fullmatch(epath.Path(error.path).name):
+            otherwise = workdirs.after_damage(path, numbers, back)
+            raise io.DamagedFile(error.path, error.reason, otherwise) from error
+        raise
 
 
 def _read(workdir: epath.Path, number: int) -> Run:

@@ -556,7 +556,10 @@ def _nothing(before: Run, run: Run, *, with_report: bool) -> Ended:
         _write_changes(run)
         page.repaired(run, with_report=with_report)
     has = f"{run.workdir} has all {counted(len(run.columns), run.words[0])} already"
-    text = "\n".join([*_told_away(run), f"Nothing has happened: {has}, and none is gone."])
+    lines = [*_told_away(run), f"Nothing has happened: {has}, and none is gone."]
+    if run.config != before.config:
+        lines.append(f"They are in {image_files.shown(run.config['data']['dir'])} from now on.")
+    text = "\n".join(lines)
     return text, _values(dataclasses.replace(run, events=()), {}, refit=False)
 
 

@@ -171,18 +171,35 @@ def about(workdir: epath.PathLike) -> dict[str, Any] | None:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             values = json.loads(stored["about"].item())
     except Exception as error:  # zipfile and zlib have errors of their own.
-        raise io.DamagedFile(path, "its arrays cannot be read") from error
+        otherwise = after_damage(workdir, numbers)
+        raise io.DamagedFile(path, "its arrays cannot be read", otherwise) from error
     return values
+
+
+def after_damage(workdir: epath.Path, numbers: list[int], back: int = 0) -> str:
+    """Says what else to do about a damaged state, `back` before the newest of the numbers."""
+    if numbers == [1]:
+        return ", or run the command of the run again, which makes it again"
+    if not back:
+        return (
+            f", or go back to the state before by `cluster-jax update --workdir={workdir} --undo`"
+        )
+    return ", or remove all files run-*.npz, with all corrections, and run the command again"
+
+
+def _about_unless_made_again(workdir: epath.Path) -> dict[str, Any] | None:
+    """Reads the same as `about`; None for a damaged first state, which its command makes again."""
+    try:
+        return about(workdir)
+    except io.DamagedFile:
+        if states(workdir) != [1]:
+            raise
+        return None
 
 
 def stored_config(workdir: epath.Path) -> dict[str, Any]:
     """Returns the config of a finished run, or else of one that has begun."""
-    try:
-        values = about(workdir)
-    except io.DamagedFile:
-        if states(workdir) != [1]:  # Which the same command makes again.
-            raise
-        values = None
+    values = _about_unless_made_again(workdir)
     return read_values(workdir / CONFIG) if values is None else values["config"]
 
 
@@ -306,7 +323,7 @@ def of_other_k(workdir: epath.Path, values: Mapping[str, Any]) -> epath.Path:
     Returns:
         The folder; `workdir` itself unless such a run is in it.
     """
-    finished = about(workdir)
+    finished = _about_unless_made_again(workdir)
     if finished is None or finished["results"]["provenance"].get("cut_short"):
         return workdir
     values = with_stored_dir(values, workdir)

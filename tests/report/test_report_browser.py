@@ -565,7 +565,8 @@ def test_a_name_that_another_group_has_is_asked_about(tmp_path):
       found.merged = titles();
       const field = card(4).querySelector("input");
       field.focus();
-      key("Enter", field);
+      const enter = { key: "Enter", bubbles: true, cancelable: true };
+      found.stopped = !field.dispatchEvent(new KeyboardEvent("keydown", enter));
       found.left = document.activeElement === document.body;
       $("save-corrections").click();
     """
@@ -576,6 +577,7 @@ def test_a_name_that_another_group_has_is_asked_about(tmp_path):
     assert found["both"] == [["Group 4", name, name], False]
     assert found["merged"] == ["Group 4", name]
     assert found["left"]
+    assert found["stopped"], "Enter answers no question"
     assert corrections(found["downloads"][0]) == {"names": {"0": name}, "merges": [[2, 0]]}
 
 

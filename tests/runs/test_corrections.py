@@ -93,7 +93,7 @@ def test_each_kind_of_decision(first):
     assert (now.columns["found"] == labels).all()
     assert (run.labels == labels).all(), "the state before is as it was"
     assert corrections.summary(run, now) == (
-        "14 moved, 1 confirmed, 1 in no cluster, 2 new, 1 merged or emptied, 2 named"
+        "4 moved, 1 confirmed, 1 in no cluster, 2 new, 1 merged or emptied, 2 named"
     )
 
 
@@ -122,9 +122,10 @@ def test_a_merge_keeps_the_name_of_the_receiving_cluster(first, named, said, nam
     [
         ({"names": {"3": "cat"}}, "names must name clusters of the run; got '3'"),
         ({"names": {"x": "cat"}}, "names must name clusters of the run; got 'x'"),
-        ({"names": {"0": ""}}, "a name must have 1 to 100 characters; got ''"),
-        ({"names": {"0": 7}}, "a name must have 1 to 100 characters; got 7"),
-        ({"names": {"0": "x" * 100_000}}, "1 to 100 characters; got 'xxx"),
+        ({"names": {"0": ""}}, "a name must have 1 to 100 characters, none for control; got ''"),
+        ({"names": {"0": "a\ud800"}}, "none for control; got 'a\\\\ud800'"),
+        ({"names": {"0": 7}}, "a name must have 1 to 100 characters, none for control; got 7"),
+        ({"names": {"0": "x" * 100_000}}, "1 to 100 characters, none for control; got 'xxx"),
         ({"merges": [[0, 3]]}, "merges must name clusters of the run; got 3"),
         ({"merges": [[0]]}, r"each of merges must be two clusters; got \[0\]"),
         ({"merges": [[0, 1], [0, 2]]}, "must be merged into one; got 0 twice"),

@@ -1,5 +1,6 @@
 """States of a run: written and read again, corrected, updated, taken back, killed at any moment."""
 
+import csv
 import dataclasses
 import hashlib
 import json
@@ -458,6 +459,28 @@ def test_a_damaged_newest_state_is_told_and_nothing_is_guessed(run):
         assert digests(run) == before
     assert update.undo(run)[1]["undone"] == "damaged state"
     assert records.read(run).number == 1
+
+
+def test_of_two_damaged_states_the_files_are_named(run):
+    corrected(run, names=[("1", "cats")])
+    for number in (1, 2):
+        (run / f"run-{number}.npz").write_bytes(b"damaged")
+    with pytest.raises(InputError, match=r"run-1.npz is damaged \(.*or remove all files run-\*"):
+        update.undo(run)
+
+
+def test_a_merge_is_one_correction_and_names_are_as_they_are(run):
+    merged = said_by(run, merges=[[0, 1]])
+    text, _ = update.correct(run, [merged], [("1", "C:\\cats")], with_report=False)
+    assert text.startswith("corrections  1 merged or emptied, 1 named\n")
+    rows = list(csv.DictReader((run / "assignments.csv").read_text().splitlines()))
+    assert {row["name"] for row in rows if row["cluster"] == "1"} == {"C:\\cats"}
+
+
+def test_rows_may_all_be_wrong(run):
+    after = corrected(run, said_by(run, wrong=list(range(N))), with_report=True)
+    assert set(after.labels.tolist()) == {-1}
+    assert (after.place(FIRST).labels == -1).all()
 
 
 def test_features_that_are_missing_or_damaged_are_told(run):

@@ -94,6 +94,15 @@ def test_what_is_no_workdir(tmp_path):
             workdirs.claim(folder, CONFIG)
 
 
+def test_a_damaged_first_state_is_made_again_by_its_command(tmp_path):
+    folder = _write(tmp_path / "run")
+    (folder / "run-1.npz").write_bytes(b"damaged")
+    assert workdirs.of_other_k(folder, CONFIG) == folder
+    (folder / "run-2.npz").write_bytes(b"damaged")
+    with pytest.raises(InputError, match=r"run-2.npz is damaged .* --undo`$"):
+        workdirs.of_other_k(folder, CONFIG)
+
+
 @pytest.mark.parametrize("name", ["assignments.csv", "embedding.npz"])
 def test_files_of_a_run_are_not_written_over(tmp_path, name):
     (tmp_path / "mine.txt").write_text("x")

@@ -87,7 +87,10 @@ function press(key, tileNow) {
 }
 
 function pressedKey(event) {
-  if (event.key === "Enter" && event.target.matches?.("input.title")) event.target.blur();
+  if (event.key === "Enter" && event.target.matches?.("input.title")) {
+    event.preventDefault();  // The same key would answer the question about a name of two groups.
+    event.target.blur();
+  }
   if (event.ctrlKey || event.metaKey || event.altKey || /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName)) return;
   if (press(event.key, event.target.closest?.(".tile"))) event.preventDefault();
 }
@@ -95,6 +98,7 @@ function pressedKey(event) {
 // A click on a picture opens it; on its upper left corner, or with Ctrl or Shift, selects it.
 function clicked(event) {
   const [key, all, choose, tileNow] = ["[data-key]", "[data-all]", "[data-choose]", ".tile"].map((selector) => event.target.closest(selector));
+  if (event.target.matches("input.title") && !decisions.named.has(Number(event.target.closest("[data-group]").dataset.group))) event.target.select();
   if (key) press(key.dataset.key);
   if (all) showAll(all);
   if (choose) select(members(Number(choose.closest("[data-group]").dataset.group)));
