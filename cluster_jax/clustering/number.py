@@ -251,7 +251,7 @@ def silhouettes(
 def _means(
     rows: NDArray, labels: NDArray, counts: NDArray | None
 ) -> tuple[NDArray, NDArray, sparse.csr_array]:
-    """Computes sizes float32 `[k]` and means `[k, r]` of clusters, and their members `[k, n]`."""
+    """Returns sizes float32 `[k]` and means `[k, r]` of clusters, and their members `[k, n]`."""
     n = len(labels)
     counts = np.ones(n, np.float32) if counts is None else counts
     sizes = np.bincount(labels, counts).astype(np.float32)

@@ -26,7 +26,7 @@ class Clusters(NamedTuple):
 
 
 def assign(features: Array, centroids: Array) -> Array:
-    """Finds the nearest centroid of every row: `[n, d], [K, d] -> int32 [n]`; ties go to the first.
+    """Returns the nearest centroid of each row, int32 `[n]`; of equally near ones the first.
 
     Distances are Euclidean between unit rows (`features` may have any length).
 

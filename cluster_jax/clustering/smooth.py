@@ -104,7 +104,7 @@ class Smoother(NamedTuple):
         return _weights(self.neighbors, self.counts)
 
     def project(self, x: NDArray) -> NDArray:
-        """Computes sharp rows float32 `[m, r]` of features `[m, d]`, each on its own."""
+        """Returns sharp rows float32 `[m, r]` of features `[m, d]`, each on its own."""
         sharp = np.empty((len(x), self.components.shape[1]), np.float32)
         for rows in blocks(*x.shape):
             centered = _centered(x[rows], self.mean, self.is_cosine)
@@ -284,7 +284,7 @@ def unit_rows(x: NDArray) -> NDArray:
 
 
 def _centered(x: NDArray, mean: NDArray, is_cosine: bool) -> NDArray:
-    """Subtracts the mean, float64 `[m, d]`; for cosine, rows have length one before."""
+    """Returns rows less the mean, float64 `[m, d]`; for cosine, of rows of length one."""
     rows = unit_rows(x) if is_cosine else x.astype(np.float64)
     gaps = rows - mean
     # Equal rows differ from their mean by rounding, which must not become a direction.
@@ -293,7 +293,7 @@ def _centered(x: NDArray, mean: NDArray, is_cosine: bool) -> NDArray:
 
 
 def _principal_axes(x: NDArray, n_axes: int | None) -> NDArray:
-    """Computes the orthonormal principal axes float32 `[d, r]` of centered rows `[n, d]`."""
+    """Returns the orthonormal principal axes float32 `[d, r]` of centered rows `[n, d]`."""
     n, d = x.shape
     is_wide = d > n
     gram = (x @ x.T if is_wide else x.T @ x).astype(np.float64)
@@ -327,7 +327,7 @@ def _has_clusters(rows: NDArray) -> bool:
 
 
 def _above_noise(variances: NDArray, total: float, n: int, d: int) -> int:
-    """Counts the descending variances that exceed the edge of noise of the variance left."""
+    """Returns how many descending variances exceed the edge of noise of the variance left."""
     for count, variance in enumerate(variances):
         columns = d - count
         if columns < 2 or count >= n - 1:
@@ -376,7 +376,7 @@ def _whitening(
     counts: NDArray | None,
     within: NDArray,
 ) -> NDArray:
-    """Computes the matrix float64 `[r, r]` that whitens the differences of neighbors.
+    """Returns the matrix float64 `[r, r]` that whitens the differences of neighbors.
 
     Args:
         rows: `[n, r]`.

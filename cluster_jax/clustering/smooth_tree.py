@@ -49,8 +49,8 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
 
 METRICS = ("auto", *smooth.METRICS)
-# Rows, of which all can be compared with each other; more are condensed into as many micro-clusters
-# at most. Rows of a sample of these, from which the axes are learned.
+# Distinct rows above which they are condensed into at most as many micro-clusters: all pairs are
+# compared. Rows of the sample from which the axes are then learned.
 MAX_ROWS, SAMPLE = 16_000, 10_000
 # Attributes of the fitted estimator that are arrays or plain values.
 _STORED = (

@@ -62,7 +62,7 @@ class Discovery(NamedTuple):
 
 
 def name(label: int, known_names: Sequence[str]) -> str:
-    """Names a class: a known one by its name, the j-th novel one "novel j", -1 "none"."""
+    """Returns the name of a class; that of the j-th novel one is "novel j", and of -1 "none"."""
     if label < 0:
         return "none"
     return (
@@ -75,7 +75,7 @@ def name(label: int, known_names: Sequence[str]) -> str:
 def spread_probabilities(
     train: NetworkOutputs, partial_labels: NDArray, nearest: NDArray | None
 ) -> NDArray:
-    """Spreads the novel head's probabilities over the neighbors of unlabeled images.
+    """Returns the novel head's probabilities of unlabeled images after label spreading.
 
     `methods.ncl` spreads the cosines of its pseudo-labels in the same way.
 
@@ -104,7 +104,7 @@ def discover(
     n_init: int,
     seed: int,
 ) -> Discovery:
-    """Classifies the training images, and computes the accuracy of the classes.
+    """Returns the classes of the training images, and their accuracy.
 
     Novel classes are matched to true ones by the Hungarian method on the unlabeled images alone,
     as in NCL section 4.1; known classes need no matching. `"all_acc"` is the accuracy without
@@ -168,7 +168,7 @@ def discover(
 def _test_metrics(
     train: NetworkOutputs, classes: NDArray, matching: Mapping[int, int], test: NetworkOutputs
 ) -> dict[str, float] | None:
-    """Computes accuracies on test images; `matching` from training: novel class -> true class."""
+    """Returns accuracies on test images; `matching` from training: novel class -> true class."""
     if test.true_labels is None:
         return None
     n_known, labels = train.labeled_logits.shape[1], test.true_labels
@@ -184,5 +184,5 @@ def _test_metrics(
 
 
 def _share_right(logits: NDArray, labels: NDArray, where: NDArray) -> float:
-    """Computes the share of images, of those in `where`, whose highest logit is their label."""
+    """Returns the share of images, of those in `where`, whose highest logit is their label."""
     return float(np.mean(np.argmax(logits[where], axis=1) == labels[where]))

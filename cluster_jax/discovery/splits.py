@@ -37,7 +37,7 @@ class NovelConfig:
 def load(
     data: DataConfig, novel: NovelConfig, kept: tfds.Labels | None = None
 ) -> tuple[Dataset, Dataset | None]:
-    """Loads training images and test images; None for the latter without a test.
+    """Returns training images and test images; None for the latter without a test.
 
     Args:
         data: the section `data`.
@@ -120,12 +120,12 @@ def with_partial_labels(dataset: Dataset, y: ArrayLike) -> Dataset:
 
 
 def novel_name(number: int) -> str:
-    """Names a novel class, numbered from 0."""
+    """Returns the name of a novel class, numbered from 0."""
     return f"novel {number}"
 
 
 def check_known(partial_labels: np.ndarray) -> int:
-    """Counts the known classes; checks that they are 0, 1, ... and that unlabeled images exist.
+    """Returns the number of known classes, if they are 0, 1, ... and there are unlabeled images.
 
     Raises:
         InputError: no or every image is labeled, or a class has no image.
@@ -143,7 +143,7 @@ def check_known(partial_labels: np.ndarray) -> int:
 
 
 def known_names(dataset: Dataset) -> tuple[str, ...]:
-    """Names the known classes, by their numbers if the set has no names.
+    """Returns the names of the known classes, by their numbers if the set has no names.
 
     Raises:
         InputError: no class is known.

@@ -9,7 +9,7 @@ _ROWS = 10_000
 
 
 def collapse(features: ArrayLike) -> dict[str, float]:
-    """Computes spread and effective rank of unit rows, of at most 10,000, evenly spaced in the set.
+    """Returns spread and effective rank of unit rows, of at most 10,000, evenly spaced in the set.
 
     The effective rank is exp(H), H the entropy of the singular values divided by their sum (Roy
     and Vetterli, "The effective rank", EUSIPCO 2007). The singular values are those of the

@@ -27,7 +27,7 @@ def knn_accuracy(
     queries: ArrayLike | None = None,
     query_labels: ArrayLike | None = None,
 ) -> dict[int, float | None]:
-    """Computes the share of rows whose class wins the vote of the nearest rows by cosine.
+    """Returns the share of rows whose class wins the vote of the nearest rows by cosine.
 
     Every neighbor has one vote; of classes with equally many votes the smallest wins.
 
@@ -79,7 +79,7 @@ def knn_accuracy(
 
 
 def _nearest(voters: NDArray, asked: NDArray | None, k: int, mesh: Mesh) -> NDArray:
-    """Finds the rows of highest cosine, int32 `[m, k]`, on devices that share the voters.
+    """Returns the rows of highest cosine, int32 `[m, k]`, on devices that share the voters.
 
     Args:
         voters: `[n, d]`, of length one.
@@ -107,7 +107,7 @@ def _nearest(voters: NDArray, asked: NDArray | None, k: int, mesh: Mesh) -> NDAr
 
 
 def _highest(voters: Array, queries: Array, own_numbers: Array, *, n: int, k: int) -> Array:
-    """Finds the k voters of all devices nearest to each query, of equally near ones the first."""
+    """Returns the k voters of all devices nearest to each query, of equally near ones the first."""
     numbers = collectives.local_rows(len(voters), _AXIS)
     scores = jnp.matmul(queries, voters.T, precision=lax.Precision.HIGHEST)
     is_other = (numbers[None] < n) & (numbers[None] != own_numbers[:, None])

@@ -192,7 +192,7 @@ def _joined(
 
 
 def _held_out(target: NDArray, holdout: float, rng: np.random.Generator) -> NDArray:
-    """Draws the rows to hold out, bool `[n]`: `holdout` of each class, at least one, never all."""
+    """Returns which rows are held out, bool `[n]`: of each class at least one, and never all."""
     test = np.zeros(len(target), bool)
     for c in range(target.max() + 1):
         rows = rng.permutation(np.flatnonzero(target == c))

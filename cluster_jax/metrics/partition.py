@@ -34,7 +34,7 @@ class Contingency(NamedTuple):
 
 
 def contingency(labels: ArrayLike, clusters: ArrayLike) -> Contingency:
-    """Counts how many rows of each class lie in each cluster.
+    """Returns how many rows of each class lie in each cluster.
 
     Args:
         labels: known classes, integers `[n]`.
@@ -57,7 +57,7 @@ def contingency(labels: ArrayLike, clusters: ArrayLike) -> Contingency:
 
 
 def matching(labels: ArrayLike, clusters: ArrayLike) -> dict[int, int]:
-    """Finds the one-to-one matching of clusters to classes with most rows in common.
+    """Returns the one-to-one matching of clusters to classes with most rows in common.
 
     There may be more clusters than classes or fewer; unmatched ones, and pairs without a common
     row, are not in the result.
@@ -79,7 +79,7 @@ def matching(labels: ArrayLike, clusters: ArrayLike) -> dict[int, int]:
 
 
 def accuracy(labels: ArrayLike, clusters: ArrayLike) -> float:
-    """Computes the clustering accuracy: share of rows in the cluster matched to their class.
+    """Returns the clustering accuracy: share of rows in the cluster matched to their class.
 
     The matching is one-to-one, so all rows of an unmatched cluster are errors: splitting a class
     in two costs the smaller half.
@@ -93,7 +93,7 @@ def accuracy(labels: ArrayLike, clusters: ArrayLike) -> float:
 
 
 def purity(labels: ArrayLike, clusters: ArrayLike) -> dict[int, float]:
-    """Computes each cluster's share of rows that are of its most frequent class.
+    """Returns each cluster's share of rows that are of its most frequent class.
 
     Example:
         >>> purity([0, 0, 1, 1], [3, 3, 3, 4])
@@ -105,7 +105,7 @@ def purity(labels: ArrayLike, clusters: ArrayLike) -> dict[int, float]:
 
 
 def scores(labels: ArrayLike, clusters: ArrayLike) -> dict[str, Any]:
-    """Computes all agreement scores of one partition.
+    """Returns all agreement scores of one partition.
 
     Returns:
         `acc` (rectangular matching, see `accuracy`), `nmi` (mutual information over the

@@ -16,7 +16,7 @@ def silhouette(
     sample_size: int = 10_000,
     seed: int = 0,
 ) -> float | None:
-    """Computes the mean silhouette (Rousseeuw 1987) of a sample of rows drawn without replacement.
+    """Returns the mean silhouette (Rousseeuw 1987) of a sample of rows drawn without replacement.
 
     A row of the sample is compared with the other rows of the sample only. Singleton clusters
     score 0. Wraps scikit-learn's function, but the sample keeps the order of the rows, and
