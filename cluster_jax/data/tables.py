@@ -218,8 +218,10 @@ def _not_in_each_row(
     """Makes the error of a cell that is missing or of another kind."""
     cell = column[row].as_py()
     got = "none" if cell is None else short(repr(cell))
+    if isinstance(cell, list):
+        got = f"a list of length {len(cell)}, {got},"
     must = f"{file} must have {wanted} in each row of the column {title}"
-    return InputError(f"{must}; got {got} in row {row}: fill or remove it")
+    return InputError(f"{must}; got {got} in row {row}: correct or remove it")
 
 
 def _numbers(file: pathlib.Path, title: str, column: Any) -> NDArray:
@@ -292,10 +294,10 @@ def _checked_ids(values: Iterable[Any], path: str, ids: str) -> tuple[str, ...]:
     names, seen = list(map(_id, values)), dict[str, int]()
     for row, name in enumerate(names):
         if not name:
-            raise InputError(f"--ids must be in each row of {path}; got none in row {row} of {ids}")
+            raise InputError(f"ids must be in each row of {path}; got none in row {row} of {ids}")
         if name in seen:
             raise InputError(
-                f"--ids must be distinct; got {short(repr(name))} in the rows {seen[name]} and "
+                f"ids must be distinct; got {short(repr(name))} in the rows {seen[name]} and "
                 f"{row} of {ids} in {path}"
             )
         seen[name] = row

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cluster_jax.clustering.number import CLEAR_GAP, MIN_ROWS
+from cluster_jax.clustering.number import MIN_ROWS
 from cluster_jax.core.names import counted
 from cluster_jax.evaluation.options import FINDERS
 
@@ -97,7 +97,7 @@ def verdict(metrics: Mapping[str, Any], noun: str, group: str = "cluster") -> st
         return f"No clear answer: the {noun} may form one {group} or none (see the report)."
     return (
         f"No clear answer: the {clusters} a best guess, separated by a "
-        f"silhouette of {gap:.2f} more than parts of one {group} (clear: {CLEAR_GAP})."
+        f"silhouette of {gap:.2f} more than parts of one {group}, too little to be clear."
     )
 
 
