@@ -70,8 +70,8 @@ def test_a_column_of_vectors(put, kind):
     [
         (None, "got none in row 1"),
         ([3.0], r"a vector of 2 numbers .* column vector; got a list of length 1, \[3.0\], in row 1"),
-        ([3.0, None], r"got \[3.0, None\] in row 1"),
-        ([], r"got \[\] in row 1"),
+        ([3.0, None], r"\[3.0, None\], in row 1"),
+        ([], r"a list of length 0, \[\], in row 1"),
     ],
 )
 def test_a_vector_is_right_in_every_row_or_refused(put, bad, said):
