@@ -69,7 +69,7 @@ def test_a_column_of_vectors(put, kind):
     ("bad", "said"),
     [
         (None, "got none in row 1"),
-        ([3.0], r"a vector of 2 numbers .* column vector; got a list of length 1, \[3.0\], in row 1"),
+        ([3.0], r"a vector of 2 numbers .* vector; got a list of length 1, \[3.0\], in row 1"),
         ([3.0, None], r"\[3.0, None\], in row 1"),
         ([], r"a list of length 0, \[\], in row 1"),
     ],
