@@ -303,7 +303,7 @@ def test_what_is_left_out_is_told(tmp_path):
     clusterer = ImageClusterer(overrides=overrides, verbose=False)
     with pytest.warns(UserWarning, match=".") as told:
         clusterer.fit([tmp_path])
-    told_of = "1 file could not be read and has no row: broken.png"
+    told_of = "no row for 1 file that could not be read: broken.png"
     assert [str(w.message) for w in told] == ["ignored files: 1 .mov", told_of]
     with pytest.warns(UserWarning, match=".") as told:
         assert len(clusterer.predict([tmp_path / "01.png", tmp_path / "broken.png"])) == 1

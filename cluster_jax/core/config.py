@@ -57,7 +57,7 @@ def find_config(config: str) -> pathlib.Path:
     names = config_names()
     close = difflib.get_close_matches(path.stem, names, 3, 0.75) if is_name else []
     wanted = "the path of a file or the name of a config"
-    wanted += "" if close else f", {', '.join(names)}"
+    wanted += "" if close else ", such as nrcc_digits, of the folder configs"
     hint = f"; did you mean {' or '.join(close)}?" if close else ""
     raise InputError(f"config must be {wanted}; got {config!r}{hint}")
 

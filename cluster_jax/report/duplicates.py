@@ -79,6 +79,12 @@ def originals(repeated: Duplicates, count: int) -> NDArray:
     return result
 
 
+def are_copies(repeated: Duplicates | None, images: NDArray) -> NDArray:
+    """Returns which of these images, int `[n]`, are copies of another one that is kept."""
+    copies = np.empty(0, int) if repeated is None else repeated.images[~repeated.keep]
+    return np.isin(images, copies)
+
+
 class Shown(NamedTuple):
     """Duplicates, and which of them are in a report.
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cluster_jax.clustering.membership import Membership
 from cluster_jax.core import io
@@ -17,6 +18,7 @@ from cluster_jax.report import (
     report_map,
     summary,
 )
+from cluster_jax.report.duplicates import Duplicates, are_copies
 from cluster_jax.report.report_data import Cluster, ReportData
 
 # An image is doubtful if the probability of its cluster is lower.
@@ -103,9 +105,18 @@ def _bad_steps(data: ReportData) -> list[int]:
     return [line["step"] for line in logged if plots.finite(line["loss"]) is None]
 
 
-def count_doubtful(membership: Membership | None) -> int | None:
-    """Counts the images that are doubtful by probability, see `doubtful`; None without any."""
-    return None if membership is None else int((membership.probabilities < DOUBTFUL).sum())
+def count_doubtful(
+    membership: Membership | None, repeated: Duplicates | None, images: NDArray
+) -> int | None:
+    """Counts the images that are doubtful, see `doubtful`; None without probabilities."""
+    if membership is None:
+        return None
+    return int((is_doubtful(membership) & ~are_copies(repeated, images)).sum())
+
+
+def is_doubtful(membership: Membership) -> NDArray:
+    """Returns which images are in a cluster that is improbable, bool `[n]`."""
+    return (membership.probabilities < DOUBTFUL) & (membership.labels >= 0)
 
 
 def doubtful(data: ReportData) -> list[tuple[int, int]]:
@@ -120,7 +131,7 @@ def doubtful(data: ReportData) -> list[tuple[int, int]]:
     member, labels = data.clustering.membership, data.clustering.cluster_labels
     if member is None or data.fetch_images is None:
         return []
-    is_open = (member.probabilities < DOUBTFUL) & (labels >= 0) & ~data.is_copy
+    is_open = is_doubtful(member) & (labels >= 0) & ~data.is_copy
     if data.is_decided is not None:
         is_open &= ~data.is_decided
     points = np.flatnonzero(is_open)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from cluster_jax.clustering.numbering import Event
 from cluster_jax.evaluation.clusters import Clustering
-from cluster_jax.report.duplicates import Shown
+from cluster_jax.report.duplicates import Shown, are_copies
 
 # Twenty distinguishable colors (at least 0.08 in OKLab) and from a white and a nearly black page;
 # after the twentieth cluster they start again.
@@ -107,11 +107,10 @@ class ReportData(NamedTuple):
     @property
     def is_copy(self) -> NDArray:
         """Which points are equal or nearly equal to another one that is kept, bool `[n]`."""
-        n = len(self.clustering.cluster_labels)
-        if self.duplicates is None:
-            return np.zeros(n, bool)
-        rows, repeated = self.duplicates.rows, self.duplicates.duplicates
-        return np.isin(np.arange(n) if rows is None else rows, repeated.images[~repeated.keep])
+        images, shown = np.arange(len(self.clustering.cluster_labels)), self.duplicates
+        if shown is None:
+            return are_copies(None, images)
+        return are_copies(shown.duplicates, images if shown.rows is None else shown.rows)
 
     @property
     def has_map(self) -> bool:

@@ -264,7 +264,9 @@ def complete(
         "suggested_names": suggested_names(
             config.values, found.embedding["backbone"], clustering.cluster_labels
         ),
-        "doubtful_images": report.count_doubtful(clustering.membership),
+        "doubtful_images": report.count_doubtful(
+            clustering.membership, repeated, np.arange(len(clustering.cluster_labels))
+        ),
         "watch": [f._asdict() for f in watch.findings(records, steps)],
         "images_per_second": _speed(records),
         "seconds": {
@@ -388,7 +390,7 @@ def scored(run: Run) -> Run:
     Images in no cluster are in none right. Names alone change no score.
     """
     results = dict(run.results)
-    results["doubtful_images"] = report.count_doubtful(run.membership)
+    results["doubtful_images"] = report.count_doubtful(run.membership, run.duplicates, run.rows)
     if run.duplicates is not None:
         results["duplicates"] = duplicates.counts(run.duplicates)
     if not run.is_corrected:
