@@ -530,11 +530,16 @@ class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
     def _printing(self) -> Iterator[None]:
         """Prints progress if `verbose`; logs warnings alone otherwise.
 
-        The filters of warnings stay as they are, which imports change.
+        The filters of warnings stay as they are, which imports change, and so do the handlers of
+        the root logger: with one of Orbax's, an application's `basicConfig` would do nothing.
         """
         shown = logs.printing() if self.verbose else logs.level(logging.WARNING)
-        with warnings.catch_warnings(), shown:
-            yield
+        handlers = logging.root.handlers[:]
+        try:
+            with warnings.catch_warnings(), shown:
+                yield
+        finally:
+            logging.root.handlers[:] = handlers
 
 
 def _training_images(X: Images, config: ConfigDict) -> Dataset:

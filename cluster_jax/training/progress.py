@@ -1,6 +1,7 @@
 """Progress bar, throughput and log of a training; skipped steps, and signs of failure."""
 
 import json
+import os
 import pathlib
 import tempfile
 import time
@@ -97,8 +98,12 @@ def _line(record: Mapping[str, Any]) -> str:
 
 def _summary_writer(folder: str, step: int) -> Any:
     """Makes a writer of TensorBoard events after `step`."""
+    mode = "CRC32C_SW_MODE"  # tensorboardX sets it where it is not set.
+    is_set = mode in os.environ
     from tensorboardX import SummaryWriter
 
+    if not is_set:
+        os.environ.pop(mode, None)
     return SummaryWriter(folder, purge_step=step + 1)
 
 

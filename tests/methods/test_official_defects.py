@@ -35,7 +35,7 @@ def test_prototypes_of_foreign_labels(keys, labels):
         return collectives.varying(value, axis)
 
     def in_loops(x, y, t, s):
-        of = functools.partial(reference.prototypes, labels=labels, n_clusters=5)
+        of = functools.partial(reference.prototypes, labels=labels, clusters=5)
         return sum(reference.proto_cl(of(a), of(b), 0.5) for a, b in ((x, s), (y, t))) / 2
 
     def cut(a, b):
