@@ -12,7 +12,11 @@ from cluster_jax.training import checkpoint
 from cluster_jax.training import state as states
 from tests.faults.runs import assert_same
 
-pytestmark = pytest.mark.usefixtures("one_device", "traced_once", "compiled_once")
+pytestmark = [
+    pytest.mark.usefixtures("one_device", "traced_once", "compiled_once", "collected"),
+    # Coroutines that Orbax leaves of a failed restore.
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
 
 
 def test_any_changed_bit_changes_the_checksum():

@@ -11,8 +11,8 @@ from cluster_jax.training import loop
 from tests.faults.runs import assert_same
 
 pytestmark = [
-    pytest.mark.usefixtures("one_device", "traced_once", "compiled_once"),
-    # Coroutines that Orbax leaves of a failed restore, whenever they are collected.
+    pytest.mark.usefixtures("one_device", "traced_once", "compiled_once", "collected"),
+    # Coroutines that Orbax leaves of a failed restore.
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 
