@@ -1,6 +1,5 @@
 """What these modules share: a finished run to copy and damage."""
 
-import gc
 import pathlib
 import shutil
 import signal
@@ -28,13 +27,6 @@ def interruptible():
     yield
     signal.signal(signal.SIGINT, before)
     signal.signal(signal.SIGTERM, terminate)
-
-
-@pytest.fixture
-def collected():
-    """The coroutines that Orbax leaves of a failed restore end within the test."""
-    yield
-    gc.collect()
 
 
 @pytest.fixture(scope="module", autouse=True)

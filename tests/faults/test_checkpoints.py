@@ -12,11 +12,7 @@ from cluster_jax.training import checkpoint
 from cluster_jax.training import state as states
 from tests.faults.runs import assert_same
 
-pytestmark = [
-    pytest.mark.usefixtures("one_device", "traced_once", "compiled_once", "collected"),
-    # Coroutines that Orbax leaves of a failed restore.
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = pytest.mark.usefixtures("one_device", "traced_once", "compiled_once")
 
 
 def test_any_changed_bit_changes_the_checksum():

@@ -10,11 +10,7 @@ from cluster_jax.runs import begin as pipeline
 from cluster_jax.training import loop
 from tests.faults.runs import assert_same
 
-pytestmark = [
-    pytest.mark.usefixtures("one_device", "traced_once", "compiled_once", "collected"),
-    # Coroutines that Orbax leaves of a failed restore.
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = pytest.mark.usefixtures("one_device", "traced_once", "compiled_once")
 
 # Files that a run reads again and makes again.
 MADE_AGAIN = ("images.json", "embedding.npz", "run-1.npz")
