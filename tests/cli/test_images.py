@@ -62,7 +62,7 @@ def test_an_encoder_of_the_hub_without_a_network_is_one_sentence(photos, monkeyp
         )
     assert stop.value.code == 2
     assert capsys.readouterr().err.endswith(
-        "\nerror: preprocessor_config.json of 'hf:facebook/dinov2-small' must be within reach on "
+        "error: preprocessor_config.json of 'hf:facebook/dinov2-small' must be within reach on "
         "the Hugging Face Hub; got "
         "LocalEntryNotFoundError: try again with a network, or download the files of the model "
         "elsewhere into a folder dinov2-small and give the path of model.safetensors\n"
