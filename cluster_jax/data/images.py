@@ -384,12 +384,12 @@ class ItemReader:
         if len(skipped) < self.size and len(skipped) <= most * self.size:
             return
         examples = "; ".join(f"{self.names[i]} ({reason})" for i, reason in skipped[:3])
-        higher = ", or set a higher share to leave them out" if most < 1 else ""
-        raise InputError(
-            f"images in {self._where} must be readable, at least one and all but "
-            f"data.max_corrupt_fraction = {most:g} of them; got {len(skipped)} of {self.size} that "
-            f"cannot be read: {examples} (save them anew{higher})"
-        )
+        must, to_do = f"images in {self._where} must be readable", "save them anew"
+        if len(skipped) < self.size:
+            must += f", all but data.max_corrupt_fraction = {most:g} of them"
+            to_do += ", or set a higher share to leave them out"
+        got = f"{len(skipped)} of {self.size} that cannot be read: {examples}"
+        raise InputError(f"{must}; got {got}: {to_do}")
 
 
 def load(name: str, reader: ItemReader, config: DataConfig, **fields: Any) -> Dataset:

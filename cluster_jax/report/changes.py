@@ -11,14 +11,12 @@ from cluster_jax.report.report_data import Cluster, ReportData
 N_SHOWN, MAX_ENTRIES = 8, 40
 # Kinds that are told, in this order.
 _KINDS = (
-    *(
-        numbering.EMERGED,
-        numbering.RETURNED,
-        numbering.SPLIT,
-        numbering.MERGED,
-        numbering.DISAPPEARED,
-        numbering.GREW,
-    ),
+    numbering.EMERGED,
+    numbering.RETURNED,
+    numbering.SPLIT,
+    numbering.MERGED,
+    numbering.DISAPPEARED,
+    numbering.GREW,
     numbering.SHRANK,
 )
 

@@ -178,7 +178,7 @@ def test_nothing_to_read(tmp_path):
     (tmp_path / "1.jpg").write_text("text")
     with pytest.raises(
         ValueError,
-        match=r"must be readable, .* got 1 of 1 that cannot be read: 1\.jpg \(not an image\)",
+        match=r"must be readable; got 1 of 1 that cannot be read: 1\.jpg \(not an image\)",
     ):
         load(tmp_path, max_corrupt_fraction=1.0)
     with pytest.raises(ValueError, match=r"must be readable, .*1\.jpg \(not"):
