@@ -181,7 +181,7 @@ def test_nothing_to_read(tmp_path):
         match=r"must be readable; got 1 of 1 that cannot be read: 1\.jpg \(not an image\)",
     ):
         load(tmp_path, max_corrupt_fraction=1.0)
-    with pytest.raises(ValueError, match=r"must be readable, .*1\.jpg \(not"):
+    with pytest.raises(ValueError, match=r"must be readable; .*1\.jpg \(not"):
         load(tmp_path / "1.jpg", max_corrupt_fraction=1.0)
     for name in ("a.tar", "b.parquet", "c.rar"):
         (tmp_path / name).write_bytes(b"x")
