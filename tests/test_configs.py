@@ -43,10 +43,10 @@ def test_every_key_of_the_base_config_is_explained():
     assert set(keys(load_config("base"))) - explained == set()
 
 
-# Tracing a step of a ResNet-34 takes most of the time of a test: one config stands for all. Of the
+# Tracing a step of a ResNet takes most of the time of a test: one config stands for all. Of the
 # others a forward pass is traced, of one method and network once; tests/test_configs_run.py
 # trains them, small.
-TRACED, FORWARD = "nrcc_cifar10", set()
+TRACED, FORWARD = "cueco_cifar10", set()
 
 
 @pytest.mark.parametrize("name", config_names())

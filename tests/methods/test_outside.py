@@ -101,12 +101,8 @@ def test_views_of_a_size_that_the_network_does_not_take(tmp_path, monkeypatch):
     config.nrcc.branch = "target"
     crops = lambda context, small: (context.augment.small(small),) * small.count  # noqa: E731
     monkeypatch.setattr(encoders, "small_crops", crops)
-    run = toy.built(config)
-    mesh = states.make_mesh(1)
-    state = states.create(run.method, run.optimizer, seed=0, shape=run.shape, mesh=mesh)
-    step = make_step(run.method, run.optimizer, mesh)
     with pytest.raises(InputError, match=r"the size of views a and b, 8 x 8, .*; got 6 x 6 "):
-        cases.advance(run, state, step, mesh, range(1))
+        toy.built(config)  # a step is traced
 
 
 @every_row(
