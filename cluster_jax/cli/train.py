@@ -24,8 +24,6 @@ def run(
     name: str,
     workdir: epath.PathLike | None,
     export_to: tuple[str, str] | None,
-    *,
-    is_kept: bool = False,
     **how: Any,
 ) -> epath.Path:
     """Runs a config: trains, embeds, clusters, and writes the report.
@@ -36,8 +34,6 @@ def run(
         workdir: folder of the run; None: `runs/NAME-HASH`.
         export_to: new folder for the images, one folder per cluster, and how they come there, see
             `export.write`; or None.
-        is_kept: whether a finished run of another number of clusters is kept, see
-            `workdir.of_other_k`.
         how: arguments of `run_pipeline`.
 
     Returns:
@@ -57,8 +53,6 @@ def run(
     workdir = buckets.path(workdir)
     devices.keep_compiled(train.get("compilation_cache", "auto"), str(workdir))
     devices.distribute()
-    if is_kept:
-        workdir = workdirs.of_other_k(workdir, config_json(config))
     if export_to is not None:
         export.check_of_run(export_to[0], config.data, workdir)
     begin.run_pipeline(config, workdir, name, **how)
@@ -95,8 +89,6 @@ def _parser() -> Parser:
     add = parser.add_argument
     workdir = "folder of the run (default: runs/NAME-HASH)"
     add("--workdir", metavar="DIR", help=workdir)
-    now = "evaluate the newest checkpoint of an unfinished training; without it, trains on"
-    add("--cut-short", action="store_true", help=now)
     end = (
         "last step; features are clustered later by --workdir=DIR alone "
         "(default of several processes)"
@@ -129,10 +121,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         args, overrides = flags.parse(_parser(), arguments)
         flags.check_export(args)
         config = _config(args, overrides)
-        how = {
-            "until": args.until,
-            "cut_short": args.cut_short,
-            "report": args.report == "yes",
-        }
+        how = {"until": args.until, "report": args.report == "yes"}
         export_to = (args.export, args.by) if args.export else None
         end(args, run(*config, args.workdir, export_to, **how))

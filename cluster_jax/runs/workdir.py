@@ -310,31 +310,6 @@ def claim(
     return finished["results"] if finished["config"] == config else None
 
 
-def of_other_k(workdir: epath.Path, values: Mapping[str, Any]) -> epath.Path:
-    """Finds the workdir for another `eval.n_clusters` than that of the finished run in a workdir.
-
-    It is a folder in that of the run, `k6` or, for a number that is found, `found`: no answer
-    replaces another one.
-
-    Args:
-        workdir: that was asked for.
-        values: the config.
-
-    Returns:
-        The folder; `workdir` itself unless such a run is in it.
-    """
-    finished = _about_unless_made_again(workdir)
-    if finished is None or finished["results"]["provenance"].get("cut_short"):
-        return workdir
-    values = with_stored_dir(values, workdir)
-    stored, k = finished["config"], values["eval"]["n_clusters"]
-    if stored.get("eval", {}).get("n_clusters", k) == k or difference(
-        training_part(stored), training_part(values)
-    ):
-        return workdir
-    return workdir / ("found" if k is None else f"k{k}")
-
-
 def agree(done: bool, workdir: epath.Path) -> bool:
     """Returns `done` after checking that it is the same on all processes.
 
