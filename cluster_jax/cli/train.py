@@ -24,7 +24,7 @@ def run(
     name: str,
     workdir: epath.PathLike | None,
     export_to: tuple[str, str] | None,
-    **how: Any,
+    report: bool = True,
 ) -> epath.Path:
     """Runs a config: trains, embeds, clusters, and writes the report.
 
@@ -34,7 +34,7 @@ def run(
         workdir: folder of the run; None: `runs/NAME-HASH`.
         export_to: new folder for the images, one folder per cluster, and how they come there, see
             `export.write`; or None.
-        how: arguments of `run_pipeline`.
+        report: whether the page is written.
 
     Returns:
         The workdir.
@@ -55,7 +55,7 @@ def run(
     devices.distribute()
     if export_to is not None:
         export.check_of_run(export_to[0], config.data, workdir)
-    begin.run_pipeline(config, workdir, name, **how)
+    begin.run_pipeline(config, workdir, name, report=report)
     if export_to is not None and jax.process_index() == 0:
         folders = export.run_clusters(workdir, *export_to)
         devices.say(f"exported     {counted(folders, 'folder')} to {export_to[0]}")
@@ -89,11 +89,6 @@ def _parser() -> Parser:
     add = parser.add_argument
     workdir = "folder of the run (default: runs/NAME-HASH)"
     add("--workdir", metavar="DIR", help=workdir)
-    end = (
-        "last step; features are clustered later by --workdir=DIR alone "
-        "(default of several processes)"
-    )
-    add("--until", choices=("features", "report"), help=end)
     output.add_report(parser)
     flags.add_export(parser, "cluster")
     return parser
@@ -121,6 +116,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
         args, overrides = flags.parse(_parser(), arguments)
         flags.check_export(args)
         config = _config(args, overrides)
-        how = {"until": args.until, "report": args.report == "yes"}
         export_to = (args.export, args.by) if args.export else None
-        end(args, run(*config, args.workdir, export_to, **how))
+        end(args, run(*config, args.workdir, export_to, report=args.report == "yes"))

@@ -28,7 +28,6 @@ from __future__ import annotations
 import functools
 import json
 import os
-from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
@@ -54,7 +53,7 @@ METRICS = ("auto", *smooth.METRICS)
 MAX_ROWS, SAMPLE = 16_000, 10_000
 # Attributes of the fitted estimator that are arrays or plain values.
 _STORED = (
-    *("labels_", "linkage_", "sample_", "leaves_", "rows_", "n_clusters_", "verdict_", "gap_"),
+    *("labels_", "linkage_", "sample_", "leaves_", "_rows_", "n_clusters_", "verdict_", "gap_"),
     *("metric_", "n_features_in_"),
 )
 
@@ -90,7 +89,6 @@ class SmoothTree(ClusterMixin, BaseEstimator):
             the micro-clusters.
         sample_: int64 `[m]`, one row of each leaf.
         leaves_: int64 `[n]`, the leaf of each row.
-        rows_: `[m, d]`, the features of the rows `sample_`.
         metric_: `"cosine"` or `"euclidean"`.
         smoother_: the `smooth.Smoother` of the leaves.
         events_: what the last `partial_fit` has done to each cluster, see `numbering.Event`.
@@ -195,7 +193,7 @@ class SmoothTree(ClusterMixin, BaseEstimator):
             checks.at_most(
                 "n_clusters", self.n_clusters or 1, len(rows), f"micro-clusters of {m:,} rows"
             )
-        self.rows_ = np.asarray(x[self.sample_])
+        self._rows_ = np.asarray(x[self.sample_])
         is_in = place != NO_CLUSTER
         self.sample_, self.leaves_ = kept[self.sample_], np.where(is_in, leaves[place], 0)
         sizes = np.bincount(self.leaves_[is_in])
@@ -244,8 +242,8 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         if not hasattr(self, "labels_"):
             return self.fit(X)
         # The last row stands for all that are in no cluster.
-        rows = np.concatenate([self.rows_, np.zeros_like(self.rows_[:1])])
-        leaves = np.where(self.labels_ == NO_CLUSTER, len(self.rows_), self.leaves_)
+        rows = np.concatenate([self._rows_, np.zeros_like(self._rows_[:1])])
+        leaves = np.where(self.labels_ == NO_CLUSTER, len(self._rows_), self.leaves_)
         x, state = numbering.Repeated(rows, leaves).joined(self._new(X)), self._state_
         self._forget()
         self._fit_repeated(x)
@@ -353,7 +351,7 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         """What places new rows; computed when it is first asked for."""
         check_is_fitted(self)
         parts = self.smoother_, self.labels_, self.sample_, self.leaves_
-        return ByTree(*parts, placing.voters(self.rows_, self.metric_))
+        return ByTree(*parts, placing.voters(self._rows_, self.metric_))
 
     def save(self, path: str | os.PathLike) -> None:
         """Writes the fitted estimator to a file of arrays, which `load` reads; nothing is pickled.
@@ -361,23 +359,6 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         Args:
             path: a `.npz` file, local or in a bucket.
         """
-        io.write_arrays(path, self.to_arrays())
-
-    @classmethod
-    def load(cls, path: str | os.PathLike) -> Self:
-        """Reads what `save` has written.
-
-        Raises:
-            InputError: it is another file, damaged, or of another version that stored something
-                else.
-        """
-        stored = io.read_arrays(path)
-        if stored.get("kind", np.asarray("")).item() != cls.__name__:
-            raise InputError(f"{path} must be a file of SmoothTree.save; got other arrays")
-        return cls.from_arrays(stored)
-
-    def to_arrays(self) -> dict[str, NDArray]:
-        """Returns the fitted estimator as arrays by name, with the version of the package."""
         check_is_fitted(self)
         parameters = self.get_params()
         if not isinstance(parameters["random_state"], int | np.integer):
@@ -392,15 +373,19 @@ class SmoothTree(ClusterMixin, BaseEstimator):
             **{f"smoother.{name}": part for name, part in smoother if part is not None},
             **{f"state.{k}": part for k, part in numbering.to_arrays(self._state_).items()},
         }
-        return {name: np.asarray(value) for name, value in stored.items()}
+        io.write_arrays(path, {name: np.asarray(value) for name, value in stored.items()})
 
     @classmethod
-    def from_arrays(cls, stored: Mapping[str, NDArray]) -> Self:
-        """Restores the estimator of `to_arrays`.
+    def load(cls, path: str | os.PathLike) -> Self:
+        """Reads what `save` has written.
 
         Raises:
-            InputError: another version of the package has stored something else.
+            InputError: it is another file, damaged, or of another version that stored something
+                else.
         """
+        stored = io.read_arrays(path)
+        if stored.get("kind", np.asarray("")).item() != cls.__name__:
+            raise InputError(f"{path} must be a file of SmoothTree.save; got other arrays")
         try:
             model = cls(**json.loads(stored["parameters"].item()))
             plain: dict[str, Any] = {k: v if v.ndim else v.item() for k, v in stored.items()}
@@ -418,9 +403,6 @@ class SmoothTree(ClusterMixin, BaseEstimator):
                 f" ({error}): fit again, or use that version"
             ) from error
         return model._set_state(state)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "version": __version__}
 
     def _new(self, X: ArrayLike) -> NDArray:
         check_is_fitted(self)

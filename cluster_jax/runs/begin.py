@@ -36,7 +36,6 @@ def run_pipeline(
     name: str = "run",
     dataset: Dataset | None = None,
     report: bool = True,
-    until: str | None = None,
 ) -> dict[str, Any]:
     """Trains, embeds, clusters and reports; skips what an earlier call has done.
 
@@ -46,9 +45,6 @@ def run_pipeline(
         name: name of the config, for the folder and the title of the report.
         dataset: the images if they are loaded already; None: load `config.data`.
         report: whether to write `report.html`; the command `report` writes it later.
-        until: "features": ends with the encoder and the features; a later call, which may be of
-            one process, clusters them. "report": does all. None: "features" with several
-            processes, of which one alone would cluster while the others wait, else "report".
 
     Returns:
         The results; of a new run only in the first process, elsewhere `{}`, as of one that ends
@@ -58,7 +54,23 @@ def run_pipeline(
         InputError: the config, the data or the workdir is invalid; nothing was written.
         NotFinite, Preempted: see `training.loop.train`.
     """
-    parsed, is_first = parse_config(config, name), jax.process_index() == 0
+    try:
+        return _run(parse_config(config, name), workdir, name, dataset, report)
+    except io.DamagedFile as error:
+        if error.otherwise:
+            raise
+        raise io.DamagedFile(error.path, error.reason, workdirs.MADE_AGAIN) from error
+
+
+def _run(
+    parsed: AnyConfig,
+    workdir: epath.PathLike | None,
+    name: str,
+    dataset: Dataset | None,
+    report: bool,
+) -> dict[str, Any]:
+    """Runs a config, see `run_pipeline`."""
+    is_first = jax.process_index() == 0
     checkpoint.wait_for_all("started")
     workdir = buckets.path(workdir or workdirs.default_workdir(parsed.values, name))
     if not isinstance(parsed, RunConfig):  # Trainings alone write into a bucket.
@@ -94,11 +106,9 @@ def run_pipeline(
     lock = workdirs.locked(workdir) if is_first else contextlib.nullcontext(lambda: None)
     with lock as guard:
         inputs = make(guard)
-        until = until or ("features" if jax.process_count() > 1 else "report")
-        if until == "features":
+        if jax.process_count() > 1:  # One alone would cluster while the others wait.
             again = f"`cluster-jax train --workdir={shlex.quote(str(workdir))}`"
             say(f"{workdir} has the features; {again} on one machine clusters them")
-        if until == "features" or not is_first:
             return {}
         guard()
         if is_kept:  # Only its features had to be made again.
