@@ -21,7 +21,7 @@ from cluster_jax import Encoder, ImageClusterer, load
 from cluster_jax.core import logs
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import load_config
-from cluster_jax.data.decode import Resize, resize_and_crop_all
+from cluster_jax.data.decode import Resize, decode
 from cluster_jax.nets import network, pretrained
 from cluster_jax.nets.config import NetworkConfig
 from cluster_jax.runs.config import RunConfig, parse_config, parse_training
@@ -100,7 +100,7 @@ def test_clusters_get_suggested_names(fitted):
 def test_features_are_those_of_the_weights(fitted, gray, tmp_path):
     params, stats = lite2()
     # Gray images of 8 x 8 as the network sees them.
-    pixels = resize_and_crop_all(gray[:4], Resize(32, "bicubic")).repeat(3, axis=-1)
+    pixels = np.stack([decode(x, Resize(32, "bicubic"), 3) for x in gray[:4]])
     inputs = (pixels.astype(np.float32) - 127) / 128
     apply = jax.jit(lite_module().apply)
     expected = apply({"params": params, "batch_stats": stats}, inputs)
