@@ -201,11 +201,11 @@ def test_reaching_max_iter_warns_and_still_labels():
 @every_row(
     ("options", "message"),
     [
-        ({"bandwidth": 0}, "bandwidth must be"),
-        ({"bandwidth": float("nan")}, "bandwidth must be"),
-        ({"bandwidth": float("inf")}, "bandwidth must be"),
-        ({"bandwidth": "0.5"}, "bandwidth must be"),
-        ({"bandwidth": True}, "bandwidth must be"),
+        ({"bandwidth": 0}, "bandwidth, if it is not 'auto', must be"),
+        ({"bandwidth": float("nan")}, "bandwidth, if it is not 'auto', must be"),
+        ({"bandwidth": float("inf")}, "bandwidth, if it is not 'auto', must be"),
+        ({"bandwidth": "0.5"}, "bandwidth, if it is not 'auto', must be"),
+        ({"bandwidth": True}, "bandwidth, if it is not 'auto', must be"),
         ({"bandwidth": 1.0, "stop": "never"}, "stop must be one of"),
         ({"bandwidth": 1.0, "max_iter": 0}, "max_iter must be"),
     ],
@@ -242,7 +242,7 @@ def test_a_fit_that_fails_leaves_the_last_one():
     with pytest.raises(ValueError, match="where cells have exact numbers"):
         model.set_params(bandwidth=1e-300).fit([[5.0]])
     np.testing.assert_array_equal(model.predict([[5.0, 5.0]]), [1])
-    with pytest.raises(ValueError, match="bandwidth must be"):
+    with pytest.raises(ValueError, match=r"bandwidth, if .* must be"):
         GridShift(10**400).fit([[0.0]])
 
 

@@ -23,7 +23,7 @@ RNG = np.random.default_rng(0)
 A, B, TA, TB, C = (scale * RNG.normal(size=(5, 4)) for scale in (2, 1, 1, 3, 0.5))
 UNIT, QUEUE = loops.unit(RNG.normal(size=(6, 4))), 2 * RNG.normal(size=(9, 4))
 QUEUE_LABELS = np.array([1, 0, 2, 1, 1, 0, 3, 0, 1], np.int32)
-P, Q, S = (np.array(jax.nn.softmax(x)) for x in (A, B, C))
+P, Q = (np.stack([loops.softmax(row) for row in x]) for x in (A, B))
 LABELS = np.array([2, 0, 2, 4, 1], np.int32)  # of 6 clusters 3 and 5 are empty
 PHI, VARIANCES = np.array([0.2, 0.5, 0.1, 1.3, 0.7, 1]), np.array([0.3, 0.0, 1.4, 0.2, 0.7, 1])
 EXCLUDED = RNG.random((5, 6)) < 0.3
@@ -71,7 +71,7 @@ def test_two_views(own, tau):
     agree(
         lambda *x: losses.nrcc_views(*x, temperature=tau, include_own_view=own),
         lambda a, b, ta, tb, c: loops.nrcc((a, b), (ta, tb), c, tau, own),
-        A, B, TA, TB, C, constants=(2, 3, 4),
+        A, B, TA, TB, C, constants=(4,),
     )  # fmt: skip
 
 
@@ -118,7 +118,7 @@ def test_other_losses_of_a_temperature(tau):
 @every_row("tau", [1.0, 0.07])
 def test_a_queue(filled, tau):
     def in_loops(x, key, queue):
-        entries = loops.unit(queue[:filled]) if filled else []
+        entries = queue[:filled]
         logit = lambda x, y: loops.dot(x, y) / tau  # noqa: E731
         return loops.queue_contrast(loops.unit(x), loops.unit(key), entries, logit)
 
@@ -126,7 +126,7 @@ def test_a_queue(filled, tau):
         lambda x, key, queue: losses.info_nce_queue(
             x, key, queue, jnp.int32(filled), temperature=tau
         ),
-        in_loops, A, B, QUEUE, constants=(1, 2),
+        in_loops, A, B, loops.unit(QUEUE), constants=(1, 2),
     )  # fmt: skip
 
 
@@ -139,7 +139,7 @@ def test_kernels(name):
         (losses.kernel_clip, lambda a, b: loops.kernel_pairs(a, b, values)),
     ):
         agree(lambda a, b, loss=loss: loss(a, b, kernel=kernel), in_loops, A, B)
-    for filled in (0, 1, 5):
+    for filled in (0, 5) if kernel.halves else (5,):
         agree(
             lambda x, key, queue, filled=filled: losses.kernel_info_nce_queue(
                 x, key, queue, filled, kernel=kernel
@@ -156,14 +156,13 @@ def test_kernels(name):
 def test_prototypes_of_views(part, clusters):
     """Also with more clusters than images."""
     labels = LABELS if clusters == 6 else LABELS * 40
-    for tau in (1.0, 0.1):
-        agree(
-            lambda a, b, ta, tb, tau=tau: losses.proto_cl_views(
-                (a, b), (ta, tb), labels, n_clusters=clusters, part=part, temperature=tau
-            ),
-            lambda a, b, ta, tb, tau=tau: loops.proto_cl((a, b), (ta, tb), labels, tau, part),
-            A, B, TA, TB, constants=(2, 3),
-        )  # fmt: skip
+    agree(
+        lambda a, b, ta, tb: losses.proto_cl_views(
+            (a, b), (ta, tb), labels, n_clusters=clusters, part=part, temperature=0.3
+        ),
+        lambda a, b, ta, tb: loops.proto_cl((a, b), (ta, tb), labels, 0.3, part),
+        A, B, TA, TB, constants=(2, 3),
+    )  # fmt: skip
 
 
 def _variance(x, c, variances):
@@ -228,14 +227,13 @@ def test_pairs(threshold):
     agree(lambda p: loss(rows, p, p), lambda p: in_loops(rows, p, p), P)
 
 
-@every_row("filled", [0, 2, 6, 9])
-@every_row("tau", [0.5, 0.05])
+@every_row("filled", [0, 2, 9])
 @every_row("case", ["plain", "the view is the nearest", "generated", "left out"])
-def test_neighborhoods(filled, tau, case):
+def test_neighborhoods(filled, case):
     """A view takes no neighbor's place; negatives change neither neighbors nor weights."""
     variant = {"generated": "added", "left out": "removed"}.get(case)
     views = 3 * A + 0.01 * B if "view" in case else B
-    values = {**NCL, "temperature": tau, "hng": {**HNG, "variant": variant}}
+    values = {**NCL, "temperature": 0.1, "hng": {**HNG, "variant": variant}}
     values["hng_steps"] = 9 if variant is None else 0
 
     def loss(x, views, queue, labeled):
@@ -243,7 +241,7 @@ def test_neighborhoods(filled, tau, case):
         if case == "generated":
             negatives = losses.hard_negatives(KEYS, x, queue, filled, labeled, 7, **HNG)
         left_out = HNG["count"] if case == "left out" else None
-        how = {**NCL, "temperature": tau, "left_out": left_out}
+        how = {**NCL, "temperature": 0.1, "left_out": left_out}
         return losses.neighborhood_contrast(x, views, queue, filled, negatives, **how)
 
     def in_loops(x, views, queue, labeled):
@@ -257,18 +255,17 @@ def test_neighborhoods(filled, tau, case):
 
 
 @every_row("filled", [0, 2, 9])
-@every_row("tau", [0.5, 0.05])
-def test_classes(filled, tau):
+def test_classes(filled):
     labels = np.array([1, 0, 2, 7, 1], np.int32)  # 7 is in no slot
 
     def in_loops(x, views, queue):
         entries = loops.unit(queue[:filled]) if filled else []
         constants = loops.unit(views), labels, entries, QUEUE_LABELS[:filled]
-        return reference_step.same_class({"temperature": tau}, loops.unit(x), *constants)
+        return reference_step.same_class({"temperature": 0.1}, loops.unit(x), *constants)
 
     agree(
         lambda x, views, queue: losses.supervised_contrast(
-            x, views, labels, queue, QUEUE_LABELS, filled, temperature=tau
+            x, views, labels, queue, QUEUE_LABELS, filled, temperature=0.1
         ),
         in_loops, A, B, QUEUE, constants=(1, 2),
     )  # fmt: skip

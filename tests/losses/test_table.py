@@ -548,8 +548,7 @@ def _cold(a, b, filled):
         losses.variance_loss(a, b, jnp.zeros(8, a.dtype), k),
         *(
             losses.proto_cl_views((a, b), (b, b), k, n_clusters=n, part=part, **cold)
-            for part in ("whole", "alignment", "uniformity")
-            for n in (3, 50)
+            for part, n in (("whole", 3), ("whole", 50), ("alignment", 3), ("uniformity", 3))
         ),
         *(
             losses.info_nce_views(a, b, positive_in_denominator=own, **cold)
