@@ -43,22 +43,13 @@ def neighbor_weights_in_loops(z, queue, neighbors, alpha):
     return out
 
 
-def hardest_in_loops(
-    key, z, queue, labeled, slots, count, rounds, mixing, entries="easiest", partners="random"
-):
+def hardest_in_loops(key, z, queue, labeled, slots, count, rounds, mixing):
     """The vectors of (14) for one unit row, the hardest first; the draws are given.
 
     `queue` and `labeled`: the entries that exist; `slots`: the queue's length.
     """
-    if partners != "random":
-        sign = 1 if partners == "easiest" else -1
-        labeled = sorted(labeled, key=lambda v: sign * np.dot(z, v))[:count]
     drawn = np.array(jax.random.randint(key, (rounds, min(count, slots)), 0, len(labeled)))
     order = sorted(range(len(queue)), key=lambda m: np.dot(z, queue[m]))
-    if entries == "random":
-        own = jax.random.fold_in(key, 1)
-        order = np.array(jax.random.randint(own, (min(count, slots),), 0, len(queue)))
-        order = order[: len(queue)]
     found = []
     for n in range(rounds):
         for place, m in enumerate(order[:count]):
@@ -195,25 +186,6 @@ def test_negatives_are_the_hardest_of_all_mixtures(keys, rows, filled, labeled_f
             closed = np.zeros_like(z)
             closed[i] = reference.through_unit(z[i : i + 1], [zeta])[0]
             np.testing.assert_allclose(slopes[i, m], closed, atol=1e-8)
-
-
-@every_row(("filled", "labeled_filled"), [(6, 5), (2, 5), (6, 2)])
-@every_row(
-    ("entries", "partners"),
-    [("random", "random"), ("easiest", "nearest"), ("easiest", "easiest"), ("random", "nearest")],
-)
-def test_other_entries_and_partners(keys, rows, filled, labeled_filled, entries, partners):
-    z, _, queue, _ = rows
-    labeled, row_keys = draw(keys, 7, 4), jax.random.split(next(keys), 5)
-    choice = {"count": 3, "rounds": 2, "mixing": MIXING, "entries": entries, "partners": partners}
-    queue, labeled = stale(queue, filled, z), stale(labeled, labeled_filled, z)
-    got = hard_negatives(row_keys, z, queue, filled, labeled, labeled_filled, **choice)
-    u, held, others = (reference.unit(x) for x in (z, queue[:filled], labeled[:labeled_filled]))
-    for i in range(5):
-        vectors = hardest_in_loops(row_keys[i], u[i], held, others, QUEUE, *choice.values())
-        want = [np.dot(u[i], zeta) for zeta in vectors]
-        np.testing.assert_allclose(got.similarities[i, : len(want)], want, atol=1e-12)
-        assert got.keep[i].sum() == len(want) == min(3, filled)
 
 
 def test_negatives_of_a_row_depend_on_its_own_key_and_anchor_alone(keys, rows):

@@ -138,7 +138,7 @@ def test_kernels(name):
         (losses.kernel_info_nce_views, lambda a, b: loops.kernel_views((a, b), values)),
         (losses.kernel_clip, lambda a, b: loops.kernel_pairs(a, b, values)),
     ):
-        agree(lambda a, b, loss=loss: loss(a, b, kernel=kernel), in_loops, A, B)
+        agree(lambda a, b, loss=loss: loss(a, b, kernel=kernel), in_loops, A[:3], B[:3])
     for filled in (0, 5) if kernel.halves else (5,):
         agree(
             lambda x, key, queue, filled=filled: losses.kernel_info_nce_queue(
@@ -147,7 +147,7 @@ def test_kernels(name):
             lambda x, key, queue, filled=filled: loops.kernel_queue(
                 x, key, queue[:filled], values
             ),
-            A, B, QUEUE, constants=(1, 2),
+            A[:3], B[:3], QUEUE, constants=(1, 2),
         )  # fmt: skip
 
 
