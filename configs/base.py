@@ -60,7 +60,7 @@ VALUES = {
     # `name`, `width`, `stem` and `weights` as in `network`, see configs/ncl_images.py
     "embedder": placeholder(ConfigDict),
     # Views of features, in place of `augment` where the data are features: points between an image
-    # and one of this many nearest images; 0: stored views, or the features themselves
+    # and one of this many nearest images; 0: the features themselves
     "feature_views.neighbors": 10,
     # Novel class discovery, and the images held out for its test, or for that of the linear probe.
     # Number of known classes, the first ones of data.classes or by name; None: no known classes

@@ -73,11 +73,10 @@ def load_new(
 
     Args:
         source: a folder, an image file, a `.npy` or `.npz` file, an array `[N, H, W(, C)]` or a
-            sequence of images; for a run on features a file of them or an array `[N, d]` or
-            `[N, v, d]`.
+            sequence of images; for a run on features a file of them or an array `[N, d]`.
         config: section `data` of the training: interpolation, and the size of a set that is decoded
             into memory.
-        shape: `[H, W, C]` of the training images, or `[v, d]` of features.
+        shape: `[H, W, C]` of the training images, or `[1 + m, d]` of features.
         share: number of images -> those to load, of which files are decoded; None: all.
 
     Raises:

@@ -106,8 +106,8 @@ Reader = Callable[[int, Decoder], np.ndarray]
 class Dataset(NamedTuple):
     """A set of images of one size, or of feature vectors of images.
 
-    An item of features is float32 `[v, d]` in place of uint8 `[H, W, C]`: the features of the image
-    itself, of its augmented views, and of its nearest neighbors.
+    An item of features is float32 `[1 + m, d]` in place of uint8 `[H, W, C]`: the features of the
+    image itself and of its m nearest neighbors.
 
     Attributes:
         name: `data.name`.

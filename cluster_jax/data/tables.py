@@ -29,7 +29,7 @@ class Table(NamedTuple):
     """Features, and the ids of their rows.
 
     Attributes:
-        values: features, float `[n, d]` or of an array `[n, v, d]`, in memory or in shards.
+        values: features, float `[n, d]`, in memory or in shards.
         names: id of each row; None: they are numbered.
         ids: the column, array or file of the ids, or None.
         columns: titles of the columns that the features are, or None.

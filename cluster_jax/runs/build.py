@@ -327,7 +327,7 @@ def _join(inputs: Inputs[RunConfig], mesh: Mesh) -> BuiltRun:
         augment = views.make(config.augment)
         shape: tuple[int, ...] = (config.augment.size, config.augment.size, dataset.shape[2])
     else:
-        augment, shape = features.make_views(config.feature_views, dataset), dataset.shape[1:]
+        augment, shape = features.make_views(config.feature_views), dataset.shape[1:]
     train = config.train
     known_classes = (
         0 if dataset.partial_labels is None else splits.check_known(dataset.partial_labels)

@@ -54,7 +54,7 @@ def test_help_of_the_script(capsys):
             ("--features", "--labels", "--method", "--n-clusters", "--bandwidth", "--workdir"),
         ),
         (predict, ("--workdir", "--images", "--out")),
-        (embed, ("--config", "--config.KEY", "--out", "--views")),
+        (embed, ("--config", "--config.KEY", "--out")),
     ],
 )
 def test_help_of_the_commands_has_one_shape(module, flags, capsys):
