@@ -45,7 +45,7 @@ class Encoder:
         network: the backbone, and a projector if its outputs are the features.
         params: its parameters, NumPy or JAX arrays.
         stats: its BatchNorm statistics.
-        shape: `[H, W, C]` of the images that it takes, uint8; `[1 + m, d]` of features in their place.
+        shape: `[H, W, C]` of the images that it takes, uint8; of features `[1 + m, d]`.
         preprocessing: how images are made ready; None: it takes features.
         is_trained: whether a run has trained the network.
         base: makes the features that this network takes of images; None: it takes images itself.

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable
 
 import jax
-import numpy as np
 from etils import epath
 
 from cluster_jax.clustering import custom
