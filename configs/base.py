@@ -23,13 +23,8 @@ VALUES = {
     "data.limit": placeholder(int),  # images of a random subset; None: all
     "data.classes": placeholder(tuple),  # numbers of the classes to take, or None for all
     "data.cache_mb": 2048.0,  # largest set that is kept decoded in memory, in 10^6 bytes
-    # What random crops are taken from: the "square" of image_size; "host": the whole image, by the
-    # host, as in the papers, for streamed folders and TFDS sets
-    "data.crop": "square",
     "data.max_corrupt_fraction": 0.05,  # largest fraction of unreadable files
     "data.exclude": (),  # globs of files and folders that are left out of a folder
-    # Whether hidden files, and folders of thumbnails and deleted files, are taken too
-    "data.include_all": False,
     "augment.size": 32,  # side of a view in pixels; None: that of pretrained weights
     # Of each channel; None: that of pretrained weights, or measured on the images
     "augment.mean": placeholder(tuple),

@@ -17,7 +17,7 @@ from cluster_jax.core import arrays, checks
 from cluster_jax.core.checks import CountOrZero, InputError
 from cluster_jax.data import tables
 from cluster_jax.data.arrays import as_floats, labels_in
-from cluster_jax.data.images import DataConfig, Dataset, limited
+from cluster_jax.data.images import DataConfig, Dataset
 from cluster_jax.data.views import Augment
 
 
@@ -46,8 +46,7 @@ def load(config: DataConfig, X: ArrayLike | None = None) -> Dataset:
         shape = " x ".join(map(str, values.shape))
         raise InputError(f"{name} must have shape [N x d]; got [{shape}]")
     labels = labels_in(others, len(values), where)
-    values, labels, sources = limited(config.limit, values, labels, table.names)
-    dataset = _dataset(values, name, config.cache_mb)._replace(labels=labels, sources=sources)
+    dataset = _dataset(values, name, config.cache_mb)._replace(labels=labels, sources=table.names)
     if "label_names" not in others:
         return dataset
     return dataset._replace(label_names=tuple(map(str, np.ravel(others["label_names"]))))

@@ -162,21 +162,6 @@ def test_fit_keeps_the_aspect_and_the_center():
     np.testing.assert_allclose(np.diff(out[0]), 16, atol=1)
 
 
-def test_each_keeps_the_order_and_bounds_what_is_in_flight(monkeypatch):
-    monkeypatch.setattr(images, "CHUNK", 4)
-    begun, lock = [], threading.Lock()
-
-    def double(i):
-        with lock:
-            begun.append(i)
-        return 2 * i
-
-    results = images.map_threaded(double, range(19), "doubling", 19)
-    assert [next(results), next(results)] == [0, 2]
-    assert len(begun) <= 4 + 2
-    assert list(results) == [2 * i for i in range(2, 19)]
-
-
 def test_order_is_the_same_in_every_version():
     # Ranks of raw words: NumPy promises these, but not those of Generator.permutation.
     words = np.random.Philox(np.random.SeedSequence((5, 2))).random_raw(6)

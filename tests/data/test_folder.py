@@ -183,10 +183,9 @@ def test_nothing_to_read(tmp_path):
         load(tmp_path, max_corrupt_fraction=1.0)
     with pytest.raises(ValueError, match=r"must be readable; .*1\.jpg \(not"):
         load(tmp_path / "1.jpg", max_corrupt_fraction=1.0)
-    for name in ("a.tar", "b.parquet", "c.rar"):
-        (tmp_path / name).write_bytes(b"x")
-        with pytest.raises(ValueError, match=rf"got .*{name}: unpack it, or give .*sequence"):
-            load(tmp_path / name)
+    (tmp_path / "a.tar").write_bytes(b"x")
+    with pytest.raises(ValueError, match=r"must be readable; .*a\.tar \(not an image\)"):
+        load(tmp_path / "a.tar")
     with pytest.raises(
         ValueError, match="must be a file or folder of this machine; got an address"
     ):
@@ -230,7 +229,6 @@ def test_folders_without_photos_are_counted(tmp_path, place, kind):
     found = folder.find(str(tmp_path))
     assert found.names == ("1.jpg",)
     assert found.ignored == ((kind, 2),)
-    assert len(names(tmp_path, include_all=True)) == 3
 
 
 def test_a_library_of_photos_keeps_its_originals(tmp_path):
@@ -343,7 +341,7 @@ def test_what_to_do_with_archives_and_files_without_a_suffix(tmp_path):
     with pytest.raises(InputError) as caught:
         folder.find(str(tmp_path))
     kinds = ("1 without suffix (images need one, such as .jpg)", "1 .rar (unpack them)")
-    for kind in (*kinds, "1 .zip (unpack them, or give one alone)"):
+    for kind in (*kinds, "1 .zip (unpack them)"):
         assert kind in str(caught.value)
 
 
