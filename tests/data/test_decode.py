@@ -170,16 +170,6 @@ def test_order_is_the_same_in_every_version():
     assert out.tolist() == sorted(range(6), key=lambda i: int(words[i]))
 
 
-def test_subset():
-    some = images.subset(100, 30)
-    assert len(some) == len(set(some.tolist())) == 30
-    assert (np.diff(some) > 0).all()
-    assert 30 < some.mean() < 70  # spread over the set, not its first images
-    np.testing.assert_array_equal(some, images.subset(100, 30))
-    np.testing.assert_array_equal(images.subset(5, 30), np.arange(5))
-    np.testing.assert_array_equal(images.subset(5, None), np.arange(5))
-
-
 def photo(height, width):
     """A smooth image with some noise."""
     y, x = np.mgrid[:height, :width] * (10 / height)

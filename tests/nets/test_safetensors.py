@@ -56,8 +56,8 @@ def drawn(name, seed=0):
 
 # --- PyTorch's names ------------------------------------------------------------------------------
 
-# Network and a tensor that tells the layout of its file -> path in Flax and the names in the files of
-# torchvision, timm and transformers, one of each kind.
+# Network and a tensor that tells the layout of its file -> path in Flax and the names in the files
+# of torchvision, timm and transformers, one of each kind.
 TIMM, HF = "cls_token", "embeddings.cls_token"
 NAMES = {
     ("resnet18", ""): """
