@@ -184,7 +184,7 @@ def stream(
 
     if dataset.images is not None:
         return (batch(step) for step in steps)
-    return computed_ahead(batch, steps, prefetch, threads=1)
+    return computed_ahead(batch, steps, prefetch)
 
 
 def evaluation(
@@ -215,7 +215,7 @@ def evaluation(
         return dataset.fetch(index), index, min(batch_size, dataset.size - start)
 
     starts = range(start, dataset.size, batch_size)
-    return computed_ahead(batch, starts, EVALUATION_PREFETCH, threads=1)
+    return computed_ahead(batch, starts, EVALUATION_PREFETCH)
 
 
 def _rows(batch_size: int, process: int, processes: int) -> slice:

@@ -387,13 +387,11 @@ def resident(dataset: Dataset, config: DataConfig) -> Dataset:
     return readable(dataset._replace(images=pixels, fetch=pixels.__getitem__, block_of=None))
 
 
-def computed_ahead(
-    function: Callable[[Any], Any], items: Iterable, depth: int, threads: int | None = None
-) -> Generator:
-    """Yields `function` of each item, in order; threads compute at most `depth` items ahead."""
+def computed_ahead(function: Callable[[Any], Any], items: Iterable, depth: int) -> Generator:
+    """Yields `function` of each item, in order; a thread computes at most `depth` items ahead."""
     remaining = iter(items)
     pending: deque = deque()
-    pool = ThreadPoolExecutor(threads)
+    pool = ThreadPoolExecutor(1)
     try:
         for item in itertools.islice(remaining, depth):
             pending.append(pool.submit(function, item))

@@ -295,23 +295,18 @@ def _encoded(
     is_trained: bool,
     mesh: Mesh,
     variables: tuple[Any, Any],
-    x: Array,
+    images: Array,
 ) -> Array:
     """Computes features of images; of equal encoders JAX compiles one."""
     clean: Callable[[Array], Array] = features.clean
     if prepared is not None:
         clean = views.make_clean(prepared.size, prepared.mean, prepared.std)
-    return _rows(section, is_trained, mesh, variables, jax.vmap(clean)(x))
-
-
-def _rows(
-    section: NetworkConfig, is_trained: bool, mesh: Mesh, variables: tuple[Any, Any], inputs: Array
-) -> Array:
     net, (params, stats) = network.make(section), variables
 
     def rows(part: Array) -> Array:
         return net.forward(params, stats, part, train=False, axis=None).projection
 
+    inputs = jax.vmap(clean)(images)
     return rows(inputs) if is_trained else _in_chunks(rows, inputs, mesh)
 
 
