@@ -170,18 +170,16 @@ def _open(name: str, dir: str | None, split: str | None) -> tuple[Any, Any, Bloc
         # TFDS's import warns about its own dependencies.
         warnings.simplefilter("ignore")
         import tensorflow_datasets as tfds
-    base, _, version = name.partition(":")
-    versions = list(map(str, tfds.core.utils.version.list_all_versions(root / base)))
-    version = version or (versions or [""])[-1]
-    if version not in versions:
+    try:
+        builder = tfds.core.read_only_builder.builder_from_files(name, data_dir=os.fspath(root))
+    except ValueError as error:
         sources = "digits, folder, arrays, or a prepared TFDS set"
-        raise InputError(f"data.name must be {sources}; got '{name}': if TFDS has it, {prepare}")
-    folder = root / base / version
-    builder = tfds.builder_from_directory(folder)
+        must = f"data.name must be {sources}; got '{name}': if TFDS has it, {prepare}"
+        raise InputError(must) from error
     formats = sorted(form.value for form in builder.info.available_file_formats())
     if FORMAT not in formats:
         content = f"{', '.join(formats)}, which only TensorFlow reads: {prepare}"
-        raise InputError(f"{folder} must be prepared as {FORMAT}; got {content}")
+        raise InputError(f"{builder.data_dir} must be prepared as {FORMAT}; got {content}")
     if "image" not in builder.info.features:
         content = ", ".join(builder.info.features)
         raise InputError(f"{name} must have a feature 'image'; got {content}")
