@@ -129,9 +129,7 @@ def _conclusion(run: "Run", workdir: epath.Path) -> str:
         steps = {f"report {folder}": "write the page of all groups", **steps}
     lines.append("Next:")
     lines += [f"  cluster-jax {step:<{width}}  {aim}" for step, aim in steps.items()]
-    lines.append(
-        "  the same command with --n-clusters=N: another number of groups, beside this one"
-    )
+    lines.append("  the same command with --n-clusters=N: another number of groups in their place")
     return "\n" + "\n".join(lines)
 
 
@@ -157,7 +155,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         with checks.named(_ARGUMENTS):
             export_to = (args.export, args.by) if args.export else None
             report = args.report == "yes"
-            workdir = train.run(config, name, args.workdir, export_to, is_kept=True, report=report)
+            workdir = train.run(config, name, args.workdir, export_to, report=report)
         if not devices.is_first():  # The first process writes the results, and ends later.
             return
         run = records.read(workdir)

@@ -24,9 +24,7 @@ def run(
     name: str,
     workdir: epath.PathLike | None,
     export_to: tuple[str, str] | None,
-    *,
-    is_kept: bool = False,
-    **how: Any,
+    report: bool = True,
 ) -> epath.Path:
     """Runs a config: trains, embeds, clusters, and writes the report.
 
@@ -36,9 +34,7 @@ def run(
         workdir: folder of the run; None: `runs/NAME-HASH`.
         export_to: new folder for the images, one folder per cluster, and how they come there, see
             `export.write`; or None.
-        is_kept: whether a finished run of another number of clusters is kept, see
-            `workdir.of_other_k`.
-        how: arguments of `run_pipeline`.
+        report: whether the page is written.
 
     Returns:
         The workdir.
@@ -57,11 +53,9 @@ def run(
     workdir = buckets.path(workdir)
     devices.keep_compiled(train.get("compilation_cache", "auto"), str(workdir))
     devices.distribute()
-    if is_kept:
-        workdir = workdirs.of_other_k(workdir, config_json(config))
     if export_to is not None:
         export.check_of_run(export_to[0], config.data, workdir)
-    begin.run_pipeline(config, workdir, name, **how)
+    begin.run_pipeline(config, workdir, name, report=report)
     if export_to is not None and jax.process_index() == 0:
         folders = export.run_clusters(workdir, *export_to)
         devices.say(f"exported     {counted(folders, 'folder')} to {export_to[0]}")
@@ -95,13 +89,6 @@ def _parser() -> Parser:
     add = parser.add_argument
     workdir = "folder of the run (default: runs/NAME-HASH)"
     add("--workdir", metavar="DIR", help=workdir)
-    now = "evaluate the newest checkpoint of an unfinished training; without it, trains on"
-    add("--cut-short", action="store_true", help=now)
-    end = (
-        "last step; features are clustered later by --workdir=DIR alone "
-        "(default of several processes)"
-    )
-    add("--until", choices=("features", "report"), help=end)
     output.add_report(parser)
     flags.add_export(parser, "cluster")
     return parser
@@ -129,10 +116,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
         args, overrides = flags.parse(_parser(), arguments)
         flags.check_export(args)
         config = _config(args, overrides)
-        how = {
-            "until": args.until,
-            "cut_short": args.cut_short,
-            "report": args.report == "yes",
-        }
         export_to = (args.export, args.by) if args.export else None
-        end(args, run(*config, args.workdir, export_to, **how))
+        end(args, run(*config, args.workdir, export_to, report=args.report == "yes"))

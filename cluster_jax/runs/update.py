@@ -245,7 +245,8 @@ def _confirm(run: Run, gone: int, confirmed: bool, do: str) -> None:
     if 2 * gone > len(run.columns) and not confirmed:
         raise InputError(
             f"{gone:,} of the {counted(len(run.columns), run.words[0])} of {run.workdir} must be "
-            f"where they were; got them gone: {do}, or confirm by --yes that they leave"
+            f"as they were; got them gone or changed: {do}, or confirm by --yes that they leave, "
+            "with what was decided about them"
         )
 
 
@@ -463,13 +464,12 @@ def update_rows(
         options, x = _row_options(before), before.all_features
         values = x if table is None else table.values[:]
         there = _rows_there(before, values, table)
-        is_kept, asked = there.known >= 0, set(there.names or ())
-        names = there.run.names or [""] * len(is_kept)
-        is_asked = np.array([name in asked for name in names], bool)
+        is_kept = there.known >= 0
         if add:
-            is_kept |= ~is_asked
-        gone = int((~is_kept & ~is_asked).sum())
-        _confirm(before, gone, confirmed, "give the file that has all rows, or --add for new ones")
+            names, asked = there.run.names or [""] * len(is_kept), set(there.names or ())
+            is_kept |= np.array([name not in asked for name in names], bool)
+        do = "give the file that has all rows, or --add for new ones"
+        _confirm(before, int((~is_kept).sum()), confirmed, do)
         items = there.items(is_kept)
         if not (refit or _differs(before, items)):
             return _nothing(before, before, with_report=with_report)
@@ -592,21 +592,15 @@ def _grown(
         points=None,
         probabilities=None,
     )
-    x, fitted = after.all_features, dict[int, Clustering]()
+    x = after.all_features
     is_fixed = columns["decided"] | np.isin(columns["label"], list(run.held))
     is_fixed[n_old:] = False
 
-    def look(rows: NDArray) -> numbering.Look:
-        fitted[len(rows)] = clustering = clusters.run_tree(rows, **how)
-        assert clustering.tree is not None
-        return clustering.tree.as_look()
-
-    state = numbering.update(run.living.of(items.old), x, look, is_fixed[:n_old])
-    if len(x) not in fitted:  # Of many, a sample was looked at.
-        look(x)
-    clustering, told = fitted[len(x)], state.events
+    clustering = clusters.run_tree(x, **how)
+    assert clustering.tree is not None
+    state = clustering.tree.numbered(run.living.of(items.old), x, is_fixed[:n_old])
+    told = state.events
     if refit:
-        assert clustering.tree is not None
         state = numbering.refit(state, clustering.tree.labels_, is_fixed)
         told += state.events
     columns["label"], columns["apart"] = state.ids, state.apart
