@@ -27,7 +27,7 @@ from cluster_jax.nets.config import NetworkConfig
 from cluster_jax.runs.config import RunConfig, parse_config, parse_training
 from tests import toy
 from tests.nets.test_pretrained import TIMM, lite2, lite_module
-from tests.nets.test_safetensors import torch_resnet
+from tests.nets.test_safetensors import written
 from tests.report.test_report import Page
 
 pytestmark = pytest.mark.usefixtures("one_device", "traced_once", "shallow_lite")
@@ -211,7 +211,7 @@ def test_weights_from_a_file(gray, tmp_path):
     safetensors = pytest.importorskip("safetensors.numpy")
     net = network.make(NetworkConfig("resnet18", 64, "imagenet"))
     params, stats = net.init(jax.random.key(5), np.zeros((1, 32, 32, 3), np.float32))
-    tensors = torch_resnet("resnet18", params["backbone"], stats["backbone"])
+    tensors = written("resnet18", params["backbone"], stats["backbone"])
     safetensors.save_file(
         jax.tree.map(np.ascontiguousarray, tensors), tmp_path / "resnet18.safetensors"
     )
