@@ -189,10 +189,9 @@ def config_values(encoder: str | os.PathLike, config: Mapping[str, Any]) -> dict
         InputError: see `overrides`.
     """
     values = overrides(encoder)
-    if "encoder" in config:
+    if config.get("encoder") is not None:
         return {"encoder": os.fspath(encoder)}
-    part = "network" if config.get("embedder") is None else "embedder"
-    return {f"{part}.{key}": value for key, value in values.items() if key != "frozen"}
+    return {f"network.{key}": value for key, value in values.items() if key != "frozen"}
 
 
 def describe(weights: str) -> str:
