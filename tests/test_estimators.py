@@ -264,7 +264,7 @@ def test_bad_settings(images, tmp_path, options, message):
     ("source", "message"),
     [
         (np.zeros((90, 64)), r"images in X must have shape .*got \[90 x 64\]"),
-        (np.full((90, 8, 8), np.inf), "NaN or infinity"),
+        (np.full((90, 8, 8), np.inf), "must be uint8 or floats .* from inf to inf"),
         (np.zeros((90, 8, 8), int), "must be uint8"),
         ("no/such/folder", "^X must be an existing folder of images; got no/such/folder"),
         ("no/such/file.npy", "no/such/file.npy must be an existing file; got no such file"),
