@@ -178,7 +178,7 @@ def test_a_tree_of_the_clusters(fitted, images):
 
 
 def test_an_array_cannot_be_exported(fitted, tmp_path):
-    with pytest.raises(InputError, match="must be in files; got a run on an array in memory"):
+    with pytest.raises(InputError, match="must be images in files; got a run on arrays, of which"):
         fitted.export(tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
