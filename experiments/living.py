@@ -146,7 +146,7 @@ def merged_models(s: Stream, fits: list[SmoothTree]) -> Ids:
 
 
 METHODS: dict[str, Callable[[Stream, list[SmoothTree]], Ids]] = {
-    "`SmoothTree.update`": ours,
+    "`SmoothTree.partial_fit`": ours,
     "a fit of everything, matched (Hungarian, Jaccard 0.5)": hungarian,
     "`predict` of the first fit": predicted,
     "new rows alone, merged at cosine 0.7": merged_models,
@@ -277,8 +277,8 @@ def texts(entries: list[dict]) -> list[str]:
         "streams of the classes of `choose`, some of them other draws; `confirm` has other "
         "classes, on which one constant was changed: a split is compared with the largest part of "
         "its cluster, not with the whole cluster, of which a first fit without any split has many. "
-        "Every change of an id by `SmoothTree.update` is in a split or merge that its events tell "
-        "(asserted at every update).",
+        "Every change of an id by `SmoothTree.partial_fit` is in a split or merge that its events "
+        "tell (asserted at every update).",
         tables.markdown(titles, rows),
         "By kind of stream:",
         tables.markdown(titles, kinds),

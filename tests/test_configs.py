@@ -43,8 +43,8 @@ def test_every_key_of_the_base_config_is_explained():
     assert set(keys(load_config("base"))) - explained == set()
 
 
-# Tracing a step of a ResNet takes most of the time of a test. A forward pass is traced instead, of one
-# method and network once; tests/test_configs_run.py trains all, small.
+# Tracing a step of a ResNet takes most of the time of a test. A forward pass is traced instead, of
+# one method and network once; tests/test_configs_run.py trains all, small.
 FORWARD = set()
 
 
@@ -76,13 +76,13 @@ def test_config_builds(name, tmp_path, monkeypatch):
     if config.method.get("n_prototypes"):
         config.method.n_prototypes = (5, 20) if config.method.name == "pcl" else 20
     sections = config_json(config)
-    key = str((sections["network"], sections["method"]["name"], sections["embedder"], shape))
+    key = str((sections["network"], sections["method"]["name"], sections["encoder"], shape))
     forward = functools.partial(build.check_features, features="backbone")
     monkeypatch.setattr(build, "try_step", (lambda run: None) if key in FORWARD else forward)
     FORWARD.add(key)
     for stage in trainings.build_stages(parse_config(config, name), tmp_path, None):
         run = stage.training
-        assert run.shape == (shape if config.embedder is None else (1280,))
+        assert run.shape == (shape if config.encoder is None else (1280,))
 
 
 PODS = io.read_json(FOLDER.parent / "experiments/benchmark/pods.json")

@@ -61,7 +61,8 @@ def predict(
     """
     run, out = records.read(workdir), output_file(out)
     if folder is not None:
-        export.check_has_images(run.config["data"]["name"])
+        is_array = os.fspath(images).lower().endswith((".npy", ".npz"))
+        export.check_has_files("arrays" if is_array else "folder")
         export.check(folder, image_files.folders(os.fspath(images)))
     arrays = _assign(run, images, out)
     if arrays is None:
@@ -75,8 +76,9 @@ def predict(
     if folder is not None:
         root, names = image_files.root(os.fspath(images)), export.names_of_folders(run)
         load = functools.partial(_loader(run, images), share=range)
-        places = export.places(placed.labels, names, words[1])
-        count = export.write(folder, places, export.Images(root, sources, load), by)
+        source_files = sources or []
+        places = export.places(placed.labels, names, words[1], source_files)
+        count = export.write(folder, places, export.Images(root, source_files, load), by)
         text += f"\nexported     {counted(count, 'folder')} to {folder}"
         values["exported"] = str(folder)
     return text, values

@@ -15,7 +15,7 @@ from jax.sharding import Mesh
 from cluster_jax.core import checks, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
-from cluster_jax.data import batches, datasets, features, host_crops, tfds, views
+from cluster_jax.data import batches, datasets, features, tfds, views
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.data.images import DataConfig, readable, with_channels
 from cluster_jax.data.views import AugmentConfig
@@ -26,6 +26,8 @@ from cluster_jax.methods import base
 from cluster_jax.methods.base import Method, MethodContext
 from cluster_jax.methods.nrcc import with_nrcc
 from cluster_jax.nets import network
+from cluster_jax.nets import pretrained as pretrained_networks
+from cluster_jax.nets.config import NetworkConfig
 from cluster_jax.nets.pretrained import Preprocessing, preprocessing
 from cluster_jax.runs import workdir as workdirs
 from cluster_jax.runs.config import MADE_ALREADY, AnyConfig, PhotosConfig, RunConfig
@@ -110,8 +112,6 @@ def load_inputs(
             f"method.n_classes must be at most the {counted(num_clustered, 'unlabeled image')}; "
             f"got {classes}"
         )
-    if config.data.crop == "host":
-        dataset = host_crops.with_crops(dataset, config.data, config.augment)
     if dataset.has_images:
         augment = _with_statistics(config.augment, dataset)
         config = dataclasses.replace(config, augment=augment)
@@ -188,7 +188,7 @@ def encoder_of(config: PhotosConfig, prepared: Preprocessing | None = None, **mo
 
 
 def pretrained(config: RunConfig, shape: Sequence[int]) -> Encoder:
-    """Makes the encoder of the section `embedder` of a training, or of its `network.weights`.
+    """Makes the encoder on whose features a training trains, or that of its `network.weights`.
 
     Args:
         config: config of the run; its section `augment` has mean and standard deviation.
@@ -197,9 +197,7 @@ def pretrained(config: RunConfig, shape: Sequence[int]) -> Encoder:
     Raises:
         InputError: the weights cannot be read.
     """
-    section = config.network
-    if config.embedder is not None:
-        section = config.embedder.network(section)
+    section = config.network if config.encoder is None else _of_encoder(config)
     return Encoder.of_weights(section, _preprocessing(config), shape)
 
 
@@ -213,7 +211,7 @@ def trained(inputs: Inputs[RunConfig], params: Any, stats: Any) -> Encoder:
     """
     config, dataset = inputs.config, inputs.dataset
     shown = dataset.shown or dataset
-    base = None if config.embedder is None else pretrained(config, shown.shape)
+    base = None if config.encoder is None else pretrained(config, shown.shape)
     parts = ("backbone",) if config.eval.features == "backbone" else ("backbone", "projector")
     projector = config.network.projector if "projector" in parts else None
     kept = [{part: tree[part] for part in parts if part in tree} for tree in (params, stats)]
@@ -237,8 +235,8 @@ def _preprocessing(config: RunConfig) -> Preprocessing:
 
 
 def _channels(config: RunConfig, images: Dataset) -> Dataset:
-    """Gives images three channels for a pretrained network; an embedder gets pending features."""
-    if config.embedder is not None and images.features_of is None:
+    """Gives images three channels for a pretrained network; features of an encoder are pending."""
+    if config.encoder is not None and images.features_of is None:
         # The features of all images are made first, of which the neighbors are searched.
         return _pending(config, with_channels(readable(images), 3))
     if config.network.weights is not None and images.has_images:
@@ -290,7 +288,7 @@ def rebuild_run(config: RunConfig, images: Mapping[str, Any]) -> BuiltRun:
         partial_labels=partial_labels,
         neighbors=config.feature_views.neighbors if len(shape) == 2 else 0,
     )
-    if config.embedder is not None:
+    if config.encoder is not None:
         dataset = features.with_neighbors(_pending(config, dataset), config.feature_views.neighbors)
     if dataset.has_images:
         mean, std = (tuple(images[key]) for key in ("mean", "std"))
@@ -311,10 +309,14 @@ def _placeholder_classes(size: int, classes_of_run: Mapping[str, Any] | None) ->
 
 
 def _pending(config: RunConfig, images: Dataset) -> Dataset:
-    """Makes a stand-in for the features that the section `embedder` will make of the images."""
-    assert config.embedder is not None
-    columns = network.make(config.embedder.network(config.network)).features
-    return features.pending(images, columns)
+    """Makes a stand-in for the features that the encoder will make of the images."""
+    return features.pending(images, network.make(_of_encoder(config)).features)
+
+
+def _of_encoder(config: RunConfig) -> NetworkConfig:
+    """Returns the network of the encoder; norm, group and dtype are those of the training."""
+    values = {**pretrained_networks.overrides(str(config.encoder)), "frozen": None}
+    return dataclasses.replace(config.network, **values, projector=None, predictor=None)
 
 
 def _no_images(indices: np.ndarray) -> np.ndarray:
@@ -327,7 +329,7 @@ def _join(inputs: Inputs[RunConfig], mesh: Mesh) -> BuiltRun:
         augment = views.make(config.augment)
         shape: tuple[int, ...] = (config.augment.size, config.augment.size, dataset.shape[2])
     else:
-        augment, shape = features.make_views(config.feature_views, dataset), dataset.shape[1:]
+        augment, shape = features.make_views(config.feature_views), dataset.shape[1:]
     train = config.train
     known_classes = (
         0 if dataset.partial_labels is None else splits.check_known(dataset.partial_labels)
@@ -455,7 +457,7 @@ def try_step(run: TrainingRun) -> None:
         checks.multiple("train.batch_size", count, run.mesh.size, "the number of devices")
         batch[name] = {
             "index": jax.ShapeDtypeStruct((count,), jnp.int32),
-            "image": jax.ShapeDtypeStruct((count, *run.dataset.batch_shape), _dtype(run.dataset)),
+            "image": jax.ShapeDtypeStruct((count, *run.dataset.shape), _dtype(run.dataset)),
         }
         if name == "labeled":
             batch[name]["label"] = jax.ShapeDtypeStruct((count,), jnp.int32)

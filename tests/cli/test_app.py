@@ -54,7 +54,7 @@ def test_help_of_the_script(capsys):
             ("--features", "--labels", "--method", "--n-clusters", "--bandwidth", "--workdir"),
         ),
         (predict, ("--workdir", "--images", "--out")),
-        (embed, ("--config", "--config.KEY", "--out", "--views")),
+        (embed, ("--config", "--config.KEY", "--out")),
     ],
 )
 def test_help_of_the_commands_has_one_shape(module, flags, capsys):
@@ -257,7 +257,7 @@ def test_a_key_that_is_none_without_a_type():
 
 def _keys_that_may_be_none():
     """The keys of the base config whose comment, beside or above them, says what None means."""
-    comment, names = "", r"(?!config)[a-z_]+\.[\w.]+|embedder|init_from|term"
+    comment, names = "", r"(?!config)[a-z_]+\.[\w.]+|encoder|init_from|term"
     for line in find_config("base").read_text().splitlines():
         code, _, beside = line.partition("#")
         if not code.strip():
@@ -283,7 +283,7 @@ def test_every_key_whose_comment_says_so_takes_none():
 
 
 @pytest.mark.parametrize(
-    "flag", [f"--config.{key}=None" for key in ("data.crop", "train.duration")]
+    "flag", [f"--config.{key}=None" for key in ("data.label", "train.duration")]
 )
 def test_none_where_it_is_not_allowed(flag):
     with pytest.raises(ValueError, match="must be"):
