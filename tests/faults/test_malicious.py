@@ -13,6 +13,7 @@ from cluster_jax import estimators
 from cluster_jax.core import checks, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import datasets, tables
+from cluster_jax.data.images import ItemReader
 from cluster_jax.runs import begin as pipeline
 from tests import toy
 
@@ -93,7 +94,7 @@ def test_markup_and_paths_in_every_text(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     script = "<script>alert(1)</script>"
     # Gray, as the run with which this one shares its step.
-    monkeypatch.setattr("cluster_jax.data.images.CHANNELS", 1)
+    monkeypatch.setattr(ItemReader.__init__, "__defaults__", (1,))
     images, labels = toy.images()
     for image, label in zip(images, labels, strict=True):
         photos = tmp_path / "photos" / f"<b>{label}&"
