@@ -101,7 +101,7 @@ for name, batch in {"digits": new_images, "noise": noise}.items():
 # ## Report, save, load
 #
 # The report is one HTML file that opens offline: a map of the images, a contact sheet of each
-# cluster, sizes, and the curve from which the bandwidth was chosen. A saved folder holds all that
+# cluster, and its size. A saved folder holds all that
 # new images need; nothing is pickled.
 
 # %%
