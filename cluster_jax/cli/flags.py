@@ -54,15 +54,7 @@ class Parser(argparse.ArgumentParser):
         return parsed, others
 
     def error(self, message: str) -> NoReturn:
-        """Raises an `InputError`, for a value of the wrong kind in the words of other errors."""
-        if match := re.fullmatch(r"argument (\S+): invalid (int|float) value: (.*)", message):
-            flag, kind, value = match.groups()
-            message = f"{flag} must be a {'whole ' * (kind == 'int')}number; got {value}"
-        elif match := re.fullmatch(r"argument (\S+): invalid choice: (.*) \((.*)\)", message):
-            flag, value, choices = match.groups()
-            message = f"{flag} must be one of {choices.removeprefix('choose from ')}; got {value}"
-        elif match := re.fullmatch(r"unrecognized arguments: (.*)", message):
-            message = f"arguments must be flags; got {match[1]}: a value with spaces needs quotes"
+        """Raises an `InputError`."""
         raise InputError(f"{message} (see {self.prog} --help)")
 
 

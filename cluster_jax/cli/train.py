@@ -16,14 +16,12 @@ from cluster_jax.cli import exit_codes, flags, output
 from cluster_jax.cli.flags import Parser
 from cluster_jax.core import buckets
 from cluster_jax.core.checks import InputError
-from cluster_jax.core.names import counted
 
 
 def run(
     config: ConfigDict,
     name: str,
     workdir: epath.PathLike | None,
-    export_to: tuple[str, str] | None,
     *,
     is_kept: bool = False,
     **how: Any,
@@ -34,8 +32,6 @@ def run(
         config: the config.
         name: its name.
         workdir: folder of the run; None: `runs/NAME-HASH`.
-        export_to: new folder for the images, one folder per cluster, and how they come there, see
-            `export.write`; or None.
         is_kept: whether a finished run of another number of clusters is kept, see
             `workdir.of_other_k`.
         how: arguments of `run_pipeline`.
@@ -43,10 +39,8 @@ def run(
     Returns:
         The workdir.
     """
-    import jax
-
     from cluster_jax.core import devices
-    from cluster_jax.runs import begin, export
+    from cluster_jax.runs import begin
     from cluster_jax.runs import workdir as workdirs
     from cluster_jax.runs.config import config_json, parse_config
 
@@ -59,12 +53,7 @@ def run(
     devices.distribute()
     if is_kept:
         workdir = workdirs.of_other_k(workdir, config_json(config))
-    if export_to is not None:
-        export.check_of_run(export_to[0], config.data, workdir)
     begin.run_pipeline(config, workdir, name, **how)
-    if export_to is not None and jax.process_index() == 0:
-        folders = export.run_clusters(workdir, *export_to)
-        devices.say(f"exported     {counted(folders, 'folder')} to {export_to[0]}")
     return workdir
 
 
@@ -86,15 +75,13 @@ def end(args: argparse.Namespace, workdir: epath.Path, text: str = "") -> None:
         values |= workdirs.outputs(workdir)
         if finished := workdirs.about(workdir):
             values["results"] = finished["results"]
-        values |= {"exported": args.export} if args.export else {}
     output.end(args, text, values)
 
 
 def _parser() -> Parser:
     parser = flags.config_parser("train", __doc__, "--config.train.batch_size=128", required=False)
     add = parser.add_argument
-    workdir = "folder of the run (default: runs/NAME-HASH)"
-    add("--workdir", metavar="DIR", help=workdir)
+    add("--workdir", metavar="DIR", help="folder of the run (default: runs/NAME-HASH)")
     now = "evaluate the newest checkpoint of an unfinished training; without it, trains on"
     add("--cut-short", action="store_true", help=now)
     end = (
@@ -103,7 +90,6 @@ def _parser() -> Parser:
     )
     add("--until", choices=("features", "report"), help=end)
     output.add_report(parser)
-    flags.add_export(parser, "cluster")
     return parser
 
 
@@ -127,12 +113,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command; `arguments` are those of the process by default."""
     with exit_codes.handle_errors():
         args, overrides = flags.parse(_parser(), arguments)
-        flags.check_export(args)
-        config = _config(args, overrides)
-        how = {
-            "until": args.until,
-            "cut_short": args.cut_short,
-            "report": args.report == "yes",
-        }
-        export_to = (args.export, args.by) if args.export else None
-        end(args, run(*config, args.workdir, export_to, **how))
+        config, name = _config(args, overrides)
+        how = {"until": args.until, "cut_short": args.cut_short, "report": args.report == "yes"}
+        end(args, run(config, name, args.workdir, **how))
