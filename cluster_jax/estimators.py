@@ -2,6 +2,7 @@
 
 import abc
 import contextlib
+import dataclasses
 import logging
 import numbers
 import os
@@ -14,16 +15,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Self
 
 import numpy as np
+from etils import epath
 from ml_collections import ConfigDict
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClusterMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from cluster_jax.clustering import numbering
 from cluster_jax.clustering.base import NO_CLUSTER, Assignment
-from cluster_jax.clustering.smooth_tree import SmoothTree
 from cluster_jax.clustering.tree import linkage_of_means
-from cluster_jax.core import arrays, buckets, checks, io, logs
+from cluster_jax.core import arrays, checks, io, logs
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import load_config, override, override_all, parse_section
 from cluster_jax.data import datasets
@@ -33,18 +33,12 @@ from cluster_jax.encoding import encoder
 from cluster_jax.encoding.encoder import Encoder
 from cluster_jax.nets import pretrained
 from cluster_jax.report import summary
-from cluster_jax.runs import begin, export, page, photos
+from cluster_jax.runs import begin, export, page
 from cluster_jax.runs import run as records
+from cluster_jax.runs import update as updates
 from cluster_jax.runs import workdir as workdirs
-from cluster_jax.runs.config import PhotosConfig, config_json, parse_config
-from cluster_jax.runs.photos import Photos
+from cluster_jax.runs.config import config_json, parse_config
 from cluster_jax.runs.run import Nearest, Run
-
-# Written into the workdir: the parameter that the config does not have.
-_PARAMETERS = "estimator.json"
-# Beside a saved run that was updated: the clusters of all images, and the features of the new ones.
-_UPDATES = "updates.npz"
-_FILES = "_files"  # in the state of a fitted estimator: name -> content
 
 
 class _OfRun(abc.ABC):
@@ -129,14 +123,11 @@ class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
             with classes.
         overrides: config values by dotted key, as the flags of `cluster_jax.main`:
             `{"train.duration": "500 steps", "seed": 1}`.
-        workdir: folder for the training. With the same images and config, an interrupted `fit`
-            resumes there and a finished one is not repeated. None: no folder where nothing is
-            trained, as with "images"; for a training a temporary one, deleted together with the
-            estimator.
-        n_clusters: number of clusters, which are found in any images: by k-means on the smoothed
-            features, or on the features where `eval.method` is "gridshift"; None: the number is
-            found, as `eval.method` says. With classes, the number of novel classes, which must be
-            set here or in the config.
+        workdir: folder for the run. With the same images and config, an interrupted `fit` resumes
+            there and a finished one is not repeated. None: a temporary one, deleted together with
+            the estimator.
+        n_clusters: number of clusters; None: it is found, as `eval.method` says. With classes, the
+            number of novel classes, which must be set here or in the config.
         encoder: frozen network that embeds the images: `"lite2"`, a
             `.safetensors` file, or `"hf:ORG/NAME"`; None: that of the config.
         verbose: whether to print progress.
@@ -149,16 +140,15 @@ class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
             which `cut` takes other groups than `labels_`; None if `eval.method` is "gridshift", and
             with classes.
         distances_: float64 `[n]`, distance to the center of the assigned cluster, see
-            `clustering.base.Assignment`; for k-means and classes, Euclidean between unit features.
+            `clustering.base.Assignment`; for classes, Euclidean between unit features.
         outliers_: bool `[n]`, images of clusters too small to count, of which a given number has
             none; False for images of known classes.
-        n_clusters_: number of clusters, without those too small to count; of k-means and of novel
-            classes the nonempty ones.
+        n_clusters_: number of clusters, without those too small to count; of novel classes the
+            nonempty ones.
         files_: path of each image relative to the folder; its number in a sequence; None for an
             array.
-        results_: content of `results.json`: metrics and their provenance. Without a workdir they
-            are computed, and the map is drawn, when they are first asked for.
-        ids_, events_: after `update`.
+        results_: content of `results.json`: metrics and their provenance.
+        events_: what the last update has done to each cluster, see `clustering.numbering`.
         linkage_: tree of the clusters `np.unique(labels_)`, for `cut_tree(linkage_, n_groups)`: of
             `tree_` above them, or by the likeness of their mean features.
     """
@@ -166,11 +156,8 @@ class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
     labels_: NDArray
     tree_: NDArray | None
     _run: Run
-    _memory: Photos | None  # The whole run, where it has no workdir.
+    _images: Dataset | None  # Of a run in a temporary folder, for its report.
     _encoder: Encoder | None  # Read on the first `transform`.
-    _living: tuple[numbering.State, numbering.Repeated] | None  # After `update`.
-    ids_: NDArray
-    events_: tuple[numbering.Event, ...]
 
     def __init__(
         self,
@@ -212,21 +199,20 @@ class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
             dataset = splits.with_partial_labels(dataset, y)
             # y replaces the classes and the test images that the config may name.
             config.novel.update(classes=None, test_split=None, holdout=0.0)
+        images = dataset if self.workdir is None else None
+        if self.workdir is None:
+            workdir = pathlib.Path(tempfile.mkdtemp(prefix="cluster_jax_"))
+            weakref.finalize(self, shutil.rmtree, workdir, ignore_errors=True)
+        else:
+            workdir = pathlib.Path(self.workdir).expanduser()
         with self._printing():
-            if self.workdir is None:
-                parsed = parse_config(config, name)
-                if isinstance(parsed, PhotosConfig):  # Only checkpoints need a workdir.
-                    memory = photos.in_memory(parsed, dataset)
-                    self._set_run(memory.run, memory)
-                    return self._warn_of_unreadable()
-                workdir = pathlib.Path(tempfile.mkdtemp(prefix="cluster_jax_"))
-                weakref.finalize(self, shutil.rmtree, workdir, ignore_errors=True)
-            else:
-                workdir = pathlib.Path(self.workdir).expanduser()
-            begin.run_pipeline(config, workdir, name, dataset)
-        self._write_parameters(workdir)
-        self._set_run(records.read(workdir))
-        return self._warn_of_unreadable()
+            begin.run_pipeline(config, workdir, name, dataset, report=images is None)
+            self._set_run(records.read(workdir), images)
+        if skipped := [name for name, _ in self._run.skipped if not name.endswith("/")]:
+            datasets.warn((), [(name, "") for name in skipped])
+        if doubt := self._doubt():
+            checks.warn(f"{doubt}; see the report's clusters", 2)
+        return self
 
     def fit_predict(self, X: Images, y: ArrayLike | None = None) -> NDArray:
         """Fits the clusters and returns `labels_`."""
@@ -266,38 +252,26 @@ class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
             self._encoder = self._fitted().encoder()
         return self._encoder
 
-    def update(self, X: Images) -> Self:
-        """Adds images to those so far, whose clusters keep their ids.
-
-        `ids_` int64 `[n]` is of all images so far in their order, those of `fit` first, and
-        `events_` tells what has happened to each cluster, see `clustering.numbering`. `labels_`,
-        `predict` and the report stay those of the fit. No folder that the estimator is from is
-        changed: call `save` afterwards, and `load` goes on from there. To have a workdir whose
-        tables and report are of all images, run `cluster-jax update` on it in place of this.
+    def update(self, *folders: str | os.PathLike, refit: bool = False) -> Self:
+        """Takes in what is new and gone in the run's folder of photos, as `cluster-jax update`.
 
         Args:
-            X: the new images, read as in `transform`.
+            folders: folders or files beside those of the run.
+            refit: whether all photos are clustered anew, and matched to the old clusters.
 
         Raises:
-            ValueError: the images are invalid, or the clusters are none of a tree.
+            ValueError: the run is none of photos of a folder in the clusters of the tree.
         """
-        run = self._fitted()
-        config = parse_config(run.config)
-        section = config.eval
-        if run.known_classes or section.method != "tree":
-            kind = "classes" if run.known_classes else section.method
-            raise InputError(f"eval.method must be 'tree' for an update; got {kind}")
-        rows = self.transform(X)
-        if self._living is None:
-            self._living = run.living, numbering.Repeated(run.features, np.arange(len(run.columns)))
-        state, x = self._living
-        model = SmoothTree(section.reduce.metric, section.n_clusters, random_state=config.seed)
-        x = x.joined(rows)
-        return self._set_living(numbering.update(state, x, model.look), x)
-
-    def _set_living(self, state: numbering.State, x: numbering.Repeated) -> Self:
-        self._living, self.ids_, self.events_ = (state, x), state.ids, state.events
-        return self
+        workdir = self._fitted().workdir
+        assert workdir is not None
+        with self._printing():
+            updates.update_photos(
+                workdir,
+                [os.fspath(folder) for folder in folders],
+                refit=refit,
+                with_report=(workdir / workdirs.REPORT).exists(),
+            )
+        return self._set_run(records.read(workdir))
 
     def warm_up(self, n_images: int = encoder.BATCHES[-1]) -> Self:
         """Loads and compiles what places new images, so that no later call waits for it.
@@ -325,44 +299,43 @@ class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
 
     def export(self, path: str | os.PathLike) -> None:
         """Writes a folder per cluster with links to the training images, see `export.write`."""
-        check_is_fitted(self, "labels_")
-        run = self._complete()
-        # The names are those of the other clusters.
-        names = {} if self._is_kmeans else export.names_of_folders(run)
-        export.training_images(run, self.labels_, path, names)
+        run = self._fitted()
+        export.training_images(run, self.labels_, path, export.names_of_folders(run))
 
     def report(self, path: str | os.PathLike) -> pathlib.Path:
-        """Copies the report, one HTML file that opens offline, to `path`."""
-        check_is_fitted(self, "labels_")
-        if self._memory is not None:
-            with self._printing():
-                text = page.render(self._complete(), self._memory.found.inputs.dataset)
-            io.write(path, text.encode("utf-8", "backslashreplace"))
-            return pathlib.Path(path)
-        assert self._run.workdir is not None
-        return pathlib.Path(shutil.copyfile(self._run.workdir / "report.html", path))
+        """Writes the report, one HTML file that opens offline, to `path`."""
+        run = self._fitted()
+        assert run.workdir is not None
+        file = run.workdir / workdirs.REPORT
+        if file.exists():
+            return pathlib.Path(shutil.copyfile(file, path))
+        with self._printing():
+            text = page.render(run, self._shown())
+        io.write(path, text.encode("utf-8", "backslashreplace"))
+        return pathlib.Path(path)
+
+    def _shown(self) -> Dataset | None:
+        """Returns the images of a run in a temporary folder that can be read."""
+        return None if self._images is None else page.of_run(self._run, self._images)
 
     def save(self, path: str | os.PathLike) -> pathlib.Path:
-        """Copies the workdir to the folder `path`, which must be new or empty, with its updates.
+        """Copies the workdir to the folder `path`, which must be new or empty, with a report.
 
         Raises:
             FileExistsError: `path` is a file or a folder that is not empty.
         """
-        check_is_fitted(self, "labels_")
-        path = pathlib.Path(path).expanduser()
+        run, path = self._fitted(), pathlib.Path(path).expanduser()
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             said = checks.sentence(f"path must be a new or empty folder; got {path}")
             raise FileExistsError(said)
-        if self._memory is not None:
-            photos.save(path, self._memory)
-            self._write_parameters(path)
-        else:
-            assert self._run.workdir is not None
-            shutil.copytree(self._run.workdir, path, dirs_exist_ok=True)
-        if self._living is not None:
-            state, x = self._living
-            more = {"rows": x.rows[len(self.labels_) :], "run": np.asarray(self._run.state)}
-            io.write_arrays(path / _UPDATES, {**numbering.to_arrays(state), **more})
+        assert run.workdir is not None
+        shutil.copytree(run.workdir, path, dirs_exist_ok=True)
+        if not (path / workdirs.REPORT).exists():
+            with self._printing():
+                run = dataclasses.replace(page.with_map(run), workdir=epath.Path(path))
+                text = page.render(run, self._shown())
+                run.write()
+                page.write_outputs(run, text)
         return path
 
     @classmethod
@@ -376,19 +349,7 @@ class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
             ValueError: `path` has no finished run.
         """
         run = records.read(path)
-        file = buckets.path(path) / _PARAMETERS
-        parameters = io.read_json(file) if file.exists() else {}
-        estimator = cls(run.config, n_clusters=parameters.get("n_clusters"))
-        return estimator._set_run(run)._read_updates(path)
-
-    def _read_updates(self, folder: str | os.PathLike) -> Self:
-        """Goes on from the updates of a saved estimator, unless its run is another one now."""
-        file = buckets.path(folder) / _UPDATES
-        stored = io.read_arrays(file) if file.exists() else None
-        if stored is None or stored["run"].item() != self._run.state:
-            return self
-        x = numbering.Repeated(self._run.features, np.arange(len(self.labels_)))
-        return self._set_living(numbering.from_arrays(stored), x.joined(stored["rows"]))
+        return cls(run.config)._set_run(run)
 
     def _build_config(self, has_classes: bool) -> tuple[ConfigDict, str]:
         """Builds the config with the overrides, and its name.
@@ -409,11 +370,8 @@ class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
         override_all(config, self.overrides or {})
         train = config.get("train")
         uses_labels = train is not None and train.labeled_batch_size is not None
-        if n_clusters is not None:
-            if not isinstance(n_clusters, numbers.Integral):
-                raise InputError(f"n_clusters must be None or a whole number; got {n_clusters!r}")
-            has_k = config.eval.method != "gridshift" and not has_classes
-            override(config, "eval.n_clusters" if has_k else "eval.kmeans.n_clusters", n_clusters)
+        if n_clusters is not None and not isinstance(n_clusters, numbers.Integral):
+            raise InputError(f"n_clusters must be None or a whole number; got {n_clusters!r}")
         if has_classes and not uses_labels:
             raise InputError(
                 f"y must be None for the config {name!r}, which trains without labels; got classes "
@@ -424,8 +382,8 @@ class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
                 f"y must give the known classes for the config {name!r}; got None (the config "
                 "'images' needs no classes)"
             )
-        if has_classes and n_clusters is not None:
-            override(config, "method.n_classes", n_clusters)
+        if n_clusters is not None:
+            override(config, "method.n_classes" if has_classes else "eval.n_clusters", n_clusters)
         if has_classes and config.method.n_classes is None:
             raise InputError(
                 "with y, n_clusters must be the number of novel classes; got None (fit without y "
@@ -434,71 +392,26 @@ class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
         return ConfigDict(config_json(config)), name
 
     def __getstate__(self) -> dict[str, Any]:
-        """Returns the parameters and, once fitted, a saved run's files for `pickle`, `deepcopy`.
-
-        The copy needs neither the folder of this run nor that of its images.
-        """
-        state = dict(super().__getstate__())
-        if not hasattr(self, "labels_"):
-            return state
-        state = {key: state[key] for key in self.get_params(deep=False)}
-        with tempfile.TemporaryDirectory() as folder, self._printing():
-            run = self.save(pathlib.Path(folder) / "run")
-            files = (file for file in run.rglob("*") if file.is_file())
-            state[_FILES] = {str(file.relative_to(run)): file.read_bytes() for file in files}
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Restores a copy; the files of a run go to a folder that is deleted together with it."""
-        files = state.pop(_FILES, None)
-        super().__setstate__(state)
-        if files is None:
-            return
-        workdir = pathlib.Path(tempfile.mkdtemp(prefix="cluster_jax_"))
-        weakref.finalize(self, shutil.rmtree, workdir, ignore_errors=True)
-        for name, content in files.items():
-            file = workdir / name
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_bytes(content)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # They were given by the fit.
-            self._set_run(records.read(workdir))._read_updates(workdir)
-
-    @property
-    def _is_kmeans(self) -> bool:
-        """Whether the labels are those of k-means, beside GridShift, which cannot be given k."""
-        return self.n_clusters is not None and self._run.method == "gridshift"
-
-    def _write_parameters(self, workdir: pathlib.Path) -> None:
-        io.write_json(workdir / _PARAMETERS, {"n_clusters": self.n_clusters}, checksum=True)
+        """Raises a `TypeError` once fitted: a copy would need the workdir of this estimator."""
+        if hasattr(self, "labels_"):
+            kept = "a fitted ImageClusterer is kept by save and read by load"
+            raise TypeError(f"{kept}; got a copy or pickle of it")
+        return dict(super().__getstate__())
 
     @property
     def results_(self) -> dict[str, Any]:
         """Content of `results.json`."""
-        check_is_fitted(self, "labels_")
-        return page.results_of(self._complete())
+        return page.results_of(self._fitted())
 
-    def _complete(self) -> Run:
-        """Returns the run with its scores, its map and the clusters of k-means."""
-        if self._memory is not None and not self._run.results:
-            with self._printing():
-                self._run = self._memory.complete()
-            if self._is_kmeans:
-                self._run = self._run.with_kmeans()
-        return self._run
+    def _doubt(self) -> str | None:
+        """Returns what is to be doubted of novel classes."""
+        found = self._run.results["metrics"].get("discovery")
+        return summary.doubt(found) if found else None
 
-    def _set_run(self, run: Run, memory: Photos | None = None) -> Self:
+    def _set_run(self, run: Run, images: Dataset | None = None) -> Self:
         """Sets the fitted attributes from a finished run."""
-        self._run, self._memory, self._encoder, self._living = run, memory, None, None
-        for name in ("ids_", "events_"):
-            self.__dict__.pop(name, None)
-        self.files_ = run.names
-        if run.known_classes:
-            doubt = summary.doubt(run.results["metrics"]["discovery"])
-            if doubt is not None:
-                checks.warn(f"{doubt}; see the report's clusters", 3)
-        if self._is_kmeans:
-            run = self._run = self._complete() if memory else run.with_kmeans()
+        self._run, self._images, self._encoder = run, images, None
+        self.files_, self.events_ = run.names, run.events
         self.labels_, self.distances_ = run.labels.copy(), run.distances.astype(np.float64)
         self.outliers_, self.linkage_, self.tree_ = run.outliers, run.linkage, run.tree
         self.probabilities_ = run.probabilities
@@ -518,13 +431,6 @@ class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
         self.outliers_ = np.zeros(len(classes), bool)
         self.linkage_ = linkage_of_means(features, classes)
         self.tree_ = self.probabilities_ = None
-
-    def _warn_of_unreadable(self) -> Self:
-        """Warns of the training images without a row."""
-        skipped = [name for name, _ in self._run.skipped if not name.endswith("/")]
-        if skipped:
-            datasets.warn((), [(name, "") for name in skipped])
-        return self
 
     @contextlib.contextmanager
     def _printing(self) -> Iterator[None]:

@@ -11,8 +11,5 @@ From the paper: lambda 0.005. Its projector (three layers of 8192) and LARS are 
 
 from cluster_jax.core.config import derived
 
-
-def get_config():
-    """The config."""
-    method = {"name": "barlow", "off_diagonal": 0.005, "scale": 1.0}
-    return derived("nrcc_digits", method=method, nrcc={"weight": 0.0})
+METHOD = {"name": "barlow", "off_diagonal": 0.005, "scale": 1.0}
+get_config = derived("nrcc_digits", method=METHOD, nrcc={"weight": 0.0})

@@ -12,10 +12,7 @@ times as many steps. It was chosen on the labels: 0.99 is worse.
 
 from cluster_jax.core.config import derived
 
-
-def get_config():
-    """The config."""
-    method = {"name": "byol", "decay": 0.9, "final_decay": 1.0}
-    network = {"predictor": {"hidden": 256, "init_std": None}}
-    nrcc = {"weight": 0.0, "branch": "target"}
-    return derived("nrcc_digits", method=method, network=network, nrcc=nrcc)
+METHOD = {"name": "byol", "decay": 0.9, "final_decay": 1.0}
+NETWORK = {"predictor": {"hidden": 256, "init_std": None}}
+NRCC = {"weight": 0.0, "branch": "target"}
+get_config = derived("nrcc_digits", method=METHOD, network=NETWORK, nrcc=NRCC)

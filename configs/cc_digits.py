@@ -13,8 +13,5 @@ rate 3e-4 for 1,000 epochs are for larger sets.
 
 from cluster_jax.core.config import derived
 
-
-def get_config():
-    """The config."""
-    method = {"name": "cc", "n_clusters": 10, "temperature": 0.5, "cluster_temperature": 1.0}
-    return derived("nrcc_digits", method=method, nrcc={"weight": 0.0})
+METHOD = {"name": "cc", "n_clusters": 10, "temperature": 0.5, "cluster_temperature": 1.0}
+get_config = derived("nrcc_digits", method=METHOD, nrcc={"weight": 0.0})

@@ -21,25 +21,22 @@ from ml_collections import ConfigDict
 
 from cluster_jax.core.config import derived
 
+# As in BYOL: view b is rarely blurred and sometimes solarized.
+BLUR = ConfigDict({"probability": (1.0, 0.1), "sigma": (0.1, 2.0), "kernel": 3})
+SOLARIZE = ConfigDict({"probability": (0.0, 0.2), "threshold": 0.5})
+METHOD = {"name": "cueco", "n_clusters": 10, "temperature": 0.2, "queue": 16_384}
+METHOD |= {"warmup": "313 steps", "update_every": "1000 steps", "n_init": 5, "assign_by": "key"}
+METHOD |= {"decay": 0.996, "final_decay": 1.0, "centroid_decay": 0.99, "variance_decay": 0.99}
+METHOD |= {"weights": {"instance": 1.0, "centroid": 0.1, "variance": 0.01}}
+OPTIMIZER = {"learning_rate": 0.3, "weight_decay": 1e-4, "warmup": "10 epochs"}
 
-def get_config():
-    """The config."""
-    # As in BYOL: view b is rarely blurred and sometimes solarized.
-    blur = ConfigDict({"probability": (1.0, 0.1), "sigma": (0.1, 2.0), "kernel": 3})
-    solarize = ConfigDict({"probability": (0.0, 0.2), "threshold": 0.5})
-    method = {"name": "cueco", "n_clusters": 10, "temperature": 0.2, "queue": 16_384}
-    method |= {"weights": {"instance": 1.0, "centroid": 0.1, "variance": 0.01}}
-    method |= {"centroid_decay": 0.99, "variance_decay": 0.99, "assign_by": "key", "n_init": 5}
-    method |= {"warmup": "313 steps", "update_every": "1000 steps"}
-    method |= {"decay": 0.996, "final_decay": 1.0}
-    optimizer = {"learning_rate": 0.3, "weight_decay": 1e-4, "warmup": "10 epochs"}
-    return derived(
-        "nrcc_cifar10",
-        novel={"test_split": "test"},
-        augment={"crop": {"scale": (0.08, 1.0)}, "blur": blur, "solarize": solarize},
-        network={"name": "resnet18"},
-        method=method,
-        nrcc={"weight": 0.0},
-        optimizer={**optimizer, "predictor_lr_multiplier": 1.0},
-        eval={"linear_probe": {"learning_rate": 3.0}},
-    )
+get_config = derived(
+    "nrcc_cifar10",
+    novel={"test_split": "test"},
+    augment={"crop": {"scale": (0.08, 1.0)}, "blur": BLUR, "solarize": SOLARIZE},
+    network={"name": "resnet18"},
+    method=METHOD,
+    nrcc={"weight": 0.0},
+    optimizer={**OPTIMIZER, "predictor_lr_multiplier": 1.0},
+    eval={"linear_probe": {"learning_rate": 3.0}},
+)

@@ -8,11 +8,7 @@ on the labels of the digits. The number of clusters, 10, is given, as in the pap
 keys, three batches, is less than half of the 1,797 images; the paper's queue has 16,384 keys.
 """
 
-from cluster_jax.core.config import derived, load_config
+from cluster_jax.core.config import derived
 
-
-def get_config():
-    """The config."""
-    config = derived("byol_digits", method=load_config("cueco_cifar10").method)
-    config.method.update(queue=768, decay=0.99)
-    return config
+METHOD = {"like": "cueco_cifar10", "queue": 768, "decay": 0.99}
+get_config = derived("byol_digits", method=METHOD)

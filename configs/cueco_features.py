@@ -7,11 +7,6 @@ See `simclr_features` for the data, the views and the head; the method is that o
 The queue of 768 keys wants at least 1,536 rows.
 """
 
-from cluster_jax.core.config import derived, load_config
+from cluster_jax.core.config import derived
 
-
-def get_config():
-    """The config."""
-    network = {"predictor": {"hidden": 512, "init_std": None}}
-    method = load_config("cueco_digits").method
-    return derived("simclr_features", network=network, method=method, nrcc={"branch": "target"})
+get_config = derived("ncc_features", method={"like": "cueco_digits"})

@@ -13,7 +13,7 @@ that takes sixteen times the operations, and the stem here is that of ImageNet
 (--config.network.stem=cifar is the printed one).
 """
 
-from cluster_jax.core.config import derived, load_config
+from cluster_jax.core.config import derived
 
 # Numbers of the classes, in the order of their WordNet IDs.
 CLASSES = (
@@ -25,22 +25,17 @@ CLASSES = (
     931, 935, 954, 984,
 )  # fmt: skip
 
-
-def get_config():
-    """The config."""
-    views = load_config("cueco_cifar10").augment  # BYOL's: view b is rarely blurred
-    views.blur.kernel = 23
-    images = derived(
-        "nrcc_imagenet",
-        data={"classes": CLASSES},
-        augment={"crop": {"scale": (0.08, 1.0)}, "blur": views.blur, "solarize": views.solarize},
-    )
-    return derived(
-        "cueco_cifar10",
-        data=images.data,
-        augment=images.augment,
-        novel={"test_split": "validation"},
-        network={"stem": "imagenet"},
-        method={"n_clusters": 100},
-        train={"batch_size": 1024, "duration": "400 epochs"},
-    )
+get_config = derived(
+    "cueco_cifar10",
+    data={"like": "nrcc_imagenet", "classes": CLASSES},
+    augment={
+        "like": "nrcc_imagenet",
+        "crop": {"scale": (0.08, 1.0)},
+        "blur": {"like": "cueco_cifar10", "kernel": 23},  # BYOL's: view b is rarely blurred
+        "solarize": {"like": "cueco_cifar10"},
+    },
+    novel={"test_split": "validation"},
+    network={"stem": "imagenet"},
+    method={"n_clusters": 100},
+    train={"batch_size": 1024, "duration": "400 epochs"},
+)

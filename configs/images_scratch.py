@@ -14,18 +14,15 @@ GridShift (eval.method "gridshift") reports that its clusters are not clear: so 
 are not enough to learn good features.
 """
 
-from cluster_jax.core.config import derived, load_config
+from cluster_jax.core.config import derived
 
-
-def get_config():
-    """The config."""
-    digits = load_config("nrcc_digits")
-    digits.train.batch_size = 128
-    digits.eval.method = "tree"  # your own images: no paper's figure is to be repeated
-    return derived(
-        "base",
-        # Subfolders, which would be labels, are often dates.
-        data={"name": "folder", "image_size": 40, "labels": None},
-        nrcc={"weight": 0.0, "branch": "online"},
-        **{key: digits[key] for key in ("network", "method", "optimizer", "train", "eval")},
-    )
+get_config = derived(
+    "nrcc_digits",
+    note="",
+    # Subfolders, which would be labels, are often dates.
+    data={"name": "folder", "image_size": 40, "labels": None},
+    augment={"like": "base"},
+    nrcc={"like": "base", "weight": 0.0, "branch": "online"},
+    train={"batch_size": 128},
+    eval={"method": "tree"},  # your own images: no paper's figure is to be repeated
+)

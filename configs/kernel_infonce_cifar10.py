@@ -17,20 +17,19 @@ Not comparable: the probe trains on rows scaled to a common length, so that its 
 paper's, and on views without augmentation.
 """
 
-from cluster_jax.core.config import derived, load_config
+from cluster_jax.core.config import derived
 
+OPTIMIZER = {"name": "lars", "learning_rate": 0.3, "weight_decay": 1e-6}
+NETWORK = {"name": "resnet50", "projector": {"hidden": 2048, "out": 128}, "predictor": None}
 
-def get_config():
-    """The config."""
-    optimizer = {"name": "lars", "learning_rate": 0.3, "weight_decay": 1e-6}
-    return derived(
-        "nrcc_cifar10",
-        novel={"test_split": "test"},
-        augment={"crop": {"scale": (0.08, 1.0)}, "jitter": {"saturation": 0.4}},
-        network={"name": "resnet50", "projector": {"hidden": 2048, "out": 128}, "predictor": None},
-        method=load_config("kernel_infonce_digits").method,
-        nrcc={"weight": 0.0, "branch": "online"},
-        optimizer={**optimizer, "predictor_lr_multiplier": 1.0, "warmup": "10 epochs"},
-        train={"duration": "400 epochs"},
-        eval={"linear_probe": {"batch_size": 64}},
-    )
+get_config = derived(
+    "nrcc_cifar10",
+    novel={"test_split": "test"},
+    augment={"crop": {"scale": (0.08, 1.0)}, "jitter": {"saturation": 0.4}},
+    network=NETWORK,
+    method={"like": "kernel_infonce_digits"},
+    nrcc={"weight": 0.0, "branch": "online"},
+    optimizer={**OPTIMIZER, "predictor_lr_multiplier": 1.0, "warmup": "10 epochs"},
+    train={"duration": "400 epochs"},
+    eval={"linear_probe": {"batch_size": 64}},
+)

@@ -16,10 +16,7 @@ from ml_collections.config_dict import placeholder
 
 from cluster_jax.core.config import derived
 
-
-def get_config():
-    """The config."""
-    method = {"name": "kernel_infonce", "gammas": (1.0, 2.0), "temperatures": (0.5, 1.0)}
-    method |= {"mixture": "kernel", "weight": 0.5, "halves": False, "queue": placeholder(int)}
-    method |= {"decay": placeholder(float), "final_decay": placeholder(float)}
-    return derived("nrcc_digits", method=method, nrcc={"weight": 0.0})
+METHOD = {"name": "kernel_infonce", "gammas": (1.0, 2.0), "temperatures": (0.5, 1.0)}
+METHOD |= {"mixture": "kernel", "weight": 0.5, "halves": False, "queue": placeholder(int)}
+METHOD |= {"decay": placeholder(float), "final_decay": placeholder(float)}
+get_config = derived("nrcc_digits", method=METHOD, nrcc={"weight": 0.0})

@@ -6,9 +6,6 @@ See `simclr_features` for the data, the views and the head; the method is that o
 `kernel_infonce_digits`.
 """
 
-from cluster_jax.core.config import derived, load_config
+from cluster_jax.core.config import derived
 
-
-def get_config():
-    """The config."""
-    return derived("simclr_features", method=load_config("kernel_infonce_digits").method)
+get_config = derived("simclr_features", method={"like": "kernel_infonce_digits"})

@@ -13,8 +13,6 @@ images lie in one folder.
 
 from cluster_jax.core.config import derived
 
-
-def get_config():
-    """The config."""
-    data, novel = {"name": "folder", "split": None, "image_size": 64}, {"test_split": None}
-    return derived("kernel_infonce_cifar10", data=data, novel=novel, augment={"size": 64})
+DATA = {"name": "folder", "split": None, "image_size": 64}
+NOVEL = {"test_split": None}
+get_config = derived("kernel_infonce_cifar10", data=DATA, novel=NOVEL, augment={"size": 64})

@@ -14,9 +14,5 @@ is --config.network.norm=shuffle --config.network.group=32.
 
 from cluster_jax.core.config import derived
 
-
-def get_config():
-    """The config."""
-    method = {"name": "moco", "temperature": 0.2, "queue": 768, "decay": 0.99, "final_decay": 1.0}
-    nrcc = {"weight": 0.0, "branch": "target"}
-    return derived("nrcc_digits", method=method, nrcc=nrcc)
+METHOD = {"name": "moco", "temperature": 0.2, "queue": 768, "decay": 0.99, "final_decay": 1.0}
+get_config = derived("nrcc_digits", method=METHOD, nrcc={"weight": 0.0, "branch": "target"})

@@ -18,17 +18,15 @@ official configurations exempt them for ImageNet only.
 
 from cluster_jax.core.config import derived
 
+METHOD = {"name": "ncc", "n_clusters": 10, "weight": 0.1, "temperature": 0.5, "sigma": 0.001}
+METHOD |= {"warmup": "50 epochs", "update_every": "1 epoch", "n_init": 5, "warm_start": True}
+METHOD |= {"part": "whole", "decay": 0.996, "final_decay": 0.996}
 
-def get_config():
-    """The config."""
-    method = {"name": "ncc", "n_clusters": 10, "weight": 0.1, "temperature": 0.5, "sigma": 0.001}
-    method |= {"warmup": "50 epochs", "update_every": "1 epoch", "n_init": 5, "warm_start": True}
-    method |= {"part": "whole", "decay": 0.996, "final_decay": 0.996}
-    return derived(
-        "nrcc_cifar10",
-        data={"split": "train+test"},
-        augment={"crop": {"scale": (0.08, 1.0)}, "jitter": {"saturation": 0.4}},
-        method=method,
-        nrcc={"weight": 0.0},
-        eval={"features": "projection"},
-    )
+get_config = derived(
+    "nrcc_cifar10",
+    data={"split": "train+test"},
+    augment={"crop": {"scale": (0.08, 1.0)}, "jitter": {"saturation": 0.4}},
+    method=METHOD,
+    nrcc={"weight": 0.0},
+    eval={"features": "projection"},
+)

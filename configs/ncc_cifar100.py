@@ -8,7 +8,4 @@ Everything else is as in ncc_cifar10; intended for one GPU or a TPU slice.
 
 from cluster_jax.core.config import derived
 
-
-def get_config():
-    """The config."""
-    return derived("ncc_cifar10", data={"name": "cifar100"}, method={"n_clusters": 100})
+get_config = derived("ncc_cifar10", data={"name": "cifar100"}, method={"n_clusters": 100})

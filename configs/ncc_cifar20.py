@@ -11,8 +11,4 @@ raise it from 0.996 to 1 by a cosine, which is --config.method.final_decay=1.
 
 from cluster_jax.core.config import derived
 
-
-def get_config():
-    """The config."""
-    data = {"name": "cifar100", "label": "coarse_label"}
-    return derived("ncc_cifar10", data=data, method={"n_clusters": 20})
+get_config = derived("ncc_cifar100", data={"label": "coarse_label"}, method={"n_clusters": 20})

@@ -9,11 +9,7 @@ The decay of the moving average starts at 0.9 as in `byol_digits`. NCC + NRCC is
 --config.nrcc.weight=0.5.
 """
 
-from cluster_jax.core.config import derived, load_config
+from cluster_jax.core.config import derived
 
-
-def get_config():
-    """The config."""
-    config = derived("byol_digits", method=load_config("ncc_cifar10").method)
-    config.method.update(warmup="300 steps", update_every="5 epochs", decay=0.9, final_decay=1.0)
-    return config
+METHOD = {"like": "ncc_cifar10", "warmup": "300 steps", "update_every": "5 epochs"}
+get_config = derived("byol_digits", method={**METHOD, "decay": 0.9, "final_decay": 1.0})

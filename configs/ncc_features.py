@@ -8,11 +8,8 @@ those of `ncc_digits`. Training took 103 to 159 s on one busy
 CPU core for 1,500 to 10,000 rows of Lite0's features.
 """
 
-from cluster_jax.core.config import derived, load_config
+from cluster_jax.core.config import derived
 
-
-def get_config():
-    """The config."""
-    network = {"predictor": {"hidden": 512, "init_std": None}}
-    method = load_config("ncc_digits").method
-    return derived("simclr_features", network=network, method=method, nrcc={"branch": "target"})
+NETWORK = {"predictor": {"hidden": 512, "init_std": None}}
+METHOD, NRCC = {"like": "ncc_digits"}, {"branch": "target"}
+get_config = derived("simclr_features", network=NETWORK, method=METHOD, nrcc=NRCC)

@@ -14,11 +14,9 @@ The authors' configuration differs from their paper and was not followed: LARS w
 weight decay 1e-6, EMA 0.99 to 1 by a cosine, lambda 0.001.
 """
 
-from cluster_jax.core.config import derived, load_config
+from cluster_jax.core.config import derived
 
-
-def get_config():
-    """The config."""
-    method, evaluation = load_config("ncc_cifar10").method, {"features": "projection"}
-    method.update(n_clusters=1000, warmup="10 epochs", update_every="5 epochs")
-    return derived("nrcc_imagenet", method=method, nrcc={"weight": 0.0}, eval=evaluation)
+METHOD = {"like": "ncc_cifar10", "n_clusters": 1000}
+METHOD |= {"warmup": "10 epochs", "update_every": "5 epochs"}
+EVAL = {"features": "projection"}
+get_config = derived("nrcc_imagenet", method=METHOD, nrcc={"weight": 0.0}, eval=EVAL)

@@ -10,8 +10,5 @@ Guess: the strength of the jitter, SimCLR's for CIFAR-10.
 
 from cluster_jax.core.config import derived
 
-
-def get_config():
-    """The config."""
-    augment, network = {"size": 96}, {"stem": "imagenet"}
-    return derived("ncc_cifar10", data={"name": "stl10"}, augment=augment, network=network)
+AUGMENT, NETWORK = {"size": 96}, {"stem": "imagenet"}
+get_config = derived("ncc_cifar10", data={"name": "stl10"}, augment=AUGMENT, network=NETWORK)

@@ -21,30 +21,27 @@ flip with the strengths of `base`.
 
 from cluster_jax.core.config import derived
 
+METHOD = {"name": "ncl", "n_classes": 5, "threshold": 0.95, "temperature": 0.05, "alpha": 0.2}
+METHOD |= {"consistency_weight": 5.0, "consistency": "own", "ramp": "50 epochs"}
+METHOD |= {"queue": 2048, "neighbors": 204, "contrast_from": "1 epoch", "head": "pairs"}
+METHOD |= {"update_every": "1 epoch"}  # not used with pairs
+METHOD |= {"weights": {"ce": 1.0, "bce": 1.0, "consistency": 1.0, "ncl": 1.0, "scl": 1.0}}
+HNG = {"count": 400, "rounds": 5, "mixing": (1 / 3, 2 / 3), "start": "3 epochs", "variant": "added"}
+OPTIMIZER = {"learning_rate": 0.1, "base_batch_size": None, "weight_decay": 1e-4}
+OPTIMIZER |= {"predictor_lr_multiplier": 1.0, "warmup": "0 epochs", "lr_decay_every": "170 epochs"}
+ROTATION = {"method": {"name": "rotation"}, "network": {"frozen": None}}
+ROTATION |= {"train": {"labeled_batch_size": None, "duration": "200 epochs"}}
+SUPERVISED = {"method": {"name": "supervised"}, "optimizer": {"lr_decay_every": "50 epochs"}}
+SUPERVISED |= {"train": {"labeled_batch_size": 128, "duration": "100 epochs"}}
 
-def get_config():
-    """The config."""
-    method = {"name": "ncl", "n_classes": 5, "threshold": 0.95, "ramp": "50 epochs"}
-    method |= {"consistency_weight": 5.0, "consistency": "own", "temperature": 0.05, "alpha": 0.2}
-    method |= {"queue": 2048, "neighbors": 204, "contrast_from": "1 epoch", "head": "pairs"}
-    method |= {"update_every": "1 epoch"}  # not used with pairs
-    hng = {"count": 400, "rounds": 5, "mixing": (1 / 3, 2 / 3), "start": "3 epochs"}
-    method |= {"hng": {**hng, "variant": "added"}}
-    method |= {"weights": {"ce": 1.0, "bce": 1.0, "consistency": 1.0, "ncl": 1.0, "scl": 1.0}}
-    rotation = {"method": {"name": "rotation"}, "network": {"frozen": None}}
-    rotation |= {"train": {"labeled_batch_size": None, "duration": "200 epochs"}}
-    supervised = {"method": {"name": "supervised"}, "optimizer": {"lr_decay_every": "50 epochs"}}
-    supervised |= {"train": {"labeled_batch_size": 128, "duration": "100 epochs"}}
-    optimizer = {"learning_rate": 0.1, "base_batch_size": None, "weight_decay": 1e-4}
-    optimizer |= {"predictor_lr_multiplier": 1.0, "warmup": "0 epochs"}
-    return derived(
-        "nrcc_cifar10",
-        novel={"classes": 5, "test_split": "test"},
-        network={"name": "resnet18", "projector": None, "predictor": None, "frozen": "stage3"},
-        nrcc={"weight": 0.0},
-        method=method,
-        optimizer={**optimizer, "lr_decay_every": "170 epochs"},
-        train={"batch_size": 128, "labeled_batch_size": 64, "duration": "200 epochs"},
-        eval={"kmeans": {"n_clusters": 5}},
-        stages={"rotation": rotation, "supervised": supervised},
-    )
+get_config = derived(
+    "nrcc_cifar10",
+    novel={"classes": 5, "test_split": "test"},
+    network={"name": "resnet18", "projector": None, "predictor": None, "frozen": "stage3"},
+    nrcc={"weight": 0.0},
+    method={**METHOD, "hng": HNG},
+    optimizer=OPTIMIZER,
+    train={"batch_size": 128, "labeled_batch_size": 64, "duration": "200 epochs"},
+    eval={"kmeans": {"n_clusters": 5}},
+    stages={"rotation": ROTATION, "supervised": SUPERVISED},
+)

@@ -8,13 +8,10 @@ As `ncl_cifar10`, with the first 80 classes labeled, omega 50 with a ramp of 150
 
 from cluster_jax.core.config import derived
 
-
-def get_config():
-    """The config."""
-    return derived(
-        "ncl_cifar10",
-        data={"name": "cifar100"},
-        novel={"classes": 80},
-        method={"n_classes": 20, "ramp": "150 epochs", "consistency_weight": 50.0, "neighbors": 51},
-        eval={"kmeans": {"n_clusters": 20}},
-    )
+get_config = derived(
+    "ncl_cifar10",
+    data={"name": "cifar100"},
+    novel={"classes": 80},
+    method={"n_classes": 20, "ramp": "150 epochs", "consistency_weight": 50.0, "neighbors": 51},
+    eval={"kmeans": {"n_clusters": 20}},
+)

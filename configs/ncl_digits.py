@@ -18,27 +18,24 @@ Stages 2 and 3 train the last convolution and the dense layer, as the paper trai
 block.
 """
 
-from cluster_jax.core.config import derived, load_config
+from ml_collections import ConfigDict
 
+from cluster_jax.core.config import derived
 
-def get_config():
-    """The config."""
-    cifar10 = load_config("ncl_cifar10")
-    config = derived(
-        "nrcc_digits",
-        note="Network and augmentation were tuned on the labels of the digits.",
-        novel={"classes": 5, "holdout": 0.2},
-        network={"projector": None, "frozen": "conv3"},
-        nrcc={"weight": 0.0},
-        method=cifar10.method,
-        optimizer={"learning_rate": 1e-3, "warmup": "2 epochs"},
-        train={"batch_size": 128, "labeled_batch_size": 64, "duration": "100 epochs"},
-        eval={"features": "backbone", "kmeans": {"n_clusters": 5}},
-        stages=cifar10.stages,
-    )
-    config.method.update(threshold=0.6, queue=256, neighbors=25, ramp="20 epochs")
-    config.method.hng.count = 64
-    config.stages.rotation.train.duration = "30 epochs"
-    config.stages.supervised.train.duration = "60 epochs"
-    del config.stages.supervised.optimizer
-    return config
+METHOD = {"like": "ncl_cifar10", "threshold": 0.6, "queue": 256, "neighbors": 25}
+SUPERVISED = {"labeled_batch_size": 128, "duration": "60 epochs"}
+SUPERVISED = ConfigDict({"method": {"name": "supervised"}, "train": SUPERVISED})
+ROTATION = {"train": {"duration": "30 epochs"}}
+
+get_config = derived(
+    "nrcc_digits",
+    note="Network and augmentation were tuned on the labels of the digits.",
+    novel={"classes": 5, "holdout": 0.2},
+    network={"projector": None, "frozen": "conv3"},
+    nrcc={"weight": 0.0},
+    method={**METHOD, "ramp": "20 epochs", "hng": {"count": 64}},
+    optimizer={"learning_rate": 1e-3, "warmup": "2 epochs"},
+    train={"batch_size": 128, "labeled_batch_size": 64, "duration": "100 epochs"},
+    eval={"features": "backbone", "kmeans": {"n_clusters": 5}},
+    stages={"like": "ncl_cifar10", "rotation": ROTATION, "supervised": SUPERVISED},
+)

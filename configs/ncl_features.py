@@ -10,18 +10,16 @@ rotation stage is left out, as it needs pixels: the features are pretrained. The
 --config.method.head=pairs is the paper's.
 """
 
-from cluster_jax.core.config import derived, load_config
+from cluster_jax.core.config import derived
 
+SUPERVISED = {"batch_size": 64, "labeled_batch_size": 64, "duration": "500 steps"}
 
-def get_config():
-    """The config."""
-    images = load_config("ncl_images_scratch")
-    return derived(
-        "simclr_features",
-        network={"projector": None},
-        method=images.method,
-        optimizer=images.optimizer,
-        train={"labeled_batch_size": 64, "batch_size": 128, "duration": "1000 steps"},
-        eval={"features": "backbone"},
-        stages={"supervised": images.stages.supervised},
-    )
+get_config = derived(
+    "simclr_features",
+    network={"projector": None},
+    method={"like": "ncl_images_scratch"},
+    optimizer={"like": "ncl_images_scratch"},
+    train={"labeled_batch_size": 64, "batch_size": 128, "duration": "1000 steps"},
+    eval={"features": "backbone"},
+    stages={"supervised": {"method": {"name": "supervised"}, "train": SUPERVISED}},
+)

@@ -20,28 +20,23 @@ import random
 
 from ml_collections import ConfigDict
 
-from cluster_jax.core.config import derived, load_config
+from cluster_jax.core.config import derived
 
 LABELED, NOVEL, CLASSES = 882, 30, 1000
+SOME = random.Random(0).sample(range(LABELED, CLASSES), NOVEL)
+SUPERVISED = {"method": {"name": "supervised"}, "network": {"frozen": None}}
+SUPERVISED |= {"train": {"labeled_batch_size": 512, "duration": "90 epochs"}}
+METHOD = {"n_classes": NOVEL, "ramp": "50 epochs", "consistency_weight": 10.0, "neighbors": 34}
 
-
-def get_config():
-    """The config."""
-    images = load_config("nrcc_imagenet")
-    novel = random.Random(0).sample(range(LABELED, CLASSES), NOVEL)
-    images.data.classes = (*range(LABELED), *sorted(novel))
-    supervised = {"method": {"name": "supervised"}, "network": {"frozen": None}}
-    supervised |= {"train": {"labeled_batch_size": 512, "duration": "90 epochs"}}
-    method = {"n_classes": NOVEL, "ramp": "50 epochs", "consistency_weight": 10.0, "neighbors": 34}
-    return derived(
-        "ncl_cifar10",
-        data=images.data,
-        augment=images.augment,
-        novel={"classes": LABELED, "test_split": "validation"},
-        network={"stem": "imagenet"},
-        method=method,
-        optimizer={"lr_decay_every": "30 epochs"},
-        train={"batch_size": 512, "labeled_batch_size": 256, "duration": "90 epochs"},
-        eval={"kmeans": {"n_clusters": NOVEL}},
-        stages=ConfigDict({"supervised": supervised}),
-    )
+get_config = derived(
+    "ncl_cifar10",
+    data={"like": "nrcc_imagenet", "classes": (*range(LABELED), *sorted(SOME))},
+    augment={"like": "nrcc_imagenet"},
+    novel={"classes": LABELED, "test_split": "validation"},
+    network={"stem": "imagenet"},
+    method=METHOD,
+    optimizer={"lr_decay_every": "30 epochs"},
+    train={"batch_size": 512, "labeled_batch_size": 256, "duration": "90 epochs"},
+    eval={"kmeans": {"n_clusters": NOVEL}},
+    stages=ConfigDict({"supervised": SUPERVISED}),
+)

@@ -12,21 +12,16 @@ ImageNet-1k with its labels, so novel classes are novel to the head only. `ncl_i
 trains from nothing.
 """
 
-from ml_collections import config_dict
+from ml_collections.config_dict import placeholder
 
-from cluster_jax.core.config import derived, load_config
+from cluster_jax.core.config import derived
 
+EMBEDDER = {"name": "efficientnet_lite2", "weights": "efficientnet_lite2", "width": 32}
 
-def get_config():
-    """The config."""
-    images = load_config("simclr_images")
-    embedder = {key: images.network[key] for key in ("name", "width", "weights")}
-    config = derived(
-        "ncl_features",
-        data=images.data,
-        augment=images.augment,
-        embedder={**embedder, "stem": config_dict.placeholder(str)},
-        eval={"batch_size": images.eval.batch_size},
-    )
-    config.data.labels = "folders"  # the known classes
-    return config
+get_config = derived(
+    "ncl_features",
+    data={"like": "simclr_images", "labels": "folders"},  # the known classes
+    augment={"like": "simclr_images"},
+    embedder={**EMBEDDER, "stem": placeholder(str)},
+    eval={"batch_size": 64},
+)

@@ -21,29 +21,22 @@ has ACC 0.421; k-means has 0.367 on the features at the start of the last stage 
 end. `ncl_images` starts from a pretrained network: faster and better on photos.
 """
 
-from ml_collections import ConfigDict, config_dict
+from ml_collections import ConfigDict
 
-from cluster_jax.core.config import derived, load_config
+from cluster_jax.core.config import derived
 
+METHOD = {"like": "ncl_digits", "hng": {"start": "60 steps"}, "n_classes": None, "threshold": None}
+METHOD |= {"head": "clusters", "update_every": "2 epochs", "consistency_weight": 1.0}
+SUPERVISED = {"batch_size": 64, "labeled_batch_size": 64, "duration": "500 steps"}
+ROTATION = {"train": {"duration": "500 steps"}}
+STAGES = {"rotation": ROTATION, "supervised": {"train": ConfigDict(SUPERVISED)}}
 
-def get_config():
-    """The config."""
-    digits = load_config("ncl_digits")
-    digits.method.hng.start = "60 steps"
-    digits.stages.rotation.train.duration = "500 steps"
-    supervised = {"batch_size": 64, "labeled_batch_size": 64, "duration": "500 steps"}
-    digits.stages.supervised.train = ConfigDict(supervised)
-    config = derived(
-        "images_scratch",
-        network={"projector": None, "frozen": digits.network.frozen},
-        method=digits.method,
-        optimizer={"learning_rate": digits.optimizer.learning_rate, "warmup": "50 steps"},
-        train={"labeled_batch_size": 64, "duration": "1000 steps"},
-        eval={"features": "backbone"},
-        stages=digits.stages,
-    )
-    config.method.update(head="clusters", update_every="2 epochs", consistency_weight=1.0)
-    config.method.update(ramp="200 steps", contrast_from="20 steps")
-    config.method.n_classes = config_dict.placeholder(int)
-    config.method.threshold = config_dict.placeholder(float)
-    return config
+get_config = derived(
+    "images_scratch",
+    network={"projector": None, "frozen": "conv3"},
+    method={**METHOD, "ramp": "200 steps", "contrast_from": "20 steps"},
+    optimizer={"learning_rate": 1e-3, "warmup": "50 steps"},
+    train={"labeled_batch_size": 64, "duration": "1000 steps"},
+    eval={"features": "backbone"},
+    stages={"like": "ncl_digits", **STAGES},
+)

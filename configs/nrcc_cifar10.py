@@ -25,7 +25,4 @@ a sampler that follows its gradient.
 
 from cluster_jax.core.config import derived
 
-
-def get_config():
-    """The config."""
-    return derived("base", data={"name": "cifar10", "split": "train"})
+get_config = derived("base", data={"name": "cifar10", "split": "train"})

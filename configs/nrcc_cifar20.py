@@ -10,7 +10,4 @@ Everything else is as in nrcc_cifar10; intended for one GPU or a TPU slice.
 
 from cluster_jax.core.config import derived
 
-
-def get_config():
-    """The config."""
-    return derived("nrcc_cifar100", data={"label": "coarse_label"})
+get_config = derived("nrcc_cifar100", data={"label": "coarse_label"})

@@ -12,26 +12,21 @@ provenance of a run states. GridShift's bandwidth is found without labels.
 
 from cluster_jax.core.config import derived
 
+AFFINE = {"rotation": 0.3, "scale": 0.18, "shift": 1.0, "shear": 0.3}
+AUGMENT = {"size": 8, "crop": None, "flip": 0.0, "jitter": {"probability": 0.0}, "grayscale": 0.0}
+NETWORK = {"name": "small", "width": 24, "stem": None, "predictor": None}
+OPTIMIZER = {"name": "adamw", "learning_rate": 2e-3, "base_batch_size": None}
+# AdamW scales each parameter by itself.
+OPTIMIZER |= {"weight_decay": 1e-4, "predictor_lr_multiplier": 1.0, "warmup": "100 steps"}
 
-def get_config():
-    """The config."""
-    affine = {"rotation": 0.3, "scale": 0.18, "shift": 1.0, "shear": 0.3}
-    augment = {"size": 8, "crop": None, "flip": 0.0, "jitter": {"probability": 0.0}}
-    augment |= {"grayscale": 0.0, "affine": affine, "noise": 0.08}
-    network = {"name": "small", "width": 24, "stem": None, "predictor": None}
-    network |= {"projector": {"hidden": 256, "out": 128}}
-    method = {"name": "simclr", "temperature": 0.5, "positive_in_denominator": False}
-    optimizer = {"name": "adamw", "learning_rate": 2e-3, "base_batch_size": None}
-    # AdamW scales each parameter by itself.
-    optimizer |= {"weight_decay": 1e-4, "predictor_lr_multiplier": 1.0, "warmup": "100 steps"}
-    return derived(
-        "base",
-        note="The settings of nrcc_digits were tuned on the labels of the digits.",
-        augment=augment,
-        network=network,
-        method=method,
-        nrcc={"weight": 0.5, "temperature": 0.5, "branch": "online"},
-        optimizer=optimizer,
-        train={"duration": "1500 steps", "checkpoint_every": 500},
-        eval={"features": "projection", "reduce": {"n_neighbors": 15}},
-    )
+get_config = derived(
+    "base",
+    note="The settings of nrcc_digits were tuned on the labels of the digits.",
+    augment={**AUGMENT, "affine": AFFINE, "noise": 0.08},
+    network={**NETWORK, "projector": {"hidden": 256, "out": 128}},
+    method={"name": "simclr", "temperature": 0.5, "positive_in_denominator": False},
+    nrcc={"weight": 0.5, "temperature": 0.5, "branch": "online"},
+    optimizer=OPTIMIZER,
+    train={"duration": "1500 steps", "checkpoint_every": 500},
+    eval={"features": "projection", "reduce": {"n_neighbors": 15}},
+)

@@ -12,21 +12,17 @@ the UMAP map of the embedding, in trainings of 300 steps without NRCC on 10,000 
 of eight augmentations and two embeddings.
 """
 
-from cluster_jax.core.config import derived, load_config
+from cluster_jax.core.config import derived
 
+AUGMENT = {"like": "base", "size": 28, "grayscale": 0.0, "noise": 0.08}
+AUGMENT |= {"crop": {"scale": (0.6, 1.0)}, "jitter": {"brightness": 0.6, "contrast": 0.6}}
 
-def get_config():
-    """The config."""
-    config = derived(
-        "nrcc_digits",
-        note="The network, losses and optimizer of nrcc_digits were tuned on the digits.",
-        data={"name": "fashion_mnist", "split": "train+test"},
-        augment=load_config("base").augment,
-        network={"width": 16},
-        train={"duration": "800 steps"},
-        eval={"method": "tree"},
-    )
-    config.augment.update(size=28, grayscale=0.0, noise=0.08)
-    config.augment.crop.scale = (0.6, 1.0)
-    config.augment.jitter.update(brightness=0.6, contrast=0.6)
-    return config
+get_config = derived(
+    "nrcc_digits",
+    note="The network, losses and optimizer of nrcc_digits were tuned on the digits.",
+    data={"name": "fashion_mnist", "split": "train+test"},
+    augment=AUGMENT,
+    network={"width": 16},
+    train={"duration": "800 steps"},
+    eval={"method": "tree"},
+)

@@ -9,7 +9,4 @@ those of `nrcc_digits`.
 
 from cluster_jax.core.config import derived
 
-
-def get_config():
-    """The config."""
-    return derived("simclr_features", nrcc={"weight": 0.5})
+get_config = derived("simclr_features", nrcc={"weight": 0.5})

@@ -18,16 +18,13 @@ image, as the paper does.
 
 from cluster_jax.core.config import derived
 
+AUGMENT = {"size": 224, "mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 
-def get_config():
-    """The config."""
-    mean, std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-    blur = {"probability": 0.5, "kernel": 23}
-    return derived(
-        "base",
-        data={"name": "imagenet2012", "split": "train", "image_size": 256},
-        augment={"size": 224, "mean": mean, "std": std, "blur": blur},
-        network={"name": "resnet50", "stem": "imagenet"},
-        optimizer={"learning_rate": 0.4, "weight_decay": 1e-4, "warmup": "10 epochs"},
-        train={"batch_size": 1024, "duration": "200 epochs", "checkpoint_every": 2500},
-    )
+get_config = derived(
+    "base",
+    data={"name": "imagenet2012", "split": "train", "image_size": 256},
+    augment={**AUGMENT, "blur": {"probability": 0.5, "kernel": 23}},
+    network={"name": "resnet50", "stem": "imagenet"},
+    optimizer={"learning_rate": 0.4, "weight_decay": 1e-4, "warmup": "10 epochs"},
+    train={"batch_size": 1024, "duration": "200 epochs", "checkpoint_every": 2500},
+)

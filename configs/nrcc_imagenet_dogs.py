@@ -16,10 +16,6 @@ from cluster_jax.core.config import derived
 
 # Numbers of the classes, in the order of their WordNet IDs.
 DOGS = (153, 156, 161, 174, 197, 207, 215, 216, 218, 224, 227, 230, 236, 254, 260)
-
-
-def get_config():
-    """The config."""
-    data = {"name": "imagenet2012", "classes": DOGS, "image_size": 256}
-    network = {"stem": "imagenet"}
-    return derived("nrcc_cifar10", data=data, augment={"size": 224}, network=network)
+DATA = {"name": "imagenet2012", "classes": DOGS, "image_size": 256}
+AUGMENT, NETWORK = {"size": 224}, {"stem": "imagenet"}
+get_config = derived("nrcc_cifar10", data=DATA, augment=AUGMENT, network=NETWORK)

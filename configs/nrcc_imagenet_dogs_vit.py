@@ -9,8 +9,5 @@ From the paper: a ViT-Small, everything else as with ResNet-34. Guess: patches o
 
 from cluster_jax.core.config import derived
 
-
-def get_config():
-    """The config."""
-    network = {"name": "vit_small_patch16", "width": 384, "stem": None}
-    return derived("nrcc_imagenet_dogs", network=network)
+NETWORK = {"name": "vit_small_patch16", "width": 384, "stem": None}
+get_config = derived("nrcc_imagenet_dogs", network=NETWORK)

@@ -9,8 +9,5 @@ changed for CIFAR alone. Everything else is as in nrcc_cifar10; intended for one
 
 from cluster_jax.core.config import derived
 
-
-def get_config():
-    """The config."""
-    data = {"name": "stl10", "split": "train+test"}
-    return derived("base", data=data, augment={"size": 96}, network={"stem": "imagenet"})
+DATA, NETWORK = {"name": "stl10", "split": "train+test"}, {"stem": "imagenet"}
+get_config = derived("base", data=DATA, augment={"size": 96}, network=NETWORK)

@@ -13,12 +13,9 @@ are 35, 70 and 140 here. Clusters are updated every 5 epochs of 7 steps, as in `
 paper's epoch has 5,000 steps. Its SGD, 200 epochs and EMA 0.999 are for ImageNet.
 """
 
-from cluster_jax.core.config import derived, load_config
+from cluster_jax.core.config import derived
 
-
-def get_config():
-    """The config."""
-    method = load_config("moco_digits").method.to_dict()
-    method |= {"name": "pcl", "n_prototypes": (35, 70, 140), "weight": 1.0, "n_init": 5}
-    method |= {"warmup": "150 steps", "update_every": "5 epochs"}
-    return derived("moco_digits", method=method)
+METHOD = {"name": "pcl", "temperature": 0.2, "queue": 768, "decay": 0.99, "final_decay": 1.0}
+METHOD |= {"n_prototypes": (35, 70, 140), "weight": 1.0, "n_init": 5}
+METHOD |= {"warmup": "150 steps", "update_every": "5 epochs"}
+get_config = derived("moco_digits", method=METHOD)

@@ -17,19 +17,14 @@ of the head and views were not tuned.
 
 from cluster_jax.core.config import derived
 
-
-def get_config():
-    """The config."""
-    digits = derived(
-        "nrcc_digits",
-        network={"name": "mlp", "width": 512, "projector": {"hidden": 512}},
-        optimizer={"learning_rate": 1e-3},
-        # Your own features: no paper's figure is to be repeated.
-        eval={"method": "tree", "kmeans": {"n_init": 50, "metric": "spherical"}},
-    )
-    return derived(
-        "base",
-        data={"name": "features"},
-        nrcc={"weight": 0.0, "temperature": digits.nrcc.temperature, "branch": "online"},
-        **{key: digits[key] for key in ("network", "method", "optimizer", "train", "eval")},
-    )
+get_config = derived(
+    "nrcc_digits",
+    note="",
+    data={"name": "features"},
+    augment={"like": "base"},
+    network={"name": "mlp", "width": 512, "projector": {"hidden": 512}},
+    nrcc={"weight": 0.0},
+    optimizer={"learning_rate": 1e-3},
+    # Your own features: no paper's figure is to be repeated.
+    eval={"method": "tree", "kmeans": {"n_init": 50, "metric": "spherical"}},
+)

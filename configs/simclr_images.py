@@ -7,19 +7,16 @@ but the first layer): 1,500 steps of 32 images, which want an accelerator. Crop 
 of the base config. `images` clusters the features of the same network as it is, in a minute.
 """
 
-from cluster_jax.core.config import derived, load_config
+from cluster_jax.core.config import derived
 
+NETWORK = {"name": "efficientnet_lite2", "weights": "efficientnet_lite2", "width": 32}
 
-def get_config():
-    """The config."""
-    images = load_config("images")
-    network = {"name": "efficientnet_lite2", "weights": "efficientnet_lite2", "width": 32}
-    return derived(
-        "images_scratch",
-        data=images.data,
-        augment={"size": None},  # as the network was trained
-        network={**network, "frozen": "stage5"},
-        optimizer={"learning_rate": 1e-4},
-        train={"batch_size": 32},
-        eval={"features": "backbone", "batch_size": images.eval.batch_size},
-    )
+get_config = derived(
+    "images_scratch",
+    data={"like": "images"},
+    augment={"size": None},  # as the network was trained
+    network={**NETWORK, "frozen": "stage5"},
+    optimizer={"learning_rate": 1e-4},
+    train={"batch_size": 32},
+    eval={"features": "backbone", "batch_size": 64},
+)

@@ -9,8 +9,5 @@ on the labels of the digits. SimSiam + NRCC (NRCC Table 9) is --config.nrcc.weig
 
 from cluster_jax.core.config import derived
 
-
-def get_config():
-    """The config."""
-    method = {"name": "simsiam"}
-    return derived("byol_digits", method=method, nrcc={"branch": "online"})
+METHOD, NRCC = {"name": "simsiam"}, {"branch": "online"}
+get_config = derived("byol_digits", method=METHOD, nrcc=NRCC)

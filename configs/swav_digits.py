@@ -15,10 +15,7 @@ small crops. Their area is larger than the paper's 5 to 14 %, which of 8 x 8 pix
 
 from cluster_jax.core.config import derived
 
-
-def get_config():
-    """The config."""
-    small = {"count": 6, "size": None, "scale": (0.25, 0.6)}
-    method = {"name": "swav", "n_prototypes": 64, "temperature": 0.1, "epsilon": 0.05}
-    method |= {"iterations": 3, "freeze": "1 epoch", "small": small}
-    return derived("nrcc_digits", method=method, nrcc={"weight": 0.0})
+METHOD = {"name": "swav", "n_prototypes": 64, "temperature": 0.1, "epsilon": 0.05}
+METHOD |= {"iterations": 3, "freeze": "1 epoch"}
+METHOD |= {"small": {"count": 6, "size": None, "scale": (0.25, 0.6)}}
+get_config = derived("nrcc_digits", method=METHOD, nrcc={"weight": 0.0})

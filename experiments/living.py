@@ -95,11 +95,11 @@ Ids = Iterator[tuple[NDArray, set[int]]]
 
 
 def ours(s: Stream, fits: list[SmoothTree]) -> Ids:
-    """`SmoothTree.update`."""
+    """`SmoothTree.partial_fit`."""
     model, before = SmoothTree(), s.x[:0, 0].astype(int)
     for a, b in zip([0, *s.ends], s.ends, strict=False):
-        model.update(s.x[a:b])
-        after, events = model.ids_, model.events_
+        model.partial_fit(s.x[a:b])
+        after, events = model.labels_, model.events_
         pairs = zip(before.tolist(), after[:a].tolist(), strict=True)
         told = {(e.id, to) for e in events for to in e.into}
         assert {pair for pair in pairs if pair[0] != pair[1]} == told

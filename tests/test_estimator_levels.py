@@ -245,11 +245,13 @@ def test_a_kill_before_the_report(make, fitted, features, workdir, monkeypatch):
     assert io.read_json(workdir / "results.json")["metrics"]["tree"]
 
 
-def test_a_damaged_state_is_made_again(make, fitted, features, workdir):
+def test_a_damaged_state_is_made_again_once_it_is_removed(make, fitted, features, workdir):
     file = workdir / "run-1.npz"
     file.write_bytes(file.read_bytes()[:-100] + bytes(100))
-    with pytest.raises(InputError, match=r"run-1.npz is damaged"):
-        cluster_jax.load(workdir)
+    for use in (lambda: cluster_jax.load(workdir), lambda: make(workdir=workdir).fit(features)):
+        with pytest.raises(InputError, match=r"run-1.npz is damaged .*, or remove it and run the"):
+            use()
+    file.unlink()
     again = make(workdir=workdir).fit(features)
     for name in ("labels_", "probabilities_", "tree_"):
         np.testing.assert_array_equal(getattr(again, name), getattr(fitted, name))

@@ -2,29 +2,26 @@
 
 import copy
 import dataclasses
+import gc
 import html
 import json
 import logging
 import pathlib
-import pickle
 import re
 import sys
 import types
-from io import BytesIO
 
 import jax
-import joblib
 import numpy as np
 import pytest
 from PIL import Image
 from tqdm import tqdm
 
 from cluster_jax import Encoder, ImageClusterer, load
-from cluster_jax.core import io, logs
+from cluster_jax.core import logs
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import load_config
-from cluster_jax.data.decode import Resize, resize_and_crop_all
-from cluster_jax.evaluation import evaluate
+from cluster_jax.data.decode import Resize, decode
 from cluster_jax.nets import network, pretrained
 from cluster_jax.nets.config import NetworkConfig
 from cluster_jax.runs.config import RunConfig, parse_config, parse_training
@@ -103,7 +100,7 @@ def test_clusters_get_suggested_names(fitted):
 def test_features_are_those_of_the_weights(fitted, gray, tmp_path):
     params, stats = lite2()
     # Gray images of 8 x 8 as the network sees them.
-    pixels = resize_and_crop_all(gray[:4], Resize(32, "bicubic")).repeat(3, axis=-1)
+    pixels = np.stack([decode(x, Resize(32, "bicubic"), 3) for x in gray[:4]])
     inputs = (pixels.astype(np.float32) - 127) / 128
     apply = jax.jit(lite_module().apply)
     expected = apply({"params": params, "batch_stats": stats}, inputs)
@@ -153,49 +150,60 @@ def test_what_is_warmed_up(fitted, gray, monkeypatch):
         fitted.warm_up(0)
 
 
-def test_an_update_keeps_ids_and_adds_images(gray, tmp_path):
-    model = ImageClusterer(overrides=PCA, verbose=False).fit(gray[:40])
-    labels = model.labels_.copy()
-    model.update(gray[40:44]).update(gray[44:])
-    assert (len(model.ids_), model.ids_.dtype) == (48, np.int64)
-    assert (model.labels_ == labels).all()
+def _write(folder, pictures, start=0):
+    folder.mkdir(exist_ok=True)
+    for i, pixels in enumerate(pictures, start):
+        Image.fromarray(pixels[..., 0]).save(folder / f"{i:02}.png")
+
+
+def test_an_update_reads_the_folder_again(gray, tmp_path):
+    _write(tmp_path / "photos", gray[:40])
+    model = ImageClusterer(overrides=PCA, verbose=False).fit(tmp_path / "photos")
+    labels = model.labels_
+    _write(tmp_path / "photos", gray[40:44], 40)
+    _write(tmp_path / "more", gray[44:], 44)
+    model.update().update(tmp_path / "more")
+    assert len(model.labels_) == len(model.files_) == 48
     told = {(event.id, to) for event in model.events_ for to in event.into}
-    moved = zip(labels.tolist(), model.ids_[:40].tolist(), strict=True)
+    moved = zip(labels.tolist(), model.labels_[:40].tolist(), strict=True)
     assert {pair for pair in moved if pair[0] != pair[1]} <= told
-    assert model.events_
+    assert (model.predict(gray[40:]) == model.labels_[40:]).all()
     loaded = ImageClusterer.load(model.save(tmp_path / "saved"))
-    assert (loaded.ids_.tolist(), loaded.events_) == (model.ids_.tolist(), model.events_)
-    assert (loaded._living[1][:] == model._living[1][:]).all()
-    assert len(copy.deepcopy(loaded).ids_) == 48
-    assert not hasattr(model.fit(gray[:40]), "ids_")
+    assert (loaded.labels_.tolist(), loaded.events_) == (model.labels_.tolist(), model.events_)
+    assert loaded.events_
 
 
-def test_an_update_needs_the_tree(gray):
+def test_an_update_needs_a_folder_and_the_tree(gray, fitted, tmp_path):
+    with pytest.raises(InputError, match=r"must be of all photos of a folder.* data.name=arrays"):
+        fitted.update()
+    _write(tmp_path / "photos", gray)
     overrides = {**PCA, "eval.method": "gridshift"}
-    model = ImageClusterer(overrides=overrides, verbose=False).fit(gray)
-    with pytest.raises(InputError, match="must be 'tree' for an update; got gridshift"):
-        model.update(gray)
+    model = ImageClusterer(overrides=overrides, verbose=False).fit(tmp_path / "photos")
+    with pytest.raises(InputError, match=r"clusters of the tree; got .*eval.method=gridshift"):
+        model.update()
 
 
-def test_without_a_workdir_labels_come_first(fitted, gray, tmp_path, monkeypatch):
-    """Scores, map and report are made when they are asked for, and are those of a workdir."""
-    with monkeypatch.context() as patch:
-        patch.setattr(evaluate, "evaluate", lambda *a, **k: pytest.fail("scored too early"))
-        made = ImageClusterer(overrides=SMALL, verbose=False).fit(gray)
-        np.testing.assert_array_equal(made.labels_, fitted.labels_)
-        np.testing.assert_array_equal(made.locate(gray), fitted.locate(gray))
-        np.testing.assert_array_equal(made.cut(n_clusters=2), fitted.cut(n_clusters=2))
+def test_without_a_workdir_it_is_in_a_temporary_one(fitted, gray, tmp_path):
+    """Its report is made when it is asked for, and shows the images; it goes with the estimator."""
+    made = ImageClusterer(overrides=SMALL, verbose=False).fit(gray)
+    folder = made._run.workdir
+    np.testing.assert_array_equal(made.locate(gray), fitted.locate(gray))
     assert made.results_["metrics"] == fitted.results_["metrics"]
-    saved, workdir = made.save(tmp_path / "saved"), fitted._run.workdir
-    for name in ("config.json", "assignments.csv", "duplicates.csv"):
+    assert not (folder / "report.html").exists()
+    workdir = fitted._run.workdir
+    made.report(tmp_path / "report.html")
+    saved = made.save(tmp_path / "saved")
+    for page in (tmp_path / "report.html", saved / "report.html"):
+        own, wanted = (Page(file.read_text()).record for file in (page, workdir / "report.html"))
+        assert own["map"]["clusters"] == wanted["map"]["clusters"]
+        assert len(page.read_bytes()) > 0.9 * len((workdir / "report.html").read_bytes())
+    for name in ("assignments.csv", "duplicates.csv"):
         assert (saved / name).read_bytes() == (workdir / name).read_bytes(), name
-    first, second = (io.read_json(folder / "images.json") for folder in (saved, workdir))
-    assert first == {**second, "workdir": str(saved)}
-    for name in ("run-1.npz", "embedding.npz"):
-        arrays, wanted = io.read_arrays(saved / name), io.read_arrays(workdir / name)
-        assert list(arrays) == list(wanted)
-        for key in wanted.keys() - {"about"}:  # It has times.
-            np.testing.assert_array_equal(arrays[key], wanted[key], err_msg=key)
+    with pytest.raises(TypeError, match="is kept by save and read by load; got a copy or pickle"):
+        copy.deepcopy(made)
+    del made
+    gc.collect()
+    assert not folder.exists()
 
 
 def test_weights_from_a_file(gray, tmp_path):
@@ -311,31 +319,6 @@ def test_what_is_left_out_is_told(tmp_path):
     (tmp_path / "film.mov").unlink()
     (tmp_path / "broken.png").unlink()
     assert clusterer.predict(tmp_path).shape == (40,)
-
-
-def _by_joblib(model):
-    file = BytesIO()
-    joblib.dump(model, file, compress=3)
-    file.seek(0)
-    return joblib.load(file)
-
-
-@pytest.mark.parametrize(
-    "copied", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m)), _by_joblib]
-)
-def test_copies_of_a_fitted_estimator(gray, copied):
-    made = ImageClusterer(overrides=PCA, verbose=False)
-    assert not hasattr(copied(made), "labels_")
-    labels = made.fit(gray).labels_
-    made.predict(gray[:2])  # restores the network
-    other = copied(made)
-    expected = made.transform(gray[:5])
-    del made
-    assert (other.labels_ == labels).all()
-    np.testing.assert_array_equal(other.transform(gray[:5]), expected)
-    assert other.get_params()["overrides"] == PCA
-    assert "found" in other.results_["provenance"]["number_of_clusters"]["tree"]
-    assert (copied(other).labels_ == labels).all()
 
 
 def test_the_guides_examples_of_sequences(tmp_path, monkeypatch):

@@ -2,7 +2,6 @@
 
 import csv
 import dataclasses
-import gc
 import sys
 import warnings
 
@@ -93,27 +92,10 @@ def test_saved_and_loaded(fitted, images, tmp_path, capsys):
     )
 
 
-def test_a_temporary_folder_goes_with_the_estimator(images):
-    made = _tiny(verbose=False, overrides={"train.duration": "1 step"}).fit(images)
-    folder = made._run.workdir
-    assert (folder / "report.html").exists()
-    del made
-    gc.collect()
-    assert not folder.exists()
-
-
-def test_a_given_number_of_clusters(images, tmp_path, capsys):
-    made = _tiny(n_clusters=5, workdir=tmp_path / "run", verbose=False)
-    labels = made.fit_predict(images)
-    assert capsys.readouterr() == ("", "")
-    assert made.n_clusters_ == len(np.unique(labels)) == 5
-    assert (made.predict(images) == labels).all()
-    apart = [made._run.features[labels == c] for c in range(5)]
-    assert made.distances_[labels == 2] == pytest.approx(
-        np.linalg.norm(apart[2] - apart[2].mean(axis=0), axis=1), rel=1e-4, abs=1e-6
-    )
-    assert cluster_jax.load(tmp_path / "run").n_clusters == 5
-    assert (cluster_jax.load(tmp_path / "run").labels_ == labels).all()
+def test_a_given_number_of_clusters(images, tmp_path):
+    """GridShift finds its own; the tree takes one, see `test_estimator_levels`."""
+    with pytest.raises(InputError, match=r"eval.n_clusters must be left out for GridShift.* tree"):
+        _tiny(n_clusters=5, workdir=tmp_path / "run", verbose=False).fit(images)
 
 
 def test_quiet_training_still_warns(images, tmp_path, monkeypatch, capsys):
@@ -205,11 +187,8 @@ def test_clusters_of_outliers_are_not_counted(fitted):
     labels = np.repeat([0, 3, 4], [50, 38, 2])
     columns = fitted._run.columns.copy()
     columns["label"] = labels
-    run = dataclasses.replace(
-        fitted._run, columns=columns, outliers=labels == 4, kmeans_labels=labels
-    )
+    run = dataclasses.replace(fitted._run, columns=columns, outliers=labels == 4)
     assert ImageClusterer()._set_run(run).n_clusters_ == 2
-    assert ImageClusterer(n_clusters=5)._set_run(run).n_clusters_ == 3
 
 
 def test_a_few_skipped_files_are_named():
@@ -267,8 +246,10 @@ def test_before_fit(images):
             {"overrides": {"nrcc.weight": np.float32("inf")}},
             "config.nrcc.weight must be a finite number of 32 bits; got inf",
         ),
-        ({"n_clusters": 0}, "eval.kmeans.n_clusters must be between 1 and 90"),
-        ({"n_clusters": 91}, "eval.kmeans.n_clusters must be between 1 and 90"),
+        (
+            {"n_clusters": 0, "overrides": {"eval.method": "tree"}},
+            "eval.n_clusters must be between 1 and 90",
+        ),
         ({"n_clusters": "ten"}, "n_clusters must be None or a whole number; got 'ten'"),
     ],
 )
@@ -297,7 +278,7 @@ def test_bad_images(source, message):
 def test_numpy_numbers_are_settings(images):
     made = _tiny(n_clusters=np.int64(3), overrides={"eval.knn": (np.int64(7),)})
     config, _ = made._build_config(False)
-    assert config.eval.kmeans.n_clusters == 3
+    assert config.eval.n_clusters == 3
     assert list(config.eval.knn) == [7]
     with pytest.raises(
         InputError, match="config must be the path of a file or the name of a config, "

@@ -112,7 +112,7 @@ def _conclusion(run: "Run", workdir: epath.Path) -> str:
             f"  cluster-jax report {folder} --corrections=FILE  # what you decided on the page",
             f"  cluster-jax report {folder} --export=DIR  # a folder for each group",
             f"  cluster-jax predict --workdir={folder} --images=NEW  # where new photos belong",
-            "  the same command with --n-clusters=N  # another number of groups, beside this one",
+            "  the same command with --n-clusters=N  # another number of groups, in their place",
         ]
     )
 
@@ -135,7 +135,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
         with checks.named(_ARGUMENTS):
             report = args.report == "yes"
-            workdir = train.run(config, name, args.workdir, is_kept=True, report=report)
+            workdir = train.run(config, name, args.workdir, report=report)
         if not devices.is_first():  # The first process writes the results, and ends later.
             return
         run = records.read(workdir)

@@ -22,9 +22,7 @@ def run(
     config: ConfigDict,
     name: str,
     workdir: epath.PathLike | None,
-    *,
-    is_kept: bool = False,
-    **how: Any,
+    report: bool = True,
 ) -> epath.Path:
     """Runs a config: trains, embeds, clusters, and writes the report.
 
@@ -32,9 +30,7 @@ def run(
         config: the config.
         name: its name.
         workdir: folder of the run; None: `runs/NAME-HASH`.
-        is_kept: whether a finished run of another number of clusters is kept, see
-            `workdir.of_other_k`.
-        how: arguments of `run_pipeline`.
+        report: whether the page is written.
 
     Returns:
         The workdir.
@@ -51,9 +47,7 @@ def run(
     workdir = buckets.path(workdir)
     devices.keep_compiled(train.get("compilation_cache", "auto"), str(workdir))
     devices.distribute()
-    if is_kept:
-        workdir = workdirs.of_other_k(workdir, config_json(config))
-    begin.run_pipeline(config, workdir, name, **how)
+    begin.run_pipeline(config, workdir, name, report=report)
     return workdir
 
 
@@ -82,13 +76,6 @@ def _parser() -> Parser:
     parser = flags.config_parser("train", __doc__, "--config.train.batch_size=128", required=False)
     add = parser.add_argument
     add("--workdir", metavar="DIR", help="folder of the run (default: runs/NAME-HASH)")
-    now = "evaluate the newest checkpoint of an unfinished training; without it, trains on"
-    add("--cut-short", action="store_true", help=now)
-    end = (
-        "last step; features are clustered later by --workdir=DIR alone "
-        "(default of several processes)"
-    )
-    add("--until", choices=("features", "report"), help=end)
     output.add_report(parser)
     return parser
 
@@ -113,6 +100,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command; `arguments` are those of the process by default."""
     with exit_codes.handle_errors():
         args, overrides = flags.parse(_parser(), arguments)
-        config, name = _config(args, overrides)
-        how = {"until": args.until, "cut_short": args.cut_short, "report": args.report == "yes"}
-        end(args, run(config, name, args.workdir, **how))
+        end(args, run(*_config(args, overrides), args.workdir, report=args.report == "yes"))

@@ -4,13 +4,27 @@ from typing import NamedTuple, Protocol
 
 from numpy.typing import NDArray
 
-from cluster_jax.clustering.membership import Membership
-
 # What a clusterer says of the number of clusters that it has found.
 VERDICTS = CLEAR, ONE, UNCLEAR = "clear", "one_cluster", "unclear"
 # Label of rows in no cluster, as of noise in scikit-learn: zeros, which have no cosine, and rows
 # that a person has taken out of their cluster.
 NO_CLUSTER = -1
+
+
+class Membership(NamedTuple):
+    """Clusters of n rows and how sure they are.
+
+    Attributes:
+        labels: int64 `[n]`.
+        probabilities: float64 `[n]`, of the label.
+        second_labels: int64 `[n]`, the likeliest other cluster, -1 where no other is likely.
+        second_probabilities: float64 `[n]`, 0 where there is none.
+    """
+
+    labels: NDArray
+    probabilities: NDArray
+    second_labels: NDArray
+    second_probabilities: NDArray
 
 
 class Assignment(NamedTuple):

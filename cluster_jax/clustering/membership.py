@@ -13,30 +13,13 @@ On photos 45 to 64 % of the rows have a probability of 0.9 or more; 88 to 95 % o
 (`experiments/log.md`).
 """
 
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
 from cluster_jax.clustering import knn, smooth
+from cluster_jax.clustering.base import NO_CLUSTER, Membership
 from cluster_jax.clustering.smooth import Smoother
-
-
-class Membership(NamedTuple):
-    """Clusters of n rows and how sure they are.
-
-    Attributes:
-        labels: int64 `[n]`.
-        probabilities: float64 `[n]`, of the label.
-        second_labels: int64 `[n]`, the likeliest other cluster, -1 where no other is likely.
-        second_probabilities: float64 `[n]`, 0 where there is none.
-    """
-
-    labels: NDArray
-    probabilities: NDArray
-    second_labels: NDArray
-    second_probabilities: NDArray
 
 
 def shares(rows: Smoother, labels: NDArray) -> sparse.csr_array:
@@ -86,6 +69,29 @@ def membership(labels: NDArray, around: sparse.csr_array) -> Membership:
     second, largest = np.full(n, -1), np.zeros(n)
     second[row[last]], largest[row[last]] = cluster[last], share[last]
     return Membership(labels, probabilities, second, largest)
+
+
+def of_known_rows(ids: NDArray, labels: NDArray, around: sparse.csr_array) -> Membership:
+    """Returns the clusters of training rows and how sure they are; all is 0 of rows in none.
+
+    Args:
+        ids: int `[k]`, the clusters of the leaves.
+        labels: int `[n]`, the clusters of the rows, -1 for none.
+        around: `[n, k]`, the `shares` of the leaves of these.
+
+    Example:
+        >>> around = sparse.csr_array([[0.25, 0.75], [1.0, 0.0]])
+        >>> of_known_rows(np.array([3, 7]), np.array([7, -1]), around).second_labels.tolist()
+        [3, -1]
+    """
+    place = {cluster: i for i, cluster in enumerate(ids.tolist())}
+    own = np.array([place.get(label, -1) for label in labels.tolist()])
+    sure, is_in = membership(own, around), labels != NO_CLUSTER
+    second = np.where(is_in & (sure.second_labels >= 0), ids[sure.second_labels], NO_CLUSTER)
+    probable, next_probable = (
+        np.where(is_in, values, 0.0) for values in (sure.probabilities, sure.second_probabilities)
+    )
+    return Membership(labels, probable, second, next_probable)
 
 
 def of_new_rows(

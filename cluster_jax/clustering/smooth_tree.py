@@ -28,7 +28,6 @@ from __future__ import annotations
 import functools
 import json
 import os
-from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
@@ -54,9 +53,8 @@ METRICS = ("auto", *smooth.METRICS)
 MAX_ROWS, SAMPLE = 16_000, 10_000
 # Attributes of the fitted estimator that are arrays or plain values.
 _STORED = (
-    *("labels_", "probabilities_", "second_labels_", "second_probabilities_", "linkage_"),
-    *("sample_", "leaves_", "rows_", "n_clusters_", "verdict_", "gap_", "metric_"),
-    "n_features_in_",
+    *("labels_", "linkage_", "sample_", "leaves_", "_rows_", "n_clusters_", "verdict_", "gap_"),
+    *("metric_", "n_features_in_"),
 )
 
 
@@ -73,8 +71,8 @@ class SmoothTree(ClusterMixin, BaseEstimator):
             another seed in each fit.
 
     Attributes:
-        labels_: int64 `[n]`, clusters by size, the largest is 0; -1: the row is in no cluster,
-            because it is zero and has no cosine.
+        labels_: int64 `[n]`, clusters by size, the largest is 0; after `partial_fit` the numbers
+            stay. -1: the row is in no cluster, because it is zero and has no cosine.
         probabilities_: float64 `[n]`, of each row's cluster. `predict_proba` gives the same, except
             for rows that the fit has changed: rows of micro-clusters, and of rounded columns.
         second_labels_: int64 `[n]`, the most probable other cluster, -1 where there is none. It is
@@ -91,12 +89,9 @@ class SmoothTree(ClusterMixin, BaseEstimator):
             the micro-clusters.
         sample_: int64 `[m]`, one row of each leaf.
         leaves_: int64 `[n]`, the leaf of each row.
-        rows_: `[m, d]`, the features of the rows `sample_`.
         metric_: `"cosine"` or `"euclidean"`.
         smoother_: the `smooth.Smoother` of the leaves.
-        ids_: int64 `[n]`, after `update`: the cluster of all rows so far, in their order. An id
-            keeps its meaning and is never used twice.
-        events_: after `update`: what it has done to each cluster, see `numbering.Event`.
+        events_: what the last `partial_fit` has done to each cluster, see `numbering.Event`.
 
     Example:
         >>> x = np.random.default_rng(0).normal(size=(300, 8)) + 9 * (np.arange(300) % 3)[:, None]
@@ -106,8 +101,7 @@ class SmoothTree(ClusterMixin, BaseEstimator):
     """
 
     scores_: dict[int, float]
-    _living_: numbering.State
-    _grown_: numbering.Repeated
+    _state_: numbering.State
 
     def __init__(
         self,
@@ -199,20 +193,25 @@ class SmoothTree(ClusterMixin, BaseEstimator):
             checks.at_most(
                 "n_clusters", self.n_clusters or 1, len(rows), f"micro-clusters of {m:,} rows"
             )
-        self.rows_ = np.asarray(x[self.sample_])
+        self._rows_ = np.asarray(x[self.sample_])
         is_in = place != NO_CLUSTER
         self.sample_, self.leaves_ = kept[self.sample_], np.where(is_in, leaves[place], 0)
         sizes = np.bincount(self.leaves_[is_in])
         levels = self._find(rows, sizes, np.random.default_rng(seed))
         self.linkage_ = tree.nested(self.smoother_.smooth, sizes, levels)
-        self.n_clusters_ = int(levels[0].max()) + 1
         labels = tree.by_size(levels[0][self.leaves_[is_in]], levels[0])[levels[0]]
-        self._shares_ = membership.shares(self.smoother_, labels)
-        of_leaves = membership.membership(labels, self._shares_)
-        self.labels_, self.probabilities_, self.second_labels_, self.second_probabilities_ = (
-            np.where(is_in, column[self.leaves_], empty)
-            for column, empty in zip(of_leaves, (NO_CLUSTER, 0.0) * 2, strict=True)
-        )
+        of_rows = np.where(is_in, labels[self.leaves_], NO_CLUSTER)
+        return self._set_state(numbering.start(of_rows))
+
+    def _set_state(self, state: numbering.State) -> Self:
+        """Sets the clusters of all rows, and how sure they are."""
+        self._state_, self.events_, self.labels_ = state, state.events, state.ids
+        self._ids_, leaves = np.unique(self.labels_[self.sample_], return_inverse=True)
+        self._shares_ = membership.shares(self.smoother_, leaves)
+        self.n_clusters_ = len(self._ids_)
+        around = self._shares_[self.leaves_]
+        _, *sure = membership.of_known_rows(self._ids_, self.labels_, around)
+        self.probabilities_, self.second_labels_, self.second_probabilities_ = sure
         return self
 
     def _metric(self, x: Rows) -> str:
@@ -230,44 +229,57 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         self.gap_, self.verdict_, self.scores_ = float("nan"), UNCLEAR, {}
         return [number.of_number(rows, sizes, found, self.n_clusters)]
 
-    def update(self, X: ArrayLike) -> Self:
-        """Adds the rows `X` float `[m, d]` to those so far, whose clusters keep their ids.
+    def partial_fit(self, X: ArrayLike, y: None = None) -> Self:
+        """Adds the rows `X` float `[m, d]` to those so far; `y` is ignored.
 
-        The first rows are those of `fit`, or of the first call. Of these `labels_`, `predict` and
-        `cut` tell, also later; `ids_` and `events_` are of all rows, see `numbering`. Of more than
-        4,000 rows a sample and the new ones are clustered, and more than 16,000 rows of `fit` are
-        those of their micro-clusters.
+        All rows are clustered anew, in their order, and the clusters keep their numbers, see
+        `numbering`. All attributes and methods are of all rows. The first call is `fit`. More than
+        16,000 rows are those of their micro-clusters.
 
         Raises:
             ValueError: an argument or the rows are invalid.
         """
-        is_empty = len(np.asarray(X)) == 0
         if not hasattr(self, "labels_"):
-            self.fit(X)
-            is_empty = True
-        if not hasattr(self, "_living_"):
-            self._living_ = numbering.start(self.labels_)
-            is_zero = self.labels_ == NO_CLUSTER
-            rows = np.concatenate([self.rows_, np.zeros_like(self.rows_[:1])])
-            leaves = np.where(is_zero, len(self.rows_), self.leaves_)
-            self._grown_ = numbering.Repeated(rows, leaves)
-        if not is_empty:
-            self._grown_ = self._grown_.joined(self._new(X))
-            self._living_ = numbering.update(self._living_, self._grown_, self.look)
-        elif self._living_.updates:
-            self._living_ = self._living_._replace(events=())
-        self.ids_, self.events_ = self._living_.ids, self._living_.events
-        return self
+            return self.fit(X)
+        # The last row stands for all that are in no cluster.
+        rows = np.concatenate([self._rows_, np.zeros_like(self._rows_[:1])])
+        leaves = np.where(self.labels_ == NO_CLUSTER, len(self._rows_), self.leaves_)
+        x, state = numbering.Repeated(rows, leaves).joined(self._new(X)), self._state_
+        self._forget()
+        self._fit_repeated(x)
+        return self._set_state(self.numbered(state, x))
 
-    def look(self, x: NDArray) -> numbering.Look:
-        """Clusters rows `[m, d]` by another estimator of these arguments, for `update`."""
-        return clone(self).fit_rows(x).as_look()
+    def _fit_repeated(self, x: numbering.Repeated) -> Self:
+        """Clusters rows of which many may be the same."""
+        self.n_features_in_ = x.shape[1]
+        used, first = np.unique(x.leaves, return_index=True)
+        if x.rows.any() and self._metric(x.rows) == "cosine":
+            has_direction = x.rows[used].any(axis=1)
+            used, first = used[has_direction], first[has_direction]
+        place = np.full(len(x.rows), NO_CLUSTER)
+        place[used] = np.arange(len(used))
+        return self._fit(x.rows[used], first, place[x.leaves])
 
-    def as_look(self) -> numbering.Look:
-        """Returns what `numbering.update` needs of a fit."""
-        rows = self.smoother_
-        sharp = rows.sharp[self.leaves_]
-        return numbering.Look(self.labels_, sharp, lambda x: (self._placed(x), rows.project(x)))
+    def numbered(
+        self, state: numbering.State, x: Rows, is_fixed: NDArray | None = None
+    ) -> numbering.State:
+        """Returns the numbers of the clusters of rows, of which this estimator is a fit.
+
+        Args:
+            state: of the n rows before.
+            x: all rows `[m, d]`, the new ones last.
+            is_fixed: see `numbering.update`.
+        """
+
+        def look(some: NDArray) -> numbering.Look:
+            model = self if len(some) == x.shape[0] else clone(self).fit_rows(some)
+            rows = model.smoother_
+            sharp = rows.sharp[model.leaves_]
+            return numbering.Look(
+                model.labels_, sharp, lambda new: (model._placed(new), rows.project(new))
+            )
+
+        return numbering.update(state, x, look, is_fixed)
 
     def _forget(self) -> None:
         """Removes what an earlier fit has left."""
@@ -290,6 +302,11 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         check_is_fitted(self)
         if n_clusters is None:
             return self.labels_
+        if self._state_.updates and 0 < n_clusters <= self.n_clusters_:
+            groups = tree.cut_tree(self.cluster_linkage_, n_clusters)
+            is_in = self.labels_ != NO_CLUSTER
+            place = np.searchsorted(self._ids_, self.labels_)
+            return np.where(is_in, groups[place * is_in], NO_CLUSTER)
         return tree.cut(self.linkage_, self.labels_, self.leaves_, n_clusters)
 
     def smooth_rows(self, X: ArrayLike) -> NDArray:
@@ -306,9 +323,9 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         return self._placed(self._new(X))
 
     def _placed(self, x: NDArray) -> NDArray:
-        leaves, rows = self.labels_[self.sample_], self.smoother_
-        labels = membership.of_new_rows(rows, leaves, self._shares_, x).labels
-        return np.where(rows.has_direction(x), labels, NO_CLUSTER)
+        leaves = np.searchsorted(self._ids_, self.labels_[self.sample_])
+        placed = membership.of_new_rows(self.smoother_, leaves, self._shares_, x).labels
+        return np.where(self.smoother_.has_direction(x), self._ids_[placed], NO_CLUSTER)
 
     def predict_proba(self, X: ArrayLike) -> NDArray:
         """Returns the probability of each cluster for rows of `X`, float64 `[m, n_clusters_]`."""
@@ -334,7 +351,7 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         """What places new rows; computed when it is first asked for."""
         check_is_fitted(self)
         parts = self.smoother_, self.labels_, self.sample_, self.leaves_
-        return ByTree(*parts, placing.voters(self.rows_, self.metric_))
+        return ByTree(*parts, placing.voters(self._rows_, self.metric_))
 
     def save(self, path: str | os.PathLike) -> None:
         """Writes the fitted estimator to a file of arrays, which `load` reads; nothing is pickled.
@@ -342,23 +359,6 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         Args:
             path: a `.npz` file, local or in a bucket.
         """
-        io.write_arrays(path, self.to_arrays())
-
-    @classmethod
-    def load(cls, path: str | os.PathLike) -> Self:
-        """Reads what `save` has written.
-
-        Raises:
-            InputError: it is another file, damaged, or of another version that stored something
-                else.
-        """
-        stored = io.read_arrays(path)
-        if stored.get("kind", np.asarray("")).item() != cls.__name__:
-            raise InputError(f"{path} must be a file of SmoothTree.save; got other arrays")
-        return cls.from_arrays(stored)
-
-    def to_arrays(self) -> dict[str, NDArray]:
-        """Returns the fitted estimator as arrays by name, with the version of the package."""
         check_is_fitted(self)
         parameters = self.get_params()
         if not isinstance(parameters["random_state"], int | np.integer):
@@ -371,20 +371,21 @@ class SmoothTree(ClusterMixin, BaseEstimator):
             "scores_": np.array(list(self.scores_.items()), np.float64).reshape(-1, 2),
             **{name: getattr(self, name) for name in _STORED},
             **{f"smoother.{name}": part for name, part in smoother if part is not None},
+            **{f"state.{k}": part for k, part in numbering.to_arrays(self._state_).items()},
         }
-        if hasattr(self, "_living_"):
-            of_state = numbering.to_arrays(self._living_)
-            stored |= {f"living.{name}": value for name, value in of_state.items()}
-            stored |= {"living.x": self._grown_.rows, "living.leaves": self._grown_.leaves}
-        return {name: np.asarray(value) for name, value in stored.items()}
+        io.write_arrays(path, {name: np.asarray(value) for name, value in stored.items()})
 
     @classmethod
-    def from_arrays(cls, stored: Mapping[str, NDArray]) -> Self:
-        """Restores the estimator of `to_arrays`.
+    def load(cls, path: str | os.PathLike) -> Self:
+        """Reads what `save` has written.
 
         Raises:
-            InputError: another version of the package has stored something else.
+            InputError: it is another file, damaged, or of another version that stored something
+                else.
         """
+        stored = io.read_arrays(path)
+        if stored.get("kind", np.asarray("")).item() != cls.__name__:
+            raise InputError(f"{path} must be a file of SmoothTree.save; got other arrays")
         try:
             model = cls(**json.loads(stored["parameters"].item()))
             plain: dict[str, Any] = {k: v if v.ndim else v.item() for k, v in stored.items()}
@@ -393,22 +394,15 @@ class SmoothTree(ClusterMixin, BaseEstimator):
             names = {f"smoother.{name}": name for name in Smoother._fields}
             model.smoother_ = Smoother(**{names[k]: v for k, v in plain.items() if k in names})
             model.scores_ = {int(k): score for k, score in stored["scores_"].tolist()}
+            parts = {k.removeprefix("state."): v for k, v in stored.items() if "state." in k}
+            state = numbering.from_arrays(parts)
         except (KeyError, TypeError) as error:
             version = stored.get("version", np.asarray("an older version")).item()
             raise InputError(
                 f"the stored clusters must be of cluster_jax {__version__}; got those of {version}"
                 f" ({error}): fit again, or use that version"
             ) from error
-        model._shares_ = membership.shares(model.smoother_, model.labels_[model.sample_])
-        parts = {name.removeprefix("living."): stored[name] for name in stored if "living." in name}
-        if parts:
-            model._living_ = numbering.from_arrays(parts)
-            model._grown_ = numbering.Repeated(parts["x"], parts["leaves"])
-            model.ids_, model.events_ = model._living_.ids, model._living_.events
-        return model
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "version": __version__}
+        return model._set_state(state)
 
     def _new(self, X: ArrayLike) -> NDArray:
         check_is_fitted(self)
@@ -420,7 +414,10 @@ class SmoothTree(ClusterMixin, BaseEstimator):
     def cluster_linkage_(self) -> NDArray:
         """The tree above the clusters, float64 `[k - 1, 4]`, see `tree.cluster_linkage`."""
         check_is_fitted(self)
-        return tree.cluster_linkage(self.linkage_, self.labels_[self.sample_])
+        labels = self.labels_[self.sample_]
+        if self._state_.updates:  # The clusters are no cut of the tree.
+            return tree.linkage_of_means(self.smoother_.smooth, labels)
+        return tree.cluster_linkage(self.linkage_, labels)
 
     @property
     def membership_(self) -> Membership:

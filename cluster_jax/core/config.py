@@ -8,7 +8,7 @@ import os
 import pathlib
 import types
 import typing
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from ml_collections import ConfigDict
@@ -83,29 +83,39 @@ def load_config(config: str) -> ConfigDict:
         raise InputError(f"{must}; got {type(error).__name__}: {error}") from error
 
 
-def derived(name: str, /, **changes: Any) -> ConfigDict:
-    """Returns the config `name` with other values.
+def derived(name: str, /, **changes: Any) -> Callable[[], ConfigDict]:
+    """Returns the `get_config` of a config file: the config `name` with other values.
 
     Args:
         name: see `load_config`.
-        changes: by key; a dictionary changes these keys of a section. A `ConfigDict`, or a
-            `method` with a name, takes the place of a whole section.
+        changes: by key; a dictionary changes these keys of a section, after the section has been
+            taken from the config that its key "like" names. A `ConfigDict`, or a `method` with a
+            name, takes the place of a whole section.
 
-    Raises:
-        InputError: no such config, or a key is unknown.
+    Returns:
+        A function that loads `name` when it is called. It raises an `InputError` if there is no
+        such config, or a key is unknown.
     """
-    config = load_config(name)
-    _change(config, config, changes, "")
-    return config
+
+    def get_config() -> ConfigDict:
+        config = load_config(name)
+        _change(config, config, changes, "")
+        return config
+
+    return get_config
 
 
 def _change(config: ConfigDict, section: ConfigDict, changes: Mapping, prefix: str) -> None:
     for key, value in changes.items():
-        check_key(config, f"{prefix}{key}")
+        path = f"{prefix}{key}"
+        if isinstance(value, dict) and "like" in value:
+            section[key] = dict(_dotted(load_config(value["like"])))[path]
+            value = {k: each for k, each in value.items() if k != "like"}
+        check_key(config, path)
         is_section = isinstance(section[key], ConfigDict)
         is_whole = not section[key] or (key == "method" and "name" in value)
         if is_section and isinstance(value, dict) and not is_whole:
-            _change(config, section[key], value, f"{prefix}{key}.")
+            _change(config, section[key], value, f"{path}.")
         elif value is None and not is_section:
             section[key] = placeholder(section.get_type(key))  # so that a flag can still set it
         else:

@@ -1,6 +1,7 @@
 """Names and numbers as people count them."""
 
 import re
+import unicodedata
 from collections.abc import Collection
 
 
@@ -13,6 +14,11 @@ def natural(name: str) -> tuple:
     """
     parts = re.split("([0-9]+)", name)
     return [int(part) if i % 2 else part for i, part in enumerate(parts)], name
+
+
+def composed(name: str) -> str:
+    """Returns a name in the form in which names are compared: an old Mac writes accents apart."""
+    return unicodedata.normalize("NFC", name)
 
 
 def counted(n: int, noun: str, plural: str | None = None) -> str:

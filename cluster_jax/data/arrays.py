@@ -9,10 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from etils import epath
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from cluster_jax.core import arrays, buckets, checks
+from cluster_jax.core import arrays, checks
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted, natural
 
@@ -22,7 +21,7 @@ ROW_METADATA = ("labels", "y", "label_names", "files", "names", "ids")
 _BLOCK = 2**24
 
 
-def existing(path: str | None, kinds: tuple[str, ...]) -> epath.Path:
+def existing(path: str | None, kinds: tuple[str, ...]) -> pathlib.Path:
     """Returns the existing file at a path, of one of the kinds.
 
     Raises:
@@ -31,14 +30,13 @@ def existing(path: str | None, kinds: tuple[str, ...]) -> epath.Path:
     wanted = f"must be a file of type {', '.join(kinds)}"
     if not path:
         raise InputError(f"data.dir {wanted}; got none")
-    path = checks.local(path)
-    file = buckets.path(path)
+    file = pathlib.Path(checks.local(path)).expanduser()
     if file.suffix.lower() not in kinds:
         raise InputError(f"{path} {wanted}; got {file.suffix or 'no suffix'}")
     with checks.reading(path):
-        if not file.exists() or file.is_dir():
+        if not file.is_file():
             raise InputError(f"{path} must be an existing file; got no such file")
-        if not file.stat().length:
+        if not file.stat().st_size:
             raise InputError(f"{path} must not be empty; got 0 bytes: write or copy it again")
     return file
 
@@ -49,7 +47,7 @@ def read_arrays(
     """Reads the main array of a `.npy` or `.npz` file, and its arrays in `ROW_METADATA`.
 
     Args:
-        path: path of the file, local or in a bucket.
+        path: path of the file.
         names: names of the main array of an `.npz`, by priority; else it is the only array that is
             not in `ROW_METADATA`.
         name: the name of the main array; None: one of `names`.
@@ -64,23 +62,16 @@ def read_arrays(
             loaded = np.load(stream, allow_pickle=False)
             if isinstance(loaded, np.ndarray):
                 return arrays.widened(loaded), {}
-            # NumPy returns other files of an archive as bytes.
-            members = [m[:-4] for m in loaded.zip.namelist() if m.endswith(".npy")]
-            of_rows = (*ROW_METADATA, *more)
-            candidates = [key for key in members if key not in of_rows]
-            names = names if name is None else (name,)
-            only = candidates if len(candidates) == 1 and name is None else ()
-            name = next((key for key in (*names, *only) if key in members), None)
+            of_rows = [key for key in loaded.files if key in (*ROW_METADATA, *more)]
+            others = [key for key in loaded.files if key not in of_rows]
+            wanted = names if name is None else (name,)
+            only = others if name is None and len(others) == 1 else ()
+            name = next((key for key in (*wanted, *only) if key in loaded.files), None)
             if name is None:
-                wanted, available = " or ".join(map(repr, names)), ", ".join(sorted(candidates))
-                raise InputError(
-                    f"{path} must hold an array {wanted}; got {available or 'no arrays'}"
-                )
-            values = loaded[name]
-            if not isinstance(values, np.ndarray):
-                raise InputError(f"{name!r} of {path} must be an array; got other data")
-            others = [key for key in of_rows if key in members and key != name]
-            return arrays.widened(values), {key: loaded[key] for key in others}
+                must = f"{path} must hold an array {' or '.join(map(repr, wanted))}"
+                raise InputError(f"{must}; got {', '.join(sorted(others)) or 'no arrays'}")
+            values = arrays.widened(loaded[name])
+            return values, {key: loaded[key] for key in of_rows if key != name}
     except InputError:
         raise
     except Exception as error:  # A damaged archive raises errors of zipfile, zlib and NumPy.
@@ -96,35 +87,7 @@ def _unreadable(path: object, error: Exception) -> InputError:
     return InputError(f"{must}; got {reason}: write it again")
 
 
-def one_array(X: ArrayLike) -> NDArray:
-    """Converts `X` to an array; raises an `InputError` for nested lists of different lengths."""
-    try:
-        return np.asarray(X)
-    except ValueError as error:
-        raise InputError("X must be one array; got parts of different shapes") from error
-
-
-def strings(
-    others: Mapping[str, NDArray], key: str, path: str | None, count: int | None = None
-) -> tuple[str, ...] | None:
-    """Returns a further array of a file as strings, or None.
-
-    Raises:
-        InputError: it is no list of strings, or has not `count` of them.
-    """
-    values = others.get(key)
-    if values is None:
-        return None
-    if values.ndim != 1 or values.dtype.kind not in "Uiu":
-        must = f"{key} in {path} must be a list of strings"
-        raise InputError(f"{must}; got {values.dtype} of shape {values.shape}")
-    if count not in (None, len(values)):
-        must = f"{key} in {path} must name each of the {counted(count, 'row')}"
-        raise InputError(f"{must}; got {len(values):,}")
-    return tuple(map(str, values))
-
-
-def check_labels(others: Mapping[str, NDArray], count: int, path: str) -> NDArray | None:
+def labels_in(others: Mapping[str, NDArray], count: int, path: str) -> NDArray | None:
     """Returns the labels among the further arrays of a file, integers `[count]`, or None.
 
     Raises:
@@ -137,8 +100,25 @@ def check_labels(others: Mapping[str, NDArray], count: int, path: str) -> NDArra
     return labels
 
 
+def as_floats(values: Any, path: object) -> NDArray:
+    """Returns real numbers as float32, or as float64 where that does not hold them.
+
+    Raises:
+        InputError: they are no numbers.
+    """
+    values = arrays.widened(values)
+    if values.dtype.kind not in "biuf":
+        raise InputError(f"{path} must hold real numbers; got {values.dtype}")
+    return values.astype(_float_type(values.dtype), copy=False)
+
+
+def _float_type(*dtypes: np.dtype) -> np.dtype:
+    is_small = np.result_type(np.float32, *dtypes) == np.float32
+    return np.dtype(np.float32 if is_small else np.float64)
+
+
 class Shards:
-    """Rows `[n, d]` of `.npy` files; indexing reads the rows of a slice or of an array of integers.
+    """Rows `[n, ...]` of `.npy` files; a slice or an array of integers reads some of them.
 
     Rows are float32, or float64 where the files hold larger types. A file is open only while it is
     read, so that its pages do not count as memory of the process.
@@ -149,12 +129,12 @@ class Shards:
     Attributes:
         files: paths of the files.
         starts: int64 `[files + 1]`, the first row of each file, and n.
-        shape: n and d.
+        shape: n, and the shape of a row.
         dtype: type of the rows that are read.
 
     Raises:
-        InputError: a file is missing, truncated, holds no real numbers, or has another number of
-            columns than the first.
+        InputError: a file is missing, truncated, holds no real numbers, or has rows of another
+            shape than the first.
 
     Example:
         >>> import tempfile
@@ -177,17 +157,15 @@ class Shards:
             raise InputError(f"{path} must be a folder of .npy files; got none in it")
         _check_numbers([file.stem for file in self.files if file != folder])
         memories = [_open(file) for file in self.files]
-        columns = memories[0].shape[1]
+        row = memories[0].shape[1:]
         for file, array in zip(self.files, memories, strict=True):
-            if (width := array.shape[1]) != columns:
-                like = f"{counted(columns, 'column')} like {self.files[0].name}"
-                raise InputError(f"{file} must have {like}; got {width}")
+            if array.shape[1:] != row:
+                like = f"{counted(row[0], 'column')} like {self.files[0].name}"
+                raise InputError(f"{file} must have {like}; got {array.shape[1]}")
         self.starts = np.cumsum([0, *(len(memory) for memory in memories)])
-        self.shape = int(self.starts[-1]), columns
+        self.shape = int(self.starts[-1]), *row
         # As the rows of a table in memory: large integers need float64.
-        types = (arrays.widened(memory[:0]).dtype for memory in memories)
-        is_small = np.result_type(np.float32, *types) == np.float32
-        self.dtype = np.dtype(np.float32 if is_small else np.float64)
+        self.dtype = _float_type(*(arrays.widened(memory[:0]).dtype for memory in memories))
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -196,7 +174,7 @@ class Shards:
         if isinstance(rows, slice):
             rows = np.arange(*rows.indices(len(self)))
         rows = np.asarray(rows)
-        result = np.empty((len(rows), self.shape[1]), self.dtype)
+        result = np.empty((len(rows), *self.shape[1:]), self.dtype)
         shard = np.searchsorted(self.starts, rows, side="right") - 1
         for i in np.unique(shard):
             is_here = shard == i
@@ -229,7 +207,8 @@ def _open(file: pathlib.Path) -> np.memmap:
         array = np.load(file, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise _unreadable(file, error) from error
-    if array.ndim != 2 or arrays.widened(array[:0]).dtype.kind not in "biuf" or not array.shape[1]:
+    is_numeric = arrays.widened(array[:0]).dtype.kind in "biuf" if array.ndim > 1 else False
+    if not is_numeric or 0 in array.shape[1:]:
         must = f"{file} must hold real numbers, rows by columns"
         raise InputError(f"{must}; got {array.dtype} of shape {array.shape}")
     return array

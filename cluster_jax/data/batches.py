@@ -24,8 +24,6 @@ EVALUATION_PREFETCH = 2
 # A set that is read in blocks: parts of a batch at most, each from blocks of its own, and images
 # in use at a time, among which the order is random.
 LANES, WINDOW = 64, 16_384
-# Batches whose blocks are requested before they are decoded.
-READ_AHEAD = 8
 
 
 def steps_per_epoch(size: int, batch_size: int) -> int:
@@ -164,15 +162,9 @@ def stream(
     @functools.lru_cache(maxsize=2 * len(sources))  # Two epochs meet in what is read ahead.
     def images_of(name: str, epoch: int) -> np.ndarray:
         members, count = sources[name]
-        return members[
-            epoch_order(
-                seed=seed + SEED_OFFSETS[name],
-                size=len(members),
-                batch_size=count,
-                epoch=epoch,
-                block_of=None if dataset.block_of is None else dataset.block_of[members],
-            )
-        ]
+        blocks = None if dataset.block_of is None else dataset.block_of[members]
+        of = {"size": len(members), "batch_size": count, "epoch": epoch, "block_of": blocks}
+        return members[epoch_order(seed=seed + SEED_OFFSETS[name], **of)]
 
     def indices(name: str, step: int) -> np.ndarray:
         members, count = sources[name]
@@ -191,10 +183,6 @@ def stream(
         return arrays
 
     def batch(step: int) -> Batch:
-        if dataset.read_ahead is not None:
-            last = min(step + READ_AHEAD, steps[-1])
-            for ahead in range(step, last + 1) if step == steps[0] else (last,):
-                dataset.read_ahead(np.concatenate([indices(name, ahead) for name in sources]))
         by_name = {name: part_batch(name, step) for name in sources}
         return by_name["all"] if labeled is None else by_name
 
@@ -225,14 +213,9 @@ def evaluation(
     """
     rows = _rows(batch_size, *share)
 
-    def indices(start: int) -> np.ndarray:
-        positions = np.arange(start, start + batch_size, dtype=np.int32)[rows]
-        return np.minimum(positions, np.int32(dataset.size - 1))
-
     def batch(start: int) -> tuple[np.ndarray, np.ndarray, int]:
-        index = indices(start)
-        if dataset.read_ahead is not None:
-            dataset.read_ahead(np.concatenate([index, indices(start + batch_size)]))
+        positions = np.arange(start, start + batch_size, dtype=np.int32)[rows]
+        index = np.minimum(positions, np.int32(dataset.size - 1))
         return dataset.fetch(index), index, min(batch_size, dataset.size - start)
 
     starts = range(start, dataset.size, batch_size)

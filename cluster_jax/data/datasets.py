@@ -1,9 +1,7 @@
 """Loading of data sets: digits, a folder of images, a file of images or features, or TFDS."""
 
-import csv
 import dataclasses
 import os
-import pathlib
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,7 +13,7 @@ from cluster_jax.core import checks
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
 from cluster_jax.data import arrays, decode, features, folder, images, tables, tfds
-from cluster_jax.data.images import DataConfig, Dataset
+from cluster_jax.data.images import DataConfig, Dataset, ItemReader
 
 # A folder or file of images, several of them, an array, or any sequence of images.
 Images = str | os.PathLike | Sequence[Any] | ArrayLike
@@ -55,38 +53,10 @@ def load(
         else:
             dataset = tfds.load(config, kept)
         if config.labels not in (None, "folders"):
-            dataset = with_labels_of(dataset, config.labels)
+            with checks.named({"features and labels": "images and data.labels"}):
+                table = tables.read_labels(config.labels, None, dataset.size, dataset.sources)
+            dataset = dataset._replace(labels=table.codes, label_names=table.names)
     return with_classes(_encode_labels(dataset), config.classes)
-
-
-def with_labels_of(dataset: Dataset, file: str) -> Dataset:
-    """Adds the labels in a file to a data set.
-
-    Args:
-        dataset: the images.
-        file: CSV with a column of names, as in `assignments.csv`, and one of labels; every image
-            must have one. Or one label for each image in their order, see `tables.read_labels`.
-
-    Raises:
-        InputError: the file is missing, or does not fit the images.
-    """
-    path, rows = pathlib.Path(checks.local(file)).expanduser(), list[list[str]]()
-    if path.suffix.lower() == ".csv" and path.is_file():
-        rows = [row for row in csv.reader(path.read_text("utf-8").splitlines()) if row]
-    if dataset.sources is None or not rows or any(len(row) != 2 for row in rows):
-        with checks.named({"features and labels": "images and data.labels"}):
-            table = tables.read_labels(file, None, dataset.size)
-        return dataset._replace(labels=table.codes, label_names=tuple(table.names))
-    label_of = {images.composed(name): label for name, label in rows}
-    sources = [images.composed(name) for name in dataset.sources]
-    missing = [name for name in sources if name not in label_of]
-    if missing:
-        raise InputError(
-            f"data.labels must name each of the {dataset.size:,} images; got none of {missing[0]} "
-            f"in {file} (and {len(missing) - 1:,} more)"
-        )
-    names, labels = np.unique([label_of[name] for name in sources], return_inverse=True)
-    return dataset._replace(labels=labels.astype(np.int32), label_names=tuple(names.tolist()))
 
 
 def load_new(
@@ -103,8 +73,8 @@ def load_new(
 
     Args:
         source: a folder, an image file, a `.npy` or `.npz` file, an array `[N, H, W(, C)]` or a
-            sequence of images; for a run on features a `.npy`, `.npz` or `.csv` file or an array
-            `[N, d]` or `[N, v, d]`.
+            sequence of images; for a run on features a file of them or an array `[N, d]` or
+            `[N, v, d]`.
         config: section `data` of the training: interpolation, and the size of a set that is decoded
             into memory.
         shape: `[H, W, C]` of the training images, or `[v, d]` of features.
@@ -116,52 +86,46 @@ def load_new(
     """
     path = os.fspath(source) if isinstance(source, str | os.PathLike) else None
     X: Any = source if path is None else None
-    # All new images, whatever the training left out.
-    new: dict[str, Any] = {"limit": None, "max_corrupt_fraction": 1.0, "crop": "square"}
-    new |= {} if share is None else {"cache_mb": 0}
-    config = dataclasses.replace(config, dir=path, labels=None, **new)
-    if len(shape) == 2:
-        with checks.reading():
-            dataset = features.load(config, X, with_labels=False)
-        if (columns := dataset.shape[1]) != shape[1]:
-            like = f"{counted(shape[1], 'column')} like those of the training"
-            raise InputError(f"features must have {like}; got {columns}")
-    else:
-        dataset = _new_images(path, X, config, shape)
+    is_file = path is not None and "\n" not in path and path.endswith((".npy", ".npz"))
+    name, side = "arrays" if is_file else "folder", shape[0] if shape[0] == shape[1] else None
+    config = dataclasses.replace(
+        config,
+        name="features" if len(shape) == 2 else name,
+        dir=path,
+        image_size=side if len(shape) == 3 else None,
+        # All new images, whatever the training left out.
+        labels=None,
+        classes=None,
+        limit=None,
+        max_corrupt_fraction=1.0,
+        crop="square",
+        cache_mb=config.cache_mb if share is None else 0,
+    )
+    with checks.named({"data.dir": "images"}):
+        dataset = load(config, X)
+    if len(shape) == 2 and dataset.shape[1] != shape[1]:
+        like = f"{counted(shape[1], 'column')} like those of the training"
+        raise InputError(f"features must have {like}; got {dataset.shape[1]}")
+    if len(shape) == 3:
+        dataset = images.with_channels(dataset, shape[2])
+        if dataset.shape != tuple(shape):
+            must = f"images must be {shape[0]} x {shape[1]} (height x width) like the training"
+            got = f"{dataset.shape[0]} x {dataset.shape[1]}"
+            raise InputError(f"{must} images; got {got}")
     if share is not None:
         dataset = images.select(dataset, np.array(share(dataset.size)))
     return images.readable(dataset)._replace(labels=None, label_names=None)
-
-
-def _new_images(path: str | None, X: Any, config: DataConfig, shape: Sequence[int]) -> Dataset:
-    """Loads new images of a path or of `X` in the shape of the training images; see `load_new`."""
-    height, width, channels = shape
-    config = dataclasses.replace(config, image_size=height if height == width else None)
-    with checks.named({"data.dir": "images"}), checks.reading(path or "files"):
-        if path is not None and "\n" not in path and path.endswith((".npy", ".npz")):
-            X = arrays.read_arrays(path, ("images", "x"))[0]
-        if X is None:
-            dataset = folder.load(config)
-        elif is_sequence(X):
-            dataset = _sequence(config, X)
-        else:
-            dataset = _arrays(config, X, path or "X")
-    dataset = images.with_channels(dataset, channels)
-    if dataset.shape != tuple(shape):
-        must = f"images must be {height} x {width} (height x width) like the training images"
-        raise InputError(f"{must}; got {dataset.shape[0]} x {dataset.shape[1]}")
-    return dataset
 
 
 def joined(images: Images) -> str | ArrayLike:
     """Returns images as `data.dir`: a path, or several of them, one a line; arrays as they are."""
     if isinstance(images, str | os.PathLike):
         return os.fspath(images)
-    paths: Any = images if isinstance(images, list | tuple) else ()
-    if paths and all(isinstance(x, str | os.PathLike) for x in paths):
-        return "\n".join(map(os.fspath, paths))
-    arrays: Any = images
-    return arrays
+    values: Any = images
+    is_list = isinstance(images, list | tuple) and bool(images)
+    if is_list and all(isinstance(x, str | os.PathLike) for x in values):
+        return "\n".join(map(os.fspath, values))
+    return values
 
 
 def is_sequence(images: Any) -> bool:
@@ -178,12 +142,12 @@ def is_sequence(images: Any) -> bool:
             f"images must be a folder, an array or a sequence with a length; got a {kind}: give "
             "list(...) of it"
         )
+    # Nested lists of numbers, and a list of arrays of one shape, are one array.
     if not isinstance(images, list | tuple):
         return True
-    if not images or isinstance(images[0], int | float | list):
-        return False
     shapes = {getattr(image, "shape", None) for image in images}
-    return None in shapes or len(shapes) > 1
+    is_nested = not images or isinstance(images[0], int | float | list)
+    return not is_nested and (None in shapes or len(shapes) > 1)
 
 
 def _sequence(config: DataConfig, X: Any) -> Dataset:
@@ -198,27 +162,25 @@ def _sequence(config: DataConfig, X: Any) -> Dataset:
     if not len(X):
         raise InputError("images must not be empty; got a sequence of length 0")
     names = [str(i) for i in range(len(X))]
-    reader = images.ItemReader(lambda i: decode.of_sample(X[i]), names, config, "X")
+    reader = ItemReader(lambda i: decode.of_sample(X[i]), names, config, "X")
     return images.load("arrays", reader, config)
 
 
 def warn(notes: Sequence[str], skipped: Sequence[tuple[str, str]] = ()) -> None:
     """Warns the caller's caller of what is ignored, scaled, and unreadable, see `Dataset`."""
-    for text in notes:
-        checks.warn(text, 3)
     files = [name for name, _ in skipped if not name.endswith("/")]  # Notes name the folders.
     if files:
-        names = checks.short(", ".join(files), 200)
-        unreadable = f"{counted(len(files), 'file')} that could not be read"
-        checks.warn(f"no row for {unreadable}: {names}", 3)
+        without = f"no row for {counted(len(files), 'file')} that could not be read"
+        notes = [*notes, f"{without}: {checks.short(', '.join(files), 200)}"]
+    for text in notes:
+        checks.warn(text, 3)
 
 
-def _arrays(config: DataConfig, X: ArrayLike | None = None, name: str = "X") -> Dataset:
+def _arrays(config: DataConfig, X: ArrayLike | None = None) -> Dataset:
     """Loads images `[N, H, W]` or `[N, H, W, C]`: uint8, or floats in [0, 1] (times 255, rounded).
 
-    They are `X`, in messages `name`, or in the file `data.dir`, a `.npy` or `.npz`, local or in a
-    bucket. A `.npz` file holds images under `images` or `x`, or as its only array, and optional int
-    labels `[N]` under `labels` or `y`.
+    They are `X`, or in the file `data.dir`, a `.npy` or `.npz`. A `.npz` file holds images under
+    `images` or `x`, or as its only array, and optional int labels `[N]` under `labels` or `y`.
 
     Raises:
         InputError: missing file, no images in it, or images or labels of an unsupported dtype,
@@ -228,16 +190,15 @@ def _arrays(config: DataConfig, X: ArrayLike | None = None, name: str = "X") -> 
     if X is None:
         pixels, others = arrays.read_arrays(where, ("images", "x"))
     else:
-        where, pixels = name, arrays.one_array(X)
+        where, pixels = "X", np.asarray(X)
     _check_images(pixels, f"images in {where}")
-    labels = arrays.check_labels(others, len(pixels), where)
+    labels = arrays.labels_in(others, len(pixels), where)
     pixels, labels = images.limited(config.limit, pixels, labels)
     if pixels.dtype != np.uint8:
         floats, pixels = pixels, np.empty(pixels.shape, np.uint8)
         for i, image in enumerate(floats):  # one by one, to avoid a float64 copy of the whole set
             pixels[i] = np.rint(image.astype(np.float64) * 255)
     pixels = pixels[..., None] if pixels.ndim == 3 else pixels
-    pixels = decode.resize_and_crop_all(pixels, config.resize)
     return images.in_memory("arrays", pixels, config, labels=labels)
 
 
@@ -250,14 +211,13 @@ def _check_images(pixels: np.ndarray, name: str) -> None:
         raise InputError(f"{must}; got [{shape}] (X[None] is an array of one image)")
     if dtype == np.uint8:
         return
-    wanted = "must be uint8 or floats in [0, 1]"
-    if not np.issubdtype(dtype, np.floating):
-        raise InputError(f"{name} {wanted}; got {dtype}")
-    low, high = pixels.min(), pixels.max()  # NaN if any value is
-    if not (np.isfinite(low) and np.isfinite(high)):
-        raise InputError(f"{name} must be finite; got NaN or infinity")
-    if low < 0 or high > 1:
-        raise InputError(f"{name} {wanted}; got {dtype} from {low:g} to {high:g}")
+    got = str(dtype)
+    if dtype.kind == "f":
+        low, high = pixels.min(), pixels.max()  # NaN if any value is
+        if low >= 0 and high <= 1:
+            return
+        got = f"{dtype} from {low:g} to {high:g}"
+    raise InputError(f"{name} must be uint8 or floats in [0, 1]; got {got}")
 
 
 def with_classes(dataset: Dataset, classes: Sequence[int] | None) -> Dataset:
@@ -335,7 +295,5 @@ def _digits(config: DataConfig) -> Dataset:
     pixels, labels = load_digits(return_X_y=True)
     pixels = np.rint(pixels.reshape(-1, 8, 8, 1) * (255 / 16)).astype(np.uint8)
     pixels, labels = images.limited(config.limit, pixels, labels)
-    pixels = decode.resize_and_crop_all(pixels, config.resize)
-    return images.in_memory(
-        "digits", pixels, config, labels=labels, label_names=tuple("0123456789")
-    )
+    names = tuple("0123456789")
+    return images.in_memory("digits", pixels, config, labels=labels, label_names=names)

@@ -37,7 +37,7 @@ Interpolation = Literal["nearest", "bilinear", "bicubic", "lanczos"]
 INTERPOLATIONS = {name: Image.Resampling[name.upper()] for name in get_args(Interpolation)}
 
 # Pixels of the largest image that is decoded (0.8 GB as RGB; a JPEG counts as it is decoded, at
-# 1/8), and of all that are decoded at a time.
+# 1/8).
 MAX_PIXELS = 2**28
 # Bytes of a block of Pillow's images. Of smaller ones, as Pillow has them, a thread keeps for
 # itself what it has freed: 32 threads would hold the memory of 32 large images.
@@ -46,8 +46,11 @@ Image.core.set_block_size(2**26)
 _LONGEST = 64
 # Percentiles of a picture's values beyond 8 bits that become black and white.
 _BLACK_WHITE = (0.1, 99.9)
-# Formats that Pillow only identifies, or that a program of the system would have to interpret.
-NOT_DECODED = ("BUFR", "EPS", "GRIB", "HDF5", "MPEG", "WMF")
+# Formats that are decoded, by Pillow's names (of HEIC: pillow-heif's); JPEG's reader has MPO too.
+FORMATS = ("JPEG", "PNG", "WEBP", "TIFF", "BMP", "DIB", "GIF", "AVIF", "HEIF", "PPM", "JPEG2000")
+# An image of more pixels is decoded alone.
+_LARGE = 2**24
+_large = threading.Lock()
 
 # The turn or reflection for each orientation of EXIF but 1, the upright one.
 _TURNED = {
@@ -87,33 +90,9 @@ class Opened(NamedTuple):
     size: tuple[int, int]
 
 
-class _Budget:
-    """Pixels that threads may decode together; one that wants more waits for the others."""
-
-    def __init__(self, pixels: int) -> None:
-        self._free, self._changed = pixels, threading.Condition()
-        self._all = pixels
-
-    @contextlib.contextmanager
-    def taken(self, pixels: int) -> Iterator[None]:
-        pixels = min(pixels, self._all)
-        with self._changed:
-            self._changed.wait_for(lambda: self._free >= pixels)
-            self._free -= pixels
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._free += pixels
-                self._changed.notify_all()
-
-
-_budget = _Budget(MAX_PIXELS)
-
-
 @contextlib.contextmanager
 def opened(item: Item, side: int | None = None) -> Iterator[Opened]:
-    """Opens an image; until it is closed, its pixels count among those of all threads.
+    """Opens an image; until it is closed, a large one keeps other large ones waiting.
 
     Args:
         item: the image.
@@ -130,7 +109,8 @@ def opened(item: Item, side: int | None = None) -> Iterator[Opened]:
     size = image.size
     if side is not None and isinstance(item, bytes):
         image.draft(None, (side, side))
-    with _budget.taken(image.width * image.height):
+    is_large = image.width * image.height > _LARGE
+    with _large if is_large else contextlib.nullcontext():
         # Pillow turns a TIFF by itself, and gives its size accordingly.
         is_turned = image.format != "TIFF" and orientation(image) in _QUARTER_TURNS
         yield Opened(image, size[::-1] if is_turned else size)
@@ -144,7 +124,7 @@ def _image(item: Item) -> Image.Image:
 
 
 def identified(stream: BinaryIO) -> ImageFile.ImageFile:
-    """Opens the image in a file of any format that Pillow reads; only the header is read.
+    """Opens the image in a file of one of `FORMATS`; only the header is read.
 
     Unlike `Image.open` it takes the header of a JPEG of any size, which is decoded smaller. The
     limits of Pillow, which the rest of the process may rely on, stay as they are.
@@ -154,12 +134,11 @@ def identified(stream: BinaryIO) -> ImageFile.ImageFile:
     """
     prefix = stream.read(16)
     Image.init()
-    # Formats without a signature come last.
-    for name in sorted(Image.ID, key=lambda name: Image.OPEN[name][1] is None):
+    for name in filter(Image.OPEN.__contains__, FORMATS):
         factory, accept = Image.OPEN[name]
         # What a format raises for another one.
         with contextlib.suppress(SyntaxError, IndexError, TypeError, struct.error):
-            if name not in NOT_DECODED and (accept is None or accept(prefix) is True):
+            if accept is None or accept(prefix) is True:
                 stream.seek(0)
                 return factory(stream, "")
     raise UnidentifiedImageError("not an image")
@@ -302,17 +281,6 @@ def resize_and_crop(image: Image.Image, resize: Resize) -> Image.Image:
         image = image.resize((width, height), INTERPOLATIONS[resize.interpolation])
     left, top = (image.width - new) // 2, (image.height - new) // 2
     return image.crop((left, top, left + new, top + new))
-
-
-def resize_and_crop_all(images: NDArray, resize: Resize | None) -> NDArray:
-    """Applies `resize_and_crop` to each uint8 image `[N, H, W, C]`; a no-op at equal size."""
-    if resize is None or images.shape[1] == images.shape[2] == resize.side:
-        return images
-    resized = np.empty((len(images), resize.side, resize.side, images.shape[3]), np.uint8)
-    for square, image in zip(resized, images, strict=True):
-        made = resize_and_crop(_of_array(image), resize)
-        square[...] = np.asarray(made).reshape(square.shape)
-    return resized
 
 
 def digest(item: Item) -> bytes:

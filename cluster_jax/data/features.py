@@ -15,50 +15,42 @@ from threadpoolctl import threadpool_limits
 
 from cluster_jax.core import arrays, checks
 from cluster_jax.core.checks import CountOrZero, InputError
-from cluster_jax.data import arrays as files
 from cluster_jax.data import tables
+from cluster_jax.data.arrays import as_floats, labels_in
 from cluster_jax.data.images import DataConfig, Dataset, limited
 from cluster_jax.data.views import Augment
 
 
-def load(config: DataConfig, X: ArrayLike | None = None, *, with_labels: bool = True) -> Dataset:
+def load(config: DataConfig, X: ArrayLike | None = None) -> Dataset:
     """Loads features `[N, d]`, or `[N, v, d]` with v views of each image, the image itself first.
 
     Vectors are scaled to length one, because they are compared by cosine.
 
-    They are `X` or in the file `data.dir`, a `.npy`, `.npz`, or a table, see `tables.read_rows`. A
-    `.npz` file holds features under `features` or `x`, or as its only array. Optional arrays are
-    int labels `[N]` (`labels` or `y`), names of the classes (`label_names`), and a name of each
-    image (`files`).
+    They are `X` or in the file or folder `data.dir`, see `tables.read_rows`. Optional arrays of an
+    `.npz` are int labels `[N]` (`labels` or `y`), and names of the classes (`label_names`).
 
     Args:
         config: the section `data`.
         X: features in place of a file, or None.
-        with_labels: whether to read labels.
 
     Raises:
         ValueError: missing file, or features or labels of an unsupported dtype, shape or value.
     """
-    where, others, sources = config.dir or "", dict[str, NDArray](), None
-    if X is not None:
-        where, values = "X", files.one_array(X)
-    elif where.lower().endswith(tables.SUFFIXES):
-        values, sources, *_ = tables.read_rows(where)
+    where = config.dir or ""
+    if X is None:
+        table = tables.read_rows(where)
     else:
-        values, others = files.read_arrays(where, ("features", "x"))
-        sources = files.strings(others, "files", where, len(values))
-    name = f"features in {where}"
+        where, table = "X", tables.Table(as_floats(np.asarray(X), "X"))
+    values, name, others = table.values[:], f"features in {where}", table.others
     if values.ndim not in (2, 3) or not values.size:
         wanted, shape = "shape [N x d], or [N x v x d] with v views of each image", values.shape
         raise InputError(f"{name} must have {wanted}; got [{' x '.join(map(str, shape))}]")
-    if values.dtype.kind not in "biuf":
-        raise InputError(f"{name} must be real numbers; got {values.dtype}")
-    labels = files.check_labels(others, len(values), where) if with_labels else None
-    label_names = files.strings(others, "label_names", where)
-    values, labels, sources = limited(config.limit, values, labels, sources)
-    return _dataset(values, name, config.cache_mb)._replace(
-        labels=labels, label_names=label_names, sources=sources
-    )
+    labels = labels_in(others, len(values), where)
+    values, labels, sources = limited(config.limit, values, labels, table.names)
+    dataset = _dataset(values, name, config.cache_mb)._replace(labels=labels, sources=sources)
+    if "label_names" not in others:
+        return dataset
+    return dataset._replace(label_names=tuple(map(str, np.ravel(others["label_names"]))))
 
 
 def pending(images: Dataset, columns: int) -> Dataset:

@@ -10,18 +10,21 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from PIL import Image
 
 from cluster_jax.core import checks
 from cluster_jax.core.checks import InputError
-from cluster_jax.core.names import natural
+from cluster_jax.core.names import composed, natural
 from cluster_jax.data import decode, images
 from cluster_jax.data.images import DataConfig, Dataset
 
-# Suffixes that Pillow gives to a format of its own, but most such files are something else: rides
-# of a sports watch, patches of Windows, mouse pointers, ...
-_SOMETHING_ELSE = (".fit", ".msp", ".im", ".iim", ".vst", ".vda", ".icb", ".ftc", ".ftu", ".cur")
 _HEIC = (".heic", ".heif", ".hif")
+# Suffixes of images, in lower case; others name something else, such as the ride of a sports watch.
+SUFFIXES = (
+    *(".jpg", ".jpeg", ".jpe", ".jfif", ".mpo", ".png", ".apng", ".webp", ".tif", ".tiff", ".bmp"),
+    *(".dib", ".gif", ".avif", ".avifs", ".ppm", ".pgm", ".pbm", ".pnm", ".jp2", ".j2k", ".jpx"),
+    *decode.HEIC,
+    *decode.RAW,
+)
 _ARCHIVES = (".rar", ".7z", ".tar", ".gz", ".tgz", ".tbz2", ".xz", ".parquet")
 # Kinds of what is left out besides suffixes.
 _HIDDEN, _EXCLUDED = "with a dot before the name", "excluded"
@@ -108,15 +111,6 @@ def load(config: DataConfig) -> Dataset:
         ignored=listing.ignored,
         notes=tuple(_notes(listing)),
     )
-
-
-def suffixes() -> tuple[str, ...]:
-    """Returns the suffixes of the files that Pillow can read, in lower case."""
-    Image.init()
-    formats = Image.registered_extensions().items()
-    readable = {s for s, name in formats if name in Image.OPEN and name not in decode.NOT_DECODED}
-    # A format by several names.
-    return tuple(sorted((readable | {".mpo", *decode.HEIC}) - {*_SOMETHING_ELSE}))
 
 
 def find(dir: str | None, exclude: Sequence[str] = (), include_all: bool = False) -> Files:
@@ -212,8 +206,8 @@ class _Found:
     """
 
     def __init__(self, exclude: Sequence[str], include_all: bool) -> None:
-        self._globs = [images.composed(glob) for glob in exclude]
-        self._include_all, self._suffixes = include_all, {*suffixes(), *decode.RAW}
+        self._globs = [composed(glob) for glob in exclude]
+        self._include_all = include_all
         self.paths: dict[str, None] = {}
         self.others: collections.Counter[str] = collections.Counter()
         self.unreadable: list[tuple[str, str]] = []
@@ -221,7 +215,7 @@ class _Found:
     def left_out(self, path: str, is_folder: bool) -> str | None:
         """Says why a file or folder is left out, as a kind of ignored files; None: it is taken."""
         *above, name = path.split("/")
-        forms = images.composed(name), images.composed(path)
+        forms = composed(name), composed(path)
         if any(fnmatch.fnmatch(form, glob) for glob in self._globs for form in forms):
             return _EXCLUDED
         if self._include_all:
@@ -237,7 +231,7 @@ class _Found:
         """Adds a file: an image, or one that is left out, as one of the kind `other` is."""
         suffix = os.path.splitext(path)[1].lower()
         kind = other or self.left_out(path, False)
-        if kind is None and suffix not in self._suffixes:
+        if kind is None and suffix not in SUFFIXES:
             kind = suffix
         if kind is None:
             self.paths[path] = None

@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import functools
 import itertools
-import unicodedata
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,8 +17,6 @@ from cluster_jax.core.checks import Count, CountOrZero, Fraction, InputError, No
 from cluster_jax.core.logs import logger
 from cluster_jax.data import decode
 from cluster_jax.data.decode import Interpolation, Item, Resize
-
-CHANNELS = 3  # of images of files
 
 # Largest number of decoded images that wait to be consumed, which bounds memory.
 CHUNK = 1024
@@ -142,9 +139,7 @@ class Dataset(NamedTuple):
             without neighbors, or before the images are embedded.
         features_of: the images, if the run itself embeds them; else None.
         block_of: int32 `[N]`, ascending, the block of consecutive records that each image of a
-            streamed set is stored in; None: it is read by itself.
-        read_ahead: indices int `[n]` -> None: begins to read the blocks of images, from which
-            `read` and `fetch` then take them, each once; None without blocks.
+            streamed set is read in; None: it is read by itself.
     """
 
     name: str
@@ -169,7 +164,6 @@ class Dataset(NamedTuple):
     nearest: np.ndarray | None = None
     features_of: "Dataset | None" = None
     block_of: np.ndarray | None = None
-    read_ahead: Callable[[np.ndarray], None] | None = None
 
     @property
     def shown(self) -> "Dataset | None":
@@ -207,8 +201,15 @@ def with_channels(dataset: Dataset, channels: int) -> Dataset:
 def in_memory(name: str, images: np.ndarray, config: DataConfig, **fields: Any) -> Dataset:
     """Makes a data set from one uint8 array `[N, H, W, C]`, on the device if it `fits`.
 
-    `fields` has further fields of the data set, such as its labels.
+    Args:
+        name: `Dataset.name`.
+        images: of which each becomes the square of the config, if there is one.
+        config: the section `data`.
+        fields: further fields of the data set, such as its labels.
     """
+    if (resize := config.resize) and images.shape[1:3] != (resize.side, resize.side):
+        channels = images.shape[3]
+        images = np.stack([decode.decode(image, resize, channels) for image in images])
     count, *shape = images.shape
     cached = images if config.fits(count, tuple(shape)) else None
     return Dataset(name, count, tuple(shape), cached, images.__getitem__, **fields)
@@ -217,16 +218,11 @@ def in_memory(name: str, images: np.ndarray, config: DataConfig, **fields: Any) 
 # The fields of a data set that have an entry for each image.
 _COLUMNS = ("images", "labels", "sources", "partial_labels", "block_of")
 # Those that are functions of indices.
-_FUNCTIONS = ("fetch", "unreadable", "read", "original", "load", "facts", "read_ahead")
+_FUNCTIONS = ("fetch", "unreadable", "read", "original", "load", "facts")
 
 
 def select(dataset: Dataset, indices: np.ndarray) -> Dataset:
-    """Selects the images with the given indices, int `[n]`, in their order.
-
-    Images that are read in blocks are read by themselves if less than half of them are selected.
-    """
-    if 2 * len(indices) < dataset.size:
-        dataset = dataset._replace(block_of=None, read_ahead=None)
+    """Selects the images with the given indices, int `[n]`, in their order."""
 
     def of_rows(function: Callable[..., Any] | None) -> Any:
         if function is None:
@@ -253,8 +249,8 @@ def without(dataset: Dataset, unreadable: np.ndarray) -> Dataset:
     indices = np.flatnonzero(unreadable)
     if dataset.unreadable is None or not len(indices):
         return dataset._replace(unreadable=None)
-    reasons, sources = dataset.unreadable(indices), dataset.sources or ()
-    skipped = tuple((sources[i], str(why)) for i, why in zip(indices, reasons, strict=True))
+    reasons, names = dataset.unreadable(indices), dataset.sources or range(dataset.size)
+    skipped = tuple((str(names[i]), str(why)) for i, why in zip(indices, reasons, strict=True))
     rest = select(dataset, np.flatnonzero(~unreadable))
     return rest._replace(skipped=(*dataset.skipped, *skipped), unreadable=None)
 
@@ -275,17 +271,29 @@ class ItemReader:
         names: of the images.
         shape: of all images: the square of the config, or the shape of the first readable image.
         reasons: index -> reason, of the unreadable images that were met.
+
+    Args:
+        item: index -> the image, or the bytes of its file.
+        names: of the images.
+        config: the section `data`.
+        where: where they are, for messages.
+        channels: 1 or 3.
     """
 
     def __init__(
-        self, item: Callable[[int], Item], names: Sequence[str], config: DataConfig, where: str
+        self,
+        item: Callable[[int], Item],
+        names: Sequence[str],
+        config: DataConfig,
+        where: str,
+        channels: int = 3,
     ):
         self._item, self.names, self._config, self._where = item, names, config, where
-        self.size, self.reasons = len(names), dict[int, str]()
+        self.size, self.reasons, self._channels = len(names), dict[int, str](), channels
         self._is_read, self._facts = np.zeros(self.size, bool), np.zeros(self.size, FACTS)
         self.shape: tuple[int, ...] = ()
         side = config.image_size
-        self.shape = self.read(0).shape if side is None else (side, side, CHANNELS)
+        self.shape = self.read(0).shape if side is None else (side, side, channels)
 
     def load(self, i: int) -> Item:
         """Returns the whole image i: the bytes of its file, of a raw photo those of its preview."""
@@ -326,7 +334,7 @@ class ItemReader:
     def _square(self, i: int, item: Item, shown: Item) -> np.ndarray:
         resize = self._config.resize
         with decode.opened(shown, None if resize is None else 2 * resize.side) as opened:
-            image = decode.square(opened.file, resize, CHANNELS)
+            image = decode.square(opened.file, resize, self._channels)
             if not self._facts[i]["width"]:
                 self._note(i, item, opened)
             return image
@@ -466,19 +474,6 @@ def _pool() -> ThreadPoolExecutor:
 def map_indices(function: Callable[[int], Any], indices: np.ndarray) -> list:
     """Computes `function` of each index, in threads, in order."""
     return list(_pool().map(function, np.asarray(indices).tolist()))
-
-
-def fetcher(
-    read: Reader, resize: Resize | None, channels: int
-) -> Callable[[np.ndarray], np.ndarray]:
-    """Makes the `fetch` of a streamed set with the function `Dataset.read`; see `decode.decode`."""
-    square = functools.partial(decode.decode, resize=resize, channels=channels)
-    return lambda indices: np.stack(map_indices(lambda i: read(i, square), indices))
-
-
-def composed(name: str) -> str:
-    """Returns a name in the form in which names are compared: an old Mac writes accents apart."""
-    return unicodedata.normalize("NFC", name)
 
 
 def order(count: int, *entropy: int) -> np.ndarray:

@@ -6,33 +6,35 @@ import math
 import os
 import pathlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from etils import epath
 from numpy.typing import NDArray
 
-from cluster_jax.core import arrays, checks
+from cluster_jax.core import checks
 from cluster_jax.core.checks import InputError, short
-from cluster_jax.core.names import counted
-from cluster_jax.data.arrays import Shards, existing, read_arrays, strings
+from cluster_jax.core.names import composed, counted
+from cluster_jax.data.arrays import Shards, as_floats, existing, read_arrays
 
 # Files with titles of columns.
 SUFFIXES = (".csv", ".parquet")
 # Numbers of `.npy` features from which they are read in blocks (1 GB of float32).
 LARGE = 2**28
+# Beginnings of the names of pyarrow's types of numbers.
+_NUMBERS = ("int", "uint", "float", "half", "double", "bool", "dec")
 
 
 class Table(NamedTuple):
     """Features, and the ids of their rows.
 
     Attributes:
-        values: features, float `[n, d]`, in memory or in shards.
+        values: features, float `[n, d]` or of an array `[n, v, d]`, in memory or in shards.
         names: id of each row; None: they are numbered.
         ids: the column, array or file of the ids, or None.
         columns: titles of the columns that the features are, or None.
         left_out: titles of columns that are neither features nor ids.
+        others: arrays of an `.npz` that describe the rows, by name.
     """
 
     values: Any  # NDArray or Shards
@@ -40,6 +42,7 @@ class Table(NamedTuple):
     ids: str | None = None
     columns: tuple[str, ...] | None = None
     left_out: tuple[str, ...] = ()
+    others: Mapping[str, NDArray] = {}
 
     @property
     def described(self) -> str:
@@ -79,7 +82,8 @@ def read_rows(
         array: column of a table, or array of an `.npz`, with the features; None: as above, and of
             an `.npz` its only array, or `features`.
         ids: column or array of the ids of rows; None: that called `id`, and of an `.npz` the array
-            `ids` or `files`. Of `.npy` files a file of ids, see `read_names`.
+            `ids` or `files`. Of `.npy` files a file of ids: `.npy`, `.npz` (the array `ids`,
+            `names`, `files`, or the only one), `.csv` of one column or `.txt`.
         columns: those of an earlier table, which are read again; None: as above.
 
     Raises:
@@ -90,34 +94,23 @@ def read_rows(
     suffix = os.path.splitext(path)[1].lower()
     if os.path.isdir(path) or suffix == ".npy":
         shards = Shards(path if os.path.isdir(path) else str(existing(path, (".npy",))))
-        is_large = math.prod(shards.shape) > LARGE
-        return Table(shards if is_large else shards[:], read_names(ids, len(shards)), ids)
+        values, names = shards if math.prod(shards.shape) > LARGE else shards[:], None
+        if ids is not None:
+            listed, _ = _read_list(ids, ("ids", "names", "files"), None, len(shards), "name")
+            names = _checked_ids(listed.tolist(), ids, "it")
+        return Table(values, names, ids)
     file = existing(path, (".npy", ".npz", *SUFFIXES))
     if suffix in SUFFIXES:
-        table = _read_columns(pathlib.Path(file), array, ids, columns)
-    else:
-        table = _read_npz(path, array, ids)
-    return table._replace(values=_floats(table.values, path))
-
-
-def _floats(values: Any, path: str) -> NDArray:
-    """Returns real numbers `[n, ...]` as float32, or as float64 where that does not hold them."""
-    values = arrays.widened(values)
-    if values.dtype.kind not in "biuf":
-        raise InputError(f"{path} must hold real numbers; got {values.dtype}")
-    fits_float32 = np.promote_types(values.dtype, np.float32) == np.float32
-    return values.astype(np.float32 if fits_float32 else np.float64, copy=False)
-
-
-def _read_npz(path: str, array: str | None, ids: str | None) -> Table:
+        return _read_columns(file, array, ids, columns)
     values, others = read_arrays(path, ("features", "x"), array, () if ids is None else (ids,))
     if ids is not None and ids not in others:
         raise InputError(f"--ids must be an array of {path}; got {ids}")
     ids = ids or next((key for key in ("ids", "files") if key in others), None)
-    if ids is None:
-        return Table(values)
-    names = _checked_ids(strings(others, ids, path, len(values)) or (), path, ids)
-    return Table(values, names, ids)
+    names = None if ids is None else _checked_ids(others[ids].tolist(), path, ids)
+    if names is not None and len(names) != len(values):
+        must = f"{ids} in {path} must name each of the {counted(len(values), 'row')}"
+        raise InputError(f"{must}; got {len(names):,}")
+    return Table(as_floats(values, path), names, ids, others=others)
 
 
 def _read_columns(
@@ -134,21 +127,22 @@ def _read_columns(
         must = f"{file} must have rows below different titles of columns, which are words"
         raise InputError(f"{must}; got {counted(table.num_rows, 'row')} below {listed}")
     ids = ids or next((title for title in titles if title.lower() == "id"), None)
-    for title, flag in ((ids, "--ids"), (array, "--array")):
+    of_run = [(title, f"the column {title} of the run") for title in columns or ()]
+    for title, what in ((ids, "--ids"), (array, "--array"), *of_run):
         if title is not None and title not in titles:
-            raise InputError(f"{flag} must be a column of {file}, {listed}; got {short(title)}")
-    if missing := [title for title in columns or () if title not in titles]:
-        must = f"{file} must have the column {short(missing[0])}, as the run has"
-        raise InputError(f"{must}; got {listed}: give it this title")
-    others = [title for title in titles if title not in (ids, "")]
-    vectors = [title for title in others if _is_vector(table[title])]
-    chosen = list(columns or ()) if array is None else [array]
-    if not chosen and len(vectors) > 1:
+            raise InputError(f"{what} must be a column of {file}, {listed}; got {short(title)}")
+    kinds = {title: _kind(table[title]) for title in titles if title not in (ids, "")}
+    vectors, scalars = (
+        [title for title, of in kinds.items() if of == kind] for kind in ("vectors", "numbers")
+    )
+    if array is None and not columns and len(vectors) > 1:
         named = short(", ".join(vectors))
         raise InputError(f"--array must name one of the vectors of {file}, {named}; got none")
-    chosen = chosen or vectors or [title for title in others if _is_number(file, table, title)]
-    if not chosen:
-        raise InputError(f"{file} must have columns of numbers or of vectors; got {listed}")
+    chosen = list(columns or ()) if array is None else [array]
+    chosen = chosen or vectors or scalars
+    if not chosen or not set(chosen) <= {*vectors, *scalars}:
+        must = f"{file} must have columns of numbers or of vectors"
+        raise InputError(f"{must}; got {short(', '.join(chosen)) or listed}")
     if chosen[0] in vectors:
         values = _vectors(file, chosen[0], table[chosen[0]])
     else:
@@ -164,16 +158,15 @@ def _arrow(file: pathlib.Path, ids: str | None) -> Any:
     from pyarrow import csv as tables
     from pyarrow import parquet
 
-    is_csv = file.suffix.lower() == ".csv"
+    kind = "a whole Parquet file"
     try:
-        if not is_csv:
+        if file.suffix.lower() != ".csv":
             return parquet.read_table(file)
+        kind = "a table in UTF-8 with a line of titles, separated by commas"
         # An id may have a leading zero, or more digits than a number keeps.
         texts = dict.fromkeys([ids] if ids else ["id", "ID", "Id"], pa.string())
         return tables.read_csv(file, convert_options=tables.ConvertOptions(column_types=texts))
     except (pa.ArrowException, OSError) as error:
-        kind = "a table in UTF-8 with a line of titles, separated by commas"
-        kind = kind if is_csv else "a whole Parquet file"
         reason = short(" ".join(str(error).split()))
         raise InputError(f"{file} must be {kind}; got {reason}") from error
 
@@ -185,37 +178,26 @@ def _is_float(text: str | None) -> bool:
         return False
 
 
-def _is_vector(column: Any) -> bool:
-    """Returns whether a column has lists, or texts one of which is written as a list."""
-    import pyarrow.compute as pc
-
-    if "string" not in str(column.type):
-        return "list" in str(column.type)
-    return bool(pc.any(pc.starts_with(pc.utf8_ltrim_whitespace(column), "[")).as_py())
+def _is_text(column: Any) -> bool:
+    return "string" in str(column.type)
 
 
-def _is_number(file: pathlib.Path, table: Any, title: str) -> bool:
-    """Returns whether a column has numbers.
-
-    Raises:
-        InputError: some cells are numbers, and others text.
-    """
-    column = table[title]
-    if "string" not in str(column.type):
-        return str(column.type).startswith(
-            ("int", "uint", "float", "half", "double", "bool", "dec")
-        )
+def _kind(column: Any) -> str:
+    """Returns what a column has: "vectors", "numbers" or "text"; one cell of text decides."""
+    kind = str(column.type)
+    if not _is_text(column):
+        return "vectors" if "list" in kind else "numbers" if kind.startswith(_NUMBERS) else "text"
     cells = column.to_pylist()
-    is_float = list(map(_is_float, cells))
-    if any(is_float):
-        raise _not_in_each_row(file, title, "a number", column, is_float.index(False))
-    return False
+    if any(cell is not None and cell.lstrip().startswith("[") for cell in cells):
+        return "vectors"
+    return "numbers" if any(map(_is_float, cells)) else "text"
 
 
 def _not_in_each_row(
-    file: pathlib.Path, title: str, wanted: str, column: Any, row: int
+    file: pathlib.Path, title: str, wanted: str, column: Any, is_bad: Sequence[bool]
 ) -> InputError:
-    """Makes the error of a cell that is missing or of another kind."""
+    """Makes the error of the first cell that is missing or of another kind."""
+    row = list(is_bad).index(True)
     cell = column[row].as_py()
     got = "none" if cell is None else short(repr(cell))
     if isinstance(cell, list):
@@ -225,39 +207,37 @@ def _not_in_each_row(
 
 
 def _numbers(file: pathlib.Path, title: str, column: Any) -> NDArray:
-    """Returns a column of numbers `[n]`; a missing one is refused with its row."""
+    """Returns a column of numbers `[n]`; one that is missing or a text is refused with its row."""
     import pyarrow as pa
 
-    if column.null_count:
-        row = column.is_null().to_pylist().index(True)
-        raise _not_in_each_row(file, title, "a number", column, row)
-    try:
-        return column.cast(pa.float64()).to_numpy()
-    except pa.ArrowException as error:
-        kind = column.type
-        raise InputError(f"{file} must have numbers in the column {title}; got {kind}") from error
+    is_bad = column.is_null().to_pylist()
+    if _is_text(column):
+        is_bad = [not _is_float(cell) for cell in column.to_pylist()]
+    if any(is_bad):
+        raise _not_in_each_row(file, title, "a number", column, is_bad)
+    return column.cast(pa.float64()).to_numpy()
 
 
 def _vectors(file: pathlib.Path, title: str, column: Any) -> NDArray:
-    """Returns a column of vectors, float `[n, d]`; one that is not like the others is refused."""
+    """Returns a column of vectors, float `[n, d]`; one of another length is refused with its row.
+
+    A number that is missing in one is NaN, which no caller takes.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
     lists = column
-    if "string" in str(column.type):
+    if _is_text(column):
         rows = [_parsed(cell) for cell in column.to_pylist()]
         lists = pa.chunked_array([pa.array(rows, pa.list_(pa.float64()))])
-    lengths = np.array([length or 0 for length in pc.list_value_length(lists).to_pylist()])
-    width = next(filter(None, lengths.tolist()), 0)
-    bad = np.flatnonzero((lengths != width) | (lengths == 0)).tolist()
-    flat = pc.list_flatten(lists)
-    if flat.null_count:
-        place = flat.is_null().to_pylist().index(True)
-        bad.append(int(np.searchsorted(lengths.cumsum(), place, side="right")))
-    if bad:
-        numbers = counted(width, "number") if width else "numbers"
-        raise _not_in_each_row(file, title, f"a vector of {numbers}", column, min(bad))
-    return _numbers(file, title, flat).reshape(-1, width)
+    lengths = [length or 0 for length in pc.list_value_length(lists).to_pylist()]
+    width = next(filter(None, lengths), 0)
+    is_bad = [length != width or not width for length in lengths]
+    if any(is_bad):
+        wanted = f"a vector of {counted(width, 'number') if width else 'numbers'}"
+        raise _not_in_each_row(file, title, wanted, column, is_bad)
+    flat = pc.list_flatten(lists).cast(pa.float64()).to_numpy(zero_copy_only=False)
+    return flat.reshape(-1, width)
 
 
 def _parsed(cell: Any) -> list[float] | None:
@@ -266,23 +246,6 @@ def _parsed(cell: Any) -> list[float] | None:
         return list(map(float, json.loads(cell)))
     except (TypeError, ValueError):
         return None
-
-
-def read_names(path: str | None, rows: int) -> tuple[str, ...] | None:
-    """Returns the ids of the rows of `.npy` files, one in each line or entry of another file.
-
-    Args:
-        path: `.npy`, `.npz` (the array `ids`, `names`, `files`, or the only one), `.csv` of one
-            column or `.txt`; None: there are none.
-        rows: expected number of ids.
-
-    Raises:
-        InputError: the file is missing, or does not hold `rows` distinct ids.
-    """
-    if path is None:
-        return None
-    values, _ = _read_list(path, ("ids", "names", "files"), None, rows, "name")
-    return _checked_ids(values.tolist(), path, "it")
 
 
 def _checked_ids(values: Iterable[Any], path: str, ids: str) -> tuple[str, ...]:
@@ -317,21 +280,24 @@ def _id(value: Any) -> str:
     return re.sub(r"^(-?\d+)\.0+$", r"\1", text.strip())
 
 
-def read_labels(path: str, name: str | None, rows: int) -> Labels:
+def read_labels(
+    path: str, name: str | None, rows: int, names: Sequence[str] | None = None
+) -> Labels:
     """Reads labels, integers or strings, from a `.npy`, `.npz`, `.csv` or `.txt` file.
 
-    A `.txt` has one label a line, and a `.csv` one column, below its title.
+    A `.txt` has one label a line. A `.csv` has titles, and a label a row, or its name and label.
 
     Args:
         path: path of the file.
         name: name of an array of an `.npz`; None: its only array, or `labels` of the
             command `embed`.
         rows: expected number of labels.
+        names: of the rows, by which a `.csv` of two columns is matched; None: it has one column.
 
     Raises:
         InputError: the file is missing, or does not hold `rows` labels.
     """
-    values, others = _read_list(path, ("labels", "y"), name, rows, "label")
+    values, others = _read_list(path, ("labels", "y"), name, rows, "label", names)
     present, codes = np.unique(values, return_inverse=True)
     classes = others.get("label_names", ())
     if values.dtype.kind in "iu" and 0 <= present[0] <= present[-1] < len(classes):
@@ -340,24 +306,29 @@ def read_labels(path: str, name: str | None, rows: int) -> Labels:
 
 
 def _read_list(
-    path: str, arrays_: Sequence[str], name: str | None, rows: int, noun: str
+    path: str,
+    keys: Sequence[str],
+    name: str | None,
+    rows: int,
+    noun: str,
+    names: Sequence[str] | None = None,
 ) -> tuple[NDArray, dict[str, NDArray]]:
     """Reads an integer or string for each row, `[rows]`, and the further arrays of an `.npz`.
 
     Args:
-        path: see `read_labels`, like `name` and `rows`.
-        arrays_: names of the array of an `.npz`, by priority.
+        path: see `read_labels`, like `name`, `rows` and `names`.
+        keys: names of the array of an `.npz`, by priority.
         name: name of the array, or None.
         rows: expected number.
         noun: what one of them is called.
+        names: of the rows, or None.
     """
     path = os.path.expanduser(checks.local(path))
-    file = existing(path, (".npy", ".npz", ".csv", ".txt"))
-    others: dict[str, NDArray] = {}
-    if file.suffix.lower() in (".csv", ".txt"):
-        values = _read_lines(file, noun)
+    file, others = existing(path, (".npy", ".npz", ".csv", ".txt")), dict[str, NDArray]()
+    if file.suffix.lower() in (".npy", ".npz"):
+        values, others = read_arrays(path, keys, name)
     else:
-        values, others = read_arrays(path, arrays_, name)
+        values = np.array(_read_lines(file, noun, names))
     if values.ndim != 1 or values.dtype.kind not in "biuU":
         must = f"{path} must hold one integer or string per row"
         raise InputError(f"{must}; got {values.dtype} of shape {values.shape}")
@@ -367,14 +338,21 @@ def _read_list(
     return values, others
 
 
-def _read_lines(file: epath.Path, noun: str) -> NDArray:
-    """Reads one label, or other `noun`, per line, as strings."""
-    text = file.read_bytes().decode("utf-8-sig", "surrogateescape")
-    rows = [[line.strip()] for line in text.rstrip().splitlines()]
+def _read_lines(file: pathlib.Path, noun: str, names: Sequence[str] | None) -> list[str]:
+    """Reads one label, or other `noun`, of each row of a text, see `read_labels`."""
+    lines = file.read_bytes().decode("utf-8-sig", "surrogateescape").rstrip().splitlines()
+    rows = [[line] for line in lines]
     if file.suffix.lower() == ".csv":
-        rows = list(csv.reader(line for (line,) in rows))[1:]
+        rows = list(csv.reader(lines))[1:]
+    if names is not None and rows and all(len(row) == 2 for row in rows):
+        label_of = {composed(name): label for name, label in rows}
+        rows = [[label_of.get(composed(name), "")] for name in names]
+        missing = [name for name, (label,) in zip(names, rows, strict=True) if not label]
+        if missing:
+            must = f"{file} must have a {noun} of each of the {len(names):,} images"
+            raise InputError(f"{must}; got none of {missing[0]} (and {len(missing) - 1:,} more)")
     for i, row in enumerate(rows):
-        if len(row) != 1 or not row[0]:
+        if len(row) != 1 or not row[0].strip():
             must = f"{file} must have one {noun} in each row"
             raise InputError(f"{must}; got {short(', '.join(row)) or 'none'} in row {i}")
-    return np.array([value for (value,) in rows])
+    return [value.strip() for (value,) in rows]

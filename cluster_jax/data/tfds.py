@@ -1,37 +1,34 @@
 """Prepared TFDS data sets, read without TensorFlow."""
 
-import collections
 import contextlib
 import functools
-import itertools
 import os
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import jax
 import numpy as np
 from etils import epath
-from jax.experimental import multihost_utils
 
-from cluster_jax.core import buckets, checks, io
+from cluster_jax.core import buckets, io
 from cluster_jax.core.checks import InputError
-from cluster_jax.data import decode, images
-from cluster_jax.data.decode import Resize
-from cluster_jax.data.images import DataConfig, Dataset, Decoder
+from cluster_jax.data import images
+from cluster_jax.data.images import DataConfig, Dataset, ItemReader
 
 FORMAT = "array_record"  # TFDS's format with random access that needs no TensorFlow
-_TOGETHER = 1024  # labels that a process reads before it waits for the others
 BLOCK = 256  # consecutive records that are read by one request
-_BLOCKS_KEPT = 256  # blocks in memory at most, where not all of their records are asked for
+_BLOCKS_KEPT = 256  # blocks in memory at most
 _READERS = 16  # threads that read blocks
 _READ_AHEAD_BYTES = 16 * 2**20  # size of a request of a block
 
 
 class Blocks:
-    """Records in blocks of consecutive ones of a file, each of which is read by one request.
+    """Records in a bucket, in blocks of consecutive ones of a file, each read by one request.
+
+    One by one they would take a request each, which array_record does not send at the same time.
 
     Args:
         files: TFDS's instructions for the files (name, first record, number of records), in order.
@@ -49,27 +46,18 @@ class Blocks:
         sizes = [stop - first for _, first, stop in self._blocks]
         self.of = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
         self._starts = np.cumsum([0, *sizes])
-        self._kept: collections.OrderedDict[int, Future] = collections.OrderedDict()
-        self._lock = threading.Lock()
-        self._pool = ThreadPoolExecutor(_READERS)
-        self._reader = functools.cache(_reader)
-
-    def read_ahead(self, records: np.ndarray) -> None:
-        """Begins to read the blocks of records, int `[n]`, that are not in memory."""
-        with self._lock:
-            for block in np.unique(self.of[records]).tolist():
-                if block not in self._kept:
-                    self._kept[block] = self._pool.submit(self._read, block)
-            while len(self._kept) > _BLOCKS_KEPT:
-                self._kept.popitem(last=False)
+        self._kept, self._lock = dict[int, Future](), threading.Lock()
+        self._pool, self._reader = ThreadPoolExecutor(_READERS), functools.cache(_reader)
 
     def take(self, record: int) -> bytes | None:
-        """Takes a record out of its block; None if the block, or the record, is not in memory."""
+        """Takes a record out of its block, which is read first; None if it has been taken."""
         block = int(self.of[record])
         with self._lock:
-            reading = self._kept.get(block)
-        if reading is None:
-            return None
+            if block not in self._kept:
+                self._kept[block] = self._pool.submit(self._read, block)
+            if len(self._kept) > _BLOCKS_KEPT:
+                del self._kept[next(iter(self._kept))]
+            reading = self._kept[block]
         records = reading.result()
         data = records.pop(record, None)
         if not records:
@@ -94,38 +82,31 @@ def _reader(file: str) -> Any:
 class Labels:
     """Labels of streamed sets, which a run keeps in one small file beside it.
 
-    Without it each start would read all records for them. All processes call each method, and get
-    the same labels.
+    Without it each start would read all records for them.
 
     Args:
         path: the file, which need not exist; None: labels are read anew.
     """
 
     def __init__(self, path: epath.PathLike | None = None) -> None:
-        self._path = path
-        self._kept = dict[str, np.ndarray]()
-        self._read = dict[str, np.ndarray]()
+        self._path, self._kept = path, dict[str, np.ndarray]()
         if path is not None and epath.Path(path).exists():
             # What is damaged is read out of the records again.
             with contextlib.suppress(io.DamagedFile):
                 self._kept = io.read_arrays(path)
+        self._known = set(self._kept)
 
-    def take(self, key: str, size: int, read: Callable[[], np.ndarray]) -> np.ndarray:
-        """Returns the labels int32 `[size]` of a set: those of the file, or else by `read`."""
-        kept = self._kept.get(key, np.empty(0, np.int32))
-        is_kept = kept.shape == (size,)
-        if jax.process_count() > 1:
-            kept = kept if is_kept else np.empty(size, np.int32)
-            is_kept, kept = multihost_utils.broadcast_one_to_all((np.bool_(is_kept), kept))
-        if is_kept:
-            return kept
-        self._read[key] = read()
-        return self._read[key]
+    def take(self, key: str, read: Callable[[], np.ndarray]) -> np.ndarray:
+        """Returns the labels of a set: those of the file, or else by `read`."""
+        if key not in self._kept:
+            self._kept[key] = read()
+        return self._kept[key]
 
     def write(self) -> None:
         """Writes labels that were read out of records into the file; the first process does."""
-        if self._path is not None and self._read and jax.process_index() == 0:
-            io.write_arrays(self._path, {**self._kept, **self._read})
+        is_new = self._kept.keys() - self._known
+        if self._path is not None and is_new and jax.process_index() == 0:
+            io.write_arrays(self._path, self._kept)
 
 
 def load(config: DataConfig, kept: Labels | None = None) -> Dataset:
@@ -138,120 +119,55 @@ def load(config: DataConfig, kept: Labels | None = None) -> Dataset:
 
     Args:
         config: the section `data`.
-        kept: where these labels are kept. Then all processes call this, and each reads a share of
-            those that are not; None: this process is alone.
+        kept: where these labels are kept; None: nowhere.
 
     Raises:
         InputError: the set is missing, prepared in a different format, or without images; unknown
-            split or label.
+            split or label; a record cannot be read.
     """
-    name, label, resize = config.name, config.label, config.resize
+    name, label = config.name, config.label
     builder, source, blocks = _open(name, config.dir, config.split)
-    features = dict(builder.info.features.items())
+    features = dict(builder.info.features)
     if label not in features and label != "label":
         must = f"data.label must be a feature of {name}, {', '.join(sorted(features))}"
         raise InputError(f"{must}; got {label!r}")
     label_names = tuple(getattr(features.get(label), "names", None) or ()) or None
-    shape = _shape(features["image"].shape, name, resize)
-    channels = shape[-1]
-    records = images.subset(len(source), config.limit)
-    size = len(records)
-    # Of a small part of the records, most of a block would be read for nothing.
-    in_blocks = 2 * size >= len(source)
-    labels = np.empty(size, np.int32) if label in features else None
+    rows = images.subset(len(source), config.limit).tolist()
+    labels = np.empty(len(rows), np.int32) if label in features else None
 
-    def read_ahead(rows: np.ndarray) -> None:
-        if in_blocks:
-            blocks.read_ahead(records[rows])
-
-    def record_of(row: int) -> Any:
-        data = blocks.take(records[row])
-        if data is None:
-            return source[records[row]]
-        return builder.info.features.deserialize_example_np(data, decoders=source.decoders)
-
-    def label_of(row: int) -> Any:
-        return record_of(row)[label]
-
-    def in_order(rows: Iterable[int]) -> Iterator[int]:
-        for row in rows:
-            read_ahead(np.array([row, min(row + BLOCK, size - 1)]))
-            yield row
-
-    def read(row: int, decoder: Decoder) -> np.ndarray:
-        record = record_of(row)
-        if labels is not None:
-            labels[row] = record[label]
+    def item(i: int) -> Any:
         try:
-            return decoder(record["image"])
-        # Pillow raises errors of many types on damaged bytes.
-        except Exception as error:
-            raise InputError(
-                f"record {records[row]} of {name} must be a readable image; got an error "
-                f"({error}): prepare the data set again"
-            ) from error
+            data = blocks and blocks.take(rows[i])
+            if data is None:
+                record = source[rows[i]]
+            else:
+                of = builder.info.features
+                record = of.deserialize_example_np(data, decoders=source.decoders)
+        except Exception as error:  # The libraries that read it have errors of their own.
+            must = f"record {rows[i]} of {name} must be readable"
+            raise InputError(f"{must}; got an error ({error})") from error
+        if labels is not None:
+            labels[i] = record[label]
+        return record["image"]
 
-    if config.fits(size, shape):
-        pixels = np.empty((size, *shape), np.uint8)
-        square = functools.partial(decode.decode, resize=resize, channels=channels)
-        decoded = images.map_threaded(
-            lambda row: read(row, square), in_order(range(size)), f"reading {name}", size
-        )
-        for row, image in enumerate(decoded):
-            pixels[row] = image
-        return images.in_memory(name, pixels, config, labels=labels, label_names=label_names)
-    if labels is not None:
-        read_labels = functools.partial(_labels, label_of, in_order, size, name, kept is not None)
-        if kept is None:
-            labels[:] = read_labels()
-        else:
-            key = f"{builder.info.full_name} {config.split} {label} {config.limit}"
-            labels[:] = kept.take(key, size, read_labels)
-    fetch = images.fetcher(read, resize, channels)
-    dataset = Dataset(name, size, shape, None, fetch, labels, label_names, read=read)
-    if in_blocks:
-        dataset = dataset._replace(block_of=blocks.of[records], read_ahead=read_ahead)
-    return dataset
+    def read_labels() -> np.ndarray:
+        stored = images.map_threaded(item, range(len(rows)), "reading labels", len(rows))
+        for _ in stored:
+            pass
+        assert labels is not None
+        return labels
 
-
-def _shape(stored: Sequence[Any], name: str, resize: Resize | None) -> tuple[int, ...]:
-    """Returns `[H, W, C]` of the images of a set, as they are after resizing."""
-    height, width, channels = stored
-    checks.one_of(f"the number of channels of {name}", channels, (1, 3))
-    if resize:
-        return resize.side, resize.side, channels
-    if height is None or width is None:
-        must = f"images of {name} must have one size"
-        raise InputError(f"{must}; got several: set data.image_size to resize and crop them")
-    return height, width, channels
+    channels = 1 if features["image"].shape[-1] == 1 else 3
+    reader = ItemReader(item, [f"record {row}" for row in rows], config, name, channels)
+    if labels is not None and not config.fits(reader.size, reader.shape):
+        key = f"{builder.info.full_name} {config.split} {label} {config.limit}"
+        labels[:] = (kept or Labels()).take(key, read_labels)
+    dataset = images.load(name, reader, config, labels=labels, label_names=label_names)
+    block_of = None if blocks is None or dataset.images is not None else blocks.of[rows]
+    return dataset._replace(sources=None, load=None, facts=None, block_of=block_of)
 
 
-def _labels(
-    read: Callable[[int], Any],
-    in_order: Callable[[Iterable[int]], Iterator[int]],
-    size: int,
-    name: str,
-    together: bool,
-) -> np.ndarray:
-    """Reads all labels, int32 `[size]`, for which whole records have to be read; see `load`."""
-    processes = jax.process_count() if together else 1
-    share = -(-size // processes)
-    first = share * jax.process_index() if together else 0
-    rows = [min(row, size - 1) for row in range(first, first + share)]
-    task = f"reading labels of {name}"
-    stored = images.map_threaded(read, in_order(rows), task, share)
-    if processes == 1:
-        return np.fromiter(stored, np.int32, size)
-    # Some at a time: the first process to come waits half a minute for the last one.
-    parts = (
-        np.fromiter(itertools.islice(stored, _TOGETHER), np.int32)
-        for _ in range(0, share, _TOGETHER)
-    )
-    gathered = [multihost_utils.process_allgather(part) for part in parts]
-    return np.concatenate(gathered, axis=1).ravel()[:size]
-
-
-def _open(name: str, dir: str | None, split: str | None) -> tuple[Any, Any, Blocks]:
+def _open(name: str, dir: str | None, split: str | None) -> tuple[Any, Any, Blocks | None]:
     """Opens TFDS's builder, its data source of undecoded records, and these in blocks."""
     dir = dir or os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
     root = buckets.path(dir)
@@ -275,17 +191,17 @@ def _open(name: str, dir: str | None, split: str | None) -> tuple[Any, Any, Bloc
     if FORMAT not in formats:
         content = f"{', '.join(formats)}, which only TensorFlow reads: {prepare}"
         raise InputError(f"{folder} must be prepared as {FORMAT}; got {content}")
-    splits = ", ".join(sorted(builder.info.splits))
-    if not split:
-        raise InputError(f"data.split must be a split of {name}, {splits}; got none")
     if "image" not in builder.info.features:
         content = ", ".join(builder.info.features)
         raise InputError(f"{name} must have a feature 'image'; got {content}")
     # Pillow decodes the images, so that images of all sources are resized in the same way.
     raw = {"image": tfds.decode.SkipDecoding()}
     try:
-        source = builder.as_data_source(split=split, decoders=raw)
-        return builder, source, Blocks(builder.info.splits[split].file_instructions)
+        source, blocks = builder.as_data_source(split=split or "", decoders=raw), None
+        if buckets.is_in_bucket(root):
+            blocks = Blocks(builder.info.splits[split].file_instructions)
+        return builder, source, blocks
     except ValueError as error:
-        must = f"data.split must select from the splits of {name}, {splits}"
-        raise InputError(f"{must}; got '{split}'") from error
+        must = f"data.split must select from the splits of {name}, "
+        must += ", ".join(sorted(builder.info.splits))
+        raise InputError(f"{must}; got {split!r}") from error

@@ -35,9 +35,7 @@ def run_pipeline(
     workdir: epath.PathLike | None = None,
     name: str = "run",
     dataset: Dataset | None = None,
-    cut_short: bool = False,
     report: bool = True,
-    until: str | None = None,
 ) -> dict[str, Any]:
     """Trains, embeds, clusters and reports; skips what an earlier call has done.
 
@@ -46,12 +44,7 @@ def run_pipeline(
         workdir: folder or bucket path of the run; None: `runs/NAME-HASH` of name and config.
         name: name of the config, for the folder and the title of the report.
         dataset: the images if they are loaded already; None: load `config.data`.
-        cut_short: evaluates the newest checkpoint of an unfinished training as it stands; without
-            it, a later call trains on.
         report: whether to write `report.html`; the command `report` writes it later.
-        until: "features": ends with the encoder and the features; a later call, which may be of
-            one process, clusters them. "report": does all. None: "features" with several
-            processes, of which one alone would cluster while the others wait, else "report".
 
     Returns:
         The results; of a new run only in the first process, elsewhere `{}`, as of one that ends
@@ -61,7 +54,23 @@ def run_pipeline(
         InputError: the config, the data or the workdir is invalid; nothing was written.
         NotFinite, Preempted: see `training.loop.train`.
     """
-    parsed, is_first = parse_config(config, name), jax.process_index() == 0
+    try:
+        return _run(parse_config(config, name), workdir, name, dataset, report)
+    except io.DamagedFile as error:
+        if error.otherwise:
+            raise
+        raise io.DamagedFile(error.path, error.reason, workdirs.MADE_AGAIN) from error
+
+
+def _run(
+    parsed: AnyConfig,
+    workdir: epath.PathLike | None,
+    name: str,
+    dataset: Dataset | None,
+    report: bool,
+) -> dict[str, Any]:
+    """Runs a config, see `run_pipeline`."""
+    is_first = jax.process_index() == 0
     checkpoint.wait_for_all("started")
     workdir = buckets.path(workdir or workdirs.default_workdir(parsed.values, name))
     if not isinstance(parsed, RunConfig):  # Trainings alone write into a bucket.
@@ -92,22 +101,20 @@ def run_pipeline(
     io.check_writable(workdir)
     if is_first:
         workdirs.check_unused(workdir)
-    store, make = _prepared(parsed, workdir, dataset, cut_short=cut_short)
+    store, make = _prepared(parsed, workdir, dataset)
     is_kept = _stays(parsed, workdir)
     lock = workdirs.locked(workdir) if is_first else contextlib.nullcontext(lambda: None)
     with lock as guard:
         inputs = make(guard)
-        until = until or ("features" if jax.process_count() > 1 else "report")
-        if until == "features":
+        if jax.process_count() > 1:  # One alone would cluster while the others wait.
             again = f"`cluster-jax train --workdir={shlex.quote(str(workdir))}`"
             say(f"{workdir} has the features; {again} on one machine clusters them")
-        if until == "features" or not is_first:
             return {}
         guard()
         if is_kept:  # Only its features had to be made again.
             run = page.repaired(records.read(workdir), with_report=report)
             return {**run.results, "config": parsed.values}
-        return _cluster_and_write(store, inputs, started, cut_short, report)
+        return _cluster_and_write(store, inputs, started, report)
 
 
 def _stays(config: AnyConfig, workdir: epath.Path) -> bool:
@@ -127,8 +134,6 @@ def _stays(config: AnyConfig, workdir: epath.Path) -> bool:
 
 def _is_old(config: AnyConfig, results: Mapping[str, Any]) -> bool:
     """Returns whether images are clustered again though a run of the same config is finished."""
-    if results["provenance"].get("cut_short"):
-        return True  # of a training that was evaluated as it stood
     if custom.described(config.eval.method, FINDERS).items() <= results["provenance"].items():
         return False
     say(f"the file of {config.eval.method} has changed: the images are clustered again")
@@ -136,13 +141,11 @@ def _is_old(config: AnyConfig, results: Mapping[str, Any]) -> bool:
 
 
 def _prepared(
-    config: AnyConfig, workdir: epath.Path, dataset: Dataset | None, *, cut_short: bool
+    config: AnyConfig, workdir: epath.Path, dataset: Dataset | None
 ) -> tuple[Store, Callable[[Callable[[], None]], Inputs[Any]]]:
     """Checks a run with its workdir, see `trainings.prepare` and `photos.prepare`."""
     if isinstance(config, RunConfig):
-        return trainings.prepare(config, workdir, dataset, cut_short=cut_short)
-    if cut_short:
-        raise trainings.without_checkpoint(workdir)
+        return trainings.prepare(config, workdir, dataset)
     return photos.prepare(config, workdir, dataset)
 
 
@@ -179,7 +182,7 @@ def _changes(config: AnyConfig, run: Run) -> str:
 
 
 def _cluster_and_write(
-    store: Store, inputs: Inputs[AnyConfig], started: float, cut_short: bool, report: bool
+    store: Store, inputs: Inputs[AnyConfig], started: float, report: bool
 ) -> dict[str, Any]:
     """Clusters the embedding in the workdir and writes clusters, tables, report and results."""
     say("clustering")
@@ -191,7 +194,6 @@ def _cluster_and_write(
         steps=int(store.files[workdirs.TRAIN_EMBEDDING]),
         records=read_log(workdir),
         seconds=seconds,
-        cut_short=cut_short,
     )
     say("writing the report" if report else "writing the clusters")
     numbers = workdirs.states(workdir)

@@ -219,7 +219,6 @@ def complete(
     steps: int = 0,
     records: Sequence[dict] = (),
     seconds: float,
-    cut_short: bool = False,
 ) -> Run:
     """Returns a run with scores, clusters of k-means and duplicates; writes nothing.
 
@@ -229,7 +228,6 @@ def complete(
         steps: number of training steps; 0: nothing was trained.
         records: log of the training.
         seconds: time that the embeddings took, with the training.
-        cut_short: whether the training is to go on later.
     """
     started = time.perf_counter()
     (config, dataset, _), clustered = found.inputs, found.clustered
@@ -251,10 +249,7 @@ def complete(
         kept = np.flatnonzero(run.columns["kept"]).tolist()
         repeated = duplicates.with_picked(repeated, kept)
     results = {
-        "provenance": {
-            **provenance.describe(config, section, dataset, clustered, steps),
-            "cut_short": cut_short,
-        },
+        "provenance": provenance.describe(config, section, dataset, clustered, steps),
         "metrics": {
             **_judged(evaluation.metrics, steps),
             "gradient_share": _last(records, "gradient_share"),
@@ -371,15 +366,12 @@ def described(run: Run) -> Run:
         return run
     ids, leaves = placing.coded(run.labels[run.placer.sample])
     around = membership.shares(run.placer.smoother, leaves)[run.placer.leaves[rows]]
-    place = {cluster: i for i, cluster in enumerate(ids.tolist())}
-    own = np.array([place.get(label, -1) for label in labels.tolist()])
-    sure = membership.membership(own, around)
-    second = np.where(sure.second_labels < 0, NO_CLUSTER, ids[sure.second_labels])
+    sure = membership.of_known_rows(ids, labels, around)
     return dataclasses.replace(
         run,
-        probabilities=np.where(decided, 1.0, np.where(is_in, sure.probabilities, 0.0)),
-        second_labels=np.where(decided | ~is_in, NO_CLUSTER, second),
-        second_probabilities=np.where(decided | ~is_in, 0.0, sure.second_probabilities),
+        probabilities=np.where(decided, 1.0, sure.probabilities),
+        second_labels=np.where(decided, NO_CLUSTER, sure.second_labels),
+        second_probabilities=np.where(decided, 0.0, sure.second_probabilities),
     )
 
 

@@ -290,7 +290,15 @@ def training_images(run: Run) -> Dataset:
             f"place by `cluster-jax update --workdir={run.workdir} FOLDER`"
         )
     with checks.named({"data.dir": "the folder of the run"}):
-        dataset = build.load_training_images(config, data)
+        return of_run(run, build.load_training_images(config, data))
+
+
+def of_run(run: Run, dataset: Dataset) -> Dataset:
+    """Returns the images of a run, of those that are there now, in its order; see the above.
+
+    Raises:
+        InputError: they are other images.
+    """
     if run.names is not None and dataset.sources is not None:
         listed = {*run.names, *(name for name, _ in run.skipped)}
         rows = [i for i, name in enumerate(dataset.sources) if name in listed]

@@ -5,7 +5,7 @@ import functools
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 from etils import epath
@@ -120,7 +120,7 @@ class Run:
         scan: float64 `[3, b]`, bandwidths, numbers of clusters and scores of its scan, or None.
         class_threshold: float64 `[]`, distance from which an image is of no class, or None.
         shares: float32 `[n]`, of embeddings of which a sample is described: the probability of the
-            cluster, or its share in the votes on the row; or None.
+            cluster; or None.
         named: cluster -> the name that a person has given it, of clusters that are gone, too.
         held: clusters that a person has named, merged or made: no update takes a row from them.
         page: the state whose page has saved the corrections that have made this one, if they are
@@ -470,26 +470,6 @@ class Run:
                 "now: restore the file, or run the command of the run in another folder"
             )
         return rebuilt
-
-    def with_kmeans(self) -> Self:
-        """Returns a run whose clusters are those of k-means, without a person's decisions."""
-        assert self.kmeans_labels is not None
-        labels, columns = self.kmeans_labels, self.columns.copy()
-        columns["label"][self.rows] = columns["found"][self.rows] = labels
-        columns["decided"] = False
-        n_neighbors = self.config["eval"]["reduce"]["n_neighbors"]
-        means = arrays.cluster_means(self.features, labels)
-        return dataclasses.replace(
-            self,
-            columns=columns,
-            named={},
-            distances=arrays.distances_to_centers(self.features, means, labels),
-            outliers=np.zeros(len(labels), bool),
-            linkage=trees.linkage_of_means(self.features, labels),
-            tree=None,
-            probabilities=None,
-            placer=ByVotes(labels, n_neighbors, placing.voters(self.features, "cosine")),
-        )
 
     def write(self) -> None:
         """Writes the state as a whole, then removes the oldest ones."""

@@ -21,7 +21,7 @@ from cluster_jax.methods import base as methods
 from cluster_jax.runs import build
 from cluster_jax.runs import workdir as workdirs
 from cluster_jax.runs.build import Inputs
-from cluster_jax.runs.config import AnyConfig, PhotosConfig, RunConfig
+from cluster_jax.runs.config import AnyConfig, RunConfig
 
 FEATURES = "features.npy"
 
@@ -124,31 +124,17 @@ class Store(NamedTuple):
 
 
 def find(workdir: epath.Path, inputs: Inputs[AnyConfig], files: Mapping[str, int | str]) -> Store:
-    """Looks what a workdir has of a run; one inside of another run has the embedding of that one.
+    """Looks what a workdir has of a run.
 
     Raises:
         InputError: it has embeddings of other images or of another config.
     """
     images, values = workdirs.describe_images(inputs.dataset), inputs.config.values
     made_from = workdirs.made_from(values, images)
-    if isinstance(inputs.config, PhotosConfig):
-        _take_over(workdir, values, f"{made_from}:{files[workdirs.TRAIN_EMBEDDING]}")
     recorded = workdirs.check_images(workdir, images)
     there = (workdirs.has_embedding(workdir / name, made_from, by) for name, by in files.items())
     missing = tuple(name for name, is_there in zip(files, there, strict=True) if not is_there)
     return Store(workdir, images, recorded, made_from, files, missing)
-
-
-def _take_over(workdir: epath.Path, values: Mapping[str, Any], fingerprint: str) -> None:
-    """Copies the embedding of the run in whose folder a new run is, if it is the same one."""
-    around, name = workdir.parent, workdirs.TRAIN_EMBEDDING
-    if (workdir / workdirs.IMAGES).exists() or not (around / name).exists():
-        return
-    if io.read_fingerprint(around / name) == fingerprint:
-        workdir.mkdir(parents=True, exist_ok=True)
-        io.write_json(workdir / workdirs.CONFIG, values, checksum=True)
-        for file in (workdirs.IMAGES, name):
-            (around / file).copy(workdir / file, overwrite=True)
 
 
 def begin(store: Store, inputs: Inputs[AnyConfig], encoder: Mapping[str, Any]) -> None:

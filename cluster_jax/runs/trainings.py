@@ -49,8 +49,6 @@ def prepare(
     config: RunConfig,
     workdir: epath.Path,
     dataset: Dataset | None,
-    *,
-    cut_short: bool,
 ) -> tuple[Store, Callable[[Callable[[], None]], Inputs[RunConfig]]]:
     """Builds a training and checks it with its images and its workdir; writes nothing.
 
@@ -58,7 +56,6 @@ def prepare(
         config: see `configs/base.py`.
         workdir: folder of the run.
         dataset: the images if they are loaded already.
-        cut_short: whether the newest checkpoint is evaluated as it stands.
 
     Returns:
         What the workdir has, and the function that trains and writes the embeddings into the
@@ -69,8 +66,6 @@ def prepare(
     """
     labels = tfds.Labels(workdir / workdirs.LABELS)
     stages = build_stages(config, workdir, dataset, labels)
-    if cut_short:
-        stages[-1] = _ended_at_newest_checkpoint(stages[-1])
     last, inputs = stages[-1], stages[-1].inputs
     finish.print_start(inputs, stages, workdir)
     steps = last.training.total_steps
@@ -161,22 +156,6 @@ def _embed(store: Store, name: str, stage: BuiltRun, dataset: Dataset, state: St
     if name in store.missing:
         checksum = states.checksum((state.params, state.model_state))
         stores.write(store, name, checksum, functools.partial(embed_all, stage, dataset, state))
-
-
-def _ended_at_newest_checkpoint(stage: BuiltRun) -> BuiltRun:
-    """Returns the last stage with as many steps as its newest checkpoint has."""
-    steps = checkpoint.steps(stage.workdir / checkpoint.FOLDER)
-    if not steps:
-        raise without_checkpoint(stage.workdir)
-    return stage._replace(training=stage.training._replace(total_steps=max(steps)))
-
-
-def without_checkpoint(workdir: epath.Path) -> InputError:
-    """Makes the error for a training that is to be evaluated before it has a checkpoint."""
-    return InputError(
-        f"--cut-short needs a checkpoint of the last stage in {workdir}; got none: train up to one "
-        "first"
-    )
 
 
 def _end_at_once() -> None:

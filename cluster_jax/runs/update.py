@@ -592,21 +592,15 @@ def _grown(
         points=None,
         probabilities=None,
     )
-    x, fitted = after.all_features, dict[int, Clustering]()
+    x = after.all_features
     is_fixed = columns["decided"] | np.isin(columns["label"], list(run.held))
     is_fixed[n_old:] = False
 
-    def look(rows: NDArray) -> numbering.Look:
-        fitted[len(rows)] = clustering = clusters.run_tree(rows, **how)
-        assert clustering.tree is not None
-        return clustering.tree.as_look()
-
-    state = numbering.update(run.living.of(items.old), x, look, is_fixed[:n_old])
-    if len(x) not in fitted:  # Of many, a sample was looked at.
-        look(x)
-    clustering, told = fitted[len(x)], state.events
+    clustering = clusters.run_tree(x, **how)
+    assert clustering.tree is not None
+    state = clustering.tree.numbered(run.living.of(items.old), x, is_fixed[:n_old])
+    told = state.events
     if refit:
-        assert clustering.tree is not None
         state = numbering.refit(state, clustering.tree.labels_, is_fixed)
         told += state.events
     columns["label"], columns["apart"] = state.ids, state.apart

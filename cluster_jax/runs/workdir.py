@@ -52,14 +52,13 @@ AT_ANY_TIME = {
     "data": ("cache_mb",),
 }
 
-# Files that a run reads again, and makes again where they lack.
-_MADE_AGAIN = (
-    IMAGES, TRAIN_EMBEDDING, TEST_EMBEDDING, INITIAL_EMBEDDING, TRAIN_FEATURES, TEST_FEATURES,
-    ENCODER,
-)  # fmt: skip
-
 # Files and folders that a run writes.
-_OF_A_RUN = ("checkpoints", RESULTS, ASSIGNMENTS, REPORT, *_MADE_AGAIN)
+_OF_A_RUN = (
+    *("checkpoints", RESULTS, ASSIGNMENTS, REPORT, IMAGES, ENCODER, TRAIN_EMBEDDING),
+    *(TEST_EMBEDDING, INITIAL_EMBEDDING, TRAIN_FEATURES, TEST_FEATURES),
+)
+# What to do about a damaged file beside a copy of it.
+MADE_AGAIN = ", or remove it and run the command of the run again, which makes it again"
 
 # Number of evenly spaced images whose pixels enter a fingerprint.
 _FINGERPRINT_IMAGES = 256
@@ -179,7 +178,7 @@ def about(workdir: epath.PathLike) -> dict[str, Any] | None:
 def after_damage(workdir: epath.Path, numbers: list[int], back: int = 0) -> str:
     """Says what else to do about a damaged state, `back` before the newest of the numbers."""
     if numbers == [1]:
-        return ", or run the command of the run again, which makes it again"
+        return MADE_AGAIN
     if not back:
         return (
             f", or go back to the state before by `cluster-jax update --workdir={workdir} --undo`"
@@ -187,19 +186,9 @@ def after_damage(workdir: epath.Path, numbers: list[int], back: int = 0) -> str:
     return ", or remove all files run-*.npz, with all corrections, and run the command again"
 
 
-def _about_unless_made_again(workdir: epath.Path) -> dict[str, Any] | None:
-    """Reads the same as `about`; None for a damaged first state, which its command makes again."""
-    try:
-        return about(workdir)
-    except io.DamagedFile:
-        if states(workdir) != [1]:
-            raise
-        return None
-
-
 def stored_config(workdir: epath.Path) -> dict[str, Any]:
     """Returns the config of a finished run, or else of one that has begun."""
-    values = _about_unless_made_again(workdir)
+    values = about(workdir)
     return read_values(workdir / CONFIG) if values is None else values["config"]
 
 
@@ -265,7 +254,7 @@ def claim(
     compared: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict,
     required: tuple[str, ...] = (),
 ) -> dict[str, Any] | None:
-    """Checks that a run of `config` may use a workdir, and puts damaged files aside.
+    """Checks that a run of `config` may use a workdir.
 
     Args:
         workdir: folder of the run; need not exist.
@@ -298,41 +287,10 @@ def claim(
     except io.DamagedFile as error:
         raise InputError(f"{error}, or choose another folder") from error
     _check_same(workdir, stored, config, compared)
-    import jax  # A wrong flag of a command is told without waiting for it.
-    from jax.experimental import multihost_utils
-
-    damaged = jax.process_index() == 0 and _put_aside(workdir, there)
-    if jax.process_count() > 1:  # The first process moves files before the others look.
-        damaged = bool(multihost_utils.broadcast_one_to_all(np.int32(damaged)))
-    finished = None if damaged else about(workdir)
-    if finished is None or not buckets.names(workdir) >= {CONFIG, *required}:
+    finished = about(workdir)
+    if finished is None or not there >= {CONFIG, *required}:
         return None
     return finished["results"] if finished["config"] == config else None
-
-
-def of_other_k(workdir: epath.Path, values: Mapping[str, Any]) -> epath.Path:
-    """Finds the workdir for another `eval.n_clusters` than that of the finished run in a workdir.
-
-    It is a folder in that of the run, `k6` or, for a number that is found, `found`: no answer
-    replaces another one.
-
-    Args:
-        workdir: that was asked for.
-        values: the config.
-
-    Returns:
-        The folder; `workdir` itself unless such a run is in it.
-    """
-    finished = _about_unless_made_again(workdir)
-    if finished is None or finished["results"]["provenance"].get("cut_short"):
-        return workdir
-    values = with_stored_dir(values, workdir)
-    stored, k = finished["config"], values["eval"]["n_clusters"]
-    if stored.get("eval", {}).get("n_clusters", k) == k or difference(
-        training_part(stored), training_part(values)
-    ):
-        return workdir
-    return workdir / ("found" if k is None else f"k{k}")
 
 
 def agree(done: bool, workdir: epath.Path) -> bool:
@@ -351,30 +309,6 @@ def agree(done: bool, workdir: epath.Path) -> bool:
     if bool(multihost_utils.broadcast_one_to_all(np.int32(done))) != done:
         raise InputError(f"{workdir} is not the same folder for all processes; choose a shared one")
     return done
-
-
-def _put_aside(workdir: epath.Path, there: set[str]) -> bool:
-    """Moves damaged ones of the files that are there to `damaged`; True if there were any.
-
-    Raises:
-        InputError: what a person or an update has done would be lost with a file.
-    """
-    damaged, names = False, [name for name in _MADE_AGAIN if name in there]
-    numbers = states(workdir)
-    names += ["run-1.npz"] if numbers == [1] else []
-    for file in (workdir / name for name in names):
-        try:
-            io.read_arrays(file) if file.suffix == ".npz" else read_values(file)
-        except io.DamagedFile as error:
-            if (
-                len(numbers) > 1
-                and file.name == TRAIN_EMBEDDING
-                and (about(workdir) or {}).get("updates")
-            ):
-                raise
-            io.set_aside(file, workdir, error.reason)
-            damaged = True
-    return damaged
 
 
 def check_unused(workdir: epath.Path) -> None:

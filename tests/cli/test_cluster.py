@@ -450,7 +450,7 @@ def shards(files, monkeypatch):
     return x, labels
 
 
-@pytest.mark.parametrize("method", ["tree", "gridshift", "kmeans"])
+@pytest.mark.parametrize("method", ["tree", "kmeans"])
 def test_features_too_large_for_memory_are_read_in_blocks(shards, capsys, monkeypatch, method):
     _, labels = shards
     monkeypatch.setattr("cluster_jax.data.arrays._BLOCK", 99)
@@ -461,15 +461,9 @@ def test_features_too_large_for_memory_are_read_in_blocks(shards, capsys, monkey
     results = io.read_json("w/results.json")
     provenance, metrics = results["provenance"], results["metrics"][method]
     assert provenance["rows"] == 200
-    used = {"all": 200, "files": 3, "in_report": 120}
-    if method != "gridshift":
-        said = "running k-means on all 200 rows" if method == "kmeans" else "smoothing 200 x"
-        assert said in out
-        assert provenance["rows_used"] == {**used, "clustered": 200}
-    else:
-        assert "a random sample of 120 of 200 rows" in out
-        assert "placed 200 of 200 rows by their neighbors" in out
-        assert provenance["rows_used"] == {**used, "clustered": 120, "placed_by_neighbors": 80}
+    assert provenance["rows_used"] == {"all": 200, "files": 3, "in_report": 120}
+    said = "running k-means on all 200 rows" if method == "kmeans" else "smoothing 200 x"
+    assert said in out
     assert "in 200 rows" in out
     with open("w/assignments.csv") as file:
         table = list(csv.DictReader(file))
@@ -545,9 +539,10 @@ def test_bad_input_in_blocks(shards, capsys):
     assert "n_clusters must be between 1 and 200, the number of rows; got 201" in _refused(
         capsys, *command, "--n-clusters=201"
     )
-    assert "between 1 and 120, the number of rows of the sample; got 130" in _refused(
-        capsys, *command, "--method=kmeans", "--reduce=pca", "--n-components=2", "--n-clusters=130"
-    )
+    must = "method must be 'tree', or 'kmeans' with reduce='none', for rows read in blocks; got "
+    reduced = ("--method=kmeans", "--reduce=pca", "--n-components=2", "--n-clusters=3")
+    assert f"{must}'kmeans' with reduce='pca'" in _refused(capsys, *command, *reduced)
+    assert f"{must}'gridshift'" in _refused(capsys, *command, "--method=gridshift")
     pathlib.Path("three.txt").write_text("1\n2\n3\n")
     assert "got 200 and 3" in _refused(capsys, *command, "--labels=three.txt")
     np.save("parts/1.npy", np.where(np.arange(240).reshape(80, 3) == 100, np.nan, x[70:150]))

@@ -215,20 +215,6 @@ def test_tsne_refuses(workdir, tmp_path, capsys, monkeypatch):
     assert "eval.reduce.method=umap" in sentence
 
 
-def test_kmeans_clusters(trained):
-    run = records.read(trained[0])
-    run = dataclasses.replace(run, outliers=np.arange(len(run.labels)) < 3)
-    by_kmeans = run.with_kmeans()
-    placed, labels = by_kmeans.place(run.features), run.kmeans_labels
-    assert (placed.labels == labels).all()
-    assert (by_kmeans.labels == labels).all()
-    assert not by_kmeans.outliers.any()
-    for c in range(labels.max() + 1):
-        apart = run.features[labels == c] - run.features[labels == c].mean(axis=0)
-        wanted = np.linalg.norm(apart, axis=1)
-        np.testing.assert_allclose(placed.distances[labels == c], wanted, rtol=1e-4, atol=1e-6)
-
-
 def test_workdirs_that_are_not_finished(workdir, tmp_path, capsys):
     images = f"--images={tmp_path}"
     assert "must be that of a finished run; got" in _refused(

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score
 
-from cluster_jax.clustering import numbering
+from cluster_jax.clustering import numbering, smooth_tree
 from cluster_jax.clustering.smooth_tree import SmoothTree
 
 
@@ -44,13 +44,19 @@ def test_a_class_that_arrives_is_born_and_the_others_stay():
     draw = kinds()
     (x, y), (more, z) = draw(40, 40, 40), draw(5, 5, 5, 12)
     model = SmoothTree("euclidean").fit(x)
-    before = model.update(more).ids_[:120]
-    assert (before == model.labels_).all()
+    before = model.labels_
+    assert (model.partial_fit(more).labels_[:120] == before).all()
     kinds_of = {event.kind for event in model.events_}
     assert kinds_of == {"grew", "emerged"}
     assert [e.id for e in model.events_ if e.kind == "emerged"] == [3]
-    assert adjusted_rand_score(np.concatenate([y, z]), model.ids_) == 1
-    assert (model.ids_.dtype, len(model.ids_)) == (np.int64, 147)
+    assert adjusted_rand_score(np.concatenate([y, z]), model.labels_) == 1
+    assert (model.labels_.dtype, len(model.labels_)) == (np.int64, 147)
+    assert (model.predict(np.concatenate([x, more])) == model.labels_).all()
+    assert model.predict_proba(more).shape == (27, 4)
+    assert (model.probabilities_ > 0.5).all()
+    groups = model.cut(n_clusters=2)
+    assert len(set(zip(groups.tolist(), model.labels_.tolist(), strict=True))) == 4
+    assert len(np.unique(model.cut(n_clusters=9))) == 9
 
 
 def test_a_class_that_arrives_little_by_little_is_born():
@@ -58,49 +64,60 @@ def test_a_class_that_arrives_little_by_little_is_born():
     model, truth = SmoothTree("euclidean"), []
     for counts in [(40, 40, 40), (6, 6, 6, 3), (6, 6, 6, 9)]:
         x, y = draw(*counts)
-        model.update(x)
+        model.partial_fit(x)
         truth.append(y)
-    assert adjusted_rand_score(np.concatenate(truth), model.ids_) == 1
+    assert adjusted_rand_score(np.concatenate(truth), model.labels_) == 1
 
 
 def test_first_update_of_a_new_model_is_its_fit():
     x, _ = kinds()(30, 30, 30)
-    model = SmoothTree("euclidean").update(x)
-    assert (model.ids_ == SmoothTree("euclidean").fit(x).labels_).all()
+    model = SmoothTree("euclidean").partial_fit(x)
+    assert (model.labels_ == SmoothTree("euclidean").fit(x).labels_).all()
     assert [e.kind for e in model.events_] == ["emerged"] * 3
-
-
-def test_no_new_rows_change_nothing():
-    draw = kinds()
-    model = SmoothTree("euclidean").fit(draw(30, 30)[0]).update(draw(3, 3)[0])
-    ids = model.ids_
-    assert (model.update(np.empty((0, 20))).ids_ == ids).all()
-    assert model.events_ == ()
 
 
 def test_rows_of_other_width_are_told():
     model = SmoothTree("euclidean").fit(kinds()(30, 30)[0])
     with pytest.raises(ValueError, match="3 features, but SmoothTree is expecting 20"):
-        model.update(np.zeros((2, 3)))
-    with pytest.raises(AttributeError, match="ids_"):
-        _ = SmoothTree("euclidean").fit(kinds()(30, 30)[0]).ids_
+        model.partial_fit(np.zeros((2, 3)))
+    assert len(model.labels_) == 60
 
 
 def test_a_fit_forgets_the_updates():
     draw = kinds()
-    model = SmoothTree("euclidean").fit(draw(30, 30)[0]).update(draw(3, 3)[0])
-    assert not hasattr(model.fit(draw(30, 30)[0]), "ids_")
+    model = SmoothTree("euclidean").fit(draw(30, 30)[0]).partial_fit(draw(3, 3)[0])
+    assert len(model.fit(draw(30, 30)[0]).labels_) == 60
+    assert [e.kind for e in model.events_] == ["emerged"] * 2
 
 
-def test_save_keeps_ids_and_goes_on_as_if_it_had_not_stopped(tmp_path):
+def test_many_rows_are_condensed_and_keep_their_clusters(monkeypatch):
+    """Also rows in no cluster, and those that a sample stands for."""
+    monkeypatch.setattr(smooth_tree, "MAX_ROWS", 150)
+    monkeypatch.setattr(numbering, "LOOK", 120)
+    draw = kinds(3)
+    x, _ = draw(60, 60, 60)
+    x[5] = 0
+    with pytest.warns(UserWarning, match="1 row is in no cluster"):
+        model = SmoothTree().fit(x)
+    (more, y), before = draw(9, 9, 9, 30), model.labels_
+    model.partial_fit(np.concatenate([more, np.zeros((1, 20))]))
+    is_same = model.labels_[:180] == before
+    assert is_same.mean() > 0.99
+    assert adjusted_rand_score(y, model.labels_[180:-1]) == 1
+    assert (model.labels_[[5, -1]] == -1).all()
+    assert (model.predict(more) == model.labels_[180:-1]).mean() > 0.95
+    assert len(model.sample_) <= 150
+
+
+def test_save_keeps_clusters_and_goes_on_as_if_it_had_not_stopped(tmp_path):
     draw = kinds(2)
-    model = SmoothTree("euclidean").fit(draw(30, 30, 30)[0]).update(draw(4, 4, 4, 4)[0])
+    model = SmoothTree("euclidean").fit(draw(30, 30, 30)[0]).partial_fit(draw(4, 4, 4, 4)[0])
     model.save(tmp_path / "model.npz")
     loaded = SmoothTree.load(tmp_path / "model.npz")
-    assert (loaded.ids_ == model.ids_).all()
+    assert (loaded.labels_ == model.labels_).all()
     assert loaded.events_ == model.events_
     x, _ = draw(4, 4, 4, 9)
-    assert (loaded.update(x).ids_ == model.update(x).ids_).all()
+    assert (loaded.partial_fit(x).labels_ == model.partial_fit(x).labels_).all()
     assert loaded.events_ == model.events_
 
 
@@ -180,7 +197,11 @@ def test_many_rows_are_sampled_and_a_split_takes_all_of_its_rows(monkeypatch):
 
     def fit(rows):
         seen.append(len(rows))
-        return SmoothTree("euclidean", n_clusters=3).fit(rows).as_look()
+        model = SmoothTree("euclidean", n_clusters=3).fit(rows)
+        rows = model.smoother_
+        return numbering.Look(
+            model.labels_, rows.sharp[model.leaves_], lambda x: (model.predict(x), rows.project(x))
+        )
 
     for _ in range(3):
         more, z = draw(4, 4, 4)
@@ -227,8 +248,8 @@ centers = 3 * rng.normal(size=(9, 64))
 model = SmoothTree()
 for live in (6, 7, 9):
     x = np.repeat(centers[:live], 12, axis=0)
-    model.update((x + rng.normal(size=x.shape)).astype(np.float32))
-print(hashlib.sha256(model.ids_.tobytes()).hexdigest())
+    model.partial_fit((x + rng.normal(size=x.shape)).astype(np.float32))
+print(hashlib.sha256(model.labels_.tobytes()).hexdigest())
 """
 
 

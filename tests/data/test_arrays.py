@@ -77,7 +77,10 @@ GOOD = np.full((4, 5, 6, 3), 0.5)
 @every_row(
     ("array", "message"),
     [
-        (np.where(np.arange(3) == 1, np.nan, GOOD), "must be finite; got NaN or infinity"),
+        (
+            np.where(np.arange(3) == 1, np.nan, GOOD),
+            "got float64 from nan to nan",
+        ),
         (GOOD * 255, r"floats in \[0, 1\]; got float64 from 127\.5 to 127\.5"),
         (GOOD[0, 0], r"shape \[N x H x W\], or .* with C = 1 or 3; got \[6 x 3\]"),
         (GOOD[..., :2], r"C = 1 or 3; got \[4 x 5 x 6 x 2\]"),

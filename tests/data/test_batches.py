@@ -110,26 +110,6 @@ def test_each_part_of_a_batch_has_blocks_of_its_own(monkeypatch):
     assert new[1:].max() <= 10
 
 
-def test_blocks_are_requested_before_their_batch():
-    requested, fetched = [], []
-
-    def fetch(index):
-        assert len(requested) >= min(len(fetched), 11) + batches.READ_AHEAD + 1
-        assert set(index.tolist()) <= {i for rows in requested for i in rows.tolist()}
-        fetched.append(index)
-        return np.zeros((len(index), 2, 2, 1), np.uint8)
-
-    dataset = make(resident=False, fetch=fetch)._replace(
-        block_of=np.arange(SIZE, dtype=np.int32) // 4, read_ahead=requested.append
-    )
-    part = [batch["index"] for batch in collect(dataset, share=(1, 2), steps=range(20))]
-    np.testing.assert_array_equal(np.stack(requested[:20]), np.stack(part))
-    requested.clear()
-    fetched.clear()
-    whole = [batch["index"] for batch in collect(dataset, steps=range(20))]
-    np.testing.assert_array_equal(np.stack(part), np.stack(whole)[:, 3:])
-
-
 @pytest.mark.parametrize("resident", [True, False])
 def test_stream_is_indices_and_starts_anywhere(resident):
     dataset = make(resident)

@@ -4,17 +4,13 @@ import dataclasses
 import json
 import pathlib
 import re
-import threading
 import types
-from concurrent.futures import ThreadPoolExecutor
 
-import jax
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from cluster_jax.core import io
-from cluster_jax.data import batches, datasets, decode, images, tfds
+from cluster_jax.data import batches, datasets, images, tfds
 from tests import toy
 from tests.faults.gcs_server import CUT, Server, every
 from tests.rows import every_row
@@ -127,69 +123,27 @@ def test_cifar10_first_image_and_streaming(cifar):
     np.testing.assert_array_equal(streamed.fetch(index), resident.images[index])
 
 
-@pytest.fixture
-def spans(monkeypatch):
-    """What is read of files of records, as (first, last + 1)."""
-    found, reader = [], tfds._reader
+def test_labels_of_a_streamed_set_are_read_once(cifar, monkeypatch, tmp_path):
+    """They are kept in a file by split; what is damaged there is read again."""
+    some, file, passes = cifar | {"cache_mb": 0.0}, tmp_path / "labels.npz", []
+    threaded = images.map_threaded
+    monkeypatch.setattr(images, "map_threaded", lambda *x: passes.append(x) or threaded(*x))
 
-    def counting(file):
-        opened = reader(file)
-        return types.SimpleNamespace(read=lambda *span: found.append(span) or opened.read(*span))
-
-    monkeypatch.setattr(tfds, "_reader", counting)
-    return found
-
-
-def test_labels_are_read_once_and_kept_in_a_file(cifar, spans, tmp_path):
-    """Those of each split; a file that is damaged is written again."""
-    some, file = cifar | {"cache_mb": 0.0}, tmp_path / "labels.npz"
-
-    def load(split):
+    def labels(split, read):
         kept = tfds.Labels(file)
         config = datasets.DataConfig(**some | {"name": "cifar10", "split": split})
-        labels, read = datasets.load(config, kept=kept).labels, len(spans)
-        spans.clear()
-        before = file.read_bytes() if file.exists() else None
+        found = datasets.load(config, kept=kept).labels
+        assert len(passes) == read
+        passes.clear()
         kept.write()
-        assert read or file.read_bytes() == before
-        return labels, read
+        return found
 
-    seen = {}
-    for split, blocks in (("train[:600]", 3), ("test[:512]", 2)):
-        seen[split], read = load(split)
-        assert read == blocks
-    for split, labels in seen.items():
-        again, read = load(split)
-        np.testing.assert_array_equal(again, labels)
-        assert read == 0
-    content = file.read_bytes()
-    file.write_bytes(content[: len(content) // 2])
-    again, read = load("train[:600]")
-    np.testing.assert_array_equal(again, seen["train[:600]"])
-    assert read == 3
-    assert load("train[:600]")[1] == 0
-
-
-def test_a_streamed_set_is_read_in_blocks(cifar, spans):
-    """Each block by one request for the labels and one a pass; a small part image by image."""
-    some = cifar | {"split": "train[24800:25600]"}  # of both files
-    expected = [(24800, 25000), (0, 256), (256, 512), (512, 600)]
-    resident = load("cifar10", some)
-    assert sorted(spans) == sorted(expected)
-    spans.clear()
-    streamed = load("cifar10", some | {"cache_mb": 0.0})
-    assert sorted(spans) == sorted(expected)
-    np.testing.assert_array_equal(streamed.labels, resident.labels)
-    assert np.bincount(streamed.block_of).tolist() == [200, 256, 256, 88]
-    for passes, batch in ((2, 64), (3, 800)):
-        found = batches.evaluation(streamed, batch_size=batch)
-        pixels = np.concatenate([images for images, _, _ in found])
-        np.testing.assert_array_equal(pixels[:800], resident.images)
-        assert sorted(spans) == sorted(passes * expected)
-    few = load("cifar10", some | {"cache_mb": 0.0, "limit": 300})
-    assert few.read_ahead is None
-    assert images.select(streamed, np.arange(300)).block_of is None
-    assert len(spans) == 12
+    first, second = labels("train[:30]", 1), labels("test[:20]", 1)
+    np.testing.assert_array_equal(labels("train[:30]", 0), first)
+    np.testing.assert_array_equal(labels("test[:20]", 0), second)
+    file.write_bytes(file.read_bytes()[:200])
+    np.testing.assert_array_equal(labels("train[:30]", 1), first)
+    np.testing.assert_array_equal(labels("train[:30]", 0), first)
 
 
 def test_a_set_in_a_bucket_is_read_by_few_requests(cifar, monkeypatch):
@@ -203,23 +157,25 @@ def test_a_set_in_a_bucket_is_read_by_few_requests(cifar, monkeypatch):
         for file in stored.iterdir():
             server.put("bucket", f"tfds/cifar10/3.0.2/{file.name}", file.read_bytes())
         server.faults.append(every(10, (503, CUT), where="array_record"))
-        some = cifar | {"split": "train[:1000]", "cache_mb": 0.0}
+        some = cifar | {"split": "train[:600]", "cache_mb": 0.0}
         here = load("cifar10", some)
         there = load("cifar10", some | {"dir": "gs://bucket/tfds"})
+        np.testing.assert_array_equal(there.labels, here.labels)
+        assert np.bincount(there.block_of).tolist() == [256, 256, 88]
         asked: list[object] = []
         server.faults.append(asked.append)
         made = [
-            list(
-                batches.stream(
-                    dataset, seed=0, batch_size=100, labeled=None, steps=range(10),
-                    prefetch=2,
-                )
-            )
-            for dataset in (here, there)
+            [pixels for pixels, _, _ in batches.evaluation(dataset, batch_size=100)]
+            for dataset in (here, there, there)
         ]  # fmt: skip
-        for ours, theirs in zip(*made, strict=True):
-            np.testing.assert_array_equal(ours["image"], theirs["image"])
-        assert 4 <= len(asked) < 40  # of 1,000 images
+        np.testing.assert_array_equal(made[0], made[1])
+        np.testing.assert_array_equal(made[0], made[2])
+        batch = batches.stream(
+            there, seed=0, batch_size=100, labeled=None, steps=range(6), prefetch=2
+        )
+        drawn = [part["index"] for part in batch]
+        assert len(np.unique(drawn)) == 600
+        assert 3 <= len(asked) < 40  # of 2,400 images
     finally:
         server.close()
 
@@ -227,7 +183,7 @@ def test_a_set_in_a_bucket_is_read_by_few_requests(cifar, monkeypatch):
 @every_row(
     ("split", "message"),
     [
-        (None, "data.split must be a split of cifar10, test, train; got none"),
+        (None, "data.split must select from the splits of cifar10, test, train; got None"),
         ("valid", "from the splits of cifar10, test, train; got 'valid'"),
         ("train[:x]", "must select from the splits"),
     ],
@@ -246,13 +202,10 @@ def test_another_feature_can_hold_the_classes(monkeypatch):
     """CIFAR-20 is CIFAR-100 with its coarse labels."""
     image = types.SimpleNamespace(shape=(2, 2, 1))
     features = {"image": image, "label": object(), "coarse_label": _Classes()}
-    builder = types.SimpleNamespace(info=types.SimpleNamespace(features=features))
+    builder = types.SimpleNamespace(info=types.SimpleNamespace(features=features, full_name="toy"))
     picture = np.zeros((2, 2, 1), np.uint8)
     source = [{"image": picture, "label": 9 - i, "coarse_label": i % 2} for i in range(4)]
-    blocks = tfds.Blocks([types.SimpleNamespace(filename="", skip=0, take=4)])
-    monkeypatch.setattr(blocks, "read_ahead", lambda records: None)
-    monkeypatch.setattr(tfds, "_open", lambda *_: (builder, source, blocks))
-    monkeypatch.setattr(decode, "decode", lambda image, **_: image)
+    monkeypatch.setattr(tfds, "_open", lambda *_: (builder, source, None))
     for megabytes in (100.0, 0.0):
         some = BASE | {"cache_mb": megabytes}
         fine = load("cifar100", some)
@@ -265,65 +218,3 @@ def test_another_feature_can_hold_the_classes(monkeypatch):
             match=r"data.label must be a feature of cifar100, coarse_label, .*; got 'shape'",
         ):
             load("cifar100", some | {"label": "shape"})
-
-
-@pytest.mark.parametrize(("rank_with_file", "reads"), [(0, 0), (1, 3)])
-def test_the_labels_of_the_first_process_are_those_of_all(
-    monkeypatch, tmp_path, rank_with_file, reads
-):
-    """Threads in place of three processes; if the first has none, all of them read."""
-    rank, barrier, handed, found = threading.local(), threading.Barrier(3), {}, []
-
-    def broadcast(values):
-        if rank.number == 0:
-            handed["values"] = values
-        barrier.wait()
-        return handed["values"]
-
-    monkeypatch.setattr(jax, "process_count", lambda: 3)
-    monkeypatch.setattr(tfds.multihost_utils, "broadcast_one_to_all", broadcast)
-    io.write_arrays(tmp_path / str(rank_with_file), {"toy": np.arange(4, dtype=np.int32)})
-
-    def take(number):
-        rank.number = number
-        kept = tfds.Labels(tmp_path / str(number))
-        return kept.take("toy", 4, lambda: found.append(number) or np.arange(4, dtype=np.int32))
-
-    with ThreadPoolExecutor(3) as pool:
-        for labels in pool.map(take, range(3)):
-            np.testing.assert_array_equal(labels, np.arange(4))
-    assert len(found) == reads
-
-
-def test_processes_share_the_reading_of_labels(monkeypatch):
-    """Threads in place of three processes: each reads a third, and all have the labels of all."""
-    rank, barrier, handed, reads = threading.local(), threading.Barrier(3), {}, []
-
-    def gather(part):
-        handed[rank.number] = part
-        barrier.wait()
-        found = np.stack([handed[i] for i in range(3)])
-        barrier.wait()
-        return found
-
-    monkeypatch.setattr(jax, "process_count", lambda: 3)
-    monkeypatch.setattr(jax, "process_index", lambda: rank.number)
-    monkeypatch.setattr(tfds.multihost_utils, "process_allgather", gather)
-    monkeypatch.setattr(tfds, "_TOGETHER", 2)
-
-    def read(row):
-        reads.append(row)
-        return row * row
-
-    def labels(number):
-        rank.number = number
-        return tfds._labels(read, iter, 10, "toy", together=True)
-
-    with ThreadPoolExecutor(3) as pool:
-        for found in pool.map(labels, range(3)):
-            np.testing.assert_array_equal(found, np.arange(10) ** 2)
-    assert len(reads) == 12  # in thirds of four
-    rank.number = 1
-    np.testing.assert_array_equal(
-        tfds._labels(read, iter, 10, "toy", together=False), np.arange(10) ** 2
-    )

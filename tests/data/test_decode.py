@@ -84,30 +84,28 @@ def test_few_and_no_numbers_beyond_8_bits():
 
 
 def test_large_images_wait_for_each_other(monkeypatch):
-    """However many threads decode, and whatever the format is, memory has one bound."""
-    forms = {"PNG": encoded(Image.new("1", (40, 30))), "JPEG": encoded(photo(30, 40), "JPEG")}
-    forms["TIFF"] = encoded(photo(30, 40), "TIFF")
-    monkeypatch.setattr(decoding, "_budget", decoding._Budget(2 * 1200 + 100))
+    """However many threads decode, and whatever the format is, memory has a bound."""
+    forms = [encoded(Image.new("1", (40, 30))), encoded(photo(30, 40), "JPEG")]
+    forms += [encoded(photo(30, 40), "TIFF"), encoded(photo(10, 10))]
+    monkeypatch.setattr(decoding, "_LARGE", 1199)
     loading, most, lock, load_all = [0], [0], threading.Lock(), decoding.to_8_bit
 
     def watched(file, mode):
+        is_large = file.width == 40
         with lock:
-            loading[0] += file.width * file.height
+            loading[0] += is_large
             most[0] = max(most[0], loading[0])
         time.sleep(0.02)
         image = load_all(file, mode)
         with lock:
-            loading[0] -= file.width * file.height
+            loading[0] -= is_large
         return image
 
     monkeypatch.setattr(decoding, "to_8_bit", watched)
-    data = list(forms.values()) * 4
+    data = forms * 3
     shapes = images.map_indices(lambda i: decoding.decode(data[i], None, 3).shape, np.arange(12))
-    assert shapes == [(30, 40, 3)] * 12
-    assert most[0] == 2 * 1200
-    with decoding.opened(encoded(Image.new("L", (60, 60)))) as _:  # more than all
-        assert decoding._budget._free == 0
-    assert decoding._budget._free == 2 * 1200 + 100
+    assert shapes == [(30, 40, 3), (30, 40, 3), (30, 40, 3), (10, 10, 3)] * 3
+    assert most[0] == 1
 
 
 def test_memory_of_large_images_goes_back_to_the_system():
@@ -162,17 +160,6 @@ def test_fit_keeps_the_aspect_and_the_center():
     assert np.abs(out - expected).max() <= 8.5  # at most one output column off center, rounded
     assert np.abs(out - out[:1]).max() == 0
     np.testing.assert_allclose(np.diff(out[0]), 16, atol=1)
-
-
-def test_resize_and_crop_all_is_fit_of_each(rng):
-    for channels in (1, 3):
-        array = rng.integers(0, 256, (3, 8, 6, channels), dtype=np.uint8)
-        resize = Resize(4, "bilinear")
-        out = decoding.resize_and_crop_all(array, resize)
-        assert out.shape == (3, 4, 4, channels)
-        for one, image in zip(out, array, strict=True):
-            expected = decoding.decode(encoded(Image.fromarray(image.squeeze())), resize, channels)
-            np.testing.assert_array_equal(one, expected)
 
 
 def test_each_keeps_the_order_and_bounds_what_is_in_flight(monkeypatch):

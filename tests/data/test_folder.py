@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from cluster_jax.core.checks import InputError
-from cluster_jax.core.names import natural
+from cluster_jax.core.names import composed, natural
 from cluster_jax.data import datasets, decode, folder, images
 from tests import toy
 from tests.rows import every_row
@@ -250,7 +250,7 @@ def test_accents_may_be_apart_as_an_old_mac_writes_them(tmp_path, write):
     for name in ("Zürich 1.png", "Köln/2.png"):
         write(unicodedata.normalize("NFD", name))
     dataset = load(tmp_path, exclude=("Zürich*",))
-    assert [images.composed(name) for name in dataset.sources] == ["Köln/2.png"]
+    assert [composed(name) for name in dataset.sources] == ["Köln/2.png"]
     (tmp_path / "labels.csv").write_text("image,label\nKöln/2.png,a\nZürich 1.png,b\n")
     whole = load(tmp_path, labels=str(tmp_path / "labels.csv"))
     assert dict(zip(whole.sources, whole.labels.tolist(), strict=True)) == {

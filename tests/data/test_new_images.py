@@ -144,7 +144,6 @@ def test_a_sequence_is_read_an_image_at_a_time(color):
     [
         # Other arrays are refused like those in files, see test_arrays.
         (np.zeros((2, 8), np.uint8), r"images in X must have shape .*got \[2 x 8\]"),
-        ([[[0, 1], [0]]], "must be one array"),
         ("no/such/folder", "must be an existing folder of images; got no/such/folder"),
         ([], r"must have shape .*got \[0\]"),
         (iter([np.zeros((8, 8))]), r"a sequence with a length; got a list_iterator: give list\("),

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 from sklearn.datasets import load_sample_images
 
-from cluster_jax.data.decode import Resize, resize_and_crop_all
+from cluster_jax.data.decode import Resize, decode
 from cluster_jax.evaluation import suggestions
 from cluster_jax.nets import pretrained
 from tests.nets.test_pretrained import lite2, lite_module
@@ -12,10 +12,7 @@ from tests.nets.test_pretrained import lite2, lite_module
 
 def test_photographs_get_the_names_of_what_they_show():
     photos = np.concatenate(
-        [
-            resize_and_crop_all(photo[None], Resize(224, "bicubic"))
-            for photo in load_sample_images().images
-        ]
+        [decode(photo, Resize(224, "bicubic"), 3)[None] for photo in load_sample_images().images]
     )
     params, stats = lite2()
     apply = jax.jit(lite_module().apply)

@@ -13,7 +13,7 @@ from jax import lax
 from sklearn.datasets import load_sample_images
 
 from cluster_jax.core.checks import InputError
-from cluster_jax.data.decode import Resize, resize_and_crop_all
+from cluster_jax.data.decode import Resize, decode
 from cluster_jax.nets import backbone, pretrained
 from cluster_jax.nets.backbone import Layers
 from cluster_jax.nets.backbones import efficientnet_lite
@@ -24,7 +24,7 @@ norm = partial(BatchNorm, False, None, None, None)
 
 # The five highest logits of scikit-learn's two photographs (china.jpg: palace, monastery, bell
 # cote, ...; flower.jpg: daisy, ...), by PyTorch 2.14 with the package efficientnet-lite-pytorch,
-# after `resize_and_crop_all(..., 224)`; its option image_size=224, else it pads as for 260.
+# after resizing and cropping to 224 pixels; its option image_size=224, else it pads as for 260.
 LOGITS = (
     {698: 9.780165, 442: 7.337037, 483: 6.857908, 975: 6.145664, 663: 5.953475},
     {599: 10.701035, 310: 7.627693, 996: 7.498430, 309: 6.923924, 991: 6.391873},
@@ -53,10 +53,7 @@ def test_lite2_has_the_published_number_of_parameters():
 
 def test_logits_are_those_of_pytorch():
     photos = np.concatenate(
-        [
-            resize_and_crop_all(photo[None], Resize(224, "bicubic"))
-            for photo in load_sample_images().images
-        ]
+        [decode(photo, Resize(224, "bicubic"), 3)[None] for photo in load_sample_images().images]
     )
     params, stats = lite2()
     known = pretrained.preprocessing("efficientnet_lite2")

@@ -21,7 +21,7 @@ BAD = (0, 7, 63)
 @pytest.fixture
 def config(tmp_path, monkeypatch):
     """A run of 64 gray files, three of which cannot be read."""
-    monkeypatch.setattr(images, "CHANNELS", 1)
+    monkeypatch.setattr(images.ItemReader.__init__, "__defaults__", (1,))
     photos = tmp_path / "photos"
     for i, (image, label) in enumerate(zip(*toy.images(), strict=True)):
         (photos / str(label)).mkdir(parents=True, exist_ok=True)

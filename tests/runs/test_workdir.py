@@ -94,13 +94,14 @@ def test_what_is_no_workdir(tmp_path):
             workdirs.claim(folder, CONFIG)
 
 
-def test_a_damaged_first_state_is_made_again_by_its_command(tmp_path):
+def test_of_a_damaged_state_it_is_said_what_to_do(tmp_path):
     folder = _write(tmp_path / "run")
     (folder / "run-1.npz").write_bytes(b"damaged")
-    assert workdirs.of_other_k(folder, CONFIG) == folder
+    with pytest.raises(InputError, match=r"run-1.npz is damaged .*, or remove it and run the com"):
+        workdirs.stored_config(folder)
     (folder / "run-2.npz").write_bytes(b"damaged")
     with pytest.raises(InputError, match=r"run-2.npz is damaged .* --undo`$"):
-        workdirs.of_other_k(folder, CONFIG)
+        workdirs.stored_config(folder)
 
 
 @pytest.mark.parametrize("name", ["assignments.csv", "embedding.npz"])
