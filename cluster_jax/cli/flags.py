@@ -171,15 +171,10 @@ def parse(parser: Parser, arguments: Sequence[str] | None) -> tuple[argparse.Nam
         parser: parser of the command.
         arguments: the arguments; None: those of the process.
     """
-    joined = list[str]()
-    for argument in sys.argv[1:] if arguments is None else arguments:
-        if joined and re.fullmatch(r"--config\.[\w.]+", joined[-1]):
-            joined[-1] += f"={argument}"
-        else:
-            joined.append(argument)
+    given = sys.argv[1:] if arguments is None else arguments
     # To argparse, a value with a space is no flag.
-    values = [a for a in joined if a.startswith("--config.")]
-    parsed, others = parser.parse_known_args([a for a in joined if a not in values])
+    values = [a for a in given if a.startswith("--config.")]
+    parsed, others = parser.parse_known_args([a for a in given if a not in values])
     return parsed, [*values, *others]
 
 

@@ -149,10 +149,10 @@ def test_config_is_found(given, monkeypatch):
 
 
 def test_values_of_the_config():
-    """With `=` or without, with a space, of any type; the last one counts."""
+    """With a space, of any type; the last one counts."""
     arguments = [
         *("--config.train.duration=3 epochs", "--config", "nrcc_digits", "--workdir", "w"),
-        *("--config.seed", "3", "--config.network.width=4", "--config.network.width=8"),
+        *("--config.seed=3", "--config.network.width=4", "--config.network.width=8"),
         *("--config.eval.knn=(3, 7)", "--config.nrcc.sghmc.normalize_gradient=false"),
     ]
     parsed, overrides = flags.parse(train._parser(), arguments)
