@@ -115,7 +115,7 @@ class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
     `.npz` file, an array `[n, H, W]` or `[n, H, W, C]` of uint8 or of floats in [0, 1], with C 1 or
     3, or any sequence of images: paths, bytes, PIL images or arrays, as a column of Hugging Face's
     `datasets`, a set of torchvision or samples of WebDataset, see `data.decode.of_sample`. For a
-    config of features they are a file or an array `[n, d]` or `[n, v, d]`. `save` writes the fitted
+    config of features they are a file or an array `[n, d]`. `save` writes the fitted
     model to a folder, `load` reads it, and nothing is pickled.
 
     Args:

@@ -23,13 +23,8 @@ VALUES = {
     "data.limit": placeholder(int),  # images of a random subset; None: all
     "data.classes": placeholder(tuple),  # numbers of the classes to take, or None for all
     "data.cache_mb": 2048.0,  # largest set that is kept decoded in memory, in 10^6 bytes
-    # What random crops are taken from: the "square" of image_size; "host": the whole image, by the
-    # host, as in the papers, for streamed folders and TFDS sets
-    "data.crop": "square",
     "data.max_corrupt_fraction": 0.05,  # largest fraction of unreadable files
     "data.exclude": (),  # globs of files and folders that are left out of a folder
-    # Whether hidden files, and folders of thumbnails and deleted files, are taken too
-    "data.include_all": False,
     "augment.size": 32,  # side of a view in pixels; None: that of pretrained weights
     # Of each channel; None: that of pretrained weights, or measured on the images
     "augment.mean": placeholder(tuple),
@@ -60,7 +55,7 @@ VALUES = {
     # `name`, `width`, `stem` and `weights` as in `network`, see configs/ncl_images.py
     "embedder": placeholder(ConfigDict),
     # Views of features, in place of `augment` where the data are features: points between an image
-    # and one of this many nearest images; 0: stored views, or the features themselves
+    # and one of this many nearest images; 0: the features themselves
     "feature_views.neighbors": 10,
     # Novel class discovery, and the images held out for its test, or for that of the linear probe.
     # Number of known classes, the first ones of data.classes or by name; None: no known classes

@@ -3,7 +3,7 @@
     python -m cluster_jax.main --config=configs/ncl_features.py --config.data.dir=x.npz
         --config.novel.classes=5 --config.method.n_classes=5
 
-x.npz has features `[n, d]` or `[n, v, d]` and `labels`; classes 0 to 4 are known, the rows of the
+x.npz has features `[n, d]` and `labels`; classes 0 to 4 are known, the rows of the
 others are sorted into 5 novel classes. See `simclr_features` for the data and the views. The
 rotation stage is left out, as it needs pixels: the features are pretrained. The method is that of
 `ncl_images_scratch`, its novel head on clusters included (experiments/log.md);

@@ -12,8 +12,7 @@ From NCC's paper, where this one gives no value: base rate 0.4 for 256 images ti
 weight decay 1e-4, EMA 0.996, blur. Guesses: batch 1024, 10 epochs of warm-up.
 Guess: the strengths of crop (at least 0.2 of the area) and jitter.
 Deviation: images are decoded to the central square of 256 pixels, after resizing the short side to
-256, and random crops are taken from that square; --config.data.crop=host takes them from the whole
-image, as the paper does.
+256, and random crops are taken from that square; the paper takes them from the whole image.
 """
 
 from cluster_jax.core.config import derived

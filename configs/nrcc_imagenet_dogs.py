@@ -8,8 +8,8 @@ experiments/sets.yaml. Intended for one GPU or a TPU slice.
 
 From the paper: ResNet-34 without the changes for CIFAR, 224 pixels, training images alone.
 Everything else is as in nrcc_cifar10.
-Deviation: random crops are taken from the central square of 256 pixels; --config.data.crop=host
-takes them from the whole image, as the paper does.
+Deviation: random crops are taken from the central square of 256 pixels; the paper takes them from
+the whole image.
 """
 
 from cluster_jax.core.config import derived

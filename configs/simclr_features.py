@@ -2,9 +2,9 @@
 
     python -m cluster_jax.main --config=configs/simclr_features.py --config.data.dir=x.npz
 
-x.npz, .npy or .csv holds features `[n, d]` by any network, or `[n, v, d]` with v views of each
-image (`cluster-jax embed` makes them). A view of a row is a random point between it and one of its
-10 nearest neighbors; with stored views it starts from one of them. Rows are scaled to length one.
+x.npz, .npy or .csv holds features `[n, d]` by any network (`cluster-jax embed` makes them). A view
+of a row is a random point between it and one of its 10 nearest neighbors. Rows are scaled to length
+one.
 Training took 68 to 151 s on one busy CPU core for 1,500 to 10,000 rows of Lite0's features;
 the search for neighbors compares all pairs of rows.
 

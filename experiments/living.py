@@ -277,8 +277,8 @@ def texts(entries: list[dict]) -> list[str]:
         "streams of the classes of `choose`, some of them other draws; `confirm` has other "
         "classes, on which one constant was changed: a split is compared with the largest part of "
         "its cluster, not with the whole cluster, of which a first fit without any split has many. "
-        "Every change of an id by `SmoothTree.update` is in a split or merge that its events tell "
-        "(asserted at every update).",
+        "Every change of an id by `SmoothTree.partial_fit` is in a split or merge that its events "
+        "tell (asserted at every update).",
         tables.markdown(titles, rows),
         "By kind of stream:",
         tables.markdown(titles, kinds),

@@ -26,8 +26,8 @@ from cluster_jax.nets import network, pretrained
 from cluster_jax.nets.config import NetworkConfig
 from cluster_jax.runs.config import RunConfig, parse_config, parse_training
 from tests import toy
+from tests.nets import test_safetensors
 from tests.nets.test_pretrained import TIMM, lite2, lite_module
-from tests.nets.test_safetensors import torch_resnet
 from tests.report.test_report import Page
 
 pytestmark = pytest.mark.usefixtures("one_device", "traced_once", "shallow_lite")
@@ -46,7 +46,7 @@ def gray():
 @pytest.fixture(scope="module")
 def fitted(gray, tmp_path_factory, one_device, traced_once, shallow_lite):
     workdir = tmp_path_factory.mktemp("run")
-    return ImageClusterer(overrides=SMALL, workdir=workdir, verbose=False).fit(gray)
+    return ImageClusterer(overrides=PCA, workdir=workdir, verbose=False).fit(gray)
 
 
 def test_nothing_is_trained(fitted):
@@ -185,7 +185,7 @@ def test_an_update_needs_a_folder_and_the_tree(gray, fitted, tmp_path):
 
 def test_without_a_workdir_it_is_in_a_temporary_one(fitted, gray, tmp_path):
     """Its report is made when it is asked for, and shows the images; it goes with the estimator."""
-    made = ImageClusterer(overrides=SMALL, verbose=False).fit(gray)
+    made = ImageClusterer(overrides=PCA, verbose=False).fit(gray)
     folder = made._run.workdir
     np.testing.assert_array_equal(made.locate(gray), fitted.locate(gray))
     assert made.results_["metrics"] == fitted.results_["metrics"]
@@ -211,7 +211,7 @@ def test_weights_from_a_file(gray, tmp_path):
     safetensors = pytest.importorskip("safetensors.numpy")
     net = network.make(NetworkConfig("resnet18", 64, "imagenet"))
     params, stats = net.init(jax.random.key(5), np.zeros((1, 32, 32, 3), np.float32))
-    tensors = torch_resnet("resnet18", params["backbone"], stats["backbone"])
+    tensors = test_safetensors.written("resnet18", params["backbone"], stats["backbone"])
     safetensors.save_file(
         jax.tree.map(np.ascontiguousarray, tensors), tmp_path / "resnet18.safetensors"
     )

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 from cluster_jax.cli import exit_codes, flags, output
 from cluster_jax.cli.flags import Parser, output_file
-from cluster_jax.core import checks
 from cluster_jax.core.checks import InputError
 
 
@@ -18,8 +17,6 @@ def _parser() -> Parser:
     flags.add_encoder(parser)
     out = "the .npz file to write, or a folder, in which each process writes one .npy shard"
     parser.add_argument("--out", required=True, metavar="PATH", help=out)
-    views = "augmented views of each image beside the image itself (default: 0)"
-    parser.add_argument("--views", type=int, default=0, metavar="V", help=views)
     return parser
 
 
@@ -32,7 +29,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 f"--out must be the path of an .npz file or of a folder to write; got {args.out}"
             )
         output_file(args.out, may_be_folder=True)
-        checks.whole("--views", args.views, 0)
         config, _ = flags.read_config(args.config, overrides, args.encoder)
 
         from cluster_jax.core import devices
@@ -41,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
         devices.use_cores(config.get("eval", {}).get("batch_size", 0))
         devices.join()
-        written = write_features(config_json(config), args.out, args.views)
+        written = write_features(config_json(config), args.out)
         if written is None:  # the first process has written it
             return
         sides, skipped = written

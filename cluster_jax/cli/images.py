@@ -50,8 +50,6 @@ def _parser() -> Parser:
     add("--open", action="store_true", help="open the report in the browser")
     globs = "files and folders to leave out, for example '*_edited.*'; may be repeated"
     add("--exclude", metavar="PATTERN", action="append", default=[], help=globs)
-    every = "take hidden files, thumbnails and deleted files too"
-    add("--include-all", action="store_true", help=every)
     values = "any value of the config, for example --config.seed=1"
     add("--config.KEY", metavar="VALUE", help=values)
     return parser
@@ -69,7 +67,6 @@ def _values(args: argparse.Namespace, photos: str) -> dict[str, Any]:
     values = {
         "data.dir": photos,
         "data.name": "arrays" if is_array else None,
-        "data.include_all": args.include_all or None,
         "data.exclude": tuple(args.exclude) or None,
         "data.labels": args.labels,
         "eval.n_clusters": args.n_clusters,

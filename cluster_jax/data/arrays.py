@@ -118,7 +118,7 @@ def _float_type(*dtypes: np.dtype) -> np.dtype:
 
 
 class Shards:
-    """Rows `[n, ...]` of `.npy` files; a slice or an array of integers reads some of them.
+    """Rows `[n, d]` of `.npy` files; a slice or an array of integers reads some of them.
 
     Rows are float32, or float64 where the files hold larger types. A file is open only while it is
     read, so that its pages do not count as memory of the process.
@@ -129,12 +129,12 @@ class Shards:
     Attributes:
         files: paths of the files.
         starts: int64 `[files + 1]`, the first row of each file, and n.
-        shape: n, and the shape of a row.
+        shape: n and d.
         dtype: type of the rows that are read.
 
     Raises:
-        InputError: a file is missing, truncated, holds no real numbers, or has rows of another
-            shape than the first.
+        InputError: a file is missing, truncated, holds no real numbers, or has another number of
+            columns than the first.
 
     Example:
         >>> import tempfile
@@ -157,13 +157,13 @@ class Shards:
             raise InputError(f"{path} must be a folder of .npy files; got none in it")
         _check_numbers([file.stem for file in self.files if file != folder])
         memories = [_open(file) for file in self.files]
-        row = memories[0].shape[1:]
+        columns = memories[0].shape[1]
         for file, array in zip(self.files, memories, strict=True):
-            if array.shape[1:] != row:
-                like = f"{counted(row[0], 'column')} like {self.files[0].name}"
-                raise InputError(f"{file} must have {like}; got {array.shape[1]}")
+            if (width := array.shape[1]) != columns:
+                like = f"{counted(columns, 'column')} like {self.files[0].name}"
+                raise InputError(f"{file} must have {like}; got {width}")
         self.starts = np.cumsum([0, *(len(memory) for memory in memories)])
-        self.shape = int(self.starts[-1]), *row
+        self.shape = int(self.starts[-1]), columns
         # As the rows of a table in memory: large integers need float64.
         self.dtype = _float_type(*(arrays.widened(memory[:0]).dtype for memory in memories))
 
@@ -174,7 +174,7 @@ class Shards:
         if isinstance(rows, slice):
             rows = np.arange(*rows.indices(len(self)))
         rows = np.asarray(rows)
-        result = np.empty((len(rows), *self.shape[1:]), self.dtype)
+        result = np.empty((len(rows), self.shape[1]), self.dtype)
         shard = np.searchsorted(self.starts, rows, side="right") - 1
         for i in np.unique(shard):
             is_here = shard == i
@@ -207,8 +207,7 @@ def _open(file: pathlib.Path) -> np.memmap:
         array = np.load(file, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise _unreadable(file, error) from error
-    is_numeric = arrays.widened(array[:0]).dtype.kind in "biuf" if array.ndim > 1 else False
-    if not is_numeric or 0 in array.shape[1:]:
+    if array.ndim != 2 or arrays.widened(array[:0]).dtype.kind not in "biuf" or not array.shape[1]:
         must = f"{file} must hold real numbers, rows by columns"
         raise InputError(f"{must}; got {array.dtype} of shape {array.shape}")
     return array

@@ -9,7 +9,6 @@ import numpy as np
 
 from cluster_jax.core import checks
 from cluster_jax.core.checks import InputError
-from cluster_jax.data import host_crops
 from cluster_jax.data.images import Dataset, computed_ahead, order
 
 # A dict of arrays, or, with labeled rows, a dict of such dicts.
@@ -23,7 +22,7 @@ EVALUATION_PREFETCH = 2
 
 # A set that is read in blocks: parts of a batch at most, each from blocks of its own, and images
 # in use at a time, among which the order is random.
-LANES, WINDOW = 64, 16_384
+LANES, WINDOW = 32, 8_192
 
 
 def steps_per_epoch(size: int, batch_size: int) -> int:
@@ -137,7 +136,6 @@ def stream(
     A batch of a cached set is `{"index"}`: the step gathers the images on the device. A batch of a
     streamed set is `{"index", "image"}`, decoded up to `prefetch` batches ahead in threads that
     end when the iterator is closed or exhausted; an error is raised when its batch is reached.
-    `"image"` has two crops of every image if the set has `crops`.
 
     With `labeled` rows a batch is `{"labeled": {"index", "label"}, "unlabeled": {"index"}}`, and
     `"image"` if streamed. Unlabeled images have no label in it. Each part has its own epochs.
@@ -176,9 +174,7 @@ def stream(
         arrays = {"index": index}
         if name == "labeled" and dataset.partial_labels is not None:
             arrays["label"] = dataset.partial_labels[index]
-        if dataset.crops is not None:
-            arrays["image"] = host_crops.fetch(dataset, index, seed=seed, step=step)
-        elif dataset.images is None:
+        if dataset.images is None:
             arrays["image"] = dataset.fetch(index)
         return arrays
 
@@ -188,7 +184,7 @@ def stream(
 
     if dataset.images is not None:
         return (batch(step) for step in steps)
-    return computed_ahead(batch, steps, prefetch, threads=1)
+    return computed_ahead(batch, steps, prefetch)
 
 
 def evaluation(
@@ -219,7 +215,7 @@ def evaluation(
         return dataset.fetch(index), index, min(batch_size, dataset.size - start)
 
     starts = range(start, dataset.size, batch_size)
-    return computed_ahead(batch, starts, EVALUATION_PREFETCH, threads=1)
+    return computed_ahead(batch, starts, EVALUATION_PREFETCH)
 
 
 def _rows(batch_size: int, process: int, processes: int) -> slice:

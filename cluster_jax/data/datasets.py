@@ -36,8 +36,6 @@ def load(
     Raises:
         InputError: the data are missing or have the wrong format.
     """
-    if X is not None:
-        config = dataclasses.replace(config, limit=None)
     where = "files" if X is not None or config.dir is None else os.fspath(config.dir)
     with checks.reading(folder.shown(where) if config.name == "folder" else where):
         if config.name == "features":
@@ -56,7 +54,10 @@ def load(
             with checks.named({"features and labels": "images and data.labels"}):
                 table = tables.read_labels(config.labels, None, dataset.size, dataset.sources)
             dataset = dataset._replace(labels=table.codes, label_names=table.names)
-    return with_classes(_encode_labels(dataset), config.classes)
+        if config.limit is not None and config.limit < dataset.size and X is None:
+            dataset = images.select(dataset, images.subset(dataset.size, config.limit))
+        dataset = with_classes(_encode_labels(dataset), config.classes)
+        return images.resident(dataset, config) if dataset.has_images else dataset
 
 
 def load_new(
@@ -73,11 +74,10 @@ def load_new(
 
     Args:
         source: a folder, an image file, a `.npy` or `.npz` file, an array `[N, H, W(, C)]` or a
-            sequence of images; for a run on features a file of them or an array `[N, d]` or
-            `[N, v, d]`.
+            sequence of images; for a run on features a file of them or an array `[N, d]`.
         config: section `data` of the training: interpolation, and the size of a set that is decoded
             into memory.
-        shape: `[H, W, C]` of the training images, or `[v, d]` of features.
+        shape: `[H, W, C]` of the training images, or `[1 + m, d]` of features.
         share: number of images -> those to load, of which files are decoded; None: all.
 
     Raises:
@@ -98,7 +98,6 @@ def load_new(
         classes=None,
         limit=None,
         max_corrupt_fraction=1.0,
-        crop="square",
         cache_mb=config.cache_mb if share is None else 0,
     )
     with checks.named({"data.dir": "images"}):
@@ -163,7 +162,7 @@ def _sequence(config: DataConfig, X: Any) -> Dataset:
         raise InputError("images must not be empty; got a sequence of length 0")
     names = [str(i) for i in range(len(X))]
     reader = ItemReader(lambda i: decode.of_sample(X[i]), names, config, "X")
-    return images.load("arrays", reader, config)
+    return images.load("arrays", reader)
 
 
 def warn(notes: Sequence[str], skipped: Sequence[tuple[str, str]] = ()) -> None:
@@ -193,7 +192,6 @@ def _arrays(config: DataConfig, X: ArrayLike | None = None) -> Dataset:
         where, pixels = "X", np.asarray(X)
     _check_images(pixels, f"images in {where}")
     labels = arrays.labels_in(others, len(pixels), where)
-    pixels, labels = images.limited(config.limit, pixels, labels)
     if pixels.dtype != np.uint8:
         floats, pixels = pixels, np.empty(pixels.shape, np.uint8)
         for i, image in enumerate(floats):  # one by one, to avoid a float64 copy of the whole set
@@ -294,6 +292,5 @@ def _digits(config: DataConfig) -> Dataset:
         from sklearn.datasets import load_digits
     pixels, labels = load_digits(return_X_y=True)
     pixels = np.rint(pixels.reshape(-1, 8, 8, 1) * (255 / 16)).astype(np.uint8)
-    pixels, labels = images.limited(config.limit, pixels, labels)
     names = tuple("0123456789")
     return images.in_memory("digits", pixels, config, labels=labels, label_names=names)

@@ -1,4 +1,4 @@
-"""Data sets of feature vectors from another network: one or several views of each image.
+"""Data sets of feature vectors from another network.
 
 Augmented views for a training mix a vector with its neighbors.
 """
@@ -17,12 +17,12 @@ from cluster_jax.core import arrays, checks
 from cluster_jax.core.checks import CountOrZero, InputError
 from cluster_jax.data import tables
 from cluster_jax.data.arrays import as_floats, labels_in
-from cluster_jax.data.images import DataConfig, Dataset, limited
+from cluster_jax.data.images import DataConfig, Dataset
 from cluster_jax.data.views import Augment
 
 
 def load(config: DataConfig, X: ArrayLike | None = None) -> Dataset:
-    """Loads features `[N, d]`, or `[N, v, d]` with v views of each image, the image itself first.
+    """Loads features `[N, d]`.
 
     Vectors are scaled to length one, because they are compared by cosine.
 
@@ -42,12 +42,11 @@ def load(config: DataConfig, X: ArrayLike | None = None) -> Dataset:
     else:
         where, table = "X", tables.Table(as_floats(np.asarray(X), "X"))
     values, name, others = table.values[:], f"features in {where}", table.others
-    if values.ndim not in (2, 3) or not values.size:
-        wanted, shape = "shape [N x d], or [N x v x d] with v views of each image", values.shape
-        raise InputError(f"{name} must have {wanted}; got [{' x '.join(map(str, shape))}]")
+    if values.ndim != 2 or not values.size:
+        shape = " x ".join(map(str, values.shape))
+        raise InputError(f"{name} must have shape [N x d]; got [{shape}]")
     labels = labels_in(others, len(values), where)
-    values, labels, sources = limited(config.limit, values, labels, table.names)
-    dataset = _dataset(values, name, config.cache_mb)._replace(labels=labels, sources=sources)
+    dataset = _dataset(values, name, config.cache_mb)._replace(labels=labels, sources=table.names)
     if "label_names" not in others:
         return dataset
     return dataset._replace(label_names=tuple(map(str, np.ravel(others["label_names"]))))
@@ -65,7 +64,7 @@ def pending(images: Dataset, columns: int) -> Dataset:
 
 
 def of_images(images: Dataset, values: NDArray, cache_mb: float) -> Dataset:
-    """Makes a data set of features, float `[N, v, d]`; labels, names and sources are the images'.
+    """Makes a data set of features, float `[N, d]`; labels, names and sources are the images'.
 
     Raises:
         ValueError: a value is not finite.
@@ -81,9 +80,9 @@ def _fetch_pending(indices: NDArray) -> NDArray:
 
 
 def with_neighbors(dataset: Dataset, count: int) -> Dataset:
-    """Appends the features of each row's nearest neighbors to its own views.
+    """Appends the features of each row's nearest neighbors to its own.
 
-    Neighbors are the most similar other rows by the cosine of their first views. In novel class
+    Neighbors are the most similar other rows by their cosine. In novel class
     discovery labeled rows have labeled neighbors and unlabeled rows unlabeled neighbors, because
     known and novel classes are disjoint.
 
@@ -96,8 +95,7 @@ def with_neighbors(dataset: Dataset, count: int) -> Dataset:
     """
     if count == dataset.neighbors:  # zero, or an earlier stage has added the neighbors
         return dataset
-    views, columns = dataset.shape
-    shape = (views + count, columns)
+    shape = (1 + count, dataset.shape[1])
     groups = {"rows of the data": np.arange(dataset.size)}
     if (partial := dataset.partial_labels) is not None:
         labeled, unlabeled = np.flatnonzero(partial >= 0), np.flatnonzero(partial < 0)
@@ -106,7 +104,7 @@ def with_neighbors(dataset: Dataset, count: int) -> Dataset:
         checks.at_most("feature_views.neighbors", count, len(rows) - 1, f"for {len(rows)} {kind}")
     if dataset.fetch is _fetch_pending:
         return dataset._replace(shape=shape, neighbors=count)
-    blocks = arrays.blocks(dataset.size, views * columns)
+    blocks = arrays.blocks(dataset.size, dataset.shape[1])
     indices = (np.arange(rows.start, rows.stop) for rows in blocks)
     first = np.concatenate([dataset.fetch(block)[:, 0] for block in indices])
     from sklearn.neighbors import NearestNeighbors  # Not before: a service needs none.
@@ -128,15 +126,13 @@ def with_neighbors(dataset: Dataset, count: int) -> Dataset:
 
 
 def _dataset(values: NDArray, name: str, cache_mb: float) -> Dataset:
-    """Makes a set of L2-normalized features, float32 `[N, v, d]`; a zero vector stays zero."""
-    columns = values.shape[-1]
-    values = values.reshape(len(values), -1, columns)
-    unit = np.empty(values.shape, np.float32)
-    for rows in arrays.blocks(len(values), values[0].size):  # never a float64 copy of the whole set
+    """Makes a set of L2-normalized features, float32 `[N, 1, d]`; a zero vector stays zero."""
+    unit = np.empty((len(values), 1, values.shape[1]), np.float32)
+    for rows in arrays.blocks(*values.shape):  # never a float64 copy of the whole set
         block = values[rows].astype(np.float64)
         if not np.isfinite(block).all():
             raise InputError(f"{name} must be finite; got NaN or infinity")
-        unit[rows] = arrays.normalize_rows(block.reshape(-1, columns)).reshape(block.shape)
+        unit[rows, 0] = arrays.normalize_rows(block)
     cached = unit if unit.nbytes <= cache_mb * 1e6 else None
     return Dataset("features", len(unit), unit.shape[1:], cached, unit.__getitem__)
 
@@ -148,24 +144,22 @@ class FeatureViewsConfig:
     Attributes:
         neighbors: number of nearest neighbors of which one is drawn: the view is a random point
             between the features and those of this neighbor. NCL's head on clusters spreads labels
-            over them too (ten at most). 0: a view is one of the stored views, or the features.
+            over them too (ten at most). 0: a view is the features.
     """
 
     neighbors: CountOrZero
 
 
-def make_views(config: FeatureViewsConfig, dataset: Dataset) -> Augment:
-    """Makes the augmentations of an item of features, float `[v + m, d]` -> `[d]`; see `Augment`.
+def make_views(config: FeatureViewsConfig) -> Augment:
+    """Makes the augmentations of an item of features, float `[1 + m, d]` -> `[d]`; see `Augment`.
 
-    The first of the v rows has the features of the image itself, which `clean` returns. The others
-    are stored augmented views, one of which a view starts from where there are any. The last m rows
-    have the features of the neighbors. Vectors are scaled to a root mean square of one.
+    The first row has the features of the image itself, which `clean` returns, and the last m rows
+    those of the neighbors. Vectors are scaled to a root mean square of one.
     """
-    stored = dataset.shape[0] - dataset.neighbors - 1
 
     def view(key: Array, rows: Array) -> Array:
-        view_key, neighbor_key, step_key = jax.random.split(key, 3)
-        x = rows[jax.random.randint(view_key, (), 1, stored + 1) if stored else 0]
+        _, neighbor_key, step_key = jax.random.split(key, 3)
+        x = rows[0]
         if config.neighbors:
             neighbor = rows[-jax.random.randint(neighbor_key, (), 1, config.neighbors + 1)]
             x += jax.random.uniform(step_key, (), x.dtype) * (neighbor - x)
@@ -175,7 +169,7 @@ def make_views(config: FeatureViewsConfig, dataset: Dataset) -> Augment:
 
 
 def clean(rows: Array) -> Array:
-    """Returns the features `[d]` of an item, float `[v, d]`, as a network takes them."""
+    """Returns the features `[d]` of an item, float `[1 + m, d]`, as a network takes them."""
     return _unit_rms(rows[0])
 
 

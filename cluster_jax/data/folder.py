@@ -25,7 +25,7 @@ SUFFIXES = (
     *decode.HEIC,
     *decode.RAW,
 )
-_ARCHIVES = (".rar", ".7z", ".tar", ".gz", ".tgz", ".tbz2", ".xz", ".parquet")
+_ARCHIVES = (".zip", ".rar", ".7z", ".tar", ".gz", ".tgz", ".tbz2", ".xz", ".parquet")
 # Kinds of what is left out besides suffixes.
 _HIDDEN, _EXCLUDED = "with a dot before the name", "excluded"
 _SPECIAL = "links to folders, broken links, pipes or devices"
@@ -33,14 +33,11 @@ _TWIN = "raw beside an image of the same name"
 _OUTSIDE = "that lead out of the archive, or have the name of another"
 # Kind of what is left out -> what a user can do so that it is read.
 _TO_DO = {
-    "": "images need one, such as .jpg",
-    **dict.fromkeys(_HEIC, "to read HEIC: pip install pillow-heif"),
-    **dict.fromkeys(decode.RAW, "to read raw photos: pip install rawpy"),
-    **dict.fromkeys(_ARCHIVES, "unpack them"),
-    ".zip": "unpack them, or give one alone",
+    "": " (images need one, such as .jpg)",
+    **dict.fromkeys(_HEIC, " (to read HEIC: pip install pillow-heif)"),
+    **dict.fromkeys(decode.RAW, " (to read raw photos: pip install rawpy)"),
+    **dict.fromkeys(_ARCHIVES, " (unpack them)"),
 }
-# Kinds of ignored files that a sentence names.
-_MOST_NAMED = 8
 # Bytes that a file in a zip may have once it is unpacked, which bounds memory.
 _MOST_UNPACKED = 2**30
 
@@ -83,8 +80,6 @@ def load(config: DataConfig) -> Dataset:
     With `data.labels` "folders", labels are the first-level subfolders if there are at least two
     and every image lies in one. See `images.load` for what is read when.
 
-    `data.limit` is the number of files of the random subset; unreadable files are not replaced.
-
     Args:
         config: the section `data`.
 
@@ -93,17 +88,15 @@ def load(config: DataConfig) -> Dataset:
             unreadable, images differ in size without `data.image_size`, or a file was deleted,
             which for a streamed set `fetch` raises.
     """
-    listing = find(config.dir, config.exclude, config.include_all)
+    listing = find(config.dir, config.exclude)
     labels, label_names = _labels(listing) if config.labels == "folders" else (None, None)
-    names, labels = images.limited(config.limit, listing.names, labels)
 
     def read(i: int) -> bytes:
-        return listing.read(names[i])
+        return listing.read(listing.names[i])
 
     return images.load(
         "folder",
-        images.ItemReader(read, names, config, str(listing.root)),
-        config,
+        images.ItemReader(read, listing.names, config, str(listing.root)),
         labels=labels,
         label_names=label_names,
         original=read,
@@ -113,7 +106,7 @@ def load(config: DataConfig) -> Dataset:
     )
 
 
-def find(dir: str | None, exclude: Sequence[str] = (), include_all: bool = False) -> Files:
+def find(dir: str | None, exclude: Sequence[str] = ()) -> Files:
     """Finds the images of `data.dir`, see `DataConfig`.
 
     Folders are searched with their subfolders, but not links to folders. A raw photo beside an
@@ -123,7 +116,6 @@ def find(dir: str | None, exclude: Sequence[str] = (), include_all: bool = False
     Args:
         dir: a folder, a `.zip`, or several folders and files, one a line.
         exclude: globs of names, or of paths in the folder, that are left out.
-        include_all: whether hidden files and folders of `NO_PHOTOS` are taken too.
 
     Raises:
         InputError: something does not exist or cannot be read, or there is no image.
@@ -132,26 +124,18 @@ def find(dir: str | None, exclude: Sequence[str] = (), include_all: bool = False
     if not paths:
         raise InputError("data.dir must be a folder of images; got none")
     for name, path in paths.items():
-        if not path.exists():
+        if not (path.is_dir() or path.is_file()):
             raise InputError(f"data.dir must be an existing folder of images; got {name}")
-        if path.suffix.lower() in _ARCHIVES and not path.is_dir():
-            raise InputError(
-                f"data.dir must be a folder or a zip of images; got {name}: unpack it, or give "
-                "ImageClusterer what a library reads from it, any sequence of images"
-            )
-    found = _Found(exclude, include_all)
-    if len(paths) == 1 and _is_zip(path):
-        return _sorted(path, found, _in_zip(path, found), name)
-    base = root(dir or "")
+    found, base = _Found(exclude), root(dir or "")
+    if _is_zip(base):
+        return found.files(base, _in_zip(base, found), name)
     for path in paths.values():
         prefix = os.path.relpath(path, base)
         if path.is_dir():
             _in_folder(os.fspath(path), "" if prefix == "." else f"{prefix}/", found)
-        elif path.is_file():
-            found.paths[prefix] = None
         else:
-            raise InputError(f"{path} must be an image; got a pipe or a device")
-    return _sorted(base, found, lambda name: (base / name).read_bytes(), shown(dir or ""))
+            found.paths[prefix] = None
+    return found.files(base, lambda name: (base / name).read_bytes(), shown(dir or ""))
 
 
 def root(dir: str) -> pathlib.Path:
@@ -186,14 +170,10 @@ def _is_zip(path: pathlib.Path) -> bool:
 
 
 def describe_ignored(ignored: Sequence[tuple[str, int]]) -> str:
-    """Counts ignored files by kind, and says what to do about some; the most frequent are named."""
+    """Counts ignored files by kind, and says what to do about some."""
     kinds = sorted(ignored, key=lambda kind: (kind[0] not in _TO_DO, -kind[1]))
-    parts = []
-    for kind, count in kinds[:_MOST_NAMED]:
-        to_do = f" ({_TO_DO[kind]})" if kind in _TO_DO else ""
-        parts.append(f"{count:,} {checks.short(kind, 60) or 'without suffix'}{to_do}")
-    rest = sum(count for _, count in kinds[_MOST_NAMED:])
-    return ", ".join(parts + [f"{rest:,} of other kinds"] * bool(rest))
+    texts = (f"{n:,} {kind or 'without suffix'}{_TO_DO.get(kind, '')}" for kind, n in kinds)
+    return checks.short(", ".join(texts), 300)
 
 
 class _Found:
@@ -205,9 +185,8 @@ class _Found:
         unreadable: (path, reason) of folders that cannot be read.
     """
 
-    def __init__(self, exclude: Sequence[str], include_all: bool) -> None:
+    def __init__(self, exclude: Sequence[str]) -> None:
         self._globs = [composed(glob) for glob in exclude]
-        self._include_all = include_all
         self.paths: dict[str, None] = {}
         self.others: collections.Counter[str] = collections.Counter()
         self.unreadable: list[tuple[str, str]] = []
@@ -218,8 +197,6 @@ class _Found:
         forms = composed(name), composed(path)
         if any(fnmatch.fnmatch(form, glob) for glob in self._globs for form in forms):
             return _EXCLUDED
-        if self._include_all:
-            return None
         if name.startswith("."):
             return _HIDDEN
         for place in (name, "/".join([*above[-1:], name])) if is_folder else ():
@@ -238,6 +215,32 @@ class _Found:
         else:
             self.others[kind] += 1
 
+    def files(self, root: pathlib.Path, read: Callable[[str], bytes], where: str) -> Files:
+        """Sorts files by name, without raw photos that are not to be, or cannot be, read.
+
+        Raises:
+            InputError: no image is left.
+        """
+        can_read, others = decode.can_read_raw(), self.others
+        stems = {os.path.splitext(x)[0].lower() for x in self.paths if not decode.is_raw(x)}
+        names = []
+        for path in self.paths:
+            stem, suffix = os.path.splitext(path.lower())
+            if not decode.is_raw(path) or (can_read and stem not in stems):
+                names.append(path)
+            else:
+                others[_TWIN if stem in stems else suffix] += 1
+        ignored = tuple(sorted(others.items()))
+        if names:
+            ordered = tuple(sorted(names, key=natural))
+            return Files(root, ordered, read, ignored, tuple(self.unreadable))
+        parts = [f"; other files: {describe_ignored(ignored)}"] if others else []
+        parts += [f"; {path} cannot be read ({reason})" for path, reason in self.unreadable[:1]]
+        raise InputError(
+            f"data.dir must hold images, such as jpg, png, tif, webp or heic; got no image file in "
+            f"{where} or its subfolders{''.join(parts)}"
+        )
+
 
 def _in_folder(top: str, prefix: str, found: _Found) -> None:
     """Searches a folder, whose paths get a prefix, and its subfolders.
@@ -245,26 +248,25 @@ def _in_folder(top: str, prefix: str, found: _Found) -> None:
     Raises:
         InputError: it cannot be read.
     """
-    to_visit = [(top, prefix)]
+    to_visit: list[tuple[str, str, str | None]] = [(top, prefix, None)]
     while to_visit:
-        folder, prefix = to_visit.pop()
+        folder, prefix, kind = to_visit.pop()
         try:
             entries = list(os.scandir(folder))
         except OSError as error:
             if folder == top:
                 must = f"{folder} must be a folder that can be read"
                 raise InputError(f"{must}; got {error.strerror or error}") from error
-            found.unreadable.append((prefix, f"{type(error).__name__}: {error.strerror}"))
+            if kind is None:
+                found.unreadable.append((prefix, f"{type(error).__name__}: {error.strerror}"))
             continue
         for entry in entries:
             path = prefix + entry.name
-            if not entry.is_dir(follow_symlinks=False):
-                is_file = entry.is_file(follow_symlinks=False) or os.path.isfile(entry.path)
-                found.add(path, None if is_file else _SPECIAL)
-            elif kind := found.left_out(path, True):
-                found.others[kind] += sum(len(files) for *_, files in os.walk(entry.path))
+            if entry.is_dir(follow_symlinks=False):
+                to_visit.append((entry.path, f"{path}/", kind or found.left_out(path, True)))
             else:
-                to_visit.append((entry.path, f"{path}/"))
+                is_file = entry.is_file(follow_symlinks=False) or os.path.isfile(entry.path)
+                found.add(path, kind or (None if is_file else _SPECIAL))
 
 
 def _in_zip(path: pathlib.Path, found: _Found) -> Callable[[str], bytes]:
@@ -290,32 +292,6 @@ def _in_zip(path: pathlib.Path, found: _Found) -> Callable[[str], bytes]:
         return archive.read(name)
 
     return read
-
-
-def _sorted(root: pathlib.Path, found: _Found, read: Callable[[str], bytes], where: str) -> Files:
-    """Sorts files by name, without raw photos that are not to be, or cannot be, read.
-
-    Raises:
-        InputError: no image is left.
-    """
-    can_read, others = decode.can_read_raw(), collections.Counter(+found.others)
-    stems = {os.path.splitext(path)[0].lower() for path in found.paths if not decode.is_raw(path)}
-    names = []
-    for path in found.paths:
-        stem, suffix = os.path.splitext(path.lower())
-        if not decode.is_raw(path) or (can_read and stem not in stems):
-            names.append(path)
-        else:
-            others[_TWIN if stem in stems else suffix] += 1
-    if names:
-        ordered, ignored = tuple(sorted(names, key=natural)), tuple(sorted(others.items()))
-        return Files(root, ordered, read, ignored, tuple(found.unreadable))
-    parts = [f"other files: {describe_ignored(tuple(others.items()))}"] if others else []
-    parts += [f"{path} cannot be read ({reason})" for path, reason in found.unreadable[:1]]
-    raise InputError(
-        f"data.dir must hold images, such as jpg, png, tif, webp or heic; got no image file in "
-        f"{where} or its subfolders{''.join(f'; {part}' for part in parts)}"
-    )
 
 
 def _notes(listing: Files) -> Iterator[str]:

@@ -7,7 +7,7 @@ import itertools
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import Image
@@ -18,7 +18,7 @@ from cluster_jax.core.logs import logger
 from cluster_jax.data import decode
 from cluster_jax.data.decode import Interpolation, Item, Resize
 
-# Largest number of decoded images that wait to be consumed, which bounds memory.
+# Images that are read together, after which a progress bar moves.
 CHUNK = 1024
 # More threads read, of which some wait for a disk or a bucket, than decode.
 THREADS = 32
@@ -50,13 +50,9 @@ class DataConfig:
         cache_mb: sets up to this size, in 10^6 bytes of uint8 (of float32 for features), are
             decoded into `Dataset.images`; images of a larger set are decoded by every `fetch`.
         max_corrupt_fraction: largest fraction, 0 to 1, of a folder's files that may be unreadable.
-        crop: what random crops are taken from: "square", the square of `image_size`, on the device;
-            or "host", the whole image, see `host_crops`; the set is then streamed.
         classes: classes whose images are taken, by their numbers in the set, and numbered anew in
             this order; None: all. `limit` counts the images before.
         exclude: globs of names, or of paths in the folder, of files and folders that are left out.
-        include_all: whether files and folders are taken too that are left out as hidden, or as no
-            photos of the user's, see `folder.NO_PHOTOS`.
     """
 
     name: str
@@ -68,11 +64,9 @@ class DataConfig:
     limit: Count | None
     cache_mb: NonNegative
     max_corrupt_fraction: Fraction
-    crop: Literal["square", "host"] = "square"
     classes: tuple[CountOrZero, ...] | None = None
     labels: str | None = None
     exclude: tuple[str, ...] = ()
-    include_all: bool = False
 
     @property
     def resize(self) -> Resize | None:
@@ -81,33 +75,14 @@ class DataConfig:
 
     def fits(self, count: int, shape: tuple[int, ...]) -> bool:
         """Returns whether `count` uint8 images of `shape` are cached."""
-        return self.crop == "square" and count * int(np.prod(shape)) <= self.cache_mb * 1e6
-
-
-class HostCrops(NamedTuple):
-    """Random crops that the host takes from whole images, see `host_crops`.
-
-    Attributes:
-        size: side of the crops in pixels, to which they are resized.
-        scale, ratio: as in the section `augment.crop`.
-        interpolation: one of `INTERPOLATIONS`.
-    """
-
-    size: int
-    scale: tuple[float, float]
-    ratio: tuple[float, float]
-    interpolation: str
-
-
-Decoder = Callable[[Item], np.ndarray]
-Reader = Callable[[int, Decoder], np.ndarray]
+        return count * int(np.prod(shape)) <= self.cache_mb * 1e6
 
 
 class Dataset(NamedTuple):
     """A set of images of one size, or of feature vectors of images.
 
-    An item of features is float32 `[v, d]` in place of uint8 `[H, W, C]`: the features of the image
-    itself, of its augmented views, and of its nearest neighbors.
+    An item of features is float32 `[1 + m, d]` in place of uint8 `[H, W, C]`: the features of the
+    image itself and of its m nearest neighbors.
 
     Attributes:
         name: `data.name`.
@@ -128,8 +103,6 @@ class Dataset(NamedTuple):
             that could not be read, whose paths end on "/".
         unreadable: indices int `[b]` -> why the file of each cannot be read, None for a readable
             one; `fetch` has the next readable image in its place. None: all images are readable.
-        read: (index, decoder of an item) -> image, of a streamed set; else None.
-        crops: random crops that training batches have in place of images, or None.
         ignored: (suffix or other kind, number) of the files of a folder that are left out.
         notes: sentences for the user: what is ignored, and cannot be read.
         partial_labels: int32 `[N]`, class labels for training, -1 for unlabeled images; None
@@ -155,8 +128,6 @@ class Dataset(NamedTuple):
     facts: Callable[[np.ndarray], np.ndarray] | None = None
     skipped: tuple[tuple[str, str], ...] = ()
     unreadable: Callable[[np.ndarray], list[str | None]] | None = None
-    read: Reader | None = None
-    crops: HostCrops | None = None
     ignored: tuple[tuple[str, int], ...] = ()
     notes: tuple[str, ...] = ()
     partial_labels: np.ndarray | None = None
@@ -169,13 +140,6 @@ class Dataset(NamedTuple):
     def shown(self) -> "Dataset | None":
         """The images to show: this set, or the images that it has the features of, or None."""
         return self if self.has_images else self.features_of
-
-    @property
-    def batch_shape(self) -> tuple[int, ...]:
-        """Shape of an item of a training batch: `shape`, or `[2, size, size, C]` for `crops`."""
-        if self.crops is None:
-            return self.shape
-        return (2, self.crops.size, self.crops.size, self.shape[-1])
 
     @property
     def has_images(self) -> bool:
@@ -199,7 +163,7 @@ def with_channels(dataset: Dataset, channels: int) -> Dataset:
 
 
 def in_memory(name: str, images: np.ndarray, config: DataConfig, **fields: Any) -> Dataset:
-    """Makes a data set from one uint8 array `[N, H, W, C]`, on the device if it `fits`.
+    """Makes a data set from one uint8 array `[N, H, W, C]`.
 
     Args:
         name: `Dataset.name`.
@@ -210,38 +174,33 @@ def in_memory(name: str, images: np.ndarray, config: DataConfig, **fields: Any) 
     if (resize := config.resize) and images.shape[1:3] != (resize.side, resize.side):
         channels = images.shape[3]
         images = np.stack([decode.decode(image, resize, channels) for image in images])
-    count, *shape = images.shape
-    cached = images if config.fits(count, tuple(shape)) else None
-    return Dataset(name, count, tuple(shape), cached, images.__getitem__, **fields)
+    return Dataset(name, len(images), images.shape[1:], images, images.__getitem__, **fields)
 
 
 # The fields of a data set that have an entry for each image.
 _COLUMNS = ("images", "labels", "sources", "partial_labels", "block_of")
 # Those that are functions of indices.
-_FUNCTIONS = ("fetch", "unreadable", "read", "original", "load", "facts")
+_FUNCTIONS = ("fetch", "unreadable", "original", "load", "facts")
 
 
 def select(dataset: Dataset, indices: np.ndarray) -> Dataset:
     """Selects the images with the given indices, int `[n]`, in their order."""
 
-    def of_rows(function: Callable[..., Any] | None) -> Any:
-        if function is None:
-            return None
-        return lambda positions, *more: function(indices[np.asarray(positions)], *more)
+    def of_rows(function: Callable[[Any], Any] | None) -> Any:
+        return function and (lambda positions: function(indices[np.asarray(positions)]))
+
+    def column(values: Any) -> Any:
+        if isinstance(values, tuple):
+            return tuple(values[i] for i in indices)
+        return None if values is None else values[indices]
 
     functions = {name: of_rows(getattr(dataset, name)) for name in _FUNCTIONS}
-    columns = {name: _take(getattr(dataset, name), indices) for name in _COLUMNS}
+    columns = {name: column(getattr(dataset, name)) for name in _COLUMNS}
     images = None if dataset.features_of is None else select(dataset.features_of, indices)
-    return dataset._replace(
+    chosen = dataset._replace(
         size=len(indices), nearest=None, features_of=images, **functions, **columns
     )
-
-
-def _take(column: Any, indices: np.ndarray) -> Any:
-    """Takes the entries of a column of a data set: an array, a tuple, or None."""
-    if isinstance(column, tuple):
-        return tuple(column[i] for i in indices)
-    return None if column is None else column[indices]
+    return chosen if chosen.images is None else chosen._replace(fetch=chosen.images.__getitem__)
 
 
 def without(dataset: Dataset, unreadable: np.ndarray) -> Dataset:
@@ -331,21 +290,17 @@ class ItemReader:
             facts["width"], facts["height"] = opened.size
             facts["taken"] = decode.taken(opened.file).encode()
 
-    def _square(self, i: int, item: Item, shown: Item) -> np.ndarray:
-        resize = self._config.resize
-        with decode.opened(shown, None if resize is None else 2 * resize.side) as opened:
-            image = decode.square(opened.file, resize, self._channels)
-            if not self._facts[i]["width"]:
-                self._note(i, item, opened)
-            return image
-
-    def attempt(self, i: int, decoder: Decoder | None = None) -> np.ndarray | None:
+    def attempt(self, i: int) -> np.ndarray | None:
         """Reads image i; None if it cannot be read, with an entry in `reasons`."""
         item: Item = b""
+        resize = self._config.resize
         try:
             item = self._item(i)
-            shown = self._shown(i, item)
-            image = self._square(i, item, shown) if decoder is None else decoder(shown)
+            side = None if resize is None else 2 * resize.side
+            with decode.opened(self._shown(i, item), side) as opened:
+                image = decode.square(opened.file, resize, self._channels)
+                if not self._facts[i]["width"]:
+                    self._note(i, item, opened)
         except (MemoryError, InputError):
             raise
         # Pillow raises errors of many types on damaged bytes, SyntaxError included.
@@ -361,7 +316,7 @@ class ItemReader:
             self.reasons[i] = decode.reason(error, item if isinstance(item, bytes) else b" ")
             return None
         self._is_read[i] = True
-        if self.shape and image.ndim == 3 and image.shape != self.shape:
+        if self.shape and image.shape != self.shape:
             (h, w, _), (h0, w0, _) = image.shape, self.shape
             raise InputError(
                 f"images must have one size; got {self.names[i]} of {h} x {w} and {h0} x {w0} "
@@ -369,11 +324,11 @@ class ItemReader:
             )
         return image
 
-    def read(self, i: int, decoder: Decoder | None = None) -> np.ndarray:
+    def read(self, i: int) -> np.ndarray:
         """Reads image i, or the next readable one, whichever were read before."""
         for j in itertools.chain(range(i, self.size), range(i)):
             if j not in self.reasons:
-                image = self.attempt(j, decoder)
+                image = self.attempt(j)
                 if image is not None:
                     return image
                 logger.warning("%s cannot be read (%s)", self.names[j], self.reasons[j])
@@ -400,47 +355,43 @@ class ItemReader:
         raise InputError(f"{must}; got {got}: {to_do}")
 
 
-def load(name: str, reader: ItemReader, config: DataConfig, **fields: Any) -> Dataset:
-    """Makes a data set of images that are read one by one.
+def load(name: str, reader: ItemReader, **fields: Any) -> Dataset:
+    """Makes a streamed data set of images that are read one by one; nothing is decoded here.
 
-    A cached set is decoded once, and an unreadable image has no row. Of a streamed set nothing is
-    decoded here, so that a training starts at once. An image that turns out to be unreadable is
-    logged; in a training the next readable image stands in for it, whatever was read before, and
-    the evaluation leaves it out, see `Dataset.unreadable`.
+    An image that turns out to be unreadable is logged; in a training the next readable image stands
+    in for it, whatever was read before, and the evaluation leaves it out, see `Dataset.unreadable`.
 
     Args:
         name: `Dataset.name`.
         reader: of the images.
-        config: the section `data`.
         fields: further fields of the data set, such as its labels.
+    """
+    dataset = Dataset(name, reader.size, reader.shape, None, reader.fetch, **fields)
+    of_reader = {name: getattr(reader, name) for name in ("load", "facts", "unreadable")}
+    return dataset._replace(sources=tuple(reader.names), **of_reader)
+
+
+def resident(dataset: Dataset, config: DataConfig) -> Dataset:
+    """Returns a set with its images in memory if they fit there, without unreadable ones.
 
     Raises:
-        InputError: see `ItemReader`.
+        InputError: see `ItemReader.check`.
     """
-    size, shape = reader.size, reader.shape
-    dataset = Dataset(name, size, shape, None, reader.fetch, sources=tuple(reader.names), **fields)
-    of_reader = {name: getattr(reader, name) for name in ("load", "facts", "unreadable", "read")}
-    dataset = dataset._replace(**of_reader)
-    if not config.fits(size, shape):
+    if not config.fits(dataset.size, dataset.shape):
+        return dataset._replace(images=None)
+    if dataset.images is not None:
         return dataset
-    pixels, is_unreadable, count = np.empty((size, *shape), np.uint8), [], 0
-    for image in map_threaded(reader.attempt, range(size), "reading images", size):
-        is_unreadable.append(image is None)
-        if image is not None:
-            pixels[count], count = image, count + 1
-    reader.check()
-    pixels = pixels[:count]
-    dataset = without(dataset, np.array(is_unreadable))
-    return dataset._replace(images=pixels, fetch=pixels.__getitem__, read=None)
+    pixels = np.empty((dataset.size, *dataset.shape), np.uint8)
+    for rows in chunks(dataset.size, "reading images"):
+        pixels[rows] = dataset.fetch(rows)
+    return readable(dataset._replace(images=pixels, fetch=pixels.__getitem__, block_of=None))
 
 
-def computed_ahead(
-    function: Callable[[Any], Any], items: Iterable, depth: int, threads: int | None = None
-) -> Generator:
-    """Yields `function` of each item, in order; threads compute at most `depth` items ahead."""
+def computed_ahead(function: Callable[[Any], Any], items: Iterable, depth: int) -> Generator:
+    """Yields `function` of each item, in order; a thread computes at most `depth` items ahead."""
     remaining = iter(items)
     pending: deque = deque()
-    pool = ThreadPoolExecutor(threads)
+    pool = ThreadPoolExecutor(1)
     try:
         for item in itertools.islice(remaining, depth):
             pending.append(pool.submit(function, item))
@@ -453,16 +404,13 @@ def computed_ahead(
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def map_threaded(
-    function: Callable[[Any], Any], items: Iterable, task: str, count: int
-) -> Iterator:
-    """Yields `function` of each of `count` items, in order, by threads, with a bar after 2 s.
-
-    The calling thread iterates the items.
-    """
-    results = computed_ahead(function, items, CHUNK, THREADS)
-    options = {"desc": task, "total": count, "unit": "image", "delay": 2.0, "leave": False}
-    return iter(logs.progress_bar(results, **options))
+def chunks(count: int, task: str) -> Iterator[np.ndarray]:
+    """Yields the indices of `count` images, some at a time, with a bar after 2 s."""
+    with logs.progress_bar(total=count, desc=task, unit="image", delay=2.0, leave=False) as bar:
+        for start in range(0, count, CHUNK):
+            rows = np.arange(start, min(start + CHUNK, count))
+            yield rows
+            bar.update(len(rows))
 
 
 @functools.cache
@@ -491,11 +439,3 @@ def subset(count: int, limit: int | None) -> np.ndarray:
     if limit is None or limit >= count:
         return np.arange(count, dtype=np.int32)
     return np.sort(order(count, 0)[:limit])
-
-
-def limited(limit: int | None, *columns: Any) -> tuple:
-    """Cuts columns of a data set, arrays, tuples or None, down to the same random subset."""
-    count = len(columns[0])
-    if limit is None or limit >= count:
-        return columns
-    return tuple(_take(column, subset(count, limit)) for column in columns)

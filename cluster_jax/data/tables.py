@@ -29,7 +29,7 @@ class Table(NamedTuple):
     """Features, and the ids of their rows.
 
     Attributes:
-        values: features, float `[n, d]` or of an array `[n, v, d]`, in memory or in shards.
+        values: features, float `[n, d]`, in memory or in shards.
         names: id of each row; None: they are numbered.
         ids: the column, array or file of the ids, or None.
         columns: titles of the columns that the features are, or None.
@@ -143,13 +143,10 @@ def _read_columns(
     if not chosen or not set(chosen) <= {*vectors, *scalars}:
         must = f"{file} must have columns of numbers or of vectors"
         raise InputError(f"{must}; got {short(', '.join(chosen)) or listed}")
-    if chosen[0] in vectors:
-        values = _vectors(file, chosen[0], table[chosen[0]])
-    else:
-        values = np.stack([_numbers(file, title, table[title]) for title in chosen], axis=1)
+    read = [_values(file, title, table[title], kinds[title]) for title in chosen]
     names = None if ids is None else _checked_ids(table[ids].to_pylist(), str(file), ids)
     left_out = [t or "a column without a title" for t in titles if t not in (*chosen, ids)]
-    return Table(values, names, ids, tuple(chosen), tuple(left_out))
+    return Table(np.concatenate(read, axis=1), names, ids, tuple(chosen), tuple(left_out))
 
 
 def _arrow(file: pathlib.Path, ids: str | None) -> Any:
@@ -193,57 +190,43 @@ def _kind(column: Any) -> str:
     return "numbers" if any(map(_is_float, cells)) else "text"
 
 
-def _not_in_each_row(
-    file: pathlib.Path, title: str, wanted: str, column: Any, is_bad: Sequence[bool]
-) -> InputError:
-    """Makes the error of the first cell that is missing or of another kind."""
-    row = list(is_bad).index(True)
-    cell = column[row].as_py()
-    got = "none" if cell is None else short(repr(cell))
-    if isinstance(cell, list):
-        got = f"a list of length {len(cell)}, {got},"
-    must = f"{file} must have {wanted} in each row of the column {title}"
-    return InputError(f"{must}; got {got} in row {row}: correct or remove it")
+def _values(file: pathlib.Path, title: str, column: Any, kind: str) -> NDArray:
+    """Returns a column of numbers, float `[n, 1]`, or of vectors, `[n, d]`.
 
+    A number that is missing in a vector is NaN, which no caller takes.
 
-def _numbers(file: pathlib.Path, title: str, column: Any) -> NDArray:
-    """Returns a column of numbers `[n]`; one that is missing or a text is refused with its row."""
-    import pyarrow as pa
-
-    is_bad = column.is_null().to_pylist()
-    if _is_text(column):
-        is_bad = [not _is_float(cell) for cell in column.to_pylist()]
-    if any(is_bad):
-        raise _not_in_each_row(file, title, "a number", column, is_bad)
-    return column.cast(pa.float64()).to_numpy()
-
-
-def _vectors(file: pathlib.Path, title: str, column: Any) -> NDArray:
-    """Returns a column of vectors, float `[n, d]`; one of another length is refused with its row.
-
-    A number that is missing in one is NaN, which no caller takes.
+    Raises:
+        InputError: a cell is missing or of another kind, or a vector of another length.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    lists = column
+    wanted, width, values = "a number", 1, column
     if _is_text(column):
-        rows = [_parsed(cell) for cell in column.to_pylist()]
-        lists = pa.chunked_array([pa.array(rows, pa.list_(pa.float64()))])
-    lengths = [length or 0 for length in pc.list_value_length(lists).to_pylist()]
-    width = next(filter(None, lengths), 0)
-    is_bad = [length != width or not width for length in lengths]
-    if any(is_bad):
+        of = pa.list_(pa.float64()) if kind == "vectors" else pa.float64()
+        values = pa.array([_parsed(cell, kind) for cell in column.to_pylist()], of)
+    is_bad = np.array(values.is_null())
+    if kind == "vectors":
+        lengths = np.array([length or 0 for length in pc.list_value_length(values).to_pylist()])
+        width = int(next(filter(None, lengths), 0))
+        is_bad, values = (lengths != width) | (lengths == 0), pc.list_flatten(values)
         wanted = f"a vector of {counted(width, 'number') if width else 'numbers'}"
-        raise _not_in_each_row(file, title, wanted, column, is_bad)
-    flat = pc.list_flatten(lists).cast(pa.float64()).to_numpy(zero_copy_only=False)
-    return flat.reshape(-1, width)
+    if is_bad.any():
+        row = int(is_bad.argmax())
+        cell = column[row].as_py()
+        got = "none" if cell is None else short(repr(cell))
+        got = f"a list of length {len(cell)}, {got}," if isinstance(cell, list) else got
+        must = f"{file} must have {wanted} in each row of the column {title}"
+        raise InputError(f"{must}; got {got} in row {row}: correct or remove it")
+    return values.cast(pa.float64()).to_numpy(zero_copy_only=False).reshape(-1, width)
 
 
-def _parsed(cell: Any) -> list[float] | None:
-    """Returns the vector that a text writes; None where it writes none."""
+def _parsed(cell: str | None, kind: str) -> Any:
+    """Returns the number or the vector that a text writes; None where it writes none."""
+    if kind == "numbers":
+        return float(str(cell)) if _is_float(cell) else None
     try:
-        return list(map(float, json.loads(cell)))
+        return list(map(float, json.loads(str(cell))))
     except (TypeError, ValueError):
         return None
 

@@ -20,7 +20,7 @@ from cluster_jax.data.images import DataConfig, Dataset, ItemReader
 
 FORMAT = "array_record"  # TFDS's format with random access that needs no TensorFlow
 BLOCK = 256  # consecutive records that are read by one request
-_BLOCKS_KEPT = 256  # blocks in memory at most
+_BLOCKS_KEPT = 128  # blocks in memory, about as many as `batches.WINDOW` has in use
 _READERS = 16  # threads that read blocks
 _READ_AHEAD_BYTES = 16 * 2**20  # size of a request of a block
 
@@ -38,37 +38,28 @@ class Blocks:
     """
 
     def __init__(self, files: Sequence[Any]) -> None:
-        self._blocks = [
+        blocks = [
             (file.filename, first, min(first + BLOCK, file.skip + file.take))
             for file in files
             for first in range(file.skip, file.skip + file.take, BLOCK)
         ]
-        sizes = [stop - first for _, first, stop in self._blocks]
+        sizes = [stop - first for _, first, stop in blocks]
         self.of = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
-        self._starts = np.cumsum([0, *sizes])
-        self._kept, self._lock = dict[int, Future](), threading.Lock()
-        self._pool, self._reader = ThreadPoolExecutor(_READERS), functools.cache(_reader)
+        self._starts, self._lock = np.cumsum([0, *sizes]), threading.Lock()
+        pool, reader = ThreadPoolExecutor(_READERS), functools.cache(_reader)
 
-    def take(self, record: int) -> bytes | None:
-        """Takes a record out of its block, which is read first; None if it has been taken."""
+        @functools.lru_cache(_BLOCKS_KEPT)
+        def reading(block: int) -> Future:
+            file, first, stop = blocks[block]
+            return pool.submit(lambda: reader(file).read(first, stop))
+
+        self._reading = reading
+
+    def __getitem__(self, record: int) -> bytes:
         block = int(self.of[record])
         with self._lock:
-            if block not in self._kept:
-                self._kept[block] = self._pool.submit(self._read, block)
-            if len(self._kept) > _BLOCKS_KEPT:
-                del self._kept[next(iter(self._kept))]
-            reading = self._kept[block]
-        records = reading.result()
-        data = records.pop(record, None)
-        if not records:
-            with self._lock:
-                self._kept.pop(block, None)
-        return data
-
-    def _read(self, block: int) -> dict[int, bytes]:
-        """Reads a block: number of the record -> its bytes."""
-        file, first, stop = self._blocks[block]
-        return dict(enumerate(self._reader(file).read(first, stop), int(self._starts[block])))
+            reading = self._reading(block)
+        return reading.result()[record - int(self._starts[block])]
 
 
 def _reader(file: str) -> Any:
@@ -80,7 +71,7 @@ def _reader(file: str) -> Any:
 
 
 class Labels:
-    """Labels of streamed sets, which a run keeps in one small file beside it.
+    """Labels of sets, which a run keeps in one small file beside it.
 
     Without it each start would read all records for them.
 
@@ -115,7 +106,7 @@ def load(config: DataConfig, kept: Labels | None = None) -> Dataset:
     `data.name` is a TFDS name such as `cifar10`, `mnist:3.0.1` or `imagenet_resized/32x32`; without
     a version, the newest prepared version is read. `data.dir` is TFDS's data directory; None:
     `$TFDS_DATA_DIR`, else `~/tensorflow_datasets`. `data.split` is a TFDS split such as `train`,
-    `train+test` or `train[:10%]`. If the set is streamed, one pass reads its labels.
+    `train+test` or `train[:10%]`. One pass reads its labels.
 
     Args:
         config: the section `data`.
@@ -131,40 +122,40 @@ def load(config: DataConfig, kept: Labels | None = None) -> Dataset:
     if label not in features and label != "label":
         must = f"data.label must be a feature of {name}, {', '.join(sorted(features))}"
         raise InputError(f"{must}; got {label!r}")
-    label_names = tuple(getattr(features.get(label), "names", None) or ()) or None
     rows = images.subset(len(source), config.limit).tolist()
-    labels = np.empty(len(rows), np.int32) if label in features else None
+    key = f"{builder.info.full_name} {config.split} {label} {config.limit}"
 
-    def item(i: int) -> Any:
+    def record(i: int) -> Any:
         try:
-            data = blocks and blocks.take(rows[i])
-            if data is None:
-                record = source[rows[i]]
-            else:
-                of = builder.info.features
-                record = of.deserialize_example_np(data, decoders=source.decoders)
+            if blocks is None:
+                return source[rows[i]]
+            decoded = builder.info.features.deserialize_example_np
+            return decoded(blocks[rows[i]], decoders=source.decoders)
         except Exception as error:  # The libraries that read it have errors of their own.
             must = f"record {rows[i]} of {name} must be readable"
             raise InputError(f"{must}; got an error ({error})") from error
-        if labels is not None:
-            labels[i] = record[label]
-        return record["image"]
 
     def read_labels() -> np.ndarray:
-        stored = images.map_threaded(item, range(len(rows)), "reading labels", len(rows))
-        for _ in stored:
-            pass
-        assert labels is not None
+        labels = np.empty(len(rows), np.int32)
+        for part in images.chunks(len(rows), "reading labels"):
+            labels[part] = images.map_indices(lambda i: record(i)[label], part)
         return labels
 
-    channels = 1 if features["image"].shape[-1] == 1 else 3
-    reader = ItemReader(item, [f"record {row}" for row in rows], config, name, channels)
-    if labels is not None and not config.fits(reader.size, reader.shape):
-        key = f"{builder.info.full_name} {config.split} {label} {config.limit}"
-        labels[:] = (kept or Labels()).take(key, read_labels)
-    dataset = images.load(name, reader, config, labels=labels, label_names=label_names)
-    block_of = None if blocks is None or dataset.images is not None else blocks.of[rows]
-    return dataset._replace(sources=None, load=None, facts=None, block_of=block_of)
+    reader = ItemReader(
+        lambda i: record(i)["image"],
+        [f"record {row}" for row in rows],
+        config,
+        name,
+        1 if features["image"].shape[-1] == 1 else 3,
+    )
+    dataset = images.load(
+        name,
+        reader,
+        labels=(kept or Labels()).take(key, read_labels) if label in features else None,
+        label_names=tuple(getattr(features.get(label), "names", None) or ()) or None,
+        block_of=None if blocks is None else blocks.of[rows],
+    )
+    return dataset._replace(sources=None, load=None, facts=None)
 
 
 def _open(name: str, dir: str | None, split: str | None) -> tuple[Any, Any, Blocks | None]:
@@ -179,18 +170,16 @@ def _open(name: str, dir: str | None, split: str | None) -> tuple[Any, Any, Bloc
         # TFDS's import warns about its own dependencies.
         warnings.simplefilter("ignore")
         import tensorflow_datasets as tfds
-    base, _, version = name.partition(":")
-    versions = list(map(str, tfds.core.utils.version.list_all_versions(root / base)))
-    version = version or (versions or [""])[-1]
-    if version not in versions:
+    try:
+        builder = tfds.core.read_only_builder.builder_from_files(name, data_dir=os.fspath(root))
+    except ValueError as error:
         sources = "digits, folder, arrays, or a prepared TFDS set"
-        raise InputError(f"data.name must be {sources}; got '{name}': if TFDS has it, {prepare}")
-    folder = root / base / version
-    builder = tfds.builder_from_directory(folder)
+        must = f"data.name must be {sources}; got '{name}': if TFDS has it, {prepare}"
+        raise InputError(must) from error
     formats = sorted(form.value for form in builder.info.available_file_formats())
     if FORMAT not in formats:
         content = f"{', '.join(formats)}, which only TensorFlow reads: {prepare}"
-        raise InputError(f"{folder} must be prepared as {FORMAT}; got {content}")
+        raise InputError(f"{builder.data_dir} must be prepared as {FORMAT}; got {content}")
     if "image" not in builder.info.features:
         content = ", ".join(builder.info.features)
         raise InputError(f"{name} must have a feature 'image'; got {content}")

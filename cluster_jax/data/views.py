@@ -20,9 +20,6 @@ View = Callable[[Array, Array], Array]
 class Augment(NamedTuple):
     """Functions of one uint8 image `[H, W, C]`; the caller vmaps them.
 
-    In a training batch with `Dataset.crops` an image is two crops `[2, size, size, C]`, one for
-    each view; a third view has the crop of view a, and there is no `clean` image.
-
     Attributes:
         view: `(key, image) -> [size, size, C]`: augmented and standardized, view a.
         other: view b, which has its own probabilities of blur and solarization.
@@ -204,42 +201,23 @@ def make(config: AugmentConfig) -> Augment:
         raise ValueError("augment.mean and augment.std must be measured first; got None")
     standardized = partial(_standardized, config.mean, config.std)
 
-    def view(key: Array, image: Array, number: int) -> Array:
-        section = config
-        if image.ndim == 4:
-            image, section = image[number], dataclasses.replace(config, crop=None)
+    def view(number: int, section: AugmentConfig, key: Array, image: Array) -> Array:
         blurred, solarized = (_probabilities(c)[number] for c in (config.blur, config.solarize))
         return standardized(_augmented(section, key, _to_float(image), blurred, solarized))
 
     def small(crops: SmallCropConfig) -> View:
         ratio = (3 / 4, 4 / 3) if config.crop is None else config.crop.ratio
         crop = CropConfig(crops.scale, ratio)
-        section = dataclasses.replace(config, size=crops.size or config.size, crop=crop)
-        blurred, solarized = (_probabilities(c)[0] for c in (config.blur, config.solarize))
-
-        def view(key: Array, image: Array) -> Array:
-            if image.ndim == 4:
-                raise InputError("data.crop must be 'square' for small crops; got 'host'")
-            return standardized(_augmented(section, key, _to_float(image), blurred, solarized))
-
-        return view
+        size = crops.size or config.size
+        return partial(view, 0, dataclasses.replace(config, size=size, crop=crop))
 
     clean = make_clean(config.size, config.mean, config.std)
-    return Augment(partial(view, number=0), partial(view, number=1), clean, small)
+    return Augment(partial(view, 0, config), partial(view, 1, config), clean, small)
 
 
 def make_clean(size: int, mean: Sequence[float], std: Sequence[float]) -> Callable[[Array], Array]:
     """Makes the `Augment.clean` of images: cropped to `size` and standardized."""
-
-    def clean(image: Array) -> Array:
-        if image.ndim == 4:
-            raise InputError(
-                "data.crop must be 'square' where a training needs images that are not cropped at "
-                "random; got 'host'"
-            )
-        return _standardized(mean, std, augment.fit(_to_float(image), size))
-
-    return clean
+    return lambda image: _standardized(mean, std, augment.fit(_to_float(image), size))
 
 
 def _standardized(mean: Sequence[float], std: Sequence[float], image: Array) -> Array:

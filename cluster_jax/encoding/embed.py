@@ -31,9 +31,8 @@ SECONDS = 20.0
 
 # Name -> rows of one batch.
 Batch = dict[str, np.ndarray]
-# (images uint8 [b, H, W, C], their indices int32 [b]), both sharded over the mesh -> name -> rows
-# [b, ...] on every device.
-Forward = Callable[[Array, Array], Mapping[str, Any]]
+# Images uint8 [b, H, W, C], sharded over the mesh -> name -> rows [b, ...] on every device.
+Forward = Callable[[Array], Mapping[str, Any]]
 # Entry of an embedding, bool [n]: rows of images that stand in for unreadable files.
 UNREADABLE = "unreadable"
 _COUNTER = "counter.json"
@@ -162,7 +161,7 @@ def forward_of(run: TrainingRun, params: Any, model_state: Any, mesh: Mesh) -> F
         A function to the features of `methods.base.embed`.
     """
     forward = jax.jit(run.embed, out_shardings=states.replicated(mesh))
-    return lambda images, _: forward(params, model_state, images)
+    return lambda images: forward(params, model_state, images)
 
 
 def embed(
@@ -211,10 +210,8 @@ def embed(
         )  # fmt: skip
         with bar:
             for images, index, count in stream:
-                placed = (
-                    jax.make_array_from_process_local_data(sharded, x) for x in (images, index)
-                )
-                computed = jax.device_get(forward(*placed))
+                placed = jax.make_array_from_process_local_data(sharded, images)
+                computed = jax.device_get(forward(placed))
                 bar.update(count)
                 if dataset.unreadable is not None:
                     computed = {**computed, UNREADABLE: _unreadable(dataset, index, together)}

@@ -20,8 +20,7 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import load_config, parse_section
 from cluster_jax.data import datasets, features, views
 from cluster_jax.data.images import DataConfig, Dataset
-from cluster_jax.encoding.embed import Forward, Parts, embed
-from cluster_jax.methods.base import image_keys
+from cluster_jax.encoding.embed import Parts, embed
 from cluster_jax.nets import network, pretrained
 from cluster_jax.nets.config import NetworkConfig
 from cluster_jax.nets.pretrained import Preprocessing
@@ -46,7 +45,7 @@ class Encoder:
         network: the backbone, and a projector if its outputs are the features.
         params: its parameters, NumPy or JAX arrays.
         stats: its BatchNorm statistics.
-        shape: `[H, W, C]` of the images that it takes, uint8; `[v, d]` of features in their place.
+        shape: `[H, W, C]` of the images that it takes, uint8; of features `[1 + m, d]`.
         preprocessing: how images are made ready; None: it takes features.
         is_trained: whether a run has trained the network.
         base: makes the features that this network takes of images; None: it takes images itself.
@@ -135,39 +134,6 @@ class Encoder:
         before = self.base.on(mesh)
         return lambda images: encode(ops.l2_normalize(before(images))[:, None])
 
-    def with_views(
-        self, augment: views.AugmentConfig, seed: int, count: int, mesh: Mesh
-    ) -> Forward:
-        """Returns a forward pass of images and of augmented views of them.
-
-        Args:
-            augment: of the views; they are standardized as the images are.
-            seed: of the views, whose random keys follow from the index of the image.
-            count: number of views of each image.
-            mesh: the devices.
-
-        Returns:
-            See `embed.Forward`; its `features`, float32 `[b, 1 + count, d]`.
-        """
-        encode, replicated = self.on(mesh), states.replicated(mesh)
-        placed = jax.device_put((self.params, self.stats), replicated)
-        changed = views.make(augment).view
-
-        @functools.partial(jax.jit, out_shardings=replicated)
-        def view(variables: Any, images: Array, index: Array, number: Array) -> Array:
-            keys = image_keys(jax.random.fold_in(jax.random.key(seed), number), index)
-            changed_images = jax.vmap(changed)(keys, images)
-            return _rows(self.network, self.is_trained, mesh, variables, changed_images)
-
-        def forward(images: Array, index: Array) -> dict[str, NDArray]:
-            # One by one: dozens of programs in flight can deadlock (see training/progress.py).
-            rows = [np.asarray(encode(images))]
-            for number in range(count):
-                rows.append(np.asarray(view(placed, images, index, jnp.int32(number))))
-            return {"features": np.stack(rows, axis=1)}
-
-        return forward
-
     @functools.cached_property
     def _here(self) -> tuple[Mesh, Callable[[Array], Array]]:
         mesh = states.make_mesh().local_mesh
@@ -187,7 +153,7 @@ class Encoder:
         count = next((count for count in BATCHES if count >= dataset.size), BATCHES[-1])
         batch_size = -(-count // jax.device_count()) * mesh.size
         embedded = embed(
-            lambda images, _: {"features": encode(images)},
+            lambda images: {"features": encode(images)},
             dataset,
             batch_size=batch_size,
             mesh=mesh,
@@ -329,23 +295,18 @@ def _encoded(
     is_trained: bool,
     mesh: Mesh,
     variables: tuple[Any, Any],
-    x: Array,
+    images: Array,
 ) -> Array:
     """Computes features of images; of equal encoders JAX compiles one."""
     clean: Callable[[Array], Array] = features.clean
     if prepared is not None:
         clean = views.make_clean(prepared.size, prepared.mean, prepared.std)
-    return _rows(section, is_trained, mesh, variables, jax.vmap(clean)(x))
-
-
-def _rows(
-    section: NetworkConfig, is_trained: bool, mesh: Mesh, variables: tuple[Any, Any], inputs: Array
-) -> Array:
     net, (params, stats) = network.make(section), variables
 
     def rows(part: Array) -> Array:
         return net.forward(params, stats, part, train=False, axis=None).projection
 
+    inputs = jax.vmap(clean)(images)
     return rows(inputs) if is_trained else _in_chunks(rows, inputs, mesh)
 
 

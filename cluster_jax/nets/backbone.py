@@ -10,7 +10,7 @@ import importlib
 import pathlib
 import types
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -77,15 +77,8 @@ def conv(
 
     Flax's "SAME" pads an even image only below and to the right when the stride is 2.
     """
-    return nn.Conv(
-        features,
-        (size, size),
-        stride,
-        padding=padding or size // 2,
-        use_bias=False,
-        kernel_init=kaiming,
-        dtype=dtype,
-    )
+    options: Any = {"use_bias": False, "kernel_init": kaiming, "dtype": dtype}
+    return nn.Conv(features, (size, size), stride, padding or size // 2, **options)
 
 
 def names() -> tuple[str, ...]:

@@ -336,15 +336,15 @@ def from_hub(weights: str, name: str) -> pathlib.Path | None:
         raise InputError(f"{must}; got {weights!r}")
     hub, errors = _library("huggingface_hub", weights), _library("huggingface_hub.errors", weights)
     repository = weights.removeprefix("hf:")
+    # The library also keeps which files the Hub did not have.
+    cached = hub.try_to_load_from_cache(repository, name)
+    if cached is not None:
+        return pathlib.Path(cached) if isinstance(cached, str) else None
     try:
         return pathlib.Path(hub.hf_hub_download(repository, name))
     except (OSError, ValueError, errors.EntryNotFoundError) as error:
         is_local = isinstance(error, errors.LocalEntryNotFoundError)
         if isinstance(error, errors.EntryNotFoundError) and not is_local:
-            return None
-        # The library also keeps which files the Hub did not have.
-        cached = hub.try_to_load_from_cache(repository, name)
-        if cached is not None and not isinstance(cached, str):
             return None
         raise InputError(
             f"{name} of {weights!r} must be within reach on the Hugging Face Hub; got "

@@ -169,7 +169,7 @@ def _changes(config: AnyConfig, run: Run) -> str:
         return ", and images were not read again: to cluster again, choose another --workdir"
     known, now = {*run.names, *(name for name, _ in run.skipped)}, set()
     with contextlib.suppress(ValueError):  # No folder, or no image in it: all are gone.
-        now = set(image_files.find(data.dir, data.exclude, data.include_all).names)
+        now = set(image_files.find(data.dir, data.exclude).names)
     new, gone, shown = len(now - known), len(known - now), image_files.shown(data.dir)
     if not new and not gone:
         return f" with the files of {shown}: to cluster them again, choose another --workdir"

@@ -14,7 +14,7 @@ from jax.sharding import Mesh
 from cluster_jax.core import checks, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
-from cluster_jax.data import batches, datasets, features, host_crops, tfds, views
+from cluster_jax.data import batches, datasets, features, tfds, views
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.data.images import DataConfig, readable, with_channels
 from cluster_jax.data.views import AugmentConfig
@@ -109,8 +109,6 @@ def load_inputs(
             f"method.n_classes must be at most the {counted(num_clustered, 'unlabeled image')}; "
             f"got {classes}"
         )
-    if config.data.crop == "host":
-        dataset = host_crops.with_crops(dataset, config.data, config.augment)
     if dataset.has_images:
         augment = _with_statistics(config.augment, dataset)
         config = dataclasses.replace(config, augment=augment)
@@ -326,7 +324,7 @@ def _join(inputs: Inputs[RunConfig], mesh: Mesh) -> BuiltRun:
         augment = views.make(config.augment)
         shape: tuple[int, ...] = (config.augment.size, config.augment.size, dataset.shape[2])
     else:
-        augment, shape = features.make_views(config.feature_views, dataset), dataset.shape[1:]
+        augment, shape = features.make_views(config.feature_views), dataset.shape[1:]
     train = config.train
     known_classes = (
         0 if dataset.partial_labels is None else splits.check_known(dataset.partial_labels)
@@ -454,7 +452,7 @@ def try_step(run: TrainingRun) -> None:
         checks.multiple("train.batch_size", count, run.mesh.size, "the number of devices")
         batch[name] = {
             "index": jax.ShapeDtypeStruct((count,), jnp.int32),
-            "image": jax.ShapeDtypeStruct((count, *run.dataset.batch_shape), _dtype(run.dataset)),
+            "image": jax.ShapeDtypeStruct((count, *run.dataset.shape), _dtype(run.dataset)),
         }
         if name == "labeled":
             batch[name]["label"] = jax.ShapeDtypeStruct((count,), jnp.int32)

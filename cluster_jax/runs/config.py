@@ -102,8 +102,6 @@ class PhotosConfig(Config):
     def __post_init__(self) -> None:
         if self.data.name == "features":
             checks.none("encoder", self.encoder, MADE_ALREADY)
-        must = "data.crop must be 'square' where nothing is trained"
-        checks.one_of(must, self.data.crop, ("square",))
         checks.one_of("eval.features", self.eval.features, ("backbone",))
         pretrained.overrides(self.encoder)
 

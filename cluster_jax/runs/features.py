@@ -8,18 +8,18 @@ from typing import Any
 import jax
 import numpy as np
 from etils import epath
+from jax.sharding import Mesh
 
 from cluster_jax.core import buckets, checks, io
 from cluster_jax.core.checks import InputError
-from cluster_jax.core.config import load_config, parse_section
 from cluster_jax.core.logs import logger
 from cluster_jax.data import features
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.data.images import select
-from cluster_jax.data.views import AugmentConfig
 from cluster_jax.discovery.splits import NovelConfig
 from cluster_jax.encoding.embed import (
     Batch,
+    Forward,
     Parts,
     embed,
     readable_images,
@@ -132,8 +132,8 @@ def embed_images(stages: Sequence[BuiltRun], fingerprint: str) -> list[BuiltRun]
         kept = Parts(last.workdir / name, fingerprint)
         if not kept.file.exists():
             encoder = build.pretrained(config, images.shape)
-            forward = encoder.with_views(config.augment, config.seed, 0, mesh)
             size = min(config.eval.batch_size, images.size)
+            forward = _forward(encoder, mesh)
             embeddings = embed(forward, images, batch_size=size, mesh=mesh, kept=kept)
             kept.finish({"features": embeddings["features"]}, "")
         kept.remove()
@@ -149,23 +149,27 @@ def embed_images(stages: Sequence[BuiltRun], fingerprint: str) -> list[BuiltRun]
     ]
 
 
+def _forward(encoder: Encoder, mesh: Mesh) -> Forward:
+    """Returns the encoder as a function of images to an embedding with the entry `features`."""
+    encode = encoder.on(mesh)
+    return lambda images: {"features": encode(images)}
+
+
 def write_features(
-    values: Mapping[str, Any], out: epath.PathLike, views: int
+    values: Mapping[str, Any], out: epath.PathLike
 ) -> tuple[tuple[int, ...], list[tuple[str, str]]] | None:
-    """Writes the features of every image and of augmented views of it.
+    """Writes the features of every image.
 
     Of several processes each embeds a share of the images, of which files are decoded.
 
-    The file has `features` float32 `[n, d]`, or `[n, 1 + views, d]` with views, and where the
-    images have them `labels`, `label_names` and `files`. A folder has a `.npy` shard of features
-    from each process, and `rows.npz` with the others. Until all is complete, finished parts are in
-    the folder `OUT.parts`, from which the same call resumes.
+    The file has `features` float32 `[n, d]`, and where the images have them `labels`, `label_names`
+    and `files`. A folder has a `.npy` shard of features from each process, and `rows.npz` with the
+    others. Until all is complete, finished parts are in the folder `OUT.parts`, from which the same
+    call resumes.
 
     Args:
         values: a config of photos, or one with `network.weights`, as JSON values.
         out: the `.npz` file or the folder to write.
-        views: number of views of each image, augmented by the section `augment` of the config or,
-            where it has none, of the base config.
 
     Returns:
         Shape of the features, and path and reason of each file that could not be read; None if
@@ -179,23 +183,22 @@ def write_features(
     process, processes = jax.process_index(), jax.process_count()
     in_shards = out.suffix != ".npz"
     shard = f"features-{process:05d}-of-{processes:05d}.npy"
-    _check_new(out, views, shard)
-    config, dataset, encoder, augment = _encoded(parse_config(values))
+    _check_new(out, shard)
+    config, dataset, encoder = _encoded(parse_config(values))
     mesh = states.make_mesh().local_mesh
     for note in dataset.notes if process == 0 else ():
         logger.warning("%s", note)
     kept = {key: x for key, x in values.items() if key in _OF_FEATURES}
     images = workdirs.describe_images(dataset)
-    about = {**kept, "views": views, "images": images}
+    about = {**kept, "images": images}
     made_from = workdirs.fingerprint(json.dumps(io.plain(about), sort_keys=True).encode())
-    forward = encoder.with_views(augment, config.seed, views, mesh)
+    forward = _forward(encoder, mesh)
     batch_size = max(1, min(config.eval.batch_size // processes, dataset.size))
     rows = share(dataset.size, batch_size)
 
     def make(kept: Parts) -> Batch:
         embedded = embed(forward, dataset, batch_size=batch_size, mesh=mesh, rows=rows, kept=kept)
         features = readable_rows(embedded)["features"]
-        features = features if views else features[:, 0]
         readable = select(dataset._replace(images=None), np.array(rows))
         readable = readable_images(readable, embedded)
         skipped = np.array(readable.skipped, str).reshape(-1, 2)
@@ -226,15 +229,13 @@ def write_features(
     return (int(shapes[:, 0].sum()), *shapes[0, 1:].tolist()), skipped
 
 
-def _check_new(out: epath.Path, views: int, shard: str) -> None:
+def _check_new(out: epath.Path, shard: str) -> None:
     """Raises an `InputError` for a file that exists, or a folder of another number of shards."""
     in_shards = out.suffix != ".npz"
     if (out / ROWS if in_shards else out).exists():
         raise InputError(f"--out must be new; got {out}, which exists")
     if not in_shards:
         return
-    if views:
-        raise InputError(f"--views must be 0 for shards; got {views}: name an .npz file")
     ending = shard.partition("-of-")[2]
     shards = {name for name in buckets.names(out) if name.endswith(".npy")}
     if others := {name for name in shards if not name.endswith(f"-of-{ending}")}:
@@ -244,8 +245,8 @@ def _check_new(out: epath.Path, views: int, shard: str) -> None:
         )
 
 
-def _encoded(config: AnyConfig) -> tuple[AnyConfig, Dataset, Encoder, AugmentConfig]:
-    """Returns the config of what is embedded, its images, their encoder, and the section `augment`.
+def _encoded(config: AnyConfig) -> tuple[AnyConfig, Dataset, Encoder]:
+    """Returns the config of what is embedded, its images, and their encoder.
 
     Raises:
         InputError: the config has no pretrained network.
@@ -261,10 +262,5 @@ def _encoded(config: AnyConfig) -> tuple[AnyConfig, Dataset, Encoder, AugmentCon
         # All images, whatever a training would hold out.
         config = dataclasses.replace(config, novel=NovelConfig(None, None, 0.0, 0))
         config, dataset, _ = build.load_inputs(config)
-        return config, dataset, build.pretrained(config, dataset.shape), config.augment
-    dataset, encoder = build.load_photos(config).dataset, build.encoder_of(config)
-    prepared = encoder.preprocessing
-    assert prepared is not None
-    preprocessing = {key: getattr(prepared, key) for key in ("size", "mean", "std")}
-    section = {**load_config("base").augment, **preprocessing}
-    return config, dataset, encoder, parse_section(AugmentConfig, "augment", section)
+        return config, dataset, build.pretrained(config, dataset.shape)
+    return config, build.load_photos(config).dataset, build.encoder_of(config)

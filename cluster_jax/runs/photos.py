@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 import jax
-import numpy as np
 from etils import epath
 
 from cluster_jax.data.datasets import Dataset
@@ -67,7 +66,7 @@ def embed(inputs: Inputs[PhotosConfig], encoder: Encoder, kept: Parts | None = N
     size = min(inputs.config.eval.batch_size, inputs.dataset.size)
     encode = encoder.on(mesh)
 
-    def forward(images: jax.Array, _: jax.Array) -> Batch:
-        return {"backbone": np.asarray(encode(images))}
+    def forward(images: jax.Array) -> dict[str, jax.Array]:
+        return {"backbone": encode(images)}
 
     return embed_batches(forward, inputs.dataset, batch_size=size, mesh=mesh, kept=kept)

@@ -245,7 +245,8 @@ def _confirm(run: Run, gone: int, confirmed: bool, do: str) -> None:
     if 2 * gone > len(run.columns) and not confirmed:
         raise InputError(
             f"{gone:,} of the {counted(len(run.columns), run.words[0])} of {run.workdir} must be "
-            f"where they were; got them gone: {do}, or confirm by --yes that they leave"
+            f"as they were; got them gone or changed: {do}, or confirm by --yes that they leave, "
+            "with what was decided about them"
         )
 
 
@@ -463,13 +464,12 @@ def update_rows(
         options, x = _row_options(before), before.all_features
         values = x if table is None else table.values[:]
         there = _rows_there(before, values, table)
-        is_kept, asked = there.known >= 0, set(there.names or ())
-        names = there.run.names or [""] * len(is_kept)
-        is_asked = np.array([name in asked for name in names], bool)
+        is_kept = there.known >= 0
         if add:
-            is_kept |= ~is_asked
-        gone = int((~is_kept & ~is_asked).sum())
-        _confirm(before, gone, confirmed, "give the file that has all rows, or --add for new ones")
+            names, asked = there.run.names or [""] * len(is_kept), set(there.names or ())
+            is_kept |= np.array([name not in asked for name in names], bool)
+        do = "give the file that has all rows, or --add for new ones"
+        _confirm(before, int((~is_kept).sum()), confirmed, do)
         items = there.items(is_kept)
         if not (refit or _differs(before, items)):
             return _nothing(before, before, with_report=with_report)

@@ -209,6 +209,8 @@ def of_run(path: epath.PathLike) -> epath.Path:
     there, problem = buckets.names(workdir), None
     if not workdir.exists():
         problem = "which does not exist"
+    elif workdir.is_file():
+        problem = "which is a file (SmoothTree.load reads a saved SmoothTree)"
     elif CONFIG not in there:
         problem = f"which is no folder of a run: it has no {CONFIG}"
     if problem:

@@ -54,7 +54,7 @@ def test_help_of_the_script(capsys):
             ("--features", "--labels", "--method", "--n-clusters", "--bandwidth", "--workdir"),
         ),
         (predict, ("--workdir", "--images", "--out")),
-        (embed, ("--config", "--config.KEY", "--out", "--views")),
+        (embed, ("--config", "--config.KEY", "--out")),
     ],
 )
 def test_help_of_the_commands_has_one_shape(module, flags, capsys):
@@ -283,7 +283,7 @@ def test_every_key_whose_comment_says_so_takes_none():
 
 
 @pytest.mark.parametrize(
-    "flag", [f"--config.{key}=None" for key in ("data.crop", "train.duration")]
+    "flag", [f"--config.{key}=None" for key in ("data.label", "train.duration")]
 )
 def test_none_where_it_is_not_allowed(flag):
     with pytest.raises(ValueError, match="must be"):

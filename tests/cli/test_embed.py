@@ -24,9 +24,9 @@ def test_features_from_the_shell(tmp_path, capsys):
     source, out = toy.file(tmp_path, 20, channels=3), tmp_path / "x.npz"
     flags = ["--config=images", "--config.data.name=arrays", f"--config.data.dir={source}"]
     flags += ["--config.data.image_size=32", f"--out={out}"]
-    embed.main([*flags, "--config.eval.batch_size=16", "--views=1"])
-    assert capsys.readouterr().out == f"features     20 x 2 x 1,280 in {out}\n"
-    assert np.load(out)["features"].shape == (20, 2, 1280)
+    embed.main([*flags, "--config.eval.batch_size=16"])
+    assert capsys.readouterr().out == f"features     20 x 1,280 in {out}\n"
+    assert np.load(out)["features"].shape == (20, 1280)
     assert run(*flags) == 2
     assert "--out must be new" in capsys.readouterr().err
 
@@ -36,7 +36,7 @@ def test_features_from_the_shell(tmp_path, capsys):
     check_keys("embed", told)
     assert told["shape"] == [20, 1280]
     rows = np.load(tmp_path / "shards" / "features-00000-of-00001.npy")
-    np.testing.assert_allclose(rows, np.load(out)["features"][:, 0], atol=1e-5)
+    np.testing.assert_allclose(rows, np.load(out)["features"], atol=1e-5)
     labels = np.load(tmp_path / "shards" / "rows.npz")["labels"]
     np.testing.assert_array_equal(labels, np.load(out)["labels"])
     assert run(*flags, shards) == 2
@@ -73,8 +73,6 @@ def test_a_folder_with_shards_of_more_processes(tmp_path, capsys):
             "--out must be the path of an .npz file or of a folder to write; got x.npy",
         ),
         (("--out=no/x.npz",), "--out must be a file in a folder that exists; got no/x.npz"),
-        (("--out=x", "--views=1"), "--views must be 0 for shards; got 1: name an .npz file"),
-        (("--out=x.npz", "--views=-1"), "--views must be at least 0; got -1"),
         (("--out=x.npz", "--config=nrcc_digits"), "must be those of a pretrained network"),
         (("--out=x.npz", "--workdir=w"), "there is no flag --workdir"),
     ],

@@ -361,11 +361,10 @@ def test_several_photos_and_what_is_left_out(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     flags = ["--config.seed=3", "--config.note=a b"]
     assert images._photos("a", ["b", *flags, "c"]) == ("a\nb\nc", flags)
-    given = ["a", "--exclude=*_small.*", "--exclude=web", "--include-all", "--n-clusters=2"]
+    given = ["a", "--exclude=*_small.*", "--exclude=web", "--n-clusters=2"]
     values = images._values(images._parser().parse_args(given), images._photos("a", ["b c"])[0])
     assert values == {
-        "data.dir": "a\nb c", "data.exclude": ("*_small.*", "web"), "data.include_all": True,
-        "eval.n_clusters": 2,
+        "data.dir": "a\nb c", "data.exclude": ("*_small.*", "web"), "eval.n_clusters": 2,
     }  # fmt: skip
 
 

@@ -74,7 +74,7 @@ BLOCK_OF = np.append(np.repeat(np.arange(100), 30), [100] * 11).astype(np.int32)
 
 
 def by_blocks(epoch: int, **more) -> np.ndarray:
-    """The order of an epoch, a batch a row: 64 parts of two images."""
+    """The order of an epoch, a batch a row: 32 parts of four images."""
     some = order(epoch, size=3011, batch_size=128, block_of=BLOCK_OF, **more)
     return some.reshape(-1, 128)
 

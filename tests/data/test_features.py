@@ -17,7 +17,7 @@ def load(path, **changes):
 
 @pytest.fixture
 def rows(rng):
-    return rng.normal(size=(12, 3, 5)).astype(np.float32)
+    return rng.normal(size=(12, 5)).astype(np.float32)
 
 
 def unit(x):
@@ -25,12 +25,12 @@ def unit(x):
 
 
 def test_vectors_are_one_view_of_length_one(tmp_path, rows):
-    np.save(tmp_path / "x.npy", rows[:, 0])
+    np.save(tmp_path / "x.npy", rows)
     dataset = load(tmp_path / "x.npy")
     assert (dataset.name, dataset.size, dataset.shape) == ("features", 12, (1, 5))
     assert not dataset.has_images
     assert dataset.images.dtype == np.float32
-    np.testing.assert_allclose(dataset.images[:, 0], unit(rows[:, 0]), rtol=1e-6)
+    np.testing.assert_allclose(dataset.images[:, 0], unit(rows), rtol=1e-6)
 
 
 def test_rows_of_any_size_and_of_zeros(tmp_path):
@@ -66,15 +66,15 @@ def test_limit_takes_labels_and_files_along(tmp_path, rows):
     for row, label, name in zip(dataset.images, dataset.labels, dataset.sources, strict=True):
         code = int(dataset.label_names[label])
         assert name == "abcdefghijkl"[code]
-        np.testing.assert_allclose(row, unit(rows[code]), rtol=1e-6)
+        np.testing.assert_allclose(row[0], unit(rows[code]), rtol=1e-6)
 
 
 def test_large_sets_stay_on_the_host(tmp_path, rows):
     np.save(tmp_path / "x.npy", rows)
-    assert load(tmp_path / "x.npy", cache_mb=720e-6).images is not None
-    dataset = load(tmp_path / "x.npy", cache_mb=719e-6)
+    assert load(tmp_path / "x.npy", cache_mb=240e-6).images is not None
+    dataset = load(tmp_path / "x.npy", cache_mb=239e-6)
     assert dataset.images is None
-    np.testing.assert_allclose(dataset.fetch(np.array([7, 2])), unit(rows[[7, 2]]), rtol=1e-6)
+    np.testing.assert_allclose(dataset.fetch(np.array([7, 2]))[:, 0], unit(rows[[7, 2]]), rtol=1e-6)
 
 
 @every_row(
@@ -104,14 +104,13 @@ def test_files_name_each_row(tmp_path, rows):
 def test_neighbors_are_the_most_similar_other_rows():
     angles = np.array([0.0, 0.1, 0.3, 2.0, 2.1, 2.15])
     x = np.stack([np.cos(angles), np.sin(angles)], axis=1)
-    views = np.stack([x, -x], axis=1)  # neighbors go by the first view
-    dataset = features.with_neighbors(features.load(toy.DATA, views), 2)
-    assert (dataset.shape, dataset.neighbors, dataset.images) == ((4, 2), 2, None)
+    dataset = features.with_neighbors(features.load(toy.DATA, x), 2)
+    assert (dataset.shape, dataset.neighbors, dataset.images) == ((3, 2), 2, None)
     assert dataset.nearest[[0, 4, 3]].tolist() == [[1, 2], [5, 3], [4, 5]]
     got = dataset.fetch(np.array([0, 4, 3]))
     expected = x[dataset.nearest[[0, 4, 3]]]
-    np.testing.assert_allclose(got[:, 2:], expected, atol=1e-6)
-    np.testing.assert_allclose(got[:, :2], views[[0, 4, 3]], atol=1e-6)
+    np.testing.assert_allclose(got[:, 1:], expected, atol=1e-6)
+    np.testing.assert_allclose(got[:, 0], x[[0, 4, 3]], atol=1e-6)
     assert features.with_neighbors(dataset, 2) is dataset
 
 
@@ -143,8 +142,8 @@ def test_fewer_rows_than_neighbors():
 
 
 def test_new_features_have_the_columns_of_the_training(tmp_path, rows):
-    np.save(tmp_path / "x.npy", rows[:, 0])
-    for source in (tmp_path / "x.npy", rows[:, 0], rows):
+    np.save(tmp_path / "x.npy", rows)
+    for source in (tmp_path / "x.npy", rows):
         dataset = datasets.load_new(source, toy.DATA, (11, 5))
         assert dataset.shape[1] == 5
     with pytest.raises(ValueError, match="features must have 6 columns like those of the training"):

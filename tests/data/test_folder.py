@@ -55,25 +55,16 @@ def test_no_labels_unless_every_image_is_in_one_of_several_folders(tmp_path, wri
 
 def test_other_files_are_counted_by_suffix(tmp_path, write, monkeypatch):
     write("a/1.png")
-    for name in ("clip.MOV", "a/clip.mov", "a/raw.dng", "README"):
+    for name in ("clip.MOV", "a/clip.mov", "a/raw.dng", "old.rar", "README"):
         (tmp_path / name).write_bytes(b"other")
     monkeypatch.setattr(decode, "can_read_raw", lambda: False)
     dataset = load(tmp_path)
-    assert dataset.ignored == (("", 1), (".dng", 1), (".mov", 2))
+    assert dataset.ignored == (("", 1), (".dng", 1), (".mov", 2), (".rar", 1))
     assert dataset.notes == (f"ignored files: {folder.describe_ignored(dataset.ignored)}",)
     assert folder.describe_ignored(dataset.ignored) == (
         "1 without suffix (images need one, such as .jpg), "
-        "1 .dng (to read raw photos: pip install rawpy), 2 .mov"
+        "1 .dng (to read raw photos: pip install rawpy), 1 .rar (unpack them), 2 .mov"
     )
-
-
-def test_hidden_and_other_files_do_not_count(tmp_path, write):
-    for name in ("a/1.png", "b/2.png", ".hidden/3.png", "a/._1.png"):
-        write(name)
-    (tmp_path / "notes.txt").write_text("not an image")
-    (tmp_path / "folder.jpg").mkdir()
-    assert load(tmp_path).sources == ("a/1.png", "b/2.png")
-    assert load(tmp_path).label_names == ("a", "b")
 
 
 @RESIDENT
@@ -183,10 +174,9 @@ def test_nothing_to_read(tmp_path):
         load(tmp_path, max_corrupt_fraction=1.0)
     with pytest.raises(ValueError, match=r"must be readable; .*1\.jpg \(not"):
         load(tmp_path / "1.jpg", max_corrupt_fraction=1.0)
-    for name in ("a.tar", "b.parquet", "c.rar"):
-        (tmp_path / name).write_bytes(b"x")
-        with pytest.raises(ValueError, match=rf"got .*{name}: unpack it, or give .*sequence"):
-            load(tmp_path / name)
+    (tmp_path / "a.tar").write_bytes(b"x")
+    with pytest.raises(ValueError, match=r"must be readable; .*a\.tar \(not an image\)"):
+        load(tmp_path / "a.tar")
     with pytest.raises(
         ValueError, match="must be a file or folder of this machine; got an address"
     ):
@@ -230,7 +220,6 @@ def test_folders_without_photos_are_counted(tmp_path, place, kind):
     found = folder.find(str(tmp_path))
     assert found.names == ("1.jpg",)
     assert found.ignored == ((kind, 2),)
-    assert len(names(tmp_path, include_all=True)) == 3
 
 
 def test_a_library_of_photos_keeps_its_originals(tmp_path):
@@ -334,17 +323,6 @@ def test_a_zip_is_read_in_place(tmp_path, write):
     (tmp_path / "bad.zip").write_bytes(b"PK no zip")
     with pytest.raises(InputError, match=r"bad\.zip must be a zip archive; got File is not a zip"):
         load(tmp_path / "bad.zip")
-
-
-def test_what_to_do_with_archives_and_files_without_a_suffix(tmp_path):
-    (tmp_path / "takeout-001.zip").write_bytes(b"x")
-    (tmp_path / "old.rar").write_bytes(b"x")
-    (tmp_path / "d41d8cd98f").write_bytes(b"x")
-    with pytest.raises(InputError) as caught:
-        folder.find(str(tmp_path))
-    kinds = ("1 without suffix (images need one, such as .jpg)", "1 .rar (unpack them)")
-    for kind in (*kinds, "1 .zip (unpack them, or give one alone)"):
-        assert kind in str(caught.value)
 
 
 def test_a_zip_that_unpacks_to_much_and_leads_outside(tmp_path, write, monkeypatch):

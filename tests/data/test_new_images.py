@@ -57,14 +57,6 @@ def test_an_array_of_another_size_is_resized(tmp_path):
             assert _load(source).shape == (8, 8, 3)
 
 
-def test_one_file(tmp_path, color):
-    _save(tmp_path, color[:1])
-    found = _load(tmp_path / "0.png")
-    assert found.sources == ("0.png",)
-    assert (found.fetch(np.array([0])) == color[:1]).all()
-    assert _load(tmp_path / "0.png", (8, 8, 1)).shape == (8, 8, 1)
-
-
 def test_unreadable_files_are_listed(tmp_path, color):
     _save(tmp_path, color[:2])
     (tmp_path / "broken.jpg").write_bytes(b"no image")

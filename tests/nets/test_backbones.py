@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax import export
 
 from cluster_jax.nets import backbone
 from cluster_jax.nets.backbone import Layers
@@ -41,20 +40,6 @@ def multiplications(module, side, channels):
             kernel = eqn.invars[1].aval.shape
             count += math.prod(eqn.outvars[0].aval.shape) * math.prod(kernel[:-1])
     return count
-
-
-@pytest.mark.parametrize(
-    ("name", "width", "side"),
-    [("efficientnet_lite2", 32, 64), ("resnet18", 4, 16), ("small", 4, 8), (vit.NAMES[0], 192, 32)],
-)
-def test_any_batch_size_is_one_program(name, width, side, shallow):
-    """As `jax.export` needs it, which gives the number of images a name."""
-    module, features = build(name, width, "cifar" if name.startswith("resnet") else None)
-    image = jax.ShapeDtypeStruct((1, side, side, 3), jnp.float32)
-    variables = jax.eval_shape(module.init, jax.random.key(0), image)
-    images = jax.ShapeDtypeStruct(export.symbolic_shape(f"b, {side}, {side}, 3"), jnp.float32)
-    exported = export.export(jax.jit(module.apply))(variables, images)
-    assert str(exported.out_avals[0].shape) == f"(b, {features})"
 
 
 # Of each family the smallest.

@@ -223,9 +223,6 @@ def test_evaluation_sees_one_image_at_a_time(x64, keys, norm):
     assert all(differ(other, outputs))
 
 
-# --- devices -------------------------------------------------------------------------------------
-
-
 # --- precision -----------------------------------------------------------------------------------
 
 
@@ -247,20 +244,6 @@ def test_bfloat16_is_close_to_float32_and_keeps_float32_where_it_matters(keys):
         # The last layer of each part was in bfloat16 too.
         np.testing.assert_array_equal(rough, rough.astype(jnp.bfloat16).astype(jnp.float32))
     same(new, exact_stats, rtol=0.05, atol=0.02)
-
-
-def test_float64_passes_through(x64, keys):
-    network = build()
-    params, stats = start(keys, network)
-    wide_params, wide_stats, images = *double((params, stats)), images_of(keys)
-    assert images.dtype == jnp.float64
-    for p, s, dtype in ((wide_params, wide_stats, "f8"), (params, stats, "f4")):
-        outputs, new = run(network, p, s, images)
-        assert {o.dtype for o in outputs} == {jnp.dtype("f8")}
-        assert {x.dtype for x in jax.tree.leaves(new)} == {jnp.dtype(dtype)}
-
-
-# --- gradients -----------------------------------------------------------------------------------
 
 
 # --- bad input -----------------------------------------------------------------------------------

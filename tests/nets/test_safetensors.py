@@ -20,6 +20,18 @@ from tests.rows import every_row
 norm = functools.partial(BatchNorm, train=False, axis=None, group=None, dtype=None)
 
 
+WIDTH, PROJECTED, SIDE = 64, 48, 32
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Towers of two blocks of 64 columns, for images of 2 x 2 patches."""
+    monkeypatch.setitem(vit.SIZES, "base", (WIDTH, 2, 4))
+    monkeypatch.setitem(vit.PROJECTED, WIDTH, PROJECTED)
+    for name, patches in vit.TOWERS.items():
+        monkeypatch.setitem(vit.TOWERS, name, patches._replace(grid=SIDE // patches.size))
+
+
 def module_of(name):
     width, stem = (64, "imagenet") if name in resnet.NAMES else (vit.architecture(name)[0], None)
     made = backbone.make(name, width=width, stem=stem)
@@ -29,7 +41,7 @@ def module_of(name):
 @functools.cache
 def shapes_of(name):
     """Shapes of parameters and statistics."""
-    side = 14 if "patch14" in name else 16
+    side = SIDE if name in vit.TOWERS else 14 if "patch14" in name else 16
     image = jax.ShapeDtypeStruct((1, side, side, 3), jnp.float32)
     variables = jax.eval_shape(module_of(name).init, jax.random.key(0), image)
     return variables["params"], variables.get("batch_stats", {})
@@ -42,108 +54,107 @@ def drawn(name, seed=0):
     )
 
 
-# --- PyTorch's names, written out from its modules -----------------------------------------------
+# --- PyTorch's names ------------------------------------------------------------------------------
+
+# Network and a tensor that tells the layout of its file -> path in Flax and the names in the files
+# of torchvision, timm and transformers, one of each kind.
+TIMM, HF = "cls_token", "embeddings.cls_token"
+NAMES = {
+    ("resnet18", ""): """
+        Conv_0/kernel conv1.weight
+        BatchNorm_0/mean bn1.running_mean
+        BasicBlock_0/Conv_1/kernel layer1.0.conv2.weight
+        BasicBlock_2/Conv_2/kernel layer2.0.downsample.0.weight
+        BasicBlock_2/BatchNorm_2/var layer2.0.downsample.1.running_var
+    """,
+    ("resnet34", ""): """
+        BasicBlock_15/BatchNorm_1/scale layer4.2.bn2.weight
+    """,
+    ("resnet50", ""): """
+        Bottleneck_3/Conv_3/kernel layer2.0.downsample.0.weight
+        Bottleneck_15/BatchNorm_2/bias layer4.2.bn3.bias
+    """,
+    ("vit_tiny_patch14", TIMM): """
+        embedding/class_token cls_token
+        embedding/positions pos_embed
+        embedding/patches/bias patch_embed.proj.bias
+        norm/scale norm.weight
+        block12/norm2/bias blocks.11.norm2.bias
+        block12/qkv/kernel blocks.11.attn.qkv.weight
+        block12/projection/bias blocks.11.attn.proj.bias
+        block12/hidden/kernel blocks.11.mlp.fc1.weight
+        block12/scale2 blocks.11.ls2.gamma
+    """,
+    ("vit_tiny_patch14_reg4", TIMM): """
+        embedding/registers register_tokens
+    """,
+    ("vit_tiny_patch14_reg4", "reg_token"): """
+        embedding/registers reg_token
+    """,
+    ("vit_tiny_patch14", HF): """
+        embedding/class_token embeddings.cls_token
+        embedding/positions embeddings.position_embeddings
+        embedding/patches/kernel embeddings.patch_embeddings.projection.weight
+        norm/bias layernorm.bias
+        block12/norm1/scale encoder.layer.11.norm1.weight
+        block12/qkv/bias encoder.layer.11.attention.attention.{query,key,value}.bias
+        block12/projection/kernel encoder.layer.11.attention.output.dense.weight
+        block12/out/bias encoder.layer.11.mlp.fc2.bias
+        block12/scale1 encoder.layer.11.layer_scale1.lambda1
+    """,
+    ("vit_base_patch16_clip", ""): """
+        embedding/patches/kernel vision_model.embeddings.patch_embedding.weight
+        embedding/positions vision_model.embeddings.position_embedding.weight
+        embedding/class_token vision_model.embeddings.class_embedding
+        norm0/scale vision_model.pre_layrnorm.weight
+        norm/bias vision_model.post_layernorm.bias
+        visual_projection/kernel visual_projection.weight
+        block2/qkv/kernel vision_model.encoder.layers.1.self_attn.{q,k,v}_proj.weight
+        block2/projection/bias vision_model.encoder.layers.1.self_attn.out_proj.bias
+        block2/norm2/bias vision_model.encoder.layers.1.layer_norm2.bias
+        block2/hidden/kernel vision_model.encoder.layers.1.mlp.fc1.weight
+    """,
+    ("vit_base_patch16_siglip", ""): """
+        pool/probe vision_model.head.probe
+        pool/pool_qkv/kernel vision_model.head.attention.in_proj_weight
+        pool/pool_projection/bias vision_model.head.attention.out_proj.bias
+        pool/pool_norm/scale vision_model.head.layernorm.weight
+        pool/pool_out/kernel vision_model.head.mlp.fc2.weight
+    """,
+}
 
 
-def torch_batch_norm(theirs, params, stats):
-    return {
-        f"{theirs}.weight": params["scale"],
-        f"{theirs}.bias": params["bias"],
-        f"{theirs}.running_mean": stats["mean"],
-        f"{theirs}.running_var": stats["var"],
-        f"{theirs}.num_batches_tracked": np.asarray(7),
-    }
+def test_names_are_those_of_the_files():
+    for (network, layout), rows in NAMES.items():
+        for path, name in (row.split() for row in rows.strip().splitlines()):
+            start, *kinds = re.split("[{}]", name)
+            expected = (
+                [f"{start}{kind}{kinds[1]}" for kind in kinds[0].split(",")] if kinds else [name]
+            )
+            found = pretrained._names(network, tuple(path.split("/")), {layout: None})
+            assert found == tuple(expected), (network, path)
 
 
-def torch_conv(kernel):
-    """`[h, w, in, out] -> [out, in, h, w]`."""
-    return np.moveaxis(kernel, (3, 2), (0, 1))
+# --- tensors -------------------------------------------------------------------------------------
 
 
-def torch_resnet(name, params, stats):
-    """torchvision's `state_dict` of a ResNet."""
-    tensors = {"conv1.weight": torch_conv(params["Conv_0"]["kernel"])}
-    tensors |= torch_batch_norm("bn1", params["BatchNorm_0"], stats["BatchNorm_0"])
-    kind = "Bottleneck" if name == "resnet50" else "BasicBlock"
-    number = 0
-    for layer, depth in enumerate({"resnet18": (2, 2, 2, 2)}.get(name, (3, 4, 6, 3)), 1):
-        for i in range(depth):
-            p, s = params[f"{kind}_{number}"], stats[f"{kind}_{number}"]
-            number += 1
-            prefix, last = f"layer{layer}.{i}", 3 if name == "resnet50" else 2
-            names = {j: (f"{prefix}.conv{j + 1}", f"{prefix}.bn{j + 1}") for j in range(last)}
-            if f"Conv_{last}" in p:
-                names[last] = (f"{prefix}.downsample.0", f"{prefix}.downsample.1")
-            for j, (conv, bn) in names.items():
-                tensors[f"{conv}.weight"] = torch_conv(p[f"Conv_{j}"]["kernel"])
-                tensors |= torch_batch_norm(bn, p[f"BatchNorm_{j}"], s[f"BatchNorm_{j}"])
-    return {**tensors, "fc.weight": np.zeros((1000, 512)), "fc.bias": np.zeros(1000)}
-
-
-def torch_dense(theirs, p):
-    return {f"{theirs}.weight": p["kernel"].T, f"{theirs}.bias": p["bias"]}
-
-
-def torch_norm(theirs, p):
-    return {f"{theirs}.weight": p["scale"], f"{theirs}.bias": p["bias"]}
-
-
-def torch_vit(params):
-    """DINOv2's `state_dict`; without registers and layer scale timm's, with a classifier."""
-    p = params["embedding"]
-    tensors = {
-        "cls_token": p["class_token"][None],
-        "pos_embed": p["positions"][None],
-        "patch_embed.proj.weight": torch_conv(p["patches"]["kernel"]),
-        "patch_embed.proj.bias": p["patches"]["bias"],
-        "mask_token": np.zeros((1, 192)),
-        "head.weight": np.zeros((10, 192)),
-        "head.bias": np.zeros(10),
-        **torch_norm("norm", params["norm"]),
-    }
-    if "registers" in p:
-        tensors["register_tokens"] = p["registers"][None]
-    for i in range(12):
-        p, prefix = params[f"block{i + 1}"], f"blocks.{i}"
-        tensors |= torch_norm(f"{prefix}.norm1", p["norm1"])
-        tensors |= torch_dense(f"{prefix}.attn.qkv", p["qkv"])
-        tensors |= torch_dense(f"{prefix}.attn.proj", p["projection"])
-        tensors |= torch_norm(f"{prefix}.norm2", p["norm2"])
-        tensors |= torch_dense(f"{prefix}.mlp.fc1", p["hidden"])
-        tensors |= torch_dense(f"{prefix}.mlp.fc2", p["out"])
-        for scale, gamma in (("scale1", "ls1.gamma"), ("scale2", "ls2.gamma")):
-            if scale in p:
-                tensors[f"{prefix}.{gamma}"] = p[scale]
+def written(name, params, stats, layout=""):
+    """PyTorch's tensors of a network, of which each path has a name of its own."""
+    tensors = {}
+    for path in pretrained._paths(params, stats):
+        leaf = functools.reduce(dict.__getitem__, path, stats if path[-1] in STATS else params)
+        names = pretrained._names(name, path, {layout: None})
+        for torch, part in zip(names, np.split(leaf, len(names), axis=-1), strict=True):
+            assert torch not in tensors
+            # Outputs first, then inputs; tokens have a leading axis of one.
+            part = np.moveaxis(part, (-2, -1), (1, 0)) if path[-1] == "kernel" else part
+            tensors[torch] = part[None] if path[-1] in TOKENS else part
     return tensors
 
 
-def transformers_vit(params):
-    """DINOv2's `state_dict` in Hugging Face's transformers."""
-    p = params["embedding"]
-    tensors = {
-        "embeddings.cls_token": p["class_token"][None],
-        "embeddings.position_embeddings": p["positions"][None],
-        "embeddings.patch_embeddings.projection.weight": torch_conv(p["patches"]["kernel"]),
-        "embeddings.patch_embeddings.projection.bias": p["patches"]["bias"],
-        "embeddings.mask_token": np.zeros((1, 192)),
-        **torch_norm("layernorm", params["norm"]),
-    }
-    if "registers" in p:
-        tensors["embeddings.register_tokens"] = p["registers"][None]
-    for i in range(12):
-        p, prefix = params[f"block{i + 1}"], f"encoder.layer.{i}"
-        for part, name in enumerate(("query", "key", "value")):
-            columns = slice(192 * part, 192 * (part + 1))
-            third = {"kernel": p["qkv"]["kernel"][:, columns], "bias": p["qkv"]["bias"][columns]}
-            tensors |= torch_dense(f"{prefix}.attention.attention.{name}", third)
-        tensors |= torch_dense(f"{prefix}.attention.output.dense", p["projection"])
-        tensors |= torch_norm(f"{prefix}.norm1", p["norm1"])
-        tensors |= torch_norm(f"{prefix}.norm2", p["norm2"])
-        tensors |= torch_dense(f"{prefix}.mlp.fc1", p["hidden"])
-        tensors |= torch_dense(f"{prefix}.mlp.fc2", p["out"])
-        tensors[f"{prefix}.layer_scale1.lambda1"] = p["scale1"]
-        tensors[f"{prefix}.layer_scale2.lambda1"] = p["scale2"]
-    return tensors
+STATS, TOKENS = ("mean", "var"), ("class_token", "positions", "registers", "probe")
+# What is not loaded.
+SPARE = ("fc.weight", "bn1.num_batches_tracked", "head.bias", "mask_token", "logit_scale")
 
 
 def check_equal(converted, expected):
@@ -154,24 +165,20 @@ def check_equal(converted, expected):
         np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.parametrize("name", resnet.NAMES)
-def test_resnet_comes_back(name):
+@pytest.mark.parametrize(
+    ("name", "layout"),
+    [
+        *((name, "") for name in resnet.NAMES),
+        ("vit_tiny_patch16", TIMM),
+        ("vit_tiny_patch14_reg4", TIMM),
+        ("vit_tiny_patch14_reg4", HF),
+        ("vit_base_patch16_clip", ""),
+        ("vit_base_patch16_siglip", ""),
+    ],
+)
+def test_what_is_written_comes_back(name, layout, small):
     params, stats = drawn(name)
-    tensors = torch_resnet(name, params, stats)
-    check_equal(pretrained.convert(tensors, name, *shapes_of(name)), (params, stats))
-
-
-@pytest.mark.parametrize("name", ["vit_tiny_patch16", "vit_tiny_patch14", "vit_tiny_patch14_reg4"])
-def test_vit_comes_back(name):
-    params, stats = drawn(name)
-    assert stats == {}
-    check_equal(pretrained.convert(torch_vit(params), name, *shapes_of(name)), (params, stats))
-
-
-@pytest.mark.parametrize("name", ["vit_tiny_patch14", "vit_tiny_patch14_reg4"])
-def test_vit_of_transformers_comes_back(name):
-    params, stats = drawn(name)
-    tensors = transformers_vit(params)
+    tensors = {**written(name, params, stats, layout), **dict.fromkeys(SPARE, np.ones(3))}
     check_equal(pretrained.convert(tensors, name, *shapes_of(name)), (params, stats))
 
 
@@ -179,15 +186,14 @@ def test_timm_has_added_the_position_of_the_class_token_to_it():
     name = "vit_tiny_patch14_reg4"
     params, stats = drawn(name)
     params["embedding"]["positions"][0] = 0
-    tensors = torch_vit(params)
-    tensors["reg_token"] = tensors.pop("register_tokens")
+    tensors = written(name, params, stats, TIMM)
     tensors["pos_embed"] = tensors["pos_embed"][:, 1:]
     check_equal(pretrained.convert(tensors, name, *shapes_of(name)), (params, stats))
 
 
 def test_other_precisions_become_float32():
     params, stats = drawn("resnet18")
-    tensors = torch_resnet("resnet18", params, stats)
+    tensors = written("resnet18", params, stats)
     halves = {name: tensor.astype(jnp.bfloat16) for name, tensor in tensors.items()}
     converted, _ = pretrained.convert(halves, "resnet18", *shapes_of("resnet18"))
     kernel = converted["Conv_0"]["kernel"]
@@ -195,16 +201,9 @@ def test_other_precisions_become_float32():
     np.testing.assert_allclose(kernel, params["Conv_0"]["kernel"], rtol=2**-8)
 
 
-# --- bad tensors ---------------------------------------------------------------------------------
-
-
 def refused(message, call, *arguments):
     with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
         call(*arguments)
-
-
-def resnet18():
-    return torch_resnet("resnet18", *drawn("resnet18"))
 
 
 def without(tensors, *names):
@@ -227,11 +226,6 @@ def without(tensors, *names):
             "must have the shape (1370, 192); got (1, 197, 192)",
         ),
         (
-            "vit_tiny_patch14",
-            lambda x: {**x, **transformers_vit(drawn("vit_tiny_patch14")[0])},
-            "its tensors alone; got also 'blocks.0.attn.proj.bias' (",
-        ),
-        (
             "vit_tiny_patch14_reg4",
             lambda x: without(x, "register_tokens"),
             "got tensors without 'register_tokens' (1 in all)",
@@ -240,10 +234,10 @@ def without(tensors, *names):
     ],
 )
 def test_tensors_that_do_not_fit(name, change, said):
-    params, stats = drawn("resnet18" if name == "small" else name)
-    tensors = torch_vit(params) if "vit" in name else torch_resnet("resnet18", params, stats)
+    of = "resnet18" if name == "small" else name
+    params, stats = drawn(of)
     with pytest.raises(InputError, match=re.escape(said)):
-        pretrained.convert(change(tensors), name, params, stats)
+        pretrained.convert(change(written(of, params, stats, TIMM)), name, params, stats)
 
 
 # --- files ---------------------------------------------------------------------------------------
@@ -351,72 +345,7 @@ def test_hub_is_offline_or_has_no_such_file(monkeypatch, tmp_path):
         pretrained.load("hf:a/b", "resnet18", {}, {})
 
 
-# --- image towers --------------------------------------------------------------------------------
-
-WIDTH, PROJECTED, SIDE = 64, 48, 32
-
-
-@pytest.fixture
-def small(monkeypatch):
-    """Towers of two blocks of 64 columns, for images of 2 x 2 patches."""
-    monkeypatch.setitem(vit.SIZES, "base", (WIDTH, 2, 4))
-    monkeypatch.setitem(vit.PROJECTED, WIDTH, PROJECTED)
-    for name, patches in vit.TOWERS.items():
-        monkeypatch.setitem(vit.TOWERS, name, patches._replace(grid=SIDE // patches.size))
-
-
-def tower_module(name):
-    return backbone.make(name, width=WIDTH, stem=None).module(Layers(None, None, 0, None))
-
-
-def tower(params, kind):
-    """Tensors of transformers' image tower, written out."""
-    start, p = "vision_model", params["embedding"]
-    tensors = {
-        f"{start}.embeddings.patch_embedding.weight": torch_conv(p["patches"]["kernel"]),
-        f"{start}.embeddings.position_embedding.weight": p["positions"],
-        **torch_norm(f"{start}.post_layernorm", params["norm"]),
-    }
-    if kind == "clip":
-        tensors[f"{start}.embeddings.class_embedding"] = p["class_token"][0]
-        tensors[f"{start}.embeddings.position_ids"] = np.arange(5)[None]
-        tensors |= torch_norm(f"{start}.pre_layrnorm", params["norm0"])
-        tensors["visual_projection.weight"] = params["visual_projection"]["kernel"].T
-        tensors |= {"logit_scale": np.zeros(()), "text_projection.weight": np.zeros((3, 3))}
-    else:
-        tensors[f"{start}.embeddings.patch_embedding.bias"] = p["patches"]["bias"]
-        head, pool = f"{start}.head", params["pool"]
-        tensors[f"{head}.probe"] = pool["probe"][None]
-        tensors[f"{head}.attention.in_proj_weight"] = pool["pool_qkv"]["kernel"].T
-        tensors[f"{head}.attention.in_proj_bias"] = pool["pool_qkv"]["bias"]
-        tensors |= torch_dense(f"{head}.attention.out_proj", pool["pool_projection"])
-        tensors |= torch_norm(f"{head}.layernorm", pool["pool_norm"])
-        tensors |= torch_dense(f"{head}.mlp.fc1", pool["pool_hidden"])
-        tensors |= torch_dense(f"{head}.mlp.fc2", pool["pool_out"])
-        tensors |= {"logit_bias": np.zeros(1), "text_model.head.bias": np.zeros(3)}
-    for i in range(2):
-        p, prefix = params[f"block{i + 1}"], f"{start}.encoder.layers.{i}"
-        for part, letter in enumerate("qkv"):
-            columns = slice(WIDTH * part, WIDTH * (part + 1))
-            third = {"kernel": p["qkv"]["kernel"][:, columns], "bias": p["qkv"]["bias"][columns]}
-            tensors |= torch_dense(f"{prefix}.self_attn.{letter}_proj", third)
-        tensors |= torch_dense(f"{prefix}.self_attn.out_proj", p["projection"])
-        tensors |= torch_norm(f"{prefix}.layer_norm1", p["norm1"])
-        tensors |= torch_norm(f"{prefix}.layer_norm2", p["norm2"])
-        tensors |= torch_dense(f"{prefix}.mlp.fc1", p["hidden"])
-        tensors |= torch_dense(f"{prefix}.mlp.fc2", p["out"])
-    return tensors
-
-
-@pytest.mark.usefixtures("small")
-@pytest.mark.parametrize("name", ["vit_base_patch16_clip", "vit_base_patch16_siglip"])
-def test_a_tower_comes_back(name):
-    image = jax.ShapeDtypeStruct((1, SIDE, SIDE, 3), jnp.float32)
-    shapes = jax.eval_shape(tower_module(name).init, jax.random.key(0), image)["params"]
-    rng = np.random.default_rng(0)
-    params = jax.tree.map(lambda x: rng.standard_normal(x.shape).astype(x.dtype), shapes)
-    tensors = tower(params, vit.TOWERS[name].kind)
-    check_equal(pretrained.convert(tensors, name, shapes, {}), (params, {}))
+# --- PyTorch itself ------------------------------------------------------------------------------
 
 
 def transformers_tower(kind):
@@ -453,14 +382,10 @@ def test_a_tower_computes_as_transformers(name):
     with torch.inference_mode():
         expected = model.get_image_features(torch.from_numpy(images).permute(0, 3, 1, 2))
     expected = getattr(expected, "pooler_output", expected).numpy()
-    shapes = jax.eval_shape(tower_module(name).init, jax.random.key(0), images)["params"]
     tensors = {key: tensor.numpy() for key, tensor in model.state_dict().items()}
-    params, _ = pretrained.convert(tensors, name, shapes, {})
-    np.testing.assert_allclose(tower_module(name).apply({"params": params}, images), expected,
-                               rtol=1e-4, atol=1e-4)  # fmt: skip
-
-
-# --- PyTorch itself ------------------------------------------------------------------------------
+    params, _ = pretrained.convert(tensors, name, *shapes_of(name))
+    found = module_of(name).apply({"params": params}, images)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 
 def shaken(torch, model):

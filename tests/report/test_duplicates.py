@@ -10,7 +10,7 @@ from cluster_jax.data.images import in_memory, subset
 from cluster_jax.report import assignments, duplicates
 from tests.rows import every_row
 
-IN_MEMORY = types.SimpleNamespace(fits=lambda count, shape: True)
+IN_MEMORY = types.SimpleNamespace(resize=None)
 
 
 @pytest.fixture(autouse=True)

@@ -55,15 +55,15 @@ def test_the_run_trains_on_the_features_of_its_images(finished, tmp_path):
     values["embedder"], values["stages"] = None, {}
     values["method"] = {"name": "simclr", "temperature": 0.5, "positive_in_denominator": False}
     values["train"]["labeled_batch_size"] = None
-    write_features(values, tmp_path / "x.npz", 0)
+    write_features(values, tmp_path / "x.npz")
     whole = io.read_arrays(tmp_path / "x.npz")["features"]
     train, test = (
         io.read_arrays(workdir / f)["features"] for f in ("features.npz", "features_test.npz")
     )
     assert len(train) + len(test) == COUNT
-    assert train.shape[1:] == (1, 1280)
+    assert train.shape[1:] == (1280,)
     sizes = np.linalg.norm(whole, axis=1).mean()
-    for row in np.concatenate([train, test])[:, 0]:
+    for row in np.concatenate([train, test]):
         assert np.linalg.norm(whole - row, axis=1).min() < 1e-4 * sizes
     assert not list(workdir.glob("*.parts"))
 

@@ -173,7 +173,7 @@ def photos(tmp_path):
 
 
 def test_embed_writes_what_a_run_embeds(photos, tmp_path):
-    assert write_features(photos, tmp_path / "x.npz", 0) == ((40, 1280), [])
+    assert write_features(photos, tmp_path / "x.npz") == ((40, 1280), [])
     stored = np.load(tmp_path / "x.npz")
     pipeline.run_pipeline(photos, tmp_path / "run", "photos")
     expected = io.read_arrays(tmp_path / "run" / "embedding.npz")["backbone"]
@@ -198,32 +198,31 @@ class _Evaluation:
             yield images, index, count
 
 
-def test_embed_resumes_with_the_same_views(photos, tmp_path, monkeypatch):
-    assert write_features(photos, tmp_path / "whole.npz", 2) == ((40, 3, 1280), [])
+def test_embed_resumes_with_the_same_rows(photos, tmp_path, monkeypatch):
+    assert write_features(photos, tmp_path / "whole.npz") == ((40, 1280), [])
     whole = np.load(tmp_path / "whole.npz")["features"]
-    assert np.abs(whole[:, 1] - whole[:, 2]).max() > 0.01
     with monkeypatch.context() as patch:
         _Evaluation(patch, stop=2)
         with pytest.raises(KeyboardInterrupt):
-            write_features(photos, tmp_path / "x.npz", 2)
+            write_features(photos, tmp_path / "x.npz")
     assert not (tmp_path / "x.npz").exists()
     rest = _Evaluation(monkeypatch)
-    write_features(photos, tmp_path / "x.npz", 2)
+    write_features(photos, tmp_path / "x.npz")
     assert rest.counts == [8]
     np.testing.assert_array_equal(np.load(tmp_path / "x.npz")["features"], whole)
     with pytest.raises(InputError, match=r"must be new; got .* which exists"):
-        write_features(photos, tmp_path / "x.npz", 2)
+        write_features(photos, tmp_path / "x.npz")
 
 
-def test_two_processes_write_the_same_views(photos, tmp_path, monkeypatch):
-    write_features(photos, tmp_path / "whole.npz", 1)
+def test_two_processes_write_the_same_rows(photos, tmp_path, monkeypatch):
+    write_features(photos, tmp_path / "whole.npz")
     monkeypatch.setattr(checkpoint, "wait_for_all", lambda name: None)
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     for number in (1, 0):
         monkeypatch.setattr(jax, "process_index", lambda number=number: number)
-        written = write_features(photos, tmp_path / "two.npz", 1)
+        written = write_features(photos, tmp_path / "two.npz")
         assert (written is None) == (number == 1)
-    assert written == ((40, 2, 1280), [])
+    assert written == ((40, 1280), [])
     whole, two = np.load(tmp_path / "whole.npz"), np.load(tmp_path / "two.npz")
     np.testing.assert_allclose(two["features"], whole["features"], atol=1e-4)
     np.testing.assert_array_equal(two["labels"], whole["labels"])
@@ -260,7 +259,7 @@ def test_embed_makes_parts_of_another_seed_again(photos, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         _Evaluation(patch, stop=2)
         with pytest.raises(KeyboardInterrupt):
-            write_features(photos | {"seed": 1}, tmp_path / "x.npz", 0)
+            write_features(photos | {"seed": 1}, tmp_path / "x.npz")
     whole = _Evaluation(monkeypatch)
-    write_features(photos, tmp_path / "x.npz", 0)
+    write_features(photos, tmp_path / "x.npz")
     assert whole.counts == [16, 16, 8]

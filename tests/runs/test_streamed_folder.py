@@ -5,7 +5,6 @@ import json
 
 import numpy as np
 import pytest
-from ml_collections import ConfigDict
 from PIL import Image
 
 from cluster_jax.core import io
@@ -56,14 +55,6 @@ def test_files_without_a_row(tmp_path, config, caplog):
     embedding = io.read_arrays(workdir / "embedding.npz")
     assert np.flatnonzero(embedding["unreadable"]).tolist() == list(BAD)
     assert json.loads((workdir / "images.json").read_text())["size"] == 64
-
-
-def test_crops_of_whole_images(tmp_path, config):
-    config.data.crop = "host"
-    with config.unlocked():
-        config.augment.crop = ConfigDict({"scale": (0.2, 1.0), "ratio": (3 / 4, 4 / 3)})
-    results = pipeline.run_pipeline(config, tmp_path / "run")
-    assert results["provenance"]["images_trained"] == 61
 
 
 def test_too_many(tmp_path, config):

@@ -95,7 +95,7 @@ def test_the_file_is_the_truth(run, capsys):
     before = digests(run)
     with pytest.raises(SystemExit):
         updated(run, FIRST[:20])
-    assert "got them gone: give the file that has all rows, or --add" in capsys.readouterr().err
+    assert "got them gone or changed: give the file" in capsys.readouterr().err
     assert digests(run) == before
     updated(run, FIRST[:20], "--yes")
     assert len(ids(run)) == 20
@@ -272,6 +272,11 @@ def test_ids_that_are_numbers_have_one_form(tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().out.startswith("1 row is new.")
     made = list(csv.DictReader((tmp_path / "out/assignments.csv").read_text().splitlines()))
     assert [row["id"] for row in made] == [*map(str, range(70)), "99"]
+    # Vectors of another network: all rows are others, and that is asked about.
+    write("third.parquet", list(range(70)), x[:70] + 1)
+    with pytest.raises(SystemExit):
+        update.main(["--workdir=out", "--features=third.parquet"])
+    assert "71 of the 71 rows of out must be as they were; got" in capsys.readouterr().err
 
 
 def test_rows_of_zeros_are_in_no_cluster(tmp_path, monkeypatch, capsys):
