@@ -67,13 +67,11 @@ def test_pickles_in_place_of_a_workdirs_files(tmp_path, pwned):
         estimators.load(tmp_path)
 
 
-@pytest.mark.usefixtures("one_device", "traced_once", "compiled_once")
+@pytest.mark.usefixtures("one_device", "compiled_once")
 def test_markup_and_paths_in_every_text(tmp_path, monkeypatch):
     """In the report they are text; in the folder of the run they make no path."""
     monkeypatch.chdir(tmp_path)
     script = "<script>alert(1)</script>"
-    # Gray, as the run with which this one shares its step.
-    monkeypatch.setattr("cluster_jax.data.images.CHANNELS", 1)
     images, labels = toy.images()
     for image, label in zip(images, labels, strict=True):
         photos = tmp_path / "photos" / f"<b>{label}&"
