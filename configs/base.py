@@ -51,9 +51,9 @@ VALUES = {
     "augment.affine.shift": 0.0,  # largest translation in pixels
     "augment.affine.shear": 0.0,  # largest one, y per x
     "augment.noise": 0.0,  # standard deviation of Gaussian noise, on the scale [0, 1]
-    # None, or a frozen network that embeds the images; the run trains on its features: a section of
-    # `name`, `width`, `stem` and `weights` as in `network`, see configs/ncl_images.py
-    "embedder": placeholder(ConfigDict),
+    # None, or a frozen network that embeds the images, on whose features the run trains, as in
+    # configs/ncl_images.py: "lite2", a .safetensors file, or "hf:ORG/NAME"
+    "encoder": placeholder(str),
     # Views of features, in place of `augment` where the data are features: points between an image
     # and one of this many nearest images; 0: the features themselves
     "feature_views.neighbors": 10,

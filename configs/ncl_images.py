@@ -12,16 +12,12 @@ ImageNet-1k with its labels, so novel classes are novel to the head only. `ncl_i
 trains from nothing.
 """
 
-from ml_collections.config_dict import placeholder
-
 from cluster_jax.core.config import derived
-
-EMBEDDER = {"name": "efficientnet_lite2", "weights": "efficientnet_lite2", "width": 32}
 
 get_config = derived(
     "ncl_features",
     data={"like": "simclr_images", "labels": "folders"},  # the known classes
     augment={"like": "simclr_images"},
-    embedder={**EMBEDDER, "stem": placeholder(str)},
+    encoder="lite2",
     eval={"batch_size": 64},
 )

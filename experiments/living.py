@@ -146,7 +146,7 @@ def merged_models(s: Stream, fits: list[SmoothTree]) -> Ids:
 
 
 METHODS: dict[str, Callable[[Stream, list[SmoothTree]], Ids]] = {
-    "`SmoothTree.update`": ours,
+    "`SmoothTree.partial_fit`": ours,
     "a fit of everything, matched (Hungarian, Jaccard 0.5)": hungarian,
     "`predict` of the first fit": predicted,
     "new rows alone, merged at cosine 0.7": merged_models,

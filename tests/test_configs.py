@@ -78,13 +78,13 @@ def test_config_builds(name, tmp_path, monkeypatch):
         config.method.n_prototypes = (5, 20) if config.method.name == "pcl" else 20
     if name != TRACED:
         sections = config_json(config)
-        key = str((sections["network"], sections["method"]["name"], sections["embedder"], shape))
+        key = str((sections["network"], sections["method"]["name"], sections["encoder"], shape))
         forward = functools.partial(build.check_features, features="backbone")
         monkeypatch.setattr(build, "try_step", (lambda run: None) if key in FORWARD else forward)
         FORWARD.add(key)
     for stage in trainings.build_stages(parse_config(config, name), tmp_path, None):
         run = stage.training
-        assert run.shape == (shape if config.embedder is None else (1280,))
+        assert run.shape == (shape if config.encoder is None else (1280,))
 
 
 PODS = io.read_json(FOLDER.parent / "experiments/benchmark/pods.json")

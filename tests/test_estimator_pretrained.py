@@ -258,8 +258,7 @@ def test_an_encoder_stands_in_the_place_that_the_config_has_for_it(gray, tmp_pat
     network = clusterer._build_config(has_classes=False)[0].network
     assert (network.name, network.weights) == ("vit_small_patch14", encoder)
     clusterer = ImageClusterer(encoder=encoder, n_clusters=2)
-    embedder = clusterer._build_config(has_classes=True)[0].embedder
-    assert (embedder.name, embedder.weights) == ("vit_small_patch14", encoder)
+    assert clusterer._build_config(has_classes=True)[0].encoder == encoder
     with pytest.raises(InputError, match=r"encoder must be 'lite2', .*; got 'lite9'"):
         ImageClusterer(encoder="lite9").fit(gray)
 

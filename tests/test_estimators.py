@@ -178,7 +178,7 @@ def test_a_tree_of_the_clusters(fitted, images):
 
 
 def test_an_array_cannot_be_exported(fitted, tmp_path):
-    with pytest.raises(InputError, match="must be in files; got a run on an array in memory"):
+    with pytest.raises(InputError, match="must be images in files; got a run on arrays, of which"):
         fitted.export(tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -264,7 +264,7 @@ def test_bad_settings(images, tmp_path, options, message):
     ("source", "message"),
     [
         (np.zeros((90, 64)), r"images in X must have shape .*got \[90 x 64\]"),
-        (np.full((90, 8, 8), np.inf), "NaN or infinity"),
+        (np.full((90, 8, 8), np.inf), "must be uint8 or floats .* from inf to inf"),
         (np.zeros((90, 8, 8), int), "must be uint8"),
         ("no/such/folder", "^X must be an existing folder of images; got no/such/folder"),
         ("no/such/file.npy", "no/such/file.npy must be an existing file; got no such file"),

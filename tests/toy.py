@@ -90,7 +90,7 @@ def shrunken(name, folder, network="small", write=True):
         path = file(folder, channels=channels) if write else folder / "toy.npz"
         config.data.name, config.data.dir = "arrays", str(path)
     config.data.split = config.data.classes = config.novel.test_split = None
-    if config.embedder is not None:
+    if config.encoder is not None:
         network = "mlp"
     if channels == 3:
         config.data.update(image_size=16, interpolation="bicubic")

@@ -52,7 +52,8 @@ def predict(
     """
     run, out = records.read(workdir), output_file(out)
     if folder is not None:
-        export.check_has_images(run.config["data"]["name"])
+        is_array = os.fspath(images).lower().endswith((".npy", ".npz"))
+        export.check_has_files("arrays" if is_array else "folder")
         export.check(folder, image_files.folders(os.fspath(images)))
     data = parse_config(run.config).data
     load = functools.partial(datasets.load_new, images, data, run.images["shape"])
@@ -68,9 +69,9 @@ def predict(
     text, values = _written(run, placed, dataset.sources, out, words, dataset.skipped)
     if folder is not None:
         root, names = image_files.root(os.fspath(images)), export.names_of_folders(run)
-        load = functools.partial(load, share=range)
-        places = export.places(placed.labels, names, words[1])
-        count = export.write(folder, places, export.Images(root, dataset.sources, load), by)
+        load, sources = functools.partial(load, share=range), dataset.sources or ()
+        places = export.places(placed.labels, names, words[1], sources)
+        count = export.write(folder, places, export.Images(root, sources, load), by)
         text += f"\nexported     {counted(count, 'folder')} to {folder}"
         values["exported"] = str(folder)
     return text, values

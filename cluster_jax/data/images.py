@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import itertools
+import math
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -49,7 +50,7 @@ class DataConfig:
             order of the set), or None for all.
         cache_mb: sets up to this size, in 10^6 bytes of uint8 (of float32 for features), are
             decoded into `Dataset.images`; images of a larger set are decoded by every `fetch`.
-        max_corrupt_fraction: largest fraction, 0 to 1, of a folder's files that may be unreadable.
+        max_corrupt_fraction: largest fraction, 0 to 1, of files or records that may be unreadable.
         classes: classes whose images are taken, by their numbers in the set, and numbered anew in
             this order; None: all. `limit` counts the images before.
         exclude: globs of names, or of paths in the folder, of files and folders that are left out.
@@ -72,10 +73,6 @@ class DataConfig:
     def resize(self) -> Resize | None:
         """The square that images are resized to, if any."""
         return None if self.image_size is None else Resize(self.image_size, self.interpolation)
-
-    def fits(self, count: int, shape: tuple[int, ...]) -> bool:
-        """Returns whether `count` uint8 images of `shape` are cached."""
-        return count * int(np.prod(shape)) <= self.cache_mb * 1e6
 
 
 class Dataset(NamedTuple):
@@ -377,7 +374,7 @@ def resident(dataset: Dataset, config: DataConfig) -> Dataset:
     Raises:
         InputError: see `ItemReader.check`.
     """
-    if not config.fits(dataset.size, dataset.shape):
+    if dataset.size * math.prod(dataset.shape) > config.cache_mb * 1e6:
         return dataset._replace(images=None)
     if dataset.images is not None:
         return dataset

@@ -268,7 +268,7 @@ def read_labels(
 ) -> Labels:
     """Reads labels, integers or strings, from a `.npy`, `.npz`, `.csv` or `.txt` file.
 
-    A `.txt` has one label a line. A `.csv` has titles, and a label a row, or its name and label.
+    A `.txt` has one label a line. A `.csv` has a title and a label a row, or names and labels.
 
     Args:
         path: path of the file.
@@ -324,16 +324,18 @@ def _read_list(
 def _read_lines(file: pathlib.Path, noun: str, names: Sequence[str] | None) -> list[str]:
     """Reads one label, or other `noun`, of each row of a text, see `read_labels`."""
     lines = file.read_bytes().decode("utf-8-sig", "surrogateescape").rstrip().splitlines()
-    rows = [[line] for line in lines]
-    if file.suffix.lower() == ".csv":
-        rows = list(csv.reader(lines))[1:]
+    rows = list(csv.reader(lines)) if file.suffix.lower() == ".csv" else [[x] for x in lines]
     if names is not None and rows and all(len(row) == 2 for row in rows):
+        # A line of titles is the label of an image that is not there.
         label_of = {composed(name): label for name, label in rows}
         rows = [[label_of.get(composed(name), "")] for name in names]
         missing = [name for name, (label,) in zip(names, rows, strict=True) if not label]
         if missing:
-            must = f"{file} must have a {noun} of each of the {len(names):,} images"
-            raise InputError(f"{must}; got none of {missing[0]} (and {len(missing) - 1:,} more)")
+            must = f"data.labels must name each of the {len(names):,} images"
+            more = f"in {file} (and {len(missing) - 1:,} more)"
+            raise InputError(f"{must}; got none of {missing[0]} {more}")
+    elif file.suffix.lower() == ".csv":
+        rows = rows[1:]
     for i, row in enumerate(rows):
         if len(row) != 1 or not row[0].strip():
             must = f"{file} must have one {noun} in each row"

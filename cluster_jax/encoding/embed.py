@@ -9,7 +9,7 @@ import functools
 import os
 import time
 from collections.abc import Callable, Generator, Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -68,18 +68,13 @@ class Parts(NamedTuple):
         if self.folder.is_dir() and not any(self.folder.iterdir()):
             self.folder.rmdir()
 
-    def opened(self, *, writes: bool) -> tuple[int, Batch]:
-        """Returns the number of rows that are there, and the arrays, to be filled from there on.
-
-        Args:
-            writes: whether what is filled in goes to the files; else it stays in memory.
-        """
+    def opened(self) -> tuple[int, Batch]:
+        """Returns the number of rows that are there, and the arrays, to be filled from there on."""
         try:
             counter = io.read_json(self.folder / _COUNTER)
             if counter["fingerprint"] == self.fingerprint:
-                mode: Literal["r+", "c"] = "r+" if writes else "c"
                 files = {name: self.folder / f"rows_{name}.npy" for name in counter["names"]}
-                return counter["rows"], {x: np.load(f, mmap_mode=mode) for x, f in files.items()}
+                return counter["rows"], {x: np.load(f, mmap_mode="r+") for x, f in files.items()}
         except (OSError, ValueError):  # There is none, or it is damaged.
             pass
         return 0, {}
@@ -104,11 +99,7 @@ class Parts(NamedTuple):
 
 
 def collect(
-    parts: Parts | None,
-    total: int,
-    embed_from: Callable[[int], Generator[Batch]],
-    *,
-    together: bool = True,
+    parts: Parts | None, total: int, embed_from: Callable[[int], Generator[Batch]]
 ) -> Batch:
     """Collects the rows of an embedding: those that are there, then those of later batches.
 
@@ -116,18 +107,13 @@ def collect(
         parts: where the rows are kept; None, and in a bucket: in memory alone.
         total: number of all rows.
         embed_from: yields the batches from a given row on, in order.
-        together: whether all processes call this together and get the same rows: they start with
-            the same row, and the first process alone writes. Otherwise each has rows of its own.
 
     Returns:
         Name -> rows.
     """
     if parts is not None and "://" in str(parts.file):
         parts = None
-    kept = parts if jax.process_index() == 0 or not together else None  # of the one that writes
-    done, arrays = (0, {}) if parts is None else parts.opened(writes=kept is not None)
-    if together and jax.process_count() > 1:
-        done = int(multihost_utils.process_allgather(np.int32(done)).min())
+    done, arrays = (0, {}) if parts is None else parts.opened()
     since = time.monotonic()
     try:
         with contextlib.closing(embed_from(done)) as stream:
@@ -135,16 +121,16 @@ def collect(
                 for name, rows in batch.items():
                     if done == 0:
                         shape = total, *rows.shape[1:]
-                        made = np.empty if kept is None else functools.partial(kept.made, name)
+                        made = np.empty if parts is None else functools.partial(parts.made, name)
                         arrays[name] = made(shape, rows.dtype)
                     arrays[name][done : done + len(rows)] = rows
                 done += len(next(iter(batch.values())))
-                if kept is not None and time.monotonic() - since > SECONDS:
-                    kept.set_counter(done, arrays)
+                if parts is not None and time.monotonic() - since > SECONDS:
+                    parts.set_counter(done, arrays)
                     since = time.monotonic()
     finally:
-        if kept is not None and arrays:
-            kept.set_counter(done, arrays)
+        if parts is not None and arrays:
+            parts.set_counter(done, arrays)
     return {name: np.asarray(values) for name, values in arrays.items()}
 
 
@@ -185,7 +171,8 @@ def embed(
         mesh: the devices. If they are of several processes, all of these call this together, and
             each gets the whole result.
         rows: consecutive images whose rows are wanted; None: all.
-        kept: where rows are kept until all is done, for the caller to remove; None: nowhere.
+        kept: where rows are kept until all is done, for the caller to remove; None, and where
+            several processes call this together: nowhere.
 
     Returns:
         Name -> rows `[n, ...]`; `UNREADABLE` too if a file could not be read.
@@ -194,6 +181,7 @@ def embed(
     batch_size = -(-batch_size // mesh.size) * mesh.size
     rows = range(dataset.size) if rows is None else rows
     wanted, together = dataset._replace(size=rows.stop), mesh.is_multi_process
+    kept = None if together else kept
     if kept is not None:  # Rounding depends on which images are computed together.
         kept = kept._replace(fingerprint=f"{kept.fingerprint}:{batch_size}x{mesh.size}")
 
@@ -217,7 +205,7 @@ def embed(
                     computed = {**computed, UNREADABLE: _unreadable(dataset, index, together)}
                 yield {name: values[:count] for name, values in computed.items()}
 
-    embedded = collect(kept, len(rows), embed_from, together=together)
+    embedded = collect(kept, len(rows), embed_from)
     if UNREADABLE in embedded and not embedded[UNREADABLE].any():
         del embedded[UNREADABLE]
     return embedded

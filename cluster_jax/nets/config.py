@@ -115,25 +115,3 @@ class NetworkConfig:
     def is_frozen(self) -> bool:
         """Returns whether the whole backbone keeps its weights."""
         return self.frozen is not None and self.frozen == self.backbone().blocks[-1]
-
-
-@dataclasses.dataclass(frozen=True)
-class EmbedderConfig:
-    """Section `embedder`: a frozen pretrained network that makes features of the images.
-
-    The run trains on these features as on the features of a file. The section `augment` says how
-    the images are prepared for the network.
-
-    Attributes:
-        name, width, stem, weights: as in `network`; `weights` must be set.
-    """
-
-    name: str
-    width: int
-    stem: str | None
-    weights: str
-
-    def network(self, network: NetworkConfig) -> NetworkConfig:
-        """Returns the network without heads; norm, group and dtype are taken from `network`."""
-        section = {key: getattr(self, key) for key in ("name", "width", "stem", "weights")}
-        return dataclasses.replace(network, **section, frozen=None, projector=None, predictor=None)

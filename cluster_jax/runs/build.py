@@ -25,6 +25,8 @@ from cluster_jax.methods import base
 from cluster_jax.methods.base import Method, MethodContext
 from cluster_jax.methods.nrcc import with_nrcc
 from cluster_jax.nets import network
+from cluster_jax.nets import pretrained as pretrained_networks
+from cluster_jax.nets.config import NetworkConfig
 from cluster_jax.nets.pretrained import Preprocessing, preprocessing
 from cluster_jax.runs import workdir as workdirs
 from cluster_jax.runs.config import MADE_ALREADY, AnyConfig, PhotosConfig, RunConfig
@@ -185,7 +187,7 @@ def encoder_of(config: PhotosConfig, prepared: Preprocessing | None = None, **mo
 
 
 def pretrained(config: RunConfig, shape: Sequence[int]) -> Encoder:
-    """Makes the encoder of the section `embedder` of a training, or of its `network.weights`.
+    """Makes the encoder on whose features a training trains, or that of its `network.weights`.
 
     Args:
         config: config of the run; its section `augment` has mean and standard deviation.
@@ -194,9 +196,7 @@ def pretrained(config: RunConfig, shape: Sequence[int]) -> Encoder:
     Raises:
         InputError: the weights cannot be read.
     """
-    section = config.network
-    if config.embedder is not None:
-        section = config.embedder.network(section)
+    section = config.network if config.encoder is None else _of_encoder(config)
     return Encoder.of_weights(section, _preprocessing(config), shape)
 
 
@@ -210,7 +210,7 @@ def trained(inputs: Inputs[RunConfig], params: Any, stats: Any) -> Encoder:
     """
     config, dataset = inputs.config, inputs.dataset
     shown = dataset.shown or dataset
-    base = None if config.embedder is None else pretrained(config, shown.shape)
+    base = None if config.encoder is None else pretrained(config, shown.shape)
     parts = ("backbone",) if config.eval.features == "backbone" else ("backbone", "projector")
     projector = config.network.projector if "projector" in parts else None
     kept = [{part: tree[part] for part in parts if part in tree} for tree in (params, stats)]
@@ -234,8 +234,8 @@ def _preprocessing(config: RunConfig) -> Preprocessing:
 
 
 def _channels(config: RunConfig, images: Dataset) -> Dataset:
-    """Gives images three channels for a pretrained network; an embedder gets pending features."""
-    if config.embedder is not None and images.features_of is None:
+    """Gives images three channels for a pretrained network; features of an encoder are pending."""
+    if config.encoder is not None and images.features_of is None:
         # The features of all images are made first, of which the neighbors are searched.
         return _pending(config, with_channels(readable(images), 3))
     if config.network.weights is not None and images.has_images:
@@ -287,7 +287,7 @@ def rebuild_run(config: RunConfig, images: Mapping[str, Any]) -> BuiltRun:
         partial_labels=partial_labels,
         neighbors=config.feature_views.neighbors if len(shape) == 2 else 0,
     )
-    if config.embedder is not None:
+    if config.encoder is not None:
         dataset = features.with_neighbors(_pending(config, dataset), config.feature_views.neighbors)
     if dataset.has_images:
         mean, std = (tuple(images[key]) for key in ("mean", "std"))
@@ -308,10 +308,14 @@ def _placeholder_classes(size: int, classes_of_run: Mapping[str, Any] | None) ->
 
 
 def _pending(config: RunConfig, images: Dataset) -> Dataset:
-    """Makes a stand-in for the features that the section `embedder` will make of the images."""
-    assert config.embedder is not None
-    columns = network.make(config.embedder.network(config.network)).features
-    return features.pending(images, columns)
+    """Makes a stand-in for the features that the encoder will make of the images."""
+    return features.pending(images, network.make(_of_encoder(config)).features)
+
+
+def _of_encoder(config: RunConfig) -> NetworkConfig:
+    """Returns the network of the encoder; norm, group and dtype are those of the training."""
+    values = {**pretrained_networks.overrides(str(config.encoder)), "frozen": None}
+    return dataclasses.replace(config.network, **values, projector=None, predictor=None)
 
 
 def _no_images(indices: np.ndarray) -> np.ndarray:

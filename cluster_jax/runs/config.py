@@ -20,7 +20,7 @@ from cluster_jax.methods import base, ncl
 from cluster_jax.methods.base import MethodConfig
 from cluster_jax.methods.nrcc import NRCCConfig
 from cluster_jax.nets import pretrained
-from cluster_jax.nets.config import EmbedderConfig, NetworkConfig
+from cluster_jax.nets.config import NetworkConfig
 from cluster_jax.runs import workdir as workdirs
 from cluster_jax.training.optim import OptimizerConfig
 from cluster_jax.training.state import TrainConfig
@@ -28,7 +28,7 @@ from cluster_jax.training.state import TrainConfig
 # Keys that a stage cannot change: all stages train on the same images, and only the last one is
 # evaluated.
 SHARED = (
-    *("seed", "note", "data", "embedder", "feature_views", "novel", "eval"),
+    *("seed", "note", "data", "encoder", "feature_views", "novel", "eval"),
     *("stages", "init_from"),
 )
 
@@ -116,14 +116,15 @@ class RunConfig(Config):
     """The config of a training.
 
     Attributes:
-        embedder: None where the network trains on the images, or on features of a file.
+        encoder: frozen network on whose features of the images the run trains, see
+            `pretrained.overrides`; None: it trains on the images, or on features of a file.
         stages: name -> config of each earlier training stage, in order.
         init_from: workdir of the run whose network is the starting point, or None.
         term: what another method adds to the objective, or None; see `methods.base.Term`.
     """
 
     augment: AugmentConfig
-    embedder: EmbedderConfig | None
+    encoder: str | None
     feature_views: FeatureViewsConfig
     novel: NovelConfig
     stages: Mapping[str, "RunConfig"]
@@ -147,7 +148,9 @@ class RunConfig(Config):
                 "one: the config images clusters features of a network that is not trained"
             )
         if self.data.name == "features":
-            checks.none("embedder", self.embedder and self.embedder.name, MADE_ALREADY)
+            checks.none("encoder", self.encoder, MADE_ALREADY)
+        elif self.encoder is not None:
+            pretrained.overrides(self.encoder)
         batch, labeled = self.train.batch_size, self.train.labeled_batch_size or 0
         if labeled > batch:
             raise InputError(
@@ -176,7 +179,7 @@ def config_json(config: ConfigDict | Mapping[str, Any]) -> dict[str, Any]:
 
 def _with_preprocessing(values: dict[str, Any]) -> dict[str, Any]:
     # Other errors are raised when the sections are parsed.
-    network = values.get("embedder") or values.get("network")
+    network = values.get("network")
     name = network.get("weights") if isinstance(network, Mapping) else None
     if isinstance(encoder := values.get("encoder"), str):
         name = pretrained.weights_of(encoder)
@@ -196,7 +199,7 @@ def _with_preprocessing(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def parse_config(config: ConfigDict | Mapping[str, Any], name: str = "run") -> AnyConfig:
-    """Parses a config into typed sections: of photos if it has an encoder, else of a training.
+    """Parses a config into typed sections: of a training if it has the section `train`.
 
     Args:
         config: the config.
@@ -208,7 +211,7 @@ def parse_config(config: ConfigDict | Mapping[str, Any], name: str = "run") -> A
     """
     values = config_json(config)
     internal = ("name", "values")
-    kind = PhotosConfig if "encoder" in values else RunConfig
+    kind = RunConfig if "train" in values else PhotosConfig
     keys = [field.name for field in dataclasses.fields(kind) if field.name not in internal]
     check_keys("", keys, values)
     if kind is PhotosConfig:

@@ -1,4 +1,4 @@
-"""Folders of images by cluster, as links or copies; PNG files of arrays."""
+"""Folders of images by cluster, as links or copies."""
 
 import collections
 import functools
@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from etils import epath
 from numpy.typing import NDArray
-from PIL import Image
 
 from cluster_jax.clustering.base import NO_CLUSTER
 from cluster_jax.core.checks import InputError
@@ -31,10 +30,13 @@ _MAX_NAME, _MAX_BYTES = 60, 255
 COPIES = "copies"  # the folder of images of which a better copy is in another one
 
 
-def check_has_images(data_name: str) -> None:
-    """Raises an `InputError` if a run's data are features, of which there are no images."""
-    if data_name == "features":
-        raise InputError("what is exported or shown must be images; got a run on features")
+def check_has_files(data_name: str) -> None:
+    """Raises an `InputError` unless the images of a run are files, by `data.name`."""
+    if data_name != "folder":
+        raise InputError(
+            f"what is exported must be images in files; got a run on {data_name}, of which "
+            "assignments.csv has the clusters"
+        )
 
 
 def check(
@@ -80,22 +82,21 @@ def check_of_run(folder: epath.PathLike, data: Mapping[str, Any], workdir: epath
         data: section `data` of the run's config.
         workdir: of the run.
     """
-    name, place = data.get("name", "features"), data.get("dir")
-    check_has_images(name)
-    check(folder, image_files.folders(place) if name == "folder" and place else [], workdir)
+    check_has_files(data.get("name", "features"))
+    check(folder, image_files.folders(data["dir"]) if data["dir"] else [], workdir)
 
 
 class Images(NamedTuple):
     """Images to export.
 
     Attributes:
-        folder: the folder that `sources` are relative to; None without sources.
-        sources: file of each image; None: the images become PNG files named by their index.
-        load: the images; called without `sources`, and for those of a zip.
+        folder: the folder that `sources` are relative to.
+        sources: file of each image.
+        load: the images of a zip.
     """
 
-    folder: epath.PathLike | None
-    sources: Sequence[str] | None
+    folder: epath.PathLike
+    sources: Sequence[str]
     load: Callable[[], Dataset]
 
 
@@ -103,7 +104,7 @@ def places(
     labels: NDArray,
     names: Mapping[Any, str],
     group: str,
-    sources: Sequence[str] | None = None,
+    sources: Sequence[str],
     copies: Collection[str] = (),
 ) -> list[str]:
     """Returns the name of the folder of each image.
@@ -112,12 +113,12 @@ def places(
         labels: cluster `[n]` of each image, int, or names of classes; -1: in no cluster.
         names: label -> name of its folder, see `folder_names`.
         group: what a cluster is called.
-        sources: file of each image, or None.
+        sources: file of each image.
         copies: those of the files that come into the folder `COPIES` instead.
     """
     folders = folder_names(labels, names, group)
     result = [folders[label] for label in labels.tolist()]
-    if sources is None or not copies:
+    if not copies:
         return result
     of_copies = _unused(COPIES, "", {_same(name) for name in folders.values()})
     pairs = zip(result, sources, strict=True)
@@ -144,7 +145,7 @@ def write(
         InputError: the folder cannot be used, or a source file does not exist any more.
     """
     path, made = check(folder), sorted(set(places))
-    names, put = _files(images, len(places), by)
+    names, put = _files(images, by)
     used = collections.defaultdict[str, set[str]](set)
     try:
         for name in made:
@@ -158,18 +159,8 @@ def write(
     return len(made)
 
 
-def _files(
-    images: Images, count: int, by: str
-) -> tuple[Sequence[str], Callable[[int, pathlib.Path], None]]:
+def _files(images: Images, by: str) -> tuple[Sequence[str], Callable[[int, pathlib.Path], None]]:
     """Returns a name of a file for each image, and what puts an image into a file."""
-    if images.sources is None or images.folder is None:
-        dataset = images.load()
-        if dataset.size != count:
-            must = f"the images must be those of the run, {count:,}"
-            raise InputError(f"{must}; got {dataset.size:,}")
-        width = len(str(count - 1))
-        names = [f"{i:0{width}d}.png" for i in range(count)]
-        return names, functools.partial(_write_pixels, dataset)
     root, names = pathlib.Path(images.folder), [pathlib.Path(name).name for name in images.sources]
     if root.suffix.lower() == ".zip" and not root.is_dir():
         dataset = images.load()
@@ -209,22 +200,14 @@ def training_images(
     copies: Collection[str] = (),
 ) -> int:
     """Exports the images of a run by their labels, see `write` and `places`."""
-    check_has_images(run.config["data"]["name"] if run.is_of_images else "features")
+    check_has_files(run.config["data"]["name"] if run.is_of_images else "features")
     config = parse_config(run.config)
-    section = config.data
-
-    def load() -> Dataset:
-        if section.name == "arrays" and section.dir is None:
-            raise InputError(
-                "the images to export must be in files; got a run on an array in memory"
-            )
-        return build.load_training_images(config, section)
-
+    load = functools.partial(build.load_training_images, config, config.data)
     if run.facts is not None and run.workdir is not None:
         _check_contents(run)
-    root = image_files.root(section.dir) if section.name == "folder" and section.dir else None
-    where = places(labels, names, run.words[1], run.names, copies)
-    return write(folder, where, Images(root, run.names, load), by)
+    sources = run.names or ()
+    where = places(labels, names, run.words[1], sources, copies)
+    return write(folder, where, Images(image_files.root(str(config.data.dir)), sources, load), by)
 
 
 def _check_contents(run: Run) -> None:
@@ -349,9 +332,3 @@ def _put(files: Sequence[pathlib.Path], by: str, i: int, target: pathlib.Path) -
         except OSError:  # The file system has none.
             pass
     shutil.copy2(files[i], target)
-
-
-def _write_pixels(dataset: Dataset, i: int, target: pathlib.Path) -> None:
-    image = dataset.fetch(np.array([i]))[0]
-    pixels = image[..., 0] if image.shape[-1] == 1 else image
-    Image.fromarray(pixels).save(target, "PNG")

@@ -107,7 +107,7 @@ def embed_images(stages: Sequence[BuiltRun], fingerprint: str) -> list[BuiltRun]
     """Embeds the images of a run and puts their features in place of the pending ones.
 
     Features are written to the workdir, and while they are made in parts, so that an interrupted
-    run embeds no image twice. Without the config's section `embedder` nothing changes.
+    run embeds no image twice. Without an encoder nothing changes.
 
     Args:
         stages: all stages of the run; they have the same images.
@@ -117,18 +117,18 @@ def embed_images(stages: Sequence[BuiltRun], fingerprint: str) -> list[BuiltRun]
         InputError: there is more than one process.
     """
     last = stages[-1]
-    config, mesh, embedder = last.config, last.training.mesh, last.config.embedder
-    if embedder is None:
+    config, mesh = last.config, last.training.mesh
+    if config.encoder is None:
         return list(stages)
     if jax.process_count() > 1:
         raise InputError(
-            f"embedder must be None in more than one process; got {jax.process_count()} processes: "
+            f"encoder must be None in more than one process; got {jax.process_count()} processes: "
             "write the features with `cluster-jax embed` in one, and train on the file"
         )
 
     def filled(pending: Dataset, name: str) -> Dataset:
         images = pending.features_of
-        assert images is not None  # the section embedder is set
+        assert images is not None  # an encoder is set
         kept = Parts(last.workdir / name, fingerprint)
         if not kept.file.exists():
             encoder = build.pretrained(config, images.shape)

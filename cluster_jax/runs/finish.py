@@ -334,7 +334,7 @@ def suggested_names(
         rows: features `[m, d]` as the network has made them.
         labels: int `[m]`, their clusters.
     """
-    if "encoder" not in config or pretrained.weights_of(config["encoder"]) != LITE2:
+    if "train" in config or pretrained.weights_of(config["encoder"]) != LITE2:
         return None
     is_in = labels != NO_CLUSTER
     return suggestions.suggest(rows[is_in], labels[is_in])

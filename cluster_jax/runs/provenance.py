@@ -45,9 +45,9 @@ def describe(
     weights, network = config.network.weights, config.network.name
     if isinstance(config, RunConfig):
         trained = _training(config)
-        if config.embedder is not None:
-            weights = config.embedder.weights
-            network = f"{network} on features of {config.embedder.name}"
+        if config.encoder is not None:
+            encoder = pretrained.overrides(config.encoder)
+            weights, network = encoder["weights"], f"{network} on features of {encoder['name']}"
     is_given = dataset.labels is not None or k is not None or section.n_clusters is not None
     kmeans = "given" if is_given else f"as found by {summary.TITLES.get(finder, finder)}"
     bandwidth = "found" if section.gridshift.bandwidth == "auto" else "given"

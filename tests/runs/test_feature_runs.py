@@ -91,7 +91,7 @@ def test_the_estimator_takes_an_array_of_features(finished, tmp_path):
     written = (tmp_path / "run" / "results.json").stat().st_mtime_ns
     np.testing.assert_array_equal(model.fit(stored["features"]).labels_, labels)
     assert (tmp_path / "run" / "results.json").stat().st_mtime_ns == written
-    with pytest.raises(InputError, match="exported or shown must be images; got a run on features"):
+    with pytest.raises(InputError, match="exported must be images in files; got a run on features"):
         model.export(tmp_path / "export")
     assert model.labels_.shape == (len(stored["features"]),)
     assert model.results_["provenance"]["data"]["name"] == "features"
