@@ -10,5 +10,4 @@ keys, three batches, is less than half of the 1,797 images; the paper's queue ha
 
 from cluster_jax.core.config import derived
 
-METHOD = {"like": "cueco_cifar10", "queue": 768, "decay": 0.99}
-get_config = derived("byol_digits", method=METHOD)
+get_config = derived("byol_digits", method={"like": "cueco_cifar10", "queue": 768, "decay": 0.99})

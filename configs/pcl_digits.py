@@ -16,6 +16,5 @@ paper's epoch has 5,000 steps. Its SGD, 200 epochs and EMA 0.999 are for ImageNe
 from cluster_jax.core.config import derived
 
 METHOD = {"name": "pcl", "temperature": 0.2, "queue": 768, "decay": 0.99, "final_decay": 1.0}
-METHOD |= {"n_prototypes": (35, 70, 140), "weight": 1.0, "n_init": 5}
-METHOD |= {"warmup": "150 steps", "update_every": "5 epochs"}
-get_config = derived("moco_digits", method=METHOD)
+METHOD |= {"n_prototypes": (35, 70, 140), "weight": 1.0, "update_every": "5 epochs"}
+get_config = derived("moco_digits", method={**METHOD, "n_init": 5, "warmup": "150 steps"})

@@ -9,5 +9,4 @@ on the labels of the digits. SimSiam + NRCC (NRCC Table 9) is --config.nrcc.weig
 
 from cluster_jax.core.config import derived
 
-METHOD, NRCC = {"name": "simsiam"}, {"branch": "online"}
-get_config = derived("byol_digits", method=METHOD, nrcc=NRCC)
+get_config = derived("byol_digits", method={"name": "simsiam"}, nrcc={"branch": "online"})

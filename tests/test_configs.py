@@ -43,10 +43,9 @@ def test_every_key_of_the_base_config_is_explained():
     assert set(keys(load_config("base"))) - explained == set()
 
 
-# Tracing a step of a ResNet-34 takes most of the time of a test: one config stands for all. Of the
-# others a forward pass is traced, of one method and network once; tests/test_configs_run.py
-# trains them, small.
-TRACED, FORWARD = "nrcc_cifar10", set()
+# Tracing a step of a ResNet takes most of the time of a test. A forward pass is traced instead, of
+# one method and network once; tests/test_configs_run.py trains all, small.
+FORWARD = set()
 
 
 @pytest.mark.parametrize("name", config_names())
@@ -76,12 +75,11 @@ def test_config_builds(name, tmp_path, monkeypatch):
         config.method.n_clusters = min(config.method.n_clusters, 20)
     if config.method.get("n_prototypes"):
         config.method.n_prototypes = (5, 20) if config.method.name == "pcl" else 20
-    if name != TRACED:
-        sections = config_json(config)
-        key = str((sections["network"], sections["method"]["name"], sections["encoder"], shape))
-        forward = functools.partial(build.check_features, features="backbone")
-        monkeypatch.setattr(build, "try_step", (lambda run: None) if key in FORWARD else forward)
-        FORWARD.add(key)
+    sections = config_json(config)
+    key = str((sections["network"], sections["method"]["name"], sections["encoder"], shape))
+    forward = functools.partial(build.check_features, features="backbone")
+    monkeypatch.setattr(build, "try_step", (lambda run: None) if key in FORWARD else forward)
+    FORWARD.add(key)
     for stage in trainings.build_stages(parse_config(config, name), tmp_path, None):
         run = stage.training
         assert run.shape == (shape if config.encoder is None else (1280,))

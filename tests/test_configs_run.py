@@ -34,10 +34,11 @@ def finite(metrics, path=""):
             yield f"{path}{key}"
 
 
-# One config of each kind of evaluation: with and without NRCC, photos, novel class discovery. The
-# others are slow: tests/test_configs.py traces their networks, tests/methods takes a step of each
-# method.
+# One config of each kind of evaluation, each run once. Those that are not the default are slow:
+# tests/test_configs.py traces their networks, tests/methods takes a step of each method, and the
+# small configs of tests/runs are made of nrcc_digits.
 EVALUATED = ("images_scratch", "ncc_cifar10", "ncl_digits", "nrcc_digits")
+DEFAULT = EVALUATED[:3]
 
 
 def trainings():
@@ -50,7 +51,7 @@ def trainings():
         groups.setdefault(json.dumps({**values, "note": ""}, sort_keys=True), []).append(name)
     slow = pytest.mark.slow
     return [
-        pytest.param(names, marks=() if {*names} & {*EVALUATED} else slow, id="-".join(names))
+        pytest.param(names, marks=() if {*names} & {*DEFAULT} else slow, id="-".join(names))
         for names in groups.values()
     ]
 

@@ -8,6 +8,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from cluster_jax.clustering import knn, smooth
+from cluster_jax.clustering.tree import by_first
 from cluster_jax.core.arrays import Rows, blocks
 
 # Near copies are nearer than this share of the distance to the k-th neighbor, at a quantile: it is
@@ -78,10 +79,10 @@ def _apart_if_dense(group: NDArray) -> NDArray:
 
 def _first(order: NDArray, group: NDArray) -> tuple[NDArray, NDArray]:
     """Returns the first row of each group in an order, and groups that are numbered by it."""
-    _, first, codes = np.unique(group[order], return_index=True, return_inverse=True)
+    first, codes = by_first(group[order])
     numbers = np.empty(len(group), np.int64)
-    numbers[order] = np.argsort(np.argsort(first))[codes]
-    return order[np.sort(first)], numbers
+    numbers[order] = codes
+    return order[first], numbers
 
 
 def _equal_by_chance(x: Rows, order: NDArray) -> float:

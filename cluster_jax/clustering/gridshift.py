@@ -12,9 +12,8 @@ References:
     Tracking, CVPR 2022.
 """
 
-import numbers
 import sys
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -498,13 +497,9 @@ class GridShift(ClusterMixin, BaseEstimator):
         return self._modes.mode_of_cell[KDTree(self._grid.cells).query(cells, p=np.inf)[1]]
 
     def _check_options(self) -> None:
-        h = self.bandwidth
-        if isinstance(h, str | bool) or not isinstance(h, numbers.Real):
-            is_valid = h == "auto"
-        else:
-            is_valid = 0 < h <= sys.float_info.max
-        if not is_valid:
-            raise InputError(f"bandwidth must be 'auto' or a positive finite number; got {h!r}")
+        if self.bandwidth != "auto":
+            limits = sys.float_info.min, sys.float_info.max
+            checks.between("bandwidth, if it is not 'auto',", cast(float, self.bandwidth), *limits)
         checks.one_of("stop", self.stop, STOPS)
         checks.whole("max_iter", self.max_iter, 1)
         checks.whole("random_state", self.random_state, 0)

@@ -260,16 +260,11 @@ class _Rows:
 
     def assigned(self, centers: NDArray) -> Iterator[tuple[slice, tuple[Array, ...]]]:
         """Yields the rows of each block with the result of `_assign`, for centers `[k, d]`."""
-        n, size, before = self.x.shape[0], self.layout.n, None
+        n, size, centers = self.x.shape[0], self.layout.n, centers.astype(self.dtype)
         for start in range(0, n, size):
             layout = self.layout._replace(n=min(size, n - start))
-            block = self._block(start)
-            outputs = _assign(layout, self._mesh, block, centers.astype(self.dtype))
-            if before is not None:  # Devices compute it while the next block is read.
-                yield before
-            before = slice(start, start + layout.n), outputs
-        assert before is not None
-        yield before
+            outputs = _assign(layout, self._mesh, self._block(start), centers)
+            yield slice(start, start + layout.n), outputs
 
     def _placed(self, start: int) -> Array:
         """Puts a block of rows on the devices, and zeros after the last row."""

@@ -113,8 +113,18 @@ def cut_tree(linkage: ArrayLike, n_clusters: int) -> NDArray:
     for i in range(k - n_clusters - 1, -1, -1):
         first, second = pairs[i]
         group[first] = group[second] = group[k + i]
-    _, first_leaf, codes = np.unique(group[:k], return_index=True, return_inverse=True)
-    return np.argsort(np.argsort(first_leaf))[codes]
+    return by_first(np.array(group[:k]))[1]
+
+
+def by_first(labels: NDArray) -> tuple[NDArray, NDArray]:
+    """Returns the first row of each label, ascending, and the labels numbered in this order.
+
+    Example:
+        >>> [part.tolist() for part in by_first(np.array([7, 2, 7, 5]))]
+        [[0, 1, 3], [0, 1, 0, 2]]
+    """
+    _, first, codes = np.unique(labels, return_index=True, return_inverse=True)
+    return np.sort(first), np.argsort(np.argsort(first))[codes]
 
 
 def cut(linkage: NDArray, labels: NDArray, leaves: NDArray, n_clusters: int) -> NDArray:

@@ -4,7 +4,6 @@ import dataclasses
 
 from jax import Array
 
-from cluster_jax.core.checks import Fraction
 from cluster_jax.core.collectives import Axis
 from cluster_jax.losses.byol import byol_views
 from cluster_jax.methods import encoders
@@ -12,16 +11,8 @@ from cluster_jax.methods.base import Encoded, MethodContext, TwoView, stateless
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Config:
-    """Hyper-parameters of BYOL.
-
-    Attributes:
-        decay: decay of the moving average at the first step (0.996).
-        final_decay: decay at the last step, approached by half a cosine.
-    """
-
-    decay: Fraction
-    final_decay: Fraction
+class Config(encoders.AverageConfig):
+    """Hyper-parameters of BYOL: those of the moving average."""
 
 
 def make(context: MethodContext, config: Config) -> TwoView[encoders.MomentumState]:
@@ -38,7 +29,7 @@ def make(context: MethodContext, config: Config) -> TwoView[encoders.MomentumSta
         context,
         stateless(alignment),
         name="BYOL",
-        decays=(config.decay, config.final_decay),
+        decays=config.decays,
         predicts=True,
         initial_state=encoders.MomentumState,
     )

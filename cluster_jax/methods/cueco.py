@@ -40,8 +40,8 @@ class WeightsConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Config:
-    """Hyper-parameters of CueCo.
+class Config(encoders.AverageConfig):
+    """Hyper-parameters of CueCo: those of the moving average of the parameters, and more.
 
     Attributes:
         n_clusters: K, 2 to the length of the queue.
@@ -55,8 +55,6 @@ class Config:
         warmup: duration without clusters, `"313 steps"`.
         update_every: duration between two runs of k-means, `"1000 steps"`.
         n_init: number of runs of k-means, >= 1.
-        decay: decay of the moving average of the parameters at the first step (0.996).
-        final_decay: decay at the last step (1), approached by half a cosine.
     """
 
     n_clusters: base.Clusters
@@ -69,8 +67,6 @@ class Config:
     warmup: Duration
     update_every: Duration
     n_init: Count
-    decay: Fraction
-    final_decay: Fraction
 
 
 class CueCoState(NamedTuple):
@@ -122,7 +118,7 @@ def make(context: MethodContext, config: Config) -> TwoView[CueCoState]:
         context,
         _objective(config, warmup),
         name="CueCo",
-        decays=(config.decay, config.final_decay),
+        decays=config.decays,
         predicts=True,
         initial_state=initial_state,
     )

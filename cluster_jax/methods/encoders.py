@@ -1,5 +1,6 @@
 """Encoders of methods: the forward passes of a step by one network, by two, or with classifiers."""
 
+import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -9,7 +10,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from cluster_jax.core import checks, schedules
-from cluster_jax.core.checks import InputError
+from cluster_jax.core.checks import Fraction, InputError
 from cluster_jax.core.collectives import Axis
 from cluster_jax.data.batches import Batch
 from cluster_jax.data.views import SmallCropConfig, View
@@ -23,6 +24,25 @@ from cluster_jax.nets.network import Outputs, classifier, classify
 Perturb = Callable[[Array, Array, Array, Array], Array]
 # Names of the classifiers of known and of novel classes.
 LABELED, NOVEL = "labeled", "novel"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AverageConfig:
+    """Hyper-parameters of a target network, the moving average of the parameters.
+
+    Attributes:
+        decay: decay at the first update (0.996; of MoCo and PCL 0.999 on ImageNet and 0.99 on small
+            data sets).
+        final_decay: decay at the last update, approached by half a cosine.
+    """
+
+    decay: Fraction
+    final_decay: Fraction
+
+    @property
+    def decays(self) -> tuple[float, float]:
+        """Both, as `momentum` takes them."""
+        return self.decay, self.final_decay
 
 
 class NetworkState(NamedTuple):

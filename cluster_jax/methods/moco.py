@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from cluster_jax.core import checks, collectives, ops
-from cluster_jax.core.checks import Count, Fraction, Positive
+from cluster_jax.core.checks import Count, Positive
 from cluster_jax.core.collectives import Axis
 from cluster_jax.core.queue import Queue, create_queue, enqueue
 from cluster_jax.losses import infonce
@@ -23,23 +23,18 @@ QueueLoss = Callable[[Array, Array, Array, Array], Array]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Config:
-    """Hyper-parameters of MoCo.
+class Config(encoders.AverageConfig):
+    """Hyper-parameters of MoCo: those of the moving average and two more.
 
     Attributes:
         temperature: tau, the divisor of the cosines; > 0.
         queue: number of keys, a multiple of the batch size; best at most half the number of
             training images, because in a longer queue many negatives are views of the anchor's own
             image.
-        decay: decay of the moving average at the first step (0.999 on ImageNet, 0.99 on small
-            data sets).
-        final_decay: decay at the last step, approached by half a cosine.
     """
 
     temperature: Positive
     queue: Count
-    decay: Fraction
-    final_decay: Fraction
 
 
 class MoCoState(NamedTuple):
@@ -68,8 +63,7 @@ def make(context: MethodContext, config: Config) -> TwoView[MoCoState]:
         InputError: the queue is no multiple of the batch.
     """
     loss = functools.partial(infonce.info_nce_queue, temperature=config.temperature)
-    decays = config.decay, config.final_decay
-    return with_queue(context, loss, name="MoCo", length=config.queue, decays=decays)
+    return with_queue(context, loss, name="MoCo", length=config.queue, decays=config.decays)
 
 
 def with_queue(

@@ -10,7 +10,7 @@ from jax import Array
 from jax.sharding import Mesh
 
 from cluster_jax.core import checks
-from cluster_jax.core.checks import Count, Duration, Fraction, NonNegative, Positive
+from cluster_jax.core.checks import Count, Duration, NonNegative, Positive
 from cluster_jax.core.collectives import Axis
 from cluster_jax.losses import ncc
 from cluster_jax.methods import base, encoders
@@ -45,18 +45,14 @@ class TermConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Config(TermConfig):
-    """Hyper-parameters of NCC: those of `TermConfig` and three more.
+class Config(TermConfig, encoders.AverageConfig):
+    """Hyper-parameters of NCC: those of `TermConfig` and of the moving average, and one more.
 
     Attributes:
         sigma: standard deviation of positive sampling, >= 0; see `losses.ncc.positive_samples`.
-        decay: decay of the moving average at the first step (0.996).
-        final_decay: decay at the last step, approached by half a cosine.
     """
 
     sigma: NonNegative
-    decay: Fraction
-    final_decay: Fraction
 
 
 class PseudoLabels(NamedTuple):
@@ -91,7 +87,7 @@ def make(context: MethodContext, config: Config) -> TwoView[Any]:
         context,
         base.stateless(alignment),
         name="NCC",
-        decays=(config.decay, config.final_decay),
+        decays=config.decays,
         predicts=True,
         initial_state=encoders.MomentumState,
         perturb=sample_positives if config.sigma else None,

@@ -11,7 +11,7 @@ from jax import Array
 from jax.sharding import Mesh
 
 from cluster_jax.core import checks
-from cluster_jax.core.checks import Count, Duration, Fraction, NonNegative, Positive
+from cluster_jax.core.checks import Count, Duration, NonNegative, Positive
 from cluster_jax.core.collectives import Axis
 from cluster_jax.losses import infonce, pcl
 from cluster_jax.methods import base, encoders, moco
@@ -41,18 +41,14 @@ class TermConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Config(TermConfig):
-    """Hyper-parameters of PCL: those of `TermConfig` and three more.
+class Config(TermConfig, encoders.AverageConfig):
+    """Hyper-parameters of PCL: those of `TermConfig` and of the moving average, and one more.
 
     Attributes:
         queue: number of keys, a multiple of the batch size; see `moco.Config`.
-        decay: decay of the moving average at the first step (0.999).
-        final_decay: decay at the last step, approached by half a cosine.
     """
 
     queue: Count
-    decay: Fraction
-    final_decay: Fraction
 
 
 class Clustering(NamedTuple):
@@ -90,8 +86,9 @@ def make(context: MethodContext, config: Config) -> TwoView[Any]:
         InputError: the queue, a number of prototypes or a duration does not suit the training.
     """
     loss = functools.partial(infonce.info_nce_queue, temperature=config.temperature)
-    decays = config.decay, config.final_decay
-    instances = moco.with_queue(context, loss, name="PCL", length=config.queue, decays=decays)
+    instances = moco.with_queue(
+        context, loss, name="PCL", length=config.queue, decays=config.decays
+    )
     two_view = base.with_term(instances, term(context, config))
     assert two_view.refresh is not None
     by_target = two_view.refresh._replace(kept=encoders.target_network)

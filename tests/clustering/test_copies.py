@@ -38,8 +38,10 @@ def fitted(metric):
     return SmoothTree(metric).fit(kinds()[0])
 
 
-@every_row("noise", [0, 1e-3, 1e-2])
-@every_row("how", ["twice", "three times", "a fifth twice", "one kind twelve times"])
+@every_row(
+    ("how", "noise"),
+    [("twice", 0), ("three times", 1e-3), ("a fifth twice", 1e-2), ("one kind twelve times", 1e-2)],
+)
 @every_row("metric", ["cosine", "euclidean"])
 def test_copies_change_no_cluster(how, noise, metric):
     (x, truth), model = kinds(), fitted(metric)

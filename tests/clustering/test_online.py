@@ -4,10 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import AxisType, PartitionSpec
 
 from cluster_jax.clustering import online
-from cluster_jax.core import collectives
 from tests import reference
 from tests.rows import every_row
 
@@ -121,22 +119,6 @@ def test_constants_for_the_gradient(rng):
         return sum(jnp.sum(leaf) for leaf in leaves)
 
     np.testing.assert_array_equal(jax.grad(total)(draw(rng, 7, 3)), 0)
-
-
-def test_four_devices_have_the_clusters_of_one(rng):
-    state, x = clusters(rng), draw(rng, 8, 3)
-    betas = {"centroid_decay": 0.7, "variance_decay": 0.4}
-
-    def body(state, x):
-        x = collectives.gather(x, "data")
-        return online.update(state, x, online.assign(x, state.centroids), **betas)
-
-    mesh = jax.make_mesh((4,), ("data",), axis_types=(AxisType.Auto,))
-    rows, whole = PartitionSpec("data"), PartitionSpec()
-    many = jax.jit(jax.shard_map(body, mesh=mesh, in_specs=(whole, rows), out_specs=whole))
-    one = online.update(state, x, online.assign(x, state.centroids), **betas)
-    for got, want in zip(many(state, x), one, strict=True):
-        np.testing.assert_allclose(got, want, rtol=1e-12)
 
 
 def test_a_start_with_a_cluster_of_one_row_has_a_variance(rng):

@@ -6,8 +6,6 @@ Gradients are taken by complex steps, see `reference_step`: comparisons look at 
 import jax
 import numpy as np
 
-from tests.methods import tiny
-
 
 def unit(x):
     """Rows of length one."""
@@ -40,6 +38,17 @@ def info_nce(z, tau, positive_in_denominator):
         logits = [dot(x, y) / tau for k, y in enumerate(rows) if k not in left_out]
         total += log_sum(logits) - dot(x, rows[partner]) / tau
     return total / (2 * n)
+
+
+def of_candidates(rows, candidates, positives, tau, own=True, excluded=None):
+    """InfoNCE of rows as they are; the positive attracts where it is left out, too."""
+    total = 0.0
+    for i, x in enumerate(rows):
+        kept = [k for k in range(len(candidates)) if own or k != positives[i]]
+        kept = [k for k in kept if excluded is None or not excluded[i, k]]
+        total += log_sum([dot(x, candidates[k]) / tau for k in kept])
+        total -= dot(x, candidates[positives[i]]) / tau
+    return total / len(rows)
 
 
 def byol(q, targets):
@@ -94,19 +103,60 @@ def distance(x, y):
     return np.sqrt(np.sum((x - y) ** 2))
 
 
+def by_kernel(values, rows, compute):
+    """`compute(unit rows, likeness)` of one kernel or a mixture, or the sum for two losses."""
+    halves, weight = values["halves"], values["weight"]
+    shares = (1.0,) if weight is None else (weight, 1 - weight)
+
+    def like(part):
+        gamma, tau = values["gammas"][part], values["temperatures"][part]
+        return lambda x, y: np.exp(-(distance(own(x, part), own(y, part)) ** gamma) / tau)
+
+    def own(x, part):
+        half = len(x) // 2
+        return unit([x[part * half : (part + 1) * half]])[0] if halves else x
+
+    rows, parts = [unit(x) for x in rows], [like(i) for i in range(len(shares))]
+    if values["mixture"] == "loss":
+        return sum(w * compute(rows, k) for w, k in zip(shares, parts, strict=True))
+    return compute(rows, lambda x, y: sum(w * k(x, y) for w, k in zip(shares, parts, strict=True)))
+
+
 def kernel_views(z, values):
-    """Kernel-InfoNCE (8) with a sum of two kernels, candidates from the batch."""
-    n, rows, total = len(z[0]), [*unit(z[0]), *unit(z[1])], 0.0
+    """Kernel-InfoNCE (8), candidates from the batch."""
 
-    def kernel(x, y):
-        shares = (values["weight"], 1 - values["weight"])
-        terms = zip(shares, values["gammas"], values["temperatures"], strict=True)
-        return sum(w * np.exp(-(distance(x, y) ** gamma) / tau) for w, gamma, tau in terms)
+    def compute(views, like):
+        n, rows, total = len(z[0]), [*views[0], *views[1]], 0.0
+        for i, x in enumerate(rows):
+            inner = sum(like(x, y) for k, y in enumerate(rows) if k != i)
+            total -= np.log(like(x, rows[(i + n) % (2 * n)]) / inner)
+        return total / (2 * n)
 
-    for i, x in enumerate(rows):
-        inner = sum(kernel(x, y) for k, y in enumerate(rows) if k != i)
-        total -= np.log(kernel(x, rows[(i + n) % (2 * n)]) / inner)
-    return total / (2 * n)
+    return by_kernel(values, z, compute)
+
+
+def kernel_pairs(a, b, values):
+    """Kernel-InfoNCE of two modalities: the rows of the other one are the candidates."""
+
+    def compute(rows, like):
+        odds = np.array([[like(x, y) for y in rows[1]] for x in rows[0]])
+        own = np.log(np.diag(odds))
+        return np.mean(np.log(odds.sum(0)) + np.log(odds.sum(1)) - 2 * own) / 2
+
+    return by_kernel(values, (a, b), compute)
+
+
+def kernel_queue(x, keys, queue, values):
+    """Kernel-InfoNCE on MoCo, one direction; `queue` has the filled entries."""
+
+    def compute(rows, like):
+        total = 0.0
+        for x, key in zip(*rows[:2], strict=True):
+            candidates = [like(x, y) for y in (key, *(rows[2] if len(queue) else ()))]
+            total += np.log(sum(candidates) / candidates[0])
+        return total / len(rows[0])
+
+    return by_kernel(values, (x, keys, *([queue] if len(queue) else [])), compute)
 
 
 def queue_contrast(anchors, keys, queue, logit):
@@ -127,26 +177,8 @@ def moco(z, targets, queue, tau):
     return sum(losses) / 2
 
 
-def kernel_queue(z, targets, queue, values):
-    """Kernel-InfoNCE on MoCo: two losses, each of one half of the rows."""
-    total, half = 0.0, tiny.FEATURES // 2
-    shares = (values["weight"], 1 - values["weight"])
-    for part, weight in enumerate(shares):
-        gamma, tau = values["gammas"][part], values["temperatures"][part]
-        columns = slice(part * half, (part + 1) * half)
-        entries = unit([y[columns] for y in queue]) if len(queue) else []
-        for x, y in crossed(z, targets):
-            total += weight * queue_contrast(
-                unit(x[:, columns]),
-                unit(y[:, columns]),
-                entries,
-                lambda x, y, gamma=gamma, tau=tau: -(distance(x, y) ** gamma) / tau,
-            )
-    return total / 2
-
-
-def proto_cl(z, targets, labels, tau):
-    """NCC (7), both directions, over the clusters that occur in the batch."""
+def proto_cl(z, targets, labels, tau, part="whole"):
+    """NCC (7), or a term of (8), both directions, over the clusters that occur in the batch."""
     total, present = 0.0, sorted(set(labels.tolist()))
 
     def centers(rows):
@@ -158,7 +190,13 @@ def proto_cl(z, targets, labels, tau):
         mu, other = centers(rows), centers(constants)
         for k in present:
             own = dot(mu[k], other[k]) / tau
-            total += log_sum([own, *(dot(mu[k], mu[j]) / tau for j in present if j != k)]) - own
+            others = [dot(mu[k], mu[j]) / tau for j in present if j != k]
+            if part != "uniformity":
+                total -= own
+            if part == "whole":
+                others.append(own)
+            if part != "alignment":
+                total += log_sum(others)
     return total / (2 * len(present))
 
 
@@ -211,13 +249,13 @@ def cross_entropy(logits, labels):
     return sum(log_sum(list(row)) - row[int(label)] for row, label in pairs) / len(labels)
 
 
-def nrcc(anchors, partners, c, tau):
-    """NRCC's R (5), (6) with the sign of (10)-(14); the own sampled view is left out."""
+def nrcc(anchors, partners, c, tau, own=False):
+    """NRCC's R (5), (6) with the sign of (10)-(14); with or without the own sampled view."""
     n, total, negatives = len(c), 0.0, unit(c)
     for rows, positives in crossed(anchors, partners):
         rows, positives = unit(rows), unit(positives)
         for i, x in enumerate(rows):
-            repulsion = [dot(x, negatives[j]) / tau for j in range(n) if j != i]
+            repulsion = [dot(x, negatives[j]) / tau for j in range(n) if own or j != i]
             total += log_sum(repulsion) - log_sum([dot(x, y) / tau for y in positives])
     return total / (2 * n)
 

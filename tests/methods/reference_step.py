@@ -217,7 +217,8 @@ def objective(values, z, q, targets, state, step):
     if name == "kernel_infonce":
         if values["queue"] is None:
             return losses.kernel_views(z, values)
-        return losses.kernel_queue(z, targets, held(state["queue"]), values)
+        pairs = losses.crossed(z, targets)
+        return sum(losses.kernel_queue(*pair, held(state["queue"]), values) for pair in pairs) / 2
     active = step >= values["warmup_steps"]
     terms = losses.cueco(q, targets, held(state["queue"]), state["clusters"], values)
     weights = [values["weights"][k] for k in ("instance", "centroid", "variance")]

@@ -11,9 +11,9 @@ from cluster_jax.training.checkpoint import Checkpoints
 from cluster_jax.training.step import make_step
 from tests.methods import cases
 
-# What is compiled by default: NRCC's wrapper, clusters in the step and between steps, two queues.
-# The reference steps run every method.
-DEFAULT = [("simclr", True), ("cueco", False), ("ncc", False), ("ncl", False)]
+# What is compiled by default: clusters between steps, and two queues. The reference steps run every
+# method.
+DEFAULT = [("ncc", False), ("ncl", False)]
 
 
 def test_every_method_has_a_case():

@@ -3,8 +3,6 @@
 Of BYOL with each kind of BatchNorm: the reference steps run every method on two devices.
 """
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -33,9 +31,8 @@ def _compare(one, many, tolerance):
         assert error <= bound, f"{jax.tree_util.keystr(path)}: {error} > {bound}"
 
 
-@functools.cache
 def _grouped(norm, devices):
-    """Two steps, made once for both tests below; in float64."""
+    """Two steps in float64."""
     state = toy.wide(cases.initial("byol", False, 3))  # the same for each norm
     network = {} if norm == "sync" else {"norm": norm, "group": 4}
     return _advanced(cases.build("byol", False, **network), state, devices, range(2))
@@ -46,11 +43,6 @@ def _grouped(norm, devices):
 )
 def test_one_device_and_four(x64, norm):
     _compare(_grouped(norm, 1), _grouped(norm, 4), 1e-10)
-
-
-def test_shuffling_changes_the_result(x64):
-    local, shuffled = (_grouped(norm, 1)[1]["loss"] for norm in ("local", "shuffle"))
-    assert abs(local - shuffled) > 1e-4
 
 
 def test_devices_see_different_images():

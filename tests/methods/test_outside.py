@@ -12,6 +12,7 @@ from cluster_jax.cli import train
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import load_config
 from cluster_jax.methods import base, encoders
+from cluster_jax.runs import build
 from cluster_jax.runs.config import config_json, parse_config
 from cluster_jax.training import state as states
 from cluster_jax.training.step import make_step
@@ -101,12 +102,11 @@ def test_views_of_a_size_that_the_network_does_not_take(tmp_path, monkeypatch):
     config.nrcc.branch = "target"
     crops = lambda context, small: (context.augment.small(small),) * small.count  # noqa: E731
     monkeypatch.setattr(encoders, "small_crops", crops)
+    monkeypatch.setattr(build, "try_step", lambda *arguments: None)
     run = toy.built(config)
-    mesh = states.make_mesh(1)
-    state = states.create(run.method, run.optimizer, seed=0, shape=run.shape, mesh=mesh)
-    step = make_step(run.method, run.optimizer, mesh)
+    step, batch = make_step(run.method, run.optimizer, run.mesh), cases.draw(run.dataset, None, 0)
     with pytest.raises(InputError, match=r"the size of views a and b, 8 x 8, .*; got 6 x 6 "):
-        cases.advance(run, state, step, mesh, range(1))
+        jax.eval_shape(step, build.abstract_state(run), batch, run.dataset.images)
 
 
 @every_row(

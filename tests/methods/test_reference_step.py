@@ -34,18 +34,11 @@ CHANGES = {
     "moco": {**EMA, "queue": 8},
     "ncc": {**EMA, **CLUSTERED, "weight": 0.7, "sigma": 0.5},
     "cueco": {
-        **EMA,
-        **CLUSTERED,
-        "queue": 8,
-        "weights": {"instance": 1.0, "centroid": 0.7, "variance": 0.3},
-        "variance_decay": 0.8,
+        **EMA, **CLUSTERED, "queue": 8,
+        "weights": {"instance": 1.0, "centroid": 0.7, "variance": 0.3}, "variance_decay": 0.8,
     },
     "pcl": {
-        **EMA,
-        "queue": 8,
-        "n_prototypes": (3, 2),
-        "weight": 0.7,
-        "warmup": "1 step",
+        **EMA, "queue": 8, "n_prototypes": (3, 2), "weight": 0.7, "warmup": "1 step",
         "update_every": "2 steps",
     },
     "cc": {"n_clusters": 3},
@@ -55,22 +48,15 @@ CHANGES = {
     "rotation": {},
     "supervised": {},
     "ncl": {
-        "queue": 8,
-        "neighbors": 2,
-        "threshold": 0.5,
-        "ramp": "3 steps",
-        "consistency": "own",
+        "queue": 8, "neighbors": 2, "threshold": 0.5, "ramp": "3 steps", "consistency": "own",
         "temperature": 0.5,
         "hng": {
-            "count": 2,
-            "rounds": 2,
-            "mixing": (1 / 3, 2 / 3),
-            "start": "3 steps",
+            "count": 2, "rounds": 2, "mixing": (1 / 3, 2 / 3), "start": "3 steps",
             "variant": "added",
         },
         "weights": {"ce": 1.0, "bce": 0.9, "consistency": 0.8, "ncl": 0.7, "scl": 0.6},
     },
-}
+}  # fmt: skip
 # What the reference knows of the durations.
 SINCE = {
     "ncc": {"warmup_steps": 1, "period": 2},
@@ -92,24 +78,16 @@ NRCC = {
     "resolution": None,
     "potential": "inverse",
     "sghmc": {
-        "iterations": 2,
-        "step_size": 0.5,
-        "friction": 0.2,
-        "noise": 0.4,
-        "momentum": "new",
-        "clip": None,
-        "normalize_gradient": False,
+        "iterations": 2, "step_size": 0.5, "friction": 0.2, "noise": 0.4, "momentum": "new",
+        "clip": None, "normalize_gradient": False,
     },
     "hmc": {
-        "iterations": 2,
-        "leapfrog_steps": 2,
-        "step_size": 0.3,
-        "clip": None,
+        "iterations": 2, "leapfrog_steps": 2, "step_size": 0.3, "clip": None,
         "normalize_gradient": False,
     },
     "monte_carlo": {"iterations": 2, "step_size": 0.3},
     "noise": {"scale": 0.3},
-}
+}  # fmt: skip
 # NRCC's other choices.
 VARIANTS = (
     (

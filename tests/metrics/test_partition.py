@@ -3,7 +3,6 @@
 import collections
 import itertools
 import json
-import math
 
 import numpy as np
 import pytest
@@ -92,20 +91,6 @@ def test_purity_by_counting(pairs):
     assert ours == pytest.approx({c: most[c] / len(members[c]) for c in members})
     overall = partition.scores(labels, clusters)["purity"]
     assert overall == pytest.approx(sum(most.values()) / len(pairs))
-
-
-@given(cases)
-def test_homogeneity_and_completeness_from_counts(pairs):
-    labels, clusters = map(list, zip(*pairs, strict=True))
-
-    def entropy(values):
-        return -sum(c * math.log(c / len(pairs)) for c in collections.Counter(values).values())
-
-    shared = entropy(labels) + entropy(clusters) - entropy(pairs)
-    ours = partition.scores(labels, clusters)
-    for name, side in (("homogeneity", labels), ("completeness", clusters)):
-        expected = shared / entropy(side) if len(set(side)) > 1 else 1.0
-        assert ours[name] == pytest.approx(expected, abs=1e-9)
 
 
 @every_row(
