@@ -174,7 +174,7 @@ def provenance(blocks: Sequence[Mapping[str, Any]]) -> str:
         if len(found) > 1:
             differing.append(words)
         elif (value := blocks[0].get(name)) is not None:
-            stated.append(f"{words}: {summary.format_value(value, decimals=False)}")
+            stated.append(f"{words}: {value if isinstance(value, str) else json.dumps(value)}")
     text = f"Ours: {'; '.join(stated)}."
     return text + (f" Rows differ in: {', '.join(differing)}." if differing else "")
 

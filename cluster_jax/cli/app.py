@@ -1,15 +1,11 @@
 """The console script `cluster-jax`: imports and runs a subcommand."""
 
-import contextlib
 import difflib
 import importlib
-import os
-import signal
 import sys
-import threading
 import warnings
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from cluster_jax import __version__
 
@@ -22,60 +18,21 @@ COMMANDS = ("images", "train", "embed", "cluster", "report", "predict", "update"
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command; `arguments` are those of the process by default."""
-    with _ending_at_once(is_process=arguments is None):
-        _run(sys.argv[1:] if arguments is None else list(arguments))
-
-
-def run(command: str) -> None:
-    """Runs a command as `python -m cluster_jax.NAME`, with the process's arguments."""
-    with _ending_at_once(is_process=True):
-        _run([command, *sys.argv[1:]])
-
-
-@contextlib.contextmanager
-def _ending_at_once(*, is_process: bool) -> Iterator[None]:
-    """Ends the process at once by a signal while modules are imported, and after the command.
-
-    A `KeyboardInterrupt` there would be ignored by a callback or told as an error of an import.
-    What runs in between answers signals itself, see `core.interrupt`.
-
-    Args:
-        is_process: whether the process is that of the command, and ends with it.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.signal(number, _end) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        if not is_process:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-
-def _end(number: int, frame: object) -> NoReturn:
-    os.write(2, b"Interrupted.\n")
-    os._exit(130 if number == signal.SIGINT else 75)
-
-
-def _run(arguments: Sequence[str]) -> None:
-    if arguments and arguments[0] in COMMANDS:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", ".*joblib will operate in serial mode")
-            module = _module(arguments[0])
-        module.main(arguments[1:])
-        return
     from cluster_jax.cli import exit_codes
     from cluster_jax.core.checks import InputError
 
-    with exit_codes.handle_errors():
-        command = next(iter(arguments), "-")
-        if not command.startswith("-"):
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    command = next(iter(arguments), "-")
+    with exit_codes.handle_errors(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*joblib will operate in serial mode")
+        if command.startswith("-"):
+            _parser().parse_args(arguments)
+        if command not in COMMANDS:
             close = difflib.get_close_matches(command, COMMANDS, 1)
             meant = f"did you mean {close[0]}?" if close else f"choose from {', '.join(COMMANDS)}"
             raise InputError(f"there is no command {command}; {meant} (see cluster-jax --help)")
-        _parser().parse_args(arguments)
+        module = _module(command)
+    module.main(arguments[1:])
 
 
 def _module(command: str) -> Any:

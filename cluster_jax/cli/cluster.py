@@ -37,59 +37,44 @@ def _check(flags: argparse.Namespace, parser: Parser) -> None:
         if value != parser.get_default(name) and choice not in values:
             flag = name.replace("_", "-")
             raise InputError(f"--{flag} must be left out for --{other}={choice}; got {value}")
-    for name, array in (("features", "array"), ("labels", "labels_array")):
-        file, value = getattr(flags, name), getattr(flags, array)
-        if file == "":
+    for name in ("features", "labels"):
+        if getattr(flags, name) == "":
             raise InputError(f"--{name} must be the path of a file; got an empty one")
-        suffix = pathlib.Path(file or "").suffix.lower()
-        named = (".npz", *tables.SUFFIXES) if name == "features" else (".npz",)
-        if value is not None and suffix not in named:
-            flag = array.replace("_", "-")
-            raise InputError(
-                f"--{flag} must name an array of a file of type {', '.join(named)}; got {value!r} "
-                f"of {file}"
-            )
+    named = (".npz", *tables.SUFFIXES)
+    if flags.array is not None and pathlib.Path(flags.features).suffix.lower() not in named:
+        must = f"--array must name an array of a file of type {', '.join(named)}"
+        raise InputError(f"{must}; got {flags.array!r} of {flags.features}")
 
 
 def _parser() -> Parser:
     """Builds the parser with the flags, the only place where defaults are set."""
     parser = Parser("cluster", __doc__)
     add = parser.add_argument
-    files = (
-        "one row per vector: .npy, .npz, .parquet or .csv (with titles), or a folder of .npy "
-        "shards; read in blocks above 2^28 numbers"
-    )
+    files = "one row per vector: .npy, .npz, .parquet or .csv (with titles), or a folder of .npy"
     add("--features", required=True, metavar="FILE", help=files)
     add("--array", metavar="NAME", help="array or column of the file of features")
     add_row_names(parser)
-    strings = "one integer or string per row: .npy, .npz, .csv or .txt"
-    add("--labels", metavar="FILE", help=f"{strings}; only used to score")
-    add("--labels-array", metavar="NAME", help="array of an .npz file of labels (default: labels)")
-    workdir = "folder of the results (default: clusters/NAME-HASH)"
-    add("--workdir", metavar="DIR", help=workdir)
+    strings = "one integer or string per row, only to score: .npy, .npz, .csv or .txt"
+    add("--labels", metavar="FILE", help=strings)
+    add("--workdir", metavar="DIR", help="folder of the results (default: clusters/NAME-HASH)")
+    output.add_report(parser)
     methods = (
         "tree or gridshift, which find the number of clusters, kmeans, or a module of your own, "
-        "with a function fit(x, n_clusters, seed) (default: %(default)s)"
+        "with a function fit(x, n_clusters, seed) (default: tree)"
     )
-    output.add_report(parser)
     add("--method", default="tree", metavar="METHOD", help=methods)
     add("--n-clusters", type=int, help="number of clusters, not of gridshift (default: found)")
     reductions = "map; gridshift clusters in it (default: umap; none for kmeans or 3 columns)"
     add("--reduce", choices=METHODS, help=reductions)
-    columns = "columns after the reduction (default: %(default)s)"
-    add("--n-components", type=int, default=3, help=columns)
-    n_neighbors = "neighbors of umap, perplexity of tsne (default: %(default)s)"
-    add("--n-neighbors", type=int, default=15, help=n_neighbors)
-    metrics = (
-        "distance of tree, umap, tsne, kmeans (default: cosine above 3 columns, else euclidean)"
-    )
+    add("--n-components", type=int, default=3, help="columns after the reduction (default: 3)")
+    neighbors = "neighbors of umap, perplexity of tsne (default: 15)"
+    add("--n-neighbors", type=int, default=15, help=neighbors)
+    metrics = "of tree, umap, tsne, kmeans (default: cosine above 3 columns, else euclidean)"
     add("--metric", choices=METRICS, help=metrics)
-    widths = "bandwidth of gridshift: auto or a number (default: %(default)s)"
-    add("--bandwidth", default="auto", help=widths)
-    add("--n-init", type=int, default=10, help="runs of kmeans (default: %(default)s)")
-    iterations = "maximum iterations per run of kmeans (default: %(default)s)"
-    add("--max-iter", type=int, default=300, help=iterations)
-    add("--seed", type=int, default=0, help="random seed (default: %(default)s)")
+    add("--bandwidth", default="auto", help="of gridshift: auto or a number (default: auto)")
+    add("--n-init", type=int, default=10, help="runs of kmeans (default: 10)")
+    add("--max-iter", type=int, default=300, help="most iterations of kmeans (default: 300)")
+    add("--seed", type=int, default=0, help="random seed (default: 0)")
     return parser
 
 
@@ -106,8 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             workdirs.check_folder(checks.local(flags.workdir))
         features, labels = tables.read_rows(flags.features, flags.array, flags.ids), None
         if flags.labels is not None:
-            n_rows = len(features.values)
-            labels = tables.read_labels(flags.labels, flags.labels_array, n_rows)
+            labels = tables.read_labels(flags.labels, None, len(features.values))
         from cluster_jax.core import devices  # Not before: bad input is told without JAX.
 
         if options.method == "kmeans":

@@ -49,7 +49,7 @@ def handle_errors() -> Iterator[None]:
     with warnings.catch_warnings(), logs.printing():
         warnings.showwarning = _show_warning
         with contextlib.suppress(ValueError):  # Only the main thread handles signals.
-            signal.signal(signal.SIGTERM, _terminate)  # until `app.main` ends
+            signal.signal(signal.SIGTERM, _terminate)
         try:
             yield
         except BaseException as error:

@@ -54,15 +54,7 @@ class Parser(argparse.ArgumentParser):
         return parsed, others
 
     def error(self, message: str) -> NoReturn:
-        """Raises an `InputError`, for a value of the wrong kind in the words of other errors."""
-        if match := re.fullmatch(r"argument (\S+): invalid (int|float) value: (.*)", message):
-            flag, kind, value = match.groups()
-            message = f"{flag} must be a {'whole ' * (kind == 'int')}number; got {value}"
-        elif match := re.fullmatch(r"argument (\S+): invalid choice: (.*) \((.*)\)", message):
-            flag, value, choices = match.groups()
-            message = f"{flag} must be one of {choices.removeprefix('choose from ')}; got {value}"
-        elif match := re.fullmatch(r"unrecognized arguments: (.*)", message):
-            message = f"arguments must be flags; got {match[1]}: a value with spaces needs quotes"
+        """Raises an `InputError`."""
         raise InputError(f"{message} (see {self.prog} --help)")
 
 
@@ -179,15 +171,10 @@ def parse(parser: Parser, arguments: Sequence[str] | None) -> tuple[argparse.Nam
         parser: parser of the command.
         arguments: the arguments; None: those of the process.
     """
-    joined = list[str]()
-    for argument in sys.argv[1:] if arguments is None else arguments:
-        if joined and re.fullmatch(r"--config\.[\w.]+", joined[-1]):
-            joined[-1] += f"={argument}"
-        else:
-            joined.append(argument)
+    given = sys.argv[1:] if arguments is None else arguments
     # To argparse, a value with a space is no flag.
-    values = [a for a in joined if a.startswith("--config.")]
-    parsed, others = parser.parse_known_args([a for a in joined if a not in values])
+    values = [a for a in given if a.startswith("--config.")]
+    parsed, others = parser.parse_known_args([a for a in given if a not in values])
     return parsed, [*values, *others]
 
 

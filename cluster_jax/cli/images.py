@@ -5,7 +5,6 @@ nothing is trained.
 """
 
 import argparse
-import os
 import pathlib
 import shlex
 import webbrowser
@@ -42,12 +41,10 @@ def _parser() -> Parser:
     add = parser.add_argument
     photos = f"folders or files of images, or one of {', '.join(_FILES)}"
     add("photos", metavar="PHOTOS", help=photos)
-    out = "folder of the results (default: runs/images-HASH)"
-    add("--workdir", metavar="DIR", help=out)
+    add("--workdir", metavar="DIR", help="folder of the results (default: runs/images-HASH)")
     add("--n-clusters", type=int, metavar="N", help="number of groups (default: found)")
     flags.add_encoder(parser)
     output.add_report(parser)
-    flags.add_export(parser, "group")
     labels = "only to score: folders (subfolders are the labels), or a CSV file of image, label"
     add("--labels", metavar="folders|FILE", help=labels)
     add("--open", action="store_true", help="open the report in the browser")
@@ -59,22 +56,8 @@ def _parser() -> Parser:
 
 
 def _photos(first: str, others: Sequence[str]) -> tuple[str, list[str]]:
-    """Finds PHOTOS as `data.dir`, several of them one a line, and the flags among other arguments.
-
-    Raises:
-        InputError: a name was cut at a space, or PHOTOS is the file of one image.
-    """
+    """Finds PHOTOS as `data.dir`, several of them one a line, and the flags among arguments."""
     more = [argument for argument in others if not argument.startswith("-")]
-    name = " ".join([first, *more])
-    if more and os.path.exists(os.path.expanduser(name)):
-        raise InputError(f'PHOTOS must be one name; a name with spaces needs quotes, "{name}"')
-    path = pathlib.Path(first).expanduser()
-    if not more and path.is_file() and path.suffix.lower() not in _FILES:
-        raise InputError(
-            f"PHOTOS must be a folder of images, or a file of them ({', '.join(_FILES)}); got the "
-            f"file {first}: name its folder, {path.parent}"
-        )
-    # A name that stands alone may hold a line break.
     return "\n".join([first, *more]), [other for other in others if other not in more]
 
 
@@ -115,22 +98,20 @@ def _conclusion(run: "Run", workdir: epath.Path) -> str:
         lines.append(f"They {verb} {', '.join(names[:_NAMED])}{more}.")
     if copies := (results.get("duplicates") or {}).get("groups"):
         lines.append(f"{counted(copies, 'set')} of equal or nearly equal photos.")
-    folder = shlex.quote(str(workdir))
-    steps = {
-        f"report {folder} --corrections=FILE": "use what you named and moved on the page",
-        f"report {folder} --export=DIR": "make a folder for each group",
-        f"predict --workdir={folder} --images=NEW": "sort new photos into these groups",
-    }
-    width = max(map(len, steps))
-    page = workdir / "report.html"
-    if page.exists():
-        lines.append(f"Report{' with your corrections' if run.is_corrected else ''}: {page}")
-    else:
-        steps = {f"report {folder}": "write the page of all groups", **steps}
-    lines.append("Next:")
-    lines += [f"  cluster-jax {step:<{width}}  {aim}" for step, aim in steps.items()]
-    lines.append("  the same command with --n-clusters=N: another number of groups in their place")
-    return "\n" + "\n".join(lines)
+    folder, page = shlex.quote(str(workdir)), workdir / "report.html"
+    where = f"{page}" if page.exists() else f"none yet: cluster-jax report {folder} writes it"
+    return "\n".join(
+        [
+            "",
+            *lines,
+            f"Report{' with your corrections' if run.is_corrected else ''}: {where}",
+            "Next:",
+            f"  cluster-jax report {folder} --corrections=FILE  # what you decided on the page",
+            f"  cluster-jax report {folder} --export=DIR  # a folder for each group",
+            f"  cluster-jax predict --workdir={folder} --images=NEW  # where new photos belong",
+            "  the same command with --n-clusters=N  # another number of groups, in their place",
+        ]
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -138,12 +119,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with exit_codes.handle_errors():
         args, overrides = flags.parse(_parser(), arguments)
         photos, overrides = _photos(args.photos, overrides)
-        if (
-            args.workdir
-            and pathlib.Path(args.workdir).resolve() == pathlib.Path(args.photos).resolve()
-        ):
+        place = args.workdir and pathlib.Path(args.workdir).resolve()
+        if place == pathlib.Path(args.photos).resolve():
             raise InputError(f"--workdir must be another folder than PHOTOS; got {args.workdir}")
-        flags.check_export(args)
         config, name = flags.read_config("images", overrides, args.encoder)
         override_all(config, _values(args, photos))
 
@@ -153,9 +131,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         from cluster_jax.runs import workdir as workdirs
 
         with checks.named(_ARGUMENTS):
-            export_to = (args.export, args.by) if args.export else None
             report = args.report == "yes"
-            workdir = train.run(config, name, args.workdir, export_to, report=report)
+            workdir = train.run(config, name, args.workdir, report=report)
         if not devices.is_first():  # The first process writes the results, and ends later.
             return
         run = records.read(workdir)

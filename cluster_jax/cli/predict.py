@@ -23,8 +23,7 @@ def _parser() -> Parser:
     images = "folder, image file, .npy or .npz; of a run on features .npy, .npz or .csv"
     add("--images", metavar="PATH", help=images)
     add_new_rows(parser)
-    table = "table to write (default: predictions.csv in the workdir)"
-    add("--out", metavar="FILE", help=table)
+    add("--out", metavar="FILE", help="table to write (default: predictions.csv in the workdir)")
     add_export(parser, "cluster")
     return parser
 
@@ -43,13 +42,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
             raise InputError(f"{must}; got {flags.export}")
         out = flags.out or buckets.path(flags.workdir) / "predictions.csv"
         from cluster_jax.cli import predictions
-        from cluster_jax.core import devices
 
         if of_rows:
             rows = flags.features, out, flags.array, flags.ids
-            output.end(flags, *predictions.predict_rows(flags.workdir, *rows))
-            return
-        devices.join()
-        ended = predictions.predict(flags.workdir, flags.images, out, flags.export, by=flags.by)
-        if ended is not None:
-            output.end(flags, *ended)
+            ended = predictions.predict_rows(flags.workdir, *rows)
+        else:
+            ended = predictions.predict(flags.workdir, flags.images, out, flags.export, by=flags.by)
+        output.end(flags, *ended)

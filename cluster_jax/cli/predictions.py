@@ -5,33 +5,25 @@
 
 import collections
 import functools
-import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import jax
 import numpy as np
 from etils import epath
 
 from cluster_jax.cli.flags import output_file
 from cluster_jax.clustering.base import NO_CLUSTER, Assignment
 from cluster_jax.core import checks, io
-from cluster_jax.core.checks import InputError
 from cluster_jax.core.logs import logger
 from cluster_jax.core.names import counted
 from cluster_jax.data import datasets
 from cluster_jax.data import folder as image_files
-from cluster_jax.data.images import Dataset
-from cluster_jax.encoding import encoder
-from cluster_jax.encoding.embed import Batch, Parts
 from cluster_jax.report import assignments, summary
 from cluster_jax.runs import export
 from cluster_jax.runs import rows as embeddings
 from cluster_jax.runs import run as records
-from cluster_jax.runs import workdir as workdirs
 from cluster_jax.runs.config import parse_config
-from cluster_jax.runs.features import share, shared
 from cluster_jax.runs.run import Run
 
 
@@ -42,7 +34,7 @@ def predict(
     folder: epath.PathLike | None = None,
     *,
     by: str = "link",
-) -> tuple[str, dict[str, Any]] | None:
+) -> tuple[str, dict[str, Any]]:
     """Assigns images to the clusters of a finished run and writes the table.
 
     Args:
@@ -53,8 +45,7 @@ def predict(
         by: see `export.write`.
 
     Returns:
-        A summary for the terminal, and one for programs; of several processes, of which each
-        assigns a share of the images, the first alone writes the table, and the others return None.
+        A summary for the terminal, and one for programs.
 
     Raises:
         InputError: the run, the images, `out` or `folder` cannot be used; nothing was written.
@@ -64,21 +55,23 @@ def predict(
         is_array = os.fspath(images).lower().endswith((".npy", ".npz"))
         export.check_has_files("arrays" if is_array else "folder")
         export.check(folder, image_files.folders(os.fspath(images)))
-    arrays = _assign(run, images, out)
-    if arrays is None:
-        return None
-    files, skipped = arrays.pop("files", None), arrays.pop("skipped").tolist()
-    placed, sources = Assignment(**arrays), None if files is None else files.tolist()
+    data = parse_config(run.config).data
+    load = functools.partial(datasets.load_new, images, data, run.images["shape"])
+    with checks.named({"images must": "--images must", "features must": "--images must"}):
+        if run.known is None:
+            run.check_places()
+        dataset = load()
+        for note in dataset.notes:
+            logger.warning("%s", note)
+        placed = run.place(run.encoder().embed(dataset))
     # Images of an array are no photos.
-    words = ("image", "cluster") if sources is None else run.words
-    text, values = _written(run, placed, sources, out, words, skipped)
-    Parts(out, "").remove()
+    words = ("image", "cluster") if dataset.sources is None else run.words
+    text, values = _written(run, placed, dataset.sources, out, words, dataset.skipped)
     if folder is not None:
         root, names = image_files.root(os.fspath(images)), export.names_of_folders(run)
-        load = functools.partial(_loader(run, images), share=range)
-        source_files = sources or []
-        places = export.places(placed.labels, names, words[1], source_files)
-        count = export.write(folder, places, export.Images(root, source_files, load), by)
+        load, sources = functools.partial(load, share=range), dataset.sources or ()
+        places = export.places(placed.labels, names, words[1], sources)
+        count = export.write(folder, places, export.Images(root, sources, load), by)
         text += f"\nexported     {counted(count, 'folder')} to {folder}"
         values["exported"] = str(folder)
     return text, values
@@ -133,11 +126,7 @@ def _written(
         columns = {"class" if title == "cluster" else title: c for title, c in columns.items()}
     is_free = run.key not in columns and (run.is_of_images or names is not None)
     title = run.key if is_free else "row"
-    try:
-        text = assignments.to_csv({title: names or range(len(placed.labels)), **columns})
-        io.write(out, text)
-    except OSError as error:
-        raise InputError(f"--out must be a writable file; got {out} ({error})") from error
+    io.write(out, assignments.to_csv({title: names or range(len(placed.labels)), **columns}))
     sizes = collections.Counter(placed.labels.tolist())
     values = {
         "predictions": str(out),
@@ -170,38 +159,3 @@ def _told(values: Mapping[str, Any], words: tuple[str, str], *, is_of_classes: b
     others = "earlier photos" if noun == "photo" else f"{noun}s of the run"
     unlike = f"{novel:,} {'is' if novel == 1 else 'are'} unlike all {others}"
     return [*lines, f"Assigned {counted(values['rows'], noun)} to {groups}; {unlike}."]
-
-
-def _loader(run: Run, images: epath.PathLike) -> Callable[..., Dataset]:
-    """Returns `datasets.load_new` of images for a run."""
-    data = parse_config(run.config).data
-    return functools.partial(datasets.load_new, images, data, run.images["shape"])
-
-
-def _assign(run: Run, images: epath.PathLike, out: epath.Path) -> Batch | None:
-    """Returns the entries of an `Assignment`, `files` if there are some, and `skipped` files.
-
-    Args:
-        run: the run.
-        images: the images, of which each process assigns a share.
-        out: table, beside which shares and parts are kept.
-    """
-    part = None if jax.process_count() == 1 else lambda count: share(count, encoder.BATCHES[-1])
-    words = {"images must": "--images must", "features must": "--images must"}
-    with checks.named(words):
-        if run.known is None:
-            run.check_places()
-        dataset = _loader(run, images)(share=part)
-        for note in dataset.notes if jax.process_index() == 0 else ():
-            logger.warning("%s", note)
-        about = [io.plain(run.results), run.state, workdirs.describe_images(dataset)]
-        made_from = workdirs.fingerprint(json.dumps(about, sort_keys=True).encode())
-
-        def make(kept: Parts) -> Batch:
-            placed = run.place(run.encoder().embed(dataset, kept))._asdict()
-            stored = {name: values for name, values in placed.items() if values is not None}
-            if dataset.sources is not None:
-                stored["files"] = np.array(dataset.sources)
-            return {**stored, "skipped": np.array(dataset.skipped, str).reshape(-1, 2)}
-
-        return shared(Parts(out, made_from), make)

@@ -16,14 +16,12 @@ from cluster_jax.cli import exit_codes, flags, output
 from cluster_jax.cli.flags import Parser
 from cluster_jax.core import buckets
 from cluster_jax.core.checks import InputError
-from cluster_jax.core.names import counted
 
 
 def run(
     config: ConfigDict,
     name: str,
     workdir: epath.PathLike | None,
-    export_to: tuple[str, str] | None,
     report: bool = True,
 ) -> epath.Path:
     """Runs a config: trains, embeds, clusters, and writes the report.
@@ -32,17 +30,13 @@ def run(
         config: the config.
         name: its name.
         workdir: folder of the run; None: `runs/NAME-HASH`.
-        export_to: new folder for the images, one folder per cluster, and how they come there, see
-            `export.write`; or None.
         report: whether the page is written.
 
     Returns:
         The workdir.
     """
-    import jax
-
     from cluster_jax.core import devices
-    from cluster_jax.runs import begin, export
+    from cluster_jax.runs import begin
     from cluster_jax.runs import workdir as workdirs
     from cluster_jax.runs.config import config_json, parse_config
 
@@ -53,12 +47,7 @@ def run(
     workdir = buckets.path(workdir)
     devices.keep_compiled(train.get("compilation_cache", "auto"), str(workdir))
     devices.distribute()
-    if export_to is not None:
-        export.check_of_run(export_to[0], config.data, workdir)
     begin.run_pipeline(config, workdir, name, report=report)
-    if export_to is not None and jax.process_index() == 0:
-        folders = export.run_clusters(workdir, *export_to)
-        devices.say(f"exported     {counted(folders, 'folder')} to {export_to[0]}")
     return workdir
 
 
@@ -80,17 +69,14 @@ def end(args: argparse.Namespace, workdir: epath.Path, text: str = "") -> None:
         values |= workdirs.outputs(workdir)
         if finished := workdirs.about(workdir):
             values["results"] = finished["results"]
-        values |= {"exported": args.export} if args.export else {}
     output.end(args, text, values)
 
 
 def _parser() -> Parser:
     parser = flags.config_parser("train", __doc__, "--config.train.batch_size=128", required=False)
     add = parser.add_argument
-    workdir = "folder of the run (default: runs/NAME-HASH)"
-    add("--workdir", metavar="DIR", help=workdir)
+    add("--workdir", metavar="DIR", help="folder of the run (default: runs/NAME-HASH)")
     output.add_report(parser)
-    flags.add_export(parser, "cluster")
     return parser
 
 
@@ -114,7 +100,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command; `arguments` are those of the process by default."""
     with exit_codes.handle_errors():
         args, overrides = flags.parse(_parser(), arguments)
-        flags.check_export(args)
-        config = _config(args, overrides)
-        export_to = (args.export, args.by) if args.export else None
-        end(args, run(*config, args.workdir, export_to, report=args.report == "yes"))
+        end(args, run(*_config(args, overrides), args.workdir, report=args.report == "yes"))

@@ -29,7 +29,6 @@ def reduce(
     n_neighbors: int = 15,
     metric: str = "cosine",
     seed: int = 0,
-    start: NDArray | None = None,
 ) -> NDArray:
     """Returns features in `n_components` dimensions; the same seed gives the same result.
 
@@ -41,8 +40,6 @@ def reduce(
             (n - 1) / 3.
         metric: distance between features for UMAP and t-SNE, for example `"cosine"`.
         seed: of UMAP and t-SNE.
-        start: `[n, n_components]`, positions from which UMAP starts, and takes a few small steps;
-            ignored by other methods.
 
     Returns:
         float32 `[n, n_components]`; for `"none"` the features themselves. Of fewer than
@@ -71,7 +68,7 @@ def reduce(
     if method == "umap":
         # Points may lie on each other, which packs clusters densely.
         options = {"n_components": n_components, "min_dist": 0.0, "metric": metric}
-        return _umap(x, min(n_neighbors, n - 1), seed, start, options)
+        return _umap(x, min(n_neighbors, n - 1), seed, options)
     return _tsne(x, n_components, min(float(n_neighbors), (n - 1) / 3), metric, seed)
 
 
@@ -97,15 +94,10 @@ def _pca(x: NDArray, n_components: int) -> NDArray:
     return reduced
 
 
-def _umap(
-    x: NDArray, n_neighbors: int, seed: int, start: NDArray | None, options: dict[str, Any]
-) -> NDArray:
-    # From positions that are nearly right, a few small steps.
-    few = {} if start is None else {"n_epochs": 20, "learning_rate": 0.03}
+def _umap(x: NDArray, n_neighbors: int, seed: int, options: dict[str, Any]) -> NDArray:
     # The spectral initialization needs more rows than n_components + 1 eigenvectors.
-    init: str | NDArray = "spectral" if len(x) > 3 * options["n_components"] + 10 else "random"
-    init = init if start is None else np.asarray(start, np.float32)
-    options = {**options, **few, "init": init, "n_neighbors": n_neighbors, "n_jobs": 1}
+    init = "spectral" if len(x) > 3 * options["n_components"] + 10 else "random"
+    options = {**options, "init": init, "n_neighbors": n_neighbors, "n_jobs": 1}
     with warnings.catch_warnings():
         # UMAP warns of a missing TensorFlow, of the single thread that a seed implies, and of
         # disconnected neighborhoods: all are expected.

@@ -91,19 +91,9 @@ def distances_to_centers(x: NDArray, centers: NDArray, labels: NDArray) -> NDArr
 
 
 def widened(values: Any) -> Any:
-    """Returns bfloat16 and the like as float32; all other values unchanged.
-
-    NumPy knows such values as raw bytes, and so does a `.npy` file, in which two bytes are taken
-    for bfloat16.
-    """
-    dtype = getattr(values, "dtype", None)
-    if not isinstance(dtype, np.dtype) or dtype.kind != "V" or dtype.fields is not None:
-        return values
-    if dtype == np.dtype("V2"):
-        values = np.asarray(values).view(ml_dtypes.bfloat16)
-    elif dtype.type is np.void:
-        return values
-    return np.asarray(values).astype(np.float32)
+    """Returns bfloat16, a type that NumPy does not know, as float32; other values unchanged."""
+    is_short = getattr(values, "dtype", None) == ml_dtypes.bfloat16
+    return np.asarray(values).astype(np.float32) if is_short else values
 
 
 def numeric(values: ArrayLike, name: str, largest: float = np.inf) -> NDArray:

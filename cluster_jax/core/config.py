@@ -196,8 +196,7 @@ def parse_section(cls: type[Section], name: str, values: Mapping[str, Any]) -> S
     parsed = {}
     for key in keys:
         value, hint, label = values[key], hints[key], f"{name}.{key}".removeprefix(".")
-        types_of_key = typing.get_args(hint) if _is_union(hint) else (hint,)
-        nested = [t for t in types_of_key if is_section(t)]
+        nested = [kind for kind, _ in _kinds(hint) if is_section(kind)]
         if nested and value is not None and not is_section(type(value)):
             value = parse_section(nested[0], label, value)
         parsed[key] = tuple(value) if isinstance(value, list) else value
@@ -213,17 +212,13 @@ def check_values(name: str, section: Dataclass) -> None:
 
 def _check_value(name: str, value: Any, hint: Any) -> None:
     """Raises an `InputError` unless a value, whose lists are tuples, suits the type of its key."""
-    choices = typing.get_args(hint) if _is_union(hint) else (hint,)
-    part = next((part for part in choices if _is_kind(value, part)), None)
-    if part is None:
+    suited = ((kind, checks) for kind, checks in _kinds(hint) if _is_kind(value, kind))
+    kind, checks = next(suited, (None, ()))
+    if kind is None:
         remedy = f" (give --config.{name}=VALUE)" if value is None and "." in name else ""
         raise InputError(f"{name} must be {_in_words(hint)}; got {value!r}{remedy}")
-    origin, arguments = typing.get_origin(part), typing.get_args(part)
-    if origin is typing.Annotated:
-        _check_value(name, value, arguments[0])
-        for check in part.__metadata__:
-            check(name, value)
-    elif origin is typing.Literal:
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is typing.Literal:
         one_of(name, value, arguments)
     elif origin is tuple:
         elements = arguments[:1] * len(value) if arguments[-1] is Ellipsis else arguments
@@ -231,50 +226,52 @@ def _check_value(name: str, value: Any, hint: Any) -> None:
             raise InputError(f"{name} must be {_in_words(hint)}; got {value!r}")
         for item, element in zip(value, elements, strict=True):
             _check_value(name, item, element)
-    elif is_section(part):
+    elif is_section(kind):
         check_values(name, value)
+    for check in checks:
+        check(name, value)
 
 
-def _is_union(hint: Any) -> bool:
-    return typing.get_origin(hint) in (types.UnionType, typing.Union)
+def _kinds(hint: Any) -> list[tuple[Any, tuple]]:
+    """Lists the types that a hint allows, each with its checks."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (types.UnionType, typing.Union):
+        return [kind for part in arguments for kind in _kinds(part)]
+    if origin is typing.Annotated:
+        return [(kind, (*checks, *hint.__metadata__)) for kind, checks in _kinds(arguments[0])]
+    return [(hint, ())]
 
 
 # What the types of keys are called in messages.
 _WORDS = {int: "a whole number", float: "a number", bool: "True or False", str: "a string"}
-_WORDS |= {tuple: "a list", list: "a list"}
+_WORDS |= {tuple: "a list", list: "a list", types.NoneType: "None"}
 
 
-def _is_kind(value: Any, hint: Any) -> bool:
+def _is_kind(value: Any, kind: Any) -> bool:
     """Returns whether a value is of a type; of the items of a tuple nothing is asked."""
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if _is_union(hint):
-        return any(_is_kind(value, part) for part in arguments)
-    if origin is typing.Annotated:
-        return _is_kind(value, arguments[0])
+    if kind in (int, float):
+        number = numbers.Integral if kind is int else numbers.Real
+        return isinstance(value, number) and not isinstance(value, bool)
+    origin = typing.get_origin(kind) or kind
     if origin is typing.Literal:
         return isinstance(value, str)
-    if hint in (int, float):
-        number = numbers.Integral if hint is int else numbers.Real
-        return isinstance(value, number) and not isinstance(value, bool)
-    plain = origin or hint
-    return not isinstance(plain, type) or isinstance(value, plain)
+    return not isinstance(origin, type) or isinstance(value, origin)
 
 
 def _in_words(hint: Any) -> str:
     """Names a type as messages call it."""
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if _is_union(hint):
-        return " or ".join(dict.fromkeys(map(_in_words, arguments)))
-    if origin is typing.Annotated:
-        return _in_words(arguments[0])
+    return " or ".join(dict.fromkeys(_called(kind) for kind, _ in _kinds(hint)))
+
+
+def _called(kind: Any) -> str:
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is typing.Literal:
         return f"one of {', '.join(map(repr, arguments))}"
     if origin is tuple:
         count = "a list" if arguments[-1] is Ellipsis else counted(len(arguments), "value")
         return f"{count}, each {_in_words(arguments[0])}"
-    if is_section(hint):
-        return "a section of the config"
-    return "None" if hint is types.NoneType else _WORDS.get(hint, "a value of another type")
+    words = "a section of the config" if is_section(kind) else "a value of another type"
+    return _WORDS.get(kind, words)
 
 
 def is_section(cls: Any) -> bool:

@@ -1,7 +1,6 @@
 """Devices and processes: CPU cores as JAX devices, several hosts as one job."""
 
 import contextlib
-import functools
 import hashlib
 import os
 import platform
@@ -17,29 +16,10 @@ from cluster_jax.core.logs import logger
 
 # Seconds without a heartbeat after which a process counts as dead, and JAX ends the others.
 HEARTBEAT_TIMEOUT = 20
-# Seconds at the start after which a process says that it waits for others.
-QUIET = 10.0
 # Seconds that the other processes wait at the end while the first one clusters and reports.
 SHUTDOWN_TIMEOUT = 24 * 3600
 # Seconds of compilation above which a program is kept.
 _LEAST = 0.2
-
-
-@functools.cache
-def _process_of_jax() -> int:
-    """Returns the number of the process that has asked first, also in its forks."""
-    return os.getpid()
-
-
-def check_no_fork() -> None:
-    """Raises an `InputError` in a fork of a process that has used JAX, whose threads are missing.
-
-    JAX would wait for them for ever.
-    """
-    if _process_of_jax() != os.getpid():
-        must = "JAX must not be used in a fork of a process that has used it"
-        to_do = "start workers by spawn or forkserver, or load the model in each worker alone"
-        raise InputError(f"{must}; got the fork {os.getpid()} of {_process_of_jax()}: {to_do}")
 
 
 def use_cores(batch_size: int) -> None:
@@ -156,13 +136,9 @@ def distribute() -> None:
     )
     if not is_announced or jax.distributed.is_initialized():
         return
-    told = threading.Timer(QUIET, logger.info, ("waiting for the other processes of the job",))
-    told.daemon = True
-    told.start()
     jax.distributed.initialize(
         **job,
         heartbeat_timeout_seconds=HEARTBEAT_TIMEOUT,
         shutdown_timeout_seconds=SHUTDOWN_TIMEOUT,
     )
-    told.cancel()
     jax.devices()  # Now: a process waits at most two minutes here for all others.

@@ -26,10 +26,7 @@ logger.addFilter(shorten)
 
 
 def open_streams() -> None:
-    """Opens standard streams that are closed, as those of a service may be; they lead nowhere."""
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
+    """Lets standard output spell out the bytes of a name that is not UTF-8."""
     if getattr(sys.stdout, "errors", None) == "strict":  # A file name may not be valid UTF-8.
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
 

@@ -19,7 +19,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 from numpy.typing import NDArray
 
-from cluster_jax.core import devices, io, logs
+from cluster_jax.core import io, logs
 from cluster_jax.data import batches
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.data.images import without
@@ -176,11 +176,7 @@ def embed(
 
     Returns:
         Name -> rows `[n, ...]`; `UNREADABLE` too if a file could not be read.
-
-    Raises:
-        InputError: the process is a fork of one that has used JAX.
     """
-    devices.check_no_fork()
     sharded = states.sharded(mesh)
     batch_size = -(-batch_size // mesh.size) * mesh.size
     rows = range(dataset.size) if rows is None else rows

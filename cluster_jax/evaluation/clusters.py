@@ -202,15 +202,18 @@ def run_custom(x: NDArray, method: str, *, k: int | None, seed: int) -> Clusteri
         seed: random seed.
     """
     labels, n_clusters = custom.fit(method, x, k, seed)
-    sizes = np.bincount(labels)
-    # Where the number of clusters is given, every cluster counts.
-    is_small = sizes < (0 if k is not None else min(MIN_CLUSTER_ROWS, sizes.max()))
+    is_small = _are_small(np.bincount(labels), k)
     is_small[n_clusters:] = True  # rows in no cluster
     centers = arrays.cluster_means(x, labels)
     distances, outliers = _to_means(x, labels), is_small[labels]
     points = np.empty((len(x), 0), np.float32)
     metrics = {"n_large": int((~is_small).sum()), "outliers": int(outliers.sum())}
     return Clustering(metrics, points, centers, labels.astype(np.int32), distances, outliers)
+
+
+def _are_small(sizes: NDArray, k: int | None) -> NDArray:
+    """Returns which clusters are too small to count; none if their number `k` is given."""
+    return sizes < (0 if k is not None else min(MIN_CLUSTER_ROWS, sizes.max()))
 
 
 def run_tree(
@@ -251,8 +254,7 @@ def run_tree(
         rows_out = counted(n - n_in, "row is", "rows are")
         progress(f"{rows_out} in no cluster: zeros alone, which have no direction")
     sizes = np.bincount(model.labels_[model.labels_ >= 0])
-    # Where the number of clusters is given, every cluster counts.
-    is_small = sizes < (0 if k is not None else min(MIN_CLUSTER_ROWS, sizes.max()))
+    is_small = _are_small(sizes, k)
     metrics = {
         "n_large": int((~is_small).sum()),
         "verdict": model.verdict_ if k is None else None,
@@ -301,13 +303,7 @@ def clusterer(
 
 
 def map_of_tree(
-    smoother: Smoother,
-    leaves: NDArray,
-    features: NDArray | None,
-    *,
-    seed: int,
-    old: NDArray | None = None,
-    **options: Any,
+    smoother: Smoother, leaves: NDArray, features: NDArray | None, *, seed: int, **options: Any
 ) -> NDArray:
     """Returns the map float32 `[n, c]` of rows that `SmoothTree` has clustered.
 
@@ -319,42 +315,17 @@ def map_of_tree(
         leaves: int `[n]`, the leaf of each row.
         features: of the rows; None: a row lies on its micro-cluster.
         seed: random seed of the map.
-        old: `[n, c]`, an earlier map of the rows, from which UMAP starts, and onto which the map
-            is turned.
         options: arguments of `reduce`.
     """
-    smooth, own = smoother.smooth, None
-    if smoother.counts is not None and features is not None:
-        own = smoother.transform(features)
-    if old is not None and old.shape[1] != options.get("n_components"):
-        old = None
-    points = smooth
-    if smooth.shape[1] > MAP_COLUMNS and options["method"] != "none":
-        start = None
-        if old is not None and smoother.counts is None:
-            start = old[np.unique(leaves, return_index=True)[1]]
-        points = _drawn(smooth, seed=seed, start=start, **{**options, "metric": "euclidean"})
-        if own is not None:
-            own = points[knn.nearest(own, smooth, 3).indices].mean(axis=1)
-    placed = points[leaves] if own is None else own
-    if old is not None and old.shape == placed.shape:  # A few rows have fewer columns.
-        placed = registered(placed, old)
-    return placed.astype(np.float32)
-
-
-def registered(points: NDArray, onto: NDArray) -> NDArray:
-    """Returns points `[n, c]` moved, turned and scaled onto others, by least squares.
-
-    Example:
-        >>> old = np.array([[0.0, 0.0], [2.0, 0.0], [0.0, 1.0]])
-        >>> bool(np.allclose(registered(4 * old[:, ::-1] + 7, old), old))
-        True
-    """
-    means = points.mean(axis=0), onto.mean(axis=0)
-    here, there = (points - means[0]).astype(np.float64), onto - means[1]
-    left, sizes, right = np.linalg.svd(here.T @ there)
-    scale = sizes.sum() / (np.square(here).sum() or 1.0)
-    return (scale * here @ (left @ right) + means[1]).astype(points.dtype)
+    points, is_reduced = smoother.smooth, options["method"] != "none"
+    if is_reduced and points.shape[1] > MAP_COLUMNS:
+        points = _drawn(points, seed=seed, **{**options, "metric": "euclidean"})
+    if smoother.counts is None or features is None:
+        return points[leaves].astype(np.float32)
+    own = smoother.transform(features)
+    if points is not smoother.smooth:
+        own = points[knn.nearest(own, smoother.smooth, 3).indices].mean(axis=1)
+    return own.astype(np.float32)
 
 
 def _drawn(rows: NDArray, *, method: str, seed: int, **options: Any) -> NDArray:

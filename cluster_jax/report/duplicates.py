@@ -1,5 +1,6 @@
 """Duplicate images: exact ones by their files, near ones by features and whole pictures."""
 
+import functools
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
@@ -17,7 +18,6 @@ from cluster_jax.core import arrays, logs
 from cluster_jax.data import images as data
 from cluster_jax.data.images import FACTS, Dataset
 from cluster_jax.report import pictures
-from cluster_jax.report.pictures import Picture
 
 # Whole pictures are compared of images that are closer than this fraction of the median distance
 # to the nearest neighbor: of each image, those of its nearest ones.
@@ -27,8 +27,8 @@ OUTLINE, _OUTLINE_SIDE = 0.97, 16
 # The search compares all pairs: minutes for this many images, hours for ten times as many.
 MAX_NEAR_IMAGES = 100_000
 _BATCH = 256  # images fetched at a time
-# Pairs whose pictures are in memory together (0.8 MB each).
-_PAIRS = 128
+# Pictures that are in memory together (0.8 MB each), and pairs between two steps of the bar.
+_PICTURES, _PAIRS = 256, 128
 # A file or folder whose name says that it has copies: "Backup", "copy of", "(1)" at the end.
 _COPY = re.compile(
     r"(?<![^\W_])(backups?|copy|copies|kopie|copie|copia)(?![^\W_])|\(\d{1,2}\)(\.\w+)?$",
@@ -44,7 +44,8 @@ class Duplicates(NamedTuple):
     Attributes:
         images: int64 `[m]`, indices, ascending in each group.
         groups: int64 `[m]`, from 0, the largest group first, ties by the first image.
-        is_exact: bool `[m]`, whether another image of the group is the same file or picture.
+        is_exact: bool `[m]`, whether another image of the group has a file of the same bytes, or
+            where there are no files, the same pixels.
         similarities: float64 `[m]`, cosine similarity to the features of the group's first
             image; 1 where they are exact duplicates.
         threshold: cosine similarity above which pictures were compared; None: only files of the
@@ -169,10 +170,9 @@ def counts(repeated: Duplicates) -> dict[str, int | float | None]:
 def find(dataset: Dataset, features: NDArray) -> Duplicates:
     """Finds groups of duplicates: connected components of the graph of duplicate pairs.
 
-    Exact duplicates are files of the same bytes, or the same whole picture in full depth, with its
-    transparency, upright. Near-duplicates are pairs of similar features, see `near_threshold`, or
-    of similar outlines, whose whole pictures show the same, see `pictures.alike`. Images that are
-    no files are compared as the network sees them.
+    Exact duplicates are files of the same bytes. Near-duplicates are pairs of similar features, see
+    `near_threshold`, or of similar outlines, whose whole pictures show the same, see
+    `pictures.alike`. Images that are no files are compared as the network sees them.
 
     Args:
         dataset: the images.
@@ -180,16 +180,17 @@ def find(dataset: Dataset, features: NDArray) -> Duplicates:
     """
     origins = first_copies(dataset)
     distinct = np.unique(origins)
-    threshold, pairs, is_same = None, np.empty((0, 2), np.int64), np.empty(0, bool)
+    threshold, pairs = None, np.empty((0, 2), np.int64)
     if len(distinct) <= MAX_NEAR_IMAGES:
         threshold = near_threshold(features[distinct])
         # The features of a small picture change if it is made smaller; its outlines do not.
         close = similar_pairs(features[distinct], threshold)
         pairs = np.concatenate([close, similar_pairs(outlines(dataset, distinct), OUTLINE)])
-        pairs, is_same = _compared(dataset, distinct[np.unique(pairs, axis=0)])
-    copies = np.stack([np.arange(len(origins)), origins], axis=1)
-    exact = _components(len(origins), np.concatenate([copies, pairs[is_same]]))
-    components = _components(len(origins), np.concatenate([copies, pairs]))
+        pairs = distinct[np.unique(pairs, axis=0)]
+        pairs = pairs[_are_alike(dataset, pairs)]
+    edges = np.concatenate([np.stack([np.arange(len(origins)), origins], axis=1), pairs]).T
+    graph = coo_array((np.ones(edges.shape[1], bool), tuple(edges)), shape=(len(origins),) * 2)
+    _, components = connected_components(graph, directed=False)
     # The first image of each image's group, and the size of the group.
     _, firsts, groups, sizes = np.unique(
         components, return_index=True, return_inverse=True, return_counts=True
@@ -201,8 +202,8 @@ def find(dataset: Dataset, features: NDArray) -> Duplicates:
     groups = np.cumsum(np.diff(heads, prepend=heads[:1]) != 0)
     # In float64: float32 rounds off differences between near-duplicates.
     similarities = (unit_rows(features[images]) * unit_rows(features[heads])).sum(axis=1)
-    similarities = np.where(exact[images] == exact[heads], 1, similarities)
-    is_exact = np.bincount(exact)[exact[images]] > 1
+    similarities = np.where(origins[images] == origins[heads], 1, similarities)
+    is_exact = np.bincount(origins)[origins[images]] > 1
     if dataset.facts is None:
         facts = np.zeros(len(images), FACTS)
         facts["height"], facts["width"] = dataset.shape[:2]
@@ -290,45 +291,27 @@ def outlines(dataset: Dataset, rows: NDArray) -> NDArray:
     result = np.empty((len(rows), _OUTLINE_SIDE**2), np.float32)
     for start in range(0, len(rows), _BATCH):
         for k, values in enumerate(dataset.fetch(rows[start : start + _BATCH]), start):
-            image = Image.fromarray(values[..., 0] if values.shape[-1] == 1 else values)
-            small = image.convert("L").resize((_OUTLINE_SIDE,) * 2, Image.Resampling.BOX)
+            small = (
+                pictures.as_image(values)
+                .convert("L")
+                .resize((_OUTLINE_SIDE,) * 2, Image.Resampling.BOX)
+            )
             result[k] = np.asarray(small, np.float32).ravel()
     return result - result.mean(axis=1, keepdims=True)
 
 
-def _compared(dataset: Dataset, pairs: NDArray) -> tuple[NDArray, NDArray]:
-    """Compares whole pictures: pairs that show the same, and which are equal, bool `[p]`."""
-    is_alike, is_same = np.zeros(len(pairs), bool), np.zeros(len(pairs), bool)
-    shown: dict[int, Picture | None] = {}
+def _are_alike(dataset: Dataset, pairs: NDArray) -> list[bool]:
+    """Compares the whole pictures of pairs int `[p, 2]`: which show the same."""
+    read = functools.lru_cache(_PICTURES)(functools.partial(pictures.read, dataset))
+
+    def compare(k: int) -> bool:
+        a, b = map(read, pairs[k].tolist())
+        return a is not None and b is not None and pictures.alike(a, b)
+
+    # Not in the threads of images if these fetch the pictures: `fetch` waits for them.
+    compute: Any = map if dataset.load is None else data.map_indices
+    result = list[bool]()
     steps = range(0, len(pairs), _PAIRS)
     for start in logs.progress_bar(steps, desc="comparing pictures", delay=2.0, leave=False):
-        part = pairs[start : start + _PAIRS]
-        wanted = np.unique(part)
-        missing = np.array([i for i in wanted.tolist() if i not in shown], np.int64)
-        pictures_read = pictures.read(dataset, missing)
-        at_hand = {i: shown[i] for i in wanted.tolist() if i in shown}
-        shown = {**at_hand, **dict(zip(missing.tolist(), pictures_read, strict=True))}
-
-        def compare(k: int, shown: dict[int, Picture | None] = shown) -> tuple[bool, bool]:
-            i, j = pairs[k].tolist()
-            a, b = shown[i], shown[j]
-            if a is None or b is None or not pictures.alike(a, b):
-                return False, False
-            if dataset.load is None or a.size != b.size:
-                return True, False
-            content = pictures.digest(dataset, i)
-            return True, content is not None and content == pictures.digest(dataset, j)
-
-        for k, (near, same) in zip(
-            range(start, start + len(part)),
-            data.map_indices(compare, np.arange(start, start + len(part))),
-            strict=True,
-        ):
-            is_alike[k], is_same[k] = near, same
-    return pairs[is_alike], is_same[is_alike]
-
-
-def _components(count: int, pairs: NDArray) -> NDArray:
-    """Finds the components of a graph of `count` images with the edges int `[p, 2]`."""
-    edges = np.ones(len(pairs), bool), (pairs[:, 0], pairs[:, 1])
-    return connected_components(coo_array(edges, shape=(count, count)), directed=False)[1]
+        result += compute(compare, range(start, min(start + _PAIRS, len(pairs))))
+    return result

@@ -1,6 +1,5 @@
-"""Whole pictures of image files: whether two show the same, or are the same."""
+"""Whole pictures of image files: whether two show the same."""
 
-import hashlib
 from typing import NamedTuple
 
 import numpy as np
@@ -9,7 +8,7 @@ from PIL import Image
 from scipy.ndimage import uniform_filter
 
 from cluster_jax.data import decode
-from cluster_jax.data.images import Dataset, map_indices
+from cluster_jax.data.images import Dataset
 
 # Longest side at which pictures are compared, in pixels, and the side of a window of it.
 SIDE, WINDOW = 512, 11
@@ -18,8 +17,6 @@ SIDE, WINDOW = 512, 11
 # even area; and if their colors, over twice the window, differ by less than `_COLOR`.
 ALIKE, _NOISE, _COLOR = 0.25, 400.0, 12.0
 _GRAY = np.array([0.299, 0.587, 0.114], np.float32)
-# Modes whose values RGBA keeps; others are compared as they are.
-_KEPT = ("1", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBa", "RGBX")
 
 
 class Picture(NamedTuple):
@@ -36,41 +33,29 @@ class Picture(NamedTuple):
     several: bool
 
 
-def read(dataset: Dataset, indices: NDArray) -> list[Picture | None]:
-    """Reads whole pictures, or else those of the data set; None: unreadable."""
-    if dataset.load is not None:
-        return map_indices(lambda i: _read_whole(dataset, i), indices)
-    # Not in the threads of images: `fetch` waits for these.
-    return [_as_fetched(values) for values in dataset.fetch(indices)] if len(indices) else []
-
-
-def _as_fetched(values: NDArray) -> Picture:
-    image = Image.fromarray(values[..., 0] if values.shape[-1] == 1 else values)
-    return Picture(_small(image.convert("RGB")), image.size, False)
-
-
-def _read_whole(dataset: Dataset, i: int) -> Picture | None:
-    assert dataset.load is not None
+def read(dataset: Dataset, i: int) -> Picture | None:
+    """Reads the whole picture of an image, or else that of the data set; None: unreadable."""
+    if dataset.load is None:
+        image = as_image(dataset.fetch(np.array([i]))[0])
+        return Picture(_small(image.convert("RGB")), image.size, False)
     try:
         with decode.opened(dataset.load(i), 2 * SIDE) as (file, size):
-            several = _has_several(file)
+            # An MPO's second image is a gain map.
+            several = file.format != "MPO" and getattr(file, "n_frames", 1) > 1
             return Picture(_small(decode.to_8_bit(file, "RGB")), size, several)
     except Exception:  # Pillow raises errors of many types on damaged bytes.
         return None
 
 
+def as_image(values: NDArray) -> Image.Image:
+    """Returns an image of a data set, uint8 `[h, w, 1 or 3]`, as one of Pillow's."""
+    return Image.fromarray(values[..., 0] if values.shape[-1] == 1 else values)
+
+
 def _small(image: Image.Image) -> Image.Image:
-    return image if max(image.size) <= SIDE else _resized(image, SIDE / max(image.size))
-
-
-def _resized(image: Image.Image, factor: float) -> Image.Image:
+    factor = SIDE / max(image.size)
     size = [max(1, round(side * factor)) for side in image.size]
-    return image.resize(size, Image.Resampling.BILINEAR)
-
-
-def _has_several(file: Image.Image) -> bool:
-    """Returns whether a file has several pages or frames; an MPO's second image is a gain map."""
-    return file.format != "MPO" and getattr(file, "n_frames", 1) > 1
+    return image if factor >= 1 else image.resize(size, Image.Resampling.BILINEAR)
 
 
 def alike(a: Picture, b: Picture) -> bool:
@@ -101,26 +86,3 @@ def alike(a: Picture, b: Picture) -> bool:
 def _variance(values: NDArray) -> NDArray:
     """Computes the variance in the window around each pixel."""
     return uniform_filter(values * values, WINDOW) - uniform_filter(values, WINDOW) ** 2
-
-
-def digest(dataset: Dataset, i: int) -> bytes | None:
-    """Hashes (SHA-256) all values of a picture, upright and with transparency.
-
-    None: it has several pages, or cannot be read.
-    """
-    assert dataset.load is not None
-    try:
-        with decode.opened(dataset.load(i)) as (file, _):
-            decode.check_size(file)
-            return None if _has_several(file) else _digest(file)
-    except Exception:  # As above.
-        return None
-
-
-def _digest(file: Image.Image) -> bytes:
-    file.load()
-    is_kept = file.mode in _KEPT
-    image = file.convert("RGBA") if is_kept else file
-    values = np.asarray(decode.upright(image, decode.orientation(file)))
-    about = f"{'' if is_kept else file.mode} {values.dtype} {values.shape}"
-    return hashlib.sha256(about.encode() + np.ascontiguousarray(values).data).digest()

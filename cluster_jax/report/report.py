@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.cluster import hierarchy
 
 from cluster_jax.clustering.membership import Membership
 from cluster_jax.core import io
@@ -13,7 +14,6 @@ from cluster_jax.report import (
     changes,
     duplicates,
     pages,
-    plots,
     report_data,
     report_map,
     summary,
@@ -23,10 +23,7 @@ from cluster_jax.report.report_data import Cluster, ReportData
 
 # An image is doubtful if the probability of its cluster is lower.
 DOUBTFUL = 0.8
-# What people look at first; then what they ask about it, behind one line.
 SECTIONS = ("clusters", "changed", "doubtful", "duplicates", "map", "tree", "skipped")
-DETAILS = ("training", "bandwidth", "labels", "metrics")
-_FINDERS = {"gridshift": "GridShift", "tree": "the tree of smoothed features"}
 
 
 def render(data: ReportData) -> str:
@@ -41,13 +38,10 @@ def render(data: ReportData) -> str:
     # Copies come last: what they show is there already.
     distances = np.where(data.is_copy, np.inf, clustering.distances)
     clusters = report_data.clusters_by_size(clustering.cluster_labels, distances, names, data.group)
-    curves, doubts, table = plots.training_curves(data.history), doubtful(data), None
-    changed = changes.entries(data, clusters)
-    if data.true_labels is not None and data.label_names is not None:
-        table = plots.label_table(data.true_labels, data.label_names, clustering.cluster_labels)
+    doubts, changed = doubtful(data), changes.entries(data, clusters)
     tree, real = None, [cluster for cluster in clusters if cluster.id >= 0]
     if data.linkage is not None and len(real) > 1:
-        tree = plots.tree_record(data.linkage, real)
+        tree = tree_record(data.linkage, real)
     record: dict[str, Any] = {
         "state": data.state,
         "words": {"point": data.noun, "cluster": data.group},
@@ -62,9 +56,6 @@ def render(data: ReportData) -> str:
         "map": data.has_map,
         "tree": tree,
         "skipped": data.skipped,
-        "training": data.history,
-        "bandwidth": clustering.curve,
-        "labels": table,
     }
     return pages.fill(
         "report.html",
@@ -73,11 +64,7 @@ def render(data: ReportData) -> str:
         noun=data.noun,
         group=data.group,
         sections=[name for name in SECTIONS if is_shown.get(name, True)],
-        details=[name for name in DETAILS if is_shown.get(name, True)],
         overview=_overview(data, real),
-        curves=curves,
-        bad_steps=_bad_steps(data),
-        table=table,
         changed=changed,
         more_changes=changes.n_more(data),
         doubts=doubts,
@@ -99,10 +86,28 @@ def _completed(data: ReportData) -> ReportData:
     return data
 
 
-def _bad_steps(data: ReportData) -> list[int]:
-    """Lists the logged steps at which the loss was not finite."""
-    logged = [line for line in data.history if "loss" in line]
-    return [line["step"] for line in logged if plots.finite(line["loss"]) is None]
+def tree_record(linkage: NDArray, clusters: Sequence[Cluster]) -> dict[str, Any]:
+    """Records the tree of the clusters, from which the page's script draws it and its cuts.
+
+    At n groups these are the ones of `clustering.cut_tree(linkage, n)`.
+
+    Args:
+        linkage: float `[k - 1, 4]`; leaf i is the cluster with the i-th lowest number.
+        clusters: all k > 1 clusters.
+
+    Returns:
+        "leaves", the clusters in an order in which no branches cross; "merges", the pairs of nodes
+        that are merged, the nearest pair first, where a node is the position of a leaf, or the
+        number of leaves plus the number of an earlier merge; and "heights", the distance of each.
+    """
+    order = hierarchy.leaves_list(linkage)
+    numbers = sorted(cluster.id for cluster in clusters)
+    nodes = np.concatenate([np.argsort(order), np.arange(len(order), 2 * len(order) - 1)])
+    return {
+        "leaves": [numbers[leaf] for leaf in order.tolist()],
+        "merges": nodes[linkage[:, :2].astype(int)].tolist(),
+        "heights": linkage[:, 2].tolist(),
+    }
 
 
 def count_doubtful(
@@ -153,12 +158,9 @@ def _overview(data: ReportData, real: Sequence[Cluster]) -> dict[str, Any]:
         - "is_corrected": whether a person has corrected them;
         - "n_empty": how many of a number of clusters that was given have no point;
         - "is_novel": whether the clusters are the novel classes of a discovery;
-        - "finder": the method that finds the number of clusters, in words, or "";
-        - "found_clusters": the number of clusters that the method shown has, in words;
         - "is_clear": whether the tree's verdict is "clear";
         - "verdict": the reason why it is not, or None;
-        - "accuracy": of the clusters, or None;
-        - "n_true_labels", "n_outliers": numbers;
+        - "n_outliers": a number;
         - "doubt": the reason why the novel classes may be unreliable, or None.
     """
     metrics = data.results["metrics"]
@@ -177,7 +179,6 @@ def _overview(data: ReportData, real: Sequence[Cluster]) -> dict[str, Any]:
     verdict = summary.verdict(judged, f"{data.noun}s", data.group)
     if n_large == 1 and not summary.is_too_few(judged):
         verdict = None
-    accuracy = (discovery["novel"] if discovery else scores).get("acc")
     return {
         "n_large": n_large,
         "n_small": n_small,
@@ -186,12 +187,8 @@ def _overview(data: ReportData, real: Sequence[Cluster]) -> dict[str, Any]:
         "is_corrected": data.is_corrected,
         "n_empty": max(scores.get("k_given", 0) - n_large, 0) if origin == "given" else 0,
         "is_novel": bool(discovery),
-        "finder": _FINDERS.get(method, method),
-        "found_clusters": summary.groups(*summary.tally(scores), "cluster"),
         "is_clear": judged.get("verdict") == "clear",
         "verdict": verdict,
-        "accuracy": None if data.true_labels is None else plots.finite(accuracy),
-        "n_true_labels": 0 if data.true_labels is None else len(np.unique(data.true_labels)),
         "n_outliers": scores.get("outliers", 0) if rows_used else int(outliers.sum()),
         "doubt": summary.doubt(discovery) if discovery else None,
     }

@@ -1,7 +1,7 @@
 """The data behind a report, and the look of its clusters."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,7 +47,6 @@ class ReportData(NamedTuple):
         label_names: name of each true label, or None: the labels are named by their numbers.
         sources: file name of each image or name of each row, or None.
         folder: URI of the local folder that `sources` are relative to, or None.
-        history: logged lines, each a dict with `step` and scalars; empty without training.
         fetch_images: point indices -> uint8 `[b, height, width, 1 or 3]`; None if the points are
             rows without images, which are shown by name.
         skipped: file name and reason for each image that could not be read.
@@ -71,7 +70,6 @@ class ReportData(NamedTuple):
     label_names: tuple[str, ...] | None = None
     sources: tuple[str, ...] | None = None
     folder: str | None = None
-    history: Sequence[Mapping[str, Any]] = ()
     fetch_images: Callable[[NDArray], NDArray] | None = None
     skipped: tuple[tuple[str, str], ...] = ()
     linkage: NDArray | None = None

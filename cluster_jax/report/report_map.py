@@ -20,7 +20,7 @@ MAX_POINTS = 100_000
 MAX_THUMBNAILS = 10_000
 # Pixels of a thumbnail's side at most, and of all thumbnails: of 10,000, 7 MB of the page.
 THUMBNAIL_SIDE, SHEET_PIXELS = 132, 14e6
-# The largest clusters, whose names stand on the map and whose best images are larger.
+# The largest clusters, whose best images are larger.
 N_SHOWN, N_BEST = 60, 8
 N_NEAREST = 8
 _PACKED = {"f": "f4", "i": "i4", "b": "u1"}  # kind of a dtype -> dtype in the page
@@ -47,8 +47,8 @@ def build_map(
     Returns:
         - "folder": URI of the folder of the image files, or None;
         - "n_points": number of points in the record;
-        - "clusters": of each cluster its ID, size, look, and what it may be ("guess"); "stop", the
-          number of its last point plus one; and "at", the position of its name on the map, or None;
+        - "clusters": of each cluster its ID, size, look, and what it may be ("guess"); and "stop",
+          the number of its last point plus one;
         - "axes": coordinates of the points on the principal axes, packed; none without positions;
         - "columns": properties of the points, packed: "index" is the index in `data`, "sample" the
           place in the first of "sheets" and in "nearest", "best" that in another sheet, or -1;
@@ -94,7 +94,7 @@ def build_map(
     return {
         "folder": data.folder,
         "n_points": len(points),
-        "clusters": _drawn(data, clusters, kept, axes),
+        "clusters": _drawn(data, clusters, kept),
         "axes": [_pack(axis) for axis in axes.T],
         "columns": {name: _pack(column[points]) for name, column in columns.items()},
         "names": None if data.sources is None else [data.sources[i] for i in points.tolist()],
@@ -115,27 +115,21 @@ def _sheet(data: ReportData, column: str, points: NDArray, side: int) -> dict[st
     return {"column": column, **thumbnails.sprite(images)}
 
 
-def _drawn(
-    data: ReportData, clusters: Sequence[Cluster], kept: NDArray, axes: NDArray
-) -> list[dict[str, Any]]:
+def _drawn(data: ReportData, clusters: Sequence[Cluster], kept: NDArray) -> list[dict[str, Any]]:
     """Lists what the record says of each cluster, see `build_map`.
 
     Args:
         data: what the report shows.
         clusters: all clusters.
         kept: int `[m]`, which of their members, one cluster after the other, the record holds.
-        axes: `[m, 2]`, where these are on the map.
     """
     ends = np.cumsum([len(cluster.members) for cluster in clusters])
     guesses = data.results.get("suggested_names") or {}
-    stops = np.searchsorted(kept, ends).tolist()
     drawn = list[dict[str, Any]]()
-    for i, (cluster, start, stop) in enumerate(zip(clusters, [0, *stops], stops, strict=False)):
-        is_placed = data.has_map and start < stop and i < N_SHOWN
-        at = _name_position(axes[start:stop]) if is_placed else None
+    for cluster, stop in zip(clusters, np.searchsorted(kept, ends).tolist(), strict=True):
         guess = "" if str(cluster.id) in data.names else ", ".join(guesses.get(str(cluster.id), ()))
         size = len(cluster.members)
-        drawn.append({**cluster.look, "guess": guess, "size": size, "stop": stop, "at": at})
+        drawn.append({**cluster.look, "guess": guess, "size": size, "stop": stop})
     return drawn
 
 
@@ -191,20 +185,6 @@ def principal_components(points: NDArray) -> NDArray:
     _, axes = eigh(centered.T @ centered, subset_by_index=[d - 2, d - 1])
     axes = axes[:, ::-1]
     return centered @ (axes * np.sign(axes[np.abs(axes).argmax(axis=0), range(2)]))
-
-
-def _name_position(coordinates: NDArray) -> list[float]:
-    """Places a cluster's name above the upper end of most of its points.
-
-    Points beyond three times the median distance from the median do not count: a few that lie
-    among another cluster would take the name there.
-    """
-    distances = np.linalg.norm(coordinates - np.median(coordinates, axis=0), axis=1)
-    coordinates = coordinates[distances <= 3 * np.median(distances)]
-    edge, top = np.quantile(coordinates[:, 1], (0.85, 0.95))
-    position = np.median(coordinates[coordinates[:, 1] >= edge], axis=0)
-    position[1] = top
-    return position.tolist()
 
 
 def _pack(values: NDArray) -> dict[str, str]:

@@ -242,26 +242,12 @@ def entry_name(*path: str) -> str:
     return text if text.startswith("k-") else text[:1].upper() + text[1:]  # k-means, k-NN
 
 
-def format_value(value: object, decimals: bool = True) -> str:
-    """Formats an entry of the results; None, NaN and infinities as a dash.
-
-    Args:
-        value: anything that JSON can hold.
-        decimals: three decimals for metrics; else four digits, for settings.
-    """
-    if isinstance(value, Mapping):
-        pairs = [(k, format_value(v, decimals)) for k, v in value.items() if v is not None]
-        return ", ".join(f"{_WORDS.get(key, key)} {text}" for key, text in pairs)
-    if isinstance(value, list | tuple):
-        return ", ".join(format_value(item, decimals) for item in value) or "nothing"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if value is None or value == "" or (isinstance(value, float) and not math.isfinite(value)):
+def format_value(value: float | None) -> str:
+    """Formats a number of the results; None, NaN and infinities as a dash."""
+    if value is None or not math.isfinite(value):
         return "–"
-    if isinstance(value, int) or (decimals and isinstance(value, float) and abs(value) >= 1000):
+    if isinstance(value, int) or abs(value) >= 1000:
         return f"{value:,.0f}"
-    if not isinstance(value, float):
-        return str(value)
-    if not decimals or 0 < abs(value) < 0.0005:  # three decimals would round it to zero
+    if 0 < abs(value) < 0.0005:  # three decimals would round it to zero
         return f"{value:.4g}"
     return f"{value:.3f}" if abs(value) < 10 else f"{value:.1f}"

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -462,25 +461,8 @@ def try_step(run: TrainingRun) -> None:
         if name == "labeled":
             batch[name]["label"] = jax.ShapeDtypeStruct((count,), jnp.int32)
     state = abstract_state(run)
-    _check_memory(run, state)
     step = make_step(run.method, run.optimizer, run.mesh)
     jax.eval_shape(step, state, batch.get("all", batch), None)
-
-
-def _check_memory(run: TrainingRun, state: Any) -> None:
-    """Raises an `InputError` if the state alone does not fit; CPU devices share one memory."""
-    sizes = {
-        jax.tree_util.keystr(path, simple=True, separator="."): math.prod(x.shape) * 4
-        for path, x in jax.tree.leaves_with_path(state)
-    }
-    largest = max(sizes, key=lambda name: sizes[name])
-    copies = run.mesh.size if jax.default_backend() == "cpu" else 1
-    checks.check_memory(
-        "the network and the method",
-        f"{largest} of {sizes[largest] / 1e9:,.1f} GB",
-        copies * sum(sizes.values()),
-        "parameters, optimizer and queues",
-    )
 
 
 def check_features(run: TrainingRun, features: str) -> None:

@@ -156,15 +156,6 @@ class RunConfig(Config):
             raise InputError(
                 f"train.labeled_batch_size must be at most train.batch_size, {batch}; got {labeled}"
             )
-        image, view = self.data.image_size, self.augment.size
-        images = min(batch, self.data.limit or batch)
-        for name, size, width in (("data.image_size", image, 3), ("augment.size", view, 12)):
-            checks.check_memory(
-                f"{name} and train.batch_size",
-                f"{size} and {batch}",
-                width * (size or 0) ** 2 * images,
-                "a batch",
-            )
 
 
 # The config of a run on images.

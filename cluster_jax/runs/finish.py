@@ -280,7 +280,7 @@ def complete(
 
 
 def with_map(run: Run, features: NDArray | None = None) -> Run:
-    """Returns a run with its map; that of the run before, if there is one, turns into it.
+    """Returns a run with its map.
 
     Args:
         run: the run.
@@ -299,7 +299,6 @@ def with_map(run: Run, features: NDArray | None = None) -> Run:
         leaves = run.placer.leaves
         if run.known is None:  # Else only images without a known class are in the tree.
             leaves = leaves[run.rows]
-        how = {"old": run.points, **how}
         points = clusters.map_of_tree(run.placer.smoother, leaves, features, seed=seed, **how)
     else:
         points = reduce(run.features, seed=seed, **how).astype(np.float32)

@@ -25,7 +25,6 @@ from cluster_jax.runs import build, finish
 from cluster_jax.runs import workdir as workdirs
 from cluster_jax.runs.config import parse_config
 from cluster_jax.runs.run import Run
-from cluster_jax.training.progress import read_log
 
 # The gray that stands for an image whose file is gone.
 GRAY = 128
@@ -210,7 +209,6 @@ def report_data(run: Run, dataset: Dataset | None = None) -> ReportData:
         label_names=run.label_names,
         sources=names,
         folder=folder,
-        history=() if run.workdir is None else read_log(run.workdir),
         fetch_images=fetch,
         skipped=skipped,
         linkage=run.linkage,
@@ -233,12 +231,15 @@ def _has_pictures(run: Run) -> bool:
 
 def _clustering(run: Run) -> Clustering:
     assert run.points is not None
+    known = run.columns[run.rows]
+    is_moved = known["decided"] & (known["label"] != known["found"])
     return Clustering(
         metrics={},
         points=run.points,
         centers=np.empty((0, 0)),  # Nothing is placed.
-        cluster_labels=run.labels[run.rows],
-        distances=run.distances,
+        cluster_labels=known["label"],
+        # How typical a moved image is of its new cluster is not known: it comes last.
+        distances=np.where(is_moved, np.inf, run.distances),
         outliers=run.outliers,
         curve=run.curve,
         membership=run.membership,

@@ -1,7 +1,6 @@
 """Progress bar, throughput and log of a training; skipped steps, and signs of failure."""
 
 import json
-import os
 import pathlib
 import tempfile
 import time
@@ -54,10 +53,13 @@ class Log:
     """
 
     def __init__(self, workdir: epath.PathLike, *, step: int, records: Sequence[Mapping]):
+        from tensorboardX import SummaryWriter
+
         self._path = epath.Path(workdir) / "metrics.jsonl"
         self._events = epath.Path(workdir) / "tensorboard"
         self._here = tempfile.TemporaryDirectory() if buckets.is_in_bucket(workdir) else None
-        self._board = _summary_writer(self._here.name if self._here else str(self._events), step)
+        board = self._here.name if self._here else str(self._events)
+        self._board = SummaryWriter(board, purge_step=step + 1)
         self._lines = [_line(record) for record in records if record["step"] <= step]
         self._since = time.monotonic()
         if self._here is None:
@@ -94,17 +96,6 @@ class Log:
 
 def _line(record: Mapping[str, Any]) -> str:
     return json.dumps(io.plain(record)) + "\n"
-
-
-def _summary_writer(folder: str, step: int) -> Any:
-    """Makes a writer of TensorBoard events after `step`."""
-    mode = "CRC32C_SW_MODE"  # tensorboardX sets it where it is not set.
-    is_set = mode in os.environ
-    from tensorboardX import SummaryWriter
-
-    if not is_set:
-        os.environ.pop(mode, None)
-    return SummaryWriter(folder, purge_step=step + 1)
 
 
 def read_log(workdir: epath.PathLike) -> list[dict]:

@@ -14,7 +14,6 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from cluster_jax.core import checks
 from cluster_jax.core.checks import Count, Duration
-from cluster_jax.core.devices import check_no_fork
 from cluster_jax.core.schedules import Schedule
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.methods import base as methods
@@ -121,7 +120,6 @@ class State(NamedTuple):
 
 def make_mesh(devices: int | None = None) -> Mesh:
     """Makes a one-axis mesh for the batch: the first `devices` devices of all hosts (None: all)."""
-    check_no_fork()
     used = jax.devices()[:devices]
     return jax.make_mesh((len(used),), (AXIS,), axis_types=(AxisType.Auto,), devices=used)
 
@@ -171,11 +169,7 @@ def checksum(values: Any) -> str:
 
     The bits of an array are mixed with their place and summed up on its devices, so that nothing
     large is copied to the host. A single changed word always changes the sum.
-
-    Raises:
-        InputError: the process is a fork of one that has used JAX.
     """
-    check_no_fork()
     sums = jax.device_get(_sums(values))
     about = [
         f"{name} {x.dtype} {x.shape} {sums[name]}" for name, x in sorted(named(values).items())

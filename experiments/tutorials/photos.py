@@ -122,6 +122,6 @@ print(len(list(pathlib.Path("groups").iterdir())), "folders")
 # ## From the shell
 #
 # ```bash
-# cluster-jax images photos --workdir=shell-run --export=shell-groups --open
+# cluster-jax images photos --workdir=shell-run --open
 # cluster-jax predict --workdir=shell-run --images=new-photos
 # ```

@@ -19,8 +19,8 @@ pytestmark = [
 
 LOOK = """
   const shown = async () => {
-    for (let i = 0; i < 50 && $("view-image").hidden; i++) await pause();
-    if (!$("view-image").hidden) found.files++;
+    for (let i = 0; i < 50 && $("view-file").hidden; i++) await pause();
+    if (!$("view-file").hidden) found.files++;
     return $("view-name").textContent;
   };
   const size = (id) => Number(card(id).querySelector("[data-size]").textContent.split(" ")[0]);

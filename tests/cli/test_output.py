@@ -64,11 +64,10 @@ def test_the_end_of_a_run_of_images(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(workdirs, "about", lambda _: {"results": {"metrics": {}}})
     for name in ("report.html", "assignments.csv"):
         (tmp_path / name).touch()
-    given = argparse.Namespace(json=True, quiet=False, export="sorted")
+    given = argparse.Namespace(json=True, quiet=False)
     train.end(given, tmp_path, "49 photos")
     told = json.loads(capsys.readouterr().out)
     check_keys("images`, `train", told)
-    assert told["exported"] == "sorted"
 
 
 def test_quiet(features, capsys):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cluster_jax.cli import flags, train
+from cluster_jax.cli import flags, report, train
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import load_config
@@ -72,41 +72,45 @@ def test_an_array_file_from_the_shell(tmp_path, monkeypatch, capsys):
 
 
 def test_export_of_a_finished_run(tmp_path, monkeypatch, capsys):
-    """The files of a folder, also with the run finished before; no training for a bad folder."""
+    """The files of a folder; a finished run is not trained again."""
     (tmp_path / "photos" / "a").mkdir(parents=True)
     for i, image in enumerate(toy.images(40)[0]):
         folder = tmp_path / "photos" / ("a" if i < 20 else "")
         Image.fromarray(image[..., 0]).save(folder / f"{i % 20:02}.png")
     monkeypatch.chdir(tmp_path)
     flags = (*TINY, "--config.data.name=folder", "--config.data.dir=photos")
-    with monkeypatch.context() as patch:
-        patch.setattr(loop, "train", lambda *_, **__: pytest.fail("too late"))
-        assert "must be new or empty" in _refused(capsys, *flags, "--export=photos")
-        assert "outside of the images' folder" in _refused(capsys, *flags, "--export=photos/out")
-        assert "must not hold the workdir" in _refused(capsys, *flags, "--export=runs")
-    assert not (tmp_path / "runs").exists()
-    train.main(_command(*flags, "--export=first")[4:])
+    train.main(_command(*flags)[4:])
     assert "is finished" not in capsys.readouterr().out
     monkeypatch.setattr(loop, "train", lambda *_, **__: pytest.fail("trained again"))
-    train.main(_command(*flags, "--export=second")[4:])
+    train.main(_command(*flags)[4:])
     assert "is finished" in capsys.readouterr().out
     (workdir,) = (tmp_path / "runs").iterdir()
+    for folder, message in {
+        "photos": "must be new or empty",
+        "photos/out": "outside of the images' folder",
+    }.items():
+        with pytest.raises(SystemExit):
+            report.main([str(workdir), f"--export={folder}"])
+        assert message in _sentence(capsys.readouterr().err)
+    report.main([str(workdir), "--export=first"])
     rows = list(csv.DictReader((workdir / "assignments.csv").read_text().splitlines()))
-    for out in ("first", "second"):
-        links = list((tmp_path / out).glob("*/*"))
-        assert all(link.is_symlink() for link in links)
-        found = {(str(f.resolve().relative_to(tmp_path / "photos")), f.parent.name) for f in links}
-        width = max(2, len(str(max(int(row["cluster"]) for row in rows))))
-        wanted = {r["image"]: f"cluster_{r['cluster'].zfill(width)}" for r in rows}
-        copies = csv.DictReader((workdir / "duplicates.csv").read_text().splitlines())
-        wanted |= {copy["image"]: "copies" for copy in copies if copy["keep"] == "0"}
-        assert found == set(wanted.items())
+    links = list((tmp_path / "first").glob("*/*"))
+    assert all(link.is_symlink() for link in links)
+    found = {(str(f.resolve().relative_to(tmp_path / "photos")), f.parent.name) for f in links}
+    width = max(2, len(str(max(int(row["cluster"]) for row in rows))))
+    wanted = {r["image"]: f"cluster_{r['cluster'].zfill(width)}" for r in rows}
+    copies = csv.DictReader((workdir / "duplicates.csv").read_text().splitlines())
+    wanted |= {copy["image"]: "copies" for copy in copies if copy["keep"] == "0"}
+    assert found == set(wanted.items())
 
 
 def test_images_without_files_are_not_exported(tmp_path, capsys):
     data = f"--config.data.dir={toy.file(tmp_path)}"
-    said = _refused(capsys, *TINY, "--config.data.name=arrays", data, f"--export={tmp_path}/out")
-    assert "must be images in files; got a run on arrays" in said
+    flags = (*TINY, "--config.data.name=arrays", data, f"--workdir={tmp_path}/run")
+    train.main(_command(*flags)[4:])
+    with pytest.raises(SystemExit):
+        report.main([f"{tmp_path}/run", f"--export={tmp_path}/out"])
+    assert "must be images in files; got a run on arrays" in capsys.readouterr().err
 
 
 @every_row(
@@ -145,10 +149,10 @@ def test_config_is_found(given, monkeypatch):
 
 
 def test_values_of_the_config():
-    """With `=` or without, with a space, of any type; the last one counts."""
+    """With a space, of any type; the last one counts."""
     arguments = [
         *("--config.train.duration=3 epochs", "--config", "nrcc_digits", "--workdir", "w"),
-        *("--config.seed", "3", "--config.network.width=4", "--config.network.width=8"),
+        *("--config.seed=3", "--config.network.width=4", "--config.network.width=8"),
         *("--config.eval.knn=(3, 7)", "--config.nrcc.sghmc.normalize_gradient=false"),
     ]
     parsed, overrides = flags.parse(train._parser(), arguments)

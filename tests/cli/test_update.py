@@ -185,7 +185,7 @@ def test_folders_that_are_away_or_have_moved(place, capsys, monkeypatch):
     assert f"{more} is away or empty: its photos stay as they were.\n1 photo is gone." in said
     del before["photos/01.png"]
     assert {row["image"]: row["cluster"] for row in table(place)} == before
-    assert "12 photos are no longer where they were" in (run / "report.html").read_text()
+    assert "12 files could not be read or are gone" in (run / "report.html").read_text()
     more.rmdir()
     (place / "disk").rename(more)
     update.main([f"--workdir={run}"])

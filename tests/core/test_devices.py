@@ -9,8 +9,6 @@ import jax
 import pytest
 
 from cluster_jax.core import devices
-from cluster_jax.core.checks import InputError
-from cluster_jax.training import state as states
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CODE = """
@@ -71,12 +69,3 @@ def test_where_programs_are_kept(unset):
     jax.config.update("jax_compilation_cache_dir", None)
     devices.keep_compiled("gs://bucket/cache", "gs://bucket/run")
     assert jax.config.jax_compilation_cache_dir == "gs://bucket/cache"
-
-
-def test_a_fork_of_a_process_that_has_used_jax_is_refused(monkeypatch):
-    """In it JAX hangs."""
-    states.make_mesh()
-    number = os.getpid()
-    monkeypatch.setattr(os, "getpid", lambda: number + 1)
-    with pytest.raises(InputError, match=f"got the fork {number + 1} of {number}: start workers"):
-        states.make_mesh()

@@ -40,7 +40,12 @@ addEventListener("load", async () => {
   const all = (selector, parent = document) => [...parent.querySelectorAll(selector)];
   const pause = () => new Promise((resolve) => setTimeout(resolve, 20));
   const until = async (condition) => { while (!condition()) await pause(); };
+  const listed = (select) => {
+    select.dispatchEvent(new Event("focusin", { bubbles: true }));
+    return all("option", select);
+  };
   const choose = (select, value) => {
+    listed(select);
     select.value = value;
     select.dispatchEvent(new Event("change", { bubbles: true }));
   };

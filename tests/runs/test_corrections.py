@@ -15,7 +15,7 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.report import assignments
 from cluster_jax.runs import corrections, page
 from cluster_jax.runs import run as records
-from tests.report.test_report import Page
+from tests.report.test_report import Page, points_of
 from tests.rows import every_row
 
 ROWS = 60
@@ -215,6 +215,9 @@ def test_the_command(workdir, capsys):
     assert [after[1][key] for key in ("cluster", "found", "decided")] == ["0", "0", "0"]
     text = (workdir / "report.html").read_text()
     assert "A person has corrected the clusters" in text
+    points = points_of(Page(text))
+    typical = points["index"][points["cluster"] == 1].tolist()
+    assert (typical[-1], len(typical)) == (0, 21), "a moved row is none of the most typical ones"
     # Names of the page, and of the command; then the outputs alone.
     correct(workdir, save(workdir, names={"1": "b<b>"}), "--name", "0=Rock & Roll's")
     assert "corrections  2 named" in capsys.readouterr().out

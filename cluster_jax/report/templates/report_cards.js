@@ -1,52 +1,30 @@
 // Cards: one for each group, with its best pictures; all of them are shown when asked for.
-const [FIRST_CARDS, MORE_CARDS, SHOWN_BEST] = [60, 30, 8];
+const [MORE_CARDS, SHOWN_BEST, SHOWN_IN_CUT] = [30, 8, 5];
+let mostCards = 60;
 const cardOf = (id) => element(`cluster-${id}`);
 
-// The order in which the photos of a group are shown, beside that of how typical they are
-const ORDERS = {
-  doubt: (a, b) => about.probability[a] - about.probability[b],
-  date: (a, b) => compare(map.taken[a] || "9999", map.taken[b] || "9999"),
-  folder: (a, b) => compare(nameOf(a), nameOf(b)),
-  size: (a, b) => about.bytes[b] - about.bytes[a],
-};
-const ordered = (points) => (element("sort")?.value ? [...points].sort(ORDERS[element("sort").value]) : points);
-
-function sortCards() {
-  drawCards();
-  for (const list of document.querySelectorAll("#cards .all:not([hidden])")) fillAll(list.closest("article"));
-}
-
-function newCard(id) {
+// The card of a new group stands beside that of the group from which its photos come; what is in no group is last.
+function placeCard(id) {
   const card = copyOf("card-template");
   [card.id, card.dataset.group] = [`cluster-${id}`, id];
   card.querySelector("header").prepend(swatch(id));
   card.querySelector("[data-guess]").append(groups.get(id).guess ?? "");
   for (const part of card.querySelectorAll("input, select")) part.hidden = id === NONE;
-  return card;
-}
-
-// The card of a new group stands beside that of the group from which its photos come; what is in no group is last.
-function placeCard(id) {
   const source = isMade(id) && cardOf(rootOf(found[members(id)[0]]));
-  if (source) source.after(newCard(id));
-  else if (isMade(id)) element("cards").prepend(newCard(id));
-  else element("cards").insertBefore(newCard(id), id === NONE ? null : cardOf(NONE));
+  if (source) source.after(card);
+  else element("cards").insertBefore(card, id === NONE ? null : cardOf(NONE));
 }
 
-function drawCards(more = 0) {
-  const shown = () => document.querySelectorAll("#cards article");
-  for (const card of shown()) if (!groups.has(Number(card.dataset.group))) card.remove();
-  const missing = filled().filter((id) => !cardOf(id));
-  const ofRun = missing.filter((id) => !isMade(id));
-  const room = more || FIRST_CARDS - shown().length;
-  for (const id of [...missing.filter(isMade), ...ofRun.slice(0, Math.max(room, 0))]) placeCard(id);
-  if (members(NONE).length && !cardOf(NONE)) placeCard(NONE);
-  for (const card of shown()) drawCard(card, Number(card.dataset.group));
+function drawCards() {
+  const wanted = filled().filter((id, rank) => rank < mostCards || isMade(id));
+  for (const id of [...wanted, NONE]) if (!cardOf(id) && members(id).length) placeCard(id);
+  for (const card of [...element("cards").children]) drawCard(card, Number(card.dataset.group));
   element("more-cards").hidden = filled().every(cardOf);
 }
 
 function drawCard(card, id) {
-  const points = ordered(members(id));
+  const points = members(id);
+  if (!groups.has(id)) card.remove();
   card.hidden = !points.length;
   if (card.hidden) return;
   card.querySelector("[data-title]").textContent = titled(id);
@@ -55,35 +33,23 @@ function drawCard(card, id) {
   if (document.activeElement !== field) field.value = groups.get(id).name;
   card.querySelector("[data-size]").textContent = count(sizeOf(id));
   card.querySelector("[data-guess]").hidden = !groups.get(id).guess || decisions.named.has(id);
-  const best = card.querySelector(".best");
-  const shown = points.slice(0, SHOWN_BEST);
-  if (best.dataset.shown !== shown.join()) {
-    fillList(best, shown, (point) => tileItem(point, points));
-    best.dataset.shown = shown.join();
-  }
-  card.querySelector("[data-all]").hidden = points.length <= SHOWN_BEST;
-  const others = new Set(points.slice(SHOWN_BEST));
-  for (const other of card.querySelectorAll(".all .tile")) other.parentElement.hidden = !others.has(pointOf.get(Number(other.dataset.point)));
+  const [list, more] = [card.querySelector(".photos"), card.querySelector("[data-all]")];
+  const isOpen = more.getAttribute("aria-expanded") === "true";
+  more.hidden = points.length <= SHOWN_BEST;
+  list.classList.toggle("best", !isOpen);
+  const shown = isOpen ? points : points.slice(0, SHOWN_BEST);
+  if (list.shown !== shown.join()) fillList(list, shown, (point) => tileItem(point, points));
+  list.shown = shown.join();
 }
 
-// All members of a group, drawn as they are scrolled to
 function showAll(button) {
-  const card = button.closest("article");
-  const list = card.querySelector(".all");
-  list.hidden = !list.hidden;
-  button.setAttribute("aria-expanded", String(!list.hidden));
-  if (!list.hidden) fillAll(card);
-}
-
-function fillAll(card) {
-  const points = ordered(members(Number(card.dataset.group)));
-  fillList(card.querySelector(".all"), points.slice(SHOWN_BEST), (point) => tileItem(point, points));
+  button.setAttribute("aria-expanded", String(button.getAttribute("aria-expanded") !== "true"));
+  drawCards();
 }
 
 function goTo(id) {
   if (!cardOf(id)) placeCard(id);
   drawCards();
-  drawChoices(cardOf(id));
   cardOf(id).scrollIntoView({ behavior: "instant" });
 }
 
@@ -97,11 +63,9 @@ function doubtItem(point) {
   const entry = copyOf("doubt-template");
   entry.prepend(tile(point, doubtful, isPhone));
   entry.dataset.doubt = point;
-  const [stays, likely, neither] = entry.querySelectorAll("p ~ button");
+  const [stays, likely] = entry.querySelectorAll("p ~ button");
   stays.onclick = () => move([point], rootOf(found[point]));
   likely.onclick = () => move([point], rootOf(likelyOther.get(point)));
-  neither.onclick = () => move([point], NONE);
-  drawChoices(entry);
   drawDoubt(entry);
   return entry;
 }
@@ -126,8 +90,7 @@ const isKeptOf = (set, { index, keep }) => (decisions.kept.has(set) ? decisions.
 
 function copyItem(set, copy) {
   const entry = copyOf("copy-template");
-  const point = pointOf.get(copy.index);
-  const within = pointsOf(copies[set].images.map(({ index }) => index));
+  const [point, within] = [pointOf.get(copy.index), pointsOf(copies[set].images.map(({ index }) => index))];
   const name = copy.name.toWellFormed();
   entry.prepend(point === undefined ? "" : tile(point, within));
   entry.querySelector("b").textContent = name.split("/").at(-1);
@@ -146,7 +109,7 @@ function copyItem(set, copy) {
 
 function copiesItem(set) {
   const { kind, images } = copies[set];
-  const title = `${kind === "exact" ? "The same picture" : "Nearly the same"}: ${count(images.length)}`;
+  const title = `${kind === "exact" ? "The same file" : "Nearly the same"}: ${count(images.length)}`;
   return make("li", {}, make("h3", { textContent: title }), make("ul", { className: "photos copies" }, ...images.map((copy) => copyItem(set, copy))));
 }
 
@@ -157,24 +120,21 @@ function groupsAt(n) {
     joined.push([...joined[left], ...joined[right]]);
     joined[left] = joined[right] = [];
   }
-  return joined.filter((ids) => ids.length);
+  return joined.map((ids) => ids.filter((id) => members(id).length)).filter((ids) => ids.length);
 }
-
-const SHOWN_IN_CUT = 5;
 
 function cutItem(ids) {
   const each = Math.max(1, Math.ceil(SHOWN_IN_CUT / ids.length));
-  const shown = ids.flatMap((id) => members(id).slice(0, each)).slice(0, SHOWN_IN_CUT);
-  const pictures = make("ul", { className: "photos small" }, ...shown.map((point) => tileItem(point, ids.flatMap(members))));
-  if (shown.length) pictures.querySelector("button").tabIndex = 0;
+  const [within, shown] = [ids.flatMap(members), ids.flatMap((id) => members(id).slice(0, each)).slice(0, SHOWN_IN_CUT)];
+  const pictures = make("ul", { className: "photos small" });
+  fillList(pictures, shown, (point) => tileItem(point, within));
   return make("li", {}, pictures, make("p", {}, ...ids.flatMap((id) => [swatch(id), ` ${titled(id)} `])));
 }
 
 function showCut() {
   const n = Number(element("tree-cut").value);
   element("tree-count").textContent = n;
-  const filledAt = groupsAt(n).map((ids) => ids.filter((id) => members(id).length)).filter((ids) => ids.length);
-  fillList(element("tree-groups"), filledAt, cutItem);
+  fillList(element("tree-groups"), groupsAt(n), cutItem);
   element("tree-leaves").replaceChildren(...tree.leaves.map((id) => make("li", {}, swatch(id), ` ${titled(id)}`)));
   const done = tree.leaves.length - n;
   const [below, above] = [tree.heights[done - 1] ?? 0, tree.heights[done] ?? tree.heights.at(-1)];
@@ -191,5 +151,4 @@ function drawTree() {
     nodes.push([x, (y0 + y1) / 2]);
   });
   element("tree-branches").setAttribute("d", branches);
-  element("tree-cut").addEventListener("input", showCut);
 }

@@ -46,12 +46,11 @@ function decide(said, step) {
   refresh(said);
 }
 
-function takeBack(step) {
+function takeBack(step = steps.at(-1)) {
+  if (!step) return;
   steps = steps.filter((other) => other !== step);
   refresh(`Taken back: ${step.said}`);
 }
-
-function undo() { if (steps.length) takeBack(steps.at(-1)); }
 
 // Equal copies are one photo: where one of them goes, the others follow.
 const copiesOf = new Map(copies.filter(({ kind }) => kind === "exact").flatMap(({ images }) => {
@@ -83,23 +82,16 @@ function merge(id, into) {
   decide(said, { kind: "merge", group: id, into, name: name === groups.get(into).name ? "" : name });
 }
 
+// Where another group has the name, they may be one.
 function rename(id, text) {
   const name = text.trim().replace(/\s+/g, " ");
-  const same = name && filled().find((other) => other !== id && titled(other) === name);
-  if (name === groups.get(id).name || (!name && !decisions.named.has(id))) refresh("");
-  else if (same || same === 0) askAboutName(id, same, name);
-  else call(id, name);
-}
-
-function call(id, name) {
-  decide(name ? `The ${words.cluster} is called ${name}.` : "The name is the first one again.", { kind: "name", group: id, name });
-}
-
-// Two groups of one name: are they one?
-function askAboutName(id, same, name) {
+  const same = filled().find((other) => other !== id && titled(other) === name);
+  const call = () => decide(name ? `The ${words.cluster} is called ${name}.` : "The name is the first one again.", { kind: "name", group: id, name });
+  if (name === groups.get(id).name || (!name && !decisions.named.has(id))) return refresh("");
+  if (same === undefined) return call();
   element("same-name").textContent = name;
   element("same-merge").onclick = () => merge(id, same);
-  element("same-keep").onclick = () => call(id, name);
+  element("same-keep").onclick = call;
   element("same").onclose = () => refresh("");
   element("same").showModal();
 }
@@ -118,13 +110,12 @@ function refresh(message) {
   drawCards();
   drawDoubts();
   for (const { images } of copies) for (const copy of images) copy.show?.();
-  drawChoices(document);
   redraw();
   if (tree) showCut();
   if (message) element("said").textContent = message;
   element("how").hidden = true; // The file that was saved last does not have what has changed since.
   drawBar();
-  remember();
+  inStorage(() => localStorage.setItem(storageKey, JSON.stringify(steps)));
   requestAnimationFrame(fillAhead);
   if (dialog.open) open(current, around);
 }
@@ -135,20 +126,15 @@ for (const id of found) foundOnPage.set(id, (foundOnPage.get(id) ?? 0) + 1);
 const sizeOf = (id) => members(id).length + (groups.get(id)?.size ?? 0) - (foundOnPage.get(id) ?? 0);
 const filled = () => [...groups.keys()].filter((id) => id !== NONE && members(id).length);
 
-// The choices of every list of groups: what its first entry says stays.
-function drawChoices(parent) {
-  const ids = [...groups.keys()].filter((id) => id !== NONE && !decisions.merged.has(id));
-  const named = ids.map((id) => [titled(id), id]).sort(([a], [b]) => compare(a, b));
-  for (const select of parent.querySelectorAll("select[data-choice]")) {
-    const { choice } = select.dataset;
-    const own = choice === "merge" ? Number(select.closest("[data-group]")?.dataset.group) : NONE;
-    const shown = named.filter(([, id]) => (choice === "index" ? members(id).length : id !== own));
-    const more = ["merge", "index"].includes(choice) ? [] : [[`New ${words.cluster}`, "new"], [`No ${words.cluster}: wrong here`, NONE]];
-    const choices = [...shown, ...more];
-    if (select.dataset.shown === choices.join()) continue;
-    select.replaceChildren(select.options[0], ...choices.map(([text, value]) => new Option(text, value)));
-    select.dataset.shown = choices.join();
-  }
+// Fills a list of groups when it is used; what its first entry says stays.
+function drawChoices(select) {
+  const { choice } = select.dataset;
+  const own = choice === "merge" ? Number(select.closest("[data-group]").dataset.group) : NONE;
+  const ids = [...groups.keys()].filter((id) => ![NONE, own].includes(id) && !decisions.merged.has(id));
+  const named = ids.filter((id) => choice !== "index" || members(id).length).map((id) => [titled(id), id]);
+  const more = ["merge", "index"].includes(choice) ? [] : [[`New ${words.cluster}`, "new"], [`No ${words.cluster}: wrong here`, NONE]];
+  const choices = [...named.sort(([a], [b]) => compare(a, b)), ...more];
+  select.replaceChildren(select.options[0], ...choices.map(([text, value]) => new Option(text, value)));
 }
 
 // The bar at the lower edge: what is selected, and what was decided
@@ -180,33 +166,29 @@ function drawBar() {
   if (element("history").open) drawSteps();
 }
 
-function drawSteps() {
-  const taking = (step) => {
-    const item = copyOf("step-template");
-    item.querySelector("span").textContent = step.said;
-    item.querySelector("button").onclick = () => takeBack(step);
-    return item;
-  };
-  element("steps").replaceChildren(...steps.map(taking).reverse());
+function stepItem(step) {
+  const item = copyOf("step-template");
+  item.querySelector("span").textContent = step.said;
+  item.querySelector("button").onclick = () => takeBack(step);
+  return item;
 }
+
+function drawSteps() { element("steps").replaceChildren(...steps.map(stepItem).reverse()); }
 
 // What is not saved yet survives that the page is closed.
 const storageKey = `cluster_jax ${report.state}`;
 let isKept = true; // whether the browser keeps it
 function inStorage(use) {
   try {
-    isKept = report.state !== ""; // else a page of nothing that could take them
-    return isKept ? use(localStorage) : null;
+    return use();
   } catch {
     isKept = false;
     return null;
   }
 }
 
-function remember() { inStorage((storage) => storage.setItem(storageKey, JSON.stringify(steps))); }
-
 function recall() {
-  steps = inStorage((storage) => JSON.parse(storage.getItem(storageKey))) ?? [];
+  steps = inStorage(() => JSON.parse(localStorage.getItem(storageKey))) ?? [];
   refresh(steps.length ? "The corrections of your last visit are here again." : "");
 }
 
@@ -228,16 +210,11 @@ function corrections() {
   };
 }
 
-function download(file, text, type) {
-  const link = make("a", { href: URL.createObjectURL(new Blob([text], { type })), download: file });
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
-}
-
 function saveCorrections() {
   // A name of its own: browsers number a second file of the same name, and the command would read the first one.
   const file = `corrections-${new Date().toISOString().slice(0, 19).replace(/\D/g, "")}.json`;
-  download(file, `${JSON.stringify(corrections(), null, 1)}\n`, "application/json");
+  const content = new Blob([`${JSON.stringify(corrections(), null, 1)}\n`], { type: "application/json" });
+  make("a", { href: URL.createObjectURL(content), download: file }).click();
   element("how").hidden = false;
   const shown = element("how").querySelector("code, b");
   shown.textContent = shown.textContent.replace(/[^=]*$/, file);

@@ -25,8 +25,6 @@ const pointOf = new Map(Array.from(about.index, (index, point) => [index, point]
 const pointsOf = (rows) => rows.map((row) => pointOf.get(row)).filter((point) => point !== undefined);
 const nameOf = (point) => (map.names ? map.names[point] : String(about.index[point]));
 const capital = (word) => word[0].toUpperCase() + word.slice(1);
-// The byte of a name that is no text: it stands in it as a lone surrogate.
-const byteOf = (character) => character.charCodeAt(0) - 0xdc00;
 const titleOf = (point) => (map.names ? nameOf(point).toWellFormed() : `${capital(words.point)} ${nameOf(point)}`);
 const count = (n, noun = words.point) => `${n.toLocaleString("en")} ${noun}${n === 1 ? "" : "s"}`;
 const percent = (share) => `${Math.round(100 * share)} %`;
@@ -55,10 +53,11 @@ function swatch(id) {
   return mark;
 }
 
-// The file of an image; null for no file.
+// The file of an image; null for no file. A byte of its name that is no text stands there as a lone surrogate.
 function fileOf(point) {
   if (!map.folder || !map.names) return null;
-  return map.folder + nameOf(point).replace(/[^/\udc80-\udcff]+/gu, encodeURIComponent).replace(/[\udc80-\udcff]/gu, (c) => `%${byteOf(c).toString(16)}`);
+  const byte = (character) => `%${(character.charCodeAt(0) - 0xdc00).toString(16)}`;
+  return map.folder + nameOf(point).replace(/[^/\udc80-\udcff]+/gu, encodeURIComponent).replace(/[\udc80-\udcff]/gu, byte);
 }
 
 // What is known of the file of an image: date, folder, size
@@ -111,6 +110,16 @@ function picture(point) {
   return part;
 }
 
+// Shows the file of a point in a box; as long as it is not loaded, its small picture, or else its name. Returns it.
+function showFile(box, point) {
+  box.replaceChildren(picture(point) ?? make("span", { className: "name", textContent: titleOf(point) }));
+  if (!fileOf(point)) return null;
+  const image = make("img", { alt: "", loading: "lazy", decoding: "async", src: fileOf(point) });
+  image.onload = () => { if (image.isConnected) box.replaceChildren(image); };
+  box.append(image);
+  return image;
+}
+
 // A button with the picture of a point, or with its name; `within` are the points that the arrow keys go through.
 function tile(point, within, isLarge = false) {
   const button = make("button", { className: "tile", type: "button", title: titleOf(point), tabIndex: -1 });
@@ -118,13 +127,8 @@ function tile(point, within, isLarge = false) {
   button.within = within;
   button.dataset.point = about.index[point];
   button.style.setProperty("--c", groups.get(groupOf[point]).color);
-  const shown = picture(point);
-  button.append(shown ?? make("span", { className: "name", textContent: titleOf(point) }));
-  if ((isLarge || !shown) && fileOf(point)) {
-    const image = make("img", { alt: "", loading: "lazy", decoding: "async", src: fileOf(point) });
-    image.onload = () => button.replaceChildren(image);
-    button.append(image);
-  }
+  if (isLarge || !partOf(point)) showFile(button, point);
+  else button.append(picture(point));
   markTile(button);
   return button;
 }
@@ -145,8 +149,9 @@ function fillList(list, points, item = (point) => tileItem(point, points)) {
     ends[end.isConnected && next < points.length ? "add" : "delete"](end);
     if (next >= points.length) end.remove();
   };
+  const before = list.childElementCount; // at least as many again, so that the page does not jump
   list.replaceChildren(end);
-  end.more();
+  do end.more(); while (next < Math.min(before, points.length));
   const first = list.querySelector("button");
   if (first) first.tabIndex = 0;
 }

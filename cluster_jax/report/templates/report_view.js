@@ -12,17 +12,9 @@ function nearest(point) {
 
 function open(point, list) {
   [current, around] = [point, list];
-  const uri = fileOf(point);
-  const [small, image, link] = ["view-small", "view-image", "view-file"].map(element);
-  small.replaceChildren(picture(point) ?? "");
-  [small.hidden, image.hidden, link.hidden] = [false, true, true];
-  image.onload = () => {
-    [small.hidden, image.hidden, link.hidden] = [true, false, false];
-    link.href = uri;
-  };
-  image.alt = titleOf(point);
-  if (uri) image.src = uri;
-  else image.removeAttribute("src");
+  const [image, link] = [showFile(element("view-large"), point), element("view-file")];
+  [link.hidden, link.href] = [true, image?.src ?? "#view"];
+  image?.addEventListener("load", () => { link.hidden = false; });
   element("view-name").textContent = titleOf(point).split("/").at(-1);
   element("view-facts").replaceChildren(...inLines(factsOf(point)));
   const near = nearest(point);
@@ -32,11 +24,9 @@ function open(point, list) {
   own.dataset.group = groupOf[point];
   for (const part of own.querySelectorAll(".title, [data-choice=merge]")) part.disabled = groupOf[point] === NONE;
   own.querySelector(".title").value = groups.get(groupOf[point]).name;
-  drawChoices(own);
   element("view-cluster-title").textContent = `${titled(groupOf[point])}: ${count(sizeOf(groupOf[point]))}`;
   const group = members(groupOf[point]);
   fillList(element("view-members"), group.slice(0, 8), (other) => tileItem(other, group));
-  hideCard();
   if (!dialog.open) dialog.showModal();
 }
 
@@ -70,7 +60,7 @@ function focusTile(next, before) {
 // What a key does; a button that does the same names its key. Tells whether it does anything.
 function press(key, tileNow) {
   const inView = {
-    ArrowRight: () => step(1), ArrowLeft: () => step(-1), ArrowDown: () => stepGroup(1), ArrowUp: () => stepGroup(-1), u: undo,
+    ArrowRight: () => step(1), ArrowLeft: () => step(-1), ArrowDown: () => stepGroup(1), ArrowUp: () => stepGroup(-1), u: () => takeBack(),
     y: () => move([current], groupOf[current]), w: () => move([current], NONE), m: () => element("view-move").focus(), x: () => toggle(current),
   };
   const onTile = tileNow && {
@@ -78,8 +68,8 @@ function press(key, tileNow) {
     x: () => toggle(pointOf.get(Number(tileNow.dataset.point))),
   };
   const inPage = {
-    "/": () => element("find").focus(), Escape: () => { find(""); select([]); }, u: undo, "?": () => element("keys").showModal(),
-    ...(plot && { "+": () => zoomBy(1.5), "-": () => zoomBy(1 / 1.5), 0: resetCamera }), ...onTile,
+    "/": () => element("find").focus(), Escape: () => { find(""); select([]); }, u: () => takeBack(), "?": () => element("keys").showModal(),
+    ...(plot && { "+": () => zoomBy(1.5), "-": () => zoomBy(1 / 1.5), 0: () => zoomBy(0) }), ...onTile,
   };
   const action = !element("keys").open && !element("same").open && (dialog.open ? inView : inPage)[key];
   if (action) action();
@@ -114,12 +104,11 @@ function changed({ target }) {
   const { choice } = target.dataset ?? {};
   const id = Number(target.closest("[data-group]")?.dataset.group);
   if (target.matches("input.title")) rename(id, target.value);
-  if (target.id === "sort") sortCards();
   if (!choice || !target.value) return;
   if (choice === "index") goTo(Number(target.value));
   else if (choice === "merge") merge(id, Number(target.value));
   else move({ view: () => [current], doubt: () => [Number(target.closest("li").dataset.doubt)], selection: () => selected }[choice](), target.value);
-  target.value = "";
+  drawChoices(target);
 }
 
 // Groups and photos whose name has a text
@@ -145,16 +134,17 @@ function openHit() {
 
 const on = (id, kind, action) => element(id)?.addEventListener(kind, action);
 document.addEventListener("click", clicked);
+for (const kind of ["pointerdown", "focusin"]) document.addEventListener(kind, ({ target }) => { if (target.dataset?.choice) drawChoices(target); });
 document.addEventListener("change", changed);
 addEventListener("keydown", pressedKey);
 addEventListener("beforeunload", (event) => { if (steps.length && !isKept) event.preventDefault(); });
 on("copy", "click", () => navigator.clipboard.writeText(selected.map(nameOf).join("\n")));
 on("wrong", "click", () => move(selected, NONE));
 on("save-corrections", "click", saveCorrections);
-on("more-cards", "click", () => { drawCards(MORE_CARDS); drawChoices(element("cards")); });
+on("more-cards", "click", () => { mostCards += MORE_CARDS; drawCards(); });
+on("tree-cut", "input", showCut);
 on("history", "toggle", drawSteps);
 on("hits-select", "click", () => select(hits.points));
-on("view-cluster", "click", () => { dialog.close(); select(members(groupOf[current])); });
 on("find", "input", ({ target }) => find(target.value));
 on("find", "keydown", (event) => {
   if (event.key === "Enter") openHit();
@@ -164,10 +154,7 @@ on("find", "keydown", (event) => {
 startMap();
 await loadPictures();
 recall();
-if (tree) {
-  drawTree();
-  showCut();
-}
+if (tree) drawTree();
 for (const list of document.querySelectorAll("[data-points]")) fillList(list, pointsOf(list.dataset.points.split(",").map(Number)));
 if (copies.length) fillList(element("duplicate-groups"), copies.map((_, set) => set), copiesItem);
 if (doubtful.length) fillList(element("doubts"), doubtful, doubtItem);
