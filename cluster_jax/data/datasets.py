@@ -224,25 +224,20 @@ def with_classes(dataset: Dataset, classes: Sequence[int] | None) -> Dataset:
     Raises:
         InputError: the set has no labels, or a class has no images or is given twice.
     """
-    labels = dataset.labels
     if classes is None:
         return dataset
-    if labels is None:
+    labels, names = dataset.labels, dataset.label_names
+    if labels is None or names is None:
         raise InputError(f"data.classes must be None for {dataset.name}, which has no labels")
-    numbers = np.full(int(labels.max()) + 1, -1, np.int32)
-    absent = sorted(set(classes) - set(np.unique(labels).tolist()))
-    if not classes or absent or len(set(classes)) < len(classes):
-        raise InputError(
-            f"data.classes must be different classes of {dataset.name} that have images; got "
-            f"{absent or list(classes)}"
-        )
+    there = set(np.unique(labels).tolist())
+    if not classes or not set(classes) <= there or len(set(classes)) < len(classes):
+        must = f"data.classes must be different classes of {dataset.name} that have images"
+        raise InputError(f"{must}; got {list(classes)}")
+    numbers = np.full(max(there) + 1, -1, np.int32)
     numbers[list(classes)] = np.arange(len(classes))
     chosen = images.select(dataset, np.flatnonzero(numbers[labels] >= 0))
-    names = dataset.label_names
-    return chosen._replace(
-        labels=numbers[chosen.labels],
-        label_names=None if names is None else tuple(names[k] for k in classes),
-    )
+    label_names = tuple(names[k] for k in classes)
+    return chosen._replace(labels=numbers[chosen.labels], label_names=label_names)
 
 
 def _encode_labels(dataset: Dataset) -> Dataset:

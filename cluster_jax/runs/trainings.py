@@ -66,6 +66,7 @@ def prepare(
     """
     labels = tfds.Labels(workdir / workdirs.LABELS)
     stages = build_stages(config, workdir, dataset, labels)
+    checkpoint.wait_for_all("loaded")  # One may have read labels for minutes that another has.
     last, inputs = stages[-1], stages[-1].inputs
     finish.print_start(inputs, stages, workdir)
     steps = last.training.total_steps

@@ -43,7 +43,7 @@ def test_classes_are_chosen_and_numbered_anew():
     np.testing.assert_array_equal(some.images, whole.images[rows])
 
 
-@every_row(("classes", "got"), [((1, 12), "[12]"), ((1, 1), "[1, 1]"), ((), "[]")])
+@every_row(("classes", "got"), [((1, 12), "[1, 12]"), ((1, 1), "[1, 1]"), ((), "[]")])
 def test_bad_classes(classes, got):
     wanted = f"data.classes must be different classes of digits that have images; got {got}"
     with pytest.raises(ValueError, match=f"^{re.escape(wanted)}$"):
