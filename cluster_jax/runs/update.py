@@ -99,7 +99,7 @@ def correct(
     with workdirs.locked(workdir):
         before = run = records.read(workdir)
         for said in decisions:
-            run = _corrected(run, said)
+            run = _apply(run, said)
         if names:
             run = corrections.corrected(run, {"names": dict(names)})
             run = dataclasses.replace(run, page=None)
@@ -124,7 +124,7 @@ def correct(
     return "\n".join(lines), values
 
 
-def _corrected(run: Run, said: dict[str, Any]) -> Run:
+def _apply(run: Run, said: dict[str, Any]) -> Run:
     """Applies decisions about the newest state of a run, or about one of the last ones."""
     if said["state"] == run.state:
         return dataclasses.replace(corrections.corrected(run, said), page=run.state)
@@ -159,15 +159,16 @@ class Items(NamedTuple):
     facts: NDArray
 
 
-class _There(NamedTuple):
-    """What is there now, beside what a run has.
+class _Comparison(NamedTuple):
+    """The m photos or rows that exist now, compared with the n of a run.
 
     Attributes:
-        run: with what is back as its last rows, where it was: what a person has said holds again.
-        known: int64 `[n]`, the place of each of its rows among what is there, -1: it is not.
-        new: int64, the places of what it does not have.
-        names: of what is there: ids, or absolute paths, as those of `run`; None: it is numbered.
-        facts: about what is there, see `Run.facts`.
+        run: the run; its last rows are those that had left and are back, with what a person has
+            said about them.
+        known: int64 `[n]`, which of the m each row of the run is, -1: it is gone.
+        new: int64, those of the m that the run does not have.
+        names: ids or absolute paths of the m, as of `run`; None: they are numbered.
+        facts: about the m, see `Run.facts`.
     """
 
     run: Run
@@ -191,14 +192,14 @@ class _There(NamedTuple):
         return Items(names, old, rows, facts)
 
 
-def _compared(
+def _compare(
     run: Run, names: Sequence[str] | None, facts: NDArray, *, may_be_renamed: bool
-) -> _There:
-    """Compares what is there now with a run, by contents and names.
+) -> _Comparison:
+    """Compares photos or rows that exist now with a run, by contents and names.
 
     Args:
-        run: before.
-        names: of what is there; None: it is numbered.
+        run: the run before the update.
+        names: of what exists; None: it is numbered.
         facts: about it.
         may_be_renamed: whether the same content under another name is the same.
     """
@@ -220,7 +221,7 @@ def _compared(
         names=None if run.names is None else (*run.names, *((names or ())[i] for i in back)),
         gone=run.gone[place < 0],
     )
-    return _There(run, np.concatenate([known, back]), np.setdiff1d(new, back), names, facts)
+    return _Comparison(run, np.concatenate([known, back]), np.setdiff1d(new, back), names, facts)
 
 
 def _keys(facts: NDArray, names: Sequence[str] | None = None) -> list[tuple[bytes, str]]:
@@ -234,10 +235,10 @@ def _matched(known: Sequence[Any], now: Sequence[Any]) -> NDArray:
 
     Of equal ones the first is taken, each once.
     """
-    there = collections.defaultdict[Any, list[int]](list)
+    comparison = collections.defaultdict[Any, list[int]](list)
     for i in reversed(range(len(now))):
-        there[now[i]].append(i)
-    return np.array([there[key].pop() if there[key] else -1 for key in known], np.int64)
+        comparison[now[i]].append(i)
+    return np.array([comparison[key].pop() if comparison[key] else -1 for key in known], np.int64)
 
 
 def _confirm(run: Run, gone: int, confirmed: bool, do: str) -> None:
@@ -276,22 +277,22 @@ def update_photos(
     workdir, started = workdirs.of_run(checks.local(workdir)), time.perf_counter()
     with workdirs.locked(workdir):
         before = records.read(workdir)
-        inputs, there, is_kept = _photos_there(before, folders)
+        inputs, comparison, is_kept = _compare_photos(before, folders)
         _confirm(before, int((~is_kept).sum()), confirmed, "name the folder in which they are now")
-        there, made, skipped = _embedded(there, inputs)
-        items, dataset = _photos_now(there, is_kept, inputs)
+        comparison, made, skipped = _embedded(comparison, inputs)
+        items, dataset = _photos_now(comparison, is_kept, inputs)
         dataset = dataset._replace(skipped=(*dataset.skipped, *skipped))
         inputs, config = inputs._replace(dataset=dataset), inputs.config
-        changed: dict[str, Any] = {"config": config.values, "away": there.run.away}
+        changed: dict[str, Any] = {"config": config.values, "away": comparison.run.away}
         changed["skipped"] = dataset.skipped
         if not (refit or _differs(before, items)):
             run = dataclasses.replace(before, **changed)
-            return _nothing(before, run, with_report=with_report)
+            return _unchanged(before, run, with_report=with_report)
         if not len(items.rows):
             raise InputError(f"PHOTOS must have an image that can be read; got none of {workdir}")
-        run, section = dataclasses.replace(there.run, **changed), config.eval
+        run, section = dataclasses.replace(comparison.run, **changed), config.eval
         how = {"metric": section.reduce.metric, "k": section.n_clusters, "seed": config.seed}
-        run, clustering = _grown(before, run, items, made, how, refit=refit)
+        run, clustering = _updated(before, run, items, made, how, refit=refit)
         placer = finish.placer_of(clustering, run.features, section)
         run = _with_placer(run, clustering, placer)
         run = _scored_photos(run, inputs, clustering, time.perf_counter() - started)
@@ -318,9 +319,9 @@ def _photos_config(run: Run) -> PhotosConfig:
     raise InputError(f"{must}; got {run.workdir}, {problem}")
 
 
-def _photos_there(
+def _compare_photos(
     run: Run, more: Sequence[str]
-) -> tuple[build.Inputs[PhotosConfig], _There, NDArray]:
+) -> tuple[build.Inputs[PhotosConfig], _Comparison, NDArray]:
     """Compares the photos that are in the folders of a run now, and in others, with the run.
 
     Returns:
@@ -347,18 +348,22 @@ def _photos_there(
     facts, root = dataset.facts(np.arange(dataset.size)), image_files.root(str(config.data.dir))
     paths = [os.path.abspath(root / name) for name in dataset.sources or ()]
     run = dataclasses.replace(run, names=_paths(run))
-    there = _compared(run, paths, facts, may_be_renamed=True)
-    is_kept, away = there.known >= 0, list[str]()
+    comparison = _compare(run, paths, facts, may_be_renamed=True)
+    is_kept, away = comparison.known >= 0, list[str]()
     for folder in own.split("\n"):
-        inside = np.array([path.startswith(folder + os.sep) for path in there.run.names or ()])
+        inside = np.array([path.startswith(folder + os.sep) for path in comparison.run.names or ()])
         is_there = any(path.startswith(folder + os.sep) for path in paths)
         # Where most of its photos are elsewhere, the folder has moved.
-        if inside.any() and not is_there and 2 * (there.known[inside] >= 0).sum() < inside.sum():
+        if (
+            inside.any()
+            and not is_there
+            and 2 * (comparison.known[inside] >= 0).sum() < inside.sum()
+        ):
             is_kept |= inside
             away.append(folder)
     config = _in_folders(config, [name for name in folders if name in present or name in away])
-    run = dataclasses.replace(there.run, away=tuple(away))
-    return build.Inputs(config, dataset, None), there._replace(run=run), is_kept
+    run = dataclasses.replace(comparison.run, away=tuple(away))
+    return build.Inputs(config, dataset, None), comparison._replace(run=run), is_kept
 
 
 def _folders(own: str, more: Sequence[str]) -> list[str]:
@@ -385,33 +390,37 @@ def _in_folders(config: PhotosConfig, folders: Sequence[str]) -> PhotosConfig:
 
 
 def _embedded(
-    there: _There, inputs: build.Inputs[PhotosConfig]
-) -> tuple[_There, NDArray, tuple[tuple[str, str], ...]]:
+    comparison: _Comparison, inputs: build.Inputs[PhotosConfig]
+) -> tuple[_Comparison, NDArray, tuple[tuple[str, str], ...]]:
     """Embeds the photos that are new.
 
     Returns:
         The photos that can be read, the features of the new ones, and the files that cannot.
     """
-    assert there.run.store is not None
-    if not len(there.new):
-        return there, there.run.store[:0], ()
-    fresh = images.select(inputs.dataset, there.new)
-    made = photos.embed(inputs._replace(dataset=fresh), there.run.encoder())
-    is_bad = made.get(UNREADABLE, np.zeros(len(there.new), bool))
+    assert comparison.run.store is not None
+    if not len(comparison.new):
+        return comparison, comparison.run.store[:0], ()
+    fresh = images.select(inputs.dataset, comparison.new)
+    made = photos.embed(inputs._replace(dataset=fresh), comparison.run.encoder())
+    is_bad = made.get(UNREADABLE, np.zeros(len(comparison.new), bool))
     skipped = images.without(fresh, is_bad).skipped
-    return there._replace(new=there.new[~is_bad]), readable_rows(made)["backbone"], skipped
+    return (
+        comparison._replace(new=comparison.new[~is_bad]),
+        readable_rows(made)["backbone"],
+        skipped,
+    )
 
 
 def _photos_now(
-    there: _There, is_kept: NDArray, inputs: build.Inputs[PhotosConfig]
+    comparison: _Comparison, is_kept: NDArray, inputs: build.Inputs[PhotosConfig]
 ) -> tuple[Items, Dataset]:
     """Returns the photos of the updated run; those that are away are gray."""
-    items, root = there.items(is_kept), image_files.root(str(inputs.config.data.dir))
+    items, root = comparison.items(is_kept), image_files.root(str(inputs.config.data.dir))
     names = tuple(os.path.relpath(path, root) for path in items.names or ())
-    sources = tuple(os.path.relpath(path, root) for path in there.names or ())
-    known = there.known[items.old]
+    sources = tuple(os.path.relpath(path, root) for path in comparison.names or ())
+    known = comparison.known[items.old]
     dataset = inputs.dataset._replace(sources=sources, unreadable=None, skipped=())
-    dataset = images.select(dataset, np.concatenate([known[known >= 0], there.new]))
+    dataset = images.select(dataset, np.concatenate([known[known >= 0], comparison.new]))
     return items._replace(names=names), page.with_gaps(dataset, names)
 
 
@@ -463,19 +472,19 @@ def update_rows(
         before = records.read(workdir)
         options, x = _row_options(before), before.all_features
         values = x if table is None else table.values[:]
-        there = _rows_there(before, values, table)
-        is_kept = there.known >= 0
+        comparison = _compare_rows(before, values, table)
+        is_kept = comparison.known >= 0
         if add:
-            names, asked = there.run.names or [""] * len(is_kept), set(there.names or ())
+            names, asked = comparison.run.names or [""] * len(is_kept), set(comparison.names or ())
             is_kept |= np.array([name not in asked for name in names], bool)
         do = "give the file that has all rows, or --add for new ones"
         _confirm(before, int((~is_kept).sum()), confirmed, do)
-        items = there.items(is_kept)
+        items = comparison.items(is_kept)
         if not (refit or _differs(before, items)):
-            return _nothing(before, before, with_report=with_report)
-        made = embeddings.rows_of(values[there.new].astype(x.dtype), options)
+            return _unchanged(before, before, with_report=with_report)
+        made = embeddings.rows_of(values[comparison.new].astype(x.dtype), options)
         how = {"metric": str(options.metric), "k": options.n_clusters, "seed": options.seed}
-        run, clustering = _grown(before, there.run, items, made, how, refit=refit)
+        run, clustering = _updated(before, comparison.run, items, made, how, refit=refit)
         assert clustering.tree is not None
         run = _with_placer(run, clustering, clustering.tree.clusterer_)
         run = _scored_rows(run, clustering, options)
@@ -499,7 +508,7 @@ def _row_options(run: Run) -> ClusterOptions:
     return ClusterOptions.of(run.config)
 
 
-def _rows_there(run: Run, values: NDArray, table: Table | None) -> _There:
+def _compare_rows(run: Run, values: NDArray, table: Table | None) -> _Comparison:
     """Compares rows `[m, d]` of a table with a run; one whose vector has changed is a new row.
 
     Args:
@@ -512,7 +521,7 @@ def _rows_there(run: Run, values: NDArray, table: Table | None) -> _There:
     """
     if table is None:
         assert run.facts is not None
-        return _compared(run, run.names, run.facts, may_be_renamed=False)
+        return _compare(run, run.names, run.facts, may_be_renamed=False)
     with checks.named({"X must": "--features must"}):
         run.checked(values)
     if run.names is not None and table.names is None:
@@ -521,7 +530,7 @@ def _rows_there(run: Run, values: NDArray, table: Table | None) -> _There:
             "--ids"
         )
     names = None if run.names is None else table.names
-    return _compared(run, names, embeddings.digests(values), may_be_renamed=False)
+    return _compare(run, names, embeddings.digests(values), may_be_renamed=False)
 
 
 def _scored_rows(run: Run, clustering: Clustering, options: ClusterOptions) -> Run:
@@ -545,7 +554,7 @@ def _differs(run: Run, items: Items) -> bool:
     return items.names != run.names or not np.array_equal(items.rows, run.columns["row"])
 
 
-def _nothing(before: Run, run: Run, *, with_report: bool) -> Ended:
+def _unchanged(before: Run, run: Run, *, with_report: bool) -> Ended:
     """Says that nothing has happened; notes where the photos are now."""
     assert run.workdir is not None
     if run.config != before.config:
@@ -556,14 +565,14 @@ def _nothing(before: Run, run: Run, *, with_report: bool) -> Ended:
         _write_changes(run)
         page.repaired(run, with_report=with_report)
     has = f"{run.workdir} has all {counted(len(run.columns), run.words[0])} already"
-    lines = [*_told_away(run), f"Nothing has happened: {has}, and none is gone."]
+    lines = [*_missing_folders(run), f"Nothing has happened: {has}, and none is gone."]
     if run.config != before.config:
         lines.append(f"They are in {image_files.shown(run.config['data']['dir'])} from now on.")
     text = "\n".join(lines)
     return text, _values(dataclasses.replace(run, events=()), {}, refit=False)
 
 
-def _grown(
+def _updated(
     before: Run, run: Run, items: Items, made: NDArray, how: Mapping[str, Any], *, refit: bool
 ) -> tuple[Run, Clustering]:
     """Returns the run of what is there now, whose clusters keep their numbers, and a fit of it.
@@ -587,7 +596,7 @@ def _grown(
         columns=columns,
         names=items.names,
         facts=items.facts,
-        gone=np.concatenate([run.gone, _departed(run, items.old)]),
+        gone=np.concatenate([run.gone, _kept_decisions(run, items.old)]),
         updates=now,
         points=None,
         probabilities=None,
@@ -612,7 +621,7 @@ def _grown(
     return after, _with_old_map(before, items, clustering, x)
 
 
-def _departed(run: Run, kept: NDArray) -> NDArray:
+def _kept_decisions(run: Run, kept: NDArray) -> NDArray:
     """Returns what is to be known of the rows that leave, if they come back."""
     columns, is_said = run.columns, run.columns["decided"].copy()
     is_said |= np.isin(columns["label"], list(run.held))
@@ -759,7 +768,7 @@ def _words(run: Run, values: dict[str, Any]) -> str:
 
     counts = [(values[kind], word) for kind, word in _KINDS.items()]
     parts = [f"{counted(n, noun)} {'is' if n == 1 else 'are'} {word}" for n, word in counts if n]
-    lines = [*_told_away(run), "; ".join(parts) + "." if parts else f"No {noun} is new."]
+    lines = [*_missing_folders(run), "; ".join(parts) + "." if parts else f"No {noun} is new."]
     if values["refit"]:
         lines.append(f"All {noun}s were clustered anew.")
     shown = changes.ordered(run.events)
@@ -772,7 +781,7 @@ def _words(run: Run, values: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _told_away(run: Run) -> list[str]:
+def _missing_folders(run: Run) -> list[str]:
     """Returns a sentence for each folder that is not there."""
     noun = run.words[0]
     return [f"{folder} is away or empty: its {noun}s stay as they were." for folder in run.away]
