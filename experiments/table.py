@@ -165,6 +165,20 @@ def orderings(values: Sequence[Value]) -> str:
     )
 
 
+def in_words(value: Any) -> str:
+    """An entry of the provenance."""
+    if isinstance(value, Mapping):
+        known = {summary.TITLES.get(key, key): v for key, v in value.items() if v is not None}
+        return ", ".join(f"{key} {in_words(each)}" for key, each in known.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(map(in_words, value)) or "nothing"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int | float):
+        return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+    return str(value)
+
+
 def provenance(blocks: Sequence[Mapping[str, Any]]) -> str:
     """What all runs have in common, and the names of what they do not."""
     stated, differing = [], []
@@ -174,7 +188,7 @@ def provenance(blocks: Sequence[Mapping[str, Any]]) -> str:
         if len(found) > 1:
             differing.append(words)
         elif (value := blocks[0].get(name)) is not None:
-            stated.append(f"{words}: {value if isinstance(value, str) else json.dumps(value)}")
+            stated.append(f"{words}: {in_words(value)}")
     text = f"Ours: {'; '.join(stated)}."
     return text + (f" Rows differ in: {', '.join(differing)}." if differing else "")
 

@@ -24,8 +24,8 @@ from cluster_jax.training.state import State, TrainingRun
 _IN_FLIGHT = 2
 
 
-# Between writes of the log to a bucket.
-SECONDS = 30.0
+# Name of the log, and seconds between copies of it to a bucket.
+_LINES, SECONDS = "metrics.jsonl", 30.0
 
 
 class NotFinite(ArithmeticError):
@@ -44,7 +44,7 @@ class Log:
     """`metrics.jsonl` and TensorBoard events of a run.
 
     A resumed run keeps the lines up to its step, so that no step appears twice. Buckets cannot
-    append: there the files are written as a whole, every `SECONDS` and with each checkpoint.
+    append: there the files of a local folder are copied, every `SECONDS` and with each checkpoint.
 
     Args:
         workdir: folder of the run.
@@ -55,43 +55,37 @@ class Log:
     def __init__(self, workdir: epath.PathLike, *, step: int, records: Sequence[Mapping]):
         from tensorboardX import SummaryWriter
 
-        self._path = epath.Path(workdir) / "metrics.jsonl"
-        self._events = epath.Path(workdir) / "tensorboard"
+        self._workdir, self._since = epath.Path(workdir), time.monotonic()
         self._here = tempfile.TemporaryDirectory() if buckets.is_in_bucket(workdir) else None
-        board = self._here.name if self._here else str(self._events)
-        self._board = SummaryWriter(board, purge_step=step + 1)
-        self._lines = [_line(record) for record in records if record["step"] <= step]
-        self._since = time.monotonic()
-        if self._here is None:
-            io.write(self._path, "".join(self._lines))
+        self._folder = pathlib.Path(self._here.name if self._here else workdir)
+        lines = [_line(record) for record in records if record["step"] <= step]
+        io.write(self._folder / _LINES, "".join(lines))
+        self._board = SummaryWriter(str(self._folder / "tensorboard"), purge_step=step + 1)
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
         """Adds one line; NaN and infinity become null."""
-        self._lines.append(_line({"step": step, **values}))
-        if self._here is None:
-            with self._path.open("a") as file:
-                file.write(self._lines[-1])
+        with (self._folder / _LINES).open("a") as file:
+            file.write(_line({"step": step, **values}))
         for name, value in values.items():
             self._board.add_scalar(name, value, step)
         if time.monotonic() - self._since > SECONDS:
             self.flush()
 
     def flush(self) -> None:
-        """Writes what a bucket does not have yet."""
+        """Copies the files to a bucket."""
+        self._since = time.monotonic()
         if self._here is None:
             return
-        io.write(self._path, "".join(self._lines))
         self._board.flush()
-        for file in pathlib.Path(self._here.name).iterdir():
-            io.write(self._events / file.name, file.read_bytes())
-        self._since = time.monotonic()
+        for file in filter(pathlib.Path.is_file, self._folder.rglob("*")):
+            io.write(self._workdir / str(file.relative_to(self._folder)), file.read_bytes())
 
     def close(self) -> None:
         """Closes the TensorBoard events."""
         self._board.close()
+        self.flush()
         if self._here is not None:
-            with self._here:
-                self.flush()
+            self._here.cleanup()
 
 
 def _line(record: Mapping[str, Any]) -> str:
@@ -102,7 +96,7 @@ def read_log(workdir: epath.PathLike) -> list[dict]:
     """Reads the lines of `metrics.jsonl` as dicts, up to the first incomplete one."""
     records = []
     try:
-        lines = (epath.Path(workdir) / "metrics.jsonl").read_text().splitlines()
+        lines = (epath.Path(workdir) / _LINES).read_text().splitlines()
     except FileNotFoundError:
         return []
     for line in lines:
