@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from cluster_jax.clustering import custom, knn, placing
 from cluster_jax.clustering.base import NO_CLUSTER
-from cluster_jax.clustering.gridshift import BandwidthCurve, GridShift
+from cluster_jax.clustering.gridshift import GridShift
 from cluster_jax.clustering.membership import Membership
 from cluster_jax.clustering.placing import ByCenters, ByTree, ByVotes, Placing, Voters
 from cluster_jax.clustering.reduce import MAP_COLUMNS, reduce
@@ -43,7 +43,6 @@ class Clustering(NamedTuple):
         distances: float32 `[n]`, Euclidean, to the mean of the cluster; for the tree between sharp
             rows; for k-means of features to its center, and 1 - cosine if that is the metric.
         outliers: bool `[n]`, rows of clusters that are too small to count; k-means has none.
-        curve: GridShift's scan over bandwidths, or None.
         tree: the fitted SmoothTree, or None.
         membership: probabilities of the clusters of SmoothTree; None for GridShift and k-means.
     """
@@ -54,7 +53,6 @@ class Clustering(NamedTuple):
     cluster_labels: NDArray
     distances: NDArray
     outliers: NDArray
-    curve: BandwidthCurve | None = None
     tree: SmoothTree | None = None
     membership: Membership | None = None
 
@@ -189,7 +187,7 @@ def run_gridshift(points: NDArray, x: NDArray, **grid_options: Any) -> Clusterin
         "outliers": int(outliers.sum()),
     }
     centers, labels = grid.cluster_centers_, labels.astype(np.int32)
-    return Clustering(metrics, points, centers, labels, _to_means(x, labels), outliers, curve)
+    return Clustering(metrics, points, centers, labels, _to_means(x, labels), outliers)
 
 
 def run_custom(x: NDArray, method: str, *, k: int | None, seed: int) -> Clustering:
@@ -271,7 +269,7 @@ def run_tree(
     member = Membership(*(column[rows] for column in model.membership_))
     points, outliers = np.empty((len(rows), 0), np.float32), is_small[labels] & (labels >= 0)
     labels = labels.astype(np.int32)
-    return Clustering(metrics, points, centers, labels, distances, outliers, None, model, member)
+    return Clustering(metrics, points, centers, labels, distances, outliers, model, member)
 
 
 def clusterer(

@@ -160,6 +160,7 @@ def _overview(data: ReportData, real: Sequence[Cluster]) -> dict[str, Any]:
         - "is_novel": whether the clusters are the novel classes of a discovery;
         - "is_clear": whether the tree's verdict is "clear";
         - "verdict": the reason why it is not, or None;
+        - "is_unclear": whether GridShift's verdict is "unclear";
         - "n_outliers": a number;
         - "doubt": the reason why the novel classes may be unreliable, or None.
     """
@@ -189,6 +190,7 @@ def _overview(data: ReportData, real: Sequence[Cluster]) -> dict[str, Any]:
         "is_novel": bool(discovery),
         "is_clear": judged.get("verdict") == "clear",
         "verdict": verdict,
+        "is_unclear": (method, scores.get("verdict")) == ("gridshift", "unclear"),
         "n_outliers": scores.get("outliers", 0) if rows_used else int(outliers.sum()),
         "doubt": summary.doubt(discovery) if discovery else None,
     }

@@ -155,7 +155,6 @@ def first_state(clustering: Clustering, labels: NDArray, **known: Any) -> Run:
     """
     columns = np.zeros(len(labels), COLUMNS)
     columns["row"], columns["label"], columns["found"] = np.arange(len(labels)), labels, labels
-    bandwidth, curve = clustering.metrics.get("bandwidth"), clustering.curve
     points, tree = clustering.points, clustering.tree
     sure: Sequence[Any] = (None, None, None)
     if tree is not None:
@@ -173,8 +172,6 @@ def first_state(clustering: Clustering, labels: NDArray, **known: Any) -> Run:
         second_labels=sure[1],
         second_probabilities=sure[2],
         tree=None if tree is None else tree.linkage_,
-        bandwidth=None if bandwidth is None else np.asarray(bandwidth),
-        scan=None if curve is None else np.array(curve[:3], np.float64),
         **known,
     )
 

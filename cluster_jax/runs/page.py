@@ -241,7 +241,6 @@ def _clustering(run: Run) -> Clustering:
         # How typical a moved image is of its new cluster is not known: it comes last.
         distances=np.where(is_moved, np.inf, run.distances),
         outliers=run.outliers,
-        curve=run.curve,
         membership=run.membership,
     )
 

@@ -14,7 +14,6 @@ from numpy.typing import ArrayLike, NDArray
 from cluster_jax.clustering import knn, placing, smooth
 from cluster_jax.clustering import tree as trees
 from cluster_jax.clustering.base import NO_CLUSTER, Assignment
-from cluster_jax.clustering.gridshift import BandwidthCurve
 from cluster_jax.clustering.membership import Membership
 from cluster_jax.clustering.numbering import Event, State
 from cluster_jax.clustering.placing import ByTree, ByVotes, Placing, Voters
@@ -54,7 +53,7 @@ _VALUES = (
 _ARRAYS = (
     *("columns", "gone", "facts", "known", "truth", "shown", "points", "distances", "outliers"),
     *("probabilities", "second_labels", "second_probabilities", "kmeans_labels"),
-    *("method_labels", "linkage", "tree", "bandwidth", "scan", "class_threshold", "shares"),
+    *("method_labels", "linkage", "tree", "class_threshold", "shares"),
 )
 _VOTERS = "voters.rows"  # of the placer, which are not stored where they are the features
 
@@ -116,8 +115,6 @@ class Run:
         kmeans_labels: int32 `[m]`, clusters by k-means, or None.
         method_labels: int32 `[m]`, clusters by `eval.method` beside novel classes, or None.
         tree: float64 `[l - 1, 4]`, the tree of the leaves of `placer`; None without one.
-        bandwidth: float64 `[]`, side of GridShift's cells, or None.
-        scan: float64 `[3, b]`, bandwidths, numbers of clusters and scores of its scan, or None.
         class_threshold: float64 `[]`, distance from which an image is of no class, or None.
         shares: float32 `[n]`, of embeddings of which a sample is described: the probability of the
             cluster; or None.
@@ -160,8 +157,6 @@ class Run:
     kmeans_labels: NDArray | None = None
     method_labels: NDArray | None = None
     tree: NDArray | None = None
-    bandwidth: NDArray | None = None
-    scan: NDArray | None = None
     class_threshold: NDArray | None = None
     shares: NDArray | None = None
     named: Mapping[int, str] = dataclasses.field(default_factory=dict)
@@ -287,16 +282,6 @@ class Run:
         suggested = report_data.suggested_names(self.results)
         suggested = {key: name for key, name in suggested.items() if key in map(text, there)}
         return {**suggested, **named}
-
-    @property
-    def curve(self) -> BandwidthCurve | None:
-        """GridShift's scan over bandwidths; None if there is none."""
-        if self.scan is None:
-            return None
-        bandwidths, counts, scores = self.scan
-        n_clusters, best = counts.astype(np.int64), int((bandwidths == self.bandwidth).argmax())
-        verdict = self.results["metrics"]["gridshift"].get("verdict")
-        return BandwidthCurve(bandwidths, n_clusters, scores, best, verdict)
 
     @property
     def living(self) -> State:

@@ -193,18 +193,6 @@ def test_a_map_keeps_training_rows(trained):
     np.testing.assert_allclose(placed.distances, run.distances, rtol=1e-4, atol=1e-6)
 
 
-def test_the_scan_of_bandwidths_is_kept(trained):
-    run = records.read(trained[0])
-    curve = run.curve
-    options = run.config["eval"]["gridshift"]
-    expected = GridShift(**options).fit(run.points).bandwidth_curve_
-    np.testing.assert_allclose(curve.scores, expected.scores, rtol=1e-4)
-    assert curve.bandwidths[curve.best_index] == run.bandwidth
-    assert (curve.n_clusters == expected.n_clusters).all()
-    assert curve.verdict == expected.verdict
-    assert dataclasses.replace(run, scan=None).curve is None
-
-
 def test_tsne_refuses(workdir, tmp_path, capsys, monkeypatch):
     run = records.read(workdir)
     dataclasses.replace(run, placer=None).write()  # as such a run leaves it

@@ -61,7 +61,7 @@ def test_few_columns_go_to_gridshift_as_they_are():
     assert {name: metrics[name] for name in scores} == scores
     assert metrics["acc"] > 0.98
     assert metrics["bandwidth"] == grid.bandwidth_
-    assert metrics["verdict"] == result.curve.verdict == "clear"
+    assert metrics["verdict"] == grid.bandwidth_curve_.verdict == "clear"
     assert metrics["silhouette"] == pytest.approx(silhouette_score(x, grid.labels_))
     assert metrics["outliers"] == grid.outliers_.sum()
     assert metrics["n_large"] == len(set(grid.labels_[~grid.outliers_])) == 3
@@ -101,7 +101,6 @@ def test_kmeans_on_features(metric):
     metrics = result.metrics
     assert metrics["acc"] > 0.98
     assert metrics["k_given"] == 3
-    assert result.curve is None
     assert not result.outliers.any()
     np.testing.assert_array_equal(result.points, x)
     # The distance by hand, to the mean of the members (of length one for the cosine).
@@ -163,7 +162,6 @@ def test_the_tree_clusters_the_features_and_not_the_map():
     assert metrics["verdict"] == model.verdict_ == "clear"
     assert metrics["gap"] is None, "HDBSCAN's clusters have none"
     assert (metrics["rows_clustered"], metrics["outliers"]) == (300, 0)
-    assert result.curve is None
     for ours, theirs in zip(result.membership, model.membership_, strict=True):
         np.testing.assert_array_equal(ours, theirs)
     assert progress == ["smoothing 300 x 20 features and clustering them ...", "scoring ..."]

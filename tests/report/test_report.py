@@ -14,7 +14,6 @@ import pytest
 from etils import epath
 from PIL import Image
 
-from cluster_jax.clustering.gridshift import BandwidthCurve
 from cluster_jax.clustering.membership import Membership
 from cluster_jax.clustering.numbering import Event
 from cluster_jax.core import io as files
@@ -33,13 +32,6 @@ from tests.rows import every_row
 
 NO_SCORES = dict.fromkeys(("acc", "nmi", "ari", "ami"))
 SCORES = {"acc": 0.8125, "nmi": 0.7654321, "ari": 0.6, "ami": 0.55}
-CURVE = BandwidthCurve(
-    bandwidths=np.array([0.1, 0.2, 0.4]),
-    n_clusters=np.array([90, 5, 1]),
-    scores=np.array([0.1, 0.9, np.nan]),
-    best_index=1,
-    verdict="clear",
-)
 PHOTOS = tuple(f"2024/{i:02d}.jpg" for i in range(68))
 CLUSTERS = np.repeat([4, 0, 2], [40, 25, 3])
 LABELS = np.concatenate([np.repeat([1, 0], [30, 10]), np.zeros(25, int), [2, 2, 2]])
@@ -78,7 +70,6 @@ def make(clusters, *, seed=3, side=8, channels=1, dimensions=3, labels=None, nam
             cluster_labels=clusters,
             distances=np.linalg.norm(points - centers[clusters], axis=1).astype(np.float32),
             outliers=np.zeros(n, bool),
-            curve=CURVE,
         ),
         true_labels=None if labels is None else np.asarray(labels, np.int32),
         label_names=names,
@@ -250,7 +241,7 @@ def test_overview_metrics_and_sections():
     levels = [int(e.tag[1]) for e in page.root.iter() if re.fullmatch(r"h\d", e.tag)]
     assert levels.count(1) == 1
     check_links(page)
-    bare = page_of(make(CLUSTERS, curve=None, dimensions=2))
+    bare = page_of(make(CLUSTERS, dimensions=2))
     assert bare.sections() == ["clusters", "map", "metrics"]
     assert bare.by_id("details").get("open") is None, "statistics are behind one line"
     assert "Nobody has checked whether the clusters are right" in bare.text
@@ -269,7 +260,7 @@ def check_links(page):
 
 @pytest.mark.parametrize("undecided", [True, False])
 def test_novel_classes_of_a_head_that_may_be_undecided(undecided):
-    data = make(CLUSTERS, curve=CURVE if undecided else None)
+    data = make(CLUSTERS)
     novel = {"n_clusters": 5, "purity": 0.625, **NO_SCORES}
     data.results["metrics"]["discovery"] = {
         "undecided": undecided,
@@ -291,7 +282,7 @@ def smooth_tree(metrics, **changes):
     clusters = np.repeat([0, 1, 2], [40, 25, 3])
     sure = np.linspace(0.4, 1, 68)
     member = Membership(clusters, sure, (clusters + 1) % 3, 1 - sure)
-    data = make(clusters, curve=None, linkage=np.array([[0, 2, 1.5, 2], [1, 3, 4.5, 3]]))
+    data = make(clusters, linkage=np.array([[0, 2, 1.5, 2], [1, 3, 4.5, 3]]))
     data = changed(data, **{"membership": member, **changes})
     del data.results["metrics"]["gridshift"]
     data.results["metrics"]["tree"] = {"n_clusters": 3, **NO_SCORES, **metrics}
@@ -517,7 +508,9 @@ def test_skipped_files(tmp_path):
 
 @pytest.mark.parametrize("verdict", ["clear", "unclear"])
 def test_the_scan_over_bandwidths_may_have_no_clear_answer(verdict):
-    page = page_of(make(CLUSTERS, curve=CURVE._replace(verdict=verdict)))
+    data = make(CLUSTERS)
+    data.results["metrics"]["gridshift"]["verdict"] = verdict
+    page = page_of(data)
     assert ("number of clusters is uncertain." in page.text) == (verdict == "unclear")
 
 
