@@ -1,6 +1,6 @@
-"""What places new rows in clusters: the interface of a clusterer, and its answer."""
+"""What a clusterer says of clusters, and of where new rows belong."""
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from numpy.typing import NDArray
 
@@ -62,16 +62,3 @@ class Assignment(NamedTuple):
         if any(column is None for column in sure):
             return None
         return Membership(self.labels, *sure)  # type: ignore[arg-type]
-
-
-class Clusterer(Protocol):
-    """Clusters of n training rows, by which new rows are placed."""
-
-    def place(self, x: NDArray, labels: NDArray | None = None) -> Assignment:
-        """Places new rows `[m, d]`; rows do not affect each other.
-
-        Args:
-            x: the rows, finite numbers.
-            labels: int `[n]`, of the training rows: of another cut of the tree, or as corrected by
-                a person; None: those that were found.
-        """

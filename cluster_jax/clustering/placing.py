@@ -106,7 +106,13 @@ class ByTree:
     voters: Voters
 
     def place(self, x: NDArray, labels: NDArray | None = None) -> Assignment:
-        """See `base.Clusterer`."""
+        """Places new rows `[m, d]`; rows do not affect each other.
+
+        Args:
+            x: the rows, finite numbers.
+            labels: int `[n]`, of the training rows: of another cut of the tree, or as corrected by
+                a person; None: those that were found.
+        """
         ids, leaves, centers, around = self._own if labels is None else self._groups(labels)
         member = membership.of_new_rows(self.smoother, leaves, around, x)
         distances = arrays.distances_to_centers(self.smoother.project(x), centers, member.labels)
@@ -160,7 +166,7 @@ class ByVotes:
     voters: Voters
 
     def place(self, x: NDArray, labels: NDArray | None = None) -> Assignment:
-        """See `base.Clusterer`."""
+        """See `ByTree.place`."""
         ids, codes = coded(self.labels if labels is None else labels)
         near = self.voters.nearest(x, self.n_neighbors)
         assigned = knn.vote(near, codes).argmax(axis=1)
@@ -189,7 +195,7 @@ class ByCenters:
     voters: Voters
 
     def place(self, x: NDArray, labels: NDArray | None = None) -> Assignment:
-        """See `base.Clusterer`."""
+        """See `ByTree.place`."""
         # After corrections a center has the label of most of its rows; without rows it has none.
         known = np.arange(len(self.centers)) if labels is None else np.unique(self.labels)
         rows, centers = x, self.centers[known]
