@@ -29,6 +29,8 @@ else:
     HEIC = (".heic", ".heif", ".hif")
 
 RAW = (".cr2", ".cr3", ".nef", ".arw", ".dng", ".raf", ".orf", ".rw2", ".pef", ".srw")
+# Quarter turns to the left by LibRaw's number of how the camera was held.
+_TURNS = {3: 2, 5: 1, 6: 3}
 
 # Interpolation of a resize, by the names in timm's model configs.
 Interpolation = Literal["nearest", "bilinear", "bicubic", "lanczos"]
@@ -314,18 +316,23 @@ def can_read_raw() -> bool:
 
 
 def preview(data: bytes) -> bytes:
-    """Extracts the largest preview from the bytes of a raw photo, as the file of a JPEG.
+    """Extracts the largest preview from the bytes of a raw photo, as the file of a JPEG or a BMP.
 
     Raises:
-        OSError: the file is damaged, or has no such preview.
+        OSError: the file is damaged, or has no preview.
     """
     import rawpy
 
-    with contextlib.suppress(rawpy.LibRawError), rawpy.imread(io.BytesIO(data)) as photo:
-        thumbnail = photo.extract_thumb()
-        if thumbnail.format == rawpy.ThumbFormat.JPEG:
-            return bytes(thumbnail.data)
-    raise OSError("a raw photo without a JPEG in it as preview: export it as JPEG")
+    try:
+        with rawpy.imread(io.BytesIO(data)) as photo:
+            thumbnail, flip = photo.extract_thumb(), photo.sizes.flip
+    except rawpy.LibRawError as error:
+        raise OSError("a raw photo without a preview: export it as JPEG") from error
+    if thumbnail.format == rawpy.ThumbFormat.JPEG:
+        return bytes(thumbnail.data)
+    file = io.BytesIO()
+    Image.fromarray(np.rot90(thumbnail.data, _TURNS.get(flip, 0))).save(file, "BMP")
+    return file.getvalue()
 
 
 def reason(error: Exception, data: bytes) -> str:

@@ -3,8 +3,10 @@
 import hashlib
 import io
 import struct
+import sys
 import threading
 import time
+import types
 
 import numpy as np
 import pytest
@@ -273,6 +275,20 @@ def test_a_raw_photo_is_upright(tmp_path):
     assert np.abs(first - second).mean() < 3
 
 
+def test_a_preview_without_compression_is_upright(monkeypatch, tmp_path):
+    """Old cameras have such previews; the file says how the camera was held."""
+    values = np.asarray(picture())
+    for flip, turned in ((0, 0), (3, 2), (5, 1), (6, 3)):
+        thumb = types.SimpleNamespace(format=rawpy.ThumbFormat.BITMAP, data=values)
+        photo = types.SimpleNamespace(
+            extract_thumb=lambda thumb=thumb: thumb, sizes=types.SimpleNamespace(flip=flip)
+        )
+        photo = type("Photo", (), {"__enter__": lambda _, p=photo: p, "__exit__": lambda *_: None})
+        monkeypatch.setattr(sys.modules["rawpy"], "imread", lambda _, p=photo: p())
+        made = Image.open(io.BytesIO(decoding.preview(b"")))
+        np.testing.assert_array_equal(np.asarray(made), np.rot90(values, turned))
+
+
 def test_a_raw_photo_and_an_image_of_one_name_are_one_photo(tmp_path):
     names = ("IMG_1.jpg", "IMG_1.CR2", "img_2.JPG", "IMG_2.nef", "sub/IMG_3.heic", "IMG_4.dng")
     for name in (*names, "sub/IMG_3.dng", "sub/IMG_4.jpg"):
@@ -306,7 +322,7 @@ def test_what_has_no_preview_is_listed_with_the_reason(tmp_path):
     made = load(tmp_path, max_corrupt_fraction=0.9)
     assert made.sources == ("0.png",)
     reasons = dict(made.skipped)
-    said = "OSError: a raw photo without a JPEG in it as preview: export it as JPEG"
+    said = "OSError: a raw photo without a preview: export it as JPEG"
     assert reasons == dict.fromkeys(("1.dng", "2.cr2", "3.cr3"), said)
 
 
