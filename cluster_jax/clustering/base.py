@@ -34,9 +34,9 @@ class Assignment(NamedTuple):
         labels: int64 `[m]`, the cluster; -1: none, because the row is zero and has no cosine, or
             because a person has taken most of the nearest rows out of their clusters. In novel
             class discovery str `[m]`, the class.
-        distances: float64 `[m]`, to the center of the cluster: for GridShift in the map and in
-            bandwidths; for the tree between sharp rows; for spherical k-means 1 - cosine; else the
-            Euclidean distance, for classes between unit rows.
+        distances: float64 `[m]`, to the center of the cluster: for the tree between sharp rows; for
+            spherical k-means 1 - cosine; else the Euclidean distance, for classes and the cosine
+            between unit rows.
         novelty: float64 `[m]`, the distance to the nearest training row, divided by that within
             which 95 % of these have another one (`placing.novelty_threshold`); infinite for a
             row in no cluster because it is zero.

@@ -153,33 +153,20 @@ class ByVotes:
         labels: int `[n]`, of the training rows.
         n_neighbors: number of rows that vote.
         voters: the training rows.
-        points: float `[n, c]`, a map of these, in which distances are measured; None: distances are
-            between rows.
-        centers: float `[k, c]`, of the clusters in the map; None: their means.
-        bandwidth: unit of the distances.
     """
 
     labels: NDArray
     n_neighbors: int
     voters: Voters
-    points: NDArray | None = None
-    centers: NDArray | None = None
-    bandwidth: float = 1.0
 
     def place(self, x: NDArray, labels: NDArray | None = None) -> Assignment:
         """See `base.Clusterer`."""
         ids, codes = coded(self.labels if labels is None else labels)
         near = self.voters.nearest(x, self.n_neighbors)
         assigned = knn.vote(near, codes).argmax(axis=1)
-        members, rows = self.points, x
-        if members is not None:
-            rows = position(near, codes, assigned, members)
-        else:
-            members = self.voters.rows
-            rows = arrays.normalize_rows(x) if self.voters.metric == "cosine" else x
-        centers = self.centers if labels is None else None
-        centers = arrays.cluster_means(members, codes) if centers is None else centers
-        distances = arrays.distances_to_centers(rows, centers, assigned) / self.bandwidth
+        rows = arrays.normalize_rows(x) if self.voters.metric == "cosine" else x
+        centers = arrays.cluster_means(self.voters.rows, codes)
+        distances = arrays.distances_to_centers(rows, centers, assigned)
         return Assignment(ids[assigned], distances, self.voters.novelty(near))
 
 
@@ -215,29 +202,6 @@ class ByCenters:
         if labels is not None:
             nearest = _renamed(self.labels, labels)[nearest]
         return Assignment(nearest, distances, self.voters.novelty(self.voters.nearest(x)))
-
-
-def position(nearest: Neighbors, labels: NDArray, assigned: NDArray, embedding: NDArray) -> NDArray:
-    """Returns the positions of rows in the map, float64 `[m, c]`.
-
-    A position is the mean over the neighbors that have the row's label, weighted as their votes are
-    (the mean of two clusters is in neither). A training row keeps its own position.
-
-    Args:
-        nearest: the nearest training rows.
-        labels: int `[n]` of the training rows.
-        assigned: int `[m]`, the label with the most votes, see `knn.vote`.
-        embedding: float `[n, c]`, the map of the training rows.
-
-    Example:
-        >>> nearest = Neighbors(np.array([[0, 1, 2]]), np.array([[0.2, 0.2, 0.2]]))
-        >>> labels, embedding = np.array([3, 3, 5]), np.array([[0.0], [1.0], [9.0]])
-        >>> position(nearest, labels, np.array([3]), embedding)
-        array([[0.5]])
-    """
-    weights = knn.weights(nearest) * (labels[nearest.indices] == assigned[:, None])
-    weights /= weights.sum(axis=1, keepdims=True)
-    return (weights[:, :, None] * embedding[nearest.indices]).sum(axis=1)
 
 
 def coded(labels: NDArray) -> tuple[NDArray, NDArray]:

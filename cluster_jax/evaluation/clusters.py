@@ -40,8 +40,8 @@ class Clustering(NamedTuple):
         centers: float `[k, c]`, in the map for GridShift and k-means, among the sharp rows for
             SmoothTree.
         cluster_labels: int32 `[n]`, -1 for none.
-        distances: float32 `[n]`, to the center of the cluster: Euclidean, for GridShift in units of
-            the bandwidth, for k-means on features compared by cosine 1 - cosine.
+        distances: float32 `[n]`, Euclidean, to the mean of the cluster; for the tree between sharp
+            rows; for k-means of features to its center, and 1 - cosine if that is the metric.
         outliers: bool `[n]`, rows of clusters that are too small to count; k-means has none.
         curve: GridShift's scan over bandwidths, or None.
         tree: the fitted SmoothTree, or None.
@@ -93,8 +93,7 @@ def cluster(
         result = run_tree(features, metric=str(options.metric), progress=progress, **how)
     elif options.method not in CLUSTERINGS:
         progress(f"running {options.method} on {counted(len(features), 'row')} ...")
-        x = arrays.normalize_rows(features) if options.metric == "cosine" else features
-        result = run_custom(x, options.method, **how)
+        result = run_custom(_compared(features, options), options.method, **how)
     else:
         points = features
         if options.reduce != "none":
@@ -105,12 +104,16 @@ def cluster(
         text = f"on {counted(len(points), 'point')}"
         if options.method == "gridshift":
             progress(f"running GridShift {text}, bandwidth {options.bandwidth} ...")
-            result = run_gridshift(points, bandwidth=options.bandwidth, random_state=options.seed)
+            grid = {"bandwidth": options.bandwidth, "random_state": options.seed}
+            result = run_gridshift(points, _compared(features, options), **grid)
         else:
             progress(
                 f"running k-means {text}, k = {options.n_clusters}, n_init = {options.n_init} ..."
             )
             result, _ = run_kmeans(points, None, options)
+            if options.reduce != "none":
+                distances = _to_means(_compared(features, options), result.cluster_labels)
+                result = result._replace(distances=distances)
     progress("scoring ...")
     scored = scores(true_labels, result.cluster_labels)
     result = result._replace(metrics={**scored, **result.metrics, **scored})
@@ -150,14 +153,26 @@ def find(
     if config.method not in CLUSTERINGS:
         return run_custom(x, config.method, k=config.n_clusters, seed=seed)
     points = reduce(x, seed=seed, **vars(config.reduce))
-    return run_gridshift(points, **{**vars(config.gridshift), "random_state": seed})
+    return run_gridshift(points, x, **{**vars(config.gridshift), "random_state": seed})
 
 
-def run_gridshift(points: NDArray, **grid_options: Any) -> Clustering:
+def _compared(features: NDArray, options: ClusterOptions) -> NDArray:
+    """Returns rows as they are compared: with the cosine of length one."""
+    return arrays.normalize_rows(features) if options.metric == "cosine" else features
+
+
+def _to_means(x: NDArray, labels: NDArray) -> NDArray:
+    """Returns the distances of rows `[n, d]` to the means of their clusters, float32 `[n]`."""
+    means = arrays.cluster_means(x, labels)
+    return arrays.distances_to_centers(x, means, labels).astype(np.float32)
+
+
+def run_gridshift(points: NDArray, x: NDArray, **grid_options: Any) -> Clustering:
     """Returns the clusters of points by GridShift.
 
     Args:
         points: `[n, n_components]`.
+        x: the rows `[n, d]` of which these are the map, in which distances are measured.
         grid_options: arguments of `GridShift`.
 
     Returns:
@@ -167,8 +182,6 @@ def run_gridshift(points: NDArray, **grid_options: Any) -> Clustering:
     """
     grid = GridShift(**grid_options).fit(points)
     labels, curve, outliers = grid.labels_, grid.bandwidth_curve_, grid.outliers_
-    distances = arrays.distances_to_centers(points, grid.cluster_centers_, labels)
-    distances = (distances / grid.bandwidth_).astype(np.float32)
     metrics = {
         "n_large": len(np.unique(labels[~outliers])),
         "bandwidth": float(grid.bandwidth_),
@@ -176,7 +189,7 @@ def run_gridshift(points: NDArray, **grid_options: Any) -> Clustering:
         "outliers": int(outliers.sum()),
     }
     centers, labels = grid.cluster_centers_, labels.astype(np.int32)
-    return Clustering(metrics, points, centers, labels, distances, outliers, curve)
+    return Clustering(metrics, points, centers, labels, _to_means(x, labels), outliers, curve)
 
 
 def run_custom(x: NDArray, method: str, *, k: int | None, seed: int) -> Clustering:
@@ -192,8 +205,8 @@ def run_custom(x: NDArray, method: str, *, k: int | None, seed: int) -> Clusteri
     is_small = _are_small(np.bincount(labels), k)
     is_small[n_clusters:] = True  # rows in no cluster
     centers = arrays.cluster_means(x, labels)
-    distances = arrays.distances_to_centers(x, centers, labels).astype(np.float32)
-    outliers, points = is_small[labels], np.empty((len(x), 0), np.float32)
+    distances, outliers = _to_means(x, labels), is_small[labels]
+    points = np.empty((len(x), 0), np.float32)
     metrics = {"n_large": int((~is_small).sum()), "outliers": int(outliers.sum())}
     return Clustering(metrics, points, centers, labels.astype(np.int32), distances, outliers)
 
@@ -281,14 +294,12 @@ def clusterer(
     labels, tree = clustering.cluster_labels, clustering.tree
     if tree is not None:
         return ByTree(tree.smoother_, tree.labels_, tree.sample_, tree.leaves_, training_rows)
-    if method not in CLUSTERINGS:
-        return ByVotes(labels, n_neighbors, training_rows)
-    if reduce == "tsne":
+    if method in CLUSTERINGS and reduce == "tsne":
         return None
-    centers, width = clustering.centers, clustering.metrics.get("bandwidth")
-    if reduce == "none" and width is None:  # k-means
-        return ByCenters(centers, labels, training_rows.metric == "cosine", training_rows)
-    return ByVotes(labels, n_neighbors, training_rows, clustering.points, centers, width or 1.0)
+    if method == "kmeans" and reduce == "none":
+        is_cosine = training_rows.metric == "cosine"
+        return ByCenters(clustering.centers, labels, is_cosine, training_rows)
+    return ByVotes(labels, n_neighbors, training_rows)
 
 
 def map_of_tree(

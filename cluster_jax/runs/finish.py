@@ -192,7 +192,7 @@ def placer_of(clustering: Clustering, features: NDArray, section: EvalConfig) ->
         distinct = features[tree.sample_]  # Of copies one counts.
     training_rows = Voters(features, "cosine", placing.novelty_threshold(distinct))
     return clusters.clusterer(
-        clustering._replace(points=clustering.points.astype(np.float32)),
+        clustering,
         training_rows,
         method=section.method,
         reduce=section.reduce.method,

@@ -95,7 +95,7 @@ class Run:
         columns: `[n]`, what is known of each, see `COLUMNS`.
         store: float `[s, d]`, the features that the run has or had; None: they are not stored.
         names: path relative to its folder, or id, of each; None: they are numbered.
-        distances: float `[m]`, to the center of the cluster, in bandwidths if there is one.
+        distances: float `[m]`, to the center of the cluster.
         outliers: bool `[m]`, rows of clusters too small to count.
         linkage: float64 `[k - 1, 4]`, the tree of the clusters in SciPy's form.
         placer: what places new rows in the clusters; None for a map of t-SNE.

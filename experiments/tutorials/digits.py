@@ -51,7 +51,7 @@ clusterer = ImageClusterer(
 # ## Look at the clusters
 #
 # `labels_` holds one cluster per image, `outliers_` marks images apart from every mode, and
-# `distances_` is how far an image is from its cluster's center, in bandwidths. The images nearest
+# `distances_` is how far an image is from its cluster's center. The images nearest
 # to the center are the most typical ones.
 
 # %%

@@ -1,4 +1,4 @@
-"""New rows among the training rows: votes, positions in the map, and novelty."""
+"""New rows among the training rows: votes and novelty."""
 
 import numpy as np
 import pytest
@@ -19,15 +19,13 @@ def _crowded(rng, n, d):
     return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
-def test_training_rows_keep_label_and_place():
+def test_training_rows_keep_their_label():
     rng = np.random.default_rng(1)
     features = _crowded(rng, 300, 16)
     labels = rng.integers(0, 7, 300).astype(np.int32)
-    points = rng.normal(size=(300, 3)).astype(np.float32)
     found = knn.nearest(features, features, 15, metric="cosine")
     chosen = knn.vote(found, labels).argmax(axis=1)
     assert (chosen == labels).all()
-    assert (placing.position(found, labels, chosen, points) == points).all()
 
 
 def test_copies_of_a_row_agree_on_the_commonest_label():
@@ -41,27 +39,19 @@ def test_copies_of_a_row_agree_on_the_commonest_label():
     assert knn.vote(found, labels).argmax(axis=1).tolist() == [2]
     labels[[3, 8, 11, 20]] = [3, 2, 2, 3]  # a tie goes to the lower label
     assert knn.vote(found, labels).argmax(axis=1).tolist() == [2]
-    points = rng.normal(size=(30, 2))
-    place = placing.position(found, labels, np.array([2]), points)
-    np.testing.assert_allclose(place[0], (points[8] + points[11]) / 2)
 
 
-def test_votes_and_places_against_loops():
+def test_votes_against_loops():
     rng = np.random.default_rng(3)
     features, rows = _unit(rng, 50, 3), _unit(rng, 40, 3)
-    labels, points = rng.integers(0, 5, 50), rng.normal(size=(50, 2))
+    labels = rng.integers(0, 5, 50)
     found = knn.nearest(rows, features, 6, metric="cosine")
     chosen = knn.vote(found, labels).argmax(axis=1)
-    places = placing.position(found, labels, chosen, points)
     for i in range(40):
         votes = dict.fromkeys(range(5), 0.0)
         for j, distance in zip(found.indices[i], found.distances[i], strict=True):
             votes[labels[j]] += 1 / distance
         assert chosen[i] == max(votes, key=votes.get)
-        own = [(j, 1 / d) for j, d in zip(found.indices[i], found.distances[i], strict=True)
-               if labels[j] == chosen[i]]  # fmt: skip
-        total = sum(w for _, w in own)
-        np.testing.assert_allclose(places[i], sum(points[j] * w for j, w in own) / total)
     # Neither the nearest row nor a plain majority alone decides.
     assert (chosen != labels[found.indices[:, 0]]).any()
     plain = [np.bincount(labels[row]).argmax() for row in found.indices]

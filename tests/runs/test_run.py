@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from cluster_jax.clustering.tree import linkage_of_means
-from cluster_jax.core import io
+from cluster_jax.core import arrays, io
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import datasets
 from cluster_jax.encoding import embed
@@ -98,9 +98,8 @@ def test_what_a_run_leaves(finished):
     assert [int(r["cluster"]) for r in rows] == run.labels.tolist()
     assert [int(r["outlier"]) for r in rows] == run.outliers.tolist()
     assert run.bandwidth == metrics["gridshift"]["bandwidth"]
-    # Distances are to the own mode, in bandwidths.
-    apart = np.linalg.norm(run.points - run.placer.centers[run.labels], axis=1)
-    wanted = apart / run.bandwidth
+    means = arrays.cluster_means(run.features, run.labels)
+    wanted = np.linalg.norm(run.features - means[run.labels], axis=1)
     np.testing.assert_allclose([float(r["distance"]) for r in rows], wanted, rtol=1e-4, atol=1e-6)
     features = io.read_arrays(workdir / "embedding.npz")["projection"]
     np.testing.assert_array_equal(run.linkage, linkage_of_means(features, run.labels))
