@@ -50,30 +50,30 @@ def _parser() -> Parser:
     """Builds the parser with the flags, the only place where defaults are set."""
     parser = Parser("cluster", __doc__)
     add = parser.add_argument
-    files = "one row per vector: .npy, .npz, .parquet or .csv (with titles), or a folder of .npy"
+    files = ".npy, .npz, .parquet, .csv with titles, or a folder of .npy"
     add("--features", required=True, metavar="FILE", help=files)
-    add("--array", metavar="NAME", help="array or column of the file of features")
+    add("--array", metavar="NAME", help="array or column of the file")
     add_row_names(parser)
-    strings = "one integer or string per row, only to score: .npy, .npz, .csv or .txt"
+    strings = "one per row, only to score: .npy, .npz, .csv or .txt"
     add("--labels", metavar="FILE", help=strings)
-    add("--workdir", metavar="DIR", help="folder of the results (default: clusters/NAME-HASH)")
+    add("--workdir", metavar="DIR", help="of the results (default: clusters/NAME-HASH)")
     output.add_report(parser)
     methods = (
         "tree or gridshift, which find the number of clusters, kmeans, or a module of your own, "
         "with a function fit(x, n_clusters, seed) (default: tree)"
     )
     add("--method", default="tree", metavar="METHOD", help=methods)
-    add("--n-clusters", type=int, help="number of clusters, not of gridshift (default: found)")
-    reductions = "map; gridshift clusters in it (default: umap; none for kmeans or 3 columns)"
+    add("--n-clusters", type=int, help="not of gridshift (default: found)")
+    reductions = "gridshift clusters in it (default: umap; none for kmeans or 3 columns)"
     add("--reduce", choices=METHODS, help=reductions)
-    add("--n-components", type=int, default=3, help="columns after the reduction (default: 3)")
+    add("--n-components", type=int, default=3, help="of the reduction (default: 3)")
     neighbors = "neighbors of umap, perplexity of tsne (default: 15)"
     add("--n-neighbors", type=int, default=15, help=neighbors)
     metrics = "of tree, umap, tsne, kmeans (default: cosine above 3 columns, else euclidean)"
     add("--metric", choices=METRICS, help=metrics)
-    add("--bandwidth", default="auto", help="of gridshift: auto or a number (default: auto)")
+    add("--bandwidth", default="auto", help="of gridshift (default: auto)")
     add("--n-init", type=int, default=10, help="runs of kmeans (default: 10)")
-    add("--max-iter", type=int, default=300, help="most iterations of kmeans (default: 300)")
+    add("--max-iter", type=int, default=300, help="of kmeans (default: 300)")
     add("--seed", type=int, default=0, help="random seed (default: 0)")
     return parser
 

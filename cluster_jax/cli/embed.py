@@ -15,7 +15,7 @@ from cluster_jax.core.checks import InputError
 def _parser() -> Parser:
     parser = flags.config_parser("embed", __doc__, "--config.data.dir=DIR")
     flags.add_encoder(parser)
-    out = "the .npz file to write, or a folder, in which each process writes one .npy shard"
+    out = "an .npz file, or a folder, in which each process writes a shard"
     parser.add_argument("--out", required=True, metavar="PATH", help=out)
     return parser
 

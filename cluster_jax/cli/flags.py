@@ -71,7 +71,7 @@ def add_export(parser: Parser, groups: str) -> None:
     """
     add = parser.add_argument
     add("--export", metavar="DIR", help=f"new folder for the images, one folder per {groups}")
-    ways = "whether --export links to the images or copies them (default: %(default)s)"
+    ways = "how the images come there (default: %(default)s)"
     add("--by", choices=EXPORT_WAYS, default="link", help=ways)
 
 
@@ -84,8 +84,8 @@ def check_export(args: argparse.Namespace) -> None:
 def add_new_rows(parser: Parser) -> None:
     """Adds the flags for new embeddings of a run of `cluster` to a command."""
     add = parser.add_argument
-    add("--features", metavar="FILE", help="of a run of `cluster`: new embeddings, as for it")
-    add("--array", metavar="NAME", help="array or column of the file of embeddings")
+    add("--features", metavar="FILE", help="new rows of a run of `cluster`")
+    add("--array", metavar="NAME", help="array or column of the file")
     add_row_names(parser)
 
 
@@ -118,13 +118,13 @@ def is_of_rows(args: argparse.Namespace, title: str, images: str | None) -> bool
 
 def add_row_names(parser: Parser) -> None:
     """Adds the flag for ids of rows to a command."""
-    ids = "column or array of the ids of rows; of .npy files, a file of ids (default: a column id)"
+    ids = "column, array or file of the ids of rows (default: a column id)"
     parser.add_argument("--ids", metavar="NAME", help=ids)
 
 
 def add_encoder(parser: Parser) -> None:
     """Adds the flag for a frozen network to a command."""
-    names = "lite2, a .safetensors file, or hf:ORG/NAME (default: as the config says)"
+    names = "lite2, a .safetensors file, or hf:ORG/NAME"
     parser.add_argument("--encoder", metavar="NAME", help=f"network that embeds: {names}")
 
 

@@ -41,14 +41,14 @@ def _parser() -> Parser:
     add = parser.add_argument
     photos = f"folders or files of images, or one of {', '.join(_FILES)}"
     add("photos", metavar="PHOTOS", help=photos)
-    add("--workdir", metavar="DIR", help="folder of the results (default: runs/images-HASH)")
+    add("--workdir", metavar="DIR", help="of the results (default: runs/images-HASH)")
     add("--n-clusters", type=int, metavar="N", help="number of groups (default: found)")
     flags.add_encoder(parser)
     output.add_report(parser)
-    labels = "only to score: folders (subfolders are the labels), or a CSV file of image, label"
+    labels = "only to score: folders (labels are subfolders), or a CSV of image, label"
     add("--labels", metavar="folders|FILE", help=labels)
     add("--open", action="store_true", help="open the report in the browser")
-    globs = "files and folders to leave out, for example '*_edited.*'; may be repeated"
+    globs = "what to leave out, such as '*_edited.*'; may be repeated"
     add("--exclude", metavar="PATTERN", action="append", default=[], help=globs)
     values = "any value of the config, for example --config.seed=1"
     add("--config.KEY", metavar="VALUE", help=values)
@@ -106,10 +106,10 @@ def _conclusion(run: "Run", workdir: epath.Path) -> str:
             *lines,
             f"Report{' with your corrections' if run.is_corrected else ''}: {where}",
             "Next:",
-            f"  cluster-jax report {folder} --corrections=FILE  # what you decided on the page",
+            f"  cluster-jax report {folder} --corrections=FILE  # your corrections",
             f"  cluster-jax report {folder} --export=DIR  # a folder for each group",
             f"  cluster-jax predict --workdir={folder} --images=NEW  # where new photos belong",
-            "  the same command with --n-clusters=N  # another number of groups, in their place",
+            "  the same command with --n-clusters=N  # another number",
         ]
     )
 

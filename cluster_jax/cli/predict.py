@@ -20,10 +20,10 @@ def _parser() -> Parser:
     parser = Parser("predict", __doc__)
     add = parser.add_argument
     add("--workdir", required=True, metavar="DIR", help="folder of a finished run")
-    images = "folder, image file, .npy or .npz; of a run on features .npy, .npz or .csv"
+    images = "folder, image file, .npy or .npz; of features also .csv"
     add("--images", metavar="PATH", help=images)
     add_new_rows(parser)
-    add("--out", metavar="FILE", help="table to write (default: predictions.csv in the workdir)")
+    add("--out", metavar="FILE", help="the table (default: predictions.csv in the workdir)")
     add_export(parser, "cluster")
     return parser
 

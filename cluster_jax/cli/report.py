@@ -19,7 +19,7 @@ def _parser() -> Parser:
     add("workdir", metavar="WORKDIR", help="folder of a finished run, or of `cluster`")
     saved = "file that a report has saved; may be given several times"
     add("--corrections", metavar="FILE", action="append", default=[], help=saved)
-    name = "names a cluster by its number, for example 5=Snakes; may be given several times"
+    name = "names a cluster, such as 5=Snakes; may be repeated"
     add("--name", metavar="NUMBER=NAME", action="append", default=[], help=name)
     add_export(parser, "group of the run")
     return parser

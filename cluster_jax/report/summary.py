@@ -21,7 +21,7 @@ _WORDS = {
     "kmeans": "k-means",
     "knn": "k-NN accuracy, k =",
     "linear_probe": "linear probe accuracy",
-    "gradient_share": "gradient's share of the sampled view's way, the rest is noise",
+    "gradient_share": "gradient's share of a sampled view's way",
     "nrcc": "NRCC",
     "nmi": "NMI",
     "n_classes": "classes",
