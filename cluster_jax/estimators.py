@@ -394,8 +394,7 @@ class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
     def __getstate__(self) -> dict[str, Any]:
         """Raises a `TypeError` once fitted: a copy would need the workdir of this estimator."""
         if hasattr(self, "labels_"):
-            kept = "a fitted ImageClusterer is kept by save and read by load"
-            raise TypeError(f"{kept}; got a copy or pickle of it")
+            raise TypeError("a fitted ImageClusterer is kept by save and read by load, not pickled")
         return dict(super().__getstate__())
 
     @property

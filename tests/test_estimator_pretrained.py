@@ -199,7 +199,7 @@ def test_without_a_workdir_it_is_in_a_temporary_one(fitted, gray, tmp_path):
         assert len(page.read_bytes()) > 0.9 * len((workdir / "report.html").read_bytes())
     for name in ("assignments.csv", "duplicates.csv"):
         assert (saved / name).read_bytes() == (workdir / name).read_bytes(), name
-    with pytest.raises(TypeError, match="is kept by save and read by load; got a copy or pickle"):
+    with pytest.raises(TypeError, match="is kept by save and read by load, not pickled"):
         copy.deepcopy(made)
     del made
     gc.collect()
