@@ -264,6 +264,11 @@ class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
         """
         workdir = self._fitted().workdir
         assert workdir is not None
+        if other := [folder for folder in folders if not isinstance(folder, str | os.PathLike)]:
+            raise InputError(
+                f"folders must be paths of folders or files; got {type(other[0]).__name__}: "
+                "predict places images, and fit(all of them) finds clusters anew"
+            )
         with self._printing():
             updates.update_photos(
                 workdir,

@@ -24,6 +24,7 @@ from cluster_jax.core.config import load_config
 from cluster_jax.data.decode import Resize, decode
 from cluster_jax.nets import network, pretrained
 from cluster_jax.nets.config import NetworkConfig
+from cluster_jax.runs import begin
 from cluster_jax.runs.config import RunConfig, parse_config, parse_training
 from tests import toy
 from tests.nets import test_safetensors
@@ -171,11 +172,23 @@ def test_an_update_reads_the_folder_again(gray, tmp_path):
     loaded = ImageClusterer.load(model.save(tmp_path / "saved"))
     assert (loaded.labels_.tolist(), loaded.events_) == (model.labels_.tolist(), model.events_)
     assert loaded.events_
+    # Without the features of the first photos nothing is guessed, nor are those of now taken.
+    file = tmp_path / "saved" / "embedding.npz"
+    file.write_bytes(file.read_bytes()[:9_000])
+    config = loaded._run.config
+    for use in (load, lambda workdir: begin.run_pipeline(config, workdir)):
+        with pytest.raises(InputError, match=r"embedding.npz is damaged .*from a copy$"):
+            use(tmp_path / "saved")
+    file.unlink()
+    with pytest.raises(InputError, match=r"embedding.npz is damaged \(it is not there\)"):
+        load(tmp_path / "saved")
 
 
 def test_an_update_needs_a_folder_and_the_tree(gray, fitted, tmp_path):
     with pytest.raises(InputError, match=r"must be of all photos of a folder.* data.name=arrays"):
         fitted.update()
+    with pytest.raises(InputError, match="folders must be paths of folders or files; got ndarray"):
+        fitted.update(gray[:3])
     _write(tmp_path / "photos", gray)
     overrides = {**PCA, "eval.method": "gridshift"}
     model = ImageClusterer(overrides=overrides, verbose=False).fit(tmp_path / "photos")

@@ -107,7 +107,7 @@ def is_of_rows(args: argparse.Namespace, title: str, images: str | None) -> bool
         if (value := getattr(args, name, None)) and args.features is None:
             raise InputError(f"--{name} must come with --features; got {value!r} alone")
     is_of_rows = workdirs.is_of_embeddings(workdirs.of_run(args.workdir))
-    wanted, other, got, kind = title, "--features", args.features, "images"
+    wanted, other, got, kind = title, "--features", args.features, "images, or of their features"
     if is_of_rows:
         wanted, other, got, kind = "--features", title, images, "embeddings"
     if got:

@@ -100,6 +100,7 @@ def _conclusion(run: "Run", workdir: epath.Path) -> str:
         lines.append(f"{counted(copies, 'set')} of equal or nearly equal photos.")
     folder, page = shlex.quote(str(workdir)), workdir / "report.html"
     where = f"{page}" if page.exists() else f"none yet: cluster-jax report {folder} writes it"
+    again = ["  the same command with --n-clusters=N  # another number, in place of this one"]
     return "\n".join(
         [
             "",
@@ -109,7 +110,7 @@ def _conclusion(run: "Run", workdir: epath.Path) -> str:
             f"  cluster-jax report {folder} --corrections=FILE  # your corrections",
             f"  cluster-jax report {folder} --export=DIR  # a folder for each group",
             f"  cluster-jax predict --workdir={folder} --images=NEW  # where new photos belong",
-            "  the same command with --n-clusters=N  # another number",
+            *([] if run.updates else again),
         ]
     )
 

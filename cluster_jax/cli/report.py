@@ -10,7 +10,6 @@ from cluster_jax.cli import exit_codes, output
 from cluster_jax.cli.flags import Parser, add_export, check_export
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
-from cluster_jax.runs import workdir as workdirs
 
 
 def _parser() -> Parser:
@@ -33,9 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         from cluster_jax.runs import export, update
 
         if flags.export is not None:
-            workdir = workdirs.of_run(flags.workdir)
-            data = workdirs.stored_config(workdir)["data"]
-            export.check_of_run(flags.export, data, workdir)
+            export.check_of_run(flags.export, flags.workdir)
         names = [_pair(text) for text in flags.name]
         text, values = update.correct(flags.workdir, flags.corrections, names)
         if flags.export is not None:

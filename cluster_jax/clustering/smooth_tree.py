@@ -328,7 +328,10 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         return np.where(self.smoother_.has_direction(x), self._ids_[placed], NO_CLUSTER)
 
     def predict_proba(self, X: ArrayLike) -> NDArray:
-        """Returns the probability of each cluster for rows of `X`, float64 `[m, n_clusters_]`."""
+        """Returns the probability of each cluster for rows of `X`, float64 `[m, n_clusters_]`.
+
+        The columns are the clusters of `labels_` in ascending order.
+        """
         x = self._new(X)
         return membership.probabilities(self.smoother_, self._shares_, x)
 

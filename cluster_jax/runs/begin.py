@@ -57,7 +57,9 @@ def run_pipeline(
     try:
         return _run(parse_config(config, name), workdir, name, dataset, report)
     except io.DamagedFile as error:
-        if error.otherwise:
+        finished = workdirs.about(epath.Path(error.path).parent)
+        # The command of an updated run would embed the photos of now, not those of the run.
+        if error.otherwise or (finished is not None and finished["updates"]):
             raise
         raise io.DamagedFile(error.path, error.reason, workdirs.MADE_AGAIN) from error
 

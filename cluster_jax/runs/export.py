@@ -74,16 +74,23 @@ def check(
     raise InputError(f"the folder to export to must {must}; got {folder}")
 
 
-def check_of_run(folder: epath.PathLike, data: Mapping[str, Any], workdir: epath.PathLike) -> None:
+def check_of_run(folder: epath.PathLike, workdir: epath.PathLike) -> None:
     """Checks that the images of a run can be exported to a folder, see `check`.
 
-    Args:
-        folder: the folder.
-        data: section `data` of the run's config.
-        workdir: of the run.
+    Raises:
+        InputError: the folder cannot be used, or an image of the run is gone.
     """
-    check_has_files(data.get("name", "features"))
-    check(folder, image_files.folders(data["dir"]) if data["dir"] else [], workdir)
+    run = records.read(workdir)
+    check_has_files(run.config["data"]["name"] if run.is_of_images else "features")
+    place = str(run.config["data"]["dir"])
+    check(folder, image_files.folders(place), workdir)
+    root = image_files.root(place)
+    gone = [name for name in run.names or () if root.is_dir() and not (root / name).exists()]
+    if gone:
+        raise InputError(
+            f"the images of the run must be there to be exported; got {gone[0]} gone: run "
+            f"`cluster-jax update --workdir={workdir}` first"
+        )
 
 
 class Images(NamedTuple):

@@ -536,7 +536,8 @@ def _read(workdir: epath.Path, number: int) -> Run:
         **about,
         **stored,
     )
-    if run.store is None and (run.shown is None or run.is_of_images):
+    is_short = run.store is not None and run.columns["row"].max(initial=-1) >= len(run.store)
+    if is_short or (run.store is None and (run.shown is None or run.is_of_images)):
         name = workdirs.TRAIN_EMBEDDING if run.is_of_images else store.FEATURES
         raise io.DamagedFile(workdir / name, "it is not there")
     if not parts["placer"]:

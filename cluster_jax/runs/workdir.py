@@ -429,8 +429,8 @@ def check_images(workdir: epath.Path, images: Mapping[str, Any]) -> dict[str, An
         return {}
     if not images.items() <= recorded.items():
         raise InputError(
-            f"the images or their known classes have changed since the run in {workdir} started; "
-            "choose another folder"
+            f"the images or their known classes have changed since the run in {workdir} started: "
+            f"`cluster-jax update --workdir={workdir}` takes photos in, or choose another folder"
         )
     return recorded
 

@@ -202,7 +202,10 @@ def test_groups_report_and_what_to_try_next(photos, tmp_path, capsys, monkeypatc
     capsys.readouterr()
     # Photos that are gone are gray in the report, and those that are left are as they were.
     (photos / "00.png").unlink()
-    capsys.readouterr()
+    with pytest.raises(SystemExit):
+        report.main([str(out), "--name=0=late", f"--export={tmp_path / 'late'}"])
+    assert "got 00.png gone: run `cluster-jax update" in capsys.readouterr().err
+    assert "late" not in records.read(out).named.values()
     report.main([str(out), f"--corrections={corrections}"])
     page = (out / "report.html").read_text()
     assert " could not be read or are gone: see" in page
