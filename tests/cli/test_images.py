@@ -78,15 +78,18 @@ def test_the_conclusion_names_groups_and_counts_copies(tmp_path):
     }
     out = tmp_path / "out"
 
-    def concluded(results, workdir):
+    def concluded(results, workdir, updates=0):
         names = report_data.suggested_names(results)
         run = types.SimpleNamespace(
-            results=results, columns=range(90), cluster_names=names, named={}, is_corrected=False
-        )
+            results=results, columns=range(90), cluster_names=names, named={}, is_corrected=False,
+            updates=updates,
+        )  # fmt: skip
         return images._conclusion(run, workdir)
 
     said = concluded(results, out)
     assert "90 photos, 11 groups (clearly apart).\n" in said
+    assert "the same command with --n-clusters=N" in said
+    assert "--n-clusters" not in concluded(results, out, updates=1), "its images are others now"
     shown = "a (other), b, c, d, e, f, g, h"
     said_names = f"They look like {shown}, and 3 more.\n"
     assert f"{said_names}2 sets of equal or nearly equal photos." in said, "a twice"
