@@ -111,6 +111,19 @@ def run(tmp_path, monkeypatch):
     return run_cells
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.usefixtures("optimized")
+def test_what_a_page_shows_is_what_the_script_prints(name, run):
+    printed = run(name, short=False)
+    if name in DETERMINISTIC:
+        assert printed == _shown(name)
+    for text, shown in zip(printed, _shown(name), strict=True):
+        assert _words(text) == _words(shown)
+        decimals, expected = (re.findall(r"\d+\.\d+", t) for t in (text, shown))
+        assert [float(d) for d in decimals] == pytest.approx([float(d) for d in expected], abs=0.1)
+
+
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=SLOW if name in LONG else ()) for name in PAGES]
 )
@@ -125,19 +138,6 @@ def test_a_tutorial_runs(name, run):
     if name == "digits":
         # The second fit only clustered anew: one training, of the steps asked for.
         assert os.listdir("runs/tutorial/run/checkpoints") == ["12"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", PAGES)
-@pytest.mark.usefixtures("optimized")
-def test_what_a_page_shows_is_what_the_script_prints(name, run):
-    printed = run(name, short=False)
-    if name in DETERMINISTIC:
-        assert printed == _shown(name)
-    for text, shown in zip(printed, _shown(name), strict=True):
-        assert _words(text) == _words(shown)
-        decimals, expected = (re.findall(r"\d+\.\d+", t) for t in (text, shown))
-        assert [float(d) for d in decimals] == pytest.approx([float(d) for d in expected], abs=0.1)
 
 
 @pytest.mark.slow  # its cells are those of photos.py, which runs above
