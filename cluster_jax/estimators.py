@@ -136,7 +136,7 @@ class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
         labels_: int64 `[n]`, cluster of each image, in the order of `files_` or of the array; with
             classes str `[n]`, the known class or "novel 0", "novel 1", ...
         probabilities_: float64 `[n]`, of each image's cluster; None where `tree_` is.
-        tree_: float64 `[m - 1, 4]`, the tree of up to 10,000 images in SciPy's form, from
+        tree_: float64 `[m - 1, 4]`, the tree of up to 16,000 images in SciPy's form, from
             which `cut` takes other groups than `labels_`; None if `eval.method` is "gridshift", and
             with classes.
         distances_: float64 `[n]`, distance to the center of the assigned cluster, see
@@ -263,7 +263,6 @@ class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
             ValueError: the run is none of photos of a folder in the clusters of the tree.
         """
         workdir = self._fitted().workdir
-        assert workdir is not None
         if other := [folder for folder in folders if not isinstance(folder, str | os.PathLike)]:
             raise InputError(
                 f"folders must be paths of folders or files; got {type(other[0]).__name__}: "
@@ -310,7 +309,6 @@ class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
     def report(self, path: str | os.PathLike) -> pathlib.Path:
         """Writes the report, one HTML file that opens offline, to `path`."""
         run = self._fitted()
-        assert run.workdir is not None
         file = run.workdir / workdirs.REPORT
         if file.exists():
             return pathlib.Path(shutil.copyfile(file, path))
@@ -333,7 +331,6 @@ class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             said = checks.sentence(f"path must be a new or empty folder; got {path}")
             raise FileExistsError(said)
-        assert run.workdir is not None
         shutil.copytree(run.workdir, path, dirs_exist_ok=True)
         if not (path / workdirs.REPORT).exists():
             with self._printing():

@@ -50,31 +50,36 @@ def _parser() -> Parser:
     """Builds the parser with the flags, the only place where defaults are set."""
     parser = Parser("cluster", __doc__)
     add = parser.add_argument
-    files = ".npy, .npz, .parquet, .csv with titles, or a folder of .npy"
+    files = "vectors: .npy, .npz, .parquet, .csv with titles, or a folder of .npy"
     add("--features", required=True, metavar="FILE", help=files)
-    add("--array", metavar="NAME", help="array or column of the file")
+    add("--array", metavar="NAME", help="array or column of the features in the file")
     add_row_names(parser)
-    strings = "one per row, only to score: .npy, .npz, .csv or .txt"
+    strings = "a label of each row, only to score: .npy, .npz, .csv or .txt"
     add("--labels", metavar="FILE", help=strings)
-    add("--workdir", metavar="DIR", help="of the results (default: clusters/NAME-HASH)")
+    add("--workdir", metavar="DIR", help="folder of the results (default: clusters/NAME-HASH)")
     output.add_report(parser)
     methods = (
         "tree or gridshift, which find the number of clusters, kmeans, or a module of your own, "
-        "with a function fit(x, n_clusters, seed) (default: tree)"
+        "with a function fit(x, n_clusters, seed) (default: %(default)s)"
     )
     add("--method", default="tree", metavar="METHOD", help=methods)
-    add("--n-clusters", type=int, help="not of gridshift (default: found)")
-    reductions = "gridshift clusters in it (default: umap; none for kmeans or 3 columns)"
+    add("--n-clusters", type=int, help="number of clusters, not for gridshift (default: found)")
+    reductions = "map, which gridshift clusters (default: umap; none for kmeans or 3 columns)"
     add("--reduce", choices=METHODS, help=reductions)
-    add("--n-components", type=int, default=3, help="of the reduction (default: 3)")
-    neighbors = "neighbors of umap, perplexity of tsne (default: 15)"
+    add("--n-components", type=int, default=3, help="dimensions of the map (default: %(default)s)")
+    neighbors = "neighbors of umap, perplexity of tsne (default: %(default)s)"
     add("--n-neighbors", type=int, default=15, help=neighbors)
-    metrics = "of tree, umap, tsne, kmeans (default: cosine above 3 columns, else euclidean)"
+    metrics = "distance between rows (default: cosine above 3 columns, else euclidean)"
     add("--metric", choices=METRICS, help=metrics)
-    add("--bandwidth", default="auto", help="of gridshift (default: auto)")
-    add("--n-init", type=int, default=10, help="runs of kmeans (default: 10)")
-    add("--max-iter", type=int, default=300, help="of kmeans (default: 300)")
-    add("--seed", type=int, default=0, help="random seed (default: 0)")
+    add("--bandwidth", default="auto", help="bandwidth of gridshift (default: %(default)s)")
+    add("--n-init", type=int, default=10, help="runs of kmeans (default: %(default)s)")
+    add(
+        "--max-iter",
+        type=int,
+        default=300,
+        help="iterations of a run of kmeans (default: %(default)s)",
+    )
+    add("--seed", type=int, default=0, help="random seed (default: %(default)s)")
     return parser
 
 
@@ -91,7 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             workdirs.check_folder(checks.local(flags.workdir))
         features, labels = tables.read_rows(flags.features, flags.array, flags.ids), None
         if flags.labels is not None:
-            labels = tables.read_labels(flags.labels, None, len(features.values))
+            labels = tables.read_labels(flags.labels, len(features.values))
         from cluster_jax.core import devices  # Not before: bad input is told without JAX.
 
         if options.method == "kmeans":

@@ -71,7 +71,7 @@ def add_export(parser: Parser, groups: str) -> None:
     """
     add = parser.add_argument
     add("--export", metavar="DIR", help=f"new folder for the images, one folder per {groups}")
-    ways = "how the images come there (default: %(default)s)"
+    ways = "whether --export links to the images or copies them (default: %(default)s)"
     add("--by", choices=EXPORT_WAYS, default="link", help=ways)
 
 
@@ -85,7 +85,7 @@ def add_new_rows(parser: Parser) -> None:
     """Adds the flags for new embeddings of a run of `cluster` to a command."""
     add = parser.add_argument
     add("--features", metavar="FILE", help="new rows of a run of `cluster`")
-    add("--array", metavar="NAME", help="array or column of the file")
+    add("--array", metavar="NAME", help="array or column of the rows in the file")
     add_row_names(parser)
 
 

@@ -41,14 +41,14 @@ def _parser() -> Parser:
     add = parser.add_argument
     photos = f"folders or files of images, or one of {', '.join(_FILES)}"
     add("photos", metavar="PHOTOS", help=photos)
-    add("--workdir", metavar="DIR", help="of the results (default: runs/images-HASH)")
+    add("--workdir", metavar="DIR", help="folder of the results (default: runs/images-HASH)")
     add("--n-clusters", type=int, metavar="N", help="number of groups (default: found)")
     flags.add_encoder(parser)
     output.add_report(parser)
     labels = "only to score: folders (labels are subfolders), or a CSV of image, label"
     add("--labels", metavar="folders|FILE", help=labels)
     add("--open", action="store_true", help="open the report in the browser")
-    globs = "what to leave out, such as '*_edited.*'; may be repeated"
+    globs = "files or folders to leave out, such as '*_edited.*'; may be repeated"
     add("--exclude", metavar="PATTERN", action="append", default=[], help=globs)
     values = "any value of the config, for example --config.seed=1"
     add("--config.KEY", metavar="VALUE", help=values)

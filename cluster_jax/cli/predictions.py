@@ -4,7 +4,6 @@
 """
 
 import collections
-import functools
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -56,11 +55,10 @@ def predict(
         export.check_has_files("arrays" if is_array else "folder")
         export.check(folder, image_files.folders(os.fspath(images)))
     data = parse_config(run.config).data
-    load = functools.partial(datasets.load_new, images, data, run.images["shape"])
     with checks.named({"images must": "--images must", "features must": "--images must"}):
         if run.known is None:
             run.check_places()
-        dataset = load()
+        dataset = datasets.load_new(images, data, run.images["shape"])
         for note in dataset.notes:
             logger.warning("%s", note)
         placed = run.place(run.encoder().embed(dataset))
@@ -69,9 +67,9 @@ def predict(
     text, values = _written(run, placed, dataset.sources, out, words, dataset.skipped)
     if folder is not None:
         root, names = image_files.root(os.fspath(images)), export.names_of_folders(run)
-        load, sources = functools.partial(load, share=range), dataset.sources or ()
+        sources = dataset.sources or ()
         places = export.places(placed.labels, names, words[1], sources)
-        count = export.write(folder, places, export.Images(root, sources, load), by)
+        count = export.write(folder, places, export.Images(root, sources, lambda: dataset), by)
         text += f"\nexported     {counted(count, 'folder')} to {folder}"
         values["exported"] = str(folder)
     return text, values

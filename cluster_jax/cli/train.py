@@ -22,7 +22,8 @@ def run(
     config: ConfigDict,
     name: str,
     workdir: epath.PathLike | None,
-    report: bool = True,
+    *,
+    report: bool,
 ) -> epath.Path:
     """Runs a config: trains, embeds, clusters, and writes the report.
 

@@ -26,10 +26,10 @@ def _parser() -> Parser:
     add("--workdir", required=True, metavar="DIR", help="folder of a finished run")
     add_new_rows(parser)
     output.add_report(parser)
-    refit = "cluster all anew; groups that stay mostly the same keep their ids"
+    refit = "cluster everything anew; groups that stay mostly the same keep their ids"
     add("--refit", action="store_true", help=refit)
     add("--add", action="store_true", help="the rows of --features join; none leaves")
-    add("--yes", action="store_true", help="more than half may leave")
+    add("--yes", action="store_true", help="more than half of the photos or rows may leave")
     undo = "go back to the state before the last update or corrections"
     add("--undo", action="store_true", help=undo)
     return parser

@@ -3,7 +3,7 @@
 import dataclasses
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -52,7 +52,7 @@ def load(
             dataset = tfds.load(config, kept)
         if config.labels not in (None, "folders"):
             with checks.named({"features and labels": "images and data.labels"}):
-                table = tables.read_labels(config.labels, None, dataset.size, dataset.sources)
+                table = tables.read_labels(config.labels, dataset.size, dataset.sources)
             dataset = dataset._replace(labels=table.codes, label_names=table.names)
         if config.limit is not None and config.limit < dataset.size and X is None:
             dataset = images.select(dataset, images.subset(dataset.size, config.limit))
@@ -64,7 +64,6 @@ def load_new(
     source: str | os.PathLike | ArrayLike,
     config: DataConfig,
     shape: Sequence[int],
-    share: Callable[[int], range] | None = None,
 ) -> Dataset:
     """Loads new images for a trained network: uint8 `[H, W, C]`, shaped as the training images.
 
@@ -78,7 +77,6 @@ def load_new(
         config: section `data` of the training: interpolation, and the size of a set that is decoded
             into memory.
         shape: `[H, W, C]` of the training images, or `[1 + m, d]` of features.
-        share: number of images -> those to load, of which files are decoded; None: all.
 
     Raises:
         InputError: the file is missing or unreadable, or the images differ in size from the
@@ -98,7 +96,6 @@ def load_new(
         classes=None,
         limit=None,
         max_corrupt_fraction=1.0,
-        cache_mb=config.cache_mb if share is None else 0,
     )
     with checks.named({"data.dir": "images"}):
         dataset = load(config, X)
@@ -111,8 +108,6 @@ def load_new(
             must = f"images must be {shape[0]} x {shape[1]} (height x width) like the training"
             got = f"{dataset.shape[0]} x {dataset.shape[1]}"
             raise InputError(f"{must} images; got {got}")
-    if share is not None:
-        dataset = images.select(dataset, np.array(share(dataset.size)))
     return images.readable(dataset)._replace(labels=None, label_names=None)
 
 

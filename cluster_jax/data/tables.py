@@ -263,24 +263,20 @@ def _id(value: Any) -> str:
     return re.sub(r"^(-?\d+)\.0+$", r"\1", text.strip())
 
 
-def read_labels(
-    path: str, name: str | None, rows: int, names: Sequence[str] | None = None
-) -> Labels:
+def read_labels(path: str, rows: int, names: Sequence[str] | None = None) -> Labels:
     """Reads labels, integers or strings, from a `.npy`, `.npz`, `.csv` or `.txt` file.
 
     A `.txt` has one label a line. A `.csv` has a title and a label a row, or names and labels.
 
     Args:
-        path: path of the file.
-        name: name of an array of an `.npz`; None: its only array, or `labels` of the
-            command `embed`.
+        path: path of the file; of an `.npz` its only array is read, or `labels`.
         rows: expected number of labels.
         names: of the rows, by which a `.csv` of two columns is matched; None: it has one column.
 
     Raises:
         InputError: the file is missing, or does not hold `rows` labels.
     """
-    values, others = _read_list(path, ("labels", "y"), name, rows, "label", names)
+    values, others = _read_list(path, ("labels", "y"), None, rows, "label", names)
     present, codes = np.unique(values, return_inverse=True)
     classes = others.get("label_names", ())
     if values.dtype.kind in "iu" and 0 <= present[0] <= present[-1] < len(classes):
@@ -299,7 +295,7 @@ def _read_list(
     """Reads an integer or string for each row, `[rows]`, and the further arrays of an `.npz`.
 
     Args:
-        path: see `read_labels`, like `name`, `rows` and `names`.
+        path: see `read_labels`, like `rows` and `names`.
         keys: names of the array of an `.npz`, by priority.
         name: name of the array, or None.
         rows: expected number.

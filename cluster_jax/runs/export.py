@@ -210,7 +210,7 @@ def training_images(
     check_has_files(run.config["data"]["name"] if run.is_of_images else "features")
     config = parse_config(run.config)
     load = functools.partial(build.load_training_images, config, config.data)
-    if run.facts is not None and run.workdir is not None:
+    if run.facts is not None:
         _check_contents(run)
     sources = run.names or ()
     where = places(labels, names, run.words[1], sources, copies)

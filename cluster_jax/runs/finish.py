@@ -112,12 +112,12 @@ def find_duplicates(dataset: Dataset, features: NDArray) -> Duplicates | None:
     return repeated._replace(images=here[repeated.images])
 
 
-def as_run(found: Found, workdir: epath.Path | None, images: Mapping[str, Any]) -> Run:
+def as_run(found: Found, workdir: epath.Path, images: Mapping[str, Any]) -> Run:
     """Returns the first state of a run without scores, map and clusters of k-means.
 
     Args:
         found: the clusters.
-        workdir: folder of the run, or None.
+        workdir: folder of the run.
         images: content of its `images.json`.
     """
     config, dataset, _ = found.inputs
@@ -473,9 +473,9 @@ def _speed(records: Sequence[dict]) -> float | None:
 
 
 def print_start(
-    inputs: Inputs[AnyConfig], trainings: Sequence[BuiltRun] = (), workdir: epath.Path | None = None
+    inputs: Inputs[AnyConfig], workdir: epath.Path, trainings: Sequence[BuiltRun] = ()
 ) -> None:
-    """Prints the images, the work and the devices of a run."""
+    """Prints the images, the work, the devices and the folder of a run."""
     config, dataset, _ = inputs
     noun = "row" if dataset.shown is None else "image"
     name = checks.one_line(name_of_files(config.values) or dataset.name)
@@ -486,7 +486,7 @@ def print_start(
         work = f"{lengths} steps of {counted(trainings[-1].config.train.batch_size, noun)}"
     say(
         f"{counted(dataset.size, noun)} of {name}, {work} on {jax.device_count()} x "
-        f"{jax.devices()[0].device_kind}" + ("" if workdir is None else f"\nworkdir {workdir}")
+        f"{jax.devices()[0].device_kind}\nworkdir {workdir}"
     )
     print_skipped(dataset.skipped)
     for note in dataset.notes:

@@ -41,7 +41,6 @@ def publish(run: Run, *, with_report: bool, dataset: Dataset | None = None) -> R
         with_report: whether to write the page.
         dataset: the images of the run, if they are loaded already.
     """
-    assert run.workdir is not None
     page = None
     if with_report:  # What takes time comes first.
         run = with_map(run)
@@ -59,7 +58,6 @@ def with_map(run: Run) -> Run:
 def write_outputs(run: Run, page: str | None) -> None:
     """Writes the table, the results, and a page; without one, that of an earlier state leaves."""
     workdir = run.workdir
-    assert workdir is not None
     io.write_json(workdir / workdirs.CONFIG, run.config, checksum=True)
     _write_table(run, workdir / workdirs.ASSIGNMENTS)
     if run.duplicates is not None:
@@ -80,7 +78,6 @@ def results_of(run: Run) -> dict[str, Any]:
 
 def is_published(run: Run) -> bool:
     """Returns whether the outputs are those of this state; a kill may have left others."""
-    assert run.workdir is not None
     try:
         results = io.read_json(run.workdir / workdirs.RESULTS)
         workdirs.read_values(run.workdir / workdirs.CONFIG)  # By which commands know the run.
@@ -218,7 +215,7 @@ def report_data(run: Run, dataset: Dataset | None = None) -> ReportData:
         state=run.state,
         is_decided=run.columns["decided"][rows],
         facts=None if run.facts is None or not run.is_of_images else run.facts[rows],
-        command=None if run.workdir is None else correction_command(run.workdir),
+        command=correction_command(run.workdir),
         changes=changes,
     )
 

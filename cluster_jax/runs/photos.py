@@ -36,7 +36,7 @@ def prepare(
         InputError: the config, the data or the workdir is invalid.
     """
     inputs = build.load_photos(config, dataset)
-    finish.print_start(inputs, workdir=workdir)
+    finish.print_start(inputs, workdir)
     store = stores.find(workdir, inputs, {workdirs.TRAIN_EMBEDDING: 0})
 
     def make(_: Callable[[], None]) -> Inputs[PhotosConfig]:

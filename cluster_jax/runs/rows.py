@@ -94,8 +94,8 @@ def cluster(
         }
     )
     if devices.is_first():
-        run = _as_run(features, labels, shown, options, result, all_rows)
-        about = {"workdir": workdir, "config": io.plain(config), "results": results}
+        run = _as_run(features, labels, shown, options, result, all_rows, workdir)
+        about = {"config": io.plain(config), "results": results}
         run = dataclasses.replace(run, number=1, **about)
         if with_report and run.points is None:
             run = finish.with_map(run, shown)
@@ -144,8 +144,9 @@ def _as_run(
     options: ClusterOptions,
     result: Clustering,
     all_rows: large.LargeClustering | None,
+    workdir: epath.Path,
 ) -> "Run":
-    """Returns the first state of a run of embeddings, without its folder, config and results.
+    """Returns the first state of a run of embeddings, without its config and results.
 
     Args:
         features: of all rows, and their ids.
@@ -154,6 +155,7 @@ def _as_run(
         options: how they were clustered.
         result: their clusters.
         all_rows: those of all rows, if `result` is of a sample.
+        workdir: folder of the run.
     """
     from cluster_jax.runs import finish
 
@@ -162,7 +164,7 @@ def _as_run(
     return finish.first_state(
         result,
         result.cluster_labels if all_rows is None else all_rows.labels,
-        workdir=None,
+        workdir=workdir,
         config={},
         images={},
         store=rows_of(x, options) if is_whole else None,

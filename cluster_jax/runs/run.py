@@ -85,7 +85,7 @@ class Run:
     and are described by a sample.
 
     Attributes:
-        workdir: folder of the run; None: it is in memory.
+        workdir: folder of the run.
         number: of the state: 1, 2, ...; 0: it is not written yet.
         made_by: "first", "update" or "corrections".
         config: what was asked for, as in `config.json`; paths are absolute.
@@ -130,7 +130,7 @@ class Run:
         duplicates: sets of equal or nearly equal images, or None.
     """
 
-    workdir: epath.Path | None
+    workdir: epath.Path
     number: int
     made_by: str
     config: Mapping[str, Any]
@@ -437,7 +437,6 @@ class Run:
                 cannot be read or are others than in the run.
         """
         if self.is_trained:
-            assert self.workdir is not None
             file = self.workdir / workdirs.ENCODER
             if not file.exists():
                 raise InputError(
@@ -458,7 +457,6 @@ class Run:
 
     def write(self) -> None:
         """Writes the state as a whole, then removes the oldest ones."""
-        assert self.workdir is not None
         about = {key: getattr(self, key) for key in _VALUES}
         about |= {"named": list(self.named.items()), "held": sorted(self.held)}
         about["features"] = store.described(self.workdir)

@@ -68,7 +68,7 @@ def prepare(
     stages = build_stages(config, workdir, dataset, labels)
     checkpoint.wait_for_all("loaded")  # One may have read labels for minutes that another has.
     last, inputs = stages[-1], stages[-1].inputs
-    finish.print_start(inputs, stages, workdir)
+    finish.print_start(inputs, workdir, stages)
     steps = last.training.total_steps
     files: dict[str, int | str] = {
         workdirs.TRAIN_EMBEDDING: steps,

@@ -128,7 +128,6 @@ def _apply(run: Run, said: dict[str, Any]) -> Run:
     """Applies decisions about the newest state of a run, or about one of the last ones."""
     if said["state"] == run.state:
         return dataclasses.replace(corrections.corrected(run, said), page=run.state)
-    assert run.workdir is not None
     for back in range(len(workdirs.states(run.workdir))):
         shown = records.read(run.workdir, back)
         if shown.state == said["state"] == run.page:
@@ -556,7 +555,6 @@ def _differs(run: Run, items: Items) -> bool:
 
 def _unchanged(before: Run, run: Run, *, with_report: bool) -> Ended:
     """Says that nothing has happened; notes where the photos are now."""
-    assert run.workdir is not None
     if run.config != before.config:
         run.write()
         has_page = (run.workdir / workdirs.REPORT).exists()
@@ -674,7 +672,6 @@ def _written(
     before: Run, run: Run, *, dataset: Dataset | None, with_report: bool, refit: bool
 ) -> Ended:
     """Writes the next state of a run, with a table of what has changed, and says what was done."""
-    assert run.workdir is not None
     file = run.workdir / workdirs.CHANGES
     if run.is_corrected:
         run = finish.scored(run)
@@ -691,7 +688,6 @@ def _written(
 
 def _write_changes(run: Run) -> None:
     """Writes the table of what the last update of a state has changed, or removes another's."""
-    assert run.workdir is not None
     file, numbers = run.workdir / workdirs.CHANGES, workdirs.states(run.workdir)
     for back in range(numbers[-1] - run.number, len(numbers) - 1):
         if (after := records.read(run.workdir, back)).made_by == "update":

@@ -188,7 +188,7 @@ def test_ids_of_arrays(tmp_path):
     ],
 )
 def test_labels(put, name, content, codes, names):
-    labels = tables.read_labels(put(content, name), None, 3)
+    labels = tables.read_labels(put(content, name), 3)
     assert (labels.codes.tolist(), labels.names) == (codes, names)
 
 
@@ -204,13 +204,13 @@ def test_labels(put, name, content, codes, names):
 )
 def test_labels_that_are_refused(put, name, content, said):
     with pytest.raises(InputError, match=said):
-        tables.read_labels(put(content, name), None, 3)
+        tables.read_labels(put(content, name), 3)
 
 
 def test_labels_of_arrays_have_their_names(tmp_path):
     path = str(tmp_path / "x.npz")
     np.savez(path, labels=[1, 0, 1], label_names=["cat", "dog"], features=np.eye(3))
-    labels = tables.read_labels(path, None, 3)
+    labels = tables.read_labels(path, 3)
     assert (labels.codes.tolist(), labels.names) == ([1, 0, 1], ("cat", "dog"))
 
 
