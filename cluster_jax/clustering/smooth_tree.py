@@ -234,7 +234,8 @@ class SmoothTree(ClusterMixin, BaseEstimator):
 
         All rows are clustered anew, in their order, and the clusters keep their numbers, see
         `numbering`. All attributes and methods are of all rows. The first call is `fit`. More than
-        16,000 rows are those of their micro-clusters.
+        16,000 rows are those of their micro-clusters. A new kind is one cluster more, also of a
+        given `n_clusters`.
 
         Raises:
             ValueError: an argument or the rows are invalid.

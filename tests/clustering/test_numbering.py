@@ -90,6 +90,26 @@ def test_a_fit_forgets_the_updates():
     assert [e.kind for e in model.events_] == ["emerged"] * 2
 
 
+@pytest.mark.parametrize("seed", [1, 2])
+def test_cuts_are_of_the_clusters_and_not_of_the_last_fit(seed):
+    draw = kinds(seed, gap=1.5)
+    model = SmoothTree("euclidean").fit(draw(30, 30, 30, 30)[0]).partial_fit(draw(9, 9, 9, 9, 9)[0])
+    k = model.n_clusters_
+    for groups in (model.cut(n_clusters=k), model.cut(n_clusters=2)):
+        assert len(set(zip(groups.tolist(), model.labels_.tolist(), strict=True))) == k
+
+
+def test_rows_in_no_cluster_are_in_no_leaf():
+    draw = kinds()
+    x, more = draw(30, 30)[0], draw(3, 3)[0]
+    model = SmoothTree("cosine").fit_rows(np.concatenate([x, np.zeros((3, 20))]))
+    alone = SmoothTree("cosine").fit(x)
+    np.testing.assert_array_equal(
+        model.partial_fit(more).linkage_, alone.partial_fit(more).linkage_
+    )
+    assert (model.labels_[60:63] == -1).all()
+
+
 def test_many_rows_are_condensed_and_keep_their_clusters(monkeypatch):
     """Also rows in no cluster, and those that a sample stands for."""
     monkeypatch.setattr(smooth_tree, "MAX_ROWS", 150)
