@@ -169,11 +169,9 @@ def config_json(config: ConfigDict | Mapping[str, Any]) -> dict[str, Any]:
     `pretrained.preprocessing`.
 
     Raises:
-        InputError: a value is NaN, infinite or an object, which JSON cannot represent, or a file
-            beside the weights is damaged.
+        InputError: a file beside the weights is damaged.
     """
     values = config.to_dict() if isinstance(config, ConfigDict) else dict(config)
-    checks.finite("config", values)
     return io.plain(_with_preprocessing(values))
 
 

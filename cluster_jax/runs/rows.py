@@ -101,7 +101,7 @@ def cluster(
             run = finish.with_map(run, shown)
         devices.say("writing ...")
         workdir.mkdir(parents=True, exist_ok=True)
-        io.write_json(workdir / workdirs.CONFIG, run.config, checksum=True)
+        io.write_json(workdir / workdirs.CONFIG, run.config)
         if run.store is not None:
             (workdir / stores.FEATURES).unlink(missing_ok=True)  # Left by a kill.
             stores.append(workdir, run.store)
