@@ -26,7 +26,7 @@ from cluster_jax.discovery import scores as discovery
 from cluster_jax.encoding.embed import readable_images, readable_rows
 from cluster_jax.evaluation import clusters, evaluate, suggestions
 from cluster_jax.evaluation.clusters import MIN_CLUSTER_ROWS, Clustering
-from cluster_jax.evaluation.options import ClusterOptions, EvalConfig
+from cluster_jax.evaluation.options import EvalConfig
 from cluster_jax.nets import pretrained
 from cluster_jax.nets.config import LITE2
 from cluster_jax.report import duplicates, report, summary
@@ -35,7 +35,7 @@ from cluster_jax.report.report_data import GONE
 from cluster_jax.runs import provenance
 from cluster_jax.runs import workdir as workdirs
 from cluster_jax.runs.build import BuiltRun, Inputs
-from cluster_jax.runs.config import AnyConfig, RunConfig, parse_config
+from cluster_jax.runs.config import AnyConfig, RunConfig
 from cluster_jax.runs.run import COLUMNS, Run
 from cluster_jax.training import watch
 
@@ -156,9 +156,7 @@ def first_state(clustering: Clustering, labels: NDArray, **known: Any) -> Run:
     columns = np.zeros(len(labels), COLUMNS)
     columns["row"], columns["label"], columns["found"] = np.arange(len(labels)), labels, labels
     points, tree = clustering.points, clustering.tree
-    sure: Sequence[Any] = (None, None, None)
-    if tree is not None:
-        sure = (clustering.membership or tree.membership_)[1:]
+    sure = (None, None, None) if clustering.membership is None else clustering.membership[1:]
     return Run(
         number=0,
         made_by="first",
@@ -188,13 +186,7 @@ def placer_of(clustering: Clustering, features: NDArray, section: EvalConfig) ->
     if tree is not None and len(features) <= smooth_tree.MAX_ROWS:
         distinct = features[tree.sample_]  # Of copies one counts.
     training_rows = Voters(features, "cosine", placing.novelty_threshold(distinct))
-    return clusters.clusterer(
-        clustering,
-        training_rows,
-        method=section.method,
-        reduce=section.reduce.method,
-        n_neighbors=section.reduce.n_neighbors,
-    )
+    return clusters.clusterer(clustering, training_rows, section)
 
 
 def _judged(metrics: dict[str, Any], steps: int) -> dict[str, Any]:
@@ -229,16 +221,11 @@ def complete(
     started = time.perf_counter()
     (config, dataset, _), clustered = found.inputs, found.clustered
     section = with_novel_k(config, dataset)
+    clustering, test = found.clustering, _probe_test(found)
     evaluation = evaluate.evaluate(
-        found.embedding,
-        clustered.labels,
-        section,
-        seed=config.seed,
-        clustering=found.clustering,
-        test=_probe_test(found),
+        found.embedding, clustering, clustered.labels, section, seed=config.seed, test=test
     )
-    discovered, clustering = _discover(found), evaluation.clustering
-    repeated = found.repeated
+    discovered, repeated = _discover(found), found.repeated
     if repeated is None:
         trained = found.features[workdirs.TRAIN_EMBEDDING]
         repeated = find_duplicates(dataset, trained[config.eval.features])
@@ -286,12 +273,7 @@ def with_map(run: Run, features: NDArray | None = None) -> Run:
     say("drawing the map")
     if run.store is not None:
         features = run.features
-    if run.is_of_images:
-        config = parse_config(run.config)
-        seed, how = config.seed, vars(config.eval.reduce)
-    else:
-        options = ClusterOptions.of(run.config)
-        seed, how = options.seed, options.reduce_options
+    seed, how = run.config["seed"], run.options.reduce_options
     if isinstance(run.placer, ByTree):
         leaves = run.placer.leaves
         if run.known is None:  # Else only images without a known class are in the tree.
@@ -411,16 +393,13 @@ def _readable(
 
 def with_novel_k(config: AnyConfig, dataset: Dataset) -> EvalConfig:
     """Returns the section `eval`, with the number of novel classes for k-means in discovery."""
-    kmeans = config.eval.kmeans
-    if (
-        dataset.partial_labels is None
-        or not isinstance(config, RunConfig)
-        or kmeans.n_clusters is not None
-    ):
-        return config.eval
-    if (classes := config.method.novel_classes) is None:
-        return config.eval
-    return dataclasses.replace(config.eval, kmeans=dataclasses.replace(kmeans, n_clusters=classes))
+    section, classes = config.eval, None
+    if dataset.partial_labels is not None and isinstance(config, RunConfig):
+        classes = config.method.novel_classes
+    if classes is None or section.kmeans.n_clusters is not None:
+        return section
+    kmeans = dataclasses.replace(section.kmeans, n_clusters=classes)
+    return dataclasses.replace(section, kmeans=kmeans)
 
 
 def _discover(found: Found) -> discovery.Discovery | None:
@@ -449,7 +428,7 @@ def _discover(found: Found) -> discovery.Discovery | None:
         None if before is None else arrays.normalize_rows(before["backbone"]),
         test,
         scores=scores,
-        n_init=config.eval.kmeans.n_init,
+        n_init=config.eval.n_init,
         seed=config.seed,
     )
 

@@ -289,10 +289,9 @@ def update_photos(
             return _unchanged(before, run, with_report=with_report)
         if not len(items.rows):
             raise InputError(f"PHOTOS must have an image that can be read; got none of {workdir}")
-        run, section = dataclasses.replace(comparison.run, **changed), config.eval
-        how = {"metric": section.reduce.metric, "k": section.n_clusters, "seed": config.seed}
-        run, clustering = _updated(before, run, items, made, how, refit=refit)
-        placer = finish.placer_of(clustering, run.features, section)
+        run = dataclasses.replace(comparison.run, **changed)
+        run, clustering = _updated(before, run, items, made, refit=refit)
+        placer = finish.placer_of(clustering, run.features, config.eval)
         run = _with_placer(run, clustering, placer)
         run = _scored_photos(run, inputs, clustering, time.perf_counter() - started)
         stores.append(workdir, made)
@@ -482,8 +481,7 @@ def update_rows(
         if not (refit or _differs(before, items)):
             return _unchanged(before, before, with_report=with_report)
         made = embeddings.rows_of(values[comparison.new].astype(x.dtype), options)
-        how = {"metric": str(options.metric), "k": options.n_clusters, "seed": options.seed}
-        run, clustering = _updated(before, comparison.run, items, made, how, refit=refit)
+        run, clustering = _updated(before, comparison.run, items, made, refit=refit)
         assert clustering.tree is not None
         run = _with_placer(run, clustering, clustering.tree.clusterer_)
         run = _scored_rows(run, clustering, options)
@@ -535,10 +533,8 @@ def _compare_rows(run: Run, values: NDArray, table: Table | None) -> _Comparison
 def _scored_rows(run: Run, clustering: Clustering, options: ClusterOptions) -> Run:
     """Returns a run of embeddings with scores and map."""
     x, results = run.all_features, dict(run.results)
-    clustering = _own_clusters(run, clustering)
-    scored = clusters.scores(None, run.labels)
-    clustering = clustering._replace(metrics={**clustering.metrics, **scored})
-    clustering = clusters.with_silhouette(x, clustering, options)
+    clustering, metric = _own_clusters(run, clustering), str(options.metric)
+    clustering = clusters.scored(x, clustering, None, metric, run.config["seed"])
     results["metrics"] = {options.method: clustering.metrics}
     results["provenance"] = {
         **{**results["provenance"], "rows": len(x), "labels_used_for": []},
@@ -571,7 +567,7 @@ def _unchanged(before: Run, run: Run, *, with_report: bool) -> Ended:
 
 
 def _updated(
-    before: Run, run: Run, items: Items, made: NDArray, how: Mapping[str, Any], *, refit: bool
+    before: Run, run: Run, items: Items, made: NDArray, *, refit: bool
 ) -> tuple[Run, Clustering]:
     """Returns the run of what is there now, whose clusters keep their numbers, and a fit of it.
 
@@ -580,7 +576,6 @@ def _updated(
         run: the same with what is back as its last rows.
         items: what is there now.
         made: features of what is new.
-        how: arguments of `clusters.run_tree`.
         refit: whether all rows are clustered anew, and matched to the known clusters.
     """
     n_old, now = len(items.old), run.updates + 1
@@ -603,7 +598,7 @@ def _updated(
     is_fixed = columns["decided"] | np.isin(columns["label"], list(run.held))
     is_fixed[n_old:] = False
 
-    clustering = clusters.run_tree(x, **how)
+    clustering = clusters.find(x, run.options, seed=run.config["seed"])
     assert clustering.tree is not None
     state = clustering.tree.numbered(run.living.of(items.old), x, is_fixed[:n_old])
     told = state.events

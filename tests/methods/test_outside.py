@@ -45,7 +45,7 @@ def test_it_trains_with_nrcc_and_predicts(file, tmp_path, capsys):
         "optimizer.warmup": "1 step",
         "network.width": 4,
         "nrcc.weight": 0.5,
-        "eval.reduce.method": "pca",
+        "eval.reduce": "pca",
         "eval.linear_probe.epochs": 2,
         "method.t": 3.0,
     }

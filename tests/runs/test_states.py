@@ -276,7 +276,7 @@ def test_a_place_on_the_page_of_a_sample(tmp_path, monkeypatch):
     (tmp_path / "x").mkdir()
     np.save(tmp_path / "x" / "0.npy", FIRST)
     monkeypatch.setattr("cluster_jax.data.tables.LARGE", 50)
-    monkeypatch.setattr("cluster_jax.runs.large.SAMPLE", 60)
+    monkeypatch.setattr("cluster_jax.runs.rows.SAMPLE", 60)
     run = tmp_path / "run"
     cluster.main([f"--features={tmp_path}/x", f"--workdir={run}", "--reduce=pca", "--report=no"])
     row = records.read(run).rows[50]
@@ -404,7 +404,7 @@ def test_photos_that_move_while_a_page_is_open(tmp_path):
     """The folder of the run moves with its photos; one is renamed, one leaves, two come."""
     pixels = toy.images(32, channels=3)[0]
     save(tmp_path / "here" / "photos", pixels[:30])
-    quick = ("data.image_size=32", "eval.batch_size=16", "eval.reduce.method=pca")
+    quick = ("data.image_size=32", "eval.batch_size=16", "eval.reduce=pca")
     flags = [f"--workdir={tmp_path}/here/run", *(f"--config.{key}" for key in quick)]
     images.main([str(tmp_path / "here" / "photos"), *flags])
     (tmp_path / "here").rename(tmp_path / "there")

@@ -65,7 +65,7 @@ def test_two_cpu_devices_do_not_deadlock(tmp_path):
         sys.executable, "-m", "cluster_jax.main", "--config=simclr_features",
         f"--config.data.dir={tmp_path / 'x.npy'}", f"--workdir={tmp_path / 'run'}",
         "--config.train.duration=1000 steps", "--config.train.log_every=500",
-        "--config.eval.kmeans.n_init=1",
+        "--config.eval.n_init=1",
     ]  # fmt: skip
     done = subprocess.run(
         command, env=environment, capture_output=True, text=True, timeout=600, check=False
