@@ -16,7 +16,10 @@ from ml_collections.config_dict import placeholder
 
 from cluster_jax.core.checks import InputError, one_of, short
 
-Section = TypeVar("Section")
+if typing.TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Section = TypeVar("Section", bound="DataclassInstance")
 _LARGEST = 3.4e38  # the largest float32, the dtype of losses and parameters
 
 _PACKAGE = pathlib.Path(__file__).resolve().parent.parent
@@ -181,10 +184,11 @@ def parse_section(cls: type[Section], name: str, values: Mapping[str, Any]) -> S
     if not isinstance(values, Mapping):
         raise InputError(f"{name} must be a section of the config; got {values!r}")
     hints = typing.get_type_hints(cls, include_extras=True)
-    check_keys(name, hints, values)
+    keys = [field.name for field in dataclasses.fields(cls)]
+    check_keys(name, keys, values)
     parsed = {}
-    for key, hint in hints.items():
-        value, label = values[key], f"{name}.{key}".removeprefix(".")
+    for key in keys:
+        value, hint, label = values[key], hints[key], f"{name}.{key}".removeprefix(".")
         kinds = typing.get_args(hint) if typing.get_origin(hint) in _UNIONS else (hint,)
         nested: Any = next(filter(dataclasses.is_dataclass, kinds), None)
         if nested is not None and value is not None and not dataclasses.is_dataclass(value):
@@ -196,8 +200,9 @@ def parse_section(cls: type[Section], name: str, values: Mapping[str, Any]) -> S
 
 def check_values(name: str, section: Any) -> None:
     """Checks the fields of a dataclass as `parse_section` does; without a name, only by theirs."""
-    for key, hint in typing.get_type_hints(type(section), include_extras=True).items():
-        _check_value(f"{name}.{key}".removeprefix("."), getattr(section, key), hint)
+    hints = typing.get_type_hints(type(section), include_extras=True)
+    for key in (field.name for field in dataclasses.fields(section)):
+        _check_value(f"{name}.{key}".removeprefix("."), getattr(section, key), hints[key])
 
 
 _UNIONS = (types.UnionType, typing.Union)

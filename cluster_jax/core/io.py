@@ -124,14 +124,17 @@ def read_fingerprint(path: epath.PathLike) -> str:
         raise DamagedFile(path, "it is no archive") from error
 
 
-def plain(value: Any) -> Any:
-    """Converts `value` to JSON types: no NumPy or JAX types, lists instead of tuples."""
+def plain(value: Any, *, all_numbers: bool = False) -> Any:
+    """Converts `value` to JSON types: no NumPy or JAX types, lists instead of tuples.
+
+    NaN and infinity, which JSON does not have, become None, unless `all_numbers` keeps them.
+    """
     if isinstance(value, Mapping):
-        return {str(k): plain(v) for k, v in value.items()}
+        return {str(k): plain(v, all_numbers=all_numbers) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(v) for v in value]
+        return [plain(v, all_numbers=all_numbers) for v in value]
     if hasattr(value, "tolist"):
-        return plain(value.tolist())
-    if isinstance(value, float) and not np.isfinite(value):
+        return plain(value.tolist(), all_numbers=all_numbers)
+    if isinstance(value, float) and not np.isfinite(value) and not all_numbers:
         return None
     return value

@@ -171,11 +171,12 @@ def config_json(config: ConfigDict | Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         InputError: a file beside the weights is damaged.
     """
-    return io.plain(_with_preprocessing(config))
-
-
-def _with_preprocessing(config: ConfigDict | Mapping[str, Any]) -> dict[str, Any]:
     values = config.to_dict() if isinstance(config, ConfigDict) else dict(config)
+    # NaN is no None: `parse_config` refuses it.
+    return _with_preprocessing(io.plain(values, all_numbers=True))
+
+
+def _with_preprocessing(values: dict[str, Any]) -> dict[str, Any]:
     # Other errors are raised when the sections are parsed.
     network = values.get("network")
     name = network.get("weights") if isinstance(network, Mapping) else None
@@ -207,15 +208,14 @@ def parse_config(config: ConfigDict | Mapping[str, Any], name: str = "run") -> A
         InputError: a key is missing or unknown, a value is out of range, or a batch has too many
             labeled images or does not fit into memory.
     """
-    values = _with_preprocessing(config)
-    stored = io.plain(values)
+    values = config_json(config)
     internal = ("name", "values")
     kind = RunConfig if "train" in values else PhotosConfig
     keys = [field.name for field in dataclasses.fields(kind) if field.name not in internal]
     check_keys("", keys, values)
     if kind is PhotosConfig:
-        return parse_section(PhotosConfig, "", {**values, "name": name, "values": stored})
-    parsed = {**values, "stages": _parse_stages(values), "name": name, "values": stored}
+        return parse_section(PhotosConfig, "", {**values, "name": name, "values": values})
+    parsed = {**values, "stages": _parse_stages(values), "name": name, "values": values}
     parsed["method"] = _method("method", values["method"])
     parsed["term"] = None if values["term"] is None else _method("term", values["term"])
     return parse_section(RunConfig, "", parsed)
