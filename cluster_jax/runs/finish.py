@@ -26,7 +26,7 @@ from cluster_jax.discovery import scores as discovery
 from cluster_jax.encoding.embed import readable_images, readable_rows
 from cluster_jax.evaluation import clusters, evaluate, suggestions
 from cluster_jax.evaluation.clusters import MIN_CLUSTER_ROWS, Clustering
-from cluster_jax.evaluation.options import EvalConfig
+from cluster_jax.evaluation.options import ClusterOptions, EvalConfig
 from cluster_jax.nets import pretrained
 from cluster_jax.nets.config import LITE2
 from cluster_jax.report import duplicates, report, summary
@@ -135,7 +135,7 @@ def as_run(found: Found, workdir: epath.Path, images: Mapping[str, Any]) -> Run:
         store=store,
         names=dataset.sources,
         linkage=clustering.linkage(rows),
-        placer=placer_of(clustering, arrays.normalize_rows(rows), config.eval),
+        placer=placer_of(clustering, arrays.normalize_rows(rows), config.eval, of_images=True),
         facts=None if dataset.facts is None else dataset.facts(np.arange(dataset.size)),
         truth=dataset.labels,
         label_names=dataset.label_names,
@@ -174,19 +174,25 @@ def first_state(clustering: Clustering, labels: NDArray, **known: Any) -> Run:
     )
 
 
-def placer_of(clustering: Clustering, features: NDArray, section: EvalConfig) -> Placing | None:
-    """Makes what places new images in clusters by `eval.method`.
+def placer_of(
+    clustering: Clustering, x: NDArray, options: ClusterOptions, *, of_images: bool
+) -> Placing | None:
+    """Makes what places new images or rows in clusters.
 
     Args:
         clustering: the clusters.
-        features: unit rows `[m, d]` of the clustered images.
-        section: the section `eval`.
+        x: the rows `[m, d]` that it describes; of images unit rows.
+        options: how they were clustered.
+        of_images: whether the rows are features of images, all of which the run stores anyway.
     """
-    tree, distinct = clustering.tree, features
-    if tree is not None and len(features) <= smooth_tree.MAX_ROWS:
-        distinct = features[tree.sample_]  # Of copies one counts.
-    training_rows = Voters(features, "cosine", placing.novelty_threshold(distinct))
-    return clusters.clusterer(clustering, training_rows, section)
+    tree, metric = clustering.tree, str(options.metric)
+    if tree is not None and not of_images:
+        return tree.clusterer_
+    distinct = rows = arrays.normalize_rows(x) if metric == "cosine" else x
+    if tree is not None and len(x) <= smooth_tree.MAX_ROWS:
+        distinct = rows[tree.sample_]  # Of copies one counts.
+    known = Voters(rows, metric, placing.novelty_threshold(distinct, metric))
+    return clusters.clusterer(clustering, known, options)
 
 
 def _judged(metrics: dict[str, Any], steps: int) -> dict[str, Any]:

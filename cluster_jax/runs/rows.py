@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from cluster_jax import __version__
 from cluster_jax.clustering import custom
-from cluster_jax.clustering.placing import voters
 from cluster_jax.core import checks, io
 from cluster_jax.core.arrays import blocks, normalize_rows
 from cluster_jax.core.checks import InputError
@@ -180,7 +179,6 @@ def _as_run(
     from cluster_jax.runs import finish
 
     tree, every = result.tree, result.all_labels
-    of_placer = voters(x, str(options.metric)) if tree is None else tree.clusterer_.voters
     return finish.first_state(
         result,
         result.cluster_labels if every is None else every,
@@ -188,7 +186,7 @@ def _as_run(
         store=rows_of(x, options) if every is None else None,
         names=None if features.names is None else tuple(features.names),
         linkage=result.linkage(x),
-        placer=clusters.clusterer(result, of_placer, options),
+        placer=finish.placer_of(result, x, options, of_images=False),
         facts=digests(x) if every is None else None,
         truth=None if labels is None else labels.codes,
         label_names=None if labels is None else tuple(labels.names),
