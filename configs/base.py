@@ -147,9 +147,6 @@ VALUES = {
     "train.keep_checkpoints": 2,  # number of the latest ones that are kept
     "train.prefetch": 2,  # batches that are prepared ahead
     "train.on_collapse": "warn",  # "stop": also ends the training
-    # Folder of compiled programs, which the next start takes; "auto": in the user's cache folder,
-    # unless the run is in a bucket; None: none
-    "train.compilation_cache": "auto",
     # What is clustered, by the network that the method keeps; or "projection"
     "eval.features": "backbone",
     # What finds the clusters: the papers' "gridshift", or "tree", as the command `cluster` does:
@@ -158,16 +155,14 @@ VALUES = {
     "eval.n_clusters": placeholder(int),  # number of clusters of the tree; None: found
     "eval.batch_size": 512,  # images of a forward pass of the embedding
     # The map, which GridShift clusters; for the tree it is only drawn.
-    "eval.reduce.method": "umap",  # or "tsne", "pca", "none"
-    "eval.reduce.n_components": 3,  # its dimensions
-    "eval.reduce.n_neighbors": 10,  # of UMAP; the perplexity of t-SNE
-    "eval.reduce.metric": "cosine",  # of the features; or "euclidean"
-    "eval.gridshift.bandwidth": "auto",  # or a number, as text: the side of a grid cell
-    "eval.gridshift.stop": "fixed_point",  # when the shifts end; or the authors' "no_merge"
-    "eval.gridshift.max_iter": 500,  # shifts at most
-    # Number of clusters; None: that of the labels, or without labels as found
+    "eval.reduce": "umap",  # or "tsne", "pca", "none"
+    "eval.n_components": 3,  # its dimensions
+    "eval.n_neighbors": 10,  # of UMAP; the perplexity of t-SNE
+    "eval.metric": "cosine",  # of the features; or "euclidean"
+    "eval.bandwidth": "auto",  # of GridShift, the side of a grid cell; or a number, as text
+    "eval.n_init": 10,  # runs of k-means, of which the best is kept
+    # Number of its clusters; None: that of the labels, or without labels as found
     "eval.kmeans.n_clusters": placeholder(int),
-    "eval.kmeans.n_init": 10,  # runs, of which the best is kept
     "eval.kmeans.metric": "euclidean",  # or "spherical"
     "eval.knn": (5, 20, 100),  # numbers of neighbors of the k-NN accuracy
     # A linear classifier on the frozen features, scored on held-out images.

@@ -28,6 +28,6 @@ def get_config():
     config.data.max_corrupt_fraction = 1.0  # unreadable files are counted and listed
     config.data.cache_mb = 1024.0  # 6,800 images; more are decoded when they are needed
     config.eval.method = "tree"  # your own images: no paper's figure is to be repeated
-    config.eval.reduce.n_neighbors = 15
+    config.eval.n_neighbors = 15
     config.eval.batch_size = 64
     return config

@@ -14,7 +14,7 @@ official code, where the paper gives no value: CIFAR stem, momentum 0.9, weight 
 blur, UMAP of 10 neighbors ("k as 5" in section 3.6.1 may mean these, or those of the accuracy); not
 its positive sampling of NCC's sigma 0.001, which the paper does not mention. Guesses: the strengths
 of crop (at least 0.2 of the area) and jitter; UMAP's min_dist 0 and cosine distance; t-SNE's
-perplexity 10 (eval.reduce.n_neighbors).
+perplexity 10 (eval.n_neighbors).
 Deviations: 50 epochs of warm-up, as in NCC and the official code; the paper prints 50 updates,
 which is --config.optimizer.warmup="50 steps". The paper trains and scores on all 60,000 images; set
 data.split=train+test for that.

@@ -28,5 +28,5 @@ get_config = derived(
     nrcc={"weight": 0.5, "temperature": 0.5, "branch": "online"},
     optimizer=OPTIMIZER,
     train={"duration": "1500 steps", "checkpoint_every": 500},
-    eval={"features": "projection", "reduce": {"n_neighbors": 15}},
+    eval={"features": "projection", "n_neighbors": 15},
 )

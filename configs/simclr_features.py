@@ -26,5 +26,5 @@ get_config = derived(
     nrcc={"weight": 0.0},
     optimizer={"learning_rate": 1e-3},
     # Your own features: no paper's figure is to be repeated.
-    eval={"method": "tree", "kmeans": {"n_init": 50, "metric": "spherical"}},
+    eval={"method": "tree", "n_init": 50, "kmeans": {"metric": "spherical"}},
 )

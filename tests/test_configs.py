@@ -139,7 +139,7 @@ def test_missing_and_spare_keys_are_named(tmp_path):
         spare = {**config, section: {**config[section], "color": 1}}
         with pytest.raises(InputError, match=rf"{section}\.color"):
             toy.built(spare)
-    for part in ("reduce", "gridshift", "kmeans", "linear_probe"):
+    for part in ("kmeans", "linear_probe"):
         spare = {**config["eval"], part: {**config["eval"][part], "color": 1}}
         with pytest.raises(InputError, match=rf"eval\.{part}\.color"):
             parse_config({**config, "eval": spare})
@@ -164,13 +164,13 @@ def test_missing_and_spare_keys_are_named(tmp_path):
         ("nrcc", {"resolution": 4}, "nrcc.resolution must be None for the network small"),
         ("network", {"norm": "shuffle", "group": 2}, "target network"),
         ("augment", {"mean": (0.5,) * 3, "std": (0.2,) * 3}, "channels"),
-        ("eval", {"gridshift": {"max_iter": 0}}, r"eval\.gridshift\.max_iter"),
+        ("eval", {"n_init": 0}, r"eval\.n_init must be at least 1"),
         ("eval", {"n_clusters": 3}, "eval.n_clusters must be left out for GridShift"),
         ("eval", {"knn": ()}, r"eval\.knn must hold at least one"),
         ("data", {"name": "cifar_ten"}, "cifar_ten"),
         ("data", {"dir": "nowhere.npz"}, "nowhere.npz"),
         ("eval", {"method": "kmeans"}, "eval.method must be .*, or a module .*; got 'km"),
-        ("eval", {"method": "tree", "gridshift": {"bandwidth": "0.5"}}, "'auto' for the method"),
+        ("eval", {"method": "tree", "bandwidth": "0.5"}, "'auto' for the method"),
     ],
 )  # fmt: skip
 def test_bad_values_get_one_sentence(tmp_path, section, values, message):
@@ -186,10 +186,10 @@ def test_bad_values_get_one_sentence(tmp_path, section, values, message):
 
 def test_bandwidth_from_the_command_line_is_a_string(tmp_path):
     config = config_json(toy.config(toy.file(tmp_path)))
-    config["eval"]["gridshift"]["bandwidth"] = "0.5"
+    config["eval"]["bandwidth"] = "0.5"
     toy.built(config)
     for bad in ("wide", "-1", "nan", "0"):
-        config["eval"]["gridshift"]["bandwidth"] = bad
+        config["eval"]["bandwidth"] = bad
         with pytest.raises(InputError, match=f"'auto' or a number.*{bad}"):
             toy.built(config)
 

@@ -86,7 +86,7 @@ def check_outputs(results, config, folder):
 def test_config_runs_two_steps(names, tmp_path, monkeypatch):
     name = next((name for name in names if name in EVALUATED), names[0])
     config = toy.shrunken(name, tmp_path)
-    config.eval.reduce.method = "pca"  # Numba compiles UMAP for seconds, in other modules.
+    config.eval.reduce = "pca"  # Numba compiles UMAP for seconds, in other modules.
     if name not in EVALUATED:
         monkeypatch.setattr(pipeline, "_cluster_and_write", lambda *_: {})
     results = run(config, name, tmp_path)

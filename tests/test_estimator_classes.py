@@ -32,7 +32,7 @@ def config(tmp_path_factory):
     made = toy.shrunken("ncl_images_scratch", tmp_path_factory.mktemp("config"))
     made.augment.jitter.probability = made.augment.grayscale = 0.0
     made.method.n_classes = None
-    made.eval.reduce.method = "pca"
+    made.eval.reduce = "pca"
     return config_json(made)
 
 

@@ -30,8 +30,8 @@ pytestmark = pytest.mark.usefixtures("one_device", "traced_once")
 COUNT = 300
 OVERRIDES = {
     "eval.features": "backbone",
-    "eval.kmeans.n_init": 1,
-    "eval.reduce.method": "pca",
+    "eval.n_init": 1,
+    "eval.reduce": "pca",
     "network.width": 32,
     "train.duration": "1 step",
 }
@@ -116,25 +116,14 @@ def test_what_fit_leaves(fitted, leaves):
 
 
 def test_the_command_cluster_finds_the_same(fitted, leaves):
-    reduce = fitted.results_["config"]["eval"]["reduce"]
-    names = ("n_components", "n_neighbors", "metric")
-    reduced = {name: reduce[name] for name in names}
-    options = ClusterOptions(
-        method="tree",
-        n_clusters=None,
-        reduce=reduce["method"],
-        bandwidth="auto",
-        n_init=1,
-        max_iter=1,
-        seed=fitted.results_["provenance"]["seed"],
-        **reduced,
-    )
-    result = clusters.cluster(fitted._run.features, None, options, lambda text: None)
+    options, seed = ClusterOptions.of(fitted._run.config["eval"]), fitted._run.config["seed"]
+    result = clusters.find(fitted._run.features, options, seed=seed)
     np.testing.assert_array_equal(result.cluster_labels, fitted.labels_)
     np.testing.assert_allclose(result.membership.probabilities, fitted.probabilities_, atol=1e-6)
     for k in (1, 2, 3, 7, 50, leaves):
         np.testing.assert_array_equal(result.tree.cut(n_clusters=k), fitted.cut(n_clusters=k))
     metrics = fitted.results_["metrics"]["tree"]
+    result = clusters.scored(fitted._run.features, result, None, "cosine", seed)
     assert {name: result.metrics[name] for name in metrics} == {**metrics, "verdict": "clear"}
 
 
@@ -187,7 +176,7 @@ def test_new_images_follow_the_cut(fitted, features, tmp_path, capsys):
 
 def test_many_images_are_condensed(make, fitted, features, workdir, monkeypatch):
     monkeypatch.setattr(smooth_tree, "MAX_ROWS", 200)
-    again = make(workdir=workdir, overrides={"eval.reduce.n_neighbors": 12}).fit(features)
+    again = make(workdir=workdir, overrides={"eval.n_neighbors": 12}).fit(features)
     leaves = again.results_["metrics"]["tree"]["rows_clustered"]
     assert leaves <= 150
     assert again.tree_.shape == (leaves - 1, 4)
@@ -202,7 +191,7 @@ def test_many_images_are_condensed(make, fitted, features, workdir, monkeypatch)
 
 @pytest.mark.parametrize("method", ["none", "tsne"])
 def test_the_map_is_only_a_picture(make, fitted, features, workdir, method):
-    again = make(workdir=workdir, overrides={"eval.reduce.method": method}).fit(features)
+    again = make(workdir=workdir, overrides={"eval.reduce": method}).fit(features)
     shape = (COUNT, fitted._run.placer.smoother.sharp.shape[1] if method == "none" else 3)
     assert again._run.points.shape == shape
     np.testing.assert_array_equal(again.labels_, fitted.labels_)
@@ -215,7 +204,7 @@ def test_the_map_is_only_a_picture(make, fitted, features, workdir, method):
 def test_one_axis_is_drawn_as_it_is(make, features, workdir, monkeypatch):
     fit = functools.partial(smooth.fit, n_axes=1)
     monkeypatch.setattr(smooth_tree.smooth, "fit", fit)
-    again = make(workdir=workdir, overrides={"eval.reduce.n_neighbors": 12}).fit(features)
+    again = make(workdir=workdir, overrides={"eval.n_neighbors": 12}).fit(features)
     assert again._run.points.shape == (COUNT, 1)
     np.testing.assert_array_equal(again.predict(features), again.labels_)
 
@@ -280,10 +269,9 @@ def test_labels_are_for_scores_only(fitted):
     embedding = io.read_arrays(fitted._run.workdir / "embedding.npz")
     config = parse_config(fitted._run.config).eval
     labels = np.random.default_rng(0).integers(0, 3, COUNT).astype(np.int32)
-    without, with_ = (evaluate(embedding, t, config, seed=0) for t in (None, labels))
-    found = without.clustering.cluster_labels
-    np.testing.assert_array_equal(found, with_.clustering.cluster_labels)
-    np.testing.assert_array_equal(found, fitted.labels_)
+    found = clusters.find(fitted._run.features, config, seed=0)
+    without, with_ = (evaluate(embedding, found, t, config, seed=0) for t in (None, labels))
+    np.testing.assert_array_equal(found.cluster_labels, fitted.labels_)
     assert with_.metrics["tree"]["acc"] is not None
     assert without.metrics["kmeans"]["k_given"] == without.metrics["tree"]["n_large"]
 
@@ -292,10 +280,12 @@ def test_kmeans_runs_on_smooth_rows(fitted):
     embedding = io.read_arrays(fitted._run.workdir / "embedding.npz")
     config = parse_config(fitted._run.config).eval
     config = dataclasses.replace(config, kmeans=dataclasses.replace(config.kmeans, n_clusters=12))
-    found, x = evaluate(embedding, None, config, seed=0), fitted._run.features
+    x = fitted._run.features
+    found = clusters.find(x, config, seed=0)
+    result = evaluate(embedding, found, None, config, seed=0)
     on_smooth, on_features = (
         kmeans(rows, 12, metric=config.kmeans.metric, n_init=1, seed=0).labels
-        for rows in (found.clustering.tree.smooth_rows(x), x)
+        for rows in (found.tree.smooth_rows(x), x)
     )
-    np.testing.assert_array_equal(found.kmeans_labels, on_smooth)
+    np.testing.assert_array_equal(result.kmeans_labels, on_smooth)
     assert (np.asarray(on_smooth) != np.asarray(on_features)).any()

@@ -36,7 +36,7 @@ pytestmark = pytest.mark.usefixtures("one_device", "traced_once", "shallow_lite"
 # Small images, so that a forward pass takes milliseconds.
 SMALL = {"data.image_size": 32, "eval.batch_size": 16}
 # Where the map does not matter.
-PCA = {**SMALL, "eval.reduce.method": "pca"}
+PCA = {**SMALL, "eval.reduce": "pca"}
 
 
 @pytest.fixture(scope="module")

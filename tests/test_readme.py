@@ -72,7 +72,7 @@ def test_photos(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     code, output = _python_and_output("## A folder of photos")
     # Another map, which UMAP compiles for seconds; the clusters do not depend on it.
-    quick = 'verbose=False, overrides={"eval.reduce.method": "pca"}'
+    quick = 'verbose=False, overrides={"eval.reduce": "pca"}'
     assert "verbose=False" in code
     names = {}
     exec(code.replace("verbose=False", quick), names)

@@ -16,7 +16,7 @@ from cluster_jax import ImageClusterer
 from tests import toy
 
 GUIDE = pathlib.Path(__file__).parent.parent / "experiments" / "tutorials" / "guide.md"
-SMALL = {"data.image_size": 32, "eval.reduce.method": "pca"}
+SMALL = {"data.image_size": 32, "eval.reduce": "pca"}
 
 
 class Refused(Exception):

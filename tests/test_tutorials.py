@@ -16,7 +16,7 @@ PAGES = sorted(f.stem for f in FOLDER.glob("*.md") if f.stem != "guide")
 SHORT = {
     "digits": {
         '{"train.duration": "600 steps"}': '{"train.duration": "12 steps", '
-        '"optimizer.warmup": "3 steps", "eval.reduce.method": "pca", '
+        '"optimizer.warmup": "3 steps", "eval.reduce": "pca", '
         '"eval.linear_probe.epochs": 2}'
     },
     "embeddings": {},
@@ -28,7 +28,7 @@ SHORT = {
     },
     "method": {
         '"500 steps"\n': '"12 steps"\n    config.optimizer.warmup = "3 steps"\n'
-        '    config.network.width = 4\n    config.eval.reduce.method = "pca"\n'
+        '    config.network.width = 4\n    config.eval.reduce = "pca"\n'
         "    config.eval.linear_probe.epochs = 2\n"
     },
     "novel": {'"200 steps"': '"12 steps"', '"20 steps"': '"3 steps"'},

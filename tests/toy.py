@@ -44,7 +44,7 @@ def config(path, **sections) -> ConfigDict:
     made.train.log_every = 2
     made.train.checkpoint_every = 2
     made.optimizer.warmup = "1 step"
-    made.eval.reduce.method = "pca"
+    made.eval.reduce = "pca"
     made.eval.knn = (5,)
     made.eval.linear_probe.epochs = 2
     for section, values in sections.items():

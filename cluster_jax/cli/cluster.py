@@ -4,7 +4,6 @@ Labels are used to score the clusters, never to find them.
 """
 
 import argparse
-import dataclasses
 import pathlib
 from collections.abc import Sequence
 
@@ -24,7 +23,6 @@ from cluster_jax.runs import workdir as workdirs
 # Flag -> the flag, and its values, without which it has no use.
 _USES = {
     "n_init": ("method", ("kmeans",)),
-    "max_iter": ("method", ("kmeans",)),
     "n_components": ("reduce", ("umap", "tsne", "pca", None)),
     "n_neighbors": ("reduce", ("umap", "tsne", None)),
 }
@@ -73,12 +71,6 @@ def _parser() -> Parser:
     add("--metric", choices=METRICS, help=metrics)
     add("--bandwidth", default="auto", help="bandwidth of gridshift (default: %(default)s)")
     add("--n-init", type=int, default=10, help="runs of kmeans (default: %(default)s)")
-    add(
-        "--max-iter",
-        type=int,
-        default=300,
-        help="iterations of a run of kmeans (default: %(default)s)",
-    )
     add("--seed", type=int, default=0, help="random seed (default: %(default)s)")
     return parser
 
@@ -90,8 +82,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         flags = parser.parse_args(arguments)
         _check(flags, parser)
         custom.check("--method", flags.method, CLUSTERINGS)
-        names = [field.name for field in dataclasses.fields(ClusterOptions)]
-        options = ClusterOptions(**{name: getattr(flags, name) for name in names})
+        options = ClusterOptions.of(vars(flags))
+        checks.whole("seed", flags.seed, 0, 2**31 - 1)
         if flags.workdir is not None:
             workdirs.check_folder(checks.local(flags.workdir))
         features, labels = tables.read_rows(flags.features, flags.array, flags.ids), None
@@ -103,9 +95,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             devices.cpu_devices(devices.cores())
         devices.join()
         files = {name: getattr(flags, name) for name in ("features", "labels")}
-        workdir, results = rows.cluster(
-            features, labels, options, files, flags.workdir, with_report=flags.report == "yes"
-        )
+        how = {"seed": flags.seed, "with_report": flags.report == "yes"}
+        workdir, results = rows.cluster(features, labels, options, files, flags.workdir, **how)
         if not devices.is_first():
             return
         written = workdirs.outputs(workdir)

@@ -29,12 +29,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with exit_codes.handle_errors():
         flags = _parser().parse_args(arguments)
         check_export(flags)
-        from cluster_jax.runs import export, update
+        from cluster_jax.runs import export, states
 
         if flags.export is not None:
             export.check_of_run(flags.export, flags.workdir)
         names = [_pair(text) for text in flags.name]
-        text, values = update.correct(flags.workdir, flags.corrections, names)
+        text, values = states.correct(flags.workdir, flags.corrections, names)
         if flags.export is not None:
             folders = export.run_clusters(flags.workdir, flags.export, flags.by)
             text += f"\nexported     {counted(folders, 'folder')} to {flags.export}"

@@ -44,12 +44,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
             raise InputError(f"--undo must be given alone; got {change} beside it")
         checks.local(flags.workdir)
         of_rows = is_of_rows(flags, "PHOTOS", " ".join(flags.photos))
-        from cluster_jax.runs import update
+        from cluster_jax.runs import states, update
 
         report = flags.report == "yes"
         how = {"refit": flags.refit, "confirmed": flags.yes, "with_report": report}
         if flags.undo:
-            ended = update.undo(flags.workdir, with_report=report)
+            ended = states.undo(flags.workdir, with_report=report)
         elif of_rows:
             ended = update.update_rows(flags.workdir, _table(flags), add=flags.add, **how)
         else:

@@ -1,4 +1,4 @@
-"""Clustering of features by SmoothTree, GridShift, or k-means, and its metrics."""
+"""Clusters of features by SmoothTree, GridShift, k-means or a module, and their metrics."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ from cluster_jax.core import arrays, checks
 from cluster_jax.core.arrays import Rows
 from cluster_jax.core.names import counted
 from cluster_jax.data.arrays import Shards
-from cluster_jax.evaluation.options import CLUSTERINGS, ClusterOptions, EvalConfig, resolve
+from cluster_jax.evaluation.options import CLUSTERINGS, ClusterOptions
 from cluster_jax.metrics import partition
 from cluster_jax.metrics.silhouette import silhouette
 
@@ -33,8 +33,8 @@ class Clustering(NamedTuple):
     """Clusters and metrics of `n` rows.
 
     Attributes:
-        metrics: metrics of the algorithm, see `run_gridshift`, `run_tree`, and `cluster`, which
-            adds scores against the labels (None without labels) and the number of clusters.
+        metrics: metrics of the algorithm, see `run_gridshift` and `run_tree`, and `scored`, which
+            adds scores.
         points: float `[n, n_components]`, the map. GridShift and k-means cluster the points of the
             map; the others cluster the features and have none, see `map_of_tree`.
         centers: float `[k, c]`, in the map for GridShift and k-means, among the sharp rows for
@@ -45,6 +45,7 @@ class Clustering(NamedTuple):
         outliers: bool `[n]`, rows of clusters that are too small to count; k-means has none.
         tree: the fitted SmoothTree, or None.
         membership: probabilities of the clusters of SmoothTree; None for GridShift and k-means.
+        all_labels: int32 `[l]`, if only n of l rows are described; None: all are.
     """
 
     metrics: dict[str, Any]
@@ -55,6 +56,7 @@ class Clustering(NamedTuple):
     outliers: NDArray
     tree: SmoothTree | None = None
     membership: Membership | None = None
+    all_labels: NDArray | None = None
 
     def linkage(self, features: NDArray) -> NDArray:
         """Returns the tree of the clusters of features `[n, d]`, see `smooth_tree` and `tree`."""
@@ -64,99 +66,79 @@ class Clustering(NamedTuple):
         return self.tree.cluster_linkage_
 
 
-def cluster(
-    features: NDArray,
-    true_labels: NDArray | None,
-    options: ClusterOptions,
-    progress: Callable[[str], None],
-) -> Clustering:
-    """Returns the clusters of features, found as `options` say, and their scores.
-
-    Args:
-        features: numbers `[n, d]`.
-        true_labels: int `[n]`, for the scores alone, or None.
-        options: see `ClusterOptions`.
-        progress: called with one line of text at each step.
-
-    Returns:
-        The result. Its metrics also hold `silhouette`, between features, and `cluster_sizes`; for
-        k-means also `k_given` and `inertia`.
-
-    Raises:
-        InputError: the features or an option cannot be used.
-    """
-    options = resolve(features, options)
-    how: dict[str, Any] = {"k": options.n_clusters, "seed": options.seed}
-    if options.method == "tree":
-        result = run_tree(features, metric=str(options.metric), progress=progress, **how)
-    elif options.method not in CLUSTERINGS:
-        progress(f"running {options.method} on {counted(len(features), 'row')} ...")
-        result = run_custom(_compared(features, options), options.method, **how)
-    else:
-        points = features
-        if options.reduce != "none":
-            columns = counted(options.n_components, "dimension")
-            means = str(options.reduce).upper()
-            progress(f"reducing {_shape(features)} features to {columns} with {means} ...")
-            points = reduce(features, seed=options.seed, **options.reduce_options)
-        text = f"on {counted(len(points), 'point')}"
-        if options.method == "gridshift":
-            progress(f"running GridShift {text}, bandwidth {options.bandwidth} ...")
-            grid = {"bandwidth": options.bandwidth, "random_state": options.seed}
-            result = run_gridshift(points, _compared(features, options), **grid)
-        else:
-            progress(
-                f"running k-means {text}, k = {options.n_clusters}, n_init = {options.n_init} ..."
-            )
-            result, _ = run_kmeans(points, None, options)
-            if options.reduce != "none":
-                distances = _to_means(_compared(features, options), result.cluster_labels)
-                result = result._replace(distances=distances)
-    progress("scoring ...")
-    scored = scores(true_labels, result.cluster_labels)
-    result = result._replace(metrics={**scored, **result.metrics, **scored})
-    return with_silhouette(features, result, options)
-
-
-def with_silhouette(features: NDArray, result: Clustering, options: ClusterOptions) -> Clustering:
-    """Returns the result with the silhouette and the sizes of the clusters in its metrics."""
-    is_in = result.cluster_labels != NO_CLUSTER
-    labels, metric = result.cluster_labels[is_in], str(options.metric)
-    sample = {"sample_size": SILHOUETTE_ROWS, "seed": options.seed}
-    own = silhouette(features[is_in], labels, metric=metric, **sample)
-    more = {"silhouette": own, "cluster_sizes": sizes_of(labels)}
-    return result._replace(metrics={**result.metrics, **more})
-
-
-def sizes_of(labels: NDArray) -> dict[int, int]:
-    """Returns the number of rows of each cluster."""
-    ids, sizes = np.unique(labels, return_counts=True)
-    return dict(zip(ids.tolist(), sizes.tolist(), strict=True))
-
-
 def find(
-    x: NDArray, config: EvalConfig, *, seed: int, originals: NDArray | None = None
+    x: Rows,
+    options: ClusterOptions,
+    *,
+    seed: int,
+    originals: NDArray | None = None,
+    shown: NDArray | None = None,
+    progress: Callable[[str], None] = lambda text: None,
 ) -> Clustering:
-    """Returns the clusters by `config.method`, without scores.
+    """Returns the clusters of rows, found as `options` say, without scores.
 
     Args:
-        x: the features, unit rows `[n, d]`.
-        config: the section `eval`.
+        x: the rows `[n, d]`; those that are read in blocks only for k-means without a reduction and
+            for the tree.
+        options: with a metric and a reduction.
         seed: random seed of the clustering and of the map that GridShift clusters.
         originals: int `[n]`, the row that each row is a copy of, see `SmoothTree.fit_rows`.
+        shown: int `[m]`, the rows that the result describes; None: all rows.
+        progress: called with one line of text at each step.
     """
-    if config.method == "tree":
-        metric = config.reduce.metric
-        return run_tree(x, metric=metric, k=config.n_clusters, seed=seed, originals=originals)
-    if config.method not in CLUSTERINGS:
-        return run_custom(x, config.method, k=config.n_clusters, seed=seed)
-    points = reduce(x, seed=seed, **vars(config.reduce))
-    return run_gridshift(points, x, **{**vars(config.gridshift), "random_state": seed})
+    method, k = options.method, options.n_clusters
+    if method == "tree":
+        how: dict[str, Any] = {"originals": originals, "shown": shown, "progress": progress}
+        return run_tree(x, metric=str(options.metric), k=k, seed=seed, **how)
+    if method == "kmeans" and options.reduce == "none":
+        progress(f"running k-means on {counted(x.shape[0], 'row')}, k = {k} ...")
+        return run_kmeans(x, options, seed=seed, shown=shown)
+    features = np.asarray(x)
+    rows = arrays.normalize_rows(features) if options.metric == "cosine" else features
+    if method not in CLUSTERINGS:
+        progress(f"running {method} on {counted(len(rows), 'row')} ...")
+        return run_custom(rows, method, k=k, seed=seed)
+    points = features
+    if options.reduce != "none":
+        columns = counted(options.n_components, "dimension")
+        means = str(options.reduce).upper()
+        progress(f"reducing {_shape(features)} features to {columns} with {means} ...")
+        points = reduce(features, seed=seed, **options.reduce_options)
+    text = f"on {counted(len(points), 'point')}"
+    if method == "gridshift":
+        progress(f"running GridShift {text}, bandwidth {options.bandwidth} ...")
+        return run_gridshift(points, rows, bandwidth=options.bandwidth, random_state=seed)
+    progress(f"running k-means {text}, k = {k} ...")
+    result = run_kmeans(points, options, seed=seed)
+    return result._replace(distances=_to_means(rows, result.cluster_labels))
 
 
-def _compared(features: NDArray, options: ClusterOptions) -> NDArray:
-    """Returns rows as they are compared: with the cosine of length one."""
-    return arrays.normalize_rows(features) if options.metric == "cosine" else features
+def scored(
+    features: NDArray,
+    result: Clustering,
+    true_labels: NDArray | None,
+    metric: str,
+    seed: int,
+) -> Clustering:
+    """Returns a result with the scores of its clusters in its metrics.
+
+    Args:
+        features: the rows `[m, d]` that the result describes.
+        result: the clusters.
+        true_labels: int `[n]`, of all rows, or None: the scores that need them are None.
+        metric: of the silhouette, which is computed on a random sample.
+        seed: of the sample.
+    """
+    described, every = result.cluster_labels, result.all_labels
+    every = described if every is None else every
+    is_in = described != NO_CLUSTER
+    sample = {"sample_size": SILHOUETTE_ROWS, "seed": seed}
+    own = silhouette(features[is_in], described[is_in], metric=metric, **sample)
+    ids, sizes = np.unique(every[every != NO_CLUSTER], return_counts=True)
+    sizes_of = dict(zip(ids.tolist(), sizes.tolist(), strict=True))
+    metrics = {**result.metrics, **scores(true_labels, every)}
+    metrics |= {"silhouette": own, "cluster_sizes": sizes_of}
+    return result._replace(metrics=metrics)
 
 
 def _to_means(x: NDArray, labels: NDArray) -> NDArray:
@@ -268,36 +250,30 @@ def run_tree(
     distances = arrays.distances_to_centers(sharp, centers, labels).astype(np.float32)
     member = Membership(*(column[rows] for column in model.membership_))
     points, outliers = np.empty((len(rows), 0), np.float32), is_small[labels] & (labels >= 0)
-    labels = labels.astype(np.int32)
-    return Clustering(metrics, points, centers, labels, distances, outliers, model, member)
+    every = None if shown is None else model.labels_.astype(np.int32)
+    described = (labels.astype(np.int32), distances, outliers)
+    return Clustering(metrics, points, centers, *described, model, member, every)
 
 
 def clusterer(
-    clustering: Clustering,
-    training_rows: Voters,
-    *,
-    method: str,
-    reduce: str | None,
-    n_neighbors: int,
+    clustering: Clustering, training_rows: Voters, options: ClusterOptions
 ) -> Placing | None:
     """Returns what places new rows in clusters; None for a map of t-SNE, which cannot.
 
     Args:
         clustering: the clusters.
         training_rows: the rows that were clustered, or a sample of them.
-        method: of the clustering.
-        reduce: method by which the map was made, `"none"` for the rows.
-        n_neighbors: rows that vote.
+        options: how they were clustered.
     """
     labels, tree = clustering.cluster_labels, clustering.tree
     if tree is not None:
         return ByTree(tree.smoother_, tree.labels_, tree.sample_, tree.leaves_, training_rows)
-    if method in CLUSTERINGS and reduce == "tsne":
+    if options.method in CLUSTERINGS and options.reduce == "tsne":
         return None
-    if method == "kmeans" and reduce == "none":
+    if options.method == "kmeans" and options.reduce == "none":
         is_cosine = training_rows.metric == "cosine"
         return ByCenters(clustering.centers, labels, is_cosine, training_rows)
-    return ByVotes(labels, n_neighbors, training_rows)
+    return ByVotes(labels, options.n_neighbors, training_rows)
 
 
 def map_of_tree(
@@ -354,24 +330,20 @@ def _shape(features: Rows) -> str:
 
 
 def run_kmeans(
-    x: NDArray | Shards,
-    true_labels: NDArray | None,
-    options: ClusterOptions,
-    sample: NDArray | None = None,
-) -> tuple[Clustering, NDArray]:
+    x: Rows, options: ClusterOptions, *, seed: int, shown: NDArray | None = None
+) -> Clustering:
     """Returns the clusters of rows by k-means on all devices; shards are read in blocks.
 
     If there are several processes, all must call this with the same arguments.
 
     Args:
         x: `[n, d]`.
-        true_labels: int `[n]`, for the scores alone, or None.
-        options: of k-means, with `n_clusters`.
-        sample: int `[m]`, the rows that the result describes; None: all rows.
+        options: of k-means.
+        seed: random seed.
+        shown: int `[m]`, the rows that the result describes; None: all rows.
 
     Returns:
-        The result, whose metrics beside the scores are `k_given` and `inertia`; and the clusters of
-        all rows, int32 `[n]`.
+        The result, whose metrics are `k_given` and `inertia`.
     """
     import jax
     from jax.sharding import Mesh
@@ -379,28 +351,29 @@ def run_kmeans(
     from cluster_jax.clustering.kmeans import kmeans, kmeans_blocks
 
     # Rows are compared by angle only as features: in a map the origin has no meaning.
-    spherical = options.metric == "cosine" and options.reduce == "none"
-    settings: dict[str, Any] = {
-        "metric": "spherical" if spherical else "euclidean",
-        "mesh": Mesh(np.array(jax.devices()), ("rows",)),
-        **{name: getattr(options, name) for name in ("n_init", "max_iter", "seed")},
-    }
-    assert options.n_clusters is not None  # Checked by ClusterOptions.
+    is_spherical = options.metric == "cosine" and options.reduce == "none"
+    k, metric = options.n_clusters, "spherical" if is_spherical else "euclidean"
+    mesh = Mesh(np.array(jax.devices()), ("rows",))
+    assert k is not None  # Checked by ClusterOptions.
     if isinstance(x, Shards):
-        fitted = kmeans_blocks(x, options.n_clusters, **settings)
+        fitted = kmeans_blocks(x, k, metric=metric, n_init=options.n_init, seed=seed, mesh=mesh)
     else:
-        fitted = kmeans(x, options.n_clusters, **settings)
-    metrics = {
-        **scores(true_labels, fitted.labels),
-        "k_given": options.n_clusters,
-        "inertia": float(fitted.inertia),
-    }
-    described = slice(None) if sample is None else sample
-    points, labels, centers = x[described], fitted.labels[described], fitted.centers
-    if spherical:  # Half the squared distance of unit rows is 1 - cosine.
+        fitted = kmeans(
+            np.asarray(x), k, metric=metric, n_init=options.n_init, seed=seed, mesh=mesh
+        )
+    rows = slice(None) if shown is None else shown
+    points, labels, centers = np.asarray(x[rows]), fitted.labels[rows], fitted.centers
+    if is_spherical:  # Half the squared distance of unit rows is 1 - cosine.
         unit, directions = arrays.normalize_rows(points), arrays.normalize_rows(centers)
         distances = arrays.distances_to_centers(unit, directions, labels) ** 2 / 2
     else:
         distances = arrays.distances_to_centers(points, centers, labels)
-    outliers, distances = np.zeros(len(points), bool), distances.astype(np.float32)
-    return Clustering(metrics, points, centers, labels, distances, outliers), fitted.labels
+    return Clustering(
+        metrics={"k_given": k, "inertia": float(fitted.inertia)},
+        points=points,
+        centers=centers,
+        cluster_labels=labels,
+        distances=distances.astype(np.float32),
+        outliers=np.zeros(len(points), bool),
+        all_labels=None if shown is None else fitted.labels,
+    )

@@ -1,4 +1,4 @@
-"""Evaluation of an embedding: clustering, k-NN, linear probe, and collapse."""
+"""Evaluation of an embedding: scores of clusters, k-NN, linear probe, and collapse."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -17,56 +17,49 @@ from cluster_jax.metrics.linear_probe import ProbeSettings, linear_probe
 
 
 class Evaluation(NamedTuple):
-    """Clusters and metrics of an embedding of `n` images.
+    """Metrics of an embedding of `n` images.
 
     Attributes:
         metrics: `{METHOD: {...}, "kmeans": {...}, "knn": {...}, ...}`, where METHOD is
             `eval.method`, "gridshift" or "tree" (see `clusters.run_gridshift` and
             `clusters.run_tree`). Scores that need labels are None without labels.
-        clustering: the clusters by `eval.method`.
         kmeans_labels: int32 `[n]`, clusters by k-means.
     """
 
     metrics: dict[str, Any]
-    clustering: Clustering
     kmeans_labels: NDArray
 
 
 def evaluate(
     embedding: Mapping[str, NDArray],
+    clustering: Clustering,
     true_labels: NDArray | None,
     config: EvalConfig,
     *,
     seed: int,
-    clustering: Clustering | None = None,
     test: tuple[NDArray, NDArray] | None = None,
 ) -> Evaluation:
-    """Clusters an embedding by `config.method` and by k-means, and scores the results.
+    """Scores the clusters of an embedding, and beside them those of k-means.
 
-    Labels are used to score, and for the number of clusters of k-means if that is None. The
-    clustering by `config.method` never sees them.
+    Labels are used to score, and for the number of clusters of k-means if that is None.
 
     Args:
         embedding: `{"backbone": [n, d], "projection": [n, e]}`; has `config.features`.
+        clustering: the clusters by `config.method`, see `clusters.find`.
         true_labels: int32 `[n]`, or None.
         config: the section `eval`.
-        seed: random seed of the clustering, the map, k-means, and the linear probe.
-        clustering: result of `clusters.find`, if that was called before.
+        seed: random seed of k-means and the linear probe.
         test: features `[m, d]` and classes `[m]` to score the linear probe on; None: it holds out a
             part of each class.
     """
-    features = embedding[config.features]
+    features, found = embedding[config.features], clustering.metrics
     x = arrays.normalize_rows(features)
-    clustering = clusters.find(x, config, seed=seed) if clustering is None else clustering
-    rows = x
-    if clustering.tree is not None:
-        rows = clustering.tree.smooth_rows(x)
-    scored = {**clusters.scores(true_labels, clustering.cluster_labels), **clustering.metrics}
-    clustering = clustering._replace(metrics=scored)
-    k, n_init = config.kmeans.n_clusters, config.kmeans.n_init
+    rows = x if clustering.tree is None else clustering.tree.smooth_rows(x)
+    k = config.kmeans.n_clusters
     if k is None:
-        k = clustering.metrics["n_large"] if true_labels is None else len(np.unique(true_labels))
-    kmeans_labels = kmeans(rows, k, metric=config.kmeans.metric, n_init=n_init, seed=seed).labels
+        k = found["n_large"] if true_labels is None else len(np.unique(true_labels))
+    how: dict[str, Any] = {"metric": config.kmeans.metric, "n_init": config.n_init, "seed": seed}
+    kmeans_labels = kmeans(rows, k, **how).labels
     accuracies: Mapping[int, float | None] = {}
     probe: Mapping[int, float | None] = {}
     if true_labels is not None:
@@ -75,14 +68,14 @@ def evaluate(
         possible = test is not None or np.bincount(true_labels).max() > 1
         if config.linear_probe is not None and possible:
             settings = ProbeSettings(**vars(config.linear_probe))
-            how: dict[str, Any] = {"settings": settings, "test": test, "seed": seed}
+            how = {"settings": settings, "test": test, "seed": seed}
             probe = linear_probe(features, true_labels, **how, top=(1, 5))
     metrics = {
-        config.method: clustering.metrics,
+        config.method: {**clusters.scores(true_labels, clustering.cluster_labels), **found},
         "kmeans": {**clusters.scores(true_labels, kmeans_labels), "k_given": k},
         "knn": {str(k): accuracies.get(k) for k in config.knn},
         "linear_probe": probe.get(1),
         "linear_probe_top_5": probe.get(5),
         "collapse": {name: collapse(f) for name, f in embedding.items()},
     }
-    return Evaluation(metrics, clustering, kmeans_labels.astype(np.int32))
+    return Evaluation(metrics, kmeans_labels.astype(np.int32))

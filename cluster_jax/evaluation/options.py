@@ -1,14 +1,13 @@
 """Options of clustering: the section `eval` of a config, and the flags of `cluster`.
 
-An error names the option as the user has written it: `eval.kmeans.n_init` in a config, `n_init` as
-a flag.
+An error names the option as the user has written it: `eval.n_init` in a config, `n_init` as a flag.
 """
 
 import contextlib
 import dataclasses
 import functools
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from numpy.typing import NDArray
 
@@ -17,7 +16,7 @@ from cluster_jax.clustering.reduce import MAP_COLUMNS
 from cluster_jax.core import checks, outside
 from cluster_jax.core.arrays import numeric
 from cluster_jax.core.checks import Count, InputError, NonNegative, Positive
-from cluster_jax.core.config import check_values
+from cluster_jax.core.config import parse_section
 from cluster_jax.core.names import counted
 
 FEATURES = ("backbone", "projection")
@@ -40,114 +39,22 @@ def parse_bandwidth(name: str, bandwidth: float | str) -> float | str:
     raise InputError(f"{name} must be 'auto' or a number greater than 0; got {bandwidth!r}")
 
 
-def _check_finder(name: str, value: str) -> None:
+def _one_of(choices: tuple[str, ...]) -> Any:
     # A run that is read needs no module: it has the clusters.
-    outside.check(name, value, FINDERS, custom.HAVING)
+    return functools.partial(outside.check, choices=choices, having=custom.HAVING)
 
 
-Finder = Annotated[str, _check_finder]
+Clusterer = Annotated[str, _one_of(CLUSTERINGS)]
+Finder = Annotated[str, _one_of(FINDERS)]
 Reduction = Literal["umap", "tsne", "pca", "none"]
 Neighborhood = Annotated[int, functools.partial(checks.whole, least=2)]
 Counter = Annotated[int, functools.partial(checks.whole, least=1, most=_INT32_MAX)]
-Seed = Annotated[int, functools.partial(checks.whole, least=0, most=_INT32_MAX)]
 Share = Annotated[float, checks.share]
 
 
 @dataclasses.dataclass(frozen=True)
-class ReduceConfig:
-    """The section `eval.reduce`: arguments of `clustering.reduce.reduce`."""
-
-    method: Reduction
-    n_components: Neighborhood
-    n_neighbors: Neighborhood
-    metric: str
-
-
-@dataclasses.dataclass(frozen=True)
-class GridShiftConfig:
-    """The section `eval.gridshift`: arguments of `clustering.gridshift.GridShift`."""
-
-    bandwidth: float | str
-    stop: Literal["fixed_point", "no_merge"]
-    max_iter: Count
-
-    def __post_init__(self) -> None:
-        # A flag over the default "auto" is a string: "0.5" is accepted as a number.
-        value = parse_bandwidth("eval.gridshift.bandwidth", self.bandwidth)
-        object.__setattr__(self, "bandwidth", value)
-
-
-@dataclasses.dataclass(frozen=True)
-class KMeansConfig:
-    """The section `eval.kmeans`.
-
-    Attributes:
-        n_clusters: see `check_k`; None: the number of classes, or without labels the number of
-            clusters that `eval.method` finds.
-        n_init: number of initializations; the result of lowest inertia is kept.
-        metric: `"euclidean"` or `"spherical"`; the rows have length one.
-    """
-
-    n_clusters: int | None
-    n_init: Count
-    metric: Literal["euclidean", "spherical"]
-
-
-@dataclasses.dataclass(frozen=True)
-class LinearProbeConfig:
-    """The section `eval.linear_probe`: arguments of `metrics.linear_probe.linear_probe`."""
-
-    epochs: Count
-    learning_rate: Positive
-    weight_decay: NonNegative
-    batch_size: Count
-    holdout: Share
-
-
-@dataclasses.dataclass(frozen=True)
-class EvalConfig:
-    """The section `eval`.
-
-    Attributes:
-        features: which features are clustered, `"backbone"` or `"projection"`; rows are scaled to
-            length one.
-        method: clustering method that also finds the number of clusters: `"gridshift"`, as in the
-            papers, or `"tree"` for `clustering.smooth_tree.SmoothTree`, the default of the command
-            `cluster`; or a module of one's own, see `clustering.custom`. With `"tree"`, k-means
-            clusters the smooth rows.
-        n_clusters: number of clusters; None: it is found, as GridShift always does.
-        batch_size: number of images in a forward pass of the embedding.
-        reduce: reduction to the map. GridShift clusters the map; for the others it is only drawn.
-        gridshift: settings of GridShift; with `"tree"`, the bandwidth must be "auto".
-        kmeans: settings of k-means.
-        knn: numbers of neighbors for k-NN accuracy.
-        linear_probe: settings of the linear probe; None: it is skipped.
-    """
-
-    features: Literal["backbone", "projection"]
-    method: Finder
-    n_clusters: int | None
-    batch_size: Count
-    reduce: ReduceConfig
-    gridshift: GridShiftConfig
-    kmeans: KMeansConfig
-    knn: tuple[int, ...]
-    linear_probe: LinearProbeConfig | None
-
-    def __post_init__(self) -> None:
-        _check_unused("eval.", self.method, self.n_clusters, "gridshift.", self.gridshift.bandwidth)
-        if self.method == "tree":
-            name = "eval.reduce.metric for eval.method 'tree'"
-            checks.one_of(name, self.reduce.metric, smooth.METRICS)
-        if not self.knn:
-            raise InputError("eval.knn must hold at least one number of neighbors; got none")
-        for k in self.knn:
-            checks.whole("eval.knn", k, 1)
-
-
-@dataclasses.dataclass(frozen=True)
 class ClusterOptions:
-    """How features are clustered.
+    """How rows of features are clustered: flags of `cluster`, and keys of the section `eval`.
 
     Attributes:
         method: `"tree"` for `clustering.smooth_tree.SmoothTree`, `"gridshift"`, `"kmeans"` for a
@@ -163,12 +70,12 @@ class ClusterOptions:
             and k-means without a reduction; None: cosine if one of them is used and there are more
             than three columns, else Euclidean.
         bandwidth: bandwidth of GridShift, a number or `"auto"`.
-        n_init: number of initializations of k-means.
-        max_iter: maximum number of iterations of k-means.
-        seed: random seed.
+        n_init: number of initializations of k-means; the result of lowest inertia is kept.
     """
 
-    method: str
+    PREFIX: ClassVar[str] = ""  # before the name of an option in messages
+
+    method: Clusterer
     n_clusters: int | None
     reduce: Reduction | None
     n_components: Count
@@ -176,21 +83,34 @@ class ClusterOptions:
     metric: Literal["cosine", "euclidean"] | None
     bandwidth: float | str
     n_init: Counter
-    max_iter: Counter
-    seed: Seed
 
     def __post_init__(self) -> None:
-        check_values("", self)
-        custom.check("method", self.method, CLUSTERINGS)
-        object.__setattr__(self, "bandwidth", parse_bandwidth("bandwidth", self.bandwidth))
-        _check_unused("", self.method, self.n_clusters, "", self.bandwidth)
-        if self.method == "kmeans" and self.n_clusters is None:
-            raise InputError("n_clusters must be given for k-means; got none")
+        # A flag over the default "auto" is a string: "0.5" is accepted as a number.
+        value = parse_bandwidth(f"{self.PREFIX}bandwidth", self.bandwidth)
+        object.__setattr__(self, "bandwidth", value)
+        if self.method == "gridshift" and self.n_clusters is not None:
+            raise InputError(
+                f"{self.PREFIX}n_clusters must be left out for GridShift, which finds the number "
+                f"of clusters; got {self.n_clusters} (or set the method to tree)"
+            )
+        if self.method != "gridshift" and value != "auto":
+            raise InputError(
+                f"{self.PREFIX}bandwidth must be 'auto' for the method {self.method}, which has "
+                f"none; got {value} (or set the method to gridshift)"
+            )
 
     @classmethod
-    def of(cls, config: Mapping[str, Any]) -> Self:
-        """Returns the options in the config of a run."""
-        return cls(**{field.name: config[field.name] for field in dataclasses.fields(cls)})
+    def of(cls, values: Mapping[str, Any]) -> Self:
+        """Returns the options among flags, or in the config of a run of embeddings.
+
+        Raises:
+            InputError: a value is out of range, or an option has no use for the method.
+        """
+        names = [field.name for field in dataclasses.fields(cls)]
+        options = parse_section(cls, "", {name: values[name] for name in names})
+        if options.method == "kmeans" and options.n_clusters is None:
+            raise InputError("n_clusters must be given for k-means; got none")
+        return options
 
     @property
     def reduce_options(self) -> dict[str, Any]:
@@ -199,12 +119,74 @@ class ClusterOptions:
         return {"method": self.reduce} | {name: getattr(self, name) for name in names}
 
 
-def resolve(features: NDArray, options: ClusterOptions) -> ClusterOptions:
+@dataclasses.dataclass(frozen=True)
+class KMeansConfig:
+    """The section `eval.kmeans`.
+
+    Attributes:
+        n_clusters: see `check_k`; None: the number of classes, or without labels the number of
+            clusters that `eval.method` finds.
+        metric: `"euclidean"` or `"spherical"`; the rows have length one.
+    """
+
+    n_clusters: int | None
+    metric: Literal["euclidean", "spherical"]
+
+
+@dataclasses.dataclass(frozen=True)
+class LinearProbeConfig:
+    """The section `eval.linear_probe`: arguments of `metrics.linear_probe.linear_probe`."""
+
+    epochs: Count
+    learning_rate: Positive
+    weight_decay: NonNegative
+    batch_size: Count
+    holdout: Share
+
+
+@dataclasses.dataclass(frozen=True)
+class EvalConfig(ClusterOptions):
+    """The section `eval`: how the features of a run are clustered and scored.
+
+    Features are unit rows. `method` finds the number of clusters: `"gridshift"`, as in the papers,
+    `"tree"`, or a module of one's own. With `"tree"`, k-means clusters the smooth rows.
+
+    Attributes:
+        features: which features are clustered, `"backbone"` or `"projection"`.
+        batch_size: number of images in a forward pass of the embedding.
+        kmeans: settings of the k-means beside `method`, with `n_init` runs.
+        knn: numbers of neighbors for k-NN accuracy.
+        linear_probe: settings of the linear probe; None: it is skipped.
+    """
+
+    PREFIX: ClassVar[str] = "eval."
+
+    method: Finder
+    reduce: Reduction
+    metric: Literal["cosine", "euclidean"]
+    features: Literal["backbone", "projection"]
+    batch_size: Count
+    kmeans: KMeansConfig
+    knn: tuple[int, ...]
+    linear_probe: LinearProbeConfig | None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.knn:
+            raise InputError("eval.knn must hold at least one number of neighbors; got none")
+        for k in self.knn:
+            checks.whole("eval.knn", k, 1)
+
+
+def resolve(
+    features: NDArray, options: ClusterOptions, n_rows: int | None = None
+) -> ClusterOptions:
     """Checks features and options, and fills in the defaults of `reduce` and `metric`.
 
     Args:
         features: floating-point numbers `[n, d]`.
         options: options of clustering.
+        n_rows: number of rows that are clustered, if the features are a sample of them.
 
     Raises:
         InputError: the features or an option cannot be used.
@@ -225,7 +207,7 @@ def resolve(features: NDArray, options: ClusterOptions) -> ClusterOptions:
         )
     if map_method != "none" and (width := options.n_components) > d:
         raise InputError(f"n_components must be at most the {counted(d, 'column')}; got {width}")
-    check_k("n_clusters", options.n_clusters, n, "rows")
+    check_k("n_clusters", options.n_clusters, n_rows or n, "rows")
     return dataclasses.replace(options, reduce=map_method, metric=metric)
 
 
@@ -235,17 +217,3 @@ def check_k(name: str, k: int | None, n: int, noun: str) -> None:
         if not 1 <= k <= n:
             raise InputError(f"{name} must be between 1 and {n:,}, the number of {noun}; got {k}")
         checks.whole(name, k, 1)
-
-
-def _check_unused(
-    prefix: str, method: str, k: int | None, section: str, bandwidth: float | str
-) -> None:
-    """Raises an `InputError` for an option that the method does not have."""
-    if method == "gridshift" and k is not None:
-        must = (
-            f"{prefix}n_clusters must be left out for GridShift, which finds the number of clusters"
-        )
-        raise InputError(f"{must}; got {k} (or set the method to tree)")
-    if method != "gridshift" and bandwidth != "auto":
-        must = f"{prefix}{section}bandwidth must be 'auto' for the method {method}, which has none"
-        raise InputError(f"{must}; got {bandwidth} (or set the method to gridshift)")

@@ -35,7 +35,7 @@ from cluster_jax.report.report_data import GONE
 from cluster_jax.runs import provenance
 from cluster_jax.runs import workdir as workdirs
 from cluster_jax.runs.build import BuiltRun, Inputs
-from cluster_jax.runs.config import AnyConfig, RunConfig, parse_config
+from cluster_jax.runs.config import AnyConfig, RunConfig
 from cluster_jax.runs.run import COLUMNS, Run
 from cluster_jax.training import watch
 
@@ -135,7 +135,7 @@ def as_run(found: Found, workdir: epath.Path, images: Mapping[str, Any]) -> Run:
         store=store,
         names=dataset.sources,
         linkage=clustering.linkage(rows),
-        placer=placer_of(clustering, arrays.normalize_rows(rows), config.eval),
+        placer=placer_of(clustering, arrays.normalize_rows(rows), config.eval, of_images=True),
         facts=None if dataset.facts is None else dataset.facts(np.arange(dataset.size)),
         truth=dataset.labels,
         label_names=dataset.label_names,
@@ -156,9 +156,7 @@ def first_state(clustering: Clustering, labels: NDArray, **known: Any) -> Run:
     columns = np.zeros(len(labels), COLUMNS)
     columns["row"], columns["label"], columns["found"] = np.arange(len(labels)), labels, labels
     points, tree = clustering.points, clustering.tree
-    sure: Sequence[Any] = (None, None, None)
-    if tree is not None:
-        sure = (clustering.membership or tree.membership_)[1:]
+    sure = (None, None, None) if clustering.membership is None else clustering.membership[1:]
     return Run(
         number=0,
         made_by="first",
@@ -176,25 +174,25 @@ def first_state(clustering: Clustering, labels: NDArray, **known: Any) -> Run:
     )
 
 
-def placer_of(clustering: Clustering, features: NDArray, section: EvalConfig) -> Placing | None:
-    """Makes what places new images in clusters by `eval.method`.
+def placer_of(
+    clustering: Clustering, x: NDArray, options: ClusterOptions, *, of_images: bool
+) -> Placing | None:
+    """Makes what places new images or rows in clusters.
 
     Args:
         clustering: the clusters.
-        features: unit rows `[m, d]` of the clustered images.
-        section: the section `eval`.
+        x: the rows `[m, d]` that it describes; of images unit rows.
+        options: how they were clustered.
+        of_images: whether the rows are features of images, all of which the run stores anyway.
     """
-    tree, distinct = clustering.tree, features
-    if tree is not None and len(features) <= smooth_tree.MAX_ROWS:
-        distinct = features[tree.sample_]  # Of copies one counts.
-    training_rows = Voters(features, "cosine", placing.novelty_threshold(distinct))
-    return clusters.clusterer(
-        clustering,
-        training_rows,
-        method=section.method,
-        reduce=section.reduce.method,
-        n_neighbors=section.reduce.n_neighbors,
-    )
+    tree, metric = clustering.tree, str(options.metric)
+    if tree is not None and not of_images:
+        return tree.clusterer_
+    distinct = rows = arrays.normalize_rows(x) if metric == "cosine" else x
+    if tree is not None and len(x) <= smooth_tree.MAX_ROWS:
+        distinct = rows[tree.sample_]  # Of copies one counts.
+    known = Voters(rows, metric, placing.novelty_threshold(distinct, metric))
+    return clusters.clusterer(clustering, known, options)
 
 
 def _judged(metrics: dict[str, Any], steps: int) -> dict[str, Any]:
@@ -229,16 +227,11 @@ def complete(
     started = time.perf_counter()
     (config, dataset, _), clustered = found.inputs, found.clustered
     section = with_novel_k(config, dataset)
+    clustering, test = found.clustering, _probe_test(found)
     evaluation = evaluate.evaluate(
-        found.embedding,
-        clustered.labels,
-        section,
-        seed=config.seed,
-        clustering=found.clustering,
-        test=_probe_test(found),
+        found.embedding, clustering, clustered.labels, section, seed=config.seed, test=test
     )
-    discovered, clustering = _discover(found), evaluation.clustering
-    repeated = found.repeated
+    discovered, repeated = _discover(found), found.repeated
     if repeated is None:
         trained = found.features[workdirs.TRAIN_EMBEDDING]
         repeated = find_duplicates(dataset, trained[config.eval.features])
@@ -286,12 +279,7 @@ def with_map(run: Run, features: NDArray | None = None) -> Run:
     say("drawing the map")
     if run.store is not None:
         features = run.features
-    if run.is_of_images:
-        config = parse_config(run.config)
-        seed, how = config.seed, vars(config.eval.reduce)
-    else:
-        options = ClusterOptions.of(run.config)
-        seed, how = options.seed, options.reduce_options
+    seed, how = run.config["seed"], run.options.reduce_options
     if isinstance(run.placer, ByTree):
         leaves = run.placer.leaves
         if run.known is None:  # Else only images without a known class are in the tree.
@@ -411,16 +399,13 @@ def _readable(
 
 def with_novel_k(config: AnyConfig, dataset: Dataset) -> EvalConfig:
     """Returns the section `eval`, with the number of novel classes for k-means in discovery."""
-    kmeans = config.eval.kmeans
-    if (
-        dataset.partial_labels is None
-        or not isinstance(config, RunConfig)
-        or kmeans.n_clusters is not None
-    ):
-        return config.eval
-    if (classes := config.method.novel_classes) is None:
-        return config.eval
-    return dataclasses.replace(config.eval, kmeans=dataclasses.replace(kmeans, n_clusters=classes))
+    section, classes = config.eval, None
+    if dataset.partial_labels is not None and isinstance(config, RunConfig):
+        classes = config.method.novel_classes
+    if classes is None or section.kmeans.n_clusters is not None:
+        return section
+    kmeans = dataclasses.replace(section.kmeans, n_clusters=classes)
+    return dataclasses.replace(section, kmeans=kmeans)
 
 
 def _discover(found: Found) -> discovery.Discovery | None:
@@ -449,7 +434,7 @@ def _discover(found: Found) -> discovery.Discovery | None:
         None if before is None else arrays.normalize_rows(before["backbone"]),
         test,
         scores=scores,
-        n_init=config.eval.kmeans.n_init,
+        n_init=config.eval.n_init,
         seed=config.seed,
     )
 

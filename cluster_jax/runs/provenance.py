@@ -50,7 +50,7 @@ def describe(
             weights, network = encoder["weights"], f"{network} on features of {encoder['name']}"
     is_given = dataset.labels is not None or k is not None or section.n_clusters is not None
     kmeans = "given" if is_given else f"as found by {summary.TITLES.get(finder, finder)}"
-    bandwidth = "found" if section.gridshift.bandwidth == "auto" else "given"
+    bandwidth = "found" if section.bandwidth == "auto" else "given"
     return {
         "data": {key: getattr(config.data, key) for key in _DATA},
         "images_trained": dataset.size if steps else 0,

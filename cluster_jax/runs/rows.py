@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from cluster_jax import __version__
 from cluster_jax.clustering import custom
-from cluster_jax.clustering.placing import voters
 from cluster_jax.core import checks, io
 from cluster_jax.core.arrays import blocks, normalize_rows
 from cluster_jax.core.checks import InputError
@@ -25,11 +24,13 @@ from cluster_jax.data.arrays import Shards
 from cluster_jax.evaluation import clusters
 from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.evaluation.options import CLUSTERINGS, ClusterOptions, resolve
-from cluster_jax.runs import large
 from cluster_jax.runs import workdir as workdirs
 
 if TYPE_CHECKING:
     from cluster_jax.runs.run import Run  # It loads JAX, without which bad input is told.
+
+SAMPLE = 10_000  # rows that are described, of those that are read in blocks
+KMEANS = ("kmeans", "none")  # method and reduction that several processes compute together
 
 
 def cluster(
@@ -39,6 +40,7 @@ def cluster(
     files: Mapping[str, str | None],
     workdir: epath.PathLike | None,
     *,
+    seed: int,
     with_report: bool,
 ) -> tuple[epath.Path, dict[str, Any]]:
     """Clusters features and writes the results to a folder; a finished run is not run again.
@@ -50,6 +52,7 @@ def cluster(
         options: how they are clustered.
         files: paths of `features` and `labels`.
         workdir: the folder; None: `clusters/NAME-HASH` of file, options and content.
+        seed: random seed.
         with_report: whether to write `report.html`.
 
     Returns:
@@ -62,11 +65,11 @@ def cluster(
     from cluster_jax.core import devices
     from cluster_jax.runs import finish, page
     from cluster_jax.runs import run as records
-    from cluster_jax.runs import store as stores
 
-    shown, options = _prepared(features, options)
+    x, shown, options = _prepared(features, options, seed)
     config = {
         **dataclasses.asdict(options),
+        "seed": seed,
         "data": fingerprint(features, labels),
         **custom.described(options.method, CLUSTERINGS),
         "version": __version__,
@@ -85,56 +88,74 @@ def cluster(
             page.repaired(records.read(workdir), with_report=with_report)
         return workdir, previous
     started = time.perf_counter()
-    result, all_rows = _cluster(features, labels, options)
+    codes, say = None if labels is None else labels.codes, devices.say
+    result = clusters.find(features.values, options, seed=seed, shown=shown, progress=say)
+    devices.say("scoring ...")
+    result = clusters.scored(x, result, codes, str(options.metric), seed)
     results = io.plain(
         {
-            "provenance": _provenance(files, features, labels, options, all_rows),
-            "metrics": {options.method: result.metrics},
+            "provenance": _provenance(files, features, labels, options, seed, shown),
+            "metrics": {options.method: _with_names(result.metrics, labels)},
             "seconds": {"cluster": time.perf_counter() - started},
         }
     )
     if devices.is_first():
-        run = _as_run(features, labels, shown, options, result, all_rows, workdir)
-        about = {"config": io.plain(config), "results": results}
-        run = dataclasses.replace(run, number=1, **about)
-        if with_report and run.points is None:
-            run = finish.with_map(run, shown)
-        devices.say("writing ...")
-        workdir.mkdir(parents=True, exist_ok=True)
-        io.write_json(workdir / workdirs.CONFIG, run.config, checksum=True)
-        if run.store is not None:
-            (workdir / stores.FEATURES).unlink(missing_ok=True)  # Left by a kill.
-            stores.append(workdir, run.store)
-        page.publish(run, with_report=with_report)
+        about = {"config": io.plain(config), "workdir": workdir, "shown": shown}
+        run = _as_run(features, labels, x, options, result, **about)
+        run = dataclasses.replace(run, number=1, results=results)
+        _write(finish.with_map(run, x) if with_report and run.points is None else run, with_report)
     return workdir, results
 
 
-def _prepared(features: tables.Table, options: ClusterOptions) -> tuple[NDArray, ClusterOptions]:
-    """Returns the rows that are shown, and the options with their defaults for these features."""
+def _write(run: "Run", with_report: bool) -> None:
+    """Writes the features and the first state of a run, and its outputs."""
+    from cluster_jax.core import devices
+    from cluster_jax.runs import page
+    from cluster_jax.runs import store as stores
+
+    devices.say("writing ...")
+    run.workdir.mkdir(parents=True, exist_ok=True)
+    io.write_json(run.workdir / workdirs.CONFIG, run.config)
+    if run.store is not None:
+        (run.workdir / stores.FEATURES).unlink(missing_ok=True)  # Left by a kill.
+        stores.append(run.workdir, run.store)
+    page.publish(run, with_report=with_report)
+
+
+def _prepared(
+    features: tables.Table, options: ClusterOptions, seed: int
+) -> tuple[NDArray, NDArray | None, ClusterOptions]:
+    """Returns the rows that are described, and the options with their defaults for these features.
+
+    Rows that are read in blocks are described by a sample, whose numbers stand between the two:
+    int64, ascending; None if all rows are described.
+    """
     import jax
 
     from cluster_jax.core import devices
 
     if features.described:
         devices.say(features.described)
-    values, is_large = features.values, isinstance(features.values, Shards)
-    if isinstance(values, Shards):
-        columns = counted(values.shape[1], "column")
-        devices.say(f"reading {counted(len(values), 'row')} of {columns} ...")
-        options = large.resolve_large(values, options)
-        values = values[large.sample_rows(values, options.seed)]
-    else:
-        options = resolve(values, options)
-    zeros = int((~np.asarray(values).any(axis=1)).sum())
-    if options.metric == "cosine" and zeros and (options.method != "tree" or is_large):
+    x, shown, n = features.values, None, len(features.values)
+    if isinstance(x, Shards):
+        devices.say(f"reading {counted(n, 'row')} of {counted(x.shape[1], 'column')} ...")
+        shown = np.sort(np.random.default_rng(seed).choice(n, min(n, SAMPLE), replace=False))
+        x = x[shown]
+    options = resolve(x, options, n)
+    is_in_blocks = options.method == "tree" or (options.method, options.reduce) == KMEANS
+    if shown is not None and not is_in_blocks:
+        must = "method must be 'tree', or 'kmeans' with reduce='none', for rows read in blocks"
+        raise InputError(f"{must}; got {options.method!r} with reduce={options.reduce!r}")
+    zeros = int((~np.asarray(x).any(axis=1)).sum())
+    if options.metric == "cosine" and zeros and (options.method != "tree" or shown is not None):
         said = f"{counted(zeros, 'row is', 'rows are')} zeros alone, which have no direction"
         devices.say(f"{said}: their cluster means nothing")
-    if jax.distributed.is_initialized() and (options.method, options.reduce) != ("kmeans", "none"):
+    if jax.distributed.is_initialized() and (options.method, options.reduce) != KMEANS:
         raise InputError(
             f"method must be kmeans, and reduce none, in several processes; got {options.method} "
             f"and {options.reduce}: run the command in one process"
         )
-    return values, options
+    return x, shown, options
 
 
 def _as_run(
@@ -143,45 +164,34 @@ def _as_run(
     x: NDArray,
     options: ClusterOptions,
     result: Clustering,
-    all_rows: large.LargeClustering | None,
-    workdir: epath.Path,
+    **known: Any,
 ) -> "Run":
-    """Returns the first state of a run of embeddings, without its config and results.
+    """Returns the first state of a run of embeddings, without its results.
 
     Args:
         features: of all rows, and their ids.
         labels: of the rows, or None.
-        x: the features, or those of a sample.
+        x: the features of the rows that are described.
         options: how they were clustered.
         result: their clusters.
-        all_rows: those of all rows, if `result` is of a sample.
-        workdir: folder of the run.
+        known: other attributes of the run, `shown` among them.
     """
     from cluster_jax.runs import finish
 
-    is_whole, tree = all_rows is None, result.tree
-    known = voters(x, str(options.metric)) if tree is None else tree.clusterer_.voters
+    tree, every = result.tree, result.all_labels
     return finish.first_state(
         result,
-        result.cluster_labels if all_rows is None else all_rows.labels,
-        workdir=workdir,
-        config={},
+        result.cluster_labels if every is None else every,
         images={},
-        store=rows_of(x, options) if is_whole else None,
+        store=rows_of(x, options) if every is None else None,
         names=None if features.names is None else tuple(features.names),
         linkage=result.linkage(x),
-        placer=clusters.clusterer(
-            result,
-            known,
-            method=options.method,
-            reduce=options.reduce,
-            n_neighbors=options.n_neighbors,
-        ),
-        facts=digests(x) if is_whole else None,
+        placer=finish.placer_of(result, x, options, of_images=False),
+        facts=digests(x) if every is None else None,
         truth=None if labels is None else labels.codes,
         label_names=None if labels is None else tuple(labels.names),
-        shown=None if all_rows is None else all_rows.sample,
-        shares=None if all_rows is None else all_rows.shares,
+        shares=tree.probabilities_ if tree is not None and every is not None else None,
+        **known,
     )
 
 
@@ -246,22 +256,12 @@ def fingerprint(features: tables.Table, labels: tables.Labels | None) -> dict[st
     return {"features": hashed, "labels": label_hash}
 
 
-def _cluster(
-    features: tables.Table, labels: tables.Labels | None, options: ClusterOptions
-) -> tuple[Clustering, large.LargeClustering | None]:
-    """Clusters features; of shards returns the clusters of the sample, and those of all rows."""
-    from cluster_jax.core import devices
-
-    codes, all_rows = None if labels is None else labels.codes, None
-    if isinstance(features.values, Shards):
-        all_rows = large.cluster_shards(features.values, codes, options, devices.say)
-        result = all_rows.clustering
-    else:
-        result = clusters.cluster(features.values, codes, options, devices.say)
-    if labels is not None:
-        matching = result.metrics["matching"]
-        result.metrics["matching"] = {c: labels.names[label] for c, label in matching.items()}
-    return result, all_rows
+def _with_names(metrics: dict[str, Any], labels: tables.Labels | None) -> dict[str, Any]:
+    """Returns metrics whose matching names the true labels."""
+    if labels is None:
+        return metrics
+    matching = {cluster: labels.names[label] for cluster, label in metrics["matching"].items()}
+    return {**metrics, "matching": matching}
 
 
 def _provenance(
@@ -269,24 +269,30 @@ def _provenance(
     features: tables.Table,
     labels: tables.Labels | None,
     options: ClusterOptions,
-    all_rows: large.LargeClustering | None,
+    seed: int,
+    shown: NDArray | None,
 ) -> dict[str, Any]:
     from cluster_jax.runs import provenance
 
-    unused = {"n_clusters"} if options.method == "kmeans" else {"n_clusters", "n_init", "max_iter"}
+    unused = {"n_clusters"} if options.method == "kmeans" else {"n_clusters", "n_init"}
     if options.reduce == "none":
         unused |= {"n_components", "n_neighbors"}
     used = {k: v for k, v in dataclasses.asdict(options).items() if k not in unused}
-    bandwidth = "found" if options.bandwidth == "auto" else "given"
+    bandwidth, n = "found" if options.bandwidth == "auto" else "given", len(features.values)
+    rows_used = {}
+    if isinstance(features.values, Shards) and shown is not None:
+        of_all = {"all": n, "files": len(features.values.files), "in_report": len(shown)}
+        rows_used = {"rows_used": of_all}
     return {
         **files,
         "ids": features.ids,
         "feature_columns": features.columns,
         "columns_left_out": features.left_out,
-        "rows": len(features.values),
+        "rows": n,
         "columns": features.values.shape[1],
-        **({} if all_rows is None else {"rows_used": all_rows.rows_used}),
+        **rows_used,
         **used,
+        "seed": seed,
         "labels_used_for": [] if labels is None else ["scoring"],
         "number_of_clusters": {options.method: "found" if options.n_clusters is None else "given"},
         "bandwidth": bandwidth if options.method == "gridshift" else None,

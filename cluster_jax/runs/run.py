@@ -26,6 +26,7 @@ from cluster_jax.data import tables
 from cluster_jax.discovery import scores as discovery
 from cluster_jax.discovery import splits
 from cluster_jax.encoding.encoder import Encoder
+from cluster_jax.evaluation.options import ClusterOptions
 from cluster_jax.nets.pretrained import Preprocessing
 from cluster_jax.report import duplicates, report_data
 from cluster_jax.report.duplicates import Duplicates
@@ -183,6 +184,13 @@ class Run:
     def method(self) -> str:
         """The method that has found the clusters."""
         return (self.config["eval"] if self.is_of_images else self.config)["method"]
+
+    @property
+    def options(self) -> ClusterOptions:
+        """How the clusters were found, and how the map is drawn."""
+        return (
+            parse_config(self.config).eval if self.is_of_images else ClusterOptions.of(self.config)
+        )
 
     @property
     def words(self) -> tuple[str, str]:
@@ -395,7 +403,7 @@ class Run:
             InputError: the run used t-SNE, whose map has no place for them.
         """
         if self.placer is None:
-            flag = "--config.eval.reduce.method=umap" if self.is_of_images else "--reduce=umap"
+            flag = "--config.eval.reduce=umap" if self.is_of_images else "--reduce=umap"
             raise InputError(
                 f"{self.workdir} used t-SNE, whose map has no place for new rows; run its command "
                 f"again with {flag}"

@@ -1,15 +1,14 @@
-"""Next states of a finished run: by an update, by corrections, and back to the one before.
+"""The next state of a finished run by an update.
 
 An update compares what is there now with what the run has, by contents and names, finds clusters
 of all of it, which keep their numbers (`clustering.numbering`), and writes the next state.
 """
 
 import collections
-import contextlib
 import dataclasses
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +19,7 @@ from cluster_jax.clustering import knn, numbering
 from cluster_jax.clustering.base import NO_CLUSTER
 from cluster_jax.clustering.placing import ByTree
 from cluster_jax.core import checks, io
-from cluster_jax.core.checks import InputError, short
+from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
 from cluster_jax.data import datasets, images
 from cluster_jax.data import folder as image_files
@@ -30,116 +29,15 @@ from cluster_jax.encoding.embed import UNREADABLE, readable_rows
 from cluster_jax.evaluation import clusters
 from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.evaluation.options import ClusterOptions
-from cluster_jax.report import assignments, changes
-from cluster_jax.runs import build, corrections, finish, page, photos, provenance
+from cluster_jax.report import assignments
+from cluster_jax.runs import build, changes, finish, page, photos, provenance
 from cluster_jax.runs import rows as embeddings
 from cluster_jax.runs import run as records
 from cluster_jax.runs import store as stores
 from cluster_jax.runs import workdir as workdirs
+from cluster_jax.runs.changes import Ended
 from cluster_jax.runs.config import PhotosConfig, config_json, parse_config
 from cluster_jax.runs.run import COLUMNS, DEPARTED, Run
-
-# What a command prints: lines for a person, and values for a program.
-Ended = tuple[str, dict[str, Any]]
-_TOLD = 12  # events that are printed
-_KINDS = {"new": "new", "gone": "gone", "changed": "changed", "renamed": "moved or renamed"}
-
-
-def undo(workdir: epath.PathLike, *, with_report: bool = True) -> Ended:
-    """Goes back to the state before the last update or corrections; returns what is printed.
-
-    Raises:
-        InputError: there is none, or another process uses the workdir.
-    """
-    workdir = workdirs.of_run(checks.local(workdir))
-    with workdirs.locked(workdir):
-        numbers = workdirs.states(workdir)
-        if len(numbers) < 2:
-            raise InputError(
-                f"{workdir} must have an update or corrections to take back; got none (the last "
-                f"{records.KEPT} states are kept)"
-            )
-        before, what = records.read(workdir, back=1), "damaged state"
-        with contextlib.suppress(InputError):
-            made_by = records.read(workdir).made_by
-            what = {"first": "clustering"}.get(made_by, made_by)
-        text = page.render(before) if with_report else None
-        _write_changes(before)
-        page.write_outputs(before, text)
-        # Last, so that after a kill the same command does not go back twice.
-        (workdir / f"run-{numbers[-1]}.npz").unlink()
-    said = f"Took the last {what} of {workdir} back: its clusters are as they were before."
-    return said, {"workdir": str(workdir), "undone": what}
-
-
-def correct(
-    workdir: epath.PathLike,
-    files: Sequence[epath.PathLike] = (),
-    names: Sequence[tuple[str, str]] = (),
-    *,
-    with_report: bool = True,
-) -> Ended:
-    """Applies files of corrections and names, one after the other; returns what is printed.
-
-    Without any, only the outputs are written again. A file of the page that was open while the run
-    went on is about one of the last states: its decisions hold for the images that are there now.
-    A later file of a page has all that an earlier one has, and takes its place.
-
-    Args:
-        workdir: of a finished run.
-        files: as a page saves them.
-        names: number of a cluster, and its name, of each.
-        with_report: whether the page is written.
-
-    Raises:
-        InputError: the run is not finished, or a file does not fit it; nothing was written.
-    """
-    decisions = [corrections.read(file) for file in files]
-    workdir = workdirs.of_run(workdir)
-    with workdirs.locked(workdir):
-        before = run = records.read(workdir)
-        for said in decisions:
-            run = _apply(run, said)
-        if names:
-            run = corrections.corrected(run, {"names": dict(names)})
-            run = dataclasses.replace(run, page=None)
-        is_new = run.state != before.state or (run.columns != before.columns).any()
-        if is_new:
-            run = finish.scored(finish.described(run))
-            run = dataclasses.replace(run, number=before.number + 1, made_by="corrections")
-        else:
-            run = before
-        if with_report:
-            run = page.with_map(run)
-        text = page.render(run) if with_report else None
-        if is_new or run.points is not before.points:
-            run.write()
-        page.write_outputs(run, text)
-    values = {"workdir": str(workdir), "assignments": str(workdir / workdirs.ASSIGNMENTS)}
-    lines = [f"corrections  {corrections.summary(before, run)}"]
-    lines.append(f"assignments  {values['assignments']}")
-    if text is not None:
-        values["report"] = str(workdir / workdirs.REPORT)
-        lines.append(f"report       {values['report']}")
-    return "\n".join(lines), values
-
-
-def _apply(run: Run, said: dict[str, Any]) -> Run:
-    """Applies decisions about the newest state of a run, or about one of the last ones."""
-    if said["state"] == run.state:
-        return dataclasses.replace(corrections.corrected(run, said), page=run.state)
-    for back in range(len(workdirs.states(run.workdir))):
-        shown = records.read(run.workdir, back)
-        if shown.state == said["state"] == run.page:
-            now = corrections.corrected(shown, said)
-            return dataclasses.replace(now, page=shown.state, config=run.config)
-        if shown.state == said["state"]:
-            now = corrections.corrected(run, corrections.carried(shown, run, said))
-            return dataclasses.replace(now, page=None)
-    raise InputError(
-        f"the corrections must be of one of the last states of {run.workdir}; got those of "
-        f"{short(said['state'])}: open its page anew"
-    )
 
 
 class Items(NamedTuple):
@@ -289,11 +187,8 @@ def update_photos(
             return _unchanged(before, run, with_report=with_report)
         if not len(items.rows):
             raise InputError(f"PHOTOS must have an image that can be read; got none of {workdir}")
-        run, section = dataclasses.replace(comparison.run, **changed), config.eval
-        how = {"metric": section.reduce.metric, "k": section.n_clusters, "seed": config.seed}
-        run, clustering = _updated(before, run, items, made, how, refit=refit)
-        placer = finish.placer_of(clustering, run.features, section)
-        run = _with_placer(run, clustering, placer)
+        run = dataclasses.replace(comparison.run, **changed)
+        run, clustering = _updated(before, run, items, made, refit=refit)
         run = _scored_photos(run, inputs, clustering, time.perf_counter() - started)
         stores.append(workdir, made)
         return _written(before, run, dataset=dataset, with_report=with_report, refit=refit)
@@ -346,7 +241,7 @@ def _compare_photos(
     assert dataset.facts is not None
     facts, root = dataset.facts(np.arange(dataset.size)), image_files.root(str(config.data.dir))
     paths = [os.path.abspath(root / name) for name in dataset.sources or ()]
-    run = dataclasses.replace(run, names=_paths(run))
+    run = dataclasses.replace(run, names=changes.paths(run))
     comparison = _compare(run, paths, facts, may_be_renamed=True)
     is_kept, away = comparison.known >= 0, list[str]()
     for folder in own.split("\n"):
@@ -482,10 +377,7 @@ def update_rows(
         if not (refit or _differs(before, items)):
             return _unchanged(before, before, with_report=with_report)
         made = embeddings.rows_of(values[comparison.new].astype(x.dtype), options)
-        how = {"metric": str(options.metric), "k": options.n_clusters, "seed": options.seed}
-        run, clustering = _updated(before, comparison.run, items, made, how, refit=refit)
-        assert clustering.tree is not None
-        run = _with_placer(run, clustering, clustering.tree.clusterer_)
+        run, clustering = _updated(before, comparison.run, items, made, refit=refit)
         run = _scored_rows(run, clustering, options)
         stores.append(workdir, made)
         return _written(before, run, dataset=None, with_report=with_report, refit=refit)
@@ -535,10 +427,8 @@ def _compare_rows(run: Run, values: NDArray, table: Table | None) -> _Comparison
 def _scored_rows(run: Run, clustering: Clustering, options: ClusterOptions) -> Run:
     """Returns a run of embeddings with scores and map."""
     x, results = run.all_features, dict(run.results)
-    clustering = _own_clusters(run, clustering)
-    scored = clusters.scores(None, run.labels)
-    clustering = clustering._replace(metrics={**clustering.metrics, **scored})
-    clustering = clusters.with_silhouette(x, clustering, options)
+    clustering, metric = _own_clusters(run, clustering), str(options.metric)
+    clustering = clusters.scored(x, clustering, None, metric, run.config["seed"])
     results["metrics"] = {options.method: clustering.metrics}
     results["provenance"] = {
         **{**results["provenance"], "rows": len(x), "labels_used_for": []},
@@ -560,18 +450,18 @@ def _unchanged(before: Run, run: Run, *, with_report: bool) -> Ended:
         has_page = (run.workdir / workdirs.REPORT).exists()
         page.write_outputs(run, page.render(run) if has_page else None)
     elif not page.is_published(run):  # A kill came between the state and its outputs.
-        _write_changes(run)
+        changes.write_last(run)
         page.repaired(run, with_report=with_report)
     has = f"{run.workdir} has all {counted(len(run.columns), run.words[0])} already"
-    lines = [*_missing_folders(run), f"Nothing has happened: {has}, and none is gone."]
+    lines = [*changes.missing_folders(run), f"Nothing has happened: {has}, and none is gone."]
     if run.config != before.config:
         lines.append(f"They are in {image_files.shown(run.config['data']['dir'])} from now on.")
     text = "\n".join(lines)
-    return text, _values(dataclasses.replace(run, events=()), {}, refit=False)
+    return text, changes.values(dataclasses.replace(run, events=()), {}, refit=False)
 
 
 def _updated(
-    before: Run, run: Run, items: Items, made: NDArray, how: Mapping[str, Any], *, refit: bool
+    before: Run, run: Run, items: Items, made: NDArray, *, refit: bool
 ) -> tuple[Run, Clustering]:
     """Returns the run of what is there now, whose clusters keep their numbers, and a fit of it.
 
@@ -580,7 +470,6 @@ def _updated(
         run: the same with what is back as its last rows.
         items: what is there now.
         made: features of what is new.
-        how: arguments of `clusters.run_tree`.
         refit: whether all rows are clustered anew, and matched to the known clusters.
     """
     n_old, now = len(items.old), run.updates + 1
@@ -603,7 +492,7 @@ def _updated(
     is_fixed = columns["decided"] | np.isin(columns["label"], list(run.held))
     is_fixed[n_old:] = False
 
-    clustering = clusters.run_tree(x, **how)
+    clustering = clusters.find(x, run.options, seed=run.config["seed"])
     assert clustering.tree is not None
     state = clustering.tree.numbered(run.living.of(items.old), x, is_fixed[:n_old])
     told = state.events
@@ -615,8 +504,17 @@ def _updated(
     had, born = before.labels, {event.id for event in told if event.kind == numbering.EMERGED}
     stayed = had[items.old[items.old < len(had)]]
     events = numbering.events(stayed, state.ids, born, had=had)
-    after = dataclasses.replace(after, next_label=state.next_id, events=events)
-    return after, _with_old_map(before, items, clustering, x)
+    placer = finish.placer_of(clustering, x, run.options, of_images=run.is_of_images)
+    assert isinstance(placer, ByTree)
+    after = dataclasses.replace(
+        after,
+        next_label=state.next_id,
+        events=events,
+        placer=dataclasses.replace(placer, labels=state.ids.copy()),
+        tree=clustering.tree.linkage_,
+        probabilities=clustering.tree.probabilities_,
+    )
+    return finish.described(after), _with_old_map(before, items, clustering, x)
 
 
 def _kept_decisions(run: Run, kept: NDArray) -> NDArray:
@@ -639,19 +537,6 @@ def _with_old_map(run: Run, items: Items, clustering: Clustering, x: NDArray) ->
     sharp = clustering.tree.smoother_.project(x)
     near = knn.nearest(sharp[len(old) :], sharp[: len(old)], 3).indices
     return clustering._replace(points=np.concatenate([old, old[near].mean(axis=1)]))
-
-
-def _with_placer(run: Run, clustering: Clustering, placer: Any) -> Run:
-    """Returns a run with what a fit of all its rows has made, for its own clusters."""
-    assert isinstance(placer, ByTree)
-    assert clustering.tree is not None
-    run = dataclasses.replace(
-        run,
-        placer=dataclasses.replace(placer, labels=run.labels.copy()),
-        tree=clustering.tree.linkage_,
-        probabilities=clustering.tree.probabilities_,
-    )
-    return finish.described(run)
 
 
 def _own_clusters(run: Run, clustering: Clustering) -> Clustering:
@@ -678,106 +563,9 @@ def _written(
     run = dataclasses.replace(run, number=before.number + 1, made_by="update", page=None)
     if with_report:
         run = finish.with_map(run)
-    table, text = _changes(before, run), page.render(run, dataset) if with_report else None
+    table, text = changes.table(before, run), page.render(run, dataset) if with_report else None
     run.write()
     io.write(file, assignments.to_csv(table))
     page.write_outputs(run, text)
-    values = _values(run, collections.Counter(table["change"]), refit=refit)
-    return _words(run, values), values
-
-
-def _write_changes(run: Run) -> None:
-    """Writes the table of what the last update of a state has changed, or removes another's."""
-    file, numbers = run.workdir / workdirs.CHANGES, workdirs.states(run.workdir)
-    for back in range(numbers[-1] - run.number, len(numbers) - 1):
-        if (after := records.read(run.workdir, back)).made_by == "update":
-            before = records.read(run.workdir, back + 1)
-            io.write(file, assignments.to_csv(_changes(before, after)))
-            return
-    file.unlink(missing_ok=True)
-
-
-def _changes(before: Run, run: Run) -> dict[str, list[Any]]:
-    """Lists the rows that are new, gone, changed, renamed, or in another cluster."""
-    place = {row: i for i, row in enumerate(before.columns["row"].tolist())}
-    olds = [place.pop(row, None) for row in run.columns["row"].tolist()]
-    earlier, paths = _paths(before), _paths(run)
-    left = {earlier[i]: i for i in place.values()} if run.names is not None else {}
-    table: list[tuple[Any, str, int | None, int | None]] = []
-    for new, old in enumerate(olds):
-        if old is None:
-            old = left.pop(paths[new], None)
-            kind = "new" if old is None else "changed"
-        elif run.names is not None and earlier[old] != paths[new]:
-            kind = "renamed"
-        elif before.labels[old] != run.labels[new]:
-            kind = "moved"
-        else:
-            continue
-        table.append((_name(run, new), kind, old, new))
-    is_gone = sorted(set(place.values()) - {old for _, _, old, _ in table})
-    table += [(_name(before, old), "gone", old, None) for old in is_gone]
-    return {
-        "name": [name for name, *_ in table],
-        "change": [kind for _, kind, *_ in table],
-        "before": ["" if old is None else int(before.labels[old]) for _, _, old, _ in table],
-        "after": ["" if new is None else int(run.labels[new]) for *_, new in table],
-    }
-
-
-def _name(run: Run, row: int) -> str | int:
-    return row if run.names is None else run.names[row]
-
-
-def _paths(run: Run) -> tuple[Any, ...]:
-    """Returns absolute paths of photos: another folder in an update changes the relative ones."""
-    if run.names is None:
-        return tuple(range(len(run.columns)))
-    if not run.is_of_images:
-        return run.names
-    root = image_files.root(str(run.config["data"]["dir"]))
-    return tuple(os.path.abspath(os.path.join(root, name)) for name in run.names)
-
-
-def _values(run: Run, counts: Mapping[str, int], *, refit: bool) -> dict[str, Any]:
-    """Returns what a program is told of an update with so many changes of each kind."""
-    return {
-        "workdir": str(run.workdir),
-        "update": run.updates,
-        **{kind: counts.get(kind, 0) for kind in _KINDS},
-        "refit": refit,
-        "away": list(run.away),
-        f"{run.words[0]}s": len(run.columns),
-        "clusters": len(np.unique(run.labels[run.labels >= 0])),
-        "events": [event._asdict() for event in run.events],
-    }
-
-
-def _words(run: Run, values: dict[str, Any]) -> str:
-    """Tells in plain words what has happened: numbers of files, then a line for each event."""
-    noun, group = run.words
-    names = run.cluster_names
-
-    def called(cluster: int) -> str:
-        name = names.get(str(cluster)) or run.named.get(cluster)
-        return f"{group} {cluster}" + (f" ({name})" if name else "")
-
-    counts = [(values[kind], word) for kind, word in _KINDS.items()]
-    parts = [f"{counted(n, noun)} {'is' if n == 1 else 'are'} {word}" for n, word in counts if n]
-    lines = [*_missing_folders(run), "; ".join(parts) + "." if parts else f"No {noun} is new."]
-    if values["refit"]:
-        lines.append(f"All {noun}s were clustered anew.")
-    shown = changes.ordered(run.events)
-    lines += [f"  {changes.told(event, called, noun)}" for event in shown[:_TOLD]]
-    if len(shown) > _TOLD:
-        lines.append(f"  and {len(shown) - _TOLD:,} more; {workdirs.CHANGES} has every {noun}")
-    same = sum(event.kind == numbering.SURVIVED for event in run.events)
-    if same:
-        lines.append(f"  {counted(same, group)} stayed as {'it was' if same == 1 else 'they were'}")
-    return "\n".join(lines)
-
-
-def _missing_folders(run: Run) -> list[str]:
-    """Returns a sentence for each folder that is not there."""
-    noun = run.words[0]
-    return [f"{folder} is away or empty: its {noun}s stay as they were." for folder in run.away]
+    values = changes.values(run, collections.Counter(table["change"]), refit=refit)
+    return changes.words(run, values), values

@@ -43,7 +43,7 @@ def _fit(photos: Sequence[str], run: str) -> None:
     import cluster_jax
 
     folder = str(pathlib.Path(photos[0]).parent)
-    by_pca = {"eval.reduce.method": "pca"}  # A service shows no map.
+    by_pca = {"eval.reduce": "pca"}  # A service shows no map.
     cluster_jax.ImageClusterer(workdir=run, overrides=by_pca, verbose=False).fit(folder)
 
 

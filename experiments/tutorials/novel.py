@@ -38,7 +38,7 @@ overrides = {
     "data.name": "features",
     "train.duration": "200 steps",
     "optimizer.warmup": "20 steps",
-    "eval.reduce.method": "pca",
+    "eval.reduce": "pca",
 }
 clusterer = ImageClusterer("ncl_features", overrides=overrides, n_clusters=5, verbose=False)
 clusterer.fit(features, labels)

@@ -2,7 +2,6 @@
 
 import base64
 import csv
-import dataclasses
 import gzip
 import os
 import pathlib
@@ -23,7 +22,7 @@ from cluster_jax.data import tables
 from cluster_jax.evaluation import clusters
 from cluster_jax.evaluation.options import ClusterOptions
 from cluster_jax.report import summary
-from cluster_jax.runs import large, page, rows
+from cluster_jax.runs import page, rows
 from tests.report.test_report import Page
 from tests.rows import every_row
 
@@ -90,9 +89,7 @@ def test_files_of_a_run(files, capsys, method):
     assert {"python", "cluster_jax", "numpy"} <= set(protocol["versions"])
     assert {"machine", "commit"} <= set(protocol)
 
-    names = [field.name for field in dataclasses.fields(ClusterOptions)]
-    options = ClusterOptions(**{k: results["config"][k] for k in names})
-    result = clusters.cluster(x, labels, options, lambda text: None)
+    result = clusters.find(x, ClusterOptions.of(results["config"]), seed=0)
     rows = list(csv.DictReader(pathlib.Path("out/assignments.csv").read_text().splitlines()))
     assert [row["id"] for row in rows] == [f"row {i}" for i in range(200)]
     assert [int(row["cluster"]) for row in rows] == result.cluster_labels.tolist()
@@ -336,7 +333,7 @@ def test_summary_counts_small_clusters_apart():
             "none.txt must be an existing file; got no such file",
         ),
         (("--features=x.npy", "--labels=short.txt"), "got 200 and 2"),
-        (("--features=nan.npy",), "NaN or infinity in 1 of 2 rows, first nan at [1, 0]"),
+        (("--features=nan.npy",), "Input features contains NaN"),
         (("--features=flat.npy",), "rows by columns; got float64 of shape (4,)"),
         (("--features=empty.npy",), "a minimum of 1 is required"),
         (("--features=words.npy",), "must hold real numbers"),
@@ -364,8 +361,8 @@ def test_summary_counts_small_clusters_apart():
             "bandwidth must be 'auto' or a number greater than 0; got 'wide'",
         ),
         (
-            ("--features=x.npy", "--method=kmeans", "--n-clusters=2", "--max-iter=2147483648"),
-            "max_iter must be at most 2,147,483,647; got 2147483648",
+            ("--features=x.npy", "--method=kmeans", "--n-clusters=2", "--n-init=2147483648"),
+            "n_init must be at most 2,147,483,647; got 2147483648",
         ),
         (("--features=x.npy", "--method=gridshift", "--bandwidth=-1"), "greater than 0; got '-1'"),
         (
@@ -408,7 +405,7 @@ def test_late_trouble_is_one_sentence_too(files, capsys, monkeypatch):
     def full(*arguments, **options):
         raise OSError("no space left on device")
 
-    monkeypatch.setattr(clusters, "cluster", full)
+    monkeypatch.setattr(clusters, "find", full)
     assert "no space left" in _refused(capsys, "--features=x.npy", code=1)
 
     def warned(*arguments, **options):
@@ -416,7 +413,7 @@ def test_late_trouble_is_one_sentence_too(files, capsys, monkeypatch):
         warnings.warn("it did not converge", UserWarning, stacklevel=1)
         raise InputError("coordinates are too large")
 
-    monkeypatch.setattr(clusters, "cluster", warned)
+    monkeypatch.setattr(clusters, "find", warned)
     with pytest.raises(SystemExit):
         cluster.main(["--features=x.npy"])
     lines = capsys.readouterr().err.splitlines()
@@ -446,7 +443,7 @@ def shards(files, monkeypatch):
     for i, part in enumerate(np.split(x, [70, 150])):
         np.save(f"parts/{i}.npy", part)
     monkeypatch.setattr(tables, "LARGE", 300)
-    monkeypatch.setattr(large, "SAMPLE", 120)
+    monkeypatch.setattr(rows, "SAMPLE", 120)
     return x, labels
 
 
@@ -462,7 +459,7 @@ def test_features_too_large_for_memory_are_read_in_blocks(shards, capsys, monkey
     provenance, metrics = results["provenance"], results["metrics"][method]
     assert provenance["rows"] == 200
     assert provenance["rows_used"] == {"all": 200, "files": 3, "in_report": 120}
-    said = "running k-means on all 200 rows" if method == "kmeans" else "smoothing 200 x"
+    said = "running k-means on 200 rows" if method == "kmeans" else "smoothing 200 x"
     assert said in out
     assert "in 200 rows" in out
     with open("w/assignments.csv") as file:

@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.usefixtures("one_device")]
 
 QUICK = (
     "--config.data.image_size=48", "--config.eval.batch_size=16",
-    "--config.eval.reduce.method=pca",
+    "--config.eval.reduce=pca",
 )  # fmt: skip
 
 

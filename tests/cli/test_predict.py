@@ -167,7 +167,7 @@ def test_without_reduction_gridshift_places(trained, tmp_path):
     folder, config = trained
     workdir = shutil.copytree(folder, tmp_path / "again")
     changed = config.copy_and_resolve_references()
-    changed.eval.reduce.method = "none"
+    changed.eval.reduce = "none"
     pixels, kinds = toy.images(90)
     np.savez(config.data.dir, images=pixels, labels=kinds)
     try:
@@ -175,9 +175,8 @@ def test_without_reduction_gridshift_places(trained, tmp_path):
     finally:
         pathlib.Path(config.data.dir).unlink()
     run = records.read(workdir)
-    settled = {**run.config["eval"]["gridshift"],
-               "bandwidth": run.results["metrics"]["gridshift"]["bandwidth"]}  # fmt: skip
-    grid = GridShift(**settled).fit(run.features)
+    found = run.results["metrics"]["gridshift"]["bandwidth"]
+    grid = GridShift(bandwidth=found).fit(run.features)
     assert (run.place(run.features).labels == run.labels).all()
     rng = np.random.default_rng(0)
     rows = run.features[:40] + rng.normal(size=(40, run.features.shape[1])).astype(np.float32) / 9
@@ -187,7 +186,7 @@ def test_without_reduction_gridshift_places(trained, tmp_path):
 
 def test_a_map_keeps_training_rows(trained):
     run = records.read(trained[0])
-    assert run.config["eval"]["reduce"]["method"] == "pca"
+    assert run.config["eval"]["reduce"] == "pca"
     placed = run.place(run.features)
     assert (placed.labels == run.labels).all()
     np.testing.assert_allclose(placed.distances, run.distances, rtol=1e-4, atol=1e-6)
@@ -200,7 +199,7 @@ def test_tsne_refuses(workdir, tmp_path, capsys, monkeypatch):
     np.save(tmp_path / "x.npy", toy.images(2)[0])
     sentence = _refused(capsys, f"--workdir={workdir}", f"--images={tmp_path}/x.npy")
     assert "t-SNE" in sentence
-    assert "eval.reduce.method=umap" in sentence
+    assert "eval.reduce=umap" in sentence
 
 
 def test_workdirs_that_are_not_finished(workdir, tmp_path, capsys):

@@ -26,7 +26,7 @@ TINY = (
     "--config.network.width=4", "--config.network.projector.hidden=16",
     "--config.network.projector.out=8", "--config.train.batch_size=16",
     "--config.train.duration=2 steps", "--config.train.log_every=1",
-    "--config.optimizer.warmup=1 step", "--config.eval.reduce.method=pca", "--config.nrcc.weight=0",
+    "--config.optimizer.warmup=1 step", "--config.eval.reduce=pca", "--config.nrcc.weight=0",
     "--config.eval.linear_probe.epochs=1",
 )  # fmt: skip
 

@@ -118,7 +118,7 @@ def test_images(write, tmp_path, capsys):
     """A run clusters again what it has embedded once the file is another, into `n_clusters`."""
     write(SIGNS.format(is_unit=True, more="(n_clusters or 0)"))
     config = toy.config(toy.file(tmp_path, 90))
-    overrides = {"eval.method": "mine", "eval.gridshift.bandwidth": "auto"}
+    overrides = {"eval.method": "mine", "eval.bandwidth": "auto"}
     run = {"config": config.to_dict(), "overrides": overrides, "workdir": tmp_path / "run"}
     images = toy.images(90)[0]
     fitted = ImageClusterer(**run, verbose=False).fit(images)

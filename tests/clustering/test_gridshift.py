@@ -198,13 +198,10 @@ def test_bad_options(options, message):
 @every_row(
     ("points", "message"),
     [
-        (
-            [[0.0], [np.nan]],
-            r"X must be finite; got NaN or infinity in 1 of 2 rows, first nan at \[1, 0\]",
-        ),
-        ([[np.inf, 0.0]], r"1 of 1 row, first inf at \[0, 0\]"),
+        ([[0.0], [np.nan]], "X must be finite numbers.* contains NaN"),
+        ([[np.inf, 0.0]], "X contains infinity"),
         (np.zeros((0, 2)), "0 sample"),
-        ([["a", "b"]], "X must be an array of numbers"),
+        ([["a", "b"]], "X must be finite numbers"),
         (np.array([["2020-01-01"]], "datetime64[D]"), "X must hold numbers"),
         (np.ma.masked_array([[1.0, 2.0]], [[True, False]]), "X must have no masked entries"),
     ],

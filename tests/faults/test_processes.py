@@ -18,7 +18,7 @@ FLAGS = (
     "--config.network.projector.out=8", "--config.train.batch_size=16",
     f"--config.train.duration={STEPS} steps", "--config.train.log_every=10",
     "--config.train.checkpoint_every=10", "--config.optimizer.warmup=1 step",
-    "--config.eval.reduce.method=pca", "--config.eval.linear_probe.epochs=1",
+    "--config.eval.reduce=pca", "--config.eval.linear_probe.epochs=1",
     "--config.data.name=folder", "--config.data.cache_mb=0", "--config.nrcc.weight=0.0",
 )  # fmt: skip
 

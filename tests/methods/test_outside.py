@@ -42,7 +42,7 @@ def test_it_trains_and_predicts(file, tmp_path, capsys):
         "optimizer.warmup": "1 step",
         "network.width": 4,
         "nrcc.weight": 0.0,
-        "eval.reduce.method": "pca",
+        "eval.reduce": "pca",
         "eval.linear_probe.epochs": 2,
         "method.t": 3.0,
     }

@@ -32,7 +32,7 @@ def make_config(folder, seed=0):
     pixels, labels = toy.images(COUNT, seed, channels=3)
     np.savez(folder / "toy.npz", images=pixels, labels=labels)
     config.novel.holdout = 0.2
-    config.eval.reduce.method = "pca"
+    config.eval.reduce = "pca"
     config.network.width = 32
     # As in other modules: the pretrained network is compiled once for all of them.
     config.data.image_size, config.augment.size, config.eval.batch_size = 32, 32, 16

@@ -11,7 +11,7 @@ import cluster_jax
 from cluster_jax import SmoothTree
 from cluster_jax.cli import cluster, predict
 from cluster_jax.core.checks import InputError
-from cluster_jax.runs import update
+from cluster_jax.runs import states
 
 N, GROUPS = 240, 4
 
@@ -142,7 +142,7 @@ def test_corrections_hold_for_new_rows(make, rows, new, tmp_path, capsys):
     a, b = before.labels_[:2].tolist()
     said = {"state": before.run.state, "merges": [[a, b]], "names": {str(b): "birds"}}
     (tmp_path / "saved.json").write_text(json.dumps(said))
-    update.correct(workdir, [tmp_path / "saved.json"])
+    states.correct(workdir, [tmp_path / "saved.json"])
     run = cluster_jax.load(workdir)
     assert run.names_ == {b: "birds"}
     placed = run.locate(new)

@@ -14,7 +14,7 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import load_config
 from cluster_jax.data import batches
 from cluster_jax.encoding import embed
-from cluster_jax.evaluation import evaluate
+from cluster_jax.evaluation import clusters, evaluate
 from cluster_jax.metrics import partition
 from cluster_jax.runs import begin as pipeline
 from cluster_jax.runs import build, finish
@@ -33,7 +33,7 @@ def finished(tmp_path_factory, one_device, traced_once):
     path = toy.features_file(folder)
     config = toy.shrunken("nrcc_features", folder)
     config.data.dir, config.train.duration, config.network.width = str(path), "100 steps", 32
-    config.eval.reduce.method = "pca"
+    config.eval.reduce = "pca"
     results = pipeline.run_pipeline(config, folder / "run", "toy")
     return folder / "run", results, np.load(path)
 
@@ -62,9 +62,10 @@ def test_k_means_has_the_metric_of_the_config(finished):
     for metric in ("euclidean", "spherical"):
         kmeans = dataclasses.replace(section.kmeans, n_clusters=7, metric=metric)
         changed = dataclasses.replace(section, kmeans=kmeans)
-        evaluation = evaluate.evaluate({"projection": rows}, None, changed, seed=0)
-        labels[metric] = evaluation.kmeans_labels
         unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+        found = clusters.run_gridshift(unit[:, :3], unit)
+        evaluation = evaluate.evaluate({"projection": rows}, found, None, changed, seed=0)
+        labels[metric] = evaluation.kmeans_labels
         expected = clustering.kmeans(unit, 7, metric=metric, n_init=50, seed=0).labels
         np.testing.assert_array_equal(labels[metric], expected)
     assert (labels["euclidean"] != labels["spherical"]).any()
@@ -84,7 +85,7 @@ def test_new_rows_are_placed_without_neighbors(finished):
 def test_the_estimator_takes_an_array_of_features(finished, tmp_path):
     _, _, stored = finished
     config = toy.shrunken("simclr_features", tmp_path)
-    config.eval.reduce.method = "pca"
+    config.eval.reduce = "pca"
     model = ImageClusterer(config, workdir=tmp_path / "run", verbose=False)
     model.fit(stored["features"])
     labels = model.labels_
@@ -168,7 +169,7 @@ def photos(tmp_path):
     config.data.name, config.data.dir = "arrays", str(toy.file(tmp_path, 40, channels=3))
     config.data.image_size = 32
     config.eval.batch_size = 16
-    config.eval.reduce.method = "pca"
+    config.eval.reduce = "pca"
     return config_json(config)
 
 

@@ -133,7 +133,7 @@ def test_changed_evaluation_clusters_the_stored_embedding(finished, tmp_path, mo
     workdir = shutil.copytree(workdir, tmp_path / "run")
     monkeypatch.setattr(loop, "train", lambda *a, **k: pytest.fail("trained again"))
     changed = config.copy_and_resolve_references()
-    changed.eval.gridshift.bandwidth = "1e6"  # as a flag would give it
+    changed.eval.bandwidth = "1e6"  # as a flag would give it
     again = pipeline.run_pipeline(changed, workdir, "toy")
     assert again["metrics"]["gridshift"]["n_clusters"] == 1
     assert again["provenance"]["bandwidth"] == "given"

@@ -48,7 +48,7 @@ def config(folder):
     for stage in config.stages.values():
         stage.train.duration = f"{STEPS} steps"
     config.method.contrast_from = config.method.hng.start = "1 step"
-    config.eval.reduce.method = "pca"
+    config.eval.reduce = "pca"
     return config
 
 

@@ -20,7 +20,7 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.data.tables import Table
 from cluster_jax.report import duplicates
 from cluster_jax.runs import run as records
-from cluster_jax.runs import store, update
+from cluster_jax.runs import states, store, update
 from cluster_jax.runs import workdir as workdirs
 from tests import toy
 
@@ -61,7 +61,7 @@ def said_by(run, name="saved.json", back=0, **decided):
 
 
 def corrected(run, *files, names=(), with_report=False):
-    update.correct(run, files, names, with_report=with_report)
+    states.correct(run, files, names, with_report=with_report)
     return records.read(run)
 
 
@@ -148,7 +148,7 @@ def kill_before(patch, number):
 
 def _correct(run):
     file = run.parent / "once.json"
-    update.correct(run, [file], [("2", "dogs")])
+    states.correct(run, [file], [("2", "dogs")])
 
 
 def _update(run):
@@ -157,7 +157,7 @@ def _update(run):
 
 def _undo(run):
     if len(workdirs.states(run)) > 2:  # Else it was killed after its end.
-        update.undo(run)
+        states.undo(run)
 
 
 @pytest.mark.parametrize("act", [_correct, _update, _undo], ids=lambda act: act.__name__)
@@ -276,7 +276,7 @@ def test_a_place_on_the_page_of_a_sample(tmp_path, monkeypatch):
     (tmp_path / "x").mkdir()
     np.save(tmp_path / "x" / "0.npy", FIRST)
     monkeypatch.setattr("cluster_jax.data.tables.LARGE", 50)
-    monkeypatch.setattr("cluster_jax.runs.large.SAMPLE", 60)
+    monkeypatch.setattr("cluster_jax.runs.rows.SAMPLE", 60)
     run = tmp_path / "run"
     cluster.main([f"--features={tmp_path}/x", f"--workdir={run}", "--reduce=pca", "--report=no"])
     row = records.read(run).rows[50]
@@ -327,7 +327,7 @@ def test_what_was_named_or_decided_comes_back_with_its_rows(run):
     born = updated(run, rows(0, 0, 0, 9, seed=2), add=True)
     assert set(of(born, rows(0, 0, 0, 9, seed=2))) == {GROUPS}
     assert born.cluster_names == {}
-    update.undo(run, with_report=False)
+    states.undo(run, with_report=False)
     corrected(run, said_by(run, merges=[[a, c]]))
     said = update.update_rows(run, Table(FIRST), with_report=False)[0]
     back = records.read(run)
@@ -372,10 +372,10 @@ def test_undo_goes_back_state_by_state(run):
     stages.append(digests(run))
     updated(run, FIRST, with_report=True)
     for what in ("update", "corrections", "update"):
-        assert update.undo(run)[1]["undone"] == what
+        assert states.undo(run)[1]["undone"] == what
         assert digests(run) == stages.pop()
     with pytest.raises(InputError, match="must have an update or corrections to take back"):
-        update.undo(run)
+        states.undo(run)
 
 
 def test_the_last_eight_states_are_kept(run):
@@ -383,10 +383,10 @@ def test_the_last_eight_states_are_kept(run):
         corrected(run, names=[("1", f"name {i}")])
     assert workdirs.states(run) == list(range(3, 11))
     for _ in range(7):
-        update.undo(run, with_report=False)
+        states.undo(run, with_report=False)
     assert records.read(run).named == {1: "name 1"}
     with pytest.raises(InputError, match="the last 8 states are kept"):
-        update.undo(run)
+        states.undo(run)
 
 
 # --- photos --------------------------------------------------------------------------------------
@@ -404,7 +404,7 @@ def test_photos_that_move_while_a_page_is_open(tmp_path):
     """The folder of the run moves with its photos; one is renamed, one leaves, two come."""
     pixels = toy.images(32, channels=3)[0]
     save(tmp_path / "here" / "photos", pixels[:30])
-    quick = ("data.image_size=32", "eval.batch_size=16", "eval.reduce.method=pca")
+    quick = ("data.image_size=32", "eval.batch_size=16", "eval.reduce=pca")
     flags = [f"--workdir={tmp_path}/here/run", *(f"--config.{key}" for key in quick)]
     images.main([str(tmp_path / "here" / "photos"), *flags])
     (tmp_path / "here").rename(tmp_path / "there")
@@ -432,7 +432,7 @@ def test_photos_that_move_while_a_page_is_open(tmp_path):
     assert where.keys() - before.keys() == {"zebra.png", "30.png", "31.png"}
     assert update.update_photos(run)[1]["new"] == 0
     for _ in range(2):
-        update.undo(run, with_report=False)
+        states.undo(run, with_report=False)
     assert_same(records.read(run), first)
 
 
@@ -451,13 +451,13 @@ def test_a_damaged_newest_state_is_told_and_nothing_is_guessed(run):
         changed[where] ^= 4
         (run / "run-2.npz").write_bytes(changed)
         before = digests(run)
-        for use in (records.read, update.correct, update.update_rows):
+        for use in (records.read, states.correct, update.update_rows):
             with pytest.raises(InputError, match=r"run-2.npz is damaged \(.*restore it") as error:
                 use(run)
             assert "\n" not in str(error.value)
             assert "--undo" in str(error.value)
         assert digests(run) == before
-    assert update.undo(run)[1]["undone"] == "damaged state"
+    assert states.undo(run)[1]["undone"] == "damaged state"
     assert records.read(run).number == 1
 
 
@@ -466,12 +466,12 @@ def test_of_two_damaged_states_the_files_are_named(run):
     for number in (1, 2):
         (run / f"run-{number}.npz").write_bytes(b"damaged")
     with pytest.raises(InputError, match=r"run-1.npz is damaged \(.*or remove all files run-\*"):
-        update.undo(run)
+        states.undo(run)
 
 
 def test_a_merge_is_one_correction_and_names_are_as_they_are(run):
     merged = said_by(run, merges=[[0, 1]])
-    text, _ = update.correct(run, [merged], [("1", "C:\\cats")], with_report=False)
+    text, _ = states.correct(run, [merged], [("1", "C:\\cats")], with_report=False)
     assert text.startswith("corrections  1 merged or emptied, 1 named\n")
     rows = list(csv.DictReader((run / "assignments.csv").read_text().splitlines()))
     assert {row["name"] for row in rows if row["cluster"] == "1"} == {"C:\\cats"}
@@ -489,7 +489,7 @@ def test_features_that_are_missing_or_damaged_are_told(run):
     content[-5] ^= 4
     file.write_bytes(content)
     for reason in ("its rows do not match their checksum", "it is not there"):
-        for use in (records.read, update.correct, update.update_rows):
+        for use in (records.read, states.correct, update.update_rows):
             with pytest.raises(InputError, match=rf"features.npy is damaged \({reason}\)"):
                 use(run)
         file.unlink(missing_ok=True)
@@ -516,6 +516,6 @@ def test_no_table_is_read_back(first, tmp_path, monkeypatch):
 
 def test_a_folder_of_an_older_version(run):
     (run / "clusters.npz").write_bytes(b"x")
-    for use in (records.read, update.undo, update.correct, update.update_rows):
+    for use in (records.read, states.undo, states.correct, update.update_rows):
         with pytest.raises(InputError, match="was written by an older version of cluster_jax"):
             use(run)

@@ -49,7 +49,7 @@ def test_files_without_a_row(tmp_path, config, caplog):
     assert len(run.all_features) == len(run.labels) == 61
     assert run.names == tuple(left)
     # Another evaluation of the embedding that is there.
-    config.eval.kmeans.n_init = 2
+    config.eval.n_init = 2
     again = pipeline.run_pipeline(config, workdir)
     assert again["provenance"]["images_skipped"] == 3
     embedding = io.read_arrays(workdir / "embedding.npz")

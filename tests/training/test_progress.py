@@ -44,7 +44,7 @@ def test_a_resumed_training_stops_at_the_look_at_which_it_stops_in_one_piece(mon
     line = {"step": 5, "loss": 1.0, watch.SPREAD: 0.0}
 
     def step_after(start, earlier):
-        progress = Progress(run, None, start, (), earlier)
+        progress = Progress(run, None, start, earlier)
         progress.add({"loss": np.float32(1), "gradient_norm": np.float32(1)})
         progress.report(start + 1, state, lambda _: {})
 
@@ -65,7 +65,7 @@ def test_two_cpu_devices_do_not_deadlock(tmp_path):
         sys.executable, "-m", "cluster_jax.main", "--config=simclr_features",
         f"--config.data.dir={tmp_path / 'x.npy'}", f"--workdir={tmp_path / 'run'}",
         "--config.train.duration=1000 steps", "--config.train.log_every=500",
-        "--config.eval.kmeans.n_init=1",
+        "--config.eval.n_init=1",
     ]  # fmt: skip
     done = subprocess.run(
         command, env=environment, capture_output=True, text=True, timeout=600, check=False

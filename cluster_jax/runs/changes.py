@@ -1,0 +1,119 @@
+"""What an update has changed: the table `changes.csv`, and the words and values of the command."""
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from cluster_jax.clustering import numbering
+from cluster_jax.core import io
+from cluster_jax.core.names import counted
+from cluster_jax.data import folder as image_files
+from cluster_jax.report import assignments
+from cluster_jax.report import changes as events
+from cluster_jax.runs import run as records
+from cluster_jax.runs import workdir as workdirs
+from cluster_jax.runs.run import Run
+
+# What a command prints: lines for a person, and values for a program.
+Ended = tuple[str, dict[str, Any]]
+_TOLD = 12  # events that are printed
+_KINDS = {"new": "new", "gone": "gone", "changed": "changed", "renamed": "moved or renamed"}
+
+
+def write_last(run: Run) -> None:
+    """Writes the table of what the last update of a state has changed, or removes another's."""
+    file, numbers = run.workdir / workdirs.CHANGES, workdirs.states(run.workdir)
+    for back in range(numbers[-1] - run.number, len(numbers) - 1):
+        if (after := records.read(run.workdir, back)).made_by == "update":
+            before = records.read(run.workdir, back + 1)
+            io.write(file, assignments.to_csv(table(before, after)))
+            return
+    file.unlink(missing_ok=True)
+
+
+def table(before: Run, run: Run) -> dict[str, list[Any]]:
+    """Lists the rows that are new, gone, changed, renamed, or in another cluster."""
+    place = {row: i for i, row in enumerate(before.columns["row"].tolist())}
+    olds = [place.pop(row, None) for row in run.columns["row"].tolist()]
+    earlier, now = paths(before), paths(run)
+    left = {earlier[i]: i for i in place.values()} if run.names is not None else {}
+    rows: list[tuple[Any, str, int | None, int | None]] = []
+    for new, old in enumerate(olds):
+        if old is None:
+            old = left.pop(now[new], None)
+            kind = "new" if old is None else "changed"
+        elif run.names is not None and earlier[old] != now[new]:
+            kind = "renamed"
+        elif before.labels[old] != run.labels[new]:
+            kind = "moved"
+        else:
+            continue
+        rows.append((_name(run, new), kind, old, new))
+    is_gone = sorted(set(place.values()) - {old for _, _, old, _ in rows})
+    rows += [(_name(before, old), "gone", old, None) for old in is_gone]
+    return {
+        "name": [name for name, *_ in rows],
+        "change": [kind for _, kind, *_ in rows],
+        "before": ["" if old is None else int(before.labels[old]) for _, _, old, _ in rows],
+        "after": ["" if new is None else int(run.labels[new]) for *_, new in rows],
+    }
+
+
+def _name(run: Run, row: int) -> str | int:
+    return row if run.names is None else run.names[row]
+
+
+def paths(run: Run) -> tuple[Any, ...]:
+    """Returns absolute paths of photos: another folder in an update changes the relative ones."""
+    if run.names is None:
+        return tuple(range(len(run.columns)))
+    if not run.is_of_images:
+        return run.names
+    root = image_files.root(str(run.config["data"]["dir"]))
+    return tuple(os.path.abspath(os.path.join(root, name)) for name in run.names)
+
+
+def values(run: Run, counts: Mapping[str, int], *, refit: bool) -> dict[str, Any]:
+    """Returns what a program is told of an update with so many changes of each kind."""
+    return {
+        "workdir": str(run.workdir),
+        "update": run.updates,
+        **{kind: counts.get(kind, 0) for kind in _KINDS},
+        "refit": refit,
+        "away": list(run.away),
+        f"{run.words[0]}s": len(run.columns),
+        "clusters": len(np.unique(run.labels[run.labels >= 0])),
+        "events": [event._asdict() for event in run.events],
+    }
+
+
+def words(run: Run, values: dict[str, Any]) -> str:
+    """Tells in plain words what has happened: numbers of files, then a line for each event."""
+    noun, group = run.words
+    names = run.cluster_names
+
+    def called(cluster: int) -> str:
+        name = names.get(str(cluster)) or run.named.get(cluster)
+        return f"{group} {cluster}" + (f" ({name})" if name else "")
+
+    counts = [(values[kind], word) for kind, word in _KINDS.items()]
+    parts = [f"{counted(n, noun)} {'is' if n == 1 else 'are'} {word}" for n, word in counts if n]
+    lines = [*missing_folders(run), "; ".join(parts) + "." if parts else f"No {noun} is new."]
+    if values["refit"]:
+        lines.append(f"All {noun}s were clustered anew.")
+    shown = events.ordered(run.events)
+    lines += [f"  {events.told(event, called, noun)}" for event in shown[:_TOLD]]
+    if len(shown) > _TOLD:
+        lines.append(f"  and {len(shown) - _TOLD:,} more; {workdirs.CHANGES} has every {noun}")
+    same = sum(event.kind == numbering.SURVIVED for event in run.events)
+    if same:
+        lines.append(f"  {counted(same, group)} stayed as {'it was' if same == 1 else 'they were'}")
+    return "\n".join(lines)
+
+
+def missing_folders(run: Run) -> list[str]:
+    """Returns a sentence for each folder that is not there."""
+    noun = run.words[0]
+    return [f"{folder} is away or empty: its {noun}s stay as they were." for folder in run.away]

@@ -1,0 +1,113 @@
+"""States of a finished run that a person makes: corrected ones, and the one before."""
+
+import contextlib
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from etils import epath
+
+from cluster_jax.core import checks
+from cluster_jax.core.checks import InputError, short
+from cluster_jax.runs import changes, corrections, finish, page
+from cluster_jax.runs import run as records
+from cluster_jax.runs import workdir as workdirs
+from cluster_jax.runs.changes import Ended
+from cluster_jax.runs.run import Run
+
+
+def undo(workdir: epath.PathLike, *, with_report: bool = True) -> Ended:
+    """Goes back to the state before the last update or corrections; returns what is printed.
+
+    Raises:
+        InputError: there is none, or another process uses the workdir.
+    """
+    workdir = workdirs.of_run(checks.local(workdir))
+    with workdirs.locked(workdir):
+        numbers = workdirs.states(workdir)
+        if len(numbers) < 2:
+            raise InputError(
+                f"{workdir} must have an update or corrections to take back; got none (the last "
+                f"{records.KEPT} states are kept)"
+            )
+        before, what = records.read(workdir, back=1), "damaged state"
+        with contextlib.suppress(InputError):
+            made_by = records.read(workdir).made_by
+            what = {"first": "clustering"}.get(made_by, made_by)
+        text = page.render(before) if with_report else None
+        changes.write_last(before)
+        page.write_outputs(before, text)
+        # Last, so that after a kill the same command does not go back twice.
+        (workdir / f"run-{numbers[-1]}.npz").unlink()
+    said = f"Took the last {what} of {workdir} back: its clusters are as they were before."
+    return said, {"workdir": str(workdir), "undone": what}
+
+
+def correct(
+    workdir: epath.PathLike,
+    files: Sequence[epath.PathLike] = (),
+    names: Sequence[tuple[str, str]] = (),
+    *,
+    with_report: bool = True,
+) -> Ended:
+    """Applies files of corrections and names, one after the other; returns what is printed.
+
+    Without any, only the outputs are written again. A file of the page that was open while the run
+    went on is about one of the last states: its decisions hold for the images that are there now.
+    A later file of a page has all that an earlier one has, and takes its place.
+
+    Args:
+        workdir: of a finished run.
+        files: as a page saves them.
+        names: number of a cluster, and its name, of each.
+        with_report: whether the page is written.
+
+    Raises:
+        InputError: the run is not finished, or a file does not fit it; nothing was written.
+    """
+    decisions = [corrections.read(file) for file in files]
+    workdir = workdirs.of_run(workdir)
+    with workdirs.locked(workdir):
+        before = run = records.read(workdir)
+        for said in decisions:
+            run = _apply(run, said)
+        if names:
+            run = corrections.corrected(run, {"names": dict(names)})
+            run = dataclasses.replace(run, page=None)
+        is_new = run.state != before.state or (run.columns != before.columns).any()
+        if is_new:
+            run = finish.scored(finish.described(run))
+            run = dataclasses.replace(run, number=before.number + 1, made_by="corrections")
+        else:
+            run = before
+        if with_report:
+            run = page.with_map(run)
+        text = page.render(run) if with_report else None
+        if is_new or run.points is not before.points:
+            run.write()
+        page.write_outputs(run, text)
+    values = {"workdir": str(workdir), "assignments": str(workdir / workdirs.ASSIGNMENTS)}
+    lines = [f"corrections  {corrections.summary(before, run)}"]
+    lines.append(f"assignments  {values['assignments']}")
+    if text is not None:
+        values["report"] = str(workdir / workdirs.REPORT)
+        lines.append(f"report       {values['report']}")
+    return "\n".join(lines), values
+
+
+def _apply(run: Run, said: dict[str, Any]) -> Run:
+    """Applies decisions about the newest state of a run, or about one of the last ones."""
+    if said["state"] == run.state:
+        return dataclasses.replace(corrections.corrected(run, said), page=run.state)
+    for back in range(len(workdirs.states(run.workdir))):
+        shown = records.read(run.workdir, back)
+        if shown.state == said["state"] == run.page:
+            now = corrections.corrected(shown, said)
+            return dataclasses.replace(now, page=shown.state, config=run.config)
+        if shown.state == said["state"]:
+            now = corrections.corrected(run, corrections.carried(shown, run, said))
+            return dataclasses.replace(now, page=None)
+    raise InputError(
+        f"the corrections must be of one of the last states of {run.workdir}; got those of "
+        f"{short(said['state'])}: open its page anew"
+    )
