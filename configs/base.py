@@ -147,9 +147,6 @@ VALUES = {
     "train.keep_checkpoints": 2,  # number of the latest ones that are kept
     "train.prefetch": 2,  # batches that are prepared ahead
     "train.on_collapse": "warn",  # "stop": also ends the training
-    # Folder of compiled programs, which the next start takes; "auto": in the user's cache folder,
-    # unless the run is in a bucket; None: none
-    "train.compilation_cache": "auto",
     # What is clustered, by the network that the method keeps; or "projection"
     "eval.features": "backbone",
     # What finds the clusters: the papers' "gridshift", or "tree", as the command `cluster` does:

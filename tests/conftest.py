@@ -180,7 +180,7 @@ def compiled_once(_built):
     left_out = {"seed": 0, "note": "", "data": None, "novel": None, "init_from": None}
     left_out |= {"stages": {}, "train": None, "eval": None, "name": "", "values": None}
     intervals = {"duration": "1 step", "log_every": 1, "checkpoint_every": 1}
-    intervals |= {"keep_checkpoints": 1, "on_collapse": "warn", "compilation_cache": None}
+    intervals |= {"keep_checkpoints": 1, "on_collapse": "warn"}
 
     def joined(inputs, mesh):
         built, dataset = join(inputs, mesh), inputs.dataset

@@ -244,7 +244,7 @@ def test_before_fit(images):
         ({"overrides": {"train.batch_size": 1000}}, "images of the set; got 1000"),
         (
             {"overrides": {"nrcc.weight": np.float32("inf")}},
-            "config.nrcc.weight must be a finite number of 32 bits; got inf",
+            "nrcc.weight must be a finite number of 32 bits; got inf",
         ),
         (
             {"n_clusters": 0, "overrides": {"eval.method": "tree"}},

@@ -46,7 +46,7 @@ def run(
     devices.use_cores(math.gcd(train.get("batch_size", 0), train.get("labeled_batch_size") or 0))
     workdir = workdir or workdirs.default_workdir(config_json(config), name)
     workdir = buckets.path(workdir)
-    devices.keep_compiled(train.get("compilation_cache", "auto"), str(workdir))
+    devices.keep_compiled()
     devices.distribute()
     begin.run_pipeline(config, workdir, name, report=report)
     return workdir

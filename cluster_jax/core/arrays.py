@@ -13,7 +13,6 @@ from sklearn.utils import check_array
 
 from cluster_jax.core import checks
 from cluster_jax.core.checks import InputError
-from cluster_jax.core.names import counted
 
 # Elements of a float64 block of rows (32 MB), so that a large data set is never copied whole.
 _BLOCK = 2**22
@@ -99,8 +98,7 @@ def widened(values: Any) -> Any:
 def numeric(values: ArrayLike, name: str, largest: float = np.inf) -> NDArray:
     """Returns `values` as finite real numbers `[n, d]`, dtype kept (objects become float64).
 
-    Extends scikit-learn's `check_array`: also rejects masks and dates, checks the number of
-    dimensions and names the position of a non-finite value.
+    Extends scikit-learn's `check_array`: also rejects masks and dates.
 
     Raises:
         InputError, TypeError: the input is invalid, or has a number beyond `largest`.
@@ -110,35 +108,18 @@ def numeric(values: ArrayLike, name: str, largest: float = np.inf) -> NDArray:
         'i'
         >>> numeric([[1.0], [float("nan")]], "X")  # doctest: +ELLIPSIS
         Traceback (most recent call last):
-        cluster_jax.core.checks.InputError: X must be finite; got NaN or infinity in 1 ...
+        cluster_jax.core.checks.InputError: X must be finite numbers, ... contains NaN...
     """
-    if np.ma.isMaskedArray(values) and np.ma.is_masked(values):
-        raise InputError(
-            f"{name} must have no masked entries; got {np.ma.count_masked(values)}: fill them or "
-            "drop their rows"
-        )
+    if np.ma.is_masked(values):
+        raise InputError(f"{name} must have no masked entries; got some: drop or fill their rows")
     try:
-        kinds: dict[str, Any] = {"dtype": "numeric", "ensure_2d": False, "allow_nd": True}
-        array = check_array(widened(values), ensure_all_finite=False, **kinds)
+        array = check_array(widened(values), dtype="numeric", input_name=name)
     except (TypeError, ValueError) as error:
-        said = f"{name} must be an array of numbers; got an error: {' '.join(str(error).split())}"
+        said = f"{name} must be finite numbers, rows by columns; got an error: {error}"
         kind = TypeError if isinstance(error, TypeError) else InputError
-        raise kind(checks.sentence(said)) from error
+        raise kind(checks.sentence(" ".join(said.split()))) from error
     if array.dtype.kind not in "biuf":
         raise InputError(f"{name} must hold numbers; got an array of {array.dtype}")
-    if array.ndim != 2:
-        raise InputError(
-            f"{name} must be a 2-D array, rows by columns; got shape {array.shape}. Reshape your "
-            f"data with {name}.reshape(-1, 1) if it has a single column"
-        )
-    finite = np.isfinite(array)
-    if not finite.all():
-        rows = int((~finite).any(axis=1).sum())
-        i, k = np.argwhere(~finite)[0]
-        raise InputError(
-            f"{name} must be finite; got NaN or infinity in {rows} of "
-            f"{counted(len(array), 'row')}, first {array[i, k]} at [{i}, {k}]"
-        )
     size = max(float(array.max(initial=0)), -float(array.min(initial=0)))
     if size > largest:
         wanted = f"between -{largest:g} and {largest:g}, so that their squares are numbers"

@@ -11,10 +11,6 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any
 
-# The largest float32, the dtype of losses and parameters, and the largest int32.
-_LARGEST_FLOAT, _LARGEST_INT = 3.4e38, 2**31 - 1
-
-
 # Characters of a sentence, and of a word in a longer one, such as a path, that are shown.
 MOST, _WORDS = 300, (80, 40)
 # What breaks a line, moves the cursor of a terminal, or turns the direction of a text.
@@ -126,28 +122,6 @@ def address(path: str | os.PathLike) -> str:
     if importlib.util.find_spec("gcsfs") is None:
         raise InputError(f"{short(path)} needs gcsfs; got none: pip install gcsfs")
     return path
-
-
-def finite(name: str, value: Any) -> None:
-    """Raises an `InputError` unless JSON and 32 bits can represent a value of a config.
-
-    Sections and lists are checked part by part. Seeds may have more bits.
-    """
-    if hasattr(value, "tolist"):  # An array or scalar of NumPy or JAX.
-        value = value.tolist()
-    if isinstance(value, Mapping):
-        for key, part in value.items():
-            finite(f"{name}.{key}", part)
-    elif isinstance(value, list | tuple):
-        for part in value:
-            finite(name, part)
-    elif value is not None and not isinstance(value, int | float | str):
-        wanted = "a number, a string, True, False, None, a list or a section"
-        raise InputError(f"{name} must be {wanted}; got {type(value).__name__}")
-    elif isinstance(value, float) and not abs(value) <= _LARGEST_FLOAT:
-        raise InputError(f"{name} must be a finite number of 32 bits; got {value}")
-    elif isinstance(value, int) and abs(value) > _LARGEST_INT and not name.endswith("seed"):
-        raise InputError(f"{name} must be a number of 32 bits; got {value}")
 
 
 def positive(name: str, value: float) -> None:

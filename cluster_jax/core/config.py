@@ -1,32 +1,26 @@
 """Configs: loading files, overriding values, parsing sections into dataclasses."""
 
+import contextlib
 import dataclasses
 import difflib
 import functools
-import numbers
 import os
 import pathlib
 import types
 import typing
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from ml_collections import ConfigDict
 from ml_collections.config_dict import placeholder
 
-from cluster_jax.core import io
-from cluster_jax.core.checks import InputError, finite, one_of, short
-from cluster_jax.core.names import counted
+from cluster_jax.core.checks import InputError, one_of, short
 
+if typing.TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
-@typing.runtime_checkable
-class Dataclass(Protocol):
-    """Any dataclass."""
-
-    __dataclass_fields__: ClassVar[dict[str, Any]]
-
-
-Section = TypeVar("Section", bound=Dataclass)
+Section = TypeVar("Section", bound="DataclassInstance")
+_LARGEST = 3.4e38  # the largest float32, the dtype of losses and parameters
 
 _PACKAGE = pathlib.Path(__file__).resolve().parent.parent
 # Wheels contain the configs inside the package; in a checkout they are next to it.
@@ -150,12 +144,11 @@ def override(config: ConfigDict, key: str, value: Any) -> None:
     check_key(config, key)
     *sections, name = key.split(".")
     section = functools.reduce(lambda outer, part: outer[part], sections, config)
-    finite(f"config.{key}", value)
     try:
-        section[name] = io.plain(value)  # NumPy integers are not instances of int.
+        # NumPy integers are not instances of int.
+        section[name] = value.tolist() if hasattr(value, "tolist") else value
     except (TypeError, ValueError, OverflowError) as error:
-        old = section.get_ref(name).get_type()
-        wanted = "a section of the config" if old is ConfigDict else _in_words(old)
+        _, wanted = _KINDS.get(section.get_ref(name).get_type(), (None, "a section of the config"))
         raise InputError(f"{key} must be {wanted}; got {short(repr(value))}") from error
 
 
@@ -196,87 +189,71 @@ def parse_section(cls: type[Section], name: str, values: Mapping[str, Any]) -> S
     parsed = {}
     for key in keys:
         value, hint, label = values[key], hints[key], f"{name}.{key}".removeprefix(".")
-        nested = [kind for kind, _ in _kinds(hint) if is_section(kind)]
-        if nested and value is not None and not is_section(type(value)):
-            value = parse_section(nested[0], label, value)
+        kinds = typing.get_args(hint) if typing.get_origin(hint) in _UNIONS else (hint,)
+        nested: Any = next(filter(dataclasses.is_dataclass, kinds), None)
+        if nested is not None and value is not None and not dataclasses.is_dataclass(value):
+            value = parse_section(nested, label, value)
         parsed[key] = tuple(value) if isinstance(value, list) else value
         _check_value(label, parsed[key], hint)
     return cls(**parsed)
 
 
-def check_values(name: str, section: Dataclass) -> None:
+def check_values(name: str, section: Any) -> None:
     """Checks the fields of a dataclass as `parse_section` does; without a name, only by theirs."""
-    for key, hint in typing.get_type_hints(type(section), include_extras=True).items():
-        _check_value(f"{name}.{key}".removeprefix("."), getattr(section, key), hint)
+    hints = typing.get_type_hints(type(section), include_extras=True)
+    for key in (field.name for field in dataclasses.fields(section)):
+        _check_value(f"{name}.{key}".removeprefix("."), getattr(section, key), hints[key])
+
+
+_UNIONS = (types.UnionType, typing.Union)
+# The type of a key -> the class of its values, and their name in messages.
+_KINDS: dict[Any, tuple[Any, str]] = {
+    int: (int, "a whole number"),
+    float: ((int, float), "a number"),
+    bool: (bool, "True or False"),
+    str: (str, "a string"),
+    tuple: (tuple, "a list"),
+}
 
 
 def _check_value(name: str, value: Any, hint: Any) -> None:
     """Raises an `InputError` unless a value, whose lists are tuples, suits the type of its key."""
-    suited = ((kind, checks) for kind, checks in _kinds(hint) if _is_kind(value, kind))
-    kind, checks = next(suited, (None, ()))
-    if kind is None:
-        remedy = f" (give --config.{name}=VALUE)" if value is None and "." in name else ""
-        raise InputError(f"{name} must be {_in_words(hint)}; got {value!r}{remedy}")
-    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if origin is typing.Literal:
-        one_of(name, value, arguments)
+    origin, parts = typing.get_origin(hint), typing.get_args(hint)
+    if origin is typing.Annotated:
+        _check_value(name, value, parts[0])
+        for check in hint.__metadata__:
+            check(name, value)
+    elif origin in _UNIONS:
+        if value is None and types.NoneType in parts:
+            return
+        *others, last = (part for part in parts if part is not types.NoneType)
+        for part in others:
+            with contextlib.suppress(InputError):
+                return _check_value(name, value, part)
+        _check_value(name, value, last)
+    elif origin is typing.Literal:
+        one_of(name, value, parts)
     elif origin is tuple:
-        elements = arguments[:1] * len(value) if arguments[-1] is Ellipsis else arguments
+        _check_kind(name, value, tuple)
+        elements = parts[:1] * len(value) if parts[-1] is ... else parts
         if len(value) != len(elements):
-            raise InputError(f"{name} must be {_in_words(hint)}; got {value!r}")
+            raise InputError(f"{name} must be a list of {len(parts)} values; got {value!r}")
         for item, element in zip(value, elements, strict=True):
             _check_value(name, item, element)
-    elif is_section(kind):
-        check_values(name, value)
-    for check in checks:
-        check(name, value)
+    else:
+        _check_kind(name, value, origin or hint)
+        if dataclasses.is_dataclass(hint):
+            check_values(name, value)
 
 
-def _kinds(hint: Any) -> list[tuple[Any, tuple]]:
-    """Lists the types that a hint allows, each with its checks."""
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin in (types.UnionType, typing.Union):
-        return [kind for part in arguments for kind in _kinds(part)]
-    if origin is typing.Annotated:
-        return [(kind, (*checks, *hint.__metadata__)) for kind, checks in _kinds(arguments[0])]
-    return [(hint, ())]
-
-
-# What the types of keys are called in messages.
-_WORDS = {int: "a whole number", float: "a number", bool: "True or False", str: "a string"}
-_WORDS |= {tuple: "a list", list: "a list", types.NoneType: "None"}
-
-
-def _is_kind(value: Any, kind: Any) -> bool:
-    """Returns whether a value is of a type; of the items of a tuple nothing is asked."""
-    if kind in (int, float):
-        number = numbers.Integral if kind is int else numbers.Real
-        return isinstance(value, number) and not isinstance(value, bool)
-    origin = typing.get_origin(kind) or kind
-    if origin is typing.Literal:
-        return isinstance(value, str)
-    return not isinstance(origin, type) or isinstance(value, origin)
-
-
-def _in_words(hint: Any) -> str:
-    """Names a type as messages call it."""
-    return " or ".join(dict.fromkeys(_called(kind) for kind, _ in _kinds(hint)))
-
-
-def _called(kind: Any) -> str:
-    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if origin is typing.Literal:
-        return f"one of {', '.join(map(repr, arguments))}"
-    if origin is tuple:
-        count = "a list" if arguments[-1] is Ellipsis else counted(len(arguments), "value")
-        return f"{count}, each {_in_words(arguments[0])}"
-    words = "a section of the config" if is_section(kind) else "a value of another type"
-    return _WORDS.get(kind, words)
-
-
-def is_section(cls: Any) -> bool:
-    """Returns whether a type is the dataclass of a section."""
-    return isinstance(cls, type) and dataclasses.is_dataclass(cls)
+def _check_kind(name: str, value: Any, kind: Any) -> None:
+    """Raises an `InputError` unless a value is of a type and, as a number, finite."""
+    of, words = _KINDS.get(kind, (kind, "a section of the config"))
+    if not isinstance(value, of) or (isinstance(value, bool) and kind is not bool):
+        remedy = f" (give --config.{name}=VALUE)" if value is None and "." in name else ""
+        raise InputError(f"{name} must be {words}; got {value!r}{remedy}")
+    if kind is float and not abs(value) <= _LARGEST:
+        raise InputError(f"{name} must be a finite number of 32 bits; got {value}")
 
 
 def check_keys(name: str, keys: Collection[str], values: Mapping[str, Any]) -> None:

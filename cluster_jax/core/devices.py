@@ -52,28 +52,17 @@ def cpu_devices(count: int) -> None:
             jax.config.update("jax_num_cpu_devices", count)
 
 
-def keep_compiled(folder: str | None, workdir: str) -> None:
-    """Keeps compiled programs for the next start, by JAX's persistent cache.
+def keep_compiled() -> None:
+    """Keeps compiled programs for the next start in the user's cache folder, by JAX's own cache.
 
-    A cache that JAX was told of otherwise stays. What cannot be read in it is compiled again.
-
-    Args:
-        folder: of the cache, also in a bucket; "auto": one of the user's cache folder for this
-            processor and these versions, for a run on a disk; None: nothing is kept.
-        workdir: of the run.
+    A cache that JAX was told of otherwise, by `JAX_COMPILATION_CACHE_DIR`, stays. What cannot be
+    read in it is compiled again.
     """
-    if folder is None or jax.config.jax_compilation_cache_dir:  # type: ignore[attr-defined]
+    if jax.config.jax_compilation_cache_dir:  # type: ignore[attr-defined]  # not in its stub
         return
-    if folder == "auto":
-        if "://" in workdir:
-            return
-        base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-        folder = os.path.join(base, "cluster_jax", _machine())
-        try:
-            os.makedirs(folder, mode=0o700, exist_ok=True)
-        except OSError:
-            return
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation cache")
+    folder = os.path.join(base, "cluster_jax", _machine())
     jax.config.update("jax_compilation_cache_dir", folder)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", _LEAST)
 

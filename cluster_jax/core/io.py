@@ -1,10 +1,8 @@
 """Reading files and writing them atomically, in local folders and buckets.
 
-What a later command reads again carries a checksum inside the file itself, so that both are
-replaced in one step: JSON as its last key, arrays by their archive.
+Arrays that a later command reads again carry the checksums of their archive.
 """
 
-import hashlib
 import io
 import json
 import os
@@ -17,9 +15,6 @@ from etils import epath
 
 from cluster_jax.core import buckets
 from cluster_jax.core.checks import InputError
-from cluster_jax.core.logs import logger
-
-CHECKSUM = "checksum"
 
 
 class DamagedFile(InputError):
@@ -42,16 +37,6 @@ def check_writable(folder: epath.Path) -> None:
         raise InputError(f"{must}; got one that is read-only: choose another folder")
 
 
-def set_aside(path: epath.Path, folder: epath.Path, reason: str) -> None:
-    """Moves a damaged file or folder to `folder/damaged`, in place of one with the same name."""
-    aside = folder / "damaged" / path.name
-    aside.parent.mkdir(exist_ok=True)
-    if aside.exists():
-        aside.rmtree() if aside.is_dir() else aside.unlink()
-    path.rename(aside)
-    logger.warning("%s is damaged (%s); moved it to %s", path, reason, aside)
-
-
 def write(path: epath.PathLike, content: str | bytes) -> None:
     """Writes a file atomically: first a temporary file next to it, which then replaces it.
 
@@ -72,35 +57,21 @@ def write(path: epath.PathLike, content: str | bytes) -> None:
         partial.unlink(missing_ok=True)
 
 
-def write_json(path: epath.PathLike, value: Any, *, checksum: bool = False) -> None:
-    """Writes `value` as indented JSON; NaN and infinity, which JSON does not have, become null.
-
-    Args:
-        path: the file.
-        value: a mapping, if it is to have a checksum.
-        checksum: whether to add one, which `read_json` checks and leaves out.
-    """
-    value = plain(value)
-    if checksum:
-        value = {**value, CHECKSUM: _sha256(_json(value).encode())}
-    write(path, _json(value))
+def write_json(path: epath.PathLike, value: Any) -> None:
+    """Writes `value` as indented JSON; NaN and infinity, which JSON does not have, become null."""
+    write(path, json.dumps(plain(value), indent=2, allow_nan=False) + "\n")
 
 
 def read_json(path: epath.PathLike) -> Any:
-    """Reads a JSON file and checks its checksum if it has one.
+    """Reads a JSON file.
 
     Raises:
-        DamagedFile: it is not JSON, or not what was written.
+        DamagedFile: it is not JSON.
     """
     try:
-        value = json.loads(epath.Path(path).read_bytes())
+        return json.loads(epath.Path(path).read_bytes())
     except (ValueError, RecursionError) as error:
         raise DamagedFile(path, "it is not JSON") from error
-    if isinstance(value, dict) and CHECKSUM in value:
-        checksum = value.pop(CHECKSUM)
-        if checksum != _sha256(_json(value).encode()):
-            raise DamagedFile(path, "its content does not match its checksum")
-    return value
 
 
 def write_arrays(
@@ -153,22 +124,17 @@ def read_fingerprint(path: epath.PathLike) -> str:
         raise DamagedFile(path, "it is no archive") from error
 
 
-def _json(value: Any) -> str:
-    return json.dumps(value, indent=2, allow_nan=False) + "\n"
+def plain(value: Any, *, all_numbers: bool = False) -> Any:
+    """Converts `value` to JSON types: no NumPy or JAX types, lists instead of tuples.
 
-
-def _sha256(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
-def plain(value: Any) -> Any:
-    """Converts `value` to JSON types: no NumPy or JAX types, lists instead of tuples."""
+    NaN and infinity, which JSON does not have, become None, unless `all_numbers` keeps them.
+    """
     if isinstance(value, Mapping):
-        return {str(k): plain(v) for k, v in value.items()}
+        return {str(k): plain(v, all_numbers=all_numbers) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(v) for v in value]
+        return [plain(v, all_numbers=all_numbers) for v in value]
     if hasattr(value, "tolist"):
-        return plain(value.tolist())
-    if isinstance(value, float) and not np.isfinite(value):
+        return plain(value.tolist(), all_numbers=all_numbers)
+    if isinstance(value, float) and not np.isfinite(value) and not all_numbers:
         return None
     return value

@@ -30,7 +30,7 @@ _ARCHIVES = (".zip", ".rar", ".7z", ".tar", ".gz", ".tgz", ".tbz2", ".xz", ".par
 _HIDDEN, _EXCLUDED = "with a dot before the name", "excluded"
 _SPECIAL = "links to folders, broken links, pipes or devices"
 _TWIN = "raw beside an image of the same name"
-_OUTSIDE = "that lead out of the archive, or have the name of another"
+_OUTSIDE = "that lead out of the archive"
 # Kind of what is left out -> what a user can do so that it is read.
 _TO_DO = {
     "": " (images need one, such as .jpg)",
@@ -126,16 +126,36 @@ def find(dir: str | None, exclude: Sequence[str] = ()) -> Files:
     for name, path in paths.items():
         if not (path.is_dir() or path.is_file()):
             raise InputError(f"data.dir must be an existing folder of images; got {name}")
-    found, base = _Found(exclude), root(dir or "")
+    base, unreadable = root(dir or ""), list[tuple[str, str]]()
+    kind_of = _sorter(exclude)
+    # Why a file is left out, by its path; None: it is an image.
+    kinds: dict[str, str | None] = {}
     if _is_zip(base):
-        return found.files(base, _in_zip(base, found), name)
-    for path in paths.values():
-        prefix = os.path.relpath(path, base)
-        if path.is_dir():
-            _in_folder(os.fspath(path), "" if prefix == "." else f"{prefix}/", found)
-        else:
-            found.paths[prefix] = None
-    return found.files(base, lambda name: (base / name).read_bytes(), shown(dir or ""))
+        names, read = _unzipped(base)
+        for file in names:
+            leads_out = bool({"..", ""} & set(file.split("/")))
+            kinds[file] = _OUTSIDE if leads_out else kind_of(file)
+    else:
+        read = functools.partial(_read, base)
+        for path in paths.values():
+            prefix = os.path.relpath(path, base)
+            for file in _walk(path, unreadable) if path.is_dir() else ():
+                kind = kind_of(file) if os.path.isfile(path / file) else _SPECIAL
+                kinds[os.path.normpath(os.path.join(prefix, file))] = kind
+            if path.is_file():
+                kinds[prefix] = None
+    _leave_out_raw(kinds)
+    files = sorted((file for file, kind in kinds.items() if kind is None), key=natural)
+    others = collections.Counter(kind for kind in kinds.values() if kind is not None)
+    ignored = tuple(sorted(others.items()))
+    if not files:
+        parts = [f"; other files: {describe_ignored(ignored)}"] if ignored else []
+        parts += [f"; {path} cannot be read ({reason})" for path, reason in unreadable[:1]]
+        raise InputError(
+            f"data.dir must hold images, such as jpg, png, tif, webp or heic; got no image file in "
+            f"{shown(dir or '')} or its subfolders{''.join(parts)}"
+        )
+    return Files(base, tuple(files), read, ignored, tuple(unreadable))
 
 
 def root(dir: str) -> pathlib.Path:
@@ -176,101 +196,74 @@ def describe_ignored(ignored: Sequence[tuple[str, int]]) -> str:
     return checks.short(", ".join(texts), 300)
 
 
-class _Found:
-    """What a search for images finds, without what `exclude` and the defaults leave out.
+def _sorter(exclude: Sequence[str]) -> Callable[[str], str | None]:
+    """Returns a function of a file's path in a folder: why it is left out, None for an image."""
+    globs = [composed(glob) for glob in exclude]
 
-    Attributes:
-        paths: of the images, in the order in which they were found.
-        others: suffix or kind -> number of other files.
-        unreadable: (path, reason) of folders that cannot be read.
-    """
-
-    def __init__(self, exclude: Sequence[str]) -> None:
-        self._globs = [composed(glob) for glob in exclude]
-        self.paths: dict[str, None] = {}
-        self.others: collections.Counter[str] = collections.Counter()
-        self.unreadable: list[tuple[str, str]] = []
-
-    def left_out(self, path: str, is_folder: bool) -> str | None:
-        """Says why a file or folder is left out, as a kind of ignored files; None: it is taken."""
-        *above, name = path.split("/")
+    def left_out(path: str) -> str | None:
+        name = os.path.basename(path)
         forms = composed(name), composed(path)
-        if any(fnmatch.fnmatch(form, glob) for glob in self._globs for form in forms):
+        if any(fnmatch.fnmatch(form, glob) for form in forms for glob in globs):
             return _EXCLUDED
-        if name.startswith("."):
-            return _HIDDEN
-        for place in (name, "/".join([*above[-1:], name])) if is_folder else ():
-            if any(fnmatch.fnmatchcase(place.lower(), glob) for glob in NO_PHOTOS):
-                return f"in {place}"
-        return None
+        return _HIDDEN if name.startswith(".") else None
 
-    def add(self, path: str, other: str | None = None) -> None:
-        """Adds a file: an image, or one that is left out, as one of the kind `other` is."""
+    @functools.cache
+    def of_folder(path: str) -> str | None:
+        if not path:
+            return None
+        above, name = os.path.split(path)
+        places = name, os.path.join(os.path.basename(above), name)
+        others = [p for p in places if any(fnmatch.fnmatchcase(p.lower(), g) for g in NO_PHOTOS)]
+        return of_folder(above) or left_out(path) or (f"in {others[0]}" if others else None)
+
+    def kind_of(path: str) -> str | None:
         suffix = os.path.splitext(path)[1].lower()
-        kind = other or self.left_out(path, False)
-        if kind is None and suffix not in SUFFIXES:
-            kind = suffix
-        if kind is None:
-            self.paths[path] = None
-        else:
-            self.others[kind] += 1
+        other = None if suffix in SUFFIXES else suffix
+        return of_folder(os.path.dirname(path)) or left_out(path) or other
 
-    def files(self, root: pathlib.Path, read: Callable[[str], bytes], where: str) -> Files:
-        """Sorts files by name, without raw photos that are not to be, or cannot be, read.
-
-        Raises:
-            InputError: no image is left.
-        """
-        can_read, others = decode.can_read_raw(), self.others
-        stems = {os.path.splitext(x)[0].lower() for x in self.paths if not decode.is_raw(x)}
-        names = []
-        for path in self.paths:
-            stem, suffix = os.path.splitext(path.lower())
-            if not decode.is_raw(path) or (can_read and stem not in stems):
-                names.append(path)
-            else:
-                others[_TWIN if stem in stems else suffix] += 1
-        ignored = tuple(sorted(others.items()))
-        if names:
-            ordered = tuple(sorted(names, key=natural))
-            return Files(root, ordered, read, ignored, tuple(self.unreadable))
-        parts = [f"; other files: {describe_ignored(ignored)}"] if others else []
-        parts += [f"; {path} cannot be read ({reason})" for path, reason in self.unreadable[:1]]
-        raise InputError(
-            f"data.dir must hold images, such as jpg, png, tif, webp or heic; got no image file in "
-            f"{where} or its subfolders{''.join(parts)}"
-        )
+    return kind_of
 
 
-def _in_folder(top: str, prefix: str, found: _Found) -> None:
-    """Searches a folder, whose paths get a prefix, and its subfolders.
+def _leave_out_raw(kinds: dict[str, str | None]) -> None:
+    """Leaves out raw photos that are beside another image of their name, or cannot be read."""
+    files = [file for file, kind in kinds.items() if kind is None]
+    stems = {os.path.splitext(file)[0].lower() for file in files if not decode.is_raw(file)}
+    for file in filter(decode.is_raw, files):
+        stem, suffix = os.path.splitext(file.lower())
+        if stem in stems:
+            kinds[file] = _TWIN
+        elif not decode.can_read_raw():
+            kinds[file] = suffix
+
+
+def _walk(top: pathlib.Path, unreadable: list[tuple[str, str]]) -> Iterator[str]:
+    """Yields the paths of all files in a folder, and of links to folders, which are not followed.
+
+    Folders that cannot be read are added to `unreadable`.
 
     Raises:
-        InputError: it cannot be read.
+        InputError: the folder itself cannot be read.
     """
-    to_visit: list[tuple[str, str, str | None]] = [(top, prefix, None)]
-    while to_visit:
-        folder, prefix, kind = to_visit.pop()
-        try:
-            entries = list(os.scandir(folder))
-        except OSError as error:
-            if folder == top:
-                must = f"{folder} must be a folder that can be read"
-                raise InputError(f"{must}; got {error.strerror or error}") from error
-            if kind is None:
-                found.unreadable.append((prefix, f"{type(error).__name__}: {error.strerror}"))
-            continue
-        for entry in entries:
-            path = prefix + entry.name
-            if entry.is_dir(follow_symlinks=False):
-                to_visit.append((entry.path, f"{path}/", kind or found.left_out(path, True)))
-            else:
-                is_file = entry.is_file(follow_symlinks=False) or os.path.isfile(entry.path)
-                found.add(path, kind or (None if is_file else _SPECIAL))
+
+    def refused(error: OSError) -> None:
+        name = os.path.relpath(error.filename, top)
+        if name == ".":
+            must = f"{top} must be a folder that can be read"
+            raise InputError(f"{must}; got {error.strerror or error}") from error
+        unreadable.append((f"{name}/", f"{type(error).__name__}: {error.strerror}"))
+
+    for folder, folders, files in os.walk(top, onerror=refused):
+        links = [name for name in folders if os.path.islink(os.path.join(folder, name))]
+        for name in (*files, *links):
+            yield os.path.relpath(os.path.join(folder, name), top)
 
 
-def _in_zip(path: pathlib.Path, found: _Found) -> Callable[[str], bytes]:
-    """Finds the images of a zip archive; returns what reads them, in place.
+def _read(folder: pathlib.Path, file: str) -> bytes:
+    return (folder / file).read_bytes()
+
+
+def _unzipped(path: pathlib.Path) -> tuple[list[str], Callable[[str], bytes]]:
+    """Returns the names of the files in a zip archive, and what reads them, in place.
 
     Raises:
         InputError: it is damaged.
@@ -279,19 +272,13 @@ def _in_zip(path: pathlib.Path, found: _Found) -> Callable[[str], bytes]:
         archive = zipfile.ZipFile(path)
     except (OSError, zipfile.BadZipFile) as error:
         raise InputError(f"{path} must be a zip archive; got {error}") from error
-    kind_of = functools.cache(found.left_out)  # of a folder, for each file in it
-    for name in (entry.filename for entry in archive.infolist() if not entry.is_dir()):
-        parts = name.split("/")
-        above = (kind_of("/".join(parts[:i]), True) for i in range(1, len(parts)))
-        is_outside = bool({"..", ""} & set(parts)) or name in found.paths
-        found.add(name, _OUTSIDE if is_outside else next(filter(None, above), None))
 
     def read(name: str) -> bytes:
         if (size := archive.getinfo(name).file_size) > _MOST_UNPACKED:
             raise ValueError(f"{size:,} bytes once unpacked; at most {_MOST_UNPACKED:,} are read")
         return archive.read(name)
 
-    return read
+    return [entry.filename for entry in archive.infolist() if not entry.is_dir()], read
 
 
 def _notes(listing: Files) -> Iterator[str]:

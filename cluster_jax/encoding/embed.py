@@ -1,14 +1,12 @@
 """Embeds a data set by a network: one in training (`forward_of`), or an `encoder.Encoder`.
 
-An embedding is filled in place, a `.npy` file of each of its entries with a counter of the rows, so
-that an interrupted one goes on. Its rows are bit for bit those of one without an interruption.
+The rows of an embedding that is under way are written into files beside it, so that an interrupted
+one goes on. Its rows are bit for bit those of one without an interruption.
 """
 
 import contextlib
-import functools
-import os
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -17,7 +15,6 @@ from etils import epath
 from jax import Array
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh
-from numpy.typing import NDArray
 
 from cluster_jax.core import io, logs
 from cluster_jax.data import batches
@@ -35,7 +32,6 @@ Batch = dict[str, np.ndarray]
 Forward = Callable[[Array], Mapping[str, Any]]
 # Entry of an embedding, bool [n]: rows of images that stand in for unreadable files.
 UNREADABLE = "unreadable"
-_COUNTER = "counter.json"
 
 
 class Parts(NamedTuple):
@@ -62,50 +58,38 @@ class Parts(NamedTuple):
 
     def remove(self) -> None:
         """Deletes the rows, and their folder if nothing else is in it."""
-        for pattern in (_COUNTER, "rows_*.npy", "share_*.npz"):
+        for pattern in ("rows_*.npz", "share_*.npz"):
             for file in self.folder.glob(pattern):
                 file.unlink()
         if self.folder.is_dir() and not any(self.folder.iterdir()):
             self.folder.rmdir()
 
-    def opened(self) -> tuple[int, Batch]:
-        """Returns the number of rows that are there, and the arrays, to be filled from there on."""
-        try:
-            counter = io.read_json(self.folder / _COUNTER)
-            if counter["fingerprint"] == self.fingerprint:
-                files = {name: self.folder / f"rows_{name}.npy" for name in counter["names"]}
-                return counter["rows"], {x: np.load(f, mmap_mode="r+") for x, f in files.items()}
-        except (OSError, ValueError):  # There is none, or it is damaged.
-            pass
-        return 0, {}
+    def rows(self) -> list[Batch]:
+        """Returns the rows that are there, from the first one on, in the parts of their files."""
+        found: list[Batch] = []
+        while (file := self._file(_count(found))).exists():
+            try:
+                if io.read_fingerprint(file) != self.fingerprint:
+                    break
+                found.append(io.read_arrays(file))
+            except io.DamagedFile:
+                break
+        return found
 
-    def made(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> NDArray:
-        """Makes the file of an entry, and returns it as an array to be filled."""
+    def add(self, first: int, rows: Batch) -> None:
+        """Writes rows, of which `first` is the number of the first one."""
         self.folder.mkdir(exist_ok=True)
-        path = os.fspath(self.folder / f"rows_{name}.npy")
-        values = np.lib.format.open_memmap(path, "w+", dtype, shape)
-        with open(path, "r+b") as file:
-            # A full disk is an error now; later, as memory that cannot be written, a crash.
-            if hasattr(os, "posix_fallocate"):
-                os.posix_fallocate(file.fileno(), 0, os.path.getsize(path))
-        return values
+        io.write_arrays(self._file(first), rows, self.fingerprint, compressed=False)
 
-    def set_counter(self, rows: int, arrays: Batch) -> None:
-        """Sets the counter, after the rows are on the disk."""
-        for values in arrays.values():
-            values.flush()  # type: ignore[attr-defined]  # of a memory map
-        counter = {"fingerprint": self.fingerprint, "rows": rows, "names": [*arrays]}
-        io.write_json(self.folder / _COUNTER, counter)
+    def _file(self, first: int) -> epath.Path:
+        return self.folder / f"rows_{first}.npz"
 
 
-def collect(
-    parts: Parts | None, total: int, embed_from: Callable[[int], Generator[Batch]]
-) -> Batch:
+def collect(parts: Parts | None, embed_from: Callable[[int], Generator[Batch]]) -> Batch:
     """Collects the rows of an embedding: those that are there, then those of later batches.
 
     Args:
         parts: where the rows are kept; None, and in a bucket: in memory alone.
-        total: number of all rows.
         embed_from: yields the batches from a given row on, in order.
 
     Returns:
@@ -113,25 +97,29 @@ def collect(
     """
     if parts is not None and "://" in str(parts.file):
         parts = None
-    done, arrays = (0, {}) if parts is None else parts.opened()
+    found: list[Batch] = [] if parts is None else parts.rows()
+    fresh: list[Batch] = []  # not in a file
     since = time.monotonic()
     try:
-        with contextlib.closing(embed_from(done)) as stream:
+        with contextlib.closing(embed_from(_count(found))) as stream:
             for batch in stream:
-                for name, rows in batch.items():
-                    if done == 0:
-                        shape = total, *rows.shape[1:]
-                        made = np.empty if parts is None else functools.partial(parts.made, name)
-                        arrays[name] = made(shape, rows.dtype)
-                    arrays[name][done : done + len(rows)] = rows
-                done += len(next(iter(batch.values())))
+                fresh.append(batch)
                 if parts is not None and time.monotonic() - since > SECONDS:
-                    parts.set_counter(done, arrays)
-                    since = time.monotonic()
+                    parts.add(_count(found), _joined(fresh))
+                    found, fresh, since = [*found, *fresh], [], time.monotonic()
     finally:
-        if parts is not None and arrays:
-            parts.set_counter(done, arrays)
-    return {name: np.asarray(values) for name, values in arrays.items()}
+        if parts is not None and fresh:
+            parts.add(_count(found), _joined(fresh))
+    return _joined([*found, *fresh])
+
+
+def _count(batches: Sequence[Batch]) -> int:
+    """Counts the rows of batches."""
+    return sum(len(next(iter(batch.values()))) for batch in batches)
+
+
+def _joined(batches: Sequence[Batch]) -> Batch:
+    return {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
 
 
 def forward_of(run: TrainingRun, params: Any, model_state: Any, mesh: Mesh) -> Forward:
@@ -205,7 +193,7 @@ def embed(
                     computed = {**computed, UNREADABLE: _unreadable(dataset, index, together)}
                 yield {name: values[:count] for name, values in computed.items()}
 
-    embedded = collect(kept, len(rows), embed_from)
+    embedded = collect(kept, embed_from)
     if UNREADABLE in embedded and not embedded[UNREADABLE].any():
         del embedded[UNREADABLE]
     return embedded

@@ -24,13 +24,13 @@ from cluster_jax.clustering.kmeans import KMeansResult, kmeans
 from cluster_jax.core import checks, outside
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.collectives import Axis
-from cluster_jax.core.config import Dataclass, config_names, parse_section
+from cluster_jax.core.config import config_names, parse_section
 from cluster_jax.data.batches import Batch
 from cluster_jax.data.views import Augment, View
 from cluster_jax.nets.network import Network, Outputs
 
 PyTree = Any  # nested dictionaries of arrays: parameters, BatchNorm statistics
-MethodConfig = Dataclass  # the `Config` of the method's file
+MethodConfig: Any = object  # the `Config` of the method's file
 Features = dict[str, Array]
 Clusters = Annotated[int, functools.partial(checks.whole, least=2)]  # the type of a config key
 Embedding = Callable[[], Features]  # embeds all images of a data set when it is called

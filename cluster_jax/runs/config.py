@@ -169,12 +169,11 @@ def config_json(config: ConfigDict | Mapping[str, Any]) -> dict[str, Any]:
     `pretrained.preprocessing`.
 
     Raises:
-        InputError: a value is NaN, infinite or an object, which JSON cannot represent, or a file
-            beside the weights is damaged.
+        InputError: a file beside the weights is damaged.
     """
     values = config.to_dict() if isinstance(config, ConfigDict) else dict(config)
-    checks.finite("config", values)
-    return io.plain(_with_preprocessing(values))
+    # NaN is no None: `parse_config` refuses it.
+    return _with_preprocessing(io.plain(values, all_numbers=True))
 
 
 def _with_preprocessing(values: dict[str, Any]) -> dict[str, Any]:

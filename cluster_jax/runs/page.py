@@ -58,7 +58,7 @@ def with_map(run: Run) -> Run:
 def write_outputs(run: Run, page: str | None) -> None:
     """Writes the table, the results, and a page; without one, that of an earlier state leaves."""
     workdir = run.workdir
-    io.write_json(workdir / workdirs.CONFIG, run.config, checksum=True)
+    io.write_json(workdir / workdirs.CONFIG, run.config)
     _write_table(run, workdir / workdirs.ASSIGNMENTS)
     if run.duplicates is not None:
         table = assignments.duplicates_csv(run.names, run.duplicates)
@@ -67,7 +67,7 @@ def write_outputs(run: Run, page: str | None) -> None:
         io.write(workdir / workdirs.REPORT, page.encode("utf-8", "backslashreplace"))
     elif workdirs.REPORT in buckets.names(workdir):
         (workdir / workdirs.REPORT).unlink()
-    io.write_json(workdir / workdirs.RESULTS, results_of(run), checksum=True)
+    io.write_json(workdir / workdirs.RESULTS, results_of(run))
 
 
 def results_of(run: Run) -> dict[str, Any]:

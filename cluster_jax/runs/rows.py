@@ -115,7 +115,7 @@ def _write(run: "Run", with_report: bool) -> None:
 
     devices.say("writing ...")
     run.workdir.mkdir(parents=True, exist_ok=True)
-    io.write_json(run.workdir / workdirs.CONFIG, run.config, checksum=True)
+    io.write_json(run.workdir / workdirs.CONFIG, run.config)
     if run.store is not None:
         (run.workdir / stores.FEATURES).unlink(missing_ok=True)  # Left by a kill.
         stores.append(run.workdir, run.store)

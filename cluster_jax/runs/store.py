@@ -142,7 +142,7 @@ def begin(store: Store, inputs: Inputs[AnyConfig], encoder: Mapping[str, Any]) -
     if jax.process_index() != 0:
         return
     config, workdir = inputs.config, store.workdir
-    io.write_json(workdir / workdirs.CONFIG, config.values, checksum=True)
+    io.write_json(workdir / workdirs.CONFIG, config.values)
     digest = methods.digest(config.method.name) if isinstance(config, RunConfig) else None
     code = {} if digest is None else {"method": digest}
     described = {
@@ -154,7 +154,7 @@ def begin(store: Store, inputs: Inputs[AnyConfig], encoder: Mapping[str, Any]) -
         "workdir": os.path.abspath(workdir),
         **encoder,
     }
-    io.write_json(workdir / workdirs.IMAGES, described, checksum=True)
+    io.write_json(workdir / workdirs.IMAGES, described)
     for name in store.files.keys() - set(store.missing):  # left by a kill after the last part
         Parts(workdir / name, "").remove()
 

@@ -47,7 +47,6 @@ AT_ANY_TIME = {
         "keep_checkpoints",
         "prefetch",
         "on_collapse",
-        "compilation_cache",
     ),
     "data": ("cache_mb",),
 }

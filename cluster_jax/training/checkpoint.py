@@ -5,8 +5,8 @@ returns a damaged array without an error.
 """
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import jax
 import numpy as np
@@ -15,11 +15,9 @@ from jax.experimental import multihost_utils
 
 from cluster_jax.core import checks, io
 from cluster_jax.core.checks import InputError
+from cluster_jax.core.logs import logger
 from cluster_jax.training import state as states
 from cluster_jax.training.state import State
-
-if TYPE_CHECKING:
-    import orbax.checkpoint as ocp
 
 # Name of the folder in a workdir.
 FOLDER = "checkpoints"
@@ -27,7 +25,7 @@ _DAMAGED = "its values do not match their checksum"
 
 
 def read(folder: epath.PathLike, state: State, step: int) -> State:
-    """Reads one checkpoint of a finished run; changes nothing in the folder.
+    """Reads one checkpoint of a finished run.
 
     Args:
         folder: folder of the checkpoints.
@@ -41,9 +39,8 @@ def read(folder: epath.PathLike, state: State, step: int) -> State:
     path = _absolute(folder) / str(step)
     if not path.exists():
         raise InputError(f"there is no checkpoint {path}; restore it from a copy, or train again")
-    options = _orbax().CheckpointManagerOptions(create=False)
-    with contextlib.closing(_manager(path.parent, options)) as manager:
-        restored = _restored(manager, path, state)
+    with contextlib.closing(Checkpoints(folder, keep=1)) as checkpoints:
+        restored = checkpoints.read(state, step)
     if restored is None:
         raise io.DamagedFile(path, _DAMAGED)
     return restored
@@ -61,36 +58,26 @@ class Checkpoints:
     Args:
         folder: folder of the checkpoints.
         keep: number of checkpoints to keep.
-
-    Attributes:
-        unreported: the metrics of steps that were saved with the checkpoint that was restored.
     """
 
     def __init__(self, folder: epath.PathLike, *, keep: int):
         self._folder = _absolute(folder)
-        self.unreported: list[dict[str, float]] = []
         options = _orbax().CheckpointManagerOptions(
             preservation_policy=_orbax().checkpoint_managers.LatestN(keep),
             cleanup_tmp_directories=True,
         )
-        self._manager = _manager(self._folder, options)
+        handler = _orbax().StandardCheckpointHandler()
+        manager = _orbax().CheckpointManager
+        self._manager = manager(self._folder, item_handlers=handler, options=options)
 
-    def save(self, state: State, step: int, unreported: Sequence[Mapping[str, float]] = ()) -> None:
-        """Starts an asynchronous save; does nothing if the step is saved already.
-
-        Args:
-            state: after the step.
-            step: its number.
-            unreported: metrics of the last steps that the log does not have yet, so that a training
-                that goes on logs the same means.
+    def save(self, state: State, step: int) -> None:
+        """Starts an asynchronous save of the state after a step.
 
         Raises:
             OSError: this or the previous save failed.
         """
-        if step in self._manager.all_steps():
-            return
         values = state._asdict()
-        metadata = {"step": step, "checksum": states.checksum(values), "unreported": [*unreported]}
+        metadata = {"checksum": states.checksum(values)}
         arguments = _orbax().args.StandardSave(values)
         with self._writing():
             self._manager.save(step, args=arguments, custom_metadata=metadata, force=True)
@@ -98,8 +85,8 @@ class Checkpoints:
     def restore(self, state: State) -> State | None:
         """Restores the newest checkpoint that is not damaged; None if there are none at all.
 
-        All processes take the same one. Damaged ones are then moved to the folder `damaged` beside
-        that of the checkpoints; where all are damaged none is moved.
+        All processes take the same one. Damaged ones are then deleted; where all are damaged none
+        is.
 
         Args:
             state: gives structure, shapes, dtypes and the devices to restore to, whose number may
@@ -109,29 +96,38 @@ class Checkpoints:
             InputError: all are damaged.
             OSError: one cannot be read, which is no sign that it is damaged.
         """
-        damaged: list[epath.Path] = []
+        damaged: list[int] = []
         for step in sorted(self._manager.all_steps(), reverse=True):
-            restored = _restored(self._manager, self._folder / str(step), state)
-            if not _agreed(restored is not None):
-                damaged.append(self._folder / str(step))
+            restored = self.read(state, step)
+            if not np.all(multihost_utils.process_allgather(np.array(restored is not None))):
+                damaged.append(step)
                 continue
-            self._set_aside(damaged)
-            self.unreported = self._manager.metadata(step).custom_metadata["unreported"]
+            for each in damaged:
+                logger.warning("%s is damaged (%s): deleted", self._folder / str(each), _DAMAGED)
+                self._manager.delete(each)
             return restored
         if damaged:
             raise InputError(
-                f"{damaged[0]} is damaged ({_DAMAGED}), and no other checkpoint can be used; "
-                f"restore it from a copy, remove {self._folder} to start over, or choose another "
-                "folder"
+                f"{self._folder / str(damaged[0])} is damaged ({_DAMAGED}), and no other "
+                f"checkpoint can be used; restore it from a copy, remove {self._folder} to start "
+                "over, or choose another folder"
             )
         return None
 
-    def _set_aside(self, damaged: list[epath.Path]) -> None:
-        for path in damaged if jax.process_index() == 0 else ():
-            io.set_aside(path, self._folder.parent, _DAMAGED)
-        if damaged:
-            _agreed(True)  # All wait until they are away.
-            self._manager.reload()
+    def read(self, state: State, step: int) -> State | None:
+        """Restores one checkpoint, see `restore`; None if its values are not those saved."""
+        target = jax.tree.map(
+            lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), state._asdict()
+        )
+        try:
+            metadata = self._manager.metadata(step).custom_metadata or {}
+            values = self._manager.restore(step, args=_orbax().args.StandardRestore(target))
+        except Exception as error:  # Orbax and TensorStore raise many types.
+            must = f"{self._folder / str(step)} must be a checkpoint of the same network"
+            to_do = "run the same command again, or move it away to go on from the one before"
+            said = f"{must} that can be read; got an error ({_reason(error)}): {to_do}"
+            raise OSError(checks.sentence(said)) from error
+        return State(**values) if metadata.get("checksum") == states.checksum(values) else None
 
     def preempted(self, step: int) -> bool:
         """Returns whether any host was told to stop; the same on all hosts for a step."""
@@ -168,38 +164,8 @@ def _orbax() -> Any:
     return orbax.checkpoint
 
 
-def _manager(
-    folder: epath.Path, options: "ocp.CheckpointManagerOptions"
-) -> "ocp.CheckpointManager":
-    handler = _orbax().StandardCheckpointHandler()
-    return _orbax().CheckpointManager(folder, item_handlers=handler, options=options)
-
-
-def _restored(manager: "ocp.CheckpointManager", path: epath.Path, state: State) -> State | None:
-    """Restores the checkpoint at a path, see `read`; None if its values are not those saved."""
-    step = int(path.name)
-    target = jax.tree.map(
-        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), state._asdict()
-    )
-    try:
-        metadata = manager.metadata(step).custom_metadata or {}
-        values = manager.restore(step, args=_orbax().args.StandardRestore(target))
-    except Exception as error:  # Orbax and TensorStore raise many types.
-        must = f"{path} must be a checkpoint that can be read, of the same network"
-        to_do = "run the same command again, or move it away to go on from the one before"
-        said = checks.sentence(f"{must}; got an error ({_reason(error)}): {to_do}")
-        raise OSError(said) from error
-    is_same = metadata.get("checksum") == states.checksum(values) and metadata["step"] == step
-    return State(**values) if is_same else None
-
-
 def _reason(error: BaseException) -> str:
     return checks.short(" ".join(str(error).split()) or repr(error.__cause__), 120)
-
-
-def _agreed(is_so: bool) -> bool:
-    """Returns whether it is so on all processes, which wait for each other."""
-    return bool(np.all(multihost_utils.process_allgather(np.array(is_so))))
 
 
 def wait_for_all(name: str) -> None:

@@ -78,7 +78,7 @@ def train(
         resident = _resident(run.dataset, run.mesh)
         earlier = [line for line in read_log(workdir) if line["step"] <= start]
         log = Log(workdir, step=start, records=earlier) if is_main else None
-        progress = Progress(run, log, start, checkpoints.unreported, earlier)
+        progress = Progress(run, log, start, earlier)
         stack.enter_context(contextlib.closing(progress))
         for step, batch in zip(range(start + 1, total_steps + 1), stream, strict=True):
             refresh = run.method.refresh
@@ -91,12 +91,12 @@ def train(
             stop = bool(signals) or checkpoints.preempted(step)
             saving = step % section.checkpoint_every == 0 or step == total_steps
             looking = probe is not None and watch.is_due(step, total_steps, section.log_every)
-            if saving or looking or step % section.log_every == 0:
+            if saving or stop or looking or step % section.log_every == 0:
                 progress.report(step, state, probe if looking else None)
             if saving or stop:
                 guard()
                 progress.flush()
-                checkpoints.save(state, step, progress.unreported())
+                checkpoints.save(state, step)
             if stop:
                 break
     # After the last step, several processes may have agreed on the step that would follow.

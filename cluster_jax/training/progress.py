@@ -114,7 +114,6 @@ class Progress:
         run: method, sizes and intervals of the training.
         log: of the first process, which is closed with the bar; None elsewhere.
         start: step from which the training starts or resumes.
-        unreported: of earlier steps, see `unreported`.
         earlier: lines of the log up to `start`.
     """
 
@@ -123,13 +122,11 @@ class Progress:
         run: TrainingRun,
         log: Log | None,
         start: int,
-        unreported: Sequence[Mapping[str, float]] = (),
         earlier: Sequence[Mapping[str, Any]] = (),
     ):
         self._run, self._log = run, log
-        self._steps: list[Mapping[str, Array | float]] = [*unreported]
-        self._start, self._clock = start, time.perf_counter()
-        self._since = start - len(unreported)
+        self._steps: list[Mapping[str, Array]] = []
+        self._since, self._clock = start, time.perf_counter()
         self._bad = 0
         self._looks = watch.looks(earlier)
         self._told: set[str] = set()
@@ -144,7 +141,7 @@ class Progress:
             # The first step includes the compilation, from which no time left can be told.
             jax.block_until_ready(metrics)
             self._bar = logs.progress_bar(
-                total=self._run.total_steps, initial=self._start + 1, unit="step",
+                total=self._run.total_steps, initial=self._since + 1, unit="step",
                 desc="training", disable=self._log is None, mininterval=1.0,
             )  # fmt: skip
             return
@@ -166,7 +163,7 @@ class Progress:
             Collapsed: the embedding has collapsed, and `train.on_collapse` is "stop".
         """
         steps = jax.device_get(self._steps)
-        images = (step - max(self._start, self._since)) * self._run.train.batch_size
+        images = len(steps) * self._run.train.batch_size
         speed = images / max(time.perf_counter() - self._clock, 1e-9)
         values = {name: np.array([s[name] for s in steps], np.float64) for name in steps[0]}
         bad = ~(np.isfinite(values["loss"]) & np.isfinite(values["gradient_norm"]))
@@ -194,11 +191,6 @@ class Progress:
         """Writes the log where it is written from time to time."""
         if self._log is not None:
             self._log.flush()
-
-    def unreported(self) -> list[dict[str, float]]:
-        """Returns the values of each step since the last report."""
-        steps = jax.device_get(self._steps)
-        return [{name: float(value) for name, value in step.items()} for step in steps]
 
     def _check_bad(self, bad: np.ndarray) -> None:
         """Logs skipped steps; raises `NotFinite` after `watch.PATIENCE` of them in a row."""

@@ -45,7 +45,6 @@ class TrainConfig:
         prefetch: number of batches to prepare ahead.
         on_collapse: what happens where the embedding collapses, see `training.watch`: "warn" tells
             in the log, the report and the results, "stop" also ends the training.
-        compilation_cache: folder of compiled programs, see `core.devices.keep_compiled`.
     """
 
     batch_size: Annotated[int, functools.partial(checks.whole, least=2)]
@@ -58,7 +57,6 @@ class TrainConfig:
     keep_checkpoints: Count
     prefetch: Count
     on_collapse: Literal["warn", "stop"]
-    compilation_cache: str | None = "auto"
 
 
 class TrainingRun(NamedTuple):

@@ -16,7 +16,7 @@ import warnings; warnings.simplefilter("error")
 from cluster_jax.cli import exit_codes
 from cluster_jax.core import devices
 devices._LEAST = 0.0
-devices.keep_compiled("auto", "run")
+devices.keep_compiled()
 import jax, jax.numpy as jnp
 print(jax.jit(lambda x: jnp.tanh(x @ x.T).sum(0))(jnp.arange(12.0).reshape(3, 4)))
 """
@@ -59,13 +59,8 @@ SECONDS = "jax_persistent_cache_min_compile_time_secs"
 
 @pytest.mark.filterwarnings("default")
 def test_where_programs_are_kept(unset):
-    devices.keep_compiled(None, "run")
-    devices.keep_compiled("auto", "gs://bucket/run")
-    assert jax.config.jax_compilation_cache_dir is None
-    devices.keep_compiled("auto", "run")
+    devices.keep_compiled()
     assert pathlib.Path(jax.config.jax_compilation_cache_dir).parent == unset / "cluster_jax"
-    devices.keep_compiled("other", "run")  # One that JAX was told of stays.
-    assert pathlib.Path(jax.config.jax_compilation_cache_dir).parent == unset / "cluster_jax"
-    jax.config.update("jax_compilation_cache_dir", None)
-    devices.keep_compiled("gs://bucket/cache", "gs://bucket/run")
-    assert jax.config.jax_compilation_cache_dir == "gs://bucket/cache"
+    jax.config.update("jax_compilation_cache_dir", "other")
+    devices.keep_compiled()  # One that JAX was told of stays.
+    assert jax.config.jax_compilation_cache_dir == "other"

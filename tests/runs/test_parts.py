@@ -25,7 +25,7 @@ def _collect(kept, stop=None, error=KeyboardInterrupt):
                 raise error
             yield {"a": ROWS[first : first + 3], "b": ROWS[first : first + 3, :1] > 8}
 
-    rows = embed.collect(kept, 10, embed_from)
+    rows = embed.collect(kept, embed_from)
     np.testing.assert_array_equal(rows["a"], ROWS)
     np.testing.assert_array_equal(rows["b"], ROWS[:, :1] > 8)
     return started
@@ -43,38 +43,41 @@ def test_an_interruption_keeps_all_batches(kept):
         _collect(kept, 9, ZeroDivisionError)
     assert _collect(kept) == [9]
     assert _collect(kept) == [10]
-    np.testing.assert_array_equal(np.load(kept.folder / "rows_a.npy"), ROWS)
     kept.remove()
     assert not kept.folder.exists()
     assert _collect(None) == [0]
     assert _collect(Parts(epath.Path("gs://bucket/x.npz"), "")) == [0]
 
 
-def test_a_kill_keeps_what_was_counted(kept, monkeypatch):
+def test_a_kill_keeps_what_was_written(kept, monkeypatch):
     monkeypatch.setattr(embed, "SECONDS", -1.0)
-    counts, count = [], Parts.set_counter
+    written, add = [], Parts.add
 
-    def counted(parts, rows, arrays):  # A kill leaves the counter of the second batch.
-        counts.append(rows)
-        if len(counts) <= 2:
-            count(parts, rows, arrays)
+    def added(parts, first, rows):  # A kill leaves the file of the second batch.
+        written.append(first)
+        if len(written) <= 2:
+            add(parts, first, rows)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Parts, "set_counter", counted)
+        patch.setattr(Parts, "add", added)
         assert _collect(kept) == [0]
+    assert written == [0, 3, 6, 9]
     assert _collect(kept) == [6]
 
 
-@pytest.mark.parametrize("changed", ["fingerprint", "counter", "rows"])
+@pytest.mark.parametrize("changed", ["fingerprint", "rows", "damaged"])
 def test_other_rows_are_made_again(kept, changed):
     with pytest.raises(KeyboardInterrupt):
+        _collect(kept, 6)
+    with pytest.raises(KeyboardInterrupt):
         _collect(kept, 9)
+    assert {file.name for file in kept.folder.iterdir()} == {"rows_0.npz", "rows_6.npz"}
     if changed == "fingerprint":
         kept = kept._replace(fingerprint="made from that")
-    elif changed == "counter":
-        (kept.folder / "counter.json").write_text("{")
+    elif changed == "rows":
+        (kept.folder / "rows_0.npz").unlink()
     else:
-        (kept.folder / "rows_b.npy").unlink()
+        (kept.folder / "rows_0.npz").write_bytes(b"PK")
     assert _collect(kept) == [0]
 
 

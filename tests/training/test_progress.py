@@ -44,7 +44,7 @@ def test_a_resumed_training_stops_at_the_look_at_which_it_stops_in_one_piece(mon
     line = {"step": 5, "loss": 1.0, watch.SPREAD: 0.0}
 
     def step_after(start, earlier):
-        progress = Progress(run, None, start, (), earlier)
+        progress = Progress(run, None, start, earlier)
         progress.add({"loss": np.float32(1), "gradient_norm": np.float32(1)})
         progress.report(start + 1, state, lambda _: {})
 
