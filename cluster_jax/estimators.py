@@ -252,15 +252,19 @@ class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
             self._encoder = self._fitted().encoder()
         return self._encoder
 
-    def update(self, *folders: str | os.PathLike, refit: bool = False) -> Self:
+    def update(
+        self, *folders: str | os.PathLike, refit: bool = False, confirmed: bool = False
+    ) -> Self:
         """Takes in what is new and gone in the run's folder of photos, as `cluster-jax update`.
 
         Args:
             folders: folders or files beside those of the run.
             refit: whether all photos are clustered anew, and matched to the old clusters.
+            confirmed: whether more than half of the photos may leave.
 
         Raises:
-            ValueError: the run is none of photos of a folder in the clusters of the tree.
+            ValueError: the run is none of photos of a folder in the clusters of the tree, or more
+                than half of its photos would leave.
         """
         workdir = self._fitted().workdir
         if other := [folder for folder in folders if not isinstance(folder, str | os.PathLike)]:
@@ -273,6 +277,7 @@ class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
                 workdir,
                 [os.fspath(folder) for folder in folders],
                 refit=refit,
+                confirmed=confirmed,
                 with_report=(workdir / workdirs.REPORT).exists(),
             )
         return self._set_run(records.read(workdir))

@@ -76,7 +76,10 @@ def test_photos(tmp_path, monkeypatch, capsys):
     assert "verbose=False" in code
     names = {}
     exec(code.replace("verbose=False", quick), names)
-    assert capsys.readouterr().out == output
+    printed, shown = (text.splitlines() for text in (capsys.readouterr().out, output))
+    assert printed[0] == shown[0]
+    # Clusters of one size are in an order that rounding decides.
+    assert sorted(printed[1].split(", ")) == sorted(shown[1].split(", "))
     assert (tmp_path / "report.html").stat().st_size
     assert len(set(names["new_labels"])) >= 8  # one photo of each of ten classes
 

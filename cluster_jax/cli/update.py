@@ -51,6 +51,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if flags.undo:
             ended = states.undo(flags.workdir, with_report=report)
         elif of_rows:
+            if flags.features is None and not flags.refit:
+                must = "--features must be the file with all rows of now"
+                raise InputError(f"{must}, or --refit be given to cluster those of the run anew")
             ended = update.update_rows(flags.workdir, _table(flags), add=flags.add, **how)
         else:
             ended = update.update_photos(flags.workdir, flags.photos, **how)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import hashlib
 import importlib.util
 import json
 import os
@@ -110,7 +111,12 @@ class Encoder:
     @functools.cached_property
     def checksum(self) -> str:
         """SHA-256 of the weights of its backbone."""
-        return states.checksum((self.params["backbone"], self.stats["backbone"]))
+        # Not `states.checksum`: what that compiles takes seconds, and these are on the host.
+        digest = hashlib.sha256()
+        weights = states.named((self.params["backbone"], self.stats["backbone"]))
+        for name, x in sorted(weights.items()):
+            digest.update(f"{name} {x.dtype} {x.shape}".encode() + np.asarray(x).tobytes())
+        return digest.hexdigest()
 
     def on(self, mesh: Mesh) -> Callable[[Array], Array]:
         """Returns the encoder as a pure function, with its weights on devices.

@@ -14,27 +14,6 @@ from cluster_jax.clustering.gridshift import STOPS, Grid, GridShift, shift
 from tests.clustering.reference_gridshift import gridshift as reference
 from tests.rows import every_row
 
-# Where the authors' implementation fails or differs from a correct one; labels index centers that
-# are sorted by position.
-KNOWN = [
-    ([5.5, 0.5], [1, 0], [0.5, 5.5]),
-    ([0.5, 5.5], [0, 1], [0.5, 5.5]),
-    ([20.5, 10.5, 0.5], [2, 1, 0], [0.5, 10.5, 20.5]),
-    ([30.5, 0.5, 10.5, 20.5], [3, 0, 1, 2], [0.5, 10.5, 20.5, 30.5]),
-    ([-1.5, 0.9], [0, 1], [-1.5, 0.9]),
-    ([8.5, 10.9], [0, 1], [8.5, 10.9]),
-    ([-1.9, 0.95], [0, 1], [-1.9, 0.95]),
-]
-
-
-@every_row("stop", STOPS)
-@every_row(("points", "labels", "centers"), KNOWN)
-def test_known_inputs(points, labels, centers, stop):
-    model = GridShift(1.0, stop=stop).fit(np.array(points)[:, None])
-    np.testing.assert_array_equal(model.labels_, labels)
-    np.testing.assert_allclose(model.cluster_centers_[:, 0], centers, rtol=0, atol=1e-12)
-    assert model.n_clusters_ == len(centers)
-
 
 def test_cells_that_move_without_merging_go_on():
     points = np.array([[0.05], [1.25], [2.75]])

@@ -1,10 +1,6 @@
 """k-means: scikit-learn and a plain loop as references, devices, starts, hard data, bad input."""
 
 import itertools
-import os
-import pathlib
-import socket
-import subprocess
 import sys
 
 import jax
@@ -17,7 +13,6 @@ from sklearn import cluster
 from cluster_jax.clustering.kmeans import kmeans, kmeans_blocks
 from tests.rows import every_row
 
-ROOT = pathlib.Path(__file__).parents[2]
 module = sys.modules[kmeans.__module__]
 
 
@@ -93,60 +88,14 @@ def test_spherical_equals_a_plain_loop(x64):
     assert result.inertia == pytest.approx((2 - 2 * cosines).sum(), rel=1e-12)
 
 
-@pytest.mark.parametrize(
-    "devices", [4, pytest.param(2, marks=pytest.mark.slow), pytest.param(8, marks=pytest.mark.slow)]
-)
 @pytest.mark.parametrize(("metric", "k"), [("euclidean", 53), ("spherical", 7)])
-def test_devices_do_not_matter(x64, devices, metric, k):
+def test_devices_do_not_matter(x64, metric, k):
     """601 rows divide by none of them; the starts are drawn, so the draws agree too."""
     settings = {"metric": metric, "n_init": 2}
-    one, many = (run(blobs(dtype=np.float64), k, n, **settings) for n in (1, devices))
+    one, many = (run(blobs(dtype=np.float64), k, n, **settings) for n in (1, 4))
     np.testing.assert_array_equal(one.labels, many.labels)
     np.testing.assert_allclose(one.centers, many.centers, atol=1e-10)
     assert one.n_iter == many.n_iter
-
-
-PROCESS = """
-import sys, jax, numpy as np
-from cluster_jax.clustering.kmeans import kmeans, kmeans_blocks
-folder, port, rank = sys.argv[1:]
-jax.config.update("jax_num_cpu_devices", 2)
-jax.distributed.initialize("localhost:" + port, 2, int(rank))
-mesh = jax.make_mesh((4,), ("i",), axis_types=(jax.sharding.AxisType.Auto,))
-inputs = np.load(folder + "/inputs.npz")
-result = kmeans(inputs["x"], inputs["init"], n_init=3, max_iter=200, mesh=mesh)
-np.savez(folder + "/result" + rank + ".npz", **result._asdict())
-rows = np.load(folder + "/x.npy", mmap_mode="r")
-blocks = kmeans_blocks(rows, 7, max_iter=20, mesh=mesh)
-np.savez(folder + "/blocks" + rank + ".npz", **blocks._asdict())
-"""
-
-
-@pytest.mark.slow
-def test_two_processes_equal_one(tmp_path):
-    """Two hosts of two devices each; two of the given centers have no rows."""
-    x = blobs()
-    init = np.concatenate([x[:5], [[1e3] * 5, [2e3] * 5]])
-    np.savez(tmp_path / "inputs.npz", x=x, init=init)
-    np.save(tmp_path / "x.npy", x)
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
-    hosts = [
-        subprocess.Popen(
-            [sys.executable, "-c", PROCESS, str(tmp_path), str(port), str(rank)],
-            env={**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"},
-        )
-        for rank in range(2)
-    ]
-    assert [host.wait(timeout=300) for host in hosts] == [0, 0]
-    blocks = kmeans_blocks(x, 7, max_iter=20, mesh=mesh(1))
-    for name, one in (("result", run(x, 7, n_init=3, init=init)), ("blocks", blocks)):
-        for rank in range(2):
-            with np.load(tmp_path / f"{name}{rank}.npz") as result:
-                np.testing.assert_array_equal(result["labels"], one.labels)
-                np.testing.assert_allclose(result["centers"], one.centers, atol=1e-5)
-                assert result["inertia"] == pytest.approx(one.inertia, rel=1e-5)
 
 
 def test_no_update_and_no_assignment_makes_it_worse(x64):

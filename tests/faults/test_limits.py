@@ -1,8 +1,6 @@
 """Values that no run can use: one sentence with the key, before any work and within memory."""
 
-import datetime
 import decimal
-import fractions
 import itertools
 import json
 import pathlib
@@ -21,17 +19,17 @@ from tests import toy
 
 VALUES = (
     None, True, 0, -1, 3, 2**31, 10**9, 0.5, -0.5, 1e300, "", "x", "5 steps", "byol", [], [1],
-    ["a"], {}, {"a": 1}, "../../x", "\x00",
+    ["a"], {}, {"a": 1}, "../../x", "\x00", "\ud800", "x y " * 999, list(range(9999)),
 )  # fmt: skip
 # What only Python can give.
 OBJECTS = (
-    b"x", object(), {1, 2}, 1j, ..., len, int, np.float32("nan"), float("inf"), -float("inf"),
-    np.array([1, 2]), np.array([]), np.array("x"), np.int64(3), np.float64(0.5), np.bool_(True),
-    pathlib.Path("x"), (1, (2, "a")), [[1], [2]], {"a": {"b": [1]}}, {1: 2}, range(3), "x" * 10_000,
-    "\ud800", 10**400, fractions.Fraction(1, 3), decimal.Decimal("0.5"), ConfigDict({"a": 1}),
-    datetime.date(2026, 1, 1), Exception("x"), (), ((),), "", " ", "\n", "None",
-    ["y" * 999] * 9, {"k" * 999: 1}, "x y " * 999, list(range(9999)),
+    b"x", object(), {1, 2}, 1j, ..., len, int, np.float32("nan"), -float("inf"), np.array([1, 2]),
+    np.array("x"), np.int64(3), np.float64(0.5), np.bool_(True), pathlib.Path("x"), (1, (2, "a")),
+    [[1], [2]], {"a": {"b": [1]}}, {1: 2}, range(3), 10**400, decimal.Decimal("0.5"),
+    ConfigDict({"a": 1}), Exception("x"), (), ((),), {"k" * 999: 1},
 )  # fmt: skip
+# What Python itself would say.
+RAW = ("object is not", "not supported between", "unsupported operand", "has no attr")
 
 
 def _keys(section, prefix=""):
@@ -49,27 +47,15 @@ def _with(values, key, value):
 
 @pytest.fixture(scope="module")
 def values(tmp_path_factory):
-    config = toy.config(toy.file(tmp_path_factory.mktemp("toy")))
-    return config.to_dict()
+    return toy.config(toy.file(tmp_path_factory.mktemp("toy"))).to_dict()
 
 
-def _sentence(error):
-    text = str(error.value)
-    assert "\n" not in text
-    assert len(text) <= checks.MOST
-    for python in ("object is not", "not supported between", "unsupported operand", "has no attr"):
-        assert python not in text.split("(")[0], text
-    return text
-
-
-def _assert_names(error, key):
+def _is_a_sentence(error):
     said = str(error)
-    names = (key, key.rsplit(".", 1)[0], key.rsplit(".", 1)[-1])
-    assert any(name in said for name in names), (key, said)
     assert "\n" not in said, said
     assert len(said) <= checks.MOST
-    for python in ("not supported between", "object is not", "unsupported operand"):
-        assert python not in said.split("(")[0], said
+    assert not any(python in said.split("(")[0] for python in RAW), said
+    return said
 
 
 def test_any_object_under_any_key(values):
@@ -81,7 +67,9 @@ def test_any_object_under_any_key(values):
             parse_config(config)
             json.dumps(config_json(config))
         except InputError as error:
-            _assert_names(error, key)
+            said = _is_a_sentence(error)
+            names = (key, key.rsplit(".", 1)[0], key.rsplit(".", 1)[-1])
+            assert any(name in said for name in names), (key, said)
 
 
 @pytest.mark.usefixtures("one_device")
@@ -91,14 +79,11 @@ def test_any_object_under_any_key(values):
         ("nrcc.sghmc.iterations", 10**9, r"nrcc\.sghmc\.iterations must be at most 200"),
         ("eval.kmeans.n_clusters", 10**9, r"eval\.kmeans\.n_clusters must be between 1 and 64"),
         ("seed", 2**32, r"seed must be at most 4,294,967,295; got 4294967296"),
-        ("data.name", None, r"data\.name must be a string; got None"),
-        ("augment.crop", 3, r"augment\.crop must be a section of the config; got 3"),
-        ("eval.knn", [5, "a"], r"eval\.knn must be a whole number; got 'a'"),
     ],
 )
 def test_what_does_not_fit(values, key, value, said):
     start = time.monotonic()
     with pytest.raises(InputError, match=said) as error:
         build.build_run(parse_config(_with(values, key, value)))
-    _sentence(error)
+    _is_a_sentence(error.value)
     assert time.monotonic() - start < 20

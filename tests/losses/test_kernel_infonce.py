@@ -17,7 +17,6 @@ pytestmark = pytest.mark.usefixtures("x64")
 
 TWO = {"gammas": (1.0, 2.0), "temperatures": (0.4, 0.7), "weight": 0.3}
 KERNELS = {
-    "laplacian": Kernel(gammas=(1.0,), temperatures=(0.3,)),
     "gamma 0.5": Kernel(gammas=(0.5,), temperatures=(0.2,)),
     "kernels": Kernel(**TWO, mixture="kernel"),
     "halves, losses": Kernel(**TWO, mixture="loss", halves=True),
@@ -43,11 +42,7 @@ def test_value_and_slope_at_distance_0_are_zero(dtype):
 
 @every_row(
     ("form", "kernel"),
-    [
-        *(("views", kernel) for kernel in ("laplacian", "gamma 0.5", "kernels", "halves, losses")),
-        ("queue", "gamma 0.5"),
-        ("clip", "halves, losses"),
-    ],
+    [("views", "kernels"), ("queue", "gamma 0.5"), ("clip", "halves, losses")],
 )
 def test_the_gradient_of_close_positives_in_float32(keys, form, kernel):
     # From inner products a squared distance of 1e-8 is rounding, and with it the attraction.

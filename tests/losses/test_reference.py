@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from cluster_jax import losses
+from tests import reference
 from tests.methods import reference_losses as loops
 from tests.methods import reference_step
 from tests.rows import every_row
@@ -170,6 +171,15 @@ def test_prototypes_of_views(part, clusters):
         lambda a, b, ta, tb: loops.proto_cl((a, b), (ta, tb), labels, 0.3, part),
         A, B, TA, TB, constants=(2, 3),
     )  # fmt: skip
+
+
+def test_more_clusters_than_images():
+    """The slots are the clusters of the batch: memory does not grow with their number."""
+    centers, filled = losses.prototypes(A, LABELS * 3001, n_clusters=25_000)
+    assert centers.shape == A.shape
+    np.testing.assert_array_equal(filled, [True] * 4 + [False])
+    want = reference.prototypes(A, LABELS, 6)
+    np.testing.assert_allclose(centers[:4], [want[k] for k in sorted(want)], rtol=1e-12)
 
 
 def _variance(x, c, variances):

@@ -1,6 +1,5 @@
 """Bad values of the methods: one sentence that names the key, and nothing is written."""
 
-import contextlib
 import functools
 
 import numpy as np
@@ -12,8 +11,6 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.runs import begin as pipeline
 from cluster_jax.runs import build
 from cluster_jax.runs.config import config_json, parse_config
-from cluster_jax.training import checkpoint
-from cluster_jax.training import state as states
 from tests import toy
 from tests.methods import cases
 from tests.rows import every_row
@@ -48,43 +45,21 @@ def refused(config, dataset=None):
 
 # One of each rule: case, changes, what is said.
 ROWS = [
-    ("simclr", {"method.temperature": np.inf}, "method.temperature must be a finite number"),
     ("simsiam", {"network.predictor": None}, "network.predictor must be set for SimSiam; got None"),
     ("simsiam", SHUFFLE, "for a method without a target network; got 'shuffle'"),
     ("moco", {**SHUFFLE, "network.group": None}, "must be at least 2 with network.norm 'shuffle'"),
     ("moco", {**SHUFFLE, "network.group": 3}, "must be a multiple of network.group, 3; got"),
     ("moco", {"method.queue": 24}, "must be a multiple of train.batch_size, 16; got 24"),
-    (
-        "ncc",
-        {"method.n_clusters": 65},
-        "method.n_clusters must be at most 64 training images; got 65",
-    ),
-    ("ncc", {"method.update_every": "0 steps"}, "method.update_every must be at least 1; got 0"),
-    ("ncc", {"method.part": "both"}, "method.part must be one of 'whole', 'alignment', 'unif"),
+    ("ncc", {"method.n_clusters": 65}, "n_clusters must be at most 64 training images; got 65"),
     ("ncc", {"train.labeled_batch_size": 8}, "train.labeled_batch_size must be None"),
     ("cueco", {"method.n_clusters": 17}, "method.n_clusters must be at most 16 keys in the queue"),
     ("cueco", {"method.warmup": "4 steps"}, "must be at most 3 steps, shorter than train.duration"),
-    ("cueco", {"method.weights.variance": -1.0}, "method.weights.variance must be at least 0"),
-    ("kernel_infonce", {"method.gammas": (1.0, "x")}, "method.gammas must be a number; got 'x'"),
     ("kernel_infonce", {"method.decay": 0.9}, "None without; got 0.9, None and a queue of None"),
-    (
-        "byol",
-        {"term": ConfigDict({**TERM, "name": "byol"})},
-        "term.name must be one of 'cc', ",
-    ),
+    ("byol", {"term": ConfigDict({**TERM, "name": "byol"})}, "term.name must be one of 'cc', "),
     ("byol", {"term": ConfigDict({**TERM, "sigma": 0.1})}, "unknown config key term.sigma"),
-    (
-        "byol",
-        {"term": ConfigDict({**TERM, "n_clusters": 65})},
-        "term.n_clusters must be at most 64",
-    ),
     ("pcl", {"term": ConfigDict(TERM)}, "term must be None for the method pcl, which has clusters"),
     ("rotation", {"term": ConfigDict(TERM)}, "term must be None for rotation, which is not a two-"),
-    (
-        "rotation",
-        {"nrcc.weight": 0.5},
-        "nrcc.weight must be 0 for the method rotation, which is no",
-    ),
+    ("rotation", {"nrcc.weight": 0.5}, "nrcc.weight must be 0 for the method rotation, which is"),
     ("rotation", {"network.norm": "local", "network.group": 4}, "the method rotation, wh"),
     ("supervised", {"train.labeled_batch_size": 8}, "for the method supervised must be 16; got 8"),
     ("supervised", {"network.projector": {"hidden": 8, "out": 4}}, "classifies the backbone's"),
@@ -96,21 +71,12 @@ ROWS = [
     ("ncl", {"method.n_classes": 60}, "method.n_classes must be at most the "),
     ("ncl", {"method.neighbors": None}, "got None (give --config.method.neighbors"),
     ("ncl", {"method.weights": NONE}, "one of method.weights must be"),
-    ("ncl", {"method.ramp": "long"}, "method.ramp must be a duration like '1500 steps'"),
-    ("ncl", {"method.hng.mixing": (0.5, 1.5)}, "method.hng.mixing must be between 0 and 1"),
-    ("ncl", {"network.frozen": "stage3"}, "network.frozen must be one of 'conv1', 'conv2'"),
 ]
 
 
 @every_row(("case", "changes", "message"), ROWS)
 def test_bad_values_get_one_sentence(file, case, changes, message):
     assert message in refused(changed(file, case, changes))
-
-
-def test_nothing_is_written_of_a_run_that_is_refused(file, tmp_path):
-    with pytest.raises(InputError, match="clusters must be at most 64"):
-        pipeline.run_pipeline(changed(file, "ncc", {"method.n_clusters": 65}), tmp_path / "run")
-    assert not (tmp_path / "run").exists()
 
 
 def _five_of(value):
@@ -146,23 +112,3 @@ def test_workdir_of_another_method(tmp_path):
     said = str(error.value)
     assert "contains a run with method.name = cueco, not ncc (and " in said
     assert io.read_json(tmp_path / "run" / "config.json") == config
-
-
-def test_checkpoint_of_another_method(tmp_path, caplog):
-    """It is not moved, nor passed over for the one before."""
-    mesh = states.make_mesh(1)
-    initial = [cases.on_mesh(cases.initial(case, False, 0), mesh) for case in ("byol", "simclr")]
-    folder = tmp_path / "run" / "checkpoints"
-    with contextlib.closing(checkpoint.Checkpoints(folder, keep=2)) as saved:
-        for step in (2, 4):
-            saved.save(initial[0], step)
-    saved = checkpoint.Checkpoints(folder, keep=2)
-    with pytest.raises(OSError, match=r"checkpoints/4 must be .* of the same network that"):
-        saved.restore(initial[1])
-    saved.close()
-    saved = checkpoint.Checkpoints(folder, keep=2)
-    assert saved.restore(initial[0]) is not None
-    saved.close()
-    folders = sorted(p.relative_to(tmp_path).as_posix() for p in (tmp_path / "run").glob("*/[0-9]"))
-    assert folders == ["run/checkpoints/2", "run/checkpoints/4"]
-    assert "cannot be read" not in caplog.text

@@ -1,10 +1,10 @@
 """Two steps of the real network give the same state on one device and on four.
 
-Of BYOL with each kind of BatchNorm: the reference steps run every method on two devices.
+Of BYOL with each kind of BatchNorm, whose parts `tests/nets/test_norm.py` runs on devices: the
+reference steps run every method on two devices.
 """
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -31,24 +31,10 @@ def _compare(one, many, tolerance):
         assert error <= bound, f"{jax.tree_util.keystr(path)}: {error} > {bound}"
 
 
-def _grouped(norm, devices):
-    """Two steps in float64."""
+@pytest.mark.slow
+@pytest.mark.parametrize("norm", ["shuffle", "sync", "local"])
+def test_one_device_and_four(x64, norm):
     state = toy.wide(cases.initial("byol", False, 3))  # the same for each norm
     network = {} if norm == "sync" else {"norm": norm, "group": 4}
-    return _advanced(cases.build("byol", False, **network), state, devices, range(2))
-
-
-@pytest.mark.parametrize(
-    "norm", ["shuffle", *(pytest.param(norm, marks=pytest.mark.slow) for norm in ("sync", "local"))]
-)
-def test_one_device_and_four(x64, norm):
-    _compare(_grouped(norm, 1), _grouped(norm, 4), 1e-10)
-
-
-def test_devices_see_different_images():
-    """The equality above would be idle if every shard held the same rows."""
-    run = cases.build("simclr", False)
-    index = np.random.default_rng(0).permutation(64)[: cases.BATCH]
-    shards = run.dataset.images[index].reshape(8, 2, -1)
-    assert len(np.unique(shards, axis=0)) == 8
-    assert jnp.unique(index).size == cases.BATCH
+    run = cases.build("byol", False, **network)
+    _compare(*(_advanced(run, state, devices, range(2)) for devices in (1, 4)), 1e-10)

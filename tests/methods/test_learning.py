@@ -13,7 +13,6 @@ from tests.methods import cases
 GROUPS, IMAGES, BATCH = 4, 256, 64
 STEPS = {False: 150, True: 300}  # at most; with NRCC twice as many
 FIRST, EVERY, LEARNED = 60, 20, 0.95
-DEFAULT = ("simclr",)  # The least to compile; the others are slow.
 # What fits the number of images, groups and steps.
 CHANGES = {
     "byol": {"final_decay": 0.95},
@@ -68,7 +67,7 @@ def _accuracy(run, state, embed):
     return partition.accuracy(run.dataset.labels, labels)
 
 
-@cases.parametrize([(method, False) for method in DEFAULT], cases.TWO_VIEWS)
+@cases.parametrize((), cases.TWO_VIEWS)
 def test_mirror_images_come_together(tmp_path, method, nrcc):
     run = _run(tmp_path, method, nrcc)._replace(mesh=states.make_mesh(1))
     embed = jax.jit(run.embed)

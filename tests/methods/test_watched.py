@@ -5,47 +5,43 @@ from types import SimpleNamespace
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from cluster_jax.core.queue import Queue
-from cluster_jax.data import batches
 from cluster_jax.methods import ncl
-from tests.methods import cases
+from cluster_jax.training import state as states
+from tests.methods import cases, tiny
+from tests.methods.test_reference_step import NRCC, build, draw
+from tests.rows import every_row
 
-WITH_CHANCE = (
-    "simclr", "moco", "cc", "swav", "kernel_infonce on moco",
-)  # fmt: skip
-CASES = [
-    *((method, False) for method in WITH_CHANCE),
-    *(("rotation", False), ("simclr", True)),
-]
+SHAPE = tiny.SIDE, tiny.SIDE, 1
 
 
-@pytest.mark.parametrize(("method", "nrcc"), CASES)
-def test_the_loss_of_chance_is_that_of_equal_embeddings(method, nrcc):
+@every_row("case", ["simclr", "moco", "cc", "swav", "kernel_infonce on moco", "rotation"])
+def test_the_loss_of_chance_is_that_of_equal_embeddings(case):
     """A network of zeros gives every image the same embedding, and every class the same logit."""
-    run = cases.build(method, nrcc)
-    state = jax.tree.map(jnp.array, cases.initial(method, nrcc, 3))
-    params = jax.tree.map(jnp.zeros_like, state.params)
-    model_state = state.model_state
-    if "target" in model_state._fields:
-        target = model_state.target
-        zeros = jax.tree.map(jnp.zeros_like, target.params)
-        model_state = model_state._replace(target=target._replace(params=zeros))
+    method, _ = build(case, None, {})
+    state = states.initial(method, optax.sgd(0.1), seed=3, shape=SHAPE)
+    params, model_state = jax.tree.map(jnp.zeros_like, (state.params, state.model_state))
     if "queue" in model_state._fields:
-        queue = model_state.queue
+        queue = state.model_state.queue
         full = Queue(queue.rows, queue.place, jnp.int32(len(queue.rows)))
         model_state = model_state._replace(queue=full)
-    batch = cases.draw(run.dataset, cases.LABELED.get(method), 0, run.train.batch_size)
-    batch = batches.with_images(batch, run.dataset.images)
-    _, aux = run.method.loss(params, model_state, batch, jnp.int32(0), jax.random.key(0), None)
-    name, chance = run.method.watched.chance
+    loss = jax.jit(method.loss, static_argnums=5)
+    _, aux = loss(params, model_state, draw(case, 0), jnp.int32(0), jax.random.key(0), None)
+    name, chance = method.watched.chance
     assert float(aux.metrics[name]) == pytest.approx(chance, rel=1e-5)
 
 
+def test_with_nrcc_it_is_that_of_the_loss_without():
+    (name, bare), (other, same) = (build("simclr", x, {})[0].watched.chance for x in (None, NRCC))
+    assert (name, other, bare) == ("loss", "base_loss", same)
+
+
 def test_methods_without_a_loss_of_chance_declare_none():
-    for method in ("byol", "simsiam", "barlow", "ncc"):
-        assert cases.build(method, False).method.watched.chance is None
+    for case in ("byol", "simsiam", "barlow", "ncc"):
+        assert build(case, None, {})[0].watched.chance is None
 
 
 @pytest.mark.parametrize(
