@@ -1,4 +1,4 @@
-"""Ids that stay while a collection grows, beside other ways to go on from the last clusters.
+"""Ids that stay while a collection grows.
 
     python -m experiments.living FEATURES.npz...
 
@@ -23,7 +23,7 @@ The figures are in `living.json`, of which `living.md` is written.
 import itertools
 import json
 import pathlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -36,6 +36,7 @@ from experiments import tables
 
 FILE = pathlib.Path(__file__).parent / "living.json"
 KINDS = ("births", "long tail", "drift", "copies", "many")
+HALVES = ("choose", "confirm")
 STREAMS, UPDATES = 20, 10
 
 
@@ -90,12 +91,8 @@ def stream(features: NDArray, labels: NDArray, kind: str, seed: int, half: int) 
     return Stream(x, y, np.array(ends), np.flatnonzero(came).tolist())
 
 
-# Ids after each update, and the ids that emerged there.
-Ids = Iterator[tuple[NDArray, set[int]]]
-
-
-def ours(s: Stream, fits: list[SmoothTree]) -> Ids:
-    """`SmoothTree.partial_fit`."""
+def updates(s: Stream) -> Iterator[tuple[NDArray, set[int]]]:
+    """`SmoothTree.partial_fit`: ids after each update, and the ids that emerged there."""
     model, before = SmoothTree(), s.x[:0, 0].astype(int)
     for a, b in zip([0, *s.ends], s.ends, strict=False):
         model.partial_fit(s.x[a:b])
@@ -107,61 +104,16 @@ def ours(s: Stream, fits: list[SmoothTree]) -> Ids:
         before = after
 
 
-def hungarian(s: Stream, fits: list[SmoothTree]) -> Ids:
-    """A fit of everything, whose clusters are matched to the last ones."""
-    state = numbering.start(fits[0].labels_)
-    yield state.ids, set()
-    for found in (fit.labels_ for fit in fits[1:]):
-        grown = np.full(len(found), -1)
-        grown[: len(state.ids)] = state.ids
-        none = np.zeros(len(grown), int)
-        state = numbering.refit(state._replace(ids=grown, apart=none, since=none), found)
-        yield state.ids, {e.id for e in state.events if e.kind == numbering.EMERGED}
-
-
-def predicted(s: Stream, fits: list[SmoothTree]) -> Ids:
-    """New rows are placed by the first fit."""
-    labels = np.concatenate([fits[0].labels_, fits[0].predict(s.x[s.ends[0] :])])
-    return ((labels[:end], set()) for end in s.ends)
-
-
-def merged_models(s: Stream, fits: list[SmoothTree]) -> Ids:
-    """The new rows are clustered alone, and their clusters joined as in BERTopic's `merge_models`.
-
-    A cluster whose mean has a cosine of 0.7 with an old one's joins it; another one is new.
-    """
-    ids, centered = fits[0].labels_, s.x - s.x[: s.ends[0]].mean(axis=0)
-    yield ids, set()
-    for a, b in zip(s.ends, s.ends[1:], strict=False):
-        labels, next_id, born = SmoothTree().fit(s.x[a:b]).labels_, int(ids.max()) + 1, set()
-        old = np.stack([centered[:a][ids == c].mean(axis=0) for c in range(next_id)])
-        new = np.stack([centered[a:b][labels == c].mean(axis=0) for c in range(labels.max() + 1)])
-        old, new = (rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in (old, new))
-        names = (new @ old.T).argmax(axis=1)
-        for c in np.flatnonzero((new @ old.T).max(axis=1) < 0.7).tolist():
-            names[c], next_id = next_id, next_id + 1
-            born.add(int(names[c]))
-        ids = np.concatenate([ids, names[labels]])
-        yield ids, born
-
-
-METHODS: dict[str, Callable[[Stream, list[SmoothTree]], Ids]] = {
-    "`SmoothTree.partial_fit`": ours,
-    "a fit of everything, matched (Hungarian, Jaccard 0.5)": hungarian,
-    "`predict` of the first fit": predicted,
-    "new rows alone, merged at cosine 0.7": merged_models,
-}
-
-
-def _is_found(labels: NDArray, y: NDArray, c: int, is_young: Callable[[int], bool]) -> bool:
+def _found(labels: NDArray, y: NDArray, c: int) -> int | None:
+    """The cluster that has half of a class or more and consists of it by more than half."""
     own = np.bincount(labels[y == c])
     most = int(own.argmax())
     is_most = 2 * own[most] >= (y == c).sum() and 2 * own[most] > (labels == most).sum()
-    return bool(is_most) and is_young(most)
+    return most if is_most else None
 
 
-def score(s: Stream, fits: list[SmoothTree], history: list[tuple[NDArray, set[int]]]) -> dict:
-    """The figures of one method on one stream."""
+def score(s: Stream, fits: list[NDArray], history: list[tuple[NDArray, set[int]]]) -> dict:
+    """The figures of one stream; `fits`: clusters of a fit of everything after each update."""
     ids = [now for now, _ in history]
     first = dict[int, int]()
     for update, now in enumerate(ids):
@@ -175,10 +127,9 @@ def score(s: Stream, fits: list[SmoothTree], history: list[tuple[NDArray, set[in
             continue
         births += 1
         when = range(five[0], min(five[0] + 2, UPDATES) + 1)
-        young = lambda cluster, came=came: first[cluster] >= came  # noqa: E731
-        found += any(_is_found(ids[u], s.y[: s.ends[u]], c, young) for u in when)
-        every = lambda cluster: True  # noqa: E731
-        by_fit += any(_is_found(fits[u].labels_, s.y[: s.ends[u]], c, every) for u in when)
+        young = [_found(ids[u], s.y[: s.ends[u]], c) for u in when]
+        found += any(id is not None and first[id] >= came for id in young)
+        by_fit += any(_found(fits[u], s.y[: s.ends[u]], c) is not None for u in when)
     false, taken = 0, set[int]()
     for now, born in history[1:]:
         for cluster in born:
@@ -187,24 +138,17 @@ def score(s: Stream, fits: list[SmoothTree], history: list[tuple[NDArray, set[in
             is_right = c in s.born and c not in taken and 2 * own[c] > own.sum()
             false += not is_right
             taken |= {c} if is_right else set()
+    again = numbering.refit(numbering.start(ids[-1]), fits[-1]).ids
     return {
-        "full": adjusted_rand_score(s.y, fits[-1].labels_),
+        "full": adjusted_rand_score(s.y, fits[-1]),
         "ari": adjusted_rand_score(s.y, ids[-1]),
         "moved": float(np.mean([(b[: len(a)] != a).mean() for a, b in itertools.pairwise(ids)])),
         "births": births,
         "found": found,
         "found_by_fit": by_fit,
         "false": false / UPDATES,
-    }
-
-
-def refit(s: Stream, fits: list[SmoothTree], ids: NDArray) -> dict[str, float]:
-    """Shares of clusters and of rows that keep their id in a refit."""
-    again = numbering.refit(numbering.start(ids), fits[-1].labels_).ids
-    live = np.unique(ids)
-    return {
-        "clusters_kept": float(np.isin(live, again).mean()),
-        "rows_kept": float((again == ids).mean()),
+        "clusters_kept": float(np.isin(np.unique(ids[-1]), again).mean()),
+        "rows_kept": float((again == ids[-1]).mean()),
     }
 
 
@@ -218,71 +162,48 @@ def main() -> None:
     for i in range(2 * STREAMS):
         kind, half = KINDS[i % len(KINDS)], i // STREAMS
         s = stream(*sets[i // len(KINDS) % len(sets)], kind, i, half)
-        fits = [SmoothTree().fit(s.x[:end]) for end in s.ends]
-        entry = {"half": ("choose", "confirm")[half], "kind": kind, "rows": len(s.x)}
-        for name, method in METHODS.items():
-            history = list(method(s, fits))
-            entry[name] = score(s, fits, history)
-            if method is ours:
-                entry[name] |= refit(s, fits, history[-1][0])
-        entries.append(entry)
-        print(json.dumps(entry), flush=True)
+        fits = [SmoothTree().fit(s.x[:end]).labels_ for end in s.ends]
+        entry = {"half": HALVES[half], "kind": kind, "rows": len(s.x)}
+        entries.append({**entry, **score(s, fits, list(updates(s)))})
+        print(json.dumps(entries[-1]), flush=True)
     about = tables.origin("python -m experiments.living FEATURES.npz...", seeds="0 to 39")
     tables.write(FILE.with_suffix(""), {"streams": entries}, about, *texts(entries))
 
 
 def texts(entries: list[dict]) -> list[str]:
     """The sentences and tables of the page."""
-
-    def line(title: str, name: str, own: list[dict]) -> tuple[str, ...]:
-        of = {key: [entry[name][key] for entry in own] for key in own[0][name]}
-        return (
-            *(title, name, str(len(own))),
-            *(f"{np.mean(of[key]):.3f}" for key in ("full", "ari")),
-            f"{100 * np.mean(of['moved']):.2f} %",
-            f"{sum(of['found'])} of {sum(of['births'])} ({sum(of['found_by_fit'])})",
-            f"{np.mean(of['false']):.2f}",
-        )
-
-    rows = [
-        line(half, name, [entry for entry in entries if entry["half"] == half])
-        for half in ("choose", "confirm")
-        for name in METHODS
-        if name in entries[0]
-    ]
-    mine = next(iter(METHODS))
-    kinds = [
-        line(
-            f"{half}, {kind}", mine, [e for e in entries if (e["half"], e["kind"]) == (half, kind)]
-        )
-        for half in ("choose", "confirm")
-        for kind in KINDS
-    ]
     titles = (
-        *("streams", "method", "number", "ARI, all anew", "ARI in the end"),
+        *("streams", "number", "ARI, all anew", "ARI in the end"),
         *("old rows that change id, an update", "births found (by a fit of all)"),
-        "false births, an update",
+        *("false births, an update", "clusters kept by a refit", "rows kept"),
     )  # fmt: skip
-    kept = "\n".join(
-        f"- {half}: {np.mean([e[mine]['clusters_kept'] for e in own]):.3f} of the clusters, "
-        f"{np.mean([e[mine]['rows_kept'] for e in own]):.3f} of the rows"
-        for half in ("choose", "confirm")
-        for own in [[e for e in entries if e["half"] == half]]
-    )
+    rows = []
+    for half, kind in itertools.product(HALVES, (None, *KINDS)):
+        own = [e for e in entries if e["half"] == half and kind in (None, e["kind"])]
+        of = {key: [e[key] for e in own] for key in own[0]}
+        mean = {key: np.mean(of[key]) for key in of if key not in ("half", "kind")}
+        rows.append(
+            [
+                half if kind is None else f"{half}, {kind}",
+                len(own),
+                *(f"{mean[key]:.3f}" for key in ("full", "ari")),
+                f"{100 * mean['moved']:.2f} %",
+                f"{sum(of['found'])} of {sum(of['births'])} ({sum(of['found_by_fit'])})",
+                f"{mean['false']:.2f}",
+                *(f"{mean[key]:.3f}" for key in ("clusters_kept", "rows_kept")),
+            ]
+        )
     fewest, most = (of(entry["rows"] for entry in entries) for of in (min, max))
     return [
         "# Ids that stay",
         f"{len(entries)} streams of photos, of {fewest:,} to {most:,} rows in the end: a first fit "
-        "and ten updates; what the columns mean is in `living.py`. The constants were chosen on "
-        "streams of the classes of `choose`, some of them other draws; `confirm` has other "
-        "classes, on which one constant was changed: a split is compared with the largest part of "
-        "its cluster, not with the whole cluster, of which a first fit without any split has many. "
-        "Every change of an id by `SmoothTree.partial_fit` is in a split or merge that its events "
-        "tell (asserted at every update).",
+        "and ten updates by `SmoothTree.partial_fit`; what the columns mean is in `living.py`. The "
+        "constants were chosen on streams of the classes of `choose`, some of them other draws; "
+        "`confirm` has other classes, on which one constant was changed: a split is compared with "
+        "the largest part of its cluster, not with the whole cluster, of which a first fit without "
+        "any split has many. Every change of an id is in a split or merge that the events tell "
+        "(asserted at every update).",
         tables.markdown(titles, rows),
-        "By kind of stream:",
-        tables.markdown(titles, kinds),
-        f"Kept by a refit after the last update:\n\n{kept}",
         "Wanted were: ARI at most 0.02 below that of a fit of everything; 2 % of the old rows; "
         "80 % of the births, of which a fit of everything of these features tells about half; "
         "false births 0.1; 95 % of the ids in a refit.",

@@ -9,13 +9,11 @@ used.
 """
 
 import functools
-import json
 import pathlib
 import resource
-import subprocess
-import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -24,6 +22,7 @@ from numpy.typing import NDArray
 from sklearn.metrics import adjusted_rand_score
 
 from experiments import tables
+from experiments.benchmark import _measure
 from experiments.number_of_clusters import peers
 
 FOLDER = pathlib.Path(__file__).parent
@@ -74,26 +73,20 @@ def write(file: pathlib.Path, n: int, d: int, k: int) -> NDArray:
     return truth
 
 
-def run(method: str, file: pathlib.Path, truth: NDArray, **entries: int) -> dict[str, Any]:
-    """Runs a method in a process of its own; the result has the entries, too."""
-    command = [sys.executable, "-W", "ignore", "-m", __spec__.name, "--child", method, str(file)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(done.stderr[-2000:])
-    measured = json.loads(done.stdout.splitlines()[-1])
-    labels = np.load(f"{file}.labels.npy")
-    ari = adjusted_rand_score(truth, labels)
-    return {**entries, **measured, "k": len(np.unique(labels)), "ari": ari}
-
-
-def child(method: str, file: str) -> None:
-    """Runs a method and prints its seconds and its memory."""
+def run(method: str, file: str) -> tuple[NDArray, float, float]:
+    """Labels of a method, its seconds, and the most memory of this process in GB."""
+    warnings.simplefilter("ignore")
     started = time.perf_counter()
     labels = METHODS[method](file)
     seconds = time.perf_counter() - started
-    np.save(f"{file}.labels.npy", labels)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    sys.stdout.write(f"\n{json.dumps({'seconds': seconds, 'gigabytes': peak})}\n")
+    return labels, seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+
+
+def measure(method: str, file: str, truth: NDArray, **entries: int) -> dict[str, Any]:
+    """The figures of a method in a process of its own, with the entries."""
+    labels, seconds, gigabytes = _measure.alone(run, method, file)
+    found = {"seconds": seconds, "gigabytes": gigabytes, "k": len(np.unique(labels))}
+    return {**entries, **found, "ari": adjusted_rand_score(truth, labels)}
 
 
 def main() -> None:
@@ -102,11 +95,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=list(METHODS))
     parser.add_argument("--sets", nargs="*", default=list(SETS))
     parser.add_argument("--out", type=pathlib.Path, default=FOLDER / "many")
-    parser.add_argument("--child", nargs=2)
     flags = parser.parse_args()
-    if flags.child:
-        child(*flags.child)
-        return
     found = tables.Lines(flags.out, "set", "method")
     for name in flags.sets:
         n, d, k = SETS[name]
@@ -114,7 +103,7 @@ def main() -> None:
             file = pathlib.Path(folder) / "rows.npy"
             truth = write(file, n, d, k)
             for method in flags.only:
-                how = functools.partial(run, method, file, truth, columns=d, clusters=k)
+                how = functools.partial(measure, method, str(file), truth, columns=d, clusters=k)
                 found.add({"set": name, "method": method}, how)
     columns = ["rows", "columns", "clusters", "method", "found", "ARI", "s", "GB"]
     rows = [

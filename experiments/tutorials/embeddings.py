@@ -37,7 +37,7 @@ print(f"accuracy {accuracy(digits[fitted], tree.labels_):.2f}")
 # ## How sure each row is
 #
 # A probability is the share of votes of a row's neighbors; of new photos about that share
-# [belongs to its cluster](../number_of_clusters/probabilities.md). Rows between two clusters
+# [belongs to its cluster](../log.md#frozen-features-and-clusters). Rows between two clusters
 # have low ones, and `second_labels_` names the second likeliest cluster.
 
 # %%
