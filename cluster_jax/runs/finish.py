@@ -67,7 +67,11 @@ class Found(NamedTuple):
 
 
 def cluster(inputs: Inputs[AnyConfig], features: Embeddings) -> Found:
-    """Clusters the embeddings of images; in novel class discovery, of the unlabeled ones."""
+    """Returns the clusters of the readable images; in novel class discovery, of the unlabeled ones.
+
+    Raises:
+        InputError: `eval.features` names no part of the embedding.
+    """
     started = time.perf_counter()
     inputs, features = _readable(inputs, features)
     config, dataset, _ = inputs
@@ -177,7 +181,7 @@ def first_state(clustering: Clustering, labels: NDArray, **known: Any) -> Run:
 def placer_of(
     clustering: Clustering, x: NDArray, options: ClusterOptions, *, of_images: bool
 ) -> Placing | None:
-    """Makes what places new images or rows in clusters.
+    """Returns what assigns new images or rows to clusters; None for t-SNE.
 
     Args:
         clustering: the clusters.
@@ -196,7 +200,7 @@ def placer_of(
 
 
 def _judged(metrics: dict[str, Any], steps: int) -> dict[str, Any]:
-    """Metrics in which no clusters are "clear" after a training.
+    """Returns the metrics; after a training the verdict "clear" is replaced by None.
 
     A training drives its own images apart, also within a kind: all 15 runs of
     `experiments/log.md` were clear at an ARI of 0.25 to 0.50.
@@ -363,7 +367,7 @@ def described(run: Run) -> Run:
 def scored(run: Run) -> Run:
     """Returns a run with the scores of its clusters, if a person has corrected them.
 
-    Images in no cluster are in none right. Names alone change no score.
+    Images in no cluster count as wrong. Names alone change no score.
     """
     results = dict(run.results)
     results["doubtful_images"] = report.count_doubtful(run.membership, run.duplicates, run.rows)
