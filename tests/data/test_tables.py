@@ -199,7 +199,7 @@ def test_labels(put, name, content, codes, names):
         ("x.csv", "a,b\n1,2\n", "one label in each row; got 1, 2 in row 0"),
         ("x.txt", "a\n\nb\n", "one label in each row; got none in row 1"),
         ("x.md", "a", "must be a file of type .npy, .npz, .csv, .txt; got .md"),
-        ("x.txt", "", "must not be empty"),
+        ("x.txt", "", "one integer or string per row; got float64 of shape"),
     ],
 )
 def test_labels_that_are_refused(put, name, content, said):
