@@ -197,10 +197,10 @@ def write_features(
     rows = share(dataset.size, batch_size)
 
     def make(kept: Parts) -> Batch:
-        embedded = embed(forward, dataset, batch_size=batch_size, mesh=mesh, rows=rows, kept=kept)
+        own = select(dataset._replace(images=None), np.array(rows))
+        embedded = embed(forward, own, batch_size=batch_size, mesh=mesh, kept=kept)
         features = readable_rows(embedded)["features"]
-        readable = select(dataset._replace(images=None), np.array(rows))
-        readable = readable_images(readable, embedded)
+        readable = readable_images(own, embedded)
         skipped = np.array(readable.skipped, str).reshape(-1, 2)
         arrays = {"shape": np.array([features.shape]), "skipped": skipped}
         if in_shards:
