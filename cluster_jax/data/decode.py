@@ -279,13 +279,10 @@ def taken(image: Image.Image) -> str:
     """Reads the date of taking from EXIF, as `2023-07-14T18:02:11`; "" if it is not known."""
     try:
         dates = Image.Image.getexif(image).get_ifd(ExifTags.IFD.Exif)
+        date = next(filter(None, map(dates.get, _DATES)))
+        return datetime.datetime.strptime(date[:19], "%Y:%m:%d %H:%M:%S").isoformat()
     except Exception:  # As above.
         return ""
-    for tag in _DATES:
-        with contextlib.suppress(ValueError):
-            date = str(dates.get(tag))[:19]
-            return datetime.datetime.strptime(date, "%Y:%m:%d %H:%M:%S").isoformat()
-    return ""
 
 
 def is_raw(name: str) -> bool:

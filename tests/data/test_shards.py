@@ -77,7 +77,7 @@ def test_a_number_that_is_none_is_named_with_its_place(folder):
     bad = x[5:].copy()
     bad[3, 2] = np.inf
     np.save(path / "part-00002-of-00003.npy", bad)
-    with pytest.raises(InputError, match=r"00002-of-00003.npy .* got inf at \[3, 2\]"):
+    with pytest.raises(InputError, match=r"00002-of-00003.npy .* got NaN or infinity in row 3"):
         list(Shards(str(path)).blocks())
 
 
