@@ -58,9 +58,8 @@ class Parts(NamedTuple):
 
     def remove(self) -> None:
         """Deletes the rows, and their folder if nothing else is in it."""
-        for pattern in ("rows_*.npz", "share_*.npz"):
-            for file in self.folder.glob(pattern):
-                file.unlink()
+        for file in self.folder.glob("rows_*.npz"):
+            file.unlink()
         if self.folder.is_dir() and not any(self.folder.iterdir()):
             self.folder.rmdir()
 
