@@ -15,7 +15,7 @@ import cluster_jax
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import datasets
 from cluster_jax.estimators import ImageClusterer
-from cluster_jax.runs import begin, finish
+from cluster_jax.runs import begin, start
 from cluster_jax.training import loop
 from tests import toy
 from tests.methods import cases
@@ -200,9 +200,9 @@ def test_a_few_skipped_files_are_named():
 def test_a_folder_that_cannot_be_read_is_no_file(caplog):
     caplog.set_level("INFO")
     entries = [("lost+found/", "PermissionError"), ("0.png", "no image")]
-    finish.print_skipped(entries)
+    start.print_skipped(entries)
     assert caplog.messages == ["1 file cannot be read; see the report"]
-    finish.print_skipped(entries[:1])
+    start.print_skipped(entries[:1])
     assert len(caplog.messages) == 1
     with pytest.warns(UserWarning, match=r"^no row for 1 file .*: 0\.png$"):
         datasets.warn([], entries)

@@ -17,15 +17,13 @@ from cluster_jax.core.names import counted, natural
 
 # Optional arrays of a file that describe the rows of its main array.
 ROW_METADATA = ("labels", "y", "label_names", "files", "names", "ids")
-# Numbers of a block that is read at once (64 MB of float32).
-_BLOCK = 2**24
 
 
 def existing(path: str | None, kinds: tuple[str, ...]) -> pathlib.Path:
     """Returns the existing file at a path, of one of the kinds.
 
     Raises:
-        InputError: there is none, it is of another kind, or empty.
+        InputError: there is none, or it is of another kind.
     """
     wanted = f"must be a file of type {', '.join(kinds)}"
     if not path:
@@ -33,11 +31,8 @@ def existing(path: str | None, kinds: tuple[str, ...]) -> pathlib.Path:
     file = pathlib.Path(checks.local(path)).expanduser()
     if file.suffix.lower() not in kinds:
         raise InputError(f"{path} {wanted}; got {file.suffix or 'no suffix'}")
-    with checks.reading(path):
-        if not file.is_file():
-            raise InputError(f"{path} must be an existing file; got no such file")
-        if not file.stat().st_size:
-            raise InputError(f"{path} must not be empty; got 0 bytes: write or copy it again")
+    if not file.is_file():
+        raise InputError(f"{path} must be an existing file; got no such file")
     return file
 
 
@@ -182,22 +177,19 @@ class Shards:
         return result
 
     def blocks(self) -> Iterator[tuple[slice, NDArray]]:
-        """Yields consecutive slices and their rows, at most 2^24 numbers at a time.
+        """Yields consecutive slices and their rows, see `core.arrays.blocks`.
 
         Raises:
             InputError: a row is not finite.
         """
-        step = max(1, _BLOCK // self.shape[1])
-        for start in range(0, len(self), step):
-            rows = slice(start, min(start + step, len(self)))
+        for rows in arrays.blocks(*self.shape):
             values = self[rows]
             if not np.isfinite(values).all():
-                i, column = np.argwhere(~np.isfinite(values))[0]
-                shard = int(np.searchsorted(self.starts, start + i, side="right")) - 1
-                raise InputError(
-                    f"{self.files[shard]} must hold finite numbers; got {values[i, column]} at "
-                    f"[{start + i - self.starts[shard]}, {column}]: drop or fill this row"
-                )
+                row = rows.start + int(np.argmin(np.isfinite(values).all(axis=1)))
+                shard = int(np.searchsorted(self.starts, row, side="right")) - 1
+                must = f"{self.files[shard]} must hold finite numbers"
+                got = f"NaN or infinity in row {row - self.starts[shard]}"
+                raise InputError(f"{must}; got {got}: drop or fill it")
             yield rows, values
 
 

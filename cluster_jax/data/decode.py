@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import ExifTags, Image, ImageFile, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageFile, ImageOps, UnidentifiedImageError
 
 from cluster_jax.core.checks import InputError
 
@@ -42,8 +42,6 @@ MAX_PIXELS = 2**28
 # Bytes of a block of Pillow's images. Of smaller ones, as Pillow has them, a thread keeps for
 # itself what it has freed: 32 threads would hold the memory of 32 large images.
 Image.core.set_block_size(2**26)
-# The long side in units of the short one, above which it is cropped before a resize.
-_LONGEST = 64
 # Percentiles of a picture's values beyond 8 bits that become black and white.
 _BLACK_WHITE = (0.1, 99.9)
 # Formats that are decoded, by Pillow's names (of HEIC: pillow-heif's); JPEG's reader has MPO too.
@@ -176,7 +174,9 @@ def decode(item: Item, resize: Resize | None, channels: int) -> NDArray:
 def square(file: Image.Image, resize: Resize | None, channels: int) -> NDArray:
     """Decodes an opened image, see `decode`."""
     image = to_8_bit(file, "RGB" if channels == 3 else "L")
-    image = image if resize is None else resize_and_crop(image, resize)
+    if resize is not None:  # The central square, of which the short side is all.
+        sides = resize.side, resize.side
+        image = ImageOps.fit(image, sides, INTERPOLATIONS[resize.interpolation])
     return np.asarray(image).reshape(image.height, image.width, channels)
 
 
@@ -266,23 +266,6 @@ def _of_array(values: Any) -> Image.Image:
     return Image.fromarray(np.ascontiguousarray(gray))
 
 
-def resize_and_crop(image: Image.Image, resize: Resize) -> Image.Image:
-    """Resizes the short side, antialiased, then crops the central square.
-
-    The aspect ratio is kept to the nearest pixel.
-    """
-    short, new = min(image.size), resize.side
-    if max(image.size) > _LONGEST * short:  # A line of pixels would be scaled to gigabytes.
-        width, height = (min(side, _LONGEST * short) for side in image.size)
-        left, top = (image.width - width) // 2, (image.height - height) // 2
-        image = image.crop((left, top, left + width, top + height))
-    if short != new:
-        width, height = (max(new, round(side * new / short)) for side in image.size)
-        image = image.resize((width, height), INTERPOLATIONS[resize.interpolation])
-    left, top = (image.width - new) // 2, (image.height - new) // 2
-    return image.crop((left, top, left + new, top + new))
-
-
 def digest(item: Item) -> bytes:
     """Hashes (SHA-256) the bytes of a file, or what an image in memory shows."""
     if isinstance(item, bytes):
@@ -296,13 +279,10 @@ def taken(image: Image.Image) -> str:
     """Reads the date of taking from EXIF, as `2023-07-14T18:02:11`; "" if it is not known."""
     try:
         dates = Image.Image.getexif(image).get_ifd(ExifTags.IFD.Exif)
+        date = next(filter(None, map(dates.get, _DATES)))
+        return datetime.datetime.strptime(date[:19], "%Y:%m:%d %H:%M:%S").isoformat()
     except Exception:  # As above.
         return ""
-    for tag in _DATES:
-        with contextlib.suppress(ValueError):
-            date = str(dates.get(tag))[:19]
-            return datetime.datetime.strptime(date, "%Y:%m:%d %H:%M:%S").isoformat()
-    return ""
 
 
 def is_raw(name: str) -> bool:

@@ -246,7 +246,7 @@ class ItemReader:
     ):
         self._item, self.names, self._config, self._where = item, names, config, where
         self.size, self.reasons, self._channels = len(names), dict[int, str](), channels
-        self._is_read, self._facts = np.zeros(self.size, bool), np.zeros(self.size, FACTS)
+        self._facts = np.zeros(self.size, FACTS)
         self.shape: tuple[int, ...] = ()
         side = config.image_size
         self.shape = self.read(0).shape if side is None else (side, side, channels)
@@ -305,14 +305,9 @@ class ItemReader:
             # An error of the disk or the network may not occur again.
             is_lasting = isinstance(error, PermissionError)
             if isinstance(error, OSError) and error.errno and not is_lasting:
-                raise InputError(
-                    f"{self.names[i]} in {self._where} must stay there during a run; got it "
-                    f"deleted or moved ({error.strerror}): put it back, and run the same command "
-                    "again"
-                ) from error
+                raise
             self.reasons[i] = decode.reason(error, item if isinstance(item, bytes) else b" ")
             return None
-        self._is_read[i] = True
         if self.shape and image.shape != self.shape:
             (h, w, _), (h0, w0, _) = image.shape, self.shape
             raise InputError(
@@ -334,7 +329,8 @@ class ItemReader:
 
     def unreadable(self, indices: np.ndarray) -> list[str | None]:
         """Returns why each image cannot be read, None for readable ones."""
-        rest = [i for i in indices.tolist() if not self._is_read[i] and i not in self.reasons]
+        is_read = self._facts["width"][indices] > 0
+        rest = [i for i in indices[~is_read].tolist() if i not in self.reasons]
         map_indices(self.attempt, np.array(rest, int))
         return [self.reasons.get(i) for i in indices.tolist()]
 

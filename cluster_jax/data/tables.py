@@ -96,7 +96,7 @@ def read_rows(
         shards = Shards(path if os.path.isdir(path) else str(existing(path, (".npy",))))
         values, names = shards if math.prod(shards.shape) > LARGE else shards[:], None
         if ids is not None:
-            listed, _ = _read_list(ids, ("ids", "names", "files"), None, len(shards), "name")
+            listed, _ = _read_list(ids, ("ids", "names", "files"), len(shards), "name")
             names = _checked_ids(listed.tolist(), ids, "it")
         return Table(values, names, ids)
     file = existing(path, (".npy", ".npz", *SUFFIXES))
@@ -121,29 +121,27 @@ def _read_columns(
     titles = table.column_names
     listed = short(", ".join(titles))
     # Where a line of titles is missing, numbers are titles; pandas writes them from 0.
-    numbers = [title for title in titles if _is_float(title)]
+    numbers = [title for title in titles if isinstance(_parsed(title), float)]
     is_headed = not numbers or numbers == list(map(str, range(len(numbers))))
     if not table.num_rows or len(set(titles)) < len(titles) or not is_headed:
         must = f"{file} must have rows below different titles of columns, which are words"
         raise InputError(f"{must}; got {counted(table.num_rows, 'row')} below {listed}")
     ids = ids or next((title for title in titles if title.lower() == "id"), None)
-    of_run = [(title, f"the column {title} of the run") for title in columns or ()]
-    for title, what in ((ids, "--ids"), (array, "--array"), *of_run):
+    of_run = {f"the column {title} of the run": title for title in columns or ()}
+    for what, title in {"--ids": ids, "--array": array, **of_run}.items():
         if title is not None and title not in titles:
             raise InputError(f"{what} must be a column of {file}, {listed}; got {short(title)}")
-    kinds = {title: _kind(table[title]) for title in titles if title not in (ids, "")}
-    vectors, scalars = (
-        [title for title, of in kinds.items() if of == kind] for kind in ("vectors", "numbers")
-    )
+    found = {title: _numbers(table[title]) for title in titles if title not in (ids, "")}
+    found = {title: values for title, values in found.items() if values is not None}
+    vectors = [title for title, values in found.items() if "list" in str(values.type)]
     if array is None and not columns and len(vectors) > 1:
         named = short(", ".join(vectors))
         raise InputError(f"--array must name one of the vectors of {file}, {named}; got none")
-    chosen = list(columns or ()) if array is None else [array]
-    chosen = chosen or vectors or scalars
-    if not chosen or not set(chosen) <= {*vectors, *scalars}:
+    chosen = [array] if array is not None else list(columns or vectors or found)
+    if not chosen or not found.keys() >= set(chosen):
         must = f"{file} must have columns of numbers or of vectors"
         raise InputError(f"{must}; got {short(', '.join(chosen)) or listed}")
-    read = [_values(file, title, table[title], kinds[title]) for title in chosen]
+    read = [_values(file, title, table[title], found[title]) for title in chosen]
     names = None if ids is None else _checked_ids(table[ids].to_pylist(), str(file), ids)
     left_out = [t or "a column without a title" for t in titles if t not in (*chosen, ids)]
     return Table(np.concatenate(read, axis=1), names, ids, tuple(chosen), tuple(left_out))
@@ -168,32 +166,44 @@ def _arrow(file: pathlib.Path, ids: str | None) -> Any:
         raise InputError(f"{file} must be {kind}; got {reason}") from error
 
 
-def _is_float(text: str | None) -> bool:
-    try:
-        return math.isfinite(float(text or "")) and "_" not in str(text)
-    except ValueError:
-        return False
+def _numbers(column: Any) -> Any:
+    """Returns a column with its numbers or vectors, also those that are text; None: it has none.
 
+    A text that is none is missing.
+    """
+    import pyarrow as pa
 
-def _is_text(column: Any) -> bool:
-    return "string" in str(column.type)
-
-
-def _kind(column: Any) -> str:
-    """Returns what a column has: "vectors", "numbers" or "text"; one cell of text decides."""
     kind = str(column.type)
-    if not _is_text(column):
-        return "vectors" if "list" in kind else "numbers" if kind.startswith(_NUMBERS) else "text"
-    cells = column.to_pylist()
-    if any(cell is not None and cell.lstrip().startswith("[") for cell in cells):
-        return "vectors"
-    return "numbers" if any(map(_is_float, cells)) else "text"
+    if "string" not in kind:
+        return column if "list" in kind or kind.startswith(_NUMBERS) else None
+    texts = column.to_pylist()
+    has_vectors = any(text is not None and text.lstrip().startswith("[") for text in texts)
+    of = pa.list_(pa.float64()) if has_vectors else pa.float64()
+    cells = [_parsed(text) for text in texts]
+    cells = [cell if isinstance(cell, list) == has_vectors else None for cell in cells]
+    has_numbers = has_vectors or any(cell is not None for cell in cells)
+    return pa.array(cells, of) if has_numbers else None
 
 
-def _values(file: pathlib.Path, title: str, column: Any, kind: str) -> NDArray:
-    """Returns a column of numbers, float `[n, 1]`, or of vectors, `[n, d]`.
+def _parsed(cell: str | None) -> float | list[float] | None:
+    """Returns the number or the vector that a text writes as JSON; None where it writes none."""
+    try:
+        value = json.loads(cell or "")
+        return list(map(float, value)) if isinstance(value, list) else float(value)
+    except (TypeError, ValueError):
+        return None
+
+
+def _values(file: pathlib.Path, title: str, column: Any, values: Any) -> NDArray:
+    """Returns the numbers of a column, float `[n, 1]`, or its vectors, `[n, d]`.
 
     A number that is missing in a vector is NaN, which no caller takes.
+
+    Args:
+        file: the table, like the title and the column for messages.
+        title: of the column.
+        column: as it was read.
+        values: of the column, see `_numbers`.
 
     Raises:
         InputError: a cell is missing or of another kind, or a vector of another length.
@@ -201,34 +211,18 @@ def _values(file: pathlib.Path, title: str, column: Any, kind: str) -> NDArray:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    wanted, width, values = "a number", 1, column
-    if _is_text(column):
-        of = pa.list_(pa.float64()) if kind == "vectors" else pa.float64()
-        values = pa.array([_parsed(cell, kind) for cell in column.to_pylist()], of)
-    is_bad = np.array(values.is_null())
-    if kind == "vectors":
-        lengths = np.array([length or 0 for length in pc.list_value_length(values).to_pylist()])
+    wanted, width, is_bad = "a number", 1, np.array(values.is_null())
+    if "list" in str(values.type):
+        lengths = np.array(pc.fill_null(pc.list_value_length(values), 0))
         width = int(next(filter(None, lengths), 0))
         is_bad, values = (lengths != width) | (lengths == 0), pc.list_flatten(values)
-        wanted = f"a vector of {counted(width, 'number') if width else 'numbers'}"
+        wanted = f"a vector of {counted(width, 'number')}"
     if is_bad.any():
         row = int(is_bad.argmax())
-        cell = column[row].as_py()
-        got = "none" if cell is None else short(repr(cell))
-        got = f"a list of length {len(cell)}, {got}," if isinstance(cell, list) else got
         must = f"{file} must have {wanted} in each row of the column {title}"
+        got = short(repr(column[row].as_py()))
         raise InputError(f"{must}; got {got} in row {row}: correct or remove it")
     return values.cast(pa.float64()).to_numpy(zero_copy_only=False).reshape(-1, width)
-
-
-def _parsed(cell: str | None, kind: str) -> Any:
-    """Returns the number or the vector that a text writes; None where it writes none."""
-    if kind == "numbers":
-        return float(str(cell)) if _is_float(cell) else None
-    try:
-        return list(map(float, json.loads(str(cell))))
-    except (TypeError, ValueError):
-        return None
 
 
 def _checked_ids(values: Iterable[Any], path: str, ids: str) -> tuple[str, ...]:
@@ -276,7 +270,7 @@ def read_labels(path: str, rows: int, names: Sequence[str] | None = None) -> Lab
     Raises:
         InputError: the file is missing, or does not hold `rows` labels.
     """
-    values, others = _read_list(path, ("labels", "y"), None, rows, "label", names)
+    values, others = _read_list(path, ("labels", "y"), rows, "label", names)
     present, codes = np.unique(values, return_inverse=True)
     classes = others.get("label_names", ())
     if values.dtype.kind in "iu" and 0 <= present[0] <= present[-1] < len(classes):
@@ -287,7 +281,6 @@ def read_labels(path: str, rows: int, names: Sequence[str] | None = None) -> Lab
 def _read_list(
     path: str,
     keys: Sequence[str],
-    name: str | None,
     rows: int,
     noun: str,
     names: Sequence[str] | None = None,
@@ -297,7 +290,6 @@ def _read_list(
     Args:
         path: see `read_labels`, like `rows` and `names`.
         keys: names of the array of an `.npz`, by priority.
-        name: name of the array, or None.
         rows: expected number.
         noun: what one of them is called.
         names: of the rows, or None.
@@ -305,7 +297,7 @@ def _read_list(
     path = os.path.expanduser(checks.local(path))
     file, others = existing(path, (".npy", ".npz", ".csv", ".txt")), dict[str, NDArray]()
     if file.suffix.lower() in (".npy", ".npz"):
-        values, others = read_arrays(path, keys, name)
+        values, others = read_arrays(path, keys)
     else:
         values = np.array(_read_lines(file, noun, names))
     if values.ndim != 1 or values.dtype.kind not in "biuU":

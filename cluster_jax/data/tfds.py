@@ -53,17 +53,12 @@ class Blocks:
             file, first, stop = blocks[block]
             return pool.submit(lambda: reader(file).read(first, stop))
 
-        self._reading, self._count, self._last = reading, len(blocks), -1
+        self._reading = reading
 
     def __getitem__(self, record: int) -> bytes:
         block = int(self.of[record])
         with self._lock:
             reading = self._reading(block)
-            # In a pass over all records the next blocks are read meanwhile.
-            if block == self._last + 1:
-                for ahead in range(block + 1, min(block + 4, self._count)):
-                    self._reading(ahead)
-            self._last = block
         return reading.result()[record - int(self._starts[block])]
 
 

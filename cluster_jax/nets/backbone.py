@@ -70,15 +70,13 @@ class Backbone(NamedTuple):
     any_size: bool = True
 
 
-def conv(
-    features: int, size: int, stride: int, dtype: jnp.dtype | None, padding: str | None = None
-) -> nn.Conv:
+def conv(features: int, size: int, stride: int, dtype: jnp.dtype | None, **options: Any) -> nn.Conv:
     """Makes a convolution without bias, by default padded equally on both sides as in torch.
 
     Flax's "SAME" pads an even image only below and to the right when the stride is 2.
     """
-    options: Any = {"use_bias": False, "kernel_init": kaiming, "dtype": dtype}
-    return nn.Conv(features, (size, size), stride, padding or size // 2, **options)
+    options = {"padding": size // 2, "use_bias": False, "kernel_init": kaiming, **options}
+    return nn.Conv(features, (size, size), stride, dtype=dtype, **options)
 
 
 def names() -> tuple[str, ...]:

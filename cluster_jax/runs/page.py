@@ -21,7 +21,7 @@ from cluster_jax.discovery import splits
 from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.report import assignments, duplicates, report
 from cluster_jax.report.report_data import GONE, Changes, ReportData
-from cluster_jax.runs import build, finish
+from cluster_jax.runs import build, finish, start
 from cluster_jax.runs import workdir as workdirs
 from cluster_jax.runs.config import parse_config
 from cluster_jax.runs.run import Run
@@ -252,7 +252,7 @@ def _title(run: Run) -> str:
     """Names a run by its folder or file; by its config if it trains or has neither."""
     if not run.is_of_images:
         return pathlib.Path(str(run.results["provenance"]["features"])).name
-    called, files = run.images.get("config", "images"), finish.name_of_files(run.config)
+    called, files = run.images.get("config", "images"), start.name_of_files(run.config)
     if files is None:
         return called
     return f"{files}, {called}" if run.is_trained else files

@@ -9,7 +9,7 @@ from cluster_jax.data.datasets import Dataset
 from cluster_jax.encoding.embed import Batch, Parts
 from cluster_jax.encoding.embed import embed as embed_batches
 from cluster_jax.encoding.encoder import Encoder
-from cluster_jax.runs import build, finish
+from cluster_jax.runs import build, start
 from cluster_jax.runs import store as stores
 from cluster_jax.runs import workdir as workdirs
 from cluster_jax.runs.build import Inputs
@@ -36,7 +36,7 @@ def prepare(
         InputError: the config, the data or the workdir is invalid.
     """
     inputs = build.load_photos(config, dataset)
-    finish.print_start(inputs, workdir)
+    start.print_start(inputs, workdir)
     store = stores.find(workdir, inputs, {workdirs.TRAIN_EMBEDDING: 0})
 
     def make(_: Callable[[], None]) -> Inputs[PhotosConfig]:

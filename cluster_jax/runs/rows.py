@@ -125,10 +125,9 @@ def _write(run: "Run", with_report: bool) -> None:
 def _prepared(
     features: tables.Table, options: ClusterOptions, seed: int
 ) -> tuple[NDArray, NDArray | None, ClusterOptions]:
-    """Returns the rows that are described, and the options with their defaults for these features.
+    """Returns the described rows, their indices (None: all rows), and the completed options.
 
-    Rows that are read in blocks are described by a sample, whose numbers stand between the two:
-    int64, ascending; None if all rows are described.
+    Rows that are read in blocks are described by a random sample.
     """
     import jax
 

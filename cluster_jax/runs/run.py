@@ -100,8 +100,8 @@ class Run:
         linkage: float64 `[k - 1, 4]`, the tree of the clusters in SciPy's form.
         placer: what places new rows in the clusters; None for a map of t-SNE.
         next_label: the lowest number that no cluster has had.
-        gone: `[g]` of `DEPARTED`: what a person has moved, or had in a cluster of `held`, and has
-            left since. If it comes back with the same content, it is where it was.
+        gone: `[g]` of `DEPARTED`: rows that have left, and that a person had moved or that were in
+            a cluster of `held`. They regain their cluster if they return with the same content.
         facts: `[n]` of `data.images.FACTS`, of embeddings the digests alone; None: there are no
             files, or the rows are not stored.
         known: int32 `[n]`, the known class of each image of novel class discovery, -1 for the
@@ -121,8 +121,8 @@ class Run:
             cluster; or None.
         named: cluster -> the name that a person has given it, of clusters that are gone, too.
         held: clusters that a person has named, merged or made: no update takes a row from them.
-        page: the state whose page has saved the corrections that have made this one, if they are
-            all that has; a later file of that page takes their place.
+        page: the state on whose page the corrections were made that led to this one, if they are
+            the only change; a later file of that page replaces them.
         updates: how many there were.
         is_corrected: whether a person has moved images or merged clusters.
         events: of the last update.
@@ -298,14 +298,17 @@ class Run:
         return State(label, since, apart, self.next_label, self.updates, ())
 
     def place(self, x: NDArray, labels: NDArray | None = None) -> Assignment:
-        """Places new rows float `[l, d]` in the clusters as they are now, or in classes.
+        """Returns a current cluster for each new row; in novel class discovery, a class.
 
-        Rows do not affect each other. A copy of a row of which a person has decided goes where that
-        one is. A class is that of most of the nearest images.
+        Each row is assigned independently of the others. With `labels=None`, a copy or near copy of
+        an image that a person has moved gets the cluster of that image; this rule does not apply to
+        embeddings. In novel class discovery the nearest images vote for a class, which is returned
+        by name.
 
         Args:
-            x: the rows.
-            labels: int64 `[n]`, the clusters at another cut of the tree; None: those of now.
+            x: the rows, float `[l, d]`.
+            labels: int64 `[n]`, the clusters at another cut of the tree; None: the current ones.
+                Ignored in novel class discovery.
 
         Raises:
             InputError: the rows cannot be used, or the run cannot place new ones.
@@ -368,10 +371,11 @@ class Run:
         return self._tree("give probabilities").probabilities(x, self._labels_of_placer)
 
     def cut(self, *, n_clusters: int | None = None) -> NDArray:
-        """Returns labels of the rows at another cut of the tree, int64 `[n]`; they are no clusters.
+        """Returns the group of each row at another cut of the tree, int64 `[n]`.
 
-        Up to the number of clusters that a person has corrected, or an update has kept, groups join
-        these. All others are those of the tree, which knows no corrections.
+        Groups are numbered independently of the clusters. After corrections or an update, a cut
+        into no more groups than clusters merges the current clusters; any finer cut is of the
+        original tree and ignores corrections.
 
         Args:
             n_clusters: number of groups; None: the clusters.

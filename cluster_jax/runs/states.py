@@ -17,7 +17,7 @@ from cluster_jax.runs.run import Run
 
 
 def undo(workdir: epath.PathLike, *, with_report: bool = True) -> Ended:
-    """Goes back to the state before the last update or corrections; returns what is printed.
+    """Removes the last update or corrections; returns the message and values for `--json`.
 
     Raises:
         InputError: there is none, or another process uses the workdir.
@@ -50,11 +50,11 @@ def correct(
     *,
     with_report: bool = True,
 ) -> Ended:
-    """Applies files of corrections and names, one after the other; returns what is printed.
+    """Applies files of corrections and names; returns the message and values for `--json`.
 
-    Without any, only the outputs are written again. A file of the page that was open while the run
-    went on is about one of the last states: its decisions hold for the images that are there now.
-    A later file of a page has all that an earlier one has, and takes its place.
+    Without any, only the outputs are written again. Corrections of the page of an older state apply
+    to the images that still exist. A later file of a page contains all corrections of an earlier
+    one, and replaces them.
 
     Args:
         workdir: of a finished run.

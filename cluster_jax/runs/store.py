@@ -24,6 +24,9 @@ from cluster_jax.runs.build import Inputs
 from cluster_jax.runs.config import AnyConfig, RunConfig
 
 FEATURES = "features.npy"
+# Embeddings of a run, each `{"backbone": [n, d], ...}`, by the name of their file in a workdir:
+# `workdir.TRAIN_EMBEDDING` and, if there are any, `TEST_EMBEDDING` and `INITIAL_EMBEDDING`.
+Embeddings = Mapping[str, dict[str, np.ndarray]]
 
 
 def checksum(rows: NDArray) -> int:

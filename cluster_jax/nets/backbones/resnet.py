@@ -1,8 +1,9 @@
-"""ResNet-18, -34 and -50 for small (CIFAR) and large (ImageNet) images."""
+"""ResNet-18, -34 and -50 for small (CIFAR) and large (ImageNet) images.
 
-import bisect
+Layers have torchvision's names, with "_" in place of ".", so that its weights need no table.
+"""
+
 import functools
-import itertools
 from collections.abc import Callable
 
 import flax.linen as nn
@@ -23,24 +24,26 @@ class BasicBlock(nn.Module):
 
     features: int
     stride: int
-    norm: Callable[[], nn.Module]
+    norm: Callable[..., nn.Module]
     dtype: jnp.dtype | None
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
         """Maps `[b, h, w, c] -> [b, h / stride, w / stride, features]`."""
-        y = nn.relu(self._layer(x, self.features, 3, self.stride))
-        y = self._layer(y, self.features, 3, 1)
+        y = nn.relu(self._layer(x, "1", self.features, 3, self.stride))
+        y = self._layer(y, "2", self.features, 3, 1)
         return nn.relu(y + self._shortcut(x, self.features))
 
-    def _layer(self, x: Array, features: int, size: int, stride: int) -> Array:
-        return self.norm()(conv(features, size, stride, self.dtype)(x))
+    def _layer(self, x: Array, number: str, features: int, size: int, stride: int) -> Array:
+        x = conv(features, size, stride, self.dtype, name=f"conv{number}")(x)
+        return self.norm(name=f"bn{number}")(x)
 
     def _shortcut(self, x: Array, features: int) -> Array:
         """Passes `x`, by a 1x1 convolution if the shape changes (He et al. 2016, option B)."""
         if self.stride == 1 and x.shape[-1] == features:
             return x
-        return self._layer(x, features, 1, self.stride)
+        x = conv(features, 1, self.stride, self.dtype, name="downsample_0")(x)
+        return self.norm(name="downsample_1")(x)
 
 
 class Bottleneck(BasicBlock):
@@ -53,9 +56,9 @@ class Bottleneck(BasicBlock):
     @nn.compact
     def __call__(self, x: Array) -> Array:
         """Maps `[b, h, w, c] -> [b, h / stride, w / stride, 4 * features]`."""
-        y = nn.relu(self._layer(x, self.features, 1, 1))
-        y = nn.relu(self._layer(y, self.features, 3, self.stride))
-        y = self._layer(y, 4 * self.features, 1, 1)
+        y = nn.relu(self._layer(x, "1", self.features, 1, 1))
+        y = nn.relu(self._layer(y, "2", self.features, 3, self.stride))
+        y = self._layer(y, "3", 4 * self.features, 1, 1)
         return nn.relu(y + self._shortcut(x, 4 * self.features))
 
 
@@ -80,7 +83,8 @@ class ResNet(nn.Module):
         """Maps `[b, h, w, c] -> [b, features]`."""
         dtype = self.layers.dtype
         size, stride = (7, 2) if self.stem == "imagenet" else (3, 1)
-        x = nn.relu(self.layers.norm_of(0)()(conv(self.width, size, stride, dtype)(x)))
+        x = conv(self.width, size, stride, dtype, name="conv1")(x)
+        x = nn.relu(self.layers.norm_of(0)(name="bn1")(x))
         if self.stem == "imagenet":
             x = nn.max_pool(x, (3, 3), (2, 2), ((1, 1), (1, 1)))
         residual_block = Bottleneck if self.variant == "resnet50" else BasicBlock
@@ -89,7 +93,7 @@ class ResNet(nn.Module):
             features, norm = self.width * 2 ** (stage - 1), self.layers.norm_of(stage)
             for i in range(depth):
                 stride = 2 if stage > 1 and i == 0 else 1
-                x = residual_block(features, stride, norm, dtype)(x)
+                x = residual_block(features, stride, norm, dtype, name=f"layer{stage}_{i}")(x)
         x = jnp.mean(x, axis=(1, 2))
         return self.layers.enter(x, len(BLOCKS))
 
@@ -103,15 +107,9 @@ def make(name: str, *, width: int, stem: str | None) -> Backbone:
         stem: one of `STEMS`.
     """
     assert stem is not None  # It is one of `STEMS`.
-    module, block_of = (
-        functools.partial(ResNet, name, width, stem),
-        functools.partial(_block_of, name),
-    )
-    return Backbone(module, width * (32 if name == "resnet50" else 8), BLOCKS, block_of)
+    module, features = functools.partial(ResNet, name, width, stem), 8 * width
+    return Backbone(module, features * (4 if name == "resnet50" else 1), BLOCKS, _block_of)
 
 
-def _block_of(name: str, submodule: str) -> int:
-    kind, _, number = submodule.rpartition("_")
-    if kind not in ("BasicBlock", "Bottleneck"):
-        return 0
-    return 1 + bisect.bisect_right([*itertools.accumulate(DEPTHS[name])], int(number))
+def _block_of(submodule: str) -> int:
+    return int(submodule[5]) if submodule.startswith("layer") else 0

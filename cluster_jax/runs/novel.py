@@ -1,0 +1,89 @@
+"""Novel class discovery in a run: the novel classes as its clusters."""
+
+import dataclasses
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cluster_jax.clustering.tree import linkage_of_means
+from cluster_jax.core import arrays
+from cluster_jax.data.datasets import Dataset
+from cluster_jax.discovery import scores as discovery
+from cluster_jax.discovery.scores import Discovery, NetworkOutputs
+from cluster_jax.evaluation.options import EvalConfig
+from cluster_jax.runs import workdir as workdirs
+from cluster_jax.runs.build import Inputs
+from cluster_jax.runs.config import AnyConfig, RunConfig
+from cluster_jax.runs.run import Run
+from cluster_jax.runs.store import Embeddings
+
+
+def with_n_classes(config: AnyConfig, dataset: Dataset) -> EvalConfig:
+    """Returns the section `eval`, with the number of novel classes for k-means in discovery."""
+    section, classes = config.eval, None
+    if dataset.partial_labels is not None and isinstance(config, RunConfig):
+        classes = config.method.novel_classes
+    if classes is None or section.kmeans.n_clusters is not None:
+        return section
+    kmeans = dataclasses.replace(section.kmeans, n_clusters=classes)
+    return dataclasses.replace(section, kmeans=kmeans)
+
+
+def discover(inputs: Inputs[AnyConfig], features: Embeddings) -> Discovery | None:
+    """Returns the novel classes and their metrics; None without novel class discovery.
+
+    Args:
+        inputs: the readable images, and test images.
+        features: their embeddings.
+    """
+    config, dataset, test_images = inputs
+    trained, tested = (features.get(n) for n in (workdirs.TRAIN_EMBEDDING, workdirs.TEST_EMBEDDING))
+    before = features.get(workdirs.INITIAL_EMBEDDING)
+    if trained is None or "novel" not in trained or dataset.partial_labels is None:
+        return None
+
+    def outputs(embedding: dict[str, NDArray], labels: NDArray | None) -> NetworkOutputs:
+        rows = arrays.normalize_rows(embedding["backbone"])
+        return NetworkOutputs(rows, embedding["labeled"], embedding["novel"], labels)
+
+    train, test, scores = outputs(trained, dataset.labels), None, None
+    if tested is not None and test_images is not None:
+        test = outputs(tested, test_images.labels)
+    assert isinstance(config, RunConfig)
+    if config.method.learns_clusters:
+        scores = discovery.spread_probabilities(train, dataset.partial_labels, dataset.nearest)
+    return discovery.discover(
+        train,
+        dataset.partial_labels,
+        None if before is None else arrays.normalize_rows(before["backbone"]),
+        test,
+        scores=scores,
+        n_init=config.eval.n_init,
+        seed=config.seed,
+    )
+
+
+def with_classes(run: Run, discovered: Discovery, known: NDArray, rows: NDArray) -> Run:
+    """Returns a run whose clusters are the novel classes of a discovery.
+
+    Args:
+        run: the run, whose clusters were found by `eval.method`.
+        discovered: the novel classes.
+        known: int32 `[n]`, the known class of each image, -1 for the m others.
+        rows: features `[m, d]` of these.
+    """
+    columns, labels = run.columns.copy(), discovered.cluster_labels
+    found = columns["label"][run.rows].astype(np.int32)
+    columns["label"][run.rows] = columns["found"][run.rows] = labels
+    return dataclasses.replace(
+        run,
+        columns=columns,
+        known=known,
+        class_threshold=np.asarray(discovered.novelty_threshold),
+        method_labels=found,
+        linkage=linkage_of_means(rows, labels),
+        distances=discovered.distances,
+        outliers=np.zeros(len(labels), bool),
+        probabilities=None,
+        next_label=int(labels.max()) + 1,
+    )

@@ -1,0 +1,52 @@
+"""What a run says of its images when it begins."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+from etils import epath
+
+from cluster_jax.core import checks
+from cluster_jax.core.devices import say
+from cluster_jax.core.names import counted
+from cluster_jax.data import folder as image_files
+from cluster_jax.runs import workdir as workdirs
+from cluster_jax.runs.build import BuiltRun, Inputs
+from cluster_jax.runs.config import AnyConfig
+
+
+def print_start(
+    inputs: Inputs[AnyConfig], workdir: epath.Path, trainings: Sequence[BuiltRun] = ()
+) -> None:
+    """Prints the images, the work, the devices and the folder of a run."""
+    config, dataset, _ = inputs
+    noun = "row" if dataset.shown is None else "image"
+    name = checks.one_line(name_of_files(config.values) or dataset.name)
+    if not trainings:
+        work = f"compared by a network trained on other photos ({config.network.name}),"
+    else:
+        lengths = " + ".join(f"{stage.training.total_steps:,}" for stage in trainings)
+        work = f"{lengths} steps of {counted(trainings[-1].config.train.batch_size, noun)}"
+    say(
+        f"{counted(dataset.size, noun)} of {name}, {work} on {jax.device_count()} x "
+        f"{jax.devices()[0].device_kind}\nworkdir {workdir}"
+    )
+    print_skipped(dataset.skipped)
+    for note in dataset.notes:
+        say(checks.sentence(note))
+
+
+def name_of_files(config: Mapping[str, Any]) -> str | None:
+    """Names the user's own folder or file of images; None for a data set that has a name."""
+    data = config["data"]
+    if data["dir"] is None or data["name"] not in ("folder", "arrays", "features"):
+        return None
+    if data["name"] == "folder":
+        return image_files.root(data["dir"]).resolve().name
+    return epath.Path(str(workdirs.normalized(data["dir"]))).resolve().name
+
+
+def print_skipped(skipped: Sequence[tuple[str, str]]) -> None:
+    """Prints the number of files that cannot be read; a note of the data set names the folders."""
+    if files := sum(not name.endswith("/") for name, _ in skipped):
+        say(f"{counted(files, 'file')} cannot be read; see the report")
