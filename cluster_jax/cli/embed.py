@@ -15,7 +15,7 @@ from cluster_jax.core.checks import InputError
 def _parser() -> Parser:
     parser = flags.config_parser("embed", __doc__, "--config.data.dir=DIR")
     flags.add_encoder(parser)
-    out = "an .npz file, or a folder, in which each process writes a shard"
+    out = "an .npz file, or a folder, in which each process writes a part"
     parser.add_argument("--out", required=True, metavar="PATH", help=out)
     return parser
 
@@ -37,10 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
         devices.use_cores(config.get("eval", {}).get("batch_size", 0))
         devices.join()
-        written = write_features(config_json(config), args.out)
-        if written is None:  # the first process has written it
-            return
-        sides, skipped = written
+        sides, skipped = write_features(config_json(config), args.out)
         lines = [f"skipped {file} ({reason})" for file, reason in skipped]
         shape = " x ".join(f"{n:,}" for n in sides)
         lines.append(f"features     {shape} in {args.out}")

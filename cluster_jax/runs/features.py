@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -33,10 +33,8 @@ from cluster_jax.runs.config import AnyConfig, RunConfig, parse_config
 from cluster_jax.training import checkpoint
 from cluster_jax.training import state as states
 
-# Labels and names of the rows of all shards, in their folder.
-ROWS = "rows.npz"
 # What features depend on, of a config.
-_OF_FEATURES = ("seed", "data", "augment", "network", "encoder")
+_OF_FEATURES = ("data", "augment", "network", "encoder")
 
 
 def share(count: int, step: int) -> range:
@@ -54,53 +52,6 @@ def share(count: int, step: int) -> range:
     steps = -(-count // step)
     bounds = (min(count, steps * i // processes * step) for i in (process, process + 1))
     return range(*bounds)
-
-
-def shared(parts: Parts, make: Callable[[Parts], Batch]) -> Batch | None:
-    """Makes each process's share of the rows, joined in the first process; None in the others.
-
-    A share that is done stays beside the parts of the others until the caller removes them, so that
-    the same command makes only what a process that died has left.
-
-    Args:
-        parts: location of shares and parts; all processes must see the same folder. The fingerprint
-            may be one of the share.
-        make: makes the share of this process; its argument is the place for parts of it.
-
-    Raises:
-        InputError: the processes see different folders.
-    """
-    processes = jax.process_count()
-    if processes == 1:
-        return make(parts)
-    files = [parts.folder / f"share_{i:05d}-of-{processes:05d}.npz" for i in range(processes)]
-    file_of_process = files[jax.process_index()]
-    if not _is_made(parts, file_of_process):
-        parts.folder.mkdir(exist_ok=True)
-        kept = parts._replace(file=file_of_process)
-        io.write_arrays(file_of_process, make(kept), parts.fingerprint, compressed=False)
-        kept.remove()
-    checkpoint.wait_for_all("shared")
-    if jax.process_index() != 0:
-        return None
-    there = buckets.names(parts.folder)
-    missing = [file.name for file in files if file.name not in there]
-    if missing:
-        raise InputError(
-            f"{parts.folder} must be the same folder for all processes; got none of {missing[0]} "
-            "in it: choose an --out that all of them share"
-        )
-    shares = [io.read_arrays(file) for file in files]
-    return {name: np.concatenate([share[name] for share in shares]) for name in shares[0]}
-
-
-def _is_made(parts: Parts, file: epath.Path) -> bool:
-    """Returns whether a file has a share that was made from the same network and images."""
-    try:
-        return file.exists() and io.read_fingerprint(file) == parts.fingerprint
-    except io.DamagedFile as error:
-        logger.warning("%s is damaged (%s); making it again", file, error.reason)
-        return False
 
 
 def embed_images(stages: Sequence[BuiltRun], fingerprint: str) -> list[BuiltRun]:
@@ -157,92 +108,91 @@ def _forward(encoder: Encoder, mesh: Mesh) -> Forward:
 
 def write_features(
     values: Mapping[str, Any], out: epath.PathLike
-) -> tuple[tuple[int, ...], list[tuple[str, str]]] | None:
+) -> tuple[tuple[int, ...], list[tuple[str, str]]]:
     """Writes the features of every image.
 
-    Of several processes each embeds a share of the images, of which files are decoded.
-
-    The file has `features` float32 `[n, d]`, and where the images have them `labels`, `label_names`
-    and `files`. A folder has a `.npy` shard of features from each process, and `rows.npz` with the
-    others. Until all is complete, finished parts are in the folder `OUT.parts`, from which the same
-    call resumes.
+    A file has `features` float32 `[n, d]`; `skipped`, path and reason of each file that could not
+    be read; and where the images have them `labels`, `label_names` and `files`. In a folder each
+    process has a part of the images, in their order: its features in
+    `features-PROCESS-of-PROCESSES.npy`, and all else in `rows-PROCESS-of-PROCESSES.npz`. The same
+    call goes on where an earlier one was interrupted.
 
     Args:
         values: a config of photos, or one with `network.weights`, as JSON values.
         out: the `.npz` file or the folder to write.
 
     Returns:
-        Shape of the features, and path and reason of each file that could not be read; None if
-        another process has written them.
+        Shape of the features that this process has written, and path and reason of each of its
+        files that could not be read.
 
     Raises:
-        InputError: the config has no pretrained network, the file exists, or the folder has shards
-            of another number of processes.
+        InputError: the config has no pretrained network, there are several processes and no folder,
+            or what exists is of other images, of another network or of other processes.
     """
     out = epath.Path(checks.local(out)).expanduser()
     process, processes = jax.process_index(), jax.process_count()
-    in_shards = out.suffix != ".npz"
-    shard = f"features-{process:05d}-of-{processes:05d}.npy"
-    _check_new(out, shard)
+    part = f"{process:05d}-of-{processes:05d}"
+    in_parts = out.suffix != ".npz"
+    if processes > 1 and not in_parts:
+        raise InputError(f"--out must be a folder in {processes} processes; got {out}")
+    file = out / f"rows-{part}.npz" if in_parts else out
     config, dataset, encoder = _encoded(parse_config(values))
-    mesh = states.make_mesh().local_mesh
     for note in dataset.notes if process == 0 else ():
         logger.warning("%s", note)
     kept = {key: x for key, x in values.items() if key in _OF_FEATURES}
-    images = workdirs.describe_images(dataset)
-    about = {**kept, "images": images}
+    about = {**kept, "images": workdirs.describe_images(dataset)}
     made_from = workdirs.fingerprint(json.dumps(io.plain(about), sort_keys=True).encode())
-    forward = _forward(encoder, mesh)
-    batch_size = max(1, min(config.eval.batch_size // processes, dataset.size))
-    rows = share(dataset.size, batch_size)
-
-    def make(kept: Parts) -> Batch:
-        embedded = embed(forward, dataset, batch_size=batch_size, mesh=mesh, rows=rows, kept=kept)
-        features = readable_rows(embedded)["features"]
-        readable = select(dataset._replace(images=None), np.array(rows))
-        readable = readable_images(readable, embedded)
-        skipped = np.array(readable.skipped, str).reshape(-1, 2)
-        arrays = {"shape": np.array([features.shape]), "skipped": skipped}
-        if in_shards:
-            out.mkdir(exist_ok=True)
-            partial = out / f".{shard}.partial"
+    if not _is_made(file, out, made_from):
+        mesh = states.make_mesh().local_mesh
+        batch_size = max(1, min(config.eval.batch_size // processes, dataset.size))
+        rows, parts = np.array(share(dataset.size, batch_size)), Parts(file, made_from)
+        mine, forward = select(dataset._replace(images=None), rows), _forward(encoder, mesh)
+        embedded = embed(forward, mine, batch_size=batch_size, mesh=mesh, kept=parts)
+        arrays = _described(embedded, mine)
+        if in_parts:
+            partial = out / f".features-{part}.partial"
             with partial.open("wb") as content:
-                np.save(content, features)
-            partial.replace(out / shard)
-        else:
-            arrays["features"] = features
-        if readable.labels is not None:
-            arrays["labels"] = readable.labels
-        if readable.sources is not None:
-            arrays["files"] = np.array(readable.sources)
-        return arrays
+                np.save(content, arrays.pop("features"))
+            partial.replace(out / f"features-{part}.npy")
+        io.write_arrays(file, arrays, made_from)
+        parts.remove()
+    checkpoint.wait_for_all("embedded")  # The first one, which ends all, stays until the last.
+    stored = io.read_arrays(file)
+    own = np.load(out / f"features-{part}.npy", mmap_mode="r") if in_parts else stored["features"]
+    return own.shape, stored["skipped"].tolist()
 
-    parts = Parts(out, made_from)
-    arrays = shared(parts, make)
-    if arrays is None:
-        return None
-    shapes, skipped = arrays.pop("shape"), arrays.pop("skipped").tolist()
+
+def _is_made(file: epath.Path, out: epath.Path, made_from: str) -> bool:
+    """Returns whether a file has the features of these images by this network.
+
+    Raises:
+        InputError: it has others, or the folder has parts of another number of processes.
+    """
+    ending = file.name.partition("-of-")[2]
+    names = {name for name in buckets.names(file.parent) if ending and name.startswith("rows-")}
+    others = sorted(name for name in names if not name.endswith(f"-of-{ending}"))
+    is_there = file.exists()
+    if others or (is_there and io.read_fingerprint(file) != made_from):
+        got = f"{out} with {others[0]}" if others else f"{out}, which has others"
+        raise InputError(f"--out must be new, or have features of these images; got {got}")
+    if not is_there and ending:
+        out.mkdir(exist_ok=True)
+    return is_there
+
+
+def _described(embedded: Batch, dataset: Dataset) -> Batch:
+    """Returns what is written about images: their features and all else."""
+    features = readable_rows(embedded)["features"]
+    readable = readable_images(dataset, embedded)
+    skipped = np.array(readable.skipped, str).reshape(-1, 2)
+    arrays = {"features": features, "skipped": skipped}
+    if readable.labels is not None:
+        arrays["labels"] = readable.labels
     if dataset.label_names is not None:
         arrays["label_names"] = np.array(dataset.label_names)
-    io.write_arrays(out / ROWS if in_shards else out, arrays)
-    parts.remove()
-    return (int(shapes[:, 0].sum()), *shapes[0, 1:].tolist()), skipped
-
-
-def _check_new(out: epath.Path, shard: str) -> None:
-    """Raises an `InputError` for a file that exists, or a folder of another number of shards."""
-    in_shards = out.suffix != ".npz"
-    if (out / ROWS if in_shards else out).exists():
-        raise InputError(f"--out must be new; got {out}, which exists")
-    if not in_shards:
-        return
-    ending = shard.partition("-of-")[2]
-    shards = {name for name in buckets.names(out) if name.endswith(".npy")}
-    if others := {name for name in shards if not name.endswith(f"-of-{ending}")}:
-        raise InputError(
-            f"--out must be new, or have shards of as many processes, {jax.process_count()}; got "
-            f"{out} with {min(others)}"
-        )
+    if readable.sources is not None:
+        arrays["files"] = np.array(readable.sources)
+    return arrays
 
 
 def _encoded(config: AnyConfig) -> tuple[AnyConfig, Dataset, Encoder]:

@@ -27,8 +27,8 @@ def test_features_from_the_shell(tmp_path, capsys):
     embed.main([*flags, "--config.eval.batch_size=16"])
     assert capsys.readouterr().out == f"features     20 x 1,280 in {out}\n"
     assert np.load(out)["features"].shape == (20, 1280)
-    assert run(*flags) == 2
-    assert "--out must be new" in capsys.readouterr().err
+    assert run(*flags, "--config.data.limit=9") == 2
+    assert "--out must be new, or have features of these images; got" in capsys.readouterr().err
 
     shards = f"--out={tmp_path}/shards"
     embed.main([*flags, shards, "--config.eval.batch_size=16", "--json"])
@@ -37,10 +37,12 @@ def test_features_from_the_shell(tmp_path, capsys):
     assert told["shape"] == [20, 1280]
     rows = np.load(tmp_path / "shards" / "features-00000-of-00001.npy")
     np.testing.assert_allclose(rows, np.load(out)["features"], atol=1e-5)
-    labels = np.load(tmp_path / "shards" / "rows.npz")["labels"]
+    labels = np.load(tmp_path / "shards" / "rows-00000-of-00001.npz")["labels"]
     np.testing.assert_array_equal(labels, np.load(out)["labels"])
-    assert run(*flags, shards) == 2
-    assert "--out must be new" in capsys.readouterr().err
+    before = {file: file.stat().st_mtime_ns for file in (tmp_path / "shards").iterdir()}
+    embed.main([*flags, shards, "--config.eval.batch_size=16"])
+    assert capsys.readouterr().out == f"features     20 x 1,280 in {tmp_path}/shards\n"
+    assert {file: file.stat().st_mtime_ns for file in (tmp_path / "shards").iterdir()} == before
 
 
 def test_an_encoder_by_name(tmp_path, capsys):
@@ -56,12 +58,13 @@ def test_an_encoder_by_name(tmp_path, capsys):
     assert "--encoder must be 'lite2', a .safetensors file" in capsys.readouterr().err
 
 
-def test_a_folder_with_shards_of_more_processes(tmp_path, capsys):
-    (tmp_path / "features-00000-of-00004.npy").touch()
-    assert run("--config=images", f"--out={tmp_path}") == 2
-    said = capsys.readouterr().err
-    assert "must be new, or have shards of as many processes, 1; got" in said
-    assert "with features-00000-of-00004.npy" in said
+def test_a_folder_with_parts_of_more_processes(tmp_path, capsys):
+    out, source = tmp_path / "out", toy.file(tmp_path, 20, channels=3)
+    out.mkdir()
+    (out / "rows-00000-of-00004.npz").touch()
+    flags = ["--config=images", "--config.data.name=arrays", f"--config.data.dir={source}"]
+    assert run(*flags, f"--out={out}") == 2
+    assert "with rows-00000-of-00004.npz" in capsys.readouterr().err
 
 
 @every_row(

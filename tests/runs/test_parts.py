@@ -124,35 +124,3 @@ def test_more_processes_than_rows(as_process):
     as_process(0, 3)
     with pytest.raises(InputError, match="at least one for each of 3 processes; got 2"):
         features.share(2, 8)
-
-
-def test_shares_are_joined_and_made_once(as_process, kept):
-    made = []
-
-    def shared(number):
-        as_process(number)
-
-        def make(own):
-            made.append(own.folder.name)
-            return {"a": ROWS[5 * number :][:5]}
-
-        return features.shared(kept, make)
-
-    with pytest.raises(
-        InputError, match=r"must be the same folder .* none of share_00001-of-00002"
-    ):
-        shared(0)
-    assert shared(1) is None
-    assert made == ["share_00000-of-00002.npz.parts", "share_00001-of-00002.npz.parts"]
-    np.testing.assert_array_equal(shared(0)["a"], ROWS)
-    (kept.folder / "share_00001-of-00002.npz").write_bytes(b"PK")
-    assert shared(1) is None
-    np.testing.assert_array_equal(shared(0)["a"], ROWS)
-    assert made[2:] == ["share_00001-of-00002.npz.parts"]
-    kept.remove()
-    assert not kept.folder.exists()
-
-
-def test_alone_a_process_makes_all(kept):
-    assert features.shared(kept, lambda own: {"folder": own.folder}) == {"folder": kept.folder}
-    assert not kept.folder.exists()
