@@ -137,7 +137,7 @@ def _stays(config: AnyConfig, workdir: epath.Path) -> bool:
 
 def _is_old(config: AnyConfig, results: Mapping[str, Any]) -> bool:
     """Returns whether images are clustered again though a run of the same config is finished."""
-    if custom.described(config.eval.method, FINDERS).items() <= results["provenance"].items():
+    if custom.file_hash(config.eval.method, FINDERS).items() <= results["provenance"].items():
         return False
     say(f"the file of {config.eval.method} has changed: the images are clustered again")
     return True
