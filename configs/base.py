@@ -39,8 +39,7 @@ VALUES = {
     "augment.jitter.saturation": 0.2,  # likewise
     "augment.jitter.hue": 0.1,  # largest rotation in turns, at most 0.5
     "augment.grayscale": 0.2,  # probability of a gray view
-    # The probability of blur and solarize may be a pair, for views a and b. Flags and overrides
-    # accept a pair only if the config has one already; otherwise set it in a config file.
+    # The probability of blur and solarize may be a pair, for views a and b.
     "augment.blur.probability": 0.0,  # of Gaussian blur
     "augment.blur.sigma": (0.1, 2.0),  # lowest and highest standard deviation in pixels
     "augment.blur.kernel": 9,  # its size in pixels, odd

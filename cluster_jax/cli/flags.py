@@ -223,8 +223,4 @@ def _set(config: ConfigDict, key: str, text: str) -> None:
             value = ast.literal_eval(text.capitalize() if kind is bool else text)
     if kind in (tuple, list) and isinstance(value, str | int | float):
         value = (value,)
-    if value is None or kind is type(None):  # Types are checked with the sections.
-        with section.ignore_type():
-            section[name] = value
-    else:
-        override(config, key, value)
+    override(config, key, value)

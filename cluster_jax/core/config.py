@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from ml_collections import ConfigDict
 from ml_collections.config_dict import placeholder
 
-from cluster_jax.core.checks import InputError, one_of, short
+from cluster_jax.core.checks import InputError, one_of
 
 if typing.TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -138,18 +138,16 @@ def _dotted(config: ConfigDict, prefix: str = "") -> Iterator[tuple[str, Any]]:
 def override(config: ConfigDict, key: str, value: Any) -> None:
     """Sets one value of a config by its dotted key, such as "train.duration".
 
+    Of which type it is, and whether it suits, is checked when the config is parsed.
+
     Raises:
-        InputError: the key is unknown, or the value has a different type or is not finite.
+        InputError: the key is unknown.
     """
     check_key(config, key)
     *sections, name = key.split(".")
     section = functools.reduce(lambda outer, part: outer[part], sections, config)
-    try:
-        # NumPy integers are not instances of int.
+    with section.ignore_type():  # NumPy integers are not instances of int.
         section[name] = value.tolist() if hasattr(value, "tolist") else value
-    except (TypeError, ValueError, OverflowError) as error:
-        _, wanted = _KINDS.get(section.get_ref(name).get_type(), (None, "a section of the config"))
-        raise InputError(f"{key} must be {wanted}; got {short(repr(value))}") from error
 
 
 def override_all(config: ConfigDict, values: Mapping[str, Any]) -> None:

@@ -17,8 +17,6 @@ from cluster_jax.core.names import counted, natural
 
 # Optional arrays of a file that describe the rows of its main array.
 ROW_METADATA = ("labels", "y", "label_names", "files", "names", "ids")
-# Numbers of a block that is read at once (64 MB of float32).
-_BLOCK = 2**24
 
 
 def existing(path: str | None, kinds: tuple[str, ...]) -> pathlib.Path:
@@ -179,17 +177,15 @@ class Shards:
         return result
 
     def blocks(self) -> Iterator[tuple[slice, NDArray]]:
-        """Yields consecutive slices and their rows, at most 2^24 numbers at a time.
+        """Yields consecutive slices and their rows, see `core.arrays.blocks`.
 
         Raises:
             InputError: a row is not finite.
         """
-        step = max(1, _BLOCK // self.shape[1])
-        for start in range(0, len(self), step):
-            rows = slice(start, min(start + step, len(self)))
+        for rows in arrays.blocks(*self.shape):
             values = self[rows]
             if not np.isfinite(values).all():
-                row = start + int(np.argmin(np.isfinite(values).all(axis=1)))
+                row = rows.start + int(np.argmin(np.isfinite(values).all(axis=1)))
                 shard = int(np.searchsorted(self.starts, row, side="right")) - 1
                 must = f"{self.files[shard]} must hold finite numbers"
                 got = f"NaN or infinity in row {row - self.starts[shard]}"

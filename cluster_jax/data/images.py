@@ -305,11 +305,7 @@ class ItemReader:
             # An error of the disk or the network may not occur again.
             is_lasting = isinstance(error, PermissionError)
             if isinstance(error, OSError) and error.errno and not is_lasting:
-                raise InputError(
-                    f"{self.names[i]} in {self._where} must stay there during a run; got it "
-                    f"deleted or moved ({error.strerror}): put it back, and run the same command "
-                    "again"
-                ) from error
+                raise
             self.reasons[i] = decode.reason(error, item if isinstance(item, bytes) else b" ")
             return None
         if self.shape and image.shape != self.shape:

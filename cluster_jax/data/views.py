@@ -109,8 +109,7 @@ class BlurConfig:
     """Section `augment.blur`: Gaussian blur of random width.
 
     Attributes:
-        probability: probability of blur; a pair for view a and view b (BYOL: 1.0 and 0.1), which
-            only a config file can set: a flag must have the type of the config's value.
+        probability: probability of blur; a pair for view a and view b (BYOL: 1.0 and 0.1).
         sigma: smallest and largest standard deviation in pixels.
         kernel: size of the kernel, an odd number of pixels.
     """

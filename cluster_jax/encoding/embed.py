@@ -143,7 +143,6 @@ def embed(
     *,
     batch_size: int,
     mesh: Mesh,
-    rows: range | None = None,
     kept: Parts | None = None,
 ) -> dict[str, np.ndarray]:
     """Embeds all images in the order of the data set.
@@ -157,7 +156,6 @@ def embed(
             number, and filled with copies where there are fewer images.
         mesh: the devices. If they are of several processes, all of these call this together, and
             each gets the whole result.
-        rows: consecutive images whose rows are wanted; None: all.
         kept: where rows are kept until all is done, for the caller to remove; None, and where
             several processes call this together: nowhere.
 
@@ -166,21 +164,20 @@ def embed(
     """
     sharded = states.sharded(mesh)
     batch_size = -(-batch_size // mesh.size) * mesh.size
-    rows = range(dataset.size) if rows is None else rows
-    wanted, together = dataset._replace(size=rows.stop), mesh.is_multi_process
+    together = mesh.is_multi_process
     kept = None if together else kept
     if kept is not None:  # Rounding depends on which images are computed together.
         kept = kept._replace(fingerprint=f"{kept.fingerprint}:{batch_size}x{mesh.size}")
 
     def embed_from(start: int) -> Generator[Batch]:
         stream = batches.evaluation(
-            wanted,
+            dataset,
             batch_size=batch_size,
             share=(jax.process_index(), jax.process_count()) if together else (0, 1),
-            start=rows.start + start,
+            start=start,
         )
         bar = logs.progress_bar(
-            total=len(rows), initial=start, unit="image", desc="embedding", mininterval=1.0,
+            total=dataset.size, initial=start, unit="image", desc="embedding", mininterval=1.0,
             disable=jax.process_index() != 0, delay=2.0,
         )  # fmt: skip
         with bar:

@@ -124,7 +124,7 @@ def _is_same(config: AnyConfig, finished: Mapping[str, Any], workdir: epath.Path
             undo = f"`cluster-jax update --workdir={shlex.quote(str(workdir))} --undo`"
             say(f"what was named and corrected there is of other clusters: {undo} goes back to it")
         return False
-    used, file = finished["results"]["provenance"], custom.described(config.eval.method, FINDERS)
+    used, file = finished["results"]["provenance"], custom.file_hash(config.eval.method, FINDERS)
     if not file.items() <= used.items():
         say(f"the file of {config.eval.method} has changed: the images are clustered again")
         return False

@@ -145,10 +145,10 @@ def write_features(
     if not _is_made(file, out, made_from):
         mesh = states.make_mesh().local_mesh
         batch_size = max(1, min(config.eval.batch_size // processes, dataset.size))
-        rows, parts = share(dataset.size, batch_size), Parts(file, made_from)
-        forward = _forward(encoder, mesh)
-        how = {"batch_size": batch_size, "mesh": mesh, "rows": rows, "kept": parts}
-        arrays = _described(embed(forward, dataset, **how), dataset, rows)
+        rows, parts = np.array(share(dataset.size, batch_size)), Parts(file, made_from)
+        mine, forward = select(dataset._replace(images=None), rows), _forward(encoder, mesh)
+        embedded = embed(forward, mine, batch_size=batch_size, mesh=mesh, kept=parts)
+        arrays = _described(embedded, mine)
         if in_parts:
             partial = out / f".features-{part}.partial"
             with partial.open("wb") as content:
@@ -180,11 +180,10 @@ def _is_made(file: epath.Path, out: epath.Path, made_from: str) -> bool:
     return is_there
 
 
-def _described(embedded: Batch, dataset: Dataset, rows: range) -> Batch:
-    """Returns what is written about the images of some rows: their features and all else."""
+def _described(embedded: Batch, dataset: Dataset) -> Batch:
+    """Returns what is written about images: their features and all else."""
     features = readable_rows(embedded)["features"]
-    readable = select(dataset._replace(images=None), np.array(rows))
-    readable = readable_images(readable, embedded)
+    readable = readable_images(dataset, embedded)
     skipped = np.array(readable.skipped, str).reshape(-1, 2)
     arrays = {"features": features, "skipped": skipped}
     if readable.labels is not None:

@@ -66,7 +66,7 @@ def describe(
             finder: "found" if section.n_clusters is None else "given",
             "kmeans": kmeans,
         },
-        **custom.described(finder, FINDERS),
+        **custom.file_hash(finder, FINDERS),
         "bandwidth": bandwidth if finder == "gridshift" else None,
         "seed": config.seed,
         "devices": f"{jax.device_count()} x {jax.devices()[0].device_kind}",

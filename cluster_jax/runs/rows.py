@@ -71,7 +71,7 @@ def cluster(
         **dataclasses.asdict(options),
         "seed": seed,
         "data": fingerprint(features, labels),
-        **custom.described(options.method, CLUSTERINGS),
+        **custom.file_hash(options.method, CLUSTERINGS),
         "version": __version__,
     }
     if workdir is None:

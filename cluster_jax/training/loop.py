@@ -1,8 +1,8 @@
 """The training loop, the same for all methods."""
 
-import collections
 import contextlib
 import signal
+import threading
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
@@ -150,34 +150,33 @@ def _place(batch: batches.Batch, mesh: Mesh) -> batches.Batch:
 
 
 @contextlib.contextmanager
-def _stop_signals() -> Iterator[collections.deque]:
+def _stop_signals() -> Iterator[list[int]]:
     """Records the first SIGTERM or SIGINT instead of stopping; a second one stops at once.
 
     With several processes JAX handles SIGTERM, so that all of them stop at the same step; SIGINT is
     turned into it.
     """
-    received: collections.deque[int] = collections.deque()
+    received: list[int] = []
+    handlers: dict[int, Any] = {}
+
+    def restore() -> None:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
     def record(number: int, frame: Any) -> None:
         received.append(number)
         logger.warning("interrupted: saving after this step")
-        for each, handler in handlers.items():
-            signal.signal(each, handler)
+        restore()
 
     def pass_on(number: int, frame: Any) -> None:
         signal.raise_signal(signal.SIGTERM)
 
-    try:
-        if jax.process_count() > 1:
-            handlers = {signal.SIGINT: signal.signal(signal.SIGINT, pass_on)}
-        else:
-            numbers = (signal.SIGTERM, signal.SIGINT)
-            handlers = {number: signal.signal(number, record) for number in numbers}
-    except ValueError:  # Only the main thread may set signal handlers; a notebook's worker cannot.
-        yield received
-        return
+    is_alone = jax.process_count() == 1
+    numbers = (signal.SIGTERM, signal.SIGINT) if is_alone else (signal.SIGINT,)
+    # Only the main thread may set signal handlers; a notebook's worker cannot.
+    if threading.current_thread() is threading.main_thread():
+        handlers |= {n: signal.signal(n, record if is_alone else pass_on) for n in numbers}
     try:
         yield received
     finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
+        restore()

@@ -450,7 +450,7 @@ def shards(files, monkeypatch):
 @pytest.mark.parametrize("method", ["tree", "kmeans"])
 def test_features_too_large_for_memory_are_read_in_blocks(shards, capsys, monkeypatch, method):
     _, labels = shards
-    monkeypatch.setattr("cluster_jax.data.arrays._BLOCK", 99)
+    monkeypatch.setattr("cluster_jax.core.arrays._BLOCK", 99)
     k = ("--n-clusters=3",) if method == "kmeans" else ()
     out, _ = _run(
         capsys, "--features=parts", "--labels=y.txt", f"--method={method}", *k, "--workdir=w"

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from cluster_jax.core import arrays
 from cluster_jax.core.checks import InputError
-from cluster_jax.data import arrays as shards
 from cluster_jax.data.arrays import Shards
 
 
@@ -27,7 +27,7 @@ def test_rows_are_those_of_the_whole_table(folder, monkeypatch):
     for part in (np.s_[:], np.s_[3:9], np.s_[7:7], np.s_[9:99], np.s_[1:12:4], [11, 0, 5, 4, 4]):
         np.testing.assert_array_equal(rows[part], x[part])
         assert rows[part].dtype == np.float32
-    monkeypatch.setattr(shards, "_BLOCK", 20)
+    monkeypatch.setattr(arrays, "_BLOCK", 20)
     found = list(rows.blocks())
     assert [(part.start, part.stop) for part, _ in found] == [(0, 5), (5, 10), (10, 12)]
     np.testing.assert_array_equal(np.concatenate([values for _, values in found]), x)

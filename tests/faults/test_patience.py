@@ -23,7 +23,8 @@ def test_what_is_said_until_the_first_step(tmp_path, capsys, monkeypatch):
     """ "Compiling"; then a bar, whose time left is not made of the time of the compilation."""
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     with logs.printing():
-        pipeline.run_pipeline(toy.config(toy.file(tmp_path)), tmp_path / "run", "toy")
+        config = toy.config(toy.file(tmp_path), network=toy.PERCEPTRON)
+        pipeline.run_pipeline(config, tmp_path / "run", "toy")
     said = capsys.readouterr()
     assert "\ncompiling\n" in said.out
     assert re.search(r"training: +25%\|\S* +\| 1/4 \[00:00<\?", said.err)

@@ -14,7 +14,7 @@ from tests.faults.jobs import Job
 
 STEPS = 300
 FLAGS = (
-    "--config.network.width=4", "--config.network.projector.hidden=16",
+    "--config.network.name=mlp", "--config.network.projector.hidden=16",
     "--config.network.projector.out=8", "--config.train.batch_size=16",
     f"--config.train.duration={STEPS} steps", "--config.train.log_every=10",
     "--config.train.checkpoint_every=10", "--config.optimizer.warmup=1 step",

@@ -1,17 +1,19 @@
 """A training that fails without an error is told of: in the log, the results and the report."""
 
+import functools
+
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
-from cluster_jax.core.config import load_config
 from cluster_jax.methods.base import Watched
 from cluster_jax.runs import begin as pipeline
 from cluster_jax.runs import workdir as workdirs
 from cluster_jax.runs.config import config_json
 from cluster_jax.training import loop, progress, watch
-from tests import toy
 from tests.methods import cases
 
 
@@ -84,31 +86,31 @@ def test_looks_are_spread_over_the_training():
         assert 1 <= len(due) <= watch.LOOKS + 1
 
 
-@pytest.fixture(scope="module")
-def collapsed(tmp_path_factory):
-    """SimSiam's collapse on the toy images: weight decay pulls all kernels to zero."""
-    folder = tmp_path_factory.mktemp("collapsed")
-    config = toy.config(toy.file(folder), train={"duration": "40 steps"})
-    simsiam = load_config("simsiam_digits")
-    config.method, config.network.predictor = simsiam.method, simsiam.network.predictor
-    config.network.projector.out = 16
-    config.optimizer.update(learning_rate=1.0, weight_decay=0.5, predictor_lr_multiplier=1e-6)
-    return config, folder
+def _steps_to(params, **values):
+    """In place of `make_step`: each step gives these parameters and metrics."""
+    metrics = dict.fromkeys(("loss", "base_loss", "gradient_norm"), 1.0) | values
+
+    def step(state, *batch):
+        return state._replace(step=state.step + 1, params=params(state.params)), metrics
+
+    return lambda *arguments: step
 
 
 @pytest.mark.usefixtures("one_device", "traced_once", "compiled_once")
-def test_a_collapse_is_told(collapsed, caplog):
+def test_a_collapse_is_told(finished, tmp_path, monkeypatch, caplog):
+    """All kernels become zero."""
     caplog.set_level("INFO")
-    config, folder = collapsed
-    results = pipeline.run_pipeline(config, folder / "run")
+    zeros = functools.partial(jax.tree.map, jnp.zeros_like)
+    monkeypatch.setattr(loop, "make_step", _steps_to(zeros))
+    results = pipeline.run_pipeline(finished.config, tmp_path / "run")
     assert results["watch"][0]["kind"] == "collapse"
     assert results["watch"][0]["lasts"]
     assert "the embedding collapses: spread" in caplog.text
     assert "watch: the embedding collapses" in caplog.text
-    report = (folder / "run" / "report.html").read_text()
+    report = (tmp_path / "run" / "report.html").read_text()
     assert "Of the training: the embedding collapses" in report
-    assert io.read_json(folder / "run" / "results.json")["watch"] == results["watch"]
-    assert any(r.get(watch.SPREAD) is not None for r in progress.read_log(folder / "run"))
+    assert io.read_json(tmp_path / "run" / "results.json")["watch"] == results["watch"]
+    assert any(r.get(watch.SPREAD) is not None for r in progress.read_log(tmp_path / "run"))
 
 
 @pytest.mark.usefixtures("one_device", "traced_once", "compiled_once")
@@ -117,14 +119,11 @@ def test_the_advice_after_nan_is_possible(finished, tmp_path, monkeypatch):
     config = finished.config.copy_and_resolve_references()
     config.optimizer.learning_rate *= 10
 
-    def diverged(*arguments):
-        values = {"loss": np.nan, "base_loss": np.nan, "gradient_norm": np.nan}
-        return lambda state, *batch: (state._replace(step=state.step + 1), values)
-
     advice = "start again in another folder with a lower optimizer.learning_rate"
     workdir = tmp_path / "run"
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "make_step", diverged)
+        nan = dict.fromkeys(("loss", "base_loss", "gradient_norm"), np.nan)
+        patch.setattr(loop, "make_step", _steps_to(lambda params: params, **nan))
         with pytest.raises(progress.NotFinite, match=advice):
             pipeline.run_pipeline(config, workdir)
     with pytest.raises(InputError, match=r"optimizer.learning_rate = .* choose another folder"):

@@ -118,7 +118,7 @@ def test_shards_are_read_in_blocks(tree, new, tmp_path, monkeypatch):
     for i in range(5):
         np.save(tmp_path / f"new/part_{i}.npy", new[2 * i : 2 * i + 2])
     monkeypatch.setattr("cluster_jax.data.tables.LARGE", 1)
-    monkeypatch.setattr("cluster_jax.data.arrays._BLOCK", 24)
+    monkeypatch.setattr("cluster_jax.core.arrays._BLOCK", 24)
     predict.main([f"--workdir={tree}", f"--features={tmp_path}/new", f"--out={tmp_path}/p.csv"])
     run = cluster_jax.load(tree)
     assert [int(row["cluster"]) for row in _table(tmp_path / "p.csv")] == run.predict(new).tolist()
