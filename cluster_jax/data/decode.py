@@ -142,15 +142,6 @@ def identified(stream: BinaryIO) -> ImageFile.ImageFile:
     raise UnidentifiedImageError("not an image")
 
 
-def check_size(image: Image.Image) -> None:
-    """Raises a `ValueError` if an image has too many pixels to decode it."""
-    if image.width * image.height > MAX_PIXELS:
-        raise ValueError(
-            f"{image.width:,} x {image.height:,} pixels; at most {MAX_PIXELS / 1e6:.0f} million "
-            "are decoded, unless they are a JPEG"
-        )
-
-
 def decode(item: Item, resize: Resize | None, channels: int) -> NDArray:
     """Decodes one image to uint8 `[H, W, channels]`.
 
@@ -193,20 +184,24 @@ def orientation(image: Image.Image) -> int:
         return 1
 
 
-def upright(image: Image.Image, orientation: int) -> Image.Image:
-    """Turns or reflects an image as an orientation of EXIF says."""
-    return image.transpose(_TURNED[orientation]) if orientation in _TURNED else image
-
-
 def to_8_bit(file: Image.Image, mode: str) -> Image.Image:
-    """Converts an opened image to 8 bits, upright and in `mode`, "RGB" or "L"."""
-    check_size(file)
+    """Converts an opened image to 8 bits, upright and in `mode`, "RGB" or "L".
+
+    Raises:
+        ValueError: it has too many pixels to decode it.
+    """
+    if file.width * file.height > MAX_PIXELS:
+        raise ValueError(
+            f"{file.width:,} x {file.height:,} pixels; at most {MAX_PIXELS / 1e6:.0f} million are "
+            "decoded, unless they are a JPEG"
+        )
     file.load()
     turn, image = orientation(file), file
     if file.mode == "F" or file.mode.startswith("I"):
         image = Image.fromarray(scaled(np.asarray(file)))
     image = opaque(image)
-    return upright(image if image.mode == mode else image.convert(mode), turn)
+    image = image if image.mode == mode else image.convert(mode)
+    return image.transpose(_TURNED[turn]) if turn in _TURNED else image
 
 
 def scaled(values: NDArray) -> NDArray:

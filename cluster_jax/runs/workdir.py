@@ -256,19 +256,17 @@ def claim(
     config: Mapping[str, Any],
     *,
     compared: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict,
-    required: tuple[str, ...] = (),
 ) -> dict[str, Any] | None:
-    """Checks that a run of `config` may use a workdir; returns the results if it is finished.
+    """Checks that a run of `config` may use a workdir; returns its finished run, if any.
 
     Args:
         workdir: folder of the run; need not exist.
         config: everything that the result depends on, as JSON values; the first file that the
             command writes is this config, as `config.json`.
         compared: selects the part of a config that must be equal to resume a run.
-        required: files of a finished run besides `config.json` and its state.
 
     Returns:
-        The results of a finished run of exactly this config, or None.
+        The values of `about` for the finished run; None if there is none.
 
     Raises:
         InputError: the workdir is a file, or contains a run of a different config, of another
@@ -284,17 +282,13 @@ def claim(
                 "none: restore it from a copy, or choose another folder"
             )
         return None
-    config = json.loads(json.dumps(config))
     try:
         of_run(workdir)
         stored = stored_config(workdir)
     except io.DamagedFile as error:
         raise InputError(f"{error}, or choose another folder") from error
-    _check_same(workdir, stored, config, compared)
-    finished = about(workdir)
-    if finished is None or not there >= {CONFIG, *required}:
-        return None
-    return finished["results"] if finished["config"] == config else None
+    _check_same(workdir, stored, json.loads(json.dumps(config)), compared)
+    return about(workdir)
 
 
 def agree(done: bool, workdir: epath.Path) -> bool:
