@@ -2,7 +2,7 @@ r"""Clustering of embeddings, with and without a given number of clusters.
 
 **`SmoothTree`** finds the number of clusters in any embedding; choose it first. Rows are projected
 to the principal axes above noise, whitened by the differences of neighbors, and averaged twice over
-their k nearest neighbors, ten but in small sets,
+their k nearest neighbors (ten, fewer in small sets),
 
 $$x_i \leftarrow \frac{1}{k + 1} \Big( x_i + \sum_{j \in N(i)} x_j \Big),$$
 
@@ -11,8 +11,8 @@ a cut of Ward's tree. The number with the highest silhouette is chosen, the mean
 rows before and after averaging. The verdict is that of the gap, the silhouette before averaging
 less that of Gaussian rows of the same covariance: "one_cluster" below 0.1, "clear" if it is four
 standard errors above 0.3 of the largest possible gap, and otherwise "unclear", a best guess. `cut`
-gives coarser and finer groups of one tree, `predict` places new rows. Copies of rows change
-nothing, and rows that are too many to be compared are condensed first. The algorithm is the
+gives coarser and finer groups of one tree, `predict` assigns new rows. Copies of rows change
+nothing, and too many rows to compare all pairs are condensed first. The algorithm is the
 project's own, see `cluster_jax.clustering.smooth_tree` and `number`.
 
 **`GridShift`** after `reduce` is NRCC's way (section 3.6): UMAP to three dimensions, then mean

@@ -1,10 +1,10 @@
-"""What a clusterer says of clusters, and of where new rows belong."""
+"""Records that clusterers return: verdicts, probabilities, and assignments of new rows."""
 
 from typing import NamedTuple
 
 from numpy.typing import NDArray
 
-# What a clusterer says of the number of clusters that it has found.
+# Verdicts on a number of clusters that was found.
 VERDICTS = CLEAR, ONE, UNCLEAR = "clear", "one_cluster", "unclear"
 # Label of rows in no cluster, as of noise in scikit-learn: zeros, which have no cosine, and rows
 # that a person has taken out of their cluster.
@@ -12,13 +12,14 @@ NO_CLUSTER = -1
 
 
 class Membership(NamedTuple):
-    """Clusters of n rows and how sure they are.
+    """Clusters of n rows and their probabilities.
 
     Attributes:
         labels: int64 `[n]`.
         probabilities: float64 `[n]`, of the label.
-        second_labels: int64 `[n]`, the likeliest other cluster, -1 where no other is likely.
-        second_probabilities: float64 `[n]`, 0 where there is none.
+        second_labels: int64 `[n]`, the most probable other cluster, -1 if all others have
+            probability 0.
+        second_probabilities: float64 `[n]`, of the second label, 0 without one.
     """
 
     labels: NDArray
@@ -37,9 +38,9 @@ class Assignment(NamedTuple):
         distances: float64 `[m]`, to the center of the cluster: for the tree between sharp rows; for
             spherical k-means 1 - cosine; else the Euclidean distance, for classes and the cosine
             between unit rows.
-        novelty: float64 `[m]`, the distance to the nearest training row, divided by that within
-            which 95 % of these have another one (`placing.novelty_threshold`); infinite for a
-            row in no cluster because it is zero.
+        novelty: float64 `[m]`, the distance to the nearest training row, divided by the 95th
+            percentile of the distances between nearest training rows
+            (`placing.novelty_threshold`); infinite for a row that is in no cluster as it is zero.
         probabilities, second_labels, second_probabilities: see `Membership`; None without a tree.
     """
 
@@ -57,8 +58,8 @@ class Assignment(NamedTuple):
 
     @property
     def membership(self) -> Membership | None:
-        """The clusters and their probabilities in one, or None."""
-        sure = (self.probabilities, self.second_labels, self.second_probabilities)
-        if any(column is None for column in sure):
+        """The labels and their probabilities as one record, or None without a tree."""
+        columns = (self.probabilities, self.second_labels, self.second_probabilities)
+        if any(column is None for column in columns):
             return None
-        return Membership(self.labels, *sure)  # type: ignore[arg-type]
+        return Membership(self.labels, *columns)  # type: ignore[arg-type]

@@ -14,14 +14,14 @@ def condense(rows: NDArray, n_groups: int, *, max_iter: int, seed: int, mesh: Me
     """Returns centers `[n_groups, d]` of k-means in two levels.
 
     The first level has sqrt(n_groups) clusters, each of which is divided by scikit-learn's `KMeans`
-    into a number of clusters proportional to its rows. So a row is compared with 253 centers in
-    place of 16,000. Of a cluster with too few distinct rows some centers are equal.
+    into a number of clusters proportional to its rows. So a row is compared with 253 centers
+    instead of 16,000. A cluster with too few distinct rows has equal centers.
 
     Args:
         rows: float `[n, d]`.
         n_groups: number of centers, 1 to n.
         max_iter: maximum number of updates at each level.
-        seed: of both levels.
+        seed: random seed of both levels.
         mesh: devices of the first level. Every process computes the whole second level.
 
     References:
@@ -49,7 +49,7 @@ def condense(rows: NDArray, n_groups: int, *, max_iter: int, seed: int, mesh: Me
 
 
 def divided(sizes: NDArray, total: int) -> NDArray:
-    """Returns how many of `total` clusters each group gets, int64 `[groups]`, by the group sizes.
+    """Returns how many of `total` clusters each group gets by its size, int64 `[groups]`.
 
     Each group that is not empty gets at least one.
 

@@ -16,10 +16,10 @@ from cluster_jax.core.arrays import Rows, blocks
 NEARNESS, _QUANTILE = 0.3, 0.9
 # Share of the distinct rows that must be left without near copies.
 _LEAST_LEFT = 0.2
-# Number of rows equal to a row by chance, from which equal rows are no copies; rows by whose values
-# it is estimated.
+# Expected number of rows equal to a row by chance above which equal rows are no copies; number of
+# rows from which it is estimated.
 _BY_CHANCE, _LOOK = 0.1, 10_000
-# Number of distinct rows above which near copies are not looked for: all pairs are compared.
+# Number of distinct rows above which near copies are not searched for: all pairs are compared.
 _MOST_NEAR = 32_000
 
 
@@ -27,20 +27,20 @@ def originals(x: Rows, metric: str, least: int = 1) -> tuple[NDArray, NDArray]:
     """Returns one row of each group of copies, and the group of every row.
 
     Equal rows are copies, unless the columns have so few values that rows are equal by chance. Near
-    copies are looked for in more than three columns and up to 32,000 distinct rows. They are linked
-    by distances below 0.3 d, where d is the last decile of the distances to the k-th neighbor, see
-    `smooth.n_neighbors`. A group of 25 rows or more is a dense cluster, whose rows are no copies.
-    Where fewer than a fifth of the distinct rows would be left, groups are small clusters, and near
-    copies are kept.
+    copies are searched for in more than three columns and up to 32,000 distinct rows. They are
+    linked by distances below 0.3 d, where d is the last decile of the distances to the k-th
+    neighbor, see `smooth.n_neighbors`. A group of 25 rows or more is a dense cluster, whose rows
+    are no copies. If fewer than a fifth of the distinct rows would be left, the groups are taken
+    for small clusters, and no near copy is removed.
 
     Args:
         x: `[n, d]`, read in blocks.
         metric: `"cosine"` or `"euclidean"`.
-        least: number of rows that are needed: near copies are kept where fewer would be left.
+        least: number of rows that must be left; near copies are not removed if fewer would be.
 
     Returns:
         The rows that are left, int64 `[m]`: of an array, in an order that depends on their values
-        and not on their places; otherwise ascending. The group of every row, int64 `[n]`, 0 to
+        and not on their positions; otherwise ascending. The group of every row, int64 `[n]`, 0 to
         m - 1.
 
     Example:
@@ -72,13 +72,13 @@ def originals(x: Rows, metric: str, least: int = 1) -> tuple[NDArray, NDArray]:
 
 
 def _apart_if_dense(group: NDArray) -> NDArray:
-    """Returns groups `[n]` in which the rows of groups that are too large are each alone."""
+    """Returns groups `[n]` in which each row of a group of 25 rows or more is alone."""
     is_dense = np.bincount(group)[group] >= smooth.DENSE_SIZE
     return np.where(is_dense, group.max() + 1 + np.arange(len(group)), group)
 
 
 def _first(order: NDArray, group: NDArray) -> tuple[NDArray, NDArray]:
-    """Returns the first row of each group in an order, and groups that are numbered by it."""
+    """Returns the first row of each group in an order, and the groups, numbered by that order."""
     first, codes = by_first(group[order])
     numbers = np.empty(len(group), np.int64)
     numbers[order] = codes

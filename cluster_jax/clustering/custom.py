@@ -1,9 +1,9 @@
-"""A clusterer of one's own: a Python module with a function `fit(x, n_clusters, seed)`.
+"""User-defined clusterers: a Python module with a function `fit(x, n_clusters, seed)`.
 
-It gets the features, float `[n, d]`, by default unit rows; the number of clusters, or None if it is
-to be found; and a random seed. It returns the cluster of each row, integers `[n]`, below 0 for a
-row in none. Scores, map and report are those of the package; new rows get their cluster by a vote
-of the nearest rows.
+The function gets the features, float `[n, d]`, by default unit rows; the number of clusters, or
+None if it is to be found; and a random seed. It returns the cluster of each row, integers `[n]`,
+below 0 for a row in no cluster. Scores, map and report are those of the package; new rows get their
+cluster by a vote of the nearest rows.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ def check(key: str, name: str, choices: Sequence[str]) -> None:
     Args:
         key: the flag, or the key of a config.
         name: the clusterer.
-        choices: those in the package.
+        choices: the clusterers of the package.
 
     Example:
         >>> check("--method", "math", ("tree",))
@@ -37,7 +37,7 @@ own, with a function fit; got 'math', which has none
 
 
 def fit(name: str, x: NDArray, n_clusters: int | None, seed: int) -> tuple[NDArray, int]:
-    """Clusters rows by the function `fit` of a module.
+    """Returns the clusters of rows by the function `fit` of a module, and their number.
 
     Args:
         name: the module.
@@ -50,8 +50,8 @@ def fit(name: str, x: NDArray, n_clusters: int | None, seed: int) -> tuple[NDArr
         cluster has a label of its own, after all clusters.
 
     Raises:
-        InputError: the function did not return a whole number for each row, or no row is in a
-            cluster.
+        InputError: there is no such module, its function did not return a whole number for each
+            row, or no row is in a cluster.
 
     Example:
         >>> import sys, types
@@ -77,11 +77,17 @@ def fit(name: str, x: NDArray, n_clusters: int | None, seed: int) -> tuple[NDArr
     return result, len(ids)
 
 
-def described(name: str, choices: Sequence[str]) -> dict[str, str | None]:
-    """Returns the hash of a clusterer's file as {"clusterer_file": ...}; {} for `choices`.
+def file_hash(name: str, choices: Sequence[str]) -> dict[str, str | None]:
+    """Returns the SHA-256 of a user-defined clusterer's file as `{"clusterer_file": hash}`.
+
+    The result is `{}` if `name` is one of the built-in `choices`. Otherwise the module is imported;
+    the hash is None if it has no file.
+
+    Raises:
+        InputError: there is no such module.
 
     Example:
-        >>> described("tree", ("tree", "gridshift"))
+        >>> file_hash("tree", ("tree", "gridshift"))
         {}
     """
     if name in choices:

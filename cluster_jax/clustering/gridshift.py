@@ -1,10 +1,10 @@
 """GridShift: mode seeking on a grid, which determines the number of clusters.
 
 A scikit-learn estimator without JAX. First come the occupied cells, then the choice of a bandwidth
-without labels, which is ours, then the estimator. Cells are sorted, and moved by array operations
-in float64, so that the cost grows with the number of occupied cells. The thresholds of the choice
-were set on one half of generated data sets; `experiments/log.md` compares the rule with others on
-the other half.
+without labels, which is our addition, then the estimator. Cells are sorted, and moved by array
+operations in float64, so that the cost grows with the number of occupied cells. The thresholds of
+the choice were set on one half of generated data sets; `experiments/log.md` compares the rule with
+others on the other half.
 
 References:
     NRCC, papers/nrcc.txt, section 3.6.
@@ -94,7 +94,7 @@ def collect(
     Args:
         cells: int64 `[n, d]`, the cell of each point.
         offsets: float64 `[n, d]`, positions inside the cells.
-        weights: float64 `[n]`, positive; None for ones.
+        weights: float64 `[n]`, positive; None: all are one.
 
     Example:
         >>> cells, offsets = np.array([[7], [2], [7]]), np.array([[0.5], [0.1], [0.25]])
@@ -114,8 +114,8 @@ def neighborhood(grid: Grid) -> tuple[NDArray, NDArray]:
     """Returns sums over the 3^d cells around each cell, itself included.
 
     Returns:
-        The sum of the weights, float64 `[m]`, and that of weight times position, float64 `[m, d]`:
-        relative to the corner of the cell, in bandwidths.
+        The sum of the weights, float64 `[m]`, and the sum of weight times position, float64
+        `[m, d]`, relative to the corner of the cell, in bandwidths.
 
     Example:
         >>> grid = Grid(np.array([[0], [1], [5]]), np.array([[0.5], [0.5], [0.5]]), np.ones(3))
@@ -294,7 +294,7 @@ def min_cluster_size(sizes: NDArray) -> float:
 def scan(
     points: NDArray, *, stop: str = "fixed_point", max_iter: int = 500, seed: int = 0
 ) -> BandwidthCurve:
-    """Returns the scores of bandwidths on a logarithmic grid, and the choice of one.
+    """Returns the scores of bandwidths on a logarithmic grid, and the chosen one.
 
     The score is the silhouette (Rousseeuw 1987) of the clusters of at least `min_cluster_size`,
     averaged over all rows; rows of smaller clusters count as 0, so that a few outliers hardly
@@ -483,9 +483,9 @@ class GridShift(ClusterMixin, BaseEstimator):
         return self
 
     def predict(self, X: ArrayLike) -> NDArray:
-        """Returns the cluster of each row of `X` float `[n, d]`, int64 `[n]`, on its own.
+        """Returns the cluster of each row of `X` float `[n, d]`, int64 `[n]`, independently.
 
-        It is that of the nearest cell with training points.
+        It is the cluster of the nearest cell with training points.
 
         Raises:
             InputError: `X` is not finite or has a different number of columns than in `fit`.

@@ -200,15 +200,15 @@ class _Rows:
     """Rows as devices compute with them: of length one, or with a mean near 0 and a size near 1.
 
     Attributes:
-        x: `[n, d]`, the rows before.
-        layout: that of one block.
-        dtype: of the computations of devices.
+        x: `[n, d]`, the rows as they were passed.
+        layout: the layout of one block.
+        dtype: dtype of the computations of devices.
     """
 
     def __init__(
         self, x: Rows, sample: NDArray, k: int, block_rows: int, spherical: bool, mesh: Mesh | None
     ) -> None:
-        """Lays out rows, of which `sample` are some, for their mean and size."""
+        """Lays out the rows; `sample`, some of them, gives their mean and scale."""
         devices = np.array(jax.local_devices()) if mesh is None else mesh.devices.ravel()
         self.x, self._mesh = x, Mesh(devices, (_AXIS,), axis_types=(AxisType.Auto,))
         shape = min(x.shape[0], block_rows), x.shape[1], k
@@ -227,7 +227,11 @@ class _Rows:
         self._block = functools.cache(self._placed) if is_one else self._placed
 
     def read(self, rows: slice | NDArray) -> NDArray:
-        """Returns some rows as devices compute with them."""
+        """Returns rows as devices compute with them: of length one if spherical, else scaled.
+
+        Raises:
+            InputError: NaN, infinity, or values beyond 1e15 times the scale of the sample.
+        """
         with np.errstate(over="ignore", invalid="ignore"):
             part = np.asarray(self.x[rows])
             if self.layout.spherical:
@@ -239,7 +243,11 @@ class _Rows:
         return part.astype(self.dtype, copy=False)
 
     def placed_centers(self, centers: ArrayLike) -> NDArray:
-        """Returns initial centers `[k, d]` in the unit of `read`, or raises an `InputError`."""
+        """Returns initial centers `[k, d]` in the unit of `read`.
+
+        Raises:
+            InputError: another shape, or centers that are not finite or far from the rows.
+        """
         centers, shape = np.asarray(centers, np.float64), (self.layout.k, len(self._origin))
         if centers.shape != shape:
             raise InputError(f"initial centers must have shape {shape}; got {centers.shape}")
@@ -267,7 +275,7 @@ class _Rows:
             yield slice(start, start + layout.n), outputs
 
     def _placed(self, start: int) -> Array:
-        """Puts a block of rows on the devices, and zeros after the last row."""
+        """Returns a block of rows on the devices, padded with zeros after the last row."""
         local, stop = self.layout.local, min(start + self.layout.n, self.x.shape[0])
 
         def of_device(index: Any) -> NDArray:
@@ -432,7 +440,7 @@ def _reseed(centers: NDArray, empty: NDArray, rows: NDArray, squares: NDArray, e
         centers: float64 `[k, d]`, changed in place.
         empty: numbers of the empty clusters.
         rows: float64 `[m, d]`, the candidates.
-        squares: `[m]`, squared distances of these to the nearest centers.
+        squares: `[m]`, squared distances of the candidates to the nearest centers.
         eps: relative rounding of the numbers.
     """
     lengths = np.square(rows).sum(axis=1)

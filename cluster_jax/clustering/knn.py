@@ -48,7 +48,7 @@ def nearest(
         rows: float `[n, r]`.
         k: number of neighbors, capped at the number of rows.
         metric: `"euclidean"`, or `"cosine"` for 1 - cosine of the rows' directions.
-        exclude_self: query i is row i and none of its own neighbors.
+        exclude_self: query i is row i, which is not one of its neighbors.
 
     Example:
         >>> rows = np.array([[0.0], [1.0], [5.0]], np.float32)
@@ -130,7 +130,7 @@ def _lowest(scores: NDArray, count: int) -> NDArray:
 def weights(neighbors: Neighbors) -> NDArray:
     """Returns weights 1 / distance of neighbors, float64 `[m, k]`; that of the nearest is 1.
 
-    If it is at distance 0, all neighbors at distance 0 have weight 1, and all others 0.
+    If the nearest is at distance 0, all neighbors at distance 0 have weight 1, and all others 0.
 
     Example:
         >>> weights(Neighbors(np.array([[0, 1]]), np.array([[1.0, 4.0]])))

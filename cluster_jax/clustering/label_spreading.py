@@ -22,8 +22,8 @@ def label_spreading(values: NDArray, rows: NDArray, others: NDArray | None) -> N
     Args:
         values: float `[n, c]`, one column for each class.
         rows: float `[n, f]`; all pairs are compared.
-        others: int `[n, k]`, neighbors that are known otherwise, the nearest first, -1 for none; as
-            many are used as of `rows`. None: there are none.
+        others: int `[n, k]`, further neighbors of each row, the nearest first, -1 for none; as many
+            are used as of those by `rows`. None: there are none.
 
     Returns:
         float64 `[n, c]`.
@@ -57,7 +57,7 @@ def label_spreading(values: NDArray, rows: NDArray, others: NDArray | None) -> N
 
 
 def among(neighbors: NDArray, kept: NDArray) -> NDArray:
-    """Returns the neighbors of the rows that are kept, as positions among these, -1 for others.
+    """Returns the neighbors of the kept rows as positions among these; -1 for rows not kept.
 
     Args:
         neighbors: int `[N, k]`.

@@ -72,12 +72,14 @@ def membership(labels: NDArray, around: sparse.csr_array) -> Membership:
 
 
 def of_known_rows(ids: NDArray, labels: NDArray, around: sparse.csr_array) -> Membership:
-    """Returns the clusters of training rows and how sure they are; all is 0 of rows in none.
+    """Returns the clusters of training rows and their probabilities.
+
+    Rows in no cluster have probability 0 and second label -1.
 
     Args:
         ids: int `[k]`, the clusters of the leaves.
         labels: int `[n]`, the clusters of the rows, -1 for none.
-        around: `[n, k]`, the `shares` of the leaves of these.
+        around: `[n, k]`, the `shares` of each row's leaf.
 
     Example:
         >>> around = sparse.csr_array([[0.25, 0.75], [1.0, 0.0]])
@@ -86,10 +88,10 @@ def of_known_rows(ids: NDArray, labels: NDArray, around: sparse.csr_array) -> Me
     """
     place = {cluster: i for i, cluster in enumerate(ids.tolist())}
     own = np.array([place.get(label, -1) for label in labels.tolist()])
-    sure, is_in = membership(own, around), labels != NO_CLUSTER
-    second = np.where(is_in & (sure.second_labels >= 0), ids[sure.second_labels], NO_CLUSTER)
+    known, is_in = membership(own, around), labels != NO_CLUSTER
+    second = np.where(is_in & (known.second_labels >= 0), ids[known.second_labels], NO_CLUSTER)
     probable, next_probable = (
-        np.where(is_in, values, 0.0) for values in (sure.probabilities, sure.second_probabilities)
+        np.where(is_in, values, 0.0) for values in (known.probabilities, known.second_probabilities)
     )
     return Membership(labels, probable, second, next_probable)
 
@@ -97,15 +99,15 @@ def of_known_rows(ids: NDArray, labels: NDArray, around: sparse.csr_array) -> Me
 def of_new_rows(
     rows: Smoother, labels: NDArray, around: sparse.csr_array, x: NDArray
 ) -> Membership:
-    """Returns the clusters of new rows, each placed on its own, and their probabilities.
+    """Returns the clusters of new rows and their probabilities; rows do not affect each other.
 
     A row gets its most probable cluster. If the nearest training row outweighs all others, as for a
-    copy of a training row, the row gets the label of that one.
+    copy of a training row, the new row gets its label.
 
     Args:
         rows: the representation of the training rows.
-        labels: int `[n]`, the clusters of these.
-        around: `[n, k]`, the `shares` of these.
+        labels: int `[n]`, the clusters of the training rows.
+        around: `[n, k]`, the `shares` of the training rows.
         x: features `[m, d]`.
 
     Example:
@@ -141,7 +143,7 @@ def _near(rows: Smoother, x: NDArray) -> tuple[NDArray, NDArray]:
 
 
 def _means(columns: NDArray, weights: NDArray, values: sparse.csr_array) -> sparse.csr_array:
-    """Averages the rows `columns` int `[m, c]` of values `[n, k]` with weights `[m, c]`."""
+    """Returns the means of the rows `columns` int `[m, c]` of values `[n, k]`, weighted."""
     m, c = columns.shape
     starts = np.arange(0, m * c + 1, c)
     shape = (m, values.shape[0])

@@ -30,16 +30,16 @@ neighbors). Then:
 5. Levels (`_deeper`, `_finer`). Steps 1 to 4 are repeated inside each cluster. If clusters with
    95 % of the rows split, the parts of all replace them, and so on. Then a cluster splits alone if
    the parts are clear and raise the silhouette of its own rows: the silhouette of all rows is
-   mostly that of the largest clusters, which have no say in the number of small ones.
+   mostly that of the largest clusters, and hardly depends on the number of small ones.
 6. Rare kinds (`_with_rare`). The silhouette of all rows hardly changes with a cluster of few rows.
    So the parts of Ward's tree inside each cluster are compared, those of 6 rows to a sixth of the
    cluster of which 95 % of the links to nearest rows stay inside. The part of the highest mean
    silhouette becomes a cluster if it exceeds that of the best part of a Gaussian by 0.15.
 
-What the steps are worth, in the mean ARI of `experiments/number_of_clusters/results.md`. Without
-levels, eight sets of clusters within clusters have 0.365 in place of 0.906. Without single splits,
+What the steps gain, in the mean ARI of `experiments/number_of_clusters/results.md`. Without
+levels, eight sets of clusters within clusters have 0.365 instead of 0.906. Without single splits,
 2 of 51 clusters are found where one is huge. Without HDBSCAN, 18 sets of curved clusters have 0.125
-in place of 0.989. Without step 6, 0.45 of the rare kinds are found in place of 0.80.
+instead of 0.989. Without step 6, 0.45 of the rare kinds are found instead of 0.80.
 
 References:
     [1] Rousseeuw 1987, Silhouettes.
@@ -63,21 +63,21 @@ from cluster_jax.clustering.base import CLEAR, ONE, UNCLEAR
 from cluster_jax.clustering.smooth import FEW_AXES, Smoother
 from cluster_jax.core.arrays import blocks
 
-# Rows from which clusters are looked for, at all and inside a cluster.
+# Fewest rows among which clusters are searched for: in all, and inside a cluster.
 MIN_ROWS, _MIN_SPLIT = 6, 20
 # Number of clusters above which Ward's groups are scored without k-means, on so many rows.
 _MANY, _MANY_ROWS = 300, 2_000
-# The gap from which there are clusters; the share of the largest possible gap from which they are
-# clear, and the standard errors that it must be above this.
+# The smallest gap of clusters; they are clear by so many standard errors above this share of the
+# largest possible gap.
 MIN_GAP, CLEAR_GAP, CLEAR_DEVIATIONS = 0.1, 0.3, 4.0
 # Share of the rows that must be in clusters that split, for all parts to become the clusters; share
 # of the links between neighbors that must stay inside clusters in few axes.
 NEARLY_ALL, MOST_LINKS = 0.95, 0.9
-# Share of the rows that HDBSCAN's clusters must hold.
+# Share of the rows that must be in HDBSCAN's clusters.
 DENSE_SHARE = 0.75
-# Rows without clusters: number in all sets together, number of sets, rows for each cluster (of two
-# or three rows for each, the silhouette would be another one), and rows of one set at most: more
-# clusters are compared with as many as have room in it.
+# Rows without clusters: number in all sets together, number of sets, rows for each cluster (with
+# two or three for each, the silhouette would differ), and most rows of one set: more clusters are
+# compared with as many as have room in it.
 _NULL_ROWS, _NULLS, _PER_CLUSTER, _MOST_NULL_ROWS = 1_500, 12, 5, 4_000
 
 
@@ -308,7 +308,7 @@ def _split_curved(rows: NDArray) -> Split | None:
 
 
 def _dense(rows: NDArray, min_samples: int) -> tuple[float, NDArray]:
-    """Returns the share of rows in HDBSCAN's clusters, 0 if that is too few, and the clusters.
+    """Returns the share of rows in HDBSCAN's clusters, 0 if these are too few, and the clusters.
 
     A row that HDBSCAN leaves out joins the cluster of the nearest row that is in one.
     """
@@ -326,13 +326,13 @@ def _dense(rows: NDArray, min_samples: int) -> tuple[float, NDArray]:
 
 @dataclasses.dataclass
 class _Inside:
-    """The m rows of one cluster; what steps 5 and 6 need of them is computed once.
+    """The m rows of one cluster; steps 5 and 6 share what is computed from them.
 
     Attributes:
         members: int64 `[m]`.
         x: `[n, d]`, features of all rows.
         metric: `"cosine"` or `"euclidean"`.
-        rng: of the rows without clusters.
+        rng: draws the rows without clusters.
     """
 
     members: NDArray
@@ -342,7 +342,7 @@ class _Inside:
 
     @functools.cached_property
     def rows(self) -> Smoother:
-        """Their representation."""
+        """The representation of the rows."""
         return smooth.fit(self.x[self.members], self.metric)
 
     @functools.cached_property
@@ -352,7 +352,7 @@ class _Inside:
 
     @functools.cached_property
     def split(self) -> Split:
-        """The clusters inside; of fewer than 20 rows one."""
+        """The clusters inside; one if there are fewer than 20 rows."""
         if len(self.members) < _MIN_SPLIT:
             return Split(np.zeros(len(self.members), np.int64), 0.0, ONE)
         return _split(self.x[self.members], self.rows, self.parts, self.rng)
@@ -363,7 +363,10 @@ def _inside(x: NDArray, rows: Smoother, labels: NDArray, rng: np.random.Generato
 
 
 def _deeper(inside: list[_Inside], n: int) -> NDArray | None:
-    """Returns the parts of all clusters, int64 `[n]`; None unless 95 % of the rows are in some."""
+    """Returns the parts of all clusters, int64 `[n]`, or None.
+
+    It is None unless clusters with 95 % of the rows split.
+    """
     whole, n_parts, result = 0, 0, np.zeros(n, np.int64)
     for cluster in sorted(inside, key=lambda each: len(each.members), reverse=True):
         parts = cluster.split.labels
@@ -397,7 +400,10 @@ def _parted(labels: NDArray, members: NDArray, parts: NDArray) -> NDArray:
 
 
 def _with_rare(inside: list[_Inside], labels: NDArray) -> NDArray:
-    """Returns labels with the rare kinds of step 6 as clusters."""
+    """Returns labels in which a small, well separated part of a cluster is one itself, see step 6.
+
+    It is at most one part of each cluster.
+    """
     labels = labels.copy()
     for cluster in inside:
         if len(cluster.members) < MIN_ROWS**2:
@@ -415,7 +421,8 @@ def _with_rare(inside: list[_Inside], labels: NDArray) -> NDArray:
 def _part_apart(rows: Smoother, least: float) -> tuple[float, list[int]]:
     """Returns the highest mean silhouette of a part of Ward's tree, see step 6, and its rows.
 
-    At least the share `least` of the links to nearest rows must stay inside the part.
+    At least the share `least` of the links to nearest rows must stay inside the part. Without such
+    a part, the result is -1 and no rows.
     """
     n, best = len(rows.sharp), (-1.0, list[int]())
     near = knn.nearest(rows.sharp, rows.sharp, smooth.MAX_NEIGHBORS, exclude_self=True).indices

@@ -1,22 +1,24 @@
-"""Numbers of clusters that keep their meaning while rows come and go.
+"""Ids of clusters that keep their meaning while rows come and go.
 
-An update fits the rows anew, and explains the clusters that it finds by those that are known. A row
-keeps its cluster, and a new one has that of most of the known rows nearest to it, but for these:
+An update fits the rows again, and compares the clusters that it finds with those that are known. A
+row keeps its cluster, and a new row gets the cluster that most of its nearest known rows have,
+except in these cases ("most" is a plurality in 1, and 70 % in 2 to 4):
 
-1. Owners. A found cluster belongs to the known one that has most rows there, among those that have
-   most of their rows there, or to one that a person holds together, of which it is a part.
+1. Owners. A found cluster belongs to the known one that has most rows in it, among those whose
+   largest part it is. Without one it belongs to the known cluster of most of its fixed rows, at
+   least five: rows that a person has decided about stay together.
 2. Births. A found cluster without an owner of which most rows have come in the last four updates is
    a new cluster, of these rows.
-3. Splits. Any other found cluster without an owner is a part of the known cluster that has most
-   rows there. It becomes a cluster of its own when three updates in a row have seen it apart,
-   unless it has less than a fifth of the rows of the largest part.
-4. Merges. Rows of a known cluster that five updates in a row have found with another owner join it:
-   all of them in a merge, some of them in a split.
+3. Splits. Any other found cluster without an owner is a part of the known cluster that has the
+   largest number of rows in it. It becomes a new cluster when three updates in a row have found
+   most of its rows apart, unless it has less than a fifth of the rows of the largest part.
+4. Merges. Rows of a known cluster that five updates in a row have found in a cluster of another
+   owner join that owner: all of them in a merge, some of them in a split.
 
-The waiting is what keeps numbers: most of what a fit changes, the next one takes back. Of more than
-4,000 rows the new ones are fitted beside a sample of each cluster, so that an update costs as much
-as its new rows do; the sample stays the same while a cluster grows. A number is never used twice,
-and the events have the words of MONIC [1]. What it gives is in `experiments/living.md`.
+The waiting keeps ids stable: the next fit undoes most of what one fit changes. Of more than 4,000
+rows the new ones are fitted with a sample of each cluster, so that the cost of an update depends on
+its new rows; the sample stays the same while a cluster grows. An id is never used twice, and
+events are named as in MONIC [1]. `experiments/living.md` has results.
 
 References:
     [1] Spiliopoulou, Ntoutsi, Theodoridis and Schult 2006, MONIC: modeling and monitoring cluster
@@ -39,25 +41,26 @@ from cluster_jax.core.arrays import Rows
 SURVIVED, GREW, SPLIT, MERGED = "survived", "grew", "split", "merged"
 EMERGED, SHRANK, DISAPPEARED, RETURNED = "emerged", "shrank", "disappeared", "returned"
 NEW = -2  # label of a row that has none yet
-# Rows that are fitted in an update, at most; of a cluster's sample, at least, if all fit.
+# Most rows that an update fits; fewest rows of the sample of a cluster, if there is room for all.
 LOOK, _SAMPLE = 4_000, 20
 LEAST, MOST = 5, 0.7  # rows of a birth or a split; share of rows for which a condition must hold
 RECENT = 4  # updates after which a row is no longer recent
 SPLIT_SHARE = 0.2  # rows that a split takes for each of the largest part
-SPLIT_LOOKS, JOIN_LOOKS = 2, 4  # updates before this one that have seen rows apart
+SPLIT_LOOKS, JOIN_LOOKS = 2, 4  # updates before this one that have found rows apart
 SAME = 0.5  # Jaccard index from which a cluster of a refit is the old one
 
 
 class Event(NamedTuple):
-    """What has happened to a cluster.
+    """A change of a cluster in an update.
 
     Attributes:
         kind: one of "survived", "grew", "shrank", "split", "merged", "emerged", "disappeared",
             "returned".
-        id: of the cluster.
-        rows: that the cluster has ("survived", "emerged", "returned"), has got ("grew"), has lost
-            ("shrank"), or has lost to `into` ("split", "merged"); 0 where it has disappeared.
-        into: ids of the clusters in which its rows are now.
+        id: id of the cluster.
+        rows: number of rows that the cluster has ("survived", "emerged", "returned"), has gained
+            ("grew"), has lost ("shrank"), or has lost to `into` ("split", "merged"); 0 if it has
+            disappeared.
+        into: ids of the clusters in which the lost rows are now.
     """
 
     kind: str
@@ -70,12 +73,12 @@ class State(NamedTuple):
     """The clusters of n rows.
 
     Attributes:
-        ids: int64 `[n]`, the cluster of each row, -1 for none, `NEW` of a row to be placed.
+        ids: int64 `[n]`, the cluster of each row, -1 for none, `NEW` for a row without one yet.
         since: int64 `[n]`, the update in which the row came; 0: the first fit.
         apart: int64 `[n]`, how many updates in a row have found it apart from its cluster.
         next_id: the lowest id that no cluster has had.
-        updates: how many there were.
-        events: of the last update.
+        updates: number of updates.
+        events: events of the last update.
     """
 
     ids: NDArray
@@ -98,7 +101,7 @@ class State(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Repeated:
-    """Rows `[n, d]` of which many may be the same: `rows[leaves]`, read a part at a time.
+    """Rows `[n, d]` of which many may be equal: `rows[leaves]`, read a part at a time.
 
     Attributes:
         rows: `[m, d]`.
@@ -121,8 +124,8 @@ class Repeated:
     def __getitem__(self, index: Any) -> NDArray:
         return self.rows[self.leaves[index]]
 
-    def joined(self, x: NDArray) -> "Repeated":
-        """Appends new rows `[l, d]` to these."""
+    def with_rows(self, x: NDArray) -> "Repeated":
+        """Returns these rows followed by the rows `x` `[l, d]`."""
         leaves = len(self.rows) + np.arange(len(x))
         return Repeated(np.concatenate([self.rows, x]), np.concatenate([self.leaves, leaves]))
 
@@ -132,8 +135,8 @@ class Look(NamedTuple):
 
     Attributes:
         labels: int `[m]`, 0 to k - 1, -1 for none.
-        rows: `[m, r]`, whose Euclidean distances say what is alike.
-        place: other rows `[l, d]` -> the labels and rows of these.
+        rows: `[m, r]`, the representation in which rows are compared by Euclidean distances.
+        place: other rows `[l, d]` -> their labels and representation.
     """
 
     labels: NDArray
@@ -156,17 +159,17 @@ def start(labels: NDArray) -> State:
 def update(
     state: State, x: Rows, fit: Callable[[NDArray], Look], is_fixed: NDArray | None = None
 ) -> State:
-    """Assigns clusters to all rows after new ones have come, and returns the new state.
+    """Returns the state after new rows have come: the clusters of all rows, old and new.
 
     Args:
-        state: of the n rows before.
+        state: the state of the n rows before.
         x: all rows `[m, d]` in their order, the new ones last.
         fit: clusters rows.
-        is_fixed: bool `[n]`, rows that stay where they are, because a person has decided about them
-            or their cluster; None: none.
+        is_fixed: bool `[n]`, rows that keep their cluster, because a person has decided about them
+            or it; None: none.
 
     Returns:
-        The state of m rows; the same one if there are no new rows.
+        The state of m rows; without new rows the same one, without events.
 
     Example:
         >>> def fit(x):
@@ -200,7 +203,7 @@ def update(
 
 
 def _grown(state: State, count: int) -> State:
-    """Returns a state with so many new rows, before they are in clusters."""
+    """Returns a state with `count` more rows, which have no cluster yet."""
     now = state.updates + 1
     ids, since, apart = (
         np.concatenate([column, np.full(count, value)])
@@ -210,7 +213,7 @@ def _grown(state: State, count: int) -> State:
 
 
 def _sample(state: State, m: int) -> NDArray:
-    """Returns which of m rows are fitted, int64: all, or the new ones and some of each cluster."""
+    """Returns which of m rows are fitted, int64: all, or new ones and a sample of each cluster."""
     n = len(state.ids)
     if m <= LOOK:
         return np.arange(m)
@@ -220,18 +223,18 @@ def _sample(state: State, m: int) -> NDArray:
     order = np.lexsort((priority, state.ids))
     _, first, sizes = np.unique(state.ids[order], return_index=True, return_counts=True)
     rank = np.arange(n) - np.repeat(first, sizes)
-    # Proportional to the sizes, but for small clusters; of more of them than fit, some.
+    # Proportional to the sizes, except for small clusters; some of these if not all have room.
     share = rank / np.repeat(np.maximum(_SAMPLE, room * sizes / n), sizes)
     return np.sort(np.concatenate([order[np.lexsort((priority[order], share))[:room]], new]))
 
 
 def _priority(rows: NDArray) -> NDArray:
-    """Returns a number for each row to sort by: in an order that looks random and is fixed."""
+    """Returns a sort key for each row, by which the order looks random and is always the same."""
     return rows.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
 
 
 def _votes(look: Look, voters: NDArray, ids: NDArray, found: NDArray, x: NDArray) -> NDArray:
-    """Returns the cluster of most of the rows nearest to each new row, -1 for one without."""
+    """Returns the cluster of each new row by a vote; -1 if `found` is -1, `NEW` without voters."""
     if not voters.any():
         return np.full(len(x), NEW)
     known, codes = np.unique(ids[voters], return_inverse=True)
@@ -242,13 +245,13 @@ def _votes(look: Look, voters: NDArray, ids: NDArray, found: NDArray, x: NDArray
 def follow(
     state: State, ids: NDArray, found: NDArray, is_fixed: NDArray
 ) -> tuple[NDArray, NDArray, int, set[int]]:
-    """Returns clusters of rows after a fit, how long rows are apart, the next id, and births.
+    """Returns ids of rows after a fit, for how many updates they are apart, next id, and births.
 
     Args:
-        state: of the n rows; `NEW` is the id of new ones.
-        ids: int64 `[n]`, the clusters to begin with, which new rows have, too.
+        state: the state of the n rows; the id of new rows is `NEW`.
+        ids: int64 `[n]`, initial cluster of every row, including new ones.
         found: int `[n]`, the clusters of the fit, 0 to k - 1, -1 for none.
-        is_fixed: bool `[n]`, rows that stay where they are.
+        is_fixed: bool `[n]`, rows that keep their cluster.
 
     Example:
         >>> state = _grown(start(np.repeat([0, 1], 9)), 6)
@@ -281,7 +284,10 @@ def follow(
 def _owners(
     before: NDArray, found: NDArray, is_fixed: NDArray
 ) -> tuple[dict[int, NDArray], NDArray]:
-    """Returns how many rows of each known cluster are in each found one; owners of these, or -1."""
+    """Returns the contingency counts of known and found clusters, and the owners of found ones.
+
+    The owner of a found cluster is -1 if it has none.
+    """
     k, counts = int(found.max(initial=-1)) + 1, dict[int, NDArray]()
     owner, most = np.full(k, NO_CLUSTER), np.zeros(k, int)
     for label in np.unique(before[(before >= 0) & (found >= 0)]).tolist():
@@ -299,7 +305,7 @@ def _owners(
 def _split(
     state: State, ids: NDArray, rows: NDArray, counts: dict[int, NDArray], cluster: int
 ) -> NDArray:
-    """Returns the rows of a found cluster that leave the known one of which it is a part, bool."""
+    """Returns which rows of a found cluster now split from the known one, bool `[n]`."""
     parent = max(counts, key=lambda label: counts[label][cluster])
     part = rows & (state.ids == parent)
     is_due = part.any() and (state.apart[part] >= SPLIT_LOOKS).mean() >= MOST
@@ -308,11 +314,11 @@ def _split(
 
 
 def refit(state: State, found: NDArray, is_fixed: NDArray | None = None) -> State:
-    """Names the clusters int `[n]` of a fit of all rows by the ids of the old ones most like them.
+    """Returns the state after a new fit `found` int `[n]`; clusters get ids of most similar ones.
 
-    Clusters are matched one to one, by the largest sum of their Jaccard indices; below 0.5 a
-    cluster is a new one. Rows of `is_fixed` bool `[n]` stay where they are, with the clusters of
-    which they are most rows.
+    Clusters are matched one to one with the old ones, by the largest sum of their Jaccard indices;
+    below 0.5 a cluster is a new one. Rows of `is_fixed` bool `[n]` keep their cluster; an unmatched
+    cluster that consists mostly of them keeps its id.
 
     Example:
         >>> refit(start(np.array([0, 0, 1, 1, 1])), np.array([1, 1, 0, 0, 0])).ids.tolist()
@@ -333,7 +339,7 @@ def refit(state: State, found: NDArray, is_fixed: NDArray | None = None) -> Stat
         if 2 * len(held) > rows.sum():
             ids_of[cluster] = np.bincount(held).argmax()
             continue
-        # A new cluster of which most rows come from one old one is a part of that.
+        # A new cluster of which most rows come from one old cluster is a part of the old one.
         if 2 * both[:, cluster].max(initial=0) <= both[:, cluster].sum():
             born.add(next_id)
         ids_of[cluster], next_id = next_id, next_id + 1
@@ -345,12 +351,12 @@ def refit(state: State, found: NDArray, is_fixed: NDArray | None = None) -> Stat
 def events(
     before: NDArray, after: NDArray, born: Collection[int], had: NDArray | None = None
 ) -> tuple[Event, ...]:
-    """Returns what has happened to each cluster, by id; a row that moved is in a split or merge.
+    """Returns the events of all clusters, by id; a row that moved counts in a split or merge.
 
     Args:
         before: int `[n]`, the clusters of the old rows.
-        after: int `[m]`, of all rows, the new ones last.
-        born: ids of new clusters that are no part of an old one.
+        after: int `[m]`, the clusters of all rows, the new ones last.
+        born: ids of new clusters that are not parts of an old one.
         had: clusters of all old rows, if some have left.
 
     Example:
@@ -394,7 +400,7 @@ def to_arrays(state: State) -> dict[str, NDArray]:
 
 
 def from_arrays(stored: Mapping[str, NDArray]) -> State:
-    """Restores the state of `to_arrays`.
+    """Returns the state from the arrays of `to_arrays`.
 
     Example:
         >>> from_arrays(to_arrays(start(np.array([0, 1])))).next_id

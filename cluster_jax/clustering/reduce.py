@@ -42,9 +42,9 @@ def reduce(
         seed: of UMAP and t-SNE.
 
     Returns:
-        float32 `[n, n_components]`; for `"none"` the features themselves. Of fewer than
-        `n_components + 2` rows, and of fewer than four, principal components are returned; where
-        there are fewer of these than `n_components`, the last columns are zero.
+        float32 `[n, n_components]`; for `"none"` the features themselves. For fewer than
+        `n_components + 2` rows, or fewer than four, these are principal components; if there are
+        fewer components than `n_components`, the last columns are zero.
 
     Raises:
         ValueError: unknown method, features that are not finite or beyond 1e37 (the result is

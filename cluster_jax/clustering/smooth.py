@@ -4,12 +4,12 @@ Given features `x_i`, of length one for cosine similarity, `fit` takes three ste
 
 1. Denoise: subtract the mean, and keep the principal axes whose variance is above the
    Marchenko-Pastur edge of noise, `s (1 + sqrt(m / n))^2`, where `s` is the mean of the `m`
-   remaining variances [1]; the edge is raised by the spread of the largest eigenvalue of noise. One
-   such axis is joined by the next. All axes are kept where none is above the edge, and where rows
-   are in clusters along the axes below it: the covariance of many random centers is that of noise,
-   but the distance to the nearest row is less than 0.75 of that of Gaussian rows. Rows of the
-   cosine metric are not scaled again after the mean is subtracted: the mean lies in a huge cluster,
-   whose rows would become long ones.
+   remaining variances [1]; the edge is raised by the spread of the largest eigenvalue of noise. If
+   only one axis is above the edge, the second is kept as well. All axes are kept if none is above
+   the edge, or if rows are in clusters along the axes below it: the covariance of many random
+   centers is that of noise, but the distance to the nearest row is less than 0.75 of that of
+   Gaussian rows. Rows of the cosine metric are not scaled again after the mean is subtracted: the
+   mean lies in a huge cluster, whose rows would become long ones.
 2. Whiten by the differences of neighbors: with `W = mean (x_i - x_j)(x_i - x_j)^T` over the k
    nearest neighbors j of every row i, shrunk by a tenth towards the identity, the sharp rows are
    `W^(-1/2) x_i`. This is linear discriminant analysis with neighbors in place of classes, and a
@@ -46,7 +46,7 @@ from cluster_jax.core.arrays import Rows, blocks, cluster_means, normalize_rows
 METRICS = ("cosine", "euclidean")
 # Principal axes at most.
 MAX_AXES = 64
-# Axes up to which rows keep their lengths, and shapes other than round ones are looked for.
+# Axes up to which rows keep their lengths, and clusters may have shapes other than round ones.
 FEW_AXES = 3
 # Neighbors of a row for the square root of the rows, the fewest and the most; rounds of averaging
 # over them.
@@ -73,11 +73,12 @@ class Smoother(NamedTuple):
         components: float64 `[d, r]`, principal axes times the whitening.
         is_cosine: whether rows are scaled to length one.
         sharp: float32 `[n, r]`, the denoised and whitened training rows.
-        smooth: float32 `[n, r]`, these after the rounds of averaging.
-        neighbors: int64 `[n, k]`, the nearest other sharp rows of each.
+        smooth: float32 `[n, r]`, the sharp rows after the rounds of averaging.
+        neighbors: int64 `[n, k]`, the nearest other sharp rows of each row.
         counts: float32 `[n]`, number of rows of each micro-cluster, whose means are `sharp`; None:
             there are no micro-clusters.
-        squares: float32 `[n]`, mean squared length of the sharp rows of each; None likewise.
+        squares: float32 `[n]`, mean squared length of the sharp rows of each micro-cluster, or
+            None.
     """
 
     mean: NDArray
@@ -190,7 +191,7 @@ def fit_all(
 
 
 def _denoised(x: NDArray, metric: str, n_axes: int | None) -> tuple[Smoother, float]:
-    """Takes step 1; returns the projected rows as `sharp`, and the number that divided them."""
+    """Returns a representation after step 1, with projected rows as `sharp`, and their scale."""
     is_cosine = metric == "cosine"
     mean = (unit_rows(x) if is_cosine else x).mean(axis=0, dtype=np.float64)
     centered = _centered(x, mean, is_cosine)
@@ -205,7 +206,7 @@ def _denoised(x: NDArray, metric: str, n_axes: int | None) -> tuple[Smoother, fl
 def _smoothed(
     start: Smoother, scale: float, rows: NDArray, groups: NDArray | None = None
 ) -> Smoother:
-    """Takes steps 2 and 3 with rows `[n, r]`, or with their micro-clusters `groups` int `[n]`."""
+    """Returns it after steps 2 and 3, of rows `[n, r]` or of their micro-clusters int `[n]`."""
     counts = squares = None
     points, within = rows, np.zeros((rows.shape[1],) * 2)
     if groups is not None:
@@ -237,9 +238,9 @@ def _smoothed(
 
 
 def n_neighbors(n: int) -> int:
-    """Returns the number of neighbors of each of n rows: 0.6 sqrt(n), 2 to 10, or all others.
+    """Returns the number of neighbors of each of n rows: 0.6 sqrt(n), 2 to 10, at most all others.
 
-    In a small set, ten neighbors would be of several clusters.
+    In a small set, ten neighbors would belong to several clusters.
 
     Example:
         >>> [n_neighbors(n) for n in (2, 9, 100, 10_000)]
@@ -250,7 +251,7 @@ def n_neighbors(n: int) -> int:
 
 
 def dequantize(x: NDArray, seed: int = 0) -> NDArray:
-    """Returns rows `[n, d]` with uniform noise of one step on the columns of rounded values.
+    """Returns rows `[n, d]` with uniform noise, one step wide, on columns of rounded values.
 
     Rows on a coarse grid coincide, and every grid point would be a cluster: on nine sets of rounded
     columns the mean ARI is 0.993 with the noise and 0.871 without. A column counts as rounded if it
@@ -274,7 +275,7 @@ def dequantize(x: NDArray, seed: int = 0) -> NDArray:
 
 
 def unit_rows(x: NDArray) -> NDArray:
-    """Scales rows to length one, float64 `[n, d]`; a row of zeros stays zero.
+    """Returns rows scaled to length one, float64 `[n, d]`; a row of zeros stays zero.
 
     Example:
         >>> unit_rows(np.array([[3, 4], [0, 0]])).tolist()
@@ -284,7 +285,7 @@ def unit_rows(x: NDArray) -> NDArray:
 
 
 def _centered(x: NDArray, mean: NDArray, is_cosine: bool) -> NDArray:
-    """Returns rows less the mean, float64 `[m, d]`; for cosine, of rows of length one."""
+    """Returns rows less the mean, float64 `[m, d]`; for cosine, rows are first of length one."""
     rows = unit_rows(x) if is_cosine else x.astype(np.float64)
     gaps = rows - mean
     # Equal rows differ from their mean by rounding, which must not become a direction.
@@ -327,7 +328,7 @@ def _has_clusters(rows: NDArray) -> bool:
 
 
 def _above_noise(variances: NDArray, total: float, n: int, d: int) -> int:
-    """Returns how many descending variances exceed the edge of noise of the variance left."""
+    """Returns how many descending variances are above the Marchenko-Pastur edge of the rest."""
     for count, variance in enumerate(variances):
         columns = d - count
         if columns < 2 or count >= n - 1:
@@ -341,12 +342,12 @@ def _above_noise(variances: NDArray, total: float, n: int, d: int) -> int:
 
 
 def near(rows: NDArray, counts: NDArray | None) -> tuple[NDArray, NDArray]:
-    """Returns the neighbors int64 `[n, k]` of each row, and the weights of the row and of these.
+    """Returns the neighbors int64 `[n, k]` of each row, and the weights of row and neighbors.
 
     Args:
         rows: `[n, r]`.
-        counts: float32 `[n]`, number of rows that each row stands for; None: one. A neighbor weighs
-            as much, until there are k + 1 rows in all.
+        counts: float32 `[n]`, number of rows that each row stands for; None: one. It is the row's
+            weight, until the weights sum to k + 1.
 
     Returns:
         The neighbors, and float32 `[n, k + 1]`, the weight of the row itself first.
@@ -383,7 +384,7 @@ def _whitening(
         neighbors: int `[n, k]`.
         weights: `[n, k + 1]`, see `near`.
         counts: number of rows that each row stands for, or None.
-        within: float64 `[r, r]`, scatter matrix of these around it.
+        within: float64 `[r, r]`, scatter matrix of the rows around the row that stands for them.
     """
     r, k = rows.shape[1], neighbors.shape[1]
     # Each of them has k neighbors, from which it differs by twice the covariance within, too.

@@ -136,15 +136,18 @@ class SmoothTree(ClusterMixin, BaseEstimator):
                 rows matters, and rows of zeros are in clusters.
             originals: int `[n]`, the row that each row is a copy of, or itself: copies that are
                 known by other means than their features. None: there are none.
+
+        Raises:
+            InputError: an argument or the rows are invalid.
         """
         self._forget()
         self.n_features_in_ = x.shape[1]
         return self._fit_all(x, originals)
 
     def _fit_all(self, x: Rows, originals: NDArray | None) -> Self:
-        """Clusters the rows but known copies and, with the cosine, zeros.
+        """Clusters all rows except known copies and, with the cosine, rows of zeros.
 
-        Where an original is zero, its first copy that is not zero takes its place.
+        If an original is zero, its first copy that is not zero replaces it.
         """
         n = x.shape[0]
         has_direction = np.ones(n, bool)
@@ -166,12 +169,12 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         return self._fit(x if len(kept) == n else np.asarray(x[kept]), kept, place)
 
     def _fit(self, x: Rows, kept: NDArray, place: NDArray) -> Self:
-        """Clusters some of the rows; the others get the cluster of one of these.
+        """Clusters some of the rows; each other row gets the cluster of the row that represents it.
 
         Args:
             x: `[m, d]`, the rows that are clustered.
-            kept: int `[m]`, their places among all n rows.
-            place: int `[n]`, which of the m rows stands for each row, -1 for a row in no cluster.
+            kept: int `[m]`, their indices among all n rows.
+            place: int `[n]`, which of the m rows represents each row, -1 for a row in no cluster.
         """
         n = x.shape[0]
         checks.one_of("metric", self.metric, METRICS)
@@ -204,14 +207,14 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         return self._set_state(numbering.start(of_rows))
 
     def _set_state(self, state: numbering.State) -> Self:
-        """Sets the clusters of all rows, and how sure they are."""
+        """Sets the clusters of all rows and their probabilities."""
         self._state_, self.events_, self.labels_ = state, state.events, state.ids
         self._ids_, leaves = np.unique(self.labels_[self.sample_], return_inverse=True)
         self._shares_ = membership.shares(self.smoother_, leaves)
         self.n_clusters_ = len(self._ids_)
         around = self._shares_[self.leaves_]
-        _, *sure = membership.of_known_rows(self._ids_, self.labels_, around)
-        self.probabilities_, self.second_labels_, self.second_probabilities_ = sure
+        _, *known = membership.of_known_rows(self._ids_, self.labels_, around)
+        self.probabilities_, self.second_labels_, self.second_probabilities_ = known
         return self
 
     def _metric(self, x: Rows) -> str:
@@ -232,10 +235,10 @@ class SmoothTree(ClusterMixin, BaseEstimator):
     def partial_fit(self, X: ArrayLike, y: None = None) -> Self:
         """Adds the rows `X` float `[m, d]` to those so far; `y` is ignored.
 
-        All rows are clustered anew, in their order, and the clusters keep their numbers, see
-        `numbering`. All attributes and methods are of all rows. The first call is `fit`. More than
-        16,000 rows are those of their micro-clusters. A new kind is one cluster more, also of a
-        given `n_clusters`.
+        All rows are clustered again, in their order, and the clusters keep their numbers, see
+        `numbering`. All attributes and methods are of all rows. The first call is `fit`. Above
+        16,000 rows, earlier rows are represented by their micro-clusters. A new cluster is added
+        even if `n_clusters` was given.
 
         Raises:
             ValueError: an argument or the rows are invalid.
@@ -245,13 +248,13 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         # The last row stands for all that are in no cluster.
         rows = np.concatenate([self._rows_, np.zeros_like(self._rows_[:1])])
         leaves = np.where(self.labels_ == NO_CLUSTER, len(self._rows_), self.leaves_)
-        x, state = numbering.Repeated(rows, leaves).joined(self._new(X)), self._state_
+        x, state = numbering.Repeated(rows, leaves).with_rows(self._new(X)), self._state_
         self._forget()
         self._fit_repeated(x)
         return self._set_state(self.numbered(state, x))
 
     def _fit_repeated(self, x: numbering.Repeated) -> Self:
-        """Clusters rows of which many may be the same."""
+        """Clusters rows, many of which may be equal."""
         self.n_features_in_ = x.shape[1]
         used, first = np.unique(x.leaves, return_index=True)
         if x.rows.any() and self._metric(x.rows) == "cosine":
@@ -264,10 +267,10 @@ class SmoothTree(ClusterMixin, BaseEstimator):
     def numbered(
         self, state: numbering.State, x: Rows, is_fixed: NDArray | None = None
     ) -> numbering.State:
-        """Returns the numbers of the clusters of rows, of which this estimator is a fit.
+        """Returns the state of the rows `x` in which clusters keep their ids; this is a fit of `x`.
 
         Args:
-            state: of the n rows before.
+            state: the state of the n rows before.
             x: all rows `[m, d]`, the new ones last.
             is_fixed: see `numbering.update`.
         """
@@ -283,7 +286,7 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         return numbering.update(state, x, look, is_fixed)
 
     def _forget(self) -> None:
-        """Removes what an earlier fit has left."""
+        """Removes the attributes of an earlier fit."""
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)
 
@@ -298,7 +301,10 @@ class SmoothTree(ClusterMixin, BaseEstimator):
 
         Args:
             n_clusters: number of groups, 1 to the number of leaves. Fewer groups than clusters
-                are unions of these, more groups are parts of them.
+                are unions of clusters, more groups are parts of them.
+
+        Raises:
+            InputError: `n_clusters` is out of range.
         """
         check_is_fitted(self)
         if n_clusters is None:
@@ -311,7 +317,11 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         return tree.cut(self.linkage_, self.labels_, self.leaves_, n_clusters)
 
     def smooth_rows(self, X: ArrayLike) -> NDArray:
-        """Returns smooth rows float32 `[n, r]` of `X`, the rows of `fit`, for another clusterer."""
+        """Returns smooth rows float32 `[n, r]` of `X`, the rows of `fit`, for another clusterer.
+
+        Raises:
+            InputError: `X` has another number of rows than in `fit`.
+        """
         check_is_fitted(self)
         if len(x := numeric(X, "X", smooth.LARGEST)) != len(self.labels_):
             raise InputError(f"X must be the {len(self.labels_)} rows of fit; got {len(x)}")
@@ -320,7 +330,7 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         return self.smoother_.smooth[self.leaves_]
 
     def predict(self, X: ArrayLike) -> NDArray:
-        """Returns the cluster of each row of `X` float `[m, d]`, int64 `[m]`, on its own."""
+        """Returns the cluster of each row of `X` float `[m, d]`, int64 `[m]`, independently."""
         return self._placed(self._new(X))
 
     def _placed(self, x: NDArray) -> NDArray:
@@ -339,7 +349,7 @@ class SmoothTree(ClusterMixin, BaseEstimator):
     def locate(self, X: ArrayLike, *, n_clusters: int | None = None) -> Assignment:
         """Returns clusters of the rows of `X` float `[m, d]`, their probabilities, and novelty.
 
-        Each row is placed on its own. `n_clusters` chooses another cut of the tree, see `cut`.
+        Rows do not affect each other. `n_clusters` selects another cut of the tree, see `cut`.
         """
         x = self._new(X)
         if n_clusters is None:
@@ -347,12 +357,12 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         return self.clusterer_.place(x, self.cut(n_clusters=n_clusters))
 
     def score_samples(self, X: ArrayLike) -> NDArray:
-        """Returns how like the training rows those of `X` are, float64 `[m]`: minus the novelty."""
+        """Returns the similarity of `X` to the training rows, float64 `[m]`: minus the novelty."""
         return -self.locate(X).novelty
 
     @functools.cached_property
     def clusterer_(self) -> ByTree:
-        """What places new rows; computed when it is first asked for."""
+        """The model that assigns new rows; computed at its first use."""
         check_is_fitted(self)
         parts = self.smoother_, self.labels_, self.sample_, self.leaves_
         return ByTree(*parts, placing.voters(self._rows_, self.metric_))
@@ -381,11 +391,11 @@ class SmoothTree(ClusterMixin, BaseEstimator):
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> Self:
-        """Reads what `save` has written.
+        """Returns the estimator that `save` has written to a file.
 
         Raises:
-            InputError: it is another file, damaged, or of another version that stored something
-                else.
+            InputError: the file is not one of `save`, is damaged, or is of a version that stored
+                something else.
         """
         stored = io.read_arrays(path)
         if stored.get("kind", np.asarray("")).item() != cls.__name__:
@@ -425,7 +435,7 @@ class SmoothTree(ClusterMixin, BaseEstimator):
 
     @property
     def membership_(self) -> Membership:
-        """`labels_` and their probabilities in one."""
+        """`labels_` and their probabilities as one record."""
         check_is_fitted(self)
         return Membership(
             self.labels_, self.probabilities_, self.second_labels_, self.second_probabilities_

@@ -12,7 +12,8 @@ def sinkhorn(scores: ArrayLike, *, epsilon: float = 0.05, max_iter: int = 1000) 
     """Returns probabilities of clusters for each row, such that all clusters have equal sums.
 
     They maximize `<Q, scores> + epsilon entropy(Q)` over all Q of equal row sums and equal column
-    sums. Rows and columns are scaled in turn until the column sums are equal to 1e-6.
+    sums. Rows and columns are scaled in turn until each column sum is n / k within a relative 1e-6,
+    or for `max_iter` steps, without a warning.
 
     Args:
         scores: float `[n, k]`, for example cosines to the centers of k clusters.

@@ -18,8 +18,8 @@ def linkage_of_means(features: NDArray, labels: ArrayLike) -> NDArray:
             `np.unique(labels)[i]`.
 
     Returns:
-        float64 `[k - 1, 4]` for k clusters: the two that merge, the distance at which they do, and
-        the number of clusters below.
+        float64 `[k - 1, 4]` for k clusters: the two nodes that merge, their distance, and the
+        number of clusters below.
 
     Example:
         >>> linkage_of_means(np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 2.0]]), [0, 1, 1])
@@ -132,7 +132,7 @@ def cut(linkage: NDArray, labels: NDArray, leaves: NDArray, n_clusters: int) -> 
 
     Args:
         linkage: float `[m - 1, 4]`, of the leaves.
-        labels: int `[n]`, of the rows; of these -1 stays.
+        labels: int `[n]`, of the rows; rows of label -1 keep it.
         leaves: int `[n]`, the leaf of each row.
         n_clusters: number of groups, 1 to m.
 
@@ -155,7 +155,7 @@ def by_size(labels: NDArray, order: NDArray) -> NDArray:
 
     Args:
         labels: int `[n]`, 0 to k - 1.
-        order: int `[m]`, with all labels; of labels of equal size the first here comes first.
+        order: int `[m]`, with all labels; labels of equal size are ranked by their first place.
 
     Example:
         >>> by_size(np.array([0, 1, 1, 2]), np.array([0, 1, 2])).tolist()
@@ -205,7 +205,7 @@ def cluster_linkage(linkage: NDArray, labels: NDArray) -> NDArray:
 
 
 def nested(rows: NDArray, sizes: NDArray, levels: list[NDArray]) -> NDArray:
-    """Returns Ward's tree of n leaves of which all given levels are cuts, float64 `[n - 1, 4]`.
+    """Returns Ward's tree of n leaves that has all `levels` as cuts, float64 `[n - 1, 4]`.
 
     Args:
         rows: `[n, r]`, smooth rows of the leaves.

@@ -9,6 +9,7 @@ import hashlib
 import importlib.util
 import io
 import os
+import pathlib
 import struct
 import threading
 from collections.abc import Iterator
@@ -63,6 +64,8 @@ _TURNED = {
 _QUARTER_TURNS = (5, 6, 7, 8)
 # Dates of EXIF: of the exposure, and of a scan. That of the last change says nothing of the taking.
 _DATES = (ExifTags.Base.DateTimeOriginal, ExifTags.Base.DateTimeDigitized)
+# Entries of a mapping that may be its image.
+_ENTRIES = ("image", "img", "bytes", "path", "jpg", "jpeg", "png", "webp", "pil")
 
 
 # An image: the bytes of a file, or an image in memory.
@@ -142,15 +145,6 @@ def identified(stream: BinaryIO) -> ImageFile.ImageFile:
     raise UnidentifiedImageError("not an image")
 
 
-def check_size(image: Image.Image) -> None:
-    """Raises a `ValueError` if an image has too many pixels to decode it."""
-    if image.width * image.height > MAX_PIXELS:
-        raise ValueError(
-            f"{image.width:,} x {image.height:,} pixels; at most {MAX_PIXELS / 1e6:.0f} million "
-            "are decoded, unless they are a JPEG"
-        )
-
-
 def decode(item: Item, resize: Resize | None, channels: int) -> NDArray:
     """Decodes one image to uint8 `[H, W, channels]`.
 
@@ -193,20 +187,24 @@ def orientation(image: Image.Image) -> int:
         return 1
 
 
-def upright(image: Image.Image, orientation: int) -> Image.Image:
-    """Turns or reflects an image as an orientation of EXIF says."""
-    return image.transpose(_TURNED[orientation]) if orientation in _TURNED else image
-
-
 def to_8_bit(file: Image.Image, mode: str) -> Image.Image:
-    """Converts an opened image to 8 bits, upright and in `mode`, "RGB" or "L"."""
-    check_size(file)
+    """Converts an opened image to 8 bits, upright and in `mode`, "RGB" or "L".
+
+    Raises:
+        ValueError: it has too many pixels to decode it.
+    """
+    if file.width * file.height > MAX_PIXELS:
+        raise ValueError(
+            f"{file.width:,} x {file.height:,} pixels; at most {MAX_PIXELS / 1e6:.0f} million are "
+            "decoded, unless they are a JPEG"
+        )
     file.load()
     turn, image = orientation(file), file
     if file.mode == "F" or file.mode.startswith("I"):
         image = Image.fromarray(scaled(np.asarray(file)))
     image = opaque(image)
-    return upright(image if image.mode == mode else image.convert(mode), turn)
+    image = image if image.mode == mode else image.convert(mode)
+    return image.transpose(_TURNED[turn]) if turn in _TURNED else image
 
 
 def scaled(values: NDArray) -> NDArray:
@@ -336,17 +334,13 @@ def of_sample(sample: Any) -> Item:
     if isinstance(sample, tuple) and sample:
         return of_sample(sample[0])
     if isinstance(sample, dict):
-        names = ("image", "img", "bytes", "path", "jpg", "jpeg", "png", "webp", "pil")
-        found = (sample[name] for name in names if sample.get(name) is not None)
-        image = next(found, None)
-        if image is None:
+        found = [sample[name] for name in _ENTRIES if sample.get(name) is not None]
+        if not found:
             raise ValueError(f"a mapping of {', '.join(map(str, sample))}, without an image")
-        return of_sample(image)
+        return of_sample(found[0])
     if isinstance(sample, str | os.PathLike):
-        path = os.path.expanduser(sample)
-        with open(path, "rb") as file:
-            data = file.read()
-        return preview(data) if is_raw(os.fspath(path)) else data
+        data = pathlib.Path(sample).expanduser().read_bytes()
+        return preview(data) if is_raw(os.fspath(sample)) else data
     if isinstance(sample, bytes | bytearray | memoryview):
         return bytes(sample)
     if isinstance(sample, Image.Image):

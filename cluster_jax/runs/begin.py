@@ -48,8 +48,7 @@ def run_pipeline(
         report: whether to write `report.html`; the command `report` writes it later.
 
     Returns:
-        The results; of a new run only in the first process, elsewhere `{}`, as of one that ends
-        with its features.
+        The results; `{}` for a new run of several processes, which ends after embedding.
 
     Raises:
         InputError: the config, the data or the workdir is invalid; nothing was written.
@@ -79,33 +78,29 @@ def _run(
     if not isinstance(parsed, RunConfig):  # Trainings alone write into a bucket.
         checks.local(workdir)
     parsed = parse_config(workdirs.with_stored_dir(parsed.values, workdir), name)
-    required: tuple[str, ...] = (workdirs.IMAGES, workdirs.TRAIN_EMBEDDING)
-    required += (workdirs.ENCODER,) if isinstance(parsed, RunConfig) else ()
-    previous = workdirs.claim(
-        workdir, parsed.values, compared=workdirs.training_part, required=required
-    )
+    finished = workdirs.claim(workdir, parsed.values, compared=workdirs.training_part)
     if is_first and isinstance(parsed, RunConfig):
         _warn_of_an_edit(parsed.method.name, workdir)
     custom.check("eval.method", parsed.eval.method, FINDERS)
-    if previous is not None and _is_old(parsed, previous):
-        previous = None
-    if previous is not None and dataset is not None:
+    is_same = finished is not None and _is_same(parsed, finished, workdir)
+    if is_same and dataset is not None:
         workdirs.check_images(workdir, workdirs.describe_images(dataset))
-    if workdirs.agree(previous is not None, workdir) and previous is not None:
+    files = {workdirs.IMAGES, workdirs.TRAIN_EMBEDDING}
+    files |= {workdirs.ENCODER} if isinstance(parsed, RunConfig) else set()
+    if workdirs.agree(is_same and files <= buckets.names(workdir), workdir):
         run = records.read(workdir)
         changes = "" if dataset is not None else _changes(parsed, run)
         say(f"{workdir} is finished{changes}\n")
         if is_first and not page.is_published(run):
             with workdirs.locked(workdir):
                 page.repaired(run, with_report=report)
-        say(summary.run_table(previous))
-        return {**previous, "config": parsed.values}
+        say(summary.run_table(run.results))
+        return {**run.results, "config": parsed.values}
     started = time.perf_counter()
     io.check_writable(workdir)
     if is_first:
         workdirs.check_unused(workdir)
     store, make = _prepared(parsed, workdir, dataset)
-    is_kept = _stays(parsed, workdir)
     lock = workdirs.locked(workdir) if is_first else contextlib.nullcontext(lambda: None)
     with lock as guard:
         inputs = make(guard)
@@ -114,46 +109,38 @@ def _run(
             say(f"{workdir} has the features; {again} on one machine clusters them")
             return {}
         guard()
-        if is_kept:  # Only its features had to be made again.
+        if is_same:  # Only its features had to be made again.
             run = page.repaired(records.read(workdir), with_report=report)
             return {**run.results, "config": parsed.values}
         return _cluster_and_write(store, inputs, started, report)
 
 
-def _stays(config: AnyConfig, workdir: epath.Path) -> bool:
-    """Returns whether the clusters in a workdir are those of a config; tells if they are not."""
-    finished = workdirs.about(workdir)
-    if finished is None:
+def _is_same(config: AnyConfig, finished: Mapping[str, Any], workdir: epath.Path) -> bool:
+    """Returns whether a finished run has the clusters of a config; logs why if not."""
+    if differing := workdirs.difference(finished["config"], config.values):
+        say(f"the results in {workdir} had {differing}: they are replaced")
+        if finished["named"] or finished["is_corrected"]:
+            undo = f"`cluster-jax update --workdir={shlex.quote(str(workdir))} --undo`"
+            say(f"what was named and corrected there is of other clusters: {undo} goes back to it")
         return False
-    differing = workdirs.difference(finished["config"], config.values)
-    if not differing:
-        return not _is_old(config, finished["results"])
-    say(f"the results in {workdir} had {differing}: they are replaced")
-    if finished["named"] or finished["is_corrected"]:
-        undo = f"`cluster-jax update --workdir={shlex.quote(str(workdir))} --undo`"
-        say(f"what was named and corrected there is of other clusters: {undo} goes back to it")
-    return False
-
-
-def _is_old(config: AnyConfig, results: Mapping[str, Any]) -> bool:
-    """Returns whether images are clustered again though a run of the same config is finished."""
-    if custom.described(config.eval.method, FINDERS).items() <= results["provenance"].items():
+    used, file = finished["results"]["provenance"], custom.file_hash(config.eval.method, FINDERS)
+    if not file.items() <= used.items():
+        say(f"the file of {config.eval.method} has changed: the images are clustered again")
         return False
-    say(f"the file of {config.eval.method} has changed: the images are clustered again")
     return True
 
 
 def _prepared(
     config: AnyConfig, workdir: epath.Path, dataset: Dataset | None
 ) -> tuple[Store, Callable[[Callable[[], None]], Inputs[Any]]]:
-    """Checks a run with its workdir, see `trainings.prepare` and `photos.prepare`."""
+    """Returns what `trainings.prepare` or `photos.prepare` does, after checking the run."""
     if isinstance(config, RunConfig):
         return trainings.prepare(config, workdir, dataset)
     return photos.prepare(config, workdir, dataset)
 
 
 def _warn_of_an_edit(method: str, workdir: epath.Path) -> None:
-    """Warns if the file of a method outside of the package is another than when the run began."""
+    """Warns if the file of a user-defined method has changed since the run began."""
     digest, file = methods.digest(method), workdir / workdirs.IMAGES
     if digest is None or not file.exists():
         return
@@ -165,7 +152,7 @@ def _warn_of_an_edit(method: str, workdir: epath.Path) -> None:
 
 
 def _changes(config: AnyConfig, run: Run) -> str:
-    """Says of a finished run's images how many files are new or gone since."""
+    """Returns a message on how many image files of a finished run are new or gone since."""
     data = config.data
     is_whole = data.name == "folder" and data.limit is None and data.classes is None
     if not is_whole or run.names is None or data.dir is None or "://" in data.dir:
@@ -187,7 +174,7 @@ def _changes(config: AnyConfig, run: Run) -> str:
 def _cluster_and_write(
     store: Store, inputs: Inputs[AnyConfig], started: float, report: bool
 ) -> dict[str, Any]:
-    """Clusters the embedding in the workdir and writes clusters, tables, report and results."""
+    """Clusters the embedding in the workdir, writes all outputs, and returns the results."""
     say("clustering")
     seconds, workdir = time.perf_counter() - started, store.workdir
     found = finish.cluster(inputs, read_features(workdir))
@@ -212,7 +199,7 @@ def _cluster_and_write(
 
 
 def read_features(workdir: epath.Path) -> stores.Embeddings:
-    """Reads the embeddings in a workdir."""
+    """Returns the embeddings in a workdir by the names of their files."""
     names = (workdirs.TRAIN_EMBEDDING, workdirs.TEST_EMBEDDING, workdirs.INITIAL_EMBEDDING)
     there = buckets.names(workdir)
     return {n: io.read_arrays(workdir / n) for n in names if n in there}

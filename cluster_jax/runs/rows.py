@@ -71,7 +71,7 @@ def cluster(
         **dataclasses.asdict(options),
         "seed": seed,
         "data": fingerprint(features, labels),
-        **custom.described(options.method, CLUSTERINGS),
+        **custom.file_hash(options.method, CLUSTERINGS),
         "version": __version__,
     }
     if workdir is None:
@@ -80,13 +80,13 @@ def cluster(
     workdir = epath.Path(checks.local(workdir)).expanduser()
     _check_same_rows(workdir, files["features"], config["data"]["features"])
     with checks.named({"data.labels": "the SHA-256 of --labels"}):
-        previous = workdirs.claim(workdir, config)
+        finished = workdirs.claim(workdir, config)
     io.check_writable(workdir)
-    if workdirs.agree(previous is not None, workdir) and previous is not None:
+    if workdirs.agree(finished is not None, workdir) and finished is not None:
         devices.say(f"{workdir} is finished; choose another folder to run it again")
         if devices.is_first():
             page.repaired(records.read(workdir), with_report=with_report)
-        return workdir, previous
+        return workdir, finished["results"]
     started = time.perf_counter()
     codes, say = None if labels is None else labels.codes, devices.say
     result = clusters.find(features.values, options, seed=seed, shown=shown, progress=say)

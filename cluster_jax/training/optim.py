@@ -88,7 +88,17 @@ def make(
             warmup, total_steps, shorter,
         )  # fmt: skip
         warmup = shorter
-    rate = _learning_rate(config, warmup, total_steps, steps_per_epoch, batch_size, accumulate)
+    peak = config.learning_rate
+    if config.base_batch_size is not None:
+        peak = peak * batch_size * accumulate / config.base_batch_size
+    # By the number of earlier updates; parts of updates are rounded up.
+    warmup = math.ceil(warmup / accumulate)
+    if config.lr_decay_every is None:
+        rate = schedules.warmup_cosine(peak, warmup, total_steps // accumulate)
+    else:
+        every = checks.steps("optimizer.lr_decay_every", config.lr_decay_every, steps_per_epoch)
+        checks.at_least("optimizer.lr_decay_every", every, 1)
+        rate = schedules.warmup_drops(peak, warmup, math.ceil(every / accumulate))
     decay = optax.add_decayed_weights(config.weight_decay, mask=_kernels)
     adapt = optax.masked(optax.scale_by_trust_ratio(trust_coefficient=TRUST), _kernels)
     heavy_ball = optax.trace(config.momentum)
@@ -105,26 +115,6 @@ def make(
         return updates, rate
     several = optax.MultiSteps(updates, accumulate, accumulator_dtype=jnp.result_type(float))
     return several.gradient_transformation(), lambda step: rate(step // accumulate)
-
-
-def _learning_rate(
-    config: OptimizerConfig,
-    warmup: int,
-    total_steps: int,
-    steps_per_epoch: int,
-    batch_size: int,
-    accumulate: int,
-) -> schedules.Schedule:
-    """Makes the rate by the number of earlier updates; parts of updates are rounded up."""
-    peak = config.learning_rate
-    if config.base_batch_size is not None:
-        peak = peak * batch_size * accumulate / config.base_batch_size
-    warmup = math.ceil(warmup / accumulate)
-    if config.lr_decay_every is None:
-        return schedules.warmup_cosine(peak, warmup, total_steps // accumulate)
-    every = checks.steps("optimizer.lr_decay_every", config.lr_decay_every, steps_per_epoch)
-    checks.at_least("optimizer.lr_decay_every", every, 1)
-    return schedules.warmup_drops(peak, warmup, math.ceil(every / accumulate))
 
 
 def _kernels(params: Any) -> Any:

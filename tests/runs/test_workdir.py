@@ -30,22 +30,21 @@ def test_a_new_or_unfinished_workdir_is_free(tmp_path):
 
 
 def test_a_finished_run_is_returned(tmp_path):
-    """Of exactly this config, in which tuples count as lists, and only with all its files."""
+    """With its own config, in which tuples count as lists."""
     config = {**CONFIG, "knn": (5, 20)}
     folder = _write(tmp_path / "run", config, metrics={"acc": 1})
-    assert workdirs.claim(folder, config)["metrics"] == {"acc": 1}
-    assert workdirs.claim(folder, config, required=("embedding.npz",)) is None
+    assert workdirs.claim(folder, config)["results"]["metrics"] == {"acc": 1}
     # An evaluation that was interrupted has written its config, but no state.
     io.write_json(folder / "config.json", {**config, "knn": [1]})
-    assert workdirs.claim(folder, config)["metrics"] == {"acc": 1}
     other = {**config, "knn": (1,)}
-    assert workdirs.claim(folder, other, compared=lambda c: {"seed": c["seed"]}) is None
+    finished = workdirs.claim(folder, other, compared=lambda c: {"seed": c["seed"]})
+    assert finished["config"]["knn"] == [5, 20]
 
 
 def test_only_the_compared_part_must_be_the_same(tmp_path):
     folder = _write(tmp_path / "run", provenance={})
     changed = {**CONFIG, "seed": 1}
-    assert workdirs.claim(folder, changed, compared=lambda c: {"train": c["train"]}) is None
+    assert workdirs.claim(folder, changed, compared=lambda c: {"train": c["train"]})
     with pytest.raises(InputError, match="run with seed = 0, not 1; choose another folder"):
         workdirs.claim(folder, changed)
 
