@@ -224,7 +224,7 @@ def silhouettes(
         rows: `[n, r]`.
         labels: int `[n]`, clusters 0 to k - 1, none of them empty.
         counts: `[n]`, how many rows each row is the mean of; None: one.
-        squares: `[n]`, mean squared length of these; None: that of the row.
+        squares: `[n]`, mean squared length of the rows that each row represents; None: its own.
         chosen: the m rows whose silhouettes are wanted.
 
     Example:

@@ -146,7 +146,7 @@ def carried(shown: Run, run: Run, said: Mapping[str, Any]) -> dict[str, Any]:
     def kept(rows: Collection[Any]) -> list[int]:
         return [row for row in map(now, rows) if row is not None]
 
-    # What is right is where the page shows it, from where it may have been taken since.
+    # A row that is right belongs to the cluster on the page, from which it may have moved since.
     labels = {row: int(shown.labels[_row(shown, "right", row)]) for row in said.get("right", [])}
     labels |= said.get("labels", {})
     moved = ((now(row), to) for row, to in labels.items())

@@ -37,7 +37,7 @@ def checksum(rows: NDArray) -> int:
     return crc
 
 
-def described(workdir: epath.Path) -> tuple[int, int]:
+def size_and_checksum(workdir: epath.Path) -> tuple[int, int]:
     """Returns number and checksum of the rows in `FEATURES`, by which `read` checks them."""
     if not (workdir / FEATURES).exists():
         return 0, 0
