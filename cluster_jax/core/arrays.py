@@ -6,7 +6,6 @@
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-import ml_dtypes
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import check_array
@@ -89,12 +88,6 @@ def distances_to_centers(x: NDArray, centers: NDArray, labels: NDArray) -> NDArr
     return distances
 
 
-def widened(values: Any) -> Any:
-    """Returns bfloat16, a type that NumPy does not know, as float32; other values unchanged."""
-    is_short = getattr(values, "dtype", None) == ml_dtypes.bfloat16
-    return np.asarray(values).astype(np.float32) if is_short else values
-
-
 def numeric(values: ArrayLike, name: str, largest: float = np.inf) -> NDArray:
     """Returns `values` as finite real numbers `[n, d]`, dtype kept (objects become float64).
 
@@ -113,7 +106,7 @@ def numeric(values: ArrayLike, name: str, largest: float = np.inf) -> NDArray:
     if np.ma.is_masked(values):
         raise InputError(f"{name} must have no masked entries; got some: drop or fill their rows")
     try:
-        array = check_array(widened(values), dtype="numeric", input_name=name)
+        array = check_array(values, dtype="numeric", input_name=name)
     except (TypeError, ValueError) as error:
         said = f"{name} must be finite numbers, rows by columns; got an error: {error}"
         kind = TypeError if isinstance(error, TypeError) else InputError
