@@ -311,7 +311,7 @@ def scan(
         stop: stop rule of the shift, see `shift`.
         max_iter: maximum number of iterations, at most 50. A bandwidth whose shift does not
             converge gets no score: two of its modes still drift toward each other.
-        seed: of the rows that are scored.
+        seed: random seed that selects the rows that are scored.
 
     Returns:
         The whole curve. Without any score, as for equal points, the largest bandwidth is chosen.

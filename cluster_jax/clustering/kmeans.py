@@ -92,7 +92,7 @@ def kmeans(
             an arbitrary label.
         n_init: number of runs.
         max_iter: maximum number of center updates in a run.
-        seed: of the k-means++ draws; the same seed gives the same result.
+        seed: random seed of k-means++; the same seed gives the same result.
         mesh: devices; None: the devices of this process. If they are of several processes, all
             must call this with the same arguments, and get the same result.
 
@@ -157,7 +157,7 @@ def kmeans_blocks(
         metric: "euclidean" or "spherical".
         n_init: number of runs of the sample.
         max_iter: maximum number of center updates.
-        seed: of the sample and of its k-means.
+        seed: random seed of the sample and of its k-means.
         mesh: devices, see `kmeans`.
 
     Raises:

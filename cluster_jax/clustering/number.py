@@ -100,9 +100,9 @@ class Found(NamedTuple):
 
     Attributes:
         levels: int64 `[n]` each, the finest first.
-        gap: of the first split, that of all rows; NaN if the rows are too few for one.
-        verdict: of the first split.
-        scores: of each number of clusters that was tried for the first split.
+        gap: gap of the first split, that of all rows; NaN if the rows are too few for a split.
+        verdict: verdict on the first split.
+        scores: score of each number of clusters that was tried for the first split.
     """
 
     levels: list[NDArray]

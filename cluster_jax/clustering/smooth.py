@@ -160,7 +160,7 @@ def fit_all(
         n_sample: number of rows of the sample, at most m.
         n_groups: number of micro-clusters, at most m; empty ones are left out.
         metric: as for `fit`.
-        seed: of the sample and of k-means.
+        seed: random seed of the sample and of k-means.
 
     Returns:
         The representation, and the micro-cluster of each row of `order`, int64 `[m]`.

@@ -91,7 +91,7 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         leaves_: int64 `[n]`, the leaf of each row.
         metric_: `"cosine"` or `"euclidean"`.
         smoother_: the `smooth.Smoother` of the leaves.
-        events_: what the last `partial_fit` has done to each cluster, see `numbering.Event`.
+        events_: the changes of clusters by the last `partial_fit`, see `numbering.Event`.
 
     Example:
         >>> x = np.random.default_rng(0).normal(size=(300, 8)) + 9 * (np.arange(300) % 3)[:, None]

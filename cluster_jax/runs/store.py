@@ -51,8 +51,8 @@ def read(
     """Returns all features `[s, d]` that a run has or had; None if they are not stored.
 
     Args:
-        workdir: of the run.
-        config: of the run.
+        workdir: workdir of the run.
+        config: config of the run.
         known: number and checksum of the rows that a state has in `FEATURES`.
 
     Raises:

@@ -354,7 +354,11 @@ def locked(workdir: epath.Path) -> Iterator[Callable[[], None]]:
 
 
 def _lock(workdir: epath.Path) -> TextIO:
-    """Locks a workdir's file, which exists. The file stays; only the lock is dropped."""
+    """Returns the locked file of a workdir; only the lock is dropped later, the file stays.
+
+    Raises:
+        InputError: another run has locked it.
+    """
     file = open(workdir / LOCK, "a+")  # noqa: SIM115 - it stays open as long as it is locked
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
