@@ -33,7 +33,7 @@ class Entry(NamedTuple):
     shown: list[tuple[Cluster, list[int]]]
 
 
-def told(event: Event, called: Callable[[int], str], noun: str) -> str:
+def sentence(event: Event, called: Callable[[int], str], noun: str) -> str:
     """Returns an event as a sentence; "" for a cluster that survived.
 
     Args:
@@ -42,7 +42,7 @@ def told(event: Event, called: Callable[[int], str], noun: str) -> str:
         noun: the word for an image or row.
 
     Example:
-        >>> told(Event("grew", 3, 2), "group {}".format, "photo")
+        >>> sentence(Event("grew", 3, 2), "group {}".format, "photo")
         'group 3 grew by 2 photos'
     """
     cluster, into = called(event.id), " and ".join(map(called, event.into))
@@ -92,7 +92,7 @@ def entries(data: ReportData, clusters: Sequence[Cluster]) -> list[Entry]:
     for event in ordered(change.events)[:MAX_ENTRIES]:
         there = [by_id[i] for i in (event.id, *event.into) if i in by_id]
         shown = [(c, points(c, is_new=event.kind == numbering.GREW)) for c in there]
-        result.append(Entry(told(event, called, data.noun), shown))
+        result.append(Entry(sentence(event, called, data.noun), shown))
     return result
 
 

@@ -44,8 +44,8 @@ class Duplicates(NamedTuple):
     Attributes:
         images: int64 `[m]`, indices, ascending in each group.
         groups: int64 `[m]`, from 0, the largest group first, ties by the first image.
-        is_exact: bool `[m]`, whether another image of the group has a file of the same bytes, or
-            where there are no files, the same pixels.
+        is_exact: bool `[m]`, whether another image of the group has a file of the same bytes, or,
+            without files, the same pixels.
         similarities: float64 `[m]`, cosine similarity to the features of the group's first
             image; 1 where they are exact duplicates.
         threshold: cosine similarity above which pictures were compared; None: only files of the

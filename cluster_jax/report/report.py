@@ -131,7 +131,7 @@ def doubtful(data: ReportData) -> list[tuple[int, int]]:
     Copies, images in no cluster, and images that a person has decided about are left out.
 
     Args:
-        data: what the report shows; without probabilities or images there are none.
+        data: what the report shows; without probabilities or images the result is empty.
     """
     member, labels = data.clustering.membership, data.clustering.cluster_labels
     if member is None or data.fetch_images is None:

@@ -84,7 +84,7 @@ class ReportData(NamedTuple):
 
     @property
     def noun(self) -> str:
-        """What one point is: a row; an image; a photo, if it has a file and nothing is trained."""
+        """The word for a point: row; image; photo, if it has a file and nothing is trained."""
         if self.fetch_images is None:
             return "row"
         provenance = self.results["provenance"]
@@ -93,7 +93,7 @@ class ReportData(NamedTuple):
 
     @property
     def group(self) -> str:
-        """What a cluster is called: a group of photos, a cluster of anything else."""
+        """The word for a cluster: "group" for photos, "cluster" for anything else."""
         return "group" if self.noun == "photo" else "cluster"
 
     @property
@@ -125,7 +125,7 @@ class Cluster(NamedTuple):
             copies last.
         color: a CSS color.
         name: the one that a person has given, or else the first suggested one, or "".
-        noun: what a cluster is called, see `ReportData.group`.
+        noun: the word for a cluster, see `ReportData.group`.
     """
 
     id: int
@@ -174,7 +174,7 @@ def clusters_by_size(
         cluster_labels: int `[n]`.
         distances: float `[n]`, to the center of the point's cluster.
         names: ID of a cluster, as text -> its name.
-        noun: what a cluster is called.
+        noun: the word for a cluster.
     """
     order = np.lexsort((distances, cluster_labels))
     ids, starts = np.unique(cluster_labels[order], return_index=True)

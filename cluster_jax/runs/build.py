@@ -152,10 +152,10 @@ def build_run(
     """Builds a run and traces a training step to check that its parts work together.
 
     Args:
-        config: see `load_inputs`, like the next three.
+        config: see `load_inputs`, also for the other arguments.
         dataset: the images, or None.
         test: held-out test images, or None.
-        labels: where labels are kept, or None.
+        labels: where labels are stored, or None.
 
     Raises:
         InputError: the config is inconsistent, or the data cannot be used.
@@ -271,7 +271,7 @@ def rebuild_run(config: RunConfig, images: Mapping[str, Any]) -> BuiltRun:
 
     Args:
         config: config of the run.
-        images: what `describe_images` returned for its images.
+        images: the result of `describe_images` for its images.
 
     Raises:
         InputError: the config and the images are inconsistent.
@@ -449,7 +449,7 @@ def _method(config: RunConfig, context: MethodContext) -> Method:
 
 
 def try_step(run: TrainingRun) -> None:
-    """Traces a step, which raises if parts of the run do not work together; computes nothing."""
+    """Traces a step, which raises an error if parts of the run do not fit; computes nothing."""
     batch: dict[str, Any] = {}
     parts = batches.parts(run.dataset, run.train.batch_size, run.train.labeled_batch_size)
     for name, (_, count) in parts.items():

@@ -120,7 +120,7 @@ class RunConfig(Config):
             `pretrained.overrides`; None: it trains on the images, or on features of a file.
         stages: name -> config of each earlier training stage, in order.
         init_from: workdir of the run whose network is the starting point, or None.
-        term: what another method adds to the objective, or None; see `methods.base.Term`.
+        term: the term that another method adds to the objective, or None; see `methods.base.Term`.
     """
 
     augment: AugmentConfig
@@ -266,7 +266,11 @@ def _parse_stages(values: Mapping[str, Any]) -> dict[str, RunConfig]:
     """Parses the complete config of each earlier stage, by name, in order.
 
     A stage lists only the sections and keys that differ from the main config, except for its
-    method, which it gives in full.
+    method, which it lists in full.
+
+    Raises:
+        InputError: a stage is no section, has no method, or changes a key that cannot differ; or
+            see `parse_config`.
     """
     if not isinstance(values["stages"], Mapping):
         raise InputError(f"stages must be a section of the config; got {values['stages']!r}")

@@ -146,7 +146,7 @@ def carried(shown: Run, run: Run, said: Mapping[str, Any]) -> dict[str, Any]:
     def kept(rows: Collection[Any]) -> list[int]:
         return [row for row in map(now, rows) if row is not None]
 
-    # What is right is where the page shows it, from where it may have been taken since.
+    # A row that is right belongs to the cluster on the page, from which it may have moved since.
     labels = {row: int(shown.labels[_row(shown, "right", row)]) for row in said.get("right", [])}
     labels |= said.get("labels", {})
     moved = ((now(row), to) for row, to in labels.items())
@@ -217,7 +217,11 @@ def _new(said: Mapping[str, Any], next_label: int) -> dict[str, int]:
 
 
 def _merges(pairs: list[Any], clusters: Collection[int]) -> dict[int, int]:
-    """Returns the cluster that receives each merged cluster, at the end of a chain of merges."""
+    """Returns the cluster that receives each merged cluster, at the end of a chain of merges.
+
+    Raises:
+        InputError: a merge is not of two clusters, or of one into several or into itself.
+    """
     into = dict[int, int]()
     for pair in pairs:
         if not isinstance(pair, list) or len(pair) != 2:
@@ -251,7 +255,7 @@ def _cluster(key: str, value: Any, clusters: Collection[int]) -> int:
 
 
 def _row(run: Run, key: str, value: Any) -> int:
-    """Returns a row of a run by its position on the page."""
+    """Returns a row of a run by its position on the page, or raises an `InputError`."""
     place, rows = _whole(value), run.rows
     if not 0 <= place < len(rows):
         got = short(repr(value))

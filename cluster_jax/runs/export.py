@@ -168,7 +168,11 @@ def write(
 
 
 def _files(images: Images, by: str) -> tuple[Sequence[str], Callable[[int, pathlib.Path], None]]:
-    """Returns a file name for each image, and the function that writes an image to a path."""
+    """Returns a file name for each image, and the function that writes an image to a path.
+
+    Raises:
+        InputError: a source file does not exist any more.
+    """
     root, names = pathlib.Path(images.folder), [pathlib.Path(name).name for name in images.sources]
     if root.suffix.lower() == ".zip" and not root.is_dir():
         dataset = images.load()

@@ -64,7 +64,7 @@ def embed_images(stages: Sequence[BuiltRun], fingerprint: str) -> list[BuiltRun]
 
     Args:
         stages: all stages of the run; they have the same images.
-        fingerprint: of the run's config and images.
+        fingerprint: fingerprint of the run's config and images.
 
     Raises:
         InputError: there is more than one process.

@@ -37,7 +37,7 @@ def checksum(rows: NDArray) -> int:
     return crc
 
 
-def described(workdir: epath.Path) -> tuple[int, int]:
+def size_and_checksum(workdir: epath.Path) -> tuple[int, int]:
     """Returns number and checksum of the rows in `FEATURES`, by which `read` checks them."""
     if not (workdir / FEATURES).exists():
         return 0, 0
@@ -51,8 +51,8 @@ def read(
     """Returns all features `[s, d]` that a run has or had; None if they are not stored.
 
     Args:
-        workdir: of the run.
-        config: of the run.
+        workdir: workdir of the run.
+        config: config of the run.
         known: number and checksum of the rows that a state has in `FEATURES`.
 
     Raises:

@@ -99,7 +99,7 @@ def _make_features(
     """Trains, and writes the missing embeddings and the missing encoder.
 
     Returns:
-        The inputs of the last stage: with an encoder, features in place of images.
+        The inputs of the last stage; with an encoder they are features instead of images.
     """
     is_done = workdirs.agree(not store.missing, store.workdir)
     stores.begin(store, stages[-1].inputs, {})

@@ -33,7 +33,7 @@ INITIAL_EMBEDDING = "embedding_before.npz"
 # Features of images that a run trains on, and of held-out test images.
 TRAIN_FEATURES, TEST_FEATURES = "features.npz", "features_test.npz"
 ENCODER = "encoder.npz"  # of a training, see `encoding.encoder.FILE`
-# Locked by the run that uses the workdir; says which process that is.
+# Locked by the run that uses the workdir; contains the name of its process.
 LOCK = "lock"
 LABELS = "labels.npz"  # of a streamed set, see `data.tfds.Labels`
 
@@ -319,7 +319,7 @@ def check_unused(workdir: epath.Path) -> None:
 def locked(workdir: epath.Path) -> Iterator[Callable[[], None]]:
     """Makes a workdir and locks it, so that no second run uses it at the same time.
 
-    The system drops the lock (`flock`) when the process ends, however it ends. It holds between
+    The system drops the lock (`flock`) when the process ends, however it ends. It is valid between
     machines where their shared file system supports `flock`; buckets are not locked.
 
     Yields:
@@ -354,7 +354,11 @@ def locked(workdir: epath.Path) -> Iterator[Callable[[], None]]:
 
 
 def _lock(workdir: epath.Path) -> TextIO:
-    """Locks a workdir's file, which exists. The file stays; only the lock is dropped."""
+    """Returns the locked file of a workdir; only the lock is dropped later, the file stays.
+
+    Raises:
+        InputError: another run has locked it.
+    """
     file = open(workdir / LOCK, "a+")  # noqa: SIM115 - it stays open as long as it is locked
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
