@@ -12,12 +12,8 @@ from tests.rows import every_row
 
 module = sys.modules["cluster_jax.metrics.linear_probe"]  # the package has its function instead
 SETTINGS = {
-    "epochs": 30,
-    "learning_rate": 3.0,
-    "weight_decay": 1e-6,
-    "batch_size": 64,
-    "holdout": 0.25,
-}
+    "epochs": 30, "learning_rate": 3.0, "weight_decay": 1e-6, "batch_size": 64, "holdout": 0.25,
+}  # fmt: skip
 
 
 def linear_probe(features, labels, test=None, top=(1,), seed=0, **changes):
