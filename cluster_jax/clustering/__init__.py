@@ -7,9 +7,9 @@ their k nearest neighbors (ten, fewer in small sets),
 $$x_i \leftarrow \frac{1}{k + 1} \Big( x_i + \sum_{j \in N(i)} x_j \Big),$$
 
 which contracts dense regions. For each number of clusters, k-means of the averaged rows starts from
-a cut of Ward's tree. The number with the highest silhouette is chosen, the mean of those of the
-rows before and after averaging. The verdict is that of the gap, the silhouette before averaging
-less that of Gaussian rows of the same covariance: "one_cluster" below 0.1, "clear" if it is four
+a cut of Ward's tree. The number with the highest silhouette is chosen, averaged over the rows
+before and after smoothing. The verdict depends on the gap, the silhouette before smoothing less
+that of Gaussian rows of the same covariance: "one_cluster" below 0.1, "clear" if it is four
 standard errors above 0.3 of the largest possible gap, and otherwise "unclear", a best guess. `cut`
 gives coarser and finer groups of one tree, `predict` assigns new rows. Copies of rows change
 nothing, and too many rows to compare all pairs are condensed first. The algorithm is the
@@ -30,7 +30,7 @@ without a merge (`stop="no_merge"`).
 runs on all devices of a mesh, as NCC's E-step does. Choose it for a known number or millions of
 rows of many dimensions. `kmeans_blocks` reads rows that need not fit into memory, in blocks.
 
-A clusterer of one's own is a Python file with a function `fit`, see `custom`.
+A user-defined clusterer is a Python file with a function `fit`, see `custom`.
 
 `label_spreading` spreads labels over the graph of nearest neighbors (Zhou et al. 2004), `sinkhorn`
 balances the sizes of classes, `nearest` searches neighbors, and `linkage_of_means` with `cut_tree`

@@ -242,7 +242,7 @@ _TOLERANCE = 0.02
 # Score of separate clusters. On the tuning halves sets of several blobs score 0.66 to 0.85,
 # everything else (one blob, uniform noise, moons) 0.17 to 0.56.
 _CLEAR_SCORE = 0.6
-# One cluster: at this bandwidth (in extents) and above, one cluster holds this fraction of the
+# One cluster: at this bandwidth (in extents) and above, one cluster has this fraction of the
 # rows. A single blob does so from 0.04-0.09 up; noise and moons stay split up to 0.12-0.16.
 _MAX_SPLIT_BANDWIDTH, _MIN_LARGEST_FRACTION = 0.115, 0.8
 # Iterations of one fit of the scan: separate modes converge in about ten, those that still drift
@@ -303,15 +303,15 @@ def scan(
     score is that of separate clusters, and one cluster has 80 % of the rows at every bandwidth from
     0.115 of the extent on, the answer is one cluster: uniform noise is split there.
 
-    At most 10,000 rows are clustered, and 1,000 of these scored. Which ones does not depend on the
-    order of the rows.
+    At most 10,000 rows are clustered, and 1,000 of them scored. The choice of these rows does not
+    depend on the order of the rows.
 
     Args:
         points: float64 `[n, d]`, finite.
         stop: stop rule of the shift, see `shift`.
         max_iter: maximum number of iterations, at most 50. A bandwidth whose shift does not
             converge gets no score: two of its modes still drift toward each other.
-        seed: of the rows that are scored.
+        seed: random seed that selects the rows that are scored.
 
     Returns:
         The whole curve. Without any score, as for equal points, the largest bandwidth is chosen.

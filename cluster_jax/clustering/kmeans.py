@@ -30,7 +30,7 @@ _PART, _PER_CLUSTER = 2**12, 32
 _TIE_ULPS = 64  # Squares and their sums that differ by less count as ties.
 # Largest numbers whose squares and their sums fit float64; and, in the unit of the rows, float32.
 _LARGEST, _FARTHEST = 1e150, 1e15
-# Rows that are read at once where they need not fit into memory.
+# Rows of a block if the rows need not fit into memory.
 _BLOCK_ROWS = 2**16
 # Rows of the sample from which initial centers are drawn: at least, and for each cluster; updates
 # of the k-means of that sample in `kmeans_blocks`.
@@ -38,7 +38,7 @@ _MIN_SAMPLE, _SAMPLE_PER_CLUSTER, _SAMPLE_ITERATIONS = 10_000, 64, 20
 # `kmeans_blocks` ends when at most one row in so many changes its label: the last few rows would
 # take most of the passes over the data.
 _ROWS_PER_CHANGE = 10_000
-# Rows that may become the centers of empty clusters: at least, and for each of these.
+# Rows that may become the centers of empty clusters: at least, and for each empty cluster.
 _CANDIDATES, _PER_EMPTY = 10_000, 16
 _AXIS = "rows"
 _ROWS, _ALL = PartitionSpec(_AXIS), PartitionSpec()
@@ -92,7 +92,7 @@ def kmeans(
             an arbitrary label.
         n_init: number of runs.
         max_iter: maximum number of center updates in a run.
-        seed: of the k-means++ draws; the same seed gives the same result.
+        seed: random seed of k-means++; the same seed gives the same result.
         mesh: devices; None: the devices of this process. If they are of several processes, all
             must call this with the same arguments, and get the same result.
 
@@ -157,7 +157,7 @@ def kmeans_blocks(
         metric: "euclidean" or "spherical".
         n_init: number of runs of the sample.
         max_iter: maximum number of center updates.
-        seed: of the sample and of its k-means.
+        seed: random seed of the sample and of its k-means.
         mesh: devices, see `kmeans`.
 
     Raises:

@@ -147,7 +147,7 @@ def vote(neighbors: Neighbors, labels: NDArray) -> NDArray:
     A training row keeps its own label; of copies with different labels the most frequent one wins.
 
     Args:
-        neighbors: of m queries.
+        neighbors: the neighbors of m queries.
         labels: int `[n]`, 0 to c - 1, of the rows.
 
     Example:

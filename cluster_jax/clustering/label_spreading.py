@@ -29,7 +29,7 @@ def label_spreading(values: NDArray, rows: NDArray, others: NDArray | None) -> N
         float64 `[n, c]`.
 
     Source: Zhou et al., Learning with local and global consistency (2004), with values for all rows
-    in place of labels for some.
+    instead of labels for some.
 
     Example:
         >>> values = np.array([[1.0, 0.0], [0.6, 0.4], [0.4, 0.6], [0.0, 1.0]])

@@ -100,9 +100,9 @@ class Found(NamedTuple):
 
     Attributes:
         levels: int64 `[n]` each, the finest first.
-        gap: of the first split, that of all rows; NaN if the rows are too few for one.
-        verdict: of the first split.
-        scores: of each number of clusters that was tried for the first split.
+        gap: gap of the first split, that of all rows; NaN if the rows are too few for a split.
+        verdict: verdict on the first split.
+        scores: score of each number of clusters that was tried for the first split.
     """
 
     levels: list[NDArray]
@@ -224,7 +224,7 @@ def silhouettes(
         rows: `[n, r]`.
         labels: int `[n]`, clusters 0 to k - 1, none of them empty.
         counts: `[n]`, how many rows each row is the mean of; None: one.
-        squares: `[n]`, mean squared length of these; None: that of the row.
+        squares: `[n]`, mean squared length of the rows that each row represents; None: its own.
         chosen: the m rows whose silhouettes are wanted.
 
     Example:

@@ -190,7 +190,7 @@ def update(
     ids[is_new] = _votes(look, is_in & ~is_new, ids, look.labels[is_new], look.rows[is_new])
     ids, apart, next_id, born = follow(seen, ids, look.labels, fixed[rows])
     after.ids[rows], after.apart[rows] = ids, apart
-    # What was decided on a sample holds for all rows of a cluster that has changed.
+    # Changes of the sample of a cluster apply to all its rows.
     is_left = ~fixed
     is_left[rows] = False
     for cluster in np.unique(seen.ids[ids != seen.ids]).tolist():

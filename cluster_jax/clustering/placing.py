@@ -35,7 +35,11 @@ class Voters(NamedTuple):
     threshold: float
 
     def nearest(self, x: NDArray, count: int = 1) -> Neighbors:
-        """Returns the nearest training rows of new rows `[m, d]`."""
+        """Returns the nearest training rows of new rows `[m, d]`.
+
+        Raises:
+            InputError: the new rows are not finite.
+        """
         if not np.isfinite(x).all():
             must = "rows must be finite; got NaN or infinity"
             raise InputError(f"{must}: the network may not suit these images")

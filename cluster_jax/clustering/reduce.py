@@ -39,7 +39,7 @@ def reduce(
         n_neighbors: UMAP's neighborhood size, capped at n - 1; t-SNE's perplexity, capped at
             (n - 1) / 3.
         metric: distance between features for UMAP and t-SNE, for example `"cosine"`.
-        seed: of UMAP and t-SNE.
+        seed: random seed of UMAP and t-SNE.
 
     Returns:
         float32 `[n, n_components]`; for `"none"` the features themselves. For fewer than

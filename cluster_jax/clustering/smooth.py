@@ -12,7 +12,7 @@ Given features `x_i`, of length one for cosine similarity, `fit` takes three ste
    mean lies in a huge cluster, whose rows would become long ones.
 2. Whiten by the differences of neighbors: with `W = mean (x_i - x_j)(x_i - x_j)^T` over the k
    nearest neighbors j of every row i, shrunk by a tenth towards the identity, the sharp rows are
-   `W^(-1/2) x_i`. This is linear discriminant analysis with neighbors in place of classes, and a
+   `W^(-1/2) x_i`. This is linear discriminant analysis with neighbors instead of classes, and a
    relative of relevant component analysis [2].
 3. Smooth: twice, each row becomes the mean of itself and its k nearest neighbors among the sharp
    rows, `s <- (I + A) s / (k + 1)`: a low-pass filter on the graph, as in simplified graph
@@ -133,7 +133,7 @@ def fit(x: NDArray, metric: str = "cosine", *, n_axes: int | None = None) -> Smo
     Args:
         x: finite numbers `[n, d]`, of at most 1e150.
         metric: `"cosine"`, for features of networks, or `"euclidean"`.
-        n_axes: number of axes; None: as the Marchenko-Pastur edge says.
+        n_axes: number of axes; None: those above the Marchenko-Pastur edge, see step 1.
 
     Example:
         >>> rng = np.random.default_rng(0)
@@ -160,7 +160,7 @@ def fit_all(
         n_sample: number of rows of the sample, at most m.
         n_groups: number of micro-clusters, at most m; empty ones are left out.
         metric: as for `fit`.
-        seed: of the sample and of k-means.
+        seed: random seed of the sample and of k-means.
 
     Returns:
         The representation, and the micro-cluster of each row of `order`, int64 `[m]`.

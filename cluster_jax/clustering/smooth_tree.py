@@ -7,15 +7,15 @@ The algorithm takes five steps:
    ("smooth rows"), see `smooth`. More than 16,000 distinct rows are condensed by k-means into at
    most as many micro-clusters before, as BIRCH condenses rows by a tree [2].
 3. The number of clusters is chosen by silhouettes, and compared with rows that have no clusters,
-   see `number`. A number that is given is that of a cut of the tree or of k-means, whichever has
-   the higher score.
+   see `number`. If the number is set, the clusters are a cut of the tree or those of k-means,
+   whichever have the higher score.
 4. The tree has Ward's merges of the rows of each cluster, and above them those of the clusters. So
    `labels_` is one of its cuts.
 5. The probability of a cluster is its share among a row and its neighbors, after two rounds of
    averaging as in label spreading [1], see `membership`.
 
 The order of the rows does not matter. Each constant is explained where it is defined;
-`experiments/log.md` says what changed when it was halved or doubled.
+`experiments/log.md` lists the effects of halving or doubling it.
 
 References:
     [1] Zhou et al. 2004, Learning with local and global consistency.
@@ -75,9 +75,9 @@ class SmoothTree(ClusterMixin, BaseEstimator):
             stay. -1: the row is in no cluster, because it is zero and has no cosine.
         probabilities_: float64 `[n]`, of each row's cluster. `predict_proba` gives the same, except
             for rows that the fit has changed: rows of micro-clusters, and of rounded columns.
-        second_labels_: int64 `[n]`, the most probable other cluster, -1 where there is none. It is
-            more probable than the row's own cluster for rows between two clusters: on photos, one
-            row in twenty.
+        second_labels_: int64 `[n]`, the most probable other cluster, -1 without one. For about 5 %
+            of the rows of photos, between two clusters, it is more probable than the row's own
+            cluster, because the tree uses all rows and the probability only the neighbors.
         second_probabilities_: float64 `[n]`.
         n_clusters_: number of clusters.
         verdict_: `"clear"`, `"one_cluster"`, or `"unclear"`, when the clusters are a best
@@ -91,7 +91,7 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         leaves_: int64 `[n]`, the leaf of each row.
         metric_: `"cosine"` or `"euclidean"`.
         smoother_: the `smooth.Smoother` of the leaves.
-        events_: what the last `partial_fit` has done to each cluster, see `numbering.Event`.
+        events_: the changes of clusters by the last `partial_fit`, see `numbering.Event`.
 
     Example:
         >>> x = np.random.default_rng(0).normal(size=(300, 8)) + 9 * (np.arange(300) % 3)[:, None]

@@ -91,7 +91,7 @@ def cut_tree(linkage: ArrayLike, n_clusters: int) -> NDArray:
     """Returns the group of each leaf where the tree is cut into `n_clusters`.
 
     Args:
-        linkage: of k leaves, `[k - 1, 4]`.
+        linkage: tree of k leaves, `[k - 1, 4]`.
         n_clusters: 1 to k.
 
     Returns:

@@ -56,7 +56,7 @@ def read_arrays(
         with file.open("rb") as stream:
             loaded = np.load(stream, allow_pickle=False)
             if isinstance(loaded, np.ndarray):
-                return arrays.widened(loaded), {}
+                return loaded, {}
             of_rows = [key for key in loaded.files if key in (*ROW_METADATA, *more)]
             others = [key for key in loaded.files if key not in of_rows]
             wanted = names if name is None else (name,)
@@ -65,8 +65,7 @@ def read_arrays(
             if name is None:
                 must = f"{path} must hold an array {' or '.join(map(repr, wanted))}"
                 raise InputError(f"{must}; got {', '.join(sorted(others)) or 'no arrays'}")
-            values = arrays.widened(loaded[name])
-            return values, {key: loaded[key] for key in of_rows if key != name}
+            return loaded[name], {key: loaded[key] for key in of_rows if key != name}
     except InputError:
         raise
     except Exception as error:  # A damaged archive raises errors of zipfile, zlib and NumPy.
@@ -160,7 +159,7 @@ class Shards:
         self.starts = np.cumsum([0, *(len(memory) for memory in memories)])
         self.shape = int(self.starts[-1]), columns
         # As the rows of a table in memory: large integers need float64.
-        self.dtype = _float_type(*(arrays.widened(memory[:0]).dtype for memory in memories))
+        self.dtype = _float_type(*(memory.dtype for memory in memories))
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -173,7 +172,7 @@ class Shards:
         shard = np.searchsorted(self.starts, rows, side="right") - 1
         for i in np.unique(shard):
             is_here = shard == i
-            result[is_here] = arrays.widened(_open(self.files[i])[rows[is_here] - self.starts[i]])
+            result[is_here] = _open(self.files[i])[rows[is_here] - self.starts[i]]
         return result
 
     def blocks(self) -> Iterator[tuple[slice, NDArray]]:
@@ -199,7 +198,7 @@ def _open(file: pathlib.Path) -> np.memmap:
         array = np.load(file, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise _unreadable(file, error) from error
-    if array.ndim != 2 or arrays.widened(array[:0]).dtype.kind not in "biuf" or not array.shape[1]:
+    if array.ndim != 2 or array.dtype.kind not in "biuf" or not array.shape[1]:
         must = f"{file} must hold real numbers, rows by columns"
         raise InputError(f"{must}; got {array.dtype} of shape {array.shape}")
     return array

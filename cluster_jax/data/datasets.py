@@ -188,9 +188,7 @@ def _arrays(config: DataConfig, X: ArrayLike | None = None) -> Dataset:
     _check_images(pixels, f"images in {where}")
     labels = arrays.labels_in(others, len(pixels), where)
     if pixels.dtype != np.uint8:
-        floats, pixels = pixels, np.empty(pixels.shape, np.uint8)
-        for i, image in enumerate(floats):  # one by one, to avoid a float64 copy of the whole set
-            pixels[i] = np.rint(image.astype(np.float64) * 255)
+        pixels = np.rint(pixels * np.float32(255)).astype(np.uint8)
     pixels = pixels[..., None] if pixels.ndim == 3 else pixels
     return images.in_memory("arrays", pixels, config, labels=labels)
 

@@ -9,6 +9,7 @@ import hashlib
 import importlib.util
 import io
 import os
+import pathlib
 import struct
 import threading
 from collections.abc import Iterator
@@ -63,6 +64,8 @@ _TURNED = {
 _QUARTER_TURNS = (5, 6, 7, 8)
 # Dates of EXIF: of the exposure, and of a scan. That of the last change says nothing of the taking.
 _DATES = (ExifTags.Base.DateTimeOriginal, ExifTags.Base.DateTimeDigitized)
+# Entries of a mapping that may be its image.
+_ENTRIES = ("image", "img", "bytes", "path", "jpg", "jpeg", "png", "webp", "pil")
 
 
 # An image: the bytes of a file, or an image in memory.
@@ -331,17 +334,13 @@ def of_sample(sample: Any) -> Item:
     if isinstance(sample, tuple) and sample:
         return of_sample(sample[0])
     if isinstance(sample, dict):
-        names = ("image", "img", "bytes", "path", "jpg", "jpeg", "png", "webp", "pil")
-        found = (sample[name] for name in names if sample.get(name) is not None)
-        image = next(found, None)
-        if image is None:
+        found = [sample[name] for name in _ENTRIES if sample.get(name) is not None]
+        if not found:
             raise ValueError(f"a mapping of {', '.join(map(str, sample))}, without an image")
-        return of_sample(image)
+        return of_sample(found[0])
     if isinstance(sample, str | os.PathLike):
-        path = os.path.expanduser(sample)
-        with open(path, "rb") as file:
-            data = file.read()
-        return preview(data) if is_raw(os.fspath(path)) else data
+        data = pathlib.Path(sample).expanduser().read_bytes()
+        return preview(data) if is_raw(os.fspath(sample)) else data
     if isinstance(sample, bytes | bytearray | memoryview):
         return bytes(sample)
     if isinstance(sample, Image.Image):

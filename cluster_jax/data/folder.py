@@ -138,12 +138,12 @@ def find(dir: str | None, exclude: Sequence[str] = ()) -> Files:
     else:
         read = functools.partial(_read, base)
         for path in paths.values():
-            prefix = os.path.relpath(path, base)
+            prefix = _prefix(path, base)
             for file in _walk(path, unreadable) if path.is_dir() else ():
-                kind = kind_of(file) if os.path.isfile(path / file) else _SPECIAL
-                kinds[os.path.normpath(os.path.join(prefix, file))] = kind
+                is_file = os.path.isfile(os.path.join(path, file))
+                kinds[prefix + file] = kind_of(file) if is_file else _SPECIAL
             if path.is_file():
-                kinds[prefix] = None
+                kinds[prefix.removesuffix("/")] = None
     _leave_out_raw(kinds)
     files = sorted((file for file, kind in kinds.items() if kind is None), key=natural)
     others = collections.Counter(kind for kind in kinds.values() if kind is not None)
@@ -227,8 +227,9 @@ def _sorter(exclude: Sequence[str]) -> Callable[[str], str | None]:
 def _leave_out_raw(kinds: dict[str, str | None]) -> None:
     """Leaves out raw photos that are beside another image of their name, or cannot be read."""
     files = [file for file, kind in kinds.items() if kind is None]
-    stems = {os.path.splitext(file)[0].lower() for file in files if not decode.is_raw(file)}
-    for file in filter(decode.is_raw, files):
+    raw = set(filter(decode.is_raw, files))
+    stems = {os.path.splitext(file)[0].lower() for file in files if raw and file not in raw}
+    for file in raw:
         stem, suffix = os.path.splitext(file.lower())
         if stem in stems:
             kinds[file] = _TWIN
@@ -254,8 +255,15 @@ def _walk(top: pathlib.Path, unreadable: list[tuple[str, str]]) -> Iterator[str]
 
     for folder, folders, files in os.walk(top, onerror=refused):
         links = [name for name in folders if os.path.islink(os.path.join(folder, name))]
+        prefix = _prefix(folder, top)
         for name in (*files, *links):
-            yield os.path.relpath(os.path.join(folder, name), top)
+            yield prefix + name
+
+
+def _prefix(path: str | os.PathLike, folder: pathlib.Path) -> str:
+    """Returns what the names of files at a path begin with, relative to a folder."""
+    relative = os.path.relpath(path, folder)
+    return "" if relative == "." else f"{relative}/"
 
 
 def _read(folder: pathlib.Path, file: str) -> bytes:

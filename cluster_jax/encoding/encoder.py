@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import hashlib
-import importlib.util
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -216,15 +215,11 @@ class Encoder:
         uint8 `[b, H, W, C]` of `shape` on a CPU, an NVIDIA GPU or a TPU.
 
         Raises:
-            ValueError: it takes features, or flatbuffers is not installed.
+            ValueError: it takes features.
+            ImportError: flatbuffers, the extra `export`, is not installed.
         """
         if len(self.shape) == 2:
             raise InputError("an encoder must take images to be exported; got one of features")
-        if importlib.util.find_spec("flatbuffers") is None:
-            raise InputError(
-                "flatbuffers must be installed to export an encoder; got none: pip install "
-                "'cluster-jax[export]'"
-            )
         from jax import export
 
         encode = self.on(states.make_mesh(1))

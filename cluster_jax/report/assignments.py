@@ -16,7 +16,7 @@ Column = Sequence[Any] | NDArray
 
 
 def escaped(name: str) -> str:
-    r"""Escapes a file name as valid UTF-8: undecodable bytes and \r as `\xNN`, backslashes doubled.
+    r"""Returns a file name as valid UTF-8: invalid bytes and \r as `\xNN`, backslashes doubled.
 
     Example:
         >>> escaped("caf\udce9.png"), escaped("a\rb")
@@ -28,7 +28,7 @@ def escaped(name: str) -> str:
 
 
 def to_csv(columns: Mapping[str, Column]) -> str:
-    """Formats a table as CSV in UTF-8, with a header line.
+    """Returns a table as the text of a CSV file in UTF-8, with a header line.
 
     Args:
         columns: title -> one entry for each row. Names of files, in lists, are escaped, see
@@ -43,11 +43,11 @@ def to_csv(columns: Mapping[str, Column]) -> str:
 
 
 def placed_columns(placed: Assignment, names: Mapping[str, str]) -> dict[str, Column]:
-    """Makes columns of new rows: cluster, distance, novelty, how sure it is where known, name.
+    """Returns the columns of new rows: cluster, distance, novelty, probabilities if known, name.
 
     Args:
         placed: the clusters of the rows.
-        names: cluster, as text -> its name; none: there is no such column.
+        names: cluster, as text -> its name; empty: there is no such column.
     """
     columns: dict[str, Column] = {
         "cluster": placed.labels,
@@ -62,7 +62,7 @@ def placed_columns(placed: Assignment, names: Mapping[str, str]) -> dict[str, Co
 
 
 def sure_columns(membership: Membership | None) -> dict[str, Column]:
-    """Makes columns of how sure clusters are; none where that is not known."""
+    """Returns the columns of probabilities; none if they are not known."""
     if membership is None:
         return {}
     return {
@@ -73,7 +73,7 @@ def sure_columns(membership: Membership | None) -> dict[str, Column]:
 
 
 def duplicates_csv(sources: Sequence[str] | None, repeated: Duplicates) -> str:
-    """Formats the table `duplicates.csv`, one row per image in a group; a header without groups."""
+    """Returns `duplicates.csv`, one row per image in a group; without groups only a header."""
     images: list = repeated.images.tolist()
     if sources is not None:
         images = [sources[i] for i in images]

@@ -1,4 +1,4 @@
-"""What an update has changed: in words, and as pictures for the report."""
+"""The events of an update, as sentences and as pictures for the report."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from cluster_jax.core.names import counted
 from cluster_jax.report.report_data import Cluster, ReportData
 
 N_SHOWN, MAX_ENTRIES = 8, 40
-# Kinds that are told, in this order.
+# Kinds that are shown, in this order.
 _KINDS = (
     numbering.EMERGED,
     numbering.RETURNED,
@@ -25,7 +25,7 @@ class Entry(NamedTuple):
     """An event on the page.
 
     Attributes:
-        words: what has happened.
+        words: a sentence that describes it.
         shown: clusters, each with indices of some of its points.
     """
 
@@ -33,16 +33,16 @@ class Entry(NamedTuple):
     shown: list[tuple[Cluster, list[int]]]
 
 
-def told(event: Event, called: Callable[[int], str], noun: str) -> str:
-    """Describes an event in words; one of a cluster that survived: "".
+def sentence(event: Event, called: Callable[[int], str], noun: str) -> str:
+    """Returns an event as a sentence; "" for a cluster that survived.
 
     Args:
         event: the event.
-        called: names a cluster.
-        noun: what an image or row is called.
+        called: id of a cluster -> its name in the sentence.
+        noun: the word for an image or row.
 
     Example:
-        >>> told(Event("grew", 3, 2), "group {}".format, "photo")
+        >>> sentence(Event("grew", 3, 2), "group {}".format, "photo")
         'group 3 grew by 2 photos'
     """
     cluster, into = called(event.id), " and ".join(map(called, event.into))
@@ -59,16 +59,16 @@ def told(event: Event, called: Callable[[int], str], noun: str) -> str:
 
 
 def ordered(events: Sequence[Event]) -> list[Event]:
-    """Sorts the events that are told: births first, of each kind the largest first."""
-    told_ = (event for event in events if event.kind in _KINDS)
-    return sorted(told_, key=lambda event: (_KINDS.index(event.kind), -event.rows, event.id))
+    """Returns the events that are shown: new clusters first, of each kind the largest first."""
+    shown = (event for event in events if event.kind in _KINDS)
+    return sorted(shown, key=lambda event: (_KINDS.index(event.kind), -event.rows, event.id))
 
 
 def entries(data: ReportData, clusters: Sequence[Cluster]) -> list[Entry]:
-    """Lists the events of the last update, with the most typical points of each.
+    """Returns the events of the last update, with the most typical points of their clusters.
 
-    Of a cluster that grew they are new points; of a split, some of the cluster beside some of each
-    part. Clusters that a person has merged since have no points of their own.
+    For a cluster that grew, new points are shown; for a split, points of the old cluster and of
+    each part. Clusters that a person has merged since then have no points.
 
     Args:
         data: what the report shows.
@@ -92,12 +92,12 @@ def entries(data: ReportData, clusters: Sequence[Cluster]) -> list[Entry]:
     for event in ordered(change.events)[:MAX_ENTRIES]:
         there = [by_id[i] for i in (event.id, *event.into) if i in by_id]
         shown = [(c, points(c, is_new=event.kind == numbering.GREW)) for c in there]
-        result.append(Entry(told(event, called, data.noun), shown))
+        result.append(Entry(sentence(event, called, data.noun), shown))
     return result
 
 
 def n_more(data: ReportData) -> int:
-    """Counts the events of the last update that the page does not show."""
+    """Returns the number of events of the last update that the page does not show."""
     if data.changes is None:
         return 0
     return max(len(ordered(data.changes.events)) - MAX_ENTRIES, 0)

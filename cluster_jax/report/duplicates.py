@@ -19,17 +19,17 @@ from cluster_jax.data import images as data
 from cluster_jax.data.images import FACTS, Dataset
 from cluster_jax.report import pictures
 
-# Whole pictures are compared of images that are closer than this fraction of the median distance
-# to the nearest neighbor: of each image, those of its nearest ones.
+# The whole pictures of two images are compared if their distance is below this fraction of the
+# median distance to the nearest neighbor, and one is among so many nearest neighbors of the other.
 NEARNESS, _NEIGHBORS = 0.5, 20
-# Correlation of the outlines of images, from which on their whole pictures are compared too.
+# Correlation of the outlines of images above which their whole pictures are compared, too.
 OUTLINE, _OUTLINE_SIDE = 0.97, 16
 # The search compares all pairs: minutes for this many images, hours for ten times as many.
 MAX_NEAR_IMAGES = 100_000
 _BATCH = 256  # images fetched at a time
 # Pictures that are in memory together (0.8 MB each), and pairs between two steps of the bar.
 _PICTURES, _PAIRS = 256, 128
-# A file or folder whose name says that it has copies: "Backup", "copy of", "(1)" at the end.
+# Names of copies, or of folders of copies: "Backup", "copy of", "(1)" at the end.
 _COPY = re.compile(
     r"(?<![^\W_])(backups?|copy|copies|kopie|copie|copia)(?![^\W_])|\(\d{1,2}\)(\.\w+)?$",
     re.IGNORECASE,
@@ -44,15 +44,15 @@ class Duplicates(NamedTuple):
     Attributes:
         images: int64 `[m]`, indices, ascending in each group.
         groups: int64 `[m]`, from 0, the largest group first, ties by the first image.
-        is_exact: bool `[m]`, whether another image of the group has a file of the same bytes, or
-            where there are no files, the same pixels.
+        is_exact: bool `[m]`, whether another image of the group has a file of the same bytes, or,
+            without files, the same pixels.
         similarities: float64 `[m]`, cosine similarity to the features of the group's first
             image; 1 where they are exact duplicates.
         threshold: cosine similarity above which pictures were compared; None: only files of the
             same bytes were searched for, because there are more than `MAX_NEAR_IMAGES` images.
-        facts: `[m]` of `data.images.FACTS`, of the images; of arrays, bytes are 0.
-        keep: bool `[m]`, true for one image of each group: the one of most pixels, of these that of
-            most bytes, then one that is not called a copy, then of the earliest date, then the
+        facts: `[m]` of `data.images.FACTS`, of the images; for arrays, bytes are 0.
+        keep: bool `[m]`, true for one image of each group: the one with most pixels, then with most
+            bytes, then one whose name is not that of a copy, then with the earliest date, then the
             first by name.
     """
 
@@ -101,7 +101,7 @@ class Shown(NamedTuple):
 
 
 def with_picked(repeated: Duplicates, kept: Sequence[int]) -> Duplicates:
-    """Returns duplicates of which these images are kept, of a group the last one."""
+    """Returns duplicates of which these images are kept; of several in a group, the last one."""
     keep = repeated.keep.copy()
     place = {image: i for i, image in enumerate(repeated.images.tolist())}
     for i in (place[image] for image in kept if image in place):
@@ -118,19 +118,19 @@ def to_arrays(repeated: Duplicates) -> dict[str, NDArray]:
 
 
 def from_arrays(stored: Mapping[str, NDArray]) -> Duplicates:
-    """Restores the duplicates of `to_arrays`."""
+    """Returns the duplicates from the arrays of `to_arrays`."""
     threshold = stored["threshold"].item()
     values: dict[str, Any] = {**stored, "threshold": None if np.isnan(threshold) else threshold}
     return Duplicates(**values)
 
 
 def record(shown: Shown) -> list[dict[str, Any]]:
-    """Lists all groups for the page's script, the largest first.
+    """Returns all groups for the page's script, the largest first.
 
     Returns:
         For each group its "kind", "exact" if all its images are the same, and its "images": the
         number of the point in the report ("index", -1 for none), "name", "width", "height",
-        "bytes", "taken", and whether it is the copy to "keep".
+        "bytes", "taken", and whether it is the image to "keep".
     """
     repeated = shown.duplicates
     point_of = None if shown.rows is None else {row: i for i, row in enumerate(shown.rows.tolist())}
@@ -157,7 +157,7 @@ def record(shown: Shown) -> list[dict[str, Any]]:
 
 
 def counts(repeated: Duplicates) -> dict[str, int | float | None]:
-    """Counts groups and the images in them for `results.json`, with the threshold."""
+    """Returns the numbers of groups and of their images for `results.json`, and the threshold."""
     exact = int(repeated.is_exact.sum())
     return {
         "groups": repeated.n_groups,
@@ -168,11 +168,11 @@ def counts(repeated: Duplicates) -> dict[str, int | float | None]:
 
 
 def find(dataset: Dataset, features: NDArray) -> Duplicates:
-    """Finds groups of duplicates: connected components of the graph of duplicate pairs.
+    """Returns groups of duplicates: connected components of the graph of duplicate pairs.
 
     Exact duplicates are files of the same bytes. Near-duplicates are pairs of similar features, see
-    `near_threshold`, or of similar outlines, whose whole pictures show the same, see
-    `pictures.alike`. Images that are no files are compared as the network sees them.
+    `near_threshold`, or of similar outlines, whose whole pictures show the same content, see
+    `pictures.show_same`. Images that are not files are compared as the network sees them.
 
     Args:
         dataset: the images.
@@ -217,7 +217,7 @@ def find(dataset: Dataset, features: NDArray) -> Duplicates:
 
 
 def _to_keep(groups: NDArray, facts: NDArray, names: Sequence[str]) -> NDArray:
-    """Picks the image of each group to keep, bool `[m]`, see `Duplicates`."""
+    """Returns which image of each group is to be kept, bool `[m]`, see `Duplicates`."""
     is_copy = np.array([_COPY.search(name) is not None for name in names], bool)
     size = facts["width"].astype(np.int64) * facts["height"]
     dates = np.where(facts["taken"] == b"", b"~", facts["taken"])  # No date is the latest.
@@ -228,7 +228,7 @@ def _to_keep(groups: NDArray, facts: NDArray, names: Sequence[str]) -> NDArray:
 
 
 def first_copies(dataset: Dataset) -> NDArray:
-    """Finds the first image with each image's file, or its pixels, int64 `[n]`."""
+    """Returns the first image with the same file, or pixels, as each image, int64 `[n]`."""
     count = dataset.size
     origins, seen = np.arange(count), dict[bytes, int]()
     if dataset.facts is not None:
@@ -243,16 +243,16 @@ def first_copies(dataset: Dataset) -> NDArray:
 
 
 def near_threshold(features: NDArray) -> float:
-    """Computes the cosine similarity above which the whole pictures of two images are compared.
+    """Returns the cosine similarity above which the whole pictures of two images are compared.
 
     It is 1 - `NEARNESS` d, where d is the median of 1 - cosine between an image and its nearest
-    neighbor, over at most `_SAMPLE` random images: a fraction of the median distance suits any
-    network, whatever the scale of its features, and is robust as long as most images have no
-    near-duplicate. Nearly all copies of an image are that close, and some other images, which the
-    comparison tells apart.
+    neighbor, over at most `_SAMPLE` random images; it is 1 for a single image. A fraction of the
+    median distance suits any network, whatever the scale of its features, and is robust as long as
+    most images have no near-duplicate. Nearly all copies of an image are that close, and some other
+    images, which the comparison of the pictures leaves out.
 
     Args:
-        features: float `[n, d]` of distinct images; 1 for a single one.
+        features: float `[n, d]` of distinct images.
     """
     if len(features) == 1:
         return 1.0
@@ -265,11 +265,13 @@ def near_threshold(features: NDArray) -> float:
 
 
 def similar_pairs(features: NDArray, threshold: float) -> NDArray:
-    """Pairs of each row and its nearest ones above a cosine similarity, int64 `[p, 2]`, i < j.
+    """Returns pairs of rows above a cosine similarity, int64 `[p, 2]`, i < j.
+
+    Each row is compared with its 20 nearest rows.
 
     Args:
         features: float `[n, d]`; a row of zeros is similar to none.
-        threshold: of 1, as for features that are all the same: no pairs.
+        threshold: minimum cosine similarity; with 1 or more, no pairs are returned.
     """
     rows = np.flatnonzero(features.any(axis=1))
     if threshold >= 1 or not len(rows):  # Similarities round to slightly more.
@@ -282,11 +284,11 @@ def similar_pairs(features: NDArray, threshold: float) -> NDArray:
 
 
 def outlines(dataset: Dataset, rows: NDArray) -> NDArray:
-    """Computes gray values of 16 x 16 parts of images less their mean, float32 `[n, 256]`.
+    """Returns the gray values of 16 x 16 parts of images less their mean, float32 `[n, 256]`.
 
     Args:
         dataset: the images.
-        rows: int `[n]`, those that are wanted.
+        rows: int `[n]`, indices of images.
     """
     result = np.empty((len(rows), _OUTLINE_SIDE**2), np.float32)
     for start in range(0, len(rows), _BATCH):
@@ -301,12 +303,12 @@ def outlines(dataset: Dataset, rows: NDArray) -> NDArray:
 
 
 def _are_alike(dataset: Dataset, pairs: NDArray) -> list[bool]:
-    """Compares the whole pictures of pairs int `[p, 2]`: which show the same."""
+    """Returns which pairs int `[p, 2]` of images have pictures that show the same content."""
     read = functools.lru_cache(_PICTURES)(functools.partial(pictures.read, dataset))
 
     def compare(k: int) -> bool:
         a, b = map(read, pairs[k].tolist())
-        return a is not None and b is not None and pictures.alike(a, b)
+        return a is not None and b is not None and pictures.show_same(a, b)
 
     # Not in the threads of images if these fetch the pictures: `fetch` waits for them.
     compute: Any = map if dataset.load is None else data.map_indices

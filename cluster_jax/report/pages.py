@@ -12,17 +12,18 @@ from cluster_jax.report import summary
 
 
 def fill(name: str, **values: Any) -> str:
-    """Fills a page; whatever is filled in is escaped unless it is markup already.
+    """Returns a page of HTML from a template; values are escaped unless they are markup.
 
     Args:
-        name: of a file among the templates.
-        **values: everything that it names; functions of `summary` are always there.
+        name: name of the file of the template.
+        **values: the variables of the template; functions of `summary` are always there.
     """
     return _environment().get_template(name).render(values)
 
 
 @functools.cache
 def _environment() -> jinja2.Environment:
+    """Returns the settings and the filters of all templates."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("cluster_jax.report"),
         autoescape=True,
@@ -37,5 +38,5 @@ def _environment() -> jinja2.Environment:
 
 
 def compressed(text: str) -> str:
-    """Compresses a text to base64 of its gzip file; the same text gives the same bytes."""
+    """Returns the base64 of a text's gzip file; the same text gives the same bytes."""
     return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()

@@ -1,4 +1,4 @@
-"""Whole pictures of image files: whether two show the same."""
+"""Whole pictures of image files, and whether two of them show the same content."""
 
 from typing import NamedTuple
 
@@ -34,7 +34,7 @@ class Picture(NamedTuple):
 
 
 def read(dataset: Dataset, i: int) -> Picture | None:
-    """Reads the whole picture of an image, or else that of the data set; None: unreadable."""
+    """Returns the whole picture of an image, of its file if it has one; None if unreadable."""
     if dataset.load is None:
         image = as_image(dataset.fetch(np.array([i]))[0])
         return Picture(_small(image.convert("RGB")), image.size, False)
@@ -58,11 +58,11 @@ def _small(image: Image.Image) -> Image.Image:
     return image if factor >= 1 else image.resize(size, Image.Resampling.BILINEAR)
 
 
-def alike(a: Picture, b: Picture) -> bool:
-    """Returns whether two pictures show the same, at whatever size and quality.
+def show_same(a: Picture, b: Picture) -> bool:
+    """Returns whether two pictures show the same content at any size and quality.
 
-    They do not if the place of a difference is a line of text, a clock, or a face. Of files with
-    several pages only the first would be compared: they are not alike.
+    They are compared window by window, so that a small local difference, such as another line of
+    text or clock hand, counts. A cropped, recolored or multi-page picture never shows the same.
     """
     if a.several or b.several:
         return False
@@ -84,5 +84,5 @@ def alike(a: Picture, b: Picture) -> bool:
 
 
 def _variance(values: NDArray) -> NDArray:
-    """Computes the variance in the window around each pixel."""
+    """Returns the variance in the window around each pixel."""
     return uniform_filter(values * values, WINDOW) - uniform_filter(values, WINDOW) ** 2

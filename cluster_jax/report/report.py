@@ -27,10 +27,10 @@ SECTIONS = ("clusters", "changed", "doubtful", "duplicates", "map", "tree", "ski
 
 
 def render(data: ReportData) -> str:
-    """Renders the page as text.
+    """Returns the page as HTML.
 
     Args:
-        data: what to show.
+        data: what the page shows.
     """
     data = _completed(data)
     clustering = data.clustering
@@ -87,9 +87,9 @@ def _completed(data: ReportData) -> ReportData:
 
 
 def tree_record(linkage: NDArray, clusters: Sequence[Cluster]) -> dict[str, Any]:
-    """Records the tree of the clusters, from which the page's script draws it and its cuts.
+    """Returns the tree of the clusters for the page's script, which draws the tree and its cuts.
 
-    At n groups these are the ones of `clustering.cut_tree(linkage, n)`.
+    The cut into n groups is that of `clustering.cut_tree(linkage, n)`.
 
     Args:
         linkage: float `[k - 1, 4]`; leaf i is the cluster with the i-th lowest number.
@@ -113,25 +113,25 @@ def tree_record(linkage: NDArray, clusters: Sequence[Cluster]) -> dict[str, Any]
 def count_doubtful(
     membership: Membership | None, repeated: Duplicates | None, images: NDArray
 ) -> int | None:
-    """Counts the images that are doubtful, see `doubtful`; None without probabilities."""
+    """Returns the number of doubtful images, see `doubtful`; None without probabilities."""
     if membership is None:
         return None
     return int((is_doubtful(membership) & ~are_copies(repeated, images)).sum())
 
 
 def is_doubtful(membership: Membership) -> NDArray:
-    """Returns which images are in a cluster that is improbable, bool `[n]`."""
+    """Returns which images have a cluster with a probability below `DOUBTFUL`, bool `[n]`."""
     return (membership.probabilities < DOUBTFUL) & (membership.labels >= 0)
 
 
 def doubtful(data: ReportData) -> list[tuple[int, int]]:
-    """Finds the images that may belong to another cluster, and the ID of that one or -1.
+    """Returns each image that may belong to another cluster, with the ID of that one or -1.
 
-    Their own cluster has a probability of less than `DOUBTFUL`, the least probable first. Images of
-    which a person has decided, copies, and those in no cluster, are left out.
+    The probability of its own cluster is below `DOUBTFUL`; the least probable image comes first.
+    Copies, images in no cluster, and images that a person has decided about are left out.
 
     Args:
-        data: what the report shows; without probabilities or images there are none.
+        data: what the report shows; without probabilities or images the result is empty.
     """
     member, labels = data.clustering.membership, data.clustering.cluster_labels
     if member is None or data.fetch_images is None:
@@ -149,17 +149,17 @@ def _overview(data: ReportData, real: Sequence[Cluster]) -> dict[str, Any]:
 
     Args:
         data: what the report shows.
-        real: its clusters, without what is in none.
+        real: its clusters, without the points in no cluster.
 
     Returns:
         - "n_large", "n_small": numbers of clusters with a point that is no outlier, and of others;
         - "n_points": how many points were clustered, of which the page may show a sample;
         - "is_given": whether the number of clusters was set in advance;
         - "is_corrected": whether a person has corrected them;
-        - "n_empty": how many of a number of clusters that was given have no point;
+        - "n_empty": how many clusters have no point, if their number was given;
         - "is_novel": whether the clusters are the novel classes of a discovery;
         - "is_clear": whether the tree's verdict is "clear";
-        - "verdict": the reason why it is not, or None;
+        - "verdict": a sentence why the verdict is not "clear", or None;
         - "is_unclear": whether GridShift's verdict is "unclear";
         - "n_outliers": a number;
         - "doubt": the reason why the novel classes may be unreliable, or None.

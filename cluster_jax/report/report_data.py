@@ -1,4 +1,4 @@
-"""The data behind a report, and the look of its clusters."""
+"""The data of a report, and the colors and names of its clusters."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -22,12 +22,12 @@ GONE = "the file is gone"  # why an image of a finished run has no picture
 
 
 class Changes(NamedTuple):
-    """What the last update of a run has done.
+    """The last update of a run.
 
     Attributes:
-        update: its number.
+        update: number of the update.
         is_new: bool `[n]`, points that came in it.
-        events: what has happened to the clusters.
+        events: changes of the clusters.
     """
 
     update: int
@@ -55,12 +55,12 @@ class ReportData(NamedTuple):
         duplicates: groups of equal or nearly equal images, at least one; or None.
         features: float `[n, c]`, whose Euclidean distances say which images are alike; or None.
         names: number of a cluster, as text -> its name, of those that a person has named.
-        state: of the run, which a file of corrections names; "": nothing can take corrections.
-        is_decided: bool `[n]`, points of which a person has said where they belong, or None.
+        state: identifier of the run's state, for a file of corrections; "": none can be applied.
+        is_decided: bool `[n]`, points whose cluster a person has decided, or None.
         facts: `[n]` of `data.images.FACTS`, of the files of the images; or None.
-        command: what applies a saved file of corrections, whose name the page puts behind the last
-            "="; or None: nothing does.
-        changes: by the last update, or None: there was none.
+        command: the command that applies a saved file of corrections, whose name the page puts
+            behind the last "="; or None.
+        changes: the last update, or None: there was none.
     """
 
     title: str
@@ -84,7 +84,7 @@ class ReportData(NamedTuple):
 
     @property
     def noun(self) -> str:
-        """What one point is: a row; an image; a photo, if it has a file and nothing is trained."""
+        """The word for a point: row; image; photo, if it has a file and nothing is trained."""
         if self.fetch_images is None:
             return "row"
         provenance = self.results["provenance"]
@@ -93,7 +93,7 @@ class ReportData(NamedTuple):
 
     @property
     def group(self) -> str:
-        """What a cluster is called: a group of photos, a cluster of anything else."""
+        """The word for a cluster: "group" for photos, "cluster" for anything else."""
         return "group" if self.noun == "photo" else "cluster"
 
     @property
@@ -125,7 +125,7 @@ class Cluster(NamedTuple):
             copies last.
         color: a CSS color.
         name: the one that a person has given, or else the first suggested one, or "".
-        noun: what a cluster is called, see `ReportData.group`.
+        noun: the word for a cluster, see `ReportData.group`.
     """
 
     id: int
@@ -150,8 +150,8 @@ class Cluster(NamedTuple):
 def suggested_names(results: Mapping[str, Any]) -> dict[str, str]:
     """Returns the name that `results.json` suggests for each cluster, by its ID as text.
 
-    Names are distinct: two clusters that both look like "parachute" first are told apart by what
-    they look like next, "parachute (sky)", or else by their numbers.
+    Names are distinct: if the first suggestion for two clusters is "parachute", the second one is
+    added, "parachute (sky)", or else the number.
     """
     suggested = results.get("suggested_names") or {}
     shared = Counter(first for first, *_ in suggested.values())
@@ -168,18 +168,18 @@ def clusters_by_size(
     names: Mapping[str, str] = {},
     noun: str = "cluster",
 ) -> list[Cluster]:
-    """Sorts clusters by size, ties by number, -1 last.
+    """Returns the clusters by size, ties by number, -1 last.
 
     Args:
         cluster_labels: int `[n]`.
         distances: float `[n]`, to the center of the point's cluster.
         names: ID of a cluster, as text -> its name.
-        noun: what a cluster is called.
+        noun: the word for a cluster.
     """
     order = np.lexsort((distances, cluster_labels))
     ids, starts = np.unique(cluster_labels[order], return_index=True)
     members = zip(ids.tolist(), np.split(order, starts[1:]), strict=True)
-    # Ties stay in order; what is in no cluster comes last.
+    # Ties stay in order; points in no cluster come last.
     by_size = sorted(members, key=lambda cluster: (cluster[0] < 0, -len(cluster[1])))
     return [
         Cluster(i, members, COLORS[rank % len(COLORS)], names.get(str(i), ""), noun)
@@ -188,5 +188,5 @@ def clusters_by_size(
 
 
 def evenly_spaced(n: int, limit: int) -> NDArray:
-    """Picks at most `limit` of the indices 0 to n - 1, evenly spaced, first and last included."""
+    """Returns at most `limit` of the indices 0 to n - 1, evenly spaced, with first and last."""
     return np.unique(np.linspace(0, n - 1, min(n, limit)).round().astype(np.int64))

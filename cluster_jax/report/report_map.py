@@ -32,11 +32,11 @@ def build_map(
     doubts: Sequence[tuple[int, int]] = (),
     changed: Sequence[Entry] = (),
 ) -> dict[str, Any]:
-    """Builds the record of the points, from which the page's script draws their groups and the map.
+    """Returns the record of the points, from which the page's script draws clusters and map.
 
-    It holds all points, or, if there are more than `MAX_POINTS`, that many, spread evenly over the
+    It has all points, or, if there are more than `MAX_POINTS`, that many, spread evenly over the
     clusters. The points are ordered by cluster, and within a cluster from the most to the least
-    typical one. A point's number is its place in this order.
+    typical one. A point's number is its position in this order.
 
     Args:
         data: what the report shows.
@@ -47,13 +47,13 @@ def build_map(
     Returns:
         - "folder": URI of the folder of the image files, or None;
         - "n_points": number of points in the record;
-        - "clusters": of each cluster its ID, size, look, and what it may be ("guess"); and "stop",
+        - "clusters": of each cluster its ID, size, look, and suggested names ("guess"); and "stop",
           the number of its last point plus one;
         - "axes": coordinates of the points on the principal axes, packed; none without positions;
         - "columns": properties of the points, packed: "index" is the index in `data`, "sample" the
           place in the first of "sheets" and in "nearest", "best" that in another sheet, or -1;
         - "names": names of the points, or None; "label_names": names of the true labels, or None;
-        - "taken": dates of the photos, or None where nothing is known of the files;
+        - "taken": dates of the photos, or None without facts about the files;
         - "doubtful", "doubtful_other": numbers of `doubts`, and the other cluster of each, packed;
         - "sheets": thumbnails, each with the "column" that has the places of the points: of up to
           `MAX_THUMBNAILS` points, and, if these are small, larger ones of the best of each cluster;
@@ -109,19 +109,19 @@ def build_map(
 
 
 def _sheet(data: ReportData, column: str, points: NDArray, side: int) -> dict[str, Any]:
-    """Joins the thumbnails of points in one image, see `build_map`."""
+    """Returns the thumbnails of points as one image, see `build_map`."""
     assert data.fetch_images is not None
     images = thumbnails.thumbnails(data.fetch_images, points, side)
     return {"column": column, **thumbnails.sprite(images)}
 
 
 def _drawn(data: ReportData, clusters: Sequence[Cluster], kept: NDArray) -> list[dict[str, Any]]:
-    """Lists what the record says of each cluster, see `build_map`.
+    """Returns the entry of each cluster in the record, see `build_map`.
 
     Args:
         data: what the report shows.
         clusters: all clusters.
-        kept: int `[m]`, which of their members, one cluster after the other, the record holds.
+        kept: int `[m]`, which of their members, one cluster after the other, the record has.
     """
     ends = np.cumsum([len(cluster.members) for cluster in clusters])
     guesses = data.results.get("suggested_names") or {}
@@ -154,7 +154,7 @@ def _columns(data: ReportData) -> dict[str, NDArray]:
 
 
 def nearest_points(features: NDArray, sample: NDArray) -> NDArray:
-    """Finds the `N_NEAREST` other rows nearest to each row of a sample, int64 `[m, k]`.
+    """Returns the `N_NEAREST` other rows nearest to each row of a sample, int64 `[m, k]`.
 
     Args:
         features: float `[n, d]`.
@@ -167,10 +167,10 @@ def nearest_points(features: NDArray, sample: NDArray) -> NDArray:
 
 
 def principal_components(points: NDArray) -> NDArray:
-    """Projects `points` `[n, d]` on two principal axes (d > 2); unchanged for d = 2.
+    """Returns `points` `[n, d]` projected on two principal axes (d > 2); unchanged for d = 2.
 
-    An axis has no sign of its own: its largest component is made positive. Not scikit-learn's
-    PCA, which refuses fewer points than axes: a report of one or two images has a map, too.
+    The sign of an axis is arbitrary: its largest component is made positive. scikit-learn's PCA is
+    not used because it refuses fewer points than axes: a report of one or two images has a map.
 
     Args:
         points: float `[n, d]`, n >= 1, d >= 2.
@@ -188,7 +188,7 @@ def principal_components(points: NDArray) -> NDArray:
 
 
 def _pack(values: NDArray) -> dict[str, str]:
-    """Packs an array as base64 of its bytes, a third of the size of decimals, and its dtype."""
+    """Returns an array as base64 of its bytes, a third of the size of decimals, and its dtype."""
     dtype = _PACKED[values.dtype.kind]
     packed = np.ascontiguousarray(values, f"<{dtype}").tobytes()
     return {"dtype": dtype, "bytes": base64.b64encode(packed).decode()}

@@ -35,7 +35,7 @@ _WORDS = {
 
 
 def tally(metrics: Mapping[str, Any]) -> tuple[int, int]:
-    """Counts large and small clusters; small clusters consist of outliers.
+    """Returns the numbers of large and small clusters; small clusters consist of outliers.
 
     Args:
         metrics: metrics of one algorithm; for k-means, all clusters are large.
@@ -61,10 +61,10 @@ def capital(text: str) -> str:
 
 
 def shown(metrics: Mapping[str, Any]) -> str:
-    """Names the algorithm whose clusters are shown.
+    """Returns the name of the algorithm whose clusters are shown.
 
     Args:
-        metrics: metrics of all algorithms, by name; those of a clusterer of one's own come first.
+        metrics: metrics of all algorithms, by name; those of a user-defined clusterer come first.
     """
     return next((name for name in FINDERS if name in metrics), next(iter(metrics)))
 
@@ -75,7 +75,7 @@ def verdict(metrics: Mapping[str, Any], noun: str, group: str = "cluster") -> st
     Args:
         metrics: metrics of one algorithm; k-means has no verdict.
         noun: "photos", "images" or "rows".
-        group: what a cluster of them is called.
+        group: the word for a cluster of them.
     """
     answer, gap = metrics.get("verdict"), metrics.get("gap")
     if is_too_few(metrics):
@@ -126,7 +126,7 @@ def format_score(value: float | None) -> str:
 
 
 def run_table(results: Mapping[str, Any]) -> str:
-    """Tabulates the metrics of a run as text; of `cluster`, its largest clusters too.
+    """Returns the metrics of a run as a table; for a run of `cluster` its largest clusters, too.
 
     Args:
         results: content of its `results.json`.
@@ -158,9 +158,9 @@ def run_table(results: Mapping[str, Any]) -> str:
 def _score_table(
     results: Mapping[str, Any], scores: Sequence[str], group: str = "cluster"
 ) -> list[str]:
-    """Formats a line of titles, and one per clustering: its number of clusters and its scores.
+    """Returns a line of titles, and one per clustering: its number of clusters and its scores.
 
-    Scores that need labels are left out where there are none.
+    Scores that need labels are left out if there are none.
     """
     with_labels = [value for *_, values in score_rows(results) for value in values]
     if all(value is None for value in with_labels):
@@ -179,7 +179,7 @@ def _score_table(
 
 
 def _largest_clusters(metrics: Mapping[str, Any]) -> list[str]:
-    """Formats a line for each of the largest clusters, one for other large, one for small ones."""
+    """Returns a line for each of the largest clusters, one for other large, one for small ones."""
     large, small = tally(metrics)
     sizes, matching = metrics["cluster_sizes"], metrics.get("matching", {})
     rows, purity = sum(sizes.values()), metrics.get("cluster_purity")
@@ -203,7 +203,7 @@ def _largest_clusters(metrics: Mapping[str, Any]) -> list[str]:
 def score_rows(
     results: Mapping[str, Any], scores: Sequence[str] = SCORES
 ) -> list[tuple[str, str, str, list[float | None]]]:
-    """Lists name, number of clusters, where that is from, and scores of each clustering."""
+    """Returns name, number of clusters, origin of the number, and scores of each clustering."""
     origins, metrics = results["provenance"].get("number_of_clusters", {}), results["metrics"]
     if metrics.get("discovery"):
         metrics = {"novel head": metrics["discovery"]["novel"], **metrics}
@@ -226,7 +226,7 @@ def _is_clustering(entry: object) -> bool:
 
 
 def _named(entries: Mapping[str, Any], *path: str) -> list[tuple[str, str]]:
-    """Lists names and values of the entries of nested mappings, except None."""
+    """Returns names and values of the entries of nested mappings, except None."""
     named = []
     for key, value in entries.items():
         if isinstance(value, Mapping):
@@ -237,7 +237,7 @@ def _named(entries: Mapping[str, Any], *path: str) -> list[tuple[str, str]]:
 
 
 def entry_name(*path: str) -> str:
-    """Puts the keys that lead to an entry of the results in words."""
+    """Returns the path of keys to an entry of the results in words."""
     text = " ".join(_WORDS.get(key, key.replace("_", " ")) for key in path)
     return text if text.startswith("k-") else text[:1].upper() + text[1:]  # k-means, k-NN
 

@@ -17,7 +17,7 @@ FETCH_BATCH_SIZE = 256  # images
 def thumbnails(
     fetch_images: Callable[[NDArray], NDArray], indices: NDArray, max_side: int
 ) -> list[NDArray]:
-    """Shrinks images until no side is longer than `max_side`.
+    """Returns images, shrunk so that no side is longer than `max_side`.
 
     Args:
         fetch_images: indices -> uint8 `[b, height, width, 1 or 3]`.
@@ -40,7 +40,7 @@ def thumbnails(
 
 
 def sprite(images: Sequence[NDArray]) -> dict[str, Any]:
-    """Joins images side by side in one, which takes far less space than separate files.
+    """Returns one image of many, side by side, which takes far less space than separate files.
 
     Args:
         images: uint8 arrays of one shape.

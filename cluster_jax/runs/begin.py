@@ -48,8 +48,7 @@ def run_pipeline(
         report: whether to write `report.html`; the command `report` writes it later.
 
     Returns:
-        The results; of a new run only in the first process, elsewhere `{}`, as of one that ends
-        with its features.
+        The results; `{}` for a new run of several processes, which ends after embedding.
 
     Raises:
         InputError: the config, the data or the workdir is invalid; nothing was written.
@@ -117,7 +116,7 @@ def _run(
 
 
 def _is_same(config: AnyConfig, finished: Mapping[str, Any], workdir: epath.Path) -> bool:
-    """Returns whether a finished run has the clusters of a config; tells why if it has not."""
+    """Returns whether a finished run has the clusters of a config; logs why if not."""
     if differing := workdirs.difference(finished["config"], config.values):
         say(f"the results in {workdir} had {differing}: they are replaced")
         if finished["named"] or finished["is_corrected"]:
@@ -134,14 +133,14 @@ def _is_same(config: AnyConfig, finished: Mapping[str, Any], workdir: epath.Path
 def _prepared(
     config: AnyConfig, workdir: epath.Path, dataset: Dataset | None
 ) -> tuple[Store, Callable[[Callable[[], None]], Inputs[Any]]]:
-    """Checks a run with its workdir, see `trainings.prepare` and `photos.prepare`."""
+    """Returns what `trainings.prepare` or `photos.prepare` does, after checking the run."""
     if isinstance(config, RunConfig):
         return trainings.prepare(config, workdir, dataset)
     return photos.prepare(config, workdir, dataset)
 
 
 def _warn_of_an_edit(method: str, workdir: epath.Path) -> None:
-    """Warns if the file of a method outside of the package is another than when the run began."""
+    """Warns if the file of a user-defined method has changed since the run began."""
     digest, file = methods.digest(method), workdir / workdirs.IMAGES
     if digest is None or not file.exists():
         return
@@ -153,7 +152,7 @@ def _warn_of_an_edit(method: str, workdir: epath.Path) -> None:
 
 
 def _changes(config: AnyConfig, run: Run) -> str:
-    """Says of a finished run's images how many files are new or gone since."""
+    """Returns a message on how many image files of a finished run are new or gone since."""
     data = config.data
     is_whole = data.name == "folder" and data.limit is None and data.classes is None
     if not is_whole or run.names is None or data.dir is None or "://" in data.dir:
@@ -175,7 +174,7 @@ def _changes(config: AnyConfig, run: Run) -> str:
 def _cluster_and_write(
     store: Store, inputs: Inputs[AnyConfig], started: float, report: bool
 ) -> dict[str, Any]:
-    """Clusters the embedding in the workdir and writes clusters, tables, report and results."""
+    """Clusters the embedding in the workdir, writes all outputs, and returns the results."""
     say("clustering")
     seconds, workdir = time.perf_counter() - started, store.workdir
     found = finish.cluster(inputs, read_features(workdir))
@@ -200,7 +199,7 @@ def _cluster_and_write(
 
 
 def read_features(workdir: epath.Path) -> stores.Embeddings:
-    """Reads the embeddings in a workdir."""
+    """Returns the embeddings in a workdir by the names of their files."""
     names = (workdirs.TRAIN_EMBEDDING, workdirs.TEST_EMBEDDING, workdirs.INITIAL_EMBEDDING)
     there = buckets.names(workdir)
     return {n: io.read_arrays(workdir / n) for n in names if n in there}

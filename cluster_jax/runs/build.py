@@ -42,8 +42,8 @@ class Inputs(NamedTuple, Generic[Kind]):
     """The images of a run, ready for a network.
 
     Attributes:
-        config: the config; of a training with the mean and standard deviation that standardize the
-            images.
+        config: the config; for a training it has the mean and standard deviation by which images
+            are standardized.
         dataset: the images.
         test: held-out test images of novel class discovery, or None.
     """
@@ -87,7 +87,7 @@ def load_inputs(
         dataset: the images if they are loaded already; None: load `config.data` and
             `config.novel`.
         test: held-out test images; only with `dataset`.
-        labels: where labels of a streamed set are kept; None: nowhere.
+        labels: where labels of a streamed set are stored; None: nowhere.
 
     Raises:
         InputError: the config is inconsistent, or the data cannot be used.
@@ -118,7 +118,7 @@ def load_inputs(
 
 
 def load_photos(config: PhotosConfig, dataset: Dataset | None = None) -> Inputs[PhotosConfig]:
-    """Loads images that a pretrained network embeds.
+    """Loads images that a pretrained network is to embed.
 
     Args:
         config: see `configs/images.py`.
@@ -152,10 +152,10 @@ def build_run(
     """Builds a run and traces a training step to check that its parts work together.
 
     Args:
-        config: see `load_inputs`, like the next three.
+        config: see `load_inputs`, also for the other arguments.
         dataset: the images, or None.
         test: held-out test images, or None.
-        labels: where labels are kept, or None.
+        labels: where labels are stored, or None.
 
     Raises:
         InputError: the config is inconsistent, or the data cannot be used.
@@ -173,7 +173,7 @@ def encoder_of(config: PhotosConfig, prepared: Preprocessing | None = None, **mo
 
     Args:
         config: the config.
-        prepared: how images are made ready, if not as the weights say.
+        prepared: the preprocessing; None: that of the weights.
         more: other attributes of the encoder.
 
     Raises:
@@ -187,7 +187,7 @@ def encoder_of(config: PhotosConfig, prepared: Preprocessing | None = None, **mo
 
 
 def pretrained(config: RunConfig, shape: Sequence[int]) -> Encoder:
-    """Makes the encoder on whose features a training trains, or that of its `network.weights`.
+    """Makes the encoder on whose features a training runs, or that of its `network.weights`.
 
     Args:
         config: config of the run; its section `augment` has mean and standard deviation.
@@ -234,7 +234,7 @@ def _preprocessing(config: RunConfig) -> Preprocessing:
 
 
 def _channels(config: RunConfig, images: Dataset) -> Dataset:
-    """Gives images three channels for a pretrained network; features of an encoder are pending."""
+    """Returns images with three channels if their network is pretrained; see `_pending`."""
     if config.encoder is not None and images.features_of is None:
         # The features of all images are made first, of which the neighbors are searched.
         return _pending(config, with_channels(readable(images), 3))
@@ -244,7 +244,7 @@ def _channels(config: RunConfig, images: Dataset) -> Dataset:
 
 
 def describe_images(inputs: Inputs[AnyConfig]) -> dict[str, Any]:
-    """Describes images for `rebuild_run`: size, shape, known classes, channel statistics; JSON."""
+    """Returns size, shape, known classes, channel statistics for `rebuild_run`, as JSON values."""
     dataset = inputs.dataset
     known_classes = None
     if dataset.partial_labels is not None:
@@ -260,7 +260,7 @@ def describe_images(inputs: Inputs[AnyConfig]) -> dict[str, Any]:
 
 
 def describe_encoder(encoder: Encoder) -> dict[str, Any]:
-    """Describes the encoder of photos for `Run.encoder`, as JSON values."""
+    """Returns preprocessing and checksum of the encoder of photos as JSON values."""
     assert encoder.preprocessing is not None
     prepared = io.plain(dataclasses.asdict(encoder.preprocessing))
     return {"preprocessing": prepared, workdirs.WEIGHTS: encoder.checksum}
@@ -271,7 +271,7 @@ def rebuild_run(config: RunConfig, images: Mapping[str, Any]) -> BuiltRun:
 
     Args:
         config: config of the run.
-        images: what `describe_images` returned for its images.
+        images: the result of `describe_images` for its images.
 
     Raises:
         InputError: the config and the images are inconsistent.
@@ -297,7 +297,7 @@ def rebuild_run(config: RunConfig, images: Mapping[str, Any]) -> BuiltRun:
 
 
 def _placeholder_classes(size: int, classes_of_run: Mapping[str, Any] | None) -> np.ndarray | None:
-    """Makes known classes int32 `[size]` with the run's counts, which fix shapes and durations."""
+    """Returns classes int32 `[size]` with the run's counts, which fix shapes and durations."""
     if classes_of_run is None:
         return None
     classes = np.full(size, -1, np.int32)
@@ -308,7 +308,7 @@ def _placeholder_classes(size: int, classes_of_run: Mapping[str, Any] | None) ->
 
 
 def _pending(config: RunConfig, images: Dataset) -> Dataset:
-    """Makes a stand-in for the features that the encoder will make of the images."""
+    """Returns a placeholder for the features that the encoder will compute from the images."""
     return features.pending(images, network.make(_of_encoder(config)).features)
 
 
@@ -380,7 +380,7 @@ def _join(inputs: Inputs[RunConfig], mesh: Mesh) -> BuiltRun:
 
 
 def _with_statistics(section: AugmentConfig, dataset: Dataset) -> AugmentConfig:
-    """Fills in mean and standard deviation, measured on the images where they are None."""
+    """Returns a section with mean and standard deviation, measured on the images if None."""
     if section.mean is not None and section.std is not None:
         return section
     mean, std = datasets.channel_statistics(dataset)
@@ -449,7 +449,7 @@ def _method(config: RunConfig, context: MethodContext) -> Method:
 
 
 def try_step(run: TrainingRun) -> None:
-    """Traces a step, which raises if parts of the run do not work together; computes nothing."""
+    """Traces a step, which raises an error if parts of the run do not fit; computes nothing."""
     batch: dict[str, Any] = {}
     parts = batches.parts(run.dataset, run.train.batch_size, run.train.labeled_batch_size)
     for name, (_, count) in parts.items():

@@ -104,7 +104,7 @@ def words(run: Run, values: dict[str, Any]) -> str:
     if values["refit"]:
         lines.append(f"All {noun}s were clustered anew.")
     shown = events.ordered(run.events)
-    lines += [f"  {events.told(event, called, noun)}" for event in shown[:_TOLD]]
+    lines += [f"  {events.sentence(event, called, noun)}" for event in shown[:_TOLD]]
     if len(shown) > _TOLD:
         lines.append(f"  and {len(shown) - _TOLD:,} more; {workdirs.CHANGES} has every {noun}")
     same = sum(event.kind == numbering.SURVIVED for event in run.events)

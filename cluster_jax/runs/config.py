@@ -32,7 +32,7 @@ SHARED = (
     *("stages", "init_from"),
 )
 
-# Words of errors.
+# For error messages.
 MADE_ALREADY = "features, which a network has made already"
 
 # Section -> config key -> field of `pretrained.Preprocessing`, which belongs to pretrained weights.
@@ -120,7 +120,7 @@ class RunConfig(Config):
             `pretrained.overrides`; None: it trains on the images, or on features of a file.
         stages: name -> config of each earlier training stage, in order.
         init_from: workdir of the run whose network is the starting point, or None.
-        term: what another method adds to the objective, or None; see `methods.base.Term`.
+        term: the term that another method adds to the objective, or None; see `methods.base.Term`.
     """
 
     augment: AugmentConfig
@@ -169,7 +169,8 @@ def config_json(config: ConfigDict | Mapping[str, Any]) -> dict[str, Any]:
     `pretrained.preprocessing`.
 
     Raises:
-        InputError: a file beside the weights is damaged.
+        InputError: a file beside the weights is damaged; or `data.interpolation` or `augment.size`
+            is None without weights.
     """
     values = config.to_dict() if isinstance(config, ConfigDict) else dict(config)
     # NaN is no None: `parse_config` refuses it.
@@ -202,7 +203,7 @@ def parse_config(config: ConfigDict | Mapping[str, Any], name: str = "run") -> A
 
     Args:
         config: the config.
-        name: its name, see `RunConfig`.
+        name: its name, see `Config`.
 
     Raises:
         InputError: a key is missing or unknown, a value is out of range, or a batch has too many
@@ -234,10 +235,11 @@ def parse_training(config: ConfigDict | Mapping[str, Any], name: str = "run") ->
 
 
 def read_config(workdir: epath.Path) -> AnyConfig:
-    """Reads the config of the run in a workdir.
+    """Returns the config of the run in a workdir.
 
     Raises:
-        InputError: an older version of the package wrote it.
+        InputError: an older version of the package wrote it, or its method is a module that cannot
+            be imported here.
     """
     values = workdirs.read_values(workdir / workdirs.CONFIG)
     try:
@@ -264,7 +266,11 @@ def _parse_stages(values: Mapping[str, Any]) -> dict[str, RunConfig]:
     """Parses the complete config of each earlier stage, by name, in order.
 
     A stage lists only the sections and keys that differ from the main config, except for its
-    method, which it gives in full.
+    method, which it lists in full.
+
+    Raises:
+        InputError: a stage is no section, has no method, or changes a key that cannot differ; or
+            see `parse_config`.
     """
     if not isinstance(values["stages"], Mapping):
         raise InputError(f"stages must be a section of the config; got {values['stages']!r}")

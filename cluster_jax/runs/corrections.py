@@ -1,4 +1,4 @@
-"""What a person has decided on the page: one JSON file, checked whole and applied once.
+"""Corrections that a person has saved on the page: one JSON file, checked as a whole.
 
     {"state": "3f9c0e51a2b4",             the state of the run that the page shows
      "names": {"3": "cats"},              cluster: its name
@@ -9,10 +9,10 @@
      "right": [21],                       rows that are right where they are
      "keep": [12]}                        rows that are kept of their copies
 
-All keys but the first may be left out. A row is its place on the page. Names are given first, then
-clusters merge, then rows move (to a merged cluster: into the one that has received it), then they
-are wrong or right. A cluster that is gone can be named and can receive rows: its number has kept
-its meaning.
+All keys but the first may be left out. A row is its position on the page. Names are set first, then
+clusters merge, then rows move (for a merged cluster: to the one that has received it), then rows
+are marked wrong or right. A cluster that is gone can be named and can receive rows: its number
+keeps its meaning.
 """
 
 import collections
@@ -44,10 +44,10 @@ _KINDS = {
 
 
 def read(file: epath.PathLike) -> dict[str, Any]:
-    """Reads a file of corrections.
+    """Returns the content of a file of corrections.
 
     Raises:
-        InputError: it is not what a page has saved.
+        InputError: it is not a file that a page has saved.
     """
     path = buckets.path(file)
     if not path.exists() or path.is_dir():
@@ -70,14 +70,14 @@ def read(file: epath.PathLike) -> dict[str, Any]:
 
 
 def corrected(run: Run, said: Mapping[str, Any]) -> Run:
-    """Returns a run in which decisions hold; of clusters only the labels and names are new.
+    """Returns the corrected run: new labels and names, with probabilities and tree as before.
 
     Args:
-        run: of the state that the decisions are about.
-        said: see the module.
+        run: the run in the state that the corrections are about.
+        said: the corrections, see the module.
 
     Raises:
-        InputError: a decision cannot be met; nothing has been applied.
+        InputError: a correction is invalid; nothing has been applied.
     """
     clusters, labels, columns = range(run.next_label), run.labels.copy(), run.columns.copy()
     new = _new(said.get("new", {}), run.next_label)
@@ -124,17 +124,17 @@ def corrected(run: Run, said: Mapping[str, Any]) -> Run:
 
 
 def carried(shown: Run, run: Run, said: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns decisions about the rows of one state as decisions about those of a later one.
+    """Returns corrections of one state of a run as corrections of a later state.
 
-    Those about rows that are gone are left out; clusters have the same numbers.
+    Corrections of rows that are gone are left out; clusters have the same numbers.
 
     Args:
-        shown: the state that the decisions are about.
+        shown: the state that the corrections are about.
         run: the later state.
-        said: the decisions.
+        said: the corrections.
 
     Raises:
-        InputError: a decision cannot be met in its own state.
+        InputError: a correction is invalid in its own state.
     """
     corrected(shown, said)  # Checks all of them.
     stored = run.columns["row"][run.rows].tolist()
@@ -146,7 +146,7 @@ def carried(shown: Run, run: Run, said: Mapping[str, Any]) -> dict[str, Any]:
     def kept(rows: Collection[Any]) -> list[int]:
         return [row for row in map(now, rows) if row is not None]
 
-    # What is right is where the page shows it, from where it may have been taken since.
+    # A row that is right belongs to the cluster on the page, from which it may have moved since.
     labels = {row: int(shown.labels[_row(shown, "right", row)]) for row in said.get("right", [])}
     labels |= said.get("labels", {})
     moved = ((now(row), to) for row, to in labels.items())
@@ -165,7 +165,10 @@ def carried(shown: Run, run: Run, said: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _made(shown: Run, run: Run, places: list[str]) -> int | None:
-    """Returns the cluster into which a person has put some of these rows since a state, if one."""
+    """Returns the one cluster to which a person has moved these rows since `shown`.
+
+    The result is None if there is none or several.
+    """
     rows = run.rows[np.array(places, np.int64)]
     names = ["row", "label", "decided"]
     before = set(shown.columns[names].tolist())
@@ -175,7 +178,7 @@ def _made(shown: Run, run: Run, places: list[str]) -> int | None:
 
 
 def summary(before: Run, after: Run) -> str:
-    """Counts what corrections have changed: "3 moved, 1 named"; or else says what holds."""
+    """Returns what corrections have changed, "3 moved, 1 named", or else those in force."""
     moved = before.labels != after.labels
     lost = moved & (after.labels == NO_CLUSTER)
     gone = set(before.labels.tolist()) - set(after.labels.tolist())
@@ -214,7 +217,11 @@ def _new(said: Mapping[str, Any], next_label: int) -> dict[str, int]:
 
 
 def _merges(pairs: list[Any], clusters: Collection[int]) -> dict[int, int]:
-    """Returns the cluster that receives each merged one, at the end of a chain of merges."""
+    """Returns the cluster that receives each merged cluster, at the end of a chain of merges.
+
+    Raises:
+        InputError: a merge is not of two clusters, or of one into several or into itself.
+    """
     into = dict[int, int]()
     for pair in pairs:
         if not isinstance(pair, list) or len(pair) != 2:
@@ -248,7 +255,7 @@ def _cluster(key: str, value: Any, clusters: Collection[int]) -> int:
 
 
 def _row(run: Run, key: str, value: Any) -> int:
-    """Returns a row of a run by its place on the page."""
+    """Returns a row of a run by its position on the page, or raises an `InputError`."""
     place, rows = _whole(value), run.rows
     if not 0 <= place < len(rows):
         got = short(repr(value))

@@ -44,16 +44,16 @@ def check(
     images: Sequence[epath.PathLike] = (),
     workdir: epath.PathLike | None = None,
 ) -> pathlib.Path:
-    """Checks that a folder can be exported to, and returns it; nothing is written.
+    """Returns the path of a folder, after checking that it can be exported to; writes nothing.
 
     Args:
         folder: must be new or empty.
         images: folders of the source images, or their zip; the new folder must not be part of one,
-            because it would add its links to them.
-        workdir: of the run, which must not be in the folder; or None.
+            because its links would become images.
+        workdir: workdir of the run, which must not be in the folder; or None.
 
     Raises:
-        InputError: it cannot be used.
+        InputError: the folder cannot be used.
     """
     path = pathlib.Path(folder).expanduser()
     real = path.resolve()
@@ -78,7 +78,7 @@ def check_of_run(folder: epath.PathLike, workdir: epath.PathLike) -> None:
     """Checks that the images of a run can be exported to a folder, see `check`.
 
     Raises:
-        InputError: the folder cannot be used, or an image of the run is gone.
+        InputError: the folder cannot be used, the images are not files, or one of them is gone.
     """
     run = records.read(workdir)
     check_has_files(run.config["data"]["name"] if run.is_of_images else "features")
@@ -99,7 +99,7 @@ class Images(NamedTuple):
     Attributes:
         folder: the folder that `sources` are relative to.
         sources: file of each image.
-        load: the images of a zip.
+        load: loads the images of a zip.
     """
 
     folder: epath.PathLike
@@ -119,9 +119,9 @@ def places(
     Args:
         labels: cluster `[n]` of each image, int, or names of classes; -1: in no cluster.
         names: label -> name of its folder, see `folder_names`.
-        group: what a cluster is called.
+        group: the word for a cluster.
         sources: file of each image.
-        copies: those of the files that come into the folder `COPIES` instead.
+        copies: the files that are put into the folder `COPIES` instead.
     """
     folders = folder_names(labels, names, group)
     result = [folders[label] for label in labels.tolist()]
@@ -135,9 +135,10 @@ def places(
 def write(
     folder: os.PathLike | str, places: Sequence[str], images: Images, by: str = "link"
 ) -> int:
-    """Writes one folder per cluster; what an error interrupts is removed. Images stay as they are.
+    """Writes one folder per cluster, and returns their number.
 
-    Files are linked to by their absolute paths (copied where links are not possible) or copied.
+    Files are linked to by their absolute paths (copied if links are not possible) or copied. On an
+    error, the folders written so far are removed. Source images are never changed.
 
     Args:
         folder: must be new or empty.
@@ -167,7 +168,11 @@ def write(
 
 
 def _files(images: Images, by: str) -> tuple[Sequence[str], Callable[[int, pathlib.Path], None]]:
-    """Returns a name of a file for each image, and what puts an image into a file."""
+    """Returns a file name for each image, and the function that writes an image to a path.
+
+    Raises:
+        InputError: a source file does not exist any more.
+    """
     root, names = pathlib.Path(images.folder), [pathlib.Path(name).name for name in images.sources]
     if root.suffix.lower() == ".zip" and not root.is_dir():
         dataset = images.load()
@@ -183,7 +188,7 @@ def run_clusters(workdir: epath.PathLike, folder: os.PathLike | str, by: str = "
     """Exports the images of a finished run by its clusters, or by their classes.
 
     Args:
-        workdir: of the run.
+        workdir: workdir of the run.
         folder: must be new or empty.
         by: see `write`.
 
@@ -218,7 +223,7 @@ def training_images(
 
 
 def _check_contents(run: Run) -> None:
-    """Raises an `InputError` if a file of the run has another content now."""
+    """Raises an `InputError` if the content of a file of the run has changed."""
     dataset = page.training_images(run)
     gone = {name for name, why in dataset.skipped if why == GONE}
     assert dataset.facts is not None
@@ -234,7 +239,7 @@ def _check_contents(run: Run) -> None:
 
 
 def _copies(run: Run) -> set[str]:
-    """Returns the files of which the run has a copy that is to be kept."""
+    """Returns the files that are duplicates of an image that is to be kept."""
     repeated = run.duplicates
     if repeated is None or run.names is None:
         return set()
@@ -242,7 +247,7 @@ def _copies(run: Run) -> set[str]:
 
 
 def names_of_folders(run: Run) -> dict[Any, str]:
-    """Names the folder of each cluster or class: as a person has called it, or by the guess."""
+    """Returns the folder name of each cluster or class: the one a person gave, or the suggested."""
     if run.known is not None:
         return {splits.novel_name(cluster): name for cluster, name in run.named.items()}
     return {int(cluster): name for cluster, name in run.cluster_names.items()}
@@ -251,15 +256,15 @@ def names_of_folders(run: Run) -> dict[Any, str]:
 def folder_names(
     labels: NDArray, names: Mapping[Any, str] = {}, group: str = "cluster"
 ) -> dict[Any, str]:
-    """Makes a safe and distinct folder name for each label.
+    """Returns a safe and distinct folder name for each label.
 
-    Of two labels of one name the second gets a number, "church_2". Without a name `group_03` for 3,
-    "cat_dog" for the class "cat/dog", `no_group` for -1.
+    If two labels have one name, the second gets a number, "church_2". Without a name it is
+    `group_03` for 3, "cat_dog" for the class "cat/dog", and `no_group` for -1.
 
     Args:
         labels: int, or names of classes.
         names: label -> name.
-        group: what a cluster is called.
+        group: the word for a cluster.
 
     Example:
         >>> folder_names(np.array([-1, 0, 1, 2]), {0: "church", 2: "Church"}, "group")
@@ -278,9 +283,10 @@ def folder_names(
 
 
 def _safe(text: str) -> str:
-    """Makes a safe folder name: no separator or quote, not ".", ".." or hidden, no flag of a shell.
+    """Returns a safe folder name: no separator or quote, not ".", ".." or hidden, no flag.
 
-    Letters, marks and signs of all scripts stay; what is invisible or reverses text does not.
+    Letters, marks and signs of all scripts stay; invisible characters and those that reverse text
+    do not.
     """
     text = unicodedata.normalize("NFC", text)
     kept = "".join(character if _is_safe(character) else "\0" for character in text)
@@ -295,9 +301,10 @@ def _is_safe(character: str) -> bool:
 
 
 def _unused(stem: str, suffix: str, used: set[str]) -> str:
-    """Finds the first unused of `stem`, `stem_2`, `stem_3`, ... with the suffix, and marks it used.
+    """Returns the first unused of `stem`, `stem_2`, ... with the suffix, and marks it as used.
 
-    Names count as the same as on macOS: in upper and lower case, and however accents are written.
+    Names are compared as on macOS: upper and lower case, and different encodings of accents, are
+    the same.
     The stem of a long name, such as a zip may have, is shortened.
     """
     number, end = 1, suffix
@@ -313,7 +320,7 @@ def _same(name: str) -> str:
 
 
 def _shortened(stem: str, end: str) -> str:
-    """Shortens a name to `_MAX_BYTES`: whole characters, and bytes that are none as they were."""
+    """Returns a name of at most `_MAX_BYTES` bytes; a longer stem is cut between characters."""
     whole = os.fsencode(stem)
     start = whole[: _MAX_BYTES - len(os.fsencode(end))]
     return (stem if start == whole else start.decode(errors="ignore")) + end
@@ -331,7 +338,7 @@ def _unpack(dataset: Dataset, numbers: Sequence[int], i: int, target: pathlib.Pa
 
 
 def _put(files: Sequence[pathlib.Path], by: str, i: int, target: pathlib.Path) -> None:
-    """Links to a file, or copies it, too where links are not possible."""
+    """Links to a file, or copies it; also copies it if links are not possible."""
     if by == "link":
         try:
             os.symlink(os.path.realpath(files[i]), target)

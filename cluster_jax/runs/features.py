@@ -33,12 +33,14 @@ from cluster_jax.runs.config import AnyConfig, RunConfig, parse_config
 from cluster_jax.training import checkpoint
 from cluster_jax.training import state as states
 
-# What features depend on, of a config.
+# Sections and keys of a config on which features depend.
 _OF_FEATURES = ("data", "augment", "network", "encoder")
 
 
 def share(count: int, step: int) -> range:
-    """Returns which of `count` rows this process makes: in sequence, whole steps if there are many.
+    """Returns the contiguous range of rows of this process, aligned to batches of `step`.
+
+    With few rows for each process the batches are smaller.
 
     Raises:
         InputError: there are fewer rows than processes.
@@ -55,14 +57,14 @@ def share(count: int, step: int) -> range:
 
 
 def embed_images(stages: Sequence[BuiltRun], fingerprint: str) -> list[BuiltRun]:
-    """Embeds the images of a run and puts their features in place of the pending ones.
+    """Embeds the images of a run, and returns its stages with the features in their data sets.
 
-    Features are written to the workdir, and while they are made in parts, so that an interrupted
-    run embeds no image twice. Without an encoder nothing changes.
+    Features are written to the workdir, first in parts, so that an interrupted run embeds no image
+    twice. Without an encoder nothing changes.
 
     Args:
         stages: all stages of the run; they have the same images.
-        fingerprint: of the run's config and images.
+        fingerprint: fingerprint of the run's config and images.
 
     Raises:
         InputError: there is more than one process.
@@ -148,7 +150,7 @@ def write_features(
         rows, parts = np.array(share(dataset.size, batch_size)), Parts(file, made_from)
         mine, forward = select(dataset._replace(images=None), rows), _forward(encoder, mesh)
         embedded = embed(forward, mine, batch_size=batch_size, mesh=mesh, kept=parts)
-        arrays = _described(embedded, mine)
+        arrays = _arrays(embedded, mine)
         if in_parts:
             partial = out / f".features-{part}.partial"
             with partial.open("wb") as content:
@@ -180,8 +182,8 @@ def _is_made(file: epath.Path, out: epath.Path, made_from: str) -> bool:
     return is_there
 
 
-def _described(embedded: Batch, dataset: Dataset) -> Batch:
-    """Returns what is written about images: their features and all else."""
+def _arrays(embedded: Batch, dataset: Dataset) -> Batch:
+    """Returns the arrays of a file: features, skipped files, and labels and names if known."""
     features = readable_rows(embedded)["features"]
     readable = readable_images(dataset, embedded)
     skipped = np.array(readable.skipped, str).reshape(-1, 2)
@@ -196,7 +198,7 @@ def _described(embedded: Batch, dataset: Dataset) -> Batch:
 
 
 def _encoded(config: AnyConfig) -> tuple[AnyConfig, Dataset, Encoder]:
-    """Returns the config of what is embedded, its images, and their encoder.
+    """Returns the config, the images that it embeds, and their encoder.
 
     Raises:
         InputError: the config has no pretrained network.

@@ -1,4 +1,7 @@
-"""The outputs of a run: its table, its results and its page, which no command reads."""
+"""The outputs of a run: table, results and page.
+
+They are files for people; commands use them only to detect that they are out of date.
+"""
 
 import os
 import pathlib
@@ -31,18 +34,18 @@ GRAY = 128
 
 
 def publish(run: Run, *, with_report: bool, dataset: Dataset | None = None) -> Run:
-    """Writes a new state of a run, and then its outputs; returns it.
+    """Writes a new state of a run and its outputs, and returns the state with its map.
 
-    A kill leaves the state before or this one; outputs of another state than the newest one are
-    written again by the next command.
+    If the process is killed, the newest complete state stays valid, and the next command rewrites
+    outputs that do not match it.
 
     Args:
         run: the state, whose number is not yet used.
-        with_report: whether to write the page.
+        with_report: True: write `report.html`; False: remove an existing one.
         dataset: the images of the run, if they are loaded already.
     """
     page = None
-    if with_report:  # What takes time comes first.
+    if with_report:  # Before the state is written, because it takes time.
         run = with_map(run)
         page = render(run, dataset)
     run.write()
@@ -51,12 +54,12 @@ def publish(run: Run, *, with_report: bool, dataset: Dataset | None = None) -> R
 
 
 def with_map(run: Run) -> Run:
-    """Returns a run that has a map: without a page, none has been drawn yet."""
+    """Returns a run with a map, which is drawn now if no page has needed one before."""
     return run if run.points is not None else finish.with_map(run)
 
 
 def write_outputs(run: Run, page: str | None) -> None:
-    """Writes the table, the results, and a page; without one, that of an earlier state leaves."""
+    """Writes table, results, and page; if `page` is None, removes that of an earlier state."""
     workdir = run.workdir
     io.write_json(workdir / workdirs.CONFIG, run.config)
     _write_table(run, workdir / workdirs.ASSIGNMENTS)
@@ -77,17 +80,17 @@ def results_of(run: Run) -> dict[str, Any]:
 
 
 def is_published(run: Run) -> bool:
-    """Returns whether the outputs are those of this state; a kill may have left others."""
+    """Returns whether the outputs belong to this state; a killed process may have left others."""
     try:
         results = io.read_json(run.workdir / workdirs.RESULTS)
-        workdirs.read_values(run.workdir / workdirs.CONFIG)  # By which commands know the run.
+        workdirs.read_values(run.workdir / workdirs.CONFIG)  # Commands recognize the run by it.
         return (results["number"], results["state"]) == (run.number, run.state)
     except (OSError, KeyError, TypeError, io.DamagedFile):
         return False
 
 
 def repaired(run: Run, *, with_report: bool) -> Run:
-    """Returns a run after writing its outputs again if they are not those of its state."""
+    """Rewrites the outputs of a run if they do not belong to its state, and returns the run."""
     if not is_published(run):
         run = with_map(run) if with_report else run
         write_outputs(run, render(run) if with_report else None)
@@ -111,9 +114,9 @@ def _write_table(run: Run, path: epath.Path) -> None:
 def _columns(run: Run) -> dict[str, assignments.Column]:
     """Returns the columns of the table of a run.
 
-    `cluster` is the cluster now, or in novel class discovery `class`; `name` is its name; `found`
-    is the cluster as it was found, and `decided` is 1 where a person has said where the row
-    belongs. Cells of rows that are not described are empty.
+    `cluster` is the present cluster, or in novel class discovery `class`; `name` is its name;
+    `found` is the cluster that the algorithm found, and `decided` is 1 if a person has decided the
+    row's cluster. Cells of rows that are not described are empty.
     """
     columns: dict[str, assignments.Column] = {}
     if run.known is None:
@@ -154,7 +157,7 @@ def _described_columns(run: Run) -> dict[str, assignments.Column]:
 
 
 def _spread(run: Run, cells: assignments.Column) -> assignments.Column:
-    """Returns cells of all rows; those of rows that are not described are empty."""
+    """Returns the cells of all rows; cells of rows that are not described are empty."""
     if run.shown is None:
         return cells
     texts = assignments.cells(cells)
@@ -165,19 +168,19 @@ def _spread(run: Run, cells: assignments.Column) -> assignments.Column:
 
 
 def render(run: Run, dataset: Dataset | None = None) -> str:
-    """Returns the page of a run; `dataset` is that of `report_data`."""
+    """Returns the page of a run as HTML; for `dataset` see `report_data`."""
     return report.render(report_data(run, dataset))
 
 
 def report_data(run: Run, dataset: Dataset | None = None) -> ReportData:
-    """Collects what the page of a run shows.
+    """Returns the data that the page of a run shows.
 
     Args:
         run: the run.
         dataset: its images, if they are loaded already.
 
     Raises:
-        InputError: the images of the run are not where they were.
+        InputError: the images of the run are not in their folder, or are others.
     """
     run = with_map(run)
     rows, fetch, folder, skipped = run.rows, None, None, run.skipped
@@ -235,7 +238,7 @@ def _clustering(run: Run) -> Clustering:
         points=run.points,
         centers=np.empty((0, 0)),  # Nothing is placed.
         cluster_labels=known["label"],
-        # How typical a moved image is of its new cluster is not known: it comes last.
+        # It is unknown how typical a moved image is of its new cluster: it comes last.
         distances=np.where(is_moved, np.inf, run.distances),
         outliers=run.outliers,
         membership=run.membership,
@@ -243,13 +246,13 @@ def _clustering(run: Run) -> Clustering:
 
 
 def correction_command(workdir: epath.PathLike) -> str:
-    """Returns the command that applies a file that a run's page has saved, from its folder."""
+    """Returns the command that applies a file of corrections, run in the folder of the file."""
     path = str(workdir) if "://" in str(workdir) else os.path.abspath(workdir)
     return f"cluster-jax report {shlex.quote(path)} --corrections=corrections.json"
 
 
 def _title(run: Run) -> str:
-    """Names a run by its folder or file; by its config if it trains or has neither."""
+    """Returns the title of a run: its folder or file, and its config if it trains or has none."""
     if not run.is_of_images:
         return pathlib.Path(str(run.results["provenance"]["features"])).name
     called, files = run.images.get("config", "images"), start.name_of_files(run.config)
@@ -268,10 +271,10 @@ def _image_folder(run: Run) -> str | None:
 
 
 def training_images(run: Run) -> Dataset:
-    """Loads a run's images in its order; `skipped` has the unreadable files.
+    """Returns a run's images in its order; `skipped` lists the unreadable files.
 
-    Files that have come since are left out; images whose files are gone are gray, and are in
-    `skipped` as well.
+    Newer files are left out; images whose files are gone are gray, and are listed in `skipped` as
+    well.
 
     Raises:
         InputError: the images cannot be loaded.
@@ -290,10 +293,10 @@ def training_images(run: Run) -> Dataset:
 
 
 def of_run(run: Run, dataset: Dataset) -> Dataset:
-    """Returns the images of a run, of those that are there now, in its order; see the above.
+    """Returns the images of a run among those of a data set, see `training_images`.
 
     Raises:
-        InputError: they are other images.
+        InputError: the data set has other images.
     """
     if run.names is not None and dataset.sources is not None:
         listed = {*run.names, *(name for name, _ in run.skipped)}
@@ -311,7 +314,7 @@ def of_run(run: Run, dataset: Dataset) -> Dataset:
 
 
 def with_gaps(dataset: Dataset, names: Sequence[str]) -> Dataset:
-    """Returns the images of these names in their order; those that are not there are gray."""
+    """Returns the images of these names in their order; missing ones are gray."""
     place = {name: i for i, name in enumerate(dataset.sources or ())}
     gone = np.array([name not in place for name in names])
     if tuple(names) == dataset.sources:

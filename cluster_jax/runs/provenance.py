@@ -31,7 +31,7 @@ def describe(
     clustered: Dataset,
     steps: int,
 ) -> dict[str, Any]:
-    """Describes where a result is from: the images trained on and scored, the uses of labels.
+    """Returns where a result is from: the images trained on and scored, the uses of labels.
 
     Args:
         config: config of the run.
@@ -77,17 +77,17 @@ def describe(
 
 
 def _training(config: RunConfig) -> dict[str, Any]:
-    """Describes a training, by the keys `_TRAINED`."""
+    """Returns the values of the keys `_TRAINED` of a training."""
     methods = [config.method, *([config.term] if config.term else [])]
     names = " + ".join(part.name for part in methods)
-    # Of NCC, CueCo and CC: what is found in their features is then not found from nothing.
+    # NCC, CueCo and CC get this number: clusters found in their features are not independent of it.
     given = next((method.n_clusters for method in methods if method.n_clusters), None)
     sampler = config.nrcc.sampler if config.nrcc is not None and config.nrcc.weight else None
     return dict(zip(_TRAINED, (names, config.train.batch_size, sampler, given), strict=True))
 
 
 def _uses_of_labels(config: AnyConfig, dataset: Dataset, *, counts: bool) -> list[str]:
-    """Lists what labels are used for; `counts`: also for the number of clusters of k-means."""
+    """Returns the uses of labels; `counts`: also for the number of clusters of k-means."""
     labels, known = dataset.labels, dataset.partial_labels
     uses = ["scoring"] if labels is not None else []
     if config.data.classes is not None and labels is not None:
@@ -102,7 +102,7 @@ def _uses_of_labels(config: AnyConfig, dataset: Dataset, *, counts: bool) -> lis
 
 
 def environment() -> dict[str, Any]:
-    """Describes machine, versions and commit of a result."""
+    """Returns machine, versions and commit of a result."""
     machine = f"{platform.machine()}, {platform.system()}"
     return {"machine": machine, "versions": versions(), "commit": commit()}
 
@@ -116,7 +116,7 @@ def versions() -> dict[str, str]:
 def commit() -> str | None:
     """Returns the commit of the checkout; None outside a checkout.
 
-    With "+" if a file is modified, other than pages and results, which experiments write.
+    It ends with "+" if a file is modified, except pages and results, which experiments write.
     """
     folder = pathlib.Path(__file__).resolve().parent.parent.parent
     if not (folder / ".git").exists():

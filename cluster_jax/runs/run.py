@@ -471,7 +471,7 @@ class Run:
         """Writes the state as a whole, then removes the oldest ones."""
         about = {key: getattr(self, key) for key in _VALUES}
         about |= {"named": list(self.named.items()), "held": sorted(self.held)}
-        about["features"] = store.described(self.workdir)
+        about["features"] = store.size_and_checksum(self.workdir)
         stored = {key: getattr(self, key) for key in _ARRAYS}
         stored = {key: value for key, value in stored.items() if value is not None}
         stored["about"] = np.array(json.dumps(io.plain(about)))

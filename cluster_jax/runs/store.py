@@ -1,6 +1,6 @@
-"""Embeddings of a run that are kept in its workdir, so that no later call makes them again.
+"""Embeddings that a run keeps in its workdir, so that no later call computes them again.
 
-The features of a run are the rows of its first embedding, if it has images, and after them those of
+The features of a run are the rows of its first embedding, if it has images, followed by those of
 `FEATURES`, which grows. Rows never move or change: a state of the run says which of them it has.
 """
 
@@ -37,8 +37,8 @@ def checksum(rows: NDArray) -> int:
     return crc
 
 
-def described(workdir: epath.Path) -> tuple[int, int]:
-    """Returns number and checksum of the rows in `FEATURES`, by which `read` knows them again."""
+def size_and_checksum(workdir: epath.Path) -> tuple[int, int]:
+    """Returns number and checksum of the rows in `FEATURES`, by which `read` checks them."""
     if not (workdir / FEATURES).exists():
         return 0, 0
     rows = np.load(workdir / FEATURES, mmap_mode="r")
@@ -51,8 +51,8 @@ def read(
     """Returns all features `[s, d]` that a run has or had; None if they are not stored.
 
     Args:
-        workdir: of the run.
-        config: of the run.
+        workdir: workdir of the run.
+        config: config of the run.
         known: number and checksum of the rows that a state has in `FEATURES`.
 
     Raises:
@@ -77,8 +77,9 @@ def read(
 def append(workdir: epath.Path, rows: NDArray) -> None:
     """Appends rows `[m, d]` to `FEATURES`, in place.
 
-    The number of rows in the header is written last, so that the file is valid at any time; what a
-    kill has left behind the rows is overwritten. A disk writes the header, 128 bytes, at once.
+    The number of rows in the header is written last, so that the file is valid at any time; bytes
+    that a killed process left after the rows are overwritten. The header, 128 bytes, is written at
+    once.
     """
     path = workdir / FEATURES
     known = np.load(path, mmap_mode="r") if path.exists() else rows[:0]
@@ -106,7 +107,7 @@ def _header(rows: NDArray, count: int) -> bytes:
 
 
 class Store(NamedTuple):
-    """What a workdir has of a run before its clusters.
+    """The embeddings of a run in its workdir, and which of them are missing.
 
     Attributes:
         workdir: the folder.
@@ -115,7 +116,7 @@ class Store(NamedTuple):
         made_from: fingerprint of config and images.
         files: file of an embedding -> number of training steps of its network; of the encoder,
             also which features it computes, because they may change after the training.
-        missing: those of the files that are not there.
+        missing: the files that do not exist yet.
     """
 
     workdir: epath.Path
@@ -127,10 +128,10 @@ class Store(NamedTuple):
 
 
 def find(workdir: epath.Path, inputs: Inputs[AnyConfig], files: Mapping[str, int | str]) -> Store:
-    """Looks what a workdir has of a run.
+    """Returns which embeddings of a run its workdir has.
 
     Raises:
-        InputError: it has embeddings of other images or of another config.
+        InputError: the workdir has embeddings of other images or of another config.
     """
     images, values = workdirs.describe_images(inputs.dataset), inputs.config.values
     made_from = workdirs.made_from(values, images)
@@ -141,7 +142,7 @@ def find(workdir: epath.Path, inputs: Inputs[AnyConfig], files: Mapping[str, int
 
 
 def begin(store: Store, inputs: Inputs[AnyConfig], encoder: Mapping[str, Any]) -> None:
-    """Writes `config.json` and `images.json`; the first process alone does."""
+    """Writes `config.json` and `images.json`, in the first process only."""
     if jax.process_index() != 0:
         return
     config, workdir = inputs.config, store.workdir
@@ -163,13 +164,13 @@ def begin(store: Store, inputs: Inputs[AnyConfig], encoder: Mapping[str, Any]) -
 
 
 def write(store: Store, name: str, checksum: str, make: Callable[[Parts], Batch]) -> None:
-    """Writes an embedding, if it is missing; until it is complete, its parts.
+    """Computes and writes a missing embedding; finished parts are saved so that it can resume.
 
     Args:
-        store: of the run.
-        name: of the file.
-        checksum: of the network.
-        make: embeds the images; its argument is the place for parts of the embedding.
+        store: embeddings of the run.
+        name: name of the file.
+        checksum: checksum of the network.
+        make: embeds the images; its argument is the location for parts of the embedding.
     """
     if name in store.missing:
         parts = Parts(store.workdir / name, f"{origin(store, name)}:{checksum}")

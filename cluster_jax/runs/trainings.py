@@ -58,8 +58,9 @@ def prepare(
         dataset: the images if they are loaded already.
 
     Returns:
-        What the workdir has, and the function that trains and writes the embeddings into the
-        locked workdir; for its argument see `training.loop.train`. It returns the images.
+        The embeddings in the workdir, and the function that trains and writes the missing ones
+        into the locked workdir. Its argument is the `guard` of `training.loop.train`; it returns
+        the images.
 
     Raises:
         InputError: the config, the data or the workdir is invalid.
@@ -95,10 +96,10 @@ def _make_features(
     labels: tfds.Labels,
     guard: Callable[[], None],
 ) -> Inputs[RunConfig]:
-    """Trains, and writes the embeddings and the encoder that are missing.
+    """Trains, and writes the missing embeddings and the missing encoder.
 
     Returns:
-        The inputs of the last stage: with an encoder, features in place of images.
+        The inputs of the last stage; with an encoder they are features instead of images.
     """
     is_done = workdirs.agree(not store.missing, store.workdir)
     stores.begin(store, stages[-1].inputs, {})
@@ -192,18 +193,18 @@ def build_stages(
 
 
 def _started(stages: list[BuiltRun]) -> list[int]:
-    """Lists the indices of the stages that have a checkpoint."""
+    """Returns the indices of the stages that have a checkpoint."""
     folders = [stage.workdir / checkpoint.FOLDER for stage in stages]
     return [i for i, folder in enumerate(folders) if checkpoint.steps(folder)]
 
 
 def initial_weights(stages: list[BuiltRun], again: bool) -> Weights | None:
-    """Loads the network that the first stage starts from: of `init_from` or `network.weights`.
+    """Returns the weights from which the first stage starts: `init_from`, else `network.weights`.
 
-    None without them or, unless `again`, if a stage has started already.
+    The result is None if neither is set, and if a stage has a checkpoint, unless `again` is set.
 
     Raises:
-        InputError: it cannot be read, or its backbone differs from that of the first stage.
+        InputError: the network cannot be read, or its backbone differs from the first stage's.
     """
     init_from = stages[-1].config.init_from
     name = stages[0].config.network.weights
@@ -226,7 +227,7 @@ def initial_weights(stages: list[BuiltRun], again: bool) -> Weights | None:
 def embed_all(
     stage: BuiltRun, dataset: Dataset, state: State, kept: Parts | None = None
 ) -> dict[str, Any]:
-    """Embeds all images of a data set by the network of a state; see `embed.embed`."""
+    """Returns embeddings of all images of a data set by a state's network, see `embed.embed`."""
     run = stage.training
     return embed(
         forward_of(run, state.params, state.model_state, run.mesh),
@@ -238,7 +239,7 @@ def embed_all(
 
 
 def start_from(state: State, source: Weights, name: str) -> tuple[State, str]:
-    """Initializes a state from an earlier network, for parts of the same name and shapes.
+    """Returns a state with the parts of an earlier network that have the same name and shapes.
 
     Backbone, projector, predictor and each classifier are copied as a whole, with their
     statistics, or not at all.
@@ -249,7 +250,7 @@ def start_from(state: State, source: Weights, name: str) -> tuple[State, str]:
         name: name of the stage.
 
     Returns:
-        The state, and a message that lists the parts that were taken, are new, and were left.
+        The state, and a message that lists copied parts, new parts, and unused parts.
     """
     parts_of_run, earlier = _parts(state.params), _parts(source.params)
     taken = [
@@ -279,7 +280,7 @@ def _parts(params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_weights(workdir: epath.PathLike) -> Weights:
-    """Reads the network of a finished run.
+    """Returns the network of a finished run.
 
     Raises:
         InputError: the folder has no finished run, or the checkpoint cannot be read.

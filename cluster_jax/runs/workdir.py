@@ -33,7 +33,7 @@ INITIAL_EMBEDDING = "embedding_before.npz"
 # Features of images that a run trains on, and of held-out test images.
 TRAIN_FEATURES, TEST_FEATURES = "features.npz", "features_test.npz"
 ENCODER = "encoder.npz"  # of a training, see `encoding.encoder.FILE`
-# Locked by the run that uses the workdir; says which process that is.
+# Locked by the run that uses the workdir; contains the name of its process.
 LOCK = "lock"
 LABELS = "labels.npz"  # of a streamed set, see `data.tfds.Labels`
 
@@ -56,7 +56,7 @@ _OF_A_RUN = (
     *("checkpoints", RESULTS, ASSIGNMENTS, REPORT, IMAGES, ENCODER, TRAIN_EMBEDDING),
     *(TEST_EMBEDDING, INITIAL_EMBEDDING, TRAIN_FEATURES, TEST_FEATURES),
 )
-# What to do about a damaged file beside a copy of it.
+# What to do about a damaged file, besides restoring a copy of it.
 MADE_AGAIN = ", or remove it and run the command of the run again, which makes it again"
 
 # Number of evenly spaced images whose pixels enter a fingerprint.
@@ -64,10 +64,10 @@ _FINGERPRINT_IMAGES = 256
 
 
 def read_values(file: epath.Path) -> dict[str, Any]:
-    """Reads one of the JSON files of a workdir.
+    """Returns the values of one of the JSON files of a workdir.
 
     Raises:
-        DamagedFile: it is not what a command has written.
+        DamagedFile: the file is not as a command has written it.
     """
     values = io.read_json(file)
     if not isinstance(values, dict):
@@ -81,7 +81,7 @@ def default_path(folder: str, name: str, values: Mapping[str, Any]) -> pathlib.P
     Args:
         folder: "runs" or "clusters".
         name: name of the config or file; characters unsuitable for a file name become "_".
-        values: all that the result depends on, as JSON values.
+        values: everything that the result depends on, as JSON values.
     """
     text = json.dumps(values, sort_keys=True)
     stem = re.sub(r"[^\w.-]+", "_", name)
@@ -89,14 +89,14 @@ def default_path(folder: str, name: str, values: Mapping[str, Any]) -> pathlib.P
 
 
 def default_workdir(config: Mapping[str, Any], name: str) -> pathlib.Path:
-    """Returns `runs/NAME-HASH`, with the hash of all that the training depends on."""
+    """Returns `runs/NAME-HASH`, with a hash of everything that the training depends on."""
     part = training_part(config)
     part["data"]["dir"] = normalized(part["data"]["dir"])
     return default_path("runs", name, part)
 
 
 def normalized(path: str | None) -> str | None:
-    """Returns an absolute local path; of several, one a line. Others stay as they are.
+    """Returns local paths, one a line, as absolute ones; paths of buckets and None stay.
 
     Example:
         >>> normalized("/photos/../x/"), normalized("gs://bucket/photos/")
@@ -109,8 +109,8 @@ def normalized(path: str | None) -> str | None:
     return os.path.abspath(os.path.expanduser(path))
 
 
-def located(path: str | None, workdir: epath.Path, images: Mapping[str, Any]) -> str | None:
-    """Returns where the images of a run are: as stored, or else in their place beside the run.
+def images_dir(path: str | None, workdir: epath.Path, images: Mapping[str, Any]) -> str | None:
+    """Returns where the images of a run are: as stored, or else moved together with the run.
 
     Args:
         path: `data.dir` of the run, absolute.
@@ -131,15 +131,18 @@ def located(path: str | None, workdir: epath.Path, images: Mapping[str, Any]) ->
 def with_located(
     config: Mapping[str, Any], workdir: epath.Path, images: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Returns a config with the place where the images of the run are now, see `located`."""
+    """Returns a config with the place where the images of the run are now, see `images_dir`."""
     if "eval" not in config:
         return dict(config)
-    place = located(config["data"]["dir"], workdir, images)
+    place = images_dir(config["data"]["dir"], workdir, images)
     return {**config, "data": {**config["data"], "dir": place}}
 
 
 def with_stored_dir(config: Mapping[str, Any], workdir: epath.Path) -> dict[str, Any]:
-    """Makes `data.dir` absolute; as in the workdir, if that is the same folder, moved with it."""
+    """Returns a config with an absolute `data.dir`.
+
+    The stored path is kept if the images were moved together with the workdir.
+    """
     asked = normalized(config["data"]["dir"])
     with contextlib.suppress(OSError, KeyError, TypeError, io.DamagedFile):
         stored = stored_config(workdir)
@@ -150,16 +153,16 @@ def with_stored_dir(config: Mapping[str, Any], workdir: epath.Path) -> dict[str,
 
 
 def states(workdir: epath.Path) -> list[int]:
-    """Lists the numbers of the states that a folder has, ascending."""
+    """Returns the numbers of the states in a folder, ascending."""
     found = (STATE.fullmatch(name) for name in buckets.names(workdir))
     return sorted(int(match[1]) for match in found if match)
 
 
 def about(workdir: epath.PathLike) -> dict[str, Any] | None:
-    """Reads config and results of the newest state of a run; None if there is none.
+    """Returns config, results and other values of the newest state of a run; None without one.
 
     Raises:
-        DamagedFile: its file is not what was written.
+        DamagedFile: its file is not as it was written.
     """
     workdir = epath.Path(workdir)
     if not (numbers := states(workdir)):
@@ -175,7 +178,7 @@ def about(workdir: epath.PathLike) -> dict[str, Any] | None:
 
 
 def after_damage(workdir: epath.Path, numbers: list[int], back: int = 0) -> str:
-    """Says what else to do about a damaged state, `back` before the newest of the numbers."""
+    """Returns the end of a message: what to do about a damaged state, `back` before the newest."""
     if numbers == [1]:
         return MADE_AGAIN
     if not back:
@@ -197,10 +200,10 @@ def is_of_embeddings(workdir: epath.Path) -> bool:
 
 
 def of_run(path: epath.PathLike) -> epath.Path:
-    """Returns the folder of a run that this version reads.
+    """Returns the folder of a run that this version can read.
 
     Raises:
-        InputError: there is none at the path.
+        InputError: there is no run at the path, or an older version wrote it.
     """
     if not isinstance(path, str | os.PathLike):
         raise InputError(f"path must be the workdir of a finished run; got {path!r}")
@@ -231,7 +234,7 @@ def training_part(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def made_from(values: Mapping[str, Any], images: Mapping[str, Any]) -> str:
-    """Hashes (SHA-256) config and images, which embeddings depend on beside the number of steps."""
+    """Returns the SHA-256 of all that embeddings depend on, except the number of steps."""
     part = training_part(values)
     part.get("train", {}).pop("duration", None)
     return fingerprint(json.dumps([part, images], sort_keys=True).encode())
@@ -254,16 +257,16 @@ def claim(
     *,
     compared: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict,
 ) -> dict[str, Any] | None:
-    """Checks that a run of `config` may use a workdir.
+    """Checks that a run of `config` may use a workdir; returns its finished run, if any.
 
     Args:
         workdir: folder of the run; need not exist.
-        config: all that the result depends on, as JSON values; the first file that the command
-            writes is this config, as `config.json`.
+        config: everything that the result depends on, as JSON values; the first file that the
+            command writes is this config, as `config.json`.
         compared: selects the part of a config that must be equal to resume a run.
 
     Returns:
-        What `about` returns for the finished run; None: there is none.
+        The values of `about` for the finished run; None if there is none.
 
     Raises:
         InputError: the workdir is a file, or contains a run of a different config, of another
@@ -289,7 +292,7 @@ def claim(
 
 
 def agree(done: bool, workdir: epath.Path) -> bool:
-    """Returns `done` after checking that it is the same on all processes.
+    """Returns `done` after checking that it is the same in all processes.
 
     All processes must then make the same collective calls.
 
@@ -316,7 +319,7 @@ def check_unused(workdir: epath.Path) -> None:
 def locked(workdir: epath.Path) -> Iterator[Callable[[], None]]:
     """Makes a workdir and locks it, so that no second run uses it at the same time.
 
-    The system drops the lock (`flock`) when the process ends, however it ends. It holds between
+    The system drops the lock (`flock`) when the process ends, however it ends. It is valid between
     machines where their shared file system supports `flock`; buckets are not locked.
 
     Yields:
@@ -351,7 +354,11 @@ def locked(workdir: epath.Path) -> Iterator[Callable[[], None]]:
 
 
 def _lock(workdir: epath.Path) -> TextIO:
-    """Locks a workdir's file, which exists. The file stays; only the lock is dropped."""
+    """Returns the locked file of a workdir; only the lock is dropped later, the file stays.
+
+    Raises:
+        InputError: another run has locked it.
+    """
     file = open(workdir / LOCK, "a+")  # noqa: SIM115 - it stays open as long as it is locked
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -371,13 +378,13 @@ def _lock(workdir: epath.Path) -> TextIO:
 
 
 def outputs(workdir: epath.Path) -> dict[str, str]:
-    """Lists the files of a run that a person reads, as far as they are there."""
+    """Returns the paths of the files of a run for people, of those that exist."""
     files = {"report": REPORT, "assignments": ASSIGNMENTS, "metrics": RESULTS}
     return {key: str(workdir / name) for key, name in files.items() if (workdir / name).exists()}
 
 
 def older_version(workdir: epath.PathLike, reason: object = None) -> InputError:
-    """Makes the error for a workdir that an older version of the package wrote."""
+    """Returns the error for a workdir that an older version of the package wrote."""
     because = "" if reason is None else f" ({reason})"
     return InputError(
         f"{workdir} was written by an older version of cluster_jax{because}; choose another "
@@ -386,7 +393,7 @@ def older_version(workdir: epath.PathLike, reason: object = None) -> InputError:
 
 
 def fingerprint(*parts: bytes | memoryview) -> str:
-    """Hashes (SHA-256) the concatenated parts, in hexadecimal."""
+    """Returns the SHA-256 of the concatenated parts, in hexadecimal."""
     digest = hashlib.sha256()
     for part in parts:
         digest.update(part)
@@ -410,11 +417,14 @@ def describe_images(dataset: Dataset) -> dict[str, Any]:
 
 
 def check_images(workdir: epath.Path, images: Mapping[str, Any]) -> dict[str, Any]:
-    """Reads `images.json`; raises an `InputError` if the run was started with other images.
+    """Returns the content of `images.json`, `{}` without one, after a check of the images.
 
     Args:
         workdir: folder of the run; need not exist.
         images: see `describe_images`.
+
+    Raises:
+        InputError: the run began with other images.
     """
     try:
         recorded = read_values(workdir / IMAGES)
@@ -432,12 +442,12 @@ def has_embedding(file: epath.Path, fingerprint: str, step: int | str) -> bool:
     """Returns whether a file has the embedding, or the encoder, of a run after a number of steps.
 
     Args:
-        file: an embedding of the workdir; need not exist.
-        fingerprint: of the run's config and images.
-        step: number of steps of the network that made it; of the encoder with its features.
+        file: an embedding in the workdir; need not exist.
+        fingerprint: fingerprint of the run's config and images.
+        step: number of steps of its network; for the encoder with the name of its features.
 
     Raises:
-        InputError: it is the embedding of another run.
+        InputError: the file is the embedding of another run.
     """
     try:
         made_by, _, made_at = io.read_fingerprint(file).partition(":")
@@ -468,7 +478,7 @@ def _check_same(
 
 
 def difference(stored: Mapping[str, Any], config: Mapping[str, Any]) -> str:
-    """Finds the first value in which configs differ: `KEY = OLD, not NEW`; "" for equal ones."""
+    """Returns the first difference of configs, `KEY = OLD, not NEW`; "" if they are equal."""
     old, new = dict(_flat(stored)), dict(_flat(config))
     # A different method also has different keys; its name is the clearest difference.
     keys = sorted(old | new, key=lambda key: (key != "method.name", key))

@@ -11,7 +11,6 @@ import jax
 import numpy as np
 from etils import epath
 from jax import Array
-from tqdm import tqdm
 
 from cluster_jax.core import buckets, io, logs
 from cluster_jax.core.logs import logger
@@ -94,12 +93,8 @@ def _line(record: Mapping[str, Any]) -> str:
 
 def read_log(workdir: epath.PathLike) -> list[dict]:
     """Reads the lines of `metrics.jsonl` as dicts, up to the first incomplete one."""
-    records = []
-    try:
-        lines = (epath.Path(workdir) / _LINES).read_text().splitlines()
-    except FileNotFoundError:
-        return []
-    for line in lines:
+    records, file = [], epath.Path(workdir) / _LINES
+    for line in file.read_text().splitlines() if file.exists() else ():
         try:
             records.append(json.loads(line))
         except json.JSONDecodeError:
@@ -130,30 +125,25 @@ class Progress:
         self._bad = 0
         self._looks = watch.looks(earlier)
         self._told: set[str] = set()
-        self._bar: tqdm | None = None
+        self._bar = logs.progress_bar(
+            total=run.total_steps, initial=start, unit="step", desc="training",
+            disable=log is None, mininterval=1.0,
+        )  # fmt: skip
         if log is not None:
             logger.info("compiling")
 
     def add(self, metrics: Mapping[str, Array]) -> None:
         """Takes the metrics of the next step; waits until at most two steps are in flight."""
         self._steps.append(metrics)
-        if self._bar is None:
-            # The first step includes the compilation, from which no time left can be told.
-            jax.block_until_ready(metrics)
-            self._bar = logs.progress_bar(
-                total=self._run.total_steps, initial=self._since + 1, unit="step",
-                desc="training", disable=self._log is None, mininterval=1.0,
-            )  # fmt: skip
-            return
         if len(self._steps) > _IN_FLIGHT:
             jax.block_until_ready(self._steps[-1 - _IN_FLIGHT])
         self._bar.update()
 
     def close(self) -> None:
         """Ends the bar and the log."""
-        for part in (self._bar, self._log):
-            if part is not None:
-                part.close()
+        self._bar.close()
+        if self._log is not None:
+            self._log.close()
 
     def report(self, step: int, state: State, probe: Callable[[State], Any] | None) -> None:
         """Logs the means since the last report.
@@ -177,9 +167,8 @@ class Progress:
         if features is not None:
             means |= watch.look(features, state.model_state, means, self._run.method.watched)
             self._looks.append({"step": step, **means})
-        if self._bar is not None:
-            text = f"loss {means['loss']:.4f}, {speed:,.0f} images/s"
-            self._bar.set_postfix_str(text, refresh=False)
+        text = f"loss {means['loss']:.4f}, {speed:,.0f} images/s"
+        self._bar.set_postfix_str(text, refresh=False)
         if self._log is not None:
             self._log.write(step, means)
         self._check_bad(bad)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from numpy.typing import NDArray
+from scipy import stats
 
 from cluster_jax.data.images import Dataset, select
 from cluster_jax.methods.base import ModelState, Watched
@@ -104,9 +105,7 @@ def look(
     if watched.pseudo_labels is not None:
         labels = np.asarray(jax.device_get(watched.pseudo_labels(model_state)))
         if labels.any():  # They are all zero before the first refresh.
-            share = np.bincount(labels) / len(labels)
-            share = share[share > 0]
-            values[CLUSTERS] = float(np.exp(-(share * np.log(share)).sum()))
+            values[CLUSTERS] = float(np.exp(stats.entropy(np.bincount(labels))))
     return values
 
 

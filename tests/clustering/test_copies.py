@@ -4,9 +4,7 @@ import functools
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_wine
 from sklearn.metrics import adjusted_rand_score
-from sklearn.preprocessing import StandardScaler
 
 from cluster_jax.clustering import copies, smooth, smooth_tree
 from cluster_jax.clustering.smooth_tree import SmoothTree
@@ -61,16 +59,6 @@ def test_most_rows_may_be_copies():
     model = SmoothTree("cosine").fit(copied)
     np.testing.assert_array_equal(model.labels_, model.labels_[original])
     assert len(model.sample_) == len(x)
-
-
-@pytest.mark.parametrize("times", [2, 3])
-def test_wine_several_times(times):
-    wine = load_wine()
-    x = StandardScaler().fit_transform(wine.data)
-    once = SmoothTree("euclidean").fit(x)
-    model = SmoothTree("euclidean").fit(np.tile(x, (times, 1)))
-    assert adjusted_rand_score(once.labels_, model.labels_[: len(x)]) == 1
-    assert model.n_clusters_ == once.n_clusters_
 
 
 def test_the_order_of_the_rows_does_not_matter():

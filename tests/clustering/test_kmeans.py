@@ -1,6 +1,5 @@
 """k-means: scikit-learn and a plain loop as references, devices, starts, hard data, bad input."""
 
-import itertools
 import sys
 
 import jax
@@ -98,17 +97,6 @@ def test_devices_do_not_matter(x64, metric, k):
     assert one.n_iter == many.n_iter
 
 
-def test_no_update_and_no_assignment_makes_it_worse(x64):
-    """NCC's bound: inside one run the sum of <v_i, mu_y(i)> never falls."""
-    x = blobs(dtype=np.float64) - 5
-    for metric, rows in (("euclidean", x), ("spherical", unit(x))):
-        results = [run(x, 7, init=x[:7], max_iter=i, metric=metric) for i in range(1, 9)]
-        for last, result in itertools.pairwise(results):
-            assert result.n_iter == last.n_iter + 1
-            updated = ((rows - result.centers[last.labels]) ** 2).sum()
-            assert last.inertia > updated > result.inertia
-
-
 def test_inertia_belongs_to_labels_and_centers_and_restarts_lower_it():
     x = blobs()
     runs = [run(x, 53, n_init=r, seed=4) for r in (1, 8)]
@@ -179,17 +167,6 @@ def test_nothing_but_zero_rows_and_nothing_but_one_row():
         np.testing.assert_array_equal(result.centers, 0)
     one = run([[3.0, 4]], 1, metric="spherical")
     np.testing.assert_allclose(one.centers, [[0.6, 0.8]], rtol=1e-6)
-
-
-def test_a_huge_offset_costs_no_precision():
-    """Multiples of 1/16 stay exact at half a million; float32 squares there step by 32,768."""
-    x = np.round(blobs() * 16) / 16
-    offset = np.float32(2**19)
-    near = run(x, 7, init=x[:7], max_iter=20)
-    far = run(x + offset, 7, init=x[:7] + offset, max_iter=20)
-    np.testing.assert_array_equal(near.labels, far.labels)
-    np.testing.assert_allclose(far.centers - offset, near.centers, atol=1 / 16)
-    assert far.inertia == pytest.approx(near.inertia, rel=1e-5)
 
 
 @pytest.mark.parametrize(("dtype", "offset"), [(np.float64, 1e9), (np.int64, -(10**12))])
@@ -305,10 +282,7 @@ def test_float32_unless_double_precision_is_on(x64):
         (np.zeros((3, 2)), 0, {}, "n_clusters must be at least 1; got 0"),
         (np.zeros((3, 2)), 4, {}, "n_clusters must be at most 3; got 4"),
         (np.zeros((3, 2)), 2, {"n_init": 0}, "n_init"),
-        (np.zeros((3, 2)), 2, {"max_iter": 3_000_000_000}, "max_iter must be at most"),
         (np.zeros((3, 2)), 3.0, {}, "n_clusters must be a whole number; got 3.0"),
-        (np.zeros((3, 2)), True, {}, "n_clusters must be a number; got True"),
-        (np.zeros((3, 2)), 2, {"n_init": 2.0}, "n_init must be a whole number; got 2.0"),
         (np.zeros((3, 2)), 2, {"seed": None}, "seed must be at least 0; got None"),
         (np.zeros((3, 2)), 2, {"metric": "cosine"}, "'euclidean', 'spherical'; got 'cosine'"),
         (
@@ -317,7 +291,6 @@ def test_float32_unless_double_precision_is_on(x64):
             {"init": np.zeros((2, 3))},
             r"centers must have shape \(2, 2\); got \(2, 3\)",
         ),
-        (np.zeros((3, 2)), 2, {"init": np.full((2, 2), np.inf)}, "centers must be finite"),
         (
             np.eye(3, 2),
             2,
@@ -325,13 +298,17 @@ def test_float32_unless_double_precision_is_on(x64):
             "centers must be finite and near.*1e\\+39",
         ),
         (np.array([[np.nan]]), 1, {}, "NaN"),
-        (np.array([[np.inf], [0]]), 1, {"metric": "spherical"}, "infinity"),
         (np.array([[1e200], [0]]), 1, {}, "x must be between .* got 1e.200: scale them"),
     ],
 )
 def test_bad_input(points, k, changed, message):
     with pytest.raises(ValueError, match=message):
         run(points, k, **changed)
+
+
+def test_blocks_of_bad_input():
+    with np.errstate(all="ignore"), pytest.raises(ValueError, match="x must be finite"):
+        kmeans_blocks(np.array([[0.0], [np.nan]]), n_clusters=2, mesh=mesh(1))
 
 
 def test_rounding_does_not_choose_between_two_rows_of_a_pair(x64):
@@ -411,16 +388,3 @@ def test_blocks_give_empty_clusters_rows_and_lose_no_precision_far_from_zero(off
     assert len(set(zip(truth.tolist(), result.labels.tolist(), strict=True))) == 7
     inertia = sum(x[truth == i].var(0).sum() * 30 for i in range(7))
     assert result.inertia == pytest.approx(inertia, rel=1e-4)
-
-
-@every_row(
-    ("x", "changed", "message"),
-    [
-        (np.eye(3), {"n_clusters": 4}, "n_clusters must be at most 3; got 4"),
-        (np.eye(3), {"metric": "cosine"}, "metric must be one of"),
-        (np.array([[0.0], [np.nan]]), {}, "x must be finite"),
-    ],
-)
-def test_blocks_of_bad_input(x, changed, message):
-    with np.errstate(all="ignore"), pytest.raises(ValueError, match=message):
-        kmeans_blocks(x, **{"n_clusters": 2, "mesh": mesh(1), **changed})

@@ -1,6 +1,5 @@
 """Clusters that keep their ids while rows come: updates, refits and removals."""
 
-import hashlib
 import os
 import subprocess
 import sys
@@ -81,13 +80,6 @@ def test_rows_of_other_width_are_told():
     with pytest.raises(ValueError, match="3 features, but SmoothTree is expecting 20"):
         model.partial_fit(np.zeros((2, 3)))
     assert len(model.labels_) == 60
-
-
-def test_a_fit_forgets_the_updates():
-    draw = kinds()
-    model = SmoothTree("euclidean").fit(draw(30, 30)[0]).partial_fit(draw(3, 3)[0])
-    assert len(model.fit(draw(30, 30)[0]).labels_) == 60
-    assert [e.kind for e in model.events_] == ["emerged"] * 2
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -273,19 +265,12 @@ print(hashlib.sha256(model.labels_.tobytes()).hexdigest())
 """
 
 
-def test_two_processors_give_the_same_ids():
-    digests = set()
-    for core in ("Prescott", "Haswell"):
-        flags = {"OPENBLAS_CORETYPE": core, "NPY_DISABLE_CPU_FEATURES": "", "OMP_NUM_THREADS": "1"}
-        if core == "Prescott":
-            flags["NPY_DISABLE_CPU_FEATURES"] = "AVX2 FMA3"
-        job = subprocess.run(
-            [sys.executable, "-W", "ignore", "-c", _JOB],
-            env={**os.environ, **flags},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        digests.add(job.stdout.strip())
-    assert len(digests) == 1
-    assert digests != {hashlib.sha256(b"").hexdigest()}
+def test_two_processors_give_the_same_ids(capsys):
+    """This one, and one without its vector instructions."""
+    exec(_JOB, {})
+    older = {"OPENBLAS_CORETYPE": "Prescott", "NPY_DISABLE_CPU_FEATURES": "AVX2 FMA3"}
+    job = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", _JOB],
+        env={**os.environ, **older}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert job.stdout == capsys.readouterr().out

