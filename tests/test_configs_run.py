@@ -85,7 +85,7 @@ def check_outputs(results, config, folder):
 @pytest.mark.parametrize("names", trainings())
 def test_config_runs_two_steps(names, tmp_path, monkeypatch):
     name = next((name for name in names if name in EVALUATED), names[0])
-    config = toy.shrunken(name, tmp_path)
+    config = toy.shrunken(name, tmp_path, "mlp" if names[0] != "ncl_digits" else "small")
     config.eval.reduce = "pca"  # Numba compiles UMAP for seconds, in other modules.
     if name not in EVALUATED:
         monkeypatch.setattr(pipeline, "_cluster_and_write", lambda *_: {})

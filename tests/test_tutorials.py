@@ -18,7 +18,7 @@ SHORT = {
         '"optimizer.warmup": "3 steps", "eval.reduce": "pca", '
         '"eval.linear_probe.epochs": 2}'
     },
-    "embeddings": {},
+    "embeddings": {"fitted, new = slice(0, 1500)": "fitted, new = slice(0, 500)"},
     "loop": {
         "steps = 400": "steps = 3",
         "width=24": "width=4",

@@ -100,10 +100,10 @@ def shrunken(name, folder, network="small", write=True):
         config.augment.blur.kernel = 3
     config.network.name = network
     config.network.weights = None
-    if network == "small":
+    if network in ("small", "mlp"):
         config.network.stem = None
-        if config.network.frozen is not None:
-            config.network.frozen = "conv3"
+    if config.network.frozen is not None and network == "small":
+        config.network.frozen = "conv3"
     config.network.width = 4
     if config.network.projector is not None:
         config.network.projector.update(hidden=16, out=8)

@@ -169,17 +169,6 @@ def test_nothing_but_zero_rows_and_nothing_but_one_row():
     np.testing.assert_allclose(one.centers, [[0.6, 0.8]], rtol=1e-6)
 
 
-def test_a_huge_offset_costs_no_precision():
-    """Multiples of 1/16 stay exact at half a million; float32 squares there step by 32,768."""
-    x = np.round(blobs() * 16) / 16
-    offset = np.float32(2**19)
-    near = run(x, 7, init=x[:7], max_iter=20)
-    far = run(x + offset, 7, init=x[:7] + offset, max_iter=20)
-    np.testing.assert_array_equal(near.labels, far.labels)
-    np.testing.assert_allclose(far.centers - offset, near.centers, atol=1 / 16)
-    assert far.inertia == pytest.approx(near.inertia, rel=1e-5)
-
-
 @pytest.mark.parametrize(("dtype", "offset"), [(np.float64, 1e9), (np.int64, -(10**12))])
 def test_an_offset_beyond_float32_costs_no_precision(dtype, offset):
     """float32 steps by 64 at 1e9; JAX has no float64 here."""

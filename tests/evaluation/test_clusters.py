@@ -262,7 +262,7 @@ X = np.ones((5, 4))
     ("features", "given", "message"),
     [
         (np.ones(5), {}, "rows by columns; got an error: Expected 2D array"),
-        (np.array([[1.0, np.inf]]), {}, "Input features contains infinity"),
+        (np.array([[1.0, np.inf]]), {}, "features must be finite; got NaN or infinity in row 0"),
         (
             X,
             {"metric": "cosine", "reduce": "pca"},

@@ -78,25 +78,6 @@ def test_a_state_stays_what_it_is(tmp_path, method, nrcc):
     assert len(traces) == 1
 
 
-@pytest.mark.parametrize("method", ["simclr", *cases.LABELED])
-def test_a_batch_holds_labels_of_known_classes_alone(method):
-    """What reaches a step is what the stream gives: numbers of images, images, known classes.
-
-    A batch depends on the labeled rows alone, not on the method: without, with some, all of them.
-    """
-    dataset = cases.build(method, False).dataset
-    batch = cases.draw(dataset._replace(images=None), cases.LABELED.get(method), 0)
-    leaves = {jax.tree_util.keystr(path, simple=True): x for path, x in _named(batch)}
-    label = leaves.pop("labeledlabel", None)
-    assert (label is None) == (method not in cases.LABELED)
-    assert {name.removeprefix("un").removeprefix("labeled") for name in leaves} == {
-        "index", "image",
-    }  # fmt: skip
-    if label is not None:
-        np.testing.assert_array_equal(label, dataset.labels[leaves["labeledindex"]])
-        assert label.max() < 2
-
-
 def _shapes(tree):
     return jax.tree.map(lambda x: (x.shape, x.dtype), tree)
 
@@ -113,10 +94,6 @@ def _relabelled(run):
 def _equal(one, other):
     for (path, a), b in zip(jax.tree.leaves_with_path(one), jax.tree.leaves(other), strict=True):
         np.testing.assert_array_equal(_plain(a), _plain(b), err_msg=jax.tree_util.keystr(path))
-
-
-def _named(tree):
-    return jax.tree_util.tree_leaves_with_path(tree)
 
 
 def _leaves(state):

@@ -272,9 +272,6 @@ def test_shaping_of_gradients(keys):
     gradient = jax.random.normal(next(keys), (3, 4, 4, 2)) * jnp.array([1e-30, 1.0, 50.0]).reshape(
         3, 1, 1, 1
     )
-    np.testing.assert_array_equal(base.shape_gradient(gradient, gradient), gradient)
-    clipped = base.shape_gradient(gradient, gradient, 0.5)
-    np.testing.assert_array_equal(clipped, np.clip(gradient, -0.5, 0.5))
     for dtype in (jnp.float64, jnp.float32):
         unit = base.normalize_by_rms(gradient.astype(dtype))
         assert unit.dtype == dtype
