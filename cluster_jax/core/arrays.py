@@ -6,6 +6,7 @@
 from collections.abc import Iterator
 from typing import Any, Protocol
 
+import ml_dtypes
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import check_array
@@ -88,10 +89,17 @@ def distances_to_centers(x: NDArray, centers: NDArray, labels: NDArray) -> NDArr
     return distances
 
 
+def widened(values: Any) -> Any:
+    """Returns bfloat16, a type that NumPy does not know, as float32; other values unchanged."""
+    is_short = getattr(values, "dtype", None) == ml_dtypes.bfloat16
+    return np.asarray(values).astype(np.float32) if is_short else values
+
+
 def numeric(values: ArrayLike, name: str, largest: float = np.inf) -> NDArray:
     """Returns `values` as finite real numbers `[n, d]`, dtype kept (objects become float64).
 
-    Extends scikit-learn's `check_array`: also rejects masks and dates.
+    Extends scikit-learn's `check_array`: also rejects masks and dates, and says in which row a
+    number is not finite.
 
     Raises:
         InputError, TypeError: the input is invalid, or has a number beyond `largest`.
@@ -101,18 +109,23 @@ def numeric(values: ArrayLike, name: str, largest: float = np.inf) -> NDArray:
         'i'
         >>> numeric([[1.0], [float("nan")]], "X")  # doctest: +ELLIPSIS
         Traceback (most recent call last):
-        cluster_jax.core.checks.InputError: X must be finite numbers, ... contains NaN...
+        cluster_jax.core.checks.InputError: X must be finite; got NaN or infinity in row 1: ...
     """
     if np.ma.is_masked(values):
         raise InputError(f"{name} must have no masked entries; got some: drop or fill their rows")
     try:
-        array = check_array(values, dtype="numeric", input_name=name)
+        how: dict[str, Any] = {"dtype": "numeric", "ensure_all_finite": False}
+        array = check_array(widened(values), input_name=name, **how)
     except (TypeError, ValueError) as error:
-        said = f"{name} must be finite numbers, rows by columns; got an error: {error}"
+        said = f"{name} must be numbers, rows by columns; got an error: {error}"
         kind = TypeError if isinstance(error, TypeError) else InputError
         raise kind(checks.sentence(" ".join(said.split()))) from error
     if array.dtype.kind not in "biuf":
         raise InputError(f"{name} must hold numbers; got an array of {array.dtype}")
+    is_finite = np.isfinite(array).all(axis=1)
+    if not is_finite.all():
+        got = f"NaN or infinity in row {int(np.argmin(is_finite))}"
+        raise InputError(f"{name} must be finite; got {got}: drop or fill it")
     size = max(float(array.max(initial=0)), -float(array.min(initial=0)))
     if size > largest:
         wanted = f"between -{largest:g} and {largest:g}, so that their squares are numbers"

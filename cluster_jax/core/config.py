@@ -48,11 +48,9 @@ def find_config(config: str) -> pathlib.Path:
     file = next(filter(pathlib.Path.is_file, files), None)
     if is_name and path.suffix in ("", ".py") and file is not None:
         return file
-    names = config_names()
-    close = difflib.get_close_matches(path.stem, names, 3, 0.75) if is_name else []
-    wanted = "the path of a file or the name of a config"
-    wanted += "" if close else ", such as nrcc_digits, of the folder configs"
+    close = difflib.get_close_matches(path.stem, config_names(), 3, 0.75) if is_name else []
     hint = f"; did you mean {' or '.join(close)}?" if close else ""
+    wanted = "the path of a file or the name of a config, such as nrcc_digits"
     raise InputError(f"config must be {wanted}; got {config!r}{hint}")
 
 

@@ -100,6 +100,7 @@ def as_floats(values: Any, path: object) -> NDArray:
     Raises:
         InputError: they are no numbers.
     """
+    values = arrays.widened(values)
     if values.dtype.kind not in "biuf":
         raise InputError(f"{path} must hold real numbers; got {values.dtype}")
     return values.astype(_float_type(values.dtype), copy=False)

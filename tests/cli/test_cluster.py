@@ -333,7 +333,7 @@ def test_summary_counts_small_clusters_apart():
             "none.txt must be an existing file; got no such file",
         ),
         (("--features=x.npy", "--labels=short.txt"), "got 200 and 2"),
-        (("--features=nan.npy",), "Input features contains NaN"),
+        (("--features=nan.npy",), "features must be finite; got NaN or infinity in row 1"),
         (("--features=flat.npy",), "rows by columns; got float64 of shape (4,)"),
         (("--features=empty.npy",), "a minimum of 1 is required"),
         (("--features=words.npy",), "must hold real numbers"),

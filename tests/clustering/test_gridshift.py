@@ -1,5 +1,6 @@
 """GridShift against its literal reading, its invariances and hostile input."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -190,13 +191,22 @@ def test_bad_options(options, message):
     assert "\n" not in str(caught.value)
 
 
+def test_bfloat16_is_clustered_as_float32():
+    """NumPy does not know the type, in which networks compute."""
+    x = jnp.asarray(np.random.default_rng(0).normal(size=(60, 2)), jnp.bfloat16)
+    own = np.asarray(x).astype(np.float32)
+    for rows in (x, np.asarray(x)):
+        found = GridShift(bandwidth=1.0).fit(rows)
+        np.testing.assert_array_equal(found.labels_, GridShift(bandwidth=1.0).fit(own).labels_)
+
+
 @every_row(
     ("points", "message"),
     [
-        ([[0.0], [np.nan]], "X must be finite numbers.* contains NaN"),
-        ([[np.inf, 0.0]], "X contains infinity"),
+        ([[0.0], [np.nan]], "X must be finite; got NaN or infinity in row 1"),
+        ([[np.inf, 0.0]], "X must be finite; got NaN or infinity in row 0"),
         (np.zeros((0, 2)), "0 sample"),
-        ([["a", "b"]], "X must be finite numbers"),
+        ([["a", "b"]], "X must be numbers"),
         (np.array([["2020-01-01"]], "datetime64[D]"), "X must hold numbers"),
         (np.ma.masked_array([[1.0, 2.0]], [[True, False]]), "X must have no masked entries"),
     ],

@@ -256,7 +256,7 @@ X = np.ones((5, 4))
     ("features", "given", "message"),
     [
         (np.ones(5), {}, "rows by columns; got an error: Expected 2D array"),
-        (np.array([[1.0, np.inf]]), {}, "Input features contains infinity"),
+        (np.array([[1.0, np.inf]]), {}, "features must be finite; got NaN or infinity in row 0"),
         (X, {"metric": "cosine", "reduce": "pca"}, "metric must be 'euclidean' for gridshift"),
         (X, {"n_components": 0}, "n_components must be at least 1; got 0"),
         (X, {"bandwidth": 0.0}, "bandwidth must be 'auto' or a number greater than 0; got 0.0"),

@@ -130,7 +130,7 @@ def test_seed_decides():
 @every_row(
     ("features", "labels", "change", "message"),
     [
-        (np.zeros(4), [0, 0, 1, 1], {}, "2-D"),
+        (np.zeros(4), [0, 0, 1, 1], {}, "2D array"),
         (np.zeros((4, 1)), [0, 0, 1], {}, "labels must have one entry for each of the 4 rows"),
         (np.full((4, 1), np.inf), [0, 0, 1, 1], {}, "infinity"),
         (np.zeros((4, 1)), [0, 0, 1, 1], {"epochs": 0}, "epochs must be at least 1"),
