@@ -18,12 +18,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.spatial.distance import cdist
-from sklearn.cluster import KMeans, SpectralClustering
+from sklearn.cluster import KMeans
 from threadpoolctl import threadpool_limits
 
 from cluster_jax import metrics
-from cluster_jax.clustering import knn, reduce, sinkhorn, smooth
+from cluster_jax.clustering import knn, reduce, smooth
 from cluster_jax.clustering.smooth_tree import SmoothTree
 from cluster_jax.core.arrays import normalize_rows
 from experiments import tables
@@ -44,21 +43,6 @@ def scores(labels: NDArray, clusters: NDArray) -> dict[str, Any]:
 
 def _kmeans(x: NDArray, k: int, seed: int) -> NDArray:
     return KMeans(k, n_init=10, random_state=seed).fit_predict(x)
-
-
-def _balanced(x: NDArray, k: int, seed: int) -> NDArray:
-    """k-means of soft clusters of equal sizes, Sinkhorn's, from the centers of k-means."""
-    centers = KMeans(k, n_init=10, random_state=seed).fit(x).cluster_centers_
-    for _ in range(20):
-        distances = cdist(x, centers, "sqeuclidean")
-        shares = sinkhorn(-distances / distances.mean())
-        centers = shares.T @ x / shares.sum(axis=0)[:, None]
-    return shares.argmax(axis=1)
-
-
-def _spectral(x: NDArray, k: int, seed: int) -> NDArray:
-    graph = SpectralClustering(k, affinity="nearest_neighbors", random_state=seed)
-    return graph.fit_predict(x)
 
 
 def _map(x: NDArray, seed: int) -> NDArray:
@@ -100,12 +84,9 @@ METHODS: dict[str, Method] = {
         smooth.fit(x, metric).smooth, k, seed
     ),
     "k-means, k given": lambda x, k, seed, _: _kmeans(x, k, seed),
-    "k-means, balanced, k given": lambda x, k, seed, _: _balanced(x, k, seed),
-    "spectral clustering, k given": lambda x, k, seed, _: _spectral(x, k, seed),
     "DROWCULA: UMAP + k-means, k given": lambda x, k, seed, _: _drowcula(x, k, seed),
     "SmoothTree": lambda x, _, seed, metric: SmoothTree(metric, random_state=seed).fit(x).labels_,
     "k-means, silhouette": lambda x, *_: peers.kmeans_silhouette(x),
-    "DROWCULA, silhouette": lambda x, _k, seed, _: peers.kmeans_silhouette(_map(x, seed)),
     "UMAP + HDBSCAN n/100": lambda x, _k, seed, _: peers.hdbscan(
         reduce(x, metric="euclidean", seed=seed), max(5, len(x) // 100)
     ),

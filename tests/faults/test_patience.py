@@ -1,6 +1,5 @@
-"""Nobody waits without a word: compiling, time left and Ctrl-C."""
+"""Nobody waits without a word: compiling, and the time left."""
 
-import pathlib
 import re
 import sys
 
@@ -9,13 +8,6 @@ import pytest
 from cluster_jax.core import logs
 from cluster_jax.runs import begin as pipeline
 from tests import toy
-
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-
-
-def _interrupted():
-    """As by Ctrl-C outside of the loop."""
-    raise KeyboardInterrupt
 
 
 @pytest.mark.usefixtures("one_device", "traced_once", "compiled_once")
