@@ -140,16 +140,12 @@ def score(s: Stream, fits: list[NDArray], history: list[tuple[NDArray, set[int]]
             taken |= {c} if is_right else set()
     again = numbering.refit(numbering.start(ids[-1]), fits[-1]).ids
     return {
-        "full": adjusted_rand_score(s.y, fits[-1]),
-        "ari": adjusted_rand_score(s.y, ids[-1]),
+        "full": adjusted_rand_score(s.y, fits[-1]), "ari": adjusted_rand_score(s.y, ids[-1]),
         "moved": float(np.mean([(b[: len(a)] != a).mean() for a, b in itertools.pairwise(ids)])),
-        "births": births,
-        "found": found,
-        "found_by_fit": by_fit,
-        "false": false / UPDATES,
+        "births": births, "found": found, "found_by_fit": by_fit, "false": false / UPDATES,
         "clusters_kept": float(np.isin(np.unique(ids[-1]), again).mean()),
         "rows_kept": float((again == ids[-1]).mean()),
-    }
+    }  # fmt: skip
 
 
 def main() -> None:

@@ -13,16 +13,13 @@ from experiments.registry import Cell, Table
 
 # Metrics that may not be part of a row's score: path in the results of a run, and factor.
 PATHS = {
-    "top-1": ("metrics.linear_probe", 100.0),
-    "top-5": ("metrics.linear_probe_top_5", 100.0),
-    "5-NN": ("metrics.knn.5", 100.0),
-    "20-NN": ("metrics.knn.20", 100.0),
-    "100-NN": ("metrics.knn.100", 100.0),
-    "std": ("metrics.collapse.projection.std", 1.0),
+    "top-1": ("metrics.linear_probe", 100.0), "top-5": ("metrics.linear_probe_top_5", 100.0),
+    "5-NN": ("metrics.knn.5", 100.0), "20-NN": ("metrics.knn.20", 100.0),
+    "100-NN": ("metrics.knn.100", 100.0), "std": ("metrics.collapse.projection.std", 1.0),
     "clusters": ("metrics.gridshift.n_clusters", 1.0),
     "their-ACC": ("metrics.gridshift.acc", 100.0),
     "minutes": ("provenance.seconds.train_and_embed", 1 / 60),
-}
+}  # fmt: skip
 # Decimals of metrics that are no percent.
 DIGITS = {"clusters": 0, "std": 3}
 SHOWN = 12  # pairs of rows in another order than the paper's, the largest differences first
@@ -194,11 +191,7 @@ def provenance(blocks: Sequence[Mapping[str, Any]]) -> str:
 
 
 def pages(
-    paper: str,
-    numbers: Sequence[str],
-    scale: str,
-    seeds: Sequence[int],
-    rows: Mapping[str, Any],
+    paper: str, numbers: Sequence[str], scale: str, seeds: Sequence[int], rows: Mapping[str, Any]
 ) -> str:
     """The tables that have a run, in Markdown.
 

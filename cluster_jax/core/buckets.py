@@ -1,11 +1,12 @@
 """Paths of a training, which may be in a bucket: `gs://bucket/run`, by `etils.epath`."""
 
-import functools
+import importlib.util
 
 import fsspec
 from etils import epath
 
 from cluster_jax.core import checks
+from cluster_jax.core.checks import InputError
 
 
 def is_in_bucket(path: epath.PathLike) -> bool:
@@ -19,15 +20,13 @@ def path(path: epath.PathLike) -> epath.Path:
     Raises:
         InputError: it is in a bucket for which a library is missing, or no path at all.
     """
-    if is_in_bucket(path):
-        _forget_listings()
-    return epath.Path(checks.address(path)).expanduser()
-
-
-@functools.cache
-def _forget_listings() -> None:
-    """Has every folder of a bucket listed anew: other processes write there as well."""
+    if not str(path).startswith("gs://"):
+        return epath.Path(checks.local(path)).expanduser()
+    if importlib.util.find_spec("gcsfs") is None:
+        raise InputError(f"{checks.short(path)} needs gcsfs; got none: pip install gcsfs")
+    # Every folder is listed anew: other processes write there as well.
     fsspec.config.conf.setdefault("gcs", {})["use_listings_cache"] = False
+    return epath.Path(path)
 
 
 def names(folder: epath.PathLike) -> set[str]:

@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import importlib.util
 import math
 import numbers
 import os
@@ -98,20 +97,6 @@ def local(path: str | os.PathLike) -> str:
     if "://" in path:
         must = f"{short(path)} must be a file or folder of this machine; got an address"
         raise InputError(f"{must}: mount the bucket, or copy the files here")
-    return path
-
-
-def address(path: str | os.PathLike) -> str:
-    """Returns a path of this machine or in a bucket.
-
-    Raises:
-        InputError: the library that reads such an address is not installed, or there is none.
-    """
-    path = os.fspath(path)
-    if not path.startswith("gs://"):
-        return local(path)
-    if importlib.util.find_spec("gcsfs") is None:
-        raise InputError(f"{short(path)} needs gcsfs; got none: pip install gcsfs")
     return path
 
 

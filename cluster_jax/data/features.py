@@ -104,9 +104,7 @@ def with_neighbors(dataset: Dataset, count: int) -> Dataset:
         checks.at_most("feature_views.neighbors", count, len(rows) - 1, f"for {len(rows)} {kind}")
     if dataset.fetch is _fetch_pending:
         return dataset._replace(shape=shape, neighbors=count)
-    blocks = arrays.blocks(dataset.size, dataset.shape[1])
-    indices = (np.arange(rows.start, rows.stop) for rows in blocks)
-    first = np.concatenate([dataset.fetch(block)[:, 0] for block in indices])
+    first = dataset.fetch(np.arange(dataset.size))[:, 0]
     from sklearn.neighbors import NearestNeighbors  # Not before: a service needs none.
 
     nearest = np.empty((dataset.size, count), np.int64)

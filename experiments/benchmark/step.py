@@ -52,15 +52,14 @@ METHODS = (
 )  # fmt: skip
 # Name -> the config, and changes of it.
 STEPS: dict[str, tuple[str, dict[str, Any]]] = {
-    "nrcc_cifar10": ("nrcc_cifar10", {}),
-    "ncc_cifar10": ("ncc_cifar10", {}),
+    "nrcc_cifar10": ("nrcc_cifar10", {}), "ncc_cifar10": ("ncc_cifar10", {}),
     "simclr": ("nrcc_digits", {"nrcc.weight": 0.0}),
     **{method: (f"{method}_digits", {}) for method in METHODS},
     "byol + nrcc": ("byol_digits", NRCC),
     "byol + nrcc by HMC": ("byol_digits", {**NRCC, "nrcc.sampler": "hmc"}),
     "byol + nrcc + remat": ("byol_digits", {**NRCC, "train.remat": True}),
     "byol with flips alone": ("byol_digits", FLIPS),
-}
+}  # fmt: skip
 LARGE, SMALL = Size(256, width=64, hidden=4096), Size(32, width=16, hidden=256)
 IMAGES, PIXELS, ROUNDS, ROUND_SECONDS, TORCH_SECONDS = 4_096, 32, 3, 2.0, 240
 

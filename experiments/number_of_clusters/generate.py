@@ -252,20 +252,10 @@ def _quantized(spec: Set, rng: np.random.Generator) -> tuple[NDArray, NDArray]:
 
 
 _KINDS = {
-    "blobs": _blobs,
-    "ellipses": _ellipses,
-    "hierarchy": _hierarchy,
-    "styles": _styles,
-    "styles_cosine": _styles,
-    "vmf": _vmf,
-    "moons": _moons,
-    "rings": _rings,
-    "chains": _chains,
-    "one": _one,
-    "student": _student,
-    "noise": _noise,
-    "quantized": _quantized,
-}
+    "blobs": _blobs, "ellipses": _ellipses, "hierarchy": _hierarchy, "styles": _styles,
+    "styles_cosine": _styles, "vmf": _vmf, "moons": _moons, "rings": _rings, "chains": _chains,
+    "one": _one, "student": _student, "noise": _noise, "quantized": _quantized,
+}  # fmt: skip
 
 
 # A set of a list: its name, rows, true clusters, and metric.

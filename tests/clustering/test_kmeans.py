@@ -285,12 +285,7 @@ def test_float32_unless_double_precision_is_on(x64):
         (np.zeros((3, 2)), 3.0, {}, "n_clusters must be a whole number; got 3.0"),
         (np.zeros((3, 2)), 2, {"seed": None}, "seed must be at least 0; got None"),
         (np.zeros((3, 2)), 2, {"metric": "cosine"}, "'euclidean', 'spherical'; got 'cosine'"),
-        (
-            np.zeros((3, 2)),
-            2,
-            {"init": np.zeros((2, 3))},
-            r"centers must have shape \(2, 2\); got \(2, 3\)",
-        ),
+        (np.zeros((3, 2)), 2, {"init": np.zeros((2, 3))}, r"centers must have shape \(2, 2\);"),
         (
             np.eye(3, 2),
             2,

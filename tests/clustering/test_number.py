@@ -196,13 +196,6 @@ def test_a_clear_answer_is_standard_errors_above_the_limit(n, k, spread, verdict
     assert (model.n_clusters_, model.verdict_) == (k, verdict)
 
 
-@pytest.mark.parametrize(("n", "kinds"), [(9, 3), (15, 5), (24, 3)])
-def test_few_rows_of_separate_kinds(n, kinds):
-    x, truth = blobs((n // kinds,) * kinds)
-    for options in ({}, {"n_clusters": kinds}):
-        assert adjusted_rand_score(truth, fit(x, **options).labels_) == 1
-
-
 def test_few_rows_are_clear_only_with_deviations_to_spare():
     """The gap alone would do, but Gaussians of 25 rows differ as much."""
     model = fit(blobs((5,) * 5, gap=1.0, seed=3)[0])

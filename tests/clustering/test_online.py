@@ -53,12 +53,9 @@ def test_centroids_stay_unit_and_finite_in_float32(rng):
     state = online.Clusters(*(x.astype(jnp.float32) for x in state))
     batch = np.concatenate([-state.centroids[:1], np.zeros((2, 3)), state.centroids[2:]])
     after = online.update(
-        state,
-        batch.astype(np.float32),
-        np.array([0, 1, 1, 2], np.int32),
-        centroid_decay=0.5,
+        state, batch.astype(np.float32), np.array([0, 1, 1, 2], np.int32), centroid_decay=0.5,
         variance_decay=0.5,
-    )
+    )  # fmt: skip
     assert after.centroids.dtype == after.variances.dtype == jnp.float32
     np.testing.assert_allclose(jnp.linalg.norm(after.centroids, axis=1), 1, rtol=1e-6)
     assert np.isfinite(after.variances).all()

@@ -256,10 +256,7 @@ def test_given_classes(kind):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (
-            LABELS[:-1],
-            r"^y must have one class for each of the 23 images that .*got shape \(22,\)$",
-        ),
+        (LABELS[:-1], r"^y must have one class for each of the 23 images that .*got shape"),
         (LABELS + 0.5, r"^y must be integers or names, .*got an array of float64$"),
         (LABELS - 2, r"^y must be -1 for images without a class; got -2$"),
         (np.full(SIZE, -1), r"got no labeled ones"),

@@ -93,18 +93,12 @@ class Server:
         """What the API says about an object."""
         found = self.objects[self.bucket, name]
         about = {
-            "kind": "storage#object",
-            "id": f"{self.bucket}/{name}/{found.generation}",
-            "bucket": self.bucket,
-            "name": name,
-            "size": str(len(found.data)),
-            "generation": str(found.generation),
-            "metageneration": "1",
+            "kind": "storage#object", "id": f"{self.bucket}/{name}/{found.generation}",
+            "bucket": self.bucket, "name": name, "size": str(len(found.data)),
+            "generation": str(found.generation), "metageneration": "1",
             "md5Hash": base64.b64encode(hashlib.md5(found.data).digest()).decode(),
-            "timeCreated": _STAMP,
-            "updated": _STAMP,
-            "storageClass": "STANDARD",
-        }
+            "timeCreated": _STAMP, "updated": _STAMP, "storageClass": "STANDARD",
+        }  # fmt: skip
         return 200, about, {"x-goog-generation": str(found.generation)}
 
     def listing(self, query: dict[str, str]) -> _Answer:

@@ -41,8 +41,7 @@ def test_value_and_slope_at_distance_0_are_zero(dtype):
 
 
 @every_row(
-    ("form", "kernel"),
-    [("views", "kernels"), ("queue", "gamma 0.5"), ("clip", "halves, losses")],
+    ("form", "kernel"), [("views", "kernels"), ("queue", "gamma 0.5"), ("clip", "halves, losses")]
 )
 def test_the_gradient_of_close_positives_in_float32(keys, form, kernel):
     # From inner products a squared distance of 1e-8 is rounding, and with it the attraction.

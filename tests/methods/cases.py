@@ -16,16 +16,10 @@ from cluster_jax.training import state as states
 from tests import toy
 
 KERNEL = {
-    "name": "kernel_infonce",
-    "gammas": (1.0, 2.0),
-    "temperatures": (0.4, 0.7),
-    "mixture": "kernel",
-    "weight": 0.3,
-    "halves": False,
-    "queue": None,
-    "decay": None,
+    "name": "kernel_infonce", "gammas": (1.0, 2.0), "temperatures": (0.4, 0.7),
+    "mixture": "kernel", "weight": 0.3, "halves": False, "queue": None, "decay": None,
     "final_decay": None,
-}
+}  # fmt: skip
 # A queue of 32 wraps around after two batches of 16, and is half of the 64 images of `toy`.
 METHODS = {
     "simclr": {"name": "simclr", "temperature": 0.5, "positive_in_denominator": False},

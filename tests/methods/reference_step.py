@@ -448,10 +448,8 @@ def ncl_step(values, state, batch, step, key):
     for x in views:
         means = {"backbone": tiny.moved(means["backbone"], tiny.represent(state["params"], x))}
     return loss(state["params"]), {
-        "params": descended(state["params"], loss),
-        "batch_stats": means,
+        "params": descended(state["params"], loss), "batch_stats": means,
         "labeled": pushed(state["labeled"], keys[:count], old["label"]),
         "unlabeled": pushed(state["unlabeled"], keys[count:]),
-        "pseudo_labels": state["pseudo_labels"],
-        "centers": state["centers"],
-    }
+        "pseudo_labels": state["pseudo_labels"], "centers": state["centers"],
+    }  # fmt: skip

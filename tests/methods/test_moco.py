@@ -16,31 +16,10 @@ BOTH = pytest.mark.parametrize("case", ["moco", "kernel_infonce on moco"])
 
 
 def context(images=64, shuffle=False):
-    net = network.make(
-        NetworkConfig(
-            name="small",
-            width=4,
-            stem=None,
-            projector=ProjectorConfig(hidden=16, out=8),
-            predictor=None,
-            weights=None,
-            frozen=None,
-            norm="sync",
-            group=None,
-            dtype="float32",
-        )
-    )
-    augment = augmentation(**OFF)
-    return MethodContext(
-        net,
-        augment,
-        shuffle,
-        images,
-        total_steps=10,
-        steps_per_epoch=4,
-        batch_size=16,
-        total_updates=10,
-    )
+    projector = ProjectorConfig(hidden=16, out=8)
+    net = network.make(NetworkConfig("small", width=4, projector=projector))
+    steps = {"total_steps": 10, "steps_per_epoch": 4, "total_updates": 10}
+    return MethodContext(net, augmentation(**OFF), shuffle, images, batch_size=16, **steps)
 
 
 def build(case, **changes):

@@ -36,16 +36,10 @@ def file(tmp_path, monkeypatch):
 @pytest.mark.filterwarnings("default:the file of method.name")
 def test_it_trains_and_predicts(file, tmp_path, capsys):
     small = {
-        "data.limit": 200,
-        "train.duration": "2 steps",
-        "train.batch_size": 16,
-        "optimizer.warmup": "1 step",
-        "network.width": 4,
-        "nrcc.weight": 0.0,
-        "eval.reduce": "pca",
-        "eval.linear_probe.epochs": 2,
-        "method.t": 3.0,
-    }
+        "data.limit": 200, "train.duration": "2 steps", "train.batch_size": 16,
+        "optimizer.warmup": "1 step", "network.width": 4, "nrcc.weight": 0.0,
+        "eval.reduce": "pca", "eval.linear_probe.epochs": 2, "method.t": 3.0,
+    }  # fmt: skip
     flags = [f"--config.{key}={value}" for key, value in small.items()]
     flags += [f"--config={file}", f"--workdir={tmp_path / 'run'}"]
     for _ in range(2):

@@ -122,17 +122,11 @@ def build(case, regularizer, changes, term=None):
     parts = tiny.PARTS if predicts else tiny.PARTS[: 1 if classifies else 2]
     labeled = {"supervised": BATCH, "ncl": LABELED}.get(case)
     context = MethodContext(
-        tiny.network(parts),
-        tiny.AUGMENT,
-        shuffle=False,
-        images=16,
-        total_steps=reference_step.TOTAL,
-        total_updates=reference_step.TOTAL,
-        steps_per_epoch=3,
-        batch_size=LABELED + UNLABELED if case == "ncl" else BATCH,
-        labeled_batch_size=labeled,
+        tiny.network(parts), tiny.AUGMENT, shuffle=False, images=16,
+        total_steps=reference_step.TOTAL, total_updates=reference_step.TOTAL, steps_per_epoch=3,
+        batch_size=LABELED + UNLABELED if case == "ncl" else BATCH, labeled_batch_size=labeled,
         known_classes=2 if labeled else 0,
-    )
+    )  # fmt: skip
     values = {key: value for key, value in given.items() if key != "name"}
     method = base.build(given["name"], base.parse(given["name"], values), context)
     if term is not None:

@@ -76,14 +76,9 @@ def network(parts):
         return rows, {**means, "predictor": moved(means["predictor"], rows)}
 
     return Network(
-        init,
-        forward,
-        prediction if "predictor" in parts else None,
-        FEATURES,
-        FEATURES,
-        frozen=None,
-        any_size=False,
-    )
+        init, forward, prediction if "predictor" in parts else None, FEATURES, FEATURES,
+        frozen=None, any_size=False,
+    )  # fmt: skip
 
 
 def view(key, image):

@@ -12,12 +12,8 @@ from tests.rows import every_row
 
 module = sys.modules["cluster_jax.metrics.linear_probe"]  # the package has its function instead
 SETTINGS = {
-    "epochs": 30,
-    "learning_rate": 3.0,
-    "weight_decay": 1e-6,
-    "batch_size": 64,
-    "holdout": 0.25,
-}
+    "epochs": 30, "learning_rate": 3.0, "weight_decay": 1e-6, "batch_size": 64, "holdout": 0.25,
+}  # fmt: skip
 
 
 def linear_probe(features, labels, test=None, top=(1,), seed=0, **changes):
@@ -134,7 +130,7 @@ def test_seed_decides():
 @every_row(
     ("features", "labels", "change", "message"),
     [
-        (np.zeros(4), [0, 0, 1, 1], {}, "2-D"),
+        (np.zeros(4), [0, 0, 1, 1], {}, "2D array"),
         (np.zeros((4, 1)), [0, 0, 1], {}, "labels must have one entry for each of the 4 rows"),
         (np.full((4, 1), np.inf), [0, 0, 1, 1], {}, "infinity"),
         (np.zeros((4, 1)), [0, 0, 1, 1], {"epochs": 0}, "epochs must be at least 1"),

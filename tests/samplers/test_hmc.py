@@ -60,12 +60,9 @@ def test_view_share_and_acceptance_equal_plain_loops(keys, step_size):
     counts = set()
     for i in range(12):
         expected, accepted, drift = reference.hmc(
-            np.asarray(images[i]),
-            potential_and_grad,
-            [np.asarray(m[i]) for m in momenta],
-            [float(u[i]) for u in uniforms],
-            **settings,
-        )
+            np.asarray(images[i]), potential_and_grad, [np.asarray(m[i]) for m in momenta],
+            [float(u[i]) for u in uniforms], **settings,
+        )  # fmt: skip
         counts.add(accepted)
         np.testing.assert_allclose(view[i], expected, rtol=1e-9)
         np.testing.assert_allclose(info.acceptance_rate[i], accepted / iterations)
