@@ -66,7 +66,7 @@ class _OfRun(abc.ABC):
         return self._fitted().cut(n_clusters=n_clusters)
 
     def locate(self, X: Any, *, n_clusters: int | None = None) -> Assignment:
-        """Returns labels, distances, novelty and how sure they are, see `clustering.base`.
+        """Returns labels, distances, novelty and probabilities, see `clustering.base.Assignment`.
 
         New images or rows do not affect each other. With `n_clusters`, the labels are the groups of
         `cut`.
@@ -96,7 +96,7 @@ class _OfRun(abc.ABC):
     def predict_proba(self, X: Any) -> NDArray:
         """Computes the probability of each of `np.unique(labels_)`, float64 `[m, k]`.
 
-        Of a training image it is that of `probabilities_`, unless a person has decided about it.
+        Of an image of the run it is that of `probabilities_`, unless a person has corrected it.
 
         Raises:
             ValueError: what is new is invalid, or there is no tree of groups.
@@ -219,7 +219,7 @@ class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
         return self.fit(X, y).labels_
 
     def fit_transform(self, X: Images, y: ArrayLike | None = None) -> NDArray:
-        """Fits the clusters and returns the features of the training images."""
+        """Fits the clusters and returns the features of the images."""
         return self.fit(X, y)._run.all_features
 
     def transform(self, X: Images) -> NDArray:
@@ -299,15 +299,15 @@ class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
         return self
 
     def nearest(self, X: Images, n: int = 5) -> Nearest:
-        """Finds the `n` training images most similar to each image, see `runs.run.Nearest`.
+        """Returns the `n` images of the run most similar to each image, see `runs.run.Nearest`.
 
-        A training image is its own nearest. Unreadable files have no row, as in `transform`.
+        An image of the run is its own nearest. Unreadable files have no row, as in `transform`.
         """
         checks.whole("n", n, 1)
         return self._fitted().nearest(self.transform(X), n)
 
     def export(self, path: str | os.PathLike) -> None:
-        """Writes a folder per cluster with links to the training images, see `export.write`."""
+        """Writes a folder per cluster with links to the images of the run, see `export.write`."""
         run = self._fitted()
         export.training_images(run, self.labels_, path, export.names_of_folders(run))
 

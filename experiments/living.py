@@ -152,7 +152,8 @@ def main() -> None:
     """Measures all files, and writes the table and the page."""
     parser = tables.parser("living", __doc__)
     parser.add_argument("files", nargs="+", type=pathlib.Path, metavar="FEATURES.npz")
-    stored = [np.load(file) for file in parser.parse_args().files]
+    files = parser.parse_args().files
+    stored = [np.load(file) for file in files]
     sets = [(file["features"], file["labels"]) for file in stored]
     entries = []
     for i in range(2 * STREAMS):
@@ -162,7 +163,8 @@ def main() -> None:
         entry = {"half": HALVES[half], "kind": kind, "rows": len(s.x)}
         entries.append({**entry, **score(s, fits, list(updates(s)))})
         print(json.dumps(entries[-1]), flush=True)
-    about = tables.origin("python -m experiments.living FEATURES.npz...", seeds="0 to 39")
+    command = " ".join(["python -m experiments.living", *(file.name for file in files)])
+    about = tables.origin(command, seeds="0 to 39")
     tables.write(FILE.with_suffix(""), {"streams": entries}, about, *texts(entries))
 
 

@@ -1,11 +1,11 @@
 """Assigns new images or embeddings to the clusters of a finished run; writes predictions.csv.
 
-The table has the image or row, its cluster, the distance to its center, its novelty, the distance
-to the nearest training image in that within which 95 % of these have another one, is_novel, whether
-that is above 1, and for the tree of groups the probability of the cluster and its runner-up. After
-novel class discovery, the class (the name of a known one, or for example "novel 2") replaces
-cluster and distance. Names of clusters, given or suggested, are in the column name; -1 is no
-cluster.
+The table has the image or row, its cluster, the distance to the center of the cluster, its novelty,
+is_novel, and for the tree of groups the probability of the cluster and the second likeliest one.
+The novelty is the distance to the nearest image of the run, divided by the 95th percentile of the
+distances between nearest images of the run; is_novel is 1 where it is above 1. After novel class
+discovery, the class (the name of a known one, or for example "novel 2") replaces cluster and
+distance. Names of clusters, given or suggested, are in the column name; -1 is no cluster.
 """
 
 from collections.abc import Sequence

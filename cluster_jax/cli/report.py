@@ -1,7 +1,7 @@
 """Takes what you corrected on the page of a run, and exports its groups.
 
 Writes the report and the table of a run again, with what was corrected or named in its report
-(--corrections); predict, embed and export go by that from then on.
+(--corrections); predict and export use the corrected clusters from then on.
 """
 
 from collections.abc import Sequence

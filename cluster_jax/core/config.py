@@ -182,26 +182,17 @@ def parse_section(cls: type[Section], name: str, values: Mapping[str, Any]) -> S
     hints = typing.get_type_hints(cls, include_extras=True)
     keys = [field.name for field in dataclasses.fields(cls)]
     check_keys(name, keys, values)
-    parsed = {}
-    for key in keys:
-        value, hint, label = values[key], hints[key], f"{name}.{key}".removeprefix(".")
-        kinds = typing.get_args(hint) if typing.get_origin(hint) in _UNIONS else (hint,)
-        nested: Any = next(filter(dataclasses.is_dataclass, kinds), None)
-        if nested is not None and value is not None and not dataclasses.is_dataclass(value):
-            value = parse_section(nested, label, value)
-        parsed[key] = tuple(value) if isinstance(value, list) else value
-        _check_value(label, parsed[key], hint)
-    return cls(**parsed)
+    labels = {key: f"{name}.{key}".removeprefix(".") for key in keys}
+    return cls(**{key: _parsed(labels[key], values[key], hints[key]) for key in keys})
 
 
 def check_values(name: str, section: Any) -> None:
     """Checks the fields of a dataclass as `parse_section` does; without a name, only by theirs."""
     hints = typing.get_type_hints(type(section), include_extras=True)
     for key in (field.name for field in dataclasses.fields(section)):
-        _check_value(f"{name}.{key}".removeprefix("."), getattr(section, key), hints[key])
+        _parsed(f"{name}.{key}".removeprefix("."), getattr(section, key), hints[key])
 
 
-_UNIONS = (types.UnionType, typing.Union)
 # The type of a key -> the class of its values, and their name in messages.
 _KINDS: dict[Any, tuple[Any, str]] = {
     int: (int, "a whole number"),
@@ -212,34 +203,43 @@ _KINDS: dict[Any, tuple[Any, str]] = {
 }
 
 
-def _check_value(name: str, value: Any, hint: Any) -> None:
-    """Raises an `InputError` unless a value, whose lists are tuples, suits the type of its key."""
+def _parsed(name: str, value: Any, hint: Any) -> Any:
+    """Returns a value as the type of its key has it: lists are tuples, sections are dataclasses.
+
+    Raises:
+        InputError: it does not suit the type.
+    """
     origin, parts = typing.get_origin(hint), typing.get_args(hint)
+    is_section = dataclasses.is_dataclass(hint)
     if origin is typing.Annotated:
-        _check_value(name, value, parts[0])
+        value = _parsed(name, value, parts[0])
         for check in hint.__metadata__:
             check(name, value)
-    elif origin in _UNIONS:
+    elif origin in (types.UnionType, typing.Union):
         if value is None and types.NoneType in parts:
-            return
+            return None
         *others, last = (part for part in parts if part is not types.NoneType)
         for part in others:
             with contextlib.suppress(InputError):
-                return _check_value(name, value, part)
-        _check_value(name, value, last)
+                return _parsed(name, value, part)
+        return _parsed(name, value, last)
     elif origin is typing.Literal:
         one_of(name, value, parts)
     elif origin is tuple:
+        value = tuple(value) if isinstance(value, list) else value
         _check_kind(name, value, tuple)
         elements = parts[:1] * len(value) if parts[-1] is ... else parts
         if len(value) != len(elements):
             raise InputError(f"{name} must be a list of {len(parts)} values; got {value!r}")
-        for item, element in zip(value, elements, strict=True):
-            _check_value(name, item, element)
-    else:
+        pairs = zip(value, elements, strict=True)
+        value = tuple(_parsed(name, item, element) for item, element in pairs)
+    elif not is_section:
         _check_kind(name, value, origin or hint)
-        if dataclasses.is_dataclass(hint):
-            check_values(name, value)
+    elif isinstance(value, hint):  # It is parsed already.
+        check_values(name, value)
+    else:
+        return parse_section(hint, name, value)
+    return value
 
 
 def _check_kind(name: str, value: Any, kind: Any) -> None:

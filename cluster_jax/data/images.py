@@ -246,7 +246,7 @@ class ItemReader:
     ):
         self._item, self.names, self._config, self._where = item, names, config, where
         self.size, self.reasons, self._channels = len(names), dict[int, str](), channels
-        self._facts = np.zeros(self.size, FACTS)
+        self._is_read, self._facts = np.zeros(self.size, bool), np.zeros(self.size, FACTS)
         self.shape: tuple[int, ...] = ()
         side = config.image_size
         self.shape = self.read(0).shape if side is None else (side, side, channels)
@@ -308,6 +308,7 @@ class ItemReader:
                 raise
             self.reasons[i] = decode.reason(error, item if isinstance(item, bytes) else b" ")
             return None
+        self._is_read[i] = True
         if self.shape and image.shape != self.shape:
             (h, w, _), (h0, w0, _) = image.shape, self.shape
             raise InputError(
@@ -329,8 +330,7 @@ class ItemReader:
 
     def unreadable(self, indices: np.ndarray) -> list[str | None]:
         """Returns why each image cannot be read, None for readable ones."""
-        is_read = self._facts["width"][indices] > 0
-        rest = [i for i in indices[~is_read].tolist() if i not in self.reasons]
+        rest = [i for i in indices.tolist() if not self._is_read[i] and i not in self.reasons]
         map_indices(self.attempt, np.array(rest, int))
         return [self.reasons.get(i) for i in indices.tolist()]
 

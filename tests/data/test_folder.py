@@ -108,6 +108,19 @@ def test_the_next_image_stands_in_for_an_unreadable_file(tmp_path, write, caplog
     assert [name for name, _ in left.skipped] == ["1.png", "2.png", "4.png"]
 
 
+def test_what_opens_and_cannot_be_decoded_is_unreadable(tmp_path, write):
+    """Also after its sides were read from its header."""
+    write("1.png", 40, 40)
+    write("2.png", 40, 40)
+    content = (tmp_path / "2.png").read_bytes()
+    (tmp_path / "2.png").write_bytes(content[: len(content) // 2])
+    streamed = load(tmp_path, image_size=4, cache_mb=0.0, max_corrupt_fraction=0.5)
+    assert streamed.facts(np.arange(2))["width"].tolist() == [40, 40]
+    (known, reason) = streamed.unreadable(np.arange(2))
+    assert known is None
+    assert reason.startswith("OSError: image file is truncated")
+
+
 def test_an_image_deleted_during_a_run(tmp_path, write):
     write("1.png", 4, 4)
     write("2.png", 4, 4)
