@@ -14,7 +14,7 @@ from tests.faults.jobs import Job
 
 STEPS = 300
 FLAGS = (
-    "--config.network.name=mlp", "--config.network.projector.hidden=16",
+    "--config.network.width=4", "--config.network.projector.hidden=16",
     "--config.network.projector.out=8", "--config.train.batch_size=16",
     f"--config.train.duration={STEPS} steps", "--config.train.log_every=10",
     "--config.train.checkpoint_every=10", "--config.optimizer.warmup=1 step",
@@ -73,7 +73,8 @@ def test_a_signal_to_one_process_ends_both(tmp_path):
 
 def test_a_job_ends_with_its_features_and_one_machine_clusters_them(tmp_path):
     """So that no host waits while another one clusters."""
-    job = _job(_photos(tmp_path), tmp_path / "run", "--config.train.duration=4 steps")
+    short = "--config.train.duration=4 steps", "--config.network.name=mlp"
+    job = _job(_photos(tmp_path), tmp_path / "run", *short)
     job.succeed(400)
     files = {file.name for file in job.workdir.iterdir()}
     assert {"encoder.npz", "embedding.npz"} <= files
