@@ -173,9 +173,16 @@ class Modes(NamedTuple):
 def seek(
     points: NDArray, bandwidth: float, *, stop: str = "fixed_point", max_iter: int = 500
 ) -> tuple[Grid, Modes, NDArray]:
-    """Returns the grid of points float64 `[n, d]`, its modes, and each point's mode, int64 `[n]`.
+    """Returns the cells of points, the modes, and the index of each point's mode, int64 `[n]`.
 
-    `stop` and `max_iter` are those of `shift`.
+    Args:
+        points: float64 `[n, d]`, finite.
+        bandwidth: side of a cell.
+        stop: stop rule of the shift, see `shift`.
+        max_iter: maximum number of iterations.
+
+    Raises:
+        InputError: the points are too many bandwidths from 0, see `bin_points`.
 
     Example:
         >>> grid, modes, labels = seek(np.array([[0.5], [0.7], [6.2]]), 1.0)
@@ -294,30 +301,32 @@ def min_cluster_size(sizes: NDArray) -> float:
 def scan(
     points: NDArray, *, stop: str = "fixed_point", max_iter: int = 500, seed: int = 0
 ) -> BandwidthCurve:
-    """Returns the scores of bandwidths on a logarithmic grid, and the chosen one.
+    """Returns the scores of bandwidths on a logarithmic grid, and the bandwidth that is chosen.
 
-    The score is the silhouette (Rousseeuw 1987) of the clusters of at least `min_cluster_size`,
-    averaged over all rows; rows of smaller clusters count as 0, so that a few outliers hardly
-    change it. The bandwidths within 0.02 of the best score are compared: of those with the fewest
-    clusters, the middle one is chosen, because more clusters at the same score are fragments. If no
-    score is that of separate clusters, and one cluster has 80 % of the rows at every bandwidth from
-    0.115 of the extent on, the answer is one cluster: uniform noise is split there.
+    The score is the mean silhouette (Rousseeuw 1987) of the scored rows. Rows of clusters below
+    `min_cluster_size` count as 0, so that a few outliers hardly change it. The bandwidths within
+    0.02 of the highest score are compared. Of those with the fewest clusters, the middle one is
+    chosen, because more clusters at the same score are fragments; if no bandwidth has a score, the
+    largest one is chosen. The verdict is "clear" if the score of the chosen one is at least 0.6.
 
-    At most 10,000 rows are clustered, and 1,000 of them scored. The choice of these rows does not
-    depend on the order of the rows.
+    Otherwise the data are one cluster if, from some bandwidth of at most 0.115 of the extent up,
+    every bandwidth puts 80 % of the rows into one cluster: uniform noise stays split there. Then
+    the middle one of these bandwidths is chosen instead, as it is for equal points. In all other
+    cases the verdict is "unclear".
+
+    At most 10,000 rows are clustered, and at most 1,000 of these are scored. Which rows these are
+    does not depend on the order of the rows.
 
     Args:
         points: float64 `[n, d]`, finite.
         stop: stop rule of the shift, see `shift`.
-        max_iter: maximum number of iterations, at most 50. A bandwidth whose shift does not
-            converge gets no score: two of its modes still drift toward each other.
-        seed: random seed that selects the rows that are scored.
-
-    Returns:
-        The whole curve. Without any score, as for equal points, the largest bandwidth is chosen.
+        max_iter: maximum number of iterations; values above 50 count as 50. A bandwidth whose shift
+            does not converge gets no score: two of its modes still drift toward each other.
+        seed: random seed of the choice of the rows that are scored.
 
     Raises:
-        InputError: the range of the points overflows a float.
+        InputError: the largest absolute coordinate is above 1e150, or below 1e-150 and not 0; or
+            the points are so far from 0 that their cells have no exact numbers, see `bin_points`.
 
     Example:
         >>> curve = scan(np.array([[0.0], [1.0], [2.0], [9.0], [10.0], [11.0]]))
@@ -349,10 +358,14 @@ def scan(
 
 
 def _extent(points: NDArray) -> float:
-    """Returns the largest range of a coordinate, from its first to its last percentile; positive.
+    """Returns the largest range of a coordinate from its 1st to its 99th percentile; never 0.
+
+    If this range is 0 in all coordinates, the largest difference of maximum and minimum takes its
+    place. For equal points the result is 1, or 2^-40 of the largest absolute entry if that is more.
 
     Raises:
-        InputError: squares of the coordinates overflow or vanish in float64.
+        InputError: the largest absolute entry is above 1e150, or below 1e-150 and not 0, so that
+            squares overflow or vanish in float64.
     """
     size = float(np.abs(points).max())
     if size and not 1 / LARGEST <= size <= LARGEST:

@@ -143,7 +143,15 @@ def _near(rows: Smoother, x: NDArray) -> tuple[NDArray, NDArray]:
 
 
 def _means(columns: NDArray, weights: NDArray, values: sparse.csr_array) -> sparse.csr_array:
-    """Returns the means of the rows `columns` int `[m, c]` of values `[n, k]`, weighted."""
+    """Returns weighted means of rows of a sparse matrix, float64 `[m, k]`.
+
+    Row i is the mean of `values[columns[i]]` with the weights `weights[i]`.
+
+    Args:
+        columns: int `[m, c]`, the indices of the c rows of `values` in each mean.
+        weights: float `[m, c]`, not all 0 in a row.
+        values: `[n, k]`.
+    """
     m, c = columns.shape
     starts = np.arange(0, m * c + 1, c)
     shape = (m, values.shape[0])

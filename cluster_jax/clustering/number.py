@@ -218,14 +218,18 @@ def silhouettes(
     squares: NDArray | None = None,
     chosen: slice | NDArray = slice(None),
 ) -> NDArray:
-    """Returns the silhouettes of step 2, float64 `[m]`; 0 for a row alone in its cluster.
+    """Returns the silhouettes of rows, computed from squared distances, float64 `[m]`.
+
+    The silhouette is `(b - a) / max(a, b)`, where `a` is the mean squared Euclidean distance to the
+    other rows of the cluster, and `b` the smallest mean squared distance to the rows of another
+    cluster. It is 0 in a cluster of one original row, and for all rows if there is one cluster.
 
     Args:
         rows: `[n, r]`.
         labels: int `[n]`, clusters 0 to k - 1, none of them empty.
-        counts: `[n]`, how many rows each row is the mean of; None: one.
-        squares: `[n]`, mean squared length of the rows that each row represents; None: its own.
-        chosen: the m rows whose silhouettes are wanted.
+        counts: `[n]`, the number of original rows that each row is the mean of; None: one each.
+        squares: `[n]`, the mean squared length of these original rows; None: that of the row.
+        chosen: a slice, indices or a mask of the m rows whose silhouettes are returned.
 
     Example:
         >>> silhouettes(np.array([[0.0], [1.0], [4.0], [5.0]]), np.array([0, 0, 1, 1])).round(2)
@@ -308,9 +312,18 @@ def _split_curved(rows: NDArray) -> Split | None:
 
 
 def _dense(rows: NDArray, min_samples: int) -> tuple[float, NDArray]:
-    """Returns the share of rows in HDBSCAN's clusters, 0 if these are too few, and the clusters.
+    """Returns the fraction of rows that HDBSCAN puts into clusters, and the cluster of every row.
 
-    A row that HDBSCAN leaves out joins the cluster of the nearest row that is in one.
+    Noise, the rows that HDBSCAN puts into no cluster, gets the cluster of the nearest row that is
+    in one; it does not count in the fraction. If HDBSCAN finds fewer than two clusters, or if they
+    hold less than 75 % of the rows, the fraction is 0 and all labels are 0.
+
+    Args:
+        rows: `[n, r]`.
+        min_samples: the argument of HDBSCAN; at most n is used.
+
+    Returns:
+        A float, and int64 `[n]`, clusters 0 to k - 1.
     """
     from sklearn.cluster import HDBSCAN  # Not before: a service needs none.
 

@@ -159,17 +159,20 @@ def start(labels: NDArray) -> State:
 def update(
     state: State, x: Rows, fit: Callable[[NDArray], Look], is_fixed: NDArray | None = None
 ) -> State:
-    """Returns the state after new rows have come: the clusters of all rows, old and new.
+    """Returns the state of all rows after new rows have come; old rows may change their cluster.
+
+    The docstring of the module has the rules.
 
     Args:
-        state: the state of the n rows before.
-        x: all rows `[m, d]` in their order, the new ones last.
-        fit: clusters rows.
-        is_fixed: bool `[n]`, rows that keep their cluster, because a person has decided about them
-            or it; None: none.
+        state: the state of the n old rows.
+        x: the n old rows in their order, then the new ones, `[m, d]`.
+        fit: function that clusters an array of rows. It is called once: with all rows, or, if there
+            are more than 4,000, with new rows and a sample of each cluster.
+        is_fixed: bool `[n]`, old rows that keep their cluster, because a person has decided about
+            the row or about its cluster. None: no row is fixed.
 
     Returns:
-        The state of m rows; without new rows the same one, without events.
+        The state of the m rows. If there are no new rows, it is `state` with no events.
 
     Example:
         >>> def fit(x):

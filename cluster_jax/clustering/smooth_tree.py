@@ -317,10 +317,19 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         return tree.cut(self.linkage_, self.labels_, self.leaves_, n_clusters)
 
     def smooth_rows(self, X: ArrayLike) -> NDArray:
-        """Returns smooth rows float32 `[n, r]` of `X`, the rows of `fit`, for another clusterer.
+        """Returns the smooth rows of the training rows, float32 `[n, r]`, e.g. for k-means.
+
+        They are those of the fit; rows that are copies have the same one. With micro-clusters (more
+        than 16,000 distinct rows), they are computed from `X`, as means of the smooth rows of the
+        nearest micro-clusters. The smooth row of a row in no cluster has no meaning.
+
+        Args:
+            X: the training rows `[n, d]` in their order, including those of `partial_fit`.
 
         Raises:
-            InputError: `X` has another number of rows than in `fit`.
+            NotFittedError: the estimator is not fitted.
+            InputError, TypeError: `X` has another number of rows than in the fit, or is not an
+                array of finite numbers of at most 1e150.
         """
         check_is_fitted(self)
         if len(x := numeric(X, "X", smooth.LARGEST)) != len(self.labels_):
@@ -391,11 +400,14 @@ class SmoothTree(ClusterMixin, BaseEstimator):
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> Self:
-        """Returns the estimator that `save` has written to a file.
+        """Returns the fitted estimator in a file of `save`.
+
+        A `random_state` that was not an integer is None.
 
         Raises:
-            InputError: the file is not one of `save`, is damaged, or is of a version that stored
-                something else.
+            OSError: the file does not exist or cannot be read.
+            InputError: the file was not written by `save`, is damaged, or lacks a value that this
+                version of cluster_jax needs: another version has written it.
         """
         stored = io.read_arrays(path)
         if stored.get("kind", np.asarray("")).item() != cls.__name__:

@@ -128,16 +128,19 @@ def by_first(labels: NDArray) -> tuple[NDArray, NDArray]:
 
 
 def cut(linkage: NDArray, labels: NDArray, leaves: NDArray, n_clusters: int) -> NDArray:
-    """Returns the labels of all rows at a cut of their tree, int64 `[n]`; the largest group is 0.
+    """Returns the group of each row where the tree is cut into `n_clusters`, int64 `[n]`.
+
+    Groups are numbered by their number of rows: the largest one is 0. Of equally large groups, that
+    with the first leaf comes first. Rows in no cluster are in no group, and do not count.
 
     Args:
-        linkage: float `[m - 1, 4]`, of the leaves.
-        labels: int `[n]`, of the rows; rows of label -1 keep it.
+        linkage: float `[m - 1, 4]`, the tree of m leaves, as in SciPy.
+        labels: int `[n]`, -1 for rows in no cluster, which stay -1; other values have no effect.
         leaves: int `[n]`, the leaf of each row.
         n_clusters: number of groups, 1 to m.
 
     Raises:
-        InputError: there are fewer leaves than groups.
+        InputError: `n_clusters` is not a whole number from 1 to m.
 
     Example:
         >>> linkage = np.array([[0, 1, 1.0, 2], [2, 3, 4.0, 3]])

@@ -165,6 +165,11 @@ class Shards:
         return self.shape[0]
 
     def __getitem__(self, rows: Any) -> NDArray:
+        """Returns copies of some rows, float32 or float64 `[m, d]`.
+
+        Args:
+            rows: a slice, or integers `[m]` from 0 to n - 1; no mask, and no negative numbers.
+        """
         if isinstance(rows, slice):
             rows = np.arange(*rows.indices(len(self)))
         rows = np.asarray(rows)

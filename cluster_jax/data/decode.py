@@ -175,10 +175,11 @@ def square(file: Image.Image, resize: Resize | None, channels: int) -> NDArray:
 
 
 def orientation(image: Image.Image) -> int:
-    """Reads the orientation of an image from its EXIF tag, 1 for upright.
+    """Returns the EXIF orientation of an image, usually 1 to 8; 1 is upright.
 
-    `ImageOps.exif_transpose` also writes the EXIF block anew, and fails where a tag that nobody
-    needs is damaged.
+    If the EXIF block has no orientation, Pillow takes that of the XMP block. The result is 1 if
+    there is none, or if it cannot be read. `ImageOps.exif_transpose` is not used: it writes the
+    EXIF block anew, and fails where any other tag is damaged.
     """
     try:
         # The `getexif` of a PNG without a block before its pixels would decode them.
@@ -208,9 +209,12 @@ def to_8_bit(file: Image.Image, mode: str) -> Image.Image:
 
 
 def scaled(values: NDArray) -> NDArray:
-    """Scales the values of a picture to uint8, from its own 0.1 to its 99.9 percentile.
+    """Returns the values of an image as uint8, scaled by the percentiles of the image itself.
 
-    They are its extremes instead where these are equal. Values that are no numbers are black.
+    The 0.1 percentile becomes 0 and the 99.9 percentile 255; values beyond them are clipped. If the
+    two percentiles are equal, the minimum and the maximum take their place; if these are equal too,
+    finite values become 0. The percentiles are those of the finite values. NaN and minus infinity
+    become 0. Infinity becomes 255, or 0 where the finite values are all equal.
     """
     numbers = values[np.isfinite(values)] if values.dtype.kind == "f" else values
     if not numbers.size:

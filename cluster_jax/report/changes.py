@@ -65,14 +65,16 @@ def ordered(events: Sequence[Event]) -> list[Event]:
 
 
 def entries(data: ReportData, clusters: Sequence[Cluster]) -> list[Entry]:
-    """Returns the events of the last update, with the most typical points of their clusters.
+    """Returns the entries on the last update for the report, at most 40; `[]` without an update.
 
-    For a cluster that grew, new points are shown; for a split, points of the old cluster and of
-    each part. Clusters that a person has merged since then have no points.
+    An entry is the sentence on an event, and up to eight points of each cluster in it, the most
+    typical first. These are the cluster of the event and the clusters that its lost points are in
+    now. Of a cluster that grew, only new points are shown. Clusters that no longer exist are left
+    out: they disappeared, or an update or a person has merged them.
 
     Args:
         data: what the report shows.
-        clusters: all clusters.
+        clusters: all clusters of the report.
     """
     change = data.changes
     if change is None:

@@ -154,11 +154,13 @@ def _columns(data: ReportData) -> dict[str, NDArray]:
 
 
 def nearest_points(features: NDArray, sample: NDArray) -> NDArray:
-    """Returns the `N_NEAREST` other rows nearest to each row of a sample, int64 `[m, k]`.
+    """Returns the nearest other rows of each row of a sample, int64 `[m, k]`, the nearest first.
+
+    The distance is Euclidean. k is `N_NEAREST`, or n - 1 if there are fewer other rows.
 
     Args:
         features: float `[n, d]`.
-        sample: int `[m]`, indices of rows.
+        sample: int `[m]`, indices of rows, at least one.
     """
     nearest = knn.nearest(features[sample], features, N_NEAREST + 1).indices
     is_other = nearest != sample[:, None]

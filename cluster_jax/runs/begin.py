@@ -71,7 +71,13 @@ def _run(
     dataset: Dataset | None,
     report: bool,
 ) -> dict[str, Any]:
-    """Runs a config, see `run_pipeline`."""
+    """Returns the results of the run of a config, after the steps that no earlier call has done.
+
+    If the workdir has the finished run of an equal config with all its files, its results are
+    returned; outputs that are missing are written. If only embeddings or the encoder are missing,
+    they are made again. Otherwise the missing steps are done, and the images are clustered. For the
+    arguments see `run_pipeline`.
+    """
     is_first = jax.process_index() == 0
     checkpoint.wait_for_all("started")
     workdir = buckets.path(workdir or workdirs.default_workdir(parsed.values, name))

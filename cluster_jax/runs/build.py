@@ -323,6 +323,18 @@ def _no_images(indices: np.ndarray) -> np.ndarray:
 
 
 def _join(inputs: Inputs[RunConfig], mesh: Mesh) -> BuiltRun:
+    """Returns a training ready to start: the method, the optimizer and the views of its images.
+
+    No step is run. `build_run` calls it with images, and `rebuild_run` with placeholders.
+
+    Args:
+        inputs: the config and the images; those with pixels need mean and standard deviation.
+        mesh: the devices of the training.
+
+    Raises:
+        InputError: the config does not suit the images. For example, `train.duration` is less than
+            one step, or a batch has more labeled images than there are.
+    """
     config, dataset, test = inputs
     if dataset.has_images:
         augment = views.make(config.augment)

@@ -43,24 +43,27 @@ def cluster(
     seed: int,
     with_report: bool,
 ) -> tuple[epath.Path, dict[str, Any]]:
-    """Clusters features and writes the results to a folder; a finished run is not run again.
+    """Returns the folder and the results of a clustering of features, after writing both.
+
+    If the folder has the finished run of the same features and options, its results are returned;
+    outputs that are missing are written. Several processes all return the results, but only the
+    first one writes files.
 
     Args:
-        features: features of all rows, and their ids; those that are read in blocks are shown by a
-            sample.
-        labels: label of each row, to score the clusters against, or None.
-        options: how they are clustered.
-        files: paths of `features` and `labels`.
-        workdir: the folder; None: `clusters/NAME-HASH` of file, options and content.
+        features: the features of all rows, and their ids. Of features that are read in blocks, a
+            random sample of at most 10,000 rows is in the report and in the silhouette.
+        labels: a label for each row, to score the clusters, or None.
+        options: how the rows are clustered.
+        files: the paths of the files, by "features" and "labels".
+        workdir: the folder; None: `clusters/NAME-HASH`, with a hash of options, content and seed.
         seed: random seed.
         with_report: whether to write `report.html`.
 
-    Returns:
-        The folder, and the results, which of several processes the first writes.
-
     Raises:
-        InputError: features, labels or an option cannot be used, in several processes all but
-            k-means without a reduction, or the folder holds something else; nothing was written.
+        InputError: the features, the labels or an option cannot be used; the folder cannot be
+            written, is damaged, or has the run of other rows or options; or there are several
+            processes, and they do not share the folder, or the method is not k-means without a
+            reduction. No file of the run has been written then.
     """
     from cluster_jax.core import devices
     from cluster_jax.runs import finish, page

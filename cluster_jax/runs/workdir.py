@@ -131,7 +131,17 @@ def images_dir(path: str | None, workdir: epath.Path, images: Mapping[str, Any])
 def with_located(
     config: Mapping[str, Any], workdir: epath.Path, images: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Returns a config with the place where the images of the run are now, see `images_dir`."""
+    """Returns a copy of a config in which `data.dir` is the path where the images are now.
+
+    It is the stored path. If that does not exist, the images may have moved together with the
+    workdir: then it is the path at the same place relative to the workdir, if that exists. Paths in
+    a bucket stay, and so does the config of a run of embeddings, which has no section `eval`.
+
+    Args:
+        config: the stored config of the run.
+        workdir: the folder of the run now.
+        images: content of its `images.json`, which has the path of the workdir at that time.
+    """
     if "eval" not in config:
         return dict(config)
     place = images_dir(config["data"]["dir"], workdir, images)
