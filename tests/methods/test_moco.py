@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from cluster_jax.methods import base, encoders
@@ -60,3 +61,7 @@ def test_each_pass_of_the_target_has_an_order_of_its_own(keys, monkeypatch):
         encoded, _ = method.encode(params, state, views, jnp.arange(16), 0, next(keys), None)
         encoded.sampler_inputs.branches["target"](views[0])
     assert len(set(orders)) == len(orders) == 6
+    # What comes out has the order of the images: over the whole batch BatchNorm knows none.
+    plain = base.build("moco", parse("moco"), context())
+    other, _ = plain.encode(params, state, views, jnp.arange(16), 0, next(keys), None)
+    np.testing.assert_allclose(encoded.targets, other.targets, atol=1e-5)
