@@ -116,8 +116,12 @@ def _change(config: ConfigDict, section: ConfigDict, changes: Mapping, prefix: s
 
 def check_key(config: ConfigDict, key: str) -> None:
     """Raises an `InputError` unless the config has the dotted key, such as "train.duration"."""
-    values = dict(_dotted(config))
-    if key not in values:
+    *sections, name = key.split(".")
+    section: Any = config
+    for part in sections:
+        section = section.get(part) if isinstance(section, ConfigDict) else None
+    if not isinstance(section, ConfigDict) or name not in section:
+        values = dict(_dotted(config))
         similar = [k for k in values if k.rsplit(".", 1)[-1] == key.rsplit(".", 1)[-1]]
         similar = similar or difflib.get_close_matches(key, values)
         hint = f"did you mean {' or '.join(similar)}?" if similar else "see configs/base.py"
