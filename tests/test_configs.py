@@ -159,7 +159,7 @@ def test_missing_and_spare_keys_are_named(tmp_path):
         ("method", {"name": "simclear"}, "method.name must be one of .*'simclr'.*; got 'simclear'"),
         ("nrcc", {"branch": "target"}, "nrcc.branch for this method must be 'online'; got"),
         ("nrcc", {"anchor_layer": "prediction"}, "anchor_layer for this method must be .*'proj"),
-        ("nrcc", {"resolution": 4}, "nrcc.resolution must be None for the network small"),
+        ("nrcc", {"resolution": 4}, "nrcc.resolution must be None for the network mlp"),
         ("network", {"norm": "shuffle", "group": 2}, "target network"),
         ("augment", {"mean": (0.5,) * 3, "std": (0.2,) * 3}, "channels"),
         ("eval", {"n_init": 0}, r"eval\.n_init must be at least 1"),

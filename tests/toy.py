@@ -11,8 +11,8 @@ from cluster_jax.runs.config import parse_config
 from cluster_jax.training.loop import TrainingRun
 
 SIDE = 8
-# A network that compiles in a third of the time.
-PERCEPTRON = {"name": "mlp", "width": 16}
+# A perceptron compiles in a third of the time of a network with convolutions and BatchNorm.
+PERCEPTRON, CONVOLUTIONS = {"name": "mlp", "width": 16}, {"name": "small", "width": 4}
 FEW = 5  # clusters, so that a batch holds members of most
 # The section `data` of a run whose new images these are.
 DATA = DataConfig(
@@ -34,12 +34,13 @@ def images(count: int = 64, seed: int = 0, channels: int = 1) -> tuple[np.ndarra
 def config(path, **sections) -> ConfigDict:
     """A run of a few steps on an array file, with overrides like `train={"batch_size": 8}`.
 
-    Without NRCC, whose sampler takes longer to compile than the rest of a step.
+    Of a perceptron and without NRCC: a convolution, or a sampler, takes longer to compile than the
+    rest of a step.
     """
     made = load_config("nrcc_digits")
     made.nrcc.weight = 0.0
     made.data.name, made.data.dir = "arrays", str(path)
-    made.network.width = 4
+    made.network.update(PERCEPTRON)
     made.network.projector.hidden, made.network.projector.out = 16, 8
     made.train.batch_size = 16
     made.train.duration = "4 steps"

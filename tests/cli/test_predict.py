@@ -32,7 +32,7 @@ pytestmark = pytest.mark.usefixtures("one_device", "compiled_once")
 def trained(tmp_path_factory):
     """Workdir of a finished run whose images are gone, and the config."""
     folder = tmp_path_factory.mktemp("trained")
-    config = toy.config(toy.file(folder, 90))
+    config = toy.config(toy.file(folder, 90), network=toy.CONVOLUTIONS)
     pipeline.run_pipeline(config, folder / "run")
     (folder / "toy.npz").unlink()
     return folder / "run", config

@@ -117,7 +117,7 @@ def test_embeddings(write, tmp_path, capsys):
 def test_images(write, tmp_path, capsys):
     """A run clusters again what it has embedded once the file is another, into `n_clusters`."""
     write(SIGNS.format(is_unit=True, more="(n_clusters or 0)"))
-    config = toy.config(toy.file(tmp_path, 90), network=toy.PERCEPTRON)
+    config = toy.config(toy.file(tmp_path, 90))
     overrides = {"eval.method": "mine", "eval.bandwidth": "auto"}
     run = {"config": config.to_dict(), "overrides": overrides, "workdir": tmp_path / "run"}
     images = toy.images(90)[0]

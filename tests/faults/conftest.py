@@ -47,7 +47,7 @@ def finished(_finished, tmp_path_factory, one_device, traced_once, compiled_once
     """A run of four steps, saved at two and four, that was left alone; never to be changed."""
     if "toy" not in _finished:
         folder = tmp_path_factory.mktemp("finished")
-        config = toy.config(toy.file(folder), network=toy.PERCEPTRON)
+        config = toy.config(toy.file(folder))
         pipeline.run_pipeline(config, folder / "run", "toy")
         _finished["toy"] = Run(config, folder / "run")
     return _finished["toy"]
@@ -63,7 +63,7 @@ CONFIG = """
 from tests import toy
 
 def get_config():
-    return toy.config({path!r}, network=toy.PERCEPTRON)
+    return toy.config({path!r})
 """
 
 

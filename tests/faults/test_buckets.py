@@ -57,7 +57,7 @@ def _assert_same(server, first, second):
 
 
 def test_a_training_that_is_killed_resumes_bit_for_bit(server, monkeypatch, caplog, tmp_path):
-    config, left = toy.config(toy.file(tmp_path), network=toy.PERCEPTRON), {}
+    config, left = toy.config(toy.file(tmp_path)), {}
     pipeline.run_pipeline(config, "gs://bucket/whole", "toy")
     lines = server.files("bucket/whole/")["metrics.jsonl"].splitlines()
     assert [json.loads(line)["step"] for line in lines] == [2, 4]

@@ -40,7 +40,7 @@ def _fill(folder):
 
 @pytest.mark.slow
 def test_a_disk_that_fills_between_checkpoints(tmp_path, monkeypatch):
-    config = toy.config(toy.file(tmp_path), network=toy.PERCEPTRON)
+    config = toy.config(toy.file(tmp_path))
     with _mounted(tmp_path / "disk", "size=20m") as folder:
 
         def fill():
@@ -59,7 +59,7 @@ def test_a_disk_that_fills_between_checkpoints(tmp_path, monkeypatch):
 
 def test_what_cannot_be_written_is_told_before_the_work(tmp_path, monkeypatch):
     monkeypatch.setattr(trainings, "build_stages", lambda *_: pytest.fail("long work first"))
-    config = toy.config(toy.file(tmp_path), network=toy.PERCEPTRON)
+    config = toy.config(toy.file(tmp_path))
     (tmp_path / "file").write_text("mine")
     for workdir in (tmp_path / "file", tmp_path / "file" / "run"):
         with pytest.raises(InputError, match="is a file; choose another folder"):

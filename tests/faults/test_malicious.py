@@ -77,7 +77,7 @@ def test_markup_and_paths_in_every_text(tmp_path, monkeypatch):
         photos = tmp_path / "photos" / f"<b>{label}&"
         photos.mkdir(parents=True, exist_ok=True)
         Image.fromarray(image[..., 0]).save(photos / f"{len(list(photos.iterdir()))}<i>x.png")
-    config = toy.config("x", note=script, network=toy.PERCEPTRON)
+    config = toy.config("x", note=script)
     config.data.name, config.data.dir = "folder", str(tmp_path / "photos")
     before = {p.relative_to(tmp_path) for p in tmp_path.rglob("*")}
     pipeline.run_pipeline(config, None, "../../" + script)

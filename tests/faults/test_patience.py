@@ -15,7 +15,7 @@ def test_what_is_said_until_the_first_step(tmp_path, capsys, monkeypatch):
     """ "Compiling", and a bar of no step yet; then how many there are."""
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     with logs.printing():
-        config = toy.config(toy.file(tmp_path), network=toy.PERCEPTRON)
+        config = toy.config(toy.file(tmp_path))
         pipeline.run_pipeline(config, tmp_path / "run", "toy")
     said = capsys.readouterr()
     assert "\ncompiling\n" in said.out

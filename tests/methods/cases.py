@@ -114,7 +114,8 @@ def build(method, nrcc, steps=None, **network):
         # Every test makes steps: they need not be traced here.
         patch.setattr(builder, "try_step", lambda *arguments: None)
         path = toy.file(pathlib.Path(folder))
-        sections = {"network": network, "optimizer": optimizer, "train": train}
+        sections = {"network": {**toy.CONVOLUTIONS, **network}}
+        sections |= {"optimizer": optimizer, "train": train}
         config = use(toy.config(path, **sections), method)
         if nrcc:
             config.nrcc.weight = 0.5

@@ -27,7 +27,7 @@ def file(tmp_path_factory):
 
 def changed(file, case, changes):
     """The config of a case with dotted keys changed."""
-    config = cases.use(toy.config(file), case)
+    config = cases.use(toy.config(file, network=toy.CONVOLUTIONS), case)
     with config.unlocked():
         for key, value in changes.items():
             *sections, name = key.split(".")

@@ -38,7 +38,7 @@ pytestmark = pytest.mark.usefixtures("two_devices", "traced_once", "compiled_onc
 def finished(tmp_path_factory, two_devices, traced_once, compiled_once):
     """A finished run: its config, workdir and results."""
     folder = tmp_path_factory.mktemp("finished")
-    config = toy.config(toy.file(folder), nrcc={"weight": 0.5})
+    config = toy.config(toy.file(folder), network=toy.CONVOLUTIONS, nrcc={"weight": 0.5})
     return config, folder / "run", pipeline.run_pipeline(config, folder / "run", "toy")
 
 
@@ -208,7 +208,7 @@ def test_workdir_of_another_config(finished):
 @pytest.mark.parametrize("method", ["simclr", "byol"])
 def test_resume_is_bit_exact(tmp_path, method, monkeypatch):
     """Stopped in the middle and run again: the same state as in one go, and the same log."""
-    config = toy.config(toy.file(tmp_path))
+    config = toy.config(toy.file(tmp_path), network=toy.CONVOLUTIONS)
     if method == "byol":
         toy.byol(config)
     pipeline.run_pipeline(config, tmp_path / "whole")
@@ -300,7 +300,7 @@ def test_streamed_equals_resident(tmp_path):
 def test_without_labels(tmp_path):
     pixels, _ = toy.images()
     np.savez(tmp_path / "bare.npz", images=pixels)
-    config = toy.config(tmp_path / "bare.npz")
+    config = toy.config(tmp_path / "bare.npz", network=toy.CONVOLUTIONS)
     results = pipeline.run_pipeline(config, tmp_path / "run")
     metrics = results["metrics"]
     assert metrics["gridshift"]["acc"] is metrics["kmeans"]["nmi"] is None
