@@ -353,9 +353,14 @@ class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
         trains anew.
 
         Raises:
-            ValueError: `path` has no finished run.
+            ValueError: `path` has no finished run, or one of embeddings.
         """
         run = records.read(path)
+        if not run.is_of_images:
+            raise InputError(
+                f"path must be a run of images; got {path}, whose rows are embeddings: "
+                "cluster_jax.load reads both"
+            )
         return cls(run.config)._set_run(run)
 
     def _build_config(self, has_classes: bool) -> tuple[ConfigDict, str]:

@@ -161,6 +161,8 @@ class SmoothTree(ClusterMixin, BaseEstimator):
             stands = np.where(has_direction[originals], originals, first[originals])
         is_in = has_direction[stands]
         kept = np.unique(stands[is_in])
+        if self.n_clusters is not None:
+            checks.whole("n_clusters", self.n_clusters, 1, n)
         if len(kept) < (self.n_clusters or 1):
             stands = np.where(has_direction, itself, stands)
             kept = np.flatnonzero(has_direction)

@@ -109,7 +109,7 @@ class ClusterOptions:
         names = [field.name for field in dataclasses.fields(cls)]
         options = parse_section(cls, "", {name: values[name] for name in names})
         if options.method == "kmeans" and options.n_clusters is None:
-            raise InputError("n_clusters must be given for k-means; got none")
+            raise InputError("n_clusters must be given for k-means; got none: add --n-clusters=N")
         return options
 
     @property

@@ -43,12 +43,12 @@ def sentence(event: Event, called: Callable[[int], str], noun: str) -> str:
 
     Example:
         >>> sentence(Event("grew", 3, 2), "group {}".format, "photo")
-        'group 3 grew by 2 photos'
+        'group 3 has 2 new photos'
     """
     cluster, into = called(event.id), " and ".join(map(called, event.into))
     count = counted(event.rows, noun)
     return {
-        numbering.GREW: f"{cluster} grew by {count}",
+        numbering.GREW: f"{cluster} has {counted(event.rows, f'new {noun}')}",
         numbering.SHRANK: f"{cluster} lost {count}",
         numbering.SPLIT: f"{cluster} split: {count} of it now in {into}",
         numbering.MERGED: f"{cluster} merged into {into} ({count})",

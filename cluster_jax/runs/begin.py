@@ -13,6 +13,7 @@ from ml_collections import ConfigDict
 
 from cluster_jax.clustering import custom
 from cluster_jax.core import buckets, checks, io
+from cluster_jax.core.checks import InputError
 from cluster_jax.core.devices import say
 from cluster_jax.data import folder as image_files
 from cluster_jax.data.datasets import Dataset
@@ -88,7 +89,8 @@ def _run(
     if is_first and isinstance(parsed, RunConfig):
         _warn_of_an_edit(parsed.method.name, workdir)
     custom.check("eval.method", parsed.eval.method, FINDERS)
-    is_same = finished is not None and _is_same(parsed, finished, workdir)
+    difference = "" if finished is None else _difference(parsed, finished, workdir)
+    is_same = finished is not None and not difference
     if is_same and dataset is not None:
         workdirs.check_images(workdir, workdirs.describe_images(dataset))
     files = {workdirs.IMAGES, workdirs.TRAIN_EMBEDDING}
@@ -107,6 +109,8 @@ def _run(
     if is_first:
         workdirs.check_unused(workdir)
     store, make = _prepared(parsed, workdir, dataset)
+    if difference:
+        say(difference)
     lock = workdirs.locked(workdir) if is_first else contextlib.nullcontext(lambda: None)
     with lock as guard:
         inputs = make(guard)
@@ -121,19 +125,27 @@ def _run(
         return _cluster_and_write(store, inputs, started, report)
 
 
-def _is_same(config: AnyConfig, finished: Mapping[str, Any], workdir: epath.Path) -> bool:
-    """Returns whether a finished run has the clusters of a config; logs why if not."""
-    if differing := workdirs.difference(finished["config"], config.values):
-        say(f"the results in {workdir} had {differing}: they are replaced")
+def _difference(config: AnyConfig, finished: Mapping[str, Any], workdir: epath.Path) -> str:
+    """Returns why a finished run has other clusters than those of a config; "" if it has not.
+
+    Raises:
+        InputError: the run was updated, so that its clusters cannot be replaced.
+    """
+    differing, changed = workdirs.difference(finished["config"], config.values), ""
+    if differing:
+        changed = f"the results in {workdir} had {differing}: they are replaced"
         if finished["named"] or finished["is_corrected"]:
             undo = f"`cluster-jax update --workdir={shlex.quote(str(workdir))} --undo`"
-            say(f"what was named and corrected there is of other clusters: {undo} goes back to it")
-        return False
+            changed += f"\nwhat was named and corrected is of other clusters: {undo} goes back"
     used, file = finished["results"]["provenance"], custom.file_hash(config.eval.method, FINDERS)
-    if not file.items() <= used.items():
-        say(f"the file of {config.eval.method} has changed: the images are clustered again")
-        return False
-    return True
+    if not differing and not file.items() <= used.items():
+        changed = f"the file of {config.eval.method} has changed: the images are clustered again"
+    if changed and finished["updates"]:
+        raise InputError(
+            f"{workdir} must keep its clusters, which an update has gone on from; got "
+            f"{differing or changed}: choose another --workdir"
+        )
+    return changed
 
 
 def _prepared(

@@ -32,6 +32,7 @@ from cluster_jax.report import duplicates
 from cluster_jax.runs.run import Run
 
 MAX_NAME = 100  # characters of a name
+_JOINERS = "\u200c\u200d"  # of many scripts and signs; other formats turn the direction of a text
 _KINDS = {
     "names": dict,
     "merges": list,
@@ -272,7 +273,8 @@ def _whole(value: Any) -> int:
 
 def _name(value: Any) -> str:
     name = " ".join(value.split()) if isinstance(value, str) else ""
-    is_control = any(unicodedata.category(character) in ("Cc", "Cs") for character in name)
+    kinds = {unicodedata.category(character) for character in name if character not in _JOINERS}
+    is_control = not kinds.isdisjoint({"Cc", "Cf", "Cs"})
     if not 0 < len(name) <= MAX_NAME or is_control:
         must = f"a name must have 1 to {MAX_NAME} characters, none for control"
         raise InputError(f"{must}; got {short(repr(value))}")

@@ -410,7 +410,7 @@ class Run:
             flag = "--config.eval.reduce=umap" if self.is_of_images else "--reduce=umap"
             raise InputError(
                 f"{self.workdir} used t-SNE, whose map has no place for new rows; run its command "
-                f"again with {flag}"
+                f"with {flag} in another folder"
             )
         return self.placer
 

@@ -65,7 +65,7 @@ def read(
     if FEATURES in there:
         try:
             parts.append(np.load(workdir / FEATURES, mmap_mode="r"))
-        except ValueError as error:
+        except (ValueError, EOFError) as error:
             raise io.DamagedFile(workdir / FEATURES, "its rows cannot be read") from error
         if checksum(parts[-1][: known[0]]) != known[1]:
             raise io.DamagedFile(workdir / FEATURES, "its rows do not match their checksum")

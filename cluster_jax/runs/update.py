@@ -393,7 +393,7 @@ def _row_options(run: Run) -> ClusterOptions:
     """
     if not isinstance(run.placer, ByTree):
         must = "method must be 'tree' for an update"
-        raise InputError(f"{must}; got {run.method!r} in {run.workdir}")
+        raise InputError(f"{must}; got {run.method!r} in {run.workdir}: cluster all rows anew")
     if run.store is None:
         must = "the run of an update must have its rows in memory"
         how = "whose rows were read in blocks: use predict, or cluster all rows in another folder"

@@ -484,7 +484,10 @@ def _check_same(
     if stored.keys() != config.keys():
         raise older_version(workdir)
     if differing := difference(compared(stored), compared(config)):
-        raise InputError(f"{workdir} contains a run with {differing}; choose another folder")
+        do = "choose another folder"
+        if differing.startswith("data.dir") and "train" not in config:
+            do = f"`cluster-jax update --workdir={workdir} FOLDER` takes moved photos, or {do}"
+        raise InputError(f"{workdir} contains a run with {differing}; {do}")
 
 
 def difference(stored: Mapping[str, Any], config: Mapping[str, Any]) -> str:

@@ -339,7 +339,10 @@ def test_summary_counts_small_clusters_apart():
         (("--features=words.npy",), "must hold real numbers"),
         (("--features=pickled.npy",), "never loaded"),
         (("--features=x.npy", "--method=magic"), "'kmeans', or a module of your own, with"),
-        (("--features=x.npy", "--method=kmeans"), "n_clusters must be given for k-means; got none"),
+        (
+            ("--features=x.npy", "--method=kmeans"),
+            "n_clusters must be given for k-means; got none: add",
+        ),
         (
             ("--features=x.npy", "--method=kmeans", "--n-clusters=201"),
             "n_clusters must be between 1 and 200, the number of rows; got 201",

@@ -217,7 +217,7 @@ def test_what_changed(make_page):
         f"Cats is new (3 {data.noun}s)",
         f"{data.group.capitalize()} 4 split: 25 {data.noun}s of it now in Cluster 0",
         f"Old dogs disappeared: none of its {data.noun}s is left",
-        f"{data.group.capitalize()} 0 grew by 2 {data.noun}s",
+        f"{data.group.capitalize()} 0 has 2 new {data.noun}s",
     ]
     lists = [[e.get("data-points") for e in entry.iter("ul")] for entry in entries]
     shown = [[list(map(int, points.split(","))) for points in each] for each in lists]

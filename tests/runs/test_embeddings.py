@@ -197,6 +197,8 @@ def test_what_a_method_cannot_do(make, rows):
         run.cut(n_clusters=2)
     with pytest.raises(InputError, match="method must be 'tree' to give probabilities"):
         run.predict_proba(rows)
+    with pytest.raises(InputError, match="whose rows are embeddings: "):
+        cluster_jax.ImageClusterer.load(make("--method=gridshift", "--reduce=pca"))
     drawn = cluster_jax.load(make("--method=gridshift", "--reduce=tsne"))
     with pytest.raises(InputError, match="used t-SNE, whose map has no place for new rows"):
         drawn.predict(rows)
