@@ -10,7 +10,8 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any
 
-MOST = 300  # characters of a sentence
+# Characters of a sentence, and of a word in a longer one, such as a path, that are shown.
+MOST, _WORDS = 300, (80, 40)
 # What breaks a line, moves the cursor of a terminal, or turns the direction of a text.
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
@@ -26,12 +27,20 @@ def one_line(text: str) -> str:
 
 
 def sentence(text: str) -> str:
-    """Shortens a message to one line of 300 characters: its middle, the value, is cut.
+    """Shortens a message to one line of 300 characters: long words, then its middle are cut.
 
-    The ends stay: what must be, and the advice.
+    The ends stay: of a path the name, and of a sentence the advice.
     """
     text = one_line(text)
-    return text if len(text) <= MOST else f"{text[: MOST // 2]}...{text[3 - MOST // 2 :]}"
+    for most in _WORDS:
+        if len(text) > MOST:
+            text = " ".join(_cut(word, most, most // 4) for word in text.split(" "))
+    return _cut(text, MOST, MOST // 2)
+
+
+def _cut(text: str, most: int, start: int) -> str:
+    """Cuts a text to at most `most` characters: the first `start` of them and its end."""
+    return text if len(text) <= most else f"{text[:start]}...{text[start + 3 - most :]}"
 
 
 class InputError(ValueError):
