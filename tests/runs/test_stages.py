@@ -394,7 +394,7 @@ def test_an_unknown_key_of_a_stage(config):
 @pytest.fixture(scope="module")
 def simclr(folder, config):
     """What a run of another method leaves, with the same backbone and a projector."""
-    made = toy.config(config.data.dir, train={"duration": "2 steps"})
+    made = toy.config(config.data.dir, network=toy.CONVOLUTIONS, train={"duration": "2 steps"})
     made.seed = 5
     built = build.build_run(parse_config(made))
     workdir = folder / "simclr"
