@@ -136,7 +136,7 @@ def _difference(config: AnyConfig, finished: Mapping[str, Any], workdir: epath.P
         changed = f"the results in {workdir} had {differing}: they are replaced"
         if finished["named"] or finished["is_corrected"]:
             undo = f"`cluster-jax update --workdir={shlex.quote(str(workdir))} --undo`"
-            changed += f"\nwhat was named and corrected is of other clusters: {undo} goes back"
+            changed += f"\nwhat was named and corrected is of those: {undo} brings them back"
     used, file = finished["results"]["provenance"], custom.file_hash(config.eval.method, FINDERS)
     if not differing and not file.items() <= used.items():
         changed = f"the file of {config.eval.method} has changed: the images are clustered again"
