@@ -208,7 +208,16 @@ class _Rows:
     def __init__(
         self, x: Rows, sample: NDArray, k: int, block_rows: int, spherical: bool, mesh: Mesh | None
     ) -> None:
-        """Lays out the rows; `sample`, some of them, gives their mean and scale."""
+        """Prepares the rows for the devices; none of `x` is read or checked yet.
+
+        Args:
+            x: the rows `[n, d]`.
+            sample: some of them, which give mean and scale; not used if `spherical`.
+            k: number of clusters.
+            block_rows: rows that are on the devices at once.
+            spherical: whether rows are compared by their directions.
+            mesh: the devices; None: the local ones.
+        """
         devices = np.array(jax.local_devices()) if mesh is None else mesh.devices.ravel()
         self.x, self._mesh = x, Mesh(devices, (_AXIS,), axis_types=(AxisType.Auto,))
         shape = min(x.shape[0], block_rows), x.shape[1], k

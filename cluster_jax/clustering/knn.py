@@ -144,7 +144,9 @@ def weights(neighbors: Neighbors) -> NDArray:
 def vote(neighbors: Neighbors, labels: NDArray) -> NDArray:
     """Returns the share of each label among the neighbors, weighted by `weights`: float64 `[m, c]`.
 
-    A training row keeps its own label; of copies with different labels the most frequent one wins.
+    A neighbor counts by 1 / distance. If there are neighbors at distance 0, as for a query that is
+    itself one of the rows, only these count, all alike: of copies with different labels, the most
+    frequent label has the highest share.
 
     Args:
         neighbors: the neighbors of m queries.

@@ -31,6 +31,7 @@ _HIDDEN, _EXCLUDED = "with a dot before the name", "excluded"
 _SPECIAL = "links to folders, broken links, pipes or devices"
 _TWIN = "raw beside an image of the same name"
 _OUTSIDE = "that lead out of the archive"
+_REPEATED = "with the name of another file in the archive"
 # Kind of what is left out -> what a user can do so that it is read.
 _TO_DO = {
     "": " (images need one, such as .jpg)",
@@ -130,11 +131,13 @@ def find(dir: str | None, exclude: Sequence[str] = ()) -> Files:
     kind_of = _sorter(exclude)
     # Why a file is left out, by its path; None: it is an image.
     kinds: dict[str, str | None] = {}
+    repeated = 0
     if _is_zip(base):
         names, read = _unzipped(base)
         for file in names:
             leads_out = bool({"..", ""} & set(file.split("/")))
             kinds[file] = _OUTSIDE if leads_out else kind_of(file)
+        repeated = len(names) - len(kinds)
     else:
         read = functools.partial(_read, base)
         for path in paths.values():
@@ -147,6 +150,8 @@ def find(dir: str | None, exclude: Sequence[str] = ()) -> Files:
     _leave_out_raw(kinds)
     files = sorted((file for file, kind in kinds.items() if kind is None), key=natural)
     others = collections.Counter(kind for kind in kinds.values() if kind is not None)
+    if repeated:
+        others[_REPEATED] = repeated
     ignored = tuple(sorted(others.items()))
     if not files:
         parts = [f"; other files: {describe_ignored(ignored)}"] if ignored else []

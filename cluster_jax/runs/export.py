@@ -301,11 +301,16 @@ def _is_safe(character: str) -> bool:
 
 
 def _unused(stem: str, suffix: str, used: set[str]) -> str:
-    """Returns the first unused of `stem`, `stem_2`, ... with the suffix, and marks it as used.
+    """Returns the first unused of `stem`, `stem_2`, ... with the suffix, and adds it to `used`.
 
-    Names are compared as on macOS: upper and lower case, and different encodings of accents, are
-    the same.
-    The stem of a long name, such as a zip may have, is shortened.
+    A stem is cut so that the whole name has at most 255 bytes; files in a zip can have longer
+    names.
+
+    Args:
+        stem: of the name.
+        suffix: of the name, with its dot.
+        used: names in the form of `_same`, which ignores case and the encoding of accents, as macOS
+            does.
     """
     number, end = 1, suffix
     while _same(free := _shortened(stem, end)) in used:
