@@ -30,13 +30,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         flags = _parser().parse_args(arguments)
         check_export(flags)
         from cluster_jax.runs import export, states
+        from cluster_jax.runs import run as records
 
         if flags.export is not None:
-            export.check_of_run(flags.export, flags.workdir)
+            export.check_of_run(flags.export, records.read(flags.workdir))
         names = _names(flags.name)
         text, values = states.correct(flags.workdir, flags.corrections, names)
         if flags.export is not None:
-            folders = export.run_clusters(flags.workdir, flags.export, flags.by)
+            folders = export.run_clusters(records.read(flags.workdir), flags.export, flags.by)
             text += f"\nexported     {counted(folders, 'folder')} to {flags.export}"
             values["exported"] = flags.export
         output.end(flags, text, values)
