@@ -232,7 +232,7 @@ def test_peers_are_scored_on_the_same_rows(tmp_path):
     labels = np.arange(600) % 10
     features = 20 * np.eye(10, 16)[labels] + np.random.default_rng(0).normal(size=(600, 16))
     np.savez(tmp_path / "blobs.npz", features=features, labels=labels)
-    command = [f"{tmp_path}/blobs.npz", f"--out={tmp_path}/out", "--seeds=2", "--only"]
+    command = [f"{tmp_path}/blobs.npz", f"--out={tmp_path}/out.jsonl", "--seeds=2", "--only"]
     peers.main([*command, "SmoothTree"])
     stored = (tmp_path / "out.jsonl").read_text()
     peers.main([*command, "SmoothTree", "k-means, k given"])
