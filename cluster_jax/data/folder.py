@@ -1,6 +1,7 @@
 """Image folders: nested or flat, with or without class folders; a zip, or single files."""
 
 import collections
+import errno
 import fnmatch
 import functools
 import os
@@ -100,7 +101,6 @@ def load(config: DataConfig) -> Dataset:
         images.ItemReader(read, listing.names, config, str(listing.root)),
         labels=labels,
         label_names=label_names,
-        original=read,
         skipped=listing.unreadable,
         ignored=listing.ignored,
         notes=tuple(_notes(listing)),
@@ -161,6 +161,15 @@ def find(dir: str | None, exclude: Sequence[str] = ()) -> Files:
             f"{shown(dir or '')} or its subfolders{''.join(parts)}"
         )
     return Files(base, tuple(files), read, ignored, tuple(unreadable))
+
+
+def reader(dir: str) -> Callable[[str], bytes]:
+    """Returns the function that reads an image of `data.dir` by its name, see `find`.
+
+    It raises a `FileNotFoundError` if the image is gone.
+    """
+    base = root(dir)
+    return _unzipped(base)[1] if _is_zip(base) else functools.partial(_read, base)
 
 
 def root(dir: str) -> pathlib.Path:
@@ -287,6 +296,8 @@ def _unzipped(path: pathlib.Path) -> tuple[list[str], Callable[[str], bytes]]:
         raise InputError(f"{path} must be a zip archive; got {error}") from error
 
     def read(name: str) -> bytes:
+        if name not in archive.NameToInfo:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
         if (size := archive.getinfo(name).file_size) > _MOST_UNPACKED:
             raise ValueError(f"{size:,} bytes once unpacked; at most {_MOST_UNPACKED:,} are read")
         return archive.read(name)

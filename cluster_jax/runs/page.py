@@ -19,7 +19,7 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.data import folder as image_files
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.data.decode import Item
-from cluster_jax.data.images import select, without
+from cluster_jax.data.images import select
 from cluster_jax.discovery import splits
 from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.report import assignments, duplicates, report
@@ -299,12 +299,8 @@ def of_run(run: Run, dataset: Dataset) -> Dataset:
         InputError: the data set has other images.
     """
     if run.names is not None and dataset.sources is not None:
-        listed = {*run.names, *(name for name, _ in run.skipped)}
-        rows = [i for i, name in enumerate(dataset.sources) if name in listed]
-        dataset = select(dataset, np.array(rows, np.int64))
-        dataset = without(dataset, ~np.isin(np.array(dataset.sources), run.names))
-    if run.names is not None and dataset.sources is not None and dataset.size:
-        dataset = with_gaps(dataset, run.names)
+        unreadable = tuple((name, why) for name, why in run.skipped if why != GONE)
+        dataset = with_gaps(dataset._replace(skipped=unreadable, unreadable=None), run.names)
     if (dataset.size, dataset.sources) != (len(run.columns), run.names):
         raise InputError(
             f"the images of {run.workdir} must be as they were to be shown again; got others: "

@@ -15,7 +15,7 @@ import numpy as np
 from etils import epath
 
 from cluster_jax.core import buckets, io
-from cluster_jax.core.checks import InputError
+from cluster_jax.core.checks import InputError, short
 from cluster_jax.core.logs import logger
 from cluster_jax.data.images import Dataset
 
@@ -502,7 +502,7 @@ def difference(stored: Mapping[str, Any], config: Mapping[str, Any]) -> str:
     keys = [key for key in keys if old.get(key) != new.get(key)]
     if not keys:
         return ""
-    more = f" (and {len(keys) - 1} more)" if len(keys) > 1 else ""
+    more = f" (and {short(', '.join(keys[1:]))})" if len(keys) > 1 else ""
     return f"{keys[0]} = {old.get(keys[0])!s:.120}, not {new.get(keys[0])!s:.120}{more}"
 
 
