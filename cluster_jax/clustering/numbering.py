@@ -267,7 +267,7 @@ def follow(
     counts, owner = _owners(before, found, is_fixed)
     for cluster in np.flatnonzero(owner == NO_CLUSTER).tolist():
         rows = (found == cluster) & ~is_fixed
-        is_birth = state.is_recent[found == cluster].mean() >= MOST
+        is_birth = not counts or state.is_recent[found == cluster].mean() >= MOST
         part = rows & state.is_recent if is_birth else _split(state, ids, rows, counts, cluster)
         if part.sum() >= (LEAST if counts else 1):
             ids[part], owner[cluster], next_id = next_id, next_id, next_id + 1
@@ -287,9 +287,12 @@ def follow(
 def _owners(
     before: NDArray, found: NDArray, is_fixed: NDArray
 ) -> tuple[dict[int, NDArray], NDArray]:
-    """Returns the contingency counts of known and found clusters, and the owners of found ones.
+    """Counts the rows that known and found clusters share, and finds the owners by rule 1.
 
-    The owner of a found cluster is -1 if it has none.
+    Returns:
+        For each known cluster the number of its rows in each of the k found clusters, int `[k]`.
+        Rows below 0 in `before` or `found` are not counted, and a known cluster without counted
+        rows is left out; and the owner of each found cluster, int `[k]`, -1 for none.
     """
     k, counts = int(found.max(initial=-1)) + 1, dict[int, NDArray]()
     owner, most = np.full(k, NO_CLUSTER), np.zeros(k, int)
@@ -308,7 +311,17 @@ def _owners(
 def _split(
     state: State, ids: NDArray, rows: NDArray, counts: dict[int, NDArray], cluster: int
 ) -> NDArray:
-    """Returns which rows of a found cluster now split from the known one, bool `[n]`."""
+    """Returns which rows become a new cluster by rule 3, bool `[n]`; none if the split is not due.
+
+    The rows leave the known cluster that has most rows in the found one.
+
+    Args:
+        state: before the update.
+        ids: int64 `[n]`, the present cluster of each row.
+        rows: bool `[n]`, the rows of the found cluster that are not fixed.
+        counts: those of `_owners`, of at least one known cluster.
+        cluster: number of the found cluster.
+    """
     parent = max(counts, key=lambda label: counts[label][cluster])
     part = rows & (state.ids == parent)
     is_due = part.any() and (state.apart[part] >= SPLIT_LOOKS).mean() >= MOST

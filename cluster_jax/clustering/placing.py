@@ -236,12 +236,15 @@ def coded(labels: NDArray) -> tuple[NDArray, NDArray]:
 
 
 def centers_of_leaves(rows: NDArray, labels: NDArray, leaves: NDArray) -> NDArray:
-    """Returns the means of clusters, float64 `[k, r]`, weighted by the sizes of their leaves.
+    """Returns the mean of each cluster, float64 `[k, r]`, over the training rows of its leaves.
+
+    A leaf counts as often as training rows belong to it. A cluster without any training row has a
+    center of zeros.
 
     Args:
-        rows: `[m, r]`, of the leaves.
-        labels: int `[m]`, clusters of the leaves.
-        leaves: int `[n]`, the leaf of each training row.
+        rows: `[m, r]`, one row for each leaf.
+        labels: int `[m]`, the cluster of each leaf, 0 to k - 1; -1 is not allowed.
+        leaves: int `[n]`, the leaf of each training row that is in a cluster, without other rows.
 
     Example:
         >>> rows, leaves = np.array([[0.0], [3.0], [9.0]]), np.array([0, 0, 1, 2])

@@ -53,7 +53,7 @@ class Duplicates(NamedTuple):
         facts: `[m]` of `data.images.FACTS`, of the images; for arrays, bytes are 0.
         keep: bool `[m]`, true for one image of each group: the one with most pixels, then with most
             bytes, then one whose name is not that of a copy, then with the earliest date, then the
-            first by name.
+            first one of the run.
     """
 
     images: NDArray
@@ -217,7 +217,13 @@ def find(dataset: Dataset, features: NDArray) -> Duplicates:
 
 
 def _to_keep(groups: NDArray, facts: NDArray, names: Sequence[str]) -> NDArray:
-    """Returns which image of each group is to be kept, bool `[m]`, see `Duplicates`."""
+    """Returns which image of each group is to be kept, bool `[m]`, by the order in `Duplicates`.
+
+    Args:
+        groups: int `[m]`, ascending, the group of each image that is in one.
+        facts: about these images, `[m]` of `data.images.FACTS`.
+        names: of these images, "" without one.
+    """
     is_copy = np.array([_COPY.search(name) is not None for name in names], bool)
     size = facts["width"].astype(np.int64) * facts["height"]
     dates = np.where(facts["taken"] == b"", b"~", facts["taken"])  # No date is the latest.

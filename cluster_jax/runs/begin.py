@@ -41,19 +41,26 @@ def run_pipeline(
 ) -> dict[str, Any]:
     """Trains, embeds, clusters and reports; skips what an earlier call has done.
 
+    A config without the section `train` trains nothing. If only the section `eval` or `note` of a
+    finished run differs, its images are clustered again and its results are replaced; after an
+    update this is an error.
+
     Args:
         config: see `configs/base.py`.
-        workdir: folder or bucket path of the run; None: `runs/NAME-HASH` of name and config.
+        workdir: folder of the run, of a training also a path in a bucket; None: `runs/NAME-HASH` of
+            name and config.
         name: name of the config, for the folder and the title of the report.
         dataset: the images if they are loaded already; None: load `config.data`.
         report: whether to write `report.html`; the command `report` writes it later.
 
     Returns:
-        The results; `{}` for a new run of several processes, which ends after embedding.
+        The results and the config; `{}` for a new run of several processes, which ends after
+        embedding: a second call, by one process, clusters.
 
     Raises:
-        InputError: the config, the data or the workdir is invalid; nothing was written.
-        NotFinite, Preempted: see `training.loop.train`.
+        InputError: the config, the data or the workdir is invalid. Most errors come before anything
+            is written; that of a user-defined clusterer comes after embedding.
+        NotFinite, Collapsed, Preempted, OSError: see `training.loop.train`.
     """
     try:
         return _run(parse_config(config, name), workdir, name, dataset, report)

@@ -223,10 +223,10 @@ def parse_config(config: ConfigDict | Mapping[str, Any], name: str = "run") -> A
 
 
 def parse_training(config: ConfigDict | Mapping[str, Any], name: str = "run") -> RunConfig:
-    """Parses the config of a training.
+    """Parses a config that trains a network, see `parse_config`.
 
     Raises:
-        InputError: see `parse_config`, or it trains nothing.
+        InputError: the config is invalid, or has no section `train`.
     """
     parsed = parse_config(config, name)
     if not isinstance(parsed, RunConfig):

@@ -19,7 +19,7 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.data import folder as image_files
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.data.decode import Item
-from cluster_jax.data.images import select, without
+from cluster_jax.data.images import select
 from cluster_jax.discovery import splits
 from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.report import assignments, duplicates, report
@@ -270,6 +270,17 @@ def _image_folder(run: Run) -> str | None:
     return None if root.is_file() else root.as_uri() + "/"
 
 
+def check_place(run: Run) -> None:
+    """Raises an `InputError` if the images of a run were in folders of which none exists now."""
+    data = run.config["data"]
+    if data["name"] != "folder" or any(map(os.path.exists, data["dir"].split("\n"))):
+        return
+    raise InputError(
+        f"the images of {run.workdir} must be in {image_files.shown(data['dir'])}; got no such "
+        f"folder: name the new place by `cluster-jax update --workdir={run.workdir} FOLDER`"
+    )
+
+
 def training_images(run: Run) -> Dataset:
     """Returns a run's images in its order; `skipped` lists the unreadable files.
 
@@ -279,15 +290,10 @@ def training_images(run: Run) -> Dataset:
     Raises:
         InputError: the images cannot be loaded.
     """
+    check_place(run)
     values = {**run.config, "data": {**run.config["data"], "cache_mb": 0.0}}  # Few are shown.
     config = parse_config(values)
     data = config.data
-    if data.name == "folder" and data.dir and not any(map(os.path.exists, data.dir.split("\n"))):
-        place = image_files.shown(data.dir)
-        raise InputError(
-            f"the images of {run.workdir} must be in {place}; got no such folder: name the new "
-            f"place by `cluster-jax update --workdir={run.workdir} FOLDER`"
-        )
     with checks.named({"data.dir": "the folder of the run"}):
         return of_run(run, build.load_training_images(config, data))
 
@@ -299,12 +305,8 @@ def of_run(run: Run, dataset: Dataset) -> Dataset:
         InputError: the data set has other images.
     """
     if run.names is not None and dataset.sources is not None:
-        listed = {*run.names, *(name for name, _ in run.skipped)}
-        rows = [i for i, name in enumerate(dataset.sources) if name in listed]
-        dataset = select(dataset, np.array(rows, np.int64))
-        dataset = without(dataset, ~np.isin(np.array(dataset.sources), run.names))
-    if run.names is not None and dataset.sources is not None and dataset.size:
-        dataset = with_gaps(dataset, run.names)
+        unreadable = tuple((name, why) for name, why in run.skipped if why != GONE)
+        dataset = with_gaps(dataset._replace(skipped=unreadable, unreadable=None), run.names)
     if (dataset.size, dataset.sources) != (len(run.columns), run.names):
         raise InputError(
             f"the images of {run.workdir} must be as they were to be shown again; got others: "

@@ -421,10 +421,12 @@ class Run:
         return self.placer
 
     def checked(self, x: ArrayLike) -> NDArray:
-        """Returns new embeddings as an array `[l, d]`.
+        """Returns new embeddings as an array `[l, d]`, after a check; the dtype stays.
 
         Raises:
-            InputError: they are none of the run's size.
+            InputError: they are not finite, too large, or have another number of columns than the
+                embeddings of the run.
+            TypeError: see `core.arrays.numeric`.
         """
         rows = numeric(x, "X", smooth.LARGEST)
         expected = self.results["provenance"]["columns"]
@@ -442,11 +444,11 @@ class Run:
         return Nearest(near.indices, 1 - near.distances, named)
 
     def encoder(self) -> Encoder:
-        """Returns the encoder of a run: the trained one, or the pretrained one.
+        """Returns the encoder of a run of images: the trained one, or the pretrained one.
 
         Raises:
-            InputError: its file is missing or damaged; or the weights of the pretrained network
-                cannot be read or are others than in the run.
+            InputError: the file of the trained encoder is missing or damaged, or the pretrained
+                weights cannot be read or have changed since the run.
         """
         if self.is_trained:
             file = self.workdir / workdirs.ENCODER

@@ -2,7 +2,7 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from etils import epath
@@ -46,7 +46,7 @@ def undo(workdir: epath.PathLike, *, with_report: bool = True) -> Ended:
 def correct(
     workdir: epath.PathLike,
     files: Sequence[epath.PathLike] = (),
-    names: Sequence[tuple[str, str]] = (),
+    names: Mapping[str, str] | None = None,
     *,
     with_report: bool = True,
 ) -> Ended:
@@ -59,7 +59,7 @@ def correct(
     Args:
         workdir: of a finished run.
         files: as a page saves them.
-        names: number of a cluster, and its name, of each.
+        names: number of a cluster, as text -> its new name.
         with_report: whether the page is written.
 
     Raises:
@@ -72,7 +72,7 @@ def correct(
         for said in decisions:
             run = _apply(run, said)
         if names:
-            run = corrections.corrected(run, {"names": dict(names)})
+            run = corrections.corrected(run, {"names": names})
             run = dataclasses.replace(run, page=None)
         is_new = run.state != before.state or (run.columns != before.columns).any()
         if is_new:

@@ -280,10 +280,12 @@ def _parts(params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_weights(workdir: epath.PathLike) -> Weights:
-    """Returns the network of a finished run.
+    """Returns the network of a finished training after its last step.
 
     Raises:
-        InputError: the folder has no finished run, or the checkpoint cannot be read.
+        InputError: the folder has no finished training (a run with a pretrained encoder is none),
+            or its last checkpoint is missing or damaged.
+        OSError: the checkpoint cannot be read.
     """
     workdir = buckets.path(workdir)
     for name in (workdirs.CONFIG, workdirs.IMAGES):

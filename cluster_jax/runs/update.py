@@ -130,9 +130,10 @@ def _keys(facts: NDArray, names: Sequence[str] | None = None) -> list[tuple[byte
 
 
 def _matched(known: Sequence[Any], now: Sequence[Any]) -> NDArray:
-    """Returns the place of each known key among those of now, int64 `[n]`, -1: it is gone.
+    """Returns for each known key the index of an equal key in `now`, int64 `[n]`, -1 without one.
 
-    Of equal ones the first is taken, each once.
+    Equal keys are paired in order: the first known one gets the first of `now`, the second the
+    second, and so on. No index is used twice.
     """
     comparison = collections.defaultdict[Any, list[int]](list)
     for i in reversed(range(len(now))):

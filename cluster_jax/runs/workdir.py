@@ -15,7 +15,7 @@ import numpy as np
 from etils import epath
 
 from cluster_jax.core import buckets, io
-from cluster_jax.core.checks import InputError
+from cluster_jax.core.checks import InputError, short
 from cluster_jax.core.logs import logger
 from cluster_jax.data.images import Dataset
 
@@ -449,15 +449,19 @@ def check_images(workdir: epath.Path, images: Mapping[str, Any]) -> dict[str, An
 
 
 def has_embedding(file: epath.Path, fingerprint: str, step: int | str) -> bool:
-    """Returns whether a file has the embedding, or the encoder, of a run after a number of steps.
+    """Returns whether a file was written by this run, from its network after `step` training steps.
+
+    The file is an embedding or the encoder. The result is False if the file does not exist, or was
+    written after another number of steps.
 
     Args:
-        file: an embedding in the workdir; need not exist.
+        file: path of the embedding or of the encoder; need not exist.
         fingerprint: fingerprint of the run's config and images.
-        step: number of steps of its network; for the encoder with the name of its features.
+        step: number of training steps of the network; for the encoder the text `STEPS:FEATURES`,
+            such as `1000:backbone`.
 
     Raises:
-        InputError: the file is the embedding of another run.
+        InputError: the file was written by another run, or is damaged (`DamagedFile`).
     """
     try:
         made_by, _, made_at = io.read_fingerprint(file).partition(":")
@@ -498,7 +502,7 @@ def difference(stored: Mapping[str, Any], config: Mapping[str, Any]) -> str:
     keys = [key for key in keys if old.get(key) != new.get(key)]
     if not keys:
         return ""
-    more = f" (and {len(keys) - 1} more)" if len(keys) > 1 else ""
+    more = f" (and {short(', '.join(keys[1:]))})" if len(keys) > 1 else ""
     return f"{keys[0]} = {old.get(keys[0])!s:.120}, not {new.get(keys[0])!s:.120}{more}"
 
 
