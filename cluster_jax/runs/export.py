@@ -18,6 +18,7 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.data import decode, images
 from cluster_jax.data import folder as image_files
 from cluster_jax.discovery import splits
+from cluster_jax.runs import page
 from cluster_jax.runs.run import Run
 
 # Longest name of a folder; file systems allow 255 bytes, which are 63 characters at worst.
@@ -78,6 +79,7 @@ def check_of_run(folder: epath.PathLike, run: Run) -> None:
         OSError: a file cannot be read.
     """
     check_has_files(run.config["data"]["name"] if run.is_of_images else "features")
+    page.check_place(run)
     place, known = str(run.config["data"]["dir"]), run.facts
     check(folder, image_files.folders(place), run.workdir)
     assert known is not None  # They are files.

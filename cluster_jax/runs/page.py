@@ -302,6 +302,17 @@ def _image_folder(run: Run) -> str | None:
     return None if root.is_file() else root.as_uri() + "/"
 
 
+def check_place(run: Run) -> None:
+    """Raises an `InputError` if the images of a run were in folders of which none exists now."""
+    data = run.config["data"]
+    if data["name"] != "folder" or any(map(os.path.exists, data["dir"].split("\n"))):
+        return
+    raise InputError(
+        f"the images of {run.workdir} must be in {image_files.shown(data['dir'])}; got no such "
+        f"folder: name the new place by `cluster-jax update --workdir={run.workdir} FOLDER`"
+    )
+
+
 def training_images(run: Run) -> Dataset:
     """Returns the images of a run in its order, loaded again; `skipped` lists the unreadable files.
 
@@ -311,15 +322,10 @@ def training_images(run: Run) -> Dataset:
     Raises:
         InputError: the images cannot be loaded, or are others than those of the run.
     """
+    check_place(run)
     values = {**run.config, "data": {**run.config["data"], "cache_mb": 0.0}}  # Few are shown.
     config = parse_config(values)
     data = config.data
-    if data.name == "folder" and data.dir and not any(map(os.path.exists, data.dir.split("\n"))):
-        place = image_files.shown(data.dir)
-        raise InputError(
-            f"the images of {run.workdir} must be in {place}; got no such folder: name the new "
-            f"place by `cluster-jax update --workdir={run.workdir} FOLDER`"
-        )
     with checks.named({"data.dir": "the folder of the run"}):
         return of_run(run, build.load_training_images(config, data))
 
