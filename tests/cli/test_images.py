@@ -215,11 +215,12 @@ def test_groups_report_and_what_to_try_next(photos, tmp_path, capsys, monkeypatc
     assert "corrections  nothing new; in force: 2 decided, 1 named" in capsys.readouterr().out
     # Not without any: the new place is to be named.
     photos.rename(tmp_path / "moved")
-    with pytest.raises(SystemExit) as stop:
-        report.main([str(out), f"--corrections={corrections}"])
-    assert stop.value.code == 2
-    error = capsys.readouterr().err
-    assert "got no such folder: name the new place by `cluster-jax update --workdir=" in error
+    for flag in (f"--corrections={corrections}", f"--export={tmp_path / 'late'}"):
+        with pytest.raises(SystemExit) as stop:
+            report.main([str(out), flag])
+        assert stop.value.code == 2
+        error = capsys.readouterr().err
+        assert "got no such folder: name the new place by `cluster-jax update --workdir=" in error
 
 
 def test_a_finished_run_compares_the_files_of_the_folder(photos, tmp_path, capsys, monkeypatch):
