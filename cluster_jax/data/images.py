@@ -312,7 +312,7 @@ class ItemReader:
             facts["taken"] = decode.taken(opened.file).encode()
 
     def attempt(self, i: int) -> np.ndarray | None:
-        """Returns image i, uint8 `[H, W, C]`; None, with an entry in `reasons`, if it is unreadable.
+        """Returns image i, uint8 `[H, W, C]`; None, with an entry in `reasons`, if unreadable.
 
         Raises:
             InputError: the image has another shape than `shape`, or the item is of no such type.
