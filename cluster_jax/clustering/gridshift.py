@@ -481,7 +481,7 @@ class GridShift(ClusterMixin, BaseEstimator):
     def fit(self, X: ArrayLike, y: None = None) -> Self:
         """Finds the modes of `X` float `[n, d]`; `y` is ignored.
 
-        If it raises an error, the results of an earlier fit stay.
+        If `fit` raises an error, the results of an earlier fit stay.
 
         Raises:
             InputError: an argument is out of range, or `X` is not finite, has no rows, or is too

@@ -77,8 +77,8 @@ def load_new(
 
     Args:
         source: a folder, an image file, several of both (one a line), a `.npy` or `.npz` file, an
-            array `[N, H, W(, C)]` or a sequence of images; for a run on features a file of them or
-            an array `[N, d]`.
+            array `[N, H, W(, C)]` or a sequence of images; for a run on features a file of features
+            or an array `[N, d]`.
         config: section `data` of the training: interpolation, and the size of a set that is decoded
             into memory.
         shape: `[H, W, C]` of the training images, or `[1 + m, d]` of features.

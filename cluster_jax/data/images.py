@@ -293,7 +293,7 @@ class ItemReader:
         return self._facts[indices]
 
     def _look(self, i: int) -> None:
-        """Notes the facts of image i from its header, and of the bytes alone if it has none."""
+        """Notes the facts of image i; if its header cannot be read, those of its bytes alone."""
         # A library that the sequence is of may raise any error, and Pillow many on damaged bytes.
         with contextlib.suppress(Exception):
             item = self._item(i)
@@ -302,7 +302,7 @@ class ItemReader:
                 self._note(i, item, opened)
 
     def _note(self, i: int, item: Item, opened: decode.Opened | None = None) -> None:
-        """Notes the facts of item i; None in place of the opened image: those of its bytes."""
+        """Notes the facts of item i; without the opened image those of its bytes alone."""
         facts = self._facts[i]
         if not facts["digest"].any():
             facts["digest"] = np.frombuffer(decode.digest(item), np.uint8)
