@@ -307,9 +307,14 @@ class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
         return self._fitted().nearest(self.transform(X), n)
 
     def export(self, path: str | os.PathLike) -> None:
-        """Writes a folder per cluster with links to the images of the run, see `export.write`."""
+        """Writes folders of links to the images by cluster, as `cluster-jax report --export` does.
+
+        Raises:
+            InputError: the folder is not empty, or an image of the run is gone or has changed.
+        """
         run = self._fitted()
-        export.training_images(run, self.labels_, path, export.names_of_folders(run))
+        export.check_of_run(path, run)
+        export.run_clusters(run, path)
 
     def report(self, path: str | os.PathLike) -> pathlib.Path:
         """Writes the report, one HTML file that opens offline, to `path`."""

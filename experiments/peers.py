@@ -19,42 +19,30 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
+from sklearn.datasets import make_blobs
 from threadpoolctl import threadpool_limits
 
 from cluster_jax import metrics
 from cluster_jax.clustering import knn, reduce, smooth
 from cluster_jax.clustering.smooth_tree import SmoothTree
-from cluster_jax.core.arrays import normalize_rows
 from experiments import tables
-from experiments.number_of_clusters import peers
+from experiments.number_of_clusters import peers, real
 
 FOLDER = pathlib.Path(__file__).parent
-# Rows, number of classes (for rows of "k given"), seed, metric -> labels.
-Method = Callable[[NDArray, int, int, str], NDArray]
 # What a peer needs besides the dependencies of the package.
 NEEDS = {"Leiden": "leidenalg", "EVoC": "evoc"}
-
-
-def scores(labels: NDArray, clusters: NDArray) -> dict[str, Any]:
-    """ACC, NMI, ARI, and the number of clusters."""
-    found = metrics.scores(labels, clusters)
-    return {**{name: found[name] for name in ("acc", "nmi", "ari")}, "k": found["n_clusters"]}
 
 
 def _kmeans(x: NDArray, k: int, seed: int) -> NDArray:
     return KMeans(k, n_init=10, random_state=seed).fit_predict(x)
 
 
-def _map(x: NDArray, seed: int) -> NDArray:
-    """UMAP as DROWCULA takes it: 10 neighbors, three dimensions."""
+def _drowcula(x: NDArray, k: int, seed: int) -> NDArray:
+    """k-means on the map that DROWCULA takes: UMAP of 10 neighbors in three dimensions."""
     from umap import UMAP
 
-    return np.asarray(UMAP(10, 3, metric="euclidean", random_state=seed).fit_transform(x))
-
-
-def _drowcula(x: NDArray, k: int, seed: int) -> NDArray:
-    model = KMeans(k, n_init=200, max_iter=10_000, random_state=seed)
-    return model.fit_predict(_map(x, seed))
+    points = UMAP(10, 3, metric="euclidean", random_state=seed).fit_transform(x)
+    return KMeans(k, n_init=200, max_iter=10_000, random_state=seed).fit_predict(points)
 
 
 def _leiden(x: NDArray, seed: int) -> NDArray:
@@ -72,11 +60,11 @@ def _leiden(x: NDArray, seed: int) -> NDArray:
 def _evoc(x: NDArray, seed: int) -> NDArray:
     import evoc
 
-    labels = evoc.EVoC(random_state=seed).fit_predict(x.astype(np.float32))
-    return peers.without_noise(x, np.asarray(labels))
+    return peers.without_noise(x, np.asarray(evoc.EVoC(random_state=seed).fit_predict(x)))
 
 
-METHODS: dict[str, Method] = {
+# Rows, number of classes (for rows of "k given"), seed, metric -> labels.
+METHODS: dict[str, Callable[[NDArray, int, int, str], NDArray]] = {
     "SmoothTree, k given": lambda x, k, seed, metric: (
         SmoothTree(metric, n_clusters=k, random_state=seed).fit(x).labels_
     ),
@@ -95,30 +83,14 @@ METHODS: dict[str, Method] = {
 }
 
 
-def read(file: pathlib.Path) -> tuple[NDArray, NDArray, str]:
-    """Rows of length one or pixels, labels, and the metric."""
-    with np.load(file) as arrays:
-        y = arrays["labels"].astype(np.int64)
-        if "features" in arrays:
-            return normalize_rows(arrays["features"].astype(np.float32)), y, "cosine"
-        return arrays["images"].reshape(len(y), -1).astype(np.float32), y, "euclidean"
-
-
 def run(x: NDArray, y: NDArray, metric: str, title: str, seed: int) -> dict[str, Any]:
     """Scores and CPU seconds of a method."""
     started = time.process_time()
     labels = METHODS[title](x, len(np.unique(y)), seed, metric)
     seconds = round(time.process_time() - started, 2)
-    return {**scores(y, np.asarray(labels).astype(np.int64)), "seconds": seconds}
-
-
-def installed(title: str) -> bool:
-    """Whether a method can run; says so if not."""
-    package = NEEDS.get(title)
-    found = package is None or importlib.util.find_spec(package) is not None
-    if not found:
-        print(f"{title} is left out: {package} is not installed")
-    return found
+    found = metrics.scores(y, np.asarray(labels).astype(np.int64))
+    kept = {name: found[name] for name in ("acc", "nmi", "ari")}
+    return {**kept, "k": found["n_clusters"], "seconds": seconds}
 
 
 def summary(lines: Sequence[dict[str, Any]]) -> str:
@@ -168,20 +140,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("files", nargs="*", type=pathlib.Path)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--only", nargs="*", help="methods")
-    parser.add_argument("--out", type=pathlib.Path, default=FOLDER / "peers")
+    parser.add_argument("--out", type=pathlib.Path, default=FOLDER / "peers.jsonl")
     flags = parser.parse_args(arguments)
     found = tables.Lines(flags.out, "set", "method", "seed")
-    titles = [title for title in METHODS if flags.only is None or title in flags.only]
-    titles = [title for title in titles if installed(title)]
-    blobs = np.random.default_rng(0).normal(size=(400, 8)) + 9 * np.eye(8)[np.arange(400) % 8]
+    titles = [
+        title
+        for title in flags.only or METHODS
+        if title not in NEEDS or importlib.util.find_spec(NEEDS[title])
+    ]
+    blobs, classes = make_blobs(400, 8, centers=8, random_state=0)
     for title in titles if flags.files else []:  # What numba compiles once counts for no set.
-        run(blobs.astype(np.float32), np.arange(400) % 8, "euclidean", title, 0)
-    for file in flags.files:
-        x, y, metric = read(file)
+        run(blobs.astype(np.float32), classes, "euclidean", title, 0)
+    for case in map(real.read, flags.files):
+        x, y = case.scaled(), case.truths[0]
         for seed in range(flags.seeds):
             for title in titles:
-                case = {"set": file.stem, "method": title, "seed": seed}
-                found.add(case, functools.partial(run, x, y, metric, title, seed))
+                entries = {"set": case.name, "method": title, "seed": seed}
+                found.add(entries, functools.partial(run, x, y, case.metric, title, seed))
     found.write(f"{parser.prog} FILES", page(found.lines))
 
 

@@ -2,10 +2,13 @@
 
 The tables are in `experiments/PAPER/tables.yaml`: named variants, each the fields of `Variant` and
 which other it is `from`, and the rows, `[name, variant, score, line, printed]`; scales and sets
-are in `experiments/sets.yaml`. This module turns a table and a scale into runs.
+are in `experiments/sets.yaml`. This module turns a table and a scale into runs, whose results are
+lines of a file.
 """
 
 import functools
+import hashlib
+import json
 import pathlib
 import re
 from collections.abc import Mapping
@@ -16,10 +19,13 @@ from ml_collections import ConfigDict
 
 from cluster_jax.core import config as configs
 from cluster_jax.core.checks import InputError
+from cluster_jax.runs.config import config_json
+from experiments.tables import Lines
 
 PAPERS = ("nrcc", "ncc", "cueco", "kernel_infonce", "ncl")
 GROUPS = (*PAPERS, "digits")  # folders with tables; that of the digits is no paper's
 FOLDER = pathlib.Path(__file__).parent
+RESULTS = FOLDER / "results.jsonl"
 # A change that is no key of a config: class sizes fall to one of so many, see `run.long_tail`.
 TAIL = "data.tail"
 
@@ -35,17 +41,19 @@ SEEDS: dict[str, int] = _SETS["seeds"]
 
 
 class Run(NamedTuple):
-    """A training with its evaluation, for any seed.
+    """A training with its evaluation.
 
     Attributes:
-        config: name of a config; "" for a run of `function` alone.
+        config: name of a config.
         changes: dotted keys of the config and their values; a dict replaces a whole section.
         steps: factor of all durations in steps.
+        seed: random seed.
     """
 
     config: str
     changes: Mapping[str, Any] = {}
     steps: float = 1.0
+    seed: int = 0
 
 
 class Variant(NamedTuple):
@@ -66,18 +74,6 @@ class Variant(NamedTuple):
     small: Mapping[str, Any] = {}
     large: Mapping[str, Any] = {}
     missing: str = ""
-
-    def but(
-        self,
-        changes: Mapping[str, Any] = {},
-        small: Mapping[str, Any] = {},
-        large: Mapping[str, Any] = {},
-        **fields: str,
-    ) -> "Variant":
-        """The same with more changes, and other fields."""
-        more = {"changes": changes, "small": small, "large": large}
-        merged = {name: {**getattr(self, name), **values} for name, values in more.items()}
-        return self._replace(**merged, **fields)
 
 
 class Row(NamedTuple):
@@ -163,7 +159,9 @@ def _variant(made: str | Mapping[str, Any], group: str) -> Variant:
         return _variant(_stored(other or group)["variants"][name], other or group)
     fields = dict(made)
     base = _variant(fields.pop("from"), group) if "from" in fields else Variant()
-    return base.but(**fields)
+    for name in ("changes", "small", "large"):
+        fields[name] = {**getattr(base, name), **fields.get(name, {})}
+    return base._replace(**fields)
 
 
 def find(paper: str, number: str) -> Table:
@@ -229,31 +227,22 @@ def _run(variant: Variant, data: str, scale: str) -> tuple[Run | None, str]:
     return Run(config, {**variant.changes, **variant.small}, 1.0 if whole else 1 / 3), ""
 
 
-def build(run: Run, seed: int, data_dir: str | None = None) -> ConfigDict:
-    """The config of a run with a seed.
+def build(run: Run, data_dir: str | None = None) -> ConfigDict:
+    """The config of a run.
 
     Args:
         run: what is trained.
-        seed: random seed.
         data_dir: folder of the data sets, `data.dir`; None: that of the config.
 
     Raises:
         InputError: a change has an unknown key.
     """
-    made = configs.load_config(run.config)
-    made.seed = seed
+    made, values = configs.load_config(run.config), {**run.changes, "seed": run.seed}
+    values.pop(TAIL, None)
     if data_dir is not None:
-        made.data.dir = data_dir
-    for key, value in run.changes.items():
-        if key == TAIL:
-            continue
-        configs.check_key(made, key)
-        *sections, name = key.split(".")
-        section = made
-        for part in sections:
-            section = section[part]
-        with section.ignore_type():  # None, or a section for None
-            section[name] = ConfigDict(value) if isinstance(value, Mapping) else value
+        values["data.dir"] = data_dir
+    for key, value in values.items():
+        configs.override(made, key, ConfigDict(value) if isinstance(value, Mapping) else value)
     if run.steps != 1:
         _shorten(made, run.steps)
     return made
@@ -266,3 +255,15 @@ def _shorten(section: ConfigDict, factor: float) -> None:
             _shorten(value, factor)
         elif isinstance(value, str) and (steps := re.fullmatch(r"(\d+) steps?", value)):
             section[key] = f"{round(int(steps[1]) * factor)} steps"
+
+
+def digest(config: ConfigDict) -> str:
+    """A digest of a config, whatever its seed and the folder of its data."""
+    values = config_json(config)
+    values |= {"seed": 0, "data": {**values["data"], "dir": None}}
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def stored(file: pathlib.Path = RESULTS) -> Lines:
+    """The results of the runs in a file, which `find` finds by `run._asdict()`."""
+    return Lines(file, *Run._fields)

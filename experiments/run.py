@@ -17,12 +17,13 @@ rows or seeds differ.
 """
 
 import argparse
+import json
 import math
 import pathlib
-import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import jax
 import numpy as np
 from ml_collections import ConfigDict
 
@@ -36,8 +37,9 @@ from cluster_jax.runs import begin as pipeline
 from cluster_jax.runs import workdir as workdirs
 from cluster_jax.runs.config import config_json
 from cluster_jax.training.loop import Preempted
-from experiments import registry, results, table, tables
+from experiments import registry, table, tables
 from experiments.registry import Run
+from experiments.tables import Lines
 
 
 def numbers_of(paper: str, argument: str) -> list[str]:
@@ -50,95 +52,84 @@ def seeds_of(flags: argparse.Namespace) -> list[int]:
     return flags.seeds or list(range(registry.SEEDS.get(flags.scale, 1)))
 
 
-def planned(flags: argparse.Namespace) -> list[tuple[Run, int]]:
-    """Runs and seeds of the tables, each once; a seed of all rows comes before the next seed."""
+def planned(flags: argparse.Namespace) -> list[Run]:
+    """Runs of the tables, each once; a seed of all rows comes before the next seed."""
     chosen = [registry.find(flags.paper, n) for n in numbers_of(flags.paper, flags.table)]
     cells = [cell for one in chosen for cell in registry.cells(one, flags.scale)]
     names = list(dict.fromkeys(cell.row.name for cell in cells))
     for name in flags.rows or ():
         if name not in names:
             raise InputError(f"--rows must be some of {'; '.join(names)}; got {name!r}")
-    cells = [cell for cell in cells if not flags.rows or cell.row.name in flags.rows]
-    found = {}
-    for seed in seeds_of(flags):
-        for cell in cells:
-            if cell.run is not None:
-                found[results.key(cell.run, seed)] = (cell.run, seed)
-    return list(found.values())
+    runs = [cell.run for cell in cells if cell.run and cell.row.name in (flags.rows or names)]
+    seeded = [run._replace(seed=seed) for seed in seeds_of(flags) for run in runs]
+    return list({json.dumps(run, sort_keys=True): run for run in seeded}.values())
 
 
-def run_all(flags: argparse.Namespace, command: str) -> int:
+def run_all(flags: argparse.Namespace, found: Lines) -> int:
     """Runs what is not finished; returns how many runs failed.
 
     Args:
         flags: see `parser`.
-        command: for the provenance.
+        found: the results, to which those of the runs are added.
 
     Raises:
         InputError: an argument is invalid.
     """
     wanted = planned(flags)
-    finished, warning = results.read(flags.results)
-    if warning:
-        print(warning)
-    open_runs = [
-        (run, seed)
-        for run, seed in wanted
-        if "metrics" not in finished.get(results.key(run, seed), {})
-    ]
-    print(f"{len(wanted)} runs, {len(wanted) - len(open_runs)} of them finished")
-    if not open_runs:
+    left = [run for run in wanted if "metrics" not in found.find(run._asdict())]
+    print(f"{len(wanted)} runs, {len(wanted) - len(left)} of them finished")
+    if not left:
         return 0
-    _use_cores(open_runs)
-    shared, started, failures = results.origin(command), time.perf_counter(), 0
-    for i, (run, seed) in enumerate(open_runs):
-        mean = (time.perf_counter() - started) / max(i, 1)
-        left = f", about {mean * (len(open_runs) - i) / 60:.0f} min left" if i else ""
-        print(f"[{i + 1}/{len(open_runs)}] {run.config}, seed {seed}{left}", flush=True)
-        row = {**run._asdict(), "seed": seed}
+    trains = [registry.build(run).train for run in left]
+    sizes = {size for train in trains for size in (train.batch_size, train.labeled_batch_size)}
+    devices.use_cores(math.gcd(*(sizes - {None})))  # a number that divides all batches
+    command = f"python -m experiments.run {flags.paper} {flags.table} --scale={flags.scale}"
+    origin, failures = tables.origin(command), 0
+    for i, run in enumerate(left, 1):
+        print(f"[{i}/{len(left)}] {run.config}, seed {run.seed}", flush=True)
+        row = run._asdict()
         try:
-            row |= _measure(run, seed, flags, shared)
+            row |= _measure(run, flags, origin)
         except Preempted:
             raise
         except Exception as error:  # whatever one run raises, the others go on
             failures += 1
-            row["error"] = sentence(error)
+            text = " ".join(str(error).split())
+            is_input = isinstance(error, InputError)
+            row["error"] = text if is_input else f"{type(error).__name__}: {text}"
             print(f"failed: {row['error']}", flush=True)
-        results.append(flags.results, row)
+        found.append(row)
     return failures
 
 
-def sentence(error: Exception) -> str:
-    """An error in one line."""
-    text = " ".join(str(error).split())
-    return text if isinstance(error, InputError) else f"{type(error).__name__}: {text}"
-
-
-def _use_cores(runs: Sequence[tuple[Run, int]]) -> None:
-    """Splits the CPU into devices that divide the batches of all runs."""
-    sizes = set()
-    for run in {run.config: run for run, _ in runs}.values():
-        train = registry.build(run, 0).train
-        sizes |= {train.batch_size, train.labeled_batch_size} - {None}
-    devices.use_cores(math.gcd(*sizes))
-
-
-def _measure(
-    run: Run, seed: int, flags: argparse.Namespace, shared: dict[str, Any]
-) -> dict[str, Any]:
+def _measure(run: Run, flags: argparse.Namespace, origin: dict[str, Any]) -> dict[str, Any]:
     """Metrics and provenance of a run."""
-    config = registry.build(run, seed, flags.data)
+    config = registry.build(run, flags.data)
     if registry.TAIL in run.changes:
         file = long_tail(config, run.changes[registry.TAIL], flags.runs)
         config.data.update(name="arrays", dir=str(file))
     name = workdirs.default_workdir(config_json(config), run.config).name
     found = pipeline.run_pipeline(config, flags.runs / name, run.config)
-    metrics = results.numbers(found["metrics"])
-    origin = {**found["provenance"], **shared, "seconds": found["seconds"]}
-    origin |= {"config": run.config, "config_digest": results.config_digest(config)}
-    if config.network.dtype != "auto":
-        origin["precision"] = config.network.dtype
-    return {"metrics": metrics, "provenance": origin}
+    accelerated = jax.default_backend() in ("gpu", "tpu")
+    automatic = "bfloat16, losses float32" if accelerated else "float32"
+    dtype = config.network.dtype
+    about = {
+        **found["provenance"],
+        **origin,
+        "seconds": found["seconds"],
+        "config": run.config,
+        "config_digest": registry.digest(config),
+        "precision": automatic if dtype == "auto" else dtype,
+    }
+    return {"metrics": _numbers(found["metrics"]), "provenance": about}
+
+
+def _numbers(metrics: Any) -> Any:
+    """Metrics without their lists and curves."""
+    if isinstance(metrics, Mapping):
+        kept = {name: _numbers(value) for name, value in metrics.items()}
+        return {name: value for name, value in kept.items() if value is not None}
+    return metrics if isinstance(metrics, int | float | str) else None
 
 
 def long_tail(config: ConfigDict, tail: float, folder: pathlib.Path) -> pathlib.Path:
@@ -175,7 +166,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--show", action="store_true", help="the page of what has been run only")
     parser.add_argument("--data", help="folder of the data sets")
     parser.add_argument("--runs", type=pathlib.Path, default=pathlib.Path("runs/experiments"))
-    parser.add_argument("--results", type=pathlib.Path, default=results.FILE)
+    parser.add_argument("--results", type=pathlib.Path, default=registry.RESULTS)
     parser.add_argument("--out", type=pathlib.Path, help="file of the page")
     return parser
 
@@ -183,13 +174,12 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point; the exit code is 1 if a run failed."""
     flags = parser().parse_args(arguments)
-    command = f"python -m experiments.run {flags.paper} {flags.table} --scale={flags.scale}"
     with exit_codes.handle_errors():
-        failures = 0 if flags.show else run_all(flags, command)
-        rows, warning = results.read(flags.results)
+        found = registry.stored(flags.results)
+        failures = 0 if flags.show else run_all(flags, found)
         numbers, seeds = numbers_of(flags.paper, flags.table), seeds_of(flags)
-        text = table.pages(flags.paper, numbers, flags.scale, seeds, rows)
-        print(text + (f"\n({warning}.)\n" if warning else ""))
+        text = table.pages(flags.paper, numbers, flags.scale, seeds, found)
+        print(text)
         if flags.out:
             flags.out.write_text(text)
         return exit_codes.FAILURE if failures else 0

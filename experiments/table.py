@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from cluster_jax.report import summary
-from experiments import registry, results, tables
+from experiments import registry, tables
 from experiments.registry import Cell, Table
+from experiments.tables import Lines
 
 # Metrics that may not be part of a row's score: path in the results of a run, and factor.
 PATHS = {
@@ -69,36 +70,40 @@ def entry(values: Any, path: str) -> Any:
 
 
 def collect(
-    chosen: Table, scale: str, seeds: Sequence[int], rows: Mapping[str, Any]
+    chosen: Table, scale: str, seeds: Sequence[int], results: Lines
 ) -> tuple[list[Value], list[dict[str, Any]], dict[str, list[str]]]:
-    """The numbers of a table, the provenance of its runs, and its gaps: why -> names of rows."""
-    values, blocks, gaps = list[Value](), [], dict[str, list[str]]()
+    """The numbers of a table, its finished runs, and its gaps: why -> names of rows."""
+    values, runs, gaps = list[Value](), [], dict[str, list[str]]()
     for cell in registry.cells(chosen, scale):
-        finished, problem = _finished(cell, seeds, rows)
+        finished, problem = _finished(cell, seeds, results)
         name = f"{cell.row.name}, {cell.data}" if scale == "full" else cell.row.name
-        blocks += [row["provenance"] for row in finished]
+        runs += finished
         if problem:
             gaps.setdefault(problem, []).append(name)
         for metric, text in zip(chosen.metrics, cell.printed, strict=True):
             ours = [lookup(row, cell.row.score, metric) for row in finished]
             numbers = [x for x in ours if x is not None]
             values.append(Value(cell.row.name, cell.data, metric, numbers, number(text), text))
-    return values, blocks, gaps
+    return values, runs, gaps
 
 
-def _finished(
-    cell: Cell, seeds: Sequence[int], rows: Mapping[str, Any]
-) -> tuple[list[dict[str, Any]], str]:
+def _finished(cell: Cell, seeds: Sequence[int], results: Lines) -> tuple[list[dict[str, Any]], str]:
     """The finished runs of a cell, and what is wrong with the others."""
     if cell.run is None:
         return [], cell.missing
-    found = {seed: rows.get(results.key(cell.run, seed)) for seed in seeds}
-    finished = [row for row in found.values() if row and "metrics" in row]
-    failed = [f"seed {s}: {row['error']}" for s, row in found.items() if row and "error" in row]
-    missing = [str(seed) for seed, row in found.items() if row is None]
+    found = {seed: results.find(cell.run._replace(seed=seed)._asdict()) for seed in seeds}
+    failed = [f"seed {s}: {row['error']}" for s, row in found.items() if "error" in row]
+    missing = [str(seed) for seed, row in found.items() if not row]
     if missing:
         failed.append(f"seed {', '.join(missing)} not run")
-    return finished, "; ".join(failed)
+    return [row for row in found.values() if "metrics" in row], "; ".join(failed)
+
+
+def is_earlier(row: Mapping[str, Any]) -> bool:
+    """Whether a config or the code has changed since a finished run."""
+    config = registry.build(registry.Run(*(row[name] for name in registry.Run._fields)))
+    now = {"code_digest": tables.code_digest(), "config_digest": registry.digest(config)}
+    return not now.items() <= row["provenance"].items()
 
 
 def markdown(values: Sequence[Value]) -> str:
@@ -130,34 +135,35 @@ def markdown(values: Sequence[Value]) -> str:
 
 def orderings(values: Sequence[Value]) -> str:
     """Where our rows are in another order than the paper's, in words."""
-    by_ours = [v for v in values if v.ours and v.printed is not None]
-    metric = next((m for m in ("ACC", "ARI") if any(v.metric == m for v in by_ours)), None)
-    metric = metric or (by_ours[0].metric if by_ours else "")
-    several = all(len(v.ours) > 1 for v in by_ours)
-    count, reversed_pairs, shown = 0, 0, []
-    for a, b in itertools.permutations([v for v in by_ours if v.metric == metric], 2):
-        if a.data != b.data or a.printed <= b.printed:
-            continue
-        count += 1
-        gap = statistics.fmean(b.ours) - statistics.fmean(a.ours)
-        if gap <= 0:
-            continue
-        reversed_pairs += 1
-        if not several or gap > statistics.stdev(a.ours) + statistics.stdev(b.ours):
-            words = f"{b.row} is above {a.row} ({gap:.{DIGITS.get(metric, 1)}f})"
-            shown.append((gap, words))
-    if not count:
+    known = [v for v in values if v.ours and v.printed is not None]
+    metrics = [v.metric for v in known]
+    metric = next((m for m in ("ACC", "ARI", *metrics) if m in metrics), "")
+    several = all(len(v.ours) > 1 for v in known)
+    gaps = [
+        (statistics.fmean(b.ours) - statistics.fmean(a.ours), a, b)
+        for a, b in itertools.permutations(known, 2)
+        if a.metric == b.metric == metric and a.data == b.data and a.printed > b.printed
+    ]
+    if not gaps:
         return ""
+    wrong = [(gap, a, b) for gap, a, b in gaps if gap > 0]
+    shown = sorted(
+        (
+            (gap, f"{b.row} is above {a.row} ({gap:.{DIGITS.get(metric, 1)}f})")
+            for gap, a, b in wrong
+            if not several or gap > statistics.stdev(a.ours) + statistics.stdev(b.ours)
+        ),
+        reverse=True,
+    )
     chance = (
         f"{len(shown)} of them by more than the two standard deviations together"
         if several
         else "one seed does not say which of them are chance"
     )
-    shown.sort(reverse=True)
     words = "; ".join(text for _, text in shown[:SHOWN])
     more = f"; and {len(shown) - SHOWN} more" if len(shown) > SHOWN else ""
     return (
-        f"Orderings by {metric}: of {count} pairs of rows that the paper orders, {reversed_pairs} "
+        f"Orderings by {metric}: of {len(gaps)} pairs of rows that the paper orders, {len(wrong)} "
         f"are in the other order here, {chance}{': ' if shown else ''}{words}{more}."
     )
 
@@ -169,11 +175,7 @@ def in_words(value: Any) -> str:
         return ", ".join(f"{key} {in_words(each)}" for key, each in known.items())
     if isinstance(value, list | tuple):
         return ", ".join(map(in_words, value)) or "nothing"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int | float):
-        return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
-    return str(value)
+    return f"{value:,.10g}" if isinstance(value, int | float) else str(value)
 
 
 def provenance(blocks: Sequence[Mapping[str, Any]]) -> str:
@@ -191,7 +193,7 @@ def provenance(blocks: Sequence[Mapping[str, Any]]) -> str:
 
 
 def pages(
-    paper: str, numbers: Sequence[str], scale: str, seeds: Sequence[int], rows: Mapping[str, Any]
+    paper: str, numbers: Sequence[str], scale: str, seeds: Sequence[int], results: Lines
 ) -> str:
     """The tables that have a run, in Markdown.
 
@@ -200,7 +202,7 @@ def pages(
         numbers: of the tables.
         scale: of their runs.
         seeds: of their runs.
-        rows: the results, see `results.read`.
+        results: see `registry.stored`.
 
     Raises:
         InputError: no such paper, table or scale.
@@ -208,18 +210,17 @@ def pages(
     found = []
     for number in numbers:
         chosen = registry.find(paper, number)
-        values, blocks, gaps = collect(chosen, scale, seeds, rows)
-        if blocks:
+        values, runs, gaps = collect(chosen, scale, seeds, results)
+        if runs:
+            source = f"The paper (papers/{paper}.txt, line {chosen.source}): {chosen.protocol}."
             parts = [
                 f"## {paper} {_kind(number)}: {chosen.title}",
                 _about(chosen, f"{paper} {number}", scale, seeds),
-                results.mark(rows, [cell.run for cell in registry.cells(chosen, scale)], seeds),
+                tables.EARLIER if any(map(is_earlier, runs)) else "",
                 markdown(values),
                 orderings(values),
-                f"The paper (papers/{paper}.txt, line {chosen.source}): {chosen.protocol}."
-                if chosen.protocol
-                else "",
-                provenance(blocks),
+                source if chosen.protocol else "",
+                provenance([row["provenance"] for row in runs]),
                 "\n".join(f"- Gap, {', '.join(names)}: {why}." for why, names in gaps.items()),
             ]
             found.append("\n\n".join(part for part in parts if part) + "\n")

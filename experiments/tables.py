@@ -6,12 +6,14 @@ Every page and JSON file states the command, hardware, versions, commit and a di
 
 import argparse
 import ast
+import fcntl
 import functools
 import hashlib
 import json
 import os
 import pathlib
 import platform
+import re
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -22,6 +24,8 @@ from cluster_jax.runs import provenance
 FOLDER = pathlib.Path(__file__).resolve().parent
 # The rooms of the package that make the numbers.
 CODE = "losses samplers nets metrics clustering data methods training evaluation"
+# What every line of a small run has of `origin`.
+OF_LINES = ("commit", "machine", "code_digest")
 EARLIER = "**Of an earlier version**: a config or the code has changed since."
 
 
@@ -34,24 +38,16 @@ def parser(module: str, document: str | None) -> argparse.ArgumentParser:
     )
 
 
-def append(path: pathlib.Path, row: Mapping[str, Any]) -> None:
-    """Adds a line of JSON to a file and waits until it is on the disk."""
-    with path.open("a") as file:
-        file.write(json.dumps(row, sort_keys=True) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-
-
 @functools.cache
 def code_digest() -> str:
     """Returns a digest of the code that makes the numbers, without comments and docstrings."""
     digest, package = hashlib.sha256(), FOLDER.parent / "cluster_jax"
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef)
     for room in CODE.split():
         for file in sorted((package / room).rglob("*.py")):
             tree = ast.parse(file.read_text())
             for node in ast.walk(tree):
-                documented = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
-                if documented and ast.get_docstring(node) is not None:
+                if isinstance(node, kinds) and ast.get_docstring(node) is not None:
                     node.body[0] = ast.Pass()
             digest.update(ast.unparse(tree).encode())
     return digest.hexdigest()[:12]
@@ -71,66 +67,76 @@ def marked(page: str) -> str:
 
 
 class Lines:
-    """Results of small runs on one core, a line of JSON each; what the file has is not run again.
+    """Results of runs, a line of JSON each, which any number of processes may add to a file.
 
     Args:
-        out: path without extension: the lines are in `OUT.jsonl`, the page is `OUT.md`.
-        names: entries that tell the lines apart.
-
-    Attributes:
-        lines: all of them, in the order of the file.
+        file: a `.jsonl` file; of a last line that is cut in the middle the run is done again.
+        names: entries that tell the lines apart; of equal ones the newest counts.
     """
 
-    def __init__(self, out: pathlib.Path, *names: str) -> None:
-        self._file, self._page = out.with_suffix(".jsonl"), out.with_suffix(".md")
-        text = self._file.read_text() if self._file.exists() else ""
-        self.lines: list[dict[str, Any]] = [json.loads(line) for line in text.splitlines()]
-        self._done = {tuple(line[name] for name in names) for line in self.lines}
-        now = origin("")
-        self._origin = {name: now[name] for name in ("commit", "machine", "code_digest")}
+    def __init__(self, file: pathlib.Path, *names: str) -> None:
+        self._file, self._names, self._origin = file, names, origin("")
+        text = file.read_text() if file.exists() else ""
+        whole = [line for line in text.splitlines(keepends=True) if line.endswith("\n")]
+        self._lines = {self._key(line): line for line in map(json.loads, whole)}
+
+    def _key(self, line: Mapping[str, Any]) -> str:
+        return json.dumps([line[name] for name in self._names], sort_keys=True)
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        """All of them, in the order of the file."""
+        return list(self._lines.values())
+
+    def find(self, case: Mapping[str, Any]) -> dict[str, Any]:
+        """The line with the entries `case`, or `{}`."""
+        return self._lines.get(self._key(case), {})
+
+    def append(self, line: dict[str, Any]) -> None:
+        """Adds a line and waits until it is on the disk."""
+        self._lines[self._key(line)] = line
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        with self._file.open("a+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            file.truncate(self._file.read_bytes().rfind(b"\n") + 1)
+            file.write(json.dumps(line, sort_keys=True).encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
 
     def add(self, case: Mapping[str, Any], run: Callable[[], Mapping[str, Any]]) -> None:
-        """Adds the result of `run` under the entries `case`, unless there is one."""
-        key = tuple(case.values())
-        if key not in self._done:
-            self.lines.append({**case, **run(), **self._origin})
-            self._done.add(key)
-            append(self._file, self.lines[-1])
+        """Adds the result of `run`, and where it is from, unless there is a line of `case`."""
+        if not self.find(case):
+            now = {name: self._origin[name] for name in OF_LINES}
+            self.append({**case, **run(), **now})
 
     def write(self, command: str, *texts: str, cores: str = "one core") -> None:
-        """Writes the page, with the commits of all lines and the cores that were used."""
+        """Writes the page beside the file, with what all lines are from and the cores used."""
         about = origin(command)
+        for name in OF_LINES:
+            about[name] = "; ".join(sorted({f"{line.get(name)}" for line in self.lines}))
         about["machine"] += f", {cores}"
-        for name in ("commit", "code_digest"):
-            about[name] = ", ".join(sorted({f"{line.get(name)}" for line in self.lines}))
-        io.write(self._page, "\n\n".join([*texts, sentence(about)]) + "\n")
+        io.write(self._file.with_suffix(".md"), "\n\n".join([*texts, sentence(about)]) + "\n")
 
 
-def origin(command: str, **more: Any) -> dict[str, Any]:
-    """The provenance of a result: how and where it is made, and `more`, such as the seeds."""
+def origin(command: str) -> dict[str, Any]:
+    """The provenance of a result: how and where it is made."""
     return {
         "command": command,
         "machine": machine(),
         "versions": provenance.versions(),
         "commit": provenance.commit(),
         "code_digest": code_digest(),
-        **more,
     }
 
 
 def machine() -> str:
-    """Processor, cores and memory of this machine."""
-    cores, memory, model = "?", "?", platform.processor()
-    cpuinfo = pathlib.Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        lines = cpuinfo.read_text().splitlines()
-        cores = sum(line.startswith("processor") for line in lines)
-        model = next((x.split(":")[1].strip() for x in lines if x.startswith("model name")), model)
-        total = next(
-            x for x in pathlib.Path("/proc/meminfo").read_text().splitlines() if "MemTotal" in x
-        )
-        memory = f"{int(total.split()[1]) / 1e6:.0f} GB"
-    return f"{model}, {cores} cores, {memory}"
+    """Processor, cores and memory of this machine; on Linux."""
+    files = filter(pathlib.Path.exists, map(pathlib.Path, ("/proc/cpuinfo", "/proc/meminfo")))
+    text = "\n".join(file.read_text() for file in files)
+    model = re.search(r"model name\s*: (.*\w\S*)", text)
+    memory = re.search(r"MemTotal: *(\d+)", text)
+    size = f"{int(memory[1]) / 1e6:.0f} GB" if memory else "?"
+    return f"{model[1] if model else platform.processor()}, {os.cpu_count()} cores, {size}"
 
 
 def markdown(columns: Iterable[Any], rows: Iterable[Iterable[Any]]) -> str:
@@ -144,21 +150,6 @@ def mean(values: Sequence[float], digits: int = 3) -> str:
     """Mean ± standard deviation; of one value, the value."""
     spread = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
     return f"{statistics.fmean(values):.{digits}f}{spread}"
-
-
-def write(path: Any, result: Mapping[str, Any], about: Mapping[str, Any], *texts: str) -> str:
-    """Writes `PATH.json` and `PATH.md`; returns the text of the latter.
-
-    Args:
-        path: of both files, without extension.
-        result: content of the JSON file, to which the provenance is added.
-        about: the provenance, see `origin`.
-        *texts: tables and sentences, above a sentence that states the provenance.
-    """
-    io.write_json(f"{path}.json", {**result, "provenance": about})
-    text = "\n\n".join([*(t.strip("\n") for t in texts if t), sentence(about)]) + "\n"
-    io.write(f"{path}.md", text)
-    return text
 
 
 def sentence(about: Mapping[str, Any]) -> str:

@@ -69,7 +69,7 @@ def test_nothing_is_printed_unless_asked(tmp_path, monkeypatch, capfd):
     model.predict(photos)
     model.export(tmp_path / "sorted")
     names = [first for first, *_ in model.results_["suggested_names"].values()]
-    assert [path.name for path in (tmp_path / "sorted").iterdir()] == names
+    assert {path.name for path in (tmp_path / "sorted").iterdir()} == {*names, "copies"}
     model.report(tmp_path / "report.html")
     assert capfd.readouterr() == ("", "")
     ImageClusterer(overrides=PCA).fit(photos)

@@ -12,7 +12,7 @@ import pytest
 
 from cluster_jax.core.config import load_config
 from cluster_jax.runs.config import parse_config
-from experiments import peers, registry, results, run, table, tables
+from experiments import peers, registry, run, table, tables
 from experiments.benchmark import step
 from tests.rows import every_row
 
@@ -50,7 +50,7 @@ def test_every_run_is_a_valid_config():
             changes = () if cell.run is None else map(str, cell.run.changes.items())
             parts = {cell.run and cell.run.config, *changes}
             if cell.run is not None and parts - seen:
-                parse_config(registry.build(cell.run, 0, "DIR").to_dict())
+                parse_config(registry.build(cell.run, "DIR").to_dict())
             seen |= parts
     assert len(seen) > 150
 
@@ -58,28 +58,27 @@ def test_every_run_is_a_valid_config():
 @pytest.mark.parametrize("paper", registry.PAPERS)
 def test_pages_are_those_of_the_results(paper):
     """Those of an earlier version say so; every row of the digits has been run."""
-    rows, _ = results.read(results.FILE)
-    page = table.pages(paper, list(registry.tables(paper)), "digits", [0], rows)
+    results = registry.stored()
+    page = table.pages(paper, list(registry.tables(paper)), "digits", [0], results)
     command = f"python -m experiments.run {paper} all --seeds 0 --show --out=..."
     assert page == (ROOT / "experiments" / paper / "tables.md").read_text(), command
     for chosen in registry.tables(paper).values():
         for cell in registry.cells(chosen, "digits"):
             if cell.run is not None:
-                assert "metrics" in rows[results.key(cell.run, 0)], cell.row.name
+                assert "metrics" in results.find(cell.run._asdict()), cell.row.name
 
 
 def test_the_table_of_the_readme_is_that_of_the_results():
-    rows, _ = results.read(results.FILE)
-    page = table.pages("digits", ["methods"], "config", range(5), rows)
+    page = table.pages("digits", ["methods"], "config", range(5), registry.stored())
     lines = [line for line in page.splitlines() if line.startswith("| ")][2:]
     assert len(lines) == 8
     readme = (ROOT / "README.md").read_text()
     assert [line for line in lines if line not in readme] == []
     # Another processor, and the one of the table.
-    for file in (results.FILE.parent / "digits" / "amd.jsonl", results.FILE):
-        rows, _ = results.read(file)
+    for file in (registry.FOLDER / "digits" / "amd.jsonl", registry.RESULTS):
+        results = registry.stored(file)
         runs = [cell.run for cell in registry.cells(registry.find("digits", "methods"), "config")]
-        first = [100 * rows[results.key(run, 0)]["metrics"]["kmeans"]["acc"] for run in runs]
+        first = [100 * results.find(run._asdict())["metrics"]["kmeans"]["acc"] for run in runs]
         words = ", ".join(f"{x:.1f}" for x in first[:-1]) + f" and {first[-1]:.1f}"
         assert words in " ".join(readme.split())
 
@@ -108,7 +107,7 @@ SETTINGS = [
 @every_row(("paper", "number", "name", "data", "key", "value"), SETTINGS)
 def test_settings_at_full_scale(paper, number, name, data, key, value):
     row = next(row for row in registry.find(paper, number).rows if row.name == name)
-    found = registry.build(registry._run(row.variant, data, "full")[0], 0)
+    found = registry.build(registry._run(row.variant, data, "full")[0])
     for part in key.split("."):
         found = found[part]
     assert found == value, key
@@ -233,7 +232,7 @@ def test_peers_are_scored_on_the_same_rows(tmp_path):
     labels = np.arange(600) % 10
     features = 20 * np.eye(10, 16)[labels] + np.random.default_rng(0).normal(size=(600, 16))
     np.savez(tmp_path / "blobs.npz", features=features, labels=labels)
-    command = [f"{tmp_path}/blobs.npz", f"--out={tmp_path}/out", "--seeds=2", "--only"]
+    command = [f"{tmp_path}/blobs.npz", f"--out={tmp_path}/out.jsonl", "--seeds=2", "--only"]
     peers.main([*command, "SmoothTree"])
     stored = (tmp_path / "out.jsonl").read_text()
     peers.main([*command, "SmoothTree", "k-means, k given"])

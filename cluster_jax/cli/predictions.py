@@ -66,10 +66,9 @@ def predict(
     words = ("image", "cluster") if dataset.sources is None else run.words
     text, values = _written(run, placed, dataset.sources, out, words, dataset.skipped)
     if folder is not None:
-        root, names = image_files.root(os.fspath(images)), export.names_of_folders(run)
-        sources = dataset.sources or ()
+        names, sources = export.names_of_folders(run), dataset.sources or ()
         places = export.places(placed.labels, names, words[1], sources)
-        count = export.write(folder, places, export.Images(root, sources, lambda: dataset), by)
+        count = export.write(folder, places, os.fspath(images), sources, by)
         text += f"\nexported     {counted(count, 'folder')} to {folder}"
         values["exported"] = str(folder)
     return text, values

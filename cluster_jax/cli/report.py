@@ -30,20 +30,27 @@ def main(arguments: Sequence[str] | None = None) -> None:
         flags = _parser().parse_args(arguments)
         check_export(flags)
         from cluster_jax.runs import export, states
+        from cluster_jax.runs import run as records
 
         if flags.export is not None:
-            export.check_of_run(flags.export, flags.workdir)
-        names = [_pair(text) for text in flags.name]
+            export.check_of_run(flags.export, records.read(flags.workdir))
+        names = _names(flags.name)
         text, values = states.correct(flags.workdir, flags.corrections, names)
         if flags.export is not None:
-            folders = export.run_clusters(flags.workdir, flags.export, flags.by)
+            folders = export.run_clusters(records.read(flags.workdir), flags.export, flags.by)
             text += f"\nexported     {counted(folders, 'folder')} to {flags.export}"
             values["exported"] = flags.export
         output.end(flags, text, values)
 
 
-def _pair(text: str) -> tuple[str, str]:
-    number, sign, name = text.partition("=")
-    if not sign:
-        raise InputError(f"--name must be a number and a name, such as 5=Snakes; got {text!r}")
-    return number.strip(), name
+def _names(texts: Sequence[str]) -> dict[str, str]:
+    """Returns the name of each cluster, by its number as text."""
+    names = dict[str, str]()
+    for text in texts:
+        number, sign, name = text.partition("=")
+        if not sign:
+            raise InputError(f"--name must be a number and a name, such as 5=Snakes; got {text!r}")
+        if number.strip() in names:
+            raise InputError(f"--name must name a cluster once; got a second name by {text!r}")
+        names[number.strip()] = name
+    return names

@@ -15,11 +15,11 @@ class Membership(NamedTuple):
     """Clusters of n rows and their probabilities.
 
     Attributes:
-        labels: int64 `[n]`.
-        probabilities: float64 `[n]`, of the label.
+        labels: int64 `[n]`; -1: the row is in no cluster.
+        probabilities: float64 `[n]`, the probability of the label; 0 for a row in no cluster.
         second_labels: int64 `[n]`, the most probable other cluster, -1 if all others have
-            probability 0.
-        second_probabilities: float64 `[n]`, of the second label, 0 without one.
+            probability 0. It may be more probable than the label.
+        second_probabilities: float64 `[n]`, the probability of the second label, 0 without one.
     """
 
     labels: NDArray
@@ -32,15 +32,17 @@ class Assignment(NamedTuple):
     """Clusters or classes assigned to new rows.
 
     Attributes:
-        labels: int64 `[m]`, the cluster; -1: none, because the row is zero and has no cosine, or
-            because a person has taken most of the nearest rows out of their clusters. In novel
-            class discovery str `[m]`, the class.
-        distances: float64 `[m]`, to the center of the cluster: for the tree between sharp rows; for
-            spherical k-means 1 - cosine; else the Euclidean distance, for classes and the cosine
-            between unit rows.
-        novelty: float64 `[m]`, the distance to the nearest training row, divided by the 95th
-            percentile of the distances between nearest training rows
-            (`placing.novelty_threshold`); infinite for a row that is in no cluster as it is zero.
+        labels: int64 `[m]`, the cluster. -1: the row is in no cluster, because a person has taken
+            most of the nearest training rows out of their clusters or, by a tree with the cosine,
+            because the row is zero. In novel class discovery str `[m]`, the class.
+        distances: float64 `[m]`, from each row to the center of its cluster. For a tree, the
+            Euclidean distance between sharp rows; for spherical k-means, 1 - cosine; else the
+            Euclidean distance, with the cosine between unit rows. For the label -1 the distance has
+            no meaning.
+        novelty: float64 `[m]`, the distance to the nearest training row, divided by
+            `placing.novelty_threshold`, the 95 % quantile of the distances from training rows to
+            their nearest other row. 0 for a copy of a training row; infinite for a row of zeros
+            that a tree puts into no cluster, and for all but copies if the threshold is 0.
         probabilities, second_labels, second_probabilities: see `Membership`; None without a tree.
     """
 
@@ -53,12 +55,12 @@ class Assignment(NamedTuple):
 
     @property
     def is_novel(self) -> NDArray:
-        """Which rows are unlike all training rows, bool `[m]`, so that the label means little."""
+        """Whether each row has a novelty above 1, bool `[m]`: its label then means little."""
         return self.novelty > 1
 
     @property
     def membership(self) -> Membership | None:
-        """The labels and their probabilities as one record, or None without a tree."""
+        """The labels and their probabilities as one record; None without a tree."""
         columns = (self.probabilities, self.second_labels, self.second_probabilities)
         if any(column is None for column in columns):
             return None

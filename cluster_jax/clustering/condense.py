@@ -11,18 +11,23 @@ from cluster_jax.clustering.kmeans import kmeans_blocks
 
 
 def condense(rows: NDArray, n_groups: int, *, max_iter: int, seed: int, mesh: Mesh) -> NDArray:
-    """Returns centers `[n_groups, d]` of k-means in two levels.
+    """Returns centers float `[n_groups, d]` of k-means in two levels.
 
-    The first level has sqrt(n_groups) clusters, each of which is divided by scikit-learn's `KMeans`
-    into a number of clusters proportional to its rows. So a row is compared with 253 centers
-    instead of 16,000. A cluster with too few distinct rows has equal centers.
+    The first level has sqrt(n_groups) clusters, rounded down. Each of them is divided by
+    scikit-learn's `KMeans` into a number of clusters proportional to its rows. So for 16,000 groups
+    a row is compared with about 253 centers. If a cluster of the first level has too few distinct
+    rows, some of its centers are equal, and scikit-learn warns. Rows are not assigned to centers.
 
     Args:
-        rows: float `[n, d]`.
+        rows: finite float `[n, d]`; the centers have the same dtype.
         n_groups: number of centers, 1 to n.
-        max_iter: maximum number of updates at each level.
-        seed: random seed of both levels.
+        max_iter: maximum number of updates at each level, at least 1.
+        seed: random seed of both levels, 0 or more.
         mesh: devices of the first level. Every process computes the whole second level.
+
+    Raises:
+        ValueError: an argument is out of range, or the rows cannot be clustered, see
+            `kmeans_blocks`.
 
     References:
         Vo et al. 2024, Automatic data curation for self-supervised learning, section 3.2, where
@@ -51,7 +56,12 @@ def condense(rows: NDArray, n_groups: int, *, max_iter: int, seed: int, mesh: Me
 def divided(sizes: NDArray, total: int) -> NDArray:
     """Returns how many of `total` clusters each group gets by its size, int64 `[groups]`.
 
-    Each group that is not empty gets at least one.
+    Each group that is not empty gets at least one cluster, and no group more clusters than rows.
+
+    Args:
+        sizes: int `[groups]`, number of rows of each group.
+        total: number of clusters, from the number of groups that are not empty to the number of
+            rows.
 
     Example:
         >>> divided(np.array([90, 8, 2, 0]), 10).tolist()

@@ -24,24 +24,27 @@ _MOST_NEAR = 32_000
 
 
 def originals(x: Rows, metric: str, least: int = 1) -> tuple[NDArray, NDArray]:
-    """Returns one row of each group of copies, and the group of every row.
+    """Returns the index of one row of each group of copies, and the group of every row.
 
     Equal rows are copies, unless the columns have so few values that rows are equal by chance. Near
-    copies are searched for in more than three columns and up to 32,000 distinct rows. They are
-    linked by distances below 0.3 d, where d is the last decile of the distances to the k-th
-    neighbor, see `smooth.n_neighbors`. A group of 25 rows or more is a dense cluster, whose rows
-    are no copies. If fewer than a fifth of the distinct rows would be left, the groups are taken
-    for small clusters, and no near copy is removed.
+    copies are searched for in more than three columns and up to 32,000 distinct rows. Two rows are
+    near copies if their distance is below 0.3 q, where q is the 90 % quantile of the distances to
+    the k-th neighbor, see `smooth.n_neighbors`; chains of near copies are one group. Each row of a
+    group of 25 rows or more, equal or near, is a group of its own, since so many rows are a dense
+    cluster. If fewer than a fifth of the distinct rows would be left, the groups are taken for
+    small clusters, and no near copy is removed.
 
     Args:
-        x: `[n, d]`, read in blocks.
-        metric: `"cosine"` or `"euclidean"`.
-        least: number of rows that must be left; near copies are not removed if fewer would be.
+        x: finite `[n, d]`, read in blocks.
+        metric: `"cosine"` or `"euclidean"`, for the distances of near copies. Rows of one direction
+            and different lengths are never equal, but near copies with the cosine.
+        least: number of rows that must be left; near copies are not removed if fewer would be,
+            equal rows are.
 
     Returns:
-        The rows that are left, int64 `[m]`: of an array, in an order that depends on their values
-        and not on their positions; otherwise ascending. The group of every row, int64 `[n]`, 0 to
-        m - 1.
+        The indices of the rows that are left, int64 `[m]`: of an array, in an order that depends on
+        the values of the rows and not on their positions; otherwise ascending. And the group of
+        every row, int64 `[n]`, 0 to m - 1: that of index i is group i.
 
     Example:
         >>> x = np.random.default_rng(0).normal(size=(40, 3))
@@ -72,13 +75,24 @@ def originals(x: Rows, metric: str, least: int = 1) -> tuple[NDArray, NDArray]:
 
 
 def _apart_if_dense(group: NDArray) -> NDArray:
-    """Returns groups `[n]` in which each row of a group of 25 rows or more is alone."""
+    """Returns groups `[n]` in which each row of a group of 25 rows or more has a group of its own.
+
+    `group` is int `[n]`, 0 or more; the numbers of the result have gaps.
+    """
     is_dense = np.bincount(group)[group] >= smooth.DENSE_SIZE
     return np.where(is_dense, group.max() + 1 + np.arange(len(group)), group)
 
 
 def _first(order: NDArray, group: NDArray) -> tuple[NDArray, NDArray]:
-    """Returns the first row of each group in an order, and the groups, numbered by that order."""
+    """Returns the first row of each group in an order, and the groups, numbered by that order.
+
+    Args:
+        order: int `[n]`, each of the n rows once.
+        group: `[n]`, the group of each row.
+
+    Returns:
+        int `[m]`, the rows, and int64 `[n]`, the group of each row, 0 to m - 1.
+    """
     first, codes = by_first(group[order])
     numbers = np.empty(len(group), np.int64)
     numbers[order] = codes
@@ -86,7 +100,11 @@ def _first(order: NDArray, group: NDArray) -> tuple[NDArray, NDArray]:
 
 
 def _equal_by_chance(x: Rows, order: NDArray) -> float:
-    """Returns the expected number of rows equal to a row, if its columns are independent."""
+    """Returns the expected number of rows equal to a row, if its columns are independent.
+
+    The number is estimated from at most 10,000 rows, evenly spaced in `order` int `[n]`, which has
+    each row once. A result below 0.1 is only an upper bound.
+    """
     n = len(order)
     expected, look = float(n), np.sort(order[:: -(-n // _LOOK)])
     for column in np.asarray(x[look]).T:
@@ -98,9 +116,10 @@ def _equal_by_chance(x: Rows, order: NDArray) -> float:
 
 
 def digests(x: Rows) -> NDArray:
-    """Returns a hash of each row `[n, d]`, uint64 `[n]`, the same for equal rows.
+    """Returns a hash of each row `[n, d]`, uint64 `[n]`, the same for equal rows of one dtype.
 
-    Sorted by it, rows are in an order that looks random and depends on their values alone.
+    Sorted by the hash, rows are in an order that looks random and depends on their values alone. 0
+    and -0 are equal.
 
     Example:
         >>> first, second, third = digests(np.array([[2.0], [1.0], [2.0]]))

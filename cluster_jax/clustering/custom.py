@@ -21,9 +21,11 @@ HAVING = ", with a function fit"
 def check(key: str, name: str, choices: Sequence[str]) -> None:
     """Raises an `InputError` unless `name` is one of `choices`, or a module with a function `fit`.
 
+    The module is imported, and an error of its own code is passed on.
+
     Args:
-        key: the flag, or the key of a config.
-        name: the clusterer.
+        key: the flag, or the key of a config, that has the value `name`; for messages.
+        name: a clusterer of the package, or a module as Python imports it, such as `folder.file`.
         choices: the clusterers of the package.
 
     Example:
@@ -40,18 +42,21 @@ def fit(name: str, x: NDArray, n_clusters: int | None, seed: int) -> tuple[NDArr
     """Returns the clusters of rows by the function `fit` of a module, and their number.
 
     Args:
-        name: the module.
-        x: float `[n, d]`.
-        n_clusters: number of clusters; None: it is found.
+        name: the module, which has a function `fit`, see `check`.
+        x: float `[n, d]`, passed to that function, like the two arguments below.
+        n_clusters: number of clusters; None: it is found. The result may have another number.
         seed: random seed.
 
     Returns:
-        Labels int64 `[n]`, and the number of clusters. The largest cluster is 0; each row in no
-        cluster has a label of its own, after all clusters.
+        Labels int64 `[n]`, and the number of clusters. Clusters are numbered by size, the largest
+        is 0; of equally large ones, that of the lowest returned number comes first. Each row that
+        the function puts into no cluster (a number below 0) has a label of its own, after all
+        clusters; these labels do not count in the number.
 
     Raises:
-        InputError: there is no such module, its function did not return a whole number for each
-            row, or no row is in a cluster.
+        InputError: there is no such module, its function did not return integers `[n]` (1.0 and
+            True are none), or no row is in a cluster.
+        Exception: the function raises it.
 
     Example:
         >>> import sys, types
@@ -80,8 +85,8 @@ def fit(name: str, x: NDArray, n_clusters: int | None, seed: int) -> tuple[NDArr
 def file_hash(name: str, choices: Sequence[str]) -> dict[str, str | None]:
     """Returns the SHA-256 of a user-defined clusterer's file as `{"clusterer_file": hash}`.
 
-    The result is `{}` if `name` is one of the built-in `choices`. Otherwise the module is imported;
-    the hash is None if it has no file.
+    The result is `{}` if `name` is one of `choices`, the clusterers of the package. Otherwise the
+    module `name` is imported; the hash is None if the module has no file.
 
     Raises:
         InputError: there is no such module.
@@ -96,4 +101,5 @@ def file_hash(name: str, choices: Sequence[str]) -> dict[str, str | None]:
 
 
 def _module(key: str, name: str, choices: Sequence[str]) -> outside.ModuleType:
+    """Imports the module of a clusterer; for the arguments see `check`."""
     return outside.module(key, name, choices, HAVING)

@@ -56,15 +56,23 @@ class Grid(NamedTuple):
     weights: NDArray
 
     def centers(self, bandwidth: float) -> NDArray:
-        """Returns the centroids of the cells in the unit of the data, float64 `[m, d]`."""
+        """Returns the centroids of the cells in the unit of the data, float64 `[m, d]`.
+
+        `bandwidth` is the side of a cell, with which the cells were made.
+        """
         return self.cells * bandwidth + self.offsets * bandwidth
 
 
 def bin_points(points: NDArray, bandwidth: float) -> tuple[NDArray, NDArray]:
     """Returns the cells floor(x / h) int64 `[n, d]`, and positions inside these, float64 `[n, d]`.
 
+    Args:
+        points: float64 `[n, d]`, with at least one row.
+        bandwidth: side h of a cell, above 0; the positions have it as their unit, and are 0 to 1.
+
     Raises:
-        InputError: a coordinate is so many bandwidths from 0 that its cell has no exact number.
+        InputError: a coordinate is not finite, or so many bandwidths from 0 that its cell has no
+            exact number.
 
     Example:
         >>> cells, offsets = bin_points(np.array([[3.0], [-0.5]]), 2.0)
@@ -93,7 +101,7 @@ def collect(
 
     Args:
         cells: int64 `[n, d]`, the cell of each point.
-        offsets: float64 `[n, d]`, positions inside the cells.
+        offsets: float64 `[n, d]`, positions inside the cells, in bandwidths.
         weights: float64 `[n]`, positive; None: all are one.
 
     Example:
@@ -139,7 +147,8 @@ def neighborhood(grid: Grid) -> tuple[NDArray, NDArray]:
 def group(cells: NDArray) -> tuple[NDArray, NDArray]:
     """Returns the distinct rows of `cells` int64 `[n, d]`, sorted, and the index of each row there.
 
-    The same as NumPy's `unique(axis=0)`, which takes seven times as long.
+    The result is that of NumPy's `unique(axis=0, return_inverse=True)`, which takes seven times as
+    long. There must be at least one row.
 
     Example:
         >>> unique, index = group(np.array([[4, 1], [-2, 9], [4, 1]]))
@@ -159,7 +168,7 @@ class Modes(NamedTuple):
 
     Attributes:
         grid: the k modes as cells.
-        mode_of_cell: int64 `[m]`, mode of each cell before the shift.
+        mode_of_cell: int64 `[m]`, for each cell before the shift the index of its mode in `grid`.
         n_iter: number of iterations.
         converged: whether the stop rule was met.
     """
@@ -176,10 +185,10 @@ def seek(
     """Returns the cells of points, the modes, and the index of each point's mode, int64 `[n]`.
 
     Args:
-        points: float64 `[n, d]`, finite.
-        bandwidth: side of a cell.
+        points: float64 `[n, d]`, finite, with at least one row.
+        bandwidth: side of a cell, above 0.
         stop: stop rule of the shift, see `shift`.
-        max_iter: maximum number of iterations.
+        max_iter: maximum number of iterations, see `shift`.
 
     Raises:
         InputError: the points are too many bandwidths from 0, see `bin_points`.
@@ -206,7 +215,8 @@ def shift(grid: Grid, *, stop: str = "fixed_point", max_iter: int = 500) -> Mode
         stop: `"fixed_point"`: until nothing changes its cell, nothing merges, and no centroid moves
             by more than 1e-9 bandwidths; `"no_merge"`: until the first iteration without a merge,
             whose shift is applied (the authors' rule).
-        max_iter: maximum number of iterations.
+        max_iter: maximum number of iterations. If it is reached, `converged` of the result is
+            False, and nothing warns.
 
     Example:
         >>> cells, offsets = np.array([[0], [1], [5]]), np.array([[0.5], [0.5], [0.5]])
@@ -266,8 +276,8 @@ class BandwidthCurve(NamedTuple):
         scores: float64 `[b]`, below 1; NaN where fewer than two clusters are that large, or the
             shift did not converge.
         best_index: index of the selected bandwidth.
-        verdict: `"clear"`: the score is that of separate clusters; `"one_cluster"`: it is lower,
-            and a small bandwidth already puts most rows into one cluster; `"unclear"`.
+        verdict: `"clear"`: the score is that of separate clusters; `"one_cluster"`: the score is
+            lower, and a small bandwidth already puts most rows into one cluster; else `"unclear"`.
     """
 
     bandwidths: NDArray
@@ -284,7 +294,7 @@ def min_cluster_size(sizes: NDArray) -> float:
     the largest cluster.
 
     Args:
-        sizes: number of rows of each cluster, `[k]`.
+        sizes: number of rows of each cluster, `[k]`, in any order; at least one cluster.
 
     Example:
         >>> sizes = np.array([100, 6, 5, 2, 1])
@@ -318,7 +328,7 @@ def scan(
     does not depend on the order of the rows.
 
     Args:
-        points: float64 `[n, d]`, finite.
+        points: float64 `[n, d]`, finite, with at least one row.
         stop: stop rule of the shift, see `shift`.
         max_iter: maximum number of iterations; values above 50 count as 50. A bandwidth whose shift
             does not converge gets no score: two of its modes still drift toward each other.
@@ -379,7 +389,14 @@ def _extent(points: NDArray) -> float:
 
 
 def _silhouette(distances: NDArray, labels: NDArray) -> float:
-    """Returns the sum of the silhouettes of labels from 0 up, divided by all rows; or NaN."""
+    """Returns the mean silhouette of all rows, in which a row of the label -1 counts as 0.
+
+    The result is NaN if the other rows have fewer than two labels, or each a label of its own.
+
+    Args:
+        distances: float `[n, n]`, between all rows.
+        labels: int `[n]`, -1 or more.
+    """
     rows = np.flatnonzero(labels >= 0)
     among = distances[np.ix_(rows, rows)]
     if not 2 <= len(np.unique(labels[rows])) < len(rows):
@@ -431,9 +448,10 @@ class GridShift(ClusterMixin, BaseEstimator):
         random_state: seed of the rows that are scored to choose a bandwidth.
 
     Attributes:
-        labels_: int64 `[n]`, the cluster of each row, a row of `cluster_centers_`.
+        labels_: int64 `[n]`, the cluster of each row, an index in `cluster_centers_`. Outliers have
+            a cluster too.
         outliers_: bool `[n]`, rows of clusters below `min_cluster_size`.
-        n_clusters_: k, the number of modes.
+        n_clusters_: k, the number of modes, those of outliers included.
         cluster_centers_: float64 `[k, d]`, the modes, in lexicographic order of their cells.
         cluster_sizes_: float64 `[k]`, rows of each cluster.
         bandwidth_: the bandwidth used.
@@ -463,8 +481,12 @@ class GridShift(ClusterMixin, BaseEstimator):
     def fit(self, X: ArrayLike, y: None = None) -> Self:
         """Finds the modes of `X` float `[n, d]`; `y` is ignored.
 
+        If it raises an error, the results of an earlier fit stay.
+
         Raises:
-            InputError: an argument or the points are out of range.
+            InputError: an argument is out of range, or `X` is not finite, has no rows, or is too
+                large or too many bandwidths from 0, see `scan` and `bin_points`.
+            TypeError: `X` cannot be converted to an array of numbers, such as a sparse matrix.
         """
         self._check_options()
         points = numeric(X, "X").astype(np.float64)
@@ -496,12 +518,16 @@ class GridShift(ClusterMixin, BaseEstimator):
         return self
 
     def predict(self, X: ArrayLike) -> NDArray:
-        """Returns the cluster of each row of `X` float `[n, d]`, int64 `[n]`, independently.
+        """Returns the cluster of each row of `X` float `[n, d]`, int64 `[n]`.
 
-        It is the cluster of the nearest cell with training points.
+        The cluster of a row is that of the nearest cell with training points, by the largest
+        difference of a cell number. Rows do not affect each other.
 
         Raises:
-            InputError: `X` is not finite or has a different number of columns than in `fit`.
+            NotFittedError: the estimator is not fitted.
+            ValueError: `X` is not finite, has a different number of columns than in `fit`, or is
+                too many bandwidths from 0.
+            TypeError: `X` cannot be converted to an array of numbers.
         """
         check_is_fitted(self)
         points = numeric(X, "X").astype(np.float64)
@@ -510,6 +536,7 @@ class GridShift(ClusterMixin, BaseEstimator):
         return self._modes.mode_of_cell[KDTree(self._grid.cells).query(cells, p=np.inf)[1]]
 
     def _check_options(self) -> None:
+        """Raises an `InputError` if a parameter is out of range."""
         if self.bandwidth != "auto":
             limits = sys.float_info.min, sys.float_info.max
             checks.between("bandwidth, if it is not 'auto',", cast(float, self.bandwidth), *limits)

@@ -1,7 +1,7 @@
 """k-means, Euclidean and spherical, on the devices of a mesh.
 
-Every device has some of the rows and all centers; the functions below `_lloyd` compute with the
-rows of one device. Rows from number `layout.n` on are padding: they get a label, and enter no sum.
+Every device has some of the rows and all centers; `_assign_local` computes with the rows of one
+device. Rows from number `layout.n` on are padding: they get a label, and enter no sum.
 """
 
 import functools
@@ -48,10 +48,11 @@ class KMeansResult(NamedTuple):
     """Clusters of `n` rows.
 
     Attributes:
-        labels: int32 `[n]`, the nearest center of each row.
-        centers: `[k, d]`, see `kmeans` for their dtype.
+        labels: int32 `[n]`, the index of the nearest of the `centers`.
+        centers: `[k, d]`, see `kmeans` for their dtype. After `max_iter` updates they need not be
+            the means of their rows.
         inertia: sum of the squared distances of the rows to their centers; for spherical k-means
-            2 - 2 cos each (a zero row adds 1).
+            the sum of 2 - 2 cos (a row of zeros adds 1).
         n_iter: number of center updates.
     """
 
@@ -87,7 +88,7 @@ def kmeans(
             JAX has it enabled. Euclidean centers of other dtypes are always float64, because
             float32 would round them far from zero.
         n_clusters: number of clusters k, 1 to n; or, as in SciPy's `kmeans2`, the initial centers
-            `[k, d]` of the first run.
+            `[k, d]` of the first run. All further runs draw theirs by k-means++.
         metric: `"euclidean"` or `"spherical"`; with the latter a row of zeros stays zero and gets
             an arbitrary label.
         n_init: number of runs.
@@ -97,7 +98,10 @@ def kmeans(
             must call this with the same arguments, and get the same result.
 
     Raises:
-        ValueError, TypeError: an argument is out of range, or the rows cannot be clustered.
+        ValueError: an argument is out of range; initial centers have another shape or are far from
+            the rows; or `x` has no rows, is not finite, or, for Euclidean k-means, has numbers
+            beyond 1e150.
+        TypeError: `x` cannot be converted to an array of numbers, such as a sparse matrix.
 
     References:
         NCC, Exploring non-contrastive representation learning for deep clustering, sections 4.3
@@ -145,23 +149,24 @@ def kmeans_blocks(
     """Returns k clusters of rows that need not fit into memory; each update reads them in blocks.
 
     `kmeans` of a random sample gives the initial centers: of 64 rows for each cluster, and at least
-    10,000. The run ends when at most one row in 10,000 changes its label. Devices sum a block in
-    float32, and the host adds the blocks in float64. A block of 2^16 rows, the labels and one
-    distance for each row are in memory. The result does not depend on the number of devices, up to
-    rounding.
+    10,000. Then one run updates these with all rows; it ends when at most one row in 10,000 changes
+    its label and no cluster is empty, or when no label changes. Devices sum a block in float32, and
+    the host adds the blocks in float64. A block of 2^16 rows, the labels and one distance for each
+    row are in memory. The result does not depend on the number of devices, up to rounding.
 
     Args:
-        x: finite `[n, d]`, a memory map or `data.arrays.Shards`. Of several processes, each reads
-            the rows of its own devices.
-        n_clusters: number of clusters k, 1 to n.
+        x: finite `[n, d]`, an array, a memory map or `data.arrays.Shards`. Of several processes,
+            each reads the rows of its own devices.
+        n_clusters: number of clusters k, 1 to n; initial centers are not possible.
         metric: "euclidean" or "spherical".
         n_init: number of runs of the sample.
-        max_iter: maximum number of center updates.
-        seed: random seed of the sample and of its k-means.
+        max_iter: maximum number of center updates with all rows; the sample has 20.
+        seed: random seed of the sample and of its k-means, 0 or more.
         mesh: devices, see `kmeans`.
 
     Raises:
-        InputError: an argument is out of range, or the rows cannot be clustered.
+        ValueError: as of `kmeans`, or numbers are beyond 1e15 times the scale of the sample.
+        TypeError: `n_clusters` is not a number.
 
     Example:
         >>> rows = np.array([[0.0], [1.0], [10.0], [11.0]], np.float16)
@@ -180,20 +185,20 @@ def kmeans_blocks(
 
 
 def _sample(n: int, k: int, seed: int) -> NDArray:
-    """Returns the rows from which initial centers are drawn, ascending."""
+    """Returns the indices of the rows from which k initial centers are drawn, int64, ascending."""
     count = min(n, max(_MIN_SAMPLE, _SAMPLE_PER_CLUSTER * k))
     return np.sort(np.random.default_rng(seed).choice(n, count, replace=False))
 
 
 class Layout(NamedTuple):
-    """Sizes that are constants of the compiled program."""
+    """Sizes of a block of rows, which are constants of the compiled program."""
 
-    n: int  # rows in all
+    n: int  # rows of all devices, without padding
     k: int  # clusters
     local: int  # rows of one device, padding included
     block: int  # rows that are scored at once
     scatter: bool  # sum members by scatter-add, else by products with one-hot labels
-    spherical: bool
+    spherical: bool  # compare unit rows by their cosine
 
 
 class _Rows:
@@ -208,7 +213,16 @@ class _Rows:
     def __init__(
         self, x: Rows, sample: NDArray, k: int, block_rows: int, spherical: bool, mesh: Mesh | None
     ) -> None:
-        """Lays out the rows; `sample`, some of them, gives their mean and scale."""
+        """Prepares the rows for the devices; none of `x` is read or checked yet.
+
+        Args:
+            x: the rows `[n, d]`.
+            sample: some of them, which give mean and scale; not used if `spherical`.
+            k: number of clusters.
+            block_rows: rows that are on the devices at once.
+            spherical: whether rows are compared by their directions.
+            mesh: the devices; None: the local ones.
+        """
         devices = np.array(jax.local_devices()) if mesh is None else mesh.devices.ravel()
         self.x, self._mesh = x, Mesh(devices, (_AXIS,), axis_types=(AxisType.Auto,))
         shape = min(x.shape[0], block_rows), x.shape[1], k
@@ -229,6 +243,12 @@ class _Rows:
     def read(self, rows: slice | NDArray) -> NDArray:
         """Returns rows as devices compute with them: of length one if spherical, else scaled.
 
+        Args:
+            rows: a slice, or indices.
+
+        Returns:
+            `[m, d]` of the dtype `self.dtype`.
+
         Raises:
             InputError: NaN, infinity, or values beyond 1e15 times the scale of the sample.
         """
@@ -243,10 +263,11 @@ class _Rows:
         return part.astype(self.dtype, copy=False)
 
     def placed_centers(self, centers: ArrayLike) -> NDArray:
-        """Returns initial centers `[k, d]` in the unit of `read`.
+        """Returns initial centers float64 `[k, d]` in the unit of `read`.
 
         Raises:
-            InputError: another shape, or centers that are not finite or far from the rows.
+            ValueError: the shape is not `[k, d]`, or the centers are not finite or more than 1e15
+                times as far from the rows as the rows from each other.
         """
         centers, shape = np.asarray(centers, np.float64), (self.layout.k, len(self._origin))
         if centers.shape != shape:
@@ -260,14 +281,20 @@ class _Rows:
         return placed
 
     def result(self, run: KMeansResult) -> KMeansResult:
-        """Returns the result of a run in the unit of `x`."""
+        """Returns the result of `_lloyd` in the unit of `x`."""
         centers = np.ldexp(run.centers, self._exponent) + self._origin
         dtype = self.dtype if self.layout.spherical else self._exact
         inertia = float(np.ldexp(run.inertia, 2 * self._exponent))
         return KMeansResult(run.labels, centers.astype(dtype), inertia, run.n_iter)
 
     def assigned(self, centers: NDArray) -> Iterator[tuple[slice, tuple[Array, ...]]]:
-        """Yields the rows of each block with the result of `_assign`, for centers `[k, d]`."""
+        """Yields the slice of each block, and the result of `_assign` for it.
+
+        The labels and squared distances of a block have padding at their end.
+
+        Args:
+            centers: `[k, d]`, in the unit of `read`.
+        """
         n, size, centers = self.x.shape[0], self.layout.n, centers.astype(self.dtype)
         for start in range(0, n, size):
             layout = self.layout._replace(n=min(size, n - start))
@@ -275,7 +302,7 @@ class _Rows:
             yield slice(start, start + layout.n), outputs
 
     def _placed(self, start: int) -> Array:
-        """Returns a block of rows on the devices, padded with zeros after the last row."""
+        """Returns the block that begins at row `start`, on the devices, with zeros as padding."""
         local, stop = self.layout.local, min(start + self.layout.n, self.x.shape[0])
 
         def of_device(index: Any) -> NDArray:
@@ -288,13 +315,14 @@ class _Rows:
 
 
 def _lloyd(rows: _Rows, centers: NDArray, max_iter: int, allowed: int = 0) -> KMeansResult:
-    """Returns the clusters after updates of centers and labels in turn.
+    """Returns the clusters after updates of centers and labels in turn, in the unit of `rows.read`.
 
     Args:
         rows: the rows.
-        centers: initial centers `[k, d]`.
+        centers: initial centers `[k, d]`, in the same unit.
         max_iter: maximum number of updates.
-        allowed: the run ends when no more labels than this change, and no cluster is empty.
+        allowed: the run ends when no more labels than this change and no cluster is empty, or when
+            no label changes.
     """
     n, layout, eps = rows.x.shape[0], rows.layout, float(np.finfo(rows.dtype).eps)
     labels, squares = np.full(n, -1, np.int32), np.empty(n, rows.dtype)
@@ -326,7 +354,10 @@ def _lloyd(rows: _Rows, centers: NDArray, max_iter: int, allowed: int = 0) -> KM
 
 
 def _make_layout(n: int, d: int, k: int, devices: int, platform: str, spherical: bool) -> Layout:
-    """Returns the layout of `n` rows of `d` numbers and `k` clusters over the devices."""
+    """Returns the layout of `n` rows of `d` numbers and `k` clusters over a number of devices.
+
+    `platform` is that of the devices, as JAX has it, such as "cpu".
+    """
     local = -(-n // devices)
     rows, numbers = _CPU if platform == "cpu" else _ACCELERATOR
     # Matrix products run best at multiples of 64 rows.
@@ -368,7 +399,7 @@ def _draw_centers(x: Array, weights: Array, numbers: Array, k: int) -> Array:
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _assign(layout: Layout, mesh: Mesh, x: Array, centers: Array) -> tuple[Array, ...]:
-    """Returns the result of `_assign_local` for the rows of all devices."""
+    """Returns the result of `_assign_local` for the rows `x` of all devices, with padding."""
     body = functools.partial(_assign_local, layout)
     return jax.shard_map(body, mesh=mesh, in_specs=(_ROWS, _ALL), out_specs=_ALL)(x, centers)
 
@@ -376,10 +407,16 @@ def _assign(layout: Layout, mesh: Mesh, x: Array, centers: Array) -> tuple[Array
 def _assign_local(layout: Layout, x: Array, centers: Array) -> tuple[Array, ...]:
     """Returns the nearest centers of rows, of equally near ones the first, and sums of clusters.
 
+    Args:
+        layout: the layout of the block.
+        x: `[layout.local, d]`, the rows of this device.
+        centers: `[k, d]`.
+
     Returns:
-        Of all devices: labels int32 `[n]`, sums `[k, d]` and counts `[k]` of clusters, and squared
-        distances to the centers `[n]`, 0 for padding. These are computed from differences: scores,
-        by which centers are compared, lose digits to cancellation.
+        Of the m rows of all devices, padding included: labels int32 `[m]`; sums `[k, d]` and counts
+        int32 `[k]` of the clusters, without padding; and squared distances to the nearest centers
+        `[m]`, 0 for padding. The distances are computed from differences: scores, by which centers
+        are compared, lose digits to cancellation.
     """
     k, block = layout.k, layout.block
     is_row = collectives.local_rows(layout.local, _AXIS) < layout.n
@@ -434,14 +471,14 @@ def _reseed(centers: NDArray, empty: NDArray, rows: NDArray, squares: NDArray, e
 
     Of equally far rows the first is taken: both rows of a pair are equally far from their mean, and
     rounding, which differs with the number of devices, must not decide. Rows that are equal to
-    their center, up to rounding, are left out.
+    their center, up to rounding, are left out; without other rows, a center stays where it is.
 
     Args:
         centers: float64 `[k, d]`, changed in place.
         empty: numbers of the empty clusters.
         rows: float64 `[m, d]`, the candidates.
         squares: `[m]`, squared distances of the candidates to the nearest centers.
-        eps: relative rounding of the numbers.
+        eps: relative rounding of the dtype in which `squares` were computed.
     """
     lengths = np.square(rows).sum(axis=1)
     apart = np.where(squares > (8 * eps) ** 2 * lengths, squares, 0).astype(np.float64)

@@ -21,8 +21,8 @@ class Neighbors(NamedTuple):
     """Nearest rows of `m` queries.
 
     Attributes:
-        indices: int64 `[m, k]`, in ascending order of distance.
-        distances: float64 `[m, k]`.
+        indices: int64 `[m, k]`, indices of the rows, in ascending order of distance.
+        distances: float64 `[m, k]`, from the query to these rows.
     """
 
     indices: NDArray
@@ -39,16 +39,19 @@ def nearest(
 ) -> Neighbors:
     """Returns the k rows nearest to each query.
 
-    A product of matrices finds candidates. Their distances are computed from differences in
-    float64, so that the result of a query does not depend on the other queries; of equally near
-    candidates the first comes first. scikit-learn's `NearestNeighbors` promises neither.
+    A product of matrices finds 2 k candidates (for the cosine k + 16). Their distances are computed
+    from differences in float64, so that the result of a query does not depend on the other queries;
+    of equally near candidates the one of the lower index comes first. scikit-learn's
+    `NearestNeighbors` promises neither. If more rows than candidates are equally near, the result
+    may have any of these rows.
 
     Args:
-        queries: float `[m, r]`.
-        rows: float `[n, r]`.
-        k: number of neighbors, capped at the number of rows.
-        metric: `"euclidean"`, or `"cosine"` for 1 - cosine of the rows' directions.
-        exclude_self: query i is row i, which is not one of its neighbors.
+        queries: finite float `[m, r]`.
+        rows: finite float `[n, r]`, n at least 1.
+        k: number of neighbors, capped at the number of rows, with `exclude_self` at n - 1.
+        metric: `"euclidean"`, or `"cosine"` for 1 - cosine. With the cosine, a row of zeros is at
+            distance 1/2 from other rows, and at 0 from another row of zeros.
+        exclude_self: `queries` and `rows` are the same rows, and no row is its own neighbor.
 
     Example:
         >>> rows = np.array([[0.0], [1.0], [5.0]], np.float32)
@@ -99,23 +102,34 @@ def nearest(
 
 
 def _directions(rows: NDArray) -> NDArray:
-    """Returns rows of length one, without a copy if they are; zeros stay zero."""
+    """Returns rows scaled to length one; a row of zeros stays zero.
+
+    The rows themselves are returned if the squared length of each is within 0.01 of 1, or 0.
+    """
     squares = np.einsum("ij,ij->i", rows, rows)
     is_unit = (np.abs(squares - 1) <= 0.01) | ~rows.any(axis=1)
     return rows if is_unit.all() else normalize_rows(rows.astype(np.result_type(rows, np.float32)))
 
 
 def _exponent(queries: NDArray, rows: NDArray) -> int:
-    """Returns the power of two of a unit in which squares neither overflow nor vanish."""
+    """Returns the power of two of a unit in which squares neither overflow nor vanish.
+
+    It is 0, a unit of 1, unless the largest number is beyond 1e15 or below 1e-15.
+    """
     largest = max((float(np.abs(x).max()) for x in (queries, rows) if x.size), default=1.0)
     return 0 if _TINY < largest < 1 / _TINY or largest == 0 else int(np.frexp(largest)[1])
 
 
 def _lowest(scores: NDArray, count: int) -> NDArray:
-    """Returns the columns of each row's `count` lowest scores, unordered.
+    """Returns the columns of each row's `count` lowest scores, int64 `[m, count]`, unordered.
 
-    They are in the groups with the `count` lowest minima, which is faster than `argpartition` of
-    all. A group is every n-th column, so that minima are taken over contiguous memory.
+    The lowest scores are in the groups with the `count` lowest minima, which is faster than
+    `argpartition` of all. A group is every n-th column, so that minima are taken over contiguous
+    memory.
+
+    Args:
+        scores: `[m, 16 n]`; the number of columns is a multiple of 16.
+        count: 1 to the number of columns.
     """
     n = scores.shape[1] // _GROUP
     if n <= 2 * count:
@@ -128,9 +142,10 @@ def _lowest(scores: NDArray, count: int) -> NDArray:
 
 
 def weights(neighbors: Neighbors) -> NDArray:
-    """Returns weights 1 / distance of neighbors, float64 `[m, k]`; that of the nearest is 1.
+    """Returns weights of neighbors, float64 `[m, k]`: smallest distance / own distance.
 
-    If the nearest is at distance 0, all neighbors at distance 0 have weight 1, and all others 0.
+    So the nearest neighbor has the weight 1. If it is at distance 0, all neighbors at distance 0
+    have the weight 1, and all others 0.
 
     Example:
         >>> weights(Neighbors(np.array([[0, 1]]), np.array([[1.0, 4.0]])))
@@ -144,11 +159,13 @@ def weights(neighbors: Neighbors) -> NDArray:
 def vote(neighbors: Neighbors, labels: NDArray) -> NDArray:
     """Returns the share of each label among the neighbors, weighted by `weights`: float64 `[m, c]`.
 
-    A training row keeps its own label; of copies with different labels the most frequent one wins.
+    A neighbor counts by 1 / distance. If there are neighbors at distance 0, as for a query that is
+    itself one of the rows, only these count, all alike: of copies with different labels, the most
+    frequent label has the highest share.
 
     Args:
-        neighbors: the neighbors of m queries.
-        labels: int `[n]`, 0 to c - 1, of the rows.
+        neighbors: the neighbors of m queries, at least one of each.
+        labels: int `[n]`, 0 to c - 1, of the rows; -1 is not allowed.
 
     Example:
         >>> vote(Neighbors(np.array([[0, 1]]), np.array([[1.0, 3.0]])), np.array([1, 0]))

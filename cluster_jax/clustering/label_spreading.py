@@ -15,18 +15,19 @@ _ALPHA, _UPDATES = 0.9, 100
 def label_spreading(values: NDArray, rows: NDArray, others: NDArray | None) -> NDArray:
     """Returns values after label spreading over the graph of each row's 10 nearest rows.
 
-    They are the fixed point of F = 0.9 S F + 0.1 values, where S is the symmetrically normalized
-    adjacency matrix. An edge counts twice if each of its rows is among the nearest of the other. In
-    a small set a row has fewer neighbors, so that they fit into one of c classes of equal size.
+    The result F is the fixed point of F = 0.9 S F + 0.1 values, by 100 updates, where S is the
+    symmetrically normalized adjacency matrix. An edge counts twice if each of its rows is among the
+    nearest of the other. In a small set each row has only n / c - 1 neighbors, rounded down, which
+    fit into one of c classes of equal size; if that is less than one, `values` are returned.
 
     Args:
-        values: float `[n, c]`, one column for each class.
-        rows: float `[n, f]`; all pairs are compared.
-        others: int `[n, k]`, further neighbors of each row, the nearest first, -1 for none; as many
-            are used as of those by `rows`. None: there are none.
+        values: float `[n, c]`, one column for each class, at least one.
+        rows: finite float `[n, f]`; nearest by the Euclidean distance. All pairs are compared.
+        others: int `[n, k]`, further neighbors of each row, the nearest first, -1 for none. At most
+            as many of these are used as of the neighbors by `rows`. None: there are none.
 
     Returns:
-        float64 `[n, c]`.
+        float64 `[n, c]`. The sums of its rows are not those of `values`.
 
     Source: Zhou et al., Learning with local and global consistency (2004), with values for all rows
     instead of labels for some.
@@ -57,14 +58,13 @@ def label_spreading(values: NDArray, rows: NDArray, others: NDArray | None) -> N
 
 
 def among(neighbors: NDArray, kept: NDArray) -> NDArray:
-    """Returns the neighbors of the kept rows as positions among these; -1 for rows not kept.
+    """Returns the neighbors of the kept rows as positions in `kept`, int64 `[n, k]`.
+
+    A neighbor that is not kept is -1.
 
     Args:
-        neighbors: int `[N, k]`.
-        kept: int `[n]`, rows.
-
-    Returns:
-        int64 `[n, k]`.
+        neighbors: int `[N, k]`, the neighbors of N rows, 0 to N - 1; -1 is not allowed.
+        kept: int `[n]`, indices of the rows that are kept, each once; no mask.
 
     Example:
         >>> among(np.array([[1, 2], [0, 2], [1, 0]]), np.array([0, 2])).tolist()

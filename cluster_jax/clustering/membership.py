@@ -23,11 +23,13 @@ from cluster_jax.clustering.smooth import Smoother
 
 
 def shares(rows: Smoother, labels: NDArray) -> sparse.csr_array:
-    """Returns the shares of the clusters around each training row, float64 `[n, k]`.
+    """Returns the shares of the clusters around each training row, sparse float64 `[n, k]`.
+
+    The shares of a row sum to 1.
 
     Args:
-        rows: their representation.
-        labels: int `[n]`, 0 to k - 1.
+        rows: the representation of the n training rows, or of the leaves in their place.
+        labels: int `[n]`, the clusters of these, 0 to k - 1; -1 is not allowed.
 
     Example:
         >>> x = np.random.default_rng(0).normal(size=(40, 3)) + 9 * (np.arange(40) % 2)[:, None]
@@ -49,8 +51,10 @@ def shares(rows: Smoother, labels: NDArray) -> sparse.csr_array:
 def membership(labels: NDArray, around: sparse.csr_array) -> Membership:
     """Returns the clusters of rows, and the most probable other ones, with their probabilities.
 
+    Of equally probable other clusters, the second label is that of the lowest number.
+
     Args:
-        labels: int `[n]`, the clusters.
+        labels: int `[n]`, the clusters, 0 to k - 1; any other label, such as -1, has probability 0.
         around: `[n, k]`, see `shares`.
 
     Example:
@@ -74,10 +78,11 @@ def membership(labels: NDArray, around: sparse.csr_array) -> Membership:
 def of_known_rows(ids: NDArray, labels: NDArray, around: sparse.csr_array) -> Membership:
     """Returns the clusters of training rows and their probabilities.
 
-    Rows in no cluster have probability 0 and second label -1.
+    Rows in no cluster have probability 0 and second label -1. A label that is not in `ids` has
+    probability 0.
 
     Args:
-        ids: int `[k]`, the clusters of the leaves.
+        ids: int `[k]`, the label of each column of `around`.
         labels: int `[n]`, the clusters of the rows, -1 for none.
         around: `[n, k]`, the `shares` of each row's leaf.
 
@@ -101,14 +106,14 @@ def of_new_rows(
 ) -> Membership:
     """Returns the clusters of new rows and their probabilities; rows do not affect each other.
 
-    A row gets its most probable cluster. If the nearest training row outweighs all others, as for a
-    copy of a training row, the new row gets its label.
+    A new row gets its most probable cluster. But if the nearest training row weighs more than all
+    others together, as for a copy of a training row, the new row gets the label of that row.
 
     Args:
-        rows: the representation of the training rows.
-        labels: int `[n]`, the clusters of the training rows.
-        around: `[n, k]`, the `shares` of the training rows.
-        x: features `[m, d]`.
+        rows: the representation of the training rows, or of the leaves in their place.
+        labels: int `[n]`, the clusters of these, 0 to k - 1.
+        around: `[n, k]`, their `shares`.
+        x: finite features `[m, d]`. A row of zeros gets a cluster like any other.
 
     Example:
         >>> x = np.random.default_rng(0).normal(size=(40, 3)) + 9 * (np.arange(40) % 2)[:, None]
@@ -126,6 +131,9 @@ def of_new_rows(
 def probabilities(rows: Smoother, around: sparse.csr_array, x: NDArray) -> NDArray:
     """Returns the probabilities of all clusters for new rows `[m, d]`, float64 `[m, k]`.
 
+    The arguments are those of `of_new_rows`. The most probable cluster of a row may not be the one
+    that `of_new_rows` gives it.
+
     Example:
         >>> x = np.random.default_rng(0).normal(size=(40, 3)) + 9 * (np.arange(40) % 2)[:, None]
         >>> rows, labels = smooth.fit(x, "euclidean"), np.arange(40) % 2
@@ -136,7 +144,7 @@ def probabilities(rows: Smoother, around: sparse.csr_array, x: NDArray) -> NDArr
 
 
 def _near(rows: Smoother, x: NDArray) -> tuple[NDArray, NDArray]:
-    """Returns the training rows int64 `[m, c]` nearest to new rows, and their weights."""
+    """Returns the training rows int64 `[m, c]` nearest to new rows, and their `knn.weights`."""
     count = max(1, smooth.n_neighbors(len(rows.sharp)))
     neighbors = knn.nearest(rows.project(x), rows.sharp, count)
     return neighbors.indices, knn.weights(neighbors)

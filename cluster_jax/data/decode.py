@@ -327,13 +327,17 @@ def reason(error: Exception, data: bytes) -> str:
 
 
 def of_sample(sample: Any) -> Item:
-    """Returns the image of an item of a sequence: itself, or one that a tuple or mapping holds.
+    """Returns the image of an item of a sequence, not yet decoded: bytes, a PIL image or an array.
 
-    Of a tuple it is the first entry, as torchvision has it; of a mapping the entry `image`, `bytes`
-    or `path` (Hugging Face), or that with the suffix of an image (WebDataset). A path is read.
+    A path is read; the bytes of a raw photo are those of its preview. Of a tuple the image is the
+    first entry (torchvision). Of a dict it is the first of the entries `image`, `img`, `bytes`,
+    `path` (Hugging Face), `jpg`, `jpeg`, `png`, `webp` and `pil` (WebDataset) that is not None; it
+    may itself be a tuple or a dict.
 
     Raises:
-        ValueError: there is none.
+        ValueError: a dict has none of these entries; the image counts as unreadable.
+        InputError: the item is of another type.
+        OSError: the file cannot be read.
     """
     if isinstance(sample, tuple) and sample:
         return of_sample(sample[0])

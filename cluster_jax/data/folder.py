@@ -1,6 +1,7 @@
 """Image folders: nested or flat, with or without class folders; a zip, or single files."""
 
 import collections
+import errno
 import fnmatch
 import functools
 import os
@@ -31,6 +32,7 @@ _HIDDEN, _EXCLUDED = "with a dot before the name", "excluded"
 _SPECIAL = "links to folders, broken links, pipes or devices"
 _TWIN = "raw beside an image of the same name"
 _OUTSIDE = "that lead out of the archive"
+_REPEATED = "with the name of another file in the archive"
 # Kind of what is left out -> what a user can do so that it is read.
 _TO_DO = {
     "": " (images need one, such as .jpg)",
@@ -99,7 +101,6 @@ def load(config: DataConfig) -> Dataset:
         images.ItemReader(read, listing.names, config, str(listing.root)),
         labels=labels,
         label_names=label_names,
-        original=read,
         skipped=listing.unreadable,
         ignored=listing.ignored,
         notes=tuple(_notes(listing)),
@@ -130,11 +131,13 @@ def find(dir: str | None, exclude: Sequence[str] = ()) -> Files:
     kind_of = _sorter(exclude)
     # Why a file is left out, by its path; None: it is an image.
     kinds: dict[str, str | None] = {}
+    repeated = 0
     if _is_zip(base):
         names, read = _unzipped(base)
         for file in names:
             leads_out = bool({"..", ""} & set(file.split("/")))
             kinds[file] = _OUTSIDE if leads_out else kind_of(file)
+        repeated = len(names) - len(kinds)
     else:
         read = functools.partial(_read, base)
         for path in paths.values():
@@ -147,6 +150,8 @@ def find(dir: str | None, exclude: Sequence[str] = ()) -> Files:
     _leave_out_raw(kinds)
     files = sorted((file for file, kind in kinds.items() if kind is None), key=natural)
     others = collections.Counter(kind for kind in kinds.values() if kind is not None)
+    if repeated:
+        others[_REPEATED] = repeated
     ignored = tuple(sorted(others.items()))
     if not files:
         parts = [f"; other files: {describe_ignored(ignored)}"] if ignored else []
@@ -156,6 +161,15 @@ def find(dir: str | None, exclude: Sequence[str] = ()) -> Files:
             f"{shown(dir or '')} or its subfolders{''.join(parts)}"
         )
     return Files(base, tuple(files), read, ignored, tuple(unreadable))
+
+
+def reader(dir: str) -> Callable[[str], bytes]:
+    """Returns the function that reads an image of `data.dir` by its name, see `find`.
+
+    It raises a `FileNotFoundError` if the image is gone.
+    """
+    base = root(dir)
+    return _unzipped(base)[1] if _is_zip(base) else functools.partial(_read, base)
 
 
 def root(dir: str) -> pathlib.Path:
@@ -282,6 +296,8 @@ def _unzipped(path: pathlib.Path) -> tuple[list[str], Callable[[str], bytes]]:
         raise InputError(f"{path} must be a zip archive; got {error}") from error
 
     def read(name: str) -> bytes:
+        if name not in archive.NameToInfo:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
         if (size := archive.getinfo(name).file_size) > _MOST_UNPACKED:
             raise ValueError(f"{size:,} bytes once unpacked; at most {_MOST_UNPACKED:,} are read")
         return archive.read(name)

@@ -90,7 +90,6 @@ class Dataset(NamedTuple):
         labels: int32 `[N]`, true classes for the evaluation, or None.
         label_names: name of each label, or None.
         sources: file of each image relative to the folder, or None.
-        original: index -> the bytes of the file of an image; None: images are no files.
         load: index -> the whole image, see `decode.Item`; None: items are as `fetch` has them.
         facts: indices int `[b]` -> what is known of the images, `[b]` of `FACTS`: of the upright
             picture its sides in pixels; of its file the bytes, 0 of an image in memory, and their
@@ -120,7 +119,6 @@ class Dataset(NamedTuple):
     labels: np.ndarray | None = None
     label_names: tuple[str, ...] | None = None
     sources: tuple[str, ...] | None = None
-    original: Callable[[int], bytes] | None = None
     load: Callable[[int], Item] | None = None
     facts: Callable[[np.ndarray], np.ndarray] | None = None
     skipped: tuple[tuple[str, str], ...] = ()
@@ -177,7 +175,7 @@ def in_memory(name: str, images: np.ndarray, config: DataConfig, **fields: Any) 
 # The fields of a data set that have an entry for each image.
 _COLUMNS = ("images", "labels", "sources", "partial_labels", "block_of")
 # Those that are functions of indices.
-_FUNCTIONS = ("fetch", "unreadable", "original", "load", "facts")
+_FUNCTIONS = ("fetch", "unreadable", "load", "facts")
 
 
 def select(dataset: Dataset, indices: np.ndarray) -> Dataset:

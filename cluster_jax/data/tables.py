@@ -74,8 +74,10 @@ def read_rows(
     """Reads features: `.npy`, `.npz`, `.csv`, `.parquet`, or a folder of `.npy` parts.
 
     Those above 2^28 numbers in `.npy` files are read in blocks. A `.csv` has a line of titles and
-    is in UTF-8, separated by commas. Of a table, features are the only column of vectors, or else
-    all columns of numbers; a column of text is left out. In a CSV a vector is `[0.1, 0.2]`.
+    is in UTF-8, separated by commas. The features of a table are its column of vectors, or, if it
+    has none, all its columns of numbers; of several columns of vectors, `array` must name one. A
+    column of text is left out if none of its cells is a number; otherwise every cell must be one.
+    In a CSV a vector is `[0.1, 0.2]`.
 
     Args:
         path: path of the file or folder.
@@ -116,7 +118,12 @@ def read_rows(
 def _read_columns(
     file: pathlib.Path, array: str | None, ids: str | None, columns: Sequence[str] | None
 ) -> Table:
-    """Reads the features of a table, see `read_rows`."""
+    """Reads the features of a CSV or Parquet file; for the arguments see `read_rows`.
+
+    Raises:
+        InputError: see `read_rows`; or the table has no rows, two columns have one title, or the
+            titles are numbers.
+    """
     table = _arrow(file, ids)
     titles = table.column_names
     listed = short(", ".join(titles))
@@ -167,9 +174,10 @@ def _arrow(file: pathlib.Path, ids: str | None) -> Any:
 
 
 def _numbers(column: Any) -> Any:
-    """Returns a column with its numbers or vectors, also those that are text; None: it has none.
+    """Returns a column of numbers or vectors; None if it has neither.
 
-    A text that is none is missing.
+    A column of text is read as numbers or vectors, and a cell of text that is no number is null. If
+    any cell begins with `[`, the column is one of vectors, and all other cells are null.
     """
     import pyarrow as pa
 

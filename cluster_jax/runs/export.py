@@ -1,14 +1,13 @@
 """Folders of images by cluster, as links or copies."""
 
 import collections
-import functools
 import os
 import pathlib
 import re
 import shutil
 import unicodedata
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from etils import epath
@@ -16,13 +15,10 @@ from numpy.typing import NDArray
 
 from cluster_jax.clustering.base import NO_CLUSTER
 from cluster_jax.core.checks import InputError
+from cluster_jax.data import decode, images
 from cluster_jax.data import folder as image_files
-from cluster_jax.data.images import Dataset
 from cluster_jax.discovery import splits
-from cluster_jax.report.report_data import GONE
-from cluster_jax.runs import build, page
-from cluster_jax.runs import run as records
-from cluster_jax.runs.config import parse_config
+from cluster_jax.runs import page
 from cluster_jax.runs.run import Run
 
 # Longest name of a folder; file systems allow 255 bytes, which are 63 characters at worst.
@@ -31,7 +27,7 @@ COPIES = "copies"  # the folder of images of which a better copy is in another o
 
 
 def check_has_files(data_name: str) -> None:
-    """Raises an `InputError` unless the images of a run are files, by `data.name`."""
+    """Raises an `InputError` unless `data.name` is "folder": only then images are files."""
     if data_name != "folder":
         raise InputError(
             f"what is exported must be images in files; got a run on {data_name}, of which "
@@ -74,37 +70,34 @@ def check(
     raise InputError(f"the folder to export to must {must}; got {folder}")
 
 
-def check_of_run(folder: epath.PathLike, workdir: epath.PathLike) -> None:
+def check_of_run(folder: epath.PathLike, run: Run) -> None:
     """Checks that the images of a run can be exported to a folder, see `check`.
 
     Raises:
-        InputError: the folder cannot be used, the images are not files, or one of them is gone.
+        InputError: the folder cannot be used, the images are not files, or one of them is gone or
+            has another content.
+        OSError: a file cannot be read.
     """
-    run = records.read(workdir)
     check_has_files(run.config["data"]["name"] if run.is_of_images else "features")
-    place = str(run.config["data"]["dir"])
-    check(folder, image_files.folders(place), workdir)
-    root = image_files.root(place)
-    gone = [name for name in run.names or () if root.is_dir() and not (root / name).exists()]
-    if gone:
+    page.check_place(run)
+    place, known = str(run.config["data"]["dir"]), run.facts
+    check(folder, image_files.folders(place), run.workdir)
+    assert known is not None  # They are files.
+    names, read = run.names or (), image_files.reader(place)
+
+    def problem(row: int) -> str | None:
+        try:
+            content = read(names[row])
+        except FileNotFoundError:
+            return f"{names[row]} gone"
+        is_same = known["digest"][row].tobytes() == decode.digest(content)
+        return None if is_same else f"{names[row]} with another content"
+
+    if problems := list(filter(None, images.map_indices(problem, np.arange(len(names))))):
         raise InputError(
-            f"the images of the run must be there to be exported; got {gone[0]} gone: run "
-            f"`cluster-jax update --workdir={workdir}` first"
+            f"the images to export must be those of the run; got {problems[0]}: run "
+            f"`cluster-jax update --workdir={run.workdir}` first"
         )
-
-
-class Images(NamedTuple):
-    """Images to export.
-
-    Attributes:
-        folder: the folder that `sources` are relative to.
-        sources: file of each image.
-        load: loads the images of a zip.
-    """
-
-    folder: epath.PathLike
-    sources: Sequence[str]
-    load: Callable[[], Dataset]
 
 
 def places(
@@ -117,11 +110,12 @@ def places(
     """Returns the name of the folder of each image.
 
     Args:
-        labels: cluster `[n]` of each image, int, or names of classes; -1: in no cluster.
-        names: label -> name of its folder, see `folder_names`.
+        labels: `[n]`, the cluster of each image, int, -1 for none, or the names of its class.
+        names: label -> its name, from which `folder_names` makes that of the folder.
         group: the word for a cluster.
         sources: file of each image.
-        copies: the files that are put into the folder `COPIES` instead.
+        copies: the files, among `sources`, that are put into the folder `COPIES` instead (into
+            "copies_2" if a cluster has that name).
     """
     folders = folder_names(labels, names, group)
     result = [folders[label] for label in labels.tolist()]
@@ -133,33 +127,44 @@ def places(
 
 
 def write(
-    folder: os.PathLike | str, places: Sequence[str], images: Images, by: str = "link"
+    folder: os.PathLike | str,
+    places: Sequence[str],
+    dir: str,
+    sources: Sequence[str],
+    by: str = "link",
 ) -> int:
     """Writes one folder per cluster, and returns their number.
 
-    Files are linked to by their absolute paths (copied if links are not possible) or copied. On an
-    error, the folders written so far are removed. Source images are never changed.
+    Files of a zip are unpacked into them. If an error occurs, the folders of the clusters are
+    removed, but not `folder` itself. Source images are never changed. Of files with one name in
+    one folder, the later ones get a number, "a_2.jpg".
 
     Args:
         folder: must be new or empty.
         places: name of the folder of each image, see `places`.
-        images: the images.
-        by: one of `flags.EXPORT_WAYS`.
-
-    Returns:
-        The number of folders.
+        dir: where the images are, as `data.dir`.
+        sources: file of each image, relative to `dir`.
+        by: "link" for links to the absolute paths, with copies where links are not possible, or
+            "copy".
 
     Raises:
-        InputError: the folder cannot be used, or a source file does not exist any more.
+        InputError: the folder cannot be used.
+        OSError: a source file does not exist any more (`FileNotFoundError`) or cannot be read, or
+            the folder cannot be written.
     """
-    path, made = check(folder), sorted(set(places))
-    names, put = _files(images, by)
+    path, made, root = check(folder), sorted(set(places)), image_files.root(dir)
+    read = None if root.is_dir() else image_files.reader(dir)
     used = collections.defaultdict[str, set[str]](set)
     try:
         for name in made:
             (path / name).mkdir(parents=True)
-        for i, place in enumerate(places):
-            put(i, path / place / _unused(*os.path.splitext(names[i]), used[place]))
+        for place, source in zip(places, sources, strict=True):
+            stem, suffix = os.path.splitext(os.path.basename(source))
+            target = path / place / _unused(stem, suffix, used[place])
+            if read is None:
+                _put(root / source, by, target)
+            else:
+                target.write_bytes(read(source))
     except BaseException:
         for name in made:
             shutil.rmtree(path / name, ignore_errors=True)
@@ -167,79 +172,28 @@ def write(
     return len(made)
 
 
-def _files(images: Images, by: str) -> tuple[Sequence[str], Callable[[int, pathlib.Path], None]]:
-    """Returns a file name for each image, and the function that writes an image to a path.
+def run_clusters(run: Run, folder: os.PathLike | str, by: str = "link") -> int:
+    """Exports the images of a finished run by cluster, and returns the number of folders.
 
-    Raises:
-        InputError: a source file does not exist any more.
-    """
-    root, names = pathlib.Path(images.folder), [pathlib.Path(name).name for name in images.sources]
-    if root.suffix.lower() == ".zip" and not root.is_dir():
-        dataset = images.load()
-        place = {name: i for i, name in enumerate(dataset.sources or ())}
-        return names, functools.partial(_unpack, dataset, [place[name] for name in images.sources])
-    files = [root / name for name in images.sources]
-    if gone := [file for file in files if not file.exists()]:
-        raise InputError(f"the source images must still exist to be exported; {gone[0]} does not")
-    return names, functools.partial(_put, files, by)
-
-
-def run_clusters(workdir: epath.PathLike, folder: os.PathLike | str, by: str = "link") -> int:
-    """Exports the images of a finished run by its clusters, or by their classes.
+    In novel class discovery folders are those of the known and novel classes. Copies of an image
+    that is kept are in the folder `COPIES`.
 
     Args:
-        workdir: workdir of the run.
+        run: the run, which `check_of_run` has checked.
         folder: must be new or empty.
         by: see `write`.
 
-    Returns:
-        The number of folders.
-
     Raises:
-        InputError: see `write`.
+        InputError, OSError: see `write`.
     """
-    run = records.read(workdir)
     labels = run.labels if run.known is None else run.class_names(run.classes)
-    return training_images(run, labels, folder, names_of_folders(run), by, _copies(run))
-
-
-def training_images(
-    run: Run,
-    labels: NDArray,
-    folder: os.PathLike | str,
-    names: Mapping[Any, str],
-    by: str = "link",
-    copies: Collection[str] = (),
-) -> int:
-    """Exports the images of a run by their labels, see `write` and `places`."""
-    check_has_files(run.config["data"]["name"] if run.is_of_images else "features")
-    config = parse_config(run.config)
-    load = functools.partial(build.load_training_images, config, config.data)
-    if run.facts is not None:
-        _check_contents(run)
     sources = run.names or ()
-    where = places(labels, names, run.words[1], sources, copies)
-    return write(folder, where, Images(image_files.root(str(config.data.dir)), sources, load), by)
-
-
-def _check_contents(run: Run) -> None:
-    """Raises an `InputError` if the content of a file of the run has changed."""
-    dataset = page.training_images(run)
-    gone = {name for name, why in dataset.skipped if why == GONE}
-    assert dataset.facts is not None
-    assert run.facts is not None
-    digests = dataset.facts(np.arange(dataset.size))["digest"]
-    is_other = (digests != run.facts["digest"]).any(axis=1)
-    names = np.array(dataset.sources)[is_other].tolist()
-    if changed := [name for name in names if name not in gone]:
-        raise InputError(
-            f"the images to export must be those of the run; got {changed[0]} with another "
-            f"content: run `cluster-jax update --workdir={run.workdir}` first"
-        )
+    where = places(labels, names_of_folders(run), run.words[1], sources, _copies(run))
+    return write(folder, where, str(run.config["data"]["dir"]), sources, by)
 
 
 def _copies(run: Run) -> set[str]:
-    """Returns the files that are duplicates of an image that is to be kept."""
+    """Returns the files that are duplicates of another image, which is to be kept."""
     repeated = run.duplicates
     if repeated is None or run.names is None:
         return set()
@@ -247,7 +201,11 @@ def _copies(run: Run) -> set[str]:
 
 
 def names_of_folders(run: Run) -> dict[Any, str]:
-    """Returns the folder name of each cluster or class: the one a person gave, or the suggested."""
+    """Returns the names of clusters by number: the one that a person gave, or the suggested one.
+
+    In novel class discovery they are the names that a person gave to novel classes, by "novel 0",
+    "novel 1", ... Clusters without a name are left out.
+    """
     if run.known is not None:
         return {splits.novel_name(cluster): name for cluster, name in run.named.items()}
     return {int(cluster): name for cluster, name in run.cluster_names.items()}
@@ -258,13 +216,14 @@ def folder_names(
 ) -> dict[Any, str]:
     """Returns a safe and distinct folder name for each label.
 
-    If two labels have one name, the second gets a number, "church_2". Without a name it is
-    `group_03` for 3, "cat_dog" for the class "cat/dog", and `no_group` for -1.
+    If two labels have one name, but for upper and lower case, the higher label gets a number,
+    "church_2". A label without a name has the folder `group_03` for 3, and "cat_dog" for the class
+    "cat/dog". That of -1 is always `no_group`.
 
     Args:
-        labels: int, or names of classes.
+        labels: `[n]`, int or names of classes, at least one; each may occur several times.
         names: label -> name.
-        group: the word for a cluster.
+        group: the word for a cluster, "group" above.
 
     Example:
         >>> folder_names(np.array([-1, 0, 1, 2]), {0: "church", 2: "Church"}, "group")
@@ -286,7 +245,7 @@ def _safe(text: str) -> str:
     """Returns a safe folder name: no separator or quote, not ".", ".." or hidden, no flag.
 
     Letters, marks and signs of all scripts stay; invisible characters and those that reverse text
-    do not.
+    do not. It has at most `_MAX_NAME` characters, and is "" if none of the text is safe.
     """
     text = unicodedata.normalize("NFC", text)
     kept = "".join(character if _is_safe(character) else "\0" for character in text)
@@ -301,11 +260,16 @@ def _is_safe(character: str) -> bool:
 
 
 def _unused(stem: str, suffix: str, used: set[str]) -> str:
-    """Returns the first unused of `stem`, `stem_2`, ... with the suffix, and marks it as used.
+    """Returns the first unused of `stem`, `stem_2`, ... with the suffix, and adds it to `used`.
 
-    Names are compared as on macOS: upper and lower case, and different encodings of accents, are
-    the same.
-    The stem of a long name, such as a zip may have, is shortened.
+    A stem is cut so that the whole name has at most 255 bytes; files in a zip can have longer
+    names.
+
+    Args:
+        stem: of the name.
+        suffix: of the name, with its dot.
+        used: names in the form of `_same`, which ignores case and the encoding of accents, as macOS
+            does.
     """
     number, end = 1, suffix
     while _same(free := _shortened(stem, end)) in used:
@@ -320,7 +284,7 @@ def _same(name: str) -> str:
 
 
 def _shortened(stem: str, end: str) -> str:
-    """Returns a name of at most `_MAX_BYTES` bytes; a longer stem is cut between characters."""
+    """Returns `stem` + `end`, at most `_MAX_BYTES` bytes: the stem is cut between characters."""
     whole = os.fsencode(stem)
     start = whole[: _MAX_BYTES - len(os.fsencode(end))]
     return (stem if start == whole else start.decode(errors="ignore")) + end
@@ -330,19 +294,12 @@ def _resolved(path: epath.PathLike) -> pathlib.Path:
     return pathlib.Path(path).expanduser().resolve()
 
 
-def _unpack(dataset: Dataset, numbers: Sequence[int], i: int, target: pathlib.Path) -> None:
-    """Copies an image out of a zip."""
-    assert dataset.original is not None
-    with target.open("xb") as copy:
-        copy.write(dataset.original(numbers[i]))
-
-
-def _put(files: Sequence[pathlib.Path], by: str, i: int, target: pathlib.Path) -> None:
-    """Links to a file, or copies it; also copies it if links are not possible."""
+def _put(file: pathlib.Path, by: str, target: pathlib.Path) -> None:
+    """Makes `target` a link to a file if `by` is "link" and links are possible, else a copy."""
     if by == "link":
         try:
-            os.symlink(os.path.realpath(files[i]), target)
+            os.symlink(file.resolve(strict=True), target)
             return
         except OSError:  # The file system has none.
             pass
-    shutil.copy2(files[i], target)
+    shutil.copy2(file, target)

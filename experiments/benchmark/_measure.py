@@ -1,11 +1,8 @@
-"""What the benchmarks share: times, spreads, processes of their own, and point clouds."""
+"""What the benchmarks share: times, spreads, and a point cloud."""
 
-import concurrent.futures
-import multiprocessing
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import jax
 import numpy as np
@@ -38,13 +35,6 @@ def spread(values: Sequence[float]) -> dict[str, float]:
 def ratios(above: Sequence[float], below: Sequence[float]) -> dict[str, float]:
     """The spread of the ratios of paired values."""
     return spread([a / b for a, b in zip(above, below, strict=True)])
-
-
-def alone(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Calls a function of a module in a new process."""
-    spawn = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(1, mp_context=spawn) as pool:
-        return pool.submit(function, *arguments).result()
 
 
 def blobs(n: int) -> tuple[NDArray, NDArray]:

@@ -15,13 +15,13 @@ from typing import Any
 import jax
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.metrics import pairwise_distances_argmin_min
 
 from cluster_jax.clustering.kmeans import kmeans
 from cluster_jax.core import devices
 from experiments.benchmark import _measure
 
 ROWS, DIMENSIONS, CLUSTERS, ITERATIONS, REPEATS = 60_000, 256, (10, 1000), 20, 5
-BLOCK = 2000
 SEED = 0
 
 
@@ -52,15 +52,10 @@ def _compare(x: NDArray, k: int) -> dict[str, Any]:
 
 
 def _inertia(x: NDArray, centers: NDArray) -> float:
-    """Sum of squared distances to the nearest center in float64, computed in blocks of rows."""
-    centers = np.asarray(centers, np.float64)
-    half = (centers**2).sum(1) / 2
-    total = 0.0
-    for start in range(0, len(x), BLOCK):
-        rows = x[start : start + BLOCK].astype(np.float64)
-        nearest = (half[None] - rows @ centers.T).argmin(1)
-        total += float(((rows - centers[nearest]) ** 2).sum())
-    return total
+    """Sum of squared distances to the nearest center in float64."""
+    rows = x.astype(np.float64)
+    _, distances = pairwise_distances_argmin_min(rows, np.asarray(centers, np.float64))
+    return float((distances**2).sum())
 
 
 def _ours(x: NDArray, k: int) -> NDArray:

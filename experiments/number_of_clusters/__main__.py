@@ -7,14 +7,14 @@ DIR holds `features/tiny95.npz` and `features/cifar100_50.npz` (frozen Efficient
 kinds, if they are there, also Imagenette and ten classes of Tiny-ImageNet by `cluster-jax embed`,
 `features/imagenette_lite2.npz` and `features/tiny_imagenet10_lite2.npz`. Constants were chosen with
 `--seed=100`. Labels are used to score only. Lines that `results.jsonl` has are not computed again;
-`results.md` is written at the end, of `blind.jsonl` with `--out=.../blind`.
+`results.md` is written at the end, of `blind.jsonl` with `--out=.../blind.jsonl`.
 """
 
 import functools
 import pathlib
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,9 +22,10 @@ from sklearn.metrics import adjusted_rand_score
 from threadpoolctl import threadpool_limits
 
 from cluster_jax.clustering.smooth_tree import SmoothTree
-from cluster_jax.core.arrays import normalize_rows
+from cluster_jax.metrics import partition
 from experiments import tables
-from experiments.number_of_clusters import generate, peers, real, sets
+from experiments.number_of_clusters import generate, peers, real
+from experiments.number_of_clusters.generate import Case, Set
 
 OURS = "SmoothTree"
 FOLDER = pathlib.Path(__file__).parent
@@ -32,56 +33,33 @@ FOLDER = pathlib.Path(__file__).parent
 _MOST_ROWS = 3_000
 
 
-def lists(data: pathlib.Path, files: list[str], seed: int) -> dict[str, Callable]:
+def lists(data: pathlib.Path, files: list[pathlib.Path], seed: int) -> dict[str, Callable]:
     """Title of each list and what yields its cases."""
     seeds = (seed, seed + 50_000)
-    features = data / "features"
+    features, curved = data / "features", ("moons", "rings", "chains")
     return {
         "photos": lambda: real.photos(features, seeds[0], 40),
         "photos, Lite2": lambda: real.photos(features, seeds[0], 20, (real.LITE2,)),
         "few photos": lambda: real.few(features, seeds[0], 36),
         "copies of photos": lambda: real.copied(features, seeds[0], 24),
-        "rare kinds": lambda: real.rare(features, seeds[0], 30),
-        "rare kinds, Lite2": lambda: real.rare_lite2(features, seeds[0], 60),
+        "rare kinds": lambda: real.rare(features, seeds[0], 30, real.LARGE, 12),
+        "rare kinds, Lite2": lambda: real.rare(features, seeds[0], 60, real.LARGE_LITE2, 30),
         "one class of photos": lambda: real.single_classes(features),
-        "generated": lambda: generated(seeds[1]),
+        "generated": lambda: made(seeds[1], 1, lambda s: s.n <= _MOST_ROWS and s.d > 3),
         "low-dimensional": lambda: real.low_dimensional(data / "lowdim"),
         "real": lambda: real.tables(files),
-        "huge and small clusters": lambda: cases(generate.huge(seeds[1], 20)),
-        "copies above 16,000 rows": lambda: cases(generate.many_copies(seeds[1], 6)),
-        "few rows": lambda: cases(generate.few_rows(seeds[1], 30)),
-        "levels": lambda: of_kinds(seeds[1], 2, ("hierarchy",), range(4, 1000)),
-        "curved": lambda: of_kinds(seeds[1], 6, ("moons", "rings", "chains"), range(2, 4)),
-        "random centers in few columns": lambda: cases(generate.random_centers(seeds[1], 16)),
+        "huge and small clusters": lambda: generate.huge(seeds[1], 20),
+        "few rows": lambda: generate.few_rows(seeds[1], 30),
+        "levels": lambda: made(seeds[1], 2, lambda s: s.kind == "hierarchy" and s.d > 3),
+        "curved": lambda: made(seeds[1], 6, lambda s: s.kind in curved and s.d < 4),
+        "random centers in few columns": lambda: generate.random_centers(seeds[1], 16),
     }
 
 
-def generated(seed: int) -> Iterator[real.Case]:
-    """Generated sets above three columns."""
-    for spec in sets.generated(seed):
-        if spec.n <= _MOST_ROWS and spec.d > 3:
-            x, truth = generate.make(spec)
-            truth = np.zeros_like(truth) if spec.k == 0 else truth
-            yield real.Case(spec.name, x, (truth,), spec.metric)
-
-
-def of_kinds(seed: int, times: int, kinds: tuple[str, ...], columns: range) -> Iterator[real.Case]:
-    """The families of these kinds and numbers of columns, so many times with other seeds."""
+def made(seed: int, times: int, is_wanted: Callable[[Set], bool]) -> Iterator[Case]:
+    """The wanted ones of the families, so many times with other seeds."""
     for i in range(times):
-        for spec in sets.generated(seed + 1000 * i):
-            if spec.kind in kinds and spec.d in columns:
-                yield real.Case(f"{spec.name}-{spec.seed}", *_made(spec), spec.metric)
-
-
-def _made(spec: sets.Set) -> tuple[NDArray, tuple[NDArray, ...]]:
-    x, truth = generate.make(spec)
-    return x, (truth,)
-
-
-def cases(named: Iterable[generate.Named]) -> Iterator[real.Case]:
-    """Generated sets with one right answer."""
-    for name, x, truth, metric in named:
-        yield real.Case(name, x, (truth,), metric)
+        yield from map(generate.case, filter(is_wanted, generate.families(seed + 1000 * i)))
 
 
 def scores(truth: NDArray, labels: NDArray) -> dict:
@@ -96,18 +74,17 @@ def scores(truth: NDArray, labels: NDArray) -> dict:
 
 def reliability(truth: NDArray, labels: NDArray, probabilities: NDArray) -> list[list[float]]:
     """Rows, sum of probabilities, and rows right (by cluster majority) in tenths of probability."""
-    right = np.zeros(len(truth), bool)
-    for c in np.unique(labels):
-        members = (labels == c) & (truth >= 0)
-        if members.any():
-            right[members] = truth[members] == np.bincount(truth[members]).argmax()
     inside = truth >= 0
+    truth, labels, probabilities = truth[inside], labels[inside], probabilities[inside]
+    counts = partition.contingency(truth, labels)
+    majority = counts.classes[counts.table.argmax(axis=0)]
+    right = truth == majority[np.searchsorted(counts.clusters, labels)]
     tenth = np.minimum((probabilities * 10).astype(int), 9)
-    rows = [inside & (tenth == t) for t in range(10)]
+    rows = [tenth == t for t in range(10)]
     return [[int(r.sum()), float(probabilities[r].sum()), int(right[r].sum())] for r in rows]
 
 
-def run(case: real.Case, x: NDArray, method: str, points: Callable[[], NDArray]) -> dict:
+def run(case: Case, x: NDArray, method: str, points: Callable[[], NDArray]) -> dict:
     """Scores and CPU seconds of a method on rows `x`, whose map is `points()`."""
     started = time.process_time()
     extra: dict = {}
@@ -180,18 +157,18 @@ def main() -> None:
     """Entry point."""
     parser = tables.parser("number_of_clusters", __doc__)
     parser.add_argument("--data", type=pathlib.Path, required=True)
-    parser.add_argument("--real", nargs="*", default=[], metavar="FILE")
+    parser.add_argument("--real", type=pathlib.Path, nargs="*", default=[], metavar="FILE")
     parser.add_argument("--seed", type=int, default=400_000, help="of draws and generated sets")
     parser.add_argument("--only", nargs="*", help="methods")
     parser.add_argument("--lists", nargs="*", help="titles")
-    parser.add_argument("--out", type=pathlib.Path, default=FOLDER / "results")
+    parser.add_argument("--out", type=pathlib.Path, default=FOLDER / "results.jsonl")
     flags = parser.parse_args()
     warnings.simplefilter("ignore")
     found = tables.Lines(flags.out, "list", "set", "method")
     every = lists(flags.data, flags.real, flags.seed)
     for title in flags.lists or every:
         for case in every[title]():
-            x = normalize_rows(case.rows) if case.metric == "cosine" else case.rows
+            x = case.scaled()
             points = functools.cache(functools.partial(peers.umap, x))
             for method in [OURS, *peers.PEERS] if flags.only is None else flags.only:
                 entries = {"list": title, "set": case.name, "method": method}

@@ -1,24 +1,103 @@
-"""Generates the sets of `sets.py`, and lists of sets with clusters of other sizes and numbers."""
+"""Generated sets: families of clusters, and lists with clusters of other sizes and numbers.
 
+Every list has all families of `sets.txt`, each set with a number of clusters, rows and columns of
+its own, which follow from a seed. A method is chosen on some seeds and reported on others.
+"""
+
+import pathlib
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logsumexp
+from scipy.special import softmax
 
-from experiments.number_of_clusters.sets import Set
+from cluster_jax.core.arrays import normalize_rows
 
 # Rows on which the Bayes error is estimated, and steps of bisection.
 _ROWS, _STEPS = 4_000, 14
 # "Separate" clusters: this many times the distance at which the Bayes error is 0.5 %.
 _SEPARATE, _SEPARATE_ERROR = 1.6, 0.005
+_TEXT = (pathlib.Path(__file__).parent / "sets.txt").read_text()
 
 
-def make(spec: Set) -> tuple[NDArray, NDArray]:
-    """Rows float32 `[n, d]` and true clusters int64 `[n]`, -1 for outliers, in random order."""
+class Case(NamedTuple):
+    """Rows and their true clusters.
+
+    Attributes:
+        name: unique name.
+        rows: float32 `[n, d]`.
+        truths: one or several right answers, int `[n]` each, negative for noise.
+        metric: `"cosine"` or `"euclidean"`.
+    """
+
+    name: str
+    rows: NDArray
+    truths: tuple[NDArray, ...]
+    metric: str
+
+    def scaled(self) -> NDArray:
+        """The rows, of length one if they are compared by cosine."""
+        return normalize_rows(self.rows) if self.metric == "cosine" else self.rows
+
+
+class Set(NamedTuple):
+    """A generated set.
+
+    Attributes:
+        name: unique name.
+        kind: one of `_KINDS`.
+        k: true number of clusters; 1 for one cluster, 0 for noise, which has no true number.
+        n: rows.
+        d: columns.
+        seed: of everything random.
+        sizes: rows of the largest cluster per row of the smallest.
+        spreads: largest standard deviation per smallest.
+        error: Bayes error of the mixture; 0: separate clusters.
+        outliers: fraction of the rows, uniform over twice the box of the others.
+        shape: what the kind varies besides.
+    """
+
+    name: str
+    kind: str
+    k: int
+    n: int
+    d: int
+    seed: int
+    sizes: float
+    spreads: float
+    error: float
+    outliers: float
+    shape: float
+
+
+def families(seed: int) -> Iterator[Set]:
+    """All families with the seeds `seed`, `seed` + 1, and so on."""
+    for i, line in enumerate(line for line in _TEXT.splitlines() if not line.startswith("#")):
+        kind, k, n, d, *numbers = line.split()
+        counts = _varied(kind, int(k), int(n), int(d), float(numbers[4]), seed + i)
+        name = "{}-{:02}-k{}-n{}-d{}-{}".format(kind, i, *counts, seed + i)
+        yield Set(name, kind, *counts, seed + i, *map(float, numbers))
+
+
+def _varied(kind: str, k: int, n: int, d: int, groups: float, seed: int) -> tuple[int, int, int]:
+    """Another number of clusters, rows, and columns."""
+    rng = np.random.default_rng(seed)
+    factors = rng.uniform(0.7, 1.4, 3)
+    if kind == "hierarchy":  # The same number of clusters in each group.
+        k = int(groups) * max(2, round(k / groups * factors[0]))
+    elif k > 2 and kind != "moons":
+        k = max(2, min(200, round(k * factors[0])))
+    n = 50_000 if n == 50_000 else round(n * max(0.8, factors[1]))
+    if d > 3:
+        d = max(4, min(768, round(d * factors[2])))
+    return k, n, d
+
+
+def case(spec: Set) -> Case:
+    """The rows of a set in random order; outliers are noise, which is -1."""
     rng = np.random.default_rng(spec.seed)
-    kind = "vmf" if spec.kind.startswith("vmf") else spec.kind
-    points, truth = _KINDS[kind](spec, rng)
+    points, truth = _KINDS[spec.kind](spec, rng)
     if spec.outliers:
         count = round(spec.outliers * len(points))
         low, high = points.min(axis=0), points.max(axis=0)
@@ -26,7 +105,9 @@ def make(spec: Set) -> tuple[NDArray, NDArray]:
         points[:count] = rng.uniform(middle - extent, middle + extent, (count, points.shape[1]))
         truth[:count] = -1
     order = rng.permutation(len(points))
-    return points[order].astype(np.float32), truth[order]
+    is_cosine = spec.kind.startswith("vmf") or spec.kind.endswith("cosine")
+    metric = "cosine" if is_cosine else "euclidean"
+    return Case(spec.name, points[order].astype(np.float32), (truth[order],), metric)
 
 
 def _shares(spec: Set) -> NDArray:
@@ -57,7 +138,9 @@ def _scale(error_at: Callable[[float], float], target: float) -> float:
     return high
 
 
-def _gaussian_centers(spec: Set, rng: np.random.Generator, directions: NDArray) -> NDArray:
+def _gaussian_centers(
+    spec: Set, rng: np.random.Generator, directions: NDArray
+) -> tuple[NDArray, NDArray]:
     """`directions` `[k, d]` scaled to the Bayes error of spherical clusters; and their spreads."""
     spreads = _spreads(spec, rng)
     share = _shares(spec)
@@ -70,14 +153,10 @@ def _gaussian_centers(spec: Set, rng: np.random.Generator, directions: NDArray) 
         x = centers[labels] + noise
         squares = (x**2).sum(1)[:, None] - 2 * x @ centers.T + (centers**2).sum(1)[None, :]
         log_density = log_weight[None, :] - squares / (2 * spreads[None, :] ** 2)
-        posterior = np.exp(log_density - logsumexp(log_density, axis=1, keepdims=True))
-        return float(1 - posterior.max(axis=1).mean())
+        return 1 - softmax(log_density, axis=1).max(axis=1).mean()
 
-    if spec.error:
-        scale = _scale(error_at, spec.error)
-    else:
-        scale = _SEPARATE * _scale(error_at, _SEPARATE_ERROR)
-    return np.concatenate([directions * scale, spreads[:, None]], axis=1)
+    scale = _scale(error_at, spec.error or _SEPARATE_ERROR)
+    return directions * (scale if spec.error else _SEPARATE * scale), spreads
 
 
 def _blobs(spec: Set, rng: np.random.Generator) -> tuple[NDArray, NDArray]:
@@ -88,8 +167,7 @@ def _blobs(spec: Set, rng: np.random.Generator) -> tuple[NDArray, NDArray]:
         candidates = rng.uniform(-1.8, 1.8, size=(20, spec.d))
         gaps = np.linalg.norm(candidates[:, None] - directions[None], axis=2).min(axis=1)
         directions = np.concatenate([directions, candidates[gaps.argmax()][None]])
-    packed = _gaussian_centers(spec, rng, directions)
-    centers, spreads = packed[:, :-1], packed[:, -1]
+    centers, spreads = _gaussian_centers(spec, rng, directions)
     noise = rng.normal(size=(spec.n, spec.d)) * spreads[labels, None]
     return centers[labels] + noise, labels
 
@@ -118,9 +196,9 @@ def _hierarchy(spec: Set, rng: np.random.Generator) -> tuple[NDArray, NDArray]:
     directions /= np.sqrt((directions**2).mean())
     inner = rng.normal(size=(spec.k, spec.d))
     directions = 3 * directions[np.arange(spec.k) % groups] + inner
-    packed = _gaussian_centers(spec, rng, directions)
+    centers, _ = _gaussian_centers(spec, rng, directions)
     labels = _labels(spec, rng)
-    return packed[labels, :-1] + rng.normal(size=(spec.n, spec.d)), labels
+    return centers[labels] + rng.normal(size=(spec.n, spec.d)), labels
 
 
 def _styles(spec: Set, rng: np.random.Generator) -> tuple[NDArray, NDArray]:
@@ -136,7 +214,7 @@ def _styles(spec: Set, rng: np.random.Generator) -> tuple[NDArray, NDArray]:
     offsets = rng.normal(size=(len(class_of), spec.d))
     offsets *= nearest / (np.sqrt(2) * spec.shape * np.linalg.norm(offsets, axis=1)[:, None])
     modes = spec._replace(k=len(class_of), sizes=1.0)
-    centers = _gaussian_centers(modes, rng, classes[class_of] + offsets)[:, :-1]
+    centers, _ = _gaussian_centers(modes, rng, classes[class_of] + offsets)
     labels = _labels(spec, rng)
     weights = rng.uniform(0.5, 1.5, len(class_of))
     pairs = np.empty((spec.n, 2), np.int64)
@@ -167,8 +245,7 @@ def _vmf(spec: Set, rng: np.random.Generator) -> tuple[NDArray, NDArray]:
     def error_at(kappa: float) -> float:
         x = _around(means[labels], kappa * d, np.random.default_rng(spec.seed))
         log_density = np.log(share)[None, :] + kappa * d * (x @ means.T)
-        posterior = np.exp(log_density - logsumexp(log_density, axis=1, keepdims=True))
-        return float(1 - posterior.max(axis=1).mean())
+        return 1 - softmax(log_density, axis=1).max(axis=1).mean()
 
     kappa = _scale(error_at, spec.error) * d
     labels = _labels(spec, rng)
@@ -253,13 +330,10 @@ def _quantized(spec: Set, rng: np.random.Generator) -> tuple[NDArray, NDArray]:
 
 _KINDS = {
     "blobs": _blobs, "ellipses": _ellipses, "hierarchy": _hierarchy, "styles": _styles,
-    "styles_cosine": _styles, "vmf": _vmf, "moons": _moons, "rings": _rings, "chains": _chains,
-    "one": _one, "student": _student, "noise": _noise, "quantized": _quantized,
+    "styles_cosine": _styles, "vmf": _vmf, "vmf_one": _vmf, "vmf_noise": _vmf, "moons": _moons,
+    "rings": _rings, "chains": _chains, "one": _one, "student": _student, "noise": _noise,
+    "quantized": _quantized,
 }  # fmt: skip
-
-
-# A set of a list: its name, rows, true clusters, and metric.
-Named = tuple[str, NDArray, NDArray, str]
 
 
 def _around_centers(
@@ -270,7 +344,7 @@ def _around_centers(
     return rows.astype(np.float32), truth
 
 
-def huge(seed: int, count: int) -> Iterator[Named]:
+def huge(seed: int, count: int) -> Iterator[Case]:
     """One huge cluster beside 10 to 60 small ones of 20 to 40 rows; or sizes by Zipf's law."""
     for i in range(count):
         rng = np.random.default_rng(seed + i)
@@ -283,22 +357,12 @@ def huge(seed: int, count: int) -> Iterator[Named]:
         centers /= np.linalg.norm(centers, axis=1, keepdims=True)
         x, truth = _around_centers(rng, centers, sizes, rng.uniform(0.25, 0.5) / np.sqrt(d))
         metric = ("cosine", "euclidean")[i // 2 % 2]
-        yield f"huge-{seed + i}-k{k}-{'zipf' if i % 2 else 'one'}-{metric}", x, truth, metric
+        yield Case(
+            f"huge-{seed + i}-k{k}-{'zipf' if i % 2 else 'one'}-{metric}", x, (truth,), metric
+        )
 
 
-def many_copies(seed: int, count: int) -> Iterator[Named]:
-    """More than 16,000 rows, all twice or thrice, equal or nearly so: one cluster or ten."""
-    for i in range(count):
-        rng = np.random.default_rng(seed + i)
-        k, times, d = (1, 10)[i % 2], (2, 3)[i // 2 % 2], int(rng.integers(8, 33))
-        sizes = [17_000 // times // k] * k
-        x, truth = _around_centers(rng, 3 * rng.normal(size=(k, d)), sizes, 1.0)
-        x, truth = np.tile(x, (times, 1)), np.tile(truth, times)
-        x += (0, 1e-3)[i // 2 % 2] * rng.standard_normal(x.shape, np.float32)
-        yield f"copies-{seed + i}-k{k}-{times}x", x, truth, "euclidean"
-
-
-def few_rows(seed: int, count: int) -> Iterator[Named]:
+def few_rows(seed: int, count: int) -> Iterator[Case]:
     """Two or three groups of 3 to 6 rows, 12 apart; then as many rows of one."""
     for i in range(2 * count):
         rng = np.random.default_rng(seed + i)
@@ -307,14 +371,15 @@ def few_rows(seed: int, count: int) -> Iterator[Named]:
         x, truth = _around_centers(rng, 12 * np.eye(k, d), sizes, 1.0)
         if i >= count:
             x, truth = rng.normal(size=x.shape).astype(np.float32), np.zeros_like(truth)
-        yield f"few-{seed + i}-n{len(x)}-k{truth.max() + 1}-d{d}", x, truth, "euclidean"
+        name = f"few-{seed + i}-n{len(x)}-k{truth.max() + 1}-d{d}"
+        yield Case(name, x, (truth,), "euclidean")
 
 
-def random_centers(seed: int, count: int) -> Iterator[Named]:
+def random_centers(seed: int, count: int) -> Iterator[Case]:
     """20 to 200 random centers in 6 to 32 columns, three to six times as far as rows within."""
     for i in range(count):
         rng = np.random.default_rng(seed + i)
         k, d = round(np.exp(rng.uniform(np.log(20), np.log(200)))), int(rng.integers(6, 33))
         centers = rng.uniform(3, 6) * rng.normal(size=(k, d))
         x, truth = _around_centers(rng, centers, [int(rng.integers(12, 41))] * k, 1.0)
-        yield f"centers-{seed + i}-k{k}-n{len(x)}-d{d}", x, truth, "euclidean"
+        yield Case(f"centers-{seed + i}-k{k}-n{len(x)}-d{d}", x, (truth,), "euclidean")

@@ -8,7 +8,9 @@ installed. A memory map is read by the process, so that its rows count as memory
 used.
 """
 
+import concurrent.futures
 import functools
+import multiprocessing
 import pathlib
 import resource
 import tempfile
@@ -22,7 +24,6 @@ from numpy.typing import NDArray
 from sklearn.metrics import adjusted_rand_score
 
 from experiments import tables
-from experiments.benchmark import _measure
 from experiments.number_of_clusters import peers
 
 FOLDER = pathlib.Path(__file__).parent
@@ -43,11 +44,6 @@ def smooth_tree(file: str) -> NDArray:
     return SmoothTree("euclidean").fit_rows(Shards(file)).labels_
 
 
-def umap_hdbscan(file: str) -> NDArray:
-    """HDBSCAN with clusters of 15 rows at least, on UMAP's map."""
-    return peers.hdbscan(peers.umap(np.load(file)), 15)
-
-
 def evoc(file: str) -> NDArray:
     """EVoC with its defaults; rows without a cluster are one."""
     from evoc import EVoC
@@ -56,8 +52,10 @@ def evoc(file: str) -> NDArray:
 
 
 METHODS: dict[str, Callable[[str], NDArray]] = {
-    "SmoothTree": smooth_tree, "UMAP + HDBSCAN 15": umap_hdbscan, "EVoC": evoc,
-}  # fmt: skip
+    "SmoothTree": smooth_tree,
+    "UMAP + HDBSCAN 15": lambda file: peers.hdbscan(peers.umap(np.load(file)), 15),
+    "EVoC": evoc,
+}
 
 
 def write(file: pathlib.Path, n: int, d: int, k: int) -> NDArray:
@@ -82,11 +80,13 @@ def run(method: str, file: str) -> tuple[NDArray, float, float]:
     return labels, seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
-def measure(method: str, file: str, truth: NDArray, **entries: int) -> dict[str, Any]:
-    """The figures of a method in a process of its own, with the entries."""
-    labels, seconds, gigabytes = _measure.alone(run, method, file)
+def measure(method: str, file: str, truth: NDArray) -> dict[str, Any]:
+    """The figures of a method in a process of its own."""
+    spawn = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(1, mp_context=spawn) as pool:
+        labels, seconds, gigabytes = pool.submit(run, method, file).result()
     found = {"seconds": seconds, "gigabytes": gigabytes, "k": len(np.unique(labels))}
-    return {**entries, **found, "ari": adjusted_rand_score(truth, labels)}
+    return {**found, "ari": adjusted_rand_score(truth, labels)}
 
 
 def main() -> None:
@@ -94,22 +94,20 @@ def main() -> None:
     parser = tables.parser("number_of_clusters.many", __doc__)
     parser.add_argument("--only", nargs="*", default=list(METHODS))
     parser.add_argument("--sets", nargs="*", default=list(SETS))
-    parser.add_argument("--out", type=pathlib.Path, default=FOLDER / "many")
+    parser.add_argument("--out", type=pathlib.Path, default=FOLDER / "many.jsonl")
     flags = parser.parse_args()
     found = tables.Lines(flags.out, "set", "method")
     for name in flags.sets:
-        n, d, k = SETS[name]
         with tempfile.TemporaryDirectory() as folder:
             file = pathlib.Path(folder) / "rows.npy"
-            truth = write(file, n, d, k)
+            truth = write(file, *SETS[name])
             for method in flags.only:
-                how = functools.partial(measure, method, str(file), truth, columns=d, clusters=k)
+                how = functools.partial(measure, method, str(file), truth)
                 found.add({"set": name, "method": method}, how)
     columns = ["rows", "columns", "clusters", "method", "found", "ARI", "s", "GB"]
     rows = [
-        [line["set"].removesuffix(" rows"), line["columns"], f"{line['clusters']:,}",
-         line["method"], f"{line['k']:,}", f"{line['ari']:.3f}", f"{line['seconds']:.0f}",
-         f"{line['gigabytes']:.2f}"]
+        [*(f"{number:,}" for number in SETS[line["set"]]), line["method"], f"{line['k']:,}",
+         f"{line['ari']:.3f}", f"{line['seconds']:.0f}", f"{line['gigabytes']:.2f}"]
         for line in found.lines
     ]  # fmt: skip
     about = (__doc__ or "").split("\n\n")[2]

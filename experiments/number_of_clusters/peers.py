@@ -4,6 +4,7 @@ Every function takes rows `[n, d]`, of length one if they are compared by cosine
 int `[n]`; the noise of HDBSCAN goes to the nearest row in a cluster.
 """
 
+import functools
 from collections.abc import Callable
 
 import numpy as np
@@ -50,30 +51,22 @@ def kmeans_silhouette(x: NDArray) -> NDArray:
     rng = np.random.default_rng(0)
     fitted = _sample(x, _FITTED, rng)
     scored = _sample(fitted, _SCORED, rng)
-    results: dict[int, tuple[float, KMeans]] = {}
 
-    def try_k(k: int) -> None:
-        if k in results:
-            return
+    @functools.cache
+    def fit(k: int) -> tuple[float, KMeans]:
         model = KMeans(k, n_init=2, max_iter=50, random_state=0).fit(fitted)
         labels = model.predict(scored)
-        distinct = len(np.unique(labels))
-        valid = 2 <= distinct < len(scored)
-        results[k] = (silhouette_score(scored, labels) if valid else -1.0, model)
+        is_valid = 2 <= len(np.unique(labels)) < len(scored)
+        return (silhouette_score(scored, labels) if is_valid else -1.0), model
 
     most = max(2, min(_MOST, len(fitted) // 4))
     grid = list(range(2, min(12, most) + 1))
     if most > 12:
         steps = 1 + max(1, int(np.log(most / 12) / np.log(_RATIO)))
         grid += sorted({int(k) for k in np.geomspace(12, most, steps)} - {12})
-    for k in grid:
-        try_k(k)
-    best = max(grid, key=lambda k: results[k][0])
-    i = grid.index(best)
-    for k in range(grid[max(0, i - 1)] + 1, grid[min(len(grid) - 1, i + 1)]):
-        try_k(k)
-    best = max(results, key=lambda k: results[k][0])
-    return results[best][1].predict(x)
+    i = grid.index(max(grid, key=lambda k: fit(k)[0]))
+    near = range(grid[max(0, i - 1)] + 1, grid[min(len(grid) - 1, i + 1)])
+    return fit(max([*grid, *near], key=lambda k: fit(k)[0]))[1].predict(x)
 
 
 def mixture_bic(x: NDArray) -> NDArray:

@@ -2,50 +2,41 @@
 
 import pathlib
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn import datasets
 
+from experiments.number_of_clusters.generate import Case
+
 # Features of photos by EfficientNet-Lite0, and by Lite2.
 FILES, LITE2 = ("tiny95.npz", "cifar100_50.npz"), "tiny95_lite2.npz"
-# Photos of a large kind, of the files that `rare_lite2` draws from.
-LARGE = {LITE2: 60, "imagenette_lite2.npz": 220, "tiny_imagenet10_lite2.npz": 150}
+# Photos of a large kind beside a rare one.
+LARGE = dict.fromkeys(FILES, 60)
+LARGE_LITE2 = {LITE2: 60, "imagenette_lite2.npz": 220, "tiny_imagenet10_lite2.npz": 150}
 BUNDLED = ("iris", "wine", "breast_cancer", "digits")
 # Rows of a file, at most: the first ones.
 _ROWS = 5_000
 
 
-class Case(NamedTuple):
-    """Rows and their true clusters.
-
-    Attributes:
-        name: unique name.
-        rows: float32 `[n, d]`.
-        truths: one or several right answers, int `[n]` each, negative for noise.
-        metric: `"cosine"` or `"euclidean"`.
-    """
-
-    name: str
-    rows: NDArray
-    truths: tuple[NDArray, ...]
-    metric: str
-
-
-def tables(files: list[str]) -> Iterator[Case]:
-    """Sets of scikit-learn, and `.npz` files with `labels` and `features` or `images`."""
+def tables(files: list[pathlib.Path]) -> Iterator[Case]:
+    """Sets of scikit-learn, and the first rows of files, see `read`."""
     for name in BUNDLED:
         x, y = getattr(datasets, f"load_{name}")(return_X_y=True)
         if name in ("wine", "breast_cancer"):  # Columns in units of their own.
             x = (x - x.mean(axis=0)) / x.std(axis=0)
         yield Case(name, x.astype(np.float32), (y,), "euclidean")
     for file in files:
-        with np.load(file) as arrays:
-            y = arrays["labels"][:_ROWS].astype(np.int64)
-            key = "images" if "images" in arrays else "features"
-            x = arrays[key][:_ROWS].reshape(len(y), -1).astype(np.float32)
-        yield Case(pathlib.Path(file).stem, x, (y,), "cosine" if key == "features" else "euclidean")
+        yield read(file, _ROWS)
+
+
+def read(file: pathlib.Path, rows: int | None = None) -> Case:
+    """Features or pixels, and `labels`, of an `.npz` file; its first rows, None: all."""
+    with np.load(file) as arrays:
+        y = arrays["labels"][:rows].astype(np.int64)
+        key, metric = ("images", "euclidean") if "images" in arrays else ("features", "cosine")
+        x = arrays[key][:rows].reshape(len(y), -1).astype(np.float32)
+    return Case(file.stem, x, (y,), metric)
 
 
 def photos(
@@ -66,9 +57,8 @@ def photos(
             sizes = 60 * np.geomspace(1, 1 / rng.uniform(4, 10), k)
         else:
             sizes = np.full(k, rng.integers(25, 61))
-        members = zip(chosen, np.maximum(6, sizes.round()).astype(int), strict=True)
-        rows = np.concatenate([rng.permutation(np.flatnonzero(y == c))[:n] for c, n in members])
-        rows = rng.permutation(rows)
+        sizes = np.maximum(6, sizes.round()).astype(int)
+        rows = rng.permutation(_members(rng, y, chosen, sizes.tolist()))
         yield Case(f"photos-{seed + i}-k{k}", x[rows], (y[rows],), "cosine")
 
 
@@ -106,26 +96,25 @@ def copied(folder: pathlib.Path, seed: int, count: int) -> Iterator[Case]:
         yield Case(name, np.concatenate([x, copies]), (np.concatenate([y, y[added]]),), "cosine")
 
 
-def rare(folder: pathlib.Path, seed: int, count: int) -> Iterator[Case]:
-    """6 to 12 photos of one class, the last, beside 60 of each of two to five others."""
-    for i in range(count):
-        rng = np.random.default_rng(seed + i)
-        sizes = [60] * int(rng.integers(2, 6)) + [int(rng.integers(6, 13))]
-        yield _drawn(folder, f"rare-{seed + i}", seed + i, sizes)
+def rare(
+    folder: pathlib.Path, seed: int, count: int, large: dict[str, int], most: int
+) -> Iterator[Case]:
+    """6 to `most` photos of one class, the last, beside many of each of two to five others.
 
-
-def rare_lite2(folder: pathlib.Path, seed: int, count: int) -> Iterator[Case]:
-    """6 to 30 photos of one class, the last, beside many of each of two to five others.
-
-    A large class has 220, 150 or 60 photos, by file; files that are not there are left out.
+    `large` says how many of a file, which are taken in turn; one that is not there is left out.
     """
     for i in range(count):
-        file = list(LARGE)[i % len(LARGE)]
-        if not (folder / file).exists():
-            continue
-        rng = np.random.default_rng(seed + i)
-        sizes = [LARGE[file]] * int(rng.integers(2, 6)) + [int(rng.integers(6, 31))]
-        yield _drawn(folder, f"rare-{seed + i}-{file.split('_')[0]}", seed + i, sizes, file)
+        file = list(large)[i % len(large)]
+        if (folder / file).exists():
+            rng = np.random.default_rng(seed + i)
+            sizes = [large[file]] * int(rng.integers(2, 6)) + [int(rng.integers(6, most + 1))]
+            yield _drawn(folder, f"rare-{seed + i}", seed + i, sizes, file)
+
+
+def _members(rng: np.random.Generator, y: NDArray, chosen: NDArray, sizes: list[int]) -> NDArray:
+    """Random rows of the chosen classes, so many of each."""
+    members = zip(chosen, sizes, strict=True)
+    return np.concatenate([rng.permutation(np.flatnonzero(y == c))[:n] for c, n in members])
 
 
 def _drawn(
@@ -134,8 +123,7 @@ def _drawn(
     """Photos of random classes, so many of each; of two files in turn, unless one is named."""
     rng, (x, y) = np.random.default_rng(seed), _pool(folder, file or FILES[seed % 2])
     chosen = rng.permutation(np.unique(y))[: len(sizes)]
-    members = zip(chosen, sizes, strict=True)
-    rows = np.concatenate([rng.permutation(np.flatnonzero(y == c))[:n] for c, n in members])
+    rows = _members(rng, y, chosen, sizes)
     return Case(name, x[rows], (y[rows],), "cosine")
 
 

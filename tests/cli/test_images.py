@@ -165,7 +165,8 @@ def test_groups_report_and_what_to_try_next(photos, tmp_path, capsys, refused, m
     # Not without any: the new place is to be named.
     photos.rename(tmp_path / "moved")
     said = "got no such folder: name the new place by `cluster-jax update --workdir="
-    assert said in refused(report.main, str(out), f"--corrections={corrections}")
+    for flag in (f"--corrections={corrections}", f"--export={tmp_path / 'late'}"):
+        assert said in refused(report.main, str(out), flag)
 
 
 def test_a_finished_run_compares_the_files_of_the_folder(

@@ -14,6 +14,10 @@ from tests.rows import every_row
         (("none",), "workdir must be that of a finished run; got none, which does not exist"),
         (("{old}",), "old was written by an older version of cluster_jax"),
         (("{run}", "--by=copy"), "--by must come with --export=DIR; got no --export"),
+        (
+            ("{run}", "--name=0=cats", "--name= 0=dogs"),
+            "must name a cluster once; got a second .*dogs",
+        ),
         (("{run}", "--name=cats"), "--name must be a number and a name, such as 5=Snakes; got 'c"),
     ],
 )

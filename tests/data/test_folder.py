@@ -354,7 +354,7 @@ def test_a_zip_that_unpacks_to_much_and_leads_outside(tmp_path, write, monkeypat
     assert dataset.skipped == (
         ("bomb.jpg", "ValueError: 1,001 bytes once unpacked; at most 1,000 are read"),
     )
-    assert dataset.ignored == ((".zip", 1), (folder._OUTSIDE, 2))
+    assert dataset.ignored == ((".zip", 1), (folder._OUTSIDE, 2), (folder._REPEATED, 1))
 
 
 def test_a_folder_whose_name_has_two_lines(tmp_path, write):

@@ -35,7 +35,7 @@ def said_by(run, name="saved.json", back=0, **decided):
     return run.parent / name
 
 
-def corrected(run, *files, names=(), with_report=False):
+def corrected(run, *files, names=None, with_report=False):
     states.correct(run, files, names, with_report=with_report)
     return records.read(run)
 
@@ -123,7 +123,7 @@ def kill_before(patch, number):
 
 def _correct(run):
     file = run.parent / "once.json"
-    states.correct(run, [file], [("2", "dogs")])
+    states.correct(run, [file], {"2": "dogs"})
 
 
 def _update(run):
@@ -140,7 +140,7 @@ def test_a_kill_leaves_the_old_state_or_the_new_one(run, tmp_path, act):
     """And the same command goes on: it ends as if nothing had happened."""
     updated(run, NEW[:3], add=True, with_report=True)
     if act is _undo:
-        corrected(run, names=[("1", "cats")], with_report=True)
+        corrected(run, names={"1": "cats"}, with_report=True)
     said_by(run, "once.json", labels={"0": "a", "1": 2}, new={"a": "puppies"}, wrong=[40])
     before, number = records.read(run), 0
     kept = shutil.copytree(run, tmp_path / "kept")
@@ -219,7 +219,7 @@ def test_corrections_of_an_older_page_are_about_the_same_rows(run):
 def test_what_is_right_on_an_older_page_is_in_the_cluster_that_it_shows(run):
     a, b = of_first(run)[[0, 25]].tolist()
     page = said_by(run, "page.json", right=[0])
-    corrected(run, said_by(run, labels={"0": b}), names=[(str(a), "cats")])
+    corrected(run, said_by(run, labels={"0": b}), names={str(a): "cats"})
     after = corrected(run, page)
     assert (of(after, FIRST[:1]), after.labels[1]) == ([a], a)
 
@@ -234,7 +234,7 @@ def test_a_place_on_the_page_of_a_sample(tmp_path, monkeypatch):
     cluster.main([f"--features={tmp_path}/x", f"--workdir={run}", "--reduce=pca", "--report=no"])
     row = records.read(run).rows[50]
     file = said_by(run, labels={"50": "a"}, new={"a": None})
-    corrected(run, names=[("0", "cats")])
+    corrected(run, names={"0": "cats"})
     after = corrected(run, file)
     assert row > 50
     assert np.flatnonzero(after.columns["decided"]).tolist() == [row]
@@ -251,7 +251,7 @@ def test_what_a_person_has_decided_holds_in_updates(run):
 
 def test_a_name_changes_nothing_else(run):
     before = cluster_jax.load(run)
-    corrected(run, names=[("1", "cats")])
+    corrected(run, names={"1": "cats"})
     after = cluster_jax.load(run)
     np.testing.assert_array_equal(after.cut(n_clusters=3), before.cut(n_clusters=3))
     np.testing.assert_array_equal(after.predict(NEW), before.predict(NEW))
@@ -313,7 +313,7 @@ def test_undo_goes_back_state_by_state(run):
     stages = [digests(run)]
     updated(run, NEW, add=True, with_report=True)
     stages.append(digests(run))
-    corrected(run, names=[("1", "cats")], with_report=True)
+    corrected(run, names={"1": "cats"}, with_report=True)
     stages.append(digests(run))
     updated(run, FIRST, with_report=True)
     for what in ("update", "corrections", "update"):
@@ -325,7 +325,7 @@ def test_undo_goes_back_state_by_state(run):
 
 def test_the_last_eight_states_are_kept(run):
     for i in range(9):
-        corrected(run, names=[("1", f"name {i}")])
+        corrected(run, names={"1": f"name {i}"})
     assert workdirs.states(run) == list(range(3, 11))
     for _ in range(7):
         states.undo(run, with_report=False)
@@ -386,7 +386,7 @@ def kill(run):
 
 
 def test_a_damaged_newest_state_is_told_and_nothing_is_guessed(run):
-    corrected(run, names=[("1", "cats")])
+    corrected(run, names={"1": "cats"})
     content = bytearray((run / "run-2.npz").read_bytes())
     for where in (100, len(content) // 2, len(content) - 10):
         changed = content.copy()
@@ -404,7 +404,7 @@ def test_a_damaged_newest_state_is_told_and_nothing_is_guessed(run):
 
 
 def test_of_two_damaged_states_the_files_are_named(run):
-    corrected(run, names=[("1", "cats")])
+    corrected(run, names={"1": "cats"})
     for number in (1, 2):
         (run / f"run-{number}.npz").write_bytes(b"damaged")
     with pytest.raises(InputError, match=r"run-1.npz is damaged \(.*or remove all files run-\*"):
@@ -413,7 +413,7 @@ def test_of_two_damaged_states_the_files_are_named(run):
 
 def test_a_merge_is_one_correction_and_names_are_as_they_are(run):
     merged = said_by(run, merges=[[0, 1]])
-    text, _ = states.correct(run, [merged], [("1", "C:\\cats")], with_report=False)
+    text, _ = states.correct(run, [merged], {"1": "C:\\cats"}, with_report=False)
     assert text.startswith("corrections  1 merged or emptied, 1 named\n")
     rows = toy.table(run)
     assert {row["name"] for row in rows if row["cluster"] == "1"} == {"C:\\cats"}
@@ -453,7 +453,7 @@ def test_no_table_is_read_back(first, tmp_path, monkeypatch):
         run = tmp_path / name
         predict.main([f"--workdir={run}", f"--features={tmp_path}/new.npy"])
         updated(run, NEW, add=True)
-        corrected(run, names=[("1", "cats")])
+        corrected(run, names={"1": "cats"})
         tables.append(digests(run, "config.json"))
     assert {"predictions.csv", "assignments.csv", "changes.csv", "run-3.npz"} <= tables[0].keys()
     assert tables[0] == tables[1]
