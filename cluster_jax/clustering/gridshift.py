@@ -520,8 +520,8 @@ class GridShift(ClusterMixin, BaseEstimator):
     def predict(self, X: ArrayLike) -> NDArray:
         """Returns the cluster of each row of `X` float `[n, d]`, int64 `[n]`.
 
-        The cluster of a row is that of the nearest cell with training points, by the largest
-        difference of a cell number. Rows do not affect each other.
+        The cluster of a row is that of the nearest cell with training points, by the Chebyshev
+        distance of the cells' numbers. Rows do not affect each other.
 
         Raises:
             NotFittedError: the estimator is not fitted.

@@ -37,8 +37,8 @@ def load(
         kept: see `tfds.load`.
 
     Raises:
-        ValueError: the data are missing, cannot be read or have the wrong format; or labels are
-            below 0, or do not fit the images or `label_names`.
+        ValueError: the data are missing, cannot be read or have the wrong format; or some labels
+            are below 0, or the labels do not fit the images or `label_names`.
     """
     where = "files" if X is not None or config.dir is None else os.fspath(config.dir)
     with checks.reading(folder.shown(where) if config.name == "folder" else where):

@@ -96,7 +96,8 @@ class Dataset(NamedTuple):
         facts: indices int `[b]` -> what is known of the images, `[b]` of `FACTS`: of the upright
             picture its sides in pixels; of its file the bytes, 0 of an image in memory, and their
             SHA-256; and when it was taken, see `decode.taken`. The sides are 0 where the image
-            cannot be decoded. They are noted when an image is decoded. None: without `load`.
+            cannot be decoded. An image that has not been decoded yet is opened for its facts. None:
+            without `load`.
         skipped: (path, reason) of every file that could not be read and has no row, and of folders
             that could not be read, whose paths end on "/".
         unreadable: indices int `[b]` -> why the file of each cannot be read, None for a readable
@@ -395,8 +396,8 @@ class ItemReader:
 def load(name: str, reader: ItemReader, **fields: Any) -> Dataset:
     """Makes a streamed data set of images that are read one by one; nothing is decoded here.
 
-    An image that turns out to be unreadable is logged; in a training the next readable image stands
-    in for it, whatever was read before, and the evaluation leaves it out, see `Dataset.unreadable`.
+    An image that turns out to be unreadable is logged. In a training the next readable image stands
+    in for it, always the same one, and the evaluation leaves it out, see `Dataset.unreadable`.
 
     Args:
         name: `Dataset.name`.
