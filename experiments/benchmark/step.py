@@ -11,7 +11,6 @@ PyTorch runs BYOL's step where it is installed (`_torch_byol.py`), in a process 
 views are an image and its mirror image, so it is compared with "byol with flips alone".
 """
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -78,16 +77,16 @@ def measure(only: str | None = None) -> dict[str, Any]:
         images = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
         np.savez(file, images=images, labels=np.arange(IMAGES) % 10)
         for name in only.split(",") if only else STEPS:
-            figures[name] = attempt(lambda name=name: rate(configure(name, file, size)))
+            figures[name] = attempt(rate, name, file, size)
             print(f"{name}: {figures[name]}", file=sys.stderr, flush=True)
-    figures["PyTorch, byol"] = attempt(lambda: torch_rate(size))
+    figures["PyTorch, byol"] = attempt(torch_rate, size)
     return {"size": size._asdict(), "steps": figures}
 
 
-def attempt(call: Callable[[], Any]) -> Any:
+def attempt(function: Callable[..., Any], *arguments: Any) -> Any:
     """The result of a call, or its error: one failure must not take the other results with it."""
     try:
-        return call()
+        return function(*arguments)
     except Exception as error:
         return {"error": f"{type(error).__name__}: {str(error)[:300]}"}
 
@@ -145,8 +144,9 @@ def start(config: RunConfig) -> tuple[dict[str, float], Callable[[int], Any]]:
     }, steps
 
 
-def rate(config: RunConfig) -> dict[str, Any]:
-    """Figures of a step, its rate in images/s."""
+def rate(name: str, file: str, size: Size) -> dict[str, Any]:
+    """Figures of a step on the images of a file, its rate in images/s."""
+    config = configure(name, file, size)
     figures, steps = start(config)
     count = max(1, round(ROUND_SECONDS / _measure.seconds(steps, 1)))
     times = [_measure.seconds(steps, count) for _ in range(ROUNDS)]
@@ -156,8 +156,6 @@ def rate(config: RunConfig) -> dict[str, Any]:
 
 def torch_rate(size: Size) -> dict[str, Any]:
     """Figures of PyTorch's step, from a process of its own: both load their own CUDA."""
-    if importlib.util.find_spec("torch") is None:
-        return {"error": "PyTorch is not installed"}
     command = [sys.executable, "-m", "experiments.benchmark._torch_byol"]
     command += map(str, (size.batch, PIXELS, size.width, size.hidden, ROUND_SECONDS))
     done = subprocess.run(
