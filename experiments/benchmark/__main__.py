@@ -22,7 +22,7 @@ def main() -> None:
     names = sorted(f.stem for f in FOLDER.glob("*.py") if not f.stem.startswith("_"))
     parser = tables.parser("benchmark", __doc__)
     parser.add_argument("name", choices=names)
-    parser.add_argument("--only", help="step: names of the steps to measure")
+    parser.add_argument("--only", help="of step: its names; of topology: config and slice")
     flags = parser.parse_args()
     module = importlib.import_module(f"experiments.benchmark.{flags.name}")
     figures = module.measure(flags.only) if flags.only else module.measure()

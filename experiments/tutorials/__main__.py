@@ -50,7 +50,8 @@ def read(name: str) -> list[Cell]:
 def run(cells: list[Cell]) -> list[Cell]:
     """The cells with what they print; a picture is the value of a cell's last line."""
     main, module = sys.modules["__main__"], types.ModuleType("__main__")
-    sys.modules["__main__"] = module  # what they define can be imported, as in a notebook
+    # What they define can be imported, as in a notebook.
+    sys.modules["__main__"] = module
     try:
         return [_run_cell(cell, vars(module)) if cell.is_code else cell for cell in cells]
     finally:
