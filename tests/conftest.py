@@ -103,6 +103,22 @@ def x64():
         yield
 
 
+@pytest.fixture
+def refused(capsys):
+    """Gives the line with which a command must end, and its exit code, by default 2."""
+
+    def line_of(main, *arguments, code=2):
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as stop:
+            main(arguments)
+        assert stop.value.code == code
+        lines = capsys.readouterr().err.splitlines()
+        assert [line for line in lines if line.startswith("error: ")] == lines[-1:], lines
+        return lines[-1]
+
+    return line_of
+
+
 def _runs_on(count):
     with pytest.MonkeyPatch.context() as patch:
         make = states.make_mesh

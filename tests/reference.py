@@ -54,13 +54,13 @@ def nrcc_gradient_printed(a, b, c, tau):
     return out / (2 * n * tau)
 
 
-def sghmc(image, gradient, draws, *, iterations, step_size, friction, noise, momentum):
+def sghmc(image, gradient, draws, *, step_size, friction, noise, momentum):
     """NRCC (17), (18) for one image: its view, and where the same noise leads without gradients."""
     ends = []
     for force in (gradient, np.zeros_like):
         position, p = np.array(image), np.array(draws[0])
-        for j in range(iterations):
-            new = (1 - friction) * p - step_size * force(position) + noise * draws[j + 1]
+        for draw in draws[1:]:
+            new = (1 - friction) * p - step_size * force(position) + noise * draw
             position = position + step_size * (new if momentum == "new" else p)
             p = new
         ends.append(position)

@@ -3,8 +3,6 @@
 import ast
 import pathlib
 import re
-import subprocess
-import sys
 
 import pytest
 
@@ -105,16 +103,6 @@ def test_one_home_of(words, home):
     for file in set(FILES) - inside:
         assert not words & set(_names(file)), file
     assert words & {name for file in inside for name in _names(file)}
-
-
-def test_importing_the_package_is_cheap():
-    """`GridShift` is for people who train no network: neither JAX nor UMAP is loaded for it."""
-    code = (
-        "import sys; from cluster_jax import GridShift; "
-        "sys.exit(' '.join({'jax', 'flax', 'umap', 'numba'} & set(sys.modules)) or 0)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
 
 
 # Nouns, which begin the docstring of a value.

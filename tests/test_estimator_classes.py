@@ -1,7 +1,5 @@
 """ImageClusterer with classes given for some images: known ones by name, novel ones by number."""
 
-import csv
-
 import numpy as np
 import pytest
 
@@ -60,8 +58,7 @@ def test_what_fit_leaves(fitted, images):
         np.linalg.norm(own - own.mean(axis=0), axis=1),
         atol=1e-5,
     )
-    lines = (fitted._run.workdir / "assignments.csv").read_text().splitlines()
-    rows = list(csv.DictReader(lines))
+    rows = toy.table(fitted._run.workdir)
     assert [row["class"] for row in rows] == fitted.labels_.tolist()
     assert [row["cluster"] == "" for row in rows] == known.tolist()
     np.testing.assert_allclose(fitted.transform(pixels), features, atol=1e-5)
@@ -99,16 +96,16 @@ def test_a_workdir_is_of_the_same_classes(fitted, config, images):
 @pytest.mark.parametrize(
     ("changed", "classes", "message"),
     [
-        ({"n_clusters": None}, None, "^with y, n_clusters must be the number of novel classes;"),
+        ({"n_clusters": None}, None, "^with y, n_clusters must be the number"),
         ({"n_clusters": 1}, None, "^method.n_classes must be at least 2; got 1$"),
-        ({}, ["a"] * 3, r"^y must have one class for each of the 64 images .*got shape \(3,\)$"),
+        ({}, ["a"] * 3, r"^y must have one class for each of .*got shape \(3,\)$"),
         ({}, [-1] * 64, "got no labeled ones"),
         ({}, ["a"] * 64, "got no unlabeled ones"),
-        ({"config": "images"}, None, "^y must be None for the config 'images', which trains"),
+        ({"config": "images"}, None, "^y must be None for the config 'images'"),
         (
             {"n_clusters": 60},
             None,
-            "^method.n_classes must be at most the [0-9]* unlabeled images; got 60",
+            "^method.n_classes must be at most the .*; got 60",
         ),
     ],
 )
@@ -122,9 +119,7 @@ def test_bad_classes(config, images, tmp_path, changed, classes, message):
 
 def test_classes_are_needed(images):
     made = ImageClusterer("ncl_images", n_clusters=2)
-    with pytest.raises(
-        ValueError, match=r"^y must give the known classes for the config 'ncl_images'"
-    ):
+    with pytest.raises(ValueError, match=r"^y must give the known classes"):
         made.fit(images[0])
 
 

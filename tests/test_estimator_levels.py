@@ -1,6 +1,5 @@
 """ImageClusterer with `eval.method` "tree": the tree of groups, its cuts, and probabilities."""
 
-import csv
 import dataclasses
 import functools
 import itertools
@@ -20,7 +19,6 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.estimators import ImageClusterer
 from cluster_jax.evaluation import clusters
 from cluster_jax.evaluation.evaluate import evaluate
-from cluster_jax.evaluation.options import ClusterOptions
 from cluster_jax.runs import page
 from cluster_jax.runs.config import parse_config
 from tests import toy
@@ -98,7 +96,7 @@ def test_what_fit_leaves(fitted, leaves):
     assert 'id="tree"' in (fitted._run.workdir / "report.html").read_text()
     groups = cluster_jax.cut_tree(fitted.linkage_, k - 1)
     assert _is_union(groups[fitted.labels_], fitted.cut(n_clusters=k - 1))
-    rows = list(csv.DictReader((fitted._run.workdir / "assignments.csv").read_text().splitlines()))
+    rows = toy.table(fitted._run.workdir)
     assert list(rows[0]) == [
         *("image", "cluster", "distance", "outlier", "map_x", "map_y", "map_z", "probability"),
         *("second_cluster", "second_probability", "kmeans_cluster"),
@@ -106,25 +104,11 @@ def test_what_fit_leaves(fitted, leaves):
     assert [int(row["cluster"]) for row in rows] == fitted.labels_.tolist()
     found = [[float(row[f"map_{axis}"]) for axis in "xyz"] for row in rows]
     np.testing.assert_allclose(found, fitted._run.points, rtol=1e-5)
-    found = [float(row["probability"]) for row in rows]
-    np.testing.assert_allclose(found, fitted.probabilities_, rtol=1e-5)
     stored = fitted._run
     found = [float(row["second_probability"]) for row in rows]
     np.testing.assert_allclose(found, stored.second_probabilities, rtol=1e-5)
     assert [int(row["second_cluster"] or -1) for row in rows] == stored.second_labels.tolist()
     assert (stored.second_labels >= 0).any()
-
-
-def test_the_command_cluster_finds_the_same(fitted, leaves):
-    options, seed = ClusterOptions.of(fitted._run.config["eval"]), fitted._run.config["seed"]
-    result = clusters.find(fitted._run.features, options, seed=seed)
-    np.testing.assert_array_equal(result.cluster_labels, fitted.labels_)
-    np.testing.assert_allclose(result.membership.probabilities, fitted.probabilities_, atol=1e-6)
-    for k in (1, 2, 3, 7, 50, leaves):
-        np.testing.assert_array_equal(result.tree.cut(n_clusters=k), fitted.cut(n_clusters=k))
-    metrics = fitted.results_["metrics"]["tree"]
-    result = clusters.scored(fitted._run.features, result, None, "cosine", seed)
-    assert {name: result.metrics[name] for name in metrics} == {**metrics, "verdict": "clear"}
 
 
 def test_cuts_are_nested_partitions(fitted, leaves):
@@ -137,17 +121,6 @@ def test_cuts_are_nested_partitions(fitted, leaves):
         assert _is_union(coarse, fine)
     np.testing.assert_array_equal(cuts[fitted.n_clusters_ - 1], fitted.labels_)
     np.testing.assert_array_equal(fitted.cut(), fitted.labels_)
-
-
-def test_saved_and_loaded(fitted, features, leaves, tmp_path):
-    again = cluster_jax.load(fitted.save(tmp_path / "kept"))
-    for name in ("labels_", "probabilities_", "distances_", "outliers_", "linkage_", "tree_"):
-        np.testing.assert_array_equal(getattr(fitted, name), getattr(again, name))
-    for k in (1, 2, 7, leaves):
-        np.testing.assert_array_equal(fitted.cut(n_clusters=k), again.cut(n_clusters=k))
-    new = features[:50] + np.float32(0.3)
-    for ours, theirs in zip(fitted.locate(new), again.locate(new), strict=True):
-        np.testing.assert_array_equal(ours, theirs)
 
 
 def test_new_images_follow_the_cut(fitted, features, tmp_path, capsys):
@@ -170,7 +143,7 @@ def test_new_images_follow_the_cut(fitted, features, tmp_path, capsys):
     predict.main([*arguments, f"--out={tmp_path}/p.csv"])
     said = capsys.readouterr().out
     assert "       1 image\nAssigned 1 image to 1 cluster;" in said
-    (row,) = csv.DictReader((tmp_path / "p.csv").read_text().splitlines())
+    (row,) = toy.table(tmp_path, "p.csv")
     assert int(row["cluster"]) == fitted.labels_[0]
 
 
@@ -232,25 +205,6 @@ def test_a_kill_before_the_report(make, fitted, features, workdir, monkeypatch):
     np.testing.assert_array_equal(again.tree_, fitted.tree_)
     assert again.results_["metrics"] == fitted.results_["metrics"]
     assert io.read_json(workdir / "results.json")["metrics"]["tree"]
-
-
-def test_a_damaged_state_is_made_again_once_it_is_removed(make, fitted, features, workdir):
-    file = workdir / "run-1.npz"
-    file.write_bytes(file.read_bytes()[:-100] + bytes(100))
-    for use in (lambda: cluster_jax.load(workdir), lambda: make(workdir=workdir).fit(features)):
-        with pytest.raises(InputError, match=r"run-1.npz is damaged .*, or remove it and run the"):
-            use()
-    file.unlink()
-    again = make(workdir=workdir).fit(features)
-    for name in ("labels_", "probabilities_", "tree_"):
-        np.testing.assert_array_equal(getattr(again, name), getattr(fitted, name))
-
-
-def test_levels_where_there_are_none(make, fitted, features, workdir):
-    with pytest.raises(InputError, match=r"n_clusters must be at most \d+; got 999"):
-        fitted.predict(features[:1], n_clusters=999)
-    with pytest.raises(InputError, match="n_clusters must be at least 1; got 0"):
-        fitted.cut(n_clusters=0)
 
 
 def test_a_given_number_has_a_tree(make, fitted, features, workdir):

@@ -3,7 +3,6 @@
 import copy
 import dataclasses
 import gc
-import html
 import json
 import logging
 import pathlib
@@ -22,7 +21,7 @@ from cluster_jax.core import logs
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import load_config
 from cluster_jax.data.decode import Resize, decode
-from cluster_jax.nets import network, pretrained
+from cluster_jax.nets import network
 from cluster_jax.nets.config import NetworkConfig
 from cluster_jax.runs import begin
 from cluster_jax.runs.config import RunConfig, parse_config, parse_training
@@ -33,10 +32,12 @@ from tests.report.test_report import Page
 
 pytestmark = pytest.mark.usefixtures("one_device", "traced_once", "shallow_lite")
 
-# Small images, so that a forward pass takes milliseconds.
-SMALL = {"data.image_size": 32, "eval.batch_size": 16}
-# Where the map does not matter.
-PCA = {**SMALL, "eval.reduce": "pca"}
+# Small images, so that a forward pass takes milliseconds; the map does not matter.
+PCA = {"data.image_size": 32, "eval.batch_size": 16, "eval.reduce": "pca"}
+
+
+def small(overrides=None, **options):
+    return ImageClusterer(overrides={**PCA, **(overrides or {})}, verbose=False, **options)
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +48,7 @@ def gray():
 @pytest.fixture(scope="module")
 def fitted(gray, tmp_path_factory, one_device, traced_once, shallow_lite):
     workdir = tmp_path_factory.mktemp("run")
-    return ImageClusterer(overrides=PCA, workdir=workdir, verbose=False).fit(gray)
+    return small(workdir=workdir).fit(gray)
 
 
 def test_nothing_is_trained(fitted):
@@ -58,23 +59,13 @@ def test_nothing_is_trained(fitted):
     assert not (fitted._run.workdir / "metrics.jsonl").exists()
 
 
-def test_the_network_and_its_labels_are_named(fitted):
-    about = fitted.results_["provenance"]["pretrained"]
-    assert about == pretrained.describe("efficientnet_lite2")
-    assert "ImageNet-1k with the labels" in about
-    report = (fitted._run.workdir / "report.html").read_text()
-    assert f"({about}), and tells these kinds apart best." in html.unescape(report)
-
-
 def test_nothing_is_printed_unless_asked(tmp_path, monkeypatch, capfd):
     """Not even the bars of what is read before and after the clusters are found."""
     monkeypatch.setattr(logs, "tqdm", _at_once)
     monkeypatch.setattr(logs, "_is_notebook", lambda: True)
     photos = tmp_path / "photos"
-    photos.mkdir()
-    for i, pixels in enumerate(toy.images(12, channels=3)[0]):
-        Image.fromarray(pixels).save(photos / f"{i}.png")
-    model = ImageClusterer(overrides={**PCA, "data.cache_mb": 0}, verbose=False).fit(photos)
+    toy.save(photos, toy.images(12, channels=3)[0])
+    model = small({"data.cache_mb": 0}).fit(photos)
     model.predict(photos)
     model.export(tmp_path / "sorted")
     names = [first for first, *_ in model.results_["suggested_names"].values()]
@@ -117,14 +108,6 @@ def test_features_are_those_of_the_weights(fitted, gray, tmp_path):
     assert fitted.encoder_.checksum == made.checksum
 
 
-def test_a_loaded_run_places_new_images(fitted, gray, tmp_path):
-    fitted.save(tmp_path / "saved")
-    again = load(tmp_path / "saved")
-    np.testing.assert_array_equal(again.predict(gray), fitted.predict(gray))
-    color = np.repeat(gray, 3, axis=-1)
-    np.testing.assert_array_equal(again.predict(color), again.predict(gray))
-
-
 def test_what_is_warm_compiles_nothing(fitted, gray, tmp_path, caplog):
     """A service answers one image, a few and many without a pause."""
     again = load(fitted.save(tmp_path / "saved")).warm_up()
@@ -151,18 +134,12 @@ def test_what_is_warmed_up(fitted, gray, monkeypatch):
         fitted.warm_up(0)
 
 
-def _write(folder, pictures, start=0):
-    folder.mkdir(exist_ok=True)
-    for i, pixels in enumerate(pictures, start):
-        Image.fromarray(pixels[..., 0]).save(folder / f"{i:02}.png")
-
-
 def test_an_update_reads_the_folder_again(gray, tmp_path):
-    _write(tmp_path / "photos", gray[:40])
-    model = ImageClusterer(overrides=PCA, verbose=False).fit(tmp_path / "photos")
+    toy.save(tmp_path / "photos", gray[:40])
+    model = small().fit(tmp_path / "photos")
     labels = model.labels_
-    _write(tmp_path / "photos", gray[40:44], 40)
-    _write(tmp_path / "more", gray[44:], 44)
+    toy.save(tmp_path / "photos", gray[40:44], 40)
+    toy.save(tmp_path / "more", gray[44:], 44)
     model.update().update(tmp_path / "more")
     assert len(model.labels_) == len(model.files_) == 48
     told = {(event.id, to) for event in model.events_ for to in event.into}
@@ -189,16 +166,15 @@ def test_an_update_needs_a_folder_and_the_tree(gray, fitted, tmp_path):
         fitted.update()
     with pytest.raises(InputError, match="folders must be paths of folders or files; got ndarray"):
         fitted.update(gray[:3])
-    _write(tmp_path / "photos", gray)
-    overrides = {**PCA, "eval.method": "gridshift"}
-    model = ImageClusterer(overrides=overrides, verbose=False).fit(tmp_path / "photos")
+    toy.save(tmp_path / "photos", gray)
+    model = small({"eval.method": "gridshift"}).fit(tmp_path / "photos")
     with pytest.raises(InputError, match=r"clusters of the tree; got .*eval.method=gridshift"):
         model.update()
 
 
 def test_without_a_workdir_it_is_in_a_temporary_one(fitted, gray, tmp_path):
     """Its report is made when it is asked for, and shows the images; it goes with the estimator."""
-    made = ImageClusterer(overrides=PCA, verbose=False).fit(gray)
+    made = small().fit(gray)
     folder = made._run.workdir
     np.testing.assert_array_equal(made.locate(gray), fitted.locate(gray))
     assert made.results_["metrics"] == fitted.results_["metrics"]
@@ -228,8 +204,8 @@ def test_weights_from_a_file(gray, tmp_path):
     safetensors.save_file(
         jax.tree.map(np.ascontiguousarray, tensors), tmp_path / "resnet18.safetensors"
     )
-    overrides = {**PCA, "encoder": str(tmp_path / "resnet18.safetensors")}
-    fitted = ImageClusterer(overrides=overrides, workdir=tmp_path / "run", verbose=False).fit(gray)
+    overrides = {"encoder": str(tmp_path / "resnet18.safetensors")}
+    fitted = small(overrides, workdir=tmp_path / "run").fit(gray)
     assert "resnet18.safetensors" in fitted.results_["provenance"]["pretrained"]
     assert fitted.results_["suggested_names"] is None
     rows = fitted.transform(gray)
@@ -244,12 +220,12 @@ def test_weights_from_a_file(gray, tmp_path):
     (tmp_path / "w.pth").write_bytes(b"pickle")
     overrides["encoder"] = str(tmp_path / "w.pth")
     with pytest.raises(InputError, match=r"a .safetensors file named as a model, .* got .*w.pth"):
-        ImageClusterer(overrides=overrides, verbose=False).fit(gray)
+        small(overrides).fit(gray)
 
 
 def test_projections_that_were_not_trained_are_not_clustered(gray):
     with pytest.raises(InputError, match=r"eval.features must be 'backbone'; got 'projec"):
-        ImageClusterer(overrides={**SMALL, "eval.features": "projection"}, verbose=False).fit(gray)
+        small({"eval.features": "projection"}).fit(gray)
 
 
 def test_a_config_trains_or_is_one_of_photos():
@@ -264,7 +240,7 @@ def test_a_config_trains_or_is_one_of_photos():
         parse_training(load_config("images"), "images")
 
 
-def test_an_encoder_stands_in_the_place_that_the_config_has_for_it(gray, tmp_path):
+def test_an_encoder_stands_in_the_place_that_the_config_has_for_it(tmp_path):
     encoder = str(tmp_path / "dinov2-small.safetensors")
     assert ImageClusterer(encoder=encoder)._build_config(has_classes=False)[0].encoder == encoder
     clusterer = ImageClusterer("simclr_images", encoder=encoder)
@@ -272,13 +248,11 @@ def test_an_encoder_stands_in_the_place_that_the_config_has_for_it(gray, tmp_pat
     assert (network.name, network.weights) == ("vit_small_patch14", encoder)
     clusterer = ImageClusterer(encoder=encoder, n_clusters=2)
     assert clusterer._build_config(has_classes=True)[0].encoder == encoder
-    with pytest.raises(InputError, match=r"encoder must be 'lite2', .*; got 'lite9'"):
-        ImageClusterer(encoder="lite9").fit(gray)
 
 
 def test_other_weights_are_named(gray):
     with pytest.raises(InputError, match=r"encoder must be 'lite2', .*; got 'resnet'"):
-        ImageClusterer(overrides={**SMALL, "encoder": "resnet"}, verbose=False).fit(gray)
+        small({"encoder": "resnet"}).fit(gray)
     for overrides, message in (
         ({"network.weights": "resnet"}, "network.weights must be None, 'efficientnet_lite2',"),
         ({"network.name": "small"}, "network.width|network.name with network.weights"),
@@ -308,19 +282,11 @@ def test_images_are_prepared_as_the_weights_say_unless_the_config_does(tmp_path)
         parse_config(config)
 
 
-def test_fewer_images_than_a_batch_of_training(gray, tmp_path):
-    few = ImageClusterer(overrides=PCA, workdir=tmp_path, verbose=False).fit(gray[:12])
-    assert len(few.labels_) == 12
-    assert json.loads((tmp_path / "images.json").read_text())["shape"] == [32, 32, 3]
-
-
 def test_what_is_left_out_is_told(tmp_path):
-    for i, pixels in enumerate(toy.images(40, channels=1)[0]):
-        Image.fromarray(pixels[..., 0]).save(tmp_path / f"{i:02}.png")
+    toy.save(tmp_path, toy.images(40)[0])
     (tmp_path / "film.mov").write_bytes(b"other")
     (tmp_path / "broken.png").write_bytes(b"no image")
-    overrides = {**PCA, "data.max_corrupt_fraction": 0.1}
-    clusterer = ImageClusterer(overrides=overrides, verbose=False)
+    clusterer = small({"data.max_corrupt_fraction": 0.1})
     with pytest.warns(UserWarning, match=".") as told:
         clusterer.fit([tmp_path])
     told_of = "no row for 1 file that could not be read: broken.png"
@@ -339,9 +305,7 @@ def test_the_guides_examples_of_sequences(tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HOME", str(tmp_path / "cache"))
     pytest.importorskip("datasets").config.HF_DATASETS_CACHE = tmp_path / "cache"
     pictures, labels = toy.images(24, channels=3)
-    for i, (values, label) in enumerate(zip(pictures, labels.tolist(), strict=True)):
-        (tmp_path / "photos" / str(label)).mkdir(parents=True, exist_ok=True)
-        Image.fromarray(values).save(tmp_path / "photos" / str(label) / f"{i:02}.png")
+    toy.save_by_label(tmp_path / "photos", pictures, labels)
     files = sorted((tmp_path / "photos").rglob("*.png"))
     torchvision, webdataset = types.ModuleType("torchvision.datasets"), types.ModuleType("w")
     torchvision.ImageFolder = lambda folder: [(Image.open(file), 0) for file in files]

@@ -1,8 +1,12 @@
 """A tiny problem for whole steps and runs: made images, a narrow network, every method."""
 
+import csv
+import pathlib
+
 import jax
 import numpy as np
 from ml_collections import ConfigDict
+from PIL import Image
 
 from cluster_jax.core.config import load_config
 from cluster_jax.data.datasets import DataConfig
@@ -29,6 +33,24 @@ def images(count: int = 64, seed: int = 0, channels: int = 1) -> tuple[np.ndarra
     for image, label in zip(found, labels, strict=True):
         image[2 * label : 2 * label + 2] += 180
     return found.astype(np.uint8), labels
+
+
+def save(folder, pictures, start: int = 0, prefix: str = "") -> None:
+    """Writes pictures as files `00.png`, `01.png`, ... of a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for i, pixels in enumerate(pictures, start):
+        Image.fromarray(pixels.squeeze()).save(folder / f"{prefix}{i:02}.png")
+
+
+def save_by_label(folder, pictures, labels) -> None:
+    """The same, each in the folder of its label."""
+    for i, (pixels, label) in enumerate(zip(pictures, labels.tolist(), strict=True)):
+        save(folder / str(label), [pixels], i)
+
+
+def table(folder, name: str = "assignments.csv") -> list[dict[str, str]]:
+    """The rows of a table of a run."""
+    return list(csv.DictReader(pathlib.Path(folder, name).read_text("utf-8").splitlines()))
 
 
 def config(path, **sections) -> ConfigDict:
@@ -147,6 +169,12 @@ def file(folder, count: int = 64, seed: int = 0, channels: int = 1):
     pixels, labels = images(count, seed, channels)
     np.savez(path, images=pixels, labels=labels)
     return path
+
+
+def assert_same(a, b) -> None:
+    """Two pytrees are the same bit for bit."""
+    assert jax.tree.structure(a) == jax.tree.structure(b)
+    jax.tree.map(np.testing.assert_array_equal, a, b)
 
 
 def built(made: ConfigDict) -> TrainingRun:

@@ -99,8 +99,10 @@ class Found(NamedTuple):
     """Nested clusters of n rows.
 
     Attributes:
-        levels: int64 `[n]` each, the finest first.
-        gap: gap of the first split, that of all rows; NaN if the rows are too few for a split.
+        levels: int64 `[n]` each, 0 to k - 1, the finest first; the clusters of each level are parts
+            of those of the next one.
+        gap: gap of the first split, that of all rows, see `Split`; NaN if there are fewer than 6
+            rows, or all are equal.
         verdict: verdict on the first split.
         scores: score of each number of clusters that was tried for the first split.
     """
@@ -113,6 +115,13 @@ class Found(NamedTuple):
 
 def find(x: NDArray, rows: Smoother, rng: np.random.Generator) -> Found:
     """Returns the clusters of features `[n, d]`, whose representation is `rows`.
+
+    Fewer than 6 rows, or equal ones, are one cluster.
+
+    Args:
+        x: the features, one row for each of the n rows or micro-clusters of `rows`.
+        rows: the result of `smooth.fit` or `smooth.fit_all`.
+        rng: draws the sets without clusters.
 
     Example:
         >>> x = np.random.default_rng(0).normal(size=(300, 8)) + 9 * (np.arange(300) % 3)[:, None]
@@ -138,11 +147,17 @@ def find(x: NDArray, rows: Smoother, rng: np.random.Generator) -> Found:
 def of_number(rows: Smoother, sizes: NDArray, found: Found, wanted: int) -> NDArray:
     """Returns `wanted` clusters, int64 `[n]`: a cut of the tree or k-means, by the higher score.
 
+    The clusters are 0 to `wanted` - 1, in no particular order.
+
     Args:
         rows: the representation of n leaves.
         sizes: int `[n]`, number of rows of each leaf.
-        found: their clusters; if HDBSCAN has found them, only the tree is cut.
-        wanted: number of clusters, at most n.
+        found: the result of `find` for these leaves; if the clusters are those of HDBSCAN, only the
+            tree is cut.
+        wanted: number of clusters, 1 to n.
+
+    Raises:
+        InputError: `wanted` is not a whole number from 1 to n.
 
     Example:
         >>> x = np.random.default_rng(0).normal(size=(300, 8)) + 9 * (np.arange(300) % 3)[:, None]
@@ -181,7 +196,10 @@ def _search(rows: Smoother) -> tuple[NDArray, dict[int, float]]:
 
 
 def _partition(rows: Smoother, linkage: NDArray, k: int) -> NDArray:
-    """Returns at most k clusters int64 `[n]`, see step 1."""
+    """Returns at most k clusters int64 `[n]`, see step 1; empty clusters are left out.
+
+    `linkage` is Ward's tree of the smooth rows.
+    """
     labels = tree.cut_tree(linkage, k)
     for _ in range(10):
         previous, labels = labels, _to_nearest_mean(rows.smooth, labels, rows.counts)
@@ -191,6 +209,7 @@ def _partition(rows: Smoother, linkage: NDArray, k: int) -> NDArray:
 
 
 def _to_nearest_mean(rows: NDArray, labels: NDArray, counts: NDArray | None) -> NDArray:
+    """Returns the cluster of the nearest mean of each row, numbered without empty clusters."""
     _, means, _ = _means(rows, labels, counts)
     nearest, squares = np.empty(len(rows), np.int64), np.square(means).sum(axis=1)
     for part in blocks(len(rows), len(means)):
@@ -199,13 +218,14 @@ def _to_nearest_mean(rows: NDArray, labels: NDArray, counts: NDArray | None) -> 
 
 
 def _score(rows: Smoother, labels: NDArray, step: int = 1) -> float:
-    """Returns the score of step 2, of every `step`-th row."""
+    """Returns the score of step 2, averaged over every `step`-th row."""
     # Inside a micro-cluster, smooth rows hardly differ.
     flat = rows._replace(sharp=rows.smooth, squares=None)
     return (_silhouette(rows, labels, step) + _silhouette(flat, labels, step)) / 2
 
 
 def _silhouette(rows: Smoother, labels: NDArray, step: int = 1) -> float:
+    """Returns the mean silhouette of every `step`-th sharp row, weighted by its original rows."""
     chosen = slice(None, None, step)
     values = silhouettes(rows.sharp, labels, rows.counts, rows.squares, chosen)
     return float(np.average(values, weights=None if rows.counts is None else rows.counts[chosen]))
@@ -255,7 +275,11 @@ def silhouettes(
 def _means(
     rows: NDArray, labels: NDArray, counts: NDArray | None
 ) -> tuple[NDArray, NDArray, sparse.csr_array]:
-    """Returns sizes float32 `[k]` and means `[k, r]` of clusters, and their members `[k, n]`."""
+    """Returns sizes float32 `[k]` and means `[k, r]` of clusters, and their members `[k, n]`.
+
+    Entry (i, j) of the members is the count of row j if the row is in cluster i, else 0. For the
+    arguments see `silhouettes`.
+    """
     n = len(labels)
     counts = np.ones(n, np.float32) if counts is None else counts
     sizes = np.bincount(labels, counts).astype(np.float32)
@@ -287,7 +311,11 @@ def _split(x: NDArray, rows: Smoother, labels: NDArray, rng: np.random.Generator
 
 
 def _null(x: NDArray, rows: Smoother, most: int, rng: np.random.Generator) -> Smoother:
-    """Returns the representation of at most `most` rows drawn without clusters, see step 3."""
+    """Returns the representation of at most `most` rows drawn without clusters, see step 3.
+
+    The result has as many axes as `rows`, the representation of the features `x` `[n, d]`, and at
+    most n rows.
+    """
     n, m, r = len(x), min(len(x), most), rows.sharp.shape[1]
     if r <= FEW_AXES:
         axes = np.linalg.svd(rows.sharp - rows.sharp.mean(axis=0), full_matrices=False)[2]
@@ -342,7 +370,7 @@ class _Inside:
     """The m rows of one cluster; steps 5 and 6 share what is computed from them.
 
     Attributes:
-        members: int64 `[m]`.
+        members: int64 `[m]`, the indices of these rows.
         x: `[n, d]`, features of all rows.
         metric: `"cosine"` or `"euclidean"`.
         rng: draws the rows without clusters.
@@ -372,13 +400,14 @@ class _Inside:
 
 
 def _inside(x: NDArray, rows: Smoother, labels: NDArray, rng: np.random.Generator) -> list[_Inside]:
+    """Returns the rows of each cluster, in the order of the labels."""
     return [_Inside(members, x, rows.metric, rng) for members in tree.members(labels)]
 
 
 def _deeper(inside: list[_Inside], n: int) -> NDArray | None:
-    """Returns the parts of all clusters, int64 `[n]`, or None.
+    """Returns the parts of all clusters, int64 `[n]`; None unless clusters of 95 % of rows split.
 
-    It is None unless clusters with 95 % of the rows split.
+    A cluster that does not split is one part.
     """
     whole, n_parts, result = 0, 0, np.zeros(n, np.int64)
     for cluster in sorted(inside, key=lambda each: len(each.members), reverse=True):
@@ -392,7 +421,7 @@ def _deeper(inside: list[_Inside], n: int) -> NDArray | None:
 
 
 def _finer(inside: list[_Inside], rows: Smoother, labels: NDArray) -> NDArray:
-    """Returns labels after the single splits of step 5."""
+    """Returns labels after the single splits of step 5; `inside` are the clusters of `labels`."""
     result = labels
     for cluster in inside:
         if len(cluster.members) >= _MIN_SPLIT:
@@ -406,7 +435,15 @@ def _finer(inside: list[_Inside], rows: Smoother, labels: NDArray) -> NDArray:
 
 
 def _parted(labels: NDArray, members: NDArray, parts: NDArray) -> NDArray:
-    """Returns labels in which one cluster is replaced by its parts."""
+    """Returns labels in which one cluster is replaced by its parts.
+
+    Part 0 keeps the label of the cluster, and the others get new labels.
+
+    Args:
+        labels: int `[n]`.
+        members: int `[m]`, the indices of the rows of the cluster.
+        parts: int `[m]`, the part of each of these rows, from 0 on.
+    """
     result = labels.copy()
     result[members] = np.where(parts > 0, labels.max() + parts, labels[members])
     return result
@@ -415,7 +452,7 @@ def _parted(labels: NDArray, members: NDArray, parts: NDArray) -> NDArray:
 def _with_rare(inside: list[_Inside], labels: NDArray) -> NDArray:
     """Returns labels in which a small, well separated part of a cluster is one itself, see step 6.
 
-    It is at most one part of each cluster.
+    At most one part of each cluster becomes a cluster. `inside` are the clusters of `labels`.
     """
     labels = labels.copy()
     for cluster in inside:
@@ -434,8 +471,8 @@ def _with_rare(inside: list[_Inside], labels: NDArray) -> NDArray:
 def _part_apart(rows: Smoother, least: float) -> tuple[float, list[int]]:
     """Returns the highest mean silhouette of a part of Ward's tree, see step 6, and its rows.
 
-    At least the share `least` of the links to nearest rows must stay inside the part. Without such
-    a part, the result is -1 and no rows.
+    At least the share `least` of the links of its rows to their nearest rows must stay inside the
+    part. Without such a part, the result is -1 and no rows.
     """
     n, best = len(rows.sharp), (-1.0, list[int]())
     near = knn.nearest(rows.sharp, rows.sharp, smooth.MAX_NEIGHBORS, exclude_self=True).indices

@@ -90,11 +90,11 @@ class State(NamedTuple):
 
     @property
     def is_recent(self) -> NDArray:
-        """Which rows came with the last updates, bool `[n]`; those of the first fit did not."""
+        """Whether each row came in one of the last four updates (not the first fit), bool `[n]`."""
         return self.since > max(self.updates - RECENT, 0)
 
     def of(self, rows: NDArray) -> "State":
-        """Returns the state of some of the rows."""
+        """Returns the state of some of the rows, indices or a mask, without events."""
         columns = self.ids[rows], self.since[rows], self.apart[rows]
         return State(*columns, self.next_id, self.updates)
 
@@ -105,7 +105,7 @@ class Repeated:
 
     Attributes:
         rows: `[m, d]`.
-        leaves: int `[n]`.
+        leaves: int `[n]`, for each of the n rows its index in `rows`.
     """
 
     rows: NDArray
@@ -136,7 +136,7 @@ class Look(NamedTuple):
     Attributes:
         labels: int `[m]`, 0 to k - 1, -1 for none.
         rows: `[m, r]`, the representation in which rows are compared by Euclidean distances.
-        place: other rows `[l, d]` -> their labels and representation.
+        place: other rows `[l, d]` -> their labels int `[l]` and their representation `[l, r]`.
     """
 
     labels: NDArray
@@ -145,7 +145,9 @@ class Look(NamedTuple):
 
 
 def start(labels: NDArray) -> State:
-    """Returns the state after a first fit with the clusters int `[n]`, -1 for none.
+    """Returns the state after a first fit with the clusters `labels` int `[n]`, -1 for none.
+
+    The labels become the ids of the clusters; each cluster has the event "emerged".
 
     Example:
         >>> start(np.array([0, 0, 1])).events
@@ -167,12 +169,14 @@ def update(
         state: the state of the n old rows.
         x: the n old rows in their order, then the new ones, `[m, d]`.
         fit: function that clusters an array of rows. It is called once: with all rows, or, if there
-            are more than 4,000, with new rows and a sample of each cluster.
+            are more than 4,000, with 4,000 rows: at most 2,000 new ones, and a sample of each
+            cluster. It must put at least one row into a cluster.
         is_fixed: bool `[n]`, old rows that keep their cluster, because a person has decided about
             the row or about its cluster. None: no row is fixed.
 
     Returns:
-        The state of the m rows. If there are no new rows, it is `state` with no events.
+        The state of the m rows, one update later. If there are no new rows, it is `state` without
+        events, and the update does not count.
 
     Example:
         >>> def fit(x):
@@ -216,7 +220,10 @@ def _grown(state: State, count: int) -> State:
 
 
 def _sample(state: State, m: int) -> NDArray:
-    """Returns which of m rows are fitted, int64: all, or new ones and a sample of each cluster."""
+    """Returns which of m rows are fitted, int64: all, or new ones and a sample of each cluster.
+
+    `state` is that of the old rows, the first n of the m. The result is ascending.
+    """
     n = len(state.ids)
     if m <= LOOK:
         return np.arange(m)
@@ -237,7 +244,17 @@ def _priority(rows: NDArray) -> NDArray:
 
 
 def _votes(look: Look, voters: NDArray, ids: NDArray, found: NDArray, x: NDArray) -> NDArray:
-    """Returns the cluster of each new row by a vote; -1 if `found` is -1, `NEW` without voters."""
+    """Returns the cluster of each new row by a vote, int64 `[l]`.
+
+    The result is -1 where `found` is -1. Without voters all results are `NEW`.
+
+    Args:
+        look: the fit of m rows.
+        voters: bool `[m]`, the rows that vote.
+        ids: int64 `[m]`, the clusters for which the m rows vote.
+        found: int `[l]`, the label of each new row by the fit.
+        x: `[l, r]`, the new rows in the representation of the fit.
+    """
     if not voters.any():
         return np.full(len(x), NEW)
     known, codes = np.unique(ids[voters], return_inverse=True)
@@ -252,9 +269,15 @@ def follow(
 
     Args:
         state: the state of the n rows; the id of new rows is `NEW`.
-        ids: int64 `[n]`, initial cluster of every row, including new ones.
-        found: int `[n]`, the clusters of the fit, 0 to k - 1, -1 for none.
+        ids: int64 `[n]`, the cluster of every row before rules 2 to 4: old rows have their own, new
+            rows that of their neighbors.
+        found: int `[n]`, the clusters of the fit, 0 to k - 1, none of them empty; -1 for none, but
+            not for all rows.
         is_fixed: bool `[n]`, rows that keep their cluster.
+
+    Returns:
+        ids int64 `[n]`; `State.apart` int64 `[n]`; `State.next_id`; and the ids of births, without
+        those of splits.
 
     Example:
         >>> state = _grown(start(np.repeat([0, 1], 9)), 6)
@@ -330,11 +353,17 @@ def _split(
 
 
 def refit(state: State, found: NDArray, is_fixed: NDArray | None = None) -> State:
-    """Returns the state after a new fit `found` int `[n]`; clusters get ids of most similar ones.
+    """Returns the state after a new fit of the same rows; clusters get ids of most similar ones.
 
-    Clusters are matched one to one with the old ones, by the largest sum of their Jaccard indices;
-    below 0.5 a cluster is a new one. Rows of `is_fixed` bool `[n]` keep their cluster; an unmatched
-    cluster that consists mostly of them keeps its id.
+    The clusters of the fit are matched one to one with the old ones, by the largest sum of their
+    Jaccard indices. A cluster without a match of an index of at least 0.5 gets a new id, unless
+    more than half of its rows are fixed: then it gets the id that most of its fixed rows have.
+    `apart` is 0 for all rows, and the number of updates grows by one.
+
+    Args:
+        state: the state of the n rows.
+        found: int `[n]`, n at least 1, the clusters of the fit, 0 to k - 1, -1 for none.
+        is_fixed: bool `[n]`, rows that keep their id; None: no row is fixed.
 
     Example:
         >>> refit(start(np.array([0, 0, 1, 1, 1])), np.array([1, 1, 0, 0, 0])).ids.tolist()
@@ -369,11 +398,15 @@ def events(
 ) -> tuple[Event, ...]:
     """Returns the events of all clusters, by id; a row that moved counts in a split or merge.
 
+    A cluster that has lost rows to another one may have a second event, "grew" or "emerged". A
+    cluster of which all rows are now in one other cluster is "merged"; any other cluster that has
+    lost rows to another one is "split", even if it was a single row.
+
     Args:
-        before: int `[n]`, the clusters of the old rows.
-        after: int `[m]`, the clusters of all rows, the new ones last.
+        before: int `[n]`, the clusters of the old rows that are still there, -1 for none.
+        after: int `[m]`, the clusters of all present rows: these n in their order, then new ones.
         born: ids of new clusters that are not parts of an old one.
-        had: clusters of all old rows, if some have left.
+        had: the clusters of all old rows, in any order, if some have left; None: `before`.
 
     Example:
         >>> [event[:2] for event in events(np.array([0, 0, 0, 1]), np.array([0, 2, 2, 0]), ())]
@@ -417,6 +450,9 @@ def to_arrays(state: State) -> dict[str, NDArray]:
 
 def from_arrays(stored: Mapping[str, NDArray]) -> State:
     """Returns the state from the arrays of `to_arrays`.
+
+    Raises:
+        KeyError: an array is missing.
 
     Example:
         >>> from_arrays(to_arrays(start(np.array([0, 1])))).next_id

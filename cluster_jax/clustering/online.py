@@ -28,7 +28,8 @@ class Clusters(NamedTuple):
 def assign(features: Array, centroids: Array) -> Array:
     """Returns the nearest centroid of each row, int32 `[n]`; of equally near ones the first.
 
-    Distances are Euclidean between unit rows (`features` may have any length).
+    Distances are Euclidean. The rows of `features` `[n, d]` are scaled to length one before, the
+    `centroids` `[K, d]` are not.
 
     Source: CueCo (3), which uses the query z; (2), (7) and (8) use the keys z'. Pass either.
 
@@ -53,8 +54,8 @@ def start(features: Array, centroids: Array) -> Clusters:
     attract the first row assigned to it with infinite weight.
 
     Args:
-        features: `[n, d]`, of any length: the filled part of the queue.
-        centroids: `[K, d]`, k-means centers of these rows, of any length.
+        features: `[n, d]`, rows of any length: the filled part of the queue.
+        centroids: `[K, d]`, k-means centers of these rows, scaled to length one here.
 
     Source: CueCo (2).
 
@@ -82,11 +83,14 @@ def update(
     centroid_decay: float,
     variance_decay: float,
 ) -> Clusters:
-    """Moves clusters toward their members in a batch; clusters without members stay.
+    """Returns the clusters moved toward their members in a batch; those without members stay.
+
+    A centroid whose update has length 0, as of opposite members, stays too; its variance is
+    updated.
 
     Args:
         clusters: the clusters before the update.
-        features: keys of the global batch `[n, d]`, of any length.
+        features: keys of the global batch `[n, d]`, rows of any length.
         assigned: cluster of each row, int32 `[n]`.
         centroid_decay: beta_1, from 0 to 1.
         variance_decay: beta_2, from 0 to 1.
@@ -123,6 +127,9 @@ def update(
 def _squared_distances(x: Array, centroids: Array, member: Array) -> Array:
     """Sums over each cluster's members the squared distance to their centroid: `[K]`.
 
-    `centroids` `[n, d]` are those of the rows.
+    Args:
+        x: `[n, d]`.
+        centroids: `[n, d]`, for each row that of its cluster.
+        member: `[n, K]`, 1 where the row is in the cluster, else 0.
     """
     return jnp.sum(jnp.sum((x - centroids) ** 2, axis=-1, keepdims=True) * member, axis=0)

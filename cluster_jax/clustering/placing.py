@@ -35,7 +35,9 @@ class Voters(NamedTuple):
     threshold: float
 
     def nearest(self, x: NDArray, count: int = 1) -> Neighbors:
-        """Returns the nearest training rows of new rows `[m, d]`.
+        """Returns the `count` nearest training rows of new rows `[m, d]`, see `knn.nearest`.
+
+        With the cosine, the new rows may have any length.
 
         Raises:
             InputError: the new rows are not finite.
@@ -48,14 +50,18 @@ class Voters(NamedTuple):
         return knn.nearest(x, self.rows, count, metric=self.metric)
 
     def novelty(self, near: Neighbors) -> NDArray:
-        """Returns the novelty of new rows from their nearest training rows, float64 `[m]`."""
+        """Returns the novelty of new rows, float64 `[m]`, from the result of `nearest`.
+
+        A copy of a training row has the novelty 0. If the threshold is 0, all other rows have an
+        infinite novelty.
+        """
         nearest = near.distances[:, 0].astype(np.float64)
         with np.errstate(divide="ignore", invalid="ignore"):  # All training rows may be copies.
             return np.where(nearest > 0, nearest / self.threshold, 0.0)
 
 
 def voters(x: NDArray, metric: str) -> Voters:
-    """Returns training rows `[n, d]` with their novelty threshold.
+    """Returns training rows, finite float `[n, d]` of any length, with their novelty threshold.
 
     Example:
         >>> known = voters(np.array([[3.0, 0.0], [2.0, 0.1]]), "cosine")
@@ -79,7 +85,7 @@ def novelty_threshold(features: NDArray, metric: str = "cosine") -> float:
     row, and that between smooth rows, have the same.
 
     Args:
-        features: float `[n, d]`; for the cosine, rows of length one or zero.
+        features: finite float `[n, d]`, n at least 1; for the cosine, rows of length one or zero.
         metric: `"cosine"`, whose distance is 1 - cosine, or `"euclidean"`.
 
     Example:
@@ -100,10 +106,10 @@ class ByTree:
 
     Attributes:
         smoother: the representation of m leaves.
-        labels: int `[n]`, of all training rows.
-        sample: int `[m]`, a training row of each leaf.
+        labels: int `[n]`, the clusters of all training rows, -1 for none.
+        sample: int `[m]`, the index of a training row of each leaf.
         leaves: int `[n]`, the leaf of each row.
-        voters: the training rows.
+        voters: the rows from which novelty is measured: all training rows, or one of each leaf.
     """
 
     smoother: Smoother
@@ -116,12 +122,12 @@ class ByTree:
         """Returns the clusters of new rows `[m, d]`; rows do not affect each other.
 
         Args:
-            x: the rows, finite numbers.
-            labels: int `[n]`, of the training rows: of another cut of the tree, or as corrected by
-                a person; None: the labels that were found.
+            x: the new rows, finite numbers with the columns of the training rows.
+            labels: int `[n]`, the labels of the training rows: of another cut of the tree, or as
+                corrected by a person, -1 for none. None: the labels that were found.
 
         Raises:
-            InputError: the rows are not finite.
+            InputError: the new rows are not finite.
         """
         ids, leaves, centers, around = self._own if labels is None else self._groups(labels)
         member = membership.of_new_rows(self.smoother, leaves, around, x)
@@ -140,7 +146,8 @@ class ByTree:
     def probabilities(self, x: NDArray, labels: NDArray | None = None) -> NDArray:
         """Returns probabilities of the distinct labels, ascending, for new rows: float64 `[m, k]`.
 
-        `labels` is as in `place`.
+        The arguments are those of `place`. If a training row is in no cluster, the first column is
+        that of -1. A row of zeros has probabilities like any other.
         """
         ids, _, _, around = self._own if labels is None else self._groups(labels)
         every = np.unique(self.labels if labels is None else labels)
@@ -150,10 +157,16 @@ class ByTree:
 
     @functools.cached_property
     def _own(self) -> tuple[NDArray, NDArray, NDArray, sparse.csr_array]:
+        """The result of `_groups` for the labels that were found."""
         return self._groups(self.labels)
 
     def _groups(self, labels: NDArray) -> tuple[NDArray, NDArray, NDArray, sparse.csr_array]:
-        """Returns the distinct labels, the index of each leaf's label, means, and `shares`."""
+        """Returns what `place` needs of the labels int `[n]` of the training rows.
+
+        Returns:
+            The k distinct labels of the leaves, as of `coded`; int `[m]`, the index of each leaf's
+            label there; the center of each label, float64 `[k, r]`; and `membership.shares`.
+        """
         # Labels of leaves only: a person may have left a label to nothing but copies.
         ids, leaves = coded(labels[self.sample])
         counted = self.leaves[self.labels != NO_CLUSTER]
@@ -166,9 +179,9 @@ class ByVotes:
     """Assigns new rows by votes of the nearest training rows, weighted by 1 / distance.
 
     Attributes:
-        labels: int `[n]`, of the training rows.
+        labels: int `[n]`, the clusters of the training rows, -1 for none.
         n_neighbors: number of rows that vote.
-        voters: the training rows.
+        voters: the training rows, in the order of `labels`.
     """
 
     labels: NDArray
@@ -176,7 +189,10 @@ class ByVotes:
     voters: Voters
 
     def place(self, x: NDArray, labels: NDArray | None = None) -> Assignment:
-        """See `ByTree.place`."""
+        """See `ByTree.place`; but there are no probabilities, and zeros are in a cluster too.
+
+        Of equal votes the lowest label wins, -1 only if no other has as many.
+        """
         ids, codes = coded(self.labels if labels is None else labels)
         near = self.voters.nearest(x, self.n_neighbors)
         assigned = knn.vote(near, codes).argmax(axis=1)
@@ -194,7 +210,7 @@ class ByCenters:
 
     Attributes:
         centers: float `[k, d]`.
-        labels: int `[n]`, of the training rows.
+        labels: int `[n]`, the center of each training row, 0 to k - 1.
         is_spherical: whether rows and centers are compared by cosine.
         voters: the rows from which novelty is measured, all training rows or a sample.
     """
@@ -205,7 +221,11 @@ class ByCenters:
     voters: Voters
 
     def place(self, x: NDArray, labels: NDArray | None = None) -> Assignment:
-        """See `ByTree.place`."""
+        """See `ByTree.place`; but there are no probabilities, and zeros are in a cluster too.
+
+        With `labels`, a center gives the label that most of its training rows have, and a center
+        without training rows is not used.
+        """
         # After corrections a center has the label of most of its rows, and none without rows.
         known = np.arange(len(self.centers)) if labels is None else np.unique(self.labels)
         rows, centers = x, self.centers[known]
@@ -223,7 +243,8 @@ class ByCenters:
 def coded(labels: NDArray) -> tuple[NDArray, NDArray]:
     """Returns the distinct labels, ascending but `NO_CLUSTER` last, and the index of each label.
 
-    `NO_CLUSTER` comes last, so that it loses ties in votes.
+    `NO_CLUSTER` comes last, so that it loses ties in votes. `labels` is int `[n]`, -1 or more, with
+    at least one label.
 
     Example:
         >>> ids, places = coded(np.array([4, -1, 2]))
@@ -257,7 +278,15 @@ def centers_of_leaves(rows: NDArray, labels: NDArray, leaves: NDArray) -> NDArra
 
 
 def _renamed(labels: NDArray, now: NDArray) -> NDArray:
-    """Returns the most frequent present label (`now` `[n]`) of each found cluster, int64 `[k]`."""
+    """Returns the most frequent present label of each found cluster, int64 `[k]`.
+
+    Of equally frequent labels the lowest is taken, -1 last. For a cluster without rows the result
+    has no meaning.
+
+    Args:
+        labels: int `[n]`, the found clusters, 0 to k - 1.
+        now: int `[n]`, the present labels, -1 for none.
+    """
     ids, codes = coded(now)
     count = int(labels.max()) + 1
     votes = np.bincount(labels * len(ids) + codes, minlength=count * len(ids))
@@ -270,11 +299,15 @@ _PARTS: dict[str, Any] = {"voters": Voters, "smoother": Smoother}
 
 
 def _names(kind: Any) -> list[str]:
+    """Returns the names of the fields of a dataclass."""
     return [field.name for field in dataclasses.fields(kind)]
 
 
 def to_arrays(clusterer: Placing) -> dict[str, NDArray]:
     """Returns a clusterer as arrays by name; nothing is pickled.
+
+    The names are "kind", of which the array is the name of the class, and those of the attributes;
+    a part of an attribute is named as in "voters.rows".
 
     Example:
         >>> list(to_arrays(ByVotes(np.arange(2), 1, voters(np.eye(2), "cosine"))))[:4]
@@ -292,6 +325,10 @@ def to_arrays(clusterer: Placing) -> dict[str, NDArray]:
 
 def from_arrays(stored: Mapping[str, NDArray]) -> Placing:
     """Returns the clusterer from the arrays of `to_arrays`.
+
+    Raises:
+        KeyError, StopIteration: "kind" is missing, or is no class of this module.
+        TypeError: another array is missing.
 
     Example:
         >>> known = ByVotes(np.arange(2), 1, voters(np.eye(2), "cosine"))

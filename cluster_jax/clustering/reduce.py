@@ -37,18 +37,21 @@ def reduce(
         method: `"umap"`, `"tsne"`, `"pca"`, or `"none"` for the features themselves.
         n_components: dimensions of the result; `"none"` ignores it.
         n_neighbors: UMAP's neighborhood size, capped at n - 1; t-SNE's perplexity, capped at
-            (n - 1) / 3.
+            (n - 1) / 3. At least 2; `"pca"` and `"none"` ignore it.
         metric: distance between features for UMAP and t-SNE, for example `"cosine"`.
-        seed: random seed of UMAP and t-SNE.
+        seed: random seed of UMAP and t-SNE, from 0 to 2^32 - 1.
 
     Returns:
-        float32 `[n, n_components]`; for `"none"` the features themselves. For fewer than
-        `n_components + 2` rows, or fewer than four, these are principal components; if there are
-        fewer components than `n_components`, the last columns are zero.
+        float32 `[n, n_components]`; for `"none"` the features in their own dtype. For fewer than
+        `n_components + 2` rows, or fewer than four, the result of every method but `"none"` are
+        principal components. If there are fewer principal components than `n_components`, the last
+        columns are zero.
 
     Raises:
-        ValueError: unknown method, features that are not finite or beyond 1e37 (the result is
-            float32), or an argument out of range.
+        ValueError: unknown method or metric, features that are not finite or, except for `"none"`,
+            beyond 1e37 (the result is float32), or an argument out of range.
+        TypeError: the features cannot be converted to an array of numbers, such as a sparse matrix,
+            or `n_components` is not a whole number.
 
     Example:
         >>> reduce([[0.0, 5.0], [2.0, 5.0], [4.0, 5.0]], method="pca", n_components=1).tolist()
@@ -73,7 +76,10 @@ def reduce(
 
 
 def _pca(x: NDArray, n_components: int) -> NDArray:
-    """Returns principal components, computed in float64, with the signs of scikit-learn."""
+    """Returns principal components, float32 `[n, n_components]`, with the signs of scikit-learn.
+
+    They are computed in float64. Columns beyond the number of components are zero.
+    """
     # Imported only where it is used, like the other methods.
     from sklearn.decomposition import PCA
 
@@ -95,6 +101,7 @@ def _pca(x: NDArray, n_components: int) -> NDArray:
 
 
 def _umap(x: NDArray, n_neighbors: int, seed: int, options: dict[str, Any]) -> NDArray:
+    """Returns UMAP's map float32 `[n, n_components]`; `options` has further arguments of `UMAP`."""
     # The spectral initialization needs more rows than n_components + 1 eigenvectors.
     init = "spectral" if len(x) > 3 * options["n_components"] + 10 else "random"
     options = {**options, "init": init, "n_neighbors": n_neighbors, "n_jobs": 1}
@@ -125,7 +132,11 @@ def _imported_umap() -> Any:
 def _neighbor_graph(
     x: NDArray, n_neighbors: int, metric: str
 ) -> tuple[NDArray | None, NDArray | None, None]:
-    """Returns exact neighbors and distances `[n, n_neighbors]` of few rows; else UMAP searches."""
+    """Returns exact neighbors and distances `[n, n_neighbors]` as UMAP's `precomputed_knn`.
+
+    All three entries are None, so that UMAP searches by itself, for 4,096 rows or more, and for
+    metrics other than `"cosine"` and `"euclidean"`. A row is its own first neighbor.
+    """
     if len(x) >= _SMALL or metric not in ("cosine", "euclidean"):
         return None, None, None
     rows = x
@@ -138,6 +149,7 @@ def _neighbor_graph(
 
 
 def _tsne(x: NDArray, n_components: int, perplexity: float, metric: str, seed: int) -> NDArray:
+    """Returns the map of t-SNE, float32 `[n, n_components]`."""
     from sklearn.manifold import TSNE
 
     # Barnes-Hut works up to three dimensions.

@@ -92,11 +92,14 @@ class Smoother(NamedTuple):
 
     @property
     def metric(self) -> str:
-        """The metric of `fit`."""
+        """The metric of `fit`, `"cosine"` or `"euclidean"`."""
         return "cosine" if self.is_cosine else "euclidean"
 
     def has_direction(self, x: NDArray) -> NDArray:
-        """Returns which rows `[m, d]` can be compared, bool `[m]`: with the cosine, not zeros."""
+        """Returns whether each row of `[m, d]` can be compared, bool `[m]`.
+
+        With the cosine a row of zeros cannot, with the Euclidean metric every row can.
+        """
         return np.asarray(x.any(axis=1) | (not self.is_cosine))
 
     @property
@@ -105,7 +108,7 @@ class Smoother(NamedTuple):
         return _weights(self.neighbors, self.counts)
 
     def project(self, x: NDArray) -> NDArray:
-        """Returns sharp rows float32 `[m, r]` of features `[m, d]`, each on its own."""
+        """Returns sharp rows float32 `[m, r]` of finite features `[m, d]`, each on its own."""
         sharp = np.empty((len(x), self.components.shape[1]), np.float32)
         for rows in blocks(*x.shape):
             centered = _centered(x[rows], self.mean, self.is_cosine)
@@ -113,7 +116,11 @@ class Smoother(NamedTuple):
         return sharp
 
     def transform(self, x: NDArray) -> NDArray:
-        """Returns smooth rows float32 `[m, r]` of features `[m, d]`: means of the nearest ones."""
+        """Returns smooth rows float32 `[m, r]` of finite features `[m, d]`.
+
+        Each is the mean of the smooth rows of the training rows whose sharp rows are nearest. So
+        the result for a training row is not its row of `smooth`.
+        """
         count = max(1, n_neighbors(len(self.sharp)))
         near = knn.nearest(self.project(x), self.sharp, count).indices
         total = np.zeros((len(x), self.smooth.shape[1]))
@@ -122,7 +129,7 @@ class Smoother(NamedTuple):
         return self._scaled(total / count).astype(np.float32)
 
     def _scaled(self, rows: NDArray) -> NDArray:
-        # With the Euclidean metric, or in few axes, rows keep their lengths.
+        """Returns rows of length one; with the Euclidean metric, or in few axes, the same rows."""
         keeps_lengths = not self.is_cosine or self.components.shape[1] <= FEW_AXES
         return rows if keeps_lengths else normalize_rows(rows)
 
@@ -131,9 +138,10 @@ def fit(x: NDArray, metric: str = "cosine", *, n_axes: int | None = None) -> Smo
     """Returns the representation of the module's docstring, learned from features.
 
     Args:
-        x: finite numbers `[n, d]`, of at most 1e150.
+        x: finite numbers `[n, d]`, of at most 1e150, n at least 1; nothing is checked.
         metric: `"cosine"`, for features of networks, or `"euclidean"`.
-        n_axes: number of axes; None: those above the Marchenko-Pastur edge, see step 1.
+        n_axes: number of principal axes that are kept, of at most 64 and min(n, d) that there are;
+            None: those above the Marchenko-Pastur edge, see step 1.
 
     Example:
         >>> rng = np.random.default_rng(0)
@@ -156,14 +164,18 @@ def fit_all(
 
     Args:
         x: finite rows `[n, d]`.
-        order: int `[m]`, the rows that are used, in this order.
+        order: int `[m]`, the indices of the rows that are used, in this order.
         n_sample: number of rows of the sample, at most m.
         n_groups: number of micro-clusters, at most m; empty ones are left out.
         metric: as for `fit`.
         seed: random seed of the sample and of k-means.
 
     Returns:
-        The representation, and the micro-cluster of each row of `order`, int64 `[m]`.
+        The representation of the k micro-clusters, and the micro-cluster of each row of `order`,
+        int64 `[m]`, 0 to k - 1.
+
+    Raises:
+        ValueError: a row is not finite, or k-means cannot have `n_groups` clusters.
 
     Example:
         >>> x = np.random.default_rng(0).normal(size=(300, 5))
@@ -191,7 +203,11 @@ def fit_all(
 
 
 def _denoised(x: NDArray, metric: str, n_axes: int | None) -> tuple[Smoother, float]:
-    """Returns a representation after step 1, with projected rows as `sharp`, and their scale."""
+    """Returns a representation after step 1, and the scale of the rows.
+
+    `sharp` and `smooth` of the representation are the projected rows, divided by the scale: the
+    largest absolute number of the centered rows `x`. There are no neighbors yet.
+    """
     is_cosine = metric == "cosine"
     mean = (unit_rows(x) if is_cosine else x).mean(axis=0, dtype=np.float64)
     centered = _centered(x, mean, is_cosine)
@@ -206,7 +222,15 @@ def _denoised(x: NDArray, metric: str, n_axes: int | None) -> tuple[Smoother, fl
 def _smoothed(
     start: Smoother, scale: float, rows: NDArray, groups: NDArray | None = None
 ) -> Smoother:
-    """Returns it after steps 2 and 3, of rows `[n, r]` or of their micro-clusters int `[n]`."""
+    """Returns the representation after steps 2 and 3.
+
+    Args:
+        start: the representation after step 1, of these rows or of a sample.
+        scale: scale of the rows, see `_denoised`.
+        rows: float32 `[n, r]`, all projected rows, divided by the scale.
+        groups: int `[n]`, the micro-cluster of each row, none of them empty: the representation is
+            that of the micro-clusters. None: it is that of the rows.
+    """
     counts = squares = None
     points, within = rows, np.zeros((rows.shape[1],) * 2)
     if groups is not None:
@@ -240,7 +264,7 @@ def _smoothed(
 def n_neighbors(n: int) -> int:
     """Returns the number of neighbors of each of n rows: 0.6 sqrt(n), 2 to 10, at most all others.
 
-    In a small set, ten neighbors would belong to several clusters.
+    So it is 0 for one row. In a small set, ten neighbors would belong to several clusters.
 
     Example:
         >>> [n_neighbors(n) for n in (2, 9, 100, 10_000)]
@@ -253,9 +277,11 @@ def n_neighbors(n: int) -> int:
 def dequantize(x: NDArray, seed: int = 0) -> NDArray:
     """Returns rows `[n, d]` with uniform noise, one step wide, on columns of rounded values.
 
-    Rows on a coarse grid coincide, and every grid point would be a cluster: on nine sets of rounded
-    columns the mean ARI is 0.993 with the noise and 0.871 without. A column counts as rounded if it
-    has at least four values, and 25 rows for each; fewer values are categories.
+    The step is the smallest difference of two values of the column. Rows on a coarse grid coincide,
+    and every grid point would be a cluster: on nine sets of rounded columns the mean ARI is 0.993
+    with the noise and 0.871 without. A column counts as rounded if it has at least four distinct
+    values, and 25 rows for each; fewer values are categories. Without such a column the result is
+    `x` itself, otherwise a copy in float64.
 
     Example:
         >>> x = np.arange(200.0)[:, None] // 50
@@ -294,7 +320,11 @@ def _centered(x: NDArray, mean: NDArray, is_cosine: bool) -> NDArray:
 
 
 def _principal_axes(x: NDArray, n_axes: int | None) -> NDArray:
-    """Returns the orthonormal principal axes float32 `[d, r]` of centered rows `[n, d]`."""
+    """Returns the orthonormal principal axes float32 `[d, r]` of centered rows `[n, d]`.
+
+    The axes are in descending order of their variance. There are `n_axes`, but at most 64 and
+    min(n, d). `n_axes` None: those of step 1, or all in up to three columns.
+    """
     n, d = x.shape
     is_wide = d > n
     gram = (x @ x.T if is_wide else x.T @ x).astype(np.float64)
@@ -316,7 +346,10 @@ def _principal_axes(x: NDArray, n_axes: int | None) -> NDArray:
 
 
 def _has_clusters(rows: NDArray) -> bool:
-    """Returns whether rows `[n, r]` are far nearer to each other than Gaussian rows would be."""
+    """Returns whether rows `[n, r]` are far nearer to each other than Gaussian rows would be.
+
+    The result for fewer than 50 rows is False.
+    """
     rows = rows[:: -(-len(rows) // _LOOK)]
     if not rows.size or len(rows) < 2 * DENSE_SIZE:
         return False
@@ -328,7 +361,14 @@ def _has_clusters(rows: NDArray) -> bool:
 
 
 def _above_noise(variances: NDArray, total: float, n: int, d: int) -> int:
-    """Returns how many descending variances are above the Marchenko-Pastur edge of the rest."""
+    """Returns how many descending variances are above the Marchenko-Pastur edge of the rest.
+
+    Args:
+        variances: the largest variances, descending.
+        total: sum of the variances of all axes.
+        n: number of rows.
+        d: number of columns.
+    """
     for count, variance in enumerate(variances):
         columns = d - count
         if columns < 2 or count >= n - 1:
@@ -344,13 +384,17 @@ def _above_noise(variances: NDArray, total: float, n: int, d: int) -> int:
 def near(rows: NDArray, counts: NDArray | None) -> tuple[NDArray, NDArray]:
     """Returns the neighbors int64 `[n, k]` of each row, and the weights of row and neighbors.
 
+    The weight of a row or neighbor is the number of rows that it stands for. The weights of a row
+    and its neighbors, the nearest first, are cut off where their sum reaches k + 1.
+
     Args:
         rows: `[n, r]`.
-        counts: float32 `[n]`, number of rows that each row stands for; None: one. It is the row's
-            weight, until the weights sum to k + 1.
+        counts: float32 `[n]`, the number of rows that each row stands for; None: one, and all
+            weights are 1.
 
     Returns:
-        The neighbors, and float32 `[n, k + 1]`, the weight of the row itself first.
+        The neighbors, nearest first, where k is `n_neighbors` of n; and the weights, float32
+        `[n, k + 1]`, that of the row itself first.
 
     Example:
         >>> rows, counts = np.float32([[0], [1], [9]]), np.float32([2, 5, 1])

@@ -81,13 +81,15 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         second_probabilities_: float64 `[n]`.
         n_clusters_: number of clusters.
         verdict_: `"clear"`, `"one_cluster"`, or `"unclear"`, when the clusters are a best
-            guess.
+            guess; always `"unclear"` with `n_clusters`.
         gap_: silhouette of the first split of the rows, less that of rows without clusters;
-            infinite for clusters of HDBSCAN, NaN with `n_clusters` and for fewer than 6 rows.
-        scores_: score of each number of clusters that was tried for the first split.
+            infinite for clusters of HDBSCAN; NaN with `n_clusters`, for fewer than 6 rows without
+            copies, and for equal rows.
+        scores_: score of each number of clusters that was tried for the first split; empty with
+            `n_clusters`.
         linkage_: float64 `[m - 1, 4]`, the tree as in SciPy. Its m leaves are the distinct rows, or
             the micro-clusters.
-        sample_: int64 `[m]`, one row of each leaf.
+        sample_: int64 `[m]`, the index of one row of each leaf.
         leaves_: int64 `[n]`, the leaf of each row.
         metric_: `"cosine"` or `"euclidean"`.
         smoother_: the `smooth.Smoother` of the leaves.
@@ -116,8 +118,12 @@ class SmoothTree(ClusterMixin, BaseEstimator):
     def fit(self, X: ArrayLike, y: None = None) -> Self:
         """Clusters `X` float `[n, d]`; `y` is ignored.
 
+        Rows in no cluster warn. If `fit` raises an error, the results of an earlier fit are gone.
+
         Raises:
-            ValueError: an argument or the rows are invalid.
+            ValueError: a parameter is out of range, or `X` has no rows, is not finite or has
+                numbers beyond 1e150; or there are fewer distinct rows than `n_clusters`.
+            TypeError: `X` cannot be converted to an array of numbers, such as a sparse matrix.
         """
         self._forget()
         x = numeric(X, "X", smooth.LARGEST)
@@ -134,11 +140,12 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         Args:
             x: finite numbers `[n, d]`, read in blocks. Unless they are an array, the order of the
                 rows matters, and rows of zeros are in clusters.
-            originals: int `[n]`, the row that each row is a copy of, or itself: copies that are
-                known by other means than their features. None: there are none.
+            originals: int `[n]`, the index of the row that each row is a copy of, or of the row
+                itself: copies that are known by other means than their features. An original is no
+                copy. None: there are no known copies.
 
         Raises:
-            InputError: an argument or the rows are invalid.
+            InputError: see the `ValueError` of `fit`.
         """
         self._forget()
         self.n_features_in_ = x.shape[1]
@@ -147,7 +154,8 @@ class SmoothTree(ClusterMixin, BaseEstimator):
     def _fit_all(self, x: Rows, originals: NDArray | None) -> Self:
         """Clusters all rows except known copies and, with the cosine, rows of zeros.
 
-        If an original is zero, its first copy that is not zero replaces it.
+        If an original is zero, its first copy that is not zero replaces it. If fewer rows than
+        `n_clusters` are left, known copies are clustered too. For the arguments see `fit_rows`.
         """
         n = x.shape[0]
         has_direction = np.ones(n, bool)
@@ -220,12 +228,16 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         return self
 
     def _metric(self, x: Rows) -> str:
+        """Returns the metric for rows `[n, d]`, in which `"auto"` depends on d."""
         if self.metric != "auto":
             return self.metric
         return "euclidean" if x.shape[1] <= FEW_AXES else "cosine"
 
     def _find(self, x: NDArray, sizes: NDArray, rng: np.random.Generator) -> list[NDArray]:
-        """Returns nested labels of the leaves `[m, d]`, the finest first, and sets the verdict."""
+        """Returns nested labels of the leaves `[m, d]`, the finest first, and sets the verdict.
+
+        `sizes` int `[m]` has the number of rows of each leaf.
+        """
         rows = self.smoother_
         found = number.find(x, rows, rng)
         if self.n_clusters is None:
@@ -238,12 +250,13 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         """Adds the rows `X` float `[m, d]` to those so far; `y` is ignored.
 
         All rows are clustered again, in their order, and the clusters keep their numbers, see
-        `numbering`. All attributes and methods are of all rows. The first call is `fit`. Above
-        16,000 rows, earlier rows are represented by their micro-clusters. A new cluster is added
-        even if `n_clusters` was given.
+        `numbering`. All attributes and methods are of all rows. Without an earlier fit, the call is
+        the same as `fit`. Above 16,000 rows, earlier rows are represented by their micro-clusters.
+        A new cluster is added even if `n_clusters` was given.
 
         Raises:
-            ValueError: an argument or the rows are invalid.
+            ValueError: see `fit`; or `X` has another number of columns than the rows so far.
+            TypeError: see `fit`.
         """
         if not hasattr(self, "labels_"):
             return self.fit(X)
@@ -256,7 +269,7 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         return self._set_state(self.numbered(state, x))
 
     def _fit_repeated(self, x: numbering.Repeated) -> Self:
-        """Clusters rows, many of which may be equal."""
+        """Clusters rows, many of which may be equal: each row of `x.rows` once."""
         self.n_features_in_ = x.shape[1]
         used, first = np.unique(x.leaves, return_index=True)
         if x.rows.any() and self._metric(x.rows) == "cosine":
@@ -269,11 +282,13 @@ class SmoothTree(ClusterMixin, BaseEstimator):
     def numbered(
         self, state: numbering.State, x: Rows, is_fixed: NDArray | None = None
     ) -> numbering.State:
-        """Returns the state of the rows `x` in which clusters keep their ids; this is a fit of `x`.
+        """Returns the state of the rows `x` in which clusters keep their ids.
+
+        The estimator must be fitted with `x`, and is not changed.
 
         Args:
-            state: the state of the n rows before.
-            x: all rows `[m, d]`, the new ones last.
+            state: the state of the n old rows.
+            x: all rows `[m, d]`, the old ones in their order, then the new ones.
             is_fixed: see `numbering.update`.
         """
 
@@ -288,11 +303,12 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         return numbering.update(state, x, look, is_fixed)
 
     def _forget(self) -> None:
-        """Removes the attributes of an earlier fit."""
+        """Removes the results of an earlier fit."""
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)
 
     def _seed(self) -> int:
+        """Returns the seed of one fit; raises an `InputError` if `random_state` is none."""
         if isinstance(self.random_state, np.random.RandomState) or self.random_state is None:
             return int(check_random_state(self.random_state).randint(2**31))
         checks.whole("random_state", self.random_state, 0)
@@ -301,11 +317,16 @@ class SmoothTree(ClusterMixin, BaseEstimator):
     def cut(self, *, n_clusters: int | None = None) -> NDArray:
         """Returns the labels int64 `[n]` of another cut of the tree; without arguments `labels_`.
 
+        Groups are numbered by size, the largest is 0; only unions of clusters after `partial_fit`
+        are numbered by their cluster of the lowest number. Rows in no cluster stay -1.
+
         Args:
             n_clusters: number of groups, 1 to the number of leaves. Fewer groups than clusters
-                are unions of clusters, more groups are parts of them.
+                are unions of clusters. More groups are parts of clusters; after `partial_fit`, they
+                are groups of the last fit, which may lie in several clusters.
 
         Raises:
+            NotFittedError: the estimator is not fitted.
             InputError: `n_clusters` is out of range.
         """
         check_is_fitted(self)
@@ -321,9 +342,10 @@ class SmoothTree(ClusterMixin, BaseEstimator):
     def smooth_rows(self, X: ArrayLike) -> NDArray:
         """Returns the smooth rows of the training rows, float32 `[n, r]`, e.g. for k-means.
 
-        They are those of the fit; rows that are copies have the same one. With micro-clusters (more
-        than 16,000 distinct rows), they are computed from `X`, as means of the smooth rows of the
-        nearest micro-clusters. The smooth row of a row in no cluster has no meaning.
+        The smooth rows are those of the fit; all copies of a row have the same one. With
+        micro-clusters (more than 16,000 distinct rows), the smooth rows are computed from `X`, as
+        means of the smooth rows of the nearest micro-clusters. The smooth row of a row in no
+        cluster has no meaning.
 
         Args:
             X: the training rows `[n, d]` in their order, including those of `partial_fit`.
@@ -341,10 +363,20 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         return self.smoother_.smooth[self.leaves_]
 
     def predict(self, X: ArrayLike) -> NDArray:
-        """Returns the cluster of each row of `X` float `[m, d]`, int64 `[m]`, independently."""
+        """Returns the cluster of each row of `X` float `[m, d]`, int64 `[m]`.
+
+        Rows do not affect each other. With the cosine, a row of zeros is in no cluster, -1.
+
+        Raises:
+            NotFittedError: the estimator is not fitted.
+            ValueError: `X` is not finite, has numbers beyond 1e150, or has another number of
+                columns than in the fit.
+            TypeError: `X` cannot be converted to an array of numbers.
+        """
         return self._placed(self._new(X))
 
     def _placed(self, x: NDArray) -> NDArray:
+        """Returns the clusters of rows that are checked already, see `predict`."""
         leaves = np.searchsorted(self._ids_, self.labels_[self.sample_])
         placed = membership.of_new_rows(self.smoother_, leaves, self._shares_, x).labels
         return np.where(self.smoother_.has_direction(x), self._ids_[placed], NO_CLUSTER)
@@ -352,7 +384,9 @@ class SmoothTree(ClusterMixin, BaseEstimator):
     def predict_proba(self, X: ArrayLike) -> NDArray:
         """Returns the probability of each cluster for rows of `X`, float64 `[m, n_clusters_]`.
 
-        The columns are the clusters of `labels_` in ascending order.
+        The columns are the clusters of `labels_` in ascending order, without -1. A row of zeros has
+        probabilities like any other, which mean nothing with the cosine. Errors are those of
+        `predict`.
         """
         x = self._new(X)
         return membership.probabilities(self.smoother_, self._shares_, x)
@@ -361,6 +395,7 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         """Returns clusters of the rows of `X` float `[m, d]`, their probabilities, and novelty.
 
         Rows do not affect each other. `n_clusters` selects another cut of the tree, see `cut`.
+        Errors are those of `predict` and `cut`.
         """
         x = self._new(X)
         if n_clusters is None:
@@ -368,7 +403,10 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         return self.clusterer_.place(x, self.cut(n_clusters=n_clusters))
 
     def score_samples(self, X: ArrayLike) -> NDArray:
-        """Returns the similarity of `X` to the training rows, float64 `[m]`: minus the novelty."""
+        """Returns the similarity of `X` to the training rows, float64 `[m]`: minus the novelty.
+
+        It is at most 0, and below -1 for a novel row. Errors are those of `predict`.
+        """
         return -self.locate(X).novelty
 
     @functools.cached_property
@@ -382,7 +420,11 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         """Writes the fitted estimator to a file of arrays, which `load` reads; nothing is pickled.
 
         Args:
-            path: a `.npz` file, local or in a bucket.
+            path: a `.npz` file, local or in a bucket; an existing file is replaced.
+
+        Raises:
+            NotFittedError: the estimator is not fitted.
+            OSError: the file cannot be written.
         """
         check_is_fitted(self)
         parameters = self.get_params()
@@ -433,6 +475,7 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         return model._set_state(state)
 
     def _new(self, X: ArrayLike) -> NDArray:
+        """Returns new rows as an array; errors are those of `predict`."""
         check_is_fitted(self)
         x = numeric(X, "X", smooth.LARGEST)
         validate_data(self, X, reset=False, skip_check_array=True)
@@ -440,7 +483,11 @@ class SmoothTree(ClusterMixin, BaseEstimator):
 
     @property
     def cluster_linkage_(self) -> NDArray:
-        """The tree above the clusters, float64 `[k - 1, 4]`, see `tree.cluster_linkage`."""
+        """The tree above the clusters, float64 `[k - 1, 4]`, as in SciPy.
+
+        Leaf i is the i-th cluster of `labels_` in ascending order, without -1. After `partial_fit`
+        the tree is not a part of `linkage_`, but that of `tree.linkage_of_means`.
+        """
         check_is_fitted(self)
         labels = self.labels_[self.sample_]
         if self._state_.updates:  # The clusters are no cut of the tree.

@@ -11,12 +11,12 @@ from cluster_jax.core.checks import InputError
 def sinkhorn(scores: ArrayLike, *, epsilon: float = 0.05, max_iter: int = 1000) -> NDArray:
     """Returns probabilities of clusters for each row, such that all clusters have equal sums.
 
-    They maximize `<Q, scores> + epsilon entropy(Q)` over all Q of equal row sums and equal column
-    sums. Rows and columns are scaled in turn until each column sum is n / k within a relative 1e-6,
-    or for `max_iter` steps, without a warning.
+    The probabilities Q maximize `<Q, scores> + epsilon entropy(Q)` over all Q of row sums 1 and
+    column sums n / k. Rows and columns are scaled in turn until each column sum is n / k within a
+    relative 1e-6, or for `max_iter` steps, without a warning.
 
     Args:
-        scores: float `[n, k]`, for example cosines to the centers of k clusters.
+        scores: finite float `[n, k]`, for example cosines to the centers of k clusters.
         epsilon: weight of the entropy, > 0; the smaller, the harder the assignment.
         max_iter: maximum number of scalings.
 
@@ -25,7 +25,8 @@ def sinkhorn(scores: ArrayLike, *, epsilon: float = 0.05, max_iter: int = 1000) 
         only about equal.
 
     Raises:
-        InputError: scores that are not finite or not a matrix, or epsilon is not above 0.
+        ValueError: scores that are not finite numbers, not a matrix or empty, or epsilon is not
+            above 0 or so small that scores / epsilon overflows.
 
     Source: Cuturi (2013), Algorithm 1; Asano et al. (2020) use it for self-labelling.
 

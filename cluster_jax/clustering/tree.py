@@ -13,13 +13,13 @@ def linkage_of_means(features: NDArray, labels: ArrayLike) -> NDArray:
     """Returns the average linkage of the clusters' mean unit rows by cosine distance.
 
     Args:
-        features: float `[n, d]`; rows are scaled to length one.
-        labels: cluster of each row `[n]`, integers or names. Leaf i of the tree is cluster
-            `np.unique(labels)[i]`.
+        features: finite float `[n, d]`; rows are scaled to length one.
+        labels: cluster of each row `[n]`, integers or names; -1 is a cluster like any other. Leaf i
+            of the tree is cluster `np.unique(labels)[i]`.
 
     Returns:
-        float64 `[k - 1, 4]` for k clusters: the two nodes that merge, their distance, and the
-        number of clusters below.
+        float64 `[k - 1, 4]` for k clusters, as in SciPy: the two nodes that merge, their distance,
+        and the number of clusters below. A mean of zero is at distance 1 from all others.
 
     Example:
         >>> linkage_of_means(np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 2.0]]), [0, 1, 1])
@@ -38,8 +38,8 @@ def ward(rows: NDArray, sizes: NDArray | None = None) -> NDArray:
     """Returns Ward's tree of rows `[n, r]` in the form of SciPy's `linkage`, float64 `[n - 1, 4]`.
 
     SciPy keeps all n (n - 1) / 2 distances in memory, twice. Here distances are computed in blocks,
-    and all pairs of groups that are each other's nearest merge at once, which gives the same tree.
-    `sizes` `[n]` says how many rows each row is the mean of; None: one.
+    and all pairs of groups that are each other's nearest merge at once, which gives the same tree
+    unless distances are equal. `sizes` `[n]` says how many rows each row is the mean of; None: one.
 
     Source: Murtagh 1983, A survey of recent advances in hierarchical clustering algorithms.
 
@@ -91,14 +91,14 @@ def cut_tree(linkage: ArrayLike, n_clusters: int) -> NDArray:
     """Returns the group of each leaf where the tree is cut into `n_clusters`.
 
     Args:
-        linkage: tree of k leaves, `[k - 1, 4]`.
+        linkage: tree of k leaves, `[k - 1, 4]`, as in SciPy, lowest merge first.
         n_clusters: 1 to k.
 
     Returns:
         int64 `[k]`, groups 0 to `n_clusters` - 1, numbered by their first leaf.
 
     Raises:
-        InputError: there are fewer leaves than groups.
+        InputError: `n_clusters` is not a whole number from 1 to k.
 
     Example:
         >>> features = np.array([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]])
@@ -119,6 +119,8 @@ def cut_tree(linkage: ArrayLike, n_clusters: int) -> NDArray:
 def by_first(labels: NDArray) -> tuple[NDArray, NDArray]:
     """Returns the first row of each label, ascending, and the labels numbered in this order.
 
+    Of k distinct labels these are the indices int64 `[k]` of rows, and int64 `[n]`, 0 to k - 1.
+
     Example:
         >>> [part.tolist() for part in by_first(np.array([7, 2, 7, 5]))]
         [[0, 1, 3], [0, 1, 0, 2]]
@@ -136,7 +138,7 @@ def cut(linkage: NDArray, labels: NDArray, leaves: NDArray, n_clusters: int) -> 
     Args:
         linkage: float `[m - 1, 4]`, the tree of m leaves, as in SciPy.
         labels: int `[n]`, -1 for rows in no cluster, which stay -1; other values have no effect.
-        leaves: int `[n]`, the leaf of each row.
+        leaves: int `[n]`, the leaf of each row; each leaf must have a row that is in a cluster.
         n_clusters: number of groups, 1 to m.
 
     Raises:
@@ -157,8 +159,9 @@ def by_size(labels: NDArray, order: NDArray) -> NDArray:
     """Returns the rank of each label by size, int64 `[k]`: that of the largest is 0.
 
     Args:
-        labels: int `[n]`, 0 to k - 1.
-        order: int `[m]`, with all labels; labels of equal size are ranked by their first place.
+        labels: int `[n]`, 0 to k - 1; each of the k labels must occur.
+        order: int `[m]`, the k labels, which may repeat. Labels of equal size are ranked by their
+            first place in `order`.
 
     Example:
         >>> by_size(np.array([0, 1, 1, 2]), np.array([0, 1, 2])).tolist()
@@ -173,6 +176,8 @@ def by_size(labels: NDArray, order: NDArray) -> NDArray:
 def members(labels: NDArray) -> list[NDArray]:
     """Returns the rows of each cluster, k arrays int64, from the clusters int `[n]`, 0 to k - 1.
 
+    The indices in each array ascend; that of an empty cluster has none.
+
     Example:
         >>> [rows.tolist() for rows in members(np.array([1, 0, 1]))]
         [[1], [0, 2]]
@@ -185,8 +190,12 @@ def cluster_linkage(linkage: NDArray, labels: NDArray) -> NDArray:
     """Returns the tree above a cut into k groups, float64 `[k - 1, 4]`, whose leaf i is group i.
 
     Args:
-        linkage: float `[m - 1, 4]`.
-        labels: int `[m]`, the group of each leaf.
+        linkage: float `[m - 1, 4]`, the tree of m leaves, as in SciPy.
+        labels: int `[m]`, the group of each leaf, 0 to k - 1. The groups must be a cut of the tree,
+            which is not checked.
+
+    Returns:
+        The last k - 1 merges of the tree, with the number of groups below in the last column.
 
     Example:
         >>> linkage = np.array([[0, 1, 1.0, 2], [2, 3, 4.0, 3]])
@@ -213,7 +222,12 @@ def nested(rows: NDArray, sizes: NDArray, levels: list[NDArray]) -> NDArray:
     Args:
         rows: `[n, r]`, smooth rows of the leaves.
         sizes: int `[n]`, number of rows of each leaf.
-        levels: nested labels, the finest first.
+        levels: labels int `[n]` of each level, 0 to k - 1, none of them empty, the finest level
+            first; the clusters of each level are parts of those of the next one.
+
+    Returns:
+        The tree as in SciPy, but the last column has the number of rows below. A merge that Ward's
+        criterion would have at a lower height than an earlier one has the height of that one.
 
     Example:
         >>> rows, one = np.array([[0.0], [5.0], [9.0]]), np.ones(3, int)

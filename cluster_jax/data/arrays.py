@@ -22,8 +22,14 @@ ROW_METADATA = ("labels", "y", "label_names", "files", "names", "ids")
 def existing(path: str | None, kinds: tuple[str, ...]) -> pathlib.Path:
     """Returns the existing file at a path, of one of the kinds.
 
+    Args:
+        path: the file; `~` is the home folder. None or "" raises an error, as of a missing
+            `data.dir`.
+        kinds: suffixes in lower case, such as ".npy". That of the file may have another case.
+
     Raises:
-        InputError: there is none, or it is of another kind.
+        InputError: there is no such file, its suffix is another one, or the path is an address such
+            as `gs://...`.
     """
     wanted = f"must be a file of type {', '.join(kinds)}"
     if not path:
@@ -43,10 +49,14 @@ def read_arrays(
 
     Args:
         path: path of the file.
-        names: names of the main array of an `.npz`, by priority; else it is the only array that is
-            not in `ROW_METADATA`.
-        name: the name of the main array; None: one of `names`.
-        more: names of further arrays beside those of `ROW_METADATA`.
+        names: names of the main array of an `.npz`, by priority. If the file has none of them, the
+            main array is its only array beside `ROW_METADATA` and `more`.
+        name: the name of the main array, instead of `names`; None: as above.
+        more: names of further arrays that are read like those of `ROW_METADATA`.
+
+    Returns:
+        The main array, of any shape and dtype; and, of an `.npz`, the arrays of `ROW_METADATA` and
+        `more` that it has, by name.
 
     Raises:
         InputError: the file is missing, unreadable, has pickled objects, or no such array.
@@ -73,7 +83,7 @@ def read_arrays(
 
 
 def _unreadable(path: object, error: Exception) -> InputError:
-    """Makes the error of a file that NumPy cannot read."""
+    """Returns the error of a file that NumPy cannot read; `error` is what NumPy has raised."""
     reason = str(error).strip().split("\n")[0]
     if "pickle" in reason or "Python objects" in reason:  # NumPy takes any other content for one.
         reason = "pickled objects, which are never loaded, or other content"
@@ -84,8 +94,13 @@ def _unreadable(path: object, error: Exception) -> InputError:
 def labels_in(others: Mapping[str, NDArray], count: int, path: str) -> NDArray | None:
     """Returns the labels among the further arrays of a file, integers `[count]`, or None.
 
+    Args:
+        others: the further arrays, of which `labels`, else `y`, are the labels.
+        count: number of images.
+        path: the file, for messages.
+
     Raises:
-        InputError: another shape or dtype.
+        InputError: the labels have another shape, or are no integers.
     """
     labels = others.get("labels", others.get("y"))
     if labels is not None and (labels.shape != (count,) or labels.dtype.kind not in "iu"):
@@ -95,10 +110,12 @@ def labels_in(others: Mapping[str, NDArray], count: int, path: str) -> NDArray |
 
 
 def as_floats(values: Any, path: object) -> NDArray:
-    """Returns real numbers as float32, or as float64 where that does not hold them.
+    """Returns an array of real numbers as float32, or float64 if float32 does not hold its dtype.
+
+    So int32 becomes float64, and a mask float32. `path` is the source of the array, for messages.
 
     Raises:
-        InputError: they are no numbers.
+        InputError: the array does not hold real numbers.
     """
     values = arrays.widened(values)
     if values.dtype.kind not in "biuf":
@@ -107,6 +124,7 @@ def as_floats(values: Any, path: object) -> NDArray:
 
 
 def _float_type(*dtypes: np.dtype) -> np.dtype:
+    """Returns float32 if it holds the numbers of all these types, else float64."""
     is_small = np.result_type(np.float32, *dtypes) == np.float32
     return np.dtype(np.float32 if is_small else np.float64)
 
@@ -127,8 +145,8 @@ class Shards:
         dtype: type of the rows that are read.
 
     Raises:
-        InputError: a file is missing, truncated, holds no real numbers, or has another number of
-            columns than the first.
+        InputError: a file is missing, truncated, is no table of real numbers, or has another number
+            of columns than the first; or one of the parts named `NUMBER-of-NUMBER` is missing.
 
     Example:
         >>> import tempfile
@@ -168,7 +186,13 @@ class Shards:
         """Returns copies of some rows, float32 or float64 `[m, d]`.
 
         Args:
-            rows: a slice, or integers `[m]` from 0 to n - 1; no mask, and no negative numbers.
+            rows: a slice, or integers `[m]` from 0 to n - 1, in any order. A mask or negative
+                numbers are not refused, but read other rows or raise an IndexError.
+
+        Raises:
+            InputError: a file has been removed or damaged since.
+            IndexError: an index is out of range.
+            TypeError: `rows` is a single integer.
         """
         if isinstance(rows, slice):
             rows = np.arange(*rows.indices(len(self)))
@@ -184,7 +208,7 @@ class Shards:
         """Yields consecutive slices and their rows, see `core.arrays.blocks`.
 
         Raises:
-            InputError: a row is not finite.
+            InputError: a row is not finite, or a file has been removed or damaged since.
         """
         for rows in arrays.blocks(*self.shape):
             values = self[rows]
@@ -198,7 +222,11 @@ class Shards:
 
 
 def _open(file: pathlib.Path) -> np.memmap:
-    """Opens a file with a table of numbers as a memory map."""
+    """Opens a file with a table of numbers as a memory map.
+
+    Raises:
+        InputError: the file cannot be read, or has no real numbers `[n, d]` with a column.
+    """
     try:
         array = np.load(file, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
@@ -210,7 +238,10 @@ def _open(file: pathlib.Path) -> np.memmap:
 
 
 def _check_numbers(names: list[str]) -> None:
-    """Raises an `InputError` if one of the parts named `NUMBER-of-NUMBER`, from 0, is missing."""
+    """Raises an `InputError` if one of the parts named `NUMBER-of-NUMBER`, from 0, is missing.
+
+    `names` are those of all files without suffixes; other names do not matter.
+    """
     matches = [re.fullmatch(r".*?(\d+)-of-(\d+)", name) for name in names]
     numbers = {int(match[1]) for match in matches if match}
     total = max((int(match[2]) for match in matches if match), default=0)

@@ -48,6 +48,12 @@ def random_box(
     The area is uniform in `scale` times the area of the image, width / height log-uniform in
     `ratio`. The first of ten candidates that lies within the image is taken, else the largest
     central box of an allowed ratio. All candidates are drawn at once instead of in a loop.
+
+    Args:
+        key: random key.
+        shape: shape of the image, which begins with its height and width.
+        scale: lowest and highest fraction of the area.
+        ratio: lowest and highest width / height, above 0; numbers of Python, not traced.
     """
     image_height, image_width = shape[:2]
     draws = jax.random.uniform(key, (2 * TRIES + 2,))
@@ -144,8 +150,8 @@ def jitter(image: Array, factors: Array, turns: Array, order: Array, place: Arra
 
     Args:
         image: `[H, W, C]`.
-        factors: factors of brightness, contrast and saturation `[3]`.
-        turns: rotation of the hue.
+        factors: factors of brightness, contrast and saturation `[3]`, not in `order`.
+        turns: rotation of the hue in turns.
         order: permutation of 0, 1, 2, int32 `[3]`.
         place: number of blends before the hue, 0 to 3.
     """
@@ -256,11 +262,20 @@ def _luma(image: Array) -> Array:
 
 
 def _blend(image: Array, other: Array, factor: Draw) -> Array:
+    """Computes `factor * image + (1 - factor) * other`, clipped to [0, 1]."""
     return jnp.clip(factor * image + (1 - factor) * other, 0, 1)
 
 
 def _resize_weights(length: int, start: Pixel, extent: Pixel, size: int, dtype: jnp.dtype) -> Array:
-    """Computes weights `[size, length]` of antialiased bilinear resizing of a section of a line."""
+    """Computes weights `[size, length]` of antialiased bilinear resizing of a section of a line.
+
+    Args:
+        length: pixels of the line.
+        start: first pixel of the section, possibly traced, like `extent`.
+        extent: pixels of the section.
+        size: pixels of the result.
+        dtype: dtype of the weights.
+    """
     pixels = jnp.arange(length, dtype=dtype)[None]
     step = jnp.asarray(extent, dtype) / size
     centers = start + (jnp.arange(size, dtype=dtype)[:, None] + 0.5) * step - 0.5

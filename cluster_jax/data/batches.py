@@ -56,6 +56,9 @@ def epoch_order(
 
     Returns:
         int32 `[steps_per_epoch * batch_size]`, read-only, since it is shared.
+
+    Raises:
+        InputError: the batch is larger than the set.
     """
     length = steps_per_epoch(size, batch_size) * batch_size
     if block_of is None:
@@ -69,7 +72,7 @@ def epoch_order(
 def _by_blocks(
     block_of: np.ndarray, length: int, batch_size: int, seed: int, epoch: int
 ) -> np.ndarray:
-    """Draws `length` images in the order of `epoch_order` for blocks."""
+    """Draws `length` images, whole batches, in the order of `epoch_order` for blocks."""
     _, block_of = np.unique(block_of, return_inverse=True)
     place = np.argsort(order(block_of[-1] + 1, seed, epoch))  # of each block among the blocks
     rows = np.argsort(place[block_of], kind="stable")[:length].astype(np.int32)
@@ -98,7 +101,7 @@ def parts(dataset: Dataset, batch_size: int, labeled: int | None) -> dict[str, t
         `"unlabeled"`, omitting empty parts.
 
     Raises:
-        InputError: no class is known.
+        InputError: `labeled` is a number, but the set has no `partial_labels`.
     """
     if labeled is None:
         return {"all": (np.arange(dataset.size, dtype=np.int32), batch_size)}
@@ -115,7 +118,10 @@ def parts(dataset: Dataset, batch_size: int, labeled: int | None) -> dict[str, t
 
 
 def with_images(batch: Batch, images: Any) -> Batch:
-    """Adds the images at a batch's indices, rows of `images` `[N, H, W, C]`, to each part."""
+    """Returns a batch with the images at its indices, `image`, in each part.
+
+    `images` has all images of the set, `[N, H, W, C]`.
+    """
     if "index" in batch:
         return {**batch, "image": images[batch["index"]]}
     return {name: with_images(part, images) for name, part in batch.items()}
@@ -145,12 +151,14 @@ def stream(
         seed: random seed of the permutations.
         batch_size: images of the global batch.
         labeled: see `parts`.
-        steps: the steps.
+        steps: the numbers of the steps, counted from 0 on since the beginning of the training.
         prefetch: number of batches decoded ahead, at least 1.
-        share: rank and number of the processes; each has `batch_size / number` contiguous rows.
+        share: rank and number of the processes; each has `1 / number` of the rows of each part,
+            contiguous ones.
 
     Raises:
-        InputError: the batch is not divisible by the processes or larger than the set.
+        InputError: a part of the batch is not divisible by the processes or larger than its set, or
+            see `parts`. It is raised at the call, before the first batch.
     """
     sources = parts(dataset, batch_size, labeled)
     for members, count in sources.values():
@@ -192,7 +200,8 @@ def evaluation(
 ) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
     """Yields batches of equal size that contain every image once, in order.
 
-    The last batch is padded by repeating the last image.
+    The last batch is padded by repeating the last image. Unreadable images are replaced, see
+    `Dataset.unreadable`.
 
     Args:
         dataset: the images.
@@ -201,11 +210,11 @@ def evaluation(
         start: first image, a multiple of `batch_size`; for resuming.
 
     Returns:
-        Iterator of (uint8 `[batch_size / number, H, W, C]`, indices int32, number of valid rows
-        of the global batch, its leading rows).
+        Iterator of (items as of `Dataset.fetch`, such as uint8 `[batch_size / number, H, W, C]`;
+        their indices int32; number of valid rows of the global batch, its leading rows).
 
     Raises:
-        InputError: the batch is not divisible by the processes.
+        InputError: the batch is not divisible by the processes; raised at the call.
     """
     rows = _rows(batch_size, *share)
 
@@ -219,7 +228,11 @@ def evaluation(
 
 
 def _rows(batch_size: int, process: int, processes: int) -> slice:
-    """Returns the rows of a global batch that belong to a process."""
+    """Returns the rows of a global batch, or of a part of it, that belong to a process.
+
+    Raises:
+        InputError: `batch_size` is not a multiple of the number of processes.
+    """
     checks.multiple("a batch", batch_size, processes, "the number of processes")
     local = batch_size // processes
     return slice(process * local, (process + 1) * local)

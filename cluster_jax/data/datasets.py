@@ -27,14 +27,18 @@ def load(
 ) -> Dataset:
     """Loads the data set of a config: uint8 images of one size or features, in memory or streamed.
 
+    Labels of the result are int32, 0 to the number of classes - 1; None if there are none, or if
+    all are -1.
+
     Args:
         config: the section `data`.
         X: images, one array or a sequence, or features if `data.name` is "features", in place of a
-            file. All of them are taken, whatever `data.limit` is.
+            file. All of them are taken, whatever `data.limit` is; `data.classes` counts.
         kept: see `tfds.load`.
 
     Raises:
-        InputError: the data are missing or have the wrong format.
+        ValueError: the data are missing, cannot be read or have the wrong format; or some labels
+            are below 0, or the labels do not fit the images or `label_names`.
     """
     where = "files" if X is not None or config.dir is None else os.fspath(config.dir)
     with checks.reading(folder.shown(where) if config.name == "folder" else where):
@@ -72,15 +76,16 @@ def load_new(
     class folders are ignored.
 
     Args:
-        source: a folder, an image file, a `.npy` or `.npz` file, an array `[N, H, W(, C)]` or a
-            sequence of images; for a run on features a file of them or an array `[N, d]`.
+        source: a folder, an image file, several of both (one a line), a `.npy` or `.npz` file, an
+            array `[N, H, W(, C)]` or a sequence of images; for a run on features a file of features
+            or an array `[N, d]`.
         config: section `data` of the training: interpolation, and the size of a set that is decoded
             into memory.
         shape: `[H, W, C]` of the training images, or `[1 + m, d]` of features.
 
     Raises:
-        InputError: the file is missing or unreadable, or the images differ in size from the
-            training images.
+        ValueError: the file is missing or unreadable, or the images or features have another size
+            than those of the training.
     """
     path = os.fspath(source) if isinstance(source, str | os.PathLike) else None
     X: Any = source if path is None else None
@@ -112,7 +117,10 @@ def load_new(
 
 
 def joined(images: Images) -> str | ArrayLike:
-    """Returns images as `data.dir`: a path, or several of them, one a line; arrays as they are."""
+    """Returns images as `data.dir`: a path, or several paths, one a line; others as they are.
+
+    Others are arrays, sequences whose items are not all paths, and empty lists.
+    """
     if isinstance(images, str | os.PathLike):
         return os.fspath(images)
     values: Any = images
@@ -125,8 +133,11 @@ def joined(images: Images) -> str | ArrayLike:
 def is_sequence(images: Any) -> bool:
     """Returns whether images are a sequence whose items are images, and not one array or a path.
 
+    A list of nested lists of numbers, or of arrays that all have one shape, is one array, and so is
+    an empty list. None is no sequence.
+
     Raises:
-        InputError: they have no length, or cannot be indexed, as a stream.
+        InputError: the images have no length, or cannot be indexed, as a stream.
     """
     if images is None or isinstance(images, str | os.PathLike) or hasattr(images, "__array__"):
         return False
@@ -151,7 +162,8 @@ def _sequence(config: DataConfig, X: Any) -> Dataset:
     by their numbers; those that cannot be read have no row.
 
     Raises:
-        InputError: it is empty, or its items are no images.
+        InputError: the sequence is empty, an item is of a type that is no image, or too many items
+            cannot be read.
     """
     if not len(X):
         raise InputError("images must not be empty; got a sequence of length 0")
@@ -161,7 +173,12 @@ def _sequence(config: DataConfig, X: Any) -> Dataset:
 
 
 def warn(notes: Sequence[str], skipped: Sequence[tuple[str, str]] = ()) -> None:
-    """Warns the caller's caller of what is ignored, scaled, and unreadable, see `Dataset`."""
+    """Warns the caller's caller of each note, and once of all files that could not be read.
+
+    Args:
+        notes: `Dataset.notes`.
+        skipped: `Dataset.skipped`; its folders are in the notes.
+    """
     files = [name for name, _ in skipped if not name.endswith("/")]  # Notes name the folders.
     if files:
         without = f"no row for {counted(len(files), 'file')} that could not be read"
@@ -194,6 +211,7 @@ def _arrays(config: DataConfig, X: ArrayLike | None = None) -> Dataset:
 
 
 def _check_images(pixels: np.ndarray, name: str) -> None:
+    """Raises an `InputError` unless an array has images as of `_arrays`; `name` is for messages."""
     shape, dtype = " x ".join(map(str, pixels.shape)), pixels.dtype
     is_one = pixels.ndim == 3 and pixels.shape[-1] in (3, 4) and min(pixels.shape[:2]) > 4
     is_gray = pixels.ndim == 3 and not is_one
@@ -213,6 +231,8 @@ def _check_images(pixels: np.ndarray, name: str) -> None:
 
 def with_classes(dataset: Dataset, classes: Sequence[int] | None) -> Dataset:
     """Selects the images of some classes, see `DataConfig`, and renumbers these in the given order.
+
+    The images stay in the order of the set. `classes` None: the set stays as it is.
 
     Raises:
         InputError: the set has no labels, or a class has no images or is given twice.
@@ -234,7 +254,14 @@ def with_classes(dataset: Dataset, classes: Sequence[int] | None) -> Dataset:
 
 
 def _encode_labels(dataset: Dataset) -> Dataset:
-    """Encodes labels as 0, 1, ...; drops them if all are -1, as in TFDS's unlabeled splits."""
+    """Makes labels int32, and names them; drops them if all are -1, as in TFDS's unlabeled splits.
+
+    Labels without names are encoded as 0, 1, ..., and named by what they were. Labels with names
+    stay: they are the indices of the names.
+
+    Raises:
+        InputError: some labels are below 0, or a label has no name.
+    """
     labels, names = dataset.labels, dataset.label_names
     if labels is None or (labels == -1).all():
         return dataset._replace(labels=None, label_names=None)
@@ -253,8 +280,8 @@ def _encode_labels(dataset: Dataset) -> Dataset:
 def channel_statistics(dataset: Dataset) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Computes mean and standard deviation of each channel over all pixels, on the scale [0, 1].
 
-    At most 10,000 evenly spaced images are read. The standard deviation of a constant channel is
-    set to one gray level, because images are divided by it.
+    The set must be of images. At most 10,000 evenly spaced images are read. The standard deviation
+    of a constant channel is set to one gray level, because images are divided by it.
 
     Returns:
         Mean and standard deviation, C floats each.

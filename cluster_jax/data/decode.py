@@ -93,18 +93,21 @@ class Opened(NamedTuple):
 
 @contextlib.contextmanager
 def opened(item: Item, side: int | None = None) -> Iterator[Opened]:
-    """Opens an image; until it is closed, a large one keeps other large ones waiting.
+    """Opens an image; of images with more than 2^24 pixels one is open at a time, others wait.
+
+    So a thread must not open a second image inside the first.
 
     Args:
-        item: the image.
-        side: a JPEG is decoded at 1/2, 1/4 or 1/8 of its size as long as its sides stay at least
-            this; None: in full, unless `draft` of the file is called.
+        item: the image; of an array, see `_of_array`.
+        side: the bytes of a JPEG are decoded at 1/2, 1/4 or 1/8 of its size as long as its sides
+            stay at least this; None: in full, unless `draft` of the file is called.
 
     Yields:
         The image, of which only the header is read.
 
     Raises:
-        Exception: Pillow raises errors of many types on damaged bytes.
+        Exception: the bytes are no image of one of `FORMATS` or damaged, for which Pillow raises
+            errors of many types; or an array is no image (ValueError).
     """
     image = _image(item)
     size = image.size
@@ -118,7 +121,7 @@ def opened(item: Item, side: int | None = None) -> Iterator[Opened]:
 
 
 def _image(item: Item) -> Image.Image:
-    """Returns an item as an image; of a file only the header is read."""
+    """Returns an item as an image; of a file only the header is read. Errors: see `opened`."""
     if isinstance(item, bytes):
         return identified(io.BytesIO(item))
     return item if isinstance(item, Image.Image) else _of_array(item)
@@ -131,7 +134,8 @@ def identified(stream: BinaryIO) -> ImageFile.ImageFile:
     limits of Pillow, which the rest of the process may rely on, stay as they are.
 
     Raises:
-        Exception: Pillow raises errors of many types on damaged bytes.
+        UnidentifiedImageError: the file is of no such format, or its header is damaged.
+        Exception: Pillow raises errors of further types on damaged bytes.
     """
     prefix = stream.read(16)
     Image.init()
@@ -158,7 +162,7 @@ def decode(item: Item, resize: Resize | None, channels: int) -> NDArray:
         channels: 1 (gray) or 3 (RGB).
 
     Raises:
-        Exception: Pillow raises errors of many types on damaged bytes.
+        Exception: the image has too many pixels, see `to_8_bit`, or as of `opened`.
     """
     # Photos of 4 megapixels take 0.4 of the time; cosine of features 0.997 to 1.000.
     with opened(item, None if resize is None else 2 * resize.side) as (file, _):
@@ -177,9 +181,9 @@ def square(file: Image.Image, resize: Resize | None, channels: int) -> NDArray:
 def orientation(image: Image.Image) -> int:
     """Returns the EXIF orientation of an image, usually 1 to 8; 1 is upright.
 
-    If the EXIF block has no orientation, Pillow takes that of the XMP block. The result is 1 if
-    there is none, or if it cannot be read. `ImageOps.exif_transpose` is not used: it writes the
-    EXIF block anew, and fails where any other tag is damaged.
+    If the EXIF block has no orientation, Pillow takes that of the XMP block. The result is 1 if the
+    image has no orientation, or one that cannot be read. `ImageOps.exif_transpose` is not used: it
+    writes the EXIF block anew, and fails where any other tag is damaged.
     """
     try:
         # The `getexif` of a PNG without a block before its pixels would decode them.
@@ -192,7 +196,9 @@ def to_8_bit(file: Image.Image, mode: str) -> Image.Image:
     """Converts an opened image to 8 bits, upright and in `mode`, "RGB" or "L".
 
     Raises:
-        ValueError: it has too many pixels to decode it.
+        ValueError: the image has more than 2^28 pixels; of a JPEG, at the size at which it is
+            decoded.
+        Exception: Pillow raises errors of many types on damaged bytes.
     """
     if file.width * file.height > MAX_PIXELS:
         raise ValueError(
@@ -231,8 +237,9 @@ def scaled(values: NDArray) -> NDArray:
 def opaque(image: Image.Image) -> Image.Image:
     """Removes transparency: the ground is white or black, from which the image differs more.
 
-    White where it is dark: the mean gray level of its pixels, by their opacity, is below the
-    middle. So neither black icons nor white ones vanish.
+    The ground is white for a dark image: one whose mean gray level, weighted by opacity, is at most
+    127.5. So neither black icons nor white ones vanish. The result may still be of the mode RGBA.
+    An image without transparency is returned as it is.
     """
     if not image.has_transparency_data:
         return image
@@ -248,10 +255,11 @@ def opaque(image: Image.Image) -> Image.Image:
 def _of_array(values: Any) -> Image.Image:
     """Makes an image of an array `[H, W]`, `[H, W, C]` or, as of torch, `[C, H, W]`.
 
-    Floats in [0, 1] are levels; other numbers of more than 8 bits are scaled, see `scaled`.
+    C is 1, 3 or 4, in front 1 or 3. uint8 and floats that are all in [0, 1] are levels; other
+    numbers are scaled, see `scaled`.
 
     Raises:
-        ValueError: another shape or dtype.
+        ValueError: the array has another shape or dtype, or is empty.
     """
     values = np.asarray(values)
     if values.ndim == 3 and values.shape[2] not in (1, 3, 4) and values.shape[0] in (1, 3):
@@ -269,7 +277,10 @@ def _of_array(values: Any) -> Image.Image:
 
 
 def digest(item: Item) -> bytes:
-    """Hashes (SHA-256) the bytes of a file, or what an image in memory shows."""
+    """Hashes (SHA-256, 32 bytes) the bytes of a file, or what an image in memory shows.
+
+    That is its mode, size, orientation and pixels. Errors are those of `opened`.
+    """
     if isinstance(item, bytes):
         return hashlib.sha256(item).digest()
     image = _image(item)
@@ -288,7 +299,7 @@ def taken(image: Image.Image) -> str:
 
 
 def is_raw(name: str) -> bool:
-    """Returns whether a name is that of a photo as a camera's sensor recorded it."""
+    """Returns whether a name has the suffix of a raw photo, one of `RAW` in any case."""
     return os.path.splitext(name)[1].lower() in RAW
 
 
@@ -302,6 +313,7 @@ def preview(data: bytes) -> bytes:
 
     Raises:
         OSError: the file is damaged, or has no preview.
+        ImportError: the extra `raw` is not installed, see `can_read_raw`.
     """
     import rawpy
 
@@ -318,7 +330,12 @@ def preview(data: bytes) -> bytes:
 
 
 def reason(error: Exception, data: bytes) -> str:
-    """Explains in one line why the bytes of a file cannot be decoded."""
+    """Explains in one line why the bytes of a file cannot be decoded.
+
+    Args:
+        error: what decoding them has raised.
+        data: the bytes, which tell a video and an empty file from other files that are no image.
+    """
     if not isinstance(error, UnidentifiedImageError):
         return " ".join(f"{type(error).__name__}: {error}".split())
     if data[4:8] == b"ftyp":
@@ -338,6 +355,7 @@ def of_sample(sample: Any) -> Item:
         ValueError: a dict has none of these entries; the image counts as unreadable.
         InputError: the item is of another type.
         OSError: the file cannot be read.
+        ImportError: the file is a raw photo, see `preview`.
     """
     if isinstance(sample, tuple) and sample:
         return of_sample(sample[0])

@@ -22,19 +22,22 @@ from cluster_jax.data.views import Augment
 
 
 def load(config: DataConfig, X: ArrayLike | None = None) -> Dataset:
-    """Loads features `[N, d]`.
+    """Loads features `[N, d]` as a data set with items float32 `[1, d]`.
 
-    Vectors are scaled to length one, because they are compared by cosine.
+    Vectors are scaled to length one, because they are compared by cosine; a vector of zeros stays
+    zero.
 
-    They are `X` or in the file or folder `data.dir`, see `tables.read_rows`. Optional arrays of an
-    `.npz` are int labels `[N]` (`labels` or `y`), and names of the classes (`label_names`).
+    The features are `X` or in the file or folder `data.dir`, see `tables.read_rows`. Optional
+    arrays of an `.npz` are int labels `[N]` (`labels` or `y`), and names of the classes
+    (`label_names`). The ids of a table are the `sources`.
 
     Args:
         config: the section `data`.
         X: features in place of a file, or None.
 
     Raises:
-        ValueError: missing file, or features or labels of an unsupported dtype, shape or value.
+        ValueError: the file is missing, or features or labels have an unsupported dtype, shape or
+            value.
     """
     where = config.dir or ""
     if X is None:
@@ -55,6 +58,8 @@ def load(config: DataConfig, X: ArrayLike | None = None) -> Dataset:
 def pending(images: Dataset, columns: int) -> Dataset:
     """Makes the data set of images that are not embedded yet; `of_images` adds the values.
 
+    Until then, `fetch` raises a LookupError.
+
     Args:
         images: the images.
         columns: length of a feature vector.
@@ -64,10 +69,15 @@ def pending(images: Dataset, columns: int) -> Dataset:
 
 
 def of_images(images: Dataset, values: NDArray, cache_mb: float) -> Dataset:
-    """Makes a data set of features, float `[N, d]`; labels, names and sources are the images'.
+    """Makes a data set of the features of images; labels, names and sources are the images'.
+
+    Args:
+        images: the N images.
+        values: their features, float `[N, d]`, which are scaled to length one.
+        cache_mb: see `DataConfig`.
 
     Raises:
-        ValueError: a value is not finite.
+        InputError: a value is not finite.
     """
     features = _dataset(values, f"features of {images.name}", cache_mb)
     return images._replace(
@@ -76,19 +86,25 @@ def of_images(images: Dataset, values: NDArray, cache_mb: float) -> Dataset:
 
 
 def _fetch_pending(indices: NDArray) -> NDArray:
+    """Raises a LookupError; it is the `fetch` of a `pending` data set."""
     raise LookupError("the images have no features yet")
 
 
 def with_neighbors(dataset: Dataset, count: int) -> Dataset:
     """Appends the features of each row's nearest neighbors to its own.
 
-    Neighbors are the most similar other rows by their cosine. In novel class
-    discovery labeled rows have labeled neighbors and unlabeled rows unlabeled neighbors, because
-    known and novel classes are disjoint.
+    Neighbors are the most similar other rows by their cosine. In novel class discovery labeled rows
+    have labeled neighbors and unlabeled rows unlabeled neighbors, because known and novel classes
+    are disjoint. A data set that has `count` neighbors already stays as it is; a `pending` one gets
+    the shape alone.
 
     Args:
-        dataset: features.
-        count: number of neighbors, less than the number of labeled and of unlabeled rows.
+        dataset: features without neighbors, or with `count` of them.
+        count: number of neighbors, less than the number of rows, and in novel class discovery less
+            than the number of labeled and of unlabeled rows. 0: none.
+
+    Returns:
+        A data set with items float32 `[1 + count, d]`, which are not in memory but fetched.
 
     Raises:
         InputError: there are too few rows.
@@ -124,7 +140,16 @@ def with_neighbors(dataset: Dataset, count: int) -> Dataset:
 
 
 def _dataset(values: NDArray, name: str, cache_mb: float) -> Dataset:
-    """Makes a set of L2-normalized features, float32 `[N, 1, d]`; a zero vector stays zero."""
+    """Makes a set of L2-normalized features, float32 `[N, 1, d]`; a zero vector stays zero.
+
+    Args:
+        values: `[N, d]`.
+        name: what the features are, for messages.
+        cache_mb: see `DataConfig`.
+
+    Raises:
+        InputError: a value is not finite.
+    """
     unit = np.empty((len(values), 1, values.shape[1]), np.float32)
     for rows in arrays.blocks(*values.shape):  # never a float64 copy of the whole set
         block = values[rows].astype(np.float64)
@@ -142,7 +167,7 @@ class FeatureViewsConfig:
     Attributes:
         neighbors: number of nearest neighbors of which one is drawn: the view is a random point
             between the features and those of this neighbor. NCL's head on clusters spreads labels
-            over them too (ten at most). 0: a view is the features.
+            over the neighbors too (ten at most). 0: a view is the features.
     """
 
     neighbors: CountOrZero

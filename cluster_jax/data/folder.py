@@ -63,8 +63,9 @@ class Files(NamedTuple):
 
     Attributes:
         root: the folder that `names` are relative to; of a zip, the zip.
-        names: paths of the files, in the order of `natural`.
-        read: name -> the bytes of the file.
+        names: paths of the files with "/", relative to `root`, in the order of `natural`.
+        read: name -> the bytes of the file; raises an OSError if the file cannot be read, and other
+            errors for a damaged entry of a zip.
         ignored: (suffix or kind, number) of other files.
         unreadable: (path, reason) of folders that cannot be read.
     """
@@ -86,9 +87,10 @@ def load(config: DataConfig) -> Dataset:
         config: the section `data`.
 
     Raises:
-        ValueError: the folder is missing or has no image; an `InputError` if too many files are
-            unreadable, images differ in size without `data.image_size`, or a file was deleted,
-            which for a streamed set `fetch` raises.
+        InputError: the folder is missing or has no image. Without `data.image_size` the first
+            readable image is read, and too many files may turn out to be unreadable. Later `fetch`
+            raises it for this reason, and if images differ in size.
+        OSError: a disk or network fails, or a file was deleted; `fetch` raises it, too.
     """
     listing = find(config.dir, config.exclude)
     labels, label_names = _labels(listing) if config.labels == "folders" else (None, None)
@@ -119,7 +121,8 @@ def find(dir: str | None, exclude: Sequence[str] = ()) -> Files:
         exclude: globs of names, or of paths in the folder, that are left out.
 
     Raises:
-        InputError: something does not exist or cannot be read, or there is no image.
+        InputError: a path in `dir` does not exist, cannot be read or is an address such as
+            `gs://...`, `dir` is None, or there is no image.
     """
     paths = _given(dir or "")
     if not paths:
@@ -166,14 +169,21 @@ def find(dir: str | None, exclude: Sequence[str] = ()) -> Files:
 def reader(dir: str) -> Callable[[str], bytes]:
     """Returns the function that reads an image of `data.dir` by its name, see `find`.
 
-    It raises a `FileNotFoundError` if the image is gone.
+    The function raises a `FileNotFoundError` if the image is gone.
+
+    Raises:
+        InputError: a zip is damaged, or a path is an address such as `gs://...`.
     """
     base = root(dir)
     return _unzipped(base)[1] if _is_zip(base) else functools.partial(_read, base)
 
 
 def root(dir: str) -> pathlib.Path:
-    """Returns the folder that names of `find` are relative to; a zip itself."""
+    """Returns the folder that names of `find` are relative to; a zip itself.
+
+    Of several paths, or a single file, it is the deepest folder that holds them all. `dir` is as in
+    `find`, and not empty; a path that does not exist counts as a file.
+    """
     paths = list(_given(dir).values())
     if len(paths) == 1 and (paths[0].is_dir() or _is_zip(paths[0])):
         return paths[0]
@@ -182,7 +192,7 @@ def root(dir: str) -> pathlib.Path:
 
 
 def folders(dir: str) -> list[str]:
-    """Lists the folders in `data.dir`, and the zip, without files that are named one by one."""
+    """Lists the existing folders and zips in `data.dir`, as written, without files of images."""
     return [name for name, path in _given(dir).items() if path.is_dir() or _is_zip(path)]
 
 
@@ -193,25 +203,39 @@ def shown(dir: str) -> str:
 
 
 def _given(dir: str) -> dict[str, pathlib.Path]:
-    """Returns the paths in `data.dir`, one a line: a single one if there is a file of all of it."""
+    """Returns the paths in `data.dir` by what the user wrote, one a line.
+
+    If a file or folder of the whole text exists, it is the only path.
+
+    Raises:
+        InputError: a path is an address such as `gs://...`.
+    """
     lines = [dir] if os.path.exists(os.path.expanduser(dir)) else dir.split("\n")
     names = [checks.local(line) for line in lines if line]
     return {name: pathlib.Path(name).expanduser() for name in names}
 
 
 def _is_zip(path: pathlib.Path) -> bool:
+    """Returns whether a path is an existing file with the suffix of a zip, in any case."""
     return path.suffix.lower() == ".zip" and path.is_file()
 
 
 def describe_ignored(ignored: Sequence[tuple[str, int]]) -> str:
-    """Counts ignored files by kind, and says what to do about some."""
+    """Counts ignored files by kind, and says what to do about some, in at most 300 characters.
+
+    `ignored` is as in `Files`.
+    """
     kinds = sorted(ignored, key=lambda kind: (kind[0] not in _TO_DO, -kind[1]))
     texts = (f"{n:,} {kind or 'without suffix'}{_TO_DO.get(kind, '')}" for kind, n in kinds)
     return checks.short(", ".join(texts), 300)
 
 
 def _sorter(exclude: Sequence[str]) -> Callable[[str], str | None]:
-    """Returns a function of a file's path in a folder: why it is left out, None for an image."""
+    """Returns a function of a file's path in a folder: why it is left out, None for an image.
+
+    The reason is one of the kinds above, "in FOLDER" for one of `NO_PHOTOS`, or the suffix of a
+    file that is no image, "" without a suffix. `exclude` is as in `find`.
+    """
     globs = [composed(glob) for glob in exclude]
 
     def left_out(path: str) -> str | None:
@@ -239,7 +263,10 @@ def _sorter(exclude: Sequence[str]) -> Callable[[str], str | None]:
 
 
 def _leave_out_raw(kinds: dict[str, str | None]) -> None:
-    """Leaves out raw photos that are beside another image of their name, or cannot be read."""
+    """Leaves out raw photos that are beside another image of their name, or cannot be read.
+
+    `kinds` has the kind of each file by its path, None for an image, and is changed in place.
+    """
     files = [file for file, kind in kinds.items() if kind is None]
     raw = set(filter(decode.is_raw, files))
     stems = {os.path.splitext(file)[0].lower() for file in files if raw and file not in raw}
@@ -275,20 +302,24 @@ def _walk(top: pathlib.Path, unreadable: list[tuple[str, str]]) -> Iterator[str]
 
 
 def _prefix(path: str | os.PathLike, folder: pathlib.Path) -> str:
-    """Returns what the names of files at a path begin with, relative to a folder."""
+    """Returns what the names of files at a path begin with, relative to a folder: "" or "a/b/"."""
     relative = os.path.relpath(path, folder)
     return "" if relative == "." else f"{relative}/"
 
 
 def _read(folder: pathlib.Path, file: str) -> bytes:
+    """Reads a file of a folder."""
     return (folder / file).read_bytes()
 
 
 def _unzipped(path: pathlib.Path) -> tuple[list[str], Callable[[str], bytes]]:
-    """Returns the names of the files in a zip archive, and what reads them, in place.
+    """Returns the names of the files in a zip archive, and a function that reads one by its name.
+
+    A name may repeat; then the function reads the last file of this name. It raises a
+    FileNotFoundError for a missing name, and a ValueError for a file of more than 1 GiB.
 
     Raises:
-        InputError: it is damaged.
+        InputError: the archive is damaged.
     """
     try:
         archive = zipfile.ZipFile(path)
@@ -315,7 +346,11 @@ def _notes(listing: Files) -> Iterator[str]:
 
 
 def _labels(listing: Files) -> tuple[np.ndarray | None, tuple[str, ...] | None]:
-    """Returns each file's first-level subfolder, int32, and their sorted names, or None twice."""
+    """Returns the number of each file's first-level subfolder, int32, and the subfolders' names.
+
+    The names are in the order of `natural`. The result is None twice if there are fewer than two
+    subfolders, or a file lies in none.
+    """
     tops = [name.split("/", 1)[0] if "/" in name else "" for name in listing.names]
     names = tuple(sorted(set(tops), key=natural))
     if len(names) < 2 or "" in names:

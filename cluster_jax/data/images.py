@@ -42,7 +42,8 @@ class DataConfig:
             "coarse_label"; other sources ignore it. A set without this feature has no labels.
         labels: labels of a folder or of arrays, for scores only: "folders", the first-level
             subfolders, if there are at least two and every image lies in one; or a file, see
-            `datasets.with_labels_of`; None: none. Those of an `.npz` are taken unless it is a file.
+            `tables.read_labels`; None: none. The labels in an `.npz` of images or features are
+            taken unless this is a file.
         image_size: side of a square: the short side is scaled to it (antialiased) and the center
             cropped; None to keep the size, which all images must share.
         interpolation: method of scaling, one of `INTERPOLATIONS`.
@@ -52,7 +53,7 @@ class DataConfig:
             decoded into `Dataset.images`; images of a larger set are decoded by every `fetch`.
         max_corrupt_fraction: largest fraction, 0 to 1, of files or records that may be unreadable.
         classes: classes whose images are taken, by their numbers in the set, and numbered anew in
-            this order; None: all. `limit` counts the images before.
+            this order; None: all. They are taken out of the `limit` images.
         exclude: globs of names, or of paths in the folder, of files and folders that are left out.
     """
 
@@ -86,15 +87,17 @@ class Dataset(NamedTuple):
         size: number of images N.
         shape: (H, W, C) of every image; C is 1 or 3.
         images: uint8 `[N, H, W, C]` if cached in memory, else None.
-        fetch: indices int `[b]` -> uint8 `[b, H, W, C]`; decodes in threads when streaming.
+        fetch: indices int `[b]` -> uint8 `[b, H, W, C]`; decodes in threads when streaming, and
+            then raises the errors of `ItemReader.read`.
         labels: int32 `[N]`, true classes for the evaluation, or None.
         label_names: name of each label, or None.
-        sources: file of each image relative to the folder, or None.
+        sources: file of each image relative to the folder, or what else names it, or None.
         load: index -> the whole image, see `decode.Item`; None: items are as `fetch` has them.
         facts: indices int `[b]` -> what is known of the images, `[b]` of `FACTS`: of the upright
             picture its sides in pixels; of its file the bytes, 0 of an image in memory, and their
             SHA-256; and when it was taken, see `decode.taken`. The sides are 0 where the image
-            cannot be decoded. They are noted when an image is decoded. None: without `load`.
+            cannot be decoded. An image that has not been decoded yet is opened for its facts. None:
+            without `load`.
         skipped: (path, reason) of every file that could not be read and has no row, and of folders
             that could not be read, whose paths end on "/".
         unreadable: indices int `[b]` -> why the file of each cannot be read, None for a readable
@@ -143,7 +146,7 @@ class Dataset(NamedTuple):
 
 
 def with_channels(dataset: Dataset, channels: int) -> Dataset:
-    """Gives a data set 1 or 3 channels: a gray channel is repeated, colors become their luma."""
+    """Gives images 1 or 3 channels: a gray channel is repeated, colors become their luma."""
     if dataset.shape[-1] == channels:
         return dataset
 
@@ -162,7 +165,7 @@ def in_memory(name: str, images: np.ndarray, config: DataConfig, **fields: Any) 
 
     Args:
         name: `Dataset.name`.
-        images: of which each becomes the square of the config, if there is one.
+        images: the array, C = 1 or 3. Each image becomes the square of the config, if there is one.
         config: the section `data`.
         fields: further fields of the data set, such as its labels.
     """
@@ -179,7 +182,10 @@ _FUNCTIONS = ("fetch", "unreadable", "load", "facts")
 
 
 def select(dataset: Dataset, indices: np.ndarray) -> Dataset:
-    """Selects the images with the given indices, int `[n]`, in their order."""
+    """Selects the images with the given indices, int `[n]`, no mask, in the order of the indices.
+
+    `nearest` of the result is None; `skipped`, `ignored` and `notes` stay.
+    """
 
     def of_rows(function: Callable[[Any], Any] | None) -> Any:
         return function and (lambda positions: function(indices[np.asarray(positions)]))
@@ -199,7 +205,10 @@ def select(dataset: Dataset, indices: np.ndarray) -> Dataset:
 
 
 def without(dataset: Dataset, unreadable: np.ndarray) -> Dataset:
-    """Removes the unreadable files, bool `[N]`, from a data set, which lists them as skipped."""
+    """Removes the unreadable images, bool `[N]`, from a data set, which lists them as skipped.
+
+    `Dataset.unreadable` of the result is None. If it was None before, no image is removed.
+    """
     indices = np.flatnonzero(unreadable)
     if dataset.unreadable is None or not len(indices):
         return dataset._replace(unreadable=None)
@@ -210,7 +219,11 @@ def without(dataset: Dataset, unreadable: np.ndarray) -> Dataset:
 
 
 def readable(dataset: Dataset) -> Dataset:
-    """Removes the unreadable files from a data set; decodes all images not read before."""
+    """Removes the unreadable images from a data set; decodes all images not read before.
+
+    Raises:
+        InputError, OSError: see `ItemReader.attempt`.
+    """
     if dataset.unreadable is None:
         return dataset
     reasons = dataset.unreadable(np.arange(dataset.size))
@@ -222,16 +235,21 @@ class ItemReader:
 
     Attributes:
         size: number of images.
-        names: of the images.
-        shape: of all images: the square of the config, or the shape of the first readable image.
+        names: names of the images.
+        shape: shape (H, W, C) of all images: the square of the config, or that of the first
+            readable image, which the constructor reads in this case.
         reasons: index -> reason, of the unreadable images that were met.
 
     Args:
-        item: index -> the image, or the bytes of its file.
-        names: of the images.
+        item: index -> the image, or the bytes of its file; threads call it at the same time. If it
+            raises an error, the image is unreadable, except for the errors of `attempt`.
+        names: names of the images, at least one. The suffix tells a raw photo.
         config: the section `data`.
-        where: where they are, for messages.
+        where: where the images are, for messages.
         channels: 1 or 3.
+
+    Raises:
+        InputError, OSError: see `read`; only without `data.image_size`.
     """
 
     def __init__(
@@ -250,25 +268,33 @@ class ItemReader:
         self.shape = self.read(0).shape if side is None else (side, side, channels)
 
     def load(self, i: int) -> Item:
-        """Returns the whole image i: the bytes of its file, of a raw photo those of its preview."""
+        """Returns the whole image i: the bytes of its file, of a raw photo those of its preview.
+
+        An item in memory is returned as it is. Errors are those of `item` and `decode.preview`.
+        """
         return self._shown(i, self._item(i))
 
     def _shown(self, i: int, item: Item) -> Item:
+        """Returns item i, or of a raw photo its preview."""
         if isinstance(item, bytes) and decode.is_raw(self.names[i]):
             return decode.preview(item)
         return item
 
     def fetch(self, indices: np.ndarray) -> np.ndarray:
-        """Decodes images in threads, see `Dataset.fetch`."""
+        """Decodes images in threads, see `Dataset.fetch`; errors are those of `read`."""
         return np.stack(map_indices(self.read, indices))
 
     def facts(self, indices: np.ndarray) -> np.ndarray:
-        """Returns what is known of images, see `Dataset.facts`; reads those not decoded before."""
+        """Returns what is known of images, see `Dataset.facts`; reads those not decoded before.
+
+        It raises no error for an image that cannot be read.
+        """
         indices = np.asarray(indices, int)
         map_indices(self._look, indices[self._facts["width"][indices] == 0])
         return self._facts[indices]
 
     def _look(self, i: int) -> None:
+        """Notes the facts of image i; if its header cannot be read, those of its bytes alone."""
         # A library that the sequence is of may raise any error, and Pillow many on damaged bytes.
         with contextlib.suppress(Exception):
             item = self._item(i)
@@ -277,6 +303,7 @@ class ItemReader:
                 self._note(i, item, opened)
 
     def _note(self, i: int, item: Item, opened: decode.Opened | None = None) -> None:
+        """Notes the facts of item i; without the opened image those of its bytes alone."""
         facts = self._facts[i]
         if not facts["digest"].any():
             facts["digest"] = np.frombuffer(decode.digest(item), np.uint8)
@@ -286,7 +313,14 @@ class ItemReader:
             facts["taken"] = decode.taken(opened.file).encode()
 
     def attempt(self, i: int) -> np.ndarray | None:
-        """Reads image i; None if it cannot be read, with an entry in `reasons`."""
+        """Returns image i, uint8 `[H, W, C]`; None, with an entry in `reasons`, if unreadable.
+
+        Raises:
+            InputError: the image has another shape than `shape`, or the item is of no such type.
+            OSError: an error of the system other than a missing permission, such as of a disk or
+                for a missing file.
+            MemoryError: there is too little memory.
+        """
         item: Item = b""
         resize = self._config.resize
         try:
@@ -316,7 +350,14 @@ class ItemReader:
         return image
 
     def read(self, i: int) -> np.ndarray:
-        """Reads image i, or the next readable one, whichever were read before."""
+        """Returns image i, or the next readable one; after the last image comes the first.
+
+        The result does not depend on which images were read before.
+
+        Raises:
+            InputError: see `check` and `attempt`.
+            OSError, MemoryError: see `attempt`.
+        """
         for j in itertools.chain(range(i, self.size), range(i)):
             if j not in self.reasons:
                 image = self.attempt(j)
@@ -327,13 +368,19 @@ class ItemReader:
         raise AssertionError("`check` raises if no image is readable")
 
     def unreadable(self, indices: np.ndarray) -> list[str | None]:
-        """Returns why each image cannot be read, None for readable ones."""
+        """Returns why each image of `indices` int `[b]` cannot be read, None for readable ones.
+
+        Images not read before are decoded; errors are those of `attempt`.
+        """
         rest = [i for i in indices.tolist() if not self._is_read[i] and i not in self.reasons]
         map_indices(self.attempt, np.array(rest, int))
         return [self.reasons.get(i) for i in indices.tolist()]
 
     def check(self) -> None:
-        """Raises an `InputError` if too many images, or all, turned out to be unreadable."""
+        """Raises an `InputError` if too many images, or all, turned out to be unreadable.
+
+        Too many are more than `data.max_corrupt_fraction` of all.
+        """
         skipped, most = sorted(self.reasons.items()), self._config.max_corrupt_fraction
         if len(skipped) < self.size and len(skipped) <= most * self.size:
             return
@@ -349,12 +396,12 @@ class ItemReader:
 def load(name: str, reader: ItemReader, **fields: Any) -> Dataset:
     """Makes a streamed data set of images that are read one by one; nothing is decoded here.
 
-    An image that turns out to be unreadable is logged; in a training the next readable image stands
-    in for it, whatever was read before, and the evaluation leaves it out, see `Dataset.unreadable`.
+    An image that turns out to be unreadable is logged. In a training the next readable image stands
+    in for it, always the same one, and the evaluation leaves it out, see `Dataset.unreadable`.
 
     Args:
         name: `Dataset.name`.
-        reader: of the images.
+        reader: reads the images.
         fields: further fields of the data set, such as its labels.
     """
     dataset = Dataset(name, reader.size, reader.shape, None, reader.fetch, **fields)
@@ -365,8 +412,11 @@ def load(name: str, reader: ItemReader, **fields: Any) -> Dataset:
 def resident(dataset: Dataset, config: DataConfig) -> Dataset:
     """Returns a set with its images in memory if they fit there, without unreadable ones.
 
+    Images fit if their uint8 pixels take at most `data.cache_mb`. Otherwise the set is streamed:
+    its `images` are None, and unreadable ones stay.
+
     Raises:
-        InputError: see `ItemReader.check`.
+        InputError, OSError: see `ItemReader.read`.
     """
     if dataset.size * math.prod(dataset.shape) > config.cache_mb * 1e6:
         return dataset._replace(images=None)
@@ -379,7 +429,11 @@ def resident(dataset: Dataset, config: DataConfig) -> Dataset:
 
 
 def computed_ahead(function: Callable[[Any], Any], items: Iterable, depth: int) -> Generator:
-    """Yields `function` of each item, in order; a thread computes at most `depth` items ahead."""
+    """Yields `function` of each item, in order; a thread computes at most `depth` items ahead.
+
+    `depth` is at least 1. An error of `function` is raised when its item is reached. Closing the
+    generator waits for the item in work.
+    """
     remaining = iter(items)
     pending: deque = deque()
     pool = ThreadPoolExecutor(1)
@@ -396,7 +450,10 @@ def computed_ahead(function: Callable[[Any], Any], items: Iterable, depth: int) 
 
 
 def chunks(count: int, task: str) -> Iterator[np.ndarray]:
-    """Yields the indices of `count` images, some at a time, with a bar after 2 s."""
+    """Yields the indices of `count` images, 1,024 at a time, with a progress bar after 2 s.
+
+    `task` is what the bar says.
+    """
     with logs.progress_bar(total=count, desc=task, unit="image", delay=2.0, leave=False) as bar:
         for start in range(0, count, CHUNK):
             rows = np.arange(start, min(start + CHUNK, count))
@@ -411,15 +468,18 @@ def _pool() -> ThreadPoolExecutor:
 
 
 def map_indices(function: Callable[[int], Any], indices: np.ndarray) -> list:
-    """Computes `function` of each index, in threads, in order."""
+    """Computes `function` of each index int `[b]`, in threads; the results are in order.
+
+    The first error of `function` is raised. `function` must not call `map_indices` itself.
+    """
     return list(_pool().map(function, np.asarray(indices).tolist()))
 
 
 def order(count: int, *entropy: int) -> np.ndarray:
     """Draws a permutation of `range(count)`, int32, as a pure function of the seeds `entropy`.
 
-    It sorts raw words of the Philox generator, which are the same in every version of NumPy, unlike
-    `Generator.permutation`.
+    The seeds are whole numbers, 0 or more. The permutation sorts raw words of the Philox generator,
+    which are the same in every version of NumPy, unlike `Generator.permutation`.
     """
     words = np.random.Philox(np.random.SeedSequence(entropy)).random_raw(count)
     return np.argsort(words, kind="stable").astype(np.int32)

@@ -29,8 +29,9 @@ class Table(NamedTuple):
     """Features, and the ids of their rows.
 
     Attributes:
-        values: features, float `[n, d]`, in memory or in shards.
-        names: id of each row; None: they are numbered.
+        values: features, float32 or float64 `[n, d]`, in memory or in shards. They are not checked:
+            of an `.npz` they may have another shape, and any number may be NaN.
+        names: id of each row, without repetition; None: rows are numbered.
         ids: the column, array or file of the ids, or None.
         columns: titles of the columns that the features are, or None.
         left_out: titles of columns that are neither features nor ids.
@@ -86,11 +87,12 @@ def read_rows(
         ids: column or array of the ids of rows; None: that called `id`, and of an `.npz` the array
             `ids` or `files`. Of `.npy` files a file of ids: `.npy`, `.npz` (the array `ids`,
             `names`, `files`, or the only one), `.csv` of one column or `.txt`.
-        columns: those of an earlier table, which are read again; None: as above.
+        columns: titles of the columns of a table that are the features, such as `Table.columns` of
+            an earlier one; `array` has precedence. None: as above.
 
     Raises:
-        InputError: the file cannot be used: a cell or a vector is missing or of another kind, an id
-            is missing or repeats, or there is no such column.
+        InputError: the file is missing or damaged or of another type; a cell or a vector is missing
+            or of another kind; an id is missing or repeats; or there is no such column or array.
     """
     path = os.path.expanduser(checks.local(path))
     suffix = os.path.splitext(path)[1].lower()
@@ -155,7 +157,13 @@ def _read_columns(
 
 
 def _arrow(file: pathlib.Path, ids: str | None) -> Any:
-    """Reads a table by pyarrow; the cells of a column of ids in a CSV stay text."""
+    """Reads a table by pyarrow; the cells of a column of ids in a CSV stay text.
+
+    `ids` is the title of the column of ids; None: the title is id, ID or Id.
+
+    Raises:
+        InputError: the file is no such table.
+    """
     import pyarrow as pa
     from pyarrow import csv as tables
     from pyarrow import parquet
@@ -194,7 +202,10 @@ def _numbers(column: Any) -> Any:
 
 
 def _parsed(cell: str | None) -> float | list[float] | None:
-    """Returns the number or the vector that a text writes as JSON; None where it writes none."""
+    """Returns the number or the vector that a text writes as JSON; None for any other text.
+
+    "NaN" and "Infinity" are numbers, and so are true and false.
+    """
     try:
         value = json.loads(cell or "")
         return list(map(float, value)) if isinstance(value, list) else float(value)
@@ -208,10 +219,10 @@ def _values(file: pathlib.Path, title: str, column: Any, values: Any) -> NDArray
     A number that is missing in a vector is NaN, which no caller takes.
 
     Args:
-        file: the table, like the title and the column for messages.
-        title: of the column.
-        column: as it was read.
-        values: of the column, see `_numbers`.
+        file: the table, like `title` and `column` for messages.
+        title: title of the column.
+        column: the column as it was read.
+        values: the numbers or vectors of the column, see `_numbers`.
 
     Raises:
         InputError: a cell is missing or of another kind, or a vector of another length.
@@ -234,10 +245,10 @@ def _values(file: pathlib.Path, title: str, column: Any, values: Any) -> NDArray
 
 
 def _checked_ids(values: Iterable[Any], path: str, ids: str) -> tuple[str, ...]:
-    """Returns ids in one form, in which 1.0 is 1.
+    """Returns ids as texts in one form, see `_id`; `path` and `ids` name their source in messages.
 
     Raises:
-        InputError: one is missing or repeats.
+        InputError: an id is missing or repeats.
     """
     names, seen = list(map(_id, values)), dict[str, int]()
     for row, name in enumerate(names):
@@ -255,6 +266,8 @@ def _checked_ids(values: Iterable[Any], path: str, ids: str) -> tuple[str, ...]:
 def _id(value: Any) -> str:
     """Returns an id as text, "" for a missing one.
 
+    Blanks around the text are removed, and so is a fraction of zeros.
+
     Example:
         >>> _id(7.0), _id(" 7.0"), _id("007"), _id(float("nan"))
         ('7', '7', '007', '')
@@ -268,15 +281,23 @@ def _id(value: Any) -> str:
 def read_labels(path: str, rows: int, names: Sequence[str] | None = None) -> Labels:
     """Reads labels, integers or strings, from a `.npy`, `.npz`, `.csv` or `.txt` file.
 
-    A `.txt` has one label a line. A `.csv` has a title and a label a row, or names and labels.
+    A `.txt` has one label a line. A `.csv` has a title and then a label a row; or, if `names` are
+    given, a name and a label in each row, in any order, with or without a title.
 
     Args:
-        path: path of the file; of an `.npz` its only array is read, or `labels`.
+        path: path of the file; of an `.npz` the array `labels`, else `y`, else its only array is
+            read. If all labels are indices in its array `label_names`, the names are those there.
         rows: expected number of labels.
-        names: of the rows, by which a `.csv` of two columns is matched; None: it has one column.
+        names: names of the rows, by which a `.csv` of two columns is matched; None: the `.csv` has
+            one column.
+
+    Returns:
+        The code of each row, and the name of each code. The codes are in ascending order of the
+        labels, which are texts in a `.csv` or `.txt`: "10" comes before "9".
 
     Raises:
-        InputError: the file is missing, or does not hold `rows` labels.
+        InputError: the file is missing, unreadable or of another type; it does not hold `rows`
+            labels, or none for one of `names`; or a label is empty.
     """
     values, others = _read_list(path, ("labels", "y"), rows, "label", names)
     present, codes = np.unique(values, return_inverse=True)
@@ -296,11 +317,14 @@ def _read_list(
     """Reads an integer or string for each row, `[rows]`, and the further arrays of an `.npz`.
 
     Args:
-        path: see `read_labels`, like `rows` and `names`.
+        path: the file, see `read_labels`.
         keys: names of the array of an `.npz`, by priority.
-        rows: expected number.
-        noun: what one of them is called.
-        names: of the rows, or None.
+        rows: expected number of values.
+        noun: what one value is called in messages, such as "label".
+        names: see `read_labels`.
+
+    Raises:
+        InputError: see `read_labels`.
     """
     path = os.path.expanduser(checks.local(path))
     file, others = existing(path, (".npy", ".npz", ".csv", ".txt")), dict[str, NDArray]()
@@ -318,7 +342,13 @@ def _read_list(
 
 
 def _read_lines(file: pathlib.Path, noun: str, names: Sequence[str] | None) -> list[str]:
-    """Reads one label, or other `noun`, of each row of a text, see `read_labels`."""
+    """Reads one label, or other `noun`, of each row of a `.csv` or `.txt`, see `read_labels`.
+
+    Blanks around a label are removed. Blank lines at the end do not count.
+
+    Raises:
+        InputError: a row has no label or several, or one of `names` has none.
+    """
     lines = file.read_bytes().decode("utf-8-sig", "surrogateescape").rstrip().splitlines()
     rows = list(csv.reader(lines)) if file.suffix.lower() == ".csv" else [[x] for x in lines]
     if names is not None and rows and all(len(row) == 2 for row in rows):

@@ -28,10 +28,12 @@ _READ_AHEAD_BYTES = 16 * 2**20  # size of a request of a block
 class Blocks:
     """Records in a bucket, in blocks of consecutive ones of a file, each read by one request.
 
-    One by one they would take a request each, which array_record does not send at the same time.
+    One by one, records would take a request each, which array_record does not send at the same
+    time. `blocks[i]` are the bytes of record i, and threads may read at the same time.
 
     Args:
-        files: TFDS's instructions for the files (name, first record, number of records), in order.
+        files: TFDS's instructions for the files (`filename`, `skip`, the first record, and `take`,
+            the number of records), in order.
 
     Attributes:
         of: int32 `[N]`, ascending, the block of each record.
@@ -63,7 +65,7 @@ class Blocks:
 
 
 def _reader(file: str) -> Any:
-    """Opens a file of records, of which a span is read by as few requests as its size allows."""
+    """Opens a file of records, in which a span is read by as few requests as its size allows."""
     from array_record.python import array_record_module
 
     options = f"readahead_buffer_size:{_READ_AHEAD_BYTES}"
@@ -73,10 +75,11 @@ def _reader(file: str) -> Any:
 class Labels:
     """Labels of sets, which a run keeps in one small file beside it.
 
-    Without it each start would read all records for them.
+    Without this file each start would read all records for their labels.
 
     Args:
-        path: the file, which need not exist; None: labels are read anew.
+        path: the file, which need not exist and may be damaged; None: labels are read anew, and
+            `write` does nothing.
     """
 
     def __init__(self, path: epath.PathLike | None = None) -> None:
@@ -88,13 +91,18 @@ class Labels:
         self._known = set(self._kept)
 
     def take(self, key: str, read: Callable[[], np.ndarray]) -> np.ndarray:
-        """Returns the labels of a set: those of the file, or else by `read`."""
+        """Returns the labels of a set: those of the file, or else by `read`.
+
+        Args:
+            key: text that names the set, its split, label and limit; see `load`.
+            read: function that reads the labels. It is called at most once for a key.
+        """
         if key not in self._kept:
             self._kept[key] = read()
         return self._kept[key]
 
     def write(self) -> None:
-        """Writes labels that were read out of records into the file; the first process does."""
+        """Writes all labels into the file if any were read anew; only the first process writes."""
         is_new = self._kept.keys() - self._known
         if self._path is not None and is_new and jax.process_index() == 0:
             io.write_arrays(self._path, self._kept)
@@ -113,8 +121,9 @@ def load(config: DataConfig, kept: Labels | None = None) -> Dataset:
         kept: where these labels are kept; None: nowhere.
 
     Raises:
-        InputError: the set is missing, prepared in a different format, or without images; unknown
-            split or label; a record cannot be read.
+        InputError: the set is missing, prepared in a different format, or without images; the split
+            or label is unknown; or a record cannot be read, for which later `fetch` raises it, too.
+        ImportError: TFDS is not installed.
     """
     name, label = config.name, config.label
     builder, source, blocks = _open(name, config.dir, config.split)
@@ -159,7 +168,16 @@ def load(config: DataConfig, kept: Labels | None = None) -> Dataset:
 
 
 def _open(name: str, dir: str | None, split: str | None) -> tuple[Any, Any, Blocks | None]:
-    """Opens TFDS's builder, its data source of undecoded records, and these in blocks."""
+    """Opens TFDS's builder, its data source of undecoded records, and of a bucket these in blocks.
+
+    The arguments are `name`, `dir` and `split` of `DataConfig`. The third entry is None if the set
+    is not in a bucket.
+
+    Raises:
+        InputError: the set is missing, prepared in a different format, or without images; or the
+            split is unknown.
+        ImportError: TFDS is not installed.
+    """
     dir = dir or os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
     root = buckets.path(dir)
     prepare = (

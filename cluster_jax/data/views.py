@@ -21,7 +21,7 @@ class Augment(NamedTuple):
     """Functions of one uint8 image `[H, W, C]`; the caller vmaps them.
 
     Attributes:
-        view: `(key, image) -> [size, size, C]`: augmented and standardized, view a.
+        view: `(key, image) -> float [size, size, C]`: augmented and standardized, view a.
         other: view b, which has its own probabilities of blur and solarization.
         clean: `image -> [size, size, C]`: cropped (`augment.fit`) and standardized, not augmented.
         small: makes the `view` of small crops, see `SmallCropConfig`; None: features have none.
@@ -34,17 +34,20 @@ class Augment(NamedTuple):
 
 
 def _check_pair(name: str, value: float | tuple[float, float]) -> None:
+    """Raises an `InputError` unless a number, or each of a pair, is from 0 to 1."""
     for probability in value if isinstance(value, tuple) else (value,):
         checks.between(name, probability, 0, 1)
 
 
 def _check_odd(name: str, value: int) -> None:
+    """Raises an `InputError` unless `value` is an odd whole number, at least 1."""
     checks.whole(name, value, 1)
     if value % 2 == 0:
         raise InputError(f"{name} must be odd; got {value}")
 
 
 def _check_interval(name: str, value: tuple[float, float], highest: float) -> None:
+    """Raises an `InputError` unless `value` is (low, high) with 0 < low <= high <= `highest`."""
     if not 0 < value[0] <= value[1] <= highest:
         must = f"{name} must be (low, high) with 0 < low <= high <= {highest:g}"
         raise InputError(f"{must}; got {value!r}")
@@ -77,8 +80,8 @@ class SmallCropConfig:
 
     Attributes:
         count: number of crops of each image.
-        size: their side in pixels; None: that of the views, which is all that networks without an
-            average over the last feature map take, such as `small`.
+        size: side of the crops in pixels; None: that of the views. Networks without an average over
+            the last feature map, such as `small`, take no other.
         scale: lowest and highest fraction of the area.
     """
 
@@ -156,7 +159,7 @@ class AugmentConfig:
     Attributes:
         size: side of the views in pixels.
         mean: channel means on the scale [0, 1] for standardization; None: measured on the images.
-        std: standard deviations of the channels, likewise.
+        std: standard deviations of the channels, on the same scale; None: measured on the images.
         crop: random crop; None for the central square.
         flip: probability of a horizontal flip.
         jitter: color jitter.
@@ -191,7 +194,8 @@ class AugmentConfig:
 def make(config: AugmentConfig) -> Augment:
     """Makes the augmentation: crop, flip, jitter, gray, blur, solarization, affine map, noise.
 
-    Each augmentation has its own random numbers, so turning one off does not change the others.
+    Each augmentation has its own random numbers, so turning one off does not change the others. The
+    functions raise an `InputError` for an image of another number of channels than `mean`.
 
     Raises:
         ValueError: `mean` or `std` is None.
@@ -215,11 +219,15 @@ def make(config: AugmentConfig) -> Augment:
 
 
 def make_clean(size: int, mean: Sequence[float], std: Sequence[float]) -> Callable[[Array], Array]:
-    """Makes the `Augment.clean` of images: cropped to `size` and standardized."""
+    """Makes the `Augment.clean` of images: cropped to `size` and standardized by channel.
+
+    The function raises an `InputError` for an image of another number of channels than `mean`.
+    """
     return lambda image: _standardized(mean, std, augment.fit(_to_float(image), size))
 
 
 def _standardized(mean: Sequence[float], std: Sequence[float], image: Array) -> Array:
+    """Computes `(image - mean) / std` by channel; see `make_clean` for the error."""
     if (channels := image.shape[-1]) != len(mean):
         raise InputError(
             f"augment.mean and augment.std must have one value for each of the {channels} "

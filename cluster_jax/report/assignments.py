@@ -31,9 +31,13 @@ def to_csv(columns: Mapping[str, Column]) -> str:
     """Returns a table as the text of a CSV file in UTF-8, with a header line.
 
     Args:
-        columns: title -> one entry for each row. Names of files, in lists, are escaped, see
-            `escaped`; names of clusters, in arrays, are not. In arrays, booleans are written as 0
-            and 1, floats with six significant digits.
+        columns: title -> the entries of all rows, the same number in each column. In lists and
+            other sequences, texts are names of files, and are escaped, see `escaped`. In arrays,
+            texts are names of clusters, and are not escaped; booleans are written as 0 and 1,
+            floats with six significant digits.
+
+    Raises:
+        ValueError: columns differ in length.
     """
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
@@ -47,7 +51,8 @@ def placed_columns(placed: Assignment, names: Mapping[str, str]) -> dict[str, Co
 
     Args:
         placed: the clusters of the rows.
-        names: cluster, as text -> its name; empty: there is no such column.
+        names: cluster, as text -> its name, "" for one that is missing here; empty: there is no
+            column of names.
     """
     columns: dict[str, Column] = {
         "cluster": placed.labels,
@@ -62,7 +67,7 @@ def placed_columns(placed: Assignment, names: Mapping[str, str]) -> dict[str, Co
 
 
 def sure_columns(membership: Membership | None) -> dict[str, Column]:
-    """Returns the columns of probabilities; none if they are not known."""
+    """Returns the columns of probabilities, in which no second cluster is ""; {} for None."""
     if membership is None:
         return {}
     return {
@@ -73,7 +78,12 @@ def sure_columns(membership: Membership | None) -> dict[str, Column]:
 
 
 def duplicates_csv(sources: Sequence[str] | None, repeated: Duplicates) -> str:
-    """Returns `duplicates.csv`, one row per image in a group; without groups only a header."""
+    """Returns the text of `duplicates.csv`, a line for each image in a group, below a header.
+
+    Args:
+        sources: file of each image of the run; None: an image is named by its index.
+        repeated: the duplicates.
+    """
     images: list = repeated.images.tolist()
     if sources is not None:
         images = [sources[i] for i in images]

@@ -59,7 +59,11 @@ def sentence(event: Event, called: Callable[[int], str], noun: str) -> str:
 
 
 def ordered(events: Sequence[Event]) -> list[Event]:
-    """Returns the events that are shown: new clusters first, of each kind the largest first."""
+    """Returns the events that are shown, in the order of `_KINDS`: new clusters come first.
+
+    Of one kind, the event of most rows comes first, then the lowest id. Clusters that survived are
+    left out.
+    """
     shown = (event for event in events if event.kind in _KINDS)
     return sorted(shown, key=lambda event: (_KINDS.index(event.kind), -event.rows, event.id))
 
@@ -69,12 +73,12 @@ def entries(data: ReportData, clusters: Sequence[Cluster]) -> list[Entry]:
 
     An entry is the sentence on an event, and up to eight points of each cluster in it, the most
     typical first. These are the cluster of the event and the clusters that its lost points are in
-    now. Of a cluster that grew, only new points are shown. Clusters that no longer exist are left
-    out: they disappeared, or an update or a person has merged them.
+    now. Of a cluster that grew, only new points are shown. A cluster that no longer exists is named
+    in the sentence but has no points: it disappeared, or an update or a person has merged it.
 
     Args:
         data: what the report shows.
-        clusters: all clusters of the report.
+        clusters: all clusters of the report, with the titles that the sentences use.
     """
     change = data.changes
     if change is None:

@@ -42,18 +42,19 @@ class Duplicates(NamedTuple):
     """Groups of exact and near-duplicates, with one entry per image of a group.
 
     Attributes:
-        images: int64 `[m]`, indices, ascending in each group.
-        groups: int64 `[m]`, from 0, the largest group first, ties by the first image.
+        images: int64 `[m]`, indices among all images, ascending in each group.
+        groups: int64 `[m]`, ascending, the group of each image, from 0. The largest group comes
+            first; of groups of one size, that with the first image.
         is_exact: bool `[m]`, whether another image of the group has a file of the same bytes, or,
             without files, the same pixels.
-        similarities: float64 `[m]`, cosine similarity to the features of the group's first
-            image; 1 where they are exact duplicates.
+        similarities: float64 `[m]`, cosine similarity to the features of the group's first image; 1
+            for that image and for its exact duplicates.
         threshold: cosine similarity above which pictures were compared; None: only files of the
             same bytes were searched for, because there are more than `MAX_NEAR_IMAGES` images.
         facts: `[m]` of `data.images.FACTS`, of the images; for arrays, bytes are 0.
-        keep: bool `[m]`, true for one image of each group: the one with most pixels, then with most
-            bytes, then one whose name is not that of a copy, then with the earliest date, then the
-            first one of the run.
+        keep: bool `[m]`, true for one image of each group: the one that a person has picked, see
+            `with_picked`; else that with most pixels, then with most bytes, then one whose name is
+            not that of a copy, then with the earliest date, then the first one of the run.
     """
 
     images: NDArray
@@ -81,7 +82,10 @@ def originals(repeated: Duplicates, count: int) -> NDArray:
 
 
 def are_copies(repeated: Duplicates | None, images: NDArray) -> NDArray:
-    """Returns which of these images, int `[n]`, are copies of another one that is kept."""
+    """Returns which of these images, int `[n]`, are copies of another one that is kept: bool `[n]`.
+
+    `repeated` is None if there are no duplicates.
+    """
     copies = np.empty(0, int) if repeated is None else repeated.images[~repeated.keep]
     return np.isin(images, copies)
 
@@ -90,9 +94,9 @@ class Shown(NamedTuple):
     """Duplicates, and which of them are in a report.
 
     Attributes:
-        duplicates: the duplicates.
-        sources: file name of each image, or None.
-        rows: int64 `[n]`, the image of each point of the report; None: they are the same.
+        duplicates: the duplicates among all images of the run.
+        sources: file name of each image of the run, or None.
+        rows: int64 `[n]`, the image of each point of the report; None: point i is image i.
     """
 
     duplicates: Duplicates
@@ -101,7 +105,15 @@ class Shown(NamedTuple):
 
 
 def with_picked(repeated: Duplicates, kept: Sequence[int]) -> Duplicates:
-    """Returns duplicates of which these images are kept; of several in a group, the last one."""
+    """Returns duplicates of which a person has picked images to keep.
+
+    A group without a picked image stays as it is.
+
+    Args:
+        repeated: the duplicates.
+        kept: indices of picked images among all images. Those in no group have no effect; of
+            several in one group the last one is kept.
+    """
     keep = repeated.keep.copy()
     place = {image: i for i, image in enumerate(repeated.images.tolist())}
     for i in (place[image] for image in kept if image in place):
@@ -157,7 +169,7 @@ def record(shown: Shown) -> list[dict[str, Any]]:
 
 
 def counts(repeated: Duplicates) -> dict[str, int | float | None]:
-    """Returns the numbers of groups and of their images for `results.json`, and the threshold."""
+    """Returns the entry "duplicates" of the results: numbers of groups and images, threshold."""
     exact = int(repeated.is_exact.sum())
     return {
         "groups": repeated.n_groups,
@@ -172,11 +184,12 @@ def find(dataset: Dataset, features: NDArray) -> Duplicates:
 
     Exact duplicates are files of the same bytes. Near-duplicates are pairs of similar features, see
     `near_threshold`, or of similar outlines, whose whole pictures show the same content, see
-    `pictures.show_same`. Images that are not files are compared as the network sees them.
+    `pictures.show_same`. Images that are not files are compared as the network sees them. More than
+    `MAX_NEAR_IMAGES` distinct images are not searched for near-duplicates.
 
     Args:
-        dataset: the images.
-        features: float `[n, d]`, of all of them.
+        dataset: the n images, at least one.
+        features: float `[n, d]`, features of all images.
     """
     origins = first_copies(dataset)
     distinct = np.unique(origins)
@@ -234,7 +247,10 @@ def _to_keep(groups: NDArray, facts: NDArray, names: Sequence[str]) -> NDArray:
 
 
 def first_copies(dataset: Dataset) -> NDArray:
-    """Returns the first image with the same file, or pixels, as each image, int64 `[n]`."""
+    """Returns the first image with the same file, or pixels, as each image, int64 `[n]`.
+
+    An image whose file cannot be read is its own first one.
+    """
     count = dataset.size
     origins, seen = np.arange(count), dict[bytes, int]()
     if dataset.facts is not None:
@@ -258,7 +274,7 @@ def near_threshold(features: NDArray) -> float:
     images, which the comparison of the pictures leaves out.
 
     Args:
-        features: float `[n, d]` of distinct images.
+        features: float `[n, d]` of distinct images, at least one.
     """
     if len(features) == 1:
         return 1.0
@@ -271,13 +287,13 @@ def near_threshold(features: NDArray) -> float:
 
 
 def similar_pairs(features: NDArray, threshold: float) -> NDArray:
-    """Returns pairs of rows above a cosine similarity, int64 `[p, 2]`, i < j.
+    """Returns pairs of rows above a cosine similarity, int64 `[p, 2]`, sorted, with i < j.
 
-    Each row is compared with its 20 nearest rows.
+    Each row is compared with its 20 nearest rows. No pair occurs twice.
 
     Args:
         features: float `[n, d]`; a row of zeros is similar to none.
-        threshold: minimum cosine similarity; with 1 or more, no pairs are returned.
+        threshold: the similarity that a pair must exceed; with 1 or more, no pairs are returned.
     """
     rows = np.flatnonzero(features.any(axis=1))
     if threshold >= 1 or not len(rows):  # Similarities round to slightly more.
@@ -290,11 +306,11 @@ def similar_pairs(features: NDArray, threshold: float) -> NDArray:
 
 
 def outlines(dataset: Dataset, rows: NDArray) -> NDArray:
-    """Returns the gray values of 16 x 16 parts of images less their mean, float32 `[n, 256]`.
+    """Returns the gray values of 16 x 16 parts of each image less their mean, float32 `[r, 256]`.
 
     Args:
         dataset: the images.
-        rows: int `[n]`, indices of images.
+        rows: int `[r]`, indices of images.
     """
     result = np.empty((len(rows), _OUTLINE_SIDE**2), np.float32)
     for start in range(0, len(rows), _BATCH):
@@ -309,7 +325,10 @@ def outlines(dataset: Dataset, rows: NDArray) -> NDArray:
 
 
 def _are_alike(dataset: Dataset, pairs: NDArray) -> list[bool]:
-    """Returns which pairs int `[p, 2]` of images have pictures that show the same content."""
+    """Returns which pairs int `[p, 2]` of images have pictures that show the same content.
+
+    A picture that cannot be read is like no other.
+    """
     read = functools.lru_cache(_PICTURES)(functools.partial(pictures.read, dataset))
 
     def compare(k: int) -> bool:

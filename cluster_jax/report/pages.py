@@ -15,8 +15,11 @@ def fill(name: str, **values: Any) -> str:
     """Returns a page of HTML from a template; values are escaped unless they are markup.
 
     Args:
-        name: name of the file of the template.
-        **values: the variables of the template; functions of `summary` are always there.
+        name: name of a file in the folder `templates`, such as "report.html".
+        **values: all variables of the template but `summary`, the module, which is always there.
+
+    Raises:
+        jinja2.UndefinedError: a variable of the template is missing.
     """
     return _environment().get_template(name).render(values)
 

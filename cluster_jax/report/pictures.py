@@ -23,8 +23,8 @@ class Picture(NamedTuple):
     """A whole picture, upright.
 
     Attributes:
-        image: its pixels, scaled down to at most `SIDE`, RGB.
-        size: width and height in pixels.
+        image: its pixels, RGB, scaled down so that no side is longer than `SIDE`.
+        size: width and height in pixels before it was scaled down.
         several: whether the file has further pages or frames.
     """
 
@@ -34,7 +34,10 @@ class Picture(NamedTuple):
 
 
 def read(dataset: Dataset, i: int) -> Picture | None:
-    """Returns the whole picture of an image, of its file if it has one; None if unreadable."""
+    """Returns the whole picture of image i of a data set; None if its file cannot be read.
+
+    Images that are not files are as the data set has them, scaled and cropped.
+    """
     if dataset.load is None:
         image = as_image(dataset.fetch(np.array([i]))[0])
         return Picture(_small(image.convert("RGB")), image.size, False)
@@ -53,6 +56,7 @@ def as_image(values: NDArray) -> Image.Image:
 
 
 def _small(image: Image.Image) -> Image.Image:
+    """Returns an image scaled down so that no side is longer than `SIDE`; a small one stays."""
     factor = SIDE / max(image.size)
     size = [max(1, round(side * factor)) for side in image.size]
     return image if factor >= 1 else image.resize(size, Image.Resampling.BILINEAR)
@@ -84,5 +88,5 @@ def show_same(a: Picture, b: Picture) -> bool:
 
 
 def _variance(values: NDArray) -> NDArray:
-    """Returns the variance in the window around each pixel."""
+    """Returns the variance of gray values float32 `[h, w]` in the window around each pixel."""
     return uniform_filter(values * values, WINDOW) - uniform_filter(values, WINDOW) ** 2

@@ -76,7 +76,10 @@ def render(data: ReportData) -> str:
 
 
 def _completed(data: ReportData) -> ReportData:
-    """Returns the data with two axes of a map that has one, and with names of all labels."""
+    """Returns the data with a second axis of zeros for a map of one axis, and with names of labels.
+
+    True labels without names are named by their numbers.
+    """
     points = data.clustering.points
     if points.shape[1] == 1:
         points = np.pad(points, ((0, 0), (0, 1)))
@@ -113,7 +116,13 @@ def tree_record(linkage: NDArray, clusters: Sequence[Cluster]) -> dict[str, Any]
 def count_doubtful(
     membership: Membership | None, repeated: Duplicates | None, images: NDArray
 ) -> int | None:
-    """Returns the number of doubtful images, see `doubtful`; None without probabilities."""
+    """Returns the number of doubtful images without copies, see `doubtful`.
+
+    Args:
+        membership: the clusters of n images and their probabilities; None: the result is None.
+        repeated: duplicates among all images, or None.
+        images: int `[n]`, the indices of the n images among all images.
+    """
     if membership is None:
         return None
     return int((is_doubtful(membership) & ~are_copies(repeated, images)).sum())
@@ -125,10 +134,11 @@ def is_doubtful(membership: Membership) -> NDArray:
 
 
 def doubtful(data: ReportData) -> list[tuple[int, int]]:
-    """Returns each image that may belong to another cluster, with the ID of that one or -1.
+    """Returns each image that may belong to another cluster, as (point, ID of that cluster).
 
     The probability of its own cluster is below `DOUBTFUL`; the least probable image comes first.
-    Copies, images in no cluster, and images that a person has decided about are left out.
+    The ID is that of the second likeliest cluster, or -1 if all others have probability 0. Copies,
+    images in no cluster, and images that a person has decided about are left out.
 
     Args:
         data: what the report shows; without probabilities or images the result is empty.

@@ -26,8 +26,8 @@ class Changes(NamedTuple):
 
     Attributes:
         update: number of the update.
-        is_new: bool `[n]`, points that came in it.
-        events: changes of the clusters.
+        is_new: bool `[n]`, points of the report that came in this update.
+        events: changes of the clusters in this update.
     """
 
     update: int
@@ -40,7 +40,8 @@ class ReportData(NamedTuple):
 
     Attributes:
         title: name of the run.
-        results: contents of `results.json`; scores that need labels are None without them.
+        results: contents of `results.json`, see `Run.results`; scores that need labels are None
+            without them.
         clustering: the clusters of n points; with a membership, `linkage` is the tree of
             `SmoothTree`.
         true_labels: int `[n]`, or None.
@@ -150,8 +151,12 @@ class Cluster(NamedTuple):
 def suggested_names(results: Mapping[str, Any]) -> dict[str, str]:
     """Returns the name that `results.json` suggests for each cluster, by its ID as text.
 
-    Names are distinct: if the first suggestion for two clusters is "parachute", the second one is
-    added, "parachute (sky)", or else the number.
+    Names are distinct: if "parachute" is the first suggestion for several clusters, each of them
+    gets its second suggestion as well, "parachute (sky)". A name that a cluster before has got
+    already is followed by the ID instead, "parachute (7)".
+
+    Args:
+        results: contents of `results.json`; without suggestions the result is empty.
     """
     suggested = results.get("suggested_names") or {}
     shared = Counter(first for first, *_ in suggested.values())
@@ -168,12 +173,12 @@ def clusters_by_size(
     names: Mapping[str, str] = {},
     noun: str = "cluster",
 ) -> list[Cluster]:
-    """Returns the clusters by size, ties by number, -1 last.
+    """Returns the clusters by size, the largest first; of one size by number; -1 last.
 
     Args:
-        cluster_labels: int `[n]`.
-        distances: float `[n]`, to the center of the point's cluster.
-        names: ID of a cluster, as text -> its name.
+        cluster_labels: int `[n]`, the cluster of each point, -1 for none.
+        distances: float `[n]`, by which the members of a cluster are ordered, the nearest first.
+        names: ID of a cluster, as text -> its name; others have none.
         noun: the word for a cluster.
     """
     order = np.lexsort((distances, cluster_labels))
@@ -188,5 +193,8 @@ def clusters_by_size(
 
 
 def evenly_spaced(n: int, limit: int) -> NDArray:
-    """Returns at most `limit` of the indices 0 to n - 1, evenly spaced, with first and last."""
+    """Returns at most `limit` of the indices 0 to n - 1, evenly spaced, int64, ascending.
+
+    The first and the last are among them; for a limit of 1 the first alone.
+    """
     return np.unique(np.linspace(0, n - 1, min(n, limit)).round().astype(np.int64))

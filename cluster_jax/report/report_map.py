@@ -39,8 +39,8 @@ def build_map(
     typical one. A point's number is its position in this order.
 
     Args:
-        data: what the report shows.
-        clusters: all clusters, largest first.
+        data: what the report shows; a map has two axes or more.
+        clusters: all clusters, at least one, with that of the points in no cluster; largest first.
         doubts: points that may belong to another cluster, and its ID or -1, in the order shown.
         changed: events of the last update, with points that show them.
 
@@ -121,7 +121,8 @@ def _drawn(data: ReportData, clusters: Sequence[Cluster], kept: NDArray) -> list
     Args:
         data: what the report shows.
         clusters: all clusters.
-        kept: int `[m]`, which of their members, one cluster after the other, the record has.
+        kept: int `[m]`, ascending, positions of the points that the record has among the members of
+            all clusters, one cluster after the other.
     """
     ends = np.cumsum([len(cluster.members) for cluster in clusters])
     guesses = data.results.get("suggested_names") or {}
@@ -134,7 +135,7 @@ def _drawn(data: ReportData, clusters: Sequence[Cluster], kept: NDArray) -> list
 
 
 def _columns(data: ReportData) -> dict[str, NDArray]:
-    """Returns the properties of all points, see `build_map`."""
+    """Returns the properties of all n points by title, `[n]` each, see "columns" in `build_map`."""
     columns = {
         "index": np.arange(len(data.clustering.points)),
         "distance": data.clustering.distances,
@@ -190,7 +191,11 @@ def principal_components(points: NDArray) -> NDArray:
 
 
 def _pack(values: NDArray) -> dict[str, str]:
-    """Returns an array as base64 of its bytes, a third of the size of decimals, and its dtype."""
+    """Returns an array as base64 of its bytes, a third of the size of decimals, and its dtype.
+
+    Args:
+        values: floats, signed integers or booleans, packed as float32, int32 or uint8.
+    """
     dtype = _PACKED[values.dtype.kind]
     packed = np.ascontiguousarray(values, f"<{dtype}").tobytes()
     return {"dtype": dtype, "bytes": base64.b64encode(packed).decode()}

@@ -38,7 +38,8 @@ def tally(metrics: Mapping[str, Any]) -> tuple[int, int]:
     """Returns the numbers of large and small clusters; small clusters consist of outliers.
 
     Args:
-        metrics: metrics of one algorithm; for k-means, all clusters are large.
+        metrics: metrics of one algorithm; without "n_large", as for k-means, all clusters are
+            large.
     """
     large = metrics.get("n_large", metrics["n_clusters"])
     return large, metrics["n_clusters"] - large
@@ -50,7 +51,7 @@ def number(large: int, small: int) -> str:
 
 
 def groups(large: int, small: int, noun: str) -> str:
-    """Formats both numbers of clusters with a noun: "12 clusters and 3 small ones"."""
+    """Formats both numbers of clusters with a singular noun: "12 clusters and 3 small ones"."""
     text = counted(large, noun)
     return f"{text} and {counted(small, 'small one')}" if small else text
 
@@ -64,7 +65,9 @@ def shown(metrics: Mapping[str, Any]) -> str:
     """Returns the name of the algorithm whose clusters are shown.
 
     Args:
-        metrics: metrics of all algorithms, by name; those of a user-defined clusterer come first.
+        metrics: metrics of all algorithms, by name, at least one; other entries of the results
+            come after them. If it has one of `FINDERS`, that is the result; else its first key,
+            the user-defined clusterer or, where nothing else clustered, k-means.
     """
     return next((name for name in FINDERS if name in metrics), next(iter(metrics)))
 
@@ -73,7 +76,7 @@ def verdict(metrics: Mapping[str, Any], noun: str, group: str = "cluster") -> st
     """Returns a sentence if the number of clusters is uncertain, else None.
 
     Args:
-        metrics: metrics of one algorithm; k-means has no verdict.
+        metrics: metrics of one algorithm; k-means has no verdict, and {} has none.
         noun: "photos", "images" or "rows".
         group: the word for a cluster of them.
     """
@@ -160,7 +163,11 @@ def _score_table(
 ) -> list[str]:
     """Returns a line of titles, and one per clustering: its number of clusters and its scores.
 
-    Scores that need labels are left out if there are none.
+    Args:
+        results: content of `results.json`.
+        scores: keys of the scores in the metrics; those that need labels are left out if there are
+            none.
+        group: the word for a cluster.
     """
     with_labels = [value for *_, values in score_rows(results) for value in values]
     if all(value is None for value in with_labels):
@@ -179,7 +186,11 @@ def _score_table(
 
 
 def _largest_clusters(metrics: Mapping[str, Any]) -> list[str]:
-    """Returns a line for each of the largest clusters, one for other large, one for small ones."""
+    """Returns lines about the clusters: their number, each of the largest ones, and the others.
+
+    Args:
+        metrics: metrics of one algorithm of a run of embeddings, with "cluster_sizes".
+    """
     large, small = tally(metrics)
     sizes, matching = metrics["cluster_sizes"], metrics.get("matching", {})
     rows, purity = sum(sizes.values()), metrics.get("cluster_purity")
@@ -203,7 +214,14 @@ def _largest_clusters(metrics: Mapping[str, Any]) -> list[str]:
 def score_rows(
     results: Mapping[str, Any], scores: Sequence[str] = SCORES
 ) -> list[tuple[str, str, str, list[float | None]]]:
-    """Returns name, number of clusters, origin of the number, and scores of each clustering."""
+    """Returns (name, number of clusters, origin of the number, scores) of each clustering.
+
+    The origin is "found", "given", "corrected" or "as found by ..."; "" if it is not known.
+
+    Args:
+        results: content of `results.json`.
+        scores: keys of the scores in the metrics; one that is missing there is None.
+    """
     origins, metrics = results["provenance"].get("number_of_clusters", {}), results["metrics"]
     if metrics.get("discovery"):
         metrics = {"novel head": metrics["discovery"]["novel"], **metrics}
@@ -237,7 +255,7 @@ def _named(entries: Mapping[str, Any], *path: str) -> list[tuple[str, str]]:
 
 
 def entry_name(*path: str) -> str:
-    """Returns the path of keys to an entry of the results in words."""
+    """Returns the path of keys to an entry of the results in words, such as "NMI"."""
     text = " ".join(_WORDS.get(key, key.replace("_", " ")) for key in path)
     return text if text.startswith("k-") else text[:1].upper() + text[1:]  # k-means, k-NN
 

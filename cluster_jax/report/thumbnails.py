@@ -43,7 +43,7 @@ def sprite(images: Sequence[NDArray]) -> dict[str, Any]:
     """Returns one image of many, side by side, which takes far less space than separate files.
 
     Args:
-        images: uint8 arrays of one shape.
+        images: uint8 `[height, width]` or `[height, width, 3]`, at least one, all of one shape.
 
     Returns:
         "uri" of the sprite, its numbers of "columns" and "rows", and "width" and "height" of one

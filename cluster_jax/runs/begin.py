@@ -41,9 +41,11 @@ def run_pipeline(
 ) -> dict[str, Any]:
     """Trains, embeds, clusters and reports; skips what an earlier call has done.
 
-    A config without the section `train` trains nothing. If only the section `eval` or `note` of a
-    finished run differs, its images are clustered again and its results are replaced; after an
-    update this is an error.
+    A config without the section `train` trains nothing. If the config of a finished run differs
+    only in keys on which embeddings do not depend, such as the section `eval` (see
+    `workdir.training_part`), its images are clustered again and its results are replaced: names and
+    corrections of the earlier clusters no longer hold, until an undo. After an update such a config
+    is an error.
 
     Args:
         config: see `configs/base.py`.
@@ -54,12 +56,13 @@ def run_pipeline(
         report: whether to write `report.html`; the command `report` writes it later.
 
     Returns:
-        The results and the config; `{}` for a new run of several processes, which ends after
-        embedding: a second call, by one process, clusters.
+        `Run.results`, and the config under the key "config". `{}` if several processes have just
+        made the embeddings: a second call, by one process, clusters them.
 
     Raises:
-        InputError: the config, the data or the workdir is invalid. Most errors come before anything
-            is written; that of a user-defined clusterer comes after embedding.
+        InputError: the config, the data or the workdir is invalid, or a file in the workdir is
+            damaged (`DamagedFile`). Most errors come before anything is written; that of a
+            user-defined clusterer comes after embedding.
         NotFinite, Collapsed, Preempted, OSError: see `training.loop.train`.
     """
     try:
@@ -81,10 +84,10 @@ def _run(
 ) -> dict[str, Any]:
     """Returns the results of the run of a config, after the steps that no earlier call has done.
 
-    If the workdir has the finished run of an equal config with all its files, its results are
-    returned; outputs that are missing are written. If only embeddings or the encoder are missing,
-    they are made again. Otherwise the missing steps are done, and the images are clustered. For the
-    arguments see `run_pipeline`.
+    If the workdir has the finished run of an equal config with its embedding and encoder, its
+    results are returned; all outputs are written again if `results.json` is missing or is that of
+    another state. If only the embedding or the encoder is missing, it is made again. Otherwise the
+    missing steps are done, and the images are clustered. For the arguments see `run_pipeline`.
     """
     is_first = jax.process_index() == 0
     checkpoint.wait_for_all("started")
@@ -133,10 +136,16 @@ def _run(
 
 
 def _difference(config: AnyConfig, finished: Mapping[str, Any], workdir: epath.Path) -> str:
-    """Returns why a finished run has other clusters than those of a config; "" if it has not.
+    """Returns why a finished run must be clustered again for a config; "" if it must not.
+
+    Args:
+        config: the config that is asked for; it trains and embeds as that of the run does.
+        finished: what `workdir.about` returns for the run.
+        workdir: folder of the run, for messages.
 
     Raises:
-        InputError: the run was updated, so that its clusters cannot be replaced.
+        InputError: the run was updated, so that its clusters cannot be replaced; or the module of
+            `eval.method` cannot be imported.
     """
     differing, changed = workdirs.difference(finished["config"], config.values), ""
     if differing:
@@ -158,7 +167,7 @@ def _difference(config: AnyConfig, finished: Mapping[str, Any], workdir: epath.P
 def _prepared(
     config: AnyConfig, workdir: epath.Path, dataset: Dataset | None
 ) -> tuple[Store, Callable[[Callable[[], None]], Inputs[Any]]]:
-    """Returns what `trainings.prepare` or `photos.prepare` does, after checking the run."""
+    """Calls `trainings.prepare` for a training and `photos.prepare` for photos."""
     if isinstance(config, RunConfig):
         return trainings.prepare(config, workdir, dataset)
     return photos.prepare(config, workdir, dataset)
@@ -177,7 +186,11 @@ def _warn_of_an_edit(method: str, workdir: epath.Path) -> None:
 
 
 def _changes(config: AnyConfig, run: Run) -> str:
-    """Returns a message on how many image files of a finished run are new or gone since."""
+    """Returns the end of the line "WORKDIR is finished": how its files have changed since.
+
+    It counts the files that are new and those that are gone. Of images that are not the whole
+    content of a local folder, it says that they were not read.
+    """
     data = config.data
     is_whole = data.name == "folder" and data.limit is None and data.classes is None
     if not is_whole or run.names is None or data.dir is None or "://" in data.dir:
@@ -199,7 +212,14 @@ def _changes(config: AnyConfig, run: Run) -> str:
 def _cluster_and_write(
     store: Store, inputs: Inputs[AnyConfig], started: float, report: bool
 ) -> dict[str, Any]:
-    """Clusters the embedding in the workdir, writes all outputs, and returns the results."""
+    """Clusters the embedding in the workdir, writes all outputs, and returns the results.
+
+    Args:
+        store: the embeddings in the workdir, none of which is missing.
+        inputs: the images, also those that cannot be read.
+        started: what `time.perf_counter` returned before the training or the embedding.
+        report: whether to write the page.
+    """
     say("clustering")
     seconds, workdir = time.perf_counter() - started, store.workdir
     found = finish.cluster(inputs, read_features(workdir))
@@ -224,7 +244,13 @@ def _cluster_and_write(
 
 
 def read_features(workdir: epath.Path) -> stores.Embeddings:
-    """Returns the embeddings in a workdir by the names of their files."""
+    """Returns the embeddings in a workdir by the names of their files, without missing files.
+
+    Rows that stand in for unreadable files are among them, see `embed.UNREADABLE`.
+
+    Raises:
+        DamagedFile: a file is not what was written.
+    """
     names = (workdirs.TRAIN_EMBEDDING, workdirs.TEST_EMBEDDING, workdirs.INITIAL_EMBEDDING)
     there = buckets.names(workdir)
     return {n: io.read_arrays(workdir / n) for n in names if n in there}

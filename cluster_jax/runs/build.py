@@ -42,10 +42,10 @@ class Inputs(NamedTuple, Generic[Kind]):
     """The images of a run, ready for a network.
 
     Attributes:
-        config: the config; for a training it has the mean and standard deviation by which images
-            are standardized.
-        dataset: the images.
-        test: held-out test images of novel class discovery, or None.
+        config: the config; that of a training on images has the mean and standard deviation by
+            which they are standardized, also where the user's config leaves them None.
+        dataset: the images, or features of images.
+        test: held-out test images, for the linear probe or for novel class discovery; or None.
     """
 
     config: Kind
@@ -60,7 +60,7 @@ class BuiltRun(NamedTuple):
         config: see `Inputs`.
         training: everything that the training needs, except its state.
         test: see `Inputs`.
-        workdir: folder of its files.
+        workdir: folder of its checkpoints and logs, which `trainings.build_stages` sets.
     """
 
     config: RunConfig
@@ -86,7 +86,7 @@ def load_inputs(
         config: see `configs/base.py`.
         dataset: the images if they are loaded already; None: load `config.data` and
             `config.novel`.
-        test: held-out test images; only with `dataset`.
+        test: held-out test images, or None; ignored without `dataset`.
         labels: where labels of a streamed set are stored; None: nowhere.
 
     Raises:
@@ -118,11 +118,11 @@ def load_inputs(
 
 
 def load_photos(config: PhotosConfig, dataset: Dataset | None = None) -> Inputs[PhotosConfig]:
-    """Loads images that a pretrained network is to embed.
+    """Loads images that a pretrained network is to embed, with three channels.
 
     Args:
         config: see `configs/images.py`.
-        dataset: the images if they are loaded already.
+        dataset: the images if they are loaded already; None: load `config.data`.
 
     Raises:
         InputError: the config is inconsistent, or the data cannot be used.
@@ -137,7 +137,15 @@ def load_photos(config: PhotosConfig, dataset: Dataset | None = None) -> Inputs[
 
 
 def load_training_images(config: AnyConfig, data: DataConfig) -> Dataset:
-    """Loads the training images of a run, with the section `data` of its config or another one."""
+    """Loads the training images of a run, without those that are held out for testing.
+
+    Args:
+        config: config of the run, whose section `novel` says which images were held out.
+        data: the section `data` that is loaded in place of `config.data`.
+
+    Raises:
+        InputError: the data cannot be used.
+    """
     if isinstance(config, PhotosConfig):
         return datasets.load(data)
     return splits.load(data, config.novel)[0]
@@ -169,11 +177,13 @@ def build_run(
 
 
 def encoder_of(config: PhotosConfig, prepared: Preprocessing | None = None, **more: Any) -> Encoder:
-    """Makes the encoder that a config names, for images as large as its `data.image_size`.
+    """Makes the encoder that a config names.
 
     Args:
         config: the config.
-        prepared: the preprocessing; None: that of the weights.
+        prepared: the preprocessing, which also says how large images are; None: mean and standard
+            deviation of the weights, `data.interpolation`, and `data.image_size` or, if that is
+            None, the size of the weights.
         more: other attributes of the encoder.
 
     Raises:
@@ -187,10 +197,11 @@ def encoder_of(config: PhotosConfig, prepared: Preprocessing | None = None, **mo
 
 
 def pretrained(config: RunConfig, shape: Sequence[int]) -> Encoder:
-    """Makes the encoder on whose features a training runs, or that of its `network.weights`.
+    """Makes the encoder on whose features a training runs; without one, that of `network.weights`.
 
     Args:
-        config: config of the run; its section `augment` has mean and standard deviation.
+        config: config of the run, in which `encoder` or `network.weights` is set, and the section
+            `augment` has mean and standard deviation.
         shape: `[H, W, C]` of the images.
 
     Raises:
@@ -201,12 +212,15 @@ def pretrained(config: RunConfig, shape: Sequence[int]) -> Encoder:
 
 
 def trained(inputs: Inputs[RunConfig], params: Any, stats: Any) -> Encoder:
-    """Makes the encoder of a training.
+    """Makes the encoder of a training, from images to the features that the run clusters.
 
     Args:
         inputs: its images, or their features.
-        params: parameters of the network that its method keeps.
-        stats: BatchNorm statistics of this network.
+        params: parameters of the network that its method keeps, a tree for each part by its name.
+        stats: BatchNorm statistics of this network, as `params`.
+
+    Raises:
+        InputError: the weights of the frozen encoder, on whose features it trained, cannot be read.
     """
     config, dataset = inputs.config, inputs.dataset
     shown = dataset.shown or dataset
@@ -226,6 +240,7 @@ def trained(inputs: Inputs[RunConfig], params: Any, stats: Any) -> Encoder:
 
 
 def _preprocessing(config: RunConfig) -> Preprocessing:
+    """Returns the preprocessing of a config that has mean and standard deviation."""
     augment = config.augment
     assert augment.mean is not None  # Both are measured, or those of weights.
     assert augment.std is not None
@@ -234,7 +249,11 @@ def _preprocessing(config: RunConfig) -> Preprocessing:
 
 
 def _channels(config: RunConfig, images: Dataset) -> Dataset:
-    """Returns images with three channels if their network is pretrained; see `_pending`."""
+    """Returns images with three channels if their network is pretrained.
+
+    If a frozen encoder is set, it returns a placeholder for the features of the images that can be
+    read, see `_pending`.
+    """
     if config.encoder is not None and images.features_of is None:
         # The features of all images are made first, of which the neighbors are searched.
         return _pending(config, with_channels(readable(images), 3))
@@ -244,7 +263,14 @@ def _channels(config: RunConfig, images: Dataset) -> Dataset:
 
 
 def describe_images(inputs: Inputs[AnyConfig]) -> dict[str, Any]:
-    """Returns size, shape, known classes, channel statistics for `rebuild_run`, as JSON values."""
+    """Returns what `rebuild_run` must know of the images, as JSON values.
+
+    Returns:
+        "size", the number of images; "shape" of an image, also where the run trains on its
+        features; and "known": None without novel class discovery, else the number of labeled
+        "images", the number of known "classes", and their "names". Of a training also "mean" and
+        "std" of the channels, None if it takes features.
+    """
     dataset = inputs.dataset
     known_classes = None
     if dataset.partial_labels is not None:
@@ -260,7 +286,10 @@ def describe_images(inputs: Inputs[AnyConfig]) -> dict[str, Any]:
 
 
 def describe_encoder(encoder: Encoder) -> dict[str, Any]:
-    """Returns preprocessing and checksum of the encoder of photos as JSON values."""
+    """Returns what `images.json` says of an encoder of images, as JSON values.
+
+    They are "preprocessing", and the checksum of the weights under the key `workdir.WEIGHTS`.
+    """
     assert encoder.preprocessing is not None
     prepared = io.plain(dataclasses.asdict(encoder.preprocessing))
     return {"preprocessing": prepared, workdirs.WEIGHTS: encoder.checksum}
@@ -271,7 +300,7 @@ def rebuild_run(config: RunConfig, images: Mapping[str, Any]) -> BuiltRun:
 
     Args:
         config: config of the run.
-        images: the result of `describe_images` for its images.
+        images: what `describe_images` has returned for its images, as in `images.json`.
 
     Raises:
         InputError: the config and the images are inconsistent.
@@ -297,7 +326,12 @@ def rebuild_run(config: RunConfig, images: Mapping[str, Any]) -> BuiltRun:
 
 
 def _placeholder_classes(size: int, classes_of_run: Mapping[str, Any] | None) -> np.ndarray | None:
-    """Returns classes int32 `[size]` with the run's counts, which fix shapes and durations."""
+    """Returns classes int32 `[size]` with the run's counts, which fix shapes and durations.
+
+    Args:
+        size: number of images.
+        classes_of_run: the entry "known" of `describe_images`; None: the result is None.
+    """
     if classes_of_run is None:
         return None
     classes = np.full(size, -1, np.int32)
@@ -392,7 +426,7 @@ def _join(inputs: Inputs[RunConfig], mesh: Mesh) -> BuiltRun:
 
 
 def _with_statistics(section: AugmentConfig, dataset: Dataset) -> AugmentConfig:
-    """Returns a section with mean and standard deviation, measured on the images if None."""
+    """Returns a section with mean and standard deviation; one that is None is measured."""
     if section.mean is not None and section.std is not None:
         return section
     mean, std = datasets.channel_statistics(dataset)
@@ -400,6 +434,11 @@ def _with_statistics(section: AugmentConfig, dataset: Dataset) -> AugmentConfig:
 
 
 def _steps_per_epoch(train: TrainConfig, dataset: Dataset) -> int:
+    """Returns the number of steps in an epoch.
+
+    Raises:
+        InputError: there are fewer labeled or unlabeled images than a batch has.
+    """
     parts = batches.parts(dataset, train.batch_size, train.labeled_batch_size)
     for name, (members, count) in parts.items():
         if name != "all" and len(members) < count:
@@ -428,6 +467,11 @@ def abstract_state(run: TrainingRun) -> State:
 
 
 def _method(config: RunConfig, context: MethodContext) -> Method:
+    """Builds the method of a config, with the term of another method and with NRCC if they are set.
+
+    Raises:
+        InputError: the method does not suit the network, the labels, the term or NRCC.
+    """
     name, net = config.method.name, config.network
     method = base.build(name, config.method.config, context)
     if isinstance(method, base.TwoView):
@@ -461,7 +505,12 @@ def _method(config: RunConfig, context: MethodContext) -> Method:
 
 
 def try_step(run: TrainingRun) -> None:
-    """Traces a step, which raises an error if parts of the run do not fit; computes nothing."""
+    """Traces a training step to check that its parts fit together; computes nothing.
+
+    Raises:
+        InputError: a batch cannot be divided among the devices. If parts do not fit, the error is
+            that of the part, of any type.
+    """
     batch: dict[str, Any] = {}
     parts = batches.parts(run.dataset, run.train.batch_size, run.train.labeled_batch_size)
     for name, (_, count) in parts.items():

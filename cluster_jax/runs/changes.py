@@ -23,7 +23,16 @@ _KINDS = {"new": "new", "gone": "gone", "changed": "changed", "renamed": "moved 
 
 
 def write_last(run: Run) -> None:
-    """Writes the table of what the last update of a state has changed, or removes another's."""
+    """Writes `changes.csv` of the last update up to a state; removes the file if there is none.
+
+    The update is known if the state before it is one of the last `run.KEPT` states, too.
+
+    Args:
+        run: a state in its workdir, the newest or an earlier one.
+
+    Raises:
+        InputError: the file of an earlier state is damaged.
+    """
     file, numbers = run.workdir / workdirs.CHANGES, workdirs.states(run.workdir)
     for back in range(numbers[-1] - run.number, len(numbers) - 1):
         if (after := records.read(run.workdir, back)).made_by == "update":
@@ -34,7 +43,19 @@ def write_last(run: Run) -> None:
 
 
 def table(before: Run, run: Run) -> dict[str, list[Any]]:
-    """Lists the rows that are new, gone, changed, renamed, or in another cluster."""
+    """Lists the rows that are new, gone, changed, renamed, or in another cluster.
+
+    Args:
+        before: a state of a run.
+        run: a later state.
+
+    Returns:
+        The columns of `changes.csv`, an entry for each listed row: "name", its file, id or number;
+        "change", one of "new", "gone", "changed" (the same name has another content), "renamed" and
+        "moved" (only the cluster is another one); "before" and "after", the clusters, -1 for none
+        and "" where the row is not there. The rows of `run` come first, then those that are gone.
+        Numbered rows are never changed or renamed: one leaves, and another one is new.
+    """
     place = {row: i for i, row in enumerate(before.columns["row"].tolist())}
     olds = [place.pop(row, None) for row in run.columns["row"].tolist()]
     earlier, now = paths(before), paths(run)
@@ -66,7 +87,10 @@ def _name(run: Run, row: int) -> str | int:
 
 
 def paths(run: Run) -> tuple[Any, ...]:
-    """Returns absolute paths of photos: another folder in an update changes the relative ones."""
+    """Returns names of all rows that hold in every state: of photos, absolute paths.
+
+    Of embeddings they are the ids; numbered rows have their numbers, which hold in one state alone.
+    """
     if run.names is None:
         return tuple(range(len(run.columns)))
     if not run.is_of_images:
@@ -76,7 +100,18 @@ def paths(run: Run) -> tuple[Any, ...]:
 
 
 def values(run: Run, counts: Mapping[str, int], *, refit: bool) -> dict[str, Any]:
-    """Returns what a program is told of an update with so many changes of each kind."""
+    """Returns what a program is told of an update, as JSON values.
+
+    Args:
+        run: the state after the update.
+        counts: number of rows by the "change" of `table`; 0 where there is none.
+        refit: whether all rows were clustered anew.
+
+    Returns:
+        "workdir"; "update", its number; the numbers of rows that are "new", "gone", "changed" and
+        "renamed"; "refit"; "away", folders that are not there; the number of all "photos" or
+        "rows", see `Run.words`; the number of "clusters"; and "events", see `numbering.Event`.
+    """
     return {
         "workdir": str(run.workdir),
         "update": run.updates,
@@ -90,7 +125,15 @@ def values(run: Run, counts: Mapping[str, int], *, refit: bool) -> dict[str, Any
 
 
 def words(run: Run, values: dict[str, Any]) -> str:
-    """Tells in plain words what has happened: numbers of files, then a line for each event."""
+    """Returns what has happened in plain words: numbers of rows, then a line for each event.
+
+    Args:
+        run: the state after the update.
+        values: what `values` has returned for it.
+
+    Returns:
+        Several lines, of which at most `_TOLD` tell of an event.
+    """
     noun, group = run.words
     names = run.cluster_names
 
@@ -114,6 +157,6 @@ def words(run: Run, values: dict[str, Any]) -> str:
 
 
 def missing_folders(run: Run) -> list[str]:
-    """Returns a sentence for each folder that is not there."""
+    """Returns a sentence for each folder that was not there in the last update (`Run.away`)."""
     noun = run.words[0]
     return [f"{folder} is away or empty: its {noun}s stay as they were." for folder in run.away]

@@ -47,7 +47,7 @@ class MethodSection:
     """Section `method`, or `term`.
 
     Attributes:
-        name: name of the method's file in `cluster_jax/methods`.
+        name: name of the method's file in `cluster_jax/methods`, or a module of one's own.
         config: the other keys of the section as the `Config`, or `TermConfig`, of that file.
     """
 
@@ -165,8 +165,9 @@ AnyConfig = RunConfig | PhotosConfig
 def config_json(config: ConfigDict | Mapping[str, Any]) -> dict[str, Any]:
     """Returns the config as nested dicts of JSON values (tuples become lists), as in `config.json`.
 
-    Values that are None are filled in from the preprocessing of pretrained weights, see
-    `pretrained.preprocessing`.
+    Sizes, interpolation, mean and standard deviation that are None in the sections `data` and
+    `augment` are filled in from the preprocessing of the pretrained weights, if the config has
+    some, see `pretrained.preprocessing`. All else is checked by `parse_config`.
 
     Raises:
         InputError: a file beside the weights is damaged; or `data.interpolation` or `augment.size`
@@ -178,6 +179,7 @@ def config_json(config: ConfigDict | Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_preprocessing(values: dict[str, Any]) -> dict[str, Any]:
+    """Returns values of a config with those of `_PREPARED` that were None, see `config_json`."""
     # Other errors are raised when the sections are parsed.
     network = values.get("network")
     name = network.get("weights") if isinstance(network, Mapping) else None
@@ -206,8 +208,8 @@ def parse_config(config: ConfigDict | Mapping[str, Any], name: str = "run") -> A
         name: its name, see `Config`.
 
     Raises:
-        InputError: a key is missing or unknown, a value is out of range, or a batch has too many
-            labeled images or does not fit into memory.
+        InputError: a key is missing or unknown, a value is of another type or out of range, or
+            several values do not suit each other; or see `config_json`.
     """
     values = config_json(config)
     internal = ("name", "values")
@@ -238,8 +240,9 @@ def read_config(workdir: epath.Path) -> AnyConfig:
     """Returns the config of the run in a workdir.
 
     Raises:
-        InputError: an older version of the package wrote it, or its method is a module that cannot
-            be imported here.
+        InputError: the file is damaged (`DamagedFile`), an older version of the package wrote it,
+            or its method is a module that cannot be imported here.
+        FileNotFoundError: there is no `config.json`.
     """
     values = workdirs.read_values(workdir / workdirs.CONFIG)
     try:
@@ -252,6 +255,11 @@ def read_config(workdir: epath.Path) -> AnyConfig:
 
 
 def _method(key: str, section: Any) -> MethodSection:
+    """Parses a section, whose `key` is "method" or "term".
+
+    Raises:
+        InputError: it is no section, has no name, or has another invalid value.
+    """
     if not isinstance(section, Mapping):
         raise InputError(f"{key} must be a section of the config; got {section!r}")
     if "name" not in section:
@@ -295,7 +303,10 @@ def _parse_stages(values: Mapping[str, Any]) -> dict[str, RunConfig]:
 
 
 def _merged(section: Any, changes: Any) -> Any:
-    """Returns a section with changed keys, nested sections merged key by key."""
+    """Returns a section with changed keys, and with nested sections that are merged key by key.
+
+    If one of the two is no section, the result is `changes`.
+    """
     if not (isinstance(section, Mapping) and isinstance(changes, Mapping)):
         return changes
     merged = {k: _merged(v, changes[k]) if k in changes else v for k, v in section.items()}

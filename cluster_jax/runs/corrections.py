@@ -2,7 +2,7 @@
 
     {"state": "3f9c0e51a2b4",             the state of the run that the page shows
      "names": {"3": "cats"},              cluster: its name
-     "merges": [[5, 3]],                  cluster, and the one that receives it and keeps its name
+     "merges": [[5, 3]],                  cluster, and the one that receives its rows
      "new": {"a": "puppies"},             key of a new cluster: its name, or null
      "labels": {"17": 3, "18": "a"},      row: the cluster to which it moves
      "wrong": [20],                       rows that belong to no cluster
@@ -11,8 +11,9 @@
 
 All keys but the first may be left out. A row is its position on the page. Names are set first, then
 clusters merge, then rows move (for a merged cluster: to the one that has received it), then rows
-are marked wrong or right. A cluster that is gone can be named and can receive rows: its number
-keeps its meaning.
+are marked wrong or right. A cluster that receives another one keeps its name; without a name, it
+gets that of the first merged cluster that has one. A cluster that is gone can be named and can
+receive rows: its number keeps its meaning.
 """
 
 import collections
@@ -45,10 +46,13 @@ _KINDS = {
 
 
 def read(file: epath.PathLike) -> dict[str, Any]:
-    """Returns the content of a file of corrections.
+    """Returns the content of a file of corrections, of which the keys and their types are checked.
+
+    Whether the entries suit a run is checked by `corrected`.
 
     Raises:
         InputError: it is not a file that a page has saved.
+        OSError: the file cannot be read.
     """
     path = buckets.path(file)
     if not path.exists() or path.is_dir():
@@ -71,14 +75,17 @@ def read(file: epath.PathLike) -> dict[str, Any]:
 
 
 def corrected(run: Run, said: Mapping[str, Any]) -> Run:
-    """Returns the corrected run: new labels and names, with probabilities and tree as before.
+    """Returns the corrected run, whose probabilities, distances, tree and results stay as before.
+
+    Corrected are labels, names, which rows a person has decided, and which copies are kept; `keep`
+    is ignored if the run has no duplicates. For all else see `finish.described` and `scored`.
 
     Args:
         run: the run in the state that the corrections are about.
-        said: the corrections, see the module.
+        said: the corrections, see the module; "state" is not compared with the run.
 
     Raises:
-        InputError: a correction is invalid; nothing has been applied.
+        InputError: an entry is invalid, for example has no such row or cluster.
     """
     clusters, labels, columns = range(run.next_label), run.labels.copy(), run.columns.copy()
     new = _new(said.get("new", {}), run.next_label)
@@ -127,12 +134,15 @@ def corrected(run: Run, said: Mapping[str, Any]) -> Run:
 def carried(shown: Run, run: Run, said: Mapping[str, Any]) -> dict[str, Any]:
     """Returns corrections of one state of a run as corrections of a later state.
 
-    Corrections of rows that are gone are left out; clusters have the same numbers.
+    Corrections of rows that are gone are left out; clusters have the same numbers. A row that is
+    right moves to the cluster in which the page has shown it. If a person has since moved rows of a
+    new cluster, all to one cluster, as by an earlier file of the same page, the new cluster is not
+    made: its rows move to that one.
 
     Args:
         shown: the state that the corrections are about.
-        run: the later state.
-        said: the corrections.
+        run: a later state of the same run.
+        said: the corrections, see the module.
 
     Raises:
         InputError: a correction is invalid in its own state.
@@ -166,9 +176,14 @@ def carried(shown: Run, run: Run, said: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _made(shown: Run, run: Run, places: list[str]) -> int | None:
-    """Returns the one cluster to which a person has moved these rows since `shown`.
+    """Returns the one cluster to which a person has moved rows since the state `shown`.
 
-    The result is None if there is none or several.
+    The result is None if the person has moved them to several clusters, or none of them.
+
+    Args:
+        shown: the earlier state.
+        run: the later state.
+        places: positions of the rows on the page of `run`, as texts.
     """
     rows = run.rows[np.array(places, np.int64)]
     names = ["row", "label", "decided"]
@@ -179,7 +194,14 @@ def _made(shown: Run, run: Run, places: list[str]) -> int | None:
 
 
 def summary(before: Run, after: Run) -> str:
-    """Returns what corrections have changed, "3 moved, 1 named", or else those in force."""
+    """Returns what corrections have changed, such as "3 moved, 1 named", for a line of output.
+
+    If they have changed nothing, it tells which earlier corrections are in force, if there are any.
+
+    Args:
+        before: the state before the corrections.
+        after: the state after them, of the same rows.
+    """
     moved = before.labels != after.labels
     lost = moved & (after.labels == NO_CLUSTER)
     gone = set(before.labels.tolist()) - set(after.labels.tolist())
@@ -212,6 +234,11 @@ def _counted(counts: Mapping[str, int]) -> str:
 
 
 def _new(said: Mapping[str, Any], next_label: int) -> dict[str, int]:
+    """Returns the number of each new cluster by its key, from `next_label` on.
+
+    Raises:
+        InputError: a key is a number, so that it could be that of another cluster.
+    """
     if numbers := [key for key in said if key.isdecimal()]:
         raise InputError(f"the key of a new cluster must be no number; got {short(numbers[0])!r}")
     return {key: next_label + i for i, key in enumerate(said)}
@@ -219,6 +246,10 @@ def _new(said: Mapping[str, Any], next_label: int) -> dict[str, int]:
 
 def _merges(pairs: list[Any], clusters: Collection[int]) -> dict[int, int]:
     """Returns the cluster that receives each merged cluster, at the end of a chain of merges.
+
+    Args:
+        pairs: the entry "merges" of the module.
+        clusters: the numbers that are clusters of the run.
 
     Raises:
         InputError: a merge is not of two clusters, or of one into several or into itself.
@@ -242,6 +273,7 @@ def _merges(pairs: list[Any], clusters: Collection[int]) -> dict[int, int]:
 
 
 def _check_rows(run: Run, said: list[int], right: list[int]) -> None:
+    """Raises an `InputError` if a row is in `said` twice, or in `right` and in no cluster."""
     if again := [row for row, count in collections.Counter(said).items() if count > 1]:
         raise InputError(f"an image must be moved, wrong or right; got two of these for {again[0]}")
     if lost := [row for row in right if run.labels[row] == NO_CLUSTER]:
@@ -249,6 +281,7 @@ def _check_rows(run: Run, said: list[int], right: list[int]) -> None:
 
 
 def _cluster(key: str, value: Any, clusters: Collection[int]) -> int:
+    """Returns a cluster given as a number or its text; raises an `InputError` for another value."""
     label = _whole(value)
     if label not in clusters:
         raise InputError(f"{key} must name clusters of the run; got {short(repr(value))}")
@@ -256,7 +289,10 @@ def _cluster(key: str, value: Any, clusters: Collection[int]) -> int:
 
 
 def _row(run: Run, key: str, value: Any) -> int:
-    """Returns a row of a run by its position on the page, or raises an `InputError`."""
+    """Returns the row of a run that has a position on its page, or raises an `InputError`.
+
+    The position is a number or its text; `key` is the key of the corrections, for the message.
+    """
     place, rows = _whole(value), run.rows
     if not 0 <= place < len(rows):
         got = short(repr(value))
@@ -265,13 +301,21 @@ def _row(run: Run, key: str, value: Any) -> int:
 
 
 def _whole(value: Any) -> int:
-    """Returns a whole number, of JSON or of its keys; -1 for anything else."""
+    """Returns a whole number given as an int or as text of up to nine digits; -1 for other values.
+
+    A negative int stays as it is: callers refuse all numbers below 0.
+    """
     if isinstance(value, str) and value.isdecimal() and len(value) < 10:
         return int(value)
     return value if type(value) is int else -1
 
 
 def _name(value: Any) -> str:
+    """Returns a name with single blanks between its words.
+
+    Raises:
+        InputError: it is no text of 1 to `MAX_NAME` characters, or has control characters.
+    """
     name = " ".join(value.split()) if isinstance(value, str) else ""
     kinds = {unicodedata.category(character) for character in name if character not in _JOINERS}
     is_control = not kinds.isdisjoint({"Cc", "Cf", "Cs"})

@@ -27,7 +27,7 @@ COPIES = "copies"  # the folder of images of which a better copy is in another o
 
 
 def check_has_files(data_name: str) -> None:
-    """Raises an `InputError` unless the images of a run are files, by `data.name`."""
+    """Raises an `InputError` unless `data.name` is "folder": only then images are files."""
     if data_name != "folder":
         raise InputError(
             f"what is exported must be images in files; got a run on {data_name}, of which "
@@ -76,6 +76,7 @@ def check_of_run(folder: epath.PathLike, run: Run) -> None:
     Raises:
         InputError: the folder cannot be used, the images are not files, or one of them is gone or
             has another content.
+        OSError: a file cannot be read.
     """
     check_has_files(run.config["data"]["name"] if run.is_of_images else "features")
     page.check_place(run)
@@ -109,11 +110,12 @@ def places(
     """Returns the name of the folder of each image.
 
     Args:
-        labels: cluster `[n]` of each image, int, or names of classes; -1: in no cluster.
-        names: label -> name of its folder, see `folder_names`.
+        labels: `[n]`, the cluster of each image, int, -1 for none, or the names of its class.
+        names: label -> its name, from which `folder_names` makes that of the folder.
         group: the word for a cluster.
         sources: file of each image.
-        copies: the files that are put into the folder `COPIES` instead.
+        copies: the files, among `sources`, that are put into the folder `COPIES` instead (into
+            "copies_2" if a cluster has that name).
     """
     folders = folder_names(labels, names, group)
     result = [folders[label] for label in labels.tolist()]
@@ -133,23 +135,22 @@ def write(
 ) -> int:
     """Writes one folder per cluster, and returns their number.
 
-    Files are linked to by their absolute paths (copied if links are not possible) or copied, and
-    taken out of a zip. On an error, the folders written so far are removed. Source images are never
-    changed.
+    Files of a zip are unpacked into them. If an error occurs, the folders of the clusters are
+    removed, but not `folder` itself. Source images are never changed. Of files with one name in
+    one folder, the later ones get a number, "a_2.jpg".
 
     Args:
         folder: must be new or empty.
         places: name of the folder of each image, see `places`.
         dir: where the images are, as `data.dir`.
-        sources: file of each image.
-        by: one of `flags.EXPORT_WAYS`.
-
-    Returns:
-        The number of folders.
+        sources: file of each image, relative to `dir`.
+        by: "link" for links to the absolute paths, with copies where links are not possible, or
+            "copy".
 
     Raises:
         InputError: the folder cannot be used.
-        FileNotFoundError: a source file does not exist any more.
+        OSError: a source file does not exist any more (`FileNotFoundError`) or cannot be read, or
+            the folder cannot be written.
     """
     path, made, root = check(folder), sorted(set(places)), image_files.root(dir)
     read = None if root.is_dir() else image_files.reader(dir)
@@ -172,18 +173,18 @@ def write(
 
 
 def run_clusters(run: Run, folder: os.PathLike | str, by: str = "link") -> int:
-    """Exports the images of a finished run by its clusters, or by their classes.
+    """Exports the images of a finished run by cluster, and returns the number of folders.
+
+    In novel class discovery folders are those of the known and novel classes. Copies of an image
+    that is kept are in the folder `COPIES`.
 
     Args:
         run: the run, which `check_of_run` has checked.
         folder: must be new or empty.
         by: see `write`.
 
-    Returns:
-        The number of folders.
-
     Raises:
-        InputError, FileNotFoundError: see `write`.
+        InputError, OSError: see `write`.
     """
     labels = run.labels if run.known is None else run.class_names(run.classes)
     sources = run.names or ()
@@ -192,7 +193,7 @@ def run_clusters(run: Run, folder: os.PathLike | str, by: str = "link") -> int:
 
 
 def _copies(run: Run) -> set[str]:
-    """Returns the files that are duplicates of an image that is to be kept."""
+    """Returns the files that are duplicates of another image, which is to be kept."""
     repeated = run.duplicates
     if repeated is None or run.names is None:
         return set()
@@ -200,7 +201,11 @@ def _copies(run: Run) -> set[str]:
 
 
 def names_of_folders(run: Run) -> dict[Any, str]:
-    """Returns the folder name of each cluster or class: the one a person gave, or the suggested."""
+    """Returns the names of clusters by number: the one that a person gave, or the suggested one.
+
+    In novel class discovery they are the names that a person gave to novel classes, by "novel 0",
+    "novel 1", ... Clusters without a name are left out.
+    """
     if run.known is not None:
         return {splits.novel_name(cluster): name for cluster, name in run.named.items()}
     return {int(cluster): name for cluster, name in run.cluster_names.items()}
@@ -211,13 +216,14 @@ def folder_names(
 ) -> dict[Any, str]:
     """Returns a safe and distinct folder name for each label.
 
-    If two labels have one name, the second gets a number, "church_2". Without a name it is
-    `group_03` for 3, "cat_dog" for the class "cat/dog", and `no_group` for -1.
+    If two labels have one name, but for upper and lower case, the higher label gets a number,
+    "church_2". A label without a name has the folder `group_03` for 3, and "cat_dog" for the class
+    "cat/dog". That of -1 is always `no_group`.
 
     Args:
-        labels: int, or names of classes.
+        labels: `[n]`, int or names of classes, at least one; each may occur several times.
         names: label -> name.
-        group: the word for a cluster.
+        group: the word for a cluster, "group" above.
 
     Example:
         >>> folder_names(np.array([-1, 0, 1, 2]), {0: "church", 2: "Church"}, "group")
@@ -239,7 +245,7 @@ def _safe(text: str) -> str:
     """Returns a safe folder name: no separator or quote, not ".", ".." or hidden, no flag.
 
     Letters, marks and signs of all scripts stay; invisible characters and those that reverse text
-    do not.
+    do not. It has at most `_MAX_NAME` characters, and is "" if none of the text is safe.
     """
     text = unicodedata.normalize("NFC", text)
     kept = "".join(character if _is_safe(character) else "\0" for character in text)
@@ -274,11 +280,12 @@ def _unused(stem: str, suffix: str, used: set[str]) -> str:
 
 
 def _same(name: str) -> str:
+    """Returns a name in a form that is equal for names that a file system may not tell apart."""
     return unicodedata.normalize("NFC", name).casefold()
 
 
 def _shortened(stem: str, end: str) -> str:
-    """Returns a name of at most `_MAX_BYTES` bytes; a longer stem is cut between characters."""
+    """Returns `stem` + `end`, at most `_MAX_BYTES` bytes: the stem is cut between characters."""
     whole = os.fsencode(stem)
     start = whole[: _MAX_BYTES - len(os.fsencode(end))]
     return (stem if start == whole else start.decode(errors="ignore")) + end
@@ -289,7 +296,7 @@ def _resolved(path: epath.PathLike) -> pathlib.Path:
 
 
 def _put(file: pathlib.Path, by: str, target: pathlib.Path) -> None:
-    """Links to a file, or copies it; also copies it if links are not possible."""
+    """Makes `target` a link to a file if `by` is "link" and links are possible, else a copy."""
     if by == "link":
         try:
             os.symlink(file.resolve(strict=True), target)

@@ -38,9 +38,13 @@ _OF_FEATURES = ("data", "augment", "network", "encoder")
 
 
 def share(count: int, step: int) -> range:
-    """Returns the contiguous range of rows of this process, aligned to batches of `step`.
+    """Returns the contiguous range of rows of this process, aligned to batches of `step` rows.
 
-    With few rows for each process the batches are smaller.
+    If a process would have less than one batch, the range is aligned to smaller batches.
+
+    Args:
+        count: number of rows of all processes together.
+        step: rows of a batch.
 
     Raises:
         InputError: there are fewer rows than processes.
@@ -60,14 +64,17 @@ def embed_images(stages: Sequence[BuiltRun], fingerprint: str) -> list[BuiltRun]
     """Embeds the images of a run, and returns its stages with the features in their data sets.
 
     Features are written to the workdir, first in parts, so that an interrupted run embeds no image
-    twice. Without an encoder nothing changes.
+    twice. A file of features that is there is taken as it is. If `config.encoder` is None, the
+    stages are returned unchanged.
 
     Args:
-        stages: all stages of the run; they have the same images.
-        fingerprint: fingerprint of the run's config and images.
+        stages: all stages of the run; they have the same images, without unreadable ones.
+        fingerprint: fingerprint of the run's config and images, by which parts are known again.
 
     Raises:
-        InputError: there is more than one process.
+        InputError: there are several processes, the weights of the encoder cannot be read, there
+            are too few images for `feature_views.neighbors`, a feature is not finite, or a file of
+            features is damaged (`DamagedFile`).
     """
     last = stages[-1]
     config, mesh = last.config, last.training.mesh
@@ -103,7 +110,7 @@ def embed_images(stages: Sequence[BuiltRun], fingerprint: str) -> list[BuiltRun]
 
 
 def _forward(encoder: Encoder, mesh: Mesh) -> Forward:
-    """Returns the encoder as a function of images to an embedding with the entry `features`."""
+    """Returns the encoder as a function of images to an embedding with the entry "features"."""
     encode = encoder.on(mesh)
     return lambda images: {"features": encode(images)}
 
@@ -113,23 +120,24 @@ def write_features(
 ) -> tuple[tuple[int, ...], list[tuple[str, str]]]:
     """Writes the features of every image.
 
-    A file has `features` float32 `[n, d]`; `skipped`, path and reason of each file that could not
-    be read; and where the images have them `labels`, `label_names` and `files`. In a folder each
-    process has a part of the images, in their order: its features in
-    `features-PROCESS-of-PROCESSES.npy`, and all else in `rows-PROCESS-of-PROCESSES.npz`. The same
-    call goes on where an earlier one was interrupted.
+    A file has `features` float32 `[n, d]`, without rows for files that could not be read; `skipped`
+    str `[s, 2]`, path and reason of each of these; and where the images have them `labels`,
+    `label_names` and `files`. In a folder each process has a part of the images, in their order:
+    its features in `features-PROCESS-of-PROCESSES.npy`, and all else in
+    `rows-PROCESS-of-PROCESSES.npz`. The same call goes on where an earlier one was interrupted.
 
     Args:
         values: a config of photos, or one with `network.weights`, as JSON values.
-        out: the `.npz` file or the folder to write.
+        out: a file to write, if the path ends on `.npz`; else a folder. The folder above exists.
 
     Returns:
         Shape of the features that this process has written, and path and reason of each of its
         files that could not be read.
 
     Raises:
-        InputError: the config has no pretrained network, there are several processes and no folder,
-            or what exists is of other images, of another network or of other processes.
+        InputError: the config is invalid or has no pretrained network, the images cannot be used,
+            there are several processes and no folder, or what exists is of other images, of another
+            network or of other processes.
     """
     out = epath.Path(checks.local(out)).expanduser()
     process, processes = jax.process_index(), jax.process_count()
@@ -167,8 +175,16 @@ def write_features(
 def _is_made(file: epath.Path, out: epath.Path, made_from: str) -> bool:
     """Returns whether a file has the features of these images by this network.
 
+    If it is a part in a folder and is not there, the folder is made.
+
+    Args:
+        file: the `.npz` file, or the part of this process in the folder `out`.
+        out: what the user has asked for.
+        made_from: fingerprint of images and network.
+
     Raises:
-        InputError: it has others, or the folder has parts of another number of processes.
+        InputError: the file has other features, or the folder has parts of another number of
+            processes.
     """
     ending = file.name.partition("-of-")[2]
     names = {name for name in buckets.names(file.parent) if ending and name.startswith("rows-")}
@@ -183,7 +199,12 @@ def _is_made(file: epath.Path, out: epath.Path, made_from: str) -> bool:
 
 
 def _arrays(embedded: Batch, dataset: Dataset) -> Batch:
-    """Returns the arrays of a file: features, skipped files, and labels and names if known."""
+    """Returns the arrays of a file, see `write_features`, by name.
+
+    Args:
+        embedded: "features" of the images, and which are unreadable.
+        dataset: the images, also those that are unreadable.
+    """
     features = readable_rows(embedded)["features"]
     readable = readable_images(dataset, embedded)
     skipped = np.array(readable.skipped, str).reshape(-1, 2)
@@ -200,8 +221,11 @@ def _arrays(embedded: Batch, dataset: Dataset) -> Batch:
 def _encoded(config: AnyConfig) -> tuple[AnyConfig, Dataset, Encoder]:
     """Returns the config, the images that it embeds, and their encoder.
 
+    Images that a training would hold out for testing are among them.
+
     Raises:
-        InputError: the config has no pretrained network.
+        InputError: the config has no pretrained network, or the images or the weights cannot be
+            used.
     """
     if isinstance(config, RunConfig) and config.network.weights is None:
         raise InputError(

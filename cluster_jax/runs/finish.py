@@ -41,13 +41,14 @@ class Found(NamedTuple):
     """Clusters of embeddings, neither scored nor drawn.
 
     Attributes:
-        inputs: the readable images.
-        features: their embeddings.
-        clustered: the images that were clustered.
-        embedding: of these images.
-        clustering: their clusters.
-        repeated: duplicates among all images, if the clustering needed them.
-        seconds: time that was spent.
+        inputs: the n readable images.
+        features: the embeddings of these images, and of the test images, by file, see `store`.
+        clustered: the m images that were clustered, all n of them but in novel class discovery.
+        embedding: `{"backbone": [m, d], ...}`, the embedding of the m images.
+        clustering: the clusters of the m images.
+        repeated: duplicates among the n images; None: they were not searched for yet, or there are
+            no pictures to compare.
+        seconds: seconds that the search for duplicates and the clustering took.
     """
 
     inputs: Inputs[AnyConfig]
@@ -62,8 +63,13 @@ class Found(NamedTuple):
 def cluster(inputs: Inputs[AnyConfig], features: Embeddings) -> Found:
     """Returns the clusters of the readable images; in novel class discovery, of the unlabeled ones.
 
+    Args:
+        inputs: all images, also those that cannot be read.
+        features: embeddings by file, see `begin.read_features`.
+
     Raises:
-        InputError: `eval.features` names no part of the embedding.
+        InputError: `eval.features` names no part of the embedding, or a user-defined clusterer did
+            not return a cluster for each row.
     """
     started = time.perf_counter()
     inputs, features = _readable(inputs, features)
@@ -87,17 +93,18 @@ def cluster(inputs: Inputs[AnyConfig], features: Embeddings) -> Found:
 
 
 def _unlabeled(dataset: Dataset) -> NDArray | None:
-    """Returns the rows that are clustered in novel class discovery; None: all are."""
+    """Returns the indices of the unlabeled images, int64; None without novel class discovery."""
     partial_labels = dataset.partial_labels
     return None if partial_labels is None else np.flatnonzero(partial_labels < 0)
 
 
 def find_duplicates(dataset: Dataset, features: NDArray) -> Duplicates | None:
-    """Finds duplicates among the images whose files are there; None if there are none to show.
+    """Returns duplicates among the images whose files are there; None for features of a file.
 
     Args:
-        dataset: the images.
-        features: of all of them, float `[n, d]`.
+        dataset: the images, of which at least one has its file. Indices in the result are those in
+            this set.
+        features: features of all images, float `[n, d]`.
     """
     if dataset.shown is None:
         return None
@@ -110,7 +117,9 @@ def find_duplicates(dataset: Dataset, features: NDArray) -> Duplicates | None:
 
 
 def as_run(found: Found, workdir: epath.Path, images: Mapping[str, Any]) -> Run:
-    """Returns the first state of a run without scores, map and clusters of k-means.
+    """Returns the first state of a run without results, which `complete` adds.
+
+    It has a map only if the method has clustered the points of a map.
 
     Args:
         found: the clusters.
@@ -143,12 +152,12 @@ def as_run(found: Found, workdir: epath.Path, images: Mapping[str, Any]) -> Run:
 
 
 def first_state(clustering: Clustering, labels: NDArray, **known: Any) -> Run:
-    """Returns a run whose n rows have the labels int `[n]`, without results.
+    """Returns a state of a run, not yet numbered, with clusters and without results.
 
     Args:
-        clustering: of the rows that are described.
-        labels: of all rows.
-        known: other attributes of the run.
+        clustering: clusters of the m rows that are described.
+        labels: int `[n]`, clusters of all rows, -1 for none.
+        known: further attributes of `Run`; those without a default are required.
     """
     columns = np.zeros(len(labels), COLUMNS)
     columns["row"], columns["label"], columns["found"] = np.arange(len(labels)), labels, labels
@@ -174,13 +183,14 @@ def first_state(clustering: Clustering, labels: NDArray, **known: Any) -> Run:
 def placer_of(
     clustering: Clustering, x: NDArray, options: ClusterOptions, *, of_images: bool
 ) -> Placing | None:
-    """Returns what assigns new images or rows to clusters; None for t-SNE.
+    """Returns what assigns new images or rows to clusters; None if a map of t-SNE was clustered.
 
     Args:
         clustering: the clusters.
-        x: the rows `[m, d]` that it describes; of images unit rows.
-        options: how they were clustered.
-        of_images: whether the rows are features of images, all of which the run stores anyway.
+        x: float `[m, d]`, the rows that `clustering` describes; of images unit rows.
+        options: how the rows were clustered, with a metric.
+        of_images: whether the rows are features of images: new ones are then compared with all of
+            them, which the run stores anyway, and not with those that the tree keeps.
     """
     tree, metric = clustering.tree, str(options.metric)
     if tree is not None and not of_images:
@@ -197,6 +207,10 @@ def _judged(metrics: dict[str, Any], steps: int) -> dict[str, Any]:
 
     A training drives its own images apart, also within a kind: all 15 runs of
     `experiments/log.md` were clear at an ARI of 0.25 to 0.50.
+
+    Args:
+        metrics: metrics of all algorithms, by name.
+        steps: number of training steps; 0: nothing was trained.
     """
     tree = metrics.get("tree")
     if not steps or tree is None or tree["verdict"] != "clear":
@@ -212,14 +226,16 @@ def complete(
     records: Sequence[dict] = (),
     seconds: float,
 ) -> Run:
-    """Returns a run with scores, clusters of k-means and duplicates; writes nothing.
+    """Returns a run with its results, clusters of k-means and duplicates; writes nothing.
+
+    In novel class discovery the novel classes become its clusters, see `novel.with_classes`.
 
     Args:
         found: the clusters.
-        run: of these, see `as_run`.
+        run: a run with these clusters, see `as_run`; its results are replaced.
         steps: number of training steps; 0: nothing was trained.
-        records: log of the training.
-        seconds: time that the embeddings took, with the training.
+        records: lines of the log of the training; empty: there are no speed and no warnings in it.
+        seconds: seconds that the training and the embedding took.
     """
     started = time.perf_counter()
     (config, dataset, _), clustered = found.inputs, found.clustered
@@ -270,11 +286,15 @@ def complete(
 
 
 def with_map(run: Run, features: NDArray | None = None) -> Run:
-    """Returns a run with its map.
+    """Returns a run with a newly drawn map.
 
     Args:
         run: the run.
-        features: of the rows that are described, where the run does not store them.
+        features: float `[m, d]`, the features of the rows that are described; ignored if the run
+            stores its features. Without both, a row lies on the point of its leaf in the tree.
+
+    Raises:
+        InputError: the run does not store its features and has no tree.
     """
     say("drawing the map")
     if run.store is not None:
@@ -293,12 +313,14 @@ def with_map(run: Run, features: NDArray | None = None) -> Run:
 def suggested_names(
     config: Mapping[str, Any], rows: NDArray, labels: NDArray
 ) -> dict[int, list[str]] | None:
-    """Suggests names of clusters where the network is one of photos that comes with its classes.
+    """Suggests three names for each cluster, by the classes of ImageNet that the network knows.
+
+    The result is None if the network was trained by the run, or is not EfficientNet-Lite2.
 
     Args:
-        config: of the run.
-        rows: features `[m, d]` as the network has made them.
-        labels: int `[m]`, their clusters.
+        config: config of the run.
+        rows: features `[m, d]` as the network has made them, not normalized.
+        labels: int `[m]`, their clusters; -1, no cluster, gets no names.
     """
     if "train" in config or pretrained.weights_of(config["encoder"]) != LITE2:
         return None
@@ -307,9 +329,10 @@ def suggested_names(
 
 
 def described(run: Run) -> Run:
-    """Returns a run with the distances, outliers and probabilities of its clusters as they are now.
+    """Returns a run whose distances, outliers, probabilities and linkage suit its present labels.
 
-    What a person has decided is certain, and no outlier.
+    Rows whose cluster a person has decided have probability 1 and are no outliers; clusters of
+    `Run.held` are never too small to count. A run without probabilities gets none.
     """
     rows, x = run.rows, run.likeness
     labels, decided = run.labels[rows], run.columns["decided"][rows]
@@ -342,9 +365,11 @@ def described(run: Run) -> Run:
 
 
 def scored(run: Run) -> Run:
-    """Returns a run with the scores of its clusters, if a person has corrected them.
+    """Returns a run whose results suit its present clusters; writes nothing.
 
-    Images in no cluster count as wrong. Names alone change no score.
+    The numbers of doubtful images and of duplicates are always counted anew, the scores only if a
+    person has corrected clusters, which names alone do not. In the accuracy, images in no cluster
+    count as wrong.
     """
     results = dict(run.results)
     results["doubtful_images"] = report.count_doubtful(run.membership, run.duplicates, run.rows)
@@ -379,7 +404,10 @@ def _readable(
 
 
 def _probe_test(found: Found) -> tuple[np.ndarray, np.ndarray] | None:
-    """Returns features and classes of test images; None without any, and in class discovery."""
+    """Returns features `[t, d]` and classes `[t]` of test images for the linear probe, or None.
+
+    The result is None without labeled test images, and in novel class discovery.
+    """
     (config, dataset, test), rows = found.inputs, found.features.get(workdirs.TEST_EMBEDDING)
     if dataset.partial_labels is not None or test is None or test.labels is None or rows is None:
         return None
@@ -387,10 +415,14 @@ def _probe_test(found: Found) -> tuple[np.ndarray, np.ndarray] | None:
 
 
 def _last(records: Sequence[dict], name: str) -> float | None:
+    """Returns the last value of a key in the log that is not None; None if there is none."""
     return next((r[name] for r in reversed(records) if r.get(name) is not None), None)
 
 
 def _speed(records: Sequence[dict]) -> float | None:
-    """Computes median images per second over the log but its first line, which has compilation."""
+    """Returns the median of images per second in the log; None for an empty log.
+
+    The first line, which includes the compilation, counts only if it is the only one.
+    """
     speeds = [r["images_per_second"] for r in records[1:] or records]
     return statistics.median(speeds) if speeds else None

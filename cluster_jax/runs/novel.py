@@ -19,7 +19,10 @@ from cluster_jax.runs.store import Embeddings
 
 
 def with_n_classes(config: AnyConfig, dataset: Dataset) -> EvalConfig:
-    """Returns the section `eval`, with the number of novel classes for k-means in discovery."""
+    """Returns the section `eval` with the number of novel classes as that of clusters of k-means.
+
+    It is returned unchanged without novel class discovery, and if it sets that number itself.
+    """
     section, classes = config.eval, None
     if dataset.partial_labels is not None and isinstance(config, RunConfig):
         classes = config.method.novel_classes
@@ -34,7 +37,7 @@ def discover(inputs: Inputs[AnyConfig], features: Embeddings) -> Discovery | Non
 
     Args:
         inputs: the readable images, and test images.
-        features: their embeddings.
+        features: the embeddings of these images, by file, see `store`.
     """
     config, dataset, test_images = inputs
     trained, tested = (features.get(n) for n in (workdirs.TRAIN_EMBEDDING, workdirs.TEST_EMBEDDING))
@@ -66,11 +69,14 @@ def discover(inputs: Inputs[AnyConfig], features: Embeddings) -> Discovery | Non
 def with_classes(run: Run, discovered: Discovery, known: NDArray, rows: NDArray) -> Run:
     """Returns a run whose clusters are the novel classes of a discovery.
 
+    The clusters by `eval.method` become `Run.method_labels`; probabilities, which are those of
+    these clusters, are dropped.
+
     Args:
         run: the run, whose clusters were found by `eval.method`.
-        discovered: the novel classes.
-        known: int32 `[n]`, the known class of each image, -1 for the m others.
-        rows: features `[m, d]` of these.
+        discovered: the novel classes of the m unlabeled images.
+        known: int32 `[n]`, the known class of each image, -1 for the m unlabeled ones.
+        rows: features `[m, d]` of the unlabeled images.
     """
     columns, labels = run.columns.copy(), discovered.cluster_labels
     found = columns["label"][run.rows].astype(np.int32)

@@ -34,15 +34,18 @@ GRAY = 128
 
 
 def publish(run: Run, *, with_report: bool, dataset: Dataset | None = None) -> Run:
-    """Writes a new state of a run and its outputs, and returns the state with its map.
+    """Writes a new state of a run and its outputs, and returns the state, with a page also its map.
 
     If the process is killed, the newest complete state stays valid, and the next command rewrites
     outputs that do not match it.
 
     Args:
         run: the state, whose number is not yet used.
-        with_report: True: write `report.html`; False: remove an existing one.
+        with_report: True: write `report.html`; False: remove an existing one, and draw no map.
         dataset: the images of the run, if they are loaded already.
+
+    Raises:
+        InputError: see `report_data`; nothing was written.
     """
     page = None
     if with_report:  # Before the state is written, because it takes time.
@@ -59,7 +62,12 @@ def with_map(run: Run) -> Run:
 
 
 def write_outputs(run: Run, page: str | None) -> None:
-    """Writes table, results, and page; if `page` is None, removes that of an earlier state."""
+    """Writes `config.json`, the tables, the results and the page of a state.
+
+    Args:
+        run: the state, which is the newest one in its workdir.
+        page: the page as HTML; None: an existing `report.html` is removed.
+    """
     workdir = run.workdir
     io.write_json(workdir / workdirs.CONFIG, run.config)
     _write_table(run, workdir / workdirs.ASSIGNMENTS)
@@ -80,7 +88,11 @@ def results_of(run: Run) -> dict[str, Any]:
 
 
 def is_published(run: Run) -> bool:
-    """Returns whether the outputs belong to this state; a killed process may have left others."""
+    """Returns whether the outputs belong to this state; a killed process may have left others.
+
+    `results.json`, which is written last, says to which state they belong. Whether the tables and
+    the page are there is not checked.
+    """
     try:
         results = io.read_json(run.workdir / workdirs.RESULTS)
         workdirs.read_values(run.workdir / workdirs.CONFIG)  # Commands recognize the run by it.
@@ -90,7 +102,16 @@ def is_published(run: Run) -> bool:
 
 
 def repaired(run: Run, *, with_report: bool) -> Run:
-    """Rewrites the outputs of a run if they do not belong to its state, and returns the run."""
+    """Writes the outputs of a run again unless `is_published`; returns the run.
+
+    Args:
+        run: the newest state.
+        with_report: whether the page is written, too, for which the returned run has a map; if not,
+            an existing page is removed. It has no effect if nothing is written.
+
+    Raises:
+        InputError: see `report_data`; nothing was written.
+    """
     if not is_published(run):
         run = with_map(run) if with_report else run
         write_outputs(run, render(run) if with_report else None)
@@ -112,11 +133,13 @@ def _write_table(run: Run, path: epath.Path) -> None:
 
 
 def _columns(run: Run) -> dict[str, assignments.Column]:
-    """Returns the columns of the table of a run.
+    """Returns the columns of `assignments.csv`, each with a cell for each of the n rows.
 
-    `cluster` is the present cluster, or in novel class discovery `class`; `name` is its name;
-    `found` is the cluster that the algorithm found, and `decided` is 1 if a person has decided the
-    row's cluster. Cells of rows that are not described are empty.
+    "cluster" is the present cluster. In novel class discovery the present one is "class", and
+    "cluster" is that of `eval.method`. "name" is the name of the present cluster, "found" the
+    cluster that the algorithm found, "decided" is 1 if a person has decided the cluster of the row,
+    and "since" is the update in which the row came. Columns of which the run knows nothing are left
+    out, and cells of rows that are not described are empty.
     """
     columns: dict[str, assignments.Column] = {}
     if run.known is None:
@@ -143,6 +166,7 @@ def _columns(run: Run) -> dict[str, assignments.Column]:
 
 
 def _described_columns(run: Run) -> dict[str, assignments.Column]:
+    """Returns the columns that only the m described rows have, `[m]` each."""
     columns: dict[str, assignments.Column | None] = {
         "cluster": run.method_labels,
         "distance": run.distances,
@@ -157,7 +181,7 @@ def _described_columns(run: Run) -> dict[str, assignments.Column]:
 
 
 def _spread(run: Run, cells: assignments.Column) -> assignments.Column:
-    """Returns the cells of all rows; cells of rows that are not described are empty."""
+    """Returns n cells from those of the m described rows; the cells of other rows are ""."""
     if run.shown is None:
         return cells
     texts = assignments.cells(cells)
@@ -176,8 +200,9 @@ def report_data(run: Run, dataset: Dataset | None = None) -> ReportData:
     """Returns the data that the page of a run shows.
 
     Args:
-        run: the run.
-        dataset: its images, if they are loaded already.
+        run: the run; if it has no map, one is drawn.
+        dataset: its images in its order, see `training_images`; None: they are loaded, if the run
+            has images that can be loaded again, see `_has_pictures`.
 
     Raises:
         InputError: the images of the run are not in their folder, or are others.
@@ -224,12 +249,13 @@ def report_data(run: Run, dataset: Dataset | None = None) -> ReportData:
 
 
 def _has_pictures(run: Run) -> bool:
-    """Returns whether the images of a run can be loaded again: they are in files or in a set."""
+    """Returns whether a run has images that can be loaded again, from files or as a known set."""
     data = run.config["data"]
     return data["name"] != "features" and (data["name"] != "arrays" or data["dir"] is not None)
 
 
 def _clustering(run: Run) -> Clustering:
+    """Returns the clusters of the described rows for the page; the run has a map."""
     assert run.points is not None
     known = run.columns[run.rows]
     is_moved = known["decided"] & (known["label"] != known["found"])
@@ -252,7 +278,10 @@ def correction_command(workdir: epath.PathLike) -> str:
 
 
 def _title(run: Run) -> str:
-    """Returns the title of a run: its folder or file, and its config if it trains or has none."""
+    """Returns the title of a run: the name of its folder or file of images or features.
+
+    The name of the config follows if the run trains, and stands alone if there are no files.
+    """
     if not run.is_of_images:
         return pathlib.Path(str(run.results["provenance"]["features"])).name
     called, files = run.images.get("config", "images"), start.name_of_files(run.config)
@@ -262,7 +291,10 @@ def _title(run: Run) -> str:
 
 
 def _image_folder(run: Run) -> str | None:
-    """Returns the URI of the local image folder, by which a page opens images, or None."""
+    """Returns the URI of the local image folder, by which a page opens images, or None.
+
+    It is None for images in a zip, which a page cannot open, and for those that are not in files.
+    """
     data = run.config["data"]
     if data["name"] != "folder" or data["dir"] is None or "://" in data["dir"]:
         return None
@@ -282,13 +314,13 @@ def check_place(run: Run) -> None:
 
 
 def training_images(run: Run) -> Dataset:
-    """Returns a run's images in its order; `skipped` lists the unreadable files.
+    """Returns the images of a run in its order, loaded again; `skipped` lists the unreadable files.
 
-    Newer files are left out; images whose files are gone are gray, and are listed in `skipped` as
-    well.
+    Files that came after the run are left out. Images whose files are gone are gray, and are listed
+    in `skipped` as well, for the reason `report_data.GONE`.
 
     Raises:
-        InputError: the images cannot be loaded.
+        InputError: the images cannot be loaded, or are others than those of the run.
     """
     check_place(run)
     values = {**run.config, "data": {**run.config["data"], "cache_mb": 0.0}}  # Few are shown.
@@ -300,6 +332,8 @@ def training_images(run: Run) -> Dataset:
 
 def of_run(run: Run, dataset: Dataset) -> Dataset:
     """Returns the images of a run among those of a data set, see `training_images`.
+
+    Files are told by their names alone. Images that are no files must all be there.
 
     Raises:
         InputError: the data set has other images.
@@ -316,7 +350,15 @@ def of_run(run: Run, dataset: Dataset) -> Dataset:
 
 
 def with_gaps(dataset: Dataset, names: Sequence[str]) -> Dataset:
-    """Returns the images of these names in their order; missing ones are gray."""
+    """Returns the images of these names in their order; missing ones are gray.
+
+    `load` of a missing one raises a `FileNotFoundError`, its facts are zero, and `skipped` lists it
+    for the reason `report_data.GONE`. Its label means nothing.
+
+    Args:
+        dataset: images with names and facts, at least one; those of other names are left out.
+        names: the names, as in `Dataset.sources`.
+    """
     place = {name: i for i, name in enumerate(dataset.sources or ())}
     gone = np.array([name not in place for name in names])
     if tuple(names) == dataset.sources:

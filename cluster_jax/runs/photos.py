@@ -21,16 +21,17 @@ from cluster_jax.training import state as states
 def prepare(
     config: PhotosConfig, workdir: epath.Path, dataset: Dataset | None
 ) -> tuple[Store, Callable[[Callable[[], None]], Inputs[PhotosConfig]]]:
-    """Loads photos and checks them with their workdir.
+    """Loads photos, checks them with their workdir, and tells of them; writes nothing.
 
     Args:
         config: see `configs/images.py`.
         workdir: folder of the run.
-        dataset: the photos if they are loaded already.
+        dataset: the photos if they are loaded already; None: load `config.data`.
 
     Returns:
-        What the workdir has, and the function that writes the embedding into the locked workdir,
-        which returns the photos.
+        What the workdir has, and a function that writes the embedding into the locked workdir if it
+        is missing, and returns the photos. The function ignores its argument, the guard of a
+        training.
 
     Raises:
         InputError: the config, the data or the workdir is invalid.
@@ -61,7 +62,13 @@ def _embed_into(store: Store, inputs: Inputs[PhotosConfig]) -> None:
 
 
 def embed(inputs: Inputs[PhotosConfig], encoder: Encoder, kept: Parts | None = None) -> Batch:
-    """Embeds photos; `kept` is the place for parts of the embedding."""
+    """Returns the embedding of photos, "backbone" float32 `[n, d]` and perhaps "unreadable".
+
+    Args:
+        inputs: the photos.
+        encoder: the network.
+        kept: where parts of the embedding are kept until it is done; None: in memory alone.
+    """
     mesh = states.make_mesh()
     size = min(inputs.config.eval.batch_size, inputs.dataset.size)
     encode = encoder.on(mesh)

@@ -31,14 +31,16 @@ def describe(
     clustered: Dataset,
     steps: int,
 ) -> dict[str, Any]:
-    """Returns where a result is from: the images trained on and scored, the uses of labels.
+    """Returns the entry "provenance" of the results of a run: images, settings, uses of labels.
 
     Args:
         config: config of the run.
-        section: its section `eval`, with the number of clusters that k-means used.
+        section: its section `eval`, see `novel.with_n_classes`: a number of clusters of k-means
+            that is None was that of the labels, or that of the clusters found.
         dataset: the training images.
         clustered: the images that were clustered and scored.
-        steps: number of training steps.
+        steps: number of training steps; 0: nothing was trained, and the entries of a training are
+            None.
     """
     finder, k, trained = section.method, section.kmeans.n_clusters, None
     # What the backbone or the features come from.
@@ -87,7 +89,13 @@ def _training(config: RunConfig) -> dict[str, Any]:
 
 
 def _uses_of_labels(config: AnyConfig, dataset: Dataset, *, counts: bool) -> list[str]:
-    """Returns the uses of labels; `counts`: also for the number of clusters of k-means."""
+    """Returns the uses of labels in words; `[]` if no labels were used.
+
+    Args:
+        config: config of the run.
+        dataset: the training images.
+        counts: whether true labels, if there are any, gave the number of clusters of k-means.
+    """
     labels, known = dataset.labels, dataset.partial_labels
     uses = ["scoring"] if labels is not None else []
     if config.data.classes is not None and labels is not None:
@@ -102,7 +110,7 @@ def _uses_of_labels(config: AnyConfig, dataset: Dataset, *, counts: bool) -> lis
 
 
 def environment() -> dict[str, Any]:
-    """Returns machine, versions and commit of a result."""
+    """Returns the entries "machine", "versions" and "commit" of a result."""
     machine = f"{platform.machine()}, {platform.system()}"
     return {"machine": machine, "versions": versions(), "commit": commit()}
 
@@ -114,9 +122,10 @@ def versions() -> dict[str, str]:
 
 
 def commit() -> str | None:
-    """Returns the commit of the checkout; None outside a checkout.
+    """Returns the commit of the checkout, 12 digits; None outside a checkout, and if git fails.
 
-    It ends with "+" if a file is modified, except pages and results, which experiments write.
+    It ends with "+" if a tracked file is modified, except files `.jsonl` and `.md`, which
+    experiments write.
     """
     folder = pathlib.Path(__file__).resolve().parent.parent.parent
     if not (folder / ".git").exists():

@@ -46,15 +46,16 @@ def cluster(
     """Returns the folder and the results of a clustering of features, after writing both.
 
     If the folder has the finished run of the same features and options, its results are returned;
-    outputs that are missing are written. Several processes all return the results, but only the
-    first one writes files.
+    all outputs are written again if `results.json` is missing or is that of another state. Several
+    processes all return the results, but only the first one writes files.
 
     Args:
         features: the features of all rows, and their ids. Of features that are read in blocks, a
             random sample of at most 10,000 rows is in the report and in the silhouette.
         labels: a label for each row, to score the clusters, or None.
-        options: how the rows are clustered.
-        files: the paths of the files, by "features" and "labels".
+        options: how the rows are clustered; a metric or reduction that is None is chosen, see
+            `options.resolve`.
+        files: the paths of the files, by "features" and "labels"; None for no file of labels.
         workdir: the folder; None: `clusters/NAME-HASH`, with a hash of options, content and seed.
         seed: random seed.
         with_report: whether to write `report.html`.
@@ -131,6 +132,10 @@ def _prepared(
     """Returns the described rows, their indices (None: all rows), and the completed options.
 
     Rows that are read in blocks are described by a random sample.
+
+    Raises:
+        InputError: the features or an option cannot be used, the method needs all rows in memory,
+            or several processes cannot compute it together.
     """
     import jax
 
@@ -171,12 +176,12 @@ def _as_run(
     """Returns the first state of a run of embeddings, without its results.
 
     Args:
-        features: of all rows, and their ids.
-        labels: of the rows, or None.
-        x: the features of the rows that are described.
-        options: how they were clustered.
-        result: their clusters.
-        known: other attributes of the run, `shown` among them.
+        features: the features of all rows, and their ids.
+        labels: the true label of each row, or None.
+        x: `[m, d]`, the features of the rows that are described.
+        options: how the rows were clustered.
+        result: the clusters.
+        known: the attributes `config`, `workdir` and `shown` of the run.
     """
     from cluster_jax.runs import finish
 
@@ -198,12 +203,15 @@ def _as_run(
 
 
 def rows_of(x: NDArray, options: ClusterOptions) -> NDArray:
-    """Returns rows `[n, d]` as they are compared: by cosine, unit rows."""
+    """Returns rows `[n, d]` as the run stores them: unit rows if the metric is cosine."""
     return normalize_rows(x) if options.metric == "cosine" else np.asarray(x)
 
 
 def digests(x: NDArray) -> NDArray:
-    """Hashes (SHA-256) each row `[n, d]` as float32, as facts of which all else is unknown."""
+    """Hashes (SHA-256) each row `[n, d]` as float32; returns `[n]` of `data.images.FACTS`.
+
+    All facts but the digest are zero or empty.
+    """
     from cluster_jax.data.images import FACTS
 
     facts = np.zeros(len(x), FACTS)
@@ -216,7 +224,14 @@ def digests(x: NDArray) -> NDArray:
 def read_rows(
     run: "Run", path: str, array: str | None = None, ids: str | None = None
 ) -> tables.Table:
-    """Reads new rows of a run, of the same columns and ids; see `tables.read_rows`.
+    """Reads new rows for a run of embeddings, see `tables.read_rows`.
+
+    Args:
+        run: the run. If it is of a CSV or Parquet file and the new file is one, too, the columns of
+            features are those of the run, and so is that of the ids, unless `ids` names another.
+        path: path of the file or folder.
+        array: column or array of the features in place of those of the run; None: as above.
+        ids: column, array or file of the ids; None: as above.
 
     Raises:
         InputError: the file cannot be used.
@@ -231,7 +246,13 @@ def read_rows(
 
 
 def _check_same_rows(workdir: epath.Path, file: str | None, hashed: str | None) -> None:
-    """Raises an `InputError` if a folder has clusters of other rows than those of a file."""
+    """Raises an `InputError` if a folder has a finished run of other rows.
+
+    Args:
+        workdir: the folder; need not exist.
+        file: the file of the rows, for the message.
+        hashed: the entry "features" of `fingerprint` for the rows.
+    """
     stored = None
     with contextlib.suppress(io.DamagedFile):  # Of which `workdir.claim` tells.
         stored = workdirs.about(workdir)
@@ -241,7 +262,12 @@ def _check_same_rows(workdir: epath.Path, file: str | None, hashed: str | None) 
 
 
 def fingerprint(features: tables.Table, labels: tables.Labels | None) -> dict[str, str | None]:
-    """Hashes that identify the features, ids and labels of a result."""
+    """Hashes (SHA-256) features and labels, so that equal input is known again.
+
+    Returns:
+        "features", the hash of the features and ids, and "labels", that of the labels or None. The
+        same numbers in memory and in blocks have different hashes.
+    """
     values, names, *_ = features
     if isinstance(values, Shards):
         parts = (workdirs.fingerprint(rows.data).encode() for _, rows in values.blocks())
@@ -259,7 +285,10 @@ def fingerprint(features: tables.Table, labels: tables.Labels | None) -> dict[st
 
 
 def _with_names(metrics: dict[str, Any], labels: tables.Labels | None) -> dict[str, Any]:
-    """Returns metrics whose matching names the true labels."""
+    """Returns metrics whose "matching" has names of the true labels in place of their codes.
+
+    Without labels there is no matching, and the metrics are returned unchanged.
+    """
     if labels is None:
         return metrics
     matching = {cluster: labels.names[label] for cluster, label in metrics["matching"].items()}
@@ -274,6 +303,10 @@ def _provenance(
     seed: int,
     shown: NDArray | None,
 ) -> dict[str, Any]:
+    """Returns the entry "provenance" of the results; for the arguments see `cluster`.
+
+    `shown` are the indices of the described rows, None for all rows.
+    """
     from cluster_jax.runs import provenance
 
     unused = {"n_clusters"} if options.method == "kmeans" else {"n_clusters", "n_init"}

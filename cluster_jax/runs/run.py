@@ -60,12 +60,12 @@ _VOTERS = "voters.rows"  # of the placer, which are not stored where they are th
 
 
 class Nearest(NamedTuple):
-    """The images of a run most similar to each of l images, the most similar first.
+    """The c images of a run most similar to each of l new images, the most similar first.
 
     Attributes:
-        indices: int64 `[l, c]`, positions among the images of the run.
+        indices: int64 `[l, c]`, positions among the n images of the run.
         similarities: float64 `[l, c]`, cosine similarity of the features.
-        files: their paths relative to their folder, str `[l, c]`; None if they have no files.
+        files: str `[l, c]`, `Run.names` of these images; None if the run has no names.
     """
 
     indices: NDArray
@@ -87,32 +87,37 @@ class Run:
 
     Attributes:
         workdir: folder of the run.
-        number: of the state: 1, 2, ...; 0: it is not written yet.
-        made_by: "first", "update" or "corrections".
+        number: number of the state: 1, 2, ...; 0: it is not written yet.
+        made_by: what made the state: "first" (clustering), "update" or "corrections".
         config: what was asked for, as in `config.json`; paths are absolute.
         images: content of `images.json`: what the encoder needs; {} for embeddings.
-        results: metrics and provenance.
-        columns: `[n]`, what is known of each, see `COLUMNS`.
-        store: float `[s, d]`, the features that the run has or had; None: they are not stored.
-        names: path relative to its folder, or id, of each; None: they are numbered.
-        distances: float `[m]`, to the center of the cluster.
+        results: metrics and provenance, as in `results.json`.
+        columns: `[n]` of `COLUMNS`, what is known of each image or row.
+        store: float `[s, d]`, the features of all rows that the run has or had; None: they are not
+            stored.
+        names: path of each image relative to `data.dir`, or id of each row; None: they are
+            numbered.
+        distances: float32 `[m]`, distance to the center of the cluster.
         outliers: bool `[m]`, rows of clusters too small to count.
-        linkage: float64 `[k - 1, 4]`, the tree of the clusters in SciPy's form.
-        placer: what places new rows in the clusters; None for a map of t-SNE.
+        linkage: float64 `[k - 1, 4]`, the tree of the clusters in SciPy's form, whose leaf i is the
+            cluster with the i-th lowest number.
+        placer: what places new rows in the clusters; None if a map of t-SNE was clustered.
         next_label: the lowest number that no cluster has had.
-        gone: `[g]` of `DEPARTED`: rows that have left, and that a person had moved or that were in
-            a cluster of `held`. They regain their cluster if they return with the same content.
+        gone: `[g]` of `DEPARTED`: rows that have left, and about which a person had decided or that
+            were in a cluster of `held`. They regain their cluster if they return with the same
+            content.
         facts: `[n]` of `data.images.FACTS`, of embeddings the digests alone; None: there are no
             files, or the rows are not stored.
-        known: int32 `[n]`, the known class of each image of novel class discovery, -1 for the
-            others, whose clusters are the novel classes; None: there are none.
+        known: int32 `[n]`, in novel class discovery the known class of each image, -1 for the
+            other images, whose clusters are the novel classes; else None.
         truth: int32 `[n]`, true labels, for scores alone; or None.
         label_names: name of each true label, or None.
-        shown: int64 `[m]`, the rows that are described; None: all.
+        shown: int64 `[m]`, ascending, the rows that are described; None: all.
         points: float32 `[m, p]`, the map; None before it is drawn.
-        probabilities: float64 `[m]`, of the cluster; None for clusters without, like the next two.
+        probabilities: float64 `[m]`, the probability of the cluster; this and the next two are None
+            for clusters without probabilities.
         second_labels: int64 `[m]`, the second likeliest cluster, -1 for none.
-        second_probabilities: float64 `[m]`.
+        second_probabilities: float64 `[m]`, the probability of that cluster, 0 for none.
         kmeans_labels: int32 `[m]`, clusters by k-means, or None.
         method_labels: int32 `[m]`, clusters by `eval.method` beside novel classes, or None.
         tree: float64 `[l - 1, 4]`, the tree of the leaves of `placer`; None without one.
@@ -121,14 +126,15 @@ class Run:
             cluster; or None.
         named: cluster -> the name that a person has given it, of clusters that are gone, too.
         held: clusters that a person has named, merged or made: no update takes a row from them.
-        page: the state on whose page the corrections were made that led to this one, if they are
-            the only change; a later file of that page replaces them.
-        updates: how many there were.
-        is_corrected: whether a person has moved images or merged clusters.
-        events: of the last update.
+        page: the `state` on whose page the corrections were made that led to this one, if they are
+            the only change; a later file of that page replaces them. Else None.
+        updates: number of updates of the run.
+        is_corrected: whether a person has moved, confirmed or taken out rows, or merged clusters.
+        events: events of the last update.
         away: folders that were not there in the last update, whose images stay.
-        skipped: file that cannot be read, and why, of each.
-        duplicates: sets of equal or nearly equal images, or None.
+        skipped: (path, reason) of each file that cannot be read; for the reason `report_data.GONE`
+            that of an image of the run whose file is away.
+        duplicates: groups of equal or nearly equal images; None: there are no pictures to compare.
     """
 
     workdir: epath.Path
@@ -194,7 +200,7 @@ class Run:
 
     @property
     def words(self) -> tuple[str, str]:
-        """What an image and a cluster are called."""
+        """The words for an image or row and for a cluster, such as ("photo", "group")."""
         if not self.is_of_images:
             return "row", "cluster"
         is_photo = self.names is not None and not self.is_trained
@@ -202,7 +208,11 @@ class Run:
 
     @property
     def key(self) -> str:
-        """Title of the column of tables that names the images or rows: that of the user's ids."""
+        """Title of the column of tables that names the images or rows.
+
+        It is "image" for images. For embeddings it is the title of the user's column of ids, or
+        "row" if they are numbered or their ids are in a file of their own.
+        """
         if self.is_of_images or self.names is None:
             return "image" if self.is_of_images else "row"
         stored = self.results["provenance"]
@@ -241,7 +251,7 @@ class Run:
 
     @property
     def features(self) -> NDArray:
-        """Features of the m rows that are described."""
+        """Features of the m rows that are described, float `[m, d]`, see `all_features`."""
         return self.all_features if self.shown is None else self.all_features[self.shown]
 
     @property
@@ -258,7 +268,10 @@ class Run:
 
     @functools.cached_property
     def state(self) -> str:
-        """Digest of what a page shows, by which a file of corrections says what it is about."""
+        """Digest, 12 characters, of what a page shows.
+
+        By it a file of corrections says which rows, clusters and names it is about.
+        """
         parts = [self.names, sorted(self.named.items()), sorted(self.held), self.next_label]
         shown = [self.columns[name] for name in ("label", "decided")]
         shown += [self.columns["row"] if self.facts is None else self.facts["digest"]]
@@ -272,18 +285,26 @@ class Run:
 
     @property
     def classes(self) -> NDArray:
-        """Known classes, and after them the novel ones, int64 `[n]`; -1 for none."""
+        """The class of each image of novel class discovery, int64 `[n]`; -1 for none.
+
+        Known classes come first, and novel class j has the number of known classes plus j. A run
+        without novel class discovery has no classes: an assertion fails.
+        """
         assert self.known is not None
         novel = np.where(self.labels < 0, self.labels, len(self.known_classes or ()) + self.labels)
         return np.where(self.known >= 0, self.known, novel)
 
     def class_names(self, classes: NDArray) -> NDArray:
-        """Names classes int `[l]`: a known one by its name, the j-th novel one "novel j"."""
+        """Returns the names of classes int `[l]`; novel class j is "novel j", and -1 is "none"."""
         return np.asarray([discovery.name(code, self.known_classes or ()) for code in classes])
 
     @property
     def cluster_names(self) -> dict[str, str]:
-        """A cluster, as text, or a novel class -> its name: a person's, or the suggested one."""
+        """Cluster, as text -> its name: the one that a person has given, or the suggested one.
+
+        In novel class discovery the keys are "novel 0", "novel 1", ... Clusters that have no name,
+        and those without rows, are left out.
+        """
         text = str if self.known is None else splits.novel_name
         there = set(np.unique(self.labels).tolist())
         named = {text(cluster): name for cluster, name in self.named.items() if cluster in there}
@@ -293,7 +314,7 @@ class Run:
 
     @property
     def living(self) -> State:
-        """The clusters and their past, from which an update goes on."""
+        """The clusters of the n rows and their past without events, for an update to go on from."""
         label, since, apart = (self.columns[name] for name in ("label", "since", "apart"))
         return State(label, since, apart, self.next_label, self.updates, ())
 
@@ -301,9 +322,9 @@ class Run:
         """Returns a current cluster for each new row; in novel class discovery, a class.
 
         Each row is assigned independently of the others. With `labels=None`, a copy or near copy of
-        an image that a person has moved gets the cluster of that image; this rule does not apply to
-        embeddings. In novel class discovery the nearest images vote for a class, which is returned
-        by name.
+        an image about which a person has decided gets the cluster of that image; this rule does not
+        apply to embeddings. In novel class discovery the nearest images vote for a class, which is
+        returned by name.
 
         Args:
             x: the rows, float `[l, d]`.
@@ -311,7 +332,8 @@ class Run:
                 Ignored in novel class discovery.
 
         Raises:
-            InputError: the rows cannot be used, or the run cannot place new ones.
+            InputError: the rows are not finite, or the run cannot place new ones, see
+                `check_places`.
         """
         if self.known is not None:
             threshold = float(np.asarray(self.class_threshold))
@@ -325,21 +347,26 @@ class Run:
 
     @property
     def _rows_of_placer(self) -> NDArray:
-        """The rows of which `placer` has the labels: those of a sample only without a tree."""
+        """The rows of which `placer` has labels, int64: all; for k-means in blocks, a sample."""
         is_whole = isinstance(self.placer, ByTree) or self.store is not None
         return np.arange(len(self.columns)) if is_whole else self.rows
 
     @property
     def _labels_of_placer(self) -> NDArray | None:
-        """Labels of now for `placer`; None: they are its own."""
+        """The present labels of `_rows_of_placer`; None if those of `placer` itself are valid."""
         if not self.updates and not self.is_corrected:
             return None
         return self.labels[self._rows_of_placer]
 
     def _as_decided(self, x: NDArray, placed: Assignment) -> Assignment:
-        """Places copies of images of which a person has decided, see `duplicates.near_threshold`.
+        """Returns an assignment in which copies of images that a person has decided follow these.
 
-        Those that a person has moved lie among others, which would outvote them.
+        An image that a person has moved lies among images of another cluster, which would outvote
+        it. For what a copy is see `duplicates.near_threshold`. Embeddings have no copies.
+
+        Args:
+            x: the new rows, float `[l, d]`.
+            placed: the assignment of these rows by the placer.
         """
         decided = self.columns["decided"]
         if not decided.any() or not self.is_of_images:
@@ -361,27 +388,31 @@ class Run:
         )
 
     def probabilities_of(self, x: NDArray) -> NDArray:
-        """Computes the probability of each cluster, ascending, for new rows: float64 `[l, k]`.
+        """Computes the probability of each cluster for new rows `[l, d]`: float64 `[l, k]`.
+
+        The columns are the distinct values of `labels`, ascending: if a row of the run is in no
+        cluster, the first column is that of -1.
 
         Raises:
-            InputError: the run has no tree.
+            InputError: the run has no tree, or is one of novel class discovery.
         """
         if self.known is not None:
             raise InputError("y must be None for probabilities of new images; got classes")
         return self._tree("give probabilities").probabilities(x, self._labels_of_placer)
 
     def cut(self, *, n_clusters: int | None = None) -> NDArray:
-        """Returns the group of each row at another cut of the tree, int64 `[n]`.
+        """Returns the group of each row at another cut of the tree, int64 `[n]`, -1 for none.
 
-        Groups are numbered independently of the clusters. After corrections or an update, a cut
-        into no more groups than clusters merges the current clusters; any finer cut is of the
-        original tree and ignores corrections.
+        Groups are numbered from 0, independently of the clusters. After corrections or an update, a
+        cut into no more groups than clusters merges the current clusters; any finer cut is of the
+        tree of the last clustering and ignores corrections.
 
         Args:
-            n_clusters: number of groups; None: the clusters.
+            n_clusters: number of groups; None: the current clusters with their own numbers.
 
         Raises:
-            InputError: the run has no tree, or `n_clusters` is out of range.
+            InputError: the run has no tree or is one of novel class discovery, or `n_clusters` is
+                out of range.
         """
         if self.known is not None:
             raise InputError(
@@ -415,18 +446,25 @@ class Run:
         return self.placer
 
     def _tree(self, what: str) -> ByTree:
+        """Returns the placer by the tree; `what` completes "method must be 'tree' to ...".
+
+        Raises:
+            InputError: the run has no tree.
+        """
         if self.tree is None or not isinstance(self.placer, ByTree):
             key = "eval.method" if self.is_of_images else "method"
             raise InputError(f"{key} must be 'tree' to {what}; got {self.method!r}")
         return self.placer
 
     def checked(self, x: ArrayLike) -> NDArray:
-        """Returns new embeddings as an array `[l, d]`, after a check; the dtype stays.
+        """Returns new rows for a run of embeddings as an array `[l, d]`, after a check.
+
+        The dtype stays, but for objects, which become float64.
 
         Raises:
-            InputError: they are not finite, too large, or have another number of columns than the
-                embeddings of the run.
-            TypeError: see `core.arrays.numeric`.
+            InputError: the rows are no numbers, not finite, too large, or have another number of
+                columns than the embeddings of the run.
+            TypeError: the rows are of a type that is not supported, such as a sparse matrix.
         """
         rows = numeric(x, "X", smooth.LARGEST)
         expected = self.results["provenance"]["columns"]
@@ -438,7 +476,14 @@ class Run:
         return rows
 
     def nearest(self, x: NDArray, count: int) -> Nearest:
-        """Finds the `count` images most similar to each of new rows `[l, d]`."""
+        """Finds the images most similar to each of new rows `[l, d]`, by the cosine of features.
+
+        There are `count` for each row, or all n if the run has fewer; of equally similar ones the
+        first in the run comes first.
+
+        Raises:
+            InputError: the run does not store its features.
+        """
         near = knn.nearest(x, self.all_features, count, metric="cosine")
         named = None if self.names is None else np.asarray(self.names)[near.indices]
         return Nearest(near.indices, 1 - near.distances, named)
@@ -470,7 +515,11 @@ class Run:
         return rebuilt
 
     def write(self) -> None:
-        """Writes the state as a whole, then removes the oldest ones."""
+        """Writes the state as `run-NUMBER.npz`, then removes all but the last `KEPT` states.
+
+        A state of the same number is replaced. New features must be in `store.FEATURES` before,
+        because the state has the checksum of that file.
+        """
         about = {key: getattr(self, key) for key in _VALUES}
         about |= {"named": list(self.named.items()), "held": sorted(self.held)}
         about["features"] = store.size_and_checksum(self.workdir)
@@ -501,7 +550,8 @@ def read(workdir: epath.PathLike, back: int = 0) -> Run:
         back: how many states before the newest one.
 
     Raises:
-        InputError: the folder has no run, or the run is not finished or has a damaged file.
+        InputError: the folder has no run or one of an older version, the run is not finished or has
+            no such state, or a file is damaged (`DamagedFile`).
     """
     path = workdirs.of_run(workdir)
     numbers = workdirs.states(path)
@@ -519,6 +569,11 @@ def read(workdir: epath.PathLike, back: int = 0) -> Run:
 
 
 def _read(workdir: epath.Path, number: int) -> Run:
+    """Reads the state of a number, whose file exists, with its features.
+
+    Raises:
+        DamagedFile: a file is damaged, or that of the features is missing.
+    """
     stored: dict[str, Any] = io.read_arrays(workdir / f"run-{number}.npz")
     about = json.loads(stored.pop("about").item())
     about["named"] = {int(cluster): name for cluster, name in about["named"]}

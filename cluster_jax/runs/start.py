@@ -18,7 +18,13 @@ from cluster_jax.runs.config import AnyConfig
 def print_start(
     inputs: Inputs[AnyConfig], workdir: epath.Path, trainings: Sequence[BuiltRun] = ()
 ) -> None:
-    """Prints the images, the work, the devices and the folder of a run."""
+    """Prints the images, the work, the devices and the folder of a run, and notes on the files.
+
+    Args:
+        inputs: the config and the images.
+        workdir: folder of the run.
+        trainings: all stages of a training; empty: a run of photos.
+    """
     config, dataset, _ = inputs
     noun = "row" if dataset.shown is None else "image"
     name = checks.one_line(name_of_files(config.values) or dataset.name)
@@ -37,7 +43,10 @@ def print_start(
 
 
 def name_of_files(config: Mapping[str, Any]) -> str | None:
-    """Names the user's own folder or file of images; None for a data set that has a name."""
+    """Returns the name of the user's own folder or file of images or features; None for other sets.
+
+    `config` is the whole config, as JSON values.
+    """
     data = config["data"]
     if data["dir"] is None or data["name"] not in ("folder", "arrays", "features"):
         return None
@@ -47,6 +56,9 @@ def name_of_files(config: Mapping[str, Any]) -> str | None:
 
 
 def print_skipped(skipped: Sequence[tuple[str, str]]) -> None:
-    """Prints the number of files that cannot be read; a note of the data set names the folders."""
+    """Prints the number of files that cannot be read, if there are any.
+
+    Folders, whose paths end on "/", do not count: a note of the data set names them.
+    """
     if files := sum(not name.endswith("/") for name, _ in skipped):
         say(f"{counted(files, 'file')} cannot be read; see the report")

@@ -17,10 +17,22 @@ from cluster_jax.runs.run import Run
 
 
 def undo(workdir: epath.PathLike, *, with_report: bool = True) -> Ended:
-    """Removes the last update or corrections; returns the message and values for `--json`.
+    """Removes the newest state of a run; returns the message and values for `--json`.
+
+    The state before, with its clusters, names and corrections, is the newest one then, and the
+    outputs are written again.
+
+    Args:
+        workdir: local folder of a finished run.
+        with_report: whether the page is written; if not, an existing page is removed.
+
+    Returns:
+        The message, and "workdir" and "undone": "update", "corrections", "clustering" or "damaged
+        state".
 
     Raises:
-        InputError: there is none, or another process uses the workdir.
+        InputError: the run has no earlier state, it or its images cannot be read, or another
+            process uses the workdir; nothing was changed.
     """
     workdir = workdirs.of_run(checks.local(workdir))
     with workdirs.locked(workdir):
@@ -52,18 +64,23 @@ def correct(
 ) -> Ended:
     """Applies files of corrections and names; returns the message and values for `--json`.
 
-    Without any, only the outputs are written again. Corrections of the page of an older state apply
-    to the images that still exist. A later file of a page contains all corrections of an earlier
-    one, and replaces them.
+    Without files and names, only the outputs are written again. Corrections of the page of an older
+    state apply to the images that still exist. A later file of a page contains all corrections of
+    an earlier file of the same page, and replaces them.
 
     Args:
-        workdir: of a finished run.
-        files: as a page saves them.
-        names: number of a cluster, as text -> its new name.
-        with_report: whether the page is written.
+        workdir: folder of a finished run.
+        files: files of corrections as a page saves them, in the order in which they are applied.
+        names: number of a cluster, as text -> its new name; None: no names. They come last.
+        with_report: whether the page is written; if not, an existing page is removed.
+
+    Returns:
+        The message, and the paths "workdir", "assignments" and, if it was written, "report".
 
     Raises:
-        InputError: the run is not finished, or a file does not fit it; nothing was written.
+        InputError: the run is not finished, a file does not fit it, a name is invalid, the images
+            for the page cannot be read, or another process uses the workdir; nothing was written.
+        OSError: a file of corrections cannot be read.
     """
     decisions = [corrections.read(file) for file in files]
     workdir = workdirs.of_run(workdir)
@@ -96,7 +113,15 @@ def correct(
 
 
 def _apply(run: Run, said: dict[str, Any]) -> Run:
-    """Applies decisions about the newest state of a run, or about one of the last ones."""
+    """Returns a run with the decisions of a file applied.
+
+    Args:
+        run: the newest state, perhaps with the decisions of earlier files, not yet written.
+        said: the content of the file, which is about `run` or one of its last written states.
+
+    Raises:
+        InputError: a correction is invalid, or is about another state.
+    """
     if said["state"] == run.state:
         return dataclasses.replace(corrections.corrected(run, said), page=run.state)
     for back in range(len(workdirs.states(run.workdir))):

@@ -30,7 +30,7 @@ Embeddings = Mapping[str, dict[str, np.ndarray]]
 
 
 def checksum(rows: NDArray) -> int:
-    """Returns the CRC-32 of rows."""
+    """Returns the CRC-32 of the bytes of rows `[n, d]`; 0 for no rows."""
     crc = 0
     for part in arrays.blocks(*rows.shape):
         crc = zlib.crc32(np.ascontiguousarray(rows[part]).data, crc)
@@ -38,7 +38,10 @@ def checksum(rows: NDArray) -> int:
 
 
 def size_and_checksum(workdir: epath.Path) -> tuple[int, int]:
-    """Returns number and checksum of the rows in `FEATURES`, by which `read` checks them."""
+    """Returns number and checksum of the rows in `FEATURES`, by which `read` checks them.
+
+    Both are 0 if there is no such file.
+    """
     if not (workdir / FEATURES).exists():
         return 0, 0
     rows = np.load(workdir / FEATURES, mmap_mode="r")
@@ -52,8 +55,10 @@ def read(
 
     Args:
         workdir: workdir of the run.
-        config: config of the run.
-        known: number and checksum of the rows that a state has in `FEATURES`.
+        config: config of the run; its `eval.features` says which rows of the first embedding are
+            the features of images.
+        known: what `size_and_checksum` returned when the state was written. The file may have got
+            more rows since.
 
     Raises:
         DamagedFile: a file is not what was written.
@@ -75,11 +80,12 @@ def read(
 
 
 def append(workdir: epath.Path, rows: NDArray) -> None:
-    """Appends rows `[m, d]` to `FEATURES`, in place.
+    """Appends rows `[m, d]` to `FEATURES`, in place, in the dtype of the file.
 
-    The number of rows in the header is written last, so that the file is valid at any time; bytes
-    that a killed process left after the rows are overwritten. The header, 128 bytes, is written at
-    once.
+    They have as many columns as the rows of the file. If there is no such file, one is made, in the
+    dtype of the rows. The number of rows in the header is written last, so that the file is valid
+    at any time; bytes that a killed process left after the rows are overwritten. The header, 128
+    bytes, is written at once.
     """
     path = workdir / FEATURES
     known = np.load(path, mmap_mode="r") if path.exists() else rows[:0]
@@ -97,7 +103,10 @@ def append(workdir: epath.Path, rows: NDArray) -> None:
 
 
 def _header(rows: NDArray, count: int) -> bytes:
-    """Returns the header of a file of so many rows; its length does not depend on the number."""
+    """Returns the header of a `.npy` file of `count` rows, whose length does not depend on `count`.
+
+    `rows` are any rows of the file: they give its dtype and number of columns.
+    """
     header, descr = streams.BytesIO(), np.lib.format.dtype_to_descr(rows.dtype)
     shape = (count, *rows.shape[1:])
     np.lib.format.write_array_header_1_0(
@@ -112,11 +121,12 @@ class Store(NamedTuple):
     Attributes:
         workdir: the folder.
         images: description of the images, see `workdir.describe_images`.
-        recorded: content of `images.json`, if an earlier call has written it.
+        recorded: content of `images.json`; {} if no earlier call has written it.
         made_from: fingerprint of config and images.
-        files: file of an embedding -> number of training steps of its network; of the encoder,
-            also which features it computes, because they may change after the training.
-        missing: the files that do not exist yet.
+        files: name of the file of an embedding -> number of training steps of its network. For the
+            file of the encoder it is the text `STEPS:FEATURES`, because `eval.features` may change
+            after the training.
+        missing: the names in `files` of which no file exists, or one after other training steps.
     """
 
     workdir: epath.Path
@@ -130,8 +140,14 @@ class Store(NamedTuple):
 def find(workdir: epath.Path, inputs: Inputs[AnyConfig], files: Mapping[str, int | str]) -> Store:
     """Returns which embeddings of a run its workdir has.
 
+    Args:
+        workdir: folder of the run; need not exist.
+        inputs: the config and the images of the run.
+        files: the files that the run needs, see `Store`.
+
     Raises:
-        InputError: the workdir has embeddings of other images or of another config.
+        InputError: the workdir has embeddings of other images or of another config, or a file is
+            damaged (`DamagedFile`).
     """
     images, values = workdirs.describe_images(inputs.dataset), inputs.config.values
     made_from = workdirs.made_from(values, images)
@@ -142,7 +158,17 @@ def find(workdir: epath.Path, inputs: Inputs[AnyConfig], files: Mapping[str, int
 
 
 def begin(store: Store, inputs: Inputs[AnyConfig], encoder: Mapping[str, Any]) -> None:
-    """Writes `config.json` and `images.json`, in the first process only."""
+    """Writes `config.json` and `images.json`, in the first process only.
+
+    Parts of embeddings that are complete are removed. What an earlier call has recorded of the
+    network of photos and of the file of a method stays.
+
+    Args:
+        store: the embeddings in the workdir, which exists.
+        inputs: the config and the images of the run.
+        encoder: what `build.describe_encoder` returns for the encoder of photos; {} where it is
+            recorded already, and for a training.
+    """
     if jax.process_index() != 0:
         return
     config, workdir = inputs.config, store.workdir
@@ -164,12 +190,12 @@ def begin(store: Store, inputs: Inputs[AnyConfig], encoder: Mapping[str, Any]) -
 
 
 def write(store: Store, name: str, checksum: str, make: Callable[[Parts], Batch]) -> None:
-    """Computes and writes a missing embedding; finished parts are saved so that it can resume.
+    """Computes and writes an embedding if it is missing; parts of it are saved so that it resumes.
 
     Args:
         store: embeddings of the run.
-        name: name of the file.
-        checksum: checksum of the network.
+        name: name of the file, a key of `store.files`.
+        checksum: checksum of the network, by which parts of an earlier call are known again.
         make: embeds the images; its argument is the location for parts of the embedding.
     """
     if name in store.missing:
@@ -178,5 +204,5 @@ def write(store: Store, name: str, checksum: str, make: Callable[[Parts], Batch]
 
 
 def origin(store: Store, name: str) -> str:
-    """Returns the fingerprint of an embedding or of the encoder."""
+    """Returns the fingerprint in the file of an embedding or of the encoder, by its name."""
     return f"{store.made_from}:{store.files[name]}"

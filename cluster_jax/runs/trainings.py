@@ -32,12 +32,13 @@ from cluster_jax.training.state import State
 
 
 class Weights(NamedTuple):
-    """The network of a finished training.
+    """A network that a training starts from.
 
     Attributes:
-        name: name of that stage or workdir, for messages.
-        params: its parameters.
-        stats: its BatchNorm statistics.
+        name: the stage, the workdir or the pretrained weights that it is from, for messages.
+        params: its parameters, a tree for each part by its name; `{"backbone": ...}` alone if it is
+            pretrained. Where only shapes are compared, shapes in place of numbers.
+        stats: its BatchNorm statistics, as `params`; None where only shapes are compared.
     """
 
     name: str
@@ -55,15 +56,16 @@ def prepare(
     Args:
         config: see `configs/base.py`.
         workdir: folder of the run.
-        dataset: the images if they are loaded already.
+        dataset: the images if they are loaded already; None: load `config.data`.
 
     Returns:
-        The embeddings in the workdir, and the function that trains and writes the missing ones
-        into the locked workdir. Its argument is the `guard` of `training.loop.train`; it returns
-        the images.
+        The embeddings in the workdir, and a function that trains, and writes the missing ones into
+        the locked workdir. Its argument is the `guard` of `training.loop.train`; it returns the
+        inputs of the last stage, as `_make_features`.
 
     Raises:
         InputError: the config, the data or the workdir is invalid.
+        OSError: the checkpoint of `init_from` cannot be read.
     """
     labels = tfds.Labels(workdir / workdirs.LABELS)
     stages = build_stages(config, workdir, dataset, labels)
@@ -96,10 +98,22 @@ def _make_features(
     labels: tfds.Labels,
     guard: Callable[[], None],
 ) -> Inputs[RunConfig]:
-    """Trains, and writes the missing embeddings and the missing encoder.
+    """Trains, and writes the missing embeddings and the missing encoder into the locked workdir.
+
+    Args:
+        stages: all stages of the run.
+        store: its embeddings; if none is missing, nothing is trained.
+        weights: the network from which the first stage starts, or None.
+        labels: labels of a streamed set, which are stored for the next call.
+        guard: see `training.loop.train`.
 
     Returns:
-        The inputs of the last stage; with an encoder they are features instead of images.
+        The inputs of the last stage. If `config.encoder` is set, the data set has features, which
+        are made here.
+
+    Raises:
+        InputError, NotFinite, Collapsed, Preempted, OSError: see `embed_images` and
+            `training.loop.train`.
     """
     is_done = workdirs.agree(not store.missing, store.workdir)
     stores.begin(store, stages[-1].inputs, {})
@@ -126,6 +140,9 @@ def _train(
     stages: list[BuiltRun], store: Store, weights: Weights | None, guard: Callable[[], None]
 ) -> State:
     """Trains all stages, each from the network of the previous one; resumes interrupted ones.
+
+    If `INITIAL_EMBEDDING` is missing, it is written before the last stage. For the arguments and
+    errors see `_make_features`.
 
     Returns:
         The final state of the last stage.
@@ -174,8 +191,15 @@ def build_stages(
 ) -> list[BuiltRun]:
     """Builds all stages of a run, each checked and traced; the last is that of `config`.
 
+    Args:
+        config: the config of the run, with those of the earlier stages.
+        workdir: folder of the run; that of an earlier stage is `workdir/stages/NAME`.
+        dataset: see `build.load_inputs`, like `labels`.
+        labels: where labels are stored, or None.
+
     Raises:
-        InputError: see `build.build_run`.
+        InputError: see `build.build_run`; or two stages in a row have different backbones, or the
+            method does not compute `eval.features`.
     """
     last = build.build_run(config, dataset, labels=labels)
     build.check_features(last.training, config.eval.features)
@@ -193,7 +217,7 @@ def build_stages(
 
 
 def _started(stages: list[BuiltRun]) -> list[int]:
-    """Returns the indices of the stages that have a checkpoint."""
+    """Returns the indices, ascending, of the stages that have a checkpoint."""
     folders = [stage.workdir / checkpoint.FOLDER for stage in stages]
     return [i for i, folder in enumerate(folders) if checkpoint.steps(folder)]
 
@@ -201,10 +225,15 @@ def _started(stages: list[BuiltRun]) -> list[int]:
 def initial_weights(stages: list[BuiltRun], again: bool) -> Weights | None:
     """Returns the weights from which the first stage starts: `init_from`, else `network.weights`.
 
-    The result is None if neither is set, and if a stage has a checkpoint, unless `again` is set.
+    Args:
+        stages: all stages of the run.
+        again: whether the weights are needed although a stage has a checkpoint; if not, the result
+            is None for such a run. It is None, too, if neither `init_from` nor `network.weights` is
+            set.
 
     Raises:
         InputError: the network cannot be read, or its backbone differs from the first stage's.
+        OSError: the checkpoint of `init_from` cannot be read.
     """
     init_from = stages[-1].config.init_from
     name = stages[0].config.network.weights
@@ -227,7 +256,14 @@ def initial_weights(stages: list[BuiltRun], again: bool) -> Weights | None:
 def embed_all(
     stage: BuiltRun, dataset: Dataset, state: State, kept: Parts | None = None
 ) -> dict[str, Any]:
-    """Returns embeddings of all images of a data set by a state's network, see `embed.embed`."""
+    """Returns embeddings of all images of a data set by a state's network, see `embed.embed`.
+
+    Args:
+        stage: the stage whose method embeds the images.
+        dataset: the images.
+        state: a state of that stage.
+        kept: where parts of the embedding are kept until it is done; None: in memory alone.
+    """
     run = stage.training
     return embed(
         forward_of(run, state.params, state.model_state, run.mesh),
@@ -274,7 +310,7 @@ def start_from(state: State, source: Weights, name: str) -> tuple[State, str]:
 
 
 def _parts(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the parameters of each part of a network by name; every classifier is a part."""
+    """Returns the parameters of each part of a network by name; a classifier is "head NAME"."""
     heads = {f"head {name}": head for name, head in params.get("heads", {}).items()}
     return {**{name: part for name, part in params.items() if name != "heads"}, **heads}
 
@@ -283,8 +319,8 @@ def read_weights(workdir: epath.PathLike) -> Weights:
     """Returns the network of a finished training after its last step.
 
     Raises:
-        InputError: the folder has no finished training (a run with a pretrained encoder is none),
-            or its last checkpoint is missing or damaged.
+        InputError: the folder has no run, one of photos, which trains nothing, or one of which the
+            last checkpoint is missing or damaged.
         OSError: the checkpoint cannot be read.
     """
     workdir = buckets.path(workdir)
@@ -304,6 +340,7 @@ def _abstract_params(stage: BuiltRun) -> Any:
 
 
 def _check_backbone(stage: BuiltRun, source: Weights) -> None:
+    """Raises an `InputError` unless the backbones of a stage and its source have equal shapes."""
     if _shapes(_abstract_params(stage)["backbone"]) != _shapes(source.params["backbone"]):
         raise InputError(
             f"{source.name} uses a different backbone from {stage.config.name}; give both the same "

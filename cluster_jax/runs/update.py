@@ -42,13 +42,15 @@ from cluster_jax.runs.run import COLUMNS, DEPARTED, Run
 
 
 class Items(NamedTuple):
-    """The m images or rows of an updated run; the l that it had before come first.
+    """The m images or rows of an updated run; the l that are known come first.
 
     Attributes:
-        names: name of each; None: they are numbered.
-        old: int64 `[l]`, the indices that the first l had before the update.
-        rows: int64 `[m]`, the row of each in the store of features.
-        facts: facts of each, see `Run.facts`.
+        names: the name of each; None: they are numbered.
+        old: int64 `[l]`, ascending, the indices of the first l in `_Comparison.run`: an index from
+            the size of the run before the update on is that of a row that has returned.
+        rows: int64 `[m]`, the row of each in the store of features, of which the new ones become
+            the last rows.
+        facts: `[m]`, facts about each, see `Run.facts`.
     """
 
     names: tuple[str, ...] | None
@@ -58,16 +60,16 @@ class Items(NamedTuple):
 
 
 class _Comparison(NamedTuple):
-    """The m photos or rows that exist now, compared with the n of a run.
+    """The m photos or rows that exist now, compared with the n rows of a run.
 
     Attributes:
         run: the run; rows that had left and have returned are its last ones, with their
-            corrections.
-        known: int64 `[n]`, of each row of the run its index among the m present ones, -1 if it is
+            corrections. Its names are, of photos, absolute paths.
+        known: int64 `[n]`, for each row of `run` its index among the m present ones, -1 if it is
             gone.
-        new: int64, indices of the present ones that the run does not have.
-        names: ids or absolute paths of the m, as of `run`; None: they are numbered.
-        facts: about the m, see `Run.facts`.
+        new: int64, ascending, indices among the m present ones that `run` does not have.
+        names: ids or absolute paths of the m present ones; None: they are numbered.
+        facts: `[m]`, facts about the present ones, see `Run.facts`.
     """
 
     run: Run
@@ -77,7 +79,11 @@ class _Comparison(NamedTuple):
     facts: NDArray
 
     def items(self, is_kept: NDArray) -> Items:
-        """Returns what an updated run has: kept rows of `run`, bool `[n]`, and the new ones."""
+        """Returns what an updated run has: the rows of `run` that stay, then all new ones.
+
+        Args:
+            is_kept: bool `[n]`, the rows of `run` that stay, also where they are not present.
+        """
         old, names = np.flatnonzero(is_kept), None
         assert self.run.facts is not None
         assert self.run.store is not None
@@ -97,9 +103,9 @@ def _compare(
     """Compares the present photos or rows with a run, by contents and names.
 
     Args:
-        run: the run before the update.
-        names: names of the present ones; None: they are numbered.
-        facts: facts about them.
+        run: the run before the update, with facts; its names are, of photos, absolute paths.
+        names: the names of the m present ones, as those of `run`; None: they are numbered.
+        facts: `[m]` of `data.images.FACTS`, facts about the present ones.
         may_be_renamed: whether equal content under another name is the same photo.
     """
     names = None if names is None else tuple(names)
@@ -142,7 +148,14 @@ def _matched(known: Sequence[Any], now: Sequence[Any]) -> NDArray:
 
 
 def _confirm(run: Run, gone: int, confirmed: bool, do: str) -> None:
-    """Raises an `InputError` if more than half of a run would leave and nobody has confirmed it."""
+    """Raises an `InputError` if more than half of a run would leave and nobody has confirmed it.
+
+    Args:
+        run: the run before the update.
+        gone: number of its rows that would leave.
+        confirmed: whether somebody has confirmed that so many leave.
+        do: advice for the message: what to do if they are not meant to leave.
+    """
     if 2 * gone > len(run.columns) and not confirmed:
         raise InputError(
             f"{gone:,} of the {counted(len(run.columns), run.words[0])} of {run.workdir} must be "
@@ -161,18 +174,21 @@ def update_photos(
 ) -> Ended:
     """Updates a run to the photos that exist now; returns the message and values for `--json`.
 
-    Photos of a folder of the run that is not there stay as they were. A moved or renamed file is
-    the same photo; another picture under an old name is another photo.
+    If a folder of the run is away or empty, its photos stay as they were, unless at least half of
+    them are elsewhere. A moved or renamed file is the same photo; another picture under an old name
+    is another photo. If there is no change, no state is added.
 
     Args:
-        workdir: of a finished run that trains nothing, whose clusters are those of the tree.
+        workdir: folder of a finished run that trains nothing, with the clusters of the tree.
         folders: folders or files beside those of the run.
         refit: whether all images are clustered anew, and matched to the old clusters.
         confirmed: whether more than half of the photos may leave.
-        with_report: whether the page is written; without it there is none.
+        with_report: whether the page is written; if not, and the run changes, an existing page is
+            removed.
 
     Raises:
-        InputError: the run or the photos cannot be used; nothing was written.
+        InputError: the run or the photos cannot be used, or another process uses the workdir; no
+            state was written.
     """
     workdir, started = workdirs.of_run(checks.local(workdir)), time.perf_counter()
     with workdirs.locked(workdir):
@@ -201,7 +217,8 @@ def _photos_config(run: Run) -> PhotosConfig:
     """Returns the config of a run of photos.
 
     Raises:
-        InputError: the run cannot be updated.
+        InputError: the run cannot be updated: it trains, is not of all images of a folder, or has
+            no tree.
     """
     config = parse_config(run.config)
     if not isinstance(config, PhotosConfig):
@@ -221,9 +238,18 @@ def _compare_photos(
 ) -> tuple[build.Inputs[PhotosConfig], _Comparison, NDArray]:
     """Compares the photos that are in the folders of a run now, and in others, with the run.
 
+    Args:
+        run: the run before the update.
+        more: further folders or files.
+
     Returns:
-        The photos; the comparison, whose run knows the folders that are away or empty; and which
-        rows of that run stay, bool `[n]`: also those in such a folder.
+        The photos that are there, as inputs of the config with all folders; the comparison, whose
+        run has in `away` the folders that are away or empty; and which rows of that run stay, bool
+        `[n]`: also those in such a folder.
+
+    Raises:
+        InputError: the run cannot be updated, the photos cannot be used, or one of `more` does not
+            exist.
     """
     config = _photos_config(run)
     own = str(config.data.dir)
@@ -264,7 +290,15 @@ def _compare_photos(
 
 
 def _folders(own: str, more: Sequence[str]) -> list[str]:
-    """Lists the folders of a run and others, without those that are inside of others."""
+    """Lists the folders of a run and others, without those that are inside of others.
+
+    Args:
+        own: `data.dir` of the run: folders and files, one a line.
+        more: further folders or files.
+
+    Raises:
+        InputError: one of `more` does not exist.
+    """
     missing = [name for name in more if not os.path.exists(os.path.expanduser(name))]
     if missing:
         raise InputError(f"PHOTOS must be folders or files of images; got no {missing[0]}")
@@ -279,6 +313,7 @@ def _folders(own: str, more: Sequence[str]) -> list[str]:
 
 
 def _in_folders(config: PhotosConfig, folders: Sequence[str]) -> PhotosConfig:
+    """Returns a config with these folders as `data.dir`."""
     values = config_json(config.values)
     values["data"] = {**values["data"], "dir": "\n".join(folders)}
     parsed = parse_config(values, config.name)
@@ -292,7 +327,8 @@ def _embedded(
     """Embeds the photos that are new.
 
     Returns:
-        The photos that can be read, the features of the new ones, and the files that cannot.
+        The comparison, without new photos that cannot be read; the features of its new photos,
+        float `[l, d]`; and (path, reason) of each new file that cannot be read.
     """
     assert comparison.run.store is not None
     if not len(comparison.new):
@@ -311,7 +347,15 @@ def _embedded(
 def _photos_now(
     comparison: _Comparison, is_kept: NDArray, inputs: build.Inputs[PhotosConfig]
 ) -> tuple[Items, Dataset]:
-    """Returns the photos of the updated run; those that are away are gray."""
+    """Returns the photos of the updated run, as items and as a data set in the same order.
+
+    Names are relative to the folder of the new config. Photos that are away are gray.
+
+    Args:
+        comparison: see `_compare_photos`, without unreadable photos.
+        is_kept: bool `[n]`, the rows of `comparison.run` that stay.
+        inputs: the photos that are there.
+    """
     items, root = comparison.items(is_kept), image_files.root(str(inputs.config.data.dir))
     names = tuple(os.path.relpath(path, root) for path in items.names or ())
     sources = tuple(os.path.relpath(path, root) for path in comparison.names or ())
@@ -324,7 +368,16 @@ def _photos_now(
 def _scored_photos(
     run: Run, inputs: build.Inputs[PhotosConfig], clustering: Clustering, seconds: float
 ) -> Run:
-    """Returns a run of photos with scores, map and duplicates."""
+    """Returns an updated run of photos with results and duplicates.
+
+    Suggested names of clusters that had some before stay.
+
+    Args:
+        run: the updated run.
+        inputs: its photos.
+        clustering: a new clustering of its rows, whose clusters are replaced by those of `run`.
+        seconds: seconds that the update took so far.
+    """
     assert run.store is not None
     named, dataset = run.results.get("suggested_names") or {}, inputs.dataset
     embedding = {"backbone": run.store[run.columns["row"]]}
@@ -350,19 +403,23 @@ def update_rows(
 ) -> Ended:
     """Updates a run to the rows that exist now; returns the message and values for `--json`.
 
-    Rows are known by their ids, or, where they are numbered, by their vectors. Known rows that the
-    table lacks leave, and those whose vectors have changed are placed anew.
+    A row is known if its id and its vector are those of a row of the run; numbered rows are known
+    by their vectors alone. Rows of the run that the table lacks leave. A row whose vector has
+    changed is a new row under the old id. Scores that need labels are None after an update. If
+    there is no change, no state is added.
 
     Args:
-        workdir: of a finished run, whose method is the tree.
+        workdir: folder of a finished run of embeddings in memory, with the clusters of the tree.
         table: the rows; None: those of the run.
-        add: whether the rows are added to those of the run, of which none leaves.
+        add: whether the rows of the run that the table lacks stay.
         refit: whether all rows are clustered anew, and matched to the old clusters.
         confirmed: whether more than half of the rows may leave.
-        with_report: whether the page is written; without it there is none.
+        with_report: whether the page is written; if not, and the run changes, an existing page is
+            removed.
 
     Raises:
-        InputError: the run or the rows cannot be used; nothing was written.
+        InputError: the run or the rows cannot be used, or another process uses the workdir; no
+            state was written.
     """
     workdir = workdirs.of_run(checks.local(workdir))
     with workdirs.locked(workdir):
@@ -390,7 +447,7 @@ def _row_options(run: Run) -> ClusterOptions:
     """Returns the options of a run of embeddings.
 
     Raises:
-        InputError: the run cannot be updated.
+        InputError: the run cannot be updated: it has no tree, or its rows were read in blocks.
     """
     if not isinstance(run.placer, ByTree):
         must = "method must be 'tree' for an update"
@@ -406,12 +463,13 @@ def _compare_rows(run: Run, values: NDArray, table: Table | None) -> _Comparison
     """Compares rows `[m, d]` of a table with a run; one whose vector has changed is a new row.
 
     Args:
-        run: before.
-        values: of the table; or of the run.
-        table: None: the rows are those of the run.
+        run: the run before the update.
+        values: the rows of the table; ignored if `table` is None.
+        table: the table, for the ids of its rows; None: the rows are those of the run.
 
     Raises:
-        InputError: they have other columns, no ids, or are no finite numbers.
+        InputError: the rows are no finite numbers, or have another number of columns or no ids,
+            unlike those of the run.
     """
     if table is None:
         assert run.facts is not None
@@ -428,7 +486,13 @@ def _compare_rows(run: Run, values: NDArray, table: Table | None) -> _Comparison
 
 
 def _scored_rows(run: Run, clustering: Clustering, options: ClusterOptions) -> Run:
-    """Returns a run of embeddings with scores and map."""
+    """Returns an updated run of embeddings with results, and without true labels.
+
+    Args:
+        run: the updated run.
+        clustering: a new clustering of its rows, whose clusters are replaced by those of `run`.
+        options: how the rows were clustered.
+    """
     x, results = run.all_features, dict(run.results)
     clustering, metric = _own_clusters(run, clustering), str(options.metric)
     clustering = clusters.scored(x, clustering, None, metric, run.config["seed"])
@@ -442,12 +506,21 @@ def _scored_rows(run: Run, clustering: Clustering, options: ClusterOptions) -> R
 
 
 def _differs(run: Run, items: Items) -> bool:
-    """Returns whether rows are new, gone, renamed or changed."""
+    """Returns whether the items of an update differ from a run: new, gone, renamed or changed."""
     return items.names != run.names or not np.array_equal(items.rows, run.columns["row"])
 
 
 def _unchanged(before: Run, run: Run, *, with_report: bool) -> Ended:
-    """Returns the message that nothing has changed; stores a new place of the photos."""
+    """Returns the message and values of an update without a change of photos or rows.
+
+    A new place of the photos is stored in the state, whose number stays. Outputs that a killed
+    process has left behind are written again.
+
+    Args:
+        before: the newest written state.
+        run: the same state, perhaps with another `config`, `away` and `skipped`.
+        with_report: whether the page is among the outputs that are written again.
+    """
     if run.config != before.config:
         run.write()
         has_page = (run.workdir / workdirs.REPORT).exists()
@@ -469,10 +542,10 @@ def _updated(
     """Returns the updated run, whose clusters keep their numbers, and a new clustering of its rows.
 
     Args:
-        before: the last written state.
-        run: the same, with the returned rows appended.
+        before: the newest written state.
+        run: the same state, with the returned rows appended, see `_Comparison.run`.
         items: the rows of the updated run.
-        made: features of the new rows.
+        made: float `[l, d]`, features of the l new rows, in their order in `items`.
         refit: whether all rows are clustered anew, and matched to the known clusters.
     """
     n_old, now = len(items.old), run.updates + 1
@@ -521,7 +594,14 @@ def _updated(
 
 
 def _kept_decisions(run: Run, kept: NDArray) -> NDArray:
-    """Returns the corrections of the rows that leave, which hold again if the rows return."""
+    """Returns what a person has decided about rows that leave, `[g]` of `DEPARTED`.
+
+    They are the rows that a person has decided about, and those of a cluster of `Run.held`.
+
+    Args:
+        run: the run with all rows of which some leave.
+        kept: int `[l]`, indices of the rows that stay.
+    """
     columns, is_said = run.columns, run.columns["decided"].copy()
     is_said |= np.isin(columns["label"], list(run.held))
     is_said[kept] = False
@@ -533,7 +613,7 @@ def _kept_decisions(run: Run, kept: NDArray) -> NDArray:
 
 
 def _own_clusters(run: Run, clustering: Clustering) -> Clustering:
-    """Returns a clustering whose clusters are those of the run, to be scored."""
+    """Returns a clustering of the rows of a run, with the clusters of the run as its own."""
     labels = run.labels
     real = labels[(labels != NO_CLUSTER) & ~run.outliers]
     counts = {"n_large": len(np.unique(real)), "outliers": int(run.outliers.sum())}
@@ -549,7 +629,18 @@ def _own_clusters(run: Run, clustering: Clustering) -> Clustering:
 def _write_next_state(
     before: Run, run: Run, *, dataset: Dataset | None, with_report: bool, refit: bool
 ) -> Ended:
-    """Writes the next state of a run, the table of changes and the outputs; returns the message."""
+    """Writes the next state of a run, the table of changes and the outputs.
+
+    Args:
+        before: the newest written state.
+        run: the updated run, not yet numbered.
+        dataset: its photos; None: they are loaded for the page, if there are any.
+        with_report: whether the page is written; if not, an existing page is removed.
+        refit: whether all rows were clustered anew, for the message.
+
+    Returns:
+        The message, and the values for `--json`.
+    """
     file = run.workdir / workdirs.CHANGES
     if run.is_corrected:
         run = finish.scored(run)

@@ -68,6 +68,7 @@ def read_values(file: epath.Path) -> dict[str, Any]:
 
     Raises:
         DamagedFile: the file is not as a command has written it.
+        FileNotFoundError: there is no such file.
     """
     values = io.read_json(file)
     if not isinstance(values, dict):
@@ -89,14 +90,19 @@ def default_path(folder: str, name: str, values: Mapping[str, Any]) -> pathlib.P
 
 
 def default_workdir(config: Mapping[str, Any], name: str) -> pathlib.Path:
-    """Returns `runs/NAME-HASH`, with a hash of everything that the training depends on."""
+    """Returns `runs/NAME-HASH`, with a hash of all that embeddings depend on, see `training_part`.
+
+    Args:
+        config: the whole config, as JSON values; of `data.dir` the absolute path counts.
+        name: name of the config.
+    """
     part = training_part(config)
     part["data"]["dir"] = normalized(part["data"]["dir"])
     return default_path("runs", name, part)
 
 
 def normalized(path: str | None) -> str | None:
-    """Returns local paths, one a line, as absolute ones; paths of buckets and None stay.
+    """Returns local paths, one a line, as absolute ones; None and a text with "://" stay.
 
     Example:
         >>> normalized("/photos/../x/"), normalized("gs://bucket/photos/")
@@ -110,12 +116,12 @@ def normalized(path: str | None) -> str | None:
 
 
 def images_dir(path: str | None, workdir: epath.Path, images: Mapping[str, Any]) -> str | None:
-    """Returns where the images of a run are: as stored, or else moved together with the run.
+    """Returns where the images of a run are now, see `with_located`.
 
     Args:
-        path: `data.dir` of the run, absolute.
+        path: `data.dir` of the run, absolute paths, one a line; or None, which stays.
         workdir: where the run is now.
-        images: content of its `images.json`.
+        images: content of its `images.json`; without the path of the workdir, `path` stays.
     """
     before, now = images.get("workdir"), os.path.abspath(workdir)
     if path is None or "://" in path or before is None:
@@ -133,9 +139,10 @@ def with_located(
 ) -> dict[str, Any]:
     """Returns a copy of a config in which `data.dir` is the path where the images are now.
 
-    It is the stored path. If that does not exist, the images may have moved together with the
-    workdir: then it is the path at the same place relative to the workdir, if that exists. Paths in
-    a bucket stay, and so does the config of a run of embeddings, which has no section `eval`.
+    For each of its lines it is the stored path. If that does not exist, the images may have moved
+    together with the workdir: then it is the path at the same place relative to the workdir, if
+    that exists. Paths in a bucket stay, and so does the config of a run of embeddings, which has no
+    section `eval`.
 
     Args:
         config: the stored config of the run.
@@ -149,9 +156,14 @@ def with_located(
 
 
 def with_stored_dir(config: Mapping[str, Any], workdir: epath.Path) -> dict[str, Any]:
-    """Returns a config with an absolute `data.dir`.
+    """Returns a copy of a config with an absolute `data.dir`, which can be compared with a run's.
 
-    The stored path is kept if the images were moved together with the workdir.
+    If it is where the images of the run in the workdir were moved together with the workdir, the
+    copy has the path that the run has stored, so that both configs are equal.
+
+    Args:
+        config: the config that a user gives.
+        workdir: folder of the run; need not exist.
     """
     asked = normalized(config["data"]["dir"])
     with contextlib.suppress(OSError, KeyError, TypeError, io.DamagedFile):
@@ -171,8 +183,11 @@ def states(workdir: epath.Path) -> list[int]:
 def about(workdir: epath.PathLike) -> dict[str, Any] | None:
     """Returns config, results and other values of the newest state of a run; None without one.
 
+    They are the JSON values of the state, such as "config", "results", "named" (pairs) and
+    "updates", see `Run`; its arrays are not read.
+
     Raises:
-        DamagedFile: its file is not as it was written.
+        DamagedFile: the file of the state is not as it was written.
     """
     workdir = epath.Path(workdir)
     if not (numbers := states(workdir)):
@@ -188,7 +203,13 @@ def about(workdir: epath.PathLike) -> dict[str, Any] | None:
 
 
 def after_damage(workdir: epath.Path, numbers: list[int], back: int = 0) -> str:
-    """Returns the end of a message: what to do about a damaged state, `back` before the newest."""
+    """Returns the end of a message: what to do about a damaged state, besides restoring a copy.
+
+    Args:
+        workdir: folder of the run.
+        numbers: numbers of all states in the folder, ascending.
+        back: how many states before the newest one the damaged state is.
+    """
     if numbers == [1]:
         return MADE_AGAIN
     if not back:
@@ -199,21 +220,30 @@ def after_damage(workdir: epath.Path, numbers: list[int], back: int = 0) -> str:
 
 
 def stored_config(workdir: epath.Path) -> dict[str, Any]:
-    """Returns the config of a finished run, or else of one that has begun."""
+    """Returns the config of a finished run, or else of one that has begun.
+
+    Raises:
+        DamagedFile: the file that has the config is damaged.
+        FileNotFoundError: there is no run in the folder.
+    """
     values = about(workdir)
     return read_values(workdir / CONFIG) if values is None else values["config"]
 
 
 def is_of_embeddings(workdir: epath.Path) -> bool:
-    """Returns whether the run in a folder, see `of_run`, is one of the command `cluster`."""
+    """Returns whether the run in a folder, see `of_run`, is one of the command `cluster`.
+
+    Raises:
+        DamagedFile: `config.json` is damaged.
+    """
     return "eval" not in read_values(workdir / CONFIG)
 
 
 def of_run(path: epath.PathLike) -> epath.Path:
-    """Returns the folder of a run that this version can read.
+    """Returns the folder of a run, finished or not, after checking that this version can read it.
 
     Raises:
-        InputError: there is no run at the path, or an older version wrote it.
+        InputError: the value is no path, there is no run at the path, or an older version wrote it.
     """
     if not isinstance(path, str | os.PathLike):
         raise InputError(f"path must be the workdir of a finished run; got {path!r}")
@@ -233,7 +263,11 @@ def of_run(path: epath.PathLike) -> epath.Path:
 
 
 def training_part(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the part of a config that the checkpoints and embeddings depend on."""
+    """Returns a copy of the part of a config that checkpoints and embeddings depend on.
+
+    Args:
+        config: the whole config of a training or of photos, as JSON values.
+    """
     values = {k: v for k, v in config.items() if k not in AFTER_TRAINING}
     for section in AT_ANY_TIME.keys() & values.keys():
         keys = AT_ANY_TIME[section]
@@ -244,14 +278,22 @@ def training_part(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def made_from(values: Mapping[str, Any], images: Mapping[str, Any]) -> str:
-    """Returns the SHA-256 of all that embeddings depend on, except the number of steps."""
+    """Returns the SHA-256 of all that embeddings depend on, except the number of steps.
+
+    Args:
+        values: the whole config, as JSON values.
+        images: what `describe_images` returns.
+    """
     part = training_part(values)
     part.get("train", {}).pop("duration", None)
     return fingerprint(json.dumps([part, images], sort_keys=True).encode())
 
 
 def check_folder(workdir: epath.PathLike) -> None:
-    """Raises an `InputError` unless a run can be in a workdir, which need not exist."""
+    """Raises an `InputError` unless a run can be in a workdir, which need not exist.
+
+    The path must lead to no file, and the folder must be writable, unless it has a `config.json`.
+    """
     workdir = buckets.path(workdir)
     if "://" not in str(workdir):  # A bucket has no folders.
         for path in (workdir, *workdir.parents):
@@ -279,8 +321,9 @@ def claim(
         The values of `about` for the finished run; None if there is none.
 
     Raises:
-        InputError: the workdir is a file, or contains a run of a different config, of another
-            command or of an older version, or files of a run without its config.
+        InputError: the workdir is a file, cannot be written, or contains a run of a different
+            config, of another command or of an older version, a damaged file, or files of a run
+            without its config.
     """
     check_folder(workdir)
     there = buckets.names(workdir)
@@ -304,7 +347,8 @@ def claim(
 def agree(done: bool, workdir: epath.Path) -> bool:
     """Returns `done` after checking that it is the same in all processes.
 
-    All processes must then make the same collective calls.
+    All processes call this together, since they must make the same collective calls afterwards. A
+    single process checks nothing.
 
     Raises:
         InputError: it differs, because the workdir is not shared by all processes.
@@ -388,13 +432,16 @@ def _lock(workdir: epath.Path) -> TextIO:
 
 
 def outputs(workdir: epath.Path) -> dict[str, str]:
-    """Returns the paths of the files of a run for people, of those that exist."""
+    """Returns the paths of "report", "assignments" and "metrics" of a run, of those that exist."""
     files = {"report": REPORT, "assignments": ASSIGNMENTS, "metrics": RESULTS}
     return {key: str(workdir / name) for key, name in files.items() if (workdir / name).exists()}
 
 
 def older_version(workdir: epath.PathLike, reason: object = None) -> InputError:
-    """Returns the error for a workdir that an older version of the package wrote."""
+    """Returns the error for a workdir that an older version of the package wrote; raises nothing.
+
+    `reason` is what cannot be read there, for the message.
+    """
     because = "" if reason is None else f" ({reason})"
     return InputError(
         f"{workdir} was written by an older version of cluster_jax{because}; choose another "
@@ -411,7 +458,11 @@ def fingerprint(*parts: bytes | memoryview) -> str:
 
 
 def describe_images(dataset: Dataset) -> dict[str, Any]:
-    """Returns number and fingerprint of a run's images, to detect changes when it is resumed."""
+    """Returns "size" and "sha256" of the images of a run, to detect changes when it is resumed.
+
+    The hash is of the pixels or features of at most 256 evenly spaced images, of the names of all,
+    and in novel class discovery of the known class of each.
+    """
     from cluster_jax.discovery import splits  # Loads JAX, as above.
 
     dataset = dataset.shown or dataset
@@ -434,7 +485,7 @@ def check_images(workdir: epath.Path, images: Mapping[str, Any]) -> dict[str, An
         images: see `describe_images`.
 
     Raises:
-        InputError: the run began with other images.
+        InputError: the run began with other images, or the file is damaged (`DamagedFile`).
     """
     try:
         recorded = read_values(workdir / IMAGES)
@@ -481,7 +532,14 @@ def _check_same(
     config: Mapping[str, Any],
     compared: Callable[[Mapping[str, Any]], Mapping[str, Any]],
 ) -> None:
-    """Raises an `InputError` that names the first difference of the stored config."""
+    """Raises an `InputError` if a workdir has a run of another config, or of another command.
+
+    Args:
+        workdir: folder of the run, for messages.
+        stored: the config of the run.
+        config: the config that a user gives, after a round trip through JSON.
+        compared: see `claim`.
+    """
     # `cluster` evaluates no network, and only a training trains.
     if any((section in stored) != (section in config) for section in ("eval", "train")):
         raise InputError(f"{workdir} contains a run of another command; choose another folder")
@@ -495,7 +553,10 @@ def _check_same(
 
 
 def difference(stored: Mapping[str, Any], config: Mapping[str, Any]) -> str:
-    """Returns the first difference of configs, `KEY = OLD, not NEW`; "" if they are equal."""
+    """Returns the differences of two configs as `KEY = OLD, not NEW (and KEY, ...)`; "" if equal.
+
+    An empty section counts as none, and a missing key as None.
+    """
     old, new = dict(_flat(stored)), dict(_flat(config))
     # A different method also has different keys; its name is the clearest difference.
     keys = sorted(old | new, key=lambda key: (key != "method.name", key))

@@ -1,14 +1,9 @@
 """The command on embeddings: files that it leaves, folders, one sentence for bad input."""
 
-import base64
-import csv
-import gzip
 import os
 import pathlib
-import re
 import subprocess
 import sys
-import warnings
 
 import jax
 import numpy as np
@@ -21,8 +16,8 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.data import tables
 from cluster_jax.evaluation import clusters
 from cluster_jax.evaluation.options import ClusterOptions
-from cluster_jax.report import summary
 from cluster_jax.runs import page, rows
+from tests import toy
 from tests.report.test_report import Page
 from tests.rows import every_row
 
@@ -45,31 +40,42 @@ def files(tmp_path, monkeypatch):
     return x, labels
 
 
-def _run(capsys, *flags):
-    cluster.main(flags)
-    captured = capsys.readouterr()
-    return captured.out, captured.err
+def _flags(line):
+    """Of a command line, in which `x` stands for the features of most."""
+    return ["--features=x.npy" if word == "x" else word for word in line.split()]
 
 
-def _refused(capsys, *flags, code=2):
-    before = sorted(pathlib.Path().rglob("*"))
-    with pytest.raises(SystemExit) as stop:
-        cluster.main(flags)
-    text = capsys.readouterr().err
-    assert stop.value.code == code
-    assert text.startswith("error: ")
-    assert len(text.splitlines()) == 1, text
-    assert sorted(pathlib.Path().rglob("*")) == before, "nothing was written"
-    return text
+@pytest.fixture
+def run(capsys):
+    """What a command line prints; nothing on the standard error output."""
+
+    def printed(line):
+        capsys.readouterr()
+        cluster.main(_flags(line))
+        said = capsys.readouterr()
+        assert said.err == ""
+        return said.out
+
+    return printed
+
+
+@pytest.fixture
+def not_clustered(refused):
+    """The one sentence of a command that must write nothing."""
+
+    def sentence(line, code=2):
+        before = sorted(pathlib.Path().rglob("*"))
+        said = refused(cluster.main, *_flags(line), code=code)
+        assert sorted(pathlib.Path().rglob("*")) == before, "nothing was written"
+        return said
+
+    return sentence
 
 
 @pytest.mark.parametrize("method", ["tree", "gridshift"])
-def test_files_of_a_run(files, capsys, method):
+def test_files_of_a_run(files, run, method):
     x, labels = files
-    out, err = _run(
-        capsys, "--features=x.csv", "--labels=y.txt", "--workdir=out", f"--method={method}"
-    )
-    assert err == ""
+    out = run(f"--features=x.csv --labels=y.txt --workdir=out --method={method}")
     assert ("running GridShift on 200 points" in out) == (method == "gridshift")
     assert "out/report.html\nout/assignments.csv\nout/results.json" in out
     names = {"assignments.csv", "config.json", "features.npy", "report.html", "results.json"}
@@ -90,7 +96,7 @@ def test_files_of_a_run(files, capsys, method):
     assert {"machine", "commit"} <= set(protocol)
 
     result = clusters.find(x, ClusterOptions.of(results["config"]), seed=0)
-    rows = list(csv.DictReader(pathlib.Path("out/assignments.csv").read_text().splitlines()))
+    rows = toy.table("out")
     assert [row["id"] for row in rows] == [f"row {i}" for i in range(200)]
     assert [int(row["cluster"]) for row in rows] == result.cluster_labels.tolist()
     assert [int(row["outlier"]) for row in rows] == result.outliers.astype(int).tolist()
@@ -100,19 +106,18 @@ def test_files_of_a_run(files, capsys, method):
     for c, name in metrics["matching"].items():
         assert name == NAMES[np.bincount(labels[result.cluster_labels == int(c)]).argmax()]
         assert f"matched with {name}" in out
-    page = pathlib.Path("out/report.html").read_text()
-    assert "clusters in 200 rows." in page
-    record = re.search(r'id="report-data">(.*?)<', page)[1]
-    assert b"row 137" in gzip.decompress(base64.b64decode(record))
-    assert "x.csv" in page
+    page = Page(pathlib.Path("out/report.html").read_text())
+    assert "clusters in 200 rows." in page.text
+    assert "row 137" in page.record["map"]["names"]
+    assert "x.csv" in page.text
 
 
-def test_the_tree_is_the_default_and_takes_k(files, capsys):
-    _run(capsys, "--features=x.npy", "--workdir=found")
+def test_the_tree_is_the_default_and_takes_k(files, run):
+    run("x --workdir=found")
     metrics = io.read_json("found/results.json")["metrics"]["tree"]
     assert metrics["n_clusters"] == 3
     assert metrics["rows_clustered"] == 200
-    rows = list(csv.DictReader(pathlib.Path("found/assignments.csv").read_text().splitlines()))
+    rows = toy.table("found")
     assert all(float(row["probability"]) > 0.5 for row in rows)
     assert all(float(row["second_probability"]) < 0.5 for row in rows)
     for row in rows:
@@ -121,56 +126,59 @@ def test_the_tree_is_the_default_and_takes_k(files, capsys):
     page = pathlib.Path("found/report.html").read_text()
     assert "The clusters are clearly apart." in page
 
-    out, _ = _run(capsys, "--features=x.npy", "--workdir=two", "--n-clusters=2")
+    out = run("x --workdir=two --n-clusters=2")
     results = io.read_json("two/results.json")
     assert results["metrics"]["tree"]["n_clusters"] == 2
     assert results["metrics"]["tree"]["verdict"] is None
     assert results["provenance"]["number_of_clusters"] == {"tree": "given"}
     assert "Tree (k given)" in out
     assert "set in advance" in pathlib.Path("two/report.html").read_text()
-    coarse = list(csv.DictReader(pathlib.Path("two/assignments.csv").read_text().splitlines()))
+    coarse = toy.table("two")
     assert list(coarse[0]) == list(rows[0])
     assert len({row["cluster"] for row in coarse}) == 2
 
 
-def test_what_is_not_clear_is_said(files, capsys):
-    flags = ("--reduce=pca", "--metric=euclidean")
+def test_what_is_not_clear_is_said(files, run):
+    flags = "--reduce=pca --metric=euclidean"
     noise = np.random.default_rng(0).normal(size=(200, 8))
     np.save("blob.npy", noise)
-    out, _ = _run(capsys, "--features=blob.npy", "--workdir=one", *flags)
+    out = run(f"--features=blob.npy --workdir=one {flags}")
     assert "The rows form one cluster: no split separates them clearly." in out
     assert "do not split into several clusters" in pathlib.Path("one/report.html").read_text()
     rng = np.random.default_rng(0)
     truth = rng.integers(0, 6, 400)
     np.save("near.npy", 2.8 * np.eye(6, 12)[truth] + rng.normal(size=(400, 12)))
-    out, _ = _run(capsys, "--features=near.npy", "--workdir=three", *flags)
+    out = run(f"--features=near.npy --workdir=three {flags}")
     assert "No clear answer: the 6 clusters are a best guess" in out
     assert "are a best guess" in pathlib.Path("three/report.html").read_text()
 
 
-def test_a_finished_run_is_shown_again(files, capsys):
-    out, _ = _run(capsys, "--features=x.npy", "--method=gridshift", "--bandwidth=2.5")
+GRID = "x --method=gridshift --bandwidth=2.5"
+
+
+def test_a_finished_run_is_shown_again(files, run):
+    out = run(GRID)
     (workdir,) = pathlib.Path("clusters").iterdir()
     assert workdir.name.startswith("x-")
     stamp = (workdir / "results.json").stat().st_mtime_ns
-    again, _ = _run(capsys, "--features=x.npy", "--method=gridshift", "--bandwidth=2.5")
+    again = run(GRID)
     assert "is finished" in again
     assert "GridShift on" not in again
     assert again.split("\n\n")[1:] == out.split("\n\n")[1:], "the same figures"
     assert (workdir / "results.json").stat().st_mtime_ns == stamp
     # What is the default may be said; anything else is another result.
-    _run(capsys, "--features=x.npy", "--method=gridshift", "--bandwidth=2.5", "--reduce=none")
+    run(f"{GRID} --reduce=none")
     assert len(list(pathlib.Path("clusters").iterdir())) == 1
-    _run(capsys, "--features=x.npy", "--method=gridshift", "--bandwidth=2.0")
-    _run(capsys, "--features=x.npy", "--method=gridshift", "--bandwidth=2.5", "--labels=y.txt")
+    run("x --method=gridshift --bandwidth=2.0")
+    run(f"{GRID} --labels=y.txt")
     assert len(list(pathlib.Path("clusters").iterdir())) == 3
     results = io.read_json(workdir / "results.json")
     assert results["provenance"]["bandwidth"] == "given"
     assert results["metrics"]["gridshift"]["acc"] is None
 
 
-def test_an_interrupted_run_starts_over(files, capsys, monkeypatch):
-    flags = ("--features=x.npy", "--method=gridshift", "--bandwidth=2.5", "--workdir=out")
+def test_an_interrupted_run_starts_over(files, run, capsys, monkeypatch):
+    line = f"{GRID} --workdir=out"
 
     def stop(*arguments):
         raise KeyboardInterrupt
@@ -178,55 +186,49 @@ def test_an_interrupted_run_starts_over(files, capsys, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(page, "render", stop)
         with pytest.raises(SystemExit) as end:
-            cluster.main(flags)
+            cluster.main(_flags(line))
     assert end.value.code == 130
     assert "Interrupted; the same command goes on from what is saved" in capsys.readouterr().err
     results = pathlib.Path("out/results.json")
     assert not results.exists()
-    _run(capsys, *flags)
+    run(line)
     whole = results.read_bytes()
     results.write_bytes(whole[:40])
-    _run(capsys, *flags)
+    run(line)
     assert len(results.read_bytes()) > len(whole) / 2, "damaged ones are made anew"
 
 
-def test_a_folder_of_something_else_is_left_alone(files, capsys):
+def test_a_folder_of_something_else_is_left_alone(files, run, not_clustered):
     pathlib.Path("mine").mkdir()
     pathlib.Path("mine/assignments.csv").write_text("my own")
-    text = _refused(capsys, "--features=x.npy", "--workdir=mine")
-    assert "mine must have config.json beside assignments.csv" in text
+    said = "mine must have config.json beside assignments.csv"
+    assert said in not_clustered("x --workdir=mine")
     assert pathlib.Path("mine/assignments.csv").read_text() == "my own"
-    pathlib.Path("mine/config.json").write_text("{ no json")
-    _refused(capsys, "--features=x.npy", "--workdir=mine")
-    for workdir in ("x.npy", "x.npy/below"):
-        assert "x.npy is a file" in _refused(capsys, "--features=x.npy", f"--workdir={workdir}")
     pathlib.Path("empty").mkdir()
-    _run(capsys, "--features=x.npy", "--method=gridshift", "--bandwidth=2", "--workdir=empty")
-    text = _refused(
-        capsys, "--features=x.npy", "--method=gridshift", "--bandwidth=3", "--workdir=empty"
-    )
-    assert "empty contains a run with bandwidth = 2.0, not 3.0; choose another folder" in text
+    run(f"{GRID} --workdir=empty")
+    said = "empty contains a run with bandwidth = 2.5, not 3.0; choose another folder"
+    assert said in not_clustered("x --method=gridshift --bandwidth=3 --workdir=empty")
 
 
-def test_what_another_version_or_a_kill_left(files, tmp_path, capsys, monkeypatch):
-    flags = ("--features=x.npy", "--method=gridshift", "--bandwidth=2", "--workdir=out")
+def test_what_another_version_or_a_kill_left(files, tmp_path, run, monkeypatch, not_clustered):
+    line = f"{GRID} --workdir=out"
     pathlib.Path("out").mkdir()
     pathlib.Path("out/.config.json.partial").write_text("{")
-    _run(capsys, *flags)
-    assert "is finished" in _run(capsys, *flags)[0]
+    run(line)
+    assert "is finished" in run(line)
     monkeypatch.setattr(rows, "__version__", "99.0")
-    text = _refused(capsys, *flags)
-    assert f"out contains a run with version = {cluster_jax.__version__}, not 99.0" in text
+    said = f"out contains a run with version = {cluster_jax.__version__}, not 99.0"
+    assert said in not_clustered(line)
     monkeypatch.undo()
     monkeypatch.chdir(tmp_path)
     whole = pathlib.Path("out/config.json").read_bytes()
     for damaged in ("[1]", "{"):
         pathlib.Path("out/config.json").write_text(damaged)
-        _run(capsys, *flags)
+        run(line)
         assert pathlib.Path("out/config.json").read_bytes() == whole, "the state has it as well"
     pathlib.Path("out/run-1.npz").unlink()
     pathlib.Path("out/config.json").write_text("[1]")
-    assert "out/config.json is damaged" in _refused(capsys, *flags)
+    assert "out/config.json is damaged" in not_clustered(line)
 
 
 def test_kmeans_takes_every_core(files, monkeypatch):
@@ -245,21 +247,19 @@ def test_kmeans_takes_every_core(files, monkeypatch):
     devices.cpu_devices(3)
 
 
-@pytest.mark.parametrize("flags", [(), ("--method=kmeans", "--n-clusters=3", "--reduce=pca")])
-def test_of_several_processes_only_kmeans_has_a_use(files, capsys, monkeypatch, flags):
+@pytest.mark.parametrize("flags", ["", "--method=kmeans --n-clusters=3 --reduce=pca"])
+def test_of_several_processes_only_kmeans_has_a_use(files, not_clustered, monkeypatch, flags):
     monkeypatch.setattr(jax.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(exit_codes.os, "_exit", lambda code: None)
-    said = _refused(capsys, "--features=wide.npy", *flags)
+    said = not_clustered(f"--features=wide.npy {flags}")
     assert "method must be kmeans, and reduce none, in several processes; got" in said
 
 
-def test_kmeans_and_one_column(files, capsys):
+def test_kmeans_and_one_column(files, run):
     np.save("line.npy", np.repeat([0.0, 5.0, 9.0], 20)[:, None] + np.arange(60)[:, None] % 7 / 50)
-    out, _ = _run(
-        capsys, "--features=line.npy", "--method=kmeans", "--n-clusters=3", "--workdir=out"
-    )
+    out = run("--features=line.npy --method=kmeans --n-clusters=3 --workdir=out")
     assert "k-means (k given)" in out
-    rows = list(csv.DictReader(pathlib.Path("out/assignments.csv").read_text().splitlines()))
+    rows = toy.table("out")
     assert [row["row"] for row in rows] == [str(i) for i in range(60)]
     clusters = [row["cluster"] for row in rows]
     assert [len(set(clusters[i : i + 20])) for i in (0, 20, 40)] == [1, 1, 1]
@@ -274,126 +274,41 @@ def test_kmeans_and_one_column(files, capsys):
 
 
 @every_row(
-    ("metrics", "sentence"),
+    ("given", "message"),
     [
-        ({"verdict": "clear"}, None),
-        ({"verdict": None}, None),
-        ({"verdict": "one_cluster"}, "The rows form one cluster"),
-        ({"verdict": "unclear"}, "No clear answer"),
+        ("", "--features"),
+        ("--features=none.npy", "none.npy must be an existing file"),
+        ("--features=y.txt", "must be a file of type .npy, .npz, .csv"),
+        ("x --labels=none.txt", "none.txt must be an existing file"),
+        ("x --labels=short.txt", "got 200 and 2"),
+        ("--features=nan.npy", "must be finite; got NaN or infinity in row 1"),
+        ("--features=flat.npy", "rows by columns; got float64 of shape (4,)"),
+        ("--features=empty.npy", "a minimum of 1 is required"),
+        ("--features=words.npy", "must hold real numbers"),
+        ("--features=pickled.npy", "never loaded"),
+        ("x --method=magic", "'kmeans', or a module of your own"),
+        ("x --method=kmeans", "n_clusters must be given for k-means"),
+        ("x --method=kmeans --n-clusters=201", "between 1 and 200, the number"),
+        ("x --n-clusters=201", "n_clusters must be between 1 and 200"),
+        ("x --n-clusters=many", "--n-clusters: invalid int value: 'many'"),
+        ("x --method=gridshift --n-clusters=3", "n_clusters must be left out for GridShift"),
+        ("x --method=gridshift --bandwidth=wide", "number greater than 0; got 'wide'"),
+        ("x --method=kmeans --n-clusters=2 --n-init=2147483648", "n_init must be at most"),
+        ("x --method=gridshift --bandwidth=-1", "greater than 0; got '-1'"),
+        ("x --bandwith=1", "no flag --bandwith; did you mean --bandwidth?"),
+        ("--feature=x.npy", "no flag --feature; did you mean --features?"),
+        ("--features=", "--features must be the path of a file"),
+        ("x --labels=", "--labels must be the path of a file"),
+        ("x --array=x", "--array must name an array of a file"),
+        ("x --n-init=3", "--n-init must be left out for --method=tree"),
+        ("--features=wide.npy --reduce=pca --n-neighbors=9", "left out for --reduce=pca; got 9"),
+        ("--features=junk.npy", "junk.npy must be a complete file"),
+        ("x more", "more"),
+        ("--features=junk.npy --workdir=x.npy/run", "x.npy is a file"),
+        ("--features=wide.npy --n-neighbors=1", "neighbors must be at least 2"),
     ],
 )
-def test_summary_says_what_is_not_clear(metrics, sentence):
-    scores = dict.fromkeys(("acc", "nmi", "ari", "ami"), 0.5) | {"silhouette": None}
-    sizes = {str(c): 1 + c % 7 for c in range(30)}
-    metrics = {"n_clusters": 30, **scores, "cluster_sizes": sizes, **metrics}
-    results = {
-        "provenance": {"number_of_clusters": {"gridshift": "found"}},
-        "metrics": {"gridshift": metrics},
-    }
-    text = summary.run_table(results)
-    assert "and 10 more of at most 2 rows" in text
-    assert (
-        text.index("cluster      6") < text.index("cluster     13") < text.index("cluster      5")
-    )
-    remarks = [s for s in ("form one cluster:", "No clear", "outliers") if s in text]
-    assert len(remarks) == (sentence is not None)
-    assert sentence is None or sentence in text
-    assert "cluster      6           7 rows    6.1%" in text
-    metrics |= {"n_clusters": 2, "cluster_sizes": {"3": 1, "4": 1}}
-    assert "cluster      3           1 row    50.0%" in summary.run_table(results)
-
-
-def test_summary_counts_small_clusters_apart():
-    scores = dict.fromkeys(("acc", "nmi", "ari", "ami", "silhouette"))
-    sizes = {"0": 2, "1": 50, "2": 30, "3": 1, "4": 3}
-    metrics = {"n_clusters": 5, "n_large": 2, "outliers": 6, **scores, "cluster_sizes": sizes}
-    results = {
-        "provenance": {"number_of_clusters": {"gridshift": "found"}},
-        "metrics": {"gridshift": metrics},
-    }
-    lines = summary.run_table(results).splitlines()
-    assert " ".join(lines[1].split()) == "GridShift (k found) 2 and 3 small -"
-    assert len(lines[0]) == len(lines[1])
-    assert lines[3] == "Found 2 clusters and 3 small ones in 86 rows."
-    assert [line.split()[:3] for line in lines if line.startswith("cluster ")] == [
-        ["cluster", "1", "50"],
-        ["cluster", "2", "30"],
-    ]
-    assert lines[-1] == "and 3 small, of at most 3 rows, too small to count: 6 rows are outliers"
-
-
-@every_row(
-    ("flags", "message"),
-    [
-        ((), "--features"),
-        (("--features=none.npy",), "none.npy must be an existing file; got no such file"),
-        (("--features=y.txt",), "must be a file of type .npy, .npz, .csv"),
-        (
-            ("--features=x.npy", "--labels=none.txt"),
-            "none.txt must be an existing file; got no such file",
-        ),
-        (("--features=x.npy", "--labels=short.txt"), "got 200 and 2"),
-        (("--features=nan.npy",), "features must be finite; got NaN or infinity in row 1"),
-        (("--features=flat.npy",), "rows by columns; got float64 of shape (4,)"),
-        (("--features=empty.npy",), "a minimum of 1 is required"),
-        (("--features=words.npy",), "must hold real numbers"),
-        (("--features=pickled.npy",), "never loaded"),
-        (("--features=x.npy", "--method=magic"), "'kmeans', or a module of your own, with"),
-        (
-            ("--features=x.npy", "--method=kmeans"),
-            "n_clusters must be given for k-means; got none: add",
-        ),
-        (
-            ("--features=x.npy", "--method=kmeans", "--n-clusters=201"),
-            "n_clusters must be between 1 and 200, the number of rows; got 201",
-        ),
-        (
-            ("--features=x.npy", "--n-clusters=201"),
-            "n_clusters must be between 1 and 200, the number of rows",
-        ),
-        (
-            ("--features=x.npy", "--n-clusters=many"),
-            "argument --n-clusters: invalid int value: 'many' (see",
-        ),
-        (
-            ("--features=x.npy", "--method=gridshift", "--n-clusters=3"),
-            "n_clusters must be left out for GridShift",
-        ),
-        (
-            ("--features=x.npy", "--method=gridshift", "--bandwidth=wide"),
-            "bandwidth must be 'auto' or a number greater than 0; got 'wide'",
-        ),
-        (
-            ("--features=x.npy", "--method=kmeans", "--n-clusters=2", "--n-init=2147483648"),
-            "n_init must be at most 2,147,483,647; got 2147483648",
-        ),
-        (("--features=x.npy", "--method=gridshift", "--bandwidth=-1"), "greater than 0; got '-1'"),
-        (
-            ("--features=x.npy", "--bandwith=1"),
-            "there is no flag --bandwith; did you mean --bandwidth?",
-        ),
-        (("--feature=x.npy",), "there is no flag --feature; did you mean --features?"),
-        (("--features=",), "--features must be the path of a file; got an empty one"),
-        (("--features=x.npy", "--labels="), "--labels must be the path of a file; got an empty"),
-        (
-            ("--features=x.npy", "--array=x"),
-            "--array must name an array of a file of type .npz, .csv",
-        ),
-        (("--features=x.npy", "--n-init=3"), "--n-init must be left out for --method=tree; got 3"),
-        (
-            ("--features=wide.npy", "--reduce=pca", "--n-neighbors=9"),
-            "--n-neighbors must be left out for --reduce=pca; got 9",
-        ),
-        (
-            ("--features=junk.npy",),
-            "junk.npy must be a complete file of plain arrays of NumPy; got pickled objects",
-        ),
-        (("--features=x.npy", "more"), "more"),
-        (("--features=junk.npy", "--workdir=x.npy/run"), "x.npy is a file; choose another folder"),
-        (("--features=wide.npy", "--n-neighbors=1"), "neighbors must be at least 2; got 1"),
-    ],
-)
-def test_bad_input(files, capsys, flags, message):
+def test_bad_input(files, not_clustered, given, message):
     pathlib.Path("short.txt").write_text("1\n2\n")
     np.save("nan.npy", [[1.0, 2.0], [np.nan, 1.0]])
     np.save("flat.npy", np.ones(4))
@@ -401,26 +316,21 @@ def test_bad_input(files, capsys, flags, message):
     np.save("words.npy", np.array([["a"]]))
     pathlib.Path("junk.npy").write_text("no array")
     np.save("pickled.npy", np.array([{}], object), allow_pickle=True)
-    assert message in _refused(capsys, *flags)
+    assert message in not_clustered(given)
 
 
-def test_late_trouble_is_one_sentence_too(files, capsys, monkeypatch):
+def test_late_trouble_is_one_sentence_too(files, not_clustered, monkeypatch):
     def full(*arguments, **options):
         raise OSError("no space left on device")
 
     monkeypatch.setattr(clusters, "find", full)
-    assert "no space left" in _refused(capsys, "--features=x.npy", code=1)
+    assert "no space left" in not_clustered("x", code=1)
 
-    def warned(*arguments, **options):
-        warnings.simplefilter("always")
-        warnings.warn("it did not converge", UserWarning, stacklevel=1)
+    def too_large(*arguments, **options):
         raise InputError("coordinates are too large")
 
-    monkeypatch.setattr(clusters, "find", warned)
-    with pytest.raises(SystemExit):
-        cluster.main(["--features=x.npy"])
-    lines = capsys.readouterr().err.splitlines()
-    assert lines == ["warning: it did not converge", "error: coordinates are too large"]
+    monkeypatch.setattr(clusters, "find", too_large)
+    assert not_clustered("x") == "error: coordinates are too large"
 
 
 def test_names_and_labels_belong_to_what_is_finished(files):
@@ -439,25 +349,30 @@ def test_names_and_labels_belong_to_what_is_finished(files):
 
 
 @pytest.fixture
-def shards(files, monkeypatch):
-    """The three heaps in a folder of shards, which count as too large for memory."""
-    x, labels = files
+def parts(files):
+    """The three heaps also in a folder of shards; a file of ids."""
     pathlib.Path("parts").mkdir()
-    for i, part in enumerate(np.split(x, [70, 150])):
+    for i, part in enumerate(np.split(files[0], [70, 150])):
         np.save(f"parts/{i}.npy", part)
+    pathlib.Path("ids.txt").write_text("\n".join(f"r{i}" for i in range(200)))
+    return files
+
+
+@pytest.fixture
+def shards(parts, monkeypatch):
+    """Which count as too large for memory."""
     monkeypatch.setattr(tables, "LARGE", 300)
     monkeypatch.setattr(rows, "SAMPLE", 120)
-    return x, labels
+    return parts
 
 
 @pytest.mark.parametrize("method", ["tree", "kmeans"])
-def test_features_too_large_for_memory_are_read_in_blocks(shards, capsys, monkeypatch, method):
+def test_features_too_large_for_memory_are_read_in_blocks(shards, run, monkeypatch, method):
     _, labels = shards
     monkeypatch.setattr("cluster_jax.core.arrays._BLOCK", 99)
-    k = ("--n-clusters=3",) if method == "kmeans" else ()
-    out, _ = _run(
-        capsys, "--features=parts", "--labels=y.txt", f"--method={method}", *k, "--workdir=w"
-    )
+    k = "--n-clusters=3" if method == "kmeans" else ""
+    line = f"--features=parts --labels=y.txt --method={method} {k} --workdir=w"
+    out = run(line)
     results = io.read_json("w/results.json")
     provenance, metrics = results["provenance"], results["metrics"][method]
     assert provenance["rows"] == 200
@@ -465,8 +380,7 @@ def test_features_too_large_for_memory_are_read_in_blocks(shards, capsys, monkey
     said = "running k-means on 200 rows" if method == "kmeans" else "smoothing 200 x"
     assert said in out
     assert "in 200 rows" in out
-    with open("w/assignments.csv") as file:
-        table = list(csv.DictReader(file))
+    table = toy.table("w")
     assert [row["row"] for row in table] == [str(i) for i in range(200)]
     assert sum(row["distance"] != "" for row in table) == 120
     found = np.array([int(row["cluster"]) for row in table])
@@ -474,83 +388,53 @@ def test_features_too_large_for_memory_are_read_in_blocks(shards, capsys, monkey
     assert metrics["acc"] == metrics["nmi"] == 1
     assert metrics["cluster_sizes"] == {str(c): int(n) for c, n in enumerate(np.bincount(found))}
     assert pathlib.Path("w/report.html").stat().st_size > 10_000
-    assert "is finished" in _run(
-        capsys, "--features=parts", "--labels=y.txt", f"--method={method}", *k, "--workdir=w"
-    )[0]  # fmt: skip
+    assert "is finished" in run(line)
 
 
-def _describe(count):
-    """A file of ids of rows."""
-    pathlib.Path("ids.txt").write_text("\n".join(f"r{i}" for i in range(count)))
-    return "--ids=ids.txt"
-
-
-def test_ids_of_features_in_blocks(shards, capsys):
-    flags = ("--features=parts", _describe(200))
-    _run(capsys, *flags, "--workdir=w", "--reduce=pca")
-    with open("w/assignments.csv") as file:
-        table = list(csv.DictReader(file))
+def test_ids_of_features_in_blocks(shards, run, not_clustered, refused):
+    flags = "--features=parts --ids=ids.txt"
+    run(f"{flags} --workdir=w --reduce=pca")
+    table = toy.table("w")
     assert [row["row"] for row in table] == [f"r{i}" for i in range(200)]
     page = Page(pathlib.Path("w/report.html").read_text())
     shown = [int(name.removeprefix("r")) for name in page.record["map"]["names"]]
     assert len(shown) == 120
-    assert "is finished" in _run(capsys, *flags, "--workdir=w", "--reduce=pca")[0]
-    predict.main(["--workdir=w", *flags, "--out=p.csv"])
-    with open("p.csv") as file:
-        placed = list(csv.DictReader(file))
+    assert "is finished" in run(f"{flags} --workdir=w --reduce=pca")
+    predict.main(["--workdir=w", *flags.split(), "--out=p.csv"])
+    placed = toy.table(".", "p.csv")
     for title in ("row", "cluster"):
         assert [row[title] for row in placed] == [row[title] for row in table]
-    capsys.readouterr()
-    with pytest.raises(SystemExit):
-        update.main(["--workdir=w", "--refit"])
-    assert "whose rows were read in blocks: use predict, or" in capsys.readouterr().err
+    said = refused(update.main, "--workdir=w", "--refit")
+    assert "whose rows were read in blocks: use predict, or" in said
     pathlib.Path("ids.txt").write_text("r\n" * 200)
-    assert "got 'r' in the rows 0 and 1" in _refused(capsys, *flags, "--workdir=v")
+    assert "got 'r' in the rows 0 and 1" in not_clustered(f"{flags} --workdir=v")
     pathlib.Path("ids.txt").write_text("r\n" * 3)
-    assert "a title); got 200 and 3" in _refused(capsys, *flags, "--workdir=v")
+    assert "a title); got 200 and 3" in not_clustered(f"{flags} --workdir=v")
 
 
-def test_names_of_npy_files_in_memory(files):
-    x, _ = files
-    _describe(200)
+def test_small_shards_give_what_their_table_gives(parts, run):
     np.save("ids.npy", 7 + np.arange(200))
-    pathlib.Path("parts").mkdir()
-    np.save("parts/0.npy", x)
-    for source in ("x.npy", "parts"):
-        assert tables.read_rows(source, None, "ids.txt").names[199] == "r199"
-        assert tables.read_rows(source, None, "ids.npy").names[199] == "206"
+    for source in ("parts", "x.npy"):
+        run(f"--features={source} --ids=ids.npy --workdir={source[0]}")
+    assert toy.table("p") == toy.table("x")
+    assert toy.table("p")[199]["row"] == "206"
 
 
-def test_small_shards_give_what_their_table_gives(files, capsys):
-    x, _ = files
-    pathlib.Path("parts").mkdir()
-    for i, part in enumerate(np.split(x, [70, 150])):
-        np.save(f"parts/{i}.npy", part)
-    for source, workdir in (("parts", "a"), ("x.npy", "b")):
-        _run(capsys, f"--features={source}", f"--workdir={workdir}")
-    assert pathlib.Path("a/assignments.csv").read_text() == (
-        pathlib.Path("b/assignments.csv").read_text()
-    )
-
-
-def test_bad_input_in_blocks(shards, capsys):
+def test_bad_input_in_blocks(shards, not_clustered):
     x, _ = shards
-    command = ("--features=parts", "--workdir=w")
-    assert "n_clusters must be between 1 and 200, the number of rows; got 201" in _refused(
-        capsys, *command, "--n-clusters=201"
-    )
-    must = "method must be 'tree', or 'kmeans' with reduce='none', for rows read in blocks; got "
-    reduced = ("--method=kmeans", "--reduce=pca", "--n-components=2", "--n-clusters=3")
-    assert f"{must}'kmeans' with reduce='pca'" in _refused(capsys, *command, *reduced)
-    assert f"{must}'gridshift'" in _refused(capsys, *command, "--method=gridshift")
     pathlib.Path("three.txt").write_text("1\n2\n3\n")
-    assert "got 200 and 3" in _refused(capsys, *command, "--labels=three.txt")
+    line = "--features=parts --workdir=w"
+    for flags, said in (
+        ("--n-clusters=201", "n_clusters must be between 1 and 200"),
+        ("--method=kmeans --reduce=pca --n-clusters=3", "got 'kmeans' with reduce='pca'"),
+        ("--method=gridshift", "for rows read in blocks; got 'gridshift'"),
+        ("--labels=three.txt", "got 200 and 3"),
+    ):
+        assert said in not_clustered(f"{line} {flags}")
     np.save("parts/1.npy", np.where(np.arange(240).reshape(80, 3) == 100, np.nan, x[70:150]))
-    assert "1.npy must hold finite numbers; got NaN or infinity in row" in _refused(
-        capsys, *command
-    )
+    assert "1.npy must hold finite numbers; got NaN or infinity in row" in not_clustered(line)
     np.save("parts/1.npy", x[70:150, :2])
-    assert "1.npy must have 3 columns like 0.npy; got 2" in _refused(capsys, *command)
+    assert "1.npy must have 3 columns like 0.npy; got 2" in not_clustered(line)
 
 
 @pytest.mark.filterwarnings("default:the map is drawn by PCA")
@@ -584,15 +468,8 @@ def test_numba_gets_a_folder_for_its_cache(tmp_path):
     assert pathlib.Path(done.stdout.strip()).is_dir()
 
 
-def test_files_of_another_run_are_named(tmp_path, capsys, monkeypatch):
-    rng = np.random.default_rng(0)
-    monkeypatch.chdir(tmp_path)
-    for name in "xy":
-        np.save(tmp_path / f"{name}.npy", rng.normal(size=(40, 6)))
-    flags = [f"--workdir={tmp_path}/run", "--reduce=pca"]
-    cluster.main([f"--features={tmp_path}/x.npy", *flags])
-    capsys.readouterr()
-    with pytest.raises(SystemExit):
-        cluster.main(["--features=y.npy", *flags])
-    expected = "must be of the rows of y.npy; got clusters of others: `cluster-jax update` takes"
-    assert expected in capsys.readouterr().err
+def test_files_of_another_run_are_named(files, run, not_clustered):
+    np.save("y.npy", files[0][::-1])
+    run("x --workdir=run --reduce=pca")
+    said = "must be of the rows of y.npy; got clusters of others: `cluster-jax update` takes"
+    assert said in not_clustered("--features=y.npy --workdir=run --reduce=pca")

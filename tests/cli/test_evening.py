@@ -1,6 +1,5 @@
 """A whole evening with photos: what is decided in the browser carries through all commands."""
 
-import csv
 import re
 import shutil
 
@@ -23,11 +22,11 @@ LOOK = """
     if (!$("view-file").hidden) found.files++;
     return $("view-name").textContent;
   };
-  const size = (id) => Number(card(id).querySelector("[data-size]").textContent.split(" ")[0]);
+  const count = (id) => Number(size(id).split(" ")[0]);
   const ids = all("article:not([hidden])").map((one) => one.dataset.group).filter((id) => id >= 0);
   found.files = 0;
   found.ids = ids;
-  found.sizes = ids.map(size);
+  found.sizes = ids.map(count);
   found.seen = [];
   for (const tile of all(".best .tile").slice(0, 5)) {
     tile.click();
@@ -44,28 +43,25 @@ LOOK = """
 DECIDE = """
   const [first, second, third, fourth] = ids;
   type(first, 'Omas "Garten" / 猫');
-  choose(card(second).querySelector("[data-choice=merge]"), first);
-  const nameOfTile = (id, at) => all(".best .tile", card(id))[at].title;
-  const select = (id, at) => all(".best .tile", card(id))[at].dispatchEvent(
-    new MouseEvent("click", { bubbles: true, ctrlKey: true }));
-  found.made = [nameOfTile(third, 0), nameOfTile(third, 1)];
+  merge(second, first);
+  found.made = [tile(third, 0).title, tile(third, 1).title];
   select(third, 0);
   select(third, 1);
   choose($("move"), "new");
   $("clear").click();
   const made = all("article").map((one) => one.dataset.group).find((id) => !ids.includes(id));
   type(made, "best");
-  found.moved = nameOfTile(third, 0);
-  all(".best .tile", card(third))[0].click();
+  found.moved = tile(third, 0).title;
+  tile(third, 0).click();
   choose($("view-move"), first);
   $("view").close();
-  found.wrong = nameOfTile(third, 0);
-  all(".best .tile", card(third))[0].click();
+  found.wrong = tile(third, 0).title;
+  tile(third, 0).click();
   key("w");
   key("u");
   key("w");
   $("view").close();
-  found.now = [first, third, made].map(size);
+  found.now = [first, third, made].map(count);
   $("save-corrections").click();
   found.how = $("how").innerText;
 """
@@ -80,10 +76,6 @@ def open_page(tmp_path, page, steps):
     found = visit(tmp_path, copy)
     copy.unlink()
     return found
-
-
-def table(path):
-    return list(csv.DictReader(path.read_text("utf-8").splitlines()))
 
 
 def test_a_whole_evening(tmp_path, capsys):
@@ -120,7 +112,7 @@ def test_a_whole_evening(tmp_path, capsys):
     )
     copies = sorted(file.name for file in (exported / "copies").iterdir())
     assert copies == ["z3.png", "z4.png", "z5.png"]
-    rows = {row["image"]: row for row in table(out / "assignments.csv")}
+    rows = {row["image"]: row for row in toy.table(out)}
     sizes = [sum(row["cluster"] == c for row in rows.values()) for c in (first, second, third)]
     assert sizes == [found["now"][0], 0, found["now"][1]]
     # A new group has a number of its own once its corrections are used.
@@ -135,7 +127,7 @@ def test_a_whole_evening(tmp_path, capsys):
     assert len([*(exported / "best").iterdir()]) == 2
     # Thirty new photos come into the groups as they are now.
     predict.main([f"--workdir={out}", f"--images={new}"])
-    placed = table(out / "predictions.csv")
+    placed = toy.table(out, "predictions.csv")
     assert len(placed) == 30
     assert all(0 <= float(row["probability"]) <= 1 for row in placed)
     assert second not in {row["cluster"] for row in placed}
@@ -147,7 +139,7 @@ def test_a_whole_evening(tmp_path, capsys):
     found = open_page(tmp_path, out / "report.html", second_round)
     (tmp_path / "second.json").write_text(found["downloads"][-1])
     report.main([str(out), f"--corrections={tmp_path / 'second.json'}"])
-    rows = {row["image"]: row for row in table(out / "assignments.csv")}
+    rows = {row["image"]: row for row in toy.table(out)}
     assert {"Garten", "rest", 'Omas "Garten" / 猫'} <= {row["name"] for row in rows.values()}
     assert rows[found["moved"]]["cluster"] == found["ids"][1]
     assert [rows[name]["cluster"] for name in found["made"]] == ["5"] * 2

@@ -1,20 +1,17 @@
 """New images in the clusters of a finished run: the command, its table and what it refuses."""
 
-import csv
 import dataclasses
-import pathlib
+import json
 import shutil
 from io import StringIO
 
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
-from PIL import Image
 
 from cluster_jax.cli import predict, predictions
 from cluster_jax.clustering import membership
 from cluster_jax.clustering.base import Assignment
-from cluster_jax.clustering.gridshift import GridShift
 from cluster_jax.core import io, logs
 from cluster_jax.core.checks import InputError
 from cluster_jax.data import datasets
@@ -24,6 +21,7 @@ from cluster_jax.runs import corrections
 from cluster_jax.runs import run as records
 from cluster_jax.runs.run import Run
 from tests import toy
+from tests.cli.test_output import check_keys
 
 pytestmark = pytest.mark.usefixtures("one_device", "compiled_once")
 
@@ -44,29 +42,15 @@ def workdir(trained, tmp_path):
     return shutil.copytree(trained[0], tmp_path / "run")
 
 
-def _table(path):
-    return list(csv.DictReader(path.read_text().splitlines()))
-
-
 def _columns(rows, *names):
     return [[float(row[name]) for row in rows] for name in names]
-
-
-def _refused(capsys, *arguments):
-    """The one sentence of a command that must end with code 2."""
-    with pytest.raises(SystemExit) as stop:
-        predict.main(arguments)
-    assert stop.value.code == 2
-    lines = capsys.readouterr().err.splitlines()
-    assert [line for line in lines if line.startswith("error: ")] == lines[-1:], lines
-    return lines[-1]
 
 
 def test_training_images_get_their_own_cluster(trained, tmp_path, capsys):
     workdir, _ = trained
     np.save(tmp_path / "x.npy", toy.images(90)[0])
     predict.main([f"--workdir={workdir}", f"--images={tmp_path}/x.npy", f"--out={tmp_path}/p.csv"])
-    rows, old = _table(tmp_path / "p.csv"), _table(workdir / "assignments.csv")
+    rows, old = toy.table(tmp_path, "p.csv"), toy.table(workdir)
     assert [row["image"] for row in rows] == [row["image"] for row in old]
     assert _columns(rows, "cluster") == _columns(old, "cluster")
     np.testing.assert_allclose(*_columns(rows, "distance"), *_columns(old, "distance"), atol=1e-4)
@@ -133,13 +117,11 @@ def test_new_images_join_their_like(trained):
 def test_a_folder_with_files_that_cannot_be_read(trained, tmp_path, capsys):
     workdir, _ = trained
     pixels = toy.images(12, seed=5)[0]
-    (tmp_path / "new" / "sub").mkdir(parents=True)
-    for i, image in enumerate(pixels):
-        Image.fromarray(image[..., 0]).save(tmp_path / "new" / "sub" / f"{i:02}.png")
+    toy.save(tmp_path / "new" / "sub", pixels)
     (tmp_path / "new" / "broken.png").write_bytes(b"no image")
     predict.main([f"--workdir={workdir}", f"--images={tmp_path}/new"])
     assert "skipped broken.png (not an image)" in capsys.readouterr().out
-    rows = _table(workdir / "predictions.csv")
+    rows = toy.table(workdir, "predictions.csv")
     (workdir / "predictions.csv").unlink()
     assert [row["image"] for row in rows] == [f"sub/{i:02}.png" for i in range(12)]
     run = records.read(workdir)
@@ -148,81 +130,36 @@ def test_a_folder_with_files_that_cannot_be_read(trained, tmp_path, capsys):
     assert _columns(rows, "cluster") == [placed.labels.tolist()]
     predict.main([f"--workdir={workdir}", f"--images={tmp_path}/new/sub/03.png",
                   f"--out={tmp_path}/one.csv"])  # fmt: skip
-    (one,) = _table(tmp_path / "one.csv")
+    (one,) = toy.table(tmp_path, "one.csv")
     # A forward pass of one image rounds otherwise than one of a batch.
     for title in ("distance", "novelty"):
         assert float(one.pop(title)) == pytest.approx(float(rows[3].pop(title)), rel=1e-4)
     assert one == {**rows[3], "image": "03.png"}
 
 
-def test_neither_images_nor_data_set_are_loaded(trained, monkeypatch):
-    monkeypatch.setattr(datasets, "load", lambda **_: pytest.fail("loaded"))
-    run = records.read(trained[0])
-    assert run.images["shape"] == [8, 8, 1]
-    assert run.encoder()
-
-
-def test_without_reduction_gridshift_places(trained, tmp_path):
-    """The run clustered again, without a map."""
-    folder, config = trained
-    workdir = shutil.copytree(folder, tmp_path / "again")
-    changed = config.copy_and_resolve_references()
-    changed.eval.reduce = "none"
-    pixels, kinds = toy.images(90)
-    np.savez(config.data.dir, images=pixels, labels=kinds)
-    try:
-        pipeline.run_pipeline(changed, workdir)
-    finally:
-        pathlib.Path(config.data.dir).unlink()
-    run = records.read(workdir)
-    found = run.results["metrics"]["gridshift"]["bandwidth"]
-    grid = GridShift(bandwidth=found).fit(run.features)
-    assert (run.place(run.features).labels == run.labels).all()
-    rng = np.random.default_rng(0)
-    rows = run.features[:40] + rng.normal(size=(40, run.features.shape[1])).astype(np.float32) / 9
-    # New rows have the votes of their neighbors, which GridShift would mostly give as well.
-    assert (run.place(rows).labels == grid.predict(rows)).mean() > 0.7
-
-
-def test_a_map_keeps_training_rows(trained):
-    run = records.read(trained[0])
-    assert run.config["eval"]["reduce"] == "pca"
-    placed = run.place(run.features)
-    assert (placed.labels == run.labels).all()
-    np.testing.assert_allclose(placed.distances, run.distances, rtol=1e-4, atol=1e-6)
-
-
-def test_tsne_refuses(workdir, tmp_path, capsys, monkeypatch):
+def test_tsne_refuses(workdir, tmp_path, refused, monkeypatch):
     run = records.read(workdir)
     dataclasses.replace(run, placer=None).write()  # as such a run leaves it
     monkeypatch.setattr(Run, "encoder", lambda run: pytest.fail("too late"))
     np.save(tmp_path / "x.npy", toy.images(2)[0])
-    sentence = _refused(capsys, f"--workdir={workdir}", f"--images={tmp_path}/x.npy")
+    sentence = refused(predict.main, f"--workdir={workdir}", f"--images={tmp_path}/x.npy")
     assert "t-SNE" in sentence
     assert "eval.reduce=umap" in sentence
 
 
-def test_workdirs_that_are_not_finished(workdir, tmp_path, capsys):
+def test_workdirs_that_are_not_finished(workdir, tmp_path, refused):
     images = f"--images={tmp_path}"
-    assert "must be that of a finished run; got" in _refused(
-        capsys, f"--workdir={tmp_path}/nowhere", images
-    )
-    assert f"{tmp_path}/nowhere, which does not exist" in _refused(
-        capsys, f"--workdir={tmp_path}/nowhere", images
-    )
+    said = refused(predict.main, f"--workdir={tmp_path}/nowhere", images)
+    assert f"must be that of a finished run; got {tmp_path}/nowhere, which does not exist" in said
     (tmp_path / "photos").mkdir()
-    assert "photos, which is no folder of a run: it has no config.json" in _refused(
-        capsys, f"--workdir={tmp_path}/photos", images
-    )
+    said = refused(predict.main, f"--workdir={tmp_path}/photos", images)
+    assert "photos, which is no folder of a run: it has no config.json" in said
     (workdir / "results.json").unlink()
     np.save(tmp_path / "x.npy", toy.images(2)[0])
     predict.main([f"--workdir={workdir}", f"--images={tmp_path}/x.npy"])  # No command reads it.
     (workdir / "run-1.npz").unlink()
-    assert "is not finished; run its command again" in _refused(
-        capsys, f"--workdir={workdir}", images
-    )
-    (workdir / "clusters.npz").touch()
-    assert "was written by an older version" in _refused(capsys, f"--workdir={workdir}", images)
+    said = refused(predict.main, f"--workdir={workdir}", images)
+    assert "is not finished; run its command again" in said
 
 
 def test_an_encoder_that_is_missing_or_damaged_is_made_again(trained, workdir):
@@ -262,70 +199,62 @@ def test_an_encoder_that_is_missing_or_damaged_is_made_again(trained, workdir):
     (trained[0].parent / "toy.npz").unlink()
 
 
-def test_images_that_are_not_there_or_do_not_fit(trained, tmp_path, capsys):
+def test_images_that_are_not_there_or_do_not_fit(trained, tmp_path, refused):
     flag = f"--workdir={trained[0]}"
-    assert "error: --images must be an existing folder of images" in _refused(
-        capsys, flag, f"--images={tmp_path}/none"
-    )
-    sentence = _refused(capsys, flag, f"--images={tmp_path}")
-    assert sentence.startswith("error: --images must hold images, such as jpg,")
-    assert "no image file" in sentence
+    (tmp_path / "empty").mkdir()
     np.save(tmp_path / "x.npy", np.zeros((2, 8, 8, 2), np.uint8))
-    assert "C = 1 or 3; got" in _refused(capsys, flag, f"--images={tmp_path}/x.npy")
+    for name, said in (
+        ("none", "error: --images must be an existing folder of images"),
+        ("empty", "error: --images must hold images, such as jpg,"),
+        ("empty", "no image file"),
+        ("x.npy", "C = 1 or 3; got"),
+    ):
+        assert said in refused(predict.main, flag, f"--images={tmp_path}/{name}")
     assert not (trained[0] / "predictions.csv").exists()
 
 
-def test_tables_that_cannot_be_written(trained, tmp_path, capsys, monkeypatch):
+def test_tables_that_cannot_be_written(trained, tmp_path, refused, monkeypatch):
     np.save(tmp_path / "x.npy", toy.images(2)[0])
     flags = f"--workdir={trained[0]}", f"--images={tmp_path}/x.npy"
     (tmp_path / "folder").mkdir()
-    assert "--out must be a file; got the folder" in _refused(
-        capsys, *flags, f"--out={tmp_path}/folder"
-    )
+    said = refused(predict.main, *flags, f"--out={tmp_path}/folder")
+    assert "--out must be a file; got the folder" in said
     with monkeypatch.context() as patch:
         patch.setenv("HOME", str(tmp_path))
         predict.main([*flags, "--out=~/p.csv"])
-    assert len(_table(tmp_path / "p.csv")) == 2
+    assert len(toy.table(tmp_path, "p.csv")) == 2
     monkeypatch.setattr(Run, "encoder", lambda run: pytest.fail("too late"))
-    sentence = _refused(capsys, *flags, f"--out={tmp_path}/none/p.csv")
+    sentence = refused(predict.main, *flags, f"--out={tmp_path}/none/p.csv")
     assert f"--out must be a file in a folder that exists; got {tmp_path}/none/p.csv" in sentence
 
 
-def test_export_of_new_images(trained, tmp_path, capsys, monkeypatch):
+def test_export_of_new_images(trained, tmp_path, capsys, refused, monkeypatch):
     workdir, _ = trained
     pixels = toy.images(12, seed=5)[0]
-    for folder in ("a", "b"):
-        (tmp_path / "new" / folder).mkdir(parents=True)
-    for i, image in enumerate(pixels):
-        file = tmp_path / "new" / ("a" if i < 6 else "b") / f"{i % 6}.png"
-        Image.fromarray(image[..., 0]).save(file)
+    for folder, some in (("a", pixels[:6]), ("b", pixels[6:])):
+        toy.save(tmp_path / "new" / folder, some)
     (tmp_path / "new" / "broken.png").write_bytes(b"no image")
     flags = [f"--workdir={workdir}", f"--out={tmp_path}/p.csv"]
     images = f"--images={tmp_path}/new"
     predict.main([*flags, images, f"--export={tmp_path}/out"])
-    clusters = {row["image"]: int(row["cluster"]) for row in _table(tmp_path / "p.csv")}
+    clusters = {row["image"]: int(row["cluster"]) for row in toy.table(tmp_path, "p.csv")}
     assert f"exported     {len(set(clusters.values()))} folders" in capsys.readouterr().out
     links = list((tmp_path / "out").glob("*/*"))
     found = {str(f.resolve().relative_to(tmp_path / "new")): f.parent.name for f in links}
     assert found == {name: f"cluster_{cluster:02d}" for name, cluster in clusters.items()}
+    predict.main([*flags, images, f"--export={tmp_path}/again", "--json"])
+    told = json.loads(capsys.readouterr().out)
+    check_keys("predict", told)
+    assert told["exported"] == f"{tmp_path}/again"
     np.save(tmp_path / "x.npy", pixels)
     # What cannot be used is refused before the work.
     monkeypatch.setattr(Run, "encoder", lambda run: pytest.fail("too late"))
-    assert "must be new or empty" in _refused(capsys, *flags, images, f"--export={tmp_path}/out")
-    array = f"--images={tmp_path}/x.npy", f"--export={tmp_path}/pixels"
-    assert "must be images in files; got a run on arrays, of which" in _refused(
-        capsys, *flags, *array
-    )
-    inside = f"--export={tmp_path}/new/out"
-    assert "outside of the images' folder" in _refused(capsys, *flags, images, inside)
-
-
-@pytest.mark.parametrize("name", ["embedding.npz", "run-1.npz"])
-@pytest.mark.parametrize("kept", [0, 40, -300])
-def test_files_that_were_cut(workdir, tmp_path, capsys, name, kept):
-    (workdir / name).write_bytes((workdir / name).read_bytes()[:kept])
-    sentence = _refused(capsys, f"--workdir={workdir}", f"--images={tmp_path}")
-    assert f"{name} is damaged" in sentence
+    for source, to, said in (
+        (images, "out", "must be new or empty"),
+        (f"--images={tmp_path}/x.npy", "pixels", "images in files; got a run on arrays"),
+        (images, "new/out", "outside of the images' folder"),
+    ):
+        assert said in refused(predict.main, *flags, source, f"--export={tmp_path}/{to}")
 
 
 def test_what_is_printed_of_new_images(trained, tmp_path):
@@ -345,18 +274,6 @@ def test_what_is_printed_of_new_images(trained, tmp_path):
     ]
     sentence = "Assigned 6 images to 3 clusters; 1 is unlike all images of the run."
     assert lines[3:] == [sentence, f"predictions  {tmp_path / 'p.csv'}"]
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ((), "arguments are required: --workdir"),
-        (("--workdir=w", "--images=i"), "of a finished run; got w, which does not exist"),
-        (("--workdir=w", "--images=i", "--imagse=2"), "there is no flag --imagse; did you mean"),
-    ],
-)
-def test_mistyped_flags(capsys, flags, message):
-    assert message in _refused(capsys, *flags)
 
 
 def test_placed_rows_have_probabilities(tmp_path):

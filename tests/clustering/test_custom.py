@@ -1,6 +1,5 @@
 """A clusterer in a file of one's own: of embeddings, of images, and for new ones."""
 
-import csv
 import sys
 
 import numpy as np
@@ -82,7 +81,7 @@ def test_a_bug_in_it_keeps_its_traceback(write):
         cluster.main(["--features=x.npy", "--method=mine", "--workdir=out"])
 
 
-def test_embeddings(write, tmp_path, capsys):
+def test_embeddings(write, tmp_path, capsys, refused):
     """Map, table and report as of the tree; new rows go with their neighbors, without the file."""
     write(SIGNS.format(is_unit=False, more=0))
     x = np.random.default_rng(0).normal(size=(60, 3))
@@ -95,8 +94,7 @@ def test_embeddings(write, tmp_path, capsys):
     assert results["metrics"]["mine"]["n_large"] == 2
     assert results["metrics"]["mine"]["outliers"] == 2
     assert results["provenance"]["number_of_clusters"] == {"mine": "found"}
-    with open("out/assignments.csv") as file:
-        rows = list(csv.DictReader(file))
+    rows = toy.table("out")
     wanted = [2, 3, *[0] * 38, *[1] * 20]
     assert [int(row["cluster"]) for row in rows] == wanted
     assert [row["outlier"] for row in rows] == ["1"] * 2 + ["0"] * 58
@@ -104,9 +102,7 @@ def test_embeddings(write, tmp_path, capsys):
     cluster.main(flags)
     assert "is finished" in capsys.readouterr().out
     write(SIGNS.format(is_unit=False, more=1))
-    with pytest.raises(SystemExit):
-        cluster.main(flags)
-    assert "contains a run with clusterer_file = " in capsys.readouterr().err
+    assert "contains a run with clusterer_file = " in refused(cluster.main, *flags)
     (tmp_path / "mine.py").unlink()
     sys.modules.pop("mine")
     predict.main(["--workdir=out", "--features=x.npy", "--out=p.csv"])

@@ -24,10 +24,10 @@ def run(x, k, devices=1, init=None, **settings):
     return kmeans(x, k if init is None else init, mesh=mesh(devices), **{"n_init": 1, **settings})
 
 
-def in_blocks(x, k, block_rows, init, metric="euclidean", max_iter=300, allowed=0, devices=1):
+def in_blocks(x, block_rows, init, metric="euclidean", max_iter=300, allowed=0, devices=1):
     """`kmeans_blocks` from given centers."""
-    sample = np.asarray(x)
-    rows = module._Rows(x, sample, k, block_rows, metric == "spherical", mesh(devices))
+    sample, is_spherical = np.asarray(x), metric == "spherical"
+    rows = module._Rows(x, sample, len(init), block_rows, is_spherical, mesh(devices))
     return rows.result(module._lloyd(rows, rows.placed_centers(init), max_iter, allowed))
 
 
@@ -334,7 +334,7 @@ def test_blocks_give_the_same_as_all_rows_at_once(tmp_path, metric, k, devices):
     for max_iter in (3, 200):
         settings = {"metric": metric, "max_iter": max_iter, "init": x[:k]}
         expected = run(x, k, devices, **settings)
-        result = in_blocks(rows, k, 130, devices=devices, **settings)
+        result = in_blocks(rows, 130, devices=devices, **settings)
         np.testing.assert_array_equal(result.labels, expected.labels)
         np.testing.assert_allclose(result.centers, expected.centers, atol=1e-5)
         assert result.inertia == pytest.approx(expected.inertia, rel=1e-5)
@@ -359,17 +359,15 @@ def test_blocks_start_from_a_sample(monkeypatch):
 def test_blocks_end_when_few_labels_change():
     x = blobs()
     settings = {"block_rows": 130, "init": x[:7], "allowed": len(x) // 50}
-    result = in_blocks(x, 7, **settings)
+    result = in_blocks(x, **settings)
     assert 2 < result.n_iter < run(x, 7, 1, init=x[:7]).n_iter
-    before, earlier = (
-        in_blocks(x, 7, max_iter=result.n_iter - i, **settings).labels for i in (1, 2)
-    )
+    before, earlier = (in_blocks(x, max_iter=result.n_iter - i, **settings).labels for i in (1, 2))
     assert 0 < (result.labels != before).sum() <= len(x) // 50 < (before != earlier).sum()
 
 
 def test_blocks_do_not_end_with_an_empty_cluster_that_could_have_rows():
     x = np.concatenate([np.zeros(500), np.full(500, 9.0), np.full(5, 10.0)])[:, None]
-    result = in_blocks(x, 3, 2000, [[0.0], [9.0], [99.0]], allowed=len(x))
+    result = in_blocks(x, 2000, [[0.0], [9.0], [99.0]], allowed=len(x))
     assert np.bincount(result.labels).tolist() == [500, 500, 5]
 
 
@@ -379,7 +377,7 @@ def test_blocks_give_empty_clusters_rows_and_lose_no_precision_far_from_zero(off
     x = np.round(x * 16) / 16
     init = np.full((7, 2), 1e4) + np.arange(7)[:, None]
     init[[2, 5]] = [0, 0], [90, 5]
-    result = in_blocks(x + offset, 7, 100, init + offset)
+    result = in_blocks(x + offset, 100, init + offset)
     assert len(set(zip(truth.tolist(), result.labels.tolist(), strict=True))) == 7
     inertia = sum(x[truth == i].var(0).sum() * 30 for i in range(7))
     assert result.inertia == pytest.approx(inertia, rel=1e-4)

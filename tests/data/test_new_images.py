@@ -26,16 +26,10 @@ def grayscale():
     return toy.images(6, seed=4)[0]
 
 
-def _save(folder, pictures):
-    for i, image in enumerate(pictures):
-        Image.fromarray(image.squeeze()).save(folder / f"{i}.png")
-    return folder
-
-
 @pytest.mark.parametrize("cache_mb", [10.0, 0.0])
 def test_files_get_the_channels_of_the_training_images(tmp_path, color, grayscale, cache_mb):
-    (tmp_path / "c").mkdir(), (tmp_path / "g").mkdir()
-    _save(tmp_path / "c", color), _save(tmp_path / "g", grayscale)
+    toy.save(tmp_path / "c", color)
+    toy.save(tmp_path / "g", grayscale)
     everything = np.arange(6)
     found = _load(tmp_path / "c", cache_mb=cache_mb)
     assert (found.fetch(everything) == color).all()
@@ -47,7 +41,7 @@ def test_files_get_the_channels_of_the_training_images(tmp_path, color, grayscal
     found = _load(tmp_path / "c", (8, 8, 1), cache_mb)
     luma = color @ np.array([0.299, 0.587, 0.114])
     assert np.abs(found.fetch(everything)[..., 0] - luma).max() <= 0.51
-    assert found.sources == tuple(f"{i}.png" for i in range(6))
+    assert found.sources == tuple(f"{i:02}.png" for i in range(6))
 
 
 def test_an_array_of_another_size_is_resized(tmp_path):
@@ -58,11 +52,11 @@ def test_an_array_of_another_size_is_resized(tmp_path):
 
 
 def test_unreadable_files_are_listed(tmp_path, color):
-    _save(tmp_path, color[:2])
+    toy.save(tmp_path, color[:2])
     (tmp_path / "broken.jpg").write_bytes(b"no image")
     (tmp_path / "empty.jpg").touch()
     found = _load(tmp_path)
-    assert found.sources == ("0.png", "1.png")
+    assert found.sources == ("00.png", "01.png")
     assert [name for name, _ in found.skipped] == ["broken.jpg", "empty.jpg"]
     with pytest.raises(ValueError, match=r"got 1 of 1 that cannot be read: broken\.jpg \(not"):
         _load(tmp_path / "broken.jpg")
@@ -70,8 +64,7 @@ def test_unreadable_files_are_listed(tmp_path, color):
 
 def test_class_folders_and_labels_are_ignored(tmp_path, color):
     for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-        _save(tmp_path / name, color[:2])
+        toy.save(tmp_path / name, color[:2])
     assert _load(tmp_path).labels is None
     np.savez(tmp_path / "x.npz", images=color, labels=np.arange(6))
     found = _load(tmp_path / "x.npz")

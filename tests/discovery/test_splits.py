@@ -61,9 +61,7 @@ def test_a_class_must_be_known_and_one_must_be_left(classes):
 
 
 def test_known_classes_need_labels():
-    with pytest.raises(
-        ValueError, match=r"^novel.classes must be None for made, which has no labels; got 2$"
-    ):
+    with pytest.raises(ValueError, match=r"^novel.classes must be None for made"):
         splits.with_known(made(labels=None), 2)
 
 
@@ -72,7 +70,7 @@ def test_known_classes_need_labels():
     [
         ([-1, -1, -1], r"^images must be .* got no labeled ones$"),
         ([0, 1, 0], r"^images must be .* got no unlabeled ones$"),
-        ([0, -1, 3, 1], "^known classes must be numbered without gaps; got no image of class 2$"),
+        ([0, -1, 3, 1], "without gaps; got no image of class 2$"),
         ([1, -1, 1], "without gaps; got no image of class 0$"),
     ],
 )
@@ -115,7 +113,7 @@ def test_hold_out_of_a_share_out_of_range(share):
 def test_hold_out_leaves_images_on_both_sides(share, what):
     with pytest.raises(
         ValueError,
-        match=rf"^novel.holdout must .*got {share}, which holds out {what} of the \d+ images$",
+        match=rf"^novel.holdout must .*got {share}, which holds out {what} of",
     ):
         splits.hold_out(made(), share=share, seed=0)
 
@@ -196,7 +194,7 @@ def test_parts_that_cannot_be_filled(changes, message):
 def test_labeled_rows_without_known_classes():
     with pytest.raises(
         ValueError,
-        match=r"^train.labeled_batch_size must be None where no class is known; got 4: set",
+        match=r"^train.labeled_batch_size must be None where no class",
     ):
         collect(made())
 
@@ -212,16 +210,12 @@ def test_a_test_has_other_images_than_the_training():
     cifar = {**data, "name": "cifar10", "split": "train+test"}
     with pytest.raises(InputError, match=r"must not overlap data.split, 'train\+test'; got"):
         splits.load(DataConfig(**cifar), NovelConfig(**novel))
-    with pytest.raises(
-        InputError, match=r"^novel.test_split must not overlap .*got 'train\[:10%\]'"
-    ):
+    with pytest.raises(InputError, match=r"must not overlap .*got 'train\[:10%\]'"):
         splits.load(
             DataConfig(**{**cifar, "split": "train"}),
             NovelConfig(**novel | {"test_split": "train[:10%]"}),
         )
-    with pytest.raises(
-        InputError, match=r"must be None if novel.holdout is set; got 'test' and 0.2$"
-    ):
+    with pytest.raises(InputError, match=r"must be None if novel.holdout is set"):
         splits.load(
             DataConfig(**{**cifar, "split": "train"}), NovelConfig(**novel | {"holdout": 0.2})
         )
@@ -256,7 +250,7 @@ def test_given_classes(kind):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (LABELS[:-1], r"^y must have one class for each of the 23 images that .*got shape"),
+        (LABELS[:-1], r"^y must have one class for each of .*got shape"),
         (LABELS + 0.5, r"^y must be integers or names, .*got an array of float64$"),
         (LABELS - 2, r"^y must be -1 for images without a class; got -2$"),
         (np.full(SIZE, -1), r"got no labeled ones"),

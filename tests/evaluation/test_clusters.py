@@ -255,24 +255,24 @@ X = np.ones((5, 4))
 @every_row(
     ("features", "given", "message"),
     [
-        (np.ones(5), {}, "rows by columns; got an error: Expected 2D array"),
-        (np.array([[1.0, np.inf]]), {}, "features must be finite; got NaN or infinity in row 0"),
+        (np.ones(5), {}, "rows by columns; got an error"),
+        (np.array([[1.0, np.inf]]), {}, "features must be finite; got NaN"),
         (X, {"metric": "cosine", "reduce": "pca"}, "metric must be 'euclidean' for gridshift"),
         (X, {"n_components": 0}, "n_components must be at least 1; got 0"),
-        (X, {"bandwidth": 0.0}, "bandwidth must be 'auto' or a number greater than 0; got 0.0"),
-        (X, {"n_clusters": 3}, "n_clusters must be left out for GridShift, which finds the"),
+        (X, {"bandwidth": 0.0}, "bandwidth must be .*; got 0.0"),
+        (X, {"n_clusters": 3}, "n_clusters must be left out for GridShift"),
         (X, {"method": "kmeans"}, "n_clusters must be given for k-means; got none"),
-        (X, {"method": "kmeans", "n_clusters": 6}, "n_clusters must be between 1 and 5, the"),
+        (X, {"method": "kmeans", "n_clusters": 6}, "n_clusters must be between 1 and 5"),
         (
             X,
             {"method": "kmeans", "n_clusters": 2, "bandwidth": 0.5},
-            "bandwidth must be 'auto' for the method kmeans, which has none; got 0.5",
+            "bandwidth must be 'auto' for the method kmeans",
         ),
-        (X, {"method": "tree", "n_clusters": 6}, "n_clusters must be between 1 and 5, the number"),
+        (X, {"method": "tree", "n_clusters": 6}, "n_clusters must be between 1 and 5"),
         (
             X,
             {"method": "kmeans", "n_clusters": 2, "n_init": 2**70},
-            "n_init must be at most 2,147,",
+            "n_init must be at most",
         ),
     ],
 )

@@ -11,37 +11,46 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 _STARTED = []
 
 
+def start(*command, cwd=ROOT, **variables):
+    """A process of `cluster-jax` on the CPU."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu", **variables}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "cluster_jax.cli.app", *command], cwd=cwd, env=environment,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    _STARTED.append(process)
+    return process
+
+
+def compiling(config, workdir):
+    """A process that trains, once it compiles its step."""
+    process = start("train", f"--config={config}", f"--workdir={workdir}")
+    for line in process.stdout:
+        if line == "compiling\n":
+            break
+    return process
+
+
 class Job:
-    """Processes of one command.
+    """Two processes of one command, each with two devices.
 
     Args:
         command: arguments of `cluster-jax`.
         workdir: where `wait_for` looks for files.
-        own: arguments of the last process alone.
-        processes: how many.
-        devices: how many each has.
     """
 
-    def __init__(self, command, workdir, own=(), processes=2, devices=2):
+    def __init__(self, command, workdir):
         with socket.socket() as free:
             free.bind(("localhost", 0))
             port = free.getsockname()[1]
-        shared = {
-            **os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu",
-            "JAX_NUM_CPU_DEVICES": str(devices), "JAX_COORDINATOR_ADDRESS": f"localhost:{port}",
-            "JAX_NUM_PROCESSES": str(processes),
-        }  # fmt: skip
         self.workdir = workdir
         self.hosts = [
-            subprocess.Popen(
-                [sys.executable, "-m", "cluster_jax.cli.app", *command,
-                 *(own if rank == processes - 1 else ())],
-                cwd=ROOT, env={**shared, "JAX_PROCESS_ID": str(rank)},
-                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            start(
+                *command, JAX_NUM_CPU_DEVICES="2", JAX_NUM_PROCESSES="2", JAX_PROCESS_ID=rank,
+                JAX_COORDINATOR_ADDRESS=f"localhost:{port}",
             )
-            for rank in range(processes)
+            for rank in "01"
         ]  # fmt: skip
-        _STARTED.extend(self.hosts)
 
     def wait_for(self, file, seconds=240):
         """Until a file is there; ends the test if the job ends before."""

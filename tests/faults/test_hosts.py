@@ -4,7 +4,6 @@ import csv
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from cluster_jax.cli import cluster, embed
 from cluster_jax.data.arrays import Shards
@@ -21,9 +20,7 @@ FLAGS = (
 def folder(tmp_path_factory):
     """Images in `photos`, of which one cannot be read, and their features by one process."""
     folder = tmp_path_factory.mktemp("hosts")
-    for i, (image, label) in enumerate(zip(*toy.images(41, channels=3), strict=True)):
-        (folder / "photos" / str(label)).mkdir(parents=True, exist_ok=True)
-        Image.fromarray(image).save(folder / "photos" / str(label) / f"{i:02}.png")
+    toy.save_by_label(folder / "photos", *toy.images(41, channels=3))
     (folder / "photos" / "0" / "bad.png").write_bytes(b"no image")
     embed.main(_embed(folder, "one.npz")[1:])
     return folder

@@ -1,9 +1,5 @@
 """Killed at any moment: the same command ends bit for bit as the run that was left alone."""
 
-import os
-import pathlib
-import subprocess
-import sys
 import time
 
 import pytest
@@ -11,10 +7,10 @@ import pytest
 from cluster_jax.encoding import embed
 from cluster_jax.runs import begin as pipeline
 from cluster_jax.runs import page
+from tests.faults import jobs
 from tests.faults.runs import assert_same, before_step, left_by_a_kill
 
 pytestmark = pytest.mark.usefixtures("one_device", "traced_once", "compiled_once")
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 # Moments of one run, of which each test goes on from what a kill would have left.
 MOMENTS = ("saving", "training", "embedding", "report")
 
@@ -63,15 +59,7 @@ def test_killed_once(finished, killed, moment):
 
 def test_a_process_by_sigkill(toy_config, finished, tmp_path):
     """While it trains, from outside; the config is that of the run left alone."""
-    command = ["train", f"--config={toy_config}", f"--workdir={tmp_path}/run"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "cluster_jax.cli.app", *command], cwd=ROOT, env=environment,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    for line in process.stdout:
-        if line == "compiling\n":
-            break
+    process = jobs.compiling(toy_config, tmp_path / "run")
     process.kill()
     _, said = process.communicate()
     assert process.returncode == -9, said

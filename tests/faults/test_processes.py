@@ -5,7 +5,6 @@ import signal
 import jax
 import numpy as np
 import pytest
-from PIL import Image
 
 from cluster_jax.cli import train
 from cluster_jax.core import io
@@ -30,9 +29,7 @@ def _job(folder, workdir, *more):
 
 
 def _photos(folder):
-    (folder / "photos").mkdir()
-    for i, image in enumerate(toy.images()[0]):
-        Image.fromarray(image[..., 0]).save(folder / "photos" / f"{i:02}.png")
+    toy.save(folder / "photos", toy.images()[0])
     return folder
 
 

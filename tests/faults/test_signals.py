@@ -1,22 +1,19 @@
 """SIGTERM and Ctrl-C: the documented exit code, and the same command goes on, bit for bit."""
 
 import os
-import pathlib
 import signal
-import subprocess
-import sys
 
 import pytest
 
 from cluster_jax.cli import exit_codes, train
 from cluster_jax.runs import page, trainings
+from tests.faults import jobs
 from tests.faults.runs import assert_same, before_step
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning"),
     pytest.mark.usefixtures("one_device", "traced_once", "compiled_once"),
 ]
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -63,15 +60,15 @@ def test_during_the_training(command, finished, tmp_path, monkeypatch, capsys, n
 
 
 @pytest.mark.parametrize(
-    ("module", "name", "number", "code"),
+    "moment",
     [
         (trainings, "build_stages", signal.SIGTERM, 75),  # before anything is saved
         (page.report, "render", signal.SIGINT, 130),
     ],
+    ids=["sigterm", "sigint"],
 )
-def test_outside_of_the_training(
-    command, finished, tmp_path, monkeypatch, capsys, module, name, number, code
-):
+def test_outside_of_the_training(command, finished, tmp_path, monkeypatch, capsys, moment):
+    module, name, number, code = moment
     _before(monkeypatch, module, name, lambda: os.kill(os.getpid(), number))
     assert command() == code
     said = capsys.readouterr().err
@@ -85,15 +82,7 @@ def test_a_process_by_sigterm(command, toy_config, tmp_path):
 
     Not bit for bit: this process has other devices.
     """
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
-    arguments = ["train", f"--config={toy_config}", f"--workdir={tmp_path}/run"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "cluster_jax.cli.app", *arguments], cwd=ROOT, env=environment,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    for line in process.stdout:
-        if line == "compiling\n":
-            break
+    process = jobs.compiling(toy_config, tmp_path / "run")
     process.terminate()
     _, said = process.communicate(timeout=120)
     assert process.returncode == exit_codes.PREEMPTED, said

@@ -1,5 +1,6 @@
 """Every exported loss in every way to run it: the table of `experiments/tutorials/guide.md`."""
 
+import collections
 import dataclasses
 import functools
 import pathlib
@@ -40,97 +41,93 @@ def _keys(index):
     return jax.vmap(lambda i: jax.random.fold_in(jax.random.key(0), i))(index)
 
 
-def _bce(a, b, axis):
-    same = losses.similar(a, n_classes=3, threshold=0.3, axis=axis)
-    return losses.pairwise_bce(same, _soft(a), _soft(b), axis=axis)
+# What a loss may be of: rows `[rows, 6]` of this device, and what is no row of the batch.
+Given = collections.namedtuple("Given", "a b c labels index axis queue unit spread")
 
 
-def _neighborhood(a, b, index):
-    queue = jnp.asarray(QUEUE, a.dtype)
-    negatives = losses.hard_negatives(_keys(index), a, queue, FILLED, queue[::-1], FILLED, count=3)
-    return losses.neighborhood_contrast(a, b, queue, FILLED, negatives, neighbors=2)
+def given(a, b, c, labels, index, axis):
+    others = (jnp.asarray(x, a.dtype) for x in (QUEUE, UNIT, np.linspace(0.2, 0.5, 10)))
+    return Given(a, b, c, labels, index, axis, *others)
 
 
-def _proto_cl(a, b, labels, axis):
+def _bce(g, threshold=0.3):
+    same = losses.similar(g.a, n_classes=3, threshold=threshold, axis=g.axis)
+    return losses.pairwise_bce(same, _soft(g.a), _soft(g.b), axis=g.axis)
+
+
+def _neighborhood(g):
+    negatives = losses.hard_negatives(
+        _keys(g.index), g.a, g.queue, FILLED, g.queue[::-1], FILLED, count=3
+    )
+    return losses.neighborhood_contrast(g.a, g.b, g.queue, FILLED, negatives, neighbors=2)
+
+
+def _proto_cl(g):
+    sampled = losses.positive_samples(_keys(g.index), g.a)
     (mu, filled), (target, _) = (
-        losses.prototypes(z, labels, n_clusters=4, axis=axis) for z in (a, b)
+        losses.prototypes(z, g.labels, n_clusters=4, axis=g.axis) for z in (sampled, g.b)
     )
     return losses.proto_cl(mu, target, filled)
 
 
-# (a, b, c, labels, index, axis) -> loss; a, b and c are this device's rows [rows, 6].
+def _proto_cl_views(g, n_clusters=20, part="whole"):
+    pairs = (g.a, g.b), (g.a, g.c)
+    return losses.proto_cl_views(*pairs, g.labels, n_clusters=n_clusters, part=part, axis=g.axis)
+
+
 LOSSES = {
-    "barlow_twins": lambda a, b, c, k, i, x: losses.barlow_twins(a, b, axis=x),
-    "byol": lambda a, b, c, k, i, x: losses.byol(a, b),
-    "byol_views": lambda a, b, c, k, i, x: losses.byol_views((a, b), (a, c)),
-    "centroid_contrast": lambda a, b, c, k, i, x: losses.centroid_contrast(
-        a, jnp.asarray(UNIT, a.dtype), k
+    "barlow_twins": lambda g: losses.barlow_twins(g.a, g.b, axis=g.axis),
+    "byol": lambda g: losses.byol(g.a, g.b),
+    "byol_views": lambda g: losses.byol_views((g.a, g.b), (g.a, g.c)),
+    "centroid_contrast": lambda g: losses.centroid_contrast(g.a, g.unit, g.labels),
+    "clip": lambda g: losses.clip(g.a, g.b, axis=g.axis),
+    "cluster_contrast": lambda g: losses.cluster_contrast(_soft(g.a), _soft(g.b), axis=g.axis),
+    "consistency": lambda g: losses.consistency(g.a, g.b),
+    "cross_entropy": lambda g: losses.cross_entropy(g.a, g.labels),
+    "entropy_deficit": lambda g: losses.entropy_deficit(_soft(g.a), axis=g.axis),
+    "info_nce": lambda g: losses.info_nce(g.a / 3, g.unit, g.labels, temperature=0.3),
+    "info_nce_queue": lambda g: losses.info_nce_queue(g.a, g.b, g.queue, FILLED),
+    "info_nce_views": lambda g: losses.info_nce_views(g.a, g.b, axis=g.axis),
+    "kernel_clip": lambda g: losses.kernel_clip(g.a, g.b, kernel=LAPLACE, axis=g.axis),
+    "kernel_info_nce_queue": lambda g: losses.kernel_info_nce_queue(
+        g.a, g.b, g.queue, FILLED, kernel=LAPLACE
     ),
-    "clip": lambda a, b, c, k, i, x: losses.clip(a, b, axis=x),
-    "cluster_contrast": lambda a, b, c, k, i, x: losses.cluster_contrast(
-        _soft(a), _soft(b), axis=x
+    "kernel_info_nce_views": lambda g: losses.kernel_info_nce_views(
+        g.a, g.b, kernel=LAPLACE, axis=g.axis
     ),
-    "consistency": lambda a, b, c, k, i, x: losses.consistency(a, b),
-    "cross_entropy": lambda a, b, c, k, i, x: losses.cross_entropy(a, k),
-    "entropy_deficit": lambda a, b, c, k, i, x: losses.entropy_deficit(_soft(a), axis=x),
-    "info_nce": lambda a, b, c, k, i, x: losses.info_nce(
-        a / 3, jnp.asarray(UNIT, a.dtype), k, temperature=0.3
+    "neighborhood_contrast": _neighborhood,
+    "nrcc": lambda g: losses.nrcc(g.a, g.b, g.c, axis=g.axis),
+    "nrcc_views": lambda g: losses.nrcc_views(g.a, g.b, g.a, g.b, g.c, axis=g.axis),
+    "pairwise_bce": _bce,
+    "proto_cl": _proto_cl,
+    "proto_cl_views": _proto_cl_views,
+    "prototype_contrast": lambda g: losses.prototype_contrast(g.a, g.unit, g.labels, g.spread),
+    "supervised_contrast": lambda g: losses.supervised_contrast(
+        g.a, g.b, g.labels, g.queue, QUEUE_LABELS, FILLED
     ),
-    "info_nce_queue": lambda a, b, c, k, i, x: losses.info_nce_queue(
-        a, b, jnp.asarray(QUEUE, a.dtype), FILLED
-    ),
-    "info_nce_views": lambda a, b, c, k, i, x: losses.info_nce_views(a, b, axis=x),
-    "kernel_clip": lambda a, b, c, k, i, x: losses.kernel_clip(a, b, kernel=LAPLACE, axis=x),
-    "kernel_info_nce_queue": lambda a, b, c, k, i, x: losses.kernel_info_nce_queue(
-        a, b, jnp.asarray(QUEUE, a.dtype), FILLED, kernel=LAPLACE
-    ),
-    "kernel_info_nce_views": lambda a, b, c, k, i, x: losses.kernel_info_nce_views(
-        a, b, kernel=LAPLACE, axis=x
-    ),
-    "neighborhood_contrast": lambda a, b, c, k, i, x: _neighborhood(a, b, i),
-    "nrcc": lambda a, b, c, k, i, x: losses.nrcc(a, b, c, axis=x),
-    "nrcc_views": lambda a, b, c, k, i, x: losses.nrcc_views(a, b, a, b, c, axis=x),
-    "pairwise_bce": lambda a, b, c, k, i, x: _bce(a, b, x),
-    "proto_cl": lambda a, b, c, k, i, x: _proto_cl(losses.positive_samples(_keys(i), a), b, k, x),
-    "proto_cl_views": lambda a, b, c, k, i, x: losses.proto_cl_views(
-        (a, b), (a, c), k, n_clusters=20, axis=x
-    ),
-    "prototype_contrast": lambda a, b, c, k, i, x: losses.prototype_contrast(
-        a, jnp.asarray(UNIT, a.dtype), k, jnp.linspace(0.2, 0.5, 10, dtype=a.dtype)
-    ),
-    "supervised_contrast": lambda a, b, c, k, i, x: losses.supervised_contrast(
-        a, b, k, jnp.asarray(QUEUE, a.dtype), QUEUE_LABELS, FILLED
-    ),
-    "swapped_prediction": lambda a, b, c, k, i, x: losses.swapped_prediction((a, b, c), axis=x),
-    "variance_loss": lambda a, b, c, k, i, x: losses.variance_loss(
-        a, jnp.asarray(UNIT, a.dtype), jnp.linspace(0.5, 1, 10, dtype=a.dtype), k
-    ),
+    "swapped_prediction": lambda g: losses.swapped_prediction((g.a, g.b, g.c), axis=g.axis),
+    "variance_loss": lambda g: losses.variance_loss(g.a, g.unit, g.spread, g.labels),
 }
 # Other values of what changes the program, in the ways that are always checked.
 VARIANTS = {
-    "info_nce_views, positive left out": lambda a, b, c, k, i, x: losses.info_nce_views(
-        a, b, positive_in_denominator=False, axis=x
+    "info_nce_views, positive left out": lambda g: losses.info_nce_views(
+        g.a, g.b, positive_in_denominator=False, axis=g.axis
     ),
-    "kernel_clip, halves": lambda a, b, c, k, i, x: losses.kernel_clip(a, b, kernel=HALVES, axis=x),
-    "kernel_info_nce_views, halves": lambda a, b, c, k, i, x: losses.kernel_info_nce_views(
-        a, b, kernel=HALVES, axis=x
+    "kernel_clip, halves": lambda g: losses.kernel_clip(g.a, g.b, kernel=HALVES, axis=g.axis),
+    "kernel_info_nce_views, halves": lambda g: losses.kernel_info_nce_views(
+        g.a, g.b, kernel=HALVES, axis=g.axis
     ),
-    "nrcc, own view": lambda a, b, c, k, i, x: losses.nrcc(a, b, c, include_own_view=True, axis=x),
-    "pairwise_bce, a share of the pairs": lambda a, b, c, k, i, x: losses.pairwise_bce(
-        losses.similar(a, n_classes=3, threshold=None, axis=x), _soft(a), _soft(b), axis=x
-    ),
-    **{
-        f"proto_cl_views, {part}": lambda a, b, c, k, i, x, part=part: losses.proto_cl_views(
-            (a, b), (a, c), k, n_clusters=4, part=part, axis=x
-        )
-        for part in ("alignment", "uniformity")
-    },
+    "nrcc, own view": lambda g: losses.nrcc(g.a, g.b, g.c, include_own_view=True, axis=g.axis),
+    "pairwise_bce, a share of the pairs": lambda g: _bce(g, None),
+    "proto_cl_views, alignment": lambda g: _proto_cl_views(g, 4, "alignment"),
+    "proto_cl_views, uniformity": lambda g: _proto_cl_views(g, 4, "uniformity"),
 }
 ALL = LOSSES | VARIANTS
 # Exported, but no loss of rows: schedules, records, parts of the losses above, one in NumPy.
-PARTS = {"ramp", "Kernel", "HardNegatives", "concentrations"}
-PARTS |= {"hard_negatives", "positive_samples", "prototypes", "similar", "sinkhorn_codes"}
-PARTS |= {"target_weights"}
+UNNAMED = {
+    "ramp", "Kernel", "HardNegatives", "concentrations", "sinkhorn_codes", "target_weights"
+}  # fmt: skip
+PARTS = UNNAMED | {"hard_negatives", "positive_samples", "prototypes", "similar"}
 
 
 def test_no_loss_is_left_out():
@@ -141,9 +138,7 @@ def test_the_guide_names_every_loss_and_way():
     guide = (pathlib.Path(tutorials.__file__).parent / "guide.md").read_text()
     section = guide.split("## Losses in a program of your own")[1].split("\n## ")[0]
     named = set(re.findall(r"`(\w+)`", section.split("The losses: ")[1]))
-    assert named == {*LOSSES, *PARTS} - {
-        "ramp", "Kernel", "HardNegatives", "concentrations", "target_weights", "sinkhorn_codes"
-    }  # fmt: skip
+    assert named == {*LOSSES, *PARTS} - UNNAMED
     tested = (
         "one device, check_vma, gradient inside, explicit mesh, automatic, vmap, pmap, bfloat16"
     )
@@ -156,7 +151,7 @@ def of_params(name):
 
     def loss(params, batch, axis):
         a, b, c = (jnp.tanh(batch[view] @ params) for view in ("x", "y", "z"))
-        return ALL[name](a, b, c, batch["labels"], batch["index"], axis)
+        return ALL[name](given(a, b, c, batch["labels"], batch["index"], axis))
 
     return loss
 
@@ -283,7 +278,7 @@ def equals_one_device(name, way):
 
 
 def value(name, a, b, c, labels):
-    return LOSSES[name](a, b, c, labels, np.arange(len(a), dtype=np.int32), None)
+    return LOSSES[name](given(a, b, c, labels, np.arange(len(a), dtype=np.int32), None))
 
 
 def views():
@@ -366,6 +361,7 @@ def test_every_loss_in_every_way(way):
 
 
 A, B, C, _ = views()
+GIVEN = given(A, B, C, LABELS, BATCH["index"], None)
 KEYS, NO = jax.random.split(jax.random.key(0), 8), np.int32(0)
 GENERATED = jnp.linspace(-1, 1, 24, dtype=jnp.float32).reshape(8, 3)
 
@@ -383,17 +379,15 @@ def _of_generated(queue, labeled_queue, labeled_filled=FILLED, **settings):
 
 
 # What is no row of the batch: name -> (the loss as a function of an array, the array).
+OF_QUEUE = ("info_nce_queue", "kernel_info_nce_queue", "supervised_contrast")
+OF_UNIT = ("centroid_contrast", "info_nce", "prototype_contrast", "variance_loss")
 ELSEWHERE = {
-    "centroid_contrast": (lambda u: losses.centroid_contrast(A, u, LABELS), UNIT),
+    **{n: (lambda x, n=n: LOSSES[n](GIVEN._replace(queue=x)), QUEUE) for n in OF_QUEUE},
+    **{n: (lambda x, n=n: LOSSES[n](GIVEN._replace(unit=x)), UNIT) for n in OF_UNIT},
     "hard_negatives, queue": (lambda q: _of_generated(q, QUEUE), CENTERS),
     "hard_negatives, labeled": (lambda q: _of_generated(CENTERS, q), QUEUE),
     "hard_negatives, random": (lambda q: _of_generated(q, QUEUE, entries="random"), CENTERS),
     "hard_negatives, nearest": (lambda q: _of_generated(CENTERS, q, partners="nearest"), QUEUE),
-    "info_nce": (lambda u: losses.info_nce(A, u, LABELS), UNIT),
-    "info_nce_queue": (lambda q: losses.info_nce_queue(A, B, q, FILLED), QUEUE),
-    "kernel_info_nce_queue": (
-        lambda q: losses.kernel_info_nce_queue(A, B, q, FILLED, kernel=LAPLACE), QUEUE
-    ),
     "neighborhood_contrast": (
         lambda q: losses.neighborhood_contrast(A, B, q, FILLED, None, neighbors=2), QUEUE
     ),
@@ -403,16 +397,7 @@ ELSEWHERE = {
     ),
     "neighborhood_contrast, negatives": (_of_negatives, GENERATED),
     "proto_cl": (lambda u: losses.proto_cl(u, u[::-1], jnp.arange(10) < 7), UNIT),
-    "prototype_contrast": (
-        lambda u: losses.prototype_contrast(A, u, LABELS, jnp.linspace(0.2, 0.5, 10)), UNIT
-    ),
     "sinkhorn_codes": (lambda s: losses.sinkhorn_codes(s).sum(), A),
-    "supervised_contrast": (
-        lambda q: losses.supervised_contrast(A, B, LABELS, q, QUEUE_LABELS, FILLED), QUEUE
-    ),
-    "variance_loss": (
-        lambda u: losses.variance_loss(A, u, jnp.linspace(0.5, 1, 10), LABELS), UNIT
-    ),
 }  # fmt: skip
 
 
@@ -448,43 +433,43 @@ def _hard(**changes):
 
 # One of each kind of refusal, and those of one loss alone.
 REFUSED = [
-    (lambda: losses.nrcc_views(A, B, A, B, C[:3]), "c must be float[rows, d] with rows = 8; got"),
+    (lambda: losses.nrcc_views(A, B, A, B, C[:3]), "c must be float[rows, d] with rows = 8"),
     (lambda: losses.barlow_twins(A > 0, B), "a must be float[rows, d]; got bool[8,6]"),
-    (lambda: losses.byol(A.tolist(), B), "predictions must be an array float[rows, d]; got a list"),
-    (lambda: losses.byol_views(A, (A, B)), "predictions_pair must be a pair of arrays, of view a"),
-    (lambda: losses.positive_samples(KEYS[:3], A), "keys must be key[rows] with rows = 8; got"),
-    (lambda: losses.swapped_prediction((A,)), "scores must be two arrays or more, one for each"),
-    (lambda: losses.sinkhorn_codes(A, epsilon=0), "epsilon must be greater than 0; got 0"),
+    (lambda: losses.byol(A.tolist(), B), "predictions must be an array float[rows, d]"),
+    (lambda: losses.byol_views(A, (A, B)), "predictions_pair must be a pair of arrays"),
+    (lambda: losses.positive_samples(KEYS[:3], A), "keys must be key[rows] with rows = 8"),
+    (lambda: losses.swapped_prediction((A,)), "scores must be two arrays or more"),
+    (lambda: losses.sinkhorn_codes(A, epsilon=0), "epsilon must be greater than 0"),
     (
         lambda: losses.neighborhood_contrast(A, B, C, NO, None, neighbors=9),
-        "neighbors must be between 1 and 8; got 9",
+        "neighbors must be between 1 and 8",
     ),
     (lambda: losses.concentrations(UNIT, UNIT, FILLED, mean=-1), "mean must be greater than 0"),
     (
         lambda: losses.proto_cl_views((A, B), (A, B), LABELS, n_clusters=1),
-        "n_clusters must be at leas",
+        "n_clusters must be at least",
     ),
     (
         lambda: losses.proto_cl_views((A, B), (A, B), LABELS, n_clusters=4, part="half"),
-        "part must be one of 'whole', 'alignment', 'uniformity'; got 'half'",
+        "part must be one of 'whole', 'alignment'",
     ),
-    (lambda: losses.centroid_contrast(A, UNIT[:1], LABELS), "number of centroids must be at least"),
+    (lambda: losses.centroid_contrast(A, UNIT[:1], LABELS), "number of centroids must"),
     (lambda: losses.nrcc(A[:1], B[:1], C[:1], include_own_view=False), "must be at least 2; got 1"),
     (
         lambda: losses.info_nce_views(A[:1], B[:1], positive_in_denominator=False),
         "must be at least 2; got 1",
     ),
-    (lambda: _kernel(gammas=(1.0, 0.0)), "gammas must be greater than 0; got 0.0"),
-    (lambda: _kernel(temperatures=(0.4,)), "two for a mixture; got 2 and 1"),
-    (lambda: _kernel(mixture="product"), "mixture must be one of 'kernel', 'loss'; got 'product'"),
-    (lambda: _kernel(weight=None), "weight must be between 0 and 1; got None"),
+    (lambda: _kernel(gammas=(1.0, 0.0)), "gammas must be greater than 0"),
+    (lambda: _kernel(temperatures=(0.4,)), "two for a mixture"),
+    (lambda: _kernel(mixture="product"), "mixture must be one of 'kernel', 'loss'"),
+    (lambda: _kernel(weight=None), "weight must be between 0 and 1"),
     (
         lambda: losses.kernel_clip(A[:, :3], B[:, :3], kernel=_kernel(halves=True)),
-        "rows with halves = True must be a multiple of the halves, 2; got 3",
+        "rows with halves = True must be a multiple",
     ),
     (lambda: _hard(rounds=0), "rounds must be at least 1; got 0"),
-    (lambda: _hard(mixing=()), "mixing must be one or more values from 0 to 1; got ()"),
-    (lambda: _hard(entries="hard"), "entries must be one of 'easiest', 'random'; got 'hard'"),
+    (lambda: _hard(mixing=()), "mixing must be one or more values"),
+    (lambda: _hard(entries="hard"), "entries must be one of 'easiest', 'random'"),
 ]
 
 
@@ -519,7 +504,7 @@ def _cold(a, b, filled):
         losses.info_nce_queue(a, b, queue, filled, **cold),
         losses.clip(a, b, **cold),
         losses.neighborhood_contrast(a, b, queue, filled, negatives, neighbors=2, **cold),
-        _bce(300 * a, 300 * b, None),
+        _bce(GIVEN._replace(a=300 * a, b=300 * b)),
         losses.prototype_contrast(a, b, k, jnp.full(8, 1e-4, a.dtype)),
         losses.supervised_contrast(a, b, k, queue, jnp.tile(k, 2), filled, **cold),
         losses.swapped_prediction((a, b), epsilon=0.01, **cold),

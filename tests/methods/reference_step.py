@@ -132,7 +132,7 @@ def sampled(sampler, values, potential, image, key):
         return image + values["step_size"] * sum(normal(i) for i in range(count))
     force = functools.partial(gradient, potential)
     if sampler == "sghmc":
-        names = ("iterations", "step_size", "friction", "noise", "momentum")
+        names = ("step_size", "friction", "noise", "momentum")
         settings = {name: values[name] for name in names}
         draws = [normal(i) for i in range(count + 1)]
         return reference.sghmc(image, force, draws, **settings)[0]
@@ -225,9 +225,9 @@ def objective(values, z, q, targets, state, step):
     return sum(w * t for w, t in list(zip(weights, terms, strict=True))[: 3 if active else 1])
 
 
-def term_of(values, params, views, z, targets, state, batch, step):
+def term_of(values, params, rows, state, batch, step):
     """What CC, PCL and NCC add to the loss, their own or another method's, with its weight."""
-    values = values.get("term", values)
+    (views, z, targets), values = rows, values.get("term", values)
     if values["name"] not in ("cc", "pcl", "ncc"):
         return 0.0
     if values["name"] == "cc":
@@ -255,7 +255,6 @@ def two_view_step(values, regularizer, state, batch, step, key):
     if regularizer:
         third = third_view(state, views, targets, batch, more, regularizer)
         c = embedded(state, third, regularizer["branch"])
-    constant = "target" in state or predicts
 
     def outputs(params):
         z = [tiny.project(params, x) for x in views]
@@ -266,10 +265,8 @@ def two_view_step(values, regularizer, state, batch, step, key):
         return z, [tiny.predict(params, x + e) for x, e in zip(z, noise, strict=True)]
 
     if values["name"] == "swav":
-        constants = [
-            losses.codes(x, values["epsilon"], values["iterations"])
-            for x in scored(params, targets[:2])
-        ]
+        scores = scored(params, targets[:2])
+        constants = [losses.codes(x, values["epsilon"], values["iterations"]) for x in scores]
 
     def loss(params):
         z, q = outputs(params)
@@ -277,10 +274,10 @@ def two_view_step(values, regularizer, state, batch, step, key):
             value = losses.swapped(q, constants, values["temperature"])
         else:
             value = objective(values, z, q, targets, state, step)
-        value = value + term_of(values, params, views, z, targets, state, batch, step)
+        value = value + term_of(values, params, (views, z, targets), state, batch, step)
         if regularizer:
             anchors = z if regularizer["anchor_layer"] == "projection" else q
-            partners = targets if constant else z
+            partners = targets if "target" in state or predicts else z
             term = losses.nrcc(anchors, partners, c, regularizer["temperature"])
             value = value + regularizer["weight"] * term
         return value
@@ -297,23 +294,25 @@ def two_view_step(values, regularizer, state, batch, step, key):
         rows = tiny.project(params, joined)
         after["batch_stats"] = passed(after["batch_stats"], params, [joined], [rows], None)
     if "target" in state:
-        old = state["target"]
+        old, decays = state["target"], (values["decay"], values["final_decay"])
         after["target"] = {
-            "params": averaged(
-                old["params"], after["params"], step, values["decay"], values["final_decay"]
-            ),
+            "params": averaged(old["params"], after["params"], step, *decays),
             "batch_stats": passed(old["batch_stats"], old["params"], views, targets, None),
         }
     keys = losses.unit(targets[1])
     if "queue" in state:
         after["queue"] = pushed(state["queue"], keys)
     if "clusters" in state and step >= values["warmup_steps"]:
-        old = state["clusters"]
-        own = [losses.nearest(x, old["centroids"]) for x in keys]
-        decays = values["centroid_decay"], values["variance_decay"]
-        new = reference.online_clusters(old["centroids"], old["variances"], keys, own, *decays)
-        after["clusters"] = dict(zip(("centroids", "variances"), new, strict=True))
+        after["clusters"] = moved_clusters(values, state["clusters"], keys)
     return loss(params), after
+
+
+def moved_clusters(values, old, keys):
+    """CueCo's clusters after they have seen the keys."""
+    own = [losses.nearest(x, old["centroids"]) for x in keys]
+    decays = values["centroid_decay"], values["variance_decay"]
+    new = reference.online_clusters(old["centroids"], old["variances"], keys, own, *decays)
+    return dict(zip(("centroids", "variances"), new, strict=True))
 
 
 def passed(means, params, views, z, q):

@@ -131,7 +131,7 @@ def test_seed_decides():
     ("features", "labels", "change", "message"),
     [
         (np.zeros(4), [0, 0, 1, 1], {}, "2D array"),
-        (np.zeros((4, 1)), [0, 0, 1], {}, "labels must have one entry for each of the 4 rows"),
+        (np.zeros((4, 1)), [0, 0, 1], {}, "labels must have one entry for each"),
         (np.full((4, 1), np.inf), [0, 0, 1, 1], {}, "infinity"),
         (np.zeros((4, 1)), [0, 0, 1, 1], {"epochs": 0}, "epochs must be at least 1"),
         (np.zeros((3, 1)), [0, 1, 2], {}, "hold one out; got none"),

@@ -254,11 +254,11 @@ def test_bfloat16_is_close_to_float32_and_keeps_float32_where_it_matters(keys):
     [
         ({"name": "resnet19"}, "network.name must be one of 'efficientnet_lite2', "),
         ({"stem": "cifar"}, "network.stem of small must be None; got 'cifar'"),
-        ({"name": "resnet18"}, "network.stem of resnet18 must be one of 'cifar', 'imagenet'; got"),
-        ({"norm": "local"}, "network.group must be at least 2 with network.norm 'local'; got None"),
-        ({"group": 4}, "network.group must be None with network.norm 'sync'; got 4"),
+        ({"name": "resnet18"}, "network.stem of resnet18 must be one of 'cifar',"),
+        ({"norm": "local"}, "network.group must be at least 2"),
+        ({"group": 4}, "network.group must be None"),
         ({"projector": {"hidden": 4}}, "missing config key network.projector.out"),
-        ({"projector": None}, "network.projector must be set with network.predictor; got None"),
+        ({"projector": None}, "network.projector must be set"),
     ],
 )
 def test_bad_input_is_named(changes, message):

@@ -50,6 +50,13 @@ addEventListener("load", async () => {
     select.dispatchEvent(new Event("change", { bubbles: true }));
   };
   const card = (id) => document.querySelector(`article[data-group="${id}"]`);
+  const size = (id) => card(id)?.querySelector("[data-size]").textContent;
+  const tile = (id, at) => all(".best .tile", card(id))[at];
+  const select = (id, at) =>
+    tile(id, at).dispatchEvent(new MouseEvent("click", { bubbles: true, ctrlKey: true }));
+  const merge = (id, into) => choose(card(id).querySelector("[data-choice=merge]"), into);
+  const texts = (list) => list.map((one) => one.textContent);
+  const titles = () => texts(all("article:not([hidden]) [data-title]"));
   const button = (parent, text) => all("button", parent).find((one) => one.textContent === text);
   const type = (id, text) => {
     const field = card(id).querySelector("input");

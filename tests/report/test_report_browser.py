@@ -15,14 +15,7 @@ from cluster_jax.data.images import FACTS
 from cluster_jax.report import report_map
 from cluster_jax.report.report import render
 from tests.report.browser import CHROMIUM, STEPS, WATCH, visit
-from tests.report.test_report import (
-    NAMES,
-    TREE,
-    labeled,
-    make,
-    repeated,
-    smooth_tree,
-)
+from tests.report.test_report import NAMES, TREE, labeled, make, repeated, smooth_tree
 
 # Of the photos beside a page, with a byte that is no UTF-8 where a system takes it.
 FOLDER = "images caf\udce9 é" if sys.platform == "linux" else "images"
@@ -229,20 +222,14 @@ def test_all_photos_of_a_group_are_drawn_as_they_are_scrolled_to(tmp_path):
     assert found["pictures"] == 700
 
 
-DUPLICATES = """
-  const sets = all("#duplicate-groups > li");
-  found.titles = sets.map((set) => set.querySelector("h3").textContent);
-  found.facts = all("p", sets[0]).map((facts) => facts.innerText.trim().split("\\n"));
-  const choices = (set) => all("li > button:not(.tile)", set);
-  const kept = () => sets.map((set) => choices(set).map((choice) => choice.innerText));
-  found.kept = kept();
-"""
-
-
 def test_of_duplicates_one_is_kept(tmp_path):
-    steps = (
-        DUPLICATES
-        + """
+    steps = """
+      const sets = all("#duplicate-groups > li");
+      found.titles = sets.map((set) => set.querySelector("h3").textContent);
+      found.facts = all("p", sets[0]).map((facts) => facts.innerText.trim().split("\\n"));
+      const choices = (set) => all("li > button:not(.tile)", set);
+      const kept = () => sets.map((set) => choices(set).map((choice) => choice.innerText));
+      found.kept = kept();
       sets[0].querySelector(".tile").click();
       found.opened = $("view-name").textContent;
       $("view").close();
@@ -252,12 +239,9 @@ def test_of_duplicates_one_is_kept(tmp_path):
       choices(sets[1])[0].click();
       found.count = $("decided-count").textContent;
       $("save-corrections").click();
-      key("u");
-      key("u");
-      key("u");
+      for (let i = 0; i < 3; i++) key("u");
       found.undone = kept();
     """
-    )
     names = (*sources(2), "a/it's 2.png", *sources(68)[3:])
     facts = np.full(5, np.array((8, 0, 1500, b"2024-05-01T10:00:00", 0), FACTS))
     facts["height"] = np.arange(5) + 2
@@ -344,10 +328,8 @@ def test_selection_and_corrections(tmp_path):
 
 def test_groups_are_made_merged_named_and_undone(tmp_path):
     steps = """
-      const size = (id) => card(id)?.querySelector("[data-size]").textContent;
-      const tile = (id, at) => all(".best .tile", card(id))[at];
-      tile(4, 1).dispatchEvent(new MouseEvent("click", { bubbles: true, ctrlKey: true }));
-      tile(4, 2).dispatchEvent(new MouseEvent("click", { bubbles: true, ctrlKey: true }));
+      select(4, 1);
+      select(4, 2);
       found.selected = $("selection-count").textContent;
       choose($("move"), "new");
       found.made = [size(4), size(-2)];
@@ -361,11 +343,11 @@ def test_groups_are_made_merged_named_and_undone(tmp_path):
       key("ArrowRight");
       key("w");
       $("view").close();
-      choose(card(2).querySelector("[data-choice=merge]"), "0");
+      merge(2, "0");
       found.merged = [card(2).hidden, size(0), size(-2)];
-      choose(card(0).querySelector("[data-choice=merge]"), "2");  // is in it already
+      merge(0, "2");  // is in it already
       type(0, "dogs");
-      found.titles = all("article:not([hidden]) [data-title]").map((title) => title.textContent);
+      found.titles = titles();
       found.map = $("decided-count").textContent;
       $("save-corrections").click();
       found.how = $("how").innerText;
@@ -402,11 +384,9 @@ def test_groups_are_made_merged_named_and_undone(tmp_path):
 
 def test_on_a_phone_most_of_the_page_is_seen_beside_the_bar(tmp_path):
     steps = """
-      const select = (at) => all(".best .tile", card(4))[at].dispatchEvent(
-        new MouseEvent("click", { bubbles: true, ctrlKey: true }));
-      select(0);
+      select(4, 0);
       choose($("move"), "-1");
-      select(1);
+      select(4, 1);
       found.share = $("bar").offsetHeight / innerHeight;
       $("save-corrections").click();
       found.saved = [$("how").hidden, $("bar").offsetHeight / innerHeight];
@@ -422,7 +402,7 @@ def test_on_a_phone_most_of_the_page_is_seen_beside_the_bar(tmp_path):
 
 def test_the_large_view_names_and_merges_its_group(tmp_path):
     steps = """
-      all(".best .tile", card(4))[2].click();
+      tile(4, 2).click();
       const field = $("view-group").querySelector("input");
       field.value = "dogs";
       field.dispatchEvent(new Event("change", { bubbles: true }));
@@ -436,7 +416,7 @@ def test_the_large_view_names_and_merges_its_group(tmp_path):
       key("w");
       found.none = field.disabled;
       $("view").close();
-      found.titles = all("article:not([hidden]) [data-title]").map((title) => title.textContent);
+      found.titles = titles();
       $("save-corrections").click();
     """
     data = decided()
@@ -457,15 +437,14 @@ def test_the_large_view_names_and_merges_its_group(tmp_path):
 def test_decisions_survive_that_the_page_is_closed_and_are_taken_back_then(tmp_path):
     """Undo, each of the list, and the keeper of a set."""
     steps = """
-      const size = (id) => card(id)?.querySelector("[data-size]").textContent;
       const sizes = () => [4, 0, 2].map((id) => (card(id)?.hidden === false ? size(id) : ""));
       const kept = () => all(".copies").map((set) => all("li.kept", set).length);
       if (sizes()[0] === "40 photos") {
-        all(".best .tile", card(4))[0].click();
+        tile(4, 0).click();
         choose($("view-move"), "0");
         $("view").close();
         type(0, "dogs");
-        choose(card(2).querySelector("[data-choice=merge]"), "0");
+        merge(2, "0");
         document.querySelector("#duplicate-groups .both:enabled").click();
         found.done = sizes();
       } else {
@@ -510,7 +489,6 @@ def test_decisions_survive_that_the_page_is_closed_and_are_taken_back_then(tmp_p
 
 def test_a_name_that_another_group_has_is_asked_about(tmp_path):
     steps = """
-      const titles = () => all("article:not([hidden]) [data-title]").map((one) => one.textContent);
       type(0, "it's <b>Åsa & 犬</b>");
       found.named = titles();
       type(2, " it's  <b>Åsa & 犬</b> ");
@@ -543,14 +521,13 @@ def test_a_name_that_another_group_has_is_asked_about(tmp_path):
 def test_a_group_that_is_merged_into_a_new_one_has_its_name(tmp_path):
     """The file knows numbers of the run: the new group goes into the old one, with its name."""
     steps = """
-      const ctrl = { bubbles: true, ctrlKey: true };
-      all(".best .tile", card(0))[1].dispatchEvent(new MouseEvent("click", ctrl));
+      select(0, 1);
       choose($("move"), "new");
       found.focused = document.activeElement === card(-2).querySelector("input");
       found.order = all("article").map((one) => one.dataset.group);
       type(-2, "dogs");
-      choose(card(2).querySelector("[data-choice=merge]"), "-2");
-      found.titles = all("article:not([hidden]) [data-title]").map((one) => one.textContent);
+      merge(2, "-2");
+      found.titles = titles();
       $("save-corrections").click();
     """
     data = decided()
@@ -649,7 +626,6 @@ def test_keyboard(tmp_path):
       key("?");
       found.keys = [$("keys").open, all("#keys tr").length > 8];
       $("keys").close();
-      const tile = (id, at) => all(".best .tile", card(id))[at];
       tile(4, 0).focus();
       key("ArrowRight", document.activeElement);
       found.right = document.activeElement === tile(4, 1);
@@ -676,8 +652,6 @@ def test_keyboard(tmp_path):
 
 def test_names_of_clusters(tmp_path):
     steps = """
-      const texts = (list) => list.map((one) => one.textContent);
-      const titles = () => texts(all("article [data-title]"));
       const choices = () => texts(listed($("move"))).slice(1, -2);
       found.before = titles();
       type(0, " cats ");
@@ -726,26 +700,20 @@ def test_more_groups_than_cards(tmp_path):
     assert found["open"]
 
 
-# Lassos, which see the map as it is now, whether or not a frame has been drawn since it changed.
-LASSOS = """
-  const [w, h] = [$("plot-map").clientWidth, $("plot-map").clientHeight];
-  const whole = [[1, 1], [w - 1, 1], [w - 1, h - 1], [1, h - 1]];
-  const lasso = (corners, more) => {
-    drag(corners, more);
-    return $("selection").hidden ? 0 : Number($("selection-count").textContent.split(" ")[0]);
-  };
-  const left = (shift = 0) => [[1, 1], [w / 2 + shift, 1], [w / 2 + shift, h - 1], [1, h - 1]];
-"""
-
-
 def test_lasso_zoom_and_pan(tmp_path):
-    steps = (
-        LASSOS
-        + """
+    # Lassos see the map as it is now, whether or not a frame has been drawn since it changed.
+    steps = """
+      const lasso = (corners, more) => {
+        drag(corners, more);
+        return $("selection").hidden ? 0 : Number($("selection-count").textContent.split(" ")[0]);
+      };
+      const [w, h] = [$("plot-map").clientWidth, $("plot-map").clientHeight];
+      const whole = [[1, 1], [w - 1, 1], [w - 1, h - 1], [1, h - 1]];
+      const left = [[1, 1], [w / 2, 1], [w / 2, h - 1], [1, h - 1]];
       found.all = lasso(whole);
-      found.left = lasso(left());
+      found.left = lasso(left);
       found.right = lasso([[w / 2, 1], [w - 1, 1], [w - 1, h - 1], [w / 2, h - 1]]);
-      lasso(left());
+      lasso(left);
       found.both = lasso([[1, 1], [w - 1, 1], [w - 1, h / 2], [1, h / 2]], { shiftKey: true });
       key("+");
       const [seenW, seenH] = [$("plot-map").clientWidth, $("plot-map").clientHeight];
@@ -757,7 +725,6 @@ def test_lasso_zoom_and_pan(tmp_path):
       key("0");
       found.reset = lasso(whole);
     """
-    )
     rng = np.random.default_rng(0)
     data = labeled(sources=sources(), points=rng.uniform(size=(68, 2)).astype(np.float32))
     found = run(tmp_path, data, steps)
@@ -780,22 +747,22 @@ def test_find_lists_its_hits_and_names_of_groups(tmp_path):
         $("find").value = text;
         $("find").dispatchEvent(new Event("input"));
       };
-      const texts = (list) => all("button", $(list)).map((one) => one.title || one.textContent);
+      const hits = (list) => all("button", $(list)).map((one) => one.title || one.textContent);
       key("/");
       found.focus = document.activeElement.id;
       find("03");
-      found.photos = [texts("hits-groups"), texts("hits-points").sort(), $("hits-none").hidden];
+      found.photos = [hits("hits-groups"), hits("hits-points").sort(), $("hits-none").hidden];
       key("Enter", $("find"));
       found.name = $("view-name").textContent;
       $("view").close();
       $("hits-select").click();
       found.count = $("selection-count").textContent;
       find("CATS &");
-      found.groups = [texts("hits-groups"), texts("hits-points"), $("hits-none").hidden];
+      found.groups = [hits("hits-groups"), hits("hits-points"), $("hits-none").hidden];
       key("Enter", $("find"));
       found.top = Math.abs(card(0).getBoundingClientRect().top) < innerHeight / 2;
       find("zebra");
-      found.none = [texts("hits-groups"), texts("hits-points"), $("hits-none").innerText];
+      found.none = [hits("hits-groups"), hits("hits-points"), $("hits-none").innerText];
       key("Escape", $("find"));
       found.left = [$("hits").hidden, $("find").value];
     """

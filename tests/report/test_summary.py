@@ -35,6 +35,28 @@ def test_small_clusters_are_counted_apart(found, shown):
     assert " ".join(means.split()).startswith("k-means (k given) 10 0.250")
 
 
+def test_clusters_are_listed_by_size():
+    """The twenty largest that count; the others in a line."""
+
+    def lines_of(sizes, **metrics):
+        found = {"n_clusters": len(sizes), "cluster_sizes": sizes, **SCORES, **metrics}
+        origin = {"number_of_clusters": {"gridshift": "found"}}
+        text = summary.run_table({"provenance": origin, "metrics": {"gridshift": found}})
+        kinds = ("Found", "cluster ", "and")
+        return [line for line in text.splitlines() if line.startswith(kinds)]
+
+    found, first, *others, last = lines_of({str(c): 1 + c % 7 for c in range(30)})
+    assert first == "cluster      6           7 rows    6.1%"
+    assert [line.split()[1] for line in others[:4]] == ["13", "20", "27", "5"]
+    assert last == "and 10 more of at most 2 rows"
+    assert "cluster      3           1 row    50.0%" in lines_of({"3": 1, "4": 1})
+    sizes = {"0": 2, "1": 50, "2": 30, "3": 1, "4": 3}
+    found, *clusters, last = lines_of(sizes, n_large=2, outliers=6)
+    assert found == "Found 2 clusters and 3 small ones in 86 rows."
+    assert [line.split()[1:3] for line in clusters] == [["1", "50"], ["2", "30"]]
+    assert last == "and 3 small, of at most 3 rows, too small to count: 6 rows are outliers"
+
+
 def test_without_labels_there_are_no_scores():
     none = dict.fromkeys(SCORES)
     results = {
@@ -115,17 +137,6 @@ def test_what_is_found_by_the_tree():
     assert " ".join(tree.split()).startswith("Tree (k found) 6 and 1 small 0.250")
     assert outliers.split() == ["Outliers", "3"]
     assert "form one cluster" in sentence
-
-
-@pytest.mark.parametrize("undecided", [False, True])
-def test_whether_the_novel_head_is_undecided_is_said_in_words(undecided):
-    found = {"n_clusters": 2, "n_large": 2, "n_classes": 2, "verdict": "clear", "outliers": 0}
-    novel = {"n_clusters": 2, "acc": 0.5, "nmi": 0.5, "ari": 0.5, "ami": 0.5}
-    discovery = {"novel_classes": 2, "confidence": 0.6, "undecided": undecided, "novel": novel}
-    results = {"metrics": {"tree": found, "discovery": discovery}, "provenance": {}}
-    text = summary.run_table(results)
-    assert text.count("undecided") == undecided
-    assert "the novel head is undecided" in text or not undecided
 
 
 def test_values_in_words():

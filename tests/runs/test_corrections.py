@@ -15,6 +15,7 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.report import assignments
 from cluster_jax.runs import corrections, page
 from cluster_jax.runs import run as records
+from tests import toy
 from tests.report.test_report import Page, points_of
 from tests.rows import every_row
 
@@ -61,10 +62,6 @@ def save(workdir, name="c.json", state=None, **said):
 def correct(workdir, *flags):
     command.main([str(workdir), *flags])
     return records.read(workdir)
-
-
-def table(workdir):
-    return list(csv.DictReader((workdir / "assignments.csv").read_text().splitlines()))
 
 
 def content(workdir):
@@ -122,27 +119,27 @@ def test_a_merge_keeps_the_name_of_the_receiving_cluster(first, named, said, nam
     [
         ({"names": {"3": "cat"}}, "names must name clusters of the run; got '3'"),
         ({"names": {"x": "cat"}}, "names must name clusters of the run; got 'x'"),
-        ({"names": {"0": ""}}, "a name must have 1 to 100 characters, none for control; got ''"),
+        ({"names": {"0": ""}}, "1 to 100 characters, none for control; got ''"),
         ({"names": {"0": "a\ud800"}}, "none for control; got 'a\\\\ud800'"),
-        ({"names": {"0": 7}}, "a name must have 1 to 100 characters, none for control; got 7"),
-        ({"names": {"0": "x" * 100_000}}, "1 to 100 characters, none for control; got 'xxx"),
+        ({"names": {"0": 7}}, "1 to 100 characters, none for control; got 7"),
+        ({"names": {"0": "x" * 100_000}}, "1 to 100 characters, .*; got 'xxx"),
         ({"merges": [[0, 3]]}, "merges must name clusters of the run; got 3"),
         ({"merges": [[0]]}, r"each of merges must be two clusters; got \[0\]"),
-        ({"merges": [[0, 1], [0, 2]]}, "must be merged into one; got 0 twice"),
+        ({"merges": [[0, 1], [0, 2]]}, "got 0 twice"),
         ({"merges": [[0, 0]]}, "merged into another one; got 0 into itself"),
         ({"merges": [[0, 1], [1, 2], [2, 0]]}, "merged into another one; got 0 into itself"),
         ({"labels": {"0": 9}}, "labels must name clusters of the run; got 9"),
-        ({"labels": {"0": "none"}}, "labels must name clusters of the run; got 'none'"),
+        ({"labels": {"0": "none"}}, "labels must name clusters .*; got 'none'"),
         ({"labels": {"0": [1]}}, r"labels must name clusters of the run; got \[1\]"),
         ({"labels": {"0": True}}, "labels must name clusters of the run; got True"),
-        ({"labels": {"60": 0}}, "labels must have rows of the page, 0 to 59; got '60'"),
-        ({"wrong": [-1]}, "wrong must have rows of the page, 0 to 59; got -1"),
-        ({"right": ["9" * 20]}, "right must have rows of the page, 0 to 59; got '999"),
-        ({"keep": [1.5]}, "keep must have rows of the page, 0 to 59; got 1.5"),
+        ({"labels": {"60": 0}}, "rows of the page, 0 to 59; got '60'"),
+        ({"wrong": [-1]}, "wrong must have rows .*; got -1"),
+        ({"right": ["9" * 20]}, "right must have rows .*; got '999"),
+        ({"keep": [1.5]}, "keep must have rows .*; got 1.5"),
         ({"wrong": [1], "labels": {"1": 0}}, "moved, wrong or right; got two of these for 1"),
         ({"wrong": [1, 1]}, "moved, wrong or right; got two of these for 1"),
-        ({"new": {"a": None}}, "a new cluster must have an image; got none in 'a'"),
-        ({"new": {"7": "x"}}, "key of a new cluster must be no number; got '7'"),
+        ({"new": {"a": None}}, "must have an image; got none in 'a'"),
+        ({"new": {"7": "x"}}, "must be no number; got '7'"),
     ],
 )
 def test_decisions_that_cannot_be_met(first, said, message):
@@ -205,16 +202,16 @@ def test_a_moved_row_is_none_of_the_most_typical_ones(workdir):
     assert typical(dataclasses.replace(run, columns=columns)) == [*others, first]
 
 
-def test_the_command(workdir, capsys):
-    before, rows = content(workdir), table(workdir)
+def test_the_command(workdir, capsys, refused):
+    before, rows = content(workdir), toy.table(workdir)
     assert (
         records.read(workdir).state in Page((workdir / "report.html").read_text()).record.values()
     )
-    with pytest.raises(SystemExit):
-        command.main([str(workdir), save(workdir, labels={"0": 1, "1": 9})])
-    with pytest.raises(SystemExit):
-        command.main([str(workdir), save(workdir, state="0" * 12, wrong=[1])])
-    assert "must be of one of the last states of" in capsys.readouterr().err
+    for said, message in (
+        ({"labels": {"0": 1, "1": 9}}, "labels must name clusters of the run; got 9"),
+        ({"state": "0" * 12, "wrong": [1]}, "must be of one of the last states of"),
+    ):
+        assert message in refused(command.main, str(workdir), save(workdir, **said))
     assert content(workdir) == before, "nothing is applied of a bad file"
     correct(workdir, save(workdir, labels={"0": 1}, wrong=[59]))
     assert capsys.readouterr().out.splitlines() == [
@@ -222,7 +219,7 @@ def test_the_command(workdir, capsys):
         f"assignments  {workdir / 'assignments.csv'}",
         f"report       {workdir / 'report.html'}",
     ]
-    after = table(workdir)
+    after = toy.table(workdir)
     assert [row["id"] for row in after] == [row["id"] for row in rows]
     assert [after[0]["cluster"], after[-1]["cluster"]] == ["1", "-1"]
     assert [after[0]["found"], after[0]["decided"], after[0]["probability"]] == ["0", "1", "1"]
@@ -232,7 +229,7 @@ def test_the_command(workdir, capsys):
     # Names of the page, and of the command; then the outputs alone.
     correct(workdir, save(workdir, names={"1": "b<b>"}), "--name", "0=Rock & Roll's")
     assert "corrections  2 named" in capsys.readouterr().out
-    assert [row["name"] for row in table(workdir)][:2] == ["b<b>", "Rock & Roll's"]
+    assert [row["name"] for row in toy.table(workdir)][:2] == ["b<b>", "Rock & Roll's"]
     assert "b<b>" not in (workdir / "report.html").read_text()
     whole = content(workdir)
     for flags in ([], [save(workdir, names={"1": "b<b>"})]):
@@ -240,9 +237,7 @@ def test_the_command(workdir, capsys):
         assert "corrections  nothing new; in force: 2 decided, 2 named\n" in capsys.readouterr().out
         assert content(workdir) == whole
     for flag, message in (("--name=5", "a number and a name"), ("--name=9=x", "clusters of the")):
-        with pytest.raises(SystemExit):
-            command.main([str(workdir), flag])
-        assert message in capsys.readouterr().err
+        assert message in refused(command.main, str(workdir), flag)
     # Each is taken back, the last one first.
     for _ in range(2):
         update.main([f"--workdir={workdir}", "--undo"])
@@ -289,7 +284,7 @@ def test_decisions_about_an_earlier_state_hold_for_the_rows_that_are_left(workdi
     correct(workdir, flag)
     assert "corrections  2 moved, 1 in no cluster, 1 new, 2 named" in capsys.readouterr().out
     names = {assignments.escaped(name): name for name in NAMES}
-    rows = {names[row["id"]]: row for row in table(workdir)}
+    rows = {names[row["id"]]: row for row in toy.table(workdir)}
     assert len(rows) == ROWS - 3
     decided = {name: row["cluster"] for name, row in rows.items() if row["decided"] == "1"}
     assert decided == {NAMES[0]: "3", NAMES[40]: "0", NAMES[59]: "-1"}
@@ -322,7 +317,7 @@ def test_an_interrupt_leaves_one_state_or_the_other(workdir, monkeypatch, kind):
             command.main([str(workdir), flag])
     assert records.read(workdir).labels[3] == -1
     command.main([str(workdir)])
-    assert table(workdir)[3]["cluster"] == "-1"
+    assert toy.table(workdir)[3]["cluster"] == "-1"
 
 
 def test_later_files_of_a_page_after_another_change(workdir):
@@ -332,7 +327,8 @@ def test_later_files_of_a_page_after_another_change(workdir):
     made = int(correct(workdir, save(workdir, "a.json", state, **first)).labels[0])
     correct(workdir, f"--name={made}=newer")
     more = {**first, "labels": {**first["labels"], "2": "a"}}
-    run = correct(workdir, save(workdir, "b.json", state, **more))
+    for _ in range(2):  # Once is as good as twice.
+        run = correct(workdir, save(workdir, "b.json", state, **more))
     assert run.labels[:3].tolist() == [made] * 3
     assert run.named[made] == "newer"
     correct(workdir, save(workdir, "c.json", merges=[[made, 0]]))

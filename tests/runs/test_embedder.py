@@ -190,7 +190,3 @@ def test_what_cannot_be_embedded_is_named(tmp_path):
     config["data"]["name"] = "features"
     with pytest.raises(InputError, match=r"encoder must be None for features, which a network"):
         parse_config(config)
-    config = config_json(make_config(tmp_path))
-    config["encoder"] = "resnet"
-    with pytest.raises(InputError, match=r"encoder must be 'lite2', .*; got 'resnet'"):
-        parse_config(config)

@@ -1,6 +1,5 @@
 """A run of the command `cluster`, used later: new embeddings, cuts, corrections, load."""
 
-import csv
 import json
 import re
 
@@ -12,6 +11,7 @@ from cluster_jax import SmoothTree
 from cluster_jax.cli import cluster, predict
 from cluster_jax.core.checks import InputError
 from cluster_jax.runs import states
+from tests import toy
 
 N, GROUPS = 240, 4
 
@@ -47,10 +47,6 @@ def tree(make):
     return make("--reduce=pca")
 
 
-def _table(file):
-    return list(csv.DictReader(file.read_text().splitlines()))
-
-
 KINDS = {
     "tree": ["--reduce=pca"],
     "gridshift in a map": ["--method=gridshift", "--reduce=pca"],
@@ -67,7 +63,7 @@ def test_rows_of_the_run_keep_their_clusters(make, rows, new, kind):
     placed = run.locate(rows)
     np.testing.assert_array_equal(placed.labels, run.labels_)
     assert placed.is_novel.mean() < 0.05
-    table = _table(run.run.workdir / "assignments.csv")
+    table = toy.table(run.run.workdir)
     stored = np.array([float(row["distance"]) for row in table])
     np.testing.assert_allclose(placed.distances, stored, rtol=1e-4, atol=1e-4)
     found = run.locate(new)
@@ -82,7 +78,7 @@ def test_rows_of_the_run_keep_their_clusters(make, rows, new, kind):
 
 def test_probabilities_are_those_of_the_table(tree, rows, new):
     run = cluster_jax.load(tree)
-    table = _table(tree / "assignments.csv")
+    table = toy.table(tree)
     told = np.array([float(row["probability"]) for row in table])
     every = run.predict_proba(rows)
     np.testing.assert_allclose(every.sum(axis=1), 1)
@@ -101,7 +97,7 @@ def test_the_command_places_new_rows(tree, new, tmp_path, capsys):
     np.savetxt(tmp_path / "new.csv", new, delimiter=",", header=titles, comments="")
     flags = [f"--workdir={tree}", f"--features={tmp_path}/new.csv", f"--out={tmp_path}/p.csv"]
     predict.main(flags)
-    table, run = _table(tmp_path / "p.csv"), cluster_jax.load(tree)
+    table, run = toy.table(tmp_path, "p.csv"), cluster_jax.load(tree)
     assert [int(row["cluster"]) for row in table] == run.predict(new).tolist()
     assert [row["is_novel"] for row in table] == ["0"] * 8 + ["1"] * 2
     assert list(table[0]) == [
@@ -120,8 +116,8 @@ def test_shards_are_read_in_blocks(tree, new, tmp_path, monkeypatch):
     monkeypatch.setattr("cluster_jax.data.tables.LARGE", 1)
     monkeypatch.setattr("cluster_jax.core.arrays._BLOCK", 24)
     predict.main([f"--workdir={tree}", f"--features={tmp_path}/new", f"--out={tmp_path}/p.csv"])
-    run = cluster_jax.load(tree)
-    assert [int(row["cluster"]) for row in _table(tmp_path / "p.csv")] == run.predict(new).tolist()
+    found = [int(row["cluster"]) for row in toy.table(tmp_path, "p.csv")]
+    assert found == cluster_jax.load(tree).predict(new).tolist()
 
 
 def test_groups_at_another_cut(tree, rows, new):
@@ -153,7 +149,7 @@ def test_corrections_hold_for_new_rows(make, rows, new, tmp_path, capsys):
     assert sure.shape == (len(new), len(ids))
     np.testing.assert_allclose(sure.sum(axis=1), 1)
     predict.main([f"--workdir={workdir}", f"--features={workdir.parent}/rows.npy"])
-    table = _table(workdir / "predictions.csv")
+    table = toy.table(workdir, "predictions.csv")
     assert {row["name"] for row in table if int(row["cluster"]) == b} == {"birds"}
     # The command of the run says how many there are now, and how right they are.
     capsys.readouterr()
@@ -166,29 +162,22 @@ def test_corrections_hold_for_new_rows(make, rows, new, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ([], "--features must be given for this kind of run; got none"),
-        (
-            ["--images=x"],
-            "--features must be given in place of --images for a run of embeddings; got x",
-        ),
-        (["--features={tmp}/narrow.npy"], "--features must have 8 columns like .*; got 7"),
-        (["--features={tmp}/nan.npy"], "--features must .*finite"),
-        (["--features={tmp}/none.npy"], "none.npy must be an existing file; got no such file"),
-        (["--features={tmp}/new.npy", "--export=x"], "--export must be left out"),
+        ("", "--features must be given for this kind"),
+        ("--images=x", "--features must be given in place of --images for .*; got x"),
+        ("--features=narrow.npy", "--features must have 8 columns like .*; got 7"),
+        ("--features=nan.npy", "--features must .*finite"),
+        ("--features=none.npy", "none.npy must be an existing file"),
+        ("--features=new.npy --export=x", "--export must be left out"),
     ],
 )
-def test_bad_input(tree, new, tmp_path, capsys, flags, message):
-    np.save(tmp_path / "new.npy", new)
-    np.save(tmp_path / "narrow.npy", new[:, :7])
-    np.save(tmp_path / "nan.npy", np.full_like(new, np.nan))
-    (tmp_path / "out").mkdir()
-    given = [flag.format(tmp=tmp_path) for flag in flags]
-    with pytest.raises(SystemExit):
-        predict.main([f"--workdir={tree}", f"--out={tmp_path}/out/p.csv", *given])
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1
+def test_bad_input(tree, new, tmp_path, monkeypatch, refused, flags, message):
+    monkeypatch.chdir(tmp_path)
+    np.save("new.npy", new)
+    np.save("narrow.npy", new[:, :7])
+    np.save("nan.npy", np.full_like(new, np.nan))
+    said = refused(predict.main, f"--workdir={tree}", "--out=p.csv", *flags.split())
     assert re.search(message, said)
-    assert not list((tmp_path / "out").iterdir())
+    assert not (tmp_path / "p.csv").exists()
 
 
 def test_what_a_method_cannot_do(make, rows):

@@ -13,6 +13,8 @@ from cluster_jax.data import folder as image_files
 from cluster_jax.runs import export
 from tests import toy
 
+FIVE = np.zeros(5, int)  # photos in one cluster
+
 
 @pytest.fixture
 def photos(tmp_path):
@@ -25,7 +27,8 @@ def photos(tmp_path):
     return tmp_path / "photos", sources
 
 
-def write(folder, labels, root, sources, *, names=None, copies=(), by="link"):
+def write(folder, photos, labels=FIVE, *, names=None, copies=(), by="link"):
+    root, sources = photos
     where = export.places(labels, names or {}, "cluster", sources, copies)
     return export.write(folder, where, str(root), sources, by)
 
@@ -37,9 +40,8 @@ def _tree(folder):
 
 
 def test_links_by_cluster_with_unique_names(photos, tmp_path):
-    root, sources = photos
     out = tmp_path / "new" / "out"
-    assert write(out, np.array([3, 3, 3, 3, 12]), root, sources) == 2
+    assert write(out, photos, np.array([3, 3, 3, 3, 12])) == 2
     assert _tree(out) == {
         "cluster_03/1.jpg": "a/1.jpg",
         "cluster_03/1_2.jpg": "b/1.jpg",
@@ -55,17 +57,17 @@ def test_links_by_cluster_with_unique_names(photos, tmp_path):
 def test_relative_folders_give_links_that_lead_somewhere(photos, tmp_path, monkeypatch):
     root, sources = photos
     monkeypatch.chdir(tmp_path)
-    write("out", np.zeros(5, int), root.name, sources)
+    write("out", (root.name, sources))
     assert sorted(_tree(tmp_path / "out").values()) == sorted(sources)
 
 
-def test_copies_where_links_are_not_possible(photos, tmp_path, monkeypatch):
+@pytest.mark.parametrize("by", ["copy", "link"])
+def test_copies_also_where_links_are_not_possible(photos, tmp_path, monkeypatch, by):
     def refuse(*arguments):
         raise PermissionError("no links")
 
-    root, sources = photos
     monkeypatch.setattr(os, "symlink", refuse)
-    write(tmp_path / "out", np.zeros(5, int), root, sources)
+    write(tmp_path / "out", photos, by=by)
     files = [file for file in (tmp_path / "out").rglob("*.*") if file.is_file()]
     assert len(files) == 5
     assert not any(file.is_symlink() for file in files)
@@ -109,32 +111,23 @@ def test_names_of_all_scripts_stay_and_what_cannot_be_seen_goes():
     ]  # fmt: skip
 
 
-def test_copies(photos, tmp_path):
-    root, sources = photos
-    write(tmp_path / "out", np.zeros(5, int), root, sources, by="copy")
-    files = [file for file in (tmp_path / "out").rglob("*.*") if file.is_file()]
-    assert len(files) == 5
-    assert not any(file.is_symlink() for file in files)
-
-
 def test_copies_have_a_folder_of_their_own(photos, tmp_path):
     root, sources = photos
-    before, copies, names = _tree(root), {"b/1.jpg", "c/2.jpg"}, {0: "Copies"}
-    labels, out = np.zeros(5, int), tmp_path / "out"
-    assert write(out, labels, root, sources, names=names, copies=copies) == 2
+    before, copies, out = _tree(root), {"b/1.jpg", "c/2.jpg"}, tmp_path / "out"
+    assert write(out, photos, names={0: "Copies"}, copies=copies) == 2
     assert sorted(_tree(out / "copies_2").values()) == sorted(copies)
     assert sorted(_tree(out / "Copies").values()) == sorted(set(sources) - copies)
     assert _tree(root) == before, "the originals stay as they are"
 
 
 def test_the_longest_names_twice(tmp_path):
-    names = ["a/" + "é" * 125 + ".png", "b/" + "é" * 125 + ".png", "c/" + "x" * 251 + ".png"]
-    for name in (*names, "d/" + "x" * 251 + ".png"):
+    long, wide = "x" * 251, "é" * 125
+    sources = [f"a/{wide}.png", f"b/{wide}.png", f"c/{long}.png", f"d/{long}.png"]
+    for name in sources:
         file = tmp_path / "in" / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.touch()
-    sources = [*names, "d/" + "x" * 251 + ".png"]
-    write(tmp_path / "out", np.zeros(4, int), tmp_path / "in", sources)
+    write(tmp_path / "out", (tmp_path / "in", sources), FIVE[:4])
     made = sorted(file.name for file in (tmp_path / "out" / "cluster_00").iterdir())
     assert len(made) == 4
     assert sum(name.endswith("_2.png") for name in made) == 2
@@ -147,19 +140,18 @@ def test_hostile_labels_and_files_stay_in_the_folder(tmp_path):
     (tmp_path / "w" / "x.jpg").write_text("x")
     before = set(tmp_path.rglob("*"))
     labels = np.array(["../../escaped", "../../escaped"])
-    write(out, labels, root, ("../../secret.jpg", "../x.jpg"))
+    write(out, (root, ("../../secret.jpg", "../x.jpg")), labels)
     new = set(tmp_path.rglob("*")) - before
     assert all(file == out or file.is_relative_to(out) for file in new)
     assert sorted(_tree(out)) == ["escaped/secret.jpg", "escaped/x.jpg"]
 
 
 def test_a_folder_that_is_not_empty_is_refused(photos, tmp_path):
-    root, sources = photos
     out = tmp_path / "out"
-    write(out, np.zeros(5, int), root, sources)
+    write(out, photos)
     before = _tree(out)
     with pytest.raises(InputError, match=r"must be new or empty; got .*out"):
-        write(out, np.ones(5, int), root, sources)
+        write(out, photos, FIVE + 1)
     assert _tree(out) == before
     (tmp_path / "file").touch()
     (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
@@ -208,10 +200,9 @@ def test_beside_several_folders_but_in_none_of_them(tmp_path):
 
 
 def test_source_files_that_are_gone(photos, tmp_path):
-    root, sources = photos
-    (root / "c" / "2.jpg").unlink()
+    (photos[0] / "c" / "2.jpg").unlink()
     with pytest.raises(FileNotFoundError, match=r"2\.jpg"):
-        write(tmp_path / "out", np.zeros(5, int), root, sources)
+        write(tmp_path / "out", photos)
     assert not any((tmp_path / "out").iterdir())
 
 
@@ -226,7 +217,7 @@ def test_what_an_error_interrupts_is_removed(photos, tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "symlink", fail)
     with pytest.raises(KeyboardInterrupt):
-        write(tmp_path / "out", np.zeros(5, int), root, sources)
+        write(tmp_path / "out", photos)
     assert not any((tmp_path / "out").iterdir())
     assert _tree(root) == dict(zip(sources, sources, strict=True))
 
@@ -241,7 +232,7 @@ def test_photos_of_a_zip_are_copied(tmp_path):
             file.write(tmp_path / f"{i}.png", name)
     dataset = datasets.load_new(str(packed), toy.DATA, (8, 8, 3))
     labels = np.array([0, 0, 1, 0])
-    write(tmp_path / "out", labels, packed, dataset.sources)
+    write(tmp_path / "out", (packed, dataset.sources), labels)
     made = {path: path.read_bytes() for path in (tmp_path / "out").rglob("*.png")}
     assert len(made) == 4
     assert sorted(made.values()) == sorted((tmp_path / f"{i}.png").read_bytes() for i in range(4))

@@ -1,12 +1,9 @@
 """A whole run: what it leaves, how it resumes, and what it refuses."""
 
-import csv
 import dataclasses
 import itertools
 import json
-import os
 import shutil
-import signal
 import threading
 
 import jax
@@ -16,11 +13,9 @@ import pytest
 from cluster_jax.clustering.tree import linkage_of_means
 from cluster_jax.core import arrays, io
 from cluster_jax.core.checks import InputError
-from cluster_jax.data import datasets
 from cluster_jax.encoding import embed
 from cluster_jax.methods import base
 from cluster_jax.metrics import ProbeSettings, linear_probe
-from cluster_jax.report import duplicates
 from cluster_jax.runs import begin as pipeline
 from cluster_jax.runs import build, provenance
 from cluster_jax.runs import run as records
@@ -72,12 +67,6 @@ def _replace_step(monkeypatch, stepped):
     monkeypatch.setattr(loop, "make_step", made)
 
 
-def _assert_same(a, b):
-    assert jax.tree.structure(a) == jax.tree.structure(b)
-    for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
-        np.testing.assert_array_equal(x, y)
-
-
 def test_what_a_run_leaves(finished):
     config, workdir, results = finished
     told = io.read_json(workdir / "results.json")
@@ -91,7 +80,7 @@ def test_what_a_run_leaves(finished):
     assert results["images_per_second"] > 0
     assert results["provenance"]["number_of_clusters"] == {"gridshift": "found", "kmeans": "given"}
     assert results["provenance"]["labels_used_for"][0] == "scoring"
-    rows = list(csv.DictReader((workdir / "assignments.csv").read_text().splitlines()))
+    rows = toy.table(workdir)
     assert [int(r["image"]) for r in rows] == list(range(64))
     assert {int(r["cluster"]) for r in rows} == set(range(metrics["gridshift"]["n_clusters"]))
     run = records.read(workdir)
@@ -102,11 +91,6 @@ def test_what_a_run_leaves(finished):
     np.testing.assert_allclose([float(r["distance"]) for r in rows], wanted, rtol=1e-4, atol=1e-6)
     features = io.read_arrays(workdir / "embedding.npz")["projection"]
     np.testing.assert_array_equal(run.linkage, linkage_of_means(features, run.labels))
-    found = duplicates.find(datasets.load(toy.DATA, toy.images()[0]), features)
-    assert results["duplicates"] == duplicates.counts(found)
-    lines = (workdir / "duplicates.csv").read_text().splitlines()
-    assert lines[0] == "group,kind,image,width,height,bytes,taken,keep,similarity"
-    assert [int(line.split(",")[2]) for line in lines[1:]] == found.images.tolist()
     embedding = io.read_arrays(workdir / "embedding.npz")
     assert {k: v.shape for k, v in embedding.items()} == {
         "backbone": (64, 64),
@@ -156,7 +140,7 @@ def test_what_is_needed_without_the_images(finished):
     assert list(rebuilt.config.augment.mean) == images["mean"]
     state = _restored(run, workdir)
     expected = run.embed(state.params, state.model_state, pixels)
-    _assert_same(expected, again.embed(state.params, state.model_state, pixels))
+    toy.assert_same(expected, again.embed(state.params, state.model_state, pixels))
     with pytest.raises(LookupError, match="a rebuilt run has no images"):
         again.dataset.fetch(np.arange(2))
 
@@ -172,20 +156,6 @@ def test_config_of_an_older_version(finished, tmp_path):
         pipeline.run_pipeline(finished[0], tmp_path)
 
 
-def test_a_file_that_lacks_is_made_without_training(finished, tmp_path, monkeypatch):
-    """A run by an older version, or one that was cleaned up."""
-    config, workdir, results = finished
-    workdir = shutil.copytree(workdir, tmp_path / "run")
-    monkeypatch.setattr(loop, "train", lambda *a, **k: pytest.fail("trained again"))
-    before = records.read(workdir).labels
-    (workdir / "run-1.npz").unlink()
-    images = io.read_json(workdir / "images.json")
-    io.write_json(workdir / "images.json", {k: images[k] for k in ("size", "sha256")})
-    assert pipeline.run_pipeline(config, workdir, "toy")["metrics"] == results["metrics"]
-    _assert_same(before, records.read(workdir).labels)
-    assert io.read_json(workdir / "images.json") == {**images, "workdir": str(workdir)}
-
-
 def test_images_in_hand(finished, monkeypatch):
     """A data set that is given is trained on, and a finished run has to be of that set."""
     config, workdir, results = finished
@@ -195,14 +165,6 @@ def test_images_in_hand(finished, monkeypatch):
     other = dataset._replace(fetch=lambda i: 255 - dataset.fetch(i))
     with pytest.raises(InputError, match=r"images.* have changed"):
         pipeline.run_pipeline(config, workdir, "toy", other)
-
-
-def test_workdir_of_another_config(finished):
-    config, workdir, _ = finished
-    changed = config.copy_and_resolve_references()
-    changed.train.batch_size = 32
-    with pytest.raises(InputError, match=r"train.batch_size = 16, not 32.*another folder"):
-        pipeline.run_pipeline(changed, workdir, "toy")
 
 
 @pytest.mark.parametrize("method", ["simclr", "byol"])
@@ -226,7 +188,7 @@ def test_resume_is_bit_exact(tmp_path, method, monkeypatch):
     pipeline.run_pipeline(config, tmp_path / "parts")
     whole, parts = (_final(config, tmp_path / name) for name in ("whole", "parts"))
     assert whole.step == 4
-    _assert_same(whole, parts)
+    toy.assert_same(whole, parts)
     losses = [
         [r["loss"] for r in progress.read_log(tmp_path / name)] for name in ("whole", "parts")
     ]
@@ -245,7 +207,7 @@ def test_checkpoints_are_not_touched_by_later_steps(tmp_path):
     for stop, state in zip((1, 2, 3), states_at, strict=True):
         target = build.abstract_state(run)
         saved = checkpoint.read(tmp_path / "run" / checkpoint.FOLDER, target, stop)
-        _assert_same(state, _arrays(saved))
+        toy.assert_same(state, _arrays(saved))
 
 
 def test_steps_that_are_not_finite(tmp_path, monkeypatch):
@@ -264,27 +226,6 @@ def test_steps_that_are_not_finite(tmp_path, monkeypatch):
     assert sorted(p.name for p in (tmp_path / "run" / "checkpoints").glob("[0-9]*")) == ["4", "6"]
 
 
-def test_sigterm_saves_and_the_same_command_continues(tmp_path, monkeypatch, caplog):
-    caplog.set_level("INFO", "cluster_jax")
-    config = toy.config(toy.file(tmp_path))
-    pipeline.run_pipeline(config, tmp_path / "whole")
-
-    def signaled(number, step, *values):
-        if number == 3:
-            os.kill(os.getpid(), signal.SIGTERM)
-        return step(*values)
-
-    with monkeypatch.context() as patch:
-        _replace_step(patch, signaled)
-        with pytest.raises(loop.Preempted, match="after step 3"):
-            pipeline.run_pipeline(config, tmp_path / "run")
-    assert "goes on" not in caplog.text
-    pipeline.run_pipeline(config, tmp_path / "run")
-    assert "the training goes on after step 3" in caplog.text
-    _assert_same(_final(config, tmp_path / "whole"), _final(config, tmp_path / "run"))
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-
-
 def test_streamed_equals_resident(tmp_path):
     resident = toy.config(toy.file(tmp_path), data={"cache_mb": 100.0})
     streamed = toy.config(toy.file(tmp_path), data={"cache_mb": 0.0})
@@ -293,7 +234,7 @@ def test_streamed_equals_resident(tmp_path):
         pipeline.run_pipeline(resident, tmp_path / "a"),
         pipeline.run_pipeline(streamed, tmp_path / "b"),
     )
-    _assert_same(_final(resident, tmp_path / "a"), _final(streamed, tmp_path / "b"))
+    toy.assert_same(_final(resident, tmp_path / "a"), _final(streamed, tmp_path / "b"))
     assert a["metrics"]["kmeans"] == b["metrics"]["kmeans"]
 
 
@@ -348,24 +289,11 @@ def test_planted_duplicates_are_found(tmp_path, cache_mb):
     np.savez(tmp_path / "toy.npz", images=pixels, labels=labels)
     config = toy.config(tmp_path / "toy.npz", data={"cache_mb": cache_mb})
     results = pipeline.run_pipeline(config, tmp_path / "run", "toy")
-    table = (tmp_path / "run" / "duplicates.csv").read_text().splitlines()
-    rows = [row for row in csv.DictReader(table) if row["kind"] == "exact"]
-    assert [(row["image"], row["similarity"]) for row in rows] == [
-        ("4", "1"),
-        ("9", "1"),
-        ("50", "1"),
-    ]
+    rows = toy.table(tmp_path / "run", "duplicates.csv")
+    found = [(row["image"], row["similarity"]) for row in rows if row["kind"] == "exact"]
+    assert found == [("4", "1"), ("9", "1"), ("50", "1")]
     assert results["duplicates"]["exact_images"] == 3
     assert 'id="duplicates"' in (tmp_path / "run" / "report.html").read_text()
-
-
-def test_other_images_than_the_run_began_with(tmp_path):
-    config = toy.config(toy.file(tmp_path))
-    pipeline.run_pipeline(config, tmp_path / "run")
-    toy.file(tmp_path, seed=1)
-    config.eval.knn = (3,)
-    with pytest.raises(InputError, match=r"images.* have changed"):
-        pipeline.run_pipeline(config, tmp_path / "run")
 
 
 @pytest.mark.parametrize("streamed", [False, True])
@@ -484,7 +412,7 @@ def test_a_bad_step_is_skipped_and_counted(tmp_path, caplog):
         checkpoint.read(tmp_path / "run" / "checkpoints", build.abstract_state(run), step)
         for step in (1, 2)
     )
-    _assert_same(_arrays(first)._replace(step=0), _arrays(second)._replace(step=0))
+    toy.assert_same(_arrays(first)._replace(step=0), _arrays(second)._replace(step=0))
     assert int(final.step) == 4
     assert all(np.isfinite(x).all() for x in jax.tree.leaves(_arrays(final)))
     found = watch.findings(progress.read_log(tmp_path / "run"), 4)
@@ -511,7 +439,7 @@ def test_fewer_or_more_devices_can_resume(tmp_path):
     )
     found = saved.restore(few)
     saved.close()
-    _assert_same(_arrays(whole), _arrays(found))
+    toy.assert_same(_arrays(whole), _arrays(found))
     assert len(jax.tree.leaves(found.params)[0].sharding.device_set) == 4
 
 

@@ -1,6 +1,5 @@
 """Trainings one after another: what one hands to the next, resuming, and classes discovered."""
 
-import csv
 import dataclasses
 import re
 
@@ -72,15 +71,6 @@ def final(stage):
     )
 
 
-def same(a, b):
-    assert jax.tree.structure(a) == jax.tree.structure(b)
-    jax.tree.map(np.testing.assert_array_equal, a, b)
-
-
-def table(path):
-    return list(csv.DictReader(path.read_text().splitlines()))
-
-
 def refused(function, *arguments):
     """The one sentence of an `InputError`."""
     with pytest.raises(InputError) as error:
@@ -100,7 +90,7 @@ def test_what_a_run_leaves(whole, built):
     wanted = np.rint(0.2 * np.bincount(toy.images()[1])).astype(int)
     np.testing.assert_array_equal(np.bincount(test.labels), wanted)
     new = np.flatnonzero(dataset.partial_labels < 0)
-    run, rows = records.read(workdir), table(workdir / "assignments.csv")
+    run, rows = records.read(workdir), toy.table(workdir)
     assert [int(row["image"]) for row in rows] == list(range(dataset.size))
     assert [row["class"] for row in rows] == [
         str(c) if c < 2 else f"novel {c - 2}" for c in run.classes
@@ -177,7 +167,7 @@ def test_frozen_blocks_are_the_same_before_and_after(built):
                 )
             ]
             assert kept == [False, *([module in FROZEN] * 2)], module
-    same(
+    toy.assert_same(
         jax.tree.map(np.shape, supervised.params["heads"]["labeled"]),
         jax.tree.map(np.shape, ncl.params["heads"]["labeled"]),
     )
@@ -236,16 +226,16 @@ def test_resume_is_bit_exact_in_each_stage_and_at_a_border(whole, config, tmp_pa
     assert taken() == []
     assert results["metrics"] == whole[1]["metrics"]
     for name in ("embedding_before.npz", "embedding.npz", "embedding_test.npz"):
-        same(io.read_arrays(run / name), io.read_arrays(whole[0] / name))
-    same(*(records.read(path).classes for path in (run, whole[0])))
-    same(before, io.read_arrays(run / "embedding_before.npz"))
+        toy.assert_same(io.read_arrays(run / name), io.read_arrays(whole[0] / name))
+    toy.assert_same(*(records.read(path).classes for path in (run, whole[0])))
+    toy.assert_same(before, io.read_arrays(run / "embedding_before.npz"))
     parsed = parse_config(config)
     for one, other in zip(
         *(trainings.build_stages(parsed, workdir, None) for workdir in (run, whole[0])), strict=True
     ):
         a, b = final(one), final(other)
         assert int(a.step) == STEPS
-        same(*(s._replace(key=jax.random.key_data(s.key)) for s in (a, b)))
+        toy.assert_same(*(s._replace(key=jax.random.key_data(s.key)) for s in (a, b)))
         losses = [[r["loss"] for r in progress.read_log(s.workdir)] for s in (one, other)]
         assert losses[0] == losses[1]
 
@@ -256,7 +246,7 @@ def test_new_images_get_the_classes_of_the_run(whole, built, tmp_path):
     dataset = built["ncl"].training.dataset
     np.save(tmp_path / "x.npy", dataset.fetch(np.arange(dataset.size)))
     said, _ = predictions.predict(workdir, tmp_path / "x.npy", tmp_path / "p.csv")
-    rows = table(tmp_path / "p.csv")
+    rows = toy.table(tmp_path, "p.csv")
     classes = records.read(workdir).classes
     names = io.read_json(workdir / "images.json")["known"]["names"]
     assert len(names) == 2
@@ -270,7 +260,7 @@ def test_new_images_get_the_classes_of_the_run(whole, built, tmp_path):
     )
     np.save(tmp_path / "x.npy", 255 - dataset.fetch(np.arange(9)))
     predictions.predict(workdir, tmp_path / "x.npy", tmp_path / "p.csv")
-    assert "1" in {row["is_novel"] for row in table(tmp_path / "p.csv")}
+    assert "1" in {row["is_novel"] for row in toy.table(tmp_path, "p.csv")}
 
 
 # --- what a training takes from the one before ---------------------------------------------------
@@ -287,13 +277,13 @@ def test_start_takes_what_has_the_same_name_and_shapes(built):
         "second starts from first: took backbone, head labeled; new: head novel; "
         "left: projector, head spare"
     )
-    same(started.params["backbone"], source.params["backbone"])
-    same(started.model_state.batch_stats, source.model_state.batch_stats)
-    same(started.params["heads"]["labeled"], source.params["heads"]["labeled"])
-    same(started.params["heads"]["novel"], state.params["heads"]["novel"])
+    toy.assert_same(started.params["backbone"], source.params["backbone"])
+    toy.assert_same(started.model_state.batch_stats, source.model_state.batch_stats)
+    toy.assert_same(started.params["heads"]["labeled"], source.params["heads"]["labeled"])
+    toy.assert_same(started.params["heads"]["novel"], state.params["heads"]["novel"])
     assert set(started.params) == {"backbone", "heads"}
-    same(started.model_state.unlabeled, state.model_state.unlabeled)
-    same(started.opt, state.opt)
+    toy.assert_same(started.model_state.unlabeled, state.model_state.unlabeled)
+    toy.assert_same(started.opt, state.opt)
     assert int(started.step) == 0
 
 
@@ -307,7 +297,7 @@ def test_start_leaves_a_head_of_other_classes(built):
     )
     started, said = trainings.start_from(state, weights, "second")
     assert said.endswith("took backbone; new: head labeled, head novel; left: head labeled")
-    same(started.params["heads"], state.params["heads"])
+    toy.assert_same(started.params["heads"], state.params["heads"])
 
 
 def test_stages_of_different_backbones(config, folder):
@@ -336,9 +326,9 @@ def test_a_moving_average_starts_as_what_it_follows():
     started, said = trainings.start_from(state, trainings.Weights("first", *source), "second")
     assert said == "second starts from first: took backbone, projector, predictor"
     params, stats = source
-    same(started.params, params)
+    toy.assert_same(started.params, params)
     target = Target(*({p: tree[p] for p in ("backbone", "projector")} for tree in source))
-    same(started.model_state, MoCoState(stats, target, np.full(3, 7, np.float32)))
+    toy.assert_same(started.model_state, MoCoState(stats, target, np.full(3, 7, np.float32)))
     buffers = [
         leaf.unsafe_buffer_pointer()
         for leaf in jax.tree.leaves(((started.params, started.model_state), source))
@@ -415,13 +405,13 @@ def test_a_run_from_a_finished_run(whole, built, config, tmp_path, caplog):
     pipeline.run_pipeline(made, tmp_path / "run")
     assert f"run starts from {whole[0]}: took backbone, head labeled, head novel\n" in caplog.text
     before = io.read_arrays(tmp_path / "run" / "embedding_before.npz")
-    same(before, io.read_arrays(whole[0] / "embedding.npz"))
+    toy.assert_same(before, io.read_arrays(whole[0] / "embedding.npz"))
     source = final(built["ncl"])
     last = checkpoint.read(
         tmp_path / "run" / "checkpoints", build.abstract_state(built["ncl"].training), STEPS
     )
     for module in FROZEN:
-        same(last.params["backbone"][module], source.params["backbone"][module])
+        toy.assert_same(last.params["backbone"][module], source.params["backbone"][module])
     assert not np.array_equal(
         last.params["heads"]["novel"]["bias"], source.params["heads"]["novel"]["bias"]
     )
@@ -434,8 +424,8 @@ def test_start_from_a_run_of_another_method(simclr, built):
     assert said == (
         f"ncl starts from {simclr}: took backbone; new: head labeled, head novel; left: projector"
     )
-    same(started.params["backbone"], weights.params["backbone"])
-    same(started.params["heads"], state.params["heads"])
+    toy.assert_same(started.params["backbone"], weights.params["backbone"])
+    toy.assert_same(started.params["heads"], state.params["heads"])
 
 
 def test_init_from_a_run_of_another_network(simclr, config, tmp_path):

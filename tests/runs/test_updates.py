@@ -1,9 +1,7 @@
 """`cluster-jax update` of embeddings: rows that come, leave and change, ids, bad input."""
 
-import csv
 import hashlib
 import json
-import shutil
 
 import numpy as np
 import pyarrow
@@ -16,33 +14,11 @@ from cluster_jax.core.checks import InputError
 from cluster_jax.runs import run as records
 from cluster_jax.runs import update as updates
 from cluster_jax.runs import workdir as workdirs
+from tests import toy
 from tests.cli.test_output import check_keys
-
-CENTERS = 20 * np.eye(6, 8)
-
-
-def rows(*counts, seed=0):
-    rng = np.random.default_rng(seed)
-    kinds = np.repeat(np.arange(len(counts)), counts)
-    return (CENTERS[kinds] + rng.normal(size=(len(kinds), 8))).astype("f4")
-
+from tests.runs.heaps import rows
 
 FIRST = rows(30, 30, 30, 30)
-
-
-@pytest.fixture(scope="module")
-def first(tmp_path_factory):
-    """A run of 4 clusters of 30 rows."""
-    folder = tmp_path_factory.mktemp("updates")
-    np.save(folder / "rows.npy", FIRST)
-    cluster.main([f"--features={folder}/rows.npy", f"--workdir={folder}/run", "--reduce=pca"])
-    return folder / "run"
-
-
-@pytest.fixture
-def run(first, tmp_path):
-    shutil.copytree(first, tmp_path / "run")
-    return tmp_path / "run"
 
 
 def updated(run, x, *flags):
@@ -50,12 +26,8 @@ def updated(run, x, *flags):
     update.main([f"--workdir={run}", f"--features={run.parent}/now.npy", *flags])
 
 
-def table(run, name="assignments.csv"):
-    return list(csv.DictReader((run / name).read_text().splitlines()))
-
-
 def ids(run):
-    return [int(row["cluster"]) for row in table(run)]
+    return [int(row["cluster"]) for row in toy.table(run)]
 
 
 def digests(run):
@@ -71,9 +43,9 @@ def test_rows_that_are_added(run, capsys):
     assert "cluster 4 is new (9 rows)" in said
     assert ids(run)[:120] == before
     assert set(ids(run)[136:]) == {4}
-    assert [row["since"] for row in table(run)] == ["0"] * 120 + ["1"] * 25
-    assert [row["row"] for row in table(run)] == list(map(str, range(145)))
-    assert table(run, "changes.csv")[-1] == dict(name="144", change="new", before="", after="4")
+    assert [row["since"] for row in toy.table(run)] == ["0"] * 120 + ["1"] * 25
+    assert [row["row"] for row in toy.table(run)] == list(map(str, range(145)))
+    assert toy.table(run, "changes.csv")[-1] == dict(name="144", change="new", before="", after="4")
     page = (run / "report.html").read_text()
     assert "Cluster 4 is new (9 rows)" in page
     assert "Update 1: 25 rows are new." in page
@@ -81,21 +53,21 @@ def test_rows_that_are_added(run, capsys):
     assert (run / "report.html").read_text() == page
     np.save(run.parent / "near.npy", rows(0, 0, 0, 0, 2, seed=9))
     predict.main([f"--workdir={run}", f"--features={run.parent}/near.npy"])
-    assert {row["cluster"] for row in table(run, "predictions.csv")} == {"4"}
+    assert {row["cluster"] for row in toy.table(run, "predictions.csv")} == {"4"}
 
 
-def test_the_file_is_the_truth(run, capsys):
+def test_the_file_is_the_truth(run, capsys, refused):
     """Rows that are not in it leave, in whatever order the others are."""
     own = ids(run)
     updated(run, np.concatenate([FIRST[:9:-1], rows(3, seed=1)]))
     assert "3 rows are new; 10 rows are gone." in capsys.readouterr().out
     assert ids(run) == own[10:] + [own[0]] * 3
-    kinds = [row["change"] for row in table(run, "changes.csv")]
+    kinds = [row["change"] for row in toy.table(run, "changes.csv")]
     assert [kinds.count(kind) for kind in ("new", "gone")] == [3, 10]
     before = digests(run)
-    with pytest.raises(SystemExit):
-        updated(run, FIRST[:20])
-    assert "got them gone or changed: give the file" in capsys.readouterr().err
+    np.save(run.parent / "now.npy", FIRST[:20])
+    said = refused(update.main, f"--workdir={run}", f"--features={run.parent}/now.npy")
+    assert "got them gone or changed: give the file" in said
     assert digests(run) == before
     updated(run, FIRST[:20], "--yes")
     assert len(ids(run)) == 20
@@ -136,22 +108,17 @@ def test_two_updates_at_once(run):
         (["--workdir={run}", "--undo", "--refit"], "--undo must be given alone; got True"),
         (["--workdir={run}", "--undo"], "must have an update or corrections to take back"),
         (["--workdir={run}", "--array=x"], "--array must come with --features"),
-        (["--workdir={run}"], "--features must be the file with all rows of now"),
+        (["--workdir={run}"], "--features must be the file with all rows"),
         (["--workdir={run}", "--add"], "--add must come with --features; got True alone"),
         (["--workdir={run}", "--features={wide}"], "must have 8 columns like the embeddings"),
-        (["--workdir=gs://bucket/run", "--undo"], "must be a file or folder of this machine"),
+        (["--workdir=gs://bucket/run", "--undo"], "must be a file or folder of this"),
     ],
 )
-def test_bad_input_is_one_sentence(run, flags, said, capsys):
+def test_bad_input_is_one_sentence(run, flags, said, refused):
     np.save(run.parent / "wide.npy", np.zeros((3, 9), "f4"))
     files = {"wide": run.parent / "wide.npy"}
     before = digests(run)
-    with pytest.raises(SystemExit) as stop:
-        update.main([flag.format(run=run, **files) for flag in flags])
-    assert stop.value.code == 2
-    error = capsys.readouterr().err
-    assert said in error
-    assert error.count("\n") == 1
+    assert said in refused(update.main, *(flag.format(run=run, **files) for flag in flags))
     assert digests(run) == before
 
 
@@ -199,23 +166,16 @@ def named(tmp_path, monkeypatch):
     return write
 
 
-def _told(capsys, *arguments):
-    with pytest.raises(SystemExit) as stop:
-        update.main(["--workdir=out", *arguments])
-    assert stop.value.code == 2
-    return capsys.readouterr().err
-
-
-def test_rows_with_ids_are_known_by_them(named, tmp_path, capsys):
+def test_rows_with_ids_are_known_by_them(named, tmp_path, capsys, refused):
     """A row with another vector is placed anew; a copy under another id is a row of its own."""
     before = digests(tmp_path / "out")
-    assert "--ids (by default that of the run) must be a column of no.parquet" in _told(
-        capsys, named("no.parquet", [71], None)
-    )
-    twice = named("q.parquet", [71, 72], ["q"] * 2)
-    assert "must be distinct; got 'q'" in _told(capsys, twice)
+    for file, message in (
+        (named("no.parquet", [71], None), "must be a column of no.parquet"),
+        (named("q.parquet", [71, 72], ["q"] * 2), "must be distinct; got 'q'"),
+    ):
+        assert message in refused(update.main, "--workdir=out", file)
     assert digests(tmp_path / "out") == before
-    own = {row["id"]: row["cluster"] for row in table(tmp_path / "out")}
+    own = {row["id"]: row["cluster"] for row in toy.table("out")}
     new = named(
         "new.parquet",
         [*range(1, 4), 75, *range(5, 70), 3],
@@ -223,12 +183,12 @@ def test_rows_with_ids_are_known_by_them(named, tmp_path, capsys):
     )
     update.main(["--workdir=out", new])
     assert "\n1 row is new; 1 row is gone; 1 row is changed.\n" in capsys.readouterr().out
-    made = {row["id"]: row["cluster"] for row in table(tmp_path / "out")}
+    made = {row["id"]: row["cluster"] for row in toy.table("out")}
     assert made == {key: c for key, c in own.items() if key != "p0"} | {
         "p4": own["p69"],
         "copy": own["p3"],
     }
-    assert table(tmp_path / "out", "changes.csv") == [
+    assert toy.table(tmp_path / "out", "changes.csv") == [
         {"name": "p4", "change": "changed", "before": own["p4"], "after": own["p69"]},
         {"name": "copy", "change": "new", "before": "", "after": own["p3"]},
         {"name": "p0", "change": "gone", "before": own["p0"], "after": ""},
@@ -244,11 +204,11 @@ def test_the_key_keeps_its_title_where_no_column_of_ours_has_it(tmp_path, title,
     cluster.main([*flags, f"--ids={title}", f"--workdir={out}"])
     predict.main([f"--workdir={out}", f"--features={file}", "--quiet"])
     for name in ("assignments.csv", "predictions.csv"):
-        assert list(table(out, name)[0])[:2] == [expected, "cluster"]
-        assert [row[expected] for row in table(out, name)] == keys
+        assert list(toy.table(out, name)[0])[:2] == [expected, "cluster"]
+        assert [row[expected] for row in toy.table(out, name)] == keys
 
 
-def test_ids_that_are_numbers_have_one_form(tmp_path, monkeypatch, capsys):
+def test_ids_that_are_numbers_have_one_form(tmp_path, monkeypatch, capsys, refused):
     """As pandas writes them after a join; and ids from 0 are no places of rows."""
     monkeypatch.chdir(tmp_path)
     x = rows(40, 40)
@@ -267,13 +227,12 @@ def test_ids_that_are_numbers_have_one_form(tmp_path, monkeypatch, capsys):
     assert (provenance["ids"], provenance["feature_columns"]) == ("id", ["vector"])
     update.main(["--workdir=out", "--features=second.parquet", "--report=no"])
     assert capsys.readouterr().out.startswith("1 row is new.")
-    made = list(csv.DictReader((tmp_path / "out/assignments.csv").read_text().splitlines()))
+    made = toy.table(tmp_path, "out/assignments.csv")
     assert [row["id"] for row in made] == [*map(str, range(70)), "99"]
     # Vectors of another network: all rows are others, and that is asked about.
     write("third.parquet", list(range(70)), x[:70] + 1)
-    with pytest.raises(SystemExit):
-        update.main(["--workdir=out", "--features=third.parquet"])
-    assert "71 of the 71 rows of out must be as they were; got" in capsys.readouterr().err
+    said = refused(update.main, "--workdir=out", "--features=third.parquet")
+    assert "71 of the 71 rows of out must be as they were; got" in said
 
 
 def test_rows_of_zeros_are_in_no_cluster(tmp_path, monkeypatch, capsys):
@@ -289,20 +248,20 @@ def test_rows_of_zeros_are_in_no_cluster(tmp_path, monkeypatch, capsys):
     metrics = json.loads((tmp_path / "out/results.json").read_text())["metrics"]["tree"]
     assert (metrics["n_clusters"], metrics["n_large"], len(metrics["cluster_sizes"])) == (2, 2, 2)
     assert metrics["acc"] == pytest.approx(60 / 62)
-    before = table(tmp_path / "out")
+    before = toy.table("out")
     assert {(row["cluster"], row["probability"]) for row in before[:2]} == {("-1", "0")}
     predict.main(["--workdir=out", "--features=new.npy", "--out=new.csv"])
-    placed = table(tmp_path, "new.csv")
+    placed = toy.table(tmp_path, "new.csv")
     assert [row["cluster"] for row in placed[2:]] == [before[12]["cluster"], *["-1"] * 3]
     assert [row["is_novel"] for row in placed[2:]] == ["0", *["1"] * 3]
     update.main(["--workdir=out", "--features=new.npy", "--add"])
-    after = [row["cluster"] for row in table(tmp_path / "out")]
+    after = [row["cluster"] for row in toy.table("out")]
     assert after[:62] == [row["cluster"] for row in before]
     assert after[62:] == [*[row["cluster"] for row in before[10:13]], "-1"], "two are known"
     report.main(["out", "--quiet"])
-    assert table(tmp_path / "out")[-1]["probability"] == "0"
+    assert toy.table("out")[-1]["probability"] == "0"
     update.main(["--workdir=out", "--refit", "--report=no"])
-    assert [row["cluster"] for row in table(tmp_path / "out")] == after
+    assert [row["cluster"] for row in toy.table("out")] == after
 
 
 def test_all_rows_of_a_cluster_are_moved_away(run):
@@ -315,7 +274,7 @@ def test_all_rows_of_a_cluster_are_moved_away(run):
     report.main([str(run), "--quiet"])
     np.save(run.parent / "like.npy", rows(30)[:3])
     predict.main([f"--workdir={run}", f"--features={run.parent}/like.npy", f"--out={file}"])
-    assert {int(row["cluster"]) for row in table(run.parent, "page.json")} == {target}
+    assert {int(row["cluster"]) for row in toy.table(run.parent, "page.json")} == {target}
     updated(run, rows(4, 4, 4, 4, seed=1), "--add")
     assert gone not in ids(run)
     assert set(ids(run)[:30]) == {target}

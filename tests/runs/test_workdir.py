@@ -78,12 +78,6 @@ def test_a_folder_of_an_older_version(tmp_path, name):
         workdirs.claim(folder, CONFIG)
 
 
-def test_another_version_with_the_same_keys(tmp_path):
-    config = {**CONFIG, "version": "0.0.1"}
-    with pytest.raises(InputError, match=r"contains a run with version = 0.0.1, not 9; choose"):
-        workdirs.claim(_write(tmp_path / "run", config), {**CONFIG, "version": "9"})
-
-
 def test_what_is_no_workdir(tmp_path):
     (tmp_path / "file").write_text("")
     for path in (tmp_path / "file", tmp_path / "file" / "run"):

@@ -93,9 +93,8 @@ def test_view_and_share_equal_plain_loops(keys, momentum, iterations, shaping):
             return g
 
         expected, noise_alone = reference.sghmc(
-            images[i], gradient, [d[i] for d in draws], iterations=iterations, momentum=momentum,
-            **settings,
-        )  # fmt: skip
+            images[i], gradient, [d[i] for d in draws], momentum=momentum, **settings
+        )
         np.testing.assert_allclose(view[i], expected, rtol=1e-10)
         # The recursion is linear, but the gradients were taken along the full trajectory: what
         # remains when the same noise runs without them is their part.

@@ -85,10 +85,7 @@ def run(params, gradients, name, **values):
 
 
 def like(params, rng):
-    return {
-        key: like(value, rng) if isinstance(value, dict) else rng.normal(size=value.shape)
-        for key, value in params.items()
-    }
+    return jax.tree.map(lambda value: rng.normal(size=value.shape), params)
 
 
 @pytest.mark.parametrize("name", ["sgd", "lars"])
@@ -101,20 +98,13 @@ def test_recursion_and_parameter_groups(params, rng, name):
         np.testing.assert_allclose(got[key], value, rtol=1e-12, err_msg=key)
 
 
-def times(tree, factor):
-    return {
-        key: times(value, factor) if isinstance(value, dict) else factor * value
-        for key, value in tree.items()
-    }
-
-
 @pytest.mark.parametrize("zero", ["params", "gradients"])
 def test_lars_of_zeros_is_finite(params, rng, zero):
     gradient = like(params, rng)
     if zero == "params":
-        params = times(params, 0.0)
+        params = jax.tree.map(np.zeros_like, params)
     else:
-        gradient = times(gradient, 0.0)
+        gradient = jax.tree.map(np.zeros_like, gradient)
     for value in run(params, [gradient] * 2, "lars").values():
         assert jnp.isfinite(value).all()
 
