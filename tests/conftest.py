@@ -105,7 +105,7 @@ def x64():
 
 @pytest.fixture
 def refused(capsys):
-    """Gives the line with which a command must end, and its exit code, by default 2."""
+    """Runs a command that must end with one error, in code 2 by default; returns its line."""
 
     def line_of(main, *arguments, code=2):
         capsys.readouterr()
