@@ -481,7 +481,7 @@ class GridShift(ClusterMixin, BaseEstimator):
     def fit(self, X: ArrayLike, y: None = None) -> Self:
         """Finds the modes of `X` float `[n, d]`; `y` is ignored.
 
-        If it raises an error, the results of an earlier fit stay.
+        If `fit` raises an error, the results of an earlier fit stay.
 
         Raises:
             InputError: an argument is out of range, or `X` is not finite, has no rows, or is too
@@ -520,8 +520,8 @@ class GridShift(ClusterMixin, BaseEstimator):
     def predict(self, X: ArrayLike) -> NDArray:
         """Returns the cluster of each row of `X` float `[n, d]`, int64 `[n]`.
 
-        The cluster of a row is that of the nearest cell with training points, by the largest
-        difference of a cell number. Rows do not affect each other.
+        The cluster of a row is that of the nearest cell with training points, by the Chebyshev
+        distance of the cells' numbers. Rows do not affect each other.
 
         Raises:
             NotFittedError: the estimator is not fitted.

@@ -88,7 +88,7 @@ def kmeans(
             JAX has it enabled. Euclidean centers of other dtypes are always float64, because
             float32 would round them far from zero.
         n_clusters: number of clusters k, 1 to n; or, as in SciPy's `kmeans2`, the initial centers
-            `[k, d]` of the first run. All further runs draw theirs by k-means++.
+            `[k, d]` of the first run. All further runs draw centers by k-means++.
         metric: `"euclidean"` or `"spherical"`; with the latter a row of zeros stays zero and gets
             an arbitrary label.
         n_init: number of runs.
@@ -149,10 +149,11 @@ def kmeans_blocks(
     """Returns k clusters of rows that need not fit into memory; each update reads them in blocks.
 
     `kmeans` of a random sample gives the initial centers: of 64 rows for each cluster, and at least
-    10,000. Then one run updates these with all rows; it ends when at most one row in 10,000 changes
-    its label and no cluster is empty, or when no label changes. Devices sum a block in float32, and
-    the host adds the blocks in float64. A block of 2^16 rows, the labels and one distance for each
-    row are in memory. The result does not depend on the number of devices, up to rounding.
+    10,000. Then one run updates them with all rows; the run ends when at most one row in 10,000
+    changes its label and no cluster is empty, or when no label changes. Devices sum a block in
+    float32, and the host adds the blocks in float64. A block of 2^16 rows, the labels and one
+    distance for each row are in memory. The result does not depend on the number of devices, up to
+    rounding.
 
     Args:
         x: finite `[n, d]`, an array, a memory map or `data.arrays.Shards`. Of several processes,

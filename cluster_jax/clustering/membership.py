@@ -29,7 +29,7 @@ def shares(rows: Smoother, labels: NDArray) -> sparse.csr_array:
 
     Args:
         rows: the representation of the n training rows, or of the leaves in their place.
-        labels: int `[n]`, the clusters of these, 0 to k - 1; -1 is not allowed.
+        labels: int `[n]`, the clusters of these rows, 0 to k - 1; -1 is not allowed.
 
     Example:
         >>> x = np.random.default_rng(0).normal(size=(40, 3)) + 9 * (np.arange(40) % 2)[:, None]
@@ -111,8 +111,8 @@ def of_new_rows(
 
     Args:
         rows: the representation of the training rows, or of the leaves in their place.
-        labels: int `[n]`, the clusters of these, 0 to k - 1.
-        around: `[n, k]`, their `shares`.
+        labels: int `[n]`, the clusters of these rows, 0 to k - 1.
+        around: `[n, k]`, the `shares` of these rows.
         x: finite features `[m, d]`. A row of zeros gets a cluster like any other.
 
     Example:

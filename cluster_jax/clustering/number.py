@@ -313,8 +313,8 @@ def _split(x: NDArray, rows: Smoother, labels: NDArray, rng: np.random.Generator
 def _null(x: NDArray, rows: Smoother, most: int, rng: np.random.Generator) -> Smoother:
     """Returns the representation of at most `most` rows drawn without clusters, see step 3.
 
-    It has as many axes as `rows`, the representation of the features `x` `[n, d]`, and not more
-    rows than n.
+    The result has as many axes as `rows`, the representation of the features `x` `[n, d]`, and at
+    most n rows.
     """
     n, m, r = len(x), min(len(x), most), rows.sharp.shape[1]
     if r <= FEW_AXES:

@@ -399,8 +399,8 @@ def events(
     """Returns the events of all clusters, by id; a row that moved counts in a split or merge.
 
     A cluster that has lost rows to another one may have a second event, "grew" or "emerged". A
-    cluster of which all rows are now in one other cluster is "merged"; else it is "split", even if
-    it has lost a single row.
+    cluster of which all rows are now in one other cluster is "merged"; any other cluster that has
+    lost rows to another one is "split", even if it was a single row.
 
     Args:
         before: int `[n]`, the clusters of the old rows that are still there, -1 for none.

@@ -54,8 +54,8 @@ def start(features: Array, centroids: Array) -> Clusters:
     attract the first row assigned to it with infinite weight.
 
     Args:
-        features: `[n, d]`, of any length: the filled part of the queue.
-        centroids: `[K, d]`, k-means centers of these rows, of any length.
+        features: `[n, d]`, rows of any length: the filled part of the queue.
+        centroids: `[K, d]`, k-means centers of these rows, scaled to length one here.
 
     Source: CueCo (2).
 
@@ -90,7 +90,7 @@ def update(
 
     Args:
         clusters: the clusters before the update.
-        features: keys of the global batch `[n, d]`, of any length.
+        features: keys of the global batch `[n, d]`, rows of any length.
         assigned: cluster of each row, int32 `[n]`.
         centroid_decay: beta_1, from 0 to 1.
         variance_decay: beta_2, from 0 to 1.

@@ -118,7 +118,7 @@ class SmoothTree(ClusterMixin, BaseEstimator):
     def fit(self, X: ArrayLike, y: None = None) -> Self:
         """Clusters `X` float `[n, d]`; `y` is ignored.
 
-        Rows in no cluster warn. If it raises an error, the results of an earlier fit are gone.
+        Rows in no cluster warn. If `fit` raises an error, the results of an earlier fit are gone.
 
         Raises:
             ValueError: a parameter is out of range, or `X` has no rows, is not finite or has

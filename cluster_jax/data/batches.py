@@ -158,7 +158,7 @@ def stream(
 
     Raises:
         InputError: a part of the batch is not divisible by the processes or larger than its set, or
-            as of `parts`; before the first batch.
+            see `parts`. It is raised at the call, before the first batch.
     """
     sources = parts(dataset, batch_size, labeled)
     for members, count in sources.values():
@@ -214,7 +214,7 @@ def evaluation(
         their indices int32; number of valid rows of the global batch, its leading rows).
 
     Raises:
-        InputError: the batch is not divisible by the processes; before the first batch.
+        InputError: the batch is not divisible by the processes; raised at the call.
     """
     rows = _rows(batch_size, *share)
 

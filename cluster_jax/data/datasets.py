@@ -37,8 +37,8 @@ def load(
         kept: see `tfds.load`.
 
     Raises:
-        ValueError: the data are missing, cannot be read or have the wrong format; or labels are
-            below 0, or do not fit the images or `label_names`.
+        ValueError: the data are missing, cannot be read or have the wrong format; or some labels
+            are below 0, or the labels do not fit the images or `label_names`.
     """
     where = "files" if X is not None or config.dir is None else os.fspath(config.dir)
     with checks.reading(folder.shown(where) if config.name == "folder" else where):
@@ -77,8 +77,8 @@ def load_new(
 
     Args:
         source: a folder, an image file, several of both (one a line), a `.npy` or `.npz` file, an
-            array `[N, H, W(, C)]` or a sequence of images; for a run on features a file of them or
-            an array `[N, d]`.
+            array `[N, H, W(, C)]` or a sequence of images; for a run on features a file of features
+            or an array `[N, d]`.
         config: section `data` of the training: interpolation, and the size of a set that is decoded
             into memory.
         shape: `[H, W, C]` of the training images, or `[1 + m, d]` of features.

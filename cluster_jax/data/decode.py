@@ -93,7 +93,9 @@ class Opened(NamedTuple):
 
 @contextlib.contextmanager
 def opened(item: Item, side: int | None = None) -> Iterator[Opened]:
-    """Opens an image; until it is closed, a large one keeps other large ones waiting.
+    """Opens an image; of images with more than 2^24 pixels one is open at a time, others wait.
+
+    So a thread must not open a second image inside the first.
 
     Args:
         item: the image; of an array, see `_of_array`.

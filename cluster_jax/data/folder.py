@@ -169,7 +169,10 @@ def find(dir: str | None, exclude: Sequence[str] = ()) -> Files:
 def reader(dir: str) -> Callable[[str], bytes]:
     """Returns the function that reads an image of `data.dir` by its name, see `find`.
 
-    It raises a `FileNotFoundError` if the image is gone.
+    The function raises a `FileNotFoundError` if the image is gone.
+
+    Raises:
+        InputError: a zip is damaged, or a path is an address such as `gs://...`.
     """
     base = root(dir)
     return _unzipped(base)[1] if _is_zip(base) else functools.partial(_read, base)
@@ -312,8 +315,8 @@ def _read(folder: pathlib.Path, file: str) -> bytes:
 def _unzipped(path: pathlib.Path) -> tuple[list[str], Callable[[str], bytes]]:
     """Returns the names of the files in a zip archive, and a function that reads one by its name.
 
-    A name may repeat; then the function reads the last file of this name. It raises a ValueError
-    for a file of more than 1 GiB.
+    A name may repeat; then the function reads the last file of this name. It raises a
+    FileNotFoundError for a missing name, and a ValueError for a file of more than 1 GiB.
 
     Raises:
         InputError: the archive is damaged.

@@ -96,7 +96,8 @@ class Dataset(NamedTuple):
         facts: indices int `[b]` -> what is known of the images, `[b]` of `FACTS`: of the upright
             picture its sides in pixels; of its file the bytes, 0 of an image in memory, and their
             SHA-256; and when it was taken, see `decode.taken`. The sides are 0 where the image
-            cannot be decoded. They are noted when an image is decoded. None: without `load`.
+            cannot be decoded. An image that has not been decoded yet is opened for its facts. None:
+            without `load`.
         skipped: (path, reason) of every file that could not be read and has no row, and of folders
             that could not be read, whose paths end on "/".
         unreadable: indices int `[b]` -> why the file of each cannot be read, None for a readable
@@ -293,7 +294,7 @@ class ItemReader:
         return self._facts[indices]
 
     def _look(self, i: int) -> None:
-        """Notes the facts of image i from its header, and of the bytes alone if it has none."""
+        """Notes the facts of image i; if its header cannot be read, those of its bytes alone."""
         # A library that the sequence is of may raise any error, and Pillow many on damaged bytes.
         with contextlib.suppress(Exception):
             item = self._item(i)
@@ -302,7 +303,7 @@ class ItemReader:
                 self._note(i, item, opened)
 
     def _note(self, i: int, item: Item, opened: decode.Opened | None = None) -> None:
-        """Notes the facts of item i; None in place of the opened image: those of its bytes."""
+        """Notes the facts of item i; without the opened image those of its bytes alone."""
         facts = self._facts[i]
         if not facts["digest"].any():
             facts["digest"] = np.frombuffer(decode.digest(item), np.uint8)
@@ -395,8 +396,8 @@ class ItemReader:
 def load(name: str, reader: ItemReader, **fields: Any) -> Dataset:
     """Makes a streamed data set of images that are read one by one; nothing is decoded here.
 
-    An image that turns out to be unreadable is logged; in a training the next readable image stands
-    in for it, whatever was read before, and the evaluation leaves it out, see `Dataset.unreadable`.
+    An image that turns out to be unreadable is logged. In a training the next readable image stands
+    in for it, always the same one, and the evaluation leaves it out, see `Dataset.unreadable`.
 
     Args:
         name: `Dataset.name`.

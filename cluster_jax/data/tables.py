@@ -159,7 +159,7 @@ def _read_columns(
 def _arrow(file: pathlib.Path, ids: str | None) -> Any:
     """Reads a table by pyarrow; the cells of a column of ids in a CSV stay text.
 
-    `ids` is the title of the column of ids; None: it is id, ID or Id.
+    `ids` is the title of the column of ids; None: the title is id, ID or Id.
 
     Raises:
         InputError: the file is no such table.
@@ -266,7 +266,7 @@ def _checked_ids(values: Iterable[Any], path: str, ids: str) -> tuple[str, ...]:
 def _id(value: Any) -> str:
     """Returns an id as text, "" for a missing one.
 
-    Blanks around it are removed, and so is a fraction of zeros.
+    Blanks around the text are removed, and so is a fraction of zeros.
 
     Example:
         >>> _id(7.0), _id(" 7.0"), _id("007"), _id(float("nan"))
@@ -344,7 +344,7 @@ def _read_list(
 def _read_lines(file: pathlib.Path, noun: str, names: Sequence[str] | None) -> list[str]:
     """Reads one label, or other `noun`, of each row of a `.csv` or `.txt`, see `read_labels`.
 
-    Blanks around it are removed. Blank lines at the end do not count.
+    Blanks around a label are removed. Blank lines at the end do not count.
 
     Raises:
         InputError: a row has no label or several, or one of `names` has none.

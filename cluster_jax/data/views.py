@@ -21,7 +21,7 @@ class Augment(NamedTuple):
     """Functions of one uint8 image `[H, W, C]`; the caller vmaps them.
 
     Attributes:
-        view: `(key, image) -> [size, size, C]`: augmented and standardized, view a.
+        view: `(key, image) -> float [size, size, C]`: augmented and standardized, view a.
         other: view b, which has its own probabilities of blur and solarization.
         clean: `image -> [size, size, C]`: cropped (`augment.fit`) and standardized, not augmented.
         small: makes the `view` of small crops, see `SmallCropConfig`; None: features have none.

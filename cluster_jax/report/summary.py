@@ -216,7 +216,7 @@ def score_rows(
 ) -> list[tuple[str, str, str, list[float | None]]]:
     """Returns (name, number of clusters, origin of the number, scores) of each clustering.
 
-    The origin is "found", "given" or "corrected", or "" if it is not known.
+    The origin is "found", "given", "corrected" or "as found by ..."; "" if it is not known.
 
     Args:
         results: content of `results.json`.

@@ -42,9 +42,10 @@ def run_pipeline(
     """Trains, embeds, clusters and reports; skips what an earlier call has done.
 
     A config without the section `train` trains nothing. If the config of a finished run differs
-    only in the section `eval` or in `note`, its images are clustered again and its results are
-    replaced: names and corrections of the earlier clusters no longer hold, until an undo. After an
-    update such a config is an error.
+    only in keys on which embeddings do not depend, such as the section `eval` (see
+    `workdir.training_part`), its images are clustered again and its results are replaced: names and
+    corrections of the earlier clusters no longer hold, until an undo. After an update such a config
+    is an error.
 
     Args:
         config: see `configs/base.py`.

@@ -286,7 +286,10 @@ def describe_images(inputs: Inputs[AnyConfig]) -> dict[str, Any]:
 
 
 def describe_encoder(encoder: Encoder) -> dict[str, Any]:
-    """Returns "preprocessing" and `workdir.WEIGHTS`, the checksum, of an encoder of images."""
+    """Returns what `images.json` says of an encoder of images, as JSON values.
+
+    They are "preprocessing", and the checksum of the weights under the key `workdir.WEIGHTS`.
+    """
     assert encoder.preprocessing is not None
     prepared = io.plain(dataclasses.asdict(encoder.preprocessing))
     return {"preprocessing": prepared, workdirs.WEIGHTS: encoder.checksum}

@@ -47,7 +47,7 @@ class MethodSection:
     """Section `method`, or `term`.
 
     Attributes:
-        name: name of the method's file in `cluster_jax/methods`.
+        name: name of the method's file in `cluster_jax/methods`, or a module of one's own.
         config: the other keys of the section as the `Config`, or `TermConfig`, of that file.
     """
 

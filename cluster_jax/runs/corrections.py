@@ -135,8 +135,9 @@ def carried(shown: Run, run: Run, said: Mapping[str, Any]) -> dict[str, Any]:
     """Returns corrections of one state of a run as corrections of a later state.
 
     Corrections of rows that are gone are left out; clusters have the same numbers. A row that is
-    right moves to the cluster in which the page has shown it. If the rows of a new cluster are in
-    one that was made since, as by an earlier file of the same page, the rows move to that one.
+    right moves to the cluster in which the page has shown it. If a person has since moved rows of a
+    new cluster, all to one cluster, as by an earlier file of the same page, the new cluster is not
+    made: its rows move to that one.
 
     Args:
         shown: the state that the corrections are about.

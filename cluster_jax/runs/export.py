@@ -280,6 +280,7 @@ def _unused(stem: str, suffix: str, used: set[str]) -> str:
 
 
 def _same(name: str) -> str:
+    """Returns a name in a form that is equal for names that a file system may not tell apart."""
     return unicodedata.normalize("NFC", name).casefold()
 
 

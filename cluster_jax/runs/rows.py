@@ -55,7 +55,7 @@ def cluster(
         labels: a label for each row, to score the clusters, or None.
         options: how the rows are clustered; a metric or reduction that is None is chosen, see
             `options.resolve`.
-        files: the paths of the files, by "features" and "labels"; None: there is no such file.
+        files: the paths of the files, by "features" and "labels"; None for no file of labels.
         workdir: the folder; None: `clusters/NAME-HASH`, with a hash of options, content and seed.
         seed: random seed.
         with_report: whether to write `report.html`.

@@ -464,7 +464,7 @@ class Run:
         Raises:
             InputError: the rows are no numbers, not finite, too large, or have another number of
                 columns than the embeddings of the run.
-            TypeError: see `core.arrays.numeric`.
+            TypeError: the rows are of a type that is not supported, such as a sparse matrix.
         """
         rows = numeric(x, "X", smooth.LARGEST)
         expected = self.results["provenance"]["columns"]

@@ -43,7 +43,10 @@ def print_start(
 
 
 def name_of_files(config: Mapping[str, Any]) -> str | None:
-    """Names the user's own folder or file of images; None for a data set that has a name."""
+    """Returns the name of the user's own folder or file of images or features; None for other sets.
+
+    `config` is the whole config, as JSON values.
+    """
     data = config["data"]
     if data["dir"] is None or data["name"] not in ("folder", "arrays", "features"):
         return None

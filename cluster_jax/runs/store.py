@@ -82,9 +82,10 @@ def read(
 def append(workdir: epath.Path, rows: NDArray) -> None:
     """Appends rows `[m, d]` to `FEATURES`, in place, in the dtype of the file.
 
-    If there is no such file, one is made, in the dtype of the rows. The number of rows in the
-    header is written last, so that the file is valid at any time; bytes that a killed process left
-    after the rows are overwritten. The header, 128 bytes, is written at once.
+    They have as many columns as the rows of the file. If there is no such file, one is made, in the
+    dtype of the rows. The number of rows in the header is written last, so that the file is valid
+    at any time; bytes that a killed process left after the rows are overwritten. The header, 128
+    bytes, is written at once.
     """
     path = workdir / FEATURES
     known = np.load(path, mmap_mode="r") if path.exists() else rows[:0]

@@ -228,7 +228,8 @@ def initial_weights(stages: list[BuiltRun], again: bool) -> Weights | None:
     Args:
         stages: all stages of the run.
         again: whether the weights are needed although a stage has a checkpoint; if not, the result
-            is None for such a run. It is None, too, if neither key is set.
+            is None for such a run. It is None, too, if neither `init_from` nor `network.weights` is
+            set.
 
     Raises:
         InputError: the network cannot be read, or its backbone differs from the first stage's.
@@ -318,8 +319,8 @@ def read_weights(workdir: epath.PathLike) -> Weights:
     """Returns the network of a finished training after its last step.
 
     Raises:
-        InputError: the folder has no finished training (a run with a pretrained encoder is none),
-            or its last checkpoint is missing or damaged.
+        InputError: the folder has no run, one of photos, which trains nothing, or one of which the
+            last checkpoint is missing or damaged.
         OSError: the checkpoint cannot be read.
     """
     workdir = buckets.path(workdir)

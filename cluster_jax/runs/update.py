@@ -174,9 +174,9 @@ def update_photos(
 ) -> Ended:
     """Updates a run to the photos that exist now; returns the message and values for `--json`.
 
-    If a folder of the run is away or empty, its photos stay as they were. A moved or renamed file
-    is the same photo; another picture under an old name is another photo. If there is no change,
-    no state is added.
+    If a folder of the run is away or empty, its photos stay as they were, unless at least half of
+    them are elsewhere. A moved or renamed file is the same photo; another picture under an old name
+    is another photo. If there is no change, no state is added.
 
     Args:
         workdir: folder of a finished run that trains nothing, with the clusters of the tree.
