@@ -149,7 +149,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if title not in NEEDS or importlib.util.find_spec(NEEDS[title])
     ]
     blobs, classes = make_blobs(400, 8, centers=8, random_state=0)
-    for title in titles if flags.files else []:  # What numba compiles once counts for no set.
+    # What numba compiles once counts for no set.
+    for title in titles if flags.files else []:
         run(blobs.astype(np.float32), classes, "euclidean", title, 0)
     for case in map(real.read, flags.files):
         x, y = case.scaled(), case.truths[0]

@@ -23,7 +23,8 @@ from cluster_jax.runs.config import config_json
 from experiments.tables import Lines
 
 PAPERS = ("nrcc", "ncc", "cueco", "kernel_infonce", "ncl")
-GROUPS = (*PAPERS, "digits")  # folders with tables; that of the digits is no paper's
+# Folders with tables; that of the digits is no paper's.
+GROUPS = (*PAPERS, "digits")
 FOLDER = pathlib.Path(__file__).parent
 RESULTS = FOLDER / "results.jsonl"
 # A change that is no key of a config: class sizes fall to one of so many, see `run.long_tail`.
@@ -193,9 +194,9 @@ def cells(chosen: Table, scale: str) -> list[Cell]:
     return found
 
 
-# Read once each: a table at full scale asks for its configs hundreds of times.
+# Read once each, and not to be changed: a table at full scale asks for configs hundreds of times.
 _known = functools.cache(configs.config_names)
-_config = functools.cache(configs.load_config)  # not to be changed
+_config = functools.cache(configs.load_config)
 
 
 def _run(variant: Variant, data: str, scale: str) -> tuple[Run | None, str]:

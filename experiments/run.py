@@ -42,26 +42,16 @@ from experiments.registry import Run
 from experiments.tables import Lines
 
 
-def numbers_of(paper: str, argument: str) -> list[str]:
-    """The numbers of the tables that the argument stands for."""
-    return list(registry.tables(paper)) if argument == "all" else argument.split(",")
-
-
-def seeds_of(flags: argparse.Namespace) -> list[int]:
-    """The seeds that the flags ask for."""
-    return flags.seeds or list(range(registry.SEEDS.get(flags.scale, 1)))
-
-
 def planned(flags: argparse.Namespace) -> list[Run]:
     """Runs of the tables, each once; a seed of all rows comes before the next seed."""
-    chosen = [registry.find(flags.paper, n) for n in numbers_of(flags.paper, flags.table)]
+    chosen = [registry.find(flags.paper, number) for number in flags.numbers]
     cells = [cell for one in chosen for cell in registry.cells(one, flags.scale)]
     names = list(dict.fromkeys(cell.row.name for cell in cells))
     for name in flags.rows or ():
         if name not in names:
             raise InputError(f"--rows must be some of {'; '.join(names)}; got {name!r}")
     runs = [cell.run for cell in cells if cell.run and cell.row.name in (flags.rows or names)]
-    seeded = [run._replace(seed=seed) for seed in seeds_of(flags) for run in runs]
+    seeded = [run._replace(seed=seed) for seed in flags.seeds for run in runs]
     return list({json.dumps(run, sort_keys=True): run for run in seeded}.values())
 
 
@@ -69,7 +59,7 @@ def run_all(flags: argparse.Namespace, found: Lines) -> int:
     """Runs what is not finished; returns how many runs failed.
 
     Args:
-        flags: see `parser`.
+        flags: those of `main`, with the numbers of the tables.
         found: the results, to which those of the runs are added.
 
     Raises:
@@ -82,7 +72,8 @@ def run_all(flags: argparse.Namespace, found: Lines) -> int:
         return 0
     trains = [registry.build(run).train for run in left]
     sizes = {size for train in trains for size in (train.batch_size, train.labeled_batch_size)}
-    devices.use_cores(math.gcd(*(sizes - {None})))  # a number that divides all batches
+    # A number of devices that divides all batches.
+    devices.use_cores(math.gcd(*(sizes - {None})))
     command = f"python -m experiments.run {flags.paper} {flags.table} --scale={flags.scale}"
     origin, failures = tables.origin(command), 0
     for i, run in enumerate(left, 1):
@@ -92,11 +83,10 @@ def run_all(flags: argparse.Namespace, found: Lines) -> int:
             row |= _measure(run, flags, origin)
         except Preempted:
             raise
-        except Exception as error:  # whatever one run raises, the others go on
+        # Whatever one run raises, the others go on.
+        except Exception as error:
             failures += 1
-            text = " ".join(str(error).split())
-            is_input = isinstance(error, InputError)
-            row["error"] = text if is_input else f"{type(error).__name__}: {text}"
+            row["error"] = " ".join(f"{type(error).__name__}: {error}".split())
             print(f"failed: {row['error']}", flush=True)
         found.append(row)
     return failures
@@ -117,7 +107,6 @@ def _measure(run: Run, flags: argparse.Namespace, origin: dict[str, Any]) -> dic
         **found["provenance"],
         **origin,
         "seconds": found["seconds"],
-        "config": run.config,
         "config_digest": registry.digest(config),
         "precision": automatic if dtype == "auto" else dtype,
     }
@@ -155,8 +144,8 @@ def long_tail(config: ConfigDict, tail: float, folder: pathlib.Path) -> pathlib.
     return file
 
 
-def parser() -> argparse.ArgumentParser:
-    """The arguments."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point; the exit code is 1 if a run failed."""
     parser = tables.parser("run", __doc__)
     parser.add_argument("paper")
     parser.add_argument("table")
@@ -168,17 +157,14 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--runs", type=pathlib.Path, default=pathlib.Path("runs/experiments"))
     parser.add_argument("--results", type=pathlib.Path, default=registry.RESULTS)
     parser.add_argument("--out", type=pathlib.Path, help="file of the page")
-    return parser
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point; the exit code is 1 if a run failed."""
-    flags = parser().parse_args(arguments)
+    flags = parser.parse_args(arguments)
+    flags.seeds = flags.seeds or list(range(registry.SEEDS.get(flags.scale, 1)))
     with exit_codes.handle_errors():
+        every = flags.table == "all"
+        flags.numbers = list(registry.tables(flags.paper)) if every else flags.table.split(",")
         found = registry.stored(flags.results)
         failures = 0 if flags.show else run_all(flags, found)
-        numbers, seeds = numbers_of(flags.paper, flags.table), seeds_of(flags)
-        text = table.pages(flags.paper, numbers, flags.scale, seeds, found)
+        text = table.pages(flags.paper, flags.numbers, flags.scale, flags.seeds, found)
         print(text)
         if flags.out:
             flags.out.write_text(text)

@@ -23,7 +23,8 @@ PATHS = {
 }  # fmt: skip
 # Decimals of metrics that are no percent.
 DIGITS = {"clusters": 0, "std": 3}
-SHOWN = 12  # pairs of rows in another order than the paper's, the largest differences first
+# Pairs of rows in another order than the paper's that are shown, the largest differences first.
+SHOWN = 12
 # Provenance that is stated once for a table where all rows agree.
 STATED = (
     "data images_trained images_scored labels_used_for pretrained number_of_clusters "
@@ -232,15 +233,12 @@ def _kind(number: str) -> str:
 
 
 def _about(chosen: Table, name: str, scale: str, seeds: Sequence[int]) -> str:
-    """The command of a table, its seeds, units and scale."""
-    plain = [metric for metric in chosen.metrics if metric in DIGITS]
-    unit = ", in percent" if len(plain) < len(chosen.metrics) else ""
-    unit += f" but for {' and '.join(plain)}" if unit and plain else ""
+    """The command of a table, its seeds and scale."""
     about = f"Scale {scale}: {registry.SCALES[scale]}."
     if chosen.protocol and scale != "full":
         about += " These are other images than the paper's, so that only orderings can be compared."
-    words = [str(seed) for seed in seeds]
+    command = f"python -m experiments.run {name} --scale={scale} --seeds"
+    words = " ".join(map(str, seeds))
     return (
-        f"`python -m experiments.run {name} --scale={scale} --seeds {' '.join(words)}`. "
-        f"Mean ± standard deviation over seeds {', '.join(words)}{unit}. {about}"
+        f"`{command} {words}`. Mean ± standard deviation over the seeds; scores in percent. {about}"
     )

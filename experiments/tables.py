@@ -62,7 +62,8 @@ def pages() -> list[pathlib.Path]:
 def marked(page: str) -> str:
     """Returns a page with a first line that tells if it is of an earlier version."""
     text = page.removeprefix(f"{EARLIER}\n\n")
-    is_now = f"Code: {code_digest()}." in text  # of all lines
+    # Of all lines.
+    is_now = f"Code: {code_digest()}." in text
     return text if is_now else f"{EARLIER}\n\n{text}"
 
 

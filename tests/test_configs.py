@@ -93,7 +93,9 @@ def test_a_step_compiled_for_a_slice_fits_its_chips(name):
     """By a record of the config as it is, since the compiler for TPUs is not installed here."""
     record = PODS[name]
     digest = topology.config_digest(load_config(name.split()[0]))
-    assert record["config_digest"] == digest, f"python -m experiments.benchmark.topology {name}"
+    assert record["config_digest"] == digest, (
+        f'python -m experiments.benchmark topology --only="{name}"'
+    )
     assert record["memory_gb"] < 16
 
 

@@ -124,7 +124,8 @@ def test_classes_are_needed(images):
 
 
 def test_the_default_depends_on_classes():
-    assert ImageClusterer()._build_config(False)[1] == "images"
+    made, name = ImageClusterer()._build_config(False)
+    assert (name, made.data.image_size, made.encoder) == ("images", 224, "lite2")
     made, name = ImageClusterer(n_clusters=4)._build_config(True)
     assert name == "ncl_images"
     assert made.method.n_classes == 4

@@ -35,6 +35,11 @@ def images(count: int = 64, seed: int = 0, channels: int = 1) -> tuple[np.ndarra
     return found.astype(np.uint8), labels
 
 
+def image_keys(key, n: int) -> jax.Array:
+    """A key of each image."""
+    return jax.vmap(lambda i: jax.random.fold_in(key, i))(jax.numpy.arange(n))
+
+
 def save(folder, pictures, start: int = 0, prefix: str = "") -> None:
     """Writes pictures as files `00.png`, `01.png`, ... of a folder."""
     folder.mkdir(parents=True, exist_ok=True)

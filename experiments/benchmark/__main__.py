@@ -1,4 +1,4 @@
-"""`python -m experiments.benchmark NAME --json=PATH`: runs one benchmark, by its file name.
+"""`python -m experiments.benchmark NAME > NAME.json`: runs one benchmark, by its file name.
 
 A benchmark is a file in this folder with `measure() -> figures`, a dictionary; its docstring says
 what is measured, and its constants in capitals (numbers, tuples, and dictionaries) go into the
@@ -22,8 +22,7 @@ def main() -> None:
     names = sorted(f.stem for f in FOLDER.glob("*.py") if not f.stem.startswith("_"))
     parser = tables.parser("benchmark", __doc__)
     parser.add_argument("name", choices=names)
-    parser.add_argument("--json", help="file to write; by default the result is only printed")
-    parser.add_argument("--only", help="step: names of the steps to measure")
+    parser.add_argument("--only", help="of step: its names; of topology: config and slice")
     flags = parser.parse_args()
     module = importlib.import_module(f"experiments.benchmark.{flags.name}")
     figures = module.measure(flags.only) if flags.only else module.measure()
@@ -32,10 +31,8 @@ def main() -> None:
     command = f"{parser.prog} {flags.name}" + (f" --only='{flags.only}'" if flags.only else "")
     about = {"constants": constants, "device": jax.devices()[0].device_kind}
     about |= tables.origin(command)
-    result = io.plain({"name": flags.name, "figures": figures, "provenance": about})
-    print(json.dumps(result, indent=2))
-    if flags.json:
-        io.write_json(flags.json, result)
+    result = {"name": flags.name, "figures": figures, "provenance": about}
+    print(json.dumps(io.plain(result), indent=2))
 
 
 if __name__ == "__main__":

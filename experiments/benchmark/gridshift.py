@@ -7,6 +7,7 @@ The points are ten blobs of standard deviation 1 in three dimensions, float64. M
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.cluster import MeanShift
 from sklearn.metrics import adjusted_rand_score
 
@@ -18,9 +19,21 @@ BANDWIDTH = 0.5
 PEER_SIZE, PEER_BANDWIDTH = 100_000, 1.0
 
 
+def blobs(n: int) -> tuple[NDArray, NDArray]:
+    """The points, float64 `[n, 3]`, and their labels; centers are at least 8 apart in a cube."""
+    rng = np.random.default_rng(0)
+    centers = np.empty((0, 3))
+    while len(centers) < 10:
+        center = rng.uniform(-20, 20, (1, 3))
+        if (np.linalg.norm(centers - center, axis=1) >= 8).all():
+            centers = np.concatenate([centers, center])
+    truth = rng.integers(0, 10, n)
+    return centers[truth] + rng.normal(size=(n, 3)), truth
+
+
 def measure() -> dict[str, Any]:
     """Seconds at every size, slope of log time over log size, ratio to MeanShift's time."""
-    points, truth = _measure.blobs(max(REPEATS))
+    points, truth = blobs(max(REPEATS))
     times = {}
     for n, repeats in REPEATS.items():
         part = points[:n]
@@ -34,19 +47,17 @@ def measure() -> dict[str, Any]:
     ours = GridShift(PEER_BANDWIDTH)
     peer = MeanShift(bandwidth=PEER_BANDWIDTH, bin_seeding=True, n_jobs=-1)
     before = [_measure.seconds(ours.fit, sample) for _ in range(3)]
-    peer_seconds = _measure.seconds(peer.fit, sample)
+    seconds = _measure.seconds(peer.fit, sample)
     own = before + [_measure.seconds(ours.fit, sample) for _ in range(3)]
-    models = {"gridshift": ours, "meanshift": peer}
     return {
-        "seconds": {str(n): t for n, t in times.items()},
-        "slope": float(slope),
-        "meanshift": {
-            "ratio": _measure.spread([peer_seconds / t for t in own]),
-            "seconds": {"gridshift": _measure.spread(own), "meanshift": peer_seconds},
-            "ari": {
-                name: adjusted_rand_score(truth[:PEER_SIZE], model.labels_)
-                for name, model in models.items()
-            },
-            "clusters": {name: len(model.cluster_centers_) for name, model in models.items()},
-        },
+        "seconds": times,
+        "slope": slope,
+        "ratio": _measure.spread([seconds / t for t in own]),
+        "gridshift": {"seconds": _measure.spread(own), **_found(ours, truth[:PEER_SIZE])},
+        "meanshift": {"seconds": seconds, **_found(peer, truth[:PEER_SIZE])},
     }
+
+
+def _found(model: GridShift | MeanShift, truth: NDArray) -> dict[str, float]:
+    ari = adjusted_rand_score(truth, model.labels_)
+    return {"ari": ari, "clusters": len(model.cluster_centers_)}

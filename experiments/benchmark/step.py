@@ -11,14 +11,13 @@ PyTorch runs BYOL's step where it is installed (`_torch_byol.py`), in a process 
 views are an image and its mirror image, so it is compared with "byol with flips alone".
 """
 
-import importlib.util
 import json
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -32,35 +31,25 @@ from cluster_jax.training import state as states
 from cluster_jax.training.step import make_step
 from experiments.benchmark import _measure
 
-
-class Size(NamedTuple):
-    """Images of a batch, channels of the network and of its heads."""
-
-    batch: int
-    width: int
-    hidden: int
-
-
 NRCC = {"nrcc.weight": 0.1}
 FLIPS = {
     "augment.crop": None, "augment.jitter": None, "augment.blur": None, "augment.grayscale": 0.0,
     "augment.flip": 0.5,
 }  # fmt: skip
-METHODS = (
-    "byol", "simsiam", "barlow", "moco", "kernel_infonce", "swav", "cc", "pcl", "ncc", "cueco",
-    "ncl",
-)  # fmt: skip
+METHODS = "byol simsiam barlow moco kernel_infonce swav cc pcl ncc cueco ncl"
 # Name -> the config, and changes of it.
 STEPS: dict[str, tuple[str, dict[str, Any]]] = {
     "nrcc_cifar10": ("nrcc_cifar10", {}), "ncc_cifar10": ("ncc_cifar10", {}),
     "simclr": ("nrcc_digits", {"nrcc.weight": 0.0}),
-    **{method: (f"{method}_digits", {}) for method in METHODS},
+    **{method: (f"{method}_digits", {}) for method in METHODS.split()},
     "byol + nrcc": ("byol_digits", NRCC),
     "byol + nrcc by HMC": ("byol_digits", {**NRCC, "nrcc.sampler": "hmc"}),
     "byol + nrcc + remat": ("byol_digits", {**NRCC, "train.remat": True}),
     "byol with flips alone": ("byol_digits", FLIPS),
 }  # fmt: skip
-LARGE, SMALL = Size(256, width=64, hidden=4096), Size(32, width=16, hidden=256)
+# Images of a batch, channels of the network and of its heads.
+LARGE = {"batch": 256, "width": 64, "hidden": 4096}
+SMALL = {"batch": 32, "width": 16, "hidden": 256}
 IMAGES, PIXELS, ROUNDS, ROUND_SECONDS, TORCH_SECONDS = 4_096, 32, 3, 2.0, 240
 
 
@@ -78,38 +67,38 @@ def measure(only: str | None = None) -> dict[str, Any]:
         images = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
         np.savez(file, images=images, labels=np.arange(IMAGES) % 10)
         for name in only.split(",") if only else STEPS:
-            figures[name] = attempt(lambda name=name: rate(configure(name, file, size)))
+            figures[name] = attempt(rate, name, file, size)
             print(f"{name}: {figures[name]}", file=sys.stderr, flush=True)
-    figures["PyTorch, byol"] = attempt(lambda: torch_rate(size))
-    return {"size": size._asdict(), "steps": figures}
+    figures["PyTorch, byol"] = attempt(torch_rate, size)
+    return {"size": size, "steps": figures}
 
 
-def attempt(call: Callable[[], Any]) -> Any:
+def attempt(function: Callable[..., Any], *arguments: Any) -> Any:
     """The result of a call, or its error: one failure must not take the other results with it."""
     try:
-        return call()
+        return function(*arguments)
     except Exception as error:
         return {"error": f"{type(error).__name__}: {str(error)[:300]}"}
 
 
-def configure(name: str, file: str, size: Size) -> RunConfig:
+def configure(name: str, file: str, size: dict[str, int]) -> RunConfig:
     """The config of a step on the images of a file."""
     base, changes = STEPS[name]
     config, cifar = load_config(base), load_config("nrcc_cifar10")
     config.data.update(name="arrays", dir=file)
-    config.train.batch_size, config.stages = size.batch, {}
+    config.train.batch_size, config.stages = size["batch"], {}
     if config.train.labeled_batch_size:
-        config.train.labeled_batch_size = size.batch // 2
+        config.train.labeled_batch_size = size["batch"] // 2
     if base.endswith("_digits"):
         config.augment, config.optimizer = cifar.augment, cifar.optimizer
         config.train.duration = cifar.train.duration
         config.network.update(name="resnet18", stem="cifar")
-    config.network.width = size.width
+    config.network.width = size["width"]
     if config.network.frozen:
         config.network.frozen = "stage3"
     for head in (config.network.projector, config.network.predictor):
         if head is not None:
-            head.hidden = size.hidden
+            head.hidden = size["hidden"]
     override_all(config, changes)
     return parse_config(config)
 
@@ -145,8 +134,9 @@ def start(config: RunConfig) -> tuple[dict[str, float], Callable[[int], Any]]:
     }, steps
 
 
-def rate(config: RunConfig) -> dict[str, Any]:
-    """Figures of a step, its rate in images/s."""
+def rate(name: str, file: str, size: dict[str, int]) -> dict[str, Any]:
+    """Figures of a step on the images of a file, its rate in images/s."""
+    config = configure(name, file, size)
     figures, steps = start(config)
     count = max(1, round(ROUND_SECONDS / _measure.seconds(steps, 1)))
     times = [_measure.seconds(steps, count) for _ in range(ROUNDS)]
@@ -154,12 +144,10 @@ def rate(config: RunConfig) -> dict[str, Any]:
     return {**_measure.spread(rates), **figures}
 
 
-def torch_rate(size: Size) -> dict[str, Any]:
+def torch_rate(size: dict[str, int]) -> dict[str, Any]:
     """Figures of PyTorch's step, from a process of its own: both load their own CUDA."""
-    if importlib.util.find_spec("torch") is None:
-        return {"error": "PyTorch is not installed"}
     command = [sys.executable, "-m", "experiments.benchmark._torch_byol"]
-    command += map(str, (size.batch, PIXELS, size.width, size.hidden, ROUND_SECONDS))
+    command += map(str, (size["batch"], PIXELS, size["width"], size["hidden"], ROUND_SECONDS))
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=TORCH_SECONDS, check=False
     )

@@ -1,8 +1,8 @@
 """A step of a training compiled for a TPU slice that is not there: memory, collectives, time.
 
-    python -m experiments.benchmark.topology nrcc_imagenet v5e:16x16
+    python -m experiments.benchmark topology --only="nrcc_imagenet v5e:16x16"
 
-It prints a record of `pods.json`, which has some of before a change, too.
+The figures are a record of `pods.json`, which has some of before a change, too.
 
 libtpu (`pip install 'cluster-jax[tpu]'`) compiles on a machine without a TPU, in minutes; nothing
 is computed. Collectives are counted before and after the compiler merges them. Times are bounds by
@@ -27,15 +27,14 @@ from cluster_jax.runs import build
 from cluster_jax.runs.config import config_json, parse_config
 from cluster_jax.training import state as states
 from cluster_jax.training.step import make_step
-from experiments import tables
 
 # Of a chip of TPU v5e: operations/s in bfloat16, bytes/s of its memory and of its links to other
 # chips, one way (cloud.google.com/tpu/docs).
 OPERATIONS, MEMORY, LINKS = 197e12, 819e9, 200e9
 # Sections of a config on which the compiled step depends.
 SECTIONS = ("network", "augment", "method", "nrcc", "optimizer", "train")
-HOP = 1e-6  # seconds
-IMAGES = 1_281_167  # those of ImageNet; their number hardly matters
+# Seconds, and images of ImageNet, whose number hardly matters.
+HOP, IMAGES = 1e-6, 1_281_167
 COLLECTIVE = re.compile(
     r"= (\S.*?) (all-reduce|all-gather|reduce-scatter|collective-permute|all-to-all)(-start)?\("
 )
@@ -62,8 +61,9 @@ def config_digest(config: ConfigDict) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def compile_step(name: str, topology: str) -> dict:
-    """Returns the figures of a step of a config, on each chip of a slice."""
+def measure(only: str) -> dict:
+    """Figures of a step on each chip, of the config and the slice that are named."""
+    name, topology = only.split()
     config = configs.load_config(name)
     digest = config_digest(config)
     config.network.dtype = "bfloat16"
@@ -80,7 +80,8 @@ def compile_step(name: str, topology: str) -> dict:
     }
     step = make_step(run.method, run.optimizer, mesh)
     lowered = step.lower(build.abstract_state(run), batch, None)
-    compiled = lowered.compile({"exec_time_optimization_effort": -1.0})  # a fifth of the time
+    # In a fifth of the time.
+    compiled = lowered.compile({"exec_time_optimization_effort": -1.0})
     needs, cost = compiled.memory_analysis(), compiled.cost_analysis()
     merged = collectives(compiled.as_text())
     hops = sum(2 * (int(n) // 2) for n in topology.partition(":")[2].split("x"))
@@ -97,14 +98,3 @@ def compile_step(name: str, topology: str) -> dict:
             "latency": sum(count for count, _ in merged.values()) * hops * HOP,
         },
     }
-
-
-if __name__ == "__main__":
-    parser = tables.parser("benchmark.topology", __doc__)
-    parser.add_argument("config")
-    parser.add_argument("topology")
-    flags = parser.parse_args()
-    name = f"{flags.config} {flags.topology}"
-    found = compile_step(flags.config, flags.topology)
-    about = tables.origin(f"{parser.prog} {name}")
-    print(json.dumps({name: {**found, "provenance": about}}, indent=2))

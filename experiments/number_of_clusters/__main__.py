@@ -35,24 +35,24 @@ _MOST_ROWS = 3_000
 
 def lists(data: pathlib.Path, files: list[pathlib.Path], seed: int) -> dict[str, Callable]:
     """Title of each list and what yields its cases."""
-    seeds = (seed, seed + 50_000)
-    features, curved = data / "features", ("moons", "rings", "chains")
+    features, other = data / "features", seed + 50_000
+    curved = ("moons", "rings", "chains")
     return {
-        "photos": lambda: real.photos(features, seeds[0], 40),
-        "photos, Lite2": lambda: real.photos(features, seeds[0], 20, (real.LITE2,)),
-        "few photos": lambda: real.few(features, seeds[0], 36),
-        "copies of photos": lambda: real.copied(features, seeds[0], 24),
-        "rare kinds": lambda: real.rare(features, seeds[0], 30, real.LARGE, 12),
-        "rare kinds, Lite2": lambda: real.rare(features, seeds[0], 60, real.LARGE_LITE2, 30),
+        "photos": lambda: real.photos(features, seed, 40),
+        "photos, Lite2": lambda: real.photos(features, seed, 20, (real.LITE2,)),
+        "few photos": lambda: real.few(features, seed, 36),
+        "copies of photos": lambda: real.copied(features, seed, 24),
+        "rare kinds": lambda: real.rare(features, seed, 30, real.LARGE, 12),
+        "rare kinds, Lite2": lambda: real.rare(features, seed, 60, real.LARGE_LITE2, 30),
         "one class of photos": lambda: real.single_classes(features),
-        "generated": lambda: made(seeds[1], 1, lambda s: s.n <= _MOST_ROWS and s.d > 3),
+        "generated": lambda: made(other, 1, lambda s: s.n <= _MOST_ROWS and s.d > 3),
         "low-dimensional": lambda: real.low_dimensional(data / "lowdim"),
         "real": lambda: real.tables(files),
-        "huge and small clusters": lambda: generate.huge(seeds[1], 20),
-        "few rows": lambda: generate.few_rows(seeds[1], 30),
-        "levels": lambda: made(seeds[1], 2, lambda s: s.kind == "hierarchy" and s.d > 3),
-        "curved": lambda: made(seeds[1], 6, lambda s: s.kind in curved and s.d < 4),
-        "random centers in few columns": lambda: generate.random_centers(seeds[1], 16),
+        "huge and small clusters": lambda: generate.huge(other, 20),
+        "few rows": lambda: generate.few_rows(other, 30),
+        "levels": lambda: made(other, 2, lambda s: s.kind == "hierarchy" and s.d > 3),
+        "curved": lambda: made(other, 6, lambda s: s.kind in curved and s.d < 4),
+        "random centers in few columns": lambda: generate.random_centers(other, 16),
     }
 
 
@@ -116,27 +116,29 @@ def complete(lines: list[dict]) -> list[dict]:
 
 def table(lines: list[dict]) -> str:
     """A row for each method: sets of several clusters, then those of one."""
-    several = [line for line in lines if line["true"] > 1]
-    one = [line for line in lines if line["true"] == 1]
     names = sorted({line["method"] for line in lines}, key=lambda m: (m != OURS, m))
     columns = ["sets", "ARI", "k exact", "abs log2(k/K)", "one cluster kept whole", "CPU s"]
-    is_rare = "overlap" in lines[0]
+    rare = ["rare kind found"] if "overlap" in lines[0] else []
     rows = []
     for name in names:
-        own = [line for line in several if line["method"] == name]
-        whole = [line["k"] == 1 for line in one if line["method"] == name]
-        ratio = [abs(np.log2(line["k"] / line["true"])) for line in own]
-        cells = [str(len(own)), *[""] * 3]
-        if own:
-            exact = np.mean([line["k"] == line["true"] for line in own])
-            ari = np.mean([line["ari"] for line in own])
-            cells[1:] = f"{ari:.3f}", f"{exact:.2f}", f"{np.mean(ratio):.2f}"
-        kept = f"{np.mean(whole):.2f} of {len(whole)}" if whole else ""
-        seconds = sum(line["seconds"] for line in lines if line["method"] == name)
-        rows.append([name, *cells, kept, f"{seconds:,.0f}"])
-        if is_rare:
-            rows[-1].append(f"{np.mean([line['overlap'] >= 0.5 for line in own]):.2f}")
-    return tables.markdown(["method", *columns, *["rare kind found"] * is_rare], rows)
+        own = [line for line in lines if line["method"] == name]
+        several = [line for line in own if line["true"] > 1]
+        whole = [line["k"] == 1 for line in own if line["true"] == 1]
+        rows.append([
+            name,
+            len(several),
+            _mean([line["ari"] for line in several], 3),
+            _mean([line["k"] == line["true"] for line in several]),
+            _mean([abs(np.log2(line["k"] / line["true"])) for line in several]),
+            f"{_mean(whole)} of {len(whole)}" if whole else "",
+            f"{sum(line['seconds'] for line in own):,.0f}",
+            *(_mean([line["overlap"] >= 0.5 for line in several]) for _ in rare),
+        ])  # fmt: skip
+    return tables.markdown(["method", *columns, *rare], rows)
+
+
+def _mean(values: list, digits: int = 2) -> str:
+    return f"{np.mean(values):.{digits}f}" if values else ""
 
 
 def verdicts(lines: list[dict]) -> str:

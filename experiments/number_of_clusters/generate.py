@@ -9,11 +9,14 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
+from numpy.random import Generator
 from numpy.typing import NDArray
 from scipy.special import softmax
 
 from cluster_jax.core.arrays import normalize_rows
 
+# Rows and the cluster of each; or centers and their spreads.
+Rows = tuple[NDArray, NDArray]
 # Rows on which the Bayes error is estimated, and steps of bisection.
 _ROWS, _STEPS = 4_000, 14
 # "Separate" clusters: this many times the distance at which the Bayes error is 0.5 %.
@@ -84,14 +87,13 @@ def _varied(kind: str, k: int, n: int, d: int, groups: float, seed: int) -> tupl
     """Another number of clusters, rows, and columns."""
     rng = np.random.default_rng(seed)
     factors = rng.uniform(0.7, 1.4, 3)
-    if kind == "hierarchy":  # The same number of clusters in each group.
+    # The same number of clusters in each group.
+    if kind == "hierarchy":
         k = int(groups) * max(2, round(k / groups * factors[0]))
     elif k > 2 and kind != "moons":
         k = max(2, min(200, round(k * factors[0])))
-    n = 50_000 if n == 50_000 else round(n * max(0.8, factors[1]))
-    if d > 3:
-        d = max(4, min(768, round(d * factors[2])))
-    return k, n, d
+    columns = max(4, min(768, round(d * factors[2]))) if d > 3 else d
+    return k, round(n * max(0.8, factors[1])), columns
 
 
 def case(spec: Set) -> Case:
@@ -116,14 +118,14 @@ def _shares(spec: Set) -> NDArray:
     return share / share.sum()
 
 
-def _labels(spec: Set, rng: np.random.Generator) -> NDArray:
+def _labels(spec: Set, rng: Generator) -> NDArray:
     """Cluster of each row, none of them empty."""
     counts = np.maximum(2, np.floor(_shares(spec) * spec.n)).astype(int)
     counts[-1] += spec.n - counts.sum()
     return rng.permutation(np.repeat(np.arange(spec.k), counts))
 
 
-def _spreads(spec: Set, rng: np.random.Generator) -> NDArray:
+def _spreads(spec: Set, rng: Generator) -> NDArray:
     return rng.permutation(np.geomspace(1, spec.spreads, spec.k))
 
 
@@ -138,9 +140,7 @@ def _scale(error_at: Callable[[float], float], target: float) -> float:
     return high
 
 
-def _gaussian_centers(
-    spec: Set, rng: np.random.Generator, directions: NDArray
-) -> tuple[NDArray, NDArray]:
+def _gaussian_centers(spec: Set, rng: Generator, directions: NDArray) -> Rows:
     """`directions` `[k, d]` scaled to the Bayes error of spherical clusters; and their spreads."""
     spreads = _spreads(spec, rng)
     share = _shares(spec)
@@ -159,7 +159,7 @@ def _gaussian_centers(
     return directions * (scale if spec.error else _SEPARATE * scale), spreads
 
 
-def _blobs(spec: Set, rng: np.random.Generator) -> tuple[NDArray, NDArray]:
+def _blobs(spec: Set, rng: Generator) -> Rows:
     labels = _labels(spec, rng)
     # In few columns random centers would nearly coincide: the farthest of several candidates.
     directions = rng.normal(size=(1, spec.d))
@@ -172,10 +172,10 @@ def _blobs(spec: Set, rng: np.random.Generator) -> tuple[NDArray, NDArray]:
     return centers[labels] + noise, labels
 
 
-def _ellipses(spec: Set, rng: np.random.Generator) -> tuple[NDArray, NDArray]:
+def _ellipses(spec: Set, rng: Generator) -> Rows:
     """Axes of each cluster up to `shape` times its shortest, turned at random."""
     points, labels = _blobs(spec._replace(spreads=1.0), rng)
-    centers = np.stack([points[labels == c].mean(axis=0) for c in range(spec.k)])
+    centers = _means(points, labels)
     spreads = _spreads(spec, rng)
     noise = np.empty_like(points)
     for c in range(spec.k):
@@ -188,11 +188,19 @@ def _ellipses(spec: Set, rng: np.random.Generator) -> tuple[NDArray, NDArray]:
     return 1.5 * widest * centers[labels] + noise, labels
 
 
-def _hierarchy(spec: Set, rng: np.random.Generator) -> tuple[NDArray, NDArray]:
+def _apart(spec: Set, k: int, rng: Generator) -> NDArray:
+    """The centers of k separate clusters of one size."""
+    return _means(*_blobs(spec._replace(k=k, n=k * 50, error=0.0, sizes=1.0), rng))
+
+
+def _means(points: NDArray, labels: NDArray) -> NDArray:
+    return np.stack([points[labels == c].mean(axis=0) for c in range(labels.max() + 1)])
+
+
+def _hierarchy(spec: Set, rng: Generator) -> Rows:
     """Groups of clusters: the centers of groups are 3 times farther apart than those within."""
     groups = int(spec.shape)
-    outer = _blobs(spec._replace(k=groups, n=groups * 50, error=0.0, sizes=1.0), rng)
-    directions = np.stack([outer[0][outer[1] == g].mean(axis=0) for g in range(groups)])
+    directions = _apart(spec, groups, rng)
     directions /= np.sqrt((directions**2).mean())
     inner = rng.normal(size=(spec.k, spec.d))
     directions = 3 * directions[np.arange(spec.k) % groups] + inner
@@ -201,13 +209,12 @@ def _hierarchy(spec: Set, rng: np.random.Generator) -> tuple[NDArray, NDArray]:
     return centers[labels] + rng.normal(size=(spec.n, spec.d)), labels
 
 
-def _styles(spec: Set, rng: np.random.Generator) -> tuple[NDArray, NDArray]:
+def _styles(spec: Set, rng: Generator) -> Rows:
     """Classes of one to four modes, `shape` times closer than the classes nearest to each other.
 
     Where modes overlap (`error` of the modes), a fifth of the rows lie between two of their class.
     """
-    outer = _blobs(spec._replace(n=spec.k * 50, error=0.0, sizes=1.0), rng)
-    classes = np.stack([outer[0][outer[1] == c].mean(axis=0) for c in range(spec.k)])
+    classes = _apart(spec, spec.k, rng)
     gaps = np.linalg.norm(classes[:, None] - classes[None], axis=2)
     nearest = np.median(np.sort(gaps, axis=1)[:, 1])
     class_of = np.repeat(np.arange(spec.k), rng.integers(1, 5, spec.k))
@@ -228,14 +235,12 @@ def _styles(spec: Set, rng: np.random.Generator) -> tuple[NDArray, NDArray]:
     return middle + rng.normal(size=(spec.n, spec.d)), labels
 
 
-def _vmf(spec: Set, rng: np.random.Generator) -> tuple[NDArray, NDArray]:
+def _vmf(spec: Set, rng: Generator) -> Rows:
     """Von Mises-Fisher mixture of random means; one cluster and noise are special cases."""
     d = spec.d
     if spec.kind == "vmf_noise":
-        points = rng.normal(size=(spec.n, d))
-        return points / np.linalg.norm(points, axis=1)[:, None], np.zeros(spec.n, np.int64)
-    means = rng.normal(size=(spec.k, d))
-    means /= np.linalg.norm(means, axis=1)[:, None]
+        return _unit(rng.normal(size=(spec.n, d))), np.zeros(spec.n, np.int64)
+    means = _unit(rng.normal(size=(spec.k, d)))
     if spec.k == 1:
         labels = np.zeros(spec.n, np.int64)
         return _around(means[labels], 0.5 * d, rng), labels
@@ -252,7 +257,7 @@ def _vmf(spec: Set, rng: np.random.Generator) -> tuple[NDArray, NDArray]:
     return _around(means[labels], kappa, rng), labels
 
 
-def _around(means: NDArray, kappa: float, rng: np.random.Generator) -> NDArray:
+def _around(means: NDArray, kappa: float, rng: Generator) -> NDArray:
     """One von Mises-Fisher draw around each of the unit rows `means` `[n, d]`.
 
     Wood's rejection for the cosine (1994). SciPy's `rvs` draws around one mean, and turns the
@@ -271,11 +276,14 @@ def _around(means: NDArray, kappa: float, rng: np.random.Generator) -> NDArray:
     cosine = cosines[:n, None]
     across = rng.normal(size=(n, d))
     across -= means * (means * across).sum(axis=1, keepdims=True)
-    across /= np.linalg.norm(across, axis=1, keepdims=True)
-    return cosine * means + np.sqrt(1 - cosine**2) * across
+    return cosine * means + np.sqrt(1 - cosine**2) * _unit(across)
 
 
-def _embed(points: NDArray, spec: Set, rng: np.random.Generator, noise: float) -> NDArray:
+def _unit(x: NDArray) -> NDArray:
+    return x / np.linalg.norm(x, axis=1, keepdims=True)
+
+
+def _embed(points: NDArray, spec: Set, rng: Generator, noise: float) -> NDArray:
     """Points of the plane in `d` columns: turned, with noise in all of them."""
     if spec.d == 2:
         return points
@@ -283,7 +291,7 @@ def _embed(points: NDArray, spec: Set, rng: np.random.Generator, noise: float) -
     return points @ turn + rng.normal(size=(len(points), spec.d)) * noise
 
 
-def _moons(spec: Set, rng: np.random.Generator) -> tuple[NDArray, NDArray]:
+def _moons(spec: Set, rng: Generator) -> Rows:
     labels, angle = np.arange(spec.n) % 2, rng.uniform(0, np.pi, spec.n)
     x = np.where(labels == 0, np.cos(angle), 1 - np.cos(angle))
     y = np.where(labels == 0, np.sin(angle), 0.5 - np.sin(angle))
@@ -291,14 +299,13 @@ def _moons(spec: Set, rng: np.random.Generator) -> tuple[NDArray, NDArray]:
     return _embed(points, spec, rng, spec.shape), labels
 
 
-def _rings(spec: Set, rng: np.random.Generator) -> tuple[NDArray, NDArray]:
+def _rings(spec: Set, rng: Generator) -> Rows:
     labels, angle = np.arange(spec.n) % spec.k, rng.uniform(0, 2 * np.pi, spec.n)
-    radius = 1.0 + labels
-    points = radius[:, None] * np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    points = (1.0 + labels)[:, None] * np.stack([np.cos(angle), np.sin(angle)], axis=1)
     return points + rng.normal(size=(spec.n, 2)) * spec.shape * 2, labels
 
 
-def _chains(spec: Set, rng: np.random.Generator) -> tuple[NDArray, NDArray]:
+def _chains(spec: Set, rng: Generator) -> Rows:
     """Waves one above the other."""
     labels, x = _labels(spec, rng), rng.uniform(0, 4, spec.n)
     y = 1.2 * labels + 0.8 * np.sin(1.5 * x + 0.2 * labels)
@@ -306,22 +313,22 @@ def _chains(spec: Set, rng: np.random.Generator) -> tuple[NDArray, NDArray]:
     return _embed(points, spec, rng, 0.05), labels
 
 
-def _one(spec: Set, rng: np.random.Generator) -> tuple[NDArray, NDArray]:
+def _one(spec: Set, rng: Generator) -> Rows:
     points = rng.normal(size=(spec.n, spec.d)) * np.geomspace(1, spec.shape, spec.d)
     return points + rng.normal(size=spec.d), np.zeros(spec.n, np.int64)
 
 
-def _student(spec: Set, rng: np.random.Generator) -> tuple[NDArray, NDArray]:
+def _student(spec: Set, rng: Generator) -> Rows:
     scale = np.sqrt(spec.shape / rng.chisquare(spec.shape, spec.n))
     points = rng.normal(size=(spec.n, spec.d)) * scale[:, None]
     return points, np.zeros(spec.n, np.int64)
 
 
-def _noise(spec: Set, rng: np.random.Generator) -> tuple[NDArray, NDArray]:
+def _noise(spec: Set, rng: Generator) -> Rows:
     return rng.uniform(size=(spec.n, spec.d)), np.zeros(spec.n, np.int64)
 
 
-def _quantized(spec: Set, rng: np.random.Generator) -> tuple[NDArray, NDArray]:
+def _quantized(spec: Set, rng: Generator) -> Rows:
     """Blobs rounded to `shape` levels in each column."""
     points, labels = _blobs(spec, rng)
     low, high = points.min(axis=0), points.max(axis=0)
@@ -336,9 +343,7 @@ _KINDS = {
 }  # fmt: skip
 
 
-def _around_centers(
-    rng: np.random.Generator, centers: NDArray, sizes: list[int], noise: float
-) -> tuple[NDArray, NDArray]:
+def _around_centers(rng: Generator, centers: NDArray, sizes: list[int], noise: float) -> Rows:
     truth = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
     rows = centers[truth] + noise * rng.normal(size=(len(truth), centers.shape[1]))
     return rows.astype(np.float32), truth
@@ -353,13 +358,11 @@ def huge(seed: int, count: int) -> Iterator[Case]:
         sizes = [most, *[least] * (k - 1)]
         if i % 2:
             sizes = [max(least, most // rank) for rank in range(1, k + 1)]
-        centers = rng.normal(size=(k, d))
-        centers /= np.linalg.norm(centers, axis=1, keepdims=True)
+        centers = _unit(rng.normal(size=(k, d)))
         x, truth = _around_centers(rng, centers, sizes, rng.uniform(0.25, 0.5) / np.sqrt(d))
         metric = ("cosine", "euclidean")[i // 2 % 2]
-        yield Case(
-            f"huge-{seed + i}-k{k}-{'zipf' if i % 2 else 'one'}-{metric}", x, (truth,), metric
-        )
+        name = f"huge-{seed + i}-k{k}-{('one', 'zipf')[i % 2]}-{metric}"
+        yield Case(name, x, (truth,), metric)
 
 
 def few_rows(seed: int, count: int) -> Iterator[Case]:

@@ -71,7 +71,8 @@ def kmeans_silhouette(x: NDArray) -> NDArray:
 
 def mixture_bic(x: NDArray) -> NDArray:
     """Gaussian mixture with full covariances, the number of components by the BIC."""
-    axes = min(_AXES, len(x) // 3)  # A covariance needs more rows than columns.
+    # A covariance needs more rows than columns.
+    axes = min(_AXES, len(x) // 3)
     points = PCA(axes, random_state=0).fit_transform(x) if x.shape[1] > axes else x
     fitted = _sample(points, _FITTED, np.random.default_rng(0)).astype(np.float64)
     best: tuple[float, GaussianMixture] | None = None
@@ -84,7 +85,8 @@ def mixture_bic(x: NDArray) -> NDArray:
             best = bic, model
         elif k > 2 * best[1].n_components + 4:
             break
-    assert best is not None  # One component is always tried.
+    # One component is always tried.
+    assert best is not None
     return best[1].predict(points.astype(np.float64))
 
 

@@ -23,7 +23,8 @@ def tables(files: list[pathlib.Path]) -> Iterator[Case]:
     """Sets of scikit-learn, and the first rows of files, see `read`."""
     for name in BUNDLED:
         x, y = getattr(datasets, f"load_{name}")(return_X_y=True)
-        if name in ("wine", "breast_cancer"):  # Columns in units of their own.
+        # Columns in units of their own.
+        if name in ("wine", "breast_cancer"):
             x = (x - x.mean(axis=0)) / x.std(axis=0)
         yield Case(name, x.astype(np.float32), (y,), "euclidean")
     for file in files:

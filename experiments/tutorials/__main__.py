@@ -50,7 +50,8 @@ def read(name: str) -> list[Cell]:
 def run(cells: list[Cell]) -> list[Cell]:
     """The cells with what they print; a picture is the value of a cell's last line."""
     main, module = sys.modules["__main__"], types.ModuleType("__main__")
-    sys.modules["__main__"] = module  # what they define can be imported, as in a notebook
+    # What they define can be imported, as in a notebook.
+    sys.modules["__main__"] = module
     try:
         return [_run_cell(cell, vars(module)) if cell.is_code else cell for cell in cells]
     finally:
@@ -92,23 +93,20 @@ def page(name: str, cells: list[Cell]) -> str:
 def notebook(cells: list[Cell]) -> str:
     """The tutorial as a Jupyter notebook with its outputs."""
     written = []
-    executed = 0
     for number, cell in enumerate(cells):
-        common = {"id": f"cell-{number}", "metadata": {}}
-        lines = cell.source.splitlines(keepends=True)
-        if not cell.is_code:
-            written.append({**common, "cell_type": "markdown", "source": lines})
-            continue
-        outputs: list[dict] = []
+        kind = "code" if cell.is_code else "markdown"
+        entry: dict = {"id": f"cell-{number}", "cell_type": kind, "metadata": {}}
+        entry["source"] = cell.source.splitlines(keepends=True)
+        if cell.is_code:
+            entry |= {"execution_count": number, "outputs": []}
         if cell.printed:
             text = cell.printed.splitlines(keepends=True)
-            outputs.append({"output_type": "stream", "name": "stdout", "text": text})
+            entry["outputs"].append({"output_type": "stream", "name": "stdout", "text": text})
         if cell.picture:
             data = {"image/jpeg": base64.b64encode(cell.picture).decode()}
-            outputs.append({"output_type": "display_data", "data": data, "metadata": {}})
-        executed += 1
-        code = {"cell_type": "code", "execution_count": executed, "outputs": outputs}
-        written.append({**common, **code, "source": lines})
+            picture = {"output_type": "display_data", "data": data, "metadata": {}}
+            entry["outputs"].append(picture)
+        written.append(entry)
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
     content = {
         "cells": written,

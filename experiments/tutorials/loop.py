@@ -50,13 +50,17 @@ view = jax.vmap(lambda key, image: augment.random_affine(key, image, **affine))
 
 
 # %%
-def loss_fn(params, stats, keys, batch, axis=None):
+def forward(params, stats, x, axis):
+    out = network.forward(params, stats, x, train=True, axis=axis)
+    return out.projection, out.stats
+
+
+def loss_fn(params, stats, keys, batch, axis=None, forward=forward):
     first, second, third = keys
     a, b = view(first, batch), view(second, batch)
 
     def project(x):
-        out = network.forward(params, stats, x, train=True, axis=axis)
-        return out.projection, out.stats
+        return forward(params, stats, x, axis)
 
     (za, _), (zb, new_stats) = project(a), project(b)
     potential = samplers.similarity_potential(lambda x: project(x)[0], zb)
@@ -122,8 +126,8 @@ mesh = jax.make_mesh((jax.device_count(),), ("data",), axis_types=(AxisType.Auto
 specs = {"mesh": mesh, "in_specs": (P(), P(), P(None, "data"), P("data")), "out_specs": P()}
 
 
-def mean_loss(params, stats, keys, batch):
-    loss, stats = loss_fn(params, stats, keys, batch, axis="data")
+def mean_loss(params, stats, keys, batch, forward=forward):
+    loss, stats = loss_fn(params, stats, keys, batch, "data", forward)
     return jax.lax.pmean(loss, "data"), stats
 
 
@@ -139,8 +143,9 @@ def outside(params, stats, keys, batch):
 
 
 # %%
-def inside(params, stats, keys, batch):
-    gradient_of_mean = jax.value_and_grad(mean_loss, has_aux=True)
+def inside(params, stats, keys, batch, forward=forward):
+    mean = functools.partial(mean_loss, forward=forward)
+    gradient_of_mean = jax.value_and_grad(mean, has_aux=True)
     return jax.shard_map(gradient_of_mean, **specs)(params, stats, keys, batch)
 
 
@@ -182,27 +187,12 @@ class Encoder(nnx.Module):
 graph, nnx_params, nnx_stats = nnx.split(Encoder(nnx.Rngs(0)), nnx.Param, nnx.BatchStat)
 
 
-def nnx_loss(params, stats, keys, batch):
-    first, second, third = keys
-    a, b = view(first, batch), view(second, batch)
-
-    def project(x):
-        model = nnx.merge(graph, params, stats, copy=True)
-        return model(x), nnx.state(model, nnx.BatchStat)
-
-    (za, _), (zb, new_stats) = project(a), project(b)
-    potential = samplers.similarity_potential(lambda x: project(x)[0], zb)
-    c, _ = samplers.sample(samplers.sghmc(potential), third, a)
-    regularizer = losses.nrcc_views(za, zb, za, zb, project(c)[0], temperature=0.5, axis="data")
-    loss = losses.info_nce_views(za, zb, axis="data") + 0.5 * regularizer
-    return jax.lax.pmean(loss, "data"), new_stats
+def nnx_forward(params, stats, x, axis):
+    model = nnx.merge(graph, params, stats, copy=True)
+    return model(x), nnx.state(model, nnx.BatchStat)
 
 
-def nnx_gradient(params, stats, keys, batch):
-    gradient_of_mean = jax.value_and_grad(nnx_loss, has_aux=True)
-    return jax.shard_map(gradient_of_mean, **specs)(params, stats, keys, batch)
-
-
+nnx_gradient = functools.partial(inside, forward=nnx_forward)
 state, nnx_history = (nnx_params, nnx_stats, optimizer.init(nnx_params)), []
 for _ in range(10):
     *state, loss = step(nnx_gradient, *state, key, images[:256])

@@ -157,7 +157,7 @@ def test_groups_report_and_what_to_try_next(photos, tmp_path, capsys, refused, m
     assert (out / "assignments.csv").read_bytes() == table
     # Photos that are gone are gray in the report, and those that are left are as they were.
     (photos / "00.png").unlink()
-    said = refused(report.main, str(out), f"--export={tmp_path / 'late'}")
+    said = refused(report.main, str(out), "--name=0=late", f"--export={tmp_path / 'late'}")
     assert "got 00.png gone: run `cluster-jax update" in said
     report.main([str(out), f"--corrections={corrections}"])
     assert " could not be read or are gone: see" in (out / "report.html").read_text()

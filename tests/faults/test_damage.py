@@ -73,6 +73,8 @@ def test_damage_of_arrays_never_gives_other_values(tmp_path):
             same = [np.array_equal(read[name], arrays[name]) for name in read]
             assert all(same), where
     assert damaged > len(content) / 3
-    file.write_bytes(content[: len(content) // 2])
-    with pytest.raises(io.DamagedFile):
-        io.read_fingerprint(file)
+    for size in (0, 40, len(content) // 2, len(content) - 9):
+        file.write_bytes(content[:size])
+        for read in (io.read_fingerprint, io.read_arrays):
+            with pytest.raises(io.DamagedFile):
+                read(file)

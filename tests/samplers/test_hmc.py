@@ -11,14 +11,11 @@ from jax.sharding import AxisType, PartitionSpec
 from cluster_jax.samplers import base
 from cluster_jax.samplers.hmc import HMCState, hmc, kinetic_energy_change, leapfrog
 from tests import reference
+from tests.toy import image_keys
 
 pytestmark = pytest.mark.usefixtures("x64")
 
 OFF = {"clip": None, "normalize_gradient": False}
-
-
-def image_keys(key, n):
-    return jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(n))
 
 
 def skewed(images):

@@ -7,10 +7,7 @@ import pytest
 
 from cluster_jax.samplers import base
 from cluster_jax.samplers.monte_carlo import monte_carlo
-
-
-def image_keys(key, n):
-    return jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(n))
+from tests.toy import image_keys
 
 
 @pytest.mark.parametrize("iterations", [1, 5])

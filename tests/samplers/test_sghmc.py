@@ -16,6 +16,7 @@ from cluster_jax.samplers import base
 from cluster_jax.samplers.sghmc import SGHMCState, sghmc, step
 from tests import reference
 from tests.rows import every_row
+from tests.toy import image_keys
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -23,10 +24,6 @@ PAPER = {"step_size": 0.05, "friction": 0.1, "noise": 0.99}
 OFF = {"clip": None, "normalize_gradient": False}
 
 both_momenta = pytest.mark.parametrize("momentum", ["new", "old"])
-
-
-def image_keys(key, n):
-    return jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(n))
 
 
 def quartic(images):
