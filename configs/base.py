@@ -21,7 +21,8 @@ VALUES = {
     "data.image_size": placeholder(int),
     "data.interpolation": "bicubic",  # of the resizing; None: that of pretrained weights
     "data.limit": placeholder(int),  # images of a random subset; None: all
-    "data.classes": placeholder(tuple),  # numbers of the classes to take, or None for all
+    # Numbers of the classes to take, or None for all
+    "data.classes": placeholder(tuple),
     "data.cache_mb": 2048.0,  # largest set that is kept decoded in memory, in 10^6 bytes
     "data.max_corrupt_fraction": 0.05,  # largest fraction of unreadable files
     "data.exclude": (),  # globs of files and folders that are left out of a folder
@@ -84,7 +85,8 @@ VALUES = {
     "network.norm": "sync",
     "network.group": placeholder(int),  # None for "sync"
     "network.dtype": "auto",  # bfloat16 on TPU and GPU, float32 on CPU
-    "method.name": "byol",  # a file of cluster_jax/methods, whose `Config` has the other keys
+    # A file of cluster_jax/methods, whose `Config` has the other keys
+    "method.name": "byol",
     "method.decay": 0.996,  # of the target network's moving average at the first step
     "method.final_decay": 0.996,  # the same at the last step
     # None, or what another method adds to the objective of this one, if it has two views: a section
@@ -99,29 +101,38 @@ VALUES = {
     # SwAV's, which collapses with it, 0.05
     "nrcc.weight": 0.1,
     "nrcc.temperature": 0.1,  # of the regularizer, tau
-    "nrcc.anchor_layer": "projection",  # embeddings that are the anchors; or "prediction"
-    "nrcc.include_own_view": False,  # whether an image's own sampled view is among its negatives
+    # Embeddings that are the anchors; or "prediction"
+    "nrcc.anchor_layer": "projection",
+    # Whether an image's own sampled view is among its negatives
+    "nrcc.include_own_view": False,
     # Network that embeds the sampled view: the moving average; or "online", the trained one, which
     # methods without an average need; or "target_predictor", the predictor after the average
     "nrcc.branch": "target",
-    "nrcc.sampler": "sghmc",  # of the third view; or "hmc", "monte_carlo", "noise", "augment"
-    "nrcc.initial_view": "own",  # what the sampler starts at; or "random", any view of the batch
-    "nrcc.reference": "other_view",  # what the potential compares with; or "clean", not augmented
+    # Of the third view; or "hmc", "monte_carlo", "noise", "augment"
+    "nrcc.sampler": "sghmc",
+    # What the sampler starts at; or "random", any view of the batch
+    "nrcc.initial_view": "own",
+    # What the potential compares with; or "clean", not augmented
+    "nrcc.reference": "other_view",
     # Shorter side in pixels at which the view is sampled; None: that of the network's input
     "nrcc.resolution": placeholder(int),
-    "nrcc.potential": "inverse",  # (16) of the paper; or "log_inverse_square", its official code
+    # (16) of the paper; or "log_inverse_square", its official code
+    "nrcc.potential": "inverse",
     "nrcc.sghmc.iterations": 1,  # steps of the sampler
     "nrcc.sghmc.step_size": 0.05,  # factor of the gradient
     "nrcc.sghmc.friction": 0.1,  # share of the momentum that is lost in a step
     "nrcc.sghmc.noise": 0.99,  # factor of the Gaussian noise
-    "nrcc.sghmc.momentum": "new",  # which one moves the view: after its update; or "old", before
+    # Which one moves the view: after its update; or "old", before
+    "nrcc.sghmc.momentum": "new",
     "nrcc.sghmc.clip": 1.0,  # largest entry of the gradient; None: any
-    "nrcc.sghmc.normalize_gradient": False,  # whether to scale it to a root mean square of 1
+    # Whether to scale it to a root mean square of 1
+    "nrcc.sghmc.normalize_gradient": False,
     "nrcc.hmc.iterations": 1,  # proposals of the sampler
     "nrcc.hmc.leapfrog_steps": 1,  # steps of a proposal
     "nrcc.hmc.step_size": 0.05,  # of a leapfrog step
     "nrcc.hmc.clip": placeholder(float),  # largest entry of the gradient; None: any
-    "nrcc.hmc.normalize_gradient": False,  # whether to scale it to a root mean square of 1
+    # Whether to scale it to a root mean square of 1
+    "nrcc.hmc.normalize_gradient": False,
     "nrcc.monte_carlo.iterations": 1,  # proposals of the sampler
     "nrcc.monte_carlo.step_size": 0.067,  # standard deviation of a proposal
     "nrcc.noise.scale": 0.067,  # standard deviation of the sampler "noise"
@@ -131,12 +142,14 @@ VALUES = {
     "optimizer.base_batch_size": 256,
     "optimizer.weight_decay": 5e-4,  # coefficient
     "optimizer.momentum": 0.9,  # of AdamW: beta_1
-    "optimizer.predictor_lr_multiplier": 10.0,  # rate of the predictor, in units of the others
+    # Rate of the predictor, in units of the others
+    "optimizer.predictor_lr_multiplier": 10.0,
     "optimizer.warmup": "50 epochs",  # duration of the linear rise of the rate
     # Duration between divisions of the rate by ten; None: cosine decay to 0
     "optimizer.lr_decay_every": placeholder(str),
     "train.batch_size": 256,  # images of a step, on all devices together
-    "train.accumulate": 1,  # steps whose mean gradient makes one update of the parameters
+    # Steps whose mean gradient makes one update of the parameters
+    "train.accumulate": 1,
     "train.remat": False,  # whether gradients compute blocks again, for less memory
     # Images of known classes among them; None: batches have no labels
     "train.labeled_batch_size": placeholder(int),
@@ -158,7 +171,8 @@ VALUES = {
     "eval.n_components": 3,  # its dimensions
     "eval.n_neighbors": 10,  # of UMAP; the perplexity of t-SNE
     "eval.metric": "cosine",  # of the features; or "euclidean"
-    "eval.bandwidth": "auto",  # of GridShift, the side of a grid cell; or a number, as text
+    # Of GridShift, the side of a grid cell; or a number, as text
+    "eval.bandwidth": "auto",
     "eval.n_init": 10,  # runs of k-means, of which the best is kept
     # Number of its clusters; None: that of the labels, or without labels as found
     "eval.kmeans.n_clusters": placeholder(int),

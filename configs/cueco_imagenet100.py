@@ -25,15 +25,14 @@ CLASSES = (
     931, 935, 954, 984,
 )  # fmt: skip
 
+AUGMENT = {"like": "nrcc_imagenet", "crop": {"scale": (0.08, 1.0)}}
+# BYOL's: view b is rarely blurred.
+AUGMENT |= {"blur": {"like": "cueco_cifar10", "kernel": 23}, "solarize": {"like": "cueco_cifar10"}}
+
 get_config = derived(
     "cueco_cifar10",
     data={"like": "nrcc_imagenet", "classes": CLASSES},
-    augment={
-        "like": "nrcc_imagenet",
-        "crop": {"scale": (0.08, 1.0)},
-        "blur": {"like": "cueco_cifar10", "kernel": 23},  # BYOL's: view b is rarely blurred
-        "solarize": {"like": "cueco_cifar10"},
-    },
+    augment=AUGMENT,
     novel={"test_split": "validation"},
     network={"stem": "imagenet"},
     method={"n_clusters": 100},

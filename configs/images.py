@@ -10,24 +10,20 @@ images unlike photos of things, try images_scratch; simclr_images trains the las
 Another network: --encoder=NAME of the commands images and embed, or encoder= of ImageClusterer.
 """
 
-from ml_collections import ConfigDict, config_dict
+from ml_collections import ConfigDict
 
-from cluster_jax.core.config import load_config
+from cluster_jax.core.config import derived
+
+# Subfolders are often dates. The network was trained on bicubic images of 224 pixels. Unreadable
+# files are counted and listed. The cache takes 6,800 images; more are decoded when they are needed.
+DATA = {"name": "folder", "labels": None, "interpolation": None, "max_corrupt_fraction": 1.0}
+# Your own images: no paper's figure is to be repeated.
+EVAL = {"method": "tree", "n_neighbors": 15, "batch_size": 64}
+# The encoder may be a .safetensors file, or "hf:ORG/NAME".
+WHOLE = derived("base", encoder="lite2", data={**DATA, "cache_mb": 1024.0}, eval=EVAL)
 
 
 def get_config():
     """The config."""
-    base = load_config("base")
-    config = ConfigDict({"seed": base.seed, "note": base.note})
-    config.encoder = "lite2"  # or a .safetensors file, or "hf:ORG/NAME"
-    config.data, config.eval = base.data, base.eval
-    config.data.name = "folder"
-    config.data.labels = config_dict.placeholder(str)  # subfolders are often dates
-    # None: as the network was trained, here 224 pixels and bicubic
-    config.data.interpolation = config_dict.placeholder(str)
-    config.data.max_corrupt_fraction = 1.0  # unreadable files are counted and listed
-    config.data.cache_mb = 1024.0  # 6,800 images; more are decoded when they are needed
-    config.eval.method = "tree"  # your own images: no paper's figure is to be repeated
-    config.eval.n_neighbors = 15
-    config.eval.batch_size = 64
-    return config
+    config = WHOLE()
+    return ConfigDict({key: config[key] for key in ("seed", "note", "encoder", "data", "eval")})

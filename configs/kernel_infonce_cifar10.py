@@ -19,17 +19,14 @@ paper's, and on views without augmentation.
 
 from cluster_jax.core.config import derived
 
-OPTIMIZER = {"name": "lars", "learning_rate": 0.3, "weight_decay": 1e-6}
-NETWORK = {"name": "resnet50", "projector": {"hidden": 2048, "out": 128}, "predictor": None}
-
 get_config = derived(
     "nrcc_cifar10",
     novel={"test_split": "test"},
     augment={"crop": {"scale": (0.08, 1.0)}, "jitter": {"saturation": 0.4}},
-    network=NETWORK,
+    network={"name": "resnet50", "projector": {"hidden": 2048, "out": 128}, "predictor": None},
     method={"like": "kernel_infonce_digits"},
     nrcc={"weight": 0.0, "branch": "online"},
-    optimizer={**OPTIMIZER, "predictor_lr_multiplier": 1.0, "warmup": "10 epochs"},
+    optimizer={"like": "cueco_cifar10", "name": "lars", "weight_decay": 1e-6},
     train={"duration": "400 epochs"},
     eval={"linear_probe": {"batch_size": 64}},
 )

@@ -13,6 +13,5 @@ images lie in one folder.
 
 from cluster_jax.core.config import derived
 
-DATA = {"name": "folder", "split": None, "image_size": 64}
-NOVEL = {"test_split": None}
+DATA, NOVEL = {"name": "folder", "split": None, "image_size": 64}, {"test_split": None}
 get_config = derived("kernel_infonce_cifar10", data=DATA, novel=NOVEL, augment={"size": 64})

@@ -8,10 +8,6 @@ As `ncl_cifar10`, with the first 80 classes labeled, omega 50 with a ramp of 150
 
 from cluster_jax.core.config import derived
 
-get_config = derived(
-    "ncl_cifar10",
-    data={"name": "cifar100"},
-    novel={"classes": 80},
-    method={"n_classes": 20, "ramp": "150 epochs", "consistency_weight": 50.0, "neighbors": 51},
-    eval={"kmeans": {"n_clusters": 20}},
-)
+METHOD = {"n_classes": 20, "ramp": "150 epochs", "consistency_weight": 50.0, "neighbors": 51}
+DATA, NOVEL, EVAL = {"name": "cifar100"}, {"classes": 80}, {"kmeans": {"n_clusters": 20}}
+get_config = derived("ncl_cifar10", data=DATA, novel=NOVEL, method=METHOD, eval=EVAL)

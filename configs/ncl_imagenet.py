@@ -26,7 +26,6 @@ LABELED, NOVEL, CLASSES = 882, 30, 1000
 SOME = random.Random(0).sample(range(LABELED, CLASSES), NOVEL)
 SUPERVISED = {"method": {"name": "supervised"}, "network": {"frozen": None}}
 SUPERVISED |= {"train": {"labeled_batch_size": 512, "duration": "90 epochs"}}
-METHOD = {"n_classes": NOVEL, "ramp": "50 epochs", "consistency_weight": 10.0, "neighbors": 34}
 
 get_config = derived(
     "ncl_cifar10",
@@ -34,7 +33,7 @@ get_config = derived(
     augment={"like": "nrcc_imagenet"},
     novel={"classes": LABELED, "test_split": "validation"},
     network={"stem": "imagenet"},
-    method=METHOD,
+    method={"n_classes": NOVEL, "consistency_weight": 10.0, "neighbors": 34},
     optimizer={"lr_decay_every": "30 epochs"},
     train={"batch_size": 512, "labeled_batch_size": 256, "duration": "90 epochs"},
     eval={"kmeans": {"n_clusters": NOVEL}},

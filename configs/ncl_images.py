@@ -14,10 +14,8 @@ trains from nothing.
 
 from cluster_jax.core.config import derived
 
+# The subfolders are the known classes.
+DATA, AUGMENT = {"like": "simclr_images", "labels": "folders"}, {"like": "simclr_images"}
 get_config = derived(
-    "ncl_features",
-    data={"like": "simclr_images", "labels": "folders"},  # the known classes
-    augment={"like": "simclr_images"},
-    encoder="lite2",
-    eval={"batch_size": 64},
+    "ncl_features", data=DATA, augment=AUGMENT, encoder="lite2", eval={"batch_size": 64}
 )

@@ -27,9 +27,8 @@ from cluster_jax.core.config import derived
 
 METHOD = {"like": "ncl_digits", "hng": {"start": "60 steps"}, "n_classes": None, "threshold": None}
 METHOD |= {"head": "clusters", "update_every": "2 epochs", "consistency_weight": 1.0}
-SUPERVISED = {"batch_size": 64, "labeled_batch_size": 64, "duration": "500 steps"}
+TRAIN = ConfigDict({"batch_size": 64, "labeled_batch_size": 64, "duration": "500 steps"})
 ROTATION = {"train": {"duration": "500 steps"}}
-STAGES = {"rotation": ROTATION, "supervised": {"train": ConfigDict(SUPERVISED)}}
 
 get_config = derived(
     "images_scratch",
@@ -38,5 +37,5 @@ get_config = derived(
     optimizer={"learning_rate": 1e-3, "warmup": "50 steps"},
     train={"labeled_batch_size": 64, "duration": "1000 steps"},
     eval={"features": "backbone"},
-    stages={"like": "ncl_digits", **STAGES},
+    stages={"like": "ncl_digits", "rotation": ROTATION, "supervised": {"train": TRAIN}},
 )
