@@ -170,7 +170,7 @@ def update(
         x: the n old rows in their order, then the new ones, `[m, d]`.
         fit: function that clusters an array of rows. It is called once: with all rows, or, if there
             are more than 4,000, with 4,000 rows: at most 2,000 new ones, and a sample of each
-            cluster. It must put at least one row into a cluster.
+            cluster.
         is_fixed: bool `[n]`, old rows that keep their cluster, because a person has decided about
             the row or about its cluster. None: no row is fixed.
 
@@ -246,7 +246,7 @@ def _priority(rows: NDArray) -> NDArray:
 def _votes(look: Look, voters: NDArray, ids: NDArray, found: NDArray, x: NDArray) -> NDArray:
     """Returns the cluster of each new row by a vote, int64 `[l]`.
 
-    The result is -1 where `found` is -1. Without voters all results are `NEW`.
+    The result is -1 where `found` is -1. Without voters all other results are `NEW`.
 
     Args:
         look: the fit of m rows.
@@ -256,7 +256,7 @@ def _votes(look: Look, voters: NDArray, ids: NDArray, found: NDArray, x: NDArray
         x: `[l, r]`, the new rows in the representation of the fit.
     """
     if not voters.any():
-        return np.full(len(x), NEW)
+        return np.where(found == NO_CLUSTER, NO_CLUSTER, NEW)
     known, codes = np.unique(ids[voters], return_inverse=True)
     near = knn.nearest(x, look.rows[voters], max(1, smooth.n_neighbors(len(codes))))
     return np.where(found == NO_CLUSTER, NO_CLUSTER, known[knn.vote(near, codes).argmax(axis=1)])
@@ -303,8 +303,9 @@ def follow(
             is_main = cluster == of_label.argmax() and of_label[cluster] < MOST * of_label.sum()
             if is_due and not is_main and owner[cluster] not in (label, NO_CLUSTER):
                 ids[rows] = owner[cluster]
-    apart = np.where(owner[found] == ids, 0, state.apart + 1)
-    return ids, np.where(found == NO_CLUSTER, state.apart, apart), next_id, born
+    apart, is_in = state.apart.copy(), found != NO_CLUSTER
+    apart[is_in] = np.where(owner[found[is_in]] == ids[is_in], 0, apart[is_in] + 1)
+    return ids, apart, next_id, born
 
 
 def _owners(

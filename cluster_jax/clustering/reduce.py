@@ -62,7 +62,7 @@ def reduce(
     if method == "none":
         return x
     checks.at_most("the size of features", float(np.abs(x).max(initial=0)), _LARGEST)
-    checks.at_least("n_components", n_components, 1)
+    checks.whole("n_components", n_components, 1)
     if method != "pca":
         checks.at_least("n_neighbors", n_neighbors, 2)
     n = len(x)

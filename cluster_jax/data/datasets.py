@@ -3,7 +3,7 @@
 import dataclasses
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -141,11 +141,12 @@ def is_sequence(images: Any) -> bool:
     """
     if images is None or isinstance(images, str | os.PathLike) or hasattr(images, "__array__"):
         return False
-    if not hasattr(images, "__len__") or not hasattr(images, "__getitem__"):
+    is_ordered = hasattr(images, "__len__") and hasattr(images, "__getitem__")
+    if isinstance(images, Mapping) or not is_ordered:
         kind = type(images).__name__
         raise InputError(
-            f"images must be a folder, an array or a sequence with a length; got a {kind}: give "
-            "list(...) of it"
+            f"images must be a folder, an array or a sequence with a length; got a {kind}: give a "
+            "list of images"
         )
     # Nested lists of numbers, and a list of arrays of one shape, are one array.
     if not isinstance(images, list | tuple):

@@ -14,7 +14,7 @@ import numpy as np
 
 from cluster_jax.core import checks
 from cluster_jax.core.checks import InputError
-from cluster_jax.core.names import composed, natural
+from cluster_jax.core.names import composed, counted, natural
 from cluster_jax.data import decode, images
 from cluster_jax.data.images import DataConfig, Dataset
 
@@ -77,7 +77,7 @@ class Files(NamedTuple):
     unreadable: tuple[tuple[str, str], ...] = ()
 
 
-def load(config: DataConfig) -> Dataset:
+def load(config: DataConfig, names: Sequence[str] | None = None) -> Dataset:
     """Loads the images of `data.dir` and all its subfolders, in the order of paths, as RGB.
 
     With `data.labels` "folders", labels are the first-level subfolders if there are at least two
@@ -85,6 +85,8 @@ def load(config: DataConfig) -> Dataset:
 
     Args:
         config: the section `data`.
+        names: the images to load, by the names of an earlier call: no folder is searched, and
+            images that are gone are left out. None: all images.
 
     Raises:
         InputError: the folder is missing or has no image. Without `data.image_size` the first
@@ -92,7 +94,7 @@ def load(config: DataConfig) -> Dataset:
             raises it for this reason, and if images differ in size.
         OSError: a disk or network fails, or a file was deleted; `fetch` raises it, too.
     """
-    listing = find(config.dir, config.exclude)
+    listing = find(config.dir, config.exclude) if names is None else _known(config.dir, names)
     labels, label_names = _labels(listing) if config.labels == "folders" else (None, None)
 
     def read(i: int) -> bytes:
@@ -164,6 +166,25 @@ def find(dir: str | None, exclude: Sequence[str] = ()) -> Files:
             f"{shown(dir or '')} or its subfolders{''.join(parts)}"
         )
     return Files(base, tuple(files), read, ignored, tuple(unreadable))
+
+
+def _known(dir: str | None, names: Sequence[str]) -> Files:
+    """Returns the images of `data.dir` with these names that are there.
+
+    Raises:
+        InputError: none of them is there, or a zip is damaged.
+    """
+    base = root(dir or "")
+    if _is_zip(base):
+        packed, read = _unzipped(base)
+        there = set(packed)
+    else:
+        read = functools.partial(_read, base)
+        there = {name for name in names if (base / name).is_file()}
+    if not there.intersection(names):
+        must = f"data.dir must have one of the {counted(len(names), 'image')} of the run"
+        raise InputError(f"{must}; got none in {shown(dir or '')}")
+    return Files(base, tuple(name for name in names if name in there), read, ())
 
 
 def reader(dir: str) -> Callable[[str], bytes]:

@@ -109,7 +109,7 @@ def _run(
         run = records.read(workdir)
         changes = "" if dataset is not None else _changes(parsed, run)
         say(f"{workdir} is finished{changes}\n")
-        if is_first and not page.is_published(run):
+        if is_first and not page.is_published(run, with_report=report):
             with workdirs.locked(workdir):
                 page.repaired(run, with_report=report)
         say(summary.run_table(run.results))

@@ -118,7 +118,7 @@ def corrected(run: Run, said: Mapping[str, Any]) -> Run:
     if repeated is not None and keep:
         repeated = duplicates.with_picked(repeated, keep)
         columns["kept"][repeated.images[~repeated.keep]] = False
-        columns["kept"][keep] = True
+        columns["kept"][np.intersect1d(keep, repeated.images[repeated.keep])] = True
     return dataclasses.replace(
         run,
         columns=columns,

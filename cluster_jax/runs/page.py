@@ -87,12 +87,19 @@ def results_of(run: Run) -> dict[str, Any]:
     return results | {"names": {str(key): name for key, name in sorted(run.named.items())}}
 
 
-def is_published(run: Run) -> bool:
-    """Returns whether the outputs belong to this state; a killed process may have left others.
+def is_published(run: Run, *, with_report: bool) -> bool:
+    """Returns whether the outputs are there and belong to this state.
 
-    `results.json`, which is written last, says to which state they belong. Whether the tables and
-    the page are there is not checked.
+    A killed process may have left others: `results.json`, which is written last, says to which
+    state they belong.
+
+    Args:
+        run: the newest state.
+        with_report: whether the page must be there.
     """
+    wanted = {workdirs.ASSIGNMENTS} | ({workdirs.REPORT} if with_report else set())
+    if not wanted <= buckets.names(run.workdir):
+        return False
     try:
         results = io.read_json(run.workdir / workdirs.RESULTS)
         workdirs.read_values(run.workdir / workdirs.CONFIG)  # Commands recognize the run by it.
@@ -112,7 +119,7 @@ def repaired(run: Run, *, with_report: bool) -> Run:
     Raises:
         InputError: see `report_data`; nothing was written.
     """
-    if not is_published(run):
+    if not is_published(run, with_report=with_report):
         run = with_map(run) if with_report else run
         write_outputs(run, render(run) if with_report else None)
     return run
@@ -327,6 +334,8 @@ def training_images(run: Run) -> Dataset:
     config = parse_config(values)
     data = config.data
     with checks.named({"data.dir": "the folder of the run"}):
+        if data.name == "folder" and run.names is not None:
+            return of_run(run, image_files.load(data, run.names))
         return of_run(run, build.load_training_images(config, data))
 
 
@@ -353,7 +362,7 @@ def with_gaps(dataset: Dataset, names: Sequence[str]) -> Dataset:
     """Returns the images of these names in their order; missing ones are gray.
 
     `load` of a missing one raises a `FileNotFoundError`, its facts are zero, and `skipped` lists it
-    for the reason `report_data.GONE`. Its label means nothing.
+    for the reason `report_data.GONE`. Labels are unknown then, of all images.
 
     Args:
         dataset: images with names and facts, at least one; those of other names are left out.
@@ -387,5 +396,6 @@ def with_gaps(dataset: Dataset, names: Sequence[str]) -> Dataset:
         load=load,
         facts=facts,
         images=None,
+        labels=None if skipped else whole.labels,
         skipped=dataset.skipped + skipped,
     )

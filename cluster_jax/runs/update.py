@@ -525,7 +525,8 @@ def _unchanged(before: Run, run: Run, *, with_report: bool) -> Ended:
         run.write()
         has_page = (run.workdir / workdirs.REPORT).exists()
         page.write_outputs(run, page.render(run) if has_page else None)
-    elif not page.is_published(run):  # A kill came between the state and its outputs.
+    elif not page.is_published(run, with_report=with_report):
+        # A kill came between the state and its outputs, or outputs were deleted.
         changes.write_last(run)
         page.repaired(run, with_report=with_report)
     has = f"{run.workdir} has all {counted(len(run.columns), run.words[0])} already"

@@ -169,7 +169,10 @@ def test_folders_that_are_away_or_have_moved(place, capsys, refused, monkeypatch
     del before["photos/01.png"]
     assert {row["image"]: row["cluster"] for row in toy.table(run)} == before
     assert "12 files could not be read or are gone" in (run / "report.html").read_text()
-    more.rmdir()
+    more.rmdir()  # Without its folder, too, the run can be named and undone.
+    report.main([str(run), "--name=0=cats"])
+    update.main([f"--workdir={run}", "--undo"])
+    assert "12 files could not be read or are gone" in (run / "report.html").read_text()
     (place / "disk").rename(more)
     update.main([f"--workdir={run}"])
     assert "Nothing has happened" in capsys.readouterr().out

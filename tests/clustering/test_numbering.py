@@ -102,6 +102,15 @@ def test_rows_in_no_cluster_are_in_no_leaf():
     assert (model.labels_[60:63] == -1).all()
 
 
+def test_rows_of_zeros_alone_come_first():
+    rows, zeros = kinds()(30)[0], np.zeros((4, 20))
+    model = SmoothTree("cosine").fit(zeros)
+    assert model.partial_fit(zeros).labels_.tolist() == [0] * 8
+    labels = model.partial_fit(np.concatenate([rows, zeros])).labels_
+    assert labels.tolist() == [0] * 8 + [1] * 30 + [-1] * 4
+    assert [(event.kind, event.id) for event in model.events_] == [("survived", 0), ("emerged", 1)]
+
+
 def test_many_rows_are_condensed_and_keep_their_clusters(monkeypatch):
     """Also rows in no cluster, and those that a sample stands for."""
     monkeypatch.setattr(smooth_tree, "MAX_ROWS", 150)

@@ -12,6 +12,8 @@ import pytest
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import composed, natural
 from cluster_jax.data import datasets, decode, folder, images
+from cluster_jax.report.report_data import GONE
+from cluster_jax.runs import page
 from tests import toy
 from tests.rows import every_row
 
@@ -365,3 +367,30 @@ def test_a_folder_whose_name_has_two_lines(tmp_path, write):
     assert (str(folder.root(place)), folder.folders(place)) == (place, [place])
     with pytest.raises(InputError, match="must be an existing folder"):
         folder.find(f"{tmp_path}/two\n{place}/1.png")
+
+
+def test_images_of_an_earlier_call_by_their_names(tmp_path, write):
+    """Nothing is searched: one of two folders may be away, and newer files are left out."""
+    for name in ("here/1.png", "here/2.png", "away/3.png"):
+        write(name)
+    both = "\n".join(str(tmp_path / name) for name in ("here", "away"))
+    names = folder.find(both).names
+    (tmp_path / "away").rename(tmp_path / "elsewhere")
+    (tmp_path / "here" / "1.png").unlink()
+    write("here/4.png")
+    config = dataclasses.replace(toy.DATA, name="folder", dir=both, cache_mb=0.0)
+    dataset = folder.load(config, names)
+    assert dataset.sources == ("here/2.png",)
+    assert dataset.fetch(np.arange(1)).shape == (1, 6, 8, 3)
+    with pytest.raises(InputError, match=r"one of the 1 image of the run; got none in .* 1 more"):
+        folder.load(config, ("here/1.png",))
+
+
+def test_labels_are_unknown_where_an_image_is_gone(tmp_path, write):
+    for name in ("a/1.png", "b/2.png"):
+        write(name)
+    dataset = load(tmp_path, cache_mb=0.0)
+    assert page.with_gaps(dataset, ("b/2.png", "a/1.png")).labels.tolist() == [1, 0]
+    gaps = page.with_gaps(dataset, ("a/1.png", "b/2.png", "c/3.png"))
+    assert (gaps.labels, gaps.skipped) == (None, (("c/3.png", GONE),))
+    assert (gaps.fetch(np.array([2])) == page.GRAY).all()

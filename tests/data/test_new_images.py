@@ -131,7 +131,8 @@ def test_a_sequence_is_read_an_image_at_a_time(color):
         (np.zeros((2, 8), np.uint8), r"images in X must have shape .*got \[2 x 8\]"),
         ("no/such/folder", "must be an existing folder of images; got no/such/folder"),
         ([], r"must have shape .*got \[0\]"),
-        (iter([np.zeros((8, 8))]), r"a sequence with a length; got a list_iterator: give list\("),
+        (iter([np.zeros((8, 8))]), "with a length; got a list_iterator: give a list of images"),
+        ({"image": [np.zeros((8, 8))]}, "with a length; got a dict: give a list of images"),
         ([Image.new("L", (8, 8)), 7], "path, bytes, a PIL image or an array; got int"),
     ],
 )

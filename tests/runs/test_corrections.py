@@ -12,7 +12,8 @@ from cluster_jax.cli import cluster, update
 from cluster_jax.cli import report as command
 from cluster_jax.core import io
 from cluster_jax.core.checks import InputError
-from cluster_jax.report import assignments
+from cluster_jax.data.images import FACTS
+from cluster_jax.report import assignments, duplicates
 from cluster_jax.runs import corrections, page
 from cluster_jax.runs import run as records
 from tests import toy
@@ -147,6 +148,17 @@ def test_decisions_that_cannot_be_met(first, said, message):
         corrections.corrected(records.read(first), said)
     assert "\n" not in str(error.value)
     assert len(str(error.value)) < 200
+
+
+def test_of_a_set_of_copies_one_is_kept(first):
+    groups, is_first = np.zeros(3, int), np.arange(3) == 0
+    copies = duplicates.Duplicates(
+        np.arange(3), groups, ~is_first, np.ones(3), None, np.zeros(3, FACTS), is_first
+    )
+    run = dataclasses.replace(records.read(first), duplicates=copies)
+    now = corrections.corrected(run, {"keep": [2, 1]})
+    assert now.duplicates.keep.tolist() == [False, True, False]
+    assert np.flatnonzero(now.columns["kept"]).tolist() == [1]
 
 
 def test_what_is_in_no_cluster_cannot_be_right(first):
