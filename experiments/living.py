@@ -120,10 +120,7 @@ def _found(labels: NDArray, y: NDArray, c: int) -> int | None:
 def score(s: Stream, fits: list[NDArray], history: list[tuple[NDArray, set[int]]]) -> dict:
     """The figures of one stream; `fits`: clusters of a fit of everything after each update."""
     ids = [now for now, _ in history]
-    first = dict[int, int]()
-    for update, now in enumerate(ids):
-        for cluster in np.unique(now).tolist():
-            first.setdefault(cluster, update)
+    first = {c: u for u in range(UPDATES, -1, -1) for c in np.unique(ids[u]).tolist()}
     births, found, by_fit = 0, 0, 0
     for c in s.born:
         came = int(np.searchsorted(s.ends, np.flatnonzero(s.y == c)[0], side="right"))
@@ -163,11 +160,9 @@ def measure(files: list[NpzFile], i: int) -> dict[str, float]:
 
 def table(lines: list[dict]) -> str:
     """A row for each half, and for each kind of it."""
-    columns = (
-        *("streams", "number", "rows in the end", "ARI, all anew", "ARI in the end"),
-        *("old rows that change id, an update", "births found (by a fit of all)"),
-        *("false births, an update", "clusters kept by a refit", "rows kept"),
-    )  # fmt: skip
+    columns = ["streams", "number", "rows in the end", "ARI, all anew", "ARI in the end"]
+    columns += ["old rows that change id, an update", "births found (by a fit of all)"]
+    columns += ["false births, an update", "clusters kept by a refit", "rows kept"]
     rows = []
     for half, kind in itertools.product(HALVES, (None, *KINDS)):
         own = [e for e in lines if e["half"] == half and kind in (None, e["kind"])]

@@ -9,11 +9,11 @@ package is not installed is left out. CPU seconds leave out what numba compiles 
 """
 
 import functools
-import importlib.util
 import pathlib
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -143,11 +143,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=pathlib.Path, default=FOLDER / "peers.jsonl")
     flags = parser.parse_args(arguments)
     found = tables.Lines(flags.out, "set", "method", "seed")
-    titles = [
-        title
-        for title in flags.only or METHODS
-        if title not in NEEDS or importlib.util.find_spec(NEEDS[title])
-    ]
+    titles = [t for t in flags.only or METHODS if t not in NEEDS or find_spec(NEEDS[t])]
     blobs, classes = make_blobs(400, 8, centers=8, random_state=0)
     # What numba compiles once counts for no set.
     for title in titles if flags.files else []:

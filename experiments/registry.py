@@ -99,21 +99,21 @@ class Table(NamedTuple):
     """A table or figure of a paper.
 
     Attributes:
-        source: line of the caption in `papers/PAPER.txt`.
         title: what it shows.
         metrics: columns of each set: "ACC" is the entry "acc" of a row's score; see `table.PATHS`.
         sets: data sets of the paper, in the order of its columns. Of the digits ours stands beside
             the first one.
         rows: in the order of the paper.
         protocol: of the paper.
+        source: line of the caption in `papers/PAPER.txt`.
     """
 
-    source: int
     title: str
-    metrics: tuple[str, ...]
-    sets: tuple[str, ...]
+    metrics: list[str]
+    sets: list[str]
     rows: list[Row]
     protocol: str
+    source: int = 0
 
 
 class Cell(NamedTuple):
@@ -135,10 +135,9 @@ def tables(group: str) -> dict[str, Table]:
     stored, found = _stored(group), {}
     for number, table in stored["tables"].items():
         rows = [Row(name, _variant(made, group), *rest) for name, made, *rest in table["rows"]]
-        metrics, sets = table["metrics"].split(), table.get("sets", group).split(", ")
-        protocol = table.get("protocol", stored.get("protocol", ""))
-        source, title = table.get("source", 0), table["title"]
-        found[number] = Table(source, title, tuple(metrics), tuple(sets), rows, protocol)
+        lists = {"metrics": table["metrics"].split(), "sets": table.get("sets", group).split(", ")}
+        filled = {"protocol": stored.get("protocol", ""), **table, **lists, "rows": rows}
+        found[number] = Table(**filled)
     return found
 
 

@@ -103,13 +103,9 @@ def _measure(run: Run, flags: argparse.Namespace, origin: dict[str, Any]) -> dic
     accelerated = jax.default_backend() in ("gpu", "tpu")
     automatic = "bfloat16, losses float32" if accelerated else "float32"
     dtype = config.network.dtype
-    about = {
-        **found["provenance"],
-        **origin,
-        "seconds": found["seconds"],
-        "config_digest": registry.digest(config),
-        "precision": automatic if dtype == "auto" else dtype,
-    }
+    about = {**found["provenance"], **origin, "seconds": found["seconds"]}
+    about["config_digest"] = registry.digest(config)
+    about["precision"] = automatic if dtype == "auto" else dtype
     return {"metrics": _numbers(found["metrics"]), "provenance": about}
 
 

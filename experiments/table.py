@@ -148,19 +148,15 @@ def orderings(values: Sequence[Value]) -> str:
     if not gaps:
         return ""
     wrong = [(gap, a, b) for gap, a, b in gaps if gap > 0]
-    shown = sorted(
-        (
-            (gap, f"{b.row} is above {a.row} ({gap:.{DIGITS.get(metric, 1)}f})")
-            for gap, a, b in wrong
-            if not several or gap > statistics.stdev(a.ours) + statistics.stdev(b.ours)
-        ),
-        reverse=True,
-    )
-    chance = (
-        f"{len(shown)} of them by more than the two standard deviations together"
-        if several
-        else "one seed does not say which of them are chance"
-    )
+    shown = [
+        (gap, f"{b.row} is above {a.row} ({gap:.{DIGITS.get(metric, 1)}f})")
+        for gap, a, b in wrong
+        if not several or gap > statistics.stdev(a.ours) + statistics.stdev(b.ours)
+    ]
+    shown.sort(reverse=True)
+    chance = "one seed does not say which of them are chance"
+    if several:
+        chance = f"{len(shown)} of them by more than the two standard deviations together"
     words = "; ".join(text for _, text in shown[:SHOWN])
     more = f"; and {len(shown) - SHOWN} more" if len(shown) > SHOWN else ""
     return (
@@ -213,9 +209,10 @@ def pages(
         chosen = registry.find(paper, number)
         values, runs, gaps = collect(chosen, scale, seeds, results)
         if runs:
+            kind = number.replace("figure", "Figure ") if "figure" in number else f"Table {number}"
             source = f"The paper (papers/{paper}.txt, line {chosen.source}): {chosen.protocol}."
             parts = [
-                f"## {paper} {_kind(number)}: {chosen.title}",
+                f"## {paper} {kind}: {chosen.title}",
                 _about(chosen, f"{paper} {number}", scale, seeds),
                 tables.EARLIER if any(map(is_earlier, runs)) else "",
                 markdown(values),
@@ -226,10 +223,6 @@ def pages(
             ]
             found.append("\n\n".join(part for part in parts if part) + "\n")
     return "\n".join(found)
-
-
-def _kind(number: str) -> str:
-    return number.replace("figure", "Figure ") if "figure" in number else f"Table {number}"
 
 
 def _about(chosen: Table, name: str, scale: str, seeds: Sequence[int]) -> str:

@@ -63,8 +63,7 @@ def marked(page: str) -> str:
     """Returns a page with a first line that tells if it is of an earlier version."""
     text = page.removeprefix(f"{EARLIER}\n\n")
     # Of all lines.
-    is_now = f"Code: {code_digest()}." in text
-    return text if is_now else f"{EARLIER}\n\n{text}"
+    return text if f"Code: {code_digest()}." in text else f"{EARLIER}\n\n{text}"
 
 
 class Lines:

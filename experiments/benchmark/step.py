@@ -31,20 +31,15 @@ from cluster_jax.runs.config import RunConfig, parse_config
 from cluster_jax.training.step import make_step
 from experiments.benchmark import _measure
 
-NRCC = {"nrcc.weight": 0.1}
-FLIPS = {
-    "augment.crop": None, "augment.jitter": None, "augment.blur": None, "augment.grayscale": 0.0,
-    "augment.flip": 0.5,
-}  # fmt: skip
+FLIPS = {f"augment.{name}": None for name in ("crop", "jitter", "blur")}
+FLIPS |= {"augment.grayscale": 0.0, "augment.flip": 0.5}
 METHODS = "byol simsiam barlow moco kernel_infonce swav cc pcl ncc cueco ncl"
 # Name -> the config, and changes of it.
 STEPS: dict[str, tuple[str, dict[str, Any]]] = {
     "nrcc_cifar10": ("nrcc_cifar10", {}), "ncc_cifar10": ("ncc_cifar10", {}),
     "simclr": ("nrcc_digits", {"nrcc.weight": 0.0}),
     **{method: (f"{method}_digits", {}) for method in METHODS.split()},
-    "byol + nrcc": ("byol_digits", NRCC),
-    "byol + nrcc by HMC": ("byol_digits", {**NRCC, "nrcc.sampler": "hmc"}),
-    "byol + nrcc + remat": ("byol_digits", {**NRCC, "train.remat": True}),
+    "byol + nrcc": ("byol_digits", {"nrcc.weight": 0.1}),
     "byol with flips alone": ("byol_digits", FLIPS),
 }  # fmt: skip
 # Images of a batch, channels of the network and of its heads.

@@ -10,6 +10,7 @@ kinds, if they are there, also Imagenette and ten classes of Tiny-ImageNet by `c
 `results.md` is written at the end, of `blind.jsonl` with `--out=.../blind.jsonl`.
 """
 
+import collections
 import functools
 import pathlib
 import time
@@ -107,11 +108,8 @@ def run(case: Case, x: NDArray, method: str, points: Callable[[], NDArray]) -> d
 
 def complete(lines: list[dict]) -> list[dict]:
     """The lines of methods that have run on all sets of their list."""
-    sets_of: dict[str, set[str]] = {}
-    for line in lines:
-        sets_of.setdefault(line["method"], set()).add(line["set"])
-    most = max(map(len, sets_of.values()))
-    return [line for line in lines if len(sets_of[line["method"]]) == most]
+    sets = collections.Counter(line["method"] for line in lines)
+    return [line for line in lines if sets[line["method"]] == max(sets.values())]
 
 
 def table(lines: list[dict]) -> str:

