@@ -72,7 +72,6 @@ def describe(
         "bandwidth": bandwidth if finder == "gridshift" else None,
         "seed": config.seed,
         "devices": f"{jax.device_count()} x {jax.devices()[0].device_kind}",
-        "processes": jax.process_count(),
         **environment(),
         "note": config.note,
     }
