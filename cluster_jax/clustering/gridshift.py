@@ -123,7 +123,7 @@ def neighborhood(grid: Grid) -> tuple[NDArray, NDArray]:
 
     Returns:
         The sum of the weights, float64 `[m]`, and the sum of weight times position, float64
-        `[m, d]`, relative to the corner of the cell, in bandwidths.
+        `[m, d]`. Positions are in bandwidths, from the lower corner of the cell in the center.
 
     Example:
         >>> grid = Grid(np.array([[0], [1], [5]]), np.array([[0.5], [0.5], [0.5]]), np.ones(3))

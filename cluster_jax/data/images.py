@@ -165,7 +165,8 @@ def in_memory(name: str, images: np.ndarray, config: DataConfig, **fields: Any) 
 
     Args:
         name: `Dataset.name`.
-        images: the array, C = 1 or 3. Each image becomes the square of the config, if there is one.
+        images: the array, C = 1 or 3. If `config.image_size` is set, each image is scaled and its
+            center cropped to this size, here and not when it is read.
         config: the section `data`.
         fields: further fields of the data set, such as its labels.
     """

@@ -206,15 +206,22 @@ def summary(before: Run, after: Run) -> str:
     lost = moved & (after.labels == NO_CLUSTER)
     gone = set(before.labels.tolist()) - set(after.labels.tolist())
     is_new = after.columns["decided"] & ~before.columns["decided"]
+    kept = [run.columns["kept"] for run in (before, after)]
+    # A later file of the same page replaces what an earlier one has said.
+    taken_back = int((before.columns["decided"] & ~after.columns["decided"]).sum())
+    taken_back += len(before.named.keys() - after.named.keys())
+    taken_back += max(0, int(kept[0].sum() - kept[1].sum()))
     # The rows of a group that was merged are not counted one by one.
     by_hand = moved & ~lost & (is_new | ~np.isin(before.labels, list(gone)))
     counts = {
         "moved": int(by_hand.sum()),
         "confirmed": int((is_new & ~moved).sum()),
         f"in no {before.words[1]}": int(lost.sum()),
-        "new": after.next_label - before.next_label,
+        "new": len(set(after.labels.tolist()) - set(before.labels.tolist()) - {NO_CLUSTER}),
         "merged or emptied": len(gone - {NO_CLUSTER}),
         "named": sum(before.named.get(key) != name for key, name in after.named.items()),
+        "kept of its copies": int((kept[1] & ~kept[0]).sum()),
+        "taken back": taken_back,
     }
     if said := _counted(counts):
         return said

@@ -110,7 +110,7 @@ def places(
     """Returns the name of the folder of each image.
 
     Args:
-        labels: `[n]`, the cluster of each image, int, -1 for none, or the names of its class.
+        labels: `[n]`, of each image its cluster as an int, -1 for none, or the name of its class.
         names: label -> its name, from which `folder_names` makes that of the folder.
         group: the word for a cluster.
         sources: file of each image.

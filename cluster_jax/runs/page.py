@@ -290,7 +290,7 @@ def _title(run: Run) -> str:
     The name of the config follows if the run trains, and stands alone if there are no files.
     """
     if not run.is_of_images:
-        return pathlib.Path(str(run.results["provenance"]["features"])).name
+        return pathlib.Path(str(run.results["provenance"]["features"])).name or "features"
     called, files = run.images.get("config", "images"), start.name_of_files(run.config)
     if files is None:
         return called

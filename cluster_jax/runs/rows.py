@@ -79,7 +79,7 @@ def cluster(
         "version": __version__,
     }
     if workdir is None:
-        stem = pathlib.Path(str(files["features"])).stem
+        stem = pathlib.Path(str(files["features"])).stem or "features"
         workdir = workdirs.default_path("clusters", stem, config)
     workdir = epath.Path(checks.local(workdir)).expanduser()
     _check_same_rows(workdir, files["features"], config["data"]["features"])
@@ -262,11 +262,11 @@ def _check_same_rows(workdir: epath.Path, file: str | None, hashed: str | None) 
 
 
 def fingerprint(features: tables.Table, labels: tables.Labels | None) -> dict[str, str | None]:
-    """Hashes (SHA-256) features and labels, so that equal input is known again.
+    """Returns SHA-256 hashes, by which a later call recognizes the same features and labels.
 
     Returns:
         "features", the hash of the features and ids, and "labels", that of the labels or None. The
-        same numbers in memory and in blocks have different hashes.
+        same numbers have another hash if they are of another dtype, or are read in blocks.
     """
     values, names, *_ = features
     if isinstance(values, Shards):

@@ -569,7 +569,9 @@ def read(workdir: epath.PathLike, back: int = 0) -> Run:
 
 
 def _read(workdir: epath.Path, number: int) -> Run:
-    """Reads the state of a number, whose file exists, with its features.
+    """Reads `run-NUMBER.npz`, which must exist, and the features of the run, if it stores any.
+
+    `data.dir` of the config is where the images are now.
 
     Raises:
         DamagedFile: a file is damaged, or that of the features is missing.

@@ -460,16 +460,20 @@ def _row_options(run: Run) -> ClusterOptions:
 
 
 def _compare_rows(run: Run, values: NDArray, table: Table | None) -> _Comparison:
-    """Compares rows `[m, d]` of a table with a run; one whose vector has changed is a new row.
+    """Compares rows `[m, d]` of a table with a run.
+
+    A row is known if the run has a row of the same id and the same vector. If the rows of the run
+    are numbered, the vector alone decides, and ids of the table are ignored. Any other row is new.
 
     Args:
-        run: the run before the update.
-        values: the rows of the table; ignored if `table` is None.
-        table: the table, for the ids of its rows; None: the rows are those of the run.
+        run: before.
+        values: the rows; the features of the run if `table` is None.
+        table: the table, for its ids. None: the rows are those of the run.
 
     Raises:
-        InputError: the rows are no finite numbers, or have another number of columns or no ids,
-            unlike those of the run.
+        InputError: a row is not finite, the number of columns differs from that of the run, or the
+            rows of the run have ids and those of the table have none.
+        TypeError: see `core.arrays.numeric`.
     """
     if table is None:
         assert run.facts is not None

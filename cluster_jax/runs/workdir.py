@@ -309,26 +309,30 @@ def claim(
     *,
     compared: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict,
 ) -> dict[str, Any] | None:
-    """Checks that a run of `config` may use a workdir; returns its finished run, if any.
+    """Checks that a run of `config` may use a workdir, and returns its finished run, if any.
+
+    Nothing is written or locked.
 
     Args:
         workdir: folder of the run; need not exist.
-        config: everything that the result depends on, as JSON values; the first file that the
-            command writes is this config, as `config.json`.
+        config: everything that the result depends on, as JSON values. The caller then writes it to
+            `config.json`, before any other file.
         compared: selects the part of a config that must be equal to resume a run.
 
     Returns:
         The values of `about` for the finished run; None if there is none.
 
     Raises:
-        InputError: the workdir is a file, cannot be written, or contains a run of a different
-            config, of another command or of an older version, a damaged file, or files of a run
-            without its config.
+        InputError: the path is a file or leads through one; a folder without `config.json` cannot
+            be written (with one this is not checked, because a finished run may be read-only) or
+            has other files of a run; the run in the folder is of a different config, of another
+            command or of an older version; or its `config.json` or newest state is damaged.
     """
     check_folder(workdir)
     there = buckets.names(workdir)
     if CONFIG not in there:
         left = [name for name in _OF_A_RUN if name in there]
+        left += [f"run-{number}.npz" for number in states(workdir)]
         if left:
             raise InputError(
                 f"{workdir} must have {CONFIG} beside {left[0]}, to tell which run it is; got "
@@ -553,9 +557,10 @@ def _check_same(
 
 
 def difference(stored: Mapping[str, Any], config: Mapping[str, Any]) -> str:
-    """Returns the differences of two configs as `KEY = OLD, not NEW (and KEY, ...)`; "" if equal.
+    """Returns the differences of two configs, `KEY = OLD, not NEW (and KEY, ...)`; "" if equal.
 
-    An empty section counts as none, and a missing key as None.
+    `method.name` comes first, then the keys in alphabetical order. A missing key is equal to one
+    that is None, and a missing section to an empty one.
     """
     old, new = dict(_flat(stored)), dict(_flat(config))
     # A different method also has different keys; its name is the clearest difference.

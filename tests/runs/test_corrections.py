@@ -150,6 +150,14 @@ def test_decisions_that_cannot_be_met(first, said, message):
     assert len(str(error.value)) < 200
 
 
+def test_what_a_later_file_of_the_page_leaves_out_is_taken_back(first):
+    run = records.read(first)
+    said = {"names": {"0": "cats"}, "right": [3, 4], "new": {"a": "bars"}, "labels": {"5": "a"}}
+    now = corrections.corrected(run, {"right": [3], "names": {"1": "dogs"}})
+    then = corrections.corrected(run, said)
+    assert corrections.summary(then, now) == "1 merged or emptied, 1 named, 4 taken back"
+
+
 def test_of_a_set_of_copies_one_is_kept(first):
     groups, is_first = np.zeros(3, int), np.arange(3) == 0
     copies = duplicates.Duplicates(
@@ -158,6 +166,7 @@ def test_of_a_set_of_copies_one_is_kept(first):
     run = dataclasses.replace(records.read(first), duplicates=copies)
     now = corrections.corrected(run, {"keep": [2, 1]})
     assert now.duplicates.keep.tolist() == [False, True, False]
+    assert corrections.summary(run, now) == "1 kept of its copies"
     assert np.flatnonzero(now.columns["kept"]).tolist() == [1]
 
 
