@@ -30,6 +30,7 @@ import jax
 import numpy as np
 import pytest
 
+from cluster_jax.core import mesh as meshes
 from cluster_jax.encoding import encoder
 from cluster_jax.nets import pretrained
 from cluster_jax.nets.backbones import efficientnet_lite
@@ -122,8 +123,8 @@ def refused(capsys):
 
 def _runs_on(count):
     with pytest.MonkeyPatch.context() as patch:
-        make = states.make_mesh
-        patch.setattr(states, "make_mesh", lambda devices=count: make(devices))
+        make = meshes.make
+        patch.setattr(meshes, "make", lambda devices=count: make(devices))
         yield
 
 
@@ -226,7 +227,7 @@ def compiled_once(_built):
         # A copy: a step takes the memory of the state it is given.
         state = jax.tree.map(np.copy, made(method, optimizer, mesh=mesh, **more))
         key = jax.random.wrap_key_data(state.key)
-        return jax.device_put(state._replace(key=key), states.replicated(mesh))
+        return jax.device_put(state._replace(key=key), meshes.replicated(mesh))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(states, "create", created)

@@ -12,9 +12,9 @@ PACKAGE = ROOT / "cluster_jax"
 ROWS = (
     ("core",),
     ("losses", "samplers", "nets", "clustering", "metrics", "data"),
-    ("methods",),
+    ("methods", "encoding"),
     ("training", "evaluation"),
-    ("encoding", "discovery"),
+    ("discovery",),
     ("report",),
     ("runs",),
     ("estimators",),

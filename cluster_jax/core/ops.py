@@ -6,6 +6,10 @@ must have a zero gradient. Dividing by a norm plus epsilon gives a zero row a gr
 error under `jax_debug_nans`.
 """
 
+import functools
+from typing import Any
+
+import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jax.scipy.special import logsumexp as _logsumexp
@@ -56,3 +60,9 @@ def logsumexp(logits: Array, keep: Array | None = None) -> Array:
     # The inner `where` keeps the differentiated branch finite for rows without entries.
     safe = _logsumexp(jnp.where(keep | ~has_entries[..., None], logits, -jnp.inf), axis=-1)
     return jnp.where(has_entries, safe, -jnp.inf)
+
+
+def named(tree: Any) -> dict[str, Any]:
+    """Returns the leaves of a pytree by their path, such as "params/backbone/conv"."""
+    name = functools.partial(jax.tree_util.keystr, simple=True, separator="/")
+    return {name(path): x for path, x in jax.tree.leaves_with_path(tree)}

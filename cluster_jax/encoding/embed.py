@@ -17,11 +17,10 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 
 from cluster_jax.core import io, logs
+from cluster_jax.core import mesh as meshes
 from cluster_jax.data import batches
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.data.images import without
-from cluster_jax.training import state as states
-from cluster_jax.training.state import TrainingRun
 
 # Seconds of work that a kill can lose.
 SECONDS = 20.0
@@ -121,11 +120,13 @@ def _joined(batches: Sequence[Batch]) -> Batch:
     return {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
 
 
-def forward_of(run: TrainingRun, params: Any, model_state: Any, mesh: Mesh) -> Forward:
+def forward_of(
+    network: Callable[..., Mapping[str, Any]], params: Any, model_state: Any, mesh: Mesh
+) -> Forward:
     """Makes the forward pass of the network that a method keeps after training.
 
     Args:
-        run: the training, whose `embed` is used.
+        network: `TrainingRun.embed` of the training.
         params: parameters, on all devices of the mesh.
         model_state: the method's other state, on all devices of the mesh.
         mesh: the devices.
@@ -133,7 +134,7 @@ def forward_of(run: TrainingRun, params: Any, model_state: Any, mesh: Mesh) -> F
     Returns:
         A function to the features of `methods.base.embed`.
     """
-    forward = jax.jit(run.embed, out_shardings=states.replicated(mesh))
+    forward = jax.jit(network, out_shardings=meshes.replicated(mesh))
     return lambda images: forward(params, model_state, images)
 
 
@@ -162,7 +163,7 @@ def embed(
     Returns:
         Name -> rows `[n, ...]`; `UNREADABLE` too if a file could not be read.
     """
-    sharded = states.sharded(mesh)
+    sharded = meshes.sharded(mesh)
     batch_size = -(-batch_size // mesh.size) * mesh.size
     together = mesh.is_multi_process
     kept = None if together else kept

@@ -16,6 +16,7 @@ from jax.sharding import Mesh
 from numpy.typing import NDArray
 
 from cluster_jax.core import arrays, buckets, io, ops
+from cluster_jax.core import mesh as meshes
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import load_config, parse_section
 from cluster_jax.data import datasets, features, views
@@ -24,7 +25,6 @@ from cluster_jax.encoding.embed import Parts, embed
 from cluster_jax.nets import network, pretrained
 from cluster_jax.nets.config import NetworkConfig
 from cluster_jax.nets.pretrained import Preprocessing
-from cluster_jax.training import state as states
 
 # Images per forward pass: the fewest that hold all images of a call, else the most, with the last
 # pass padded. Each is compiled once; an image alone differs from one among many by rounding.
@@ -110,9 +110,9 @@ class Encoder:
     @functools.cached_property
     def checksum(self) -> str:
         """SHA-256 of the weights of its backbone."""
-        # Not `states.checksum`: what that compiles takes seconds, and these are on the host.
+        # On the host: `training.state.checksum` would take seconds to compile.
         digest = hashlib.sha256()
-        weights = states.named((self.params["backbone"], self.stats["backbone"]))
+        weights = ops.named((self.params["backbone"], self.stats["backbone"]))
         for name, x in sorted(weights.items()):
             digest.update(f"{name} {x.dtype} {x.shape}".encode() + np.asarray(x).tobytes())
         return digest.hexdigest()
@@ -128,9 +128,9 @@ class Encoder:
             normalized.
         """
         # The weights are arguments: as constants they would be compiled into the program.
-        placed = jax.device_put((self.params, self.stats), states.replicated(mesh))
+        placed = jax.device_put((self.params, self.stats), meshes.replicated(mesh))
         jitted = jax.jit(
-            _encoded, static_argnums=(0, 1, 2, 3), out_shardings=states.replicated(mesh)
+            _encoded, static_argnums=(0, 1, 2, 3), out_shardings=meshes.replicated(mesh)
         )
         of = self.network, self.preprocessing, self.is_trained, mesh
         encode = functools.partial(jitted, *of, placed)
@@ -141,7 +141,7 @@ class Encoder:
 
     @functools.cached_property
     def _here(self) -> tuple[Mesh, Callable[[Array], Array]]:
-        mesh = states.make_mesh().local_mesh
+        mesh = meshes.make().local_mesh
         return mesh, self.on(mesh)
 
     def embed(self, dataset: Dataset, kept: Parts | None = None) -> NDArray:
@@ -203,7 +203,7 @@ class Encoder:
         base, trees = about.pop("base"), {name: about.pop(name) for name in ("params", "stats")}
         for name in ("network", "preprocessing"):
             about[name] = about[name] and dataclasses.asdict(about[name])
-        values = {name: np.asarray(x) for name, x in states.named(jax.device_get(trees)).items()}
+        values = {name: np.asarray(x) for name, x in ops.named(jax.device_get(trees)).items()}
         if base is not None:
             values |= {f"base/{name}": x for name, x in base._arrays().items()}
         return {ABOUT: np.array(json.dumps(io.plain(about))), **values}
@@ -222,7 +222,7 @@ class Encoder:
             raise InputError("an encoder must take images to be exported; got one of features")
         from jax import export
 
-        encode = self.on(states.make_mesh(1))
+        encode = self.on(meshes.make(1))
         sides = export.symbolic_shape("b, " + ", ".join(map(str, self.shape)))
         unit_rows = jax.jit(lambda images: ops.l2_normalize(encode(images)))
         exported = export.export(unit_rows, platforms=("cpu", "cuda", "tpu"))(

@@ -12,6 +12,7 @@ from etils import epath
 from jax.sharding import Mesh
 
 from cluster_jax.core import checks, io
+from cluster_jax.core import mesh as meshes
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.names import counted
 from cluster_jax.data import batches, datasets, features, tfds, views
@@ -168,7 +169,7 @@ def build_run(
     Raises:
         InputError: the config is inconsistent, or the data cannot be used.
     """
-    mesh = states.make_mesh()
+    mesh = meshes.make()
     devices = "the number of devices"
     checks.multiple("train.batch_size", config.train.batch_size, mesh.size, devices)
     built = _join(load_inputs(config, dataset, test, labels), mesh)
@@ -322,7 +323,7 @@ def rebuild_run(config: RunConfig, images: Mapping[str, Any]) -> BuiltRun:
         mean, std = (tuple(images[key]) for key in ("mean", "std"))
         augment = dataclasses.replace(config.augment, mean=mean, std=std)
         config = dataclasses.replace(config, augment=augment)
-    return _join(Inputs(config, dataset, None), states.make_mesh())
+    return _join(Inputs(config, dataset, None), meshes.make())
 
 
 def _placeholder_classes(size: int, classes_of_run: Mapping[str, Any] | None) -> np.ndarray | None:
@@ -457,7 +458,7 @@ def initial_state(run: TrainingRun) -> State:
 
 def abstract_state(run: TrainingRun) -> State:
     """Returns structure, shapes, dtypes and devices of a run's state, without computing it."""
-    replicated = states.replicated(run.mesh)
+    replicated = meshes.replicated(run.mesh)
     state = jax.eval_shape(
         lambda: states.initial(run.method, run.optimizer, seed=0, shape=run.shape)
     )

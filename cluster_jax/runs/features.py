@@ -11,6 +11,7 @@ from etils import epath
 from jax.sharding import Mesh
 
 from cluster_jax.core import buckets, checks, io
+from cluster_jax.core import mesh as meshes
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.logs import logger
 from cluster_jax.data import features
@@ -31,7 +32,6 @@ from cluster_jax.runs import workdir as workdirs
 from cluster_jax.runs.build import BuiltRun
 from cluster_jax.runs.config import AnyConfig, RunConfig, parse_config
 from cluster_jax.training import checkpoint
-from cluster_jax.training import state as states
 
 # Sections and keys of a config on which features depend.
 _OF_FEATURES = ("data", "augment", "network", "encoder")
@@ -153,7 +153,7 @@ def write_features(
     about = {**kept, "images": workdirs.describe_images(dataset)}
     made_from = workdirs.fingerprint(json.dumps(io.plain(about), sort_keys=True).encode())
     if not _is_made(file, out, made_from):
-        mesh = states.make_mesh().local_mesh
+        mesh = meshes.make().local_mesh
         batch_size = max(1, min(config.eval.batch_size // processes, dataset.size))
         rows, parts = np.array(share(dataset.size, batch_size)), Parts(file, made_from)
         mine, forward = select(dataset._replace(images=None), rows), _forward(encoder, mesh)

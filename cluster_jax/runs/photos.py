@@ -5,6 +5,7 @@ from collections.abc import Callable
 import jax
 from etils import epath
 
+from cluster_jax.core import mesh as meshes
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.encoding.embed import Batch, Parts
 from cluster_jax.encoding.embed import embed as embed_batches
@@ -15,7 +16,6 @@ from cluster_jax.runs import workdir as workdirs
 from cluster_jax.runs.build import Inputs
 from cluster_jax.runs.config import PhotosConfig
 from cluster_jax.runs.store import Store
-from cluster_jax.training import state as states
 
 
 def prepare(
@@ -69,7 +69,7 @@ def embed(inputs: Inputs[PhotosConfig], encoder: Encoder, kept: Parts | None = N
         encoder: the network.
         kept: where parts of the embedding are kept until it is done; None: in memory alone.
     """
-    mesh = states.make_mesh()
+    mesh = meshes.make()
     size = min(inputs.config.eval.batch_size, inputs.dataset.size)
     encode = encoder.on(mesh)
 

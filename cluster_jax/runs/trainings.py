@@ -266,7 +266,7 @@ def embed_all(
     """
     run = stage.training
     return embed(
-        forward_of(run, state.params, state.model_state, run.mesh),
+        forward_of(run.embed, state.params, state.model_state, run.mesh),
         dataset,
         batch_size=min(stage.config.eval.batch_size, dataset.size),
         mesh=run.mesh,

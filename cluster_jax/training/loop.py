@@ -12,13 +12,13 @@ from etils import epath
 from jax import Array
 from jax.sharding import Mesh
 
+from cluster_jax.core import mesh as meshes
 from cluster_jax.core.devices import say
 from cluster_jax.core.logs import logger
 from cluster_jax.data import batches
 from cluster_jax.data.datasets import Dataset
 from cluster_jax.methods.base import Refresh
 from cluster_jax.training import checkpoint, watch
-from cluster_jax.training import state as states
 from cluster_jax.training.progress import Log, Progress, read_log
 from cluster_jax.training.state import State, TrainingRun
 from cluster_jax.training.step import make_step
@@ -128,7 +128,7 @@ def _refreshed(run: TrainingRun, refresh: Refresh, state: State, step: int, embe
         return embed(state) if nearest is None else {**embed(state), "neighbors": nearest}
 
     model_state = refresh.update(state.model_state, embedding, key, run.mesh)
-    placed = jax.device_put(model_state, states.replicated(run.mesh))
+    placed = jax.device_put(model_state, meshes.replicated(run.mesh))
     return state._replace(model_state=placed)
 
 
@@ -139,13 +139,13 @@ def _resident(dataset: Dataset, mesh: Mesh) -> Array | None:
     """
     if dataset.images is None or (jax.default_backend() == "cpu" and mesh.size > 1):
         return None
-    whole = states.replicated(mesh)
+    whole = meshes.replicated(mesh)
     return jax.make_array_from_process_local_data(whole, dataset.images, dataset.images.shape)
 
 
 def _place(batch: batches.Batch, mesh: Mesh) -> batches.Batch:
     """Spreads this process's rows, as arrays, over the devices of all processes."""
-    sharding = states.sharded(mesh)
+    sharding = meshes.sharded(mesh)
     return jax.tree.map(lambda v: jax.make_array_from_process_local_data(sharding, v), batch)
 
 

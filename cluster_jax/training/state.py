@@ -10,9 +10,10 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax import Array, lax
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh
 
-from cluster_jax.core import checks
+from cluster_jax.core import checks, ops
+from cluster_jax.core import mesh as meshes
 from cluster_jax.core.checks import Count, Duration
 from cluster_jax.core.schedules import Schedule
 from cluster_jax.data.datasets import Dataset
@@ -20,7 +21,6 @@ from cluster_jax.methods import base as methods
 from cluster_jax.methods.base import Features, Method, ModelState, PyTree
 from cluster_jax.nets.network import Network
 
-AXIS = "data"
 Optimizer: TypeAlias = optax.GradientTransformation
 
 
@@ -116,22 +116,6 @@ class State(NamedTuple):
     opt: optax.OptState
 
 
-def make_mesh(devices: int | None = None) -> Mesh:
-    """Makes a one-axis mesh for the batch: the first `devices` devices of all hosts (None: all)."""
-    used = jax.devices()[:devices]
-    return jax.make_mesh((len(used),), (AXIS,), axis_types=(AxisType.Auto,), devices=used)
-
-
-def replicated(mesh: Mesh) -> NamedSharding:
-    """Returns the sharding of values replicated on every device."""
-    return NamedSharding(mesh, PartitionSpec())
-
-
-def sharded(mesh: Mesh) -> NamedSharding:
-    """Returns the sharding of arrays whose rows are split over the devices."""
-    return NamedSharding(mesh, PartitionSpec(AXIS))
-
-
 def initial(method: Method, optimizer: Optimizer, *, seed: int, shape: tuple[int, ...]) -> State:
     """Returns the state before the first step; a pure function.
 
@@ -153,13 +137,7 @@ def create(
     # No optimization: compiling the random initializers of all shapes takes 15 s on a CPU with it.
     fast = {"xla_backend_optimization_level": 0}
     build = functools.partial(initial, method, optimizer, seed=seed, shape=shape)
-    return jax.jit(build, out_shardings=replicated(mesh), compiler_options=fast)()
-
-
-def named(tree: Any) -> dict[str, Any]:
-    """Returns arrays of a state, or of Orbax's metadata of a stored state, by path."""
-    name = functools.partial(jax.tree_util.keystr, simple=True, separator="/")
-    return {name(path): x for path, x in jax.tree.leaves_with_path(tree)}
+    return jax.jit(build, out_shardings=meshes.replicated(mesh), compiler_options=fast)()
 
 
 def checksum(values: Any) -> str:
@@ -170,14 +148,14 @@ def checksum(values: Any) -> str:
     """
     sums = jax.device_get(_sums(values))
     about = [
-        f"{name} {x.dtype} {x.shape} {sums[name]}" for name, x in sorted(named(values).items())
+        f"{name} {x.dtype} {x.shape} {sums[name]}" for name, x in sorted(ops.named(values).items())
     ]
     return hashlib.sha256("\n".join(about).encode()).hexdigest()
 
 
 @jax.jit
 def _sums(values: Any) -> dict[str, Array]:
-    return {name: _sum(x) for name, x in named(values).items()}
+    return {name: _sum(x) for name, x in ops.named(values).items()}
 
 
 def _sum(x: Array) -> Array:

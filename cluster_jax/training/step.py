@@ -10,9 +10,10 @@ from jax.sharding import Mesh, PartitionSpec
 from jax.stages import Wrapped
 
 from cluster_jax.core import collectives
+from cluster_jax.core.mesh import AXIS
 from cluster_jax.data import batches
 from cluster_jax.methods.base import Method
-from cluster_jax.training.state import AXIS, State
+from cluster_jax.training.state import State
 
 
 def make_step(method: Method, optimizer: optax.GradientTransformation, mesh: Mesh) -> Wrapped:

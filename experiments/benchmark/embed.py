@@ -14,11 +14,11 @@ from functools import partial
 import numpy as np
 
 from cluster_jax.core import devices
+from cluster_jax.core import mesh as meshes
 from cluster_jax.encoding.encoder import Encoder
 from cluster_jax.nets import pretrained
 from cluster_jax.nets.config import NetworkConfig
 from cluster_jax.nets.pretrained import Preprocessing
-from cluster_jax.training import state as states
 from experiments.benchmark import _measure
 
 BATCH, SIDE, REPEATS, SEED = 64, 224, 5, 0
@@ -48,7 +48,7 @@ def ours() -> Callable[[np.ndarray], np.ndarray]:
     """Our network: images uint8 `[b, 224, 224, 3]` -> features float32 `[b, 1280]`."""
     section = NetworkConfig(**pretrained.overrides("lite2"))
     preprocessing = Preprocessing(pretrained.LITE2_MEAN, pretrained.LITE2_STD, SIDE)
-    encode = Encoder.of_weights(section, preprocessing).on(states.make_mesh())
+    encode = Encoder.of_weights(section, preprocessing).on(meshes.make())
     return lambda images: np.asarray(encode(images))
 
 

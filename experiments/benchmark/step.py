@@ -23,11 +23,11 @@ import jax
 import numpy as np
 from jax.sharding import AxisType
 
+from cluster_jax.core import mesh as meshes
 from cluster_jax.core.config import load_config, override_all
 from cluster_jax.data import batches
 from cluster_jax.runs import build
 from cluster_jax.runs.config import RunConfig, parse_config
-from cluster_jax.training import state as states
 from cluster_jax.training.step import make_step
 from experiments.benchmark import _measure
 
@@ -106,12 +106,12 @@ def start(config: RunConfig) -> tuple[dict[str, float], Callable[[int], Any]]:
         run.dataset, seed=0, batch_size=section.batch_size, labeled=section.labeled_batch_size,
         steps=range(1), prefetch=1,
     )  # fmt: skip
-    batch = jax.device_put(next(stream), states.sharded(run.mesh))
-    rest = batch, jax.device_put(run.dataset.images, states.replicated(run.mesh))
+    batch = jax.device_put(next(stream), meshes.sharded(run.mesh))
+    rest = batch, jax.device_put(run.dataset.images, meshes.replicated(run.mesh))
     state = build.initial_state(run)
     shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), (state, *rest))
     cpu, axes = jax.devices("cpu")[:1], (AxisType.Auto,)
-    mesh = jax.make_mesh((1,), (states.AXIS,), axis_types=axes, devices=cpu)
+    mesh = jax.make_mesh((1,), (meshes.AXIS,), axis_types=axes, devices=cpu)
     traced = make_step(run.method, run.optimizer, mesh).lower(*shapes)
     compiled = make_step(run.method, run.optimizer, run.mesh).lower(state, *rest).compile()
 

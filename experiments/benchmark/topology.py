@@ -23,9 +23,9 @@ from jax.sharding import AxisType
 from ml_collections import ConfigDict
 
 from cluster_jax.core import config as configs
+from cluster_jax.core import mesh as meshes
 from cluster_jax.runs import build
 from cluster_jax.runs.config import config_json, parse_config
-from cluster_jax.training import state as states
 from cluster_jax.training.step import make_step
 
 # Of a chip of TPU v5e: operations/s in bfloat16, bytes/s of its memory and of its links to other
@@ -70,9 +70,9 @@ def measure(only: str) -> dict:
     side = config.data.image_size
     about = {"size": IMAGES, "shape": [side, side, 3], "mean": (0.5,) * 3, "std": (0.25,) * 3}
     devices = topologies.get_topology_desc(platform="tpu", topology_name=topology).devices
-    mesh = jax.make_mesh((len(devices),), (states.AXIS,), (AxisType.Auto,), devices=devices)
+    mesh = jax.make_mesh((len(devices),), (meshes.AXIS,), (AxisType.Auto,), devices=devices)
     run = build.rebuild_run(parse_config(config, name), about).training._replace(mesh=mesh)
-    rows, sharding = config.train.batch_size, states.sharded(mesh)
+    rows, sharding = config.train.batch_size, meshes.sharded(mesh)
     shape = (rows, *run.dataset.batch_shape)
     batch = {
         "index": jax.ShapeDtypeStruct((rows,), jnp.int32, sharding=sharding),

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import pytest
 from ml_collections import ConfigDict
 
+from cluster_jax.core import mesh as meshes
 from cluster_jax.data import batches
 from cluster_jax.encoding import embed
 from cluster_jax.runs import build as builder
@@ -129,7 +130,7 @@ def build(method, nrcc, steps=None, **network):
 @functools.cache
 def initial(method, nrcc, seed, **network):
     """The state of a case before the first step, on the host; made once for all tests."""
-    run, mesh = build(method, nrcc, **network), states.make_mesh(1)
+    run, mesh = build(method, nrcc, **network), meshes.make(1)
     state = states.create(run.method, run.optimizer, seed=seed, shape=run.shape, mesh=mesh)
     return jax.device_get(state._replace(key=jax.random.key_data(state.key)))
 
@@ -138,14 +139,14 @@ def on_mesh(state, mesh):
     """A copy of a state of `initial` on the devices of a mesh: a step takes its memory."""
     state = jax.tree.map(jnp.array, state)
     key = jax.random.wrap_key_data(state.key)
-    return jax.device_put(state._replace(key=key), states.replicated(mesh))
+    return jax.device_put(state._replace(key=key), meshes.replicated(mesh))
 
 
 def embedding(run, state, mesh):
     """Features of all images for a method's refresh."""
     method = run.method._replace(kept=run.method.refresh.kept or run.method.kept)
     run_of_refresh = run.with_method(method)
-    forward = embed.forward_of(run_of_refresh, state.params, state.model_state, mesh)
+    forward = embed.forward_of(run_of_refresh.embed, state.params, state.model_state, mesh)
     return embed.embed(forward, run.dataset, batch_size=32, mesh=mesh)
 
 
@@ -155,16 +156,16 @@ def refreshed(run, state, mesh, i):
         return state
     embedded = functools.partial(embedding, run, state, mesh)
     model_state = run.method.refresh.update(state.model_state, embedded, jax.random.key(i), mesh)
-    return state._replace(model_state=jax.device_put(model_state, states.replicated(mesh)))
+    return state._replace(model_state=jax.device_put(model_state, meshes.replicated(mesh)))
 
 
 def advance(run, state, step, mesh, steps):
     """The state after some steps, with the refreshes that are due before them, as in the loop."""
-    resident = jax.device_put(run.dataset.images, states.replicated(mesh))
+    resident = jax.device_put(run.dataset.images, meshes.replicated(mesh))
     for i in steps:
         state = refreshed(run, state, mesh, i)
         batch = draw(run.dataset, LABELED.get(run.dataset.name), i)
-        state, metrics = step(state, jax.device_put(batch, states.sharded(mesh)), resident)
+        state, metrics = step(state, jax.device_put(batch, meshes.sharded(mesh)), resident)
     return state, metrics
 
 

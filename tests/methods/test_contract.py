@@ -4,9 +4,9 @@ import jax
 import numpy as np
 import pytest
 
+from cluster_jax.core import mesh as meshes
 from cluster_jax.methods import base
 from cluster_jax.runs import build as builder
-from cluster_jax.training import state as states
 from cluster_jax.training.checkpoint import Checkpoints
 from cluster_jax.training.step import make_step
 from tests.methods import cases
@@ -42,7 +42,7 @@ def test_a_state_stays_what_it_is(tmp_path, method, nrcc):
     And no label but those of known classes has any effect.
     """
     run = cases.build(method, nrcc)
-    mesh = states.make_mesh(4)
+    mesh = meshes.make(4)
     traces = []
 
     def counted(*arguments):
@@ -62,7 +62,7 @@ def test_a_state_stays_what_it_is(tmp_path, method, nrcc):
     saved.save(middle, 2)
     end, metrics = cases.advance(run, middle, step, mesh, range(2, 4))
     assert _shapes(end) == before
-    assert all(x.sharding.is_equivalent_to(states.replicated(mesh), x.ndim) for x in _leaves(end))
+    assert all(x.sharding.is_equivalent_to(meshes.replicated(mesh), x.ndim) for x in _leaves(end))
     assert all(np.isfinite(v) for v in jax.device_get(metrics).values())
     saved.close()
     resumed = Checkpoints(tmp_path / "checkpoints", keep=1)

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from cluster_jax.training import state as states
+from cluster_jax.core import mesh as meshes
 from cluster_jax.training.step import make_step
 from tests import toy
 from tests.methods import cases
@@ -16,7 +16,7 @@ from tests.methods import cases
 
 def _advanced(run, state, devices, steps):
     """State and metrics after some steps, on the host."""
-    mesh = states.make_mesh(devices)
+    mesh = meshes.make(devices)
     step = make_step(run.method, run.optimizer, mesh)
     state, metrics = cases.advance(run, cases.on_mesh(state, mesh), step, mesh, steps)
     return jax.device_get((state._replace(key=jax.random.key_data(state.key)), metrics))

@@ -12,6 +12,7 @@ import numpy as np
 import optax
 import pytest
 
+from cluster_jax.core import mesh as meshes
 from cluster_jax.core.config import parse_section
 from cluster_jax.methods import base
 from cluster_jax.methods.base import MethodContext
@@ -206,19 +207,19 @@ def check(case, regularizer, term=None, devices=2, **changes):
     """Four steps of the method beside four of the reference."""
     method, values = build(case, regularizer, changes, term)
     optimizer = optax.sgd(reference_step.LEARNING_RATE)
-    mesh = states.make_mesh(devices)
+    mesh = meshes.make(devices)
     state = toy.wide(states.initial(method, optimizer, seed=1, shape=(tiny.SIDE, tiny.SIDE, 1)))
     if "ncc" in (case, term):  # Labels of one cluster alone would hide a warm-up that is forgotten.
         labels = jnp.arange(len(state.model_state.labels), dtype=jnp.int32) % 3
         state = state._replace(model_state=state.model_state._replace(labels=labels))
-    state = jax.device_put(state, states.replicated(mesh))
+    state = jax.device_put(state, meshes.replicated(mesh))
     # A copy: a step takes the memory of the state it is given.
     wanted, key = plain(state), jnp.copy(state.key)
     for part, old in wanted.get("target", {}).get("params", {}).items():
         np.testing.assert_array_equal(old["kernel"], wanted["params"][part]["kernel"])
     step = make_step(method, optimizer, mesh)
     for i in range(STEPS):
-        state = jax.device_put(refreshed(case, method, state, i), states.replicated(mesh))
+        state = jax.device_put(refreshed(case, method, state, i), meshes.replicated(mesh))
         wanted = reference_step.refreshed(values, wanted, i, tiny.images()[0])
         batch = draw(case, i)
         step_key = jax.random.fold_in(key, i)
@@ -229,7 +230,7 @@ def check(case, regularizer, term=None, devices=2, **changes):
             loss, wanted = reference_step.classifier_step(values, *arguments)
         else:
             loss, wanted = reference_step.two_view_step(values, regularizer, *arguments)
-        state, metrics = step(state, jax.device_put(batch, states.sharded(mesh)), None)
+        state, metrics = step(state, jax.device_put(batch, meshes.sharded(mesh)), None)
         compare(jax.device_get(metrics["loss"]), loss, i)
         compare(plain(state), wanted, i)
     return method, state

@@ -12,6 +12,7 @@ import pytest
 
 from cluster_jax.clustering.tree import linkage_of_means
 from cluster_jax.core import arrays, io
+from cluster_jax.core import mesh as meshes
 from cluster_jax.core.checks import InputError
 from cluster_jax.encoding import embed
 from cluster_jax.methods import base
@@ -314,7 +315,7 @@ def test_no_label_reaches_a_training_step(tmp_path, monkeypatch, streamed):
 
 def test_one_device_holds_the_set(tmp_path, monkeypatch):
     seen = []
-    monkeypatch.setattr(states, "make_mesh", lambda make=states.make_mesh: make(1))
+    monkeypatch.setattr(meshes, "make", lambda make=meshes.make: make(1))
 
     def watched(number, step, state, batch, resident):
         seen.append((set(batch), resident.shape))
@@ -388,7 +389,7 @@ def test_refresh_happens_between_steps(tmp_path, nearest):
     run = built.with_method(method)._replace(train=section, dataset=dataset)
 
     def embed_all(state):
-        forward = embed.forward_of(run, state.params, state.model_state, run.mesh)
+        forward = embed.forward_of(run.embed, state.params, state.model_state, run.mesh)
         return embed.embed(forward, run.dataset, batch_size=32, mesh=run.mesh)
 
     _train(run, tmp_path / "run", embed_all)
@@ -435,7 +436,7 @@ def test_fewer_or_more_devices_can_resume(tmp_path):
     saved.close()
     saved = checkpoint.Checkpoints(tmp_path / "c", keep=1)
     few = states.create(
-        built.method, built.optimizer, seed=1, shape=built.shape, mesh=states.make_mesh(4)
+        built.method, built.optimizer, seed=1, shape=built.shape, mesh=meshes.make(4)
     )
     found = saved.restore(few)
     saved.close()

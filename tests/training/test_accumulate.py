@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from cluster_jax.core import mesh as meshes
 from cluster_jax.methods.base import Aux, Method
 from cluster_jax.runs import build
 from cluster_jax.training import loop, optim, progress
@@ -57,14 +58,14 @@ def _made(total_steps, batch_size, accumulate, devices=2):
         SECTION, total_steps=total_steps, steps_per_epoch=1, batch_size=batch_size,
         accumulate=accumulate, frozen=None,
     )  # fmt: skip
-    mesh = states.make_mesh(devices)
+    mesh = meshes.make(devices)
     state = states.create(METHOD, optimizer, seed=0, shape=(2, 2, 1), mesh=mesh)
     return state, make_step(METHOD, optimizer, mesh)
 
 
 def _batch(rows, devices=2):
     batch = {"index": np.arange(len(rows), dtype=np.int32), "image": rows}
-    return jax.device_put(batch, states.sharded(states.make_mesh(devices)))
+    return jax.device_put(batch, meshes.sharded(meshes.make(devices)))
 
 
 def _rows(steps, size=ROWS):
