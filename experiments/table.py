@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import groupby, permutations
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
@@ -71,7 +71,7 @@ def entry(values: Any, path: str) -> Any:
 
 
 def collect(
-    chosen: Table, scale: str, seeds: Sequence[int], results: Lines
+    chosen: Table, scale: str, seeds: list[int], results: Lines
 ) -> tuple[list[Value], list[dict], dict[str, list[str]]]:
     """The numbers of a table, its finished runs, and its gaps: why -> names of rows."""
     values, runs, gaps = list[Value](), [], dict[str, list[str]]()
@@ -88,7 +88,7 @@ def collect(
     return values, runs, gaps
 
 
-def _finished(cell: Cell, seeds: Sequence[int], results: Lines) -> tuple[list[dict], str]:
+def _finished(cell: Cell, seeds: list[int], results: Lines) -> tuple[list[dict], str]:
     """The finished runs of a cell, and what is wrong with the others."""
     if cell.run is None:
         return [], cell.missing
@@ -107,7 +107,7 @@ def is_earlier(row: Mapping) -> bool:
     return not now.items() <= row["provenance"].items()
 
 
-def markdown(values: Sequence[Value]) -> str:
+def markdown(values: list[Value]) -> str:
     """Ours, the paper's, and the difference, for every row, set, and metric.
 
     Where the paper prints nothing, ours alone; of a number of clusters that of each seed.
@@ -134,7 +134,7 @@ def markdown(values: Sequence[Value]) -> str:
     return tables.markdown(columns, lines)
 
 
-def orderings(values: Sequence[Value]) -> str:
+def orderings(values: list[Value]) -> str:
     """Where our rows are in another order than the paper's, in words."""
     known = [v for v in values if v.ours and v.printed is not None]
     metrics = [v.metric for v in known]
@@ -175,7 +175,7 @@ def in_words(value: Any) -> str:
     return f"{value:,.10g}" if isinstance(value, int | float) else str(value)
 
 
-def provenance(blocks: Sequence[Mapping]) -> str:
+def provenance(blocks: list[Mapping]) -> str:
     """What all runs have in common, and the names of what they do not."""
     stated, differing = [], []
     for name in STATED.split():
@@ -189,9 +189,7 @@ def provenance(blocks: Sequence[Mapping]) -> str:
     return text + (f" Rows differ in: {', '.join(differing)}." if differing else "")
 
 
-def pages(
-    paper: str, numbers: Sequence[str], scale: str, seeds: Sequence[int], results: Lines
-) -> str:
+def pages(paper: str, numbers: list[str], scale: str, seeds: list[int], results: Lines) -> str:
     """The tables that have a run, in Markdown.
 
     Args:

@@ -40,7 +40,7 @@ def parser(module: str, document: str | None) -> ArgumentParser:
 
 @functools.cache
 def code_digest() -> str:
-    """Returns a digest of the code that makes the numbers, without comments and docstrings."""
+    """A digest of the code that makes the numbers, without comments and docstrings."""
     digest, package = hashlib.sha256(), FOLDER.parent / "cluster_jax"
     kinds = (ast.Module, ast.ClassDef, ast.FunctionDef)
     for room in CODE.split():

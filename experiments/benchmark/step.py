@@ -63,7 +63,7 @@ def measure(only: str | None = None) -> dict:
         np.savez(file, images=images, labels=np.arange(IMAGES) % 10)
         for name in only.split(",") if only else STEPS:
             figures[name] = attempt(rate, name, file, size)
-            print(f"{name}: {figures[name]}", file=sys.stderr, flush=True)
+            print(f"{name}: {figures[name]}", file=sys.stderr)
     figures["PyTorch"] = attempt(torch_rate, size)
     return {"size": size, "steps": figures}
 

@@ -122,16 +122,18 @@ def table(lines: list[dict]) -> str:
         own = [line for line in lines if line["method"] == name]
         several = [line for line in own if line["true"] > 1]
         whole = [line["k"] == 1 for line in own if line["true"] == 1]
-        rows.append([
-            name,
-            len(several),
-            _mean([line["ari"] for line in several], 3),
-            _mean([line["k"] == line["true"] for line in several]),
-            _mean([abs(np.log2(line["k"] / line["true"])) for line in several]),
-            f"{_mean(whole)} of {len(whole)}" if whole else "",
-            f"{sum(line['seconds'] for line in own):,.0f}",
-            *(_mean([line["overlap"] >= 0.5 for line in several]) for _ in rare),
-        ])  # fmt: skip
+        rows.append(
+            [
+                name,
+                len(several),
+                _mean([line["ari"] for line in several], 3),
+                _mean([line["k"] == line["true"] for line in several]),
+                _mean([abs(np.log2(line["k"] / line["true"])) for line in several]),
+                f"{_mean(whole)} of {len(whole)}" if whole else "",
+                f"{sum(line['seconds'] for line in own):,.0f}",
+                *(_mean([line["overlap"] >= 0.5 for line in several]) for _ in rare),
+            ]
+        )
     return tables.markdown(["method", *columns, *rare], rows)
 
 
