@@ -24,10 +24,10 @@ without any split has many.
 - Clusters that keep their id in a refit after the last update, and rows. Wanted were 95 %.
 """
 
-import functools
-import itertools
-import pathlib
 from collections.abc import Iterator
+from functools import partial
+from itertools import pairwise, product
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -39,7 +39,7 @@ from cluster_jax import SmoothTree
 from cluster_jax.clustering import numbering
 from experiments import tables
 
-FILE = pathlib.Path(__file__).parent / "living.jsonl"
+FILE = Path(__file__).parent / "living.jsonl"
 KINDS = ("births", "long tail", "drift", "copies", "many")
 HALVES = ("choose", "confirm")
 STREAMS, UPDATES = 20, 10
@@ -142,12 +142,16 @@ def score(s: Stream, fits: list[NDArray], history: list[tuple[NDArray, set[int]]
             taken |= {c} if is_right else set()
     again = numbering.refit(numbering.start(ids[-1]), fits[-1]).ids
     return {
-        "full": adjusted_rand_score(s.y, fits[-1]), "ari": adjusted_rand_score(s.y, ids[-1]),
-        "moved": float(np.mean([(b[: len(a)] != a).mean() for a, b in itertools.pairwise(ids)])),
-        "births": births, "found": found, "found_by_fit": by_fit, "false": false / UPDATES,
+        "full": adjusted_rand_score(s.y, fits[-1]),
+        "ari": adjusted_rand_score(s.y, ids[-1]),
+        "moved": float(np.mean([(b[: len(a)] != a).mean() for a, b in pairwise(ids)])),
+        "births": births,
+        "found": found,
+        "found_by_fit": by_fit,
+        "false": false / UPDATES,
         "clusters_kept": float(np.isin(np.unique(ids[-1]), again).mean()),
         "rows_kept": float((again == ids[-1]).mean()),
-    }  # fmt: skip
+    }
 
 
 def measure(files: list[NpzFile], i: int) -> dict[str, float]:
@@ -164,7 +168,7 @@ def table(lines: list[dict]) -> str:
     columns += ["old rows that change id, an update", "births found (by a fit of all)"]
     columns += ["false births, an update", "clusters kept by a refit", "rows kept"]
     rows = []
-    for half, kind in itertools.product(HALVES, (None, *KINDS)):
+    for half, kind in product(HALVES, (None, *KINDS)):
         own = [e for e in lines if e["half"] == half and kind in (None, e["kind"])]
         of = {key: np.array([e[key] for e in own]) for key in own[0]}
         births = f"{of['found'].sum()} of {of['births'].sum()} ({of['found_by_fit'].sum()})"
@@ -181,12 +185,12 @@ def table(lines: list[dict]) -> str:
 def main() -> None:
     """Measures all files, and writes the page."""
     parser = tables.parser("living", __doc__)
-    parser.add_argument("files", nargs="+", type=pathlib.Path, metavar="FEATURES.npz")
+    parser.add_argument("files", nargs="+", type=Path, metavar="FEATURES.npz")
     names = parser.parse_args().files
     found, files = tables.Lines(FILE, "stream"), [np.load(name) for name in names]
     for i in range(2 * STREAMS):
         case = {"stream": i, "half": HALVES[i // STREAMS], "kind": KINDS[i % len(KINDS)]}
-        found.add(case, functools.partial(measure, files, i))
+        found.add(case, partial(measure, files, i))
     about = (__doc__ or "").split("\n\n", 2)[2].strip()
     page = "# Ids that stay", about, table(found.lines)
     command = " ".join([parser.prog, *(name.name for name in names)])

@@ -8,13 +8,12 @@ Lines that `peers.jsonl` has are not computed again; `peers.md` is written at th
 package is not installed is left out. CPU seconds leave out what numba compiles once.
 """
 
-import functools
-import pathlib
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.util import find_spec
-from typing import Any
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +27,7 @@ from cluster_jax.clustering.smooth_tree import SmoothTree
 from experiments import tables
 from experiments.number_of_clusters import peers, real
 
-FOLDER = pathlib.Path(__file__).parent
+FOLDER = Path(__file__).parent
 # What a peer needs besides the dependencies of the package.
 NEEDS = {"Leiden": "leidenalg", "EVoC": "evoc"}
 
@@ -83,7 +82,7 @@ METHODS: dict[str, Callable[[NDArray, int, int, str], NDArray]] = {
 }
 
 
-def run(x: NDArray, y: NDArray, metric: str, title: str, seed: int) -> dict[str, Any]:
+def run(x: NDArray, y: NDArray, metric: str, title: str, seed: int) -> dict:
     """Scores and CPU seconds of a method."""
     started = time.process_time()
     labels = METHODS[title](x, len(np.unique(y)), seed, metric)
@@ -93,7 +92,7 @@ def run(x: NDArray, y: NDArray, metric: str, title: str, seed: int) -> dict[str,
     return {**kept, "k": found["n_clusters"], "seconds": seconds}
 
 
-def summary(lines: Sequence[dict[str, Any]]) -> str:
+def summary(lines: list[dict]) -> str:
     """ACC of every method on every whole set, with the k that was found, and all CPU seconds."""
     names = list(dict.fromkeys(line["set"] for line in lines))
     rows = []
@@ -108,21 +107,21 @@ def summary(lines: Sequence[dict[str, Any]]) -> str:
     return tables.markdown(["ACC; k found", *names, "mean", "CPU s a set"], rows)
 
 
-def _by_method(lines: Sequence[dict[str, Any]]) -> list[tuple[str, list[dict[str, Any]]]]:
+def _by_method(lines: list[dict]) -> list[tuple[str, list[dict]]]:
     """The lines of every method that has some."""
     groups = [(title, [line for line in lines if line["method"] == title]) for title in METHODS]
     return [(title, own) for title, own in groups if own]
 
 
-def _numbers(lines: Sequence[dict[str, Any]]) -> str:
+def _numbers(lines: list[dict]) -> str:
     return ", ".join(map(str, dict.fromkeys(line["k"] for line in lines)))
 
 
-def _seconds(lines: Sequence[dict[str, Any]]) -> str:
+def _seconds(lines: list[dict]) -> str:
     return f"{np.mean([line['seconds'] for line in lines]):.1f}"
 
 
-def page(lines: Sequence[dict[str, Any]]) -> str:
+def page(lines: list[dict]) -> str:
     """The summary, and a table for every set."""
     parts = [summary(lines)]
     for name in dict.fromkeys(line["set"] for line in lines):
@@ -137,10 +136,10 @@ def page(lines: Sequence[dict[str, Any]]) -> str:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point."""
     parser = tables.parser("peers", __doc__)
-    parser.add_argument("files", nargs="*", type=pathlib.Path)
+    parser.add_argument("files", nargs="*", type=Path)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--only", nargs="*", help="methods")
-    parser.add_argument("--out", type=pathlib.Path, default=FOLDER / "peers.jsonl")
+    parser.add_argument("--only", nargs="*")
+    parser.add_argument("--out", type=Path, default=FOLDER / "peers.jsonl")
     flags = parser.parse_args(arguments)
     found = tables.Lines(flags.out, "set", "method", "seed")
     titles = [t for t in flags.only or METHODS if t not in NEEDS or find_spec(NEEDS[t])]
@@ -153,7 +152,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for seed in range(flags.seeds):
             for title in titles:
                 entries = {"set": case.name, "method": title, "seed": seed}
-                found.add(entries, functools.partial(run, x, y, case.metric, title, seed))
+                found.add(entries, partial(run, x, y, case.metric, title, seed))
     found.write(f"{parser.prog} FILES", page(found.lines))
 
 

@@ -9,10 +9,10 @@ lines of a file.
 import functools
 import hashlib
 import json
-import pathlib
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
 import yaml
 from ml_collections import ConfigDict
@@ -25,14 +25,14 @@ from experiments.tables import Lines
 PAPERS = ("nrcc", "ncc", "cueco", "kernel_infonce", "ncl")
 # Folders with tables; that of the digits is no paper's.
 GROUPS = (*PAPERS, "digits")
-FOLDER = pathlib.Path(__file__).parent
+FOLDER = Path(__file__).parent
 RESULTS = FOLDER / "results.jsonl"
 # A change that is no key of a config: class sizes fall to one of so many, see `run.long_tail`.
 TAIL = "data.tail"
 
 
 @functools.cache
-def _read(file: str) -> dict[str, Any]:
+def _read(file: str) -> dict:
     return yaml.safe_load((FOLDER / file).read_text())
 
 
@@ -52,7 +52,7 @@ class Run(NamedTuple):
     """
 
     config: str
-    changes: Mapping[str, Any] = {}
+    changes: Mapping = {}
     steps: float = 1.0
     seed: int = 0
 
@@ -71,9 +71,9 @@ class Variant(NamedTuple):
 
     digits: str = ""
     full: str = ""
-    changes: Mapping[str, Any] = {}
-    small: Mapping[str, Any] = {}
-    large: Mapping[str, Any] = {}
+    changes: Mapping = {}
+    small: Mapping = {}
+    large: Mapping = {}
     missing: str = ""
 
 
@@ -141,10 +141,10 @@ def tables(group: str) -> dict[str, Table]:
     return found
 
 
-def _stored(group: str) -> dict[str, Any]:
+def _stored(group: str) -> dict:
     if group in GROUPS:
         return _read(f"{group}/tables.yaml")
-    file = pathlib.Path(group).resolve()
+    file = Path(group).resolve()
     if file.suffix != ".yaml" or not file.exists():
         raise InputError(
             f"paper must be one of {', '.join(GROUPS)}, or a .yaml file of tables; got {group!r}"
@@ -152,7 +152,7 @@ def _stored(group: str) -> dict[str, Any]:
     return _read(str(file))
 
 
-def _variant(made: str | Mapping[str, Any], group: str) -> Variant:
+def _variant(made: str | Mapping, group: str) -> Variant:
     """A variant by its name, of another paper "ncc.moco34", or by its fields and `from`."""
     if isinstance(made, str):
         other, _, name = made.rpartition(".")
@@ -264,6 +264,6 @@ def digest(config: ConfigDict) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def stored(file: pathlib.Path = RESULTS) -> Lines:
+def stored(file: Path = RESULTS) -> Lines:
     """The results of the runs in a file, which `find` finds by `run._asdict()`."""
     return Lines(file, *Run._fields)

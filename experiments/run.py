@@ -16,11 +16,11 @@ else is done); what is missing is a gap with its reason, and the page names the 
 rows or seeds differ.
 """
 
-import argparse
 import json
 import math
-import pathlib
+from argparse import Namespace
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -42,7 +42,7 @@ from experiments.registry import Run
 from experiments.tables import Lines
 
 
-def planned(flags: argparse.Namespace) -> list[Run]:
+def planned(flags: Namespace) -> list[Run]:
     """Runs of the tables, each once; a seed of all rows comes before the next seed."""
     chosen = [registry.find(flags.paper, number) for number in flags.numbers]
     cells = [cell for one in chosen for cell in registry.cells(one, flags.scale)]
@@ -55,7 +55,7 @@ def planned(flags: argparse.Namespace) -> list[Run]:
     return list({json.dumps(run, sort_keys=True): run for run in seeded}.values())
 
 
-def run_all(flags: argparse.Namespace, found: Lines) -> int:
+def run_all(flags: Namespace, found: Lines) -> int:
     """Runs what is not finished; returns how many runs failed.
 
     Args:
@@ -92,7 +92,7 @@ def run_all(flags: argparse.Namespace, found: Lines) -> int:
     return failures
 
 
-def _measure(run: Run, flags: argparse.Namespace, origin: dict[str, Any]) -> dict[str, Any]:
+def _measure(run: Run, flags: Namespace, origin: dict) -> dict:
     """Metrics and provenance of a run."""
     config = registry.build(run, flags.data)
     if registry.TAIL in run.changes:
@@ -117,7 +117,7 @@ def _numbers(metrics: Any) -> Any:
     return metrics if isinstance(metrics, int | float | str) else None
 
 
-def long_tail(config: ConfigDict, tail: float, folder: pathlib.Path) -> pathlib.Path:
+def long_tail(config: ConfigDict, tail: float, folder: Path) -> Path:
     """Writes a long-tailed set: class sizes fall geometrically, in the order of the classes.
 
     Class k of K keeps `int(n * (1 / tail) ** (k / (K - 1)))` random images, at least one, where n
@@ -146,13 +146,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("paper")
     parser.add_argument("table")
     parser.add_argument("--scale", default="digits")
-    parser.add_argument("--rows", nargs="+", help="names of the rows; all if not given")
-    parser.add_argument("--seeds", type=int, nargs="+", help="such as 0 1 2, see registry.SEEDS")
-    parser.add_argument("--show", action="store_true", help="the page of what has been run only")
+    parser.add_argument("--rows", nargs="+", help="names; all if not given")
+    parser.add_argument("--seeds", type=int, nargs="+", help="such as 0 1 2")
+    parser.add_argument("--show", action="store_true", help="run nothing")
     parser.add_argument("--data", help="folder of the data sets")
-    parser.add_argument("--runs", type=pathlib.Path, default=pathlib.Path("runs/experiments"))
-    parser.add_argument("--results", type=pathlib.Path, default=registry.RESULTS)
-    parser.add_argument("--out", type=pathlib.Path, help="file of the page")
+    parser.add_argument("--runs", type=Path, default=Path("runs/experiments"))
+    parser.add_argument("--results", type=Path, default=registry.RESULTS)
+    parser.add_argument("--out", type=Path, help="file of the page")
     flags = parser.parse_args(arguments)
     flags.seeds = flags.seeds or list(range(registry.SEEDS.get(flags.scale, 1)))
     with exit_codes.handle_errors():

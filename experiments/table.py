@@ -1,10 +1,10 @@
 """The page of a table of `experiments.run`: ours beside the paper's, as Markdown."""
 
-import itertools
 import json
 import re
-import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from itertools import groupby, permutations
+from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
 from cluster_jax.report import summary
@@ -53,7 +53,7 @@ def number(text: str) -> float | None:
     return float(text.split("±")[0])
 
 
-def lookup(row: Mapping[str, Any], score: str, metric: str) -> float | None:
+def lookup(row: Mapping, score: str, metric: str) -> float | None:
     """A metric of a run, in percent where the papers have percent."""
     prefix = score if score.endswith("_") else f"{score}."
     path, factor = PATHS.get(metric, ("", 100.0))
@@ -71,8 +71,8 @@ def entry(values: Any, path: str) -> Any:
 
 
 def collect(
-    chosen: Table, scale: str, seeds: Sequence[int], results: Lines
-) -> tuple[list[Value], list[dict[str, Any]], dict[str, list[str]]]:
+    chosen: Table, scale: str, seeds: list[int], results: Lines
+) -> tuple[list[Value], list[dict], dict[str, list[str]]]:
     """The numbers of a table, its finished runs, and its gaps: why -> names of rows."""
     values, runs, gaps = list[Value](), [], dict[str, list[str]]()
     for cell in registry.cells(chosen, scale):
@@ -88,7 +88,7 @@ def collect(
     return values, runs, gaps
 
 
-def _finished(cell: Cell, seeds: Sequence[int], results: Lines) -> tuple[list[dict[str, Any]], str]:
+def _finished(cell: Cell, seeds: list[int], results: Lines) -> tuple[list[dict], str]:
     """The finished runs of a cell, and what is wrong with the others."""
     if cell.run is None:
         return [], cell.missing
@@ -100,21 +100,21 @@ def _finished(cell: Cell, seeds: Sequence[int], results: Lines) -> tuple[list[di
     return [row for row in found.values() if "metrics" in row], "; ".join(failed)
 
 
-def is_earlier(row: Mapping[str, Any]) -> bool:
+def is_earlier(row: Mapping) -> bool:
     """Whether a config or the code has changed since a finished run."""
     config = registry.build(registry.Run(*(row[name] for name in registry.Run._fields)))
     now = {"code_digest": tables.code_digest(), "config_digest": registry.digest(config)}
     return not now.items() <= row["provenance"].items()
 
 
-def markdown(values: Sequence[Value]) -> str:
+def markdown(values: list[Value]) -> str:
     """Ours, the paper's, and the difference, for every row, set, and metric.
 
     Where the paper prints nothing, ours alone; of a number of clusters that of each seed.
     """
     columns, lines = [""], []
     is_printed = any(value.text != "-" for value in values)
-    for row, group in itertools.groupby(values, lambda value: value.row):
+    for row, group in groupby(values, lambda value: value.row):
         cells, columns = [row], [""]
         for value in group:
             metric, difference = value.metric, ""
@@ -123,7 +123,7 @@ def markdown(values: Sequence[Value]) -> str:
             if metric == "clusters":
                 ours = ", ".join(f"{x:.0f}" for x in value.ours)
             if value.ours and value.printed is not None:
-                difference = f"{statistics.fmean(value.ours) - value.printed:+.{digits}f}"
+                difference = f"{fmean(value.ours) - value.printed:+.{digits}f}"
             if is_printed:
                 columns += [f"{metric}, ours", f"{metric}, paper, {value.data}", "difference"]
                 cells += [ours, value.text, difference]
@@ -134,15 +134,15 @@ def markdown(values: Sequence[Value]) -> str:
     return tables.markdown(columns, lines)
 
 
-def orderings(values: Sequence[Value]) -> str:
+def orderings(values: list[Value]) -> str:
     """Where our rows are in another order than the paper's, in words."""
     known = [v for v in values if v.ours and v.printed is not None]
     metrics = [v.metric for v in known]
     metric = next((m for m in ("ACC", "ARI", *metrics) if m in metrics), "")
     several = all(len(v.ours) > 1 for v in known)
     gaps = [
-        (statistics.fmean(b.ours) - statistics.fmean(a.ours), a, b)
-        for a, b in itertools.permutations(known, 2)
+        (fmean(b.ours) - fmean(a.ours), a, b)
+        for a, b in permutations(known, 2)
         if a.metric == b.metric == metric and a.data == b.data and a.printed > b.printed
     ]
     if not gaps:
@@ -151,12 +151,12 @@ def orderings(values: Sequence[Value]) -> str:
     shown = [
         (gap, f"{b.row} is above {a.row} ({gap:.{DIGITS.get(metric, 1)}f})")
         for gap, a, b in wrong
-        if not several or gap > statistics.stdev(a.ours) + statistics.stdev(b.ours)
+        if not several or gap > stdev(a.ours) + stdev(b.ours)
     ]
     shown.sort(reverse=True)
     chance = "one seed does not say which of them are chance"
     if several:
-        chance = f"{len(shown)} of them by more than the two standard deviations together"
+        chance = f"{len(shown)} of them by more than both standard deviations"
     words = "; ".join(text for _, text in shown[:SHOWN])
     more = f"; and {len(shown) - SHOWN} more" if len(shown) > SHOWN else ""
     return (
@@ -175,7 +175,7 @@ def in_words(value: Any) -> str:
     return f"{value:,.10g}" if isinstance(value, int | float) else str(value)
 
 
-def provenance(blocks: Sequence[Mapping[str, Any]]) -> str:
+def provenance(blocks: list[Mapping]) -> str:
     """What all runs have in common, and the names of what they do not."""
     stated, differing = [], []
     for name in STATED.split():
@@ -189,9 +189,7 @@ def provenance(blocks: Sequence[Mapping[str, Any]]) -> str:
     return text + (f" Rows differ in: {', '.join(differing)}." if differing else "")
 
 
-def pages(
-    paper: str, numbers: Sequence[str], scale: str, seeds: Sequence[int], results: Lines
-) -> str:
+def pages(paper: str, numbers: list[str], scale: str, seeds: list[int], results: Lines) -> str:
     """The tables that have a run, in Markdown.
 
     Args:
@@ -204,6 +202,8 @@ def pages(
     Raises:
         InputError: no such paper, table or scale.
     """
+    words = " ".join(map(str, seeds))
+    command = f"`python -m experiments.run {paper} {{}} --scale={scale} --seeds {words}`"
     found = []
     for number in numbers:
         chosen = registry.find(paper, number)
@@ -213,7 +213,8 @@ def pages(
             source = f"The paper (papers/{paper}.txt, line {chosen.source}): {chosen.protocol}."
             parts = [
                 f"## {paper} {kind}: {chosen.title}",
-                _about(chosen, f"{paper} {number}", scale, seeds),
+                f"{command.format(number)}. Mean ± standard deviation; scores in percent.",
+                f"Scale {scale}: {registry.SCALES[scale]}.",
                 tables.EARLIER if any(map(is_earlier, runs)) else "",
                 markdown(values),
                 orderings(values),
@@ -223,15 +224,3 @@ def pages(
             ]
             found.append("\n\n".join(part for part in parts if part) + "\n")
     return "\n".join(found)
-
-
-def _about(chosen: Table, name: str, scale: str, seeds: Sequence[int]) -> str:
-    """The command of a table, its seeds and scale."""
-    about = f"Scale {scale}: {registry.SCALES[scale]}."
-    if chosen.protocol and scale != "full":
-        about += " These are other images than the paper's, so that only orderings can be compared."
-    command = f"python -m experiments.run {name} --scale={scale} --seeds"
-    words = " ".join(map(str, seeds))
-    return (
-        f"`{command} {words}`. Mean ± standard deviation over the seeds; scores in percent. {about}"
-    )

@@ -4,24 +4,24 @@ Every page and JSON file states the command, hardware, versions, commit and a di
 `python -m experiments.tables` marks the pages that are of an earlier version.
 """
 
-import argparse
 import ast
 import fcntl
 import functools
 import hashlib
 import json
 import os
-import pathlib
 import platform
 import re
-import statistics
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
 from cluster_jax.core import io
 from cluster_jax.runs import provenance
 
-FOLDER = pathlib.Path(__file__).resolve().parent
+FOLDER = Path(__file__).resolve().parent
 # The rooms of the package that make the numbers.
 CODE = "losses samplers nets metrics clustering data methods training evaluation"
 # What every line of a small run has of `origin`.
@@ -29,18 +29,18 @@ OF_LINES = ("commit", "machine", "code_digest")
 EARLIER = "**Of an earlier version**: a config or the code has changed since."
 
 
-def parser(module: str, document: str | None) -> argparse.ArgumentParser:
+def parser(module: str, document: str | None) -> ArgumentParser:
     """The parser of `python -m experiments.MODULE`, whose help is the docstring of the module."""
-    return argparse.ArgumentParser(
+    return ArgumentParser(
         prog=f"python -m experiments.{module}",
         description=document,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=RawDescriptionHelpFormatter,
     )
 
 
 @functools.cache
 def code_digest() -> str:
-    """Returns a digest of the code that makes the numbers, without comments and docstrings."""
+    """A digest of the code that makes the numbers, without comments and docstrings."""
     digest, package = hashlib.sha256(), FOLDER.parent / "cluster_jax"
     kinds = (ast.Module, ast.ClassDef, ast.FunctionDef)
     for room in CODE.split():
@@ -53,7 +53,7 @@ def code_digest() -> str:
     return digest.hexdigest()[:12]
 
 
-def pages() -> list[pathlib.Path]:
+def pages() -> list[Path]:
     """Returns the pages of results that end with where they are from, see `sentence`."""
     files = sorted(FOLDER.rglob("*.md"))
     return [file for file in files if "Hardware: " in file.read_text() and file.name != "tables.md"]
@@ -74,25 +74,25 @@ class Lines:
         names: entries that tell the lines apart; of equal ones the newest counts.
     """
 
-    def __init__(self, file: pathlib.Path, *names: str) -> None:
+    def __init__(self, file: Path, *names: str) -> None:
         self._file, self._names, self._origin = file, names, origin("")
         text = file.read_text() if file.exists() else ""
         whole = [line for line in text.splitlines(keepends=True) if line.endswith("\n")]
         self._lines = {self._key(line): line for line in map(json.loads, whole)}
 
-    def _key(self, line: Mapping[str, Any]) -> str:
+    def _key(self, line: Mapping) -> str:
         return json.dumps([line[name] for name in self._names], sort_keys=True)
 
     @property
-    def lines(self) -> list[dict[str, Any]]:
+    def lines(self) -> list[dict]:
         """All of them, in the order of the file."""
         return list(self._lines.values())
 
-    def find(self, case: Mapping[str, Any]) -> dict[str, Any]:
+    def find(self, case: Mapping) -> dict:
         """The line with the entries `case`, or `{}`."""
         return self._lines.get(self._key(case), {})
 
-    def append(self, line: dict[str, Any]) -> None:
+    def append(self, line: dict) -> None:
         """Adds a line and waits until it is on the disk."""
         self._lines[self._key(line)] = line
         self._file.parent.mkdir(parents=True, exist_ok=True)
@@ -103,7 +103,7 @@ class Lines:
             file.flush()
             os.fsync(file.fileno())
 
-    def add(self, case: Mapping[str, Any], run: Callable[[], Mapping[str, Any]]) -> None:
+    def add(self, case: Mapping, run: Callable[[], Mapping]) -> None:
         """Adds the result of `run`, and where it is from, unless there is a line of `case`."""
         if not self.find(case):
             now = {name: self._origin[name] for name in OF_LINES}
@@ -118,7 +118,7 @@ class Lines:
         io.write(self._file.with_suffix(".md"), "\n\n".join([*texts, sentence(about)]) + "\n")
 
 
-def origin(command: str) -> dict[str, Any]:
+def origin(command: str) -> dict:
     """The provenance of a result: how and where it is made."""
     return {
         "command": command,
@@ -131,7 +131,7 @@ def origin(command: str) -> dict[str, Any]:
 
 def machine() -> str:
     """Processor, cores and memory of this machine; on Linux."""
-    files = filter(pathlib.Path.exists, map(pathlib.Path, ("/proc/cpuinfo", "/proc/meminfo")))
+    files = filter(Path.exists, map(Path, ("/proc/cpuinfo", "/proc/meminfo")))
     text = "\n".join(file.read_text() for file in files)
     model = re.search(r"model name\s*: (.*\w\S*)", text)
     memory = re.search(r"MemTotal: *(\d+)", text)
@@ -148,11 +148,11 @@ def markdown(columns: Iterable[Any], rows: Iterable[Iterable[Any]]) -> str:
 
 def mean(values: Sequence[float], digits: int = 3) -> str:
     """Mean ± standard deviation; of one value, the value."""
-    spread = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
-    return f"{statistics.fmean(values):.{digits}f}{spread}"
+    spread = f" ± {stdev(values):.{digits}f}" if len(values) > 1 else ""
+    return f"{fmean(values):.{digits}f}{spread}"
 
 
-def sentence(about: Mapping[str, Any]) -> str:
+def sentence(about: Mapping) -> str:
     """Command, hardware, versions and commit."""
     versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
     return (

@@ -68,7 +68,7 @@ def test_pages_are_those_of_the_results(paper):
 
 
 def test_the_table_of_the_readme_is_that_of_the_results():
-    page = table.pages("digits", ["methods"], "config", range(5), registry.stored())
+    page = table.pages("digits", ["methods"], "config", [0, 1, 2, 3, 4], registry.stored())
     lines = [line for line in page.splitlines() if line.startswith("| ")][2:]
     assert len(lines) == 8
     readme = (ROOT / "README.md").read_text()

@@ -7,14 +7,14 @@ provenance.
 
 import importlib
 import json
-import pathlib
+from pathlib import Path
 
 import jax
 
 from cluster_jax.core import io
 from experiments import tables
 
-FOLDER = pathlib.Path(__file__).parent
+FOLDER = Path(__file__).parent
 
 
 def main() -> None:
@@ -22,7 +22,7 @@ def main() -> None:
     names = sorted(f.stem for f in FOLDER.glob("*.py") if not f.stem.startswith("_"))
     parser = tables.parser("benchmark", __doc__)
     parser.add_argument("name", choices=names)
-    parser.add_argument("--only", help="of step: its names; of topology: config and slice")
+    parser.add_argument("--only", help="what to measure")
     flags = parser.parse_args()
     module = importlib.import_module(f"experiments.benchmark.{flags.name}")
     figures = module.measure(flags.only) if flags.only else module.measure()

@@ -6,11 +6,10 @@ as its users run it; its network is that of the package efficientnet-lite-pytorc
 Runtime runs as exported.
 """
 
-import functools
 import importlib.metadata
 import io
 from collections.abc import Callable
-from typing import Any
+from functools import partial
 
 import numpy as np
 
@@ -25,12 +24,12 @@ from experiments.benchmark import _measure
 BATCH, SIDE, REPEATS, SEED = 64, 224, 5, 0
 
 
-def measure() -> dict[str, Any]:
+def measure() -> dict:
     """Images/s, their ratios in each round, and the largest difference of features."""
     images = np.random.default_rng(SEED).integers(0, 256, (BATCH, SIDE, SIDE, 3), dtype=np.uint8)
     theirs, session = _torch()
     sides = {"ours": ours(), "torch": theirs, "onnxruntime": session}
-    calls = {name: functools.partial(forward, images) for name, forward in sides.items()}
+    calls = {name: partial(forward, images) for name, forward in sides.items()}
     # Which also compiles.
     rows = {name: call() for name, call in calls.items()}
     times = _measure.alternate(calls, REPEATS)

@@ -4,8 +4,6 @@ The points are ten blobs of standard deviation 1 in three dimensions, float64. M
 (`bin_seeding=True`, `n_jobs=-1`) clusters them once, GridShift three times before and after.
 """
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.cluster import MeanShift
@@ -31,7 +29,7 @@ def blobs(n: int) -> tuple[NDArray, NDArray]:
     return centers[truth] + rng.normal(size=(n, 3)), truth
 
 
-def measure() -> dict[str, Any]:
+def measure() -> dict:
     """Seconds at every size, slope of log time over log size, ratio to MeanShift's time."""
     points, truth = blobs(max(REPEATS))
     times = {}

@@ -7,10 +7,9 @@ initial centers. Compilation is left out. The time ratio is ours over the faster
 same round.
 """
 
-import functools
 import importlib.metadata
 import warnings
-from typing import Any
+from functools import partial
 
 import jax
 import numpy as np
@@ -25,19 +24,19 @@ ROWS, DIMENSIONS, CLUSTERS, ITERATIONS, REPEATS = 60_000, 256, (10, 1000), 20, 5
 SEED = 0
 
 
-def measure() -> dict[str, Any]:
+def measure() -> dict:
     """Times and inertias, measured alternately."""
     # As `devices.use_cores`.
     jax.config.update("jax_num_cpu_devices", devices.cores())
     x = np.random.default_rng(SEED).standard_normal((ROWS, DIMENSIONS), dtype=np.float32)
-    figures: dict[str, Any] = {f"k{k}": _compare(x, k) for k in CLUSTERS}
+    figures: dict = {f"k{k}": _compare(x, k) for k in CLUSTERS}
     peers = ("faiss-cpu", "scikit-learn")
     return figures | {"versions": {name: importlib.metadata.version(name) for name in peers}}
 
 
-def _compare(x: NDArray, k: int) -> dict[str, Any]:
+def _compare(x: NDArray, k: int) -> dict:
     runners = {"ours": _ours, "faiss": _faiss, "scikit-learn": _scikit_learn}
-    calls = {name: functools.partial(run, x, k) for name, run in runners.items()}
+    calls = {name: partial(run, x, k) for name, run in runners.items()}
     inertias = {name: _inertia(x, call()) for name, call in calls.items()}
     times = _measure.alternate(calls, REPEATS)
     faster = list(map(min, times["faiss"], times["scikit-learn"]))

@@ -35,7 +35,7 @@ FLIPS = {f"augment.{name}": None for name in ("crop", "jitter", "blur")}
 FLIPS |= {"augment.grayscale": 0.0, "augment.flip": 0.5}
 METHODS = "byol simsiam barlow moco kernel_infonce swav cc pcl ncc cueco ncl"
 # Name -> the config, and changes of it.
-STEPS: dict[str, tuple[str, dict[str, Any]]] = {
+STEPS: dict[str, tuple[str, dict]] = {
     "nrcc_cifar10": ("nrcc_cifar10", {}), "ncc_cifar10": ("ncc_cifar10", {}),
     "simclr": ("nrcc_digits", {"nrcc.weight": 0.0}),
     **{method: (f"{method}_digits", {}) for method in METHODS.split()},
@@ -48,7 +48,7 @@ SMALL = {"batch": 32, "width": 16, "hidden": 256}
 IMAGES, PIXELS, ROUNDS, ROUND_SECONDS, TORCH_SECONDS = 4_096, 32, 3, 2.0, 240
 
 
-def measure(only: str | None = None) -> dict[str, Any]:
+def measure(only: str | None = None) -> dict:
     """Figures of the steps and of PyTorch's; one that fails has its error instead.
 
     Args:
@@ -63,8 +63,8 @@ def measure(only: str | None = None) -> dict[str, Any]:
         np.savez(file, images=images, labels=np.arange(IMAGES) % 10)
         for name in only.split(",") if only else STEPS:
             figures[name] = attempt(rate, name, file, size)
-            print(f"{name}: {figures[name]}", file=sys.stderr, flush=True)
-    figures["PyTorch, byol"] = attempt(torch_rate, size)
+            print(f"{name}: {figures[name]}", file=sys.stderr)
+    figures["PyTorch"] = attempt(torch_rate, size)
     return {"size": size, "steps": figures}
 
 
@@ -129,7 +129,7 @@ def start(config: RunConfig) -> tuple[dict[str, float], Callable[[int], Any]]:
     }, steps
 
 
-def rate(name: str, file: str, size: dict[str, int]) -> dict[str, Any]:
+def rate(name: str, file: str, size: dict[str, int]) -> dict:
     """Figures of a step on the images of a file, its rate in images/s."""
     config = configure(name, file, size)
     figures, steps = start(config)
@@ -139,7 +139,7 @@ def rate(name: str, file: str, size: dict[str, int]) -> dict[str, Any]:
     return {**_measure.spread(rates), **figures}
 
 
-def torch_rate(size: dict[str, int]) -> dict[str, Any]:
+def torch_rate(size: dict[str, int]) -> dict:
     """Figures of PyTorch's step, from a process of its own: both load their own CUDA."""
     command = [sys.executable, "-m", "experiments.benchmark._torch_byol"]
     command += map(str, (size["batch"], PIXELS, size["width"], size["hidden"], ROUND_SECONDS))

@@ -11,11 +11,11 @@ kinds, if they are there, also Imagenette and ten classes of Tiny-ImageNet by `c
 """
 
 import collections
-import functools
-import pathlib
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from functools import cache, partial
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,31 +29,31 @@ from experiments.number_of_clusters import generate, peers, real
 from experiments.number_of_clusters.generate import Case, Set
 
 OURS = "SmoothTree"
-FOLDER = pathlib.Path(__file__).parent
+FOLDER = Path(__file__).parent
 # Rows of a generated set, at most: peers are slow.
 _MOST_ROWS = 3_000
 
 
-def lists(data: pathlib.Path, files: list[pathlib.Path], seed: int) -> dict[str, Callable]:
-    """Title of each list and what yields its cases."""
+def lists(data: Path, files: list[Path], seed: int) -> dict[str, tuple]:
+    """Title of each list, and the function that yields its cases with its arguments."""
     features, other = data / "features", seed + 50_000
     curved = ("moons", "rings", "chains")
     return {
-        "photos": lambda: real.photos(features, seed, 40),
-        "photos, Lite2": lambda: real.photos(features, seed, 20, (real.LITE2,)),
-        "few photos": lambda: real.few(features, seed, 36),
-        "copies of photos": lambda: real.copied(features, seed, 24),
-        "rare kinds": lambda: real.rare(features, seed, 30, real.LARGE, 12),
-        "rare kinds, Lite2": lambda: real.rare(features, seed, 60, real.LARGE_LITE2, 30),
-        "one class of photos": lambda: real.single_classes(features),
-        "generated": lambda: made(other, 1, lambda s: s.n <= _MOST_ROWS and s.d > 3),
-        "low-dimensional": lambda: real.low_dimensional(data / "lowdim"),
-        "real": lambda: real.tables(files),
-        "huge and small clusters": lambda: generate.huge(other, 20),
-        "few rows": lambda: generate.few_rows(other, 30),
-        "levels": lambda: made(other, 2, lambda s: s.kind == "hierarchy" and s.d > 3),
-        "curved": lambda: made(other, 6, lambda s: s.kind in curved and s.d < 4),
-        "random centers in few columns": lambda: generate.random_centers(other, 16),
+        "photos": (real.photos, features, seed, 40),
+        "photos, Lite2": (real.photos, features, seed, 20, (real.LITE2,)),
+        "few photos": (real.few, features, seed, 36),
+        "copies of photos": (real.copied, features, seed, 24),
+        "rare kinds": (real.rare, features, seed, 30, real.LARGE, 12),
+        "rare kinds, Lite2": (real.rare, features, seed, 60, real.LARGE_LITE2, 30),
+        "one class of photos": (real.single_classes, features),
+        "generated": (made, other, 1, lambda s: s.n <= _MOST_ROWS and s.d > 3),
+        "low-dimensional": (real.low_dimensional, data / "lowdim"),
+        "real": (real.tables, files),
+        "huge and small clusters": (generate.huge, other, 20),
+        "few rows": (generate.few_rows, other, 30),
+        "levels": (made, other, 2, lambda s: s.kind == "hierarchy" and s.d > 3),
+        "curved": (made, other, 6, lambda s: s.kind in curved and s.d < 4),
+        "random centers in few columns": (generate.random_centers, other, 16),
     }
 
 
@@ -122,16 +122,18 @@ def table(lines: list[dict]) -> str:
         own = [line for line in lines if line["method"] == name]
         several = [line for line in own if line["true"] > 1]
         whole = [line["k"] == 1 for line in own if line["true"] == 1]
-        rows.append([
-            name,
-            len(several),
-            _mean([line["ari"] for line in several], 3),
-            _mean([line["k"] == line["true"] for line in several]),
-            _mean([abs(np.log2(line["k"] / line["true"])) for line in several]),
-            f"{_mean(whole)} of {len(whole)}" if whole else "",
-            f"{sum(line['seconds'] for line in own):,.0f}",
-            *(_mean([line["overlap"] >= 0.5 for line in several]) for _ in rare),
-        ])  # fmt: skip
+        rows.append(
+            [
+                name,
+                len(several),
+                _mean([line["ari"] for line in several], 3),
+                _mean([line["k"] == line["true"] for line in several]),
+                _mean([abs(np.log2(line["k"] / line["true"])) for line in several]),
+                f"{_mean(whole)} of {len(whole)}" if whole else "",
+                f"{sum(line['seconds'] for line in own):,.0f}",
+                *(_mean([line["overlap"] >= 0.5 for line in several]) for _ in rare),
+            ]
+        )
     return tables.markdown(["method", *columns, *rare], rows)
 
 
@@ -156,23 +158,24 @@ def verdicts(lines: list[dict]) -> str:
 def main() -> None:
     """Entry point."""
     parser = tables.parser("number_of_clusters", __doc__)
-    parser.add_argument("--data", type=pathlib.Path, required=True)
-    parser.add_argument("--real", type=pathlib.Path, nargs="*", default=[], metavar="FILE")
-    parser.add_argument("--seed", type=int, default=400_000, help="of draws and generated sets")
-    parser.add_argument("--only", nargs="*", help="methods")
-    parser.add_argument("--lists", nargs="*", help="titles")
-    parser.add_argument("--out", type=pathlib.Path, default=FOLDER / "results.jsonl")
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--real", type=Path, nargs="*", default=[], metavar="FILE")
+    parser.add_argument("--seed", type=int, default=400_000)
+    parser.add_argument("--only", nargs="*")
+    parser.add_argument("--lists", nargs="*")
+    parser.add_argument("--out", type=Path, default=FOLDER / "results.jsonl")
     flags = parser.parse_args()
     warnings.simplefilter("ignore")
     found = tables.Lines(flags.out, "list", "set", "method")
     every = lists(flags.data, flags.real, flags.seed)
     for title in flags.lists or every:
-        for case in every[title]():
+        cases, *arguments = every[title]
+        for case in cases(*arguments):
             x = case.scaled()
-            points = functools.cache(functools.partial(peers.umap, x))
+            points = cache(partial(peers.umap, x))
             for method in [OURS, *peers.PEERS] if flags.only is None else flags.only:
                 entries = {"list": title, "set": case.name, "method": method}
-                found.add(entries, functools.partial(run, case, x, method, points))
+                found.add(entries, partial(run, case, x, method, points))
     text = ["# The number of clusters, not given", (FOLDER / "notes.md").read_text().strip()]
     for title in dict.fromkeys(line["list"] for line in found.lines):
         own = complete([line for line in found.lines if line["list"] == title])

@@ -4,12 +4,12 @@ Every list has all families of `sets.txt`, each set with a number of clusters, r
 its own, which follow from a seed. A method is chosen on some seeds and reported on others.
 """
 
-import pathlib
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from numpy.random import Generator
+from numpy.random import Generator, default_rng
 from numpy.typing import NDArray
 from scipy.special import softmax
 
@@ -21,7 +21,7 @@ Rows = tuple[NDArray, NDArray]
 _ROWS, _STEPS = 4_000, 14
 # "Separate" clusters: this many times the distance at which the Bayes error is 0.5 %.
 _SEPARATE, _SEPARATE_ERROR = 1.6, 0.005
-_TEXT = (pathlib.Path(__file__).parent / "sets.txt").read_text()
+_TEXT = (Path(__file__).parent / "sets.txt").read_text()
 
 
 class Case(NamedTuple):
@@ -85,7 +85,7 @@ def families(seed: int) -> Iterator[Set]:
 
 def _varied(kind: str, k: int, n: int, d: int, groups: float, seed: int) -> tuple[int, int, int]:
     """Another number of clusters, rows, and columns."""
-    rng = np.random.default_rng(seed)
+    rng = default_rng(seed)
     factors = rng.uniform(0.7, 1.4, 3)
     # The same number of clusters in each group.
     if kind == "hierarchy":
@@ -98,7 +98,7 @@ def _varied(kind: str, k: int, n: int, d: int, groups: float, seed: int) -> tupl
 
 def case(spec: Set) -> Case:
     """The rows of a set in random order; outliers are noise, which is -1."""
-    rng = np.random.default_rng(spec.seed)
+    rng = default_rng(spec.seed)
     points, truth = _KINDS[spec.kind](spec, rng)
     if spec.outliers:
         count = round(spec.outliers * len(points))
@@ -248,7 +248,7 @@ def _vmf(spec: Set, rng: Generator) -> Rows:
     labels = rng.choice(spec.k, _ROWS, p=share)
 
     def error_at(kappa: float) -> float:
-        x = _around(means[labels], kappa * d, np.random.default_rng(spec.seed))
+        x = _around(means[labels], kappa * d, default_rng(spec.seed))
         log_density = np.log(share)[None, :] + kappa * d * (x @ means.T)
         return 1 - softmax(log_density, axis=1).max(axis=1).mean()
 
@@ -336,11 +336,22 @@ def _quantized(spec: Set, rng: Generator) -> Rows:
 
 
 _KINDS = {
-    "blobs": _blobs, "ellipses": _ellipses, "hierarchy": _hierarchy, "styles": _styles,
-    "styles_cosine": _styles, "vmf": _vmf, "vmf_one": _vmf, "vmf_noise": _vmf, "moons": _moons,
-    "rings": _rings, "chains": _chains, "one": _one, "student": _student, "noise": _noise,
+    "blobs": _blobs,
+    "ellipses": _ellipses,
+    "hierarchy": _hierarchy,
+    "styles": _styles,
+    "styles_cosine": _styles,
+    "vmf": _vmf,
+    "vmf_one": _vmf,
+    "vmf_noise": _vmf,
+    "moons": _moons,
+    "rings": _rings,
+    "chains": _chains,
+    "one": _one,
+    "student": _student,
+    "noise": _noise,
     "quantized": _quantized,
-}  # fmt: skip
+}
 
 
 def _around_centers(rng: Generator, centers: NDArray, sizes: list[int], noise: float) -> Rows:
@@ -352,7 +363,7 @@ def _around_centers(rng: Generator, centers: NDArray, sizes: list[int], noise: f
 def huge(seed: int, count: int) -> Iterator[Case]:
     """One huge cluster beside 10 to 60 small ones of 20 to 40 rows; or sizes by Zipf's law."""
     for i in range(count):
-        rng = np.random.default_rng(seed + i)
+        rng = default_rng(seed + i)
         k, d = round(np.exp(rng.uniform(np.log(11), np.log(60)))), int(rng.integers(24, 65))
         most, least = int(rng.integers(1000, 5001)), int(rng.integers(20, 41))
         sizes = [most, *[least] * (k - 1)]
@@ -368,7 +379,7 @@ def huge(seed: int, count: int) -> Iterator[Case]:
 def few_rows(seed: int, count: int) -> Iterator[Case]:
     """Two or three groups of 3 to 6 rows, 12 apart; then as many rows of one."""
     for i in range(2 * count):
-        rng = np.random.default_rng(seed + i)
+        rng = default_rng(seed + i)
         k, d = 2 + i % 2, (2, 6, 20)[i % 3]
         sizes = [4, *rng.integers(3, 7, k - 1).tolist()]
         x, truth = _around_centers(rng, 12 * np.eye(k, d), sizes, 1.0)
@@ -381,7 +392,7 @@ def few_rows(seed: int, count: int) -> Iterator[Case]:
 def random_centers(seed: int, count: int) -> Iterator[Case]:
     """20 to 200 random centers in 6 to 32 columns, three to six times as far as rows within."""
     for i in range(count):
-        rng = np.random.default_rng(seed + i)
+        rng = default_rng(seed + i)
         k, d = round(np.exp(rng.uniform(np.log(20), np.log(200)))), int(rng.integers(6, 33))
         centers = rng.uniform(3, 6) * rng.normal(size=(k, d))
         x, truth = _around_centers(rng, centers, [int(rng.integers(12, 41))] * k, 1.0)

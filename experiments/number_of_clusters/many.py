@@ -9,15 +9,14 @@ used.
 """
 
 import concurrent.futures
-import functools
 import multiprocessing
-import pathlib
 import resource
 import tempfile
 import time
 import warnings
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +25,7 @@ from sklearn.metrics import adjusted_rand_score
 from experiments import tables
 from experiments.number_of_clusters import peers
 
-FOLDER = pathlib.Path(__file__).parent
+FOLDER = Path(__file__).parent
 # Name of a set: rows, columns, clusters.
 SETS = {
     "60,000 rows": (60_000, 128, 800),
@@ -58,7 +57,7 @@ METHODS: dict[str, Callable[[str], NDArray]] = {
 }
 
 
-def write(file: pathlib.Path, n: int, d: int, k: int) -> NDArray:
+def write(file: Path, n: int, d: int, k: int) -> NDArray:
     """Writes a set as `.npy` and returns the cluster of each row."""
     rng = np.random.default_rng(n)
     centers = 2 * rng.standard_normal((k, d), np.float32)
@@ -80,7 +79,7 @@ def run(method: str, file: str) -> tuple[NDArray, float, float]:
     return labels, seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
-def measure(method: str, file: str, truth: NDArray) -> dict[str, Any]:
+def measure(method: str, file: str, truth: NDArray) -> dict:
     """The figures of a method in a process of its own."""
     spawn = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(1, mp_context=spawn) as pool:
@@ -94,15 +93,15 @@ def main() -> None:
     parser = tables.parser("number_of_clusters.many", __doc__)
     parser.add_argument("--only", nargs="*", default=list(METHODS))
     parser.add_argument("--sets", nargs="*", default=list(SETS))
-    parser.add_argument("--out", type=pathlib.Path, default=FOLDER / "many.jsonl")
+    parser.add_argument("--out", type=Path, default=FOLDER / "many.jsonl")
     flags = parser.parse_args()
     found = tables.Lines(flags.out, "set", "method")
     for name in flags.sets:
         with tempfile.TemporaryDirectory() as folder:
-            file = pathlib.Path(folder) / "rows.npy"
+            file = Path(folder) / "rows.npy"
             truth = write(file, *SETS[name])
             for method in flags.only:
-                how = functools.partial(measure, method, str(file), truth)
+                how = partial(measure, method, str(file), truth)
                 found.add({"set": name, "method": method}, how)
     columns = ["rows", "columns", "clusters", "method", "found", "ARI", "s", "GB"]
     rows = [

@@ -8,6 +8,7 @@ import functools
 from collections.abc import Callable
 
 import numpy as np
+from numpy.random import default_rng
 from numpy.typing import NDArray
 from sklearn.cluster import HDBSCAN, KMeans
 from sklearn.decomposition import PCA
@@ -48,7 +49,7 @@ def without_noise(x: NDArray, labels: NDArray) -> NDArray:
 
 def kmeans_silhouette(x: NDArray) -> NDArray:
     """k-means with the number of clusters of the highest silhouette; at least two."""
-    rng = np.random.default_rng(0)
+    rng = default_rng(0)
     fitted = _sample(x, _FITTED, rng)
     scored = _sample(fitted, _SCORED, rng)
 
@@ -74,7 +75,7 @@ def mixture_bic(x: NDArray) -> NDArray:
     # A covariance needs more rows than columns.
     axes = min(_AXES, len(x) // 3)
     points = PCA(axes, random_state=0).fit_transform(x) if x.shape[1] > axes else x
-    fitted = _sample(points, _FITTED, np.random.default_rng(0)).astype(np.float64)
+    fitted = _sample(points, _FITTED, default_rng(0)).astype(np.float64)
     best: tuple[float, GaussianMixture] | None = None
     for k in [*range(1, 13), 15, 18, 21, 25, 30, 35, _COMPONENTS]:
         if k * 5 > len(fitted):

@@ -1,9 +1,10 @@
 """Real sets with labels, which score only: tables, features of photos, and low-dimensional sets."""
 
-import pathlib
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
+from numpy.random import default_rng
 from numpy.typing import NDArray
 from sklearn import datasets
 
@@ -19,7 +20,7 @@ BUNDLED = ("iris", "wine", "breast_cancer", "digits")
 _ROWS = 5_000
 
 
-def tables(files: list[pathlib.Path]) -> Iterator[Case]:
+def tables(files: list[Path]) -> Iterator[Case]:
     """Sets of scikit-learn, and the first rows of files, see `read`."""
     for name in BUNDLED:
         x, y = getattr(datasets, f"load_{name}")(return_X_y=True)
@@ -31,7 +32,7 @@ def tables(files: list[pathlib.Path]) -> Iterator[Case]:
         yield read(file, _ROWS)
 
 
-def read(file: pathlib.Path, rows: int | None = None) -> Case:
+def read(file: Path, rows: int | None = None) -> Case:
     """Features or pixels, and `labels`, of an `.npz` file; its first rows, None: all."""
     with np.load(file) as arrays:
         y = arrays["labels"][:rows].astype(np.int64)
@@ -40,9 +41,7 @@ def read(file: pathlib.Path, rows: int | None = None) -> Case:
     return Case(file.stem, x, (y,), metric)
 
 
-def photos(
-    folder: pathlib.Path, seed: int, count: int, files: tuple[str, ...] = FILES
-) -> Iterator[Case]:
+def photos(folder: Path, seed: int, count: int, files: tuple[str, ...] = FILES) -> Iterator[Case]:
     """Draws of 2 to 50 classes of photos from the files in turn.
 
     The number of classes is log-uniform. Every other pair of sets has a long tail, with four to ten
@@ -50,7 +49,7 @@ def photos(
     """
     pools = [_pool(folder, file) for file in files]
     for i in range(count):
-        rng = np.random.default_rng(seed + i)
+        rng = default_rng(seed + i)
         x, y = pools[i % len(pools)]
         k = round(np.exp(rng.uniform(np.log(2), np.log(50))))
         chosen = rng.permutation(np.unique(y))[:k]
@@ -63,7 +62,7 @@ def photos(
         yield Case(f"photos-{seed + i}-k{k}", x[rows], (y[rows],), "cosine")
 
 
-def few(folder: pathlib.Path, seed: int, count: int) -> Iterator[Case]:
+def few(folder: Path, seed: int, count: int) -> Iterator[Case]:
     """Few photos: 3, 5 or 8 of each of 3, 5 or 10 classes; then one class of 6 to 60 photos."""
     for i in range(count):
         each, k = (3, 5, 8)[i % 3], (3, 5, 10)[i // 3 % 3]
@@ -73,13 +72,13 @@ def few(folder: pathlib.Path, seed: int, count: int) -> Iterator[Case]:
         yield _drawn(folder, f"few-{seed + i}-{n}x1", seed + i, [n])
 
 
-def copied(folder: pathlib.Path, seed: int, count: int) -> Iterator[Case]:
+def copied(folder: Path, seed: int, count: int) -> Iterator[Case]:
     """Photos with copies: all twice, thrice, a fifth, or one kind twelve times; equal or noisy.
 
     Noise is 0, 0.1 or 1 % of the standard deviation of a column.
     """
     for i in range(count):
-        rng = np.random.default_rng(seed + i)
+        rng = default_rng(seed + i)
         k, noise = int(rng.integers(4, 13)), (0, 1e-3, 1e-2)[i // 4 % 3]
         case = _drawn(folder, "", seed + i, [int(rng.integers(12, 31))] * k)
         x, y = case.rows, case.truths[0]
@@ -97,9 +96,7 @@ def copied(folder: pathlib.Path, seed: int, count: int) -> Iterator[Case]:
         yield Case(name, np.concatenate([x, copies]), (np.concatenate([y, y[added]]),), "cosine")
 
 
-def rare(
-    folder: pathlib.Path, seed: int, count: int, large: dict[str, int], most: int
-) -> Iterator[Case]:
+def rare(folder: Path, seed: int, count: int, large: dict[str, int], most: int) -> Iterator[Case]:
     """6 to `most` photos of one class, the last, beside many of each of two to five others.
 
     `large` says how many of a file, which are taken in turn; one that is not there is left out.
@@ -107,7 +104,7 @@ def rare(
     for i in range(count):
         file = list(large)[i % len(large)]
         if (folder / file).exists():
-            rng = np.random.default_rng(seed + i)
+            rng = default_rng(seed + i)
             sizes = [large[file]] * int(rng.integers(2, 6)) + [int(rng.integers(6, most + 1))]
             yield _drawn(folder, f"rare-{seed + i}", seed + i, sizes, file)
 
@@ -118,17 +115,15 @@ def _members(rng: np.random.Generator, y: NDArray, chosen: NDArray, sizes: list[
     return np.concatenate([rng.permutation(np.flatnonzero(y == c))[:n] for c, n in members])
 
 
-def _drawn(
-    folder: pathlib.Path, name: str, seed: int, sizes: list[int], file: str | None = None
-) -> Case:
+def _drawn(folder: Path, name: str, seed: int, sizes: list[int], file: str | None = None) -> Case:
     """Photos of random classes, so many of each; of two files in turn, unless one is named."""
-    rng, (x, y) = np.random.default_rng(seed), _pool(folder, file or FILES[seed % 2])
+    rng, (x, y) = default_rng(seed), _pool(folder, file or FILES[seed % 2])
     chosen = rng.permutation(np.unique(y))[: len(sizes)]
     rows = _members(rng, y, chosen, sizes)
     return Case(name, x[rows], (y[rows],), "cosine")
 
 
-def single_classes(folder: pathlib.Path) -> Iterator[Case]:
+def single_classes(folder: Path) -> Iterator[Case]:
     """Each of the 145 classes of photos alone: one cluster of 60 rows."""
     for i, file in enumerate(FILES):
         x, y = _pool(folder, file)
@@ -137,7 +132,7 @@ def single_classes(folder: pathlib.Path) -> Iterator[Case]:
             yield Case(f"class-{i}-{c}", rows, (np.zeros(len(rows), np.int64),), "cosine")
 
 
-def low_dimensional(folder: pathlib.Path) -> Iterator[Case]:
+def low_dimensional(folder: Path) -> Iterator[Case]:
     """Gagolewski's batteries: `NAME.data.gz` and `NAME.labels*.gz`, of which 0 is noise."""
     for file in sorted(folder.glob("*/*.data.gz")):
         name = file.name.removesuffix(".data.gz")
@@ -146,6 +141,6 @@ def low_dimensional(folder: pathlib.Path) -> Iterator[Case]:
         yield Case(name, np.loadtxt(file).astype(np.float32), truths, "euclidean")
 
 
-def _pool(folder: pathlib.Path, file: str) -> tuple[NDArray, NDArray]:
+def _pool(folder: Path, file: str) -> tuple[NDArray, NDArray]:
     with np.load(folder / file) as arrays:
         return arrays["features"].astype(np.float32), arrays["labels"].astype(np.int64)

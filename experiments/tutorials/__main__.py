@@ -10,17 +10,17 @@ import base64
 import contextlib
 import io
 import json
-import pathlib
 import re
 import sys
 import types
+from pathlib import Path
 from typing import NamedTuple
 
 from PIL import Image
 
 from experiments import tables
 
-FOLDER = pathlib.Path(__file__).parent
+FOLDER = Path(__file__).parent
 
 
 class Cell(NamedTuple):
@@ -118,7 +118,7 @@ def main() -> None:
     names = sorted(f.stem for f in FOLDER.glob("*.py") if not f.stem.startswith("_"))
     parser = tables.parser("tutorials", __doc__)
     parser.add_argument("name", choices=names)
-    parser.add_argument("--notebook", action="store_true", help="also write a notebook")
+    parser.add_argument("--notebook", action="store_true")
     flags = parser.parse_args()
     cells = run(read(flags.name))
     if flags.notebook:
