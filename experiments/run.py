@@ -18,6 +18,7 @@ rows or seeds differ.
 
 import json
 import math
+import time
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -68,16 +69,16 @@ def run_all(flags: Namespace, found: Lines) -> int:
     wanted = planned(flags)
     left = [run for run in wanted if "metrics" not in found.find(run._asdict())]
     print(f"{len(wanted)} runs, {len(wanted) - len(left)} of them finished")
-    if not left:
-        return 0
     trains = [registry.build(run).train for run in left]
     sizes = {size for train in trains for size in (train.batch_size, train.labeled_batch_size)}
     # A number of devices that divides all batches.
     devices.use_cores(math.gcd(*(sizes - {None})))
     command = f"python -m experiments.run {flags.paper} {flags.table} --scale={flags.scale}"
-    origin, failures = tables.origin(command), 0
-    for i, run in enumerate(left, 1):
-        print(f"[{i}/{len(left)}] {run.config}, seed {run.seed}", flush=True)
+    origin, failures, started = tables.origin(command), 0, time.perf_counter()
+    for i, run in enumerate(left):
+        minutes = (time.perf_counter() - started) / max(i, 1) * (len(left) - i) / 60
+        to_go = f", about {minutes:.0f} min left" if i else ""
+        print(f"[{i + 1}/{len(left)}] {run.config}, seed {run.seed}{to_go}", flush=True)
         row = run._asdict()
         try:
             row |= _measure(run, flags, origin)
@@ -100,8 +101,7 @@ def _measure(run: Run, flags: Namespace, origin: dict) -> dict:
         config.data.update(name="arrays", dir=str(file))
     name = workdirs.default_workdir(config_json(config), run.config).name
     found = pipeline.run_pipeline(config, flags.runs / name, run.config)
-    accelerated = jax.default_backend() in ("gpu", "tpu")
-    automatic = "bfloat16, losses float32" if accelerated else "float32"
+    automatic = "float32" if jax.default_backend() == "cpu" else "bfloat16, losses float32"
     dtype = config.network.dtype
     about = {**found["provenance"], **origin, "seconds": found["seconds"]}
     about["config_digest"] = registry.digest(config)
@@ -156,8 +156,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     flags = parser.parse_args(arguments)
     flags.seeds = flags.seeds or list(range(registry.SEEDS.get(flags.scale, 1)))
     with exit_codes.handle_errors():
-        every = flags.table == "all"
-        flags.numbers = list(registry.tables(flags.paper)) if every else flags.table.split(",")
+        numbers = registry.tables(flags.paper) if flags.table == "all" else flags.table.split(",")
+        flags.numbers = list(numbers)
         found = registry.stored(flags.results)
         failures = 0 if flags.show else run_all(flags, found)
         text = table.pages(flags.paper, flags.numbers, flags.scale, flags.seeds, found)
