@@ -58,6 +58,8 @@ def _parser() -> Parser:
 def _photos(first: str, others: Sequence[str]) -> tuple[str, list[str]]:
     """Finds PHOTOS as `data.dir`, several of them one a line, and the flags among arguments."""
     more = [argument for argument in others if not argument.startswith("-")]
+    if "" in (first, *more):
+        raise InputError("PHOTOS must be folders or files of images; got an empty name")
     return "\n".join([first, *more]), [other for other in others if other not in more]
 
 

@@ -407,10 +407,10 @@ def _silhouette(distances: NDArray, labels: NDArray) -> float:
 def _choose(
     relative: NDArray, n_clusters: NDArray, largest: NDArray, scores: NDArray
 ) -> tuple[int, str]:
-    """Returns the index of the chosen bandwidth, and the verdict.
+    """Returns the index of the bandwidth chosen by the rules of `scan`, and its verdict.
 
     Args:
-        relative: bandwidths in extents, ascending.
+        relative: bandwidths, ascending, as fractions of the extent of the data.
         n_clusters: number of clusters of at least `min_cluster_size` at each bandwidth.
         largest: fraction of the rows in the largest cluster at each.
         scores: score of each, NaN without one.

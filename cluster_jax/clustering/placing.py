@@ -147,7 +147,8 @@ class ByTree:
         """Returns probabilities of the distinct labels, ascending, for new rows: float64 `[m, k]`.
 
         The arguments are those of `place`. If a training row is in no cluster, the first column is
-        that of -1. A row of zeros has probabilities like any other.
+        that of -1. A row of zeros has probabilities like any other. Unlike `place`, this does not
+        check that the rows are finite.
         """
         ids, _, _, around = self._own if labels is None else self._groups(labels)
         every = np.unique(self.labels if labels is None else labels)

@@ -234,9 +234,14 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         return "euclidean" if x.shape[1] <= FEW_AXES else "cosine"
 
     def _find(self, x: NDArray, sizes: NDArray, rng: np.random.Generator) -> list[NDArray]:
-        """Returns nested labels of the leaves `[m, d]`, the finest first, and sets the verdict.
+        """Returns the labels of the leaves at each level, int64 `[m]` each, the finest first.
 
-        `sizes` int `[m]` has the number of rows of each leaf.
+        With `n_clusters` there is one level. Sets `verdict_`, `gap_` and `scores_`.
+
+        Args:
+            x: `[m, d]`, the features of one row of each leaf.
+            sizes: int `[m]`, the number of rows of each leaf.
+            rng: source of randomness.
         """
         rows = self.smoother_
         found = number.find(x, rows, rng)

@@ -212,13 +212,18 @@ def _arrays(config: DataConfig, X: ArrayLike | None = None) -> Dataset:
 
 
 def _check_images(pixels: np.ndarray, name: str) -> None:
-    """Raises an `InputError` unless an array has images as of `_arrays`; `name` is for messages."""
+    """Raises an `InputError` unless an array holds images that `_arrays` accepts.
+
+    An array `[H, W, 3 or 4]`, which looks like one color image, is refused. `name` is that of the
+    array in messages.
+    """
     shape, dtype = " x ".join(map(str, pixels.shape)), pixels.dtype
     is_one = pixels.ndim == 3 and pixels.shape[-1] in (3, 4) and min(pixels.shape[:2]) > 4
     is_gray = pixels.ndim == 3 and not is_one
     if not pixels.size or not (is_gray or (pixels.ndim == 4 and pixels.shape[-1] in (1, 3))):
         must = f"{name} must have shape [N x H x W], or [N x H x W x C] with C = 1 or 3"
-        raise InputError(f"{must}; got [{shape}] (X[None] is an array of one image)")
+        hint = "X[None] is an array of one image" if pixels.ndim < 4 else "X[..., :3] has no alpha"
+        raise InputError(f"{must}; got [{shape}] ({hint})")
     if dtype == np.uint8:
         return
     got = str(dtype)

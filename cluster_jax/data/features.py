@@ -56,9 +56,10 @@ def load(config: DataConfig, X: ArrayLike | None = None) -> Dataset:
 
 
 def pending(images: Dataset, columns: int) -> Dataset:
-    """Makes the data set of images that are not embedded yet; `of_images` adds the values.
+    """Makes a placeholder for the features of images that are not embedded yet.
 
-    Until then, `fetch` raises a LookupError.
+    Its `fetch` raises a `LookupError`. When the features are there, `of_images` makes another data
+    set from its `features_of`, which takes its place.
 
     Args:
         images: the images.
@@ -72,7 +73,7 @@ def of_images(images: Dataset, values: NDArray, cache_mb: float) -> Dataset:
     """Makes a data set of the features of images; labels, names and sources are the images'.
 
     Args:
-        images: the N images.
+        images: the N images themselves; of a `pending` data set its `features_of`.
         values: their features, float `[N, d]`, which are scaled to length one.
         cache_mb: see `DataConfig`.
 

@@ -34,9 +34,10 @@ def build_map(
 ) -> dict[str, Any]:
     """Returns the record of the points, from which the page's script draws clusters and map.
 
-    It has all points, or, if there are more than `MAX_POINTS`, that many, spread evenly over the
-    clusters. The points are ordered by cluster, and within a cluster from the most to the least
-    typical one. A point's number is its position in this order.
+    It has all points. If there are more than `MAX_POINTS`, it has that many, evenly spaced in the
+    order below: a cluster has a share by its size, and a small one may have none. The points are
+    ordered by cluster, and within a cluster from the most to the least typical one. A point's
+    number is its position in this order.
 
     Args:
         data: what the report shows; a map has two axes or more.
@@ -54,11 +55,13 @@ def build_map(
           place in the first of "sheets" and in "nearest", "best" that in another sheet, or -1;
         - "names": names of the points, or None; "label_names": names of the true labels, or None;
         - "taken": dates of the photos, or None without facts about the files;
-        - "doubtful", "doubtful_other": numbers of `doubts`, and the other cluster of each, packed;
+        - "doubtful", "doubtful_other": numbers of those `doubts` that have a point in the record,
+          and the other cluster of each, packed;
         - "sheets": thumbnails, each with the "column" that has the places of the points: of up to
-          `MAX_THUMBNAILS` points, and, if these are small, larger ones of the best of each cluster;
-        - "nearest": for each point with a thumbnail, the numbers of the points nearest to it in the
-          features, packed; or None;
+          `MAX_THUMBNAILS` points, and, if these are small, larger ones of the best `N_BEST` points
+          of the `N_SHOWN` largest clusters and of the points of `changed`; empty without images;
+        - "nearest": for each point with a place in "sample", also without images, the numbers of
+          the points nearest to it in the features, packed; or None;
         - "n_nearest": how many nearest points each of them has.
     """
     members = np.concatenate([cluster.members for cluster in clusters])
@@ -74,9 +77,12 @@ def build_map(
     if data.fetch_images is not None:
         sheets = [_sheet(data, "sample", sample, side)]
         if side < THUMBNAIL_SIDE:
-            best = [cluster.members[:N_BEST] for cluster in clusters[:N_SHOWN]]
+            is_kept = np.isin(np.arange(len(data.clustering.points)), points)
+            largest = (cluster.members for cluster in clusters[:N_SHOWN])
+            best = [rows[is_kept[rows]][:N_BEST] for rows in largest]
             best += [np.array(part, int) for entry in changed for _, part in entry.shown]
-            shown["best"] = np.unique(np.concatenate(best))
+            rows = np.unique(np.concatenate(best))
+            shown["best"] = rows[is_kept[rows]]
             sheets.append(_sheet(data, "best", shown["best"], THUMBNAIL_SIDE))
     if data.features is not None:
         neighbors = nearest_points(data.features[points], places)

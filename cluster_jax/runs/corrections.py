@@ -77,8 +77,9 @@ def read(file: epath.PathLike) -> dict[str, Any]:
 def corrected(run: Run, said: Mapping[str, Any]) -> Run:
     """Returns the corrected run, whose probabilities, distances, tree and results stay as before.
 
-    Corrected are labels, names, which rows a person has decided, and which copies are kept; `keep`
-    is ignored if the run has no duplicates. For all else see `finish.described` and `scored`.
+    The corrections change labels, names, held clusters, which rows a person has decided, and which
+    copies are kept; `keep` is ignored if the run has no duplicates. `finish.described` and
+    `finish.scored` bring the rest up to date.
 
     Args:
         run: the run in the state that the corrections are about.
@@ -241,10 +242,14 @@ def _counted(counts: Mapping[str, int]) -> str:
 
 
 def _new(said: Mapping[str, Any], next_label: int) -> dict[str, int]:
-    """Returns the number of each new cluster by its key, from `next_label` on.
+    """Returns the number of each new cluster by its key: `next_label` for the first key, and so on.
+
+    Args:
+        said: the entry "new" of the corrections alone, see the module.
+        next_label: the lowest number that no cluster has had.
 
     Raises:
-        InputError: a key is a number, so that it could be that of another cluster.
+        InputError: a key consists of digits, so that it could be the number of another cluster.
     """
     if numbers := [key for key in said if key.isdecimal()]:
         raise InputError(f"the key of a new cluster must be no number; got {short(numbers[0])!r}")

@@ -181,7 +181,7 @@ def _as_run(
         x: `[m, d]`, the features of the rows that are described.
         options: how the rows were clustered.
         result: the clusters.
-        known: the attributes `config`, `workdir` and `shown` of the run.
+        known: three attributes of the run, which are passed on: `config`, `workdir` and `shown`.
     """
     from cluster_jax.runs import finish
 

@@ -239,7 +239,9 @@ class Run:
 
     @functools.cached_property
     def all_features(self) -> NDArray:
-        """Features of the n rows, float `[n, d]`; of images as unit rows.
+        """Features of the n rows, float `[n, d]`, as they were clustered.
+
+        They are rows of length one for images, and for embeddings with the cosine metric.
 
         Raises:
             InputError: they are not stored.

@@ -102,7 +102,9 @@ def default_workdir(config: Mapping[str, Any], name: str) -> pathlib.Path:
 
 
 def normalized(path: str | None) -> str | None:
-    """Returns local paths, one a line, as absolute ones; None and a text with "://" stay.
+    """Returns local paths, one a line, as absolute ones, without blank lines.
+
+    "~" is expanded. None stays as it is, and so does a text that has "://" anywhere.
 
     Example:
         >>> normalized("/photos/../x/"), normalized("gs://bucket/photos/")
@@ -110,9 +112,9 @@ def normalized(path: str | None) -> str | None:
     """
     if path is None or "://" in path:
         return path
-    if "\n" in path:
-        return "\n".join(str(normalized(line)) for line in path.split("\n"))
-    return os.path.abspath(os.path.expanduser(path))
+    # A folder may have a line break in its name.
+    lines = [path] if os.path.exists(os.path.expanduser(path)) else path.split("\n")
+    return "\n".join(os.path.abspath(os.path.expanduser(line)) for line in lines if line)
 
 
 def images_dir(path: str | None, workdir: epath.Path, images: Mapping[str, Any]) -> str | None:
@@ -158,8 +160,8 @@ def with_located(
 def with_stored_dir(config: Mapping[str, Any], workdir: epath.Path) -> dict[str, Any]:
     """Returns a copy of a config with an absolute `data.dir`, which can be compared with a run's.
 
-    If it is where the images of the run in the workdir were moved together with the workdir, the
-    copy has the path that the run has stored, so that both configs are equal.
+    If images and workdir have moved together since the run, and the path is the new place of the
+    images, the copy has the old path that the run has stored: then both configs are equal.
 
     Args:
         config: the config that a user gives.

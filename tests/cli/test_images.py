@@ -238,6 +238,7 @@ def test_an_array_and_the_number_that_is_found(tmp_path, capsys):
     [
         ("none", "PHOTOS must be an existing folder"),
         ("", "PHOTOS"),
+        ("here empty", "PHOTOS must be folders or files of images; got an empty name"),
         ("here --n-cluster=3", "no flag --n-cluster; did you mean --n-clusters?"),
         ("here --n-clusters=many", "--n-clusters: invalid int value: 'many'"),
         ("My Photos", "PHOTOS must be an existing folder"),
@@ -247,7 +248,7 @@ def test_an_array_and_the_number_that_is_found(tmp_path, capsys):
     ],
 )
 def test_bad_input(photos, given, said, tmp_path, refused):
-    given = [str(photos) if word == "here" else word for word in given.split()]
+    given = [{"here": str(photos), "empty": ""}.get(word, word) for word in given.split()]
     assert said in refused(images.main, *given, f"--workdir={tmp_path / 'out'}", *QUICK)
     assert not (tmp_path / "out").exists()
 

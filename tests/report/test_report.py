@@ -557,6 +557,9 @@ def test_large_sets_are_sampled(monkeypatch):
     shares = np.bincount(points["cluster"])[:30] / np.bincount(clusters)[:30]
     np.testing.assert_allclose(shares, 0.8, atol=0.01, err_msg="evenly over the clusters")
     assert "20,000 images of 25,000 are drawn" in page.text
+    has_best = points["best"] >= 0
+    assert points["best"].max() + 1 == has_best.sum(), "no larger picture without a point"
+    assert (np.bincount(points["cluster"][has_best])[:30] == 8).all()
 
 
 def test_clusters_come_by_size_with_ties_by_number_and_none_last():

@@ -115,3 +115,10 @@ def test_the_default_path(tmp_path):
     assert path.name.startswith("my_photos_1-")
     assert path == workdirs.default_path("runs", "my photos/1", json.loads(json.dumps(CONFIG)))
     assert path != workdirs.default_path("runs", "my photos/1", {**CONFIG, "seed": 1})
+
+
+def test_blank_lines_are_no_folder(tmp_path):
+    (tmp_path / "two\nlines").mkdir()
+    assert workdirs.normalized("/a\n\n/b/\n") == "/a\n/b"
+    assert workdirs.normalized("") == ""
+    assert workdirs.normalized(f"{tmp_path}/two\nlines") == f"{tmp_path}/two\nlines"
