@@ -334,6 +334,8 @@ class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
     def save(self, path: str | os.PathLike) -> pathlib.Path:
         """Copies the workdir to the folder `path`, which must be new or empty, with a report.
 
+        There is no report if the folder of the images is away.
+
         Raises:
             FileExistsError: `path` is a file or a folder that is not empty.
         """
@@ -342,7 +344,7 @@ class ImageClusterer(_OfRun, TransformerMixin, ClusterMixin, BaseEstimator):
             said = checks.sentence(f"path must be a new or empty folder; got {path}")
             raise FileExistsError(said)
         shutil.copytree(run.workdir, path, dirs_exist_ok=True)
-        if not (path / workdirs.REPORT).exists():
+        if not (path / workdirs.REPORT).exists() and not page.is_away(run):
             with self._printing():
                 run = dataclasses.replace(page.with_map(run), workdir=epath.Path(path))
                 text = page.render(run, self._shown())

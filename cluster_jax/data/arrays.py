@@ -119,8 +119,13 @@ def as_floats(values: Any, path: object) -> NDArray:
     """
     values = arrays.widened(values)
     if values.dtype.kind not in "biuf":
-        raise InputError(f"{path} must hold real numbers; got {values.dtype}")
+        raise InputError(f"{path} must hold real numbers; got {_kind(values.dtype)}")
     return values.astype(_float_type(values.dtype), copy=False)
+
+
+def _kind(dtype: np.dtype) -> str:
+    """Returns the name of a dtype for a message; NumPy saves bfloat16 as bytes without a type."""
+    return f"{dtype} (save bfloat16 as float32)" if dtype.kind == "V" else str(dtype)
 
 
 def _float_type(*dtypes: np.dtype) -> np.dtype:
@@ -233,7 +238,7 @@ def _open(file: pathlib.Path) -> np.memmap:
         raise _unreadable(file, error) from error
     if array.ndim != 2 or array.dtype.kind not in "biuf" or not array.shape[1]:
         must = f"{file} must hold real numbers, rows by columns"
-        raise InputError(f"{must}; got {array.dtype} of shape {array.shape}")
+        raise InputError(f"{must}; got {_kind(array.dtype)} of shape {array.shape}")
     return array
 
 

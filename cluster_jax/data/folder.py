@@ -7,6 +7,7 @@ import functools
 import os
 import pathlib
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -352,7 +353,10 @@ def _unzipped(path: pathlib.Path) -> tuple[list[str], Callable[[str], bytes]]:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
         if (size := archive.getinfo(name).file_size) > _MOST_UNPACKED:
             raise ValueError(f"{size:,} bytes once unpacked; at most {_MOST_UNPACKED:,} are read")
-        return archive.read(name)
+        try:
+            return archive.read(name)
+        except (zipfile.BadZipFile, zlib.error) as error:
+            raise OSError(f"{name} in {path} is damaged ({error})") from error
 
     return [entry.filename for entry in archive.infolist() if not entry.is_dir()], read
 

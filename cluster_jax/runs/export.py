@@ -93,11 +93,14 @@ def check_of_run(folder: epath.PathLike, run: Run) -> None:
         is_same = known["digest"][row].tobytes() == decode.digest(content)
         return None if is_same else f"{names[row]} with another content"
 
+    away = [line for line in place.split("\n") if not os.path.exists(line)] or run.away
     if problems := list(filter(None, images.map_indices(problem, np.arange(len(names))))):
-        raise InputError(
-            f"the images to export must be those of the run; got {problems[0]}: run "
-            f"`cluster-jax update --workdir={run.workdir}` first"
-        )
+        update = f"`cluster-jax update --workdir={run.workdir}"
+        do = f"run {update}` first"
+        if away:
+            do = f"bring {away[0]} back, or name its new place by {update} FOLDER`"
+        must = "the images to export must be those of the run"
+        raise InputError(f"{must}; got {problems[0]}: {do}")
 
 
 def places(

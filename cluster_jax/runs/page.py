@@ -309,15 +309,21 @@ def _image_folder(run: Run) -> str | None:
     return None if root.is_file() else root.as_uri() + "/"
 
 
-def check_place(run: Run) -> None:
-    """Raises an `InputError` if the images of a run were in folders of which none exists now."""
+def is_away(run: Run) -> bool:
+    """Returns whether the images of a run were in folders of which none exists now."""
     data = run.config["data"]
-    if data["name"] != "folder" or any(map(os.path.exists, data["dir"].split("\n"))):
-        return
-    raise InputError(
-        f"the images of {run.workdir} must be in {image_files.shown(data['dir'])}; got no such "
-        f"folder: name the new place by `cluster-jax update --workdir={run.workdir} FOLDER`"
-    )
+    is_of_files = run.is_of_images and data["name"] == "folder"
+    return is_of_files and not any(map(os.path.exists, data["dir"].split("\n")))
+
+
+def check_place(run: Run) -> None:
+    """Raises an `InputError` if the images of a run are away, see `is_away`."""
+    if is_away(run):
+        place = image_files.shown(run.config["data"]["dir"])
+        raise InputError(
+            f"the images of {run.workdir} must be in {place}; got no such folder: name the new "
+            f"place by `cluster-jax update --workdir={run.workdir} FOLDER`"
+        )
 
 
 def training_images(run: Run) -> Dataset:

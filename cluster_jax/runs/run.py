@@ -17,7 +17,7 @@ from cluster_jax.clustering.base import NO_CLUSTER, Assignment
 from cluster_jax.clustering.membership import Membership
 from cluster_jax.clustering.numbering import Event, State
 from cluster_jax.clustering.placing import ByTree, ByVotes, Placing, Voters
-from cluster_jax.core import arrays, io
+from cluster_jax.core import arrays, buckets, io
 from cluster_jax.core.arrays import numeric
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import parse_section
@@ -609,8 +609,9 @@ def _read(workdir: epath.Path, number: int) -> Run:
     )
     is_short = run.store is not None and run.columns["row"].max(initial=-1) >= len(run.store)
     if is_short or (run.store is None and (run.shown is None or run.is_of_images)):
-        name = workdirs.TRAIN_EMBEDDING if run.is_of_images else store.FEATURES
-        raise io.DamagedFile(workdir / name, "it is not there")
+        files = [workdirs.TRAIN_EMBEDDING] if run.is_of_images else []
+        missing = [name for name in files if name not in buckets.names(workdir)]
+        raise io.DamagedFile(workdir / (*missing, store.FEATURES)[0], "it is not there")
     if not parts["placer"]:
         return run
     if run.is_of_images:

@@ -5,6 +5,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from etils import epath
 
 from cluster_jax.core import checks
@@ -46,7 +47,8 @@ def undo(workdir: epath.PathLike, *, with_report: bool = True) -> Ended:
         with contextlib.suppress(InputError):
             made_by = records.read(workdir).made_by
             what = {"first": "clustering"}.get(made_by, made_by)
-        text = page.render(before) if with_report else None
+        # States need no photos: where these are away, there is no page.
+        text = page.render(before) if with_report and not page.is_away(before) else None
         changes.write_last(before)
         page.write_outputs(before, text)
         # Last, so that after a kill the same command does not go back twice.
@@ -89,7 +91,11 @@ def correct(
         for said in decisions:
             run = _apply(run, said)
         if names:
+            there = set(np.unique(run.labels).tolist())
             run = corrections.corrected(run, {"names": names})
+            if empty := [key for key in names if int(key) not in there]:
+                must = f"--name must name a {run.words[1]} that has {run.words[0]}s"
+                raise InputError(f"{must}; got {empty[0]}, which has none now")
             run = dataclasses.replace(run, page=None)
         is_new = run.state != before.state or (run.columns != before.columns).any()
         if is_new:

@@ -164,6 +164,8 @@ def test_groups_report_and_what_to_try_next(photos, tmp_path, capsys, refused, m
     said = "got no such folder: name the new place by `cluster-jax update --workdir="
     for flag in (f"--corrections={corrections}", f"--export={tmp_path / 'late'}"):
         assert said in refused(report.main, str(out), flag)
+    update.main([f"--workdir={out}", "--undo"])  # A state needs no photos.
+    assert not (out / "report.html").exists()
 
 
 def test_a_finished_run_compares_the_files_of_the_folder(

@@ -173,6 +173,11 @@ def test_folders_that_are_away_or_have_moved(place, capsys, refused, monkeypatch
     report.main([str(run), "--name=0=cats"])
     update.main([f"--workdir={run}", "--undo"])
     assert "12 files could not be read or are gone" in (run / "report.html").read_text()
+    said = f"gone: bring {more} back, or name its new place by `cluster-jax update --workdir="
+    assert said in refused(report.main, str(run), f"--export={place}/sorted")
+    (run / "features.npy").rename(place / "features.npy")
+    assert "features.npy is damaged (it is not there)" in refused(report.main, str(run))
+    (place / "features.npy").rename(run / "features.npy")
     (place / "disk").rename(more)
     update.main([f"--workdir={run}"])
     assert "Nothing has happened" in capsys.readouterr().out

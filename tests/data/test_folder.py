@@ -357,6 +357,10 @@ def test_a_zip_that_unpacks_to_much_and_leads_outside(tmp_path, write, monkeypat
         ("bomb.jpg", "ValueError: 1,001 bytes once unpacked; at most 1,000 are read"),
     )
     assert dataset.ignored == ((".zip", 1), (folder._OUTSIDE, 2), (folder._REPEATED, 1))
+    packed = (tmp_path / "p.zip").read_bytes()
+    (tmp_path / "p.zip").write_bytes(packed.replace(b"PNG", b"GNP"))
+    with pytest.raises(OSError, match=r"1\.png in .*p\.zip is damaged \(Bad CRC-32"):
+        folder.reader(str(tmp_path / "p.zip"))("1.png")
 
 
 def test_a_folder_whose_name_has_two_lines(tmp_path, write):

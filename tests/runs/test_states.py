@@ -417,6 +417,8 @@ def test_a_merge_is_one_correction_and_names_are_as_they_are(run):
     assert text.startswith("corrections  1 merged or emptied, 1 named\n")
     rows = toy.table(run)
     assert {row["name"] for row in rows if row["cluster"] == "1"} == {"C:\\cats"}
+    with pytest.raises(InputError, match="must name a cluster that has rows; got 0, which has no"):
+        states.correct(run, names={"0": "dogs"})
 
 
 def test_rows_may_all_be_wrong(run):
