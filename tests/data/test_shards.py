@@ -1,8 +1,8 @@
 """Features in shards: rows against the whole table, and one sentence for each damage."""
 
-import ml_dtypes
 import numpy as np
 import pytest
+from ml_dtypes import bfloat16 as BF16
 
 from cluster_jax.core import arrays
 from cluster_jax.core.checks import InputError
@@ -56,7 +56,7 @@ def test_one_file_and_larger_types(tmp_path):
             "part-00001-of-00003.npy must have 4 columns like part-00000-of-00003.npy; got 3"),
         (lambda path: np.save(path / "part-00001-of-00003.npy", np.array([["a"]])),
             "must hold real numbers, rows by columns; got <U1"),
-        (lambda path: np.save(path / "part-00001-of-00003.npy", np.ones((2, 4), ml_dtypes.bfloat16)),
+        (lambda path: np.save(path / "part-00001-of-00003.npy", np.ones((2, 4), BF16)),
             r"got \|V2 \(save bfloat16 as float32\) of shape"),
         (lambda path: np.save(path / "part-00001-of-00003.npy", np.ones(3)), r"shape \(3,\)"),
         (lambda path: np.save(path / "part-00001-of-00003.npy", np.array([{}]), allow_pickle=True),
