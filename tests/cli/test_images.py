@@ -99,6 +99,15 @@ def test_names_of_two_groups_are_never_the_same():
     }  # fmt: skip
 
 
+def _needs_its_photos(run, refused, *flags):
+    """Where all photos are away, their new place is to be named; but a state needs none."""
+    said = "got no such folder: name the new place by `cluster-jax update --workdir="
+    for flag in flags:
+        assert said in refused(report.main, str(run), flag)
+    update.main([f"--workdir={run}", "--undo"])
+    assert not (run / "report.html").exists()
+
+
 def test_groups_report_and_what_to_try_next(photos, tmp_path, capsys, refused, monkeypatch):
     opened = []
     monkeypatch.setattr(images.webbrowser, "open", opened.append)
@@ -159,13 +168,8 @@ def test_groups_report_and_what_to_try_next(photos, tmp_path, capsys, refused, m
     report.main([str(out), f"--corrections={corrections}"])
     assert "corrections  nothing new; in force: 2 decided, 1 named" in capsys.readouterr().out
     assert " could not be read or are gone: see" in (out / "report.html").read_text()
-    # Not without any: the new place is to be named.
     photos.rename(tmp_path / "moved")
-    said = "got no such folder: name the new place by `cluster-jax update --workdir="
-    for flag in (f"--corrections={corrections}", f"--export={tmp_path / 'late'}"):
-        assert said in refused(report.main, str(out), flag)
-    update.main([f"--workdir={out}", "--undo"])  # A state needs no photos.
-    assert not (out / "report.html").exists()
+    _needs_its_photos(out, refused, f"--corrections={corrections}", f"--export={tmp_path / 'late'}")
 
 
 def test_a_finished_run_compares_the_files_of_the_folder(
