@@ -131,6 +131,8 @@ def _run(
         guard()
         if is_same:  # Only its features had to be made again.
             run = page.repaired(records.read(workdir), with_report=report)
+            say(f"{workdir} is finished; the missing files were made again\n")
+            say(summary.run_table(run.results))
             return {**run.results, "config": parsed.values}
         return _cluster_and_write(store, inputs, started, report)
 
