@@ -285,7 +285,7 @@ class Encoder:
 @functools.cache
 def _structure(section: NetworkConfig, shape: tuple[int, ...]) -> tuple[Any, Any]:
     """Shapes and dtypes of parameters and statistics of a network of images `[1, H, W, C]`."""
-    net, image = network.make(section), jax.ShapeDtypeStruct(shape, float)
+    net, image = network.make(section), jax.ShapeDtypeStruct(shape, jnp.float32)
     params, stats = jax.eval_shape(lambda x: net.init(jax.random.key(0), x), image)
     return params, stats
 
