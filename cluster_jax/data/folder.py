@@ -177,15 +177,14 @@ def _known(dir: str | None, names: Sequence[str]) -> Files:
     """
     base = root(dir or "")
     if _is_zip(base):
-        packed, read = _unzipped(base)
-        there = set(packed)
+        packed = set(_unzipped(base)[0])
+        there = tuple(name for name in names if name in packed)
     else:
-        read = functools.partial(_read, base)
-        there = {name for name in names if (base / name).is_file()}
-    if not there.intersection(names):
+        there = tuple(name for name in names if (base / name).is_file())
+    if not there:
         must = f"data.dir must have one of the {counted(len(names), 'image')} of the run"
         raise InputError(f"{must}; got none in {shown(dir or '')}")
-    return Files(base, tuple(name for name in names if name in there), read, ())
+    return Files(base, there, reader(dir or ""), ())
 
 
 def reader(dir: str) -> Callable[[str], bytes]:

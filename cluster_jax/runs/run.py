@@ -609,9 +609,10 @@ def _read(workdir: epath.Path, number: int) -> Run:
     )
     is_short = run.store is not None and run.columns["row"].max(initial=-1) >= len(run.store)
     if is_short or (run.store is None and (run.shown is None or run.is_of_images)):
-        files = [workdirs.TRAIN_EMBEDDING] if run.is_of_images else []
-        missing = [name for name in files if name not in buckets.names(workdir)]
-        raise io.DamagedFile(workdir / (*missing, store.FEATURES)[0], "it is not there")
+        name = store.FEATURES
+        if run.is_of_images and workdirs.TRAIN_EMBEDDING not in buckets.names(workdir):
+            name = workdirs.TRAIN_EMBEDDING
+        raise io.DamagedFile(workdir / name, "it is not there")
     if not parts["placer"]:
         return run
     if run.is_of_images:
