@@ -29,10 +29,10 @@ from cluster_jax.core.config import derived
 
 # The published constants. SGHMC (18): steps zeta, factor d2 of the gradient, share d1 of the
 # momentum that is lost in a step, factor d3 of the Gaussian noise, and which momentum moves the
-# view, that after its update or the "old" one. Three things are not as printed: the position follows the new
-# momentum, as in the authors' code, since by the old one a single step is noise without any
-# gradient; the gradient is clipped, as there; and the potential (16) is a line below a similarity
-# of -0.99, where it has a pole. As printed are momentum="old" and clip=None.
+# view, that after its update or the "old" one. Three things are not as printed: the position
+# follows the new momentum, as in the authors' code, since by the old one a single step is noise
+# without any gradient; the gradient is clipped, as there; and the potential (16) is a line below a
+# similarity of -0.99, where it has a pole. As printed are momentum="old" and clip=None.
 SGHMC = {"iterations": 1, "step_size": 0.05, "friction": 0.1, "noise": 0.99, "momentum": "new"}
 # Proposals of the sampler, steps of each, and the length of a step.
 HMC = {"iterations": 1, "leapfrog_steps": 1, "step_size": 0.05}
