@@ -19,8 +19,9 @@ neighbors). Then:
    three axes, of uniform rows in their box) at the same number of clusters, or 0 if that is
    negative. These sets have 1,500 rows together, and five rows for each cluster. The rows are one
    cluster if the gap is below 0.1, or if one of these sets has as high a silhouette. The answer is
-   clear if the gap is four standard errors above 0.3 of the largest possible gap; otherwise it is a
-   best guess.
+   clear if the gap is four standard errors above 0.3 of the largest possible gap, and if rows are
+   rare between the clusters (`_is_apart`): features with heavy tails have a gap as well. Otherwise
+   it is a best guess.
 4. Few axes (`_split_curved`). In two or three axes HDBSCAN [3] runs as well, with 5 neighbors.
    Its clusters, which may be curved, are the answer if they hold 75 % of the rows, and a clear
    answer if 10 neighbors give as many and nearly the same clusters (adjusted Rand index 0.95).
@@ -73,6 +74,9 @@ MIN_GAP, CLEAR_GAP, CLEAR_DEVIATIONS = 0.1, 0.3, 4.0
 # Share of the rows that must be in clusters that split, for all parts to become the clusters; share
 # of the links between neighbors that must stay inside clusters in few axes.
 NEARLY_ALL, MOST_LINKS = 0.95, 0.9
+# Share of the rows that must be in clusters that are apart; where the density between two clusters
+# is measured, the half width of a window in units of the distance of their medians.
+MOST_APART, _WINDOW = 0.9, 0.15
 # Share of the rows that must be in HDBSCAN's clusters.
 DENSE_SHARE = 0.75
 # Rows without clusters: number in all sets together, number of sets, rows for each cluster (with
@@ -307,7 +311,32 @@ def _split(x: NDArray, rows: Smoother, labels: NDArray, rng: np.random.Generator
     if is_one or (is_flat and inside.mean() < MOST_LINKS):
         return Split(np.zeros_like(labels), gap, ONE)
     is_clear = gap - CLEAR_DEVIATIONS * error >= CLEAR_GAP * (1 - mean)
-    return Split(labels, gap, CLEAR if is_clear else UNCLEAR)
+    return Split(labels, gap, CLEAR if is_clear and _is_apart(rows, labels) else UNCLEAR)
+
+
+def _is_apart(rows: Smoother, labels: NDArray) -> bool:
+    """Returns whether rows are rare between each cluster and the one with the nearest mean.
+
+    Sharp rows of both clusters are projected on the line through the two means. Somewhere between
+    the medians of the clusters, the density must be at most half of that at either median. Clusters
+    with 90 % of the rows must pass.
+    """
+    sizes, means, _ = _means(rows.sharp, labels, rows.counts)
+    counts = np.ones(len(labels)) if rows.counts is None else rows.counts
+    nearest = knn.nearest(means, means, 1, exclude_self=True).indices[:, 0]
+    members, places = tree.members(labels), np.linspace(0, 1, 21)
+    passed = 0.0
+    for cluster, other in enumerate(nearest.tolist()):
+        pair = np.concatenate([members[cluster], members[other]])
+        along = rows.sharp[pair] @ (means[other] - means[cluster])
+        is_own = labels[pair] == cluster
+        start = np.median(along[is_own])
+        length = np.median(along[~is_own]) - start
+        is_near = np.abs(along[:, None] - start - places * length) <= _WINDOW * length
+        density = counts[pair] @ is_near
+        if length > 0 and 2 * density.min() <= min(density[0], density[-1]):
+            passed += sizes[cluster]
+    return passed >= MOST_APART * sizes.sum()
 
 
 def _null(x: NDArray, rows: Smoother, most: int, rng: np.random.Generator) -> Smoother:

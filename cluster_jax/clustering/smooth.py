@@ -57,8 +57,9 @@ SHRINKAGE = 0.1
 # share of that of Gaussian rows (0.9 to 1.04 without clusters, 0.3 to 0.7 with random centers);
 # number of rows that are compared, at most.
 NEARER, _LOOK = 0.75, 10_000
-# So many rows at one place are a dense cluster, or rounded values, not copies of one row.
-DENSE_SIZE = 25
+# So many rows at one place are a dense cluster, not copies of one row; so many rows for each value
+# of a column, on average, are rounded values.
+DENSE_SIZE, _ROWS_PER_VALUE = 25, 3
 # Updates of the micro-clusters.
 _UPDATES = 10
 # Sums of squares of larger numbers leave the range of float64.
@@ -281,10 +282,10 @@ def dequantize(x: NDArray, seed: int = 0) -> NDArray:
     1e-6 of the column's range count as one, because such differences come from the arithmetic. Rows
     on a coarse grid coincide, and every grid point would be a cluster: on nine sets of rounded
     columns the mean ARI is 0.993 with the noise and 0.871 without. A column counts as rounded if it
-    has at least four distinct values, and on average at least 25 rows for each value; a column of
-    fewer values holds categories. In a large set, a rounded column is noticed only if values repeat
-    among 400 to 800 evenly spaced rows. Without such a column the result is `x` itself, otherwise a
-    copy in float64.
+    has at least four distinct values, and on average at least three rows for each value; a column
+    of fewer values holds categories. In a large set, a rounded column is noticed only if values
+    repeat among 400 to 800 evenly spaced rows. Without such a column the result is `x` itself,
+    otherwise a copy in float64.
 
     Example:
         >>> x = np.arange(200.0)[:, None] // 50
@@ -299,7 +300,7 @@ def dequantize(x: NDArray, seed: int = 0) -> NDArray:
         values = np.unique(x[:, j].astype(np.float64))  # Gaps of small integers would overflow.
         gaps = np.diff(values)
         steps = gaps[gaps > 1e-6 * (values[-1] - values[0])]
-        if 4 <= len(steps) + 1 <= n / DENSE_SIZE:
+        if 4 <= len(steps) + 1 <= n / _ROWS_PER_VALUE:
             spread = x.astype(np.float64) if spread is None else spread
             spread[:, j] += rng.uniform(-0.5, 0.5, n) * steps.min()
     return x if spread is None else spread

@@ -49,6 +49,25 @@ def test_between_one_cluster_and_clear_ones_there_is_no_clear_answer():
     assert (model.n_clusters_, model.verdict_) == (5, "unclear")
 
 
+@every_row("seed", range(3))
+def test_heavy_tails_are_no_clear_clusters(seed):
+    """They have a silhouette far above that of Gaussians, but rows are nowhere rare in between."""
+    rng = np.random.default_rng(seed)
+    for x in (np.exp(rng.normal(size=(1200, 10))), rng.normal(size=(1200, 8))):
+        x = x * np.exp(rng.normal(size=(1200, 1)))
+        rows = smooth.fit(x, "euclidean")
+        found = number.find(x, rows, rng)
+        assert found.gap > number.CLEAR_GAP / 2
+        assert found.verdict != "clear"
+
+
+@every_row(("n", "seed"), [(300, 0), (600, 1), (2000, 2)])
+def test_ages_in_years_are_one_cluster(n, seed):
+    """Of a few rows each, which are no copies: a year is no cluster."""
+    ages = np.round(50 + 15 * np.random.default_rng(seed).normal(size=(n, 1)))
+    assert SmoothTree().fit(ages).n_clusters_ == 1
+
+
 def test_clusters_in_one_column_can_be_clear():
     """The silhouette of uniform rows on a line is 0.75, so that no gap exceeds 0.25."""
     rng = np.random.default_rng(0)
