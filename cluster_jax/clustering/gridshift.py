@@ -488,7 +488,12 @@ class GridShift(ClusterMixin, BaseEstimator):
                 large or too many bandwidths from 0, see `scan` and `bin_points`.
             TypeError: `X` cannot be converted to an array of numbers, such as a sparse matrix.
         """
-        self._check_options()
+        if self.bandwidth != "auto":
+            limits = sys.float_info.min, sys.float_info.max
+            checks.between("bandwidth, if it is not 'auto',", cast(float, self.bandwidth), *limits)
+        checks.one_of("stop", self.stop, STOPS)
+        checks.whole("max_iter", self.max_iter, 1)
+        checks.whole("random_state", self.random_state, 0)
         points = numeric(X, "X").astype(np.float64)
         rule: dict[str, Any] = {"stop": self.stop, "max_iter": self.max_iter}
         curve = None
@@ -534,12 +539,3 @@ class GridShift(ClusterMixin, BaseEstimator):
         validate_data(self, X, reset=False, skip_check_array=True)
         cells = bin_points(points, self.bandwidth_)[0]
         return self._modes.mode_of_cell[KDTree(self._grid.cells).query(cells, p=np.inf)[1]]
-
-    def _check_options(self) -> None:
-        """Raises an `InputError` if a parameter is out of range."""
-        if self.bandwidth != "auto":
-            limits = sys.float_info.min, sys.float_info.max
-            checks.between("bandwidth, if it is not 'auto',", cast(float, self.bandwidth), *limits)
-        checks.one_of("stop", self.stop, STOPS)
-        checks.whole("max_iter", self.max_iter, 1)
-        checks.whole("random_state", self.random_state, 0)

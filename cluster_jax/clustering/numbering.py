@@ -124,11 +124,6 @@ class Repeated:
     def __getitem__(self, index: Any) -> NDArray:
         return self.rows[self.leaves[index]]
 
-    def with_rows(self, x: NDArray) -> "Repeated":
-        """Returns these rows followed by the rows `x` `[l, d]`."""
-        leaves = len(self.rows) + np.arange(len(x))
-        return Repeated(np.concatenate([self.rows, x]), np.concatenate([self.leaves, leaves]))
-
 
 class Look(NamedTuple):
     """Clusters of the rows of a fit.

@@ -151,26 +151,20 @@ def cut(linkage: NDArray, labels: NDArray, leaves: NDArray, n_clusters: int) -> 
         [0, 0, 1]
     """
     groups = cut_tree(linkage, n_clusters)
-    order = by_size(groups[leaves[labels >= 0]], groups)
-    return np.where(labels >= 0, order[groups][leaves], NO_CLUSTER)
+    rank = by_size(groups[leaves[labels >= 0]])
+    return np.where(labels >= 0, rank[groups][leaves], NO_CLUSTER)
 
 
-def by_size(labels: NDArray, order: NDArray) -> NDArray:
+def by_size(labels: NDArray) -> NDArray:
     """Returns the rank of each label by size, int64 `[k]`: that of the largest is 0.
 
-    Args:
-        labels: int `[n]`, 0 to k - 1; each of the k labels must occur.
-        order: int `[m]`, the k labels, which may repeat. Labels of equal size are ranked by their
-            first place in `order`.
+    The labels are int `[n]`, 0 to k - 1. Of equally frequent labels the lowest comes first.
 
     Example:
-        >>> by_size(np.array([0, 1, 1, 2]), np.array([0, 1, 2])).tolist()
+        >>> by_size(np.array([0, 1, 1, 2])).tolist()
         [1, 0, 2]
     """
-    _, first = np.unique(order, return_index=True)
-    rank = np.empty(len(first), np.int64)
-    rank[np.lexsort((first, -np.bincount(labels)))] = np.arange(len(first))
-    return rank
+    return np.argsort(np.argsort(-np.bincount(labels), kind="stable"))
 
 
 def members(labels: NDArray) -> list[NDArray]:

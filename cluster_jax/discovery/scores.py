@@ -10,7 +10,6 @@ from scipy import special
 from cluster_jax.clustering import knn, placing
 from cluster_jax.clustering.kmeans import kmeans
 from cluster_jax.clustering.label_spreading import among, label_spreading
-from cluster_jax.core import arrays
 from cluster_jax.discovery import splits
 from cluster_jax.evaluation import clusters
 from cluster_jax.metrics import partition
@@ -158,11 +157,9 @@ def discover(
         if test is not None:
             matching = partition.matching(true_labels, cluster_labels)
             metrics["test"] = _test_metrics(train, classes, matching, test)
-    features = train.features[unlabeled]
-    means = arrays.cluster_means(features, cluster_labels)
-    distances = arrays.distances_to_centers(features, means, cluster_labels)
+    distances = clusters.distances_to_means(train.features[unlabeled], cluster_labels)
     threshold = placing.novelty_threshold(train.features)
-    return Discovery(metrics, classes, threshold, cluster_labels, distances.astype(np.float32))
+    return Discovery(metrics, classes, threshold, cluster_labels, distances)
 
 
 def _test_metrics(

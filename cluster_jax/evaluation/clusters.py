@@ -88,8 +88,7 @@ def find(
     """
     method, k = options.method, options.n_clusters
     if method == "tree":
-        how: dict[str, Any] = {"originals": originals, "shown": shown, "progress": progress}
-        return run_tree(x, metric=str(options.metric), k=k, seed=seed, **how)
+        return run_tree(x, options, seed=seed, shown=shown, originals=originals, progress=progress)
     if method == "kmeans" and options.reduce == "none":
         progress(f"running k-means on {counted(x.shape[0], 'row')}, k = {k} ...")
         return run_kmeans(x, options, seed=seed, shown=shown)
@@ -110,7 +109,7 @@ def find(
         return run_gridshift(points, rows, bandwidth=options.bandwidth, random_state=seed)
     progress(f"running k-means {text}, k = {k} ...")
     result = run_kmeans(points, options, seed=seed)
-    return result._replace(distances=_to_means(rows, result.cluster_labels))
+    return result._replace(distances=distances_to_means(rows, result.cluster_labels))
 
 
 def scored(
@@ -141,7 +140,7 @@ def scored(
     return result._replace(metrics=metrics)
 
 
-def _to_means(x: NDArray, labels: NDArray) -> NDArray:
+def distances_to_means(x: NDArray, labels: NDArray) -> NDArray:
     """Returns the distances of rows `[n, d]` to the means of their clusters, float32 `[n]`."""
     means = arrays.cluster_means(x, labels)
     return arrays.distances_to_centers(x, means, labels).astype(np.float32)
@@ -169,7 +168,8 @@ def run_gridshift(points: NDArray, x: NDArray, **grid_options: Any) -> Clusterin
         "outliers": int(outliers.sum()),
     }
     centers, labels = grid.cluster_centers_, labels.astype(np.int32)
-    return Clustering(metrics, points, centers, labels, _to_means(x, labels), outliers)
+    distances = distances_to_means(x, labels)
+    return Clustering(metrics, points, centers, labels, distances, outliers)
 
 
 def run_custom(x: NDArray, method: str, *, k: int | None, seed: int) -> Clustering:
@@ -185,7 +185,8 @@ def run_custom(x: NDArray, method: str, *, k: int | None, seed: int) -> Clusteri
     is_small = _are_small(np.bincount(labels), k)
     is_small[n_clusters:] = True  # rows in no cluster
     centers = arrays.cluster_means(x, labels)
-    distances, outliers = _to_means(x, labels), is_small[labels]
+    distances = distances_to_means(x, labels)
+    outliers = is_small[labels]
     points = np.empty((len(x), 0), np.float32)
     metrics = {"n_large": int((~is_small).sum()), "outliers": int(outliers.sum())}
     return Clustering(metrics, points, centers, labels.astype(np.int32), distances, outliers)
@@ -198,21 +199,19 @@ def _are_small(sizes: NDArray, k: int | None) -> NDArray:
 
 def run_tree(
     features: Rows,
+    options: ClusterOptions,
     *,
-    metric: str,
     seed: int,
-    k: int | None = None,
-    shown: NDArray | None = None,
-    originals: NDArray | None = None,
-    progress: Callable[[str], None] = lambda text: None,
+    shown: NDArray | None,
+    originals: NDArray | None,
+    progress: Callable[[str], None],
 ) -> Clustering:
     """Returns the clusters of features by `SmoothTree`.
 
     Args:
         features: `[n, d]`, in memory or not.
-        metric: of the features, `"cosine"` or `"euclidean"`.
+        options: of the tree, with a metric.
         seed: random seed of the clustering.
-        k: number of clusters; None: it is found.
         shown: int `[m]`, the rows that the result describes; None: all rows.
         originals: int `[n]`, the row that each row is a copy of, see `SmoothTree.fit_rows`.
         progress: called with one line of text at each step.
@@ -223,7 +222,8 @@ def run_tree(
         distinct rows or micro-clusters; and `outliers`, their number.
     """
     progress(f"smoothing {_shape(features)} features and clustering them ...")
-    model = SmoothTree(metric, n_clusters=k, random_state=seed)
+    k = options.n_clusters
+    model = SmoothTree(str(options.metric), n_clusters=k, random_state=seed)
     model.fit_rows(features, originals)
     n, m, n_in = len(model.labels_), len(model.sample_), int((model.labels_ >= 0).sum())
     if model.smoother_.counts is not None:
@@ -271,8 +271,7 @@ def clusterer(
     if options.method in CLUSTERINGS and options.reduce == "tsne":
         return None
     if options.method == "kmeans" and options.reduce == "none":
-        is_cosine = training_rows.metric == "cosine"
-        return ByCenters(clustering.centers, labels, is_cosine, training_rows)
+        return ByCenters(clustering.centers, labels, training_rows)
     return ByVotes(labels, options.n_neighbors, training_rows)
 
 
@@ -355,12 +354,11 @@ def run_kmeans(
     k, metric = options.n_clusters, "spherical" if is_spherical else "euclidean"
     mesh = Mesh(np.array(jax.devices()), ("rows",))
     assert k is not None  # Checked by ClusterOptions.
+    how: dict[str, Any] = {"metric": metric, "n_init": options.n_init, "seed": seed, "mesh": mesh}
     if isinstance(x, Shards):
-        fitted = kmeans_blocks(x, k, metric=metric, n_init=options.n_init, seed=seed, mesh=mesh)
+        fitted = kmeans_blocks(x, k, **how)
     else:
-        fitted = kmeans(
-            np.asarray(x), k, metric=metric, n_init=options.n_init, seed=seed, mesh=mesh
-        )
+        fitted = kmeans(np.asarray(x), k, **how)
     rows = slice(None) if shown is None else shown
     points, labels, centers = np.asarray(x[rows]), fitted.labels[rows], fitted.centers
     if is_spherical:  # Half the squared distance of unit rows is 1 - cosine.

@@ -13,7 +13,7 @@ from cluster_jax.evaluation.clusters import Clustering
 from cluster_jax.evaluation.options import EvalConfig
 from cluster_jax.metrics import knn
 from cluster_jax.metrics.collapse import collapse
-from cluster_jax.metrics.linear_probe import ProbeSettings, linear_probe
+from cluster_jax.metrics.linear_probe import linear_probe
 
 
 class Evaluation(NamedTuple):
@@ -67,8 +67,7 @@ def evaluate(
         # To hold out a part of each class, the probe needs a class of two images.
         possible = test is not None or np.bincount(true_labels).max() > 1
         if config.linear_probe is not None and possible:
-            settings = ProbeSettings(**vars(config.linear_probe))
-            how = {"settings": settings, "test": test, "seed": seed}
+            how = {"settings": config.linear_probe, "test": test, "seed": seed}
             probe = linear_probe(features, true_labels, **how, top=(1, 5))
     metrics = {
         config.method: {**clusters.scores(true_labels, clustering.cluster_labels), **found},
