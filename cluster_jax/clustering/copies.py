@@ -101,7 +101,8 @@ def _equal_by_chance(x: Rows, order: NDArray) -> float:
     each row once. A result below 0.1 is only an upper bound.
     """
     n = len(order)
-    expected, look = float(n), np.sort(order[:: -(-n // _LOOK)])
+    expected = float(n)
+    look = np.sort(order[:: -(-n // _LOOK)])
     for column in np.asarray(x[look]).T:
         if expected < _BY_CHANCE:
             break

@@ -352,14 +352,16 @@ def scan(
     # Far from the origin, squared distances are differences of large numbers.
     distances = euclidean_distances(points[scored] - points[scored].mean(axis=0))
     np.fill_diagonal(distances, 0)
-    n_clusters, largest = np.empty(steps, np.int64), np.empty(steps)
+    n_clusters = np.empty(steps, np.int64)
+    largest = np.empty(steps)
     scores = np.full(steps, np.nan)
     rule: dict[str, Any] = {"stop": stop, "max_iter": min(max_iter, _ITERATIONS)}
     for b, bandwidth in enumerate(bandwidths.tolist()):
         _, modes, labels = seek(points, bandwidth, **rule)
         sizes = np.bincount(labels)
         is_large = sizes >= min_cluster_size(sizes)
-        n_clusters[b], largest[b] = is_large.sum(), sizes.max() / len(labels)
+        n_clusters[b] = is_large.sum()
+        largest[b] = sizes.max() / len(labels)
         if modes.converged and n_clusters[b] > 1:
             own = labels[scored]
             scores[b] = _silhouette(distances, np.where(is_large[own], own, -1))
@@ -382,7 +384,8 @@ def _extent(points: NDArray) -> float:
         must = f"X must have its largest entry between {1 / LARGEST:g} and {LARGEST:g}"
         raise InputError(f"{must}, so that squares are numbers; got {size:g}: scale X")
     low, high = np.percentile(points, (1, 99), axis=0)
-    inner, full = high - low, np.ptp(points, axis=0)
+    inner = high - low
+    full = np.ptp(points, axis=0)
     # Equal points: any bandwidth works if its cells still have exact numbers.
     smallest = max(1.0, size * 2.0**-40)
     return float(inner.max()) or float(full.max()) or smallest
@@ -512,8 +515,11 @@ class GridShift(ClusterMixin, BaseEstimator):
             )
         # Set last, so that a failed fit keeps the previous one.
         validate_data(self, X, reset=True, skip_check_array=True)
-        self.bandwidth_curve_, self.bandwidth_ = curve, bandwidth
-        self._grid, self._modes, self.labels_ = grid, modes, labels
+        self.bandwidth_curve_ = curve
+        self.bandwidth_ = bandwidth
+        self._grid = grid
+        self._modes = modes
+        self.labels_ = labels
         self.n_iter_ = modes.n_iter
         self.cluster_centers_ = modes.grid.centers(bandwidth)
         self.n_clusters_ = len(self.cluster_centers_)

@@ -65,13 +65,17 @@ def membership(labels: NDArray, around: sparse.csr_array) -> Membership:
     row = np.repeat(np.arange(n), np.diff(around.indptr))
     is_own = around.indices == labels[row]
     probabilities = np.bincount(row[is_own], around.data[is_own], n)
-    row, cluster, share = row[~is_own], around.indices[~is_own], around.data[~is_own]
+    row = row[~is_own]
+    cluster = around.indices[~is_own]
+    share = around.data[~is_own]
     # The last of each row is its largest share, of equal ones that of the lowest number.
     order = np.lexsort((-cluster, share, row))
     last = order[np.flatnonzero(np.diff(row[order], append=-1))]
     last = last[share[last] > 0]
-    second, largest = np.full(n, -1), np.zeros(n)
-    second[row[last]], largest[row[last]] = cluster[last], share[last]
+    second = np.full(n, -1)
+    second[row[last]] = cluster[last]
+    largest = np.zeros(n)
+    largest[row[last]] = share[last]
     return Membership(labels, probabilities, second, largest)
 
 

@@ -155,7 +155,8 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         itself = np.arange(n)
         stands = itself
         if originals is not None:
-            first, backwards = itself.copy(), np.flatnonzero(has_direction)[::-1]
+            first = itself.copy()
+            backwards = np.flatnonzero(has_direction)[::-1]
             first[originals[backwards]] = backwards
             stands = np.where(has_direction[originals], originals, first[originals])
         is_in = has_direction[stands]
@@ -184,7 +185,8 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         checks.at_most("n_clusters", self.n_clusters or 1, len(first), "distinct rows")
         if (m := len(first)) <= MAX_ROWS:
             rows = smooth.dequantize(numeric(x[first], "X", smooth.LARGEST), seed)
-            self.sample_, self.smoother_ = first, smooth.fit(rows, self.metric_)
+            self.sample_ = first
+            self.smoother_ = smooth.fit(rows, self.metric_)
         else:
             how = (min(SAMPLE, m), min(MAX_ROWS, m // 2), self.metric_, seed)
             self.smoother_, groups = smooth.fit_all(x, first, *how)
@@ -196,7 +198,8 @@ class SmoothTree(ClusterMixin, BaseEstimator):
             )
         self._rows_ = np.asarray(x[self.sample_])
         is_in = place != NO_CLUSTER
-        self.sample_, self.leaves_ = kept[self.sample_], np.where(is_in, leaves[place], 0)
+        self.sample_ = kept[self.sample_]
+        self.leaves_ = np.where(is_in, leaves[place], 0)
         sizes = np.bincount(self.leaves_[is_in])
         levels = self._find(rows, sizes, np.random.default_rng(seed))
         self.linkage_ = tree.nested(self.smoother_.smooth, sizes, levels)
@@ -205,7 +208,9 @@ class SmoothTree(ClusterMixin, BaseEstimator):
 
     def _set_state(self, state: numbering.State) -> Self:
         """Sets the clusters of all rows and their probabilities."""
-        self._state_, self.events_, self.labels_ = state, state.events, state.ids
+        self._state_ = state
+        self.events_ = state.events
+        self.labels_ = state.ids
         self._ids_, leaves = np.unique(self.labels_[self.sample_], return_inverse=True)
         self._shares_ = membership.shares(self.smoother_, leaves)
         self.n_clusters_ = len(self._ids_)
@@ -233,9 +238,13 @@ class SmoothTree(ClusterMixin, BaseEstimator):
         rows = self.smoother_
         found = number.find(x, rows, rng)
         if self.n_clusters is None:
-            self.gap_, self.verdict_, self.scores_ = found.gap, found.verdict, found.scores
+            self.gap_ = found.gap
+            self.verdict_ = found.verdict
+            self.scores_ = found.scores
             return found.levels
-        self.gap_, self.verdict_, self.scores_ = float("nan"), UNCLEAR, {}
+        self.gap_ = float("nan")
+        self.verdict_ = UNCLEAR
+        self.scores_ = {}
         return [number.of_number(rows, sizes, found, self.n_clusters)]
 
     def partial_fit(self, X: ArrayLike, y: None = None) -> Self:

@@ -128,8 +128,8 @@ def scored(
         metric: of the silhouette, which is computed on a random sample.
         seed: of the sample.
     """
-    described, every = result.cluster_labels, result.all_labels
-    every = described if every is None else every
+    described = result.cluster_labels
+    every = described if result.all_labels is None else result.all_labels
     is_in = described != NO_CLUSTER
     sample = {"sample_size": SILHOUETTE_ROWS, "seed": seed}
     own = silhouette(features[is_in], described[is_in], metric=metric, **sample)
@@ -160,16 +160,17 @@ def run_gridshift(points: NDArray, x: NDArray, **grid_options: Any) -> Clusterin
         `outliers`, their number.
     """
     grid = GridShift(**grid_options).fit(points)
-    labels, curve, outliers = grid.labels_, grid.bandwidth_curve_, grid.outliers_
+    curve = grid.bandwidth_curve_
+    outliers = grid.outliers_
     metrics = {
-        "n_large": len(np.unique(labels[~outliers])),
+        "n_large": len(np.unique(grid.labels_[~outliers])),
         "bandwidth": float(grid.bandwidth_),
         "verdict": None if curve is None else curve.verdict,
         "outliers": int(outliers.sum()),
     }
-    centers, labels = grid.cluster_centers_, labels.astype(np.int32)
+    labels = grid.labels_.astype(np.int32)
     distances = distances_to_means(x, labels)
-    return Clustering(metrics, points, centers, labels, distances, outliers)
+    return Clustering(metrics, points, grid.cluster_centers_, labels, distances, outliers)
 
 
 def run_custom(x: NDArray, method: str, *, k: int | None, seed: int) -> Clustering:
@@ -225,7 +226,9 @@ def run_tree(
     k = options.n_clusters
     model = SmoothTree(str(options.metric), n_clusters=k, random_state=seed)
     model.fit_rows(features, originals)
-    n, m, n_in = len(model.labels_), len(model.sample_), int((model.labels_ >= 0).sum())
+    n = len(model.labels_)
+    m = len(model.sample_)
+    n_in = int((model.labels_ >= 0).sum())
     if model.smoother_.counts is not None:
         progress(f"clustered {m:,} micro-clusters of all {n:,} rows")
     elif m < n_in:
@@ -249,7 +252,8 @@ def run_tree(
     centers = placing.centers_of_leaves(model.smoother_.sharp, model.labels_[model.sample_], leaves)
     distances = arrays.distances_to_centers(sharp, centers, labels).astype(np.float32)
     member = Membership(*(column[rows] for column in model.membership_))
-    points, outliers = np.empty((len(rows), 0), np.float32), is_small[labels] & (labels >= 0)
+    points = np.empty((len(rows), 0), np.float32)
+    outliers = is_small[labels] & (labels >= 0)
     every = None if shown is None else model.labels_.astype(np.int32)
     described = (labels.astype(np.int32), distances, outliers)
     return Clustering(metrics, points, centers, *described, model, member, every)
@@ -265,7 +269,8 @@ def clusterer(
         training_rows: the rows that were clustered, or a sample of them.
         options: how they were clustered.
     """
-    labels, tree = clustering.cluster_labels, clustering.tree
+    labels = clustering.cluster_labels
+    tree = clustering.tree
     if tree is not None:
         return ByTree(tree.smoother_, tree.labels_, tree.sample_, tree.leaves_, training_rows)
     if options.method in CLUSTERINGS and options.reduce == "tsne":
@@ -290,8 +295,8 @@ def map_of_tree(
         seed: random seed of the map.
         options: arguments of `reduce`.
     """
-    points, is_reduced = smoother.smooth, options["method"] != "none"
-    if is_reduced and points.shape[1] > MAP_COLUMNS:
+    points = smoother.smooth
+    if options["method"] != "none" and points.shape[1] > MAP_COLUMNS:
         points = _drawn(points, seed=seed, **{**options, "metric": "euclidean"})
     if smoother.counts is None or features is None:
         return points[leaves].astype(np.float32)
@@ -351,7 +356,8 @@ def run_kmeans(
 
     # Rows are compared by angle only as features: in a map the origin has no meaning.
     is_spherical = options.metric == "cosine" and options.reduce == "none"
-    k, metric = options.n_clusters, "spherical" if is_spherical else "euclidean"
+    metric = "spherical" if is_spherical else "euclidean"
+    k = options.n_clusters
     mesh = Mesh(np.array(jax.devices()), ("rows",))
     assert k is not None  # Checked by ClusterOptions.
     how: dict[str, Any] = {"metric": metric, "n_init": options.n_init, "seed": seed, "mesh": mesh}
@@ -360,16 +366,18 @@ def run_kmeans(
     else:
         fitted = kmeans(np.asarray(x), k, **how)
     rows = slice(None) if shown is None else shown
-    points, labels, centers = np.asarray(x[rows]), fitted.labels[rows], fitted.centers
+    points = np.asarray(x[rows])
+    labels = fitted.labels[rows]
     if is_spherical:  # Half the squared distance of unit rows is 1 - cosine.
-        unit, directions = arrays.normalize_rows(points), arrays.normalize_rows(centers)
+        unit = arrays.normalize_rows(points)
+        directions = arrays.normalize_rows(fitted.centers)
         distances = arrays.distances_to_centers(unit, directions, labels) ** 2 / 2
     else:
-        distances = arrays.distances_to_centers(points, centers, labels)
+        distances = arrays.distances_to_centers(points, fitted.centers, labels)
     return Clustering(
         metrics={"k_given": k, "inertia": float(fitted.inertia)},
         points=points,
-        centers=centers,
+        centers=fitted.centers,
         cluster_labels=labels,
         distances=distances.astype(np.float32),
         outliers=np.zeros(len(points), bool),

@@ -179,7 +179,9 @@ def resolve(
         InputError: the features or an option cannot be used.
     """
     n, d = numeric(features, "features", smooth.LARGEST).shape
-    is_low_dimensional, method, map_method = d <= MAP_COLUMNS, options.method, options.reduce
+    is_low_dimensional = d <= MAP_COLUMNS
+    method = options.method
+    map_method = options.reduce
     if map_method is None:
         map_method = "none" if method == "kmeans" or is_low_dimensional else "umap"
     # Whether any step computes distances between the features themselves.
