@@ -49,10 +49,6 @@ class Voters(NamedTuple):
             x = arrays.normalize_rows(x).astype(self.rows.dtype)
         return knn.nearest(x, self.rows, count, metric=self.metric)
 
-    def directions(self, x: NDArray) -> NDArray:
-        """Returns rows as they are compared: of length one for the cosine, else unchanged."""
-        return arrays.normalize_rows(x) if self.metric == "cosine" else x
-
     def novelty(self, near: Neighbors) -> NDArray:
         """Returns the novelty of new rows, float64 `[m]`, from the result of `nearest`.
 
@@ -196,7 +192,8 @@ class ByVotes:
         near = self.voters.nearest(x, self.n_neighbors)
         assigned = knn.vote(near, codes).argmax(axis=1)
         centers = arrays.cluster_means(self.voters.rows, codes)
-        distances = arrays.distances_to_centers(self.voters.directions(x), centers, assigned)
+        rows = arrays.normalize_rows(x) if self.voters.metric == "cosine" else x
+        distances = arrays.distances_to_centers(rows, centers, assigned)
         return Assignment(ids[assigned], distances, self.voters.novelty(near))
 
 
@@ -225,8 +222,7 @@ class ByCenters:
         """
         # After corrections a center has the label of most of its rows, and none without rows.
         known = np.arange(len(self.centers)) if labels is None else np.unique(self.labels)
-        rows = self.voters.directions(x)
-        near = knn.nearest(rows, self.centers[known], 1, metric=self.voters.metric)
+        near = knn.nearest(x, self.centers[known], 1, metric=self.voters.metric)
         nearest = known[near.indices[:, 0]]
         if labels is not None:
             nearest = _renamed(self.labels, labels)[nearest]
