@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any
 
 # Characters of a sentence, and of a word in a longer one, such as a path, that are shown.
-MOST, _WORDS = 300, (80, 40)
+MOST = 300
+_WORDS = (80, 40)
 # What breaks a line, moves the cursor of a terminal, or turns the direction of a text.
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
@@ -55,15 +56,6 @@ class InputError(ValueError):
 def warn(text: str, stacklevel: int = 1, kind: type[Warning] = UserWarning) -> None:
     """Issues a warning of one `sentence`; `stacklevel` is that of the caller, as of `warnings`."""
     warnings.warn(sentence(text), kind, stacklevel + 1)
-
-
-@contextlib.contextmanager
-def reading(what: object = "files") -> Iterator[None]:
-    """Turns an error of the system in reading a user's files into an `InputError`."""
-    try:
-        yield
-    except OSError as error:
-        raise InputError(f"{what} must be readable; got an error: {error}") from error
 
 
 @contextlib.contextmanager

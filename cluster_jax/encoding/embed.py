@@ -104,7 +104,8 @@ def collect(parts: Parts | None, embed_from: Callable[[int], Generator[Batch]]) 
                 fresh.append(batch)
                 if parts is not None and time.monotonic() - since > SECONDS:
                     parts.add(_count(found), _joined(fresh))
-                    found, fresh, since = [*found, *fresh], [], time.monotonic()
+                    found, fresh = [*found, *fresh], []
+                    since = time.monotonic()
     finally:
         if parts is not None and fresh:
             parts.add(_count(found), _joined(fresh))
@@ -166,17 +167,13 @@ def embed(
     sharded = meshes.sharded(mesh)
     batch_size = -(-batch_size // mesh.size) * mesh.size
     together = mesh.is_multi_process
+    share = (jax.process_index(), jax.process_count()) if together else (0, 1)
     kept = None if together else kept
     if kept is not None:  # Rounding depends on which images are computed together.
         kept = kept._replace(fingerprint=f"{kept.fingerprint}:{batch_size}x{mesh.size}")
 
     def embed_from(start: int) -> Generator[Batch]:
-        stream = batches.evaluation(
-            dataset,
-            batch_size=batch_size,
-            share=(jax.process_index(), jax.process_count()) if together else (0, 1),
-            start=start,
-        )
+        stream = batches.evaluation(dataset, batch_size=batch_size, share=share, start=start)
         bar = logs.progress_bar(
             total=dataset.size, initial=start, unit="image", desc="embedding", mininterval=1.0,
             disable=jax.process_index() != 0, delay=2.0,

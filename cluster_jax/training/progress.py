@@ -24,7 +24,8 @@ _IN_FLIGHT = 2
 
 
 # Name of the log, and seconds between copies of it to a bucket.
-_LINES, SECONDS = "metrics.jsonl", 30.0
+_LINES = "metrics.jsonl"
+SECONDS = 30.0
 
 
 class NotFinite(ArithmeticError):
@@ -54,7 +55,8 @@ class Log:
     def __init__(self, workdir: epath.PathLike, *, step: int, records: Sequence[Mapping]):
         from tensorboardX import SummaryWriter
 
-        self._workdir, self._since = epath.Path(workdir), time.monotonic()
+        self._workdir = epath.Path(workdir)
+        self._since = time.monotonic()
         self._here = tempfile.TemporaryDirectory() if buckets.is_in_bucket(workdir) else None
         self._folder = pathlib.Path(self._here.name if self._here else workdir)
         lines = [_line(record) for record in records if record["step"] <= step]
@@ -93,7 +95,8 @@ def _line(record: Mapping[str, Any]) -> str:
 
 def read_log(workdir: epath.PathLike) -> list[dict]:
     """Reads the lines of `metrics.jsonl` as dicts, up to the first incomplete one."""
-    records, file = [], epath.Path(workdir) / _LINES
+    records = []
+    file = epath.Path(workdir) / _LINES
     for line in file.read_text().splitlines() if file.exists() else ():
         try:
             records.append(json.loads(line))
@@ -119,9 +122,11 @@ class Progress:
         start: int,
         earlier: Sequence[Mapping[str, Any]] = (),
     ):
-        self._run, self._log = run, log
+        self._run = run
+        self._log = log
         self._steps: list[Mapping[str, Array]] = []
-        self._since, self._clock = start, time.perf_counter()
+        self._since = start
+        self._clock = time.perf_counter()
         self._bad = 0
         self._looks = watch.looks(earlier)
         self._told: set[str] = set()
@@ -174,7 +179,9 @@ class Progress:
         self._check_bad(bad)
         if features is not None:
             self._tell()
-        self._steps, self._since, self._clock = [], step, time.perf_counter()
+        self._steps = []
+        self._since = step
+        self._clock = time.perf_counter()
 
     def flush(self) -> None:
         """Writes the log where it is written from time to time."""

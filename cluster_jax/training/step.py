@@ -54,9 +54,8 @@ def make_step(method: Method, optimizer: optax.GradientTransformation, mesh: Mes
         # devices then reduces gradients, statistics and metrics.
         params = collectives.varying(state.params, AXIS)
         (_, aux), gradient = jax.value_and_grad(loss, has_aux=True)(params)
-        gradient, model_state, metrics = collectives.replicate(
-            (gradient, aux.model_state, dict(aux.metrics)), AXIS
-        )
+        outputs = gradient, aux.model_state, dict(aux.metrics)
+        gradient, model_state, metrics = collectives.replicate(outputs, AXIS)
         updates, opt = optimizer.update(gradient, state.opt, state.params)
         params = optax.apply_updates(state.params, updates)
         if isinstance(opt, optax.MultiStepsState):
@@ -69,7 +68,8 @@ def make_step(method: Method, optimizer: optax.GradientTransformation, mesh: Mes
         # A step that is not finite changes nothing but the count of steps. The optimizer's count
         # stays as it was, so that the learning rate lags behind the logged one by that step.
         finite = jnp.isfinite(metrics["loss"]) & jnp.isfinite(metrics["gradient_norm"])
-        new, old = (params, model_state, opt), (state.params, state.model_state, state.opt)
+        new = params, model_state, opt
+        old = state.params, state.model_state, state.opt
         return State(state.step + 1, state.key, *_where(finite, new, old)), metrics
 
     rows, whole = PartitionSpec(AXIS), PartitionSpec()

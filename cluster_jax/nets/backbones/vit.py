@@ -94,7 +94,8 @@ class Embedding(nn.Module):
     def __call__(self, images: Array) -> Array:
         """Maps `[b, H, W, C] -> [b, tokens, width]`, the class token first."""
         width, _, _, patches = architecture(self.variant)
-        side, has_class = (patches.size, patches.size), patches.kind != "siglip"
+        side = (patches.size, patches.size)
+        has_class = patches.kind != "siglip"
         x = nn.Conv(
             width, side, side, padding="VALID", use_bias=patches.kind != "clip", dtype=self.dtype,
             name="patches",
@@ -268,10 +269,8 @@ def resize(grid: Array, size: tuple[int, int], antialias: bool) -> Array:
         return grid
     if antialias:
         return jax.image.resize(grid, (*size, grid.shape[2]), "cubic")
-    rows, columns = (
-        jnp.asarray(_bicubic(old, new), grid.dtype)
-        for old, new in zip(grid.shape, size, strict=False)
-    )
+    rows = jnp.asarray(_bicubic(grid.shape[0], size[0]), grid.dtype)
+    columns = jnp.asarray(_bicubic(grid.shape[1], size[1]), grid.dtype)
     full = lax.Precision.HIGHEST
     return jnp.einsum("ri,cj,ijd->rcd", rows, columns, grid, precision=full)
 
@@ -282,7 +281,8 @@ def _bicubic(old: int, new: int) -> np.ndarray:
     As in PyTorch without antialiasing, and unlike `jax.image.resize`: the kernel parameter is -0.75
     instead of -0.5, and taps outside the map repeat the border instead of being dropped.
     """
-    a, margin = -0.75, 2
+    a = -0.75
+    margin = 2
     centers = (np.arange(new) + 0.5) * old / new - 0.5
     x = np.abs(np.arange(-margin, old + margin) - centers[:, None])
     near = (a + 2) * x**3 - (a + 3) * x**2 + 1
