@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any
 
 # Characters of a sentence, and of a word in a longer one, such as a path, that are shown.
-MOST = 300
-_WORDS = (80, 40)
+MOST, _WORDS = 300, (80, 40)
 # What breaks a line, moves the cursor of a terminal, or turns the direction of a text.
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
@@ -164,7 +163,8 @@ def if_number(check: Callable[..., None], name: str, value: Any, *limits: float)
 def one_of(name: str, value: Any, choices: tuple) -> None:
     """Raises an `InputError` unless `value` is one of `choices`."""
     if value not in choices:
-        wanted = f"{'one of ' * (len(choices) > 1)}{', '.join(map(repr, choices))}"
+        wanted = ", ".join(map(repr, choices))
+        wanted = f"one of {wanted}" if len(choices) > 1 else wanted
         raise InputError(f"{name} must be {wanted}; got {value!r}")
 
 

@@ -64,15 +64,13 @@ def random_box(
     widths = jnp.round(jnp.sqrt(area * aspect)).astype(jnp.int32)
     valid = (heights > 0) & (heights <= image_height) & (widths > 0) & (widths <= image_width)
 
-    fallback_height = image_height
-    fallback_width = image_width
+    fallback_height, fallback_width = image_height, image_width
     if image_width / image_height < ratio[0]:
         fallback_height = round(image_width / ratio[0])
     elif image_width / image_height > ratio[1]:
         fallback_width = round(image_height * ratio[1])
 
-    first = jnp.argmax(valid)
-    any_valid = jnp.any(valid)
+    first, any_valid = jnp.argmax(valid), jnp.any(valid)
     height = jnp.where(any_valid, heights[first], fallback_height)
     width = jnp.where(any_valid, widths[first], fallback_width)
     y = jnp.floor(draws[-2] * (image_height - height + 1)).astype(jnp.int32)

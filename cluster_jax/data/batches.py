@@ -160,8 +160,7 @@ def stream(
             see `parts`. It is raised at the call, before the first batch.
     """
     sources = parts(dataset, batch_size, labeled)
-    for members, count in sources.values():
-        steps_per_epoch(len(members), count)
+    lengths = {name: steps_per_epoch(len(of), count) for name, (of, count) in sources.items()}
     rows = {name: _rows(count, *share) for name, (_, count) in sources.items()}
 
     @functools.lru_cache(maxsize=2 * len(sources))  # Two epochs meet in what is read ahead.
@@ -172,9 +171,8 @@ def stream(
         return members[epoch_order(seed=seed + SEED_OFFSETS[name], **of)]
 
     def part_batch(name: str, step: int) -> dict[str, np.ndarray]:
-        members, count = sources[name]
-        epoch, position = divmod(step, steps_per_epoch(len(members), count))
-        index = images_of(name, epoch)[position * count :][rows[name]]
+        epoch, position = divmod(step, lengths[name])
+        index = images_of(name, epoch)[position * sources[name][1] :][rows[name]]
         arrays = {"index": index}
         if name == "labeled" and dataset.partial_labels is not None:
             arrays["label"] = dataset.partial_labels[index]

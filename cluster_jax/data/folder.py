@@ -29,8 +29,7 @@ SUFFIXES = (
 )
 _ARCHIVES = (".zip", ".rar", ".7z", ".tar", ".gz", ".tgz", ".tbz2", ".xz", ".parquet")
 # Kinds of what is left out besides suffixes.
-_HIDDEN = "with a dot before the name"
-_EXCLUDED = "excluded"
+_HIDDEN, _EXCLUDED = "with a dot before the name", "excluded"
 _SPECIAL = "links to folders, broken links, pipes or devices"
 _TWIN = "raw beside an image of the same name"
 _OUTSIDE = "that lead out of the archive"

@@ -183,9 +183,6 @@ class AugmentConfig:
     noise: NonNegative
 
     def __post_init__(self) -> None:
-        if self.mean is not None and self.std is not None and len(self.mean) != len(self.std):
-            must = "augment.mean and augment.std must have one value for each channel"
-            raise InputError(f"{must}; got {self.mean} and {self.std}")
         if self.blur is not None:
             of = f"for views of {self.size} pixels"
             checks.at_most("augment.blur.kernel", self.blur.kernel, 2 * self.size - 1, of)
@@ -195,7 +192,7 @@ def make(config: AugmentConfig) -> Augment:
     """Makes the augmentation: crop, flip, jitter, gray, blur, solarization, affine map, noise.
 
     Each augmentation has its own random numbers, so turning one off does not change the others. The
-    functions raise an `InputError` for an image of another number of channels than `mean`.
+    functions raise an `InputError` for an image of another number of channels than `mean` or `std`.
 
     Raises:
         ValueError: `mean` or `std` is None.
@@ -229,11 +226,10 @@ def make_clean(size: int, mean: Sequence[float], std: Sequence[float]) -> Callab
 
 def _standardized(mean: Sequence[float], std: Sequence[float], image: Array) -> Array:
     """Computes `(image - mean) / std` by channel; see `make_clean` for the error."""
-    if (channels := image.shape[-1]) != len(mean):
-        raise InputError(
-            f"augment.mean and augment.std must have one value for each of the {channels} "
-            f"channels, or be None; got {len(mean)}"
-        )
+    channels = image.shape[-1]
+    if not len(mean) == len(std) == channels:
+        must = f"augment.mean and augment.std must have a value for each of the {channels} channels"
+        raise InputError(f"{must}, or be None; got {len(mean)} and {len(std)}")
     center, scale = (jnp.array(values, image.dtype)[None, None] for values in (mean, std))
     return (image - center) / scale
 

@@ -174,11 +174,8 @@ class Encoder:
             ValueError: the images cannot be used.
         """
         prepared = (self.base or self).preprocessing
-        values = {
-            **load_config("images").data,
-            "image_size": self.shape[0],
-            "interpolation": "bicubic" if prepared is None else prepared.interpolation,
-        }
+        interpolation = "bicubic" if prepared is None else prepared.interpolation
+        values = {**load_config("images").data, "interpolation": interpolation}
         config = parse_section(DataConfig, "data", values)
         source: Any = datasets.joined(images)
         dataset = datasets.load_new(source, config, self.shape)

@@ -1,5 +1,6 @@
 """Progress bar, throughput and log of a training; skipped steps, and signs of failure."""
 
+import contextlib
 import json
 import pathlib
 import tempfile
@@ -24,8 +25,7 @@ _IN_FLIGHT = 2
 
 
 # Name of the log, and seconds between copies of it to a bucket.
-_LINES = "metrics.jsonl"
-SECONDS = 30.0
+_LINES, SECONDS = "metrics.jsonl", 30.0
 
 
 class NotFinite(ArithmeticError):
@@ -97,11 +97,10 @@ def read_log(workdir: epath.PathLike) -> list[dict]:
     """Reads the lines of `metrics.jsonl` as dicts, up to the first incomplete one."""
     records = []
     file = epath.Path(workdir) / _LINES
-    for line in file.read_text().splitlines() if file.exists() else ():
-        try:
+    # A line may be cut off by a kill of the process; a resumed run logs those steps again.
+    with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):
+        for line in file.read_text().splitlines():
             records.append(json.loads(line))
-        except json.JSONDecodeError:
-            break  # Cut off when the process was killed; a resumed run logs those steps again.
     return records
 
 
@@ -122,8 +121,7 @@ class Progress:
         start: int,
         earlier: Sequence[Mapping[str, Any]] = (),
     ):
-        self._run = run
-        self._log = log
+        self._run, self._log = run, log
         self._steps: list[Mapping[str, Array]] = []
         self._since = start
         self._clock = time.perf_counter()
@@ -168,16 +166,16 @@ class Progress:
         means |= {"learning_rate": rate, "images_per_second": speed}
         if bad.any():
             means[watch.SKIPPED] = float(bad.sum())
-        features = None if probe is None else probe(state)
-        if features is not None:
-            means |= watch.look(features, state.model_state, means, self._run.method.watched)
+        if probe is not None:
+            watched = self._run.method.watched
+            means |= watch.look(probe(state), state.model_state, means, watched)
             self._looks.append({"step": step, **means})
         text = f"loss {means['loss']:.4f}, {speed:,.0f} images/s"
         self._bar.set_postfix_str(text, refresh=False)
         if self._log is not None:
             self._log.write(step, means)
         self._check_bad(bad)
-        if features is not None:
+        if probe is not None:
             self._tell()
         self._steps = []
         self._since = step

@@ -95,7 +95,7 @@ class Embedding(nn.Module):
         """Maps `[b, H, W, C] -> [b, tokens, width]`, the class token first."""
         width, _, _, patches = architecture(self.variant)
         side = (patches.size, patches.size)
-        has_class = patches.kind != "siglip"
+        classes = 0 if patches.kind == "siglip" else 1  # tokens of the class
         x = nn.Conv(
             width, side, side, padding="VALID", use_bias=patches.kind != "clip", dtype=self.dtype,
             name="patches",
@@ -104,13 +104,13 @@ class Embedding(nn.Module):
         def tokens(name: str, count: int) -> Array:
             return self.param(name, normal, (count, width), jnp.float32)
 
-        positions = tokens("positions", has_class + patches.grid**2)
-        prefix = positions[:has_class]
-        if has_class:
+        positions = tokens("positions", classes + patches.grid**2)
+        prefix = positions[:classes]
+        if classes:
             prefix = tokens("class_token", 1) + prefix
         if patches.registers:
             prefix = jnp.concatenate([prefix, tokens("registers", patches.registers)])
-        grid = positions[has_class:].reshape(patches.grid, patches.grid, width)
+        grid = positions[classes:].reshape(patches.grid, patches.grid, width)
         b, rows, columns, _ = x.shape
         x = x + resize(grid, (rows, columns), patches.antialias).astype(x.dtype)[None]
         x = x.reshape(b, rows * columns, width)
@@ -281,8 +281,7 @@ def _bicubic(old: int, new: int) -> np.ndarray:
     As in PyTorch without antialiasing, and unlike `jax.image.resize`: the kernel parameter is -0.75
     instead of -0.5, and taps outside the map repeat the border instead of being dropped.
     """
-    a = -0.75
-    margin = 2
+    a, margin = -0.75, 2
     centers = (np.arange(new) + 0.5) * old / new - 0.5
     x = np.abs(np.arange(-margin, old + margin) - centers[:, None])
     near = (a + 2) * x**3 - (a + 3) * x**2 + 1
