@@ -156,11 +156,12 @@ def load(config: DataConfig, kept: Labels | None = None) -> Dataset:
     names = [f"record {row}" for row in rows]
     channels = 1 if features["image"].shape[-1] == 1 else 3
     reader = ItemReader(lambda i: record(i)["image"], names, config, name, channels)
+    classes = getattr(features.get(label), "names", None)
     dataset = images.load(
         name,
         reader,
         labels=(kept or Labels()).take(key, read_labels) if label in features else None,
-        label_names=tuple(getattr(features.get(label), "names", None) or ()) or None,
+        label_names=tuple(classes) if classes else None,
         block_of=None if blocks is None else blocks.of[rows],
     )
     return dataset._replace(sources=None, load=None, facts=None)

@@ -103,8 +103,7 @@ class Encoder:
         outputs = _structure(section, (1, side, side, shape[2]))
         backbone = (tree["backbone"] for tree in outputs)
         params, stats = pretrained.load(str(section.weights), section.name, *backbone)
-        weights = {"backbone": params}, {"backbone": stats}
-        return cls(section, *weights, shape, preprocessing, **more)
+        return cls(section, {"backbone": params}, {"backbone": stats}, shape, preprocessing, **more)
 
     @functools.cached_property
     def checksum(self) -> str:

@@ -435,7 +435,8 @@ def _names(backbone_name: str, path: Path, tensors: Mapping[str, Any]) -> tuple[
     leaf = f".{LEAVES[path[-1]]}" if is_layer else ""
     # PyTorch's own attention has no layer of this name.
     leaf = leaf.replace(".", "_") if name.endswith("in_proj") else leaf
-    return tuple(name.replace("*", part) + leaf for part in (kinds if "*" in name else ("",)))
+    parts = kinds if "*" in name else ("",)
+    return tuple(name.replace("*", part) + leaf for part in parts)
 
 
 def _torch_name(path: Path) -> str:
