@@ -61,7 +61,7 @@ def make_step(method: Method, optimizer: optax.GradientTransformation, mesh: Mes
         if isinstance(opt, optax.MultiStepsState):
             averaged = method.after(params, model_state, state.opt.gradient_step)
             between = params, model_state  # two updates, of which only the gradients are added up
-            params, model_state = _where(opt.mini_step == 0, averaged, between)
+            params, model_state = optax.tree.where(opt.mini_step == 0, averaged, between)
         else:
             params, model_state = method.after(params, model_state, state.step)
         metrics["gradient_norm"] = optax.tree.norm(gradient)
@@ -70,13 +70,8 @@ def make_step(method: Method, optimizer: optax.GradientTransformation, mesh: Mes
         finite = jnp.isfinite(metrics["loss"]) & jnp.isfinite(metrics["gradient_norm"])
         new = params, model_state, opt
         old = state.params, state.model_state, state.opt
-        return State(state.step + 1, state.key, *_where(finite, new, old)), metrics
+        return State(state.step + 1, state.key, *optax.tree.where(finite, new, old)), metrics
 
     rows, whole = PartitionSpec(AXIS), PartitionSpec()
     mapped = jax.shard_map(body, mesh=mesh, in_specs=(whole, rows, whole), out_specs=(whole, whole))
     return jax.jit(mapped, donate_argnums=0)
-
-
-def _where(condition: Array, new: Any, old: Any) -> Any:
-    """Selects one of two pytrees by a condition."""
-    return jax.tree.map(lambda new, old: jnp.where(condition, new, old), new, old)
