@@ -92,50 +92,9 @@ VALUES = {
     # None, or what another method adds to the objective of this one, if it has two views: a section
     # of `name`, "cc", "pcl" or "ncc", and the keys of the `TermConfig` in that method's file
     "term": placeholder(ConfigDict),
-    # NRCC's published constants. Symbols in (18): friction d1, step_size d2, noise d3, iterations
-    # zeta. Three things are not as printed: the position follows the new momentum, as in the
-    # authors' code, since by the old one a single iteration is noise without any gradient; the
-    # gradient is clipped, as there; and the potential (16) is a line below a similarity of -0.99,
-    # where it has a pole. As printed are momentum="old" and clip=None.
-    # Of the regularizer in the loss, lambda; 0 turns NRCC off. Most configs of the digits take 0.5,
-    # SwAV's, which collapses with it, 0.05
-    "nrcc.weight": 0.1,
-    "nrcc.temperature": 0.1,  # of the regularizer, tau
-    # Embeddings that are the anchors; or "prediction"
-    "nrcc.anchor_layer": "projection",
-    # Whether an image's own sampled view is among its negatives
-    "nrcc.include_own_view": False,
-    # Network that embeds the sampled view: the moving average; or "online", the trained one, which
-    # methods without an average need; or "target_predictor", the predictor after the average
-    "nrcc.branch": "target",
-    # Of the third view; or "hmc", "monte_carlo", "noise", "augment"
-    "nrcc.sampler": "sghmc",
-    # What the sampler starts at; or "random", any view of the batch
-    "nrcc.initial_view": "own",
-    # What the potential compares with; or "clean", not augmented
-    "nrcc.reference": "other_view",
-    # Shorter side in pixels at which the view is sampled; None: that of the network's input
-    "nrcc.resolution": placeholder(int),
-    # (16) of the paper; or "log_inverse_square", its official code
-    "nrcc.potential": "inverse",
-    "nrcc.sghmc.iterations": 1,  # steps of the sampler
-    "nrcc.sghmc.step_size": 0.05,  # factor of the gradient
-    "nrcc.sghmc.friction": 0.1,  # share of the momentum that is lost in a step
-    "nrcc.sghmc.noise": 0.99,  # factor of the Gaussian noise
-    # Which one moves the view: after its update; or "old", before
-    "nrcc.sghmc.momentum": "new",
-    "nrcc.sghmc.clip": 1.0,  # largest entry of the gradient; None: any
-    # Whether to scale it to a root mean square of 1
-    "nrcc.sghmc.normalize_gradient": False,
-    "nrcc.hmc.iterations": 1,  # proposals of the sampler
-    "nrcc.hmc.leapfrog_steps": 1,  # steps of a proposal
-    "nrcc.hmc.step_size": 0.05,  # of a leapfrog step
-    "nrcc.hmc.clip": placeholder(float),  # largest entry of the gradient; None: any
-    # Whether to scale it to a root mean square of 1
-    "nrcc.hmc.normalize_gradient": False,
-    "nrcc.monte_carlo.iterations": 1,  # proposals of the sampler
-    "nrcc.monte_carlo.step_size": 0.067,  # standard deviation of a proposal
-    "nrcc.noise.scale": 0.067,  # standard deviation of the sampler "noise"
+    # None, or the regularizer that NRCC adds to a method of two views: a section with the keys of
+    # configs/nrcc_cifar10.py
+    "nrcc": placeholder(ConfigDict),
     "optimizer.name": "sgd",  # with momentum; or "lars", "adamw"
     "optimizer.learning_rate": 0.05,  # its peak, for base_batch_size images
     # The rate is multiplied by train.batch_size * train.accumulate / base_batch_size; None: not

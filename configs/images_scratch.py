@@ -22,7 +22,7 @@ get_config = derived(
     # Subfolders, which would be labels, are often dates.
     data={"name": "folder", "image_size": 40, "labels": None},
     augment={"like": "base"},
-    nrcc={"like": "base", "weight": 0.0, "branch": "online"},
+    nrcc={"like": "nrcc_cifar10", "weight": 0.0, "branch": "online"},
     train={"batch_size": 128},
     eval={"method": "tree"},  # your own images: no paper's figure is to be repeated
 )

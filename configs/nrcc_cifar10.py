@@ -23,6 +23,41 @@ The published SGHMC step is at least 96 % noise in amplitude; set nrcc.sghmc.nor
 a sampler that follows its gradient.
 """
 
+from ml_collections.config_dict import placeholder
+
 from cluster_jax.core.config import derived
 
-get_config = derived("base", data={"name": "cifar10", "split": "train"})
+# The published constants. SGHMC (18): steps zeta, factor d2 of the gradient, share d1 of the
+# momentum that is lost in a step, factor d3 of the Gaussian noise, and which momentum moves the
+# view, that after its update or the "old" one. Three things are not as printed: the position
+# follows the new momentum, as in the authors' code, since by the old one a single step is noise
+# without any gradient; the gradient is clipped, as there; and the potential (16) is a line below a
+# similarity of -0.99, where it has a pole. As printed are momentum="old" and clip=None.
+SGHMC = {"iterations": 1, "step_size": 0.05, "friction": 0.1, "noise": 0.99, "momentum": "new"}
+# Proposals of the sampler, steps of each, and the length of a step.
+HMC = {"iterations": 1, "leapfrog_steps": 1, "step_size": 0.05}
+NRCC = {
+    # lambda, of the regularizer in the loss; 0 turns NRCC off. Most configs of the digits take 0.5,
+    # SwAV's, which collapses with it, 0.05
+    "weight": 0.1,
+    "temperature": 0.1,  # of the regularizer, tau
+    "anchor_layer": "projection",  # embeddings that are the anchors; or "prediction"
+    "include_own_view": False,  # whether an image's own sampled view is among its negatives
+    # Network that embeds the sampled view: the moving average; or "online", the trained one, which
+    # methods without an average need; or "target_predictor", the predictor after the average
+    "branch": "target",
+    "sampler": "sghmc",  # of the third view; or "hmc", "monte_carlo", "noise", "augment"
+    "initial_view": "own",  # what the sampler starts at; or "random", any view of the batch
+    "reference": "other_view",  # what the potential compares with; or "clean", not augmented
+    # Shorter side in pixels at which the view is sampled; None: that of the network's input
+    "resolution": placeholder(int),
+    "potential": "inverse",  # (16) of the paper; or "log_inverse_square", its official code
+    # Largest entry of the gradient; None: any. Whether to scale it to a root mean square of 1
+    "sghmc": {**SGHMC, "clip": 1.0, "normalize_gradient": False},
+    "hmc": {**HMC, "clip": placeholder(float), "normalize_gradient": False},
+    # Proposals, and the standard deviation of one
+    "monte_carlo": {"iterations": 1, "step_size": 0.067},
+    "noise": {"scale": 0.067},  # standard deviation of the sampler "noise"
+}
+
+get_config = derived("base", data={"name": "cifar10", "split": "train"}, nrcc=NRCC)

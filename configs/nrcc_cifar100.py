@@ -8,4 +8,4 @@ Everything else is as in nrcc_cifar10; intended for one GPU or a TPU slice.
 
 from cluster_jax.core.config import derived
 
-get_config = derived("base", data={"name": "cifar100", "split": "train+test"})
+get_config = derived("nrcc_cifar10", data={"name": "cifar100", "split": "train+test"})

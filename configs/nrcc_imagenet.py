@@ -24,6 +24,7 @@ get_config = derived(
     data={"name": "imagenet2012", "split": "train", "image_size": 256},
     augment={**AUGMENT, "blur": {"probability": 0.5, "kernel": 23}},
     network={"name": "resnet50", "stem": "imagenet"},
+    nrcc={"like": "nrcc_cifar10"},
     optimizer={"learning_rate": 0.4, "weight_decay": 1e-4, "warmup": "10 epochs"},
     train={"batch_size": 1024, "duration": "200 epochs", "checkpoint_every": 2500},
 )

@@ -10,4 +10,4 @@ changed for CIFAR alone. Everything else is as in nrcc_cifar10; intended for one
 from cluster_jax.core.config import derived
 
 DATA, NETWORK = {"name": "stl10", "split": "train+test"}, {"stem": "imagenet"}
-get_config = derived("base", data=DATA, augment={"size": 96}, network=NETWORK)
+get_config = derived("nrcc_cifar10", data=DATA, augment={"size": 96}, network=NETWORK)

@@ -290,8 +290,9 @@ class BandwidthCurve(NamedTuple):
 def min_cluster_size(sizes: NDArray) -> float:
     """Returns the size from which a cluster counts; the rows of smaller clusters are outliers.
 
-    It is 3 rows, or 5 % of the cluster of the median row if that is more, but at most the size of
-    the largest cluster.
+    The threshold is 3 rows or, if that is more, 5 % of the size of the cluster that holds the
+    median row when rows are ordered by the size of their cluster. It is at most the size of the
+    largest cluster.
 
     Args:
         sizes: number of rows of each cluster, `[k]`, in any order; at least one cluster.

@@ -148,20 +148,21 @@ def kmeans_blocks(
 ) -> KMeansResult:
     """Returns k clusters of rows that need not fit into memory; each update reads them in blocks.
 
-    `kmeans` of a random sample gives the initial centers: of 64 rows for each cluster, and at least
-    10,000. Then one run updates them with all rows; the run ends when at most one row in 10,000
-    changes its label and no cluster is empty, or when no label changes. Devices sum a block in
-    float32, and the host adds the blocks in float64. A block of 2^16 rows, the labels and one
-    distance for each row are in memory. The result does not depend on the number of devices, up to
-    rounding.
+    The initial centers come from `kmeans` of a random sample, which has 64 rows for each cluster,
+    but at least 10,000 rows, or all rows if there are fewer. Then one run updates them with all
+    rows; the run ends when at most one row in 10,000 changes its label and no cluster is empty, or
+    when no label changes. Devices sum a block in float32, or in float64 if JAX has it enabled and
+    the dtype does not fit float32; the host adds the blocks in float64. The sample, a block of 2^16
+    rows, the labels and one distance for each row are in memory. The result does not depend on the
+    number of devices, up to rounding.
 
     Args:
         x: finite `[n, d]`, an array, a memory map or `data.arrays.Shards`. Of several processes,
             each reads the rows of its own devices.
-        n_clusters: number of clusters k, 1 to n; initial centers are not possible.
+        n_clusters: number of clusters k, 1 to n; an array of initial centers is not accepted.
         metric: "euclidean" or "spherical".
-        n_init: number of runs of the sample.
-        max_iter: maximum number of center updates with all rows; the sample has 20.
+        n_init: number of k-means runs on the sample, the best of which gives the initial centers.
+        max_iter: maximum number of center updates with all rows; a run on the sample has 20.
         seed: random seed of the sample and of its k-means, 0 or more.
         mesh: devices, see `kmeans`.
 

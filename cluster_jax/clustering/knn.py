@@ -104,10 +104,10 @@ def nearest(
 def _directions(rows: NDArray) -> NDArray:
     """Returns rows scaled to length one; a row of zeros stays zero.
 
-    The rows themselves are returned if the squared length of each is within 0.01 of 1, or 0.
+    The rows themselves are returned if each of them is zero or has length one, up to rounding.
     """
     squares = np.einsum("ij,ij->i", rows, rows)
-    is_unit = (np.abs(squares - 1) <= 0.01) | ~rows.any(axis=1)
+    is_unit = (np.abs(squares - 1) <= 1e-5) | ~rows.any(axis=1)
     return rows if is_unit.all() else normalize_rows(rows.astype(np.result_type(rows, np.float32)))
 
 

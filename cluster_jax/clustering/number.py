@@ -277,8 +277,8 @@ def _means(
 ) -> tuple[NDArray, NDArray, sparse.csr_array]:
     """Returns sizes float32 `[k]` and means `[k, r]` of clusters, and their members `[k, n]`.
 
-    Entry (i, j) of the members is the count of row j if the row is in cluster i, else 0. For the
-    arguments see `silhouettes`.
+    A size is the sum of the counts in the cluster. Entry (i, j) of the members is the count of row
+    j if the row is in cluster i, else 0. For the arguments see `silhouettes`.
     """
     n = len(labels)
     counts = np.ones(n, np.float32) if counts is None else counts

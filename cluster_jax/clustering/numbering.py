@@ -314,9 +314,10 @@ def _owners(
     """Counts the rows that known and found clusters share, and finds the owners by rule 1.
 
     Returns:
-        For each known cluster the number of its rows in each of the k found clusters, int `[k]`.
-        Rows below 0 in `before` or `found` are not counted, and a known cluster without counted
-        rows is left out; and the owner of each found cluster, int `[k]`, -1 for none.
+        The counts: for each known cluster the number of its rows in each of the k found clusters,
+        int `[k]`. Rows whose `before` or `found` is negative are not counted, and a known cluster
+        without counted rows is left out. And the owner of each found cluster, int `[k]`, -1 for
+        none.
     """
     k, counts = int(found.max(initial=-1)) + 1, dict[int, NDArray]()
     owner, most = np.full(k, NO_CLUSTER), np.zeros(k, int)

@@ -50,11 +50,12 @@ def assign(features: Array, centroids: Array) -> Array:
 def start(features: Array, centroids: Array) -> Clusters:
     """Returns the initial clusters: the centroids, with the variance of the rows nearest to each.
 
-    A cluster with at most one row gets the variance over all rows: with a variance of 0 it would
-    attract the first row assigned to it with infinite weight.
+    A cluster with at most one row gets the mean squared distance of all rows to their nearest
+    centroid: with a variance of 0 it would attract the first row assigned to it with infinite
+    weight.
 
     Args:
-        features: `[n, d]`, rows of any length: the filled part of the queue.
+        features: `[n, d]`, the filled part of the queue; rows are scaled to length one here.
         centroids: `[K, d]`, k-means centers of these rows, scaled to length one here.
 
     Source: CueCo (2).

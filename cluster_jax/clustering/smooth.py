@@ -277,11 +277,14 @@ def n_neighbors(n: int) -> int:
 def dequantize(x: NDArray, seed: int = 0) -> NDArray:
     """Returns rows `[n, d]` with uniform noise, one step wide, on columns of rounded values.
 
-    The step is the smallest difference of two values of the column. Rows on a coarse grid coincide,
-    and every grid point would be a cluster: on nine sets of rounded columns the mean ARI is 0.993
-    with the noise and 0.871 without. A column counts as rounded if it has at least four distinct
-    values, and 25 rows for each; fewer values are categories. Without such a column the result is
-    `x` itself, otherwise a copy in float64.
+    The step is the smallest difference of two values of the column; values that differ by at most
+    1e-6 of the column's range count as one, because such differences come from the arithmetic. Rows
+    on a coarse grid coincide, and every grid point would be a cluster: on nine sets of rounded
+    columns the mean ARI is 0.993 with the noise and 0.871 without. A column counts as rounded if it
+    has at least four distinct values, and on average at least 25 rows for each value; a column of
+    fewer values holds categories. In a large set, a rounded column is noticed only if values repeat
+    among 400 to 800 evenly spaced rows. Without such a column the result is `x` itself, otherwise a
+    copy in float64.
 
     Example:
         >>> x = np.arange(200.0)[:, None] // 50
@@ -294,9 +297,11 @@ def dequantize(x: NDArray, seed: int = 0) -> NDArray:
     is_repeated = (np.diff(np.sort(look, axis=0), axis=0) == 0).any(axis=0)
     for j in np.flatnonzero(is_repeated):
         values = np.unique(x[:, j].astype(np.float64))  # Gaps of small integers would overflow.
-        if 4 <= len(values) <= n / DENSE_SIZE:
+        gaps = np.diff(values)
+        steps = gaps[gaps > 1e-6 * (values[-1] - values[0])]
+        if 4 <= len(steps) + 1 <= n / DENSE_SIZE:
             spread = x.astype(np.float64) if spread is None else spread
-            spread[:, j] += rng.uniform(-0.5, 0.5, n) * np.diff(values).min()
+            spread[:, j] += rng.uniform(-0.5, 0.5, n) * steps.min()
     return x if spread is None else spread
 
 

@@ -39,7 +39,8 @@ def ward(rows: NDArray, sizes: NDArray | None = None) -> NDArray:
 
     SciPy keeps all n (n - 1) / 2 distances in memory, twice. Here distances are computed in blocks,
     and all pairs of groups that are each other's nearest merge at once, which gives the same tree
-    unless distances are equal. `sizes` `[n]` says how many rows each row is the mean of; None: one.
+    unless distances are equal. `sizes` `[n]` is the number of original rows that each row is the
+    mean of; None: one each. The last column of the tree counts these original rows, not the leaves.
 
     Source: Murtagh 1983, A survey of recent advances in hierarchical clustering algorithms.
 

@@ -111,8 +111,7 @@ def numeric(values: ArrayLike, name: str, largest: float = np.inf) -> NDArray:
         Traceback (most recent call last):
         cluster_jax.core.checks.InputError: X must be finite; got NaN or infinity in row 1: ...
     """
-    if np.ma.is_masked(values):
-        raise InputError(f"{name} must have no masked entries; got some: drop or fill their rows")
+    check_unmasked(values, name)
     try:
         array = check_array(widened(values), ensure_all_finite=False, input_name=name)
     except (TypeError, ValueError) as error:
@@ -130,6 +129,12 @@ def numeric(values: ArrayLike, name: str, largest: float = np.inf) -> NDArray:
         wanted = f"between -{largest:g} and {largest:g}, so that their squares are numbers"
         raise InputError(f"{name} must be {wanted}; got {size:g}: scale them")
     return array
+
+
+def check_unmasked(values: ArrayLike, name: str) -> None:
+    """Raises an `InputError` if `values` is a masked array with masked entries."""
+    if np.ma.is_masked(values):
+        raise InputError(f"{name} must have no masked entries; got some: drop or fill their rows")
 
 
 def one_per_row(values: ArrayLike, name: str, n: int) -> NDArray:

@@ -112,7 +112,11 @@ def labels_in(others: Mapping[str, NDArray], count: int, path: str) -> NDArray |
 def as_floats(values: Any, path: object) -> NDArray:
     """Returns an array of real numbers as float32, or float64 if float32 does not hold its dtype.
 
-    So int32 becomes float64, and a mask float32. `path` is the source of the array, for messages.
+    So int32 becomes float64, and a mask float32. The array itself is returned if its dtype fits.
+
+    Args:
+        values: an array; a list must be converted before.
+        path: the source of the array, for messages.
 
     Raises:
         InputError: the array does not hold real numbers.

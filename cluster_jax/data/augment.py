@@ -170,8 +170,8 @@ def jitter(image: Array, factors: Array, turns: Array, order: Array, place: Arra
 def gaussian_blur(image: Array, sigma: Draw, radius: int) -> Array:
     """Blurs with a Gaussian of `sigma` pixels, truncated at `radius`; the border is reflected.
 
-    The reflection does not repeat the edge pixel, as in torchvision. `radius` must be below both
-    sides.
+    The reflection does not repeat the edge pixel, as in torchvision. `sigma` must be above 0, and
+    `radius` below both sides, which is not checked.
     """
     offsets = jnp.arange(-radius, radius + 1, dtype=image.dtype)
     weights = jnp.exp(-0.5 * (offsets / sigma) ** 2)

@@ -267,8 +267,8 @@ def with_classes(dataset: Dataset, classes: Sequence[int] | None) -> Dataset:
 def _encode_labels(dataset: Dataset) -> Dataset:
     """Makes labels int32, and names them; drops them if all are -1, as in TFDS's unlabeled splits.
 
-    Labels without names are encoded as 0, 1, ..., and named by what they were. Labels with names
-    stay: they are the indices of the names.
+    Labels without names are numbered 0, 1, ... in ascending order, and their old numbers become the
+    names. Labels with names stay: they are the indices of the names.
 
     Raises:
         InputError: some labels are below 0, or a label has no name.

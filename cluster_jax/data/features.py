@@ -29,10 +29,11 @@ def load(config: DataConfig, X: ArrayLike | None = None) -> Dataset:
 
     The features are `X` or in the file or folder `data.dir`, see `tables.read_rows`. Optional
     arrays of an `.npz` are int labels `[N]` (`labels` or `y`), and names of the classes
-    (`label_names`). The ids of a table are the `sources`.
+    (`label_names`). The ids of the rows, of a table or an `.npz`, become the `sources`.
 
     Args:
-        config: the section `data`.
+        config: the section `data`, of which `dir` and `cache_mb` count here; `datasets.load`
+            applies `labels`, `limit` and `classes`.
         X: features in place of a file, or None.
 
     Raises:
@@ -43,6 +44,7 @@ def load(config: DataConfig, X: ArrayLike | None = None) -> Dataset:
         where = config.dir or ""
         table = tables.read_rows(where)
     else:
+        arrays.check_unmasked(X, "X")
         where = "X"
         table = tables.Table(as_floats(np.asarray(X), where))
     values = table.values[:]

@@ -249,8 +249,8 @@ def describe_ignored(ignored: Sequence[tuple[str, int]]) -> str:
 def _sorter(exclude: Sequence[str]) -> Callable[[str], str | None]:
     """Returns a function of a file's path in a folder: why it is left out, None for an image.
 
-    The reason is one of the kinds above, "in FOLDER" for one of `NO_PHOTOS`, or the suffix of a
-    file that is no image, "" without a suffix. `exclude` is as in `find`.
+    The reason is `_EXCLUDED`, `_HIDDEN`, "in FOLDER" for a folder in `NO_PHOTOS`, or the suffix of
+    a file that is no image, which is "" for a file without one. `exclude` is as in `find`.
     """
     globs = [composed(glob) for glob in exclude]
 

@@ -152,8 +152,8 @@ def suggested_names(results: Mapping[str, Any]) -> dict[str, str]:
     """Returns the name that `results.json` suggests for each cluster, by its ID as text.
 
     Names are distinct: if "parachute" is the first suggestion for several clusters, each of them
-    gets its second suggestion as well, "parachute (sky)". A name that a cluster before has got
-    already is followed by the ID instead, "parachute (7)".
+    gets its second suggestion as well, "parachute (sky)". If an earlier cluster already has that
+    name, the ID takes the place of the second suggestion, "parachute (7)".
 
     Args:
         results: contents of `results.json`; without suggestions the result is empty.

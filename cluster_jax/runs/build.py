@@ -484,7 +484,7 @@ def _method(config: RunConfig, context: MethodContext) -> Method:
                 checks.none("term", config.term.name, where)
             added = base.build_term(config.term.name, config.term.config, context)
             method = base.with_term(method, added)
-        if not config.nrcc.weight:
+        if config.nrcc is None or not config.nrcc.weight:
             return base.as_method(method)
         if not context.network.any_size:
             where = f"the network {net.name}, which does not average its last feature map"
@@ -497,7 +497,7 @@ def _method(config: RunConfig, context: MethodContext) -> Method:
         )
     if config.term is not None:
         checks.none("term", config.term.name, f"{name}, which is not a two-view method")
-    if config.nrcc.weight:
+    if config.nrcc is not None and config.nrcc.weight:
         raise InputError(
             f"nrcc.weight must be 0 for the method {name}, which is not a two-view method; "
             f"got {config.nrcc.weight}"

@@ -121,6 +121,7 @@ class RunConfig(Config):
         stages: name -> config of each earlier training stage, in order.
         init_from: workdir of the run whose network is the starting point, or None.
         term: the term that another method adds to the objective, or None; see `methods.base.Term`.
+        nrcc: the regularizer of NRCC, or None.
     """
 
     augment: AugmentConfig
@@ -132,7 +133,7 @@ class RunConfig(Config):
     network: NetworkConfig
     method: MethodSection
     term: MethodSection | None
-    nrcc: NRCCConfig
+    nrcc: NRCCConfig | None
     optimizer: OptimizerConfig
     train: TrainConfig
 

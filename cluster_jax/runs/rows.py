@@ -248,6 +248,8 @@ def read_rows(
 def _check_same_rows(workdir: epath.Path, file: str | None, hashed: str | None) -> None:
     """Raises an `InputError` if a folder has a finished run of other rows.
 
+    A run of images and a damaged state raise nothing here; `workdir.claim` refuses both.
+
     Args:
         workdir: the folder; need not exist.
         file: the file of the rows, for the message.

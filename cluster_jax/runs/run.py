@@ -17,7 +17,7 @@ from cluster_jax.clustering.base import NO_CLUSTER, Assignment
 from cluster_jax.clustering.membership import Membership
 from cluster_jax.clustering.numbering import Event, State
 from cluster_jax.clustering.placing import ByTree, ByVotes, Placing, Voters
-from cluster_jax.core import arrays, buckets, io
+from cluster_jax.core import arrays, io
 from cluster_jax.core.arrays import numeric
 from cluster_jax.core.checks import InputError
 from cluster_jax.core.config import parse_section
@@ -349,7 +349,10 @@ class Run:
 
     @property
     def _rows_of_placer(self) -> NDArray:
-        """The rows of which `placer` has labels, int64: all; for k-means in blocks, a sample."""
+        """The indices of the rows of which `placer` has labels, int64.
+
+        They are all rows; for k-means in blocks, those of a sample.
+        """
         is_whole = isinstance(self.placer, ByTree) or self.store is not None
         return np.arange(len(self.columns)) if is_whole else self.rows
 
@@ -608,11 +611,8 @@ def _read(workdir: epath.Path, number: int) -> Run:
         **stored,
     )
     is_short = run.store is not None and run.columns["row"].max(initial=-1) >= len(run.store)
-    if is_short or (run.store is None and (run.shown is None or run.is_of_images)):
-        name = store.FEATURES
-        if run.is_of_images and workdirs.TRAIN_EMBEDDING not in buckets.names(workdir):
-            name = workdirs.TRAIN_EMBEDDING
-        raise io.DamagedFile(workdir / name, "it is not there")
+    if is_short or (run.store is None and run.shown is None):
+        raise io.DamagedFile(workdir / store.FEATURES, "it is not there")
     if not parts["placer"]:
         return run
     if run.is_of_images:

@@ -53,18 +53,22 @@ def read(
 ) -> NDArray | None:
     """Returns all features `[s, d]` that a run has or had; None if they are not stored.
 
+    The array may be a read-only memory map.
+
     Args:
         workdir: workdir of the run.
-        config: config of the run; its `eval.features` says which rows of the first embedding are
-            the features of images.
+        config: config of the run; its `eval.features`, "backbone" or "projection", names the array
+            of the first embedding that holds the features of images.
         known: what `size_and_checksum` returned when the state was written. The file may have got
-            more rows since.
+            more rows since. By default its rows are not compared with a checksum.
 
     Raises:
-        DamagedFile: a file is not what was written.
+        DamagedFile: a file is not what was written, or the first embedding of images is gone.
     """
     there, parts = buckets.names(workdir), list[NDArray]()
-    if "eval" in config and workdirs.TRAIN_EMBEDDING in there:
+    if "eval" in config:
+        if workdirs.TRAIN_EMBEDDING not in there:
+            raise io.DamagedFile(workdir / workdirs.TRAIN_EMBEDDING, "it is not there")
         embedding = readable_rows(io.read_arrays(workdir / workdirs.TRAIN_EMBEDDING))
         parts.append(embedding[config["eval"]["features"]])
     if FEATURES in there:

@@ -249,7 +249,7 @@ def test_a_key_that_is_none_without_a_type():
 
 def _keys_that_may_be_none():
     """The keys of the base config whose comment, beside or above them, says what None means."""
-    comment, names = "", r"(?!config)[a-z_]+\.[\w.]+|encoder|init_from|term"
+    comment, names = "", r"(?!config)[a-z_]+\.[\w.]+|encoder|init_from|term|nrcc"
     for line in find_config("base").read_text().splitlines():
         code, _, beside = line.partition("#")
         if not code.strip():

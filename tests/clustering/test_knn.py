@@ -52,6 +52,15 @@ def test_cosine_takes_rows_of_any_length(scale):
         np.testing.assert_allclose(found.distances, expected.distances, atol=1e-12)
 
 
+def test_cosine_of_rows_of_nearly_length_one():
+    """As they are where unit rows were stored in few bits; distances go by the directions."""
+    angles = np.arccos([0.502, 0.5])
+    rows = np.stack([np.cos(angles), np.sin(angles)], axis=1) * [[1.0049], [0.9951]]
+    found = knn.nearest(np.eye(2)[:1], rows, 2, metric="cosine")
+    assert found.indices.tolist() == [[0, 1]]
+    np.testing.assert_allclose(found.distances, [[0.498, 0.5]])
+
+
 @every_row("scale", [1e300, 1e200, 1e-200, 1e-300])
 def test_numbers_of_any_size(scale):
     rng = np.random.default_rng(2)

@@ -119,3 +119,12 @@ def test_columns_of_few_values_are_spread_within_their_steps():
     assert len(np.unique(spread[:, 0])) == 400
     small = np.repeat(np.array([-128, -127, 100, 110, 120], np.int8), 60)[:, None]
     np.testing.assert_array_equal(smooth.dequantize(small), smooth.dequantize(small.astype(int)))
+
+
+def test_rounding_of_the_arithmetic_is_no_step():
+    """Means of three marks: 1/3 + 4/3 is not 5/3, so that some grid points are two numbers."""
+    marks = np.random.default_rng(0).integers(1, 6, (2000, 3))
+    exact, rounded = marks.sum(axis=1) / 3, (marks / 3).sum(axis=1)
+    assert len(np.unique(rounded)) > len(np.unique(exact))
+    noise = smooth.dequantize(rounded[:, None]) - smooth.dequantize(exact[:, None])
+    assert np.abs(noise).max() < 1e-9

@@ -93,6 +93,8 @@ def test_one_sentence_for_other_arrays(tmp_path, values, message):
         load(tmp_path / "x.npy")
     with pytest.raises(InputError, match=message):
         features.load(toy.DATA, values)
+    with pytest.raises(InputError, match="X must have no masked entries"):
+        features.load(toy.DATA, np.ma.masked_array(np.eye(2), np.eye(2)))
 
 
 def test_files_name_each_row(tmp_path, rows):

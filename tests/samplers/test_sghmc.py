@@ -227,7 +227,7 @@ def test_defaults_are_the_published_constants():
         for f in (sghmc, base.sample, step)
     )
     defaults["iterations"] = of_sample["iterations"]
-    assert defaults == load_config("base").nrcc.sghmc.to_dict()
+    assert defaults == load_config("nrcc_cifar10").nrcc.sghmc.to_dict()
     assert of_step.items() <= defaults.items()
 
 
